@@ -13,8 +13,6 @@ enum {
 void agent_config_init(struct agent_config *config)
 {
     memset(config, 0, sizeof *config);
-    config->stdio[1] = 1;
-    config->stdio[2] = 2;
     config->run_id = "none";
     config->role = "default";
     config->n_workers = 1;
@@ -22,6 +20,7 @@ void agent_config_init(struct agent_config *config)
     config->min_nodes = 1;
     config->join_timeout_ms = DEFAULT_JOIN_TIMEOUT_MS;
     config->last_call_timeout_ms = DEFAULT_LAST_CALL_MS;
+    config->lease_ms = AGENT_LEASE_MS;
     config->stop_signals =
         UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP | UINT64_C(1) << SIGQUIT;
     config->stop_signals_text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";

@@ -1,7 +1,7 @@
 /*
- * What a run is told: plain data that the launcher, or the daemon for its client, fills in and agent_run()
- * (agent/run/agent.h) reads. Everything the struct points to is borrowed until the run has ended; nothing here is
- * written by the agent. The ground of the agent: every room may include it, and it includes none.
+ * What a run is told: plain data that the launcher fills in and agent_run() (agent/run/agent.h) reads.
+ * Everything the struct points to is borrowed until the run has ended; nothing here is written by the agent.
+ * This is the ground of the agent: every room may include it, and it includes none.
  */
 #ifndef AGENT_CONFIG_H
 #define AGENT_CONFIG_H
@@ -12,36 +12,42 @@
 
 #include <fsdp/link.h>
 
-/* Bits of a stream set: what is captured, shown, ... */
+/* Bits of a set of streams. */
 enum { AGENT_STDOUT = 1, AGENT_STDERR = 2 };
 
-/* What asks a job for a checkpoint and its end. DAEMON: the signal agent_daemon_stops(), sent by the daemon alone. */
+/* Bits of a set of signals. Each asks a job to save a checkpoint and to end. */
 enum agent_save_signal {
     AGENT_SAVE_NONE = 0,
     AGENT_SAVE_TERM = 1,
     AGENT_SAVE_USR1 = 2,
-    AGENT_SAVE_DAEMON = 4
+    AGENT_SAVE_DAEMON = 4 /* the signal agent_daemon_stops(), which only fsdp-agent sends */
 };
 
-/* What happens to the output of the workers. Streams named nowhere are inherited, as under torchrun. */
+/*
+ * What happens to the output of the workers. A stream that no member names is inherited, as under torchrun.
+ */
 struct agent_output {
-    const unsigned char *redirects; /* per local rank: streams that go to the log file only; NULL: none */
-    const unsigned char
-        *tees;         /* per local rank: streams that go to the log file and the console; NULL: none */
-    const bool *shown; /* per local rank: is its console output shown; NULL: all are */
-    bool prefix;       /* console lines carry the rank; implies that they are captured */
-    bool direct;       /* a program's inherited output does not pass through the agent (agent/output/relay.h) */
-    bool color;        /* the console takes colours */
-    bool bar;          /* a job on a terminal: draw the progress line (agent/output/progress.h) */
+    /* One set of streams per local rank; NULL: none. */
+    const unsigned char *redirects; /* go to the log file only */
+    const unsigned char *tees;      /* go to the log file and to the console */
+    /* Per local rank: 1 if its output is shown on the console, else 0. NULL: all are shown. */
+    const unsigned char *shown;
+    bool prefix; /* console lines carry the rank; this implies that they are captured */
+    bool direct; /* a program's inherited output does not pass through the agent (agent/output/relay.h) */
+    bool color;  /* the console takes colours */
+    bool bar;    /* a job on a terminal: draw the progress line (agent/output/progress.h) */
     const char *prefix_template; /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */
     bool no_files;               /* keep no log files (as torchrun with the null device as its directory) */
-    /* Teed lines with any of these in them are also kept in one file a generation; zero-terminated lists, NULL: none. */
+    /*
+     * Teed lines that contain one of these texts are also kept in one file per generation. Zero-terminated;
+     * NULL: none.
+     */
     char *const *stdout_filters, *const *stderr_filters;
     uint64_t file_limit_bytes; /* a log file that has reached this is rotated; 0: never */
-    int n_rotated;             /* rotated files that are kept beside it; 0: it is cut instead */
+    int n_rotated;             /* rotated files that are kept in addition; 0: the file is cut instead */
 };
 
-/* Which CPUs a worker runs on, from where its GPU (or its share of the machine) is. torchrun's --numa-binding. */
+/* Which CPUs a worker runs on: those near its GPU, or its share of the machine. torchrun's --numa-binding. */
 enum agent_numa {
     AGENT_NUMA_NONE,
     AGENT_NUMA_NODE,
@@ -50,14 +56,17 @@ enum agent_numa {
     AGENT_NUMA_CORE_COMPLEX
 };
 
-/* Who listens at the rendezvous endpoint. */
+/* The node that listens at the rendezvous endpoint. */
 enum agent_hosting {
-    AGENT_HOST_AUTO, /* whichever node can: the endpoint's address is its own, and the port is free */
-    AGENT_HOST_YES,  /* this one, also where the endpoint's address is none of its own */
-    AGENT_HOST_NO    /* another */
+    AGENT_HOST_AUTO, /* any node that can: it has the endpoint's address, and the port is free */
+    AGENT_HOST_YES,  /* this node, even if the endpoint's address is none of its own */
+    AGENT_HOST_NO    /* another node */
 };
 
-/* One look at the run, from the progress pages; what the progress line shows. Doubles are NaN until reported. */
+/*
+ * One look at the run, read from the progress pages. The progress line shows it. Doubles are NaN until
+ * reported.
+ */
 struct agent_progress {
     int generation;
     int n_live; /* workers of this node that run */
@@ -69,87 +78,114 @@ struct agent_progress {
 };
 
 /*
- * Told what happens while the run goes on; every member may be NULL. Called on the loop's thread. The progress line
- * of a terminal needs none of it: the world hands it to the console, which keeps it apart from the lines.
+ * What the caller of agent_run() may watch. Every function may be NULL. They are called in the agent, which
+ * is a child process of the caller, on the thread of its loop.
  */
 struct agent_observer {
     void *arg;
-    void (*progress)(void *arg,
-                     const struct agent_progress *progress); /* about four times a second, jobs only */
-    void (*started)(void *arg); /* in each generation, once all workers of this node run */
+    /* About four times a second, and only for jobs. */
+    void (*progress)(void *arg, const struct agent_progress *progress);
+    /* In each generation, once all workers of this node were started; some may have ended by then. */
+    void (*started)(void *arg);
+    /*
+     * Each line of events.jsonl, also where no such file is kept. Only on the node that coordinates the run.
+     */
+    void (*event)(void *arg, const char *line);
+    /*
+     * Once, at the end of a run that began, on that same node: the lines about the whole run that stand above
+     * the last line. `out` has `size` bytes, and receives whole lines, or "".
+     */
+    void (*ending)(void *arg, char *out, size_t size);
 };
 
-struct agent_config {
-    /* What is run. argv[0] is a path, or a name looked up on PATH; "${local_rank}" in arguments is replaced. */
-    char *const *argv;        /* zero-terminated, at least one */
-    char *const *environment; /* the workers' environment before ours is added; NULL: this process's */
-    const char *directory;    /* the workers' working directory; NULL: this process's */
-    int stdio[3]; /* the workers' stdin, stdout and stderr where inherited: 0, 1, 2 unless a client's */
-    int script;   /* index in argv of the file that argv[0], an interpreter, runs; 0: none that we know of */
+/*
+ * Limits of a window of restarts. The agent keeps the time of each restart in it.
+ */
+enum { AGENT_RESTARTS_IN_WINDOW = 240, AGENT_RESTART_WINDOW_S = 1000000 };
 
-    /* A job of ours; NULL for a program. The members after it are read only when it is set. */
-    const char *job_json; /* the resolved job, zero-terminated */
+enum { AGENT_LEASE_MS = 3000 /* the default of lease_ms below */ };
+
+struct agent_config {
+    /*
+     * What is run. argv[0] is a path, or a name to look up on PATH. "${local_rank}" in arguments is replaced.
+     */
+    char *const *argv; /* zero-terminated, at least one word */
+    int script; /* index in argv of the file that argv[0], an interpreter, runs; 0: none that we know of */
+
+    /* A job file's job; NULL for a program. The members after it are read only when it is set. */
+    const char *job_json;      /* the resolved job, zero-terminated */
     const char *deciding_json; /* the keys of a job that decide its result, with their defaults, as JSON */
-    uint64_t total_steps; /* train.steps */
-    bool resume_never;    /* checkpoint.resume: never */
-    bool exports;         /* a job with all its steps still runs where its export is not there */
+    uint64_t total_steps;      /* train.steps */
+    bool resume_never;         /* checkpoint.resume: never */
+    bool exports;              /* a job with all its steps still runs if its export is missing */
 
     /* The world. */
     const char *run_id; /* TORCHELASTIC_RUN_ID; "none" is torchrun's default */
     const char *role;   /* ROLE_NAME; "default" */
     int n_workers;      /* on this node, at least 1 */
-    int n_nodes,
-        node_rank; /* node_rank -1: whichever is free; the node that can listen at the endpoint is 0 */
-    int min_nodes; /* so many may form a world of fewer than n_nodes; n_nodes: none is ever smaller */
-    int64_t join_timeout_ms;      /* how long a world is waited for */
-    int64_t last_call_timeout_ms; /* with min_nodes there, how much longer others are */
-    int threads;                  /* compute threads a worker; 0: cores really available / workers */
+    int n_nodes;
+    int node_rank; /* -1: any that is free; the node that can listen at the endpoint is 0 */
+    int min_nodes; /* this many may form a world of fewer than n_nodes; n_nodes: a world is never smaller */
+    int64_t join_timeout_ms;      /* how long nodes wait for a world */
+    int64_t last_call_timeout_ms; /* with min_nodes there, how much longer they wait for others */
+    int64_t lease_ms;             /* a node that is silent for so long is lost; the host's holds for all */
+    int threads;                  /* compute threads per worker; 0: cores really available / workers */
     int max_restarts;
-    int64_t grace_ms;        /* of a program: between TERM and KILL; of a job: for a save on a signal */
-    int64_t hang_timeout_ms; /* a rank that makes no progress for so long is stopped; 0: never */
-    unsigned
-        save_on_signal; /* set of enum agent_save_signal: these ask for a checkpoint, then stop with 77 */
-    bool virtual_local_rank; /* LOCAL_RANK 0 for all, one device each */
+    int64_t restart_window_ms; /* only the restarts of so long ago count; 0: those of the whole run */
+    int64_t grace_ms;          /* of a program: between TERM and KILL; of a job: for a save on a signal */
+    int64_t hang_timeout_ms;   /* a rank that makes no progress for so long is stopped; 0: never */
+    bool watched; /* a program: hang_timeout_ms holds for what any rank shows (agent/world/world_life.c) */
+    bool python_stacks; /* ... and a module in PYTHONPATH makes Python show its stacks (python_stacks.h) */
+    unsigned save_on_signal; /* set of enum agent_save_signal: these save a checkpoint and end with 77 */
+    bool straggler_restart;  /* of a job: a node with a slow rank is set aside; the host's value holds */
+    int standby; /* of a job: workers of this node that are executed ahead of the next generation */
+    bool virtual_local_rank; /* LOCAL_RANK is 0 for all, and each worker sees one device */
     enum agent_numa numa;
-    /* Sets of signals, bit s for signal s. Those that end the run: workers are stopped with that very signal. And
-     * those that are passed on to the workers and end nothing. Disjoint; what is in neither keeps its meaning. */
+    /*
+     * Disjoint sets of signals, bit s for signal s. A signal of the first set ends the run: the workers are
+     * stopped with that same signal. A signal of the second set is passed on to the workers and ends nothing.
+     * A signal in neither set keeps its usual meaning.
+     */
     uint64_t stop_signals, forward_signals;
-    const char *stop_signals_text; /* as it was given: TORCHELASTIC_SIGNALS_TO_HANDLE */
+    const char *stop_signals_text; /* as the user wrote it: TORCHELASTIC_SIGNALS_TO_HANDLE */
 
-    /* More than one node (all NULL or 0 on one): who is met where. */
+    /* The endpoint at which several nodes meet. All NULL or 0 on one node. */
     const char *rendezvous_host;
     int rendezvous_port;
     enum agent_hosting hosting;
-    const char *secret; /* of secret_bytes; NULL: insecure, only where it was asked for */
+    const char *secret; /* of secret_bytes; NULL: insecure, which the user must have asked for */
     size_t secret_bytes;
-    /* MASTER_ADDR and MASTER_PORT where the user names them; NULL, 0: this host's loopback (or node 0), a free port. */
+    /* MASTER_ADDR and MASTER_PORT, if the user names them. NULL, 0: loopback (or node 0), and a free port. */
     const char *master_address;
     int master_port;
-    bool no_store; /* a program's rank 0 opens its store itself, at those two: the agent has none for it */
-    const char *local_address; /* the address other nodes reach us by; NULL: the one the connection shows */
+    bool no_store; /* the agent has no store: a program's rank 0 opens its own at that address and port */
+    const char *local_address; /* where other nodes reach this one; NULL: the address the connection shows */
 
-    /* Where the run is kept. Absolute path. Job: RUN itself. Program: RUN as the user names it, or <log-dir>/<run
-     * id>_<random>, created by the launcher; NULL: none is needed (nothing captured, no --log-dir) and errors go to
-     * stderr only. */
+    /*
+     * Where the run is kept, an absolute path.
+     *   job      RUN itself
+     *   program  RUN as the user names it, or <log-dir>/<run id>_<random>, which the launcher has made
+     *   NULL     nothing is kept: no stream is captured and no --log-dir is given; errors go to stderr only
+     */
     const char *run_dir;
-    bool run_dir_named; /* a program's, named by the user: one directory for all nodes, and for later runs */
-    bool
-        run_dir_temporary; /* a program's, in a fresh temporary directory: removed where nothing was kept in it */
+    bool run_dir_named;     /* a program's, named by the user: the same for all nodes, and for later runs */
+    bool run_dir_temporary; /* a program's, in a new temporary directory: removed if nothing was kept in it */
     struct agent_output output;
     struct agent_observer observer;
-    bool quiet; /* only the first-cause line */
+    bool quiet; /* print only the first-cause line */
 };
 
-/** The signals that a run takes: those of its two sets, and what asks for a checkpoint. Never KILL, STOP or CHLD. */
+/** Return the signals that a run takes: its two sets, and those that save. Never KILL, STOP or CHLD. */
 uint64_t agent_signals(const struct agent_config *config);
 
 /**
- * The signal by which the daemon, told to stop, asks a job of ours to save and end. It is none that a user sends by its
- * name: to the run it is TERM with --save-on-signal, whatever TERM itself does there.
+ * Return the signal by which fsdp-agent, when it has to stop, asks a job to save and end. Users do not send
+ * it: it is a real-time signal. The run takes it as TERM with --save-on-signal, whatever TERM itself means
+ * there.
  */
 int agent_daemon_stops(void);
 
-/** A config with every default filled in: one worker on one node, the contract's grace, stdio 0 1 2. */
+/** Fill in every default: one worker on one node, the contract's grace. */
 void agent_config_init(struct agent_config *config);
 
 #endif

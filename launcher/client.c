@@ -16,23 +16,25 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "agent/config.h"
 #include "agent/daemon/control_proto.h"
-#include "agent/os/clock.h"
 #include "agent/os/os.h"
 #include "agent/wire/frame.h"
+#include "launcher/launch.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 
 extern char **environ;
 
-enum { SEND_MS = 10000, LAST_WORDS_MS = 1000 };
+enum { SEND_MS = 10000, ANSWER_MS = 2000, LAST_WORDS_MS = 1000 };
 
 struct client {
     const char *socket_path;
-    int fd, signals;
-    int words; /* of a detached job: a pipe from its stderr, read until it has started; else -1 */
+    int fd;      /* the connection */
+    int signals; /* a signalfd */
+    int words;   /* read end of a detached job's stderr, until the job has started; else -1 */
     bool accepted, detach;
     struct frame_parser parser;
 };
@@ -49,9 +51,10 @@ __attribute__((format(printf, 2, 3))) static int fail(int status, const char *fo
     return status;
 }
 
-/* --- the connection ----------------------------------------------------------------------------------------------- */
-
-/* 0, or the exit status: we hand our environment over, and only to ourselves or root. */
+/*
+ * Connect. The environment will be handed over, so the agent must be of our uid, or root. Returns 0, or the
+ * exit status.
+ */
 static int connect_to_agent(struct client *client)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -71,7 +74,10 @@ static int connect_to_agent(struct client *client)
     return 0;
 }
 
-/* All of it, within SEND_MS; the descriptors go with the first byte. False: the agent does not take it. */
+/*
+ * Send all bytes within SEND_MS, with the three descriptors `stdio` (or NULL) on the first byte. Returns
+ * false, with errno set, if the agent does not take them.
+ */
 static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const int *stdio)
 {
     const int64_t deadline = clock_now_ms() + SEND_MS;
@@ -121,14 +127,14 @@ static bool send_frame(int fd, enum control_type type, const unsigned char *payl
     return send_all(fd, head, sizeof head, stdio) && send_all(fd, payload, n_bytes, NULL);
 }
 
-/* --- the job ------------------------------------------------------------------------------------------------------ */
-
 /*
- * A descriptor that is closed here is /dev/null there. A detached job has no terminal to hold on to: what its agent says
- * comes through a pipe, and only until the job has started. `opened` are to be closed once they are sent.
+ * Choose the standard streams of the job.
+ *   - One that is closed here is /dev/null there.
+ *   - A detached job has no terminal. Its stderr is a pipe, which this process reads only until the job has
+ *     started.
+ *   opened  descriptors to close once the job is sent; -1: none
  */
-static bool choose_stdio(struct client *client, const struct agent_config *config, int stdio[3],
-                         int opened[2])
+static bool choose_stdio(struct client *client, int stdio[3], int opened[2])
 {
     int words[2];
 
@@ -136,9 +142,7 @@ static bool choose_stdio(struct client *client, const struct agent_config *confi
     if (opened[0] < 0)
         return false;
     for (int i = 0; i < 3; i++)
-        stdio[i] = client->detach || config->stdio[i] < 0 || fcntl(config->stdio[i], F_GETFD) < 0
-                       ? opened[0]
-                       : config->stdio[i];
+        stdio[i] = client->detach || fcntl(i, F_GETFD) < 0 ? opened[0] : i;
     if (!client->detach)
         return true;
     if (pipe2(words, O_CLOEXEC) < 0)
@@ -148,7 +152,10 @@ static bool choose_stdio(struct client *client, const struct agent_config *confi
     return true;
 }
 
-/* Pass on what the job's agent says. Returns false once there is no more, or none within `patience_ms`. */
+/*
+ * Copy words of a detached job from its pipe to stderr. Returns false when there are no more, or none came
+ * within `patience_ms`.
+ */
 static bool pass_words_on(struct client *client, int patience_ms)
 {
     struct pollfd readable = { .fd = client->words, .events = POLLIN };
@@ -165,95 +172,68 @@ static bool pass_words_on(struct client *client, int patience_ms)
     return false;
 }
 
-static void describe_here(struct control_job *job, const struct os_baseline *baseline)
+static void describe_here(struct control_head *head, const struct os_baseline *baseline)
 {
     struct rlimit limit;
 
     for (int i = 1; i <= 64; i++) {
-        job->ignored |= (uint64_t)(sigismember(&baseline->ignored, i) == 1) << (i - 1);
-        job->blocked |= (uint64_t)(sigismember(&baseline->mask, i) == 1) << (i - 1);
+        head->ignored |= (uint64_t)(sigismember(&baseline->ignored, i) == 1) << (i - 1);
+        head->blocked |= (uint64_t)(sigismember(&baseline->mask, i) == 1) << (i - 1);
     }
-    job->umask = umask(0);
-    umask((mode_t)job->umask);
-    for (int i = 0; i < CONTROL_N_LIMITS; i++)
-        job->limits[i] = getrlimit(i, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
-    if (sched_getaffinity(0, sizeof job->cpus, &job->cpus) < 0)
-        memset(&job->cpus, 0xff, sizeof job->cpus);
-}
-
-/* What a detached job writes goes to its files: every stream that would have gone to the terminal, too. */
-static unsigned char *redirect_all(struct agent_config *config)
-{
-    unsigned char *redirects = malloc((size_t)config->n_workers);
-
-    if (redirects != NULL)
-        memset(redirects, AGENT_STDOUT | AGENT_STDERR, (size_t)config->n_workers);
-    config->output.redirects = redirects;
-    config->output.tees = NULL;
-    config->output.bar = config->output.color = config->output.prefix = false;
-    return redirects;
+    head->umask = umask(0);
+    umask((mode_t)head->umask);
+    for (int i = 0; i < RLIM_NLIMITS; i++)
+        head->limits[i] = getrlimit(i, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+    if (sched_getaffinity(0, sizeof head->cpus, &head->cpus) < 0)
+        memset(&head->cpus, 0xff, sizeof head->cpus);
 }
 
 /* 0, or the exit status. */
-static int send_job(struct client *client, const struct agent_config *config,
-                    const struct os_baseline *baseline)
+static int send_job(struct client *client, char *const *argv, bool is_job, const struct os_baseline *baseline)
 {
-    struct control_job job = { .config = *config, .detach = client->detach };
+    struct control_job job = { .head = { .detach = client->detach, .saves = is_job },
+                               .argv = argv,
+                               .environment = environ };
     struct fsdp_err err = { 0 };
-    unsigned char *payload = NULL, *redirects = NULL;
+    unsigned char *payload = NULL;
     char directory[PATH_MAX];
     int stdio[3], opened[2] = { -1, -1 }, status = 0;
     size_t n_bytes;
 
-    if (client->detach && (config->run_dir == NULL || config->output.no_files))
-        return fail(FSDP_EXIT_USAGE, "--detach: what the program writes must go to files: give --log-dir or --run-dir");
-    if (client->detach && (redirects = redirect_all(&job.config)) == NULL)
-        return fail(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
-    if (job.config.environment == NULL)
-        job.config.environment = environ;
-    if (job.config.directory == NULL)
-        job.config.directory = getcwd(directory, sizeof directory);
-    if (job.config.directory == NULL) {
-        status = fail(FSDP_EXIT_IO, "the working directory: %s", strerror(errno));
-        goto done;
-    }
-    describe_here(&job, baseline);
-    if (control_encode_job(&job, &payload, &n_bytes, &err) != FSDP_OK) {
-        status = fail(err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_USAGE,
-                      "--agent: %s", err.message);
-        goto done;
-    }
-    if (!choose_stdio(client, config, stdio, opened))
+    job.directory = getcwd(directory, sizeof directory);
+    if (job.directory == NULL)
+        return fail(FSDP_EXIT_IO, "the working directory: %s", strerror(errno));
+    describe_here(&job.head, baseline);
+    if (control_encode_job(&job, &payload, &n_bytes, &err) != FSDP_OK)
+        return fail(err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_USAGE,
+                    "--agent: %s", err.message);
+    if (!choose_stdio(client, stdio, opened))
         status = fail(FSDP_EXIT_IO, "the job's standard streams: %s", strerror(errno));
     else if (!send_frame(client->fd, CONTROL_RUN, payload, n_bytes, stdio) && errno == ETIMEDOUT)
         status = fail(FSDP_EXIT_LINK, "the agent at %s does not take the job", client->socket_path);
-    /* Where it hung up instead, it may have said why: that is read next. */
-done:
+    /* An agent that hung up instead may have sent a reason, which is read next. */
     for (int i = 0; i < 2; i++)
         if (opened[i] >= 0)
             close(opened[i]);
     free(payload);
-    free(redirects);
     return status;
 }
 
-/* --- until it has ended ------------------------------------------------------------------------------------------- */
-
-/* What the job takes, and job control; every other signal means here what it means to any program. */
-static int open_signals(const struct agent_config *config, const struct os_baseline *baseline)
+/*
+ * Block and read the signals that the job takes, and those of job control. Every other signal means here what
+ * it means to any program. A signal that was ignored when this process started stays ignored.
+ */
+static int open_signals(uint64_t taken, const struct os_baseline *baseline)
 {
-    const uint64_t wanted = agent_signals(config) | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT;
+    const uint64_t wanted = taken | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT;
     sigset_t set;
 
-    sigemptyset(&set);
-    for (int i = 1; i < 64; i++) /* what was ignored when we were started stays so */
-        if ((wanted >> i & 1) != 0 && sigismember(&baseline->ignored, i) != 1)
-            sigaddset(&set, i);
+    os_signals_to_take(&set, wanted, baseline);
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* -1: go on; else exit with it. */
+/* Send each signal to the job. Returns -1 to go on, else the exit status. */
 static int pass_signals_on(struct client *client)
 {
     struct signalfd_siginfo info;
@@ -273,36 +253,35 @@ static int pass_signals_on(struct client *client)
     return -1;
 }
 
-/* Its id alone on stdout, for a script; 0, or the exit status. */
-static int say_detached(const struct client *client, const struct agent_config *config, uint32_t job)
+/* A detached job runs: its id alone on stdout, for a script. Returns 0, or the exit status. */
+static int say_id(uint32_t job)
 {
-    if (!config->quiet)
-        fprintf(stderr, "fsdprun: job %u runs under the agent at %s, in %s\n", job, client->socket_path,
-                config->run_dir);
     printf("%u\n", job);
     return fflush(stdout) == 0 ? 0 : fail(FSDP_EXIT_IO, "write the job's id: %s", strerror(errno));
 }
 
-static int take_frame(struct client *client, const struct agent_config *config, const struct frame *frame)
+/* Take one message of the agent. Returns -1 to go on, else the exit status. */
+static int take_frame(struct client *client, const struct frame *frame)
 {
     char words[CONTROL_WORDS_BYTES + 1];
     uint32_t number;
 
-    if (frame->type == CONTROL_ACCEPTED && control_decode_number(frame->payload, frame->size, &number)) {
-        client->accepted = true;
-        return -1;
-    }
-    if (frame->type == CONTROL_STARTED && control_decode_number(frame->payload, frame->size, &number)) {
-        while (pass_words_on(client, 0))
-            continue;
-        return client->detach ? say_detached(client, config, number) : -1;
-    }
     if (frame->type == CONTROL_REFUSED &&
         control_decode_words(frame->payload, frame->size, &number, words, sizeof words))
         return fail(number > 0 && number < 256 ? (int)number : FSDP_EXIT_PEER, "the agent refuses: %s",
                     words);
-    if (frame->type == CONTROL_EXITED && control_decode_number(frame->payload, frame->size, &number) &&
-        number < 256) {
+    if (!control_decode_number(frame->payload, frame->size, &number))
+        number = UINT32_MAX;
+    if (frame->type == CONTROL_ACCEPTED && number != UINT32_MAX) {
+        client->accepted = true;
+        return -1;
+    }
+    if (frame->type == CONTROL_STARTED && number != UINT32_MAX) {
+        while (pass_words_on(client, 0))
+            continue;
+        return client->detach ? say_id(number) : -1;
+    }
+    if (frame->type == CONTROL_EXITED && number < 256) {
         while (pass_words_on(client, LAST_WORDS_MS))
             continue;
         return (int)number;
@@ -310,7 +289,7 @@ static int take_frame(struct client *client, const struct agent_config *config, 
     return fail(FSDP_EXIT_LINK, "the agent at %s says what no agent says", client->socket_path);
 }
 
-static int take_bytes(struct client *client, const struct agent_config *config)
+static int take_bytes(struct client *client)
 {
     unsigned char bytes[4096];
     struct fsdp_err err = { 0 };
@@ -330,13 +309,27 @@ static int take_bytes(struct client *client, const struct agent_config *config)
             return fail(FSDP_EXIT_LINK, "the agent at %s: %s", client->socket_path, err.message);
         if (frame.payload == NULL)
             break;
-        status = take_frame(client, config, &frame);
+        status = take_frame(client, &frame);
     }
     return status;
 }
 
-/* A detached job's is its start. */
-static int wait_for_end(struct client *client, const struct agent_config *config)
+/*
+ * Waits a moment for the agent's answer to the request, unless it has come. A job may run, and its user may
+ * send it a signal, before the answer is here. Returns -1 to go on, else the exit status.
+ */
+static int await_answer(struct client *client)
+{
+    struct pollfd agent = { .fd = client->fd, .events = POLLIN };
+    int status = -1;
+
+    while (!client->accepted && status < 0 && poll(&agent, 1, ANSWER_MS) > 0)
+        status = take_bytes(client);
+    return status;
+}
+
+/* Until the job has ended; a detached one, until it has started. Returns the exit status. */
+static int wait_for_end(struct client *client)
 {
     for (;;) {
         struct pollfd fds[3] = { { .fd = client->fd, .events = POLLIN },
@@ -347,9 +340,11 @@ static int wait_for_end(struct client *client, const struct agent_config *config
         if (poll(fds, 3, -1) < 0 && errno != EINTR)
             return fail(FSDP_EXIT_IO, "poll: %s", strerror(errno));
         if (fds[1].revents != 0)
+            status = await_answer(client);
+        if (status < 0 && fds[1].revents != 0)
             status = pass_signals_on(client);
         if (status < 0 && fds[0].revents != 0)
-            status = take_bytes(client, config);
+            status = take_bytes(client);
         if (status < 0 && fds[2].revents != 0)
             pass_words_on(client, 0);
         if (status >= 0)
@@ -357,23 +352,31 @@ static int wait_for_end(struct client *client, const struct agent_config *config
     }
 }
 
-int client_run(const char *socket_path, const struct agent_config *config, bool detach)
+int client_run(const struct options *options, char *const *argv, bool is_job)
 {
-    struct client client = {
-        .socket_path = socket_path, .fd = -1, .signals = -1, .words = -1, .detach = detach
-    };
+    struct client client = { .socket_path = options->of[OPT_AGENT].text,
+                             .fd = -1,
+                             .signals = -1,
+                             .words = -1,
+                             .detach = options_has(options, OPT_DETACH) };
+    struct agent_config config;
     struct os_baseline baseline;
+    struct fsdp_err err = { 0 };
     int status;
 
+    agent_config_init(&config);
+    status = launch_set_signals(&config, options, &err);
+    if (status != 0)
+        return fail(status, "%s", err.message);
     os_baseline_capture(&baseline);
     frame_parser_init(&client.parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
-    client.signals = open_signals(config, &baseline);
+    client.signals = open_signals(agent_signals(&config), &baseline);
     status =
         client.signals < 0 ? fail(FSDP_EXIT_IO, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
     if (status == 0)
-        status = send_job(&client, config, &baseline);
+        status = send_job(&client, argv, is_job, &baseline);
     if (status == 0)
-        status = wait_for_end(&client, config);
+        status = wait_for_end(&client);
     if (client.fd >= 0)
         close(client.fd);
     if (client.signals >= 0)

@@ -1,27 +1,34 @@
 /*
- * fsdprun as a client: hands its job to a standing fsdp-agent and stays until the job has ended, passing signals on
- * and the exit status back. The job gets this process's environment, working directory, umask, soft limits,
- * affinity, stdin, stdout and stderr, so that it runs as it would have run here, bit for bit.
+ * fsdprun as a client of a standing fsdp-agent: it hands its job over and stays until the job has ended.
+ * Meanwhile it passes signals on, and at the end it returns the job's exit status.
+ *
+ * The agent executes fsdprun with the same arguments, environment, working directory, umask, soft limits,
+ * affinity and standard streams, so that the job runs as it would have run here, bit for bit.
  */
 #ifndef LAUNCHER_CLIENT_H
 #define LAUNCHER_CLIENT_H
 
 #include <stdbool.h>
 
-#include "agent/config.h"
+#include "launcher/options.h"
 
 /**
- * Run `config` under the agent at `socket_path`. `detach`: return once its workers run, with the job's id alone on
- * stdout; its output goes to its log files alone, and it outlives this process. One that ends before its workers run
- * ends this process with its lines and its status; so does a signal to this process until then.
+ * Run this command line under the agent at the socket that --agent names.
+ *   options  of this command line
+ *   argv     the command line itself, zero-terminated
+ *   is_job   it runs a job file: the agent can ask it for a checkpoint
+ *
+ * With --detach it returns once the workers run, with the job's id alone on stdout. The output of such a job
+ * goes to its files only, and the job outlives this process. Until its workers run, the end of the job, or a
+ * signal to this process, ends both.
  *
  * Returns the exit status of fsdprun, after one line on stderr where it is not the job's own:
- *   2   --detach for a program whose output has nowhere to go (no run directory)
- *   75  no agent listens there, it is another user's, or of another build
- *   76  the agent went away: its jobs have been ended
- *   128 + n for signal n before the job was accepted
- * Call it before any thread exists: signals are blocked and taken from a descriptor.
+ *   2        signals that exclude each other, or a socket path that is too long
+ *   75       no agent listens there, it is another user's, or it is of another build
+ *   76       the agent went away, and its jobs with it
+ *   128 + n  signal n came before the job was accepted
+ * Call it before any thread exists: it blocks signals and reads them from a descriptor.
  */
-int client_run(const char *socket_path, const struct agent_config *config, bool detach);
+int client_run(const struct options *options, char *const *argv, bool is_job);
 
 #endif

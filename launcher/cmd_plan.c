@@ -24,7 +24,7 @@ static const char help[] =
     "                  and if not which keys would change that, what they cost and whether they\n"
     "                  change numbers: what fits and changes least comes first\n"
     "  --evaluation BATCH\n"
-    "                  count an evaluation of so many sequences beside training (a program's own,\n"
+    "                  add an evaluation of this many sequences to training (a program's own,\n"
     "                  by the C API: jobs have none)\n"
     "  --json          for programs: bytes by class, bytes sent a step, fits\n"
     "  --schedule      instead of figures: how each parameter is cut, a line each, and what a\n"
@@ -35,16 +35,19 @@ static const char help[] =
 /* The options of plan itself, as "did you mean" offers them. */
 static const char *const own_names[] = { "memory", "evaluation", "json", "schedule", NULL };
 
-/* What is ours of the command line; the rest of it, "plan" taken out, is a job's. */
+/* The options of plan itself. `rest` is the command line without them and without "plan": that of a job. */
 struct own {
     char *memory, *evaluation;
     bool json, schedule, help;
-    const char *missing; /* a value that is not there */
+    const char *missing; /* the line about an option whose value is missing; NULL: none */
     char **rest;
     int n_rest;
 };
 
-/* Is word *i an option of ours with a value, in itself or behind it? Then that is taken. */
+/*
+ * Take word *i if it is an option of plan with a value: in the same word, or in the next one (then *i moves
+ * on).
+ */
 static bool takes_value(struct own *own, const struct options_input *input, int *i)
 {
     const struct {
@@ -96,7 +99,7 @@ static int complain(int status, const char *words)
     return status;
 }
 
-/* Make the job what this process reads as standard input. False, and errno. */
+/* Make the job the standard input of this process. Returns false, with errno set, if the system refuses. */
 static bool feed(const char *json)
 {
     const size_t length = strlen(json);
@@ -109,7 +112,7 @@ static bool feed(const char *json)
     return fed;
 }
 
-/* Ranks that a node like this one can have: a GPU each, or a CPU. 0: unknown. */
+/* Count the ranks that a node like this one can have: one per GPU, or one per CPU. 0: not known. */
 static int count_node_ranks(const struct job *job)
 {
     cpu_set_t cpus;
@@ -171,7 +174,7 @@ static int plan_job(const struct own *own, const struct options *options, const 
     if (options->n_rest == 0 || !options_names_job(options->rest[0]))
         return complain(FSDP_EXIT_USAGE, "it plans a job: fsdprun plan JOB.yaml");
     resolved = job_input_resolve(&input, options, stderr, &err);
-    if (resolved != FSDP_OK) /* the lines about a job file stand by themselves */
+    if (resolved != FSDP_OK) /* its problems are on stderr already */
         return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
                                            : complain(exit_status_of(resolved), err.message);
     resolved = job_to_json(&input.job, &json, &err);

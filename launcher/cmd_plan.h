@@ -1,6 +1,6 @@
 /*
- * fsdprun plan [--memory SIZE] [--json] [options] JOB.yaml: what the job needs of a rank, without running it.
- * fsdprun plan --schedule [options] JOB.yaml: the layout and the order of a step instead.
+ * fsdprun plan JOB.yaml: what a job needs of a rank, without running it. With --schedule: how parameters are
+ * cut, and what a step does in which order.
  */
 #ifndef LAUNCHER_CMD_PLAN_H
 #define LAUNCHER_CMD_PLAN_H
@@ -11,12 +11,15 @@
 #include "launcher/options.h"
 
 /**
- * `input` is the command line that "plan" stands in as its word `place`. The process becomes fsdp-train --plan; it
- * returns, with an exit status, only when that could not be started or nothing is to be planned.
+ * Plan the job of a command line. This process becomes fsdp-train --plan, which has the numerics, and does
+ * not return unless that cannot be started or there is nothing to plan.
+ *   input  the whole command line
+ *   place  the index of the word "plan" in it
+ * Returns the exit status, after a line on stderr where it is not 0.
  */
 int cmd_plan(const struct options_input *input, int place, const struct surroundings *around);
 
-/** The page of plan --help. Returns the exit status. */
+/** Print the page of plan --help. Returns the exit status. */
 int cmd_plan_help(FILE *out);
 
 #endif

@@ -1,13 +1,16 @@
 #include "launcher/cmd_run.h"
 
 #include <stdio.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 #include "agent/run/agent.h"
-#include "launcher/client.h"
 #include "launcher/job_input.h"
 #include "launcher/print_launch.h"
+#include "launcher/summary.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
+
+enum { LONG_S = 600 };
 
 static int complain(const struct options *options, int status, const struct fsdp_err *err)
 {
@@ -22,12 +25,99 @@ static void print_notes(const struct launch *launch, const struct options *optio
         fprintf(stderr, "%s: %s\n", options->program, launch->notes[i]);
 }
 
-/* Here, or by the agent that stands on this node. */
-static int run(struct launch *launch, const struct options *options)
+/* What the observer of a run needs. */
+struct watch {
+    const struct launch *launch;
+    const struct options *options;
+    int *start_fd;           /* under fsdp-agent; -1 in it: the agent has been told */
+    struct summary *summary; /* NULL: none is wanted */
+    uint64_t every;          /* checkpoint.every of a job */
+};
+
+/*
+ * Runs in the job's agent, at each start of the workers. At the first start it tells fsdp-agent. Before that,
+ * a detached job prints where it is; the fsdprun that waits for it shows the line.
+ */
+static void on_started(void *arg)
 {
-    if (options_has(options, OPT_AGENT))
-        return client_run(options->of[OPT_AGENT].text, &launch->config, options_has(options, OPT_DETACH));
-    return agent_run(&launch->config);
+    const struct watch *watch = arg;
+
+    if (*watch->start_fd < 0)
+        return;
+    if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
+        dprintf(2, "fsdprun: job %d runs under the agent at %s, in %s\n", (int)getppid(),
+                watch->options->of[OPT_AGENT].text, watch->launch->config.run_dir);
+    (void)!write(*watch->start_fd, "", 1); /* a daemon that is gone asks for nothing */
+    close(*watch->start_fd);
+    *watch->start_fd = -1;
+}
+
+static void on_event(void *arg, const char *line)
+{
+    summary_event(((const struct watch *)arg)->summary, line, clock_now_ms());
+}
+
+static void on_progress(void *arg, const struct agent_progress *progress)
+{
+    summary_steps(((const struct watch *)arg)->summary, progress->step);
+}
+
+/* A job that ran long, or had to start again, ends with lines about its time. */
+static void on_ending(void *arg, char *out, size_t size)
+{
+    const struct watch *watch = arg;
+    const struct cost cost = summary_cost(watch->summary, clock_now_ms());
+
+    if (watch->summary->generations > 0 && (cost.n_restarts > 0 || cost.seconds >= LONG_S))
+        cost_words(&cost, watch->every, out, size);
+}
+
+/* `every` is checkpoint.every of a job. */
+static int run(struct launch *launch, const struct options *options, const struct surroundings *around,
+               uint64_t every)
+{
+    const char *path = options->of[OPT_SUMMARY].text;
+    struct agent_config *config = &launch->config;
+    struct watch watch = { launch, options, around->start_fd, NULL, every };
+    struct summary own;
+    struct fsdp_err err = { 0 };
+    int status;
+
+    config->observer.arg = &watch;
+    if (around->start_fd != NULL) {
+        config->observer.started = on_started;
+        if (config->job_json != NULL)
+            config->save_on_signal |= AGENT_SAVE_DAEMON;
+    }
+    if (path != NULL)
+        watch.summary = summary_create(config);
+    if (watch.summary == NULL && config->job_json != NULL) {
+        summary_init(&own, config, clock_now_ms());
+        watch.summary = &own;
+    }
+    if (watch.summary != NULL) {
+        config->observer.event = on_event;
+        config->observer.progress = on_progress;
+    }
+    if (config->job_json != NULL)
+        config->observer.ending = on_ending;
+    status = agent_run(config);
+    if (watch.summary != NULL && watch.summary != &own &&
+        summary_write(watch.summary, path, status, &err) != FSDP_OK) {
+        complain(options, FSDP_EXIT_IO, &err);
+        return status != 0 ? status : exit_status_of(err.status);
+    }
+    return status;
+}
+
+/* Called before anything is made or run. Returns 0, or FSDP_EXIT_USAGE. */
+static int check_summary(const struct options *options)
+{
+    struct fsdp_err err = { 0 };
+
+    return summary_check_path(options->of[OPT_SUMMARY].text, &err) == FSDP_OK
+               ? 0
+               : complain(options, FSDP_EXIT_USAGE, &err);
 }
 
 int cmd_run_job(const struct options *options, const struct surroundings *around)
@@ -38,17 +128,19 @@ int cmd_run_job(const struct options *options, const struct surroundings *around
     enum fsdp_status resolved = job_input_resolve(&input, options, stderr, &err);
     int status;
 
-    if (resolved != FSDP_OK) /* the lines about a job file stand by themselves */
+    if (resolved != FSDP_OK) /* its problems are on stderr already */
         return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
                                            : complain(options, exit_status_of(resolved), &err);
     if (options_has(options, OPT_DRY_RUN)) {
         status =
             complain(options, exit_status_of(job_print_yaml(&input.job, &input.origins, stdout, &err)), &err);
     } else {
-        status = complain(options, launch_job(&launch, options, &input.job, around, &err), &err);
+        status = check_summary(options);
+        if (status == 0)
+            status = complain(options, launch_job(&launch, options, &input.job, around, &err), &err);
         if (status == 0) {
             print_notes(&launch, options);
-            status = run(&launch, options);
+            status = run(&launch, options, around, input.job.checkpoint.every);
         }
     }
     launch_fini(&launch);
@@ -60,9 +152,10 @@ int cmd_run_program(const struct options *options, enum what_kind kind, const st
 {
     struct launch launch = { 0 };
     struct fsdp_err err = { 0 };
-    int status;
+    int status = check_summary(options);
 
-    status = complain(options, launch_program(&launch, options, kind, around, &err), &err);
+    if (status == 0)
+        status = complain(options, launch_program(&launch, options, kind, around, &err), &err);
     if (status == 0)
         print_notes(&launch, options);
     if (status == 0 && options_has(options, OPT_DRY_RUN)) {
@@ -71,7 +164,7 @@ int cmd_run_program(const struct options *options, enum what_kind kind, const st
         if (kind == WHAT_ON_PATH && !options->dashes && !launch.config.quiet)
             fprintf(stderr, "%s: %s is no file here: running the one on PATH\n", options->program,
                     options->rest[0]);
-        status = run(&launch, options);
+        status = run(&launch, options, around, 0);
     }
     launch_fini(&launch);
     return status;

@@ -6,7 +6,10 @@
 
 #include <stdio.h>
 
-/** Version, commit, compiler, features and the versions of the libraries in use. Returns the exit status. */
+/**
+ * Print version, commit, compiler, features, and the versions of the libraries in use. Returns the exit
+ * status: 0, or FSDP_EXIT_IO where `out` does not take it.
+ */
 int cmd_version(FILE *out);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "launcher/options.h"
 
-/* What can only be refused is not offered. */
+/* An option that takes no value at all would always be refused: it is not offered. */
 static bool is_offered(const struct option *option)
 {
     return option->kind != OPTION_CHOICE || option->choices[0] != NULL;
@@ -50,7 +50,7 @@ static const char bash_head[] =
 
 static void put_bash_cases(FILE *out)
 {
-    /* Words that take the next one: those that stand alone are told from them by name. */
+    /* Options whose value is the next word. The script knows them by name, to find the word that is run. */
     fputs("        -[rt]", out);
     for (size_t i = 0; i < option_table_size; i++)
         if (option_table[i].argument != NULL)
@@ -95,7 +95,7 @@ static void put_bash_values(FILE *out)
         }
         fputs(" -- \"$cur\")); return ;;\n", out);
     }
-    for (size_t i = 0; i < option_table_size; i++) { /* and those whose value nobody can guess */
+    for (size_t i = 0; i < option_table_size; i++) { /* then the options whose values the shell cannot know */
         if (option_table[i].argument == NULL || has_values(&option_table[i]))
             continue;
         fputs(between, out);
@@ -123,7 +123,7 @@ static void print_bash(FILE *out, const char *program)
 
 /* zsh */
 
-/* Within '...[HELP]:...': what ends one of these is escaped. */
+/* Write text inside '...[HELP]:...', with the characters escaped that would end a part of it. */
 static void put_zsh_text(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++) {

@@ -1,13 +1,18 @@
 /*
- * Completion scripts for shells, from the table of options. What an option's value may be comes from its choices; one
- * whose argument is called DIR takes a directory, FILE or SOCKET a file. Pure.
+ * Completion scripts for shells, made from the table of options. The values that a shell offers for an option
+ * come from the option's choices, or from the name of its argument: folders for DIR, files for FILE and
+ * SOCKET. Pure.
  */
 #ifndef LAUNCHER_COMPLETION_H
 #define LAUNCHER_COMPLETION_H
 
 #include <stdio.h>
 
-/** For "bash", "zsh" or "fish", and a command called `program` (fsdprun, torchrun). */
+/**
+ * Print the script.
+ *   shell    "bash", "zsh" or "fish"
+ *   program  the command that is completed: fsdprun or torchrun
+ */
 void completion_print(FILE *out, const char *shell, const char *program);
 
 #endif

@@ -1,16 +1,10 @@
 #include "launcher/devices.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "agent/os/environment.h"
 #include "agent/placement/gpu.h"
-
-static const char *get_env(void *arg, const char *name)
-{
-    (void)arg;
-    return getenv(name);
-}
 
 int devices_count(void *arg, const char *word, bool one_each, char *why, size_t why_bytes)
 {
@@ -22,7 +16,7 @@ int devices_count(void *arg, const char *word, bool one_each, char *why, size_t 
     struct gpu_list list;
 
     (void)arg;
-    gpu_host_init(&host, get_env, NULL);
+    gpu_host_init(&host, environment_get, NULL);
     host.one_each = one_each;
     gpu_find(&list, want, &host);
     snprintf(why, why_bytes, "%s", list.why);

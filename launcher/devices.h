@@ -1,5 +1,6 @@
 /*
- * --nproc-per-node gpu, xpu and auto: how many devices the workers of this node would see (agent/placement/gpu.h).
+ * How many devices the workers of this node would see (agent/placement/gpu.h): for --nproc-per-node gpu, xpu
+ * and auto, and for the question whether a job has GPUs enough.
  */
 #ifndef LAUNCHER_DEVICES_H
 #define LAUNCHER_DEVICES_H
@@ -7,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** As options_input.count_devices; `arg` is not looked at. */
+/** Count devices, as struct options_input describes it for its count_devices. `arg` is not used. */
 int devices_count(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);
 
 #endif

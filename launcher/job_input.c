@@ -4,18 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options that are keys of the job file as well. */
+/* Options that are also keys of the job file. Each key is one number of the option's value. */
 static const struct {
     enum option_id id;
     const char *key;
+    size_t number; /* its place in struct option_value */
 } launch_keys[] = {
-    { OPT_NPROC_PER_NODE, "launch.nproc_per_node" },
-    { OPT_NNODES, "launch.nnodes" },
-    { OPT_MAX_RESTARTS, "launch.max_restarts" },
+    { OPT_NPROC_PER_NODE, "launch.nproc_per_node", offsetof(struct option_value, number) },
+    { OPT_NNODES, "launch.nnodes", offsetof(struct option_value, number) },
+    { OPT_MAX_RESTARTS, "launch.max_restarts", offsetof(struct option_value, number) },
+    { OPT_MAX_RESTARTS, "launch.restart_window_s", offsetof(struct option_value, window_s) },
+    { OPT_HANG_TIMEOUT, "launch.hang_timeout_s", offsetof(struct option_value, number) },
 };
 enum { N_LAUNCH_KEYS = sizeof launch_keys / sizeof *launch_keys, WORDS_BYTES = 96 };
 
-/* Settings from the environment (origins without a dash) or from options, numbers in place of words like cpu.
+/*
+ * Add the settings of launch_keys that come from the command line, or those from the environment (their
+ * origin has no dash). Words like cpu become numbers. Returns the new number of settings.
  */
 static size_t add_launch_settings(struct job_input_result *result, const struct options *options,
                                   bool command_line, size_t n)
@@ -26,13 +31,16 @@ static size_t add_launch_settings(struct job_input_result *result, const struct 
 
         if (value->text == NULL || (value->origin[0] == '-') != command_line)
             continue;
-        snprintf(words, WORDS_BYTES, "%s=%" PRId64, launch_keys[i].key, value->number);
+        snprintf(words, WORDS_BYTES, "%s=%" PRId64, launch_keys[i].key,
+                 *(const int64_t *)((const char *)value + launch_keys[i].number));
         result->settings[n++] = (struct job_setting){ value->origin, words };
     }
     return n;
 }
 
-/* "--set 1", "--set 2", ... behind the words of the launch settings. */
+/*
+ * Add the settings of --set, with the origins "--set 1", "--set 2", ... Returns the new number of settings.
+ */
 static size_t add_sets(struct job_input_result *result, const struct options *options, size_t n)
 {
     for (size_t i = 0; i < options->n_sets; i++) {

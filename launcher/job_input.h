@@ -1,5 +1,6 @@
 /*
- * The job of a command line: the file, --set, and the launch settings of options and environment, resolved.
+ * The job of a command line: the job file with --set and the launch settings of options and environment,
+ * resolved.
  */
 #ifndef LAUNCHER_JOB_INPUT_H
 #define LAUNCHER_JOB_INPUT_H
@@ -9,7 +10,7 @@
 #include "launcher/options.h"
 #include "shard_runtime/job/resolve.h"
 
-/* A job with where its values came from; the words of `origins` are held here. */
+/* A job and where its values came from. The other two members hold memory that `origins` points into. */
 struct job_input_result {
     struct job job;
     struct job_origins origins;
@@ -18,11 +19,17 @@ struct job_input_result {
 };
 
 /**
- * Resolve the job file options->rest[0]. On FSDP_ERR_CONFIG every problem has been written to `problems`, one
- * line each. Weakest first: job file, environment, --set in its order, options of the command line.
+ * Resolve the job file options->rest[0]. The strongest setting of a key wins. From weak to strong: job file,
+ * environment, --set in the order given, options of the command line.
+ *   problems  gets one line for each problem of the job
+ *   FSDP_ERR_CONFIG  the job cannot be used: see `problems`
+ *   FSDP_ERR_NOMEM   no memory
+ * On failure the result is empty.
  */
 enum fsdp_status job_input_resolve(struct job_input_result *result, const struct options *options,
                                    FILE *problems, struct fsdp_err *err);
+
+/** Release the result and empty it. An empty one is fine. */
 void job_input_fini(struct job_input_result *result);
 
 #endif

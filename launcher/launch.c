@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/placement/placement.h"
 #include "launcher/launch_impl.h"
 #include "launcher/scheduler.h"
 #include "shard_runtime/core/exit_status.h"
@@ -24,29 +25,26 @@ int launch_bad_usage(struct fsdp_err *err, const char *words)
     return FSDP_EXIT_USAGE;
 }
 
-/* What every world needs. */
-
 static enum agent_numa numa_named(const char *name)
 {
-    static const char *const names[] = { [AGENT_NUMA_NODE] = "node",
-                                         [AGENT_NUMA_SOCKET] = "socket",
-                                         [AGENT_NUMA_EXCLUSIVE] = "exclusive",
-                                         [AGENT_NUMA_CORE_COMPLEX] = "core-complex" };
-
     for (int i = AGENT_NUMA_NODE; name != NULL && i <= AGENT_NUMA_CORE_COMPLEX; i++)
-        if (strcmp(names[i], name) == 0)
+        if (strcmp(placement_binding((enum agent_numa)i), name) == 0)
             return (enum agent_numa)i;
     return AGENT_NUMA_NONE;
 }
 
-/* One signal has one meaning; what is forwarded no longer ends the run, unless both were asked for. */
-static int set_signals(struct agent_config *config, const struct options *options, struct fsdp_err *err)
+/*
+ * A signal has one meaning. A forwarded signal no longer ends the run by default; asking for both is refused.
+ */
+int launch_set_signals(struct agent_config *config, const struct options *options, struct fsdp_err *err)
 {
     const struct option_value *stop = &options->of[OPT_SIGNALS_TO_HANDLE];
     const char *forward = options->of[OPT_FORWARD_SIGNALS].text;
 
+    if (options_has(options, OPT_SAVE_ON_SIGNAL))
+        config->save_on_signal = AGENT_SAVE_TERM | AGENT_SAVE_USR1;
     if (stop->text != NULL) {
-        (void)options_signals(stop->text, &config->stop_signals, NULL); /* it was read before */
+        (void)options_signals(stop->text, &config->stop_signals, NULL); /* checked when it was parsed */
         config->stop_signals_text = stop->text;
     }
     if (forward != NULL)
@@ -62,7 +60,7 @@ static int set_signals(struct agent_config *config, const struct options *option
     return 0;
 }
 
-/* `world` comes from the job where there is one. */
+/* What jobs and programs have in common. `world` comes from the job if there is one. */
 static int set_world(struct launch *launch, const struct options *options, const struct surroundings *around,
                      const struct launch_world *world, struct fsdp_err *err)
 {
@@ -71,12 +69,11 @@ static int set_world(struct launch *launch, const struct options *options, const
 
     config->n_workers = world->n_workers;
     config->max_restarts = world->max_restarts;
+    config->restart_window_ms = world->restart_window_s * 1000;
     config->grace_ms = options_number(options, OPT_SHUTDOWN_TIMEOUT, config->grace_ms / 1000) * 1000;
     config->quiet = options_has(options, OPT_QUIET);
     config->virtual_local_rank = options_has(options, OPT_VIRTUAL_LOCAL_RANK);
     config->numa = numa_named(options->of[OPT_NUMA_BINDING].text);
-    if (options_has(options, OPT_SAVE_ON_SIGNAL))
-        config->save_on_signal = AGENT_SAVE_TERM | AGENT_SAVE_USR1;
     if (options->of[OPT_RDZV_ID].text != NULL)
         config->run_id = options->of[OPT_RDZV_ID].text;
     if (options->of[OPT_ROLE].text != NULL)
@@ -86,13 +83,11 @@ static int set_world(struct launch *launch, const struct options *options, const
                   options->of[OPT_RUN_DIR].origin, options->of[OPT_LOG_DIR].origin);
         return FSDP_EXIT_USAGE;
     }
-    status = set_signals(config, options, err);
+    status = launch_set_signals(config, options, err);
     if (status == 0)
         status = launch_set_nodes(launch, options, world, around, err);
     return status != 0 ? status : launch_set_output(launch, options, around, err);
 }
-
-/* A job. */
 
 static int set_trainer(struct launch *launch, const struct surroundings *around, struct fsdp_err *err)
 {
@@ -110,7 +105,7 @@ static int set_trainer(struct launch *launch, const struct surroundings *around,
     return 0;
 }
 
-/* The file has one number; MIN:MAX is said on the command line or in the environment. */
+/* A job file has one number of nodes. MIN:MAX comes from the command line or the environment. */
 static int job_min_nodes(const struct job *job, const struct options *options)
 {
     const struct option_value *nodes = &options->of[OPT_NNODES];
@@ -121,8 +116,9 @@ static int job_min_nodes(const struct job *job, const struct options *options)
 }
 
 /*
- * Under Slurm, KILL follows KillWait after the TERM that asks for a save. slurmd names its slurm.conf to every job. No
- * command of Slurm is run: one would ask the controller, from every node, and could hang.
+ * Under Slurm, KILL follows TERM after KillWait seconds, so a save on TERM has to be done by then. The
+ * setting is read from slurm.conf, whose path slurmd gives to every job. No command of Slurm is run: each
+ * node would ask the controller, and could hang.
  */
 static int64_t slurm_save_ms(const struct surroundings *around)
 {
@@ -146,7 +142,8 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     const struct launch_world world = { .n_workers = (int)job->launch.nproc_per_node,
                                         .n_nodes = (int)job->launch.nnodes,
                                         .min_nodes = job_min_nodes(job, options),
-                                        .max_restarts = (int)job->launch.max_restarts };
+                                        .max_restarts = (int)job->launch.max_restarts,
+                                        .restart_window_s = (int64_t)job->launch.restart_window_s };
     struct agent_config *config = &launch->config;
     enum fsdp_status failed;
     int status;
@@ -158,12 +155,25 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->resume_never = job->checkpoint.resume == JOB_RESUME_NEVER;
     config->exports = job->checkpoint.exports != JOB_EXPORT_NONE;
     config->threads = (int)job->launch.threads;
+    config->standby = (int)options_number(options, OPT_STANDBY, 0);
+    config->straggler_restart =
+        options_has(options, OPT_STRAGGLER) && strcmp(options->of[OPT_STRAGGLER].text, "restart") == 0;
     config->hang_timeout_ms = (int64_t)(job->launch.hang_timeout_s * 1000);
     if (launch_env(around, "SLURM_JOB_ID") != NULL)
         config->grace_ms = slurm_save_ms(around);
     config->output.bar = around->err_is_terminal && !options_has(options, OPT_QUIET);
     if (options_has(options, OPT_DIRECT_OUTPUT))
         return launch_bad_usage(err, "--direct-output is for programs: a job's output is kept in its logs");
+    if (options_has(options, OPT_PYTHON_STACKS))
+        return launch_bad_usage(err, "--python-stacks is for programs: a job runs no Python");
+    if (options_number(options, OPT_STANDBY, 0) > world.n_workers)
+        return launch_bad_usage(err, "--standby: more workers than this node has ranks serve for nothing");
+    if (world.restart_window_s > 0 && world.max_restarts > AGENT_RESTARTS_IN_WINDOW) {
+        fsdp_fail(err, FSDP_ERR_CONFIG,
+                  "launch.max_restarts: with launch.restart_window_s it must be at most %d, not %d",
+                  AGENT_RESTARTS_IN_WINDOW, world.max_restarts);
+        return FSDP_EXIT_CONFIG;
+    }
     status = set_world(launch, options, around, &world, err);
     if (status == 0)
         status = launch_check_devices(launch, job, around, err);
@@ -184,8 +194,6 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     return exit_status_of(failed);
 }
 
-/* A program. */
-
 static const char *find_python(const struct surroundings *around)
 {
     const char *named = launch_env(around, "PYTHON_EXEC");
@@ -197,7 +205,7 @@ static const char *find_python(const struct surroundings *around)
     return around->files->on_path(around->files->arg, "python") ? "python" : NULL;
 }
 
-/* What torchrun does in a process of its own: the file as __main__, with its words in sys.argv. */
+/* Runs a file as torchrun does with --run-path: as __main__, with its arguments in sys.argv. */
 static const char run_path_program[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
@@ -216,7 +224,7 @@ char **launch_program_argv(const struct options *options, enum what_kind kind,
                   options->rest[0]);
         return NULL;
     }
-    /* The words of a file in the working directory get "./": a bare name would be looked up on PATH. */
+    /* A file of the working directory gets "./" in front: a bare name would be looked up on PATH. */
     argv = calloc(1, room * sizeof *argv + (here ? strlen(options->rest[0]) + 3 : 0));
     if (argv == NULL) {
         fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the worker's arguments");
@@ -242,8 +250,9 @@ char **launch_program_argv(const struct options *options, enum what_kind kind,
 }
 
 /*
- * Where launch_program_argv() puts the file that Python is to run; 0 where there is none. A word that begins with a
- * dash is an option of Python's ("-" is its standard input), but runpy takes every word for a file.
+ * Return the index in the argv of launch_program_argv() of the file that Python runs; 0: there is none. A
+ * first word with a dash is an option of Python's ("-" is its standard input). For runpy every word is a
+ * file.
  */
 static int place_of_script(const struct options *options, enum what_kind kind)
 {
@@ -252,7 +261,9 @@ static int place_of_script(const struct options *options, enum what_kind kind)
     return (kind == WHAT_SCRIPT || kind == WHAT_PYTHON) && options->rest[0][0] != '-' ? 2 : 0;
 }
 
-/* The line prefix of torchrun's --tee, unless ours was asked for. */
+/*
+ * The prefix of teed lines: torchrun's, unless the user names another one or --prefix asks for ours (NULL).
+ */
 static const char *prefix_template(const struct options *options)
 {
     const char *named = options->of[OPT_LOG_LINE_PREFIX_TEMPLATE].text;
@@ -263,8 +274,9 @@ static const char *prefix_template(const struct options *options)
 }
 
 /*
- * Where --run-dir says; else as torchrun: below --log-dir, else in a fresh temporary directory. A program that keeps nothing there must
- * run where no directory can be made at all.
+ * Choose and make the run directory of a program: the one that --run-dir names, else one below --log-dir,
+ * else a new temporary one, as torchrun does. If no temporary one can be made, a program whose output is not
+ * captured runs without.
  */
 static int set_program_dir(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -275,9 +287,12 @@ static int set_program_dir(struct launch *launch, const struct options *options,
 
     if (log_dir != NULL && strcmp(log_dir, "/dev/null") == 0) {
         config->output.no_files = true;
-        return 0;
+        return options_has(options, OPT_DETACH)
+                   ? launch_bad_usage(err, "--detach: what the program writes must go to files: "
+                                           "give --log-dir or --run-dir")
+                   : 0;
     }
-    if (run_dir != NULL) { /* the agent makes it, and locks it */
+    if (run_dir != NULL) { /* the agent makes and locks it */
         config->run_dir = launch->run_dir;
         config->run_dir_named = true;
         return exit_status_of(rundir_named_path(launch->run_dir, run_dir, err));
@@ -298,7 +313,7 @@ static int set_program_dir(struct launch *launch, const struct options *options,
     return 0;
 }
 
-/* Without making anything: could the run be kept there? */
+/* Look whether --log-dir can be used, without making anything. */
 static int check_log_dir(const struct options *options, const struct surroundings *around,
                          struct fsdp_err *err)
 {
@@ -311,7 +326,10 @@ static int check_log_dir(const struct options *options, const struct surrounding
     return FSDP_EXIT_USAGE;
 }
 
-/* PyTorch's own build starts no server at it either, and says so in a line; a word that is no number it passes over. */
+/*
+ * PyTorch's own build does not start a health check server at this port either, and prints a line. Like it,
+ * this ignores a word that is no number.
+ */
 static void note_health_check(struct launch *launch, const struct surroundings *around)
 {
     const char *port = launch_env(around, "TORCHELASTIC_HEALTH_CHECK_PORT");
@@ -329,12 +347,17 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
                                         .min_nodes = options->of[OPT_NNODES].text == NULL
                                                          ? 1
                                                          : (int)options->of[OPT_NNODES].least,
-                                        .max_restarts = (int)options_number(options, OPT_MAX_RESTARTS, 0) };
+                                        .max_restarts = (int)options_number(options, OPT_MAX_RESTARTS, 0),
+                                        .restart_window_s = options->of[OPT_MAX_RESTARTS].window_s };
     struct agent_config *config = &launch->config;
     int status;
 
     memset(launch, 0, sizeof *launch);
     agent_config_init(config);
+    config->python_stacks = options_has(options, OPT_PYTHON_STACKS);
+    config->watched = options_number(options, OPT_HANG_TIMEOUT, 0) > 0;
+    if (options->of[OPT_HANG_TIMEOUT].text != NULL)
+        config->hang_timeout_ms = options_number(options, OPT_HANG_TIMEOUT, 0) * 1000;
     config->output.prefix = options_has(options, OPT_PREFIX);
     config->output.direct = options_has(options, OPT_DIRECT_OUTPUT);
     config->output.prefix_template = prefix_template(options);
@@ -345,6 +368,12 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
         return status;
     if (config->save_on_signal != 0)
         return launch_bad_usage(err, "--save-on-signal is for job files: a program gets the signal itself");
+    if (options_number(options, OPT_STANDBY, 0) > 0)
+        return launch_bad_usage(err, "--standby is for job files: a program takes its environment from exec");
+    if (options_has(options, OPT_STRAGGLER))
+        return launch_bad_usage(err, "--straggler is for job files: a program does not show its steps");
+    if (options_has(options, OPT_PYTHON_STACKS) && !config->watched)
+        return launch_bad_usage(err, "--python-stacks needs --hang-timeout");
     launch->argv = launch_program_argv(options, kind, around, err);
     if (launch->argv == NULL)
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);

@@ -1,6 +1,6 @@
 /*
  * From options and job to what the agent is told. Everything that struct agent_config borrows lives in struct
- * launch.
+ * launch, in the options, or in the job.
  */
 #ifndef LAUNCHER_LAUNCH_H
 #define LAUNCHER_LAUNCH_H
@@ -16,58 +16,76 @@
 
 enum {
     LAUNCH_DEFAULT_PORT = 29400, /* of --rdzv-endpoint */
-    LAUNCH_MASTER_PORT = 29500,  /* of --master-addr, where that names the endpoint */
+    LAUNCH_MASTER_PORT = 29500,  /* of --master-addr, if that names the endpoint */
     LAUNCH_HOST_BYTES = 256,
-    LAUNCH_JOB_RESTARTS = 3,
     LAUNCH_NOTES_MAX = 8,
     LAUNCH_NOTE_BYTES = 320
 };
 
-/* What the launcher finds around it. */
+/* What the launcher finds around it. A test passes its own. */
 struct surroundings {
     const char *(*get_env)(void *arg, const char *name);
     void *arg;
     const struct what_files *files;
-    const char *own_path; /* of the running fsdprun; fsdp-train lies beside it */
-    const char *
-        python_beside; /* the Python beside a torchrun called by its path, as venv/bin/torchrun; NULL: none */
+    const char *own_path; /* of the running fsdprun; fsdp-train is in the same folder */
+    /*
+     * The Python in the folder of a torchrun that was called by its path, as venv/bin/torchrun; NULL: none.
+     */
+    const char *python_beside;
     bool out_is_terminal, err_is_terminal;
-    /* As options_input's; NULL: there are none. */
+    /* As in struct options_input; NULL: there are no devices. */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);
+    /* fsdp-agent runs this process, and gets one byte here once the workers run. NULL: it does not. */
+    int *start_fd;
 };
 
+/* One launch, made by launch_job() or launch_program() and released by launch_fini(). */
 struct launch {
     struct agent_config config;
     struct secret secret;
     char run_dir[RUNDIR_PATH_BYTES];
-    char run_id[37]; /* a UUID; empty where the id was given, or is none */
+    char run_id[37]; /* a UUID that was made up; empty: the id was given, or is "none" */
     char endpoint_host[LAUNCH_HOST_BYTES], master_host[LAUNCH_HOST_BYTES];
     char trainer[RUNDIR_PATH_BYTES];
-    unsigned char *redirects, *tees; /* per local rank */
-    bool *shown;
+    /* Per local rank, as struct agent_output has them. */
+    unsigned char *redirects, *tees, *shown;
     char **stdout_filters, **stderr_filters;
     char **argv;
     char *job_json, *deciding_json;
-    /* Lines for the user about what was taken otherwise than it was written. */
+    /* Lines for the user, as where a setting is not taken as it was written. */
     char notes[LAUNCH_NOTES_MAX][LAUNCH_NOTE_BYTES];
     size_t n_notes;
 };
 
 /**
- * Fill `launch` for a job or a program. Returns 0, or the status fsdprun ends with, its line in `err`.
- * launch_program() creates the program's directory (agent/record/rundir.h) unless --dry-run was said, launch_job() nothing.
+ * Fill in `launch` for a job that has been resolved. It makes no file. Returns 0, or the exit status of
+ * fsdprun, with its line in `err`. launch_fini() releases the launch in both cases.
  */
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err);
+
+/**
+ * The same for a program of `kind`. Unless --dry-run was given, it makes the program's run directory
+ * (agent/record/rundir.h).
+ */
 int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,
                    const struct surroundings *around, struct fsdp_err *err);
 
-/** Overwrites the secret too. */
+/**
+ * Fill in which signals the run takes, and what each means. Needs only the options, so that a client of
+ * fsdp-agent can ask which signals it has to pass on. Returns 0, or FSDP_EXIT_USAGE for a signal that would
+ * have two meanings.
+ */
+int launch_set_signals(struct agent_config *config, const struct options *options, struct fsdp_err *err);
+
+/** Release the launch and overwrite its secret. The launch is empty afterwards. */
 void launch_fini(struct launch *launch);
 
 /**
- * argv of the workers of a program, as one zero-terminated array to be freed; the words are borrowed.
- * NULL: no memory, or (an err of FSDP_ERR_NOT_FOUND) no Python.
+ * Make the argv of the workers of a program. Returns one block that the caller frees: a zero-terminated
+ * array, whose words are borrowed. NULL on failure:
+ *   FSDP_ERR_NOT_FOUND  the program needs Python, and there is none
+ *   FSDP_ERR_NOMEM      no memory
  */
 char **launch_program_argv(const struct options *options, enum what_kind kind,
                            const struct surroundings *around, struct fsdp_err *err);

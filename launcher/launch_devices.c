@@ -49,9 +49,9 @@ int launch_check_devices(struct launch *launch, const struct job *job, const str
     int n = 0;
 
     if (strcmp(job->run.device, "cpu") == 0)
-        return 0; /* the driver is not asked for what does not use it */
+        return 0; /* such a job does not use the driver, so it is not asked */
     if (strcmp(job->run.device, "auto") == 0 && launch_env(around, "FSDP_DEVICE") != NULL)
-        return 0; /* that decides, in the workers */
+        return 0; /* FSDP_DEVICE decides, in the workers */
     if (around->count_devices != NULL)
         n = around->count_devices(around->arg, "cuda", config->virtual_local_rank, why, sizeof why);
     switch (launch_judge_devices(job, config->n_workers, n, why, words, sizeof words)) {
@@ -69,7 +69,7 @@ int launch_check_devices(struct launch *launch, const struct job *job, const str
     return 0;
 }
 
-/* Not an error: a program may well run several of its workers on a GPU, or none of them. */
+/* This is no error: a program may run several of its workers on one GPU, or none. */
 void launch_note_few_devices(struct launch *launch, const struct surroundings *around)
 {
     const struct agent_config *config = &launch->config;

@@ -29,7 +29,7 @@ static const char *text_of(const struct options *options, enum option_id id)
     return options->of[id].text;
 }
 
-/* The host and port that an option names, `fallback` for a port that is not there. */
+/* Read host and port of an option. `fallback` is the port where the option names none. */
 static int read_endpoint(const struct options *options, enum option_id id, char host[LAUNCH_HOST_BYTES],
                          int fallback, int *port, struct fsdp_err *err)
 {
@@ -39,7 +39,7 @@ static int read_endpoint(const struct options *options, enum option_id id, char 
     return FSDP_EXIT_USAGE;
 }
 
-/* --master-addr is an address and nothing else: a port has an option of its own, and IPv6 needs no brackets. */
+/* Read --master-addr, which has no port (that is --master-port). IPv6 may stand in brackets, or without. */
 static int read_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
     const char *text = text_of(options, OPT_MASTER_ADDR), *colon = strchr(text, ':');
@@ -65,8 +65,9 @@ static int read_master(struct launch *launch, const struct options *options, str
 }
 
 /*
- * Several nodes meet at --rdzv-endpoint, else at --master-addr and --master-port. Where both are named, the second
- * is what the workers are told; but not where it is the first again.
+ * Several nodes meet at --rdzv-endpoint, else at --master-addr and --master-port. If both are given, the
+ * workers are told the second. If the second repeats the first, the workers get another port: the agents
+ * listen at that one.
  */
 static int set_endpoint(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -107,8 +108,9 @@ static int set_secret(struct launch *launch, const struct options *options, stru
     if (status != FSDP_OK)
         return exit_status_of(status);
     if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
-        return launch_bad_usage(err, "more than one node needs --secret-file FILE (or, on a network you trust, "
-                                     "--insecure or FSDPRUN_INSECURE=1)");
+        return launch_bad_usage(err,
+                                "more than one node needs --secret-file FILE (or, on a network you trust, "
+                                "--insecure or FSDPRUN_INSECURE=1)");
     if (launch->secret.n_bytes > 0) {
         launch->config.secret = launch->secret.bytes;
         launch->config.secret_bytes = launch->secret.n_bytes;
@@ -124,9 +126,10 @@ static bool is_c10d(const struct options *options)
 }
 
 /*
- * MASTER_ADDR and MASTER_PORT of one node, where the user names them. The port of an endpoint is the workers' with
- * static; with c10d it is where nodes would meet, which one node need not: the store has a port of its own in each
- * generation, as torchrun's has, and two runs may name the same endpoint.
+ * MASTER_ADDR and MASTER_PORT on one node, if the user names them.
+ *   static  the port of --rdzv-endpoint is the workers' port
+ *   c10d    that port is only for nodes to meet, and one node does not meet. As under torchrun the store gets
+ *           a free port in each generation, so that two runs may name the same endpoint.
  */
 static int set_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -150,8 +153,9 @@ static int set_master(struct launch *launch, const struct options *options, stru
 }
 
 /*
- * --standalone is this node alone. torchrun drops what says otherwise without a word; here what stands beside it on
- * the command line is a mistake, and what a cluster has put into the environment is set aside with a line.
+ * --standalone means this node alone. torchrun silently ignores options that say otherwise. Here such an
+ * option on the command line is refused. One that a cluster has put into the environment is ignored, with a
+ * line.
  */
 static int contradiction(struct launch *launch, const struct options *options, enum option_id id,
                          struct fsdp_err *err)
@@ -201,14 +205,16 @@ static int set_conf(struct launch *launch, const struct options *options, struct
         launch_note(launch, "%s: nothing here knows of %s", options->of[OPT_RDZV_CONF].origin, conf->unknown);
     if (conf->join_timeout_s > 0)
         config->join_timeout_ms = conf->join_timeout_s * 1000;
-    else if (conf->timeout_s > 0) /* of static, where it is how long nodes wait for node 0 */
+    else if (conf->timeout_s > 0) /* with static it is how long nodes wait for node 0 */
         config->join_timeout_ms = conf->timeout_s * 1000;
     if (conf->last_call_timeout_s > 0)
         config->last_call_timeout_ms = conf->last_call_timeout_s * 1000;
+    if (conf->lease_s > 0)
+        config->lease_ms = conf->lease_s * 1000;
     return 0;
 }
 
-/* With c10d a node need not be told which one it is. */
+/* With c10d a node may leave its rank open (-1). */
 static int node_rank(const struct options *options, int n_nodes)
 {
     if (text_of(options, OPT_NODE_RANK) != NULL)
@@ -216,13 +222,16 @@ static int node_rank(const struct options *options, int n_nodes)
     return n_nodes > 1 && is_c10d(options) ? -1 : 0;
 }
 
-/* No place to meet at is named. Where there is one node, torchrun takes that for --standalone with static too. */
+/* Is no place to meet given? On one node torchrun then acts as with --standalone, with static too. */
 static bool names_no_place(const struct options *options)
 {
     return text_of(options, OPT_RDZV_ENDPOINT) == NULL && !options_has(options, OPT_MASTER_PORT);
 }
 
-/* PyTorch's word against a store of the launcher's. As under torchrun it counts where nothing static is asked for. */
+/*
+ * Does the user not want the agent to serve the store? PyTorch has a variable for that. As under torchrun it
+ * counts only if no fixed master address or port is asked for.
+ */
 static bool wants_no_store(const struct options *options, const struct surroundings *around)
 {
     const char *word = around->get_env(around->arg, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
@@ -241,7 +250,7 @@ int launch_set_run_id(struct launch *launch, const struct options *options, stru
         return 0;
     if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r)
         return exit_status_of(fsdp_fail(err, FSDP_ERR_IO, "getrandom: %s", strerror(errno)));
-    r[6] = 0x40 | (r[6] & 0x0f); /* version 4, random, of RFC 4122's variant */
+    r[6] = 0x40 | (r[6] & 0x0f); /* RFC 4122: version 4 (random) */
     r[8] = 0x80 | (r[8] & 0x3f);
     snprintf(launch->run_id, sizeof launch->run_id,
              "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0], r[1], r[2], r[3],
@@ -261,7 +270,7 @@ static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_e
     return launch_bad_usage(err, words);
 }
 
-/* It may be meant, and runs. */
+/* One node of several may be intended, so this is only a note. */
 static void note_idle_nodes(struct launch *launch, const struct surroundings *around)
 {
     char words[LAUNCH_NOTE_BYTES];

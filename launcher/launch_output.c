@@ -1,5 +1,5 @@
 /*
- * What becomes of the output of the workers.
+ * What happens to the output of the workers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +12,11 @@ static int no_memory(int n_workers, struct fsdp_err *err)
     return exit_status_of(fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d workers", n_workers));
 }
 
-/* The words were checked when they were read; which ranks there are is known only now. */
-static int wrong_ranks(const struct options *options, enum option_id id, struct fsdp_err *err)
-{
-    fsdp_wrap(err, "%s", options->of[id].origin);
-    return FSDP_EXIT_USAGE;
-}
+typedef enum fsdp_status parse_ranks(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err);
 
-static int set_streams(const struct options *options, enum option_id id, int n_workers, unsigned char **out,
-                       struct fsdp_err *err)
+/* Set *out to one value per local rank; it stays NULL if the option is not given. */
+static int set_ranks(const struct options *options, enum option_id id, parse_ranks *parse, int n_workers,
+                     unsigned char **out, struct fsdp_err *err)
 {
     const char *text = options->of[id].text;
 
@@ -29,21 +25,11 @@ static int set_streams(const struct options *options, enum option_id id, int n_w
     *out = calloc((size_t)n_workers, 1);
     if (*out == NULL)
         return no_memory(n_workers, err);
-    return options_streams(text, n_workers, *out, err) == FSDP_OK ? 0 : wrong_ranks(options, id, err);
-}
-
-static int set_shown(const struct options *options, int n_workers, bool **out, struct fsdp_err *err)
-{
-    const char *text = options->of[OPT_LOCAL_RANKS_FILTER].text;
-
-    if (text == NULL)
+    if (parse(text, n_workers, *out, err) == FSDP_OK)
         return 0;
-    *out = calloc((size_t)n_workers, sizeof **out);
-    if (*out == NULL)
-        return no_memory(n_workers, err);
-    return options_ranks(text, n_workers, *out, err) == FSDP_OK
-               ? 0
-               : wrong_ranks(options, OPT_LOCAL_RANKS_FILTER, err);
+    /* The form of the text was checked when it was parsed. Only now is the number of ranks known. */
+    fsdp_wrap(err, "%s", options->of[id].origin);
+    return FSDP_EXIT_USAGE;
 }
 
 static int set_patterns(const struct options *options, enum option_id id, char ***out, struct fsdp_err *err)
@@ -64,17 +50,34 @@ static bool wants_color(const struct options *options, const struct surroundings
     return around->err_is_terminal && terminal != NULL && strcmp(terminal, "dumb") != 0;
 }
 
+/* A detached job has no console: each stream goes to its file, also where --tee would show it. */
+static int redirect_all(struct launch *launch, struct fsdp_err *err)
+{
+    struct agent_output *output = &launch->config.output;
+    const size_t n_workers = (size_t)launch->config.n_workers;
+
+    free(launch->redirects);
+    launch->redirects = malloc(n_workers);
+    if (launch->redirects == NULL)
+        return no_memory(launch->config.n_workers, err);
+    memset(launch->redirects, AGENT_STDOUT | AGENT_STDERR, n_workers);
+    output->redirects = launch->redirects;
+    output->tees = NULL;
+    output->bar = output->color = output->prefix = false;
+    return 0;
+}
+
 int launch_set_output(struct launch *launch, const struct options *options, const struct surroundings *around,
                       struct fsdp_err *err)
 {
     struct agent_output *output = &launch->config.output;
     int n_workers = launch->config.n_workers;
-    int status = set_streams(options, OPT_REDIRECTS, n_workers, &launch->redirects, err);
+    int status = set_ranks(options, OPT_REDIRECTS, options_streams, n_workers, &launch->redirects, err);
 
     if (status == 0)
-        status = set_streams(options, OPT_TEE, n_workers, &launch->tees, err);
+        status = set_ranks(options, OPT_TEE, options_streams, n_workers, &launch->tees, err);
     if (status == 0)
-        status = set_shown(options, n_workers, &launch->shown, err);
+        status = set_ranks(options, OPT_LOCAL_RANKS_FILTER, options_ranks, n_workers, &launch->shown, err);
     if (status == 0)
         status = set_patterns(options, OPT_DUPLICATE_STDOUT_FILTERS, &launch->stdout_filters, err);
     if (status == 0)
@@ -87,5 +90,5 @@ int launch_set_output(struct launch *launch, const struct options *options, cons
     output->color = wants_color(options, around);
     output->file_limit_bytes = (uint64_t)options_number(options, OPT_LOG_LIMIT, 0);
     output->n_rotated = output->file_limit_bytes == 0 ? 0 : (int)options_number(options, OPT_LOG_KEEP, 1);
-    return status;
+    return status == 0 && options_has(options, OPT_DETACH) ? redirect_all(launch, err) : status;
 }

@@ -1,14 +1,17 @@
 /*
  * fsdprun: reads its options, decides what is run, and runs it.
  */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/daemon/control_proto.h"
+#include "agent/os/environment.h"
 #include "agent/placement/cpus.h"
 #include "agent/placement/nvml_process.h"
+#include "launcher/client.h"
 #include "launcher/cmd_docs.h"
 #include "launcher/cmd_plan.h"
 #include "launcher/cmd_run.h"
@@ -18,19 +21,17 @@
 #include "launcher/what.h"
 #include "shard_runtime/core/exit_status.h"
 
-static const char *get_env(void *arg, const char *name)
-{
-    (void)arg;
-    return getenv(name);
-}
-
 static int complain(const char *program, int status, const char *words)
 {
     fprintf(stderr, "%s: %s\n", program, words);
     return status;
 }
 
-/* torchrun of a virtual environment runs that one's Python, whatever is on PATH; so does a link in its place. */
+/*
+ * torchrun of a virtual environment runs the Python of that environment, whatever is on PATH. A link to
+ * fsdprun in its place does the same. Returns NULL where `called` has no folder, or the folder has no
+ * python3.
+ */
 static const char *find_python_beside(const char *called, char path[PATH_MAX])
 {
     const char *slash = strrchr(called, '/');
@@ -46,7 +47,7 @@ static void look_around(struct surroundings *around, char own_path[PATH_MAX])
     ssize_t n = readlink("/proc/self/exe", own_path, PATH_MAX - 1);
 
     own_path[n < 0 ? 0 : n] = '\0';
-    *around = (struct surroundings){ .get_env = get_env,
+    *around = (struct surroundings){ .get_env = environment_get,
                                      .files = &what_real_files,
                                      .own_path = own_path,
                                      .count_devices = devices_count,
@@ -82,8 +83,8 @@ static int run_subcommand(const struct options *options, const struct options_in
         return cmd_version(stdout);
     if (strcmp(name, "help") == 0)
         return run_help(options);
-    snprintf(words, sizeof words,
-             "the subcommand %s is not built yet (a program of that name: ./%s or -- %s)", name, name, name);
+    snprintf(words, sizeof words, "%s is a reserved word; a program of that name is run as ./%s or -- %s",
+             name, name, name);
     return complain("fsdprun", FSDP_EXIT_USAGE, words);
 }
 
@@ -96,32 +97,47 @@ static int run(const struct options *options, const struct options_input *input,
                                 .dashes = options->dashes,
                                 .as_torchrun = options->as_torchrun };
     enum what_kind kind = what_is_run(options->rest[0], flags, around->files);
-    const char *meant;
+    const char *meant = kind == WHAT_DIRECT && !flags.no_python && !flags.dashes
+                            ? what_subcommand_meant(options->rest[0])
+                            : NULL;
 
-    switch (kind) {
-    case WHAT_SUBCOMMAND:
+    if (kind == WHAT_SUBCOMMAND)
         return run_subcommand(options, input, around);
-    case WHAT_JOB:
-        return cmd_run_job(options, around);
-    default:
-        /* A word that is nothing here: 127, as of any program that is not there. */
-        meant = kind == WHAT_DIRECT && !flags.no_python && !flags.dashes
-                    ? what_subcommand_meant(options->rest[0])
-                    : NULL;
-        if (meant != NULL) {
-            fprintf(stderr, "%s: %s is no file and not on PATH; did you mean the subcommand %s?\n",
-                    options->program, options->rest[0], meant);
-            return 127;
-        }
-        return cmd_run_program(options, kind, around);
+    if (meant != NULL) { /* 127, as for any program that does not exist */
+        fprintf(stderr, "%s: %s is no file and not on PATH; did you mean the subcommand %s?\n",
+                options->program, options->rest[0], meant);
+        return 127;
     }
+    if (options_has(options, OPT_AGENT) && around->start_fd == NULL && !options_has(options, OPT_DRY_RUN))
+        return client_run(options, input->argv, kind == WHAT_JOB);
+    return kind == WHAT_JOB ? cmd_run_job(options, around) : cmd_run_program(options, kind, around);
+}
+
+/*
+ * fsdp-agent runs its jobs as fsdprun with one word before those of the user (agent/daemon/control_proto.h).
+ * Take that word out: the words move up by one. Returns false when there is none.
+ */
+static bool take_start_word(int *argc, char ***argv, int *start_fd)
+{
+    const size_t length = strlen(CONTROL_START_WORD);
+    char end;
+
+    if (*argc < 2 || strncmp((*argv)[1], CONTROL_START_WORD, length) != 0 ||
+        sscanf((*argv)[1] + length, "%d%c", start_fd, &end) != 1 || fcntl(*start_fd, F_SETFD, FD_CLOEXEC) < 0)
+        return false;
+    (*argv)[1] = (*argv)[0];
+    (*argv)++;
+    (*argc)--;
+    return true;
 }
 
 int main(int argc, char **argv)
 {
+    int start_fd;
+    const bool is_awaited = take_start_word(&argc, &argv, &start_fd);
     struct options_input input = { .argc = argc,
                                    .argv = argv,
-                                   .get_env = get_env,
+                                   .get_env = environment_get,
                                    .n_cpus = cpus_available(),
                                    .count_devices = devices_count };
     char own_path[PATH_MAX], python[PATH_MAX];
@@ -138,6 +154,7 @@ int main(int argc, char **argv)
                         err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),
                         err.message);
     look_around(&around, own_path);
+    around.start_fd = is_awaited ? &start_fd : NULL;
     if (options.as_torchrun)
         around.python_beside = find_python_beside(argv[0], python);
     if (options_has(&options, OPT_HELP))

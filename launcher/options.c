@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
+
 struct parsing {
     struct options *options;
     const struct options_input *input;
     struct fsdp_err *err;
-    int next; /* argument to read */
+    int next; /* index in argv of the next argument */
 };
 
 const struct option *option_find(enum option_id id)
@@ -51,23 +53,19 @@ static enum fsdp_status take(const struct parsing *parsing, const struct option 
                              const char *text)
 {
     struct option_value *value = &parsing->options->of[option->id];
-    enum fsdp_status status = option_check(option, origin, text, parsing->input->n_cpus, value, parsing->err);
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(option_check(option, origin, text, parsing->input->n_cpus, value, parsing->err));
     if (option->kind == OPTION_SETTING) {
         parsing->options->sets[parsing->options->n_sets++] = text;
         return FSDP_OK;
     }
-    /* Of two that exclude each other the last one counts. */
+    /* --color and --no-color exclude each other: the last one counts. */
     if (option->id == OPT_COLOR || option->id == OPT_NO_COLOR)
         parsing->options->of[option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR].text = NULL;
-    value->text = *text == '\0' ? NULL : text; /* where nothing is a value, it is as if it were not given */
+    value->text = *text == '\0' ? NULL : text; /* an empty text that is allowed counts as not given */
     snprintf(value->origin, sizeof value->origin, "%s", origin);
     return FSDP_OK;
 }
-
-/* The environment. */
 
 static bool on_command_line(const struct options *options, enum option_id id)
 {
@@ -88,20 +86,17 @@ static enum fsdp_status read_variable(const struct parsing *parsing, const struc
     return take(parsing, option, name, text);
 }
 
-/* Strongest first: where one says something, the others may say what they like. */
+/* The strongest variable first. Once one is taken the others are not read, so they may be wrong. */
 static enum fsdp_status read_variables(const struct parsing *parsing, const struct option *option)
 {
-    enum fsdp_status status;
     char name[OPTION_ORIGIN_BYTES];
 
     if (option->no_env)
         return FSDP_OK;
-    status = read_variable(parsing, option, option_env_name(option, "FSDPRUN_", name));
-    if (status == FSDP_OK && option->pet)
-        status = read_variable(parsing, option, option_env_name(option, "PET_", name));
-    if (status == FSDP_OK && option->also != NULL)
-        status = read_variable(parsing, option, option->also);
-    return status;
+    OK_OR_RETURN(read_variable(parsing, option, option_env_name(option, "FSDPRUN_", name)));
+    if (option->pet)
+        OK_OR_RETURN(read_variable(parsing, option, option_env_name(option, "PET_", name)));
+    return option->also == NULL ? FSDP_OK : read_variable(parsing, option, option->also);
 }
 
 static enum fsdp_status read_environment(const struct parsing *parsing)
@@ -113,9 +108,7 @@ static enum fsdp_status read_environment(const struct parsing *parsing)
     return status;
 }
 
-/* The command line. */
-
-/* Dashes and underscores are the same. */
+/* Does `name` begin with the `length` bytes of `written`? Underscores count as dashes. */
 static bool same_start(const char *name, const char *written, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -124,7 +117,7 @@ static bool same_start(const char *name, const char *written, size_t length)
     return true;
 }
 
-/* "--n may be --nnodes, --node-rank or --no-python": every option that begins so. */
+/* The error of an ambiguous name: "--n may be --nnodes, --node-rank or --no-python". `n` options begin so. */
 static void name_candidates(const struct parsing *parsing, const char *written, size_t length, size_t n)
 {
     char names[FSDP_ERR_MESSAGE_BYTES] = "";
@@ -157,8 +150,9 @@ static void no_option(const struct parsing *parsing, const char *dashes, const c
 }
 
 /*
- * The option that `written` names, or is the beginning of. One of torchrun's thirty that alone of them begins so is
- * meant whatever else of ours does; then one of what it has got since; then one of ours.
+ * Find the option that `written` names or begins. If several options begin so, three groups are tried in this
+ * order: torchrun's thirty, its later ones, ours. The first group with exactly one such option decides. A
+ * group with more makes the name ambiguous.
  */
 static const struct option *find_long(const struct parsing *parsing, const char *written, size_t length)
 {
@@ -197,7 +191,7 @@ static const struct option *find_letter(const struct parsing *parsing, char lett
     return NULL;
 }
 
-/* As argparse sees it: "-", "-1" and "-0.5" are values, and so is whatever has a space in it. */
+/* As for Python's argparse: "-", negative numbers ("-1", "-0.5") and texts with a space are values. */
 static bool looks_like_option(const char *text)
 {
     const char *digits = text + 1;
@@ -210,7 +204,7 @@ static bool looks_like_option(const char *text)
     return *digits != '\0';
 }
 
-/* `attached`: what stands in the same argument, NULL for nothing. */
+/* Take an option and its value. `attached` is the value if it was in the same argument, else NULL. */
 static enum fsdp_status take_argument(struct parsing *parsing, const struct option *option,
                                       const char *attached)
 {
@@ -235,21 +229,18 @@ static enum fsdp_status take_argument(struct parsing *parsing, const struct opti
     return take(parsing, option, origin, text);
 }
 
-/* -r3, -r 3, -r=3, -m; several flags may share a dash. */
+/* Options by letter: -r3, -r 3, -r=3, -m. Several flags may share one dash, as in -qm. */
 static enum fsdp_status read_letters(struct parsing *parsing, const char *letters)
 {
     for (; *letters != '\0'; letters++) {
         const struct option *option = find_letter(parsing, *letters);
         const char *attached = letters[1] == '\0' ? NULL : letters + 1 + (letters[1] == '=');
-        enum fsdp_status status;
 
         if (option == NULL)
             return FSDP_ERR_CONFIG;
         if (option->kind != OPTION_FLAG)
             return take_argument(parsing, option, attached);
-        status = take_argument(parsing, option, letters[1] == '=' ? attached : NULL);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(take_argument(parsing, option, letters[1] == '=' ? attached : NULL));
     }
     return FSDP_OK;
 }
@@ -269,7 +260,7 @@ static enum fsdp_status read_option(struct parsing *parsing, const char *argumen
     return take_argument(parsing, option, equals == NULL ? NULL : equals + 1);
 }
 
-/* Is what comes now a job file, whose following options are ours? */
+/* Is `name`, the first word that is no option, a job file? Then the options after it are ours. */
 static bool rest_is_job(const struct options *options, const char *name)
 {
     return !options->as_torchrun && !options_has(options, OPT_MODULE) &&
@@ -277,7 +268,7 @@ static bool rest_is_job(const struct options *options, const char *name)
            options_names_job(name);
 }
 
-/* Something to print: nothing is run, and nothing else is read. */
+/* Was a page asked for? Then nothing is run, and nothing else is read. */
 static bool is_page(const struct options *options)
 {
     return options_has(options, OPT_HELP) || options_has(options, OPT_HELP_ALL) ||
@@ -293,7 +284,6 @@ static enum fsdp_status read_arguments(struct parsing *parsing)
     while (parsing->next < input->argc) {
         const char *argument = input->argv[parsing->next];
         bool is_option = argument[0] == '-' && argument[1] != '\0';
-        enum fsdp_status status;
 
         if (!job && strcmp(argument, "--") == 0 && !options->dashes) {
             options->dashes = true;
@@ -312,17 +302,14 @@ static enum fsdp_status read_arguments(struct parsing *parsing)
             continue;
         }
         parsing->next++;
-        status = read_option(parsing, argument);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(read_option(parsing, argument));
         if (is_page(options))
             return FSDP_OK;
     }
     return FSDP_OK;
 }
 
-/* What belongs together. */
-
+/* Options that need or exclude each other. */
 static enum fsdp_status check_together(const struct options *options, struct fsdp_err *err)
 {
     if (options->n_rest == 0)
@@ -341,7 +328,10 @@ static enum fsdp_status check_together(const struct options *options, struct fsd
     return FSDP_OK;
 }
 
-/* gpu, xpu and auto are counted once all is read: it takes a moment, and --virtual-local-rank has a say in it. */
+/*
+ * Count devices for --nproc-per-node gpu, xpu or auto. This is done after parsing, because it takes a moment
+ * and depends on --virtual-local-rank.
+ */
 static enum fsdp_status count_devices(struct options *options, const struct options_input *input,
                                       struct fsdp_err *err)
 {
@@ -381,12 +371,12 @@ enum fsdp_status options_read(struct options *options, const struct options_inpu
     options->sets = calloc((size_t)input->argc + 1, sizeof *options->sets);
     if (options->sets == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the options");
-    /* These three say where the program's arguments begin. What is wrong with them is said below. */
+    /* These three decide where the program's arguments begin. Their errors are reported below. */
     (void)read_variables(&parsing, option_find(OPT_MODULE));
     (void)read_variables(&parsing, option_find(OPT_NO_PYTHON));
     (void)read_variables(&parsing, option_find(OPT_RUN_PATH));
     status = read_arguments(&parsing);
-    /* After the command line, so that a wrong variable keeps nobody from the help or from overriding it. */
+    /* After the command line: a wrong variable prevents neither --help nor an option that overrides it. */
     if (status == FSDP_OK && !is_page(options))
         status = read_environment(&parsing);
     if (status == FSDP_OK && !is_page(options))
@@ -404,5 +394,5 @@ void options_fini(struct options *options)
 
     free(options->sets);
     memset(options, 0, sizeof *options);
-    options->program = program; /* who it was is still to be said */
+    options->program = program; /* the caller still prints it, in front of the error */
 }

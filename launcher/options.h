@@ -1,10 +1,12 @@
 /*
- * The command line of fsdprun: one table of options that the parser, --help and the manual page read. Pure:
- * what the parser knows of its surroundings comes in through struct options_input.
+ * The command line of fsdprun. One table of options serves the parser, --help, the manual page, shell
+ * completion and --dry-run. Pure: what the parser knows of its surroundings comes in through struct
+ * options_input.
  *
- * Names take dashes or underscores and may be cut where no other begins the same. What follows a program is
- * the program's; what follows a job file is ours. The command line wins over FSDPRUN_<NAME>, that over
- * PET_<NAME>. All of torchrun's are here, and mean what they mean there (docs/torchrun-differences.md).
+ *   - Names take dashes or underscores. A name may be cut short if no other option begins the same.
+ *   - The words after a program belong to the program. The options after a job file are ours.
+ *   - The command line wins over FSDPRUN_<NAME>, which wins over PET_<NAME>.
+ *   - All of torchrun's options are here, and mean what they mean there (docs/torchrun-differences.md).
  */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
@@ -28,6 +30,10 @@ enum option_id {
     OPT_ROLE,
     OPT_VIRTUAL_LOCAL_RANK,
     OPT_NUMA_BINDING,
+    OPT_STANDBY,
+    OPT_HANG_TIMEOUT,
+    OPT_STRAGGLER,
+    OPT_PYTHON_STACKS,
     OPT_SET,
     OPT_DRY_RUN,
     OPT_MODULE,
@@ -46,6 +52,7 @@ enum option_id {
     OPT_INSECURE,
     OPT_LOG_DIR,
     OPT_RUN_DIR,
+    OPT_SUMMARY,
     OPT_REDIRECTS,
     OPT_TEE,
     OPT_LOCAL_RANKS_FILTER,
@@ -73,29 +80,59 @@ enum option_id {
 };
 
 enum option_kind {
-    OPTION_FLAG,     /* in the environment a whole number, 0 for off */
-    OPTION_TEXT,     /* anything but nothing */
-    OPTION_BLANK,    /* anything; nothing is as if it were not given */
+    OPTION_FLAG,     /* without a value; in the environment a whole number, 0 for off */
+    OPTION_TEXT,     /* any text that is not empty */
+    OPTION_BLANK,    /* any text; an empty one counts as not given */
     OPTION_COUNT,    /* a whole number from `low` to `high` */
-    OPTION_REAL,     /* a number, not negative, perhaps with a fraction */
-    OPTION_SIZE,     /* bytes: a whole number, perhaps with K, M, G or T (powers of 1024) behind it */
+    OPTION_REAL,     /* a number of at least 0; may have a fraction */
+    OPTION_SIZE,     /* bytes: a whole number, alone or with K, M, G or T (powers of 1024) after it */
     OPTION_CHOICE,   /* one of `choices` */
     OPTION_PROCS,    /* a count, or the word for one: cpu, gpu, xpu, auto */
     OPTION_NODES,    /* a count, or MIN:MAX */
+    OPTION_RESTARTS, /* a count, or N/SECONDS */
     OPTION_STREAMS,  /* 0 to 3, or RANK:N,RANK:N,... */
-    OPTION_RANKS,    /* RANK,RANK,...; nothing is as if it were not given */
+    OPTION_RANKS,    /* RANK,RANK,...; an empty text counts as not given */
     OPTION_PATTERNS, /* TEXT,TEXT,... with ",," for a comma */
     OPTION_SIGNALS,  /* NAME,NAME,... with or without SIG */
     OPTION_CONF,     /* KEY=VALUE,KEY=VALUE,... (launcher/rdzv_conf.h) */
-    OPTION_SETTING,  /* section.key=value, kept all of them */
+    OPTION_SETTING,  /* section.key=value; may be given again, and all are kept */
 };
 
-/* Whose it is. A name cut short means torchrun's before ours: what its users type stays what they mean. */
+/*
+ * Whose option it is. A name that is cut short means one of torchrun's rather than one of ours, so that the
+ * habits of its users keep their meaning.
+ */
 enum option_origin {
     OPTION_OURS,
     OPTION_TORCHRUN,       /* one of its thirty, or --help */
-    OPTION_TORCHRUN_LATER, /* came to it with PyTorch 2.15 */
+    OPTION_TORCHRUN_LATER, /* new in PyTorch 2.15 */
 };
+
+/* What a field of struct agent_config is, or (FIELD_GIVEN) that the option's own value is meant. */
+enum field_kind {
+    FIELD_NONE,    /* the end of a list of fields */
+    FIELD_GIVEN,   /* no field: the value as it was given, else the default; flags as true or false */
+    FIELD_IS_SET,  /* a pointer, shown as true or false */
+    FIELD_INT,     /* int; a negative one is shown as null */
+    FIELD_BYTES,   /* uint64_t */
+    FIELD_SECONDS, /* int64_t of milliseconds */
+    FIELD_BOOL,
+    FIELD_TEXT,    /* const char *, or NULL */
+    FIELD_TEXTS,   /* char *const *, zero-terminated, or NULL for none */
+    FIELD_SIGNALS, /* uint64_t, bit s for signal s */
+    FIELD_STREAMS, /* const unsigned char *, one per local rank; NULL: all 0 */
+    FIELD_RANKS,   /* const unsigned char *, 1 or 0 per local rank; NULL: all 1 */
+    FIELD_HOSTING, /* enum agent_hosting */
+};
+
+/* One line of --dry-run: `key` and the field at `offset` of struct agent_config. */
+struct option_field {
+    const char *key;
+    enum field_kind kind;
+    size_t offset;
+};
+
+enum { OPTION_MOST_FIELDS = 5 }; /* with the FIELD_NONE at the end */
 
 struct option {
     enum option_id id;
@@ -103,17 +140,19 @@ struct option {
     char letter; /* 0: none */
     enum option_kind kind;
     const char *argument;
-    int64_t low, high;
-    const char *const *choices; /* of a choice all, else what shells offer; NULL at the end */
-    const char *instead;        /* what is said of any other, in place of the choices */
+    int64_t low, high;          /* limits of a count */
+    const char *const *choices; /* NULL at the end: all values of a choice, else values that shells offer */
+    const char *instead;        /* what the refusal of another value says in place of the choices */
     enum option_origin from;
-    bool pet;             /* PET_<NAME> is read */
-    bool no_env;          /* not even FSDPRUN_<NAME> is */
-    const char *also;     /* another variable, read last */
-    const char *called;   /* what other launchers call it, parted by '|': only to point here */
-    const char *brief;    /* its line on the short page; NULL: it is on the long one alone */
+    bool pet;             /* PET_<NAME> is read too */
+    bool no_env;          /* no variable is read, not even FSDPRUN_<NAME> */
+    const char *also;     /* one more variable, which is read last */
+    const char *called;   /* names that other launchers use, separated by '|', for "did you mean" */
+    const char *brief;    /* its line on the short page; NULL: only the long page has it */
     const char *fallback; /* the default, as shown */
     const char *group, *help;
+    struct option_field
+        fields[OPTION_MOST_FIELDS]; /* what the option decides; none: it has no line in --dry-run */
 };
 
 extern const struct option option_table[];
@@ -122,97 +161,135 @@ extern const size_t option_table_size;
 enum { OPTION_ORIGIN_BYTES = 64, OPTION_MEANT_BYTES = 128 };
 
 struct option_value {
-    const char *text;                 /* NULL: not given. Borrowed from argv or the environment */
-    int64_t number;                   /* counts and sizes, checked; of MIN:MAX it is MAX; flags: on or off */
+    const char *text;                 /* borrowed from argv or the environment; NULL: not given */
+    int64_t number;                   /* of a count or size; MAX of MIN:MAX; of a flag 1 (on) or 0 */
     int64_t least;                    /* MIN of MIN:MAX, else the number */
-    char origin[OPTION_ORIGIN_BYTES]; /* "--nnodes", "PET_NNODES" */
+    int64_t window_s;                 /* SECONDS of N/SECONDS, else 0 */
+    char origin[OPTION_ORIGIN_BYTES]; /* where it was given: "--nnodes", "PET_NNODES" */
 };
 
 struct options {
     struct option_value of[OPT_COUNT];
-    const char **sets; /* in the order given; the array is owned */
+    const char **sets; /* the values of --set, in the order given; the array is owned */
     size_t n_sets;
-    char *const *rest; /* what is run and its arguments; borrowed from argv */
+    char *const *rest; /* what is run, and its arguments; borrowed from argv */
     int n_rest;
-    bool dashes;         /* "--" stood in front of it: a reserved word is a program */
-    bool as_torchrun;    /* fsdprun was called by that name */
-    const char *program; /* so it calls itself in what it prints */
+    bool dashes;         /* "--" came before it: then a reserved word is a program */
+    bool as_torchrun;    /* fsdprun was called by the name torchrun */
+    const char *program; /* the name that our messages begin with: "fsdprun" or "torchrun" */
 };
 
+/* What the parser reads, and what it asks about its surroundings. */
 struct options_input {
     int argc;
     char *const *argv;
     const char *(*get_env)(void *arg, const char *name);
-    void *arg;
-    int n_cpus; /* that may be used here */
-    const char *const *own; /* NULL, or long options that the caller reads itself, NULL at the end: may be meant */
+    void *arg;  /* of get_env and count_devices */
+    int n_cpus; /* CPUs that may be used here */
+    /* Long options that the caller reads itself, NULL at the end: "did you mean" offers them. NULL: none. */
+    const char *const *own;
     /**
-     * How many devices a worker of this node would see: `word` is gpu, xpu or auto (any kind). `one_each`: each
-     * worker is shown one of them. 0 leaves a clause in `why`. Asked only for these words; NULL: there are none.
+     * Count the devices that a worker of this node would see. NULL: there are none.
+     *   word      gpu, xpu, or auto for any kind
+     *   one_each  each worker is shown one device only
+     *   why       gets a clause that says why, where there are none
      */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);
 };
 
 /**
- * Parse. --help, --help-all and --version end the parsing where they stand. On failure `err` has one line that names the
- * option as it was written, and nothing is left to free but options->program is there.
+ * Parse the command line and the environment. --help, --help-all, --version and --print-completion end the
+ * parsing where they stand.
+ *   FSDP_ERR_CONFIG, FSDP_ERR_NOMEM  one line in `err` names the option as it was written. Nothing is left to
+ *                                    free,
+ *                                    and options->program is set.
  */
 enum fsdp_status options_read(struct options *options, const struct options_input *input,
                               struct fsdp_err *err);
+
+/** Free what options_read() allocated. Only options->program stays valid. */
 void options_fini(struct options *options);
 
+/** Return the row of the table. NULL for an id that has none. */
 const struct option *option_find(enum option_id id);
+
 /**
- * Is `text` a value for this option? Numbers go into `value` (a word for the count of devices gives 0). `err` has a
- * line that begins with `origin`.
+ * Check one value of an option.
+ *   origin  where it was given: the line in `err` begins with it
+ *   n_cpus  the number that the word cpu stands for
+ *   value   gets the number of counts, sizes and flags; gpu, xpu and auto give 0, to be counted later
+ *   FSDP_ERR_CONFIG  the option does not take `text`
  */
 enum fsdp_status option_check(const struct option *option, const char *origin, const char *text, int n_cpus,
                               struct option_value *value, struct fsdp_err *err);
 
-/** FSDPRUN_NPROC_PER_NODE, PET_NPROC_PER_NODE of nproc-per-node. */
+/** Write the variable of an option: `prefix`, then NPROC_PER_NODE for nproc-per-node. Returns `out`. */
 const char *option_env_name(const struct option *option, const char *prefix, char out[OPTION_ORIGIN_BYTES]);
 
-/** Was it given, on the command line or in the environment? Flags: and not switched off by 0. */
+/** Was the option given, on the command line or in the environment? A flag with 0 counts as not given. */
 bool options_has(const struct options *options, enum option_id id);
-/** Its number, or `fallback` when it was not given. */
+
+/** Return the option's number, or `fallback` if it was not given. */
 int64_t options_number(const struct options *options, enum option_id id, int64_t fallback);
 
 /*
- * Values that are lists. Each says in one line what is wrong with a text that is none, FSDP_ERR_CONFIG.
+ * Values that are lists. Each function returns FSDP_ERR_CONFIG for a text that is no such list, and `err`
+ * says in one line why.
  */
 
-/** The streams that "3", or "0:1,11:2" (bit 0 stdout, bit 1 stderr), gives each of `n_ranks` local ranks; 0: only look. */
-enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err);
-/** out[r]: is local rank r of `n_ranks` in "0,2,11"? `n_ranks` 0: only look. */
-enum fsdp_status options_ranks(const char *text, int n_ranks, bool *out, struct fsdp_err *err);
 /**
- * "a,b,,c" is "a" and "b,c". One block to be freed, ended by NULL; `out` NULL: only look. None of them is empty,
- * as that one would be in every line.
+ * Read the streams of each local rank (bit 0 stdout, bit 1 stderr) from "3" (all ranks) or "0:1,11:2".
+ *   n_ranks  length of `out`; 0: only check the text
+ */
+enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err);
+
+/**
+ * Set out[r] to 1 for each local rank r in a text as "0,2,11", and to 0 for the others.
+ *   n_ranks  length of `out`; 0: only check the text
+ */
+enum fsdp_status options_ranks(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err);
+
+/**
+ * Split a text at its commas: "a,b,,c" is "a" and "b,c", as two commas stand for one in a pattern. An empty
+ * pattern is refused, because every line contains it.
+ *   out  one block with the list, NULL at its end, to be freed by the caller; NULL: only check
  */
 enum fsdp_status options_patterns(const char *text, char ***out, struct fsdp_err *err);
-/** Bit s for signal s of "SIGTERM,INT". Those that nobody can handle, and those that stop and go on, are refused. */
+
+/**
+ * Read names as "SIGTERM,INT" into a set, bit s for signal s. Signals that cannot be handled, and those of
+ * job control, are refused.
+ */
 enum fsdp_status options_signals(const char *text, uint64_t *set, struct fsdp_err *err);
 
-/** HOST, HOST:PORT, [V6] or [V6]:PORT. `host` of size bytes; *port: `fallback` when there is none. */
+/**
+ * Read HOST, HOST:PORT, [IPV6] or [IPV6]:PORT.
+ *   host  gets the host without brackets, in `size` bytes
+ *   port  gets the port, or `fallback` if the text has none
+ */
 enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int fallback, int *port,
                                   struct fsdp_err *err);
 
 /**
- * Guess which option was meant by `written`: `length` bytes, without dashes, and not the beginning of any long option.
- * Writes the words that follow "did you mean": "--max-restarts", or "--set optimizer.lr=VALUE" for a key of job files.
+ * Guess which option a wrong name means.
+ *   written, length  the name as written, without dashes; no long option begins with it
+ *   out              gets the words after "did you mean": "--max-restarts", or "--set optimizer.lr=VALUE" for
+ *                    a key of job files
  * Returns false when nothing is close.
  */
 bool options_meant(const struct options *options, const struct options_input *input, const char *written,
                    size_t length, char out[OPTION_MEANT_BYTES]);
 
-/** Is it a job file by its name: *.yaml or *.yml? */
+/** Is `name` that of a job file: *.yaml or *.yml? */
 bool options_names_job(const char *name);
 
-/** Usage and every option, by `program` as it was called: fsdprun, torchrun. */
+/** Print usage and every option. `program` is the name that fsdprun was called by: fsdprun or torchrun. */
 void options_print_help(FILE *out, const char *program);
-/** Usage and the options that most runs need; they fit a screen of 24 lines with what cmd_help() adds. */
+
+/** Print usage and the options that most runs need. With what cmd_help() adds they fit 24 lines. */
 void options_print_brief(FILE *out, const char *program);
-/** The options as the manual page writes them. */
+
+/** Print the options as the manual page has them, in roff. */
 void options_print_man(FILE *out);
 
 #endif

@@ -4,7 +4,7 @@
 
 enum { HELP_INDENT = 30, HELP_WIDTH = 100, BRIEF_INDENT = 31 };
 
-/* Words of `text` from column `column` on, wrapped at HELP_WIDTH with every further line indented. */
+/* Print `text` from `column` on. Lines are wrapped at HELP_WIDTH, and all but the first are indented. */
 static void put_wrapped(FILE *out, const char *text, int column)
 {
     while (*text != '\0') {
@@ -30,7 +30,7 @@ static void put_wrapped(FILE *out, const char *text, int column)
     fputc('\n', out);
 }
 
-/* "help (default: 1; PET_NNODES)" */
+/* Write the help of an option with its default and variable: "Nodes of the job [1] PET_NNODES". */
 static void describe(const struct option *option, char *out, size_t size)
 {
     char pet[OPTION_ORIGIN_BYTES], fallback[128] = "";
@@ -101,7 +101,7 @@ static void put_description(FILE *out, const char *program)
               out);
 }
 
-/* Job files are fsdprun's alone, and so are the options that change them. */
+/* Options for job files only. torchrun has no job files, so its page does not show them. */
 static bool is_for_jobs(const struct option *option)
 {
     return option->id == OPT_SET || option->id == OPT_SAVE_ON_SIGNAL;

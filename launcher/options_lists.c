@@ -1,5 +1,4 @@
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@ static const char *or_nothing(const char *text)
     return *text == '\0' ? "nothing" : text;
 }
 
-/* A number of few digits at *at, which is moved behind it. */
+/* Read a short number at *at and move *at to the character after it. */
 static bool take_number(const char **at, int64_t *out)
 {
     size_t n = strspn(*at, "0123456789");
@@ -58,11 +57,11 @@ enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *o
     }
 }
 
-enum fsdp_status options_ranks(const char *text, int n_ranks, bool *out, struct fsdp_err *err)
+enum fsdp_status options_ranks(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err)
 {
     int64_t rank;
 
-    memset(out, 0, (size_t)n_ranks * sizeof *out);
+    memset(out, 0, (size_t)n_ranks);
     for (const char *at = text;; at++) {
         if (!take_number(&at, &rank) || (*at != ',' && *at != '\0'))
             return fsdp_fail(err, FSDP_ERR_CONFIG, "must be local ranks as 0,2,11, not %.60s",
@@ -70,7 +69,7 @@ enum fsdp_status options_ranks(const char *text, int n_ranks, bool *out, struct 
         if (n_ranks > 0 && rank >= n_ranks)
             return no_such_rank(rank, n_ranks, err);
         if (n_ranks > 0)
-            out[rank] = true;
+            out[rank] = 1;
         if (*at == '\0')
             return FSDP_OK;
     }
@@ -116,7 +115,7 @@ enum fsdp_status options_patterns(const char *text, char ***out, struct fsdp_err
     return FSDP_OK;
 }
 
-/* 0 for what is no name of a signal; with or without SIG, in any case. */
+/* Return the signal of a name, with or without SIG, in upper or lower case. 0: it is no name of a signal. */
 static int signal_named(const char *name, size_t length)
 {
     char upper[16];
@@ -135,7 +134,7 @@ static int signal_named(const char *name, size_t length)
     return 0;
 }
 
-/* Nobody handles the first two; by the others a run is stopped, goes on, and hears of its children. */
+/* No process can handle the first two. The others are for job control, or tell of children. */
 static bool can_be_handled(int s)
 {
     return s != SIGKILL && s != SIGSTOP && s != SIGCHLD && s != SIGCONT && s != SIGTSTP && s != SIGTTIN &&

@@ -1,5 +1,5 @@
 /*
- * "Did you mean": the option, or the key of a job file, that a name is meant for which is no option.
+ * "Did you mean": for a name that is no option, the option or the key of a job file that it probably means.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,10 @@
 #include "shard_runtime/core/spelling.h"
 #include "shard_runtime/job/nearest.h"
 
-/* An option of ours, or of the caller's own, that is spelled nearly so. */
+/*
+ * Return the option of the table, or of the caller's own, with the most similar spelling; NULL: none is
+ * close.
+ */
 static const char *spelled_like(const struct options_input *input, const char *name)
 {
     const char *found = NULL;
@@ -31,7 +34,10 @@ static const char *called_so(const char *name)
     return NULL;
 }
 
-/* "section.key" of a key that is written as an option: by its path, its name or another program's name for it. */
+/*
+ * Return the "section.key" of a key that was written like an option: by its path, its name, or the name that
+ * another program has for it. NULL: none. Dashes in `name` become underscores.
+ */
 static const char *key_written_so(char *name, char path[JOB_KEY_PATH_BYTES])
 {
     const char *meant;

@@ -4,10 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/config.h"
 #include "launcher/options.h"
 #include "launcher/rdzv_conf.h"
+#include "shard_runtime/core/require.h"
 
-/* Decimal digits only, as far as they go; false when there are none or they are too many. */
+/*
+ * Read decimal digits. *end is the character after them. Returns false without any, or if the number is too
+ * large.
+ */
 static bool read_digits(const char *text, const char **end, int64_t *out)
 {
     char *stop;
@@ -21,77 +26,103 @@ static bool read_digits(const char *text, const char **end, int64_t *out)
     return errno == 0;
 }
 
-static enum fsdp_status check_count(const struct option *option, const char *origin, const char *text,
-                                    int64_t *out, struct fsdp_err *err)
+static const char *or_nothing(const char *text)
+{
+    return *text == '\0' ? "nothing" : text;
+}
+
+/* The functions below describe what is wrong with `text`. option_check() puts the origin in front of it. */
+
+static enum fsdp_status check_count(const struct option *option, const char *text, int64_t *out,
+                                    struct fsdp_err *err)
 {
     const char *end = text;
 
     if (!read_digits(text, &end, out) || *end != '\0' || *out < option->low || *out > option->high)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
-                         "%s: must be a whole number from %" PRId64 " to %" PRId64 ", not %.60s", origin,
-                         option->low, option->high, *text == '\0' ? "nothing" : text);
+                         "must be a whole number from %" PRId64 " to %" PRId64 ", not %.60s", option->low,
+                         option->high, or_nothing(text));
     return FSDP_OK;
 }
 
-/* N, or MIN:MAX. */
-static enum fsdp_status check_nodes(const struct option *option, const char *origin, const char *text,
-                                    struct option_value *value, struct fsdp_err *err)
+/* N, or MIN:MAX with MIN at most MAX. */
+static enum fsdp_status check_nodes(const struct option *option, const char *text, struct option_value *value,
+                                    struct fsdp_err *err)
 {
     const char *colon = strchr(text, ':');
-    enum fsdp_status status;
     char first[32];
 
     if (colon == NULL) {
-        status = check_count(option, origin, text, &value->number, err);
+        OK_OR_RETURN(check_count(option, text, &value->number, err));
         value->least = value->number;
-        return status;
+        return FSDP_OK;
     }
     snprintf(first, sizeof first, "%.*s", (int)(colon - text < 30 ? colon - text : 30), text);
-    status = check_count(option, origin, first, &value->least, err);
-    if (status == FSDP_OK)
-        status = check_count(option, origin, colon + 1, &value->number, err);
-    if (status == FSDP_OK && value->least > value->number)
-        status = fsdp_fail(err, FSDP_ERR_CONFIG, "%s: in MIN:MAX, MIN must not be more than MAX, as in %s",
-                           origin, text);
-    return status;
+    OK_OR_RETURN(check_count(option, first, &value->least, err));
+    OK_OR_RETURN(check_count(option, colon + 1, &value->number, err));
+    if (value->least > value->number)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "in MIN:MAX, MIN must not be more than MAX, as in %s", text);
+    return FSDP_OK;
 }
 
-static enum fsdp_status check_procs(const struct option *option, const char *origin, const char *text,
-                                    int n_cpus, struct option_value *value, struct fsdp_err *err)
+/* N, or N/SECONDS. With a window, N has a limit of its own: the agent keeps the time of each of them. */
+static enum fsdp_status check_restarts(const struct option *option, const char *text,
+                                       struct option_value *value, struct fsdp_err *err)
+{
+    const char *slash = strchr(text, '/'), *end;
+    char first[32];
+
+    if (slash == NULL)
+        return check_count(option, text, &value->number, err);
+    snprintf(first, sizeof first, "%.*s", (int)(slash - text < 30 ? slash - text : 30), text);
+    OK_OR_RETURN(check_count(option, first, &value->number, err));
+    if (!read_digits(slash + 1, &end, &value->window_s) || *end != '\0' || value->window_s < 1 ||
+        value->window_s > AGENT_RESTART_WINDOW_S)
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "in N/SECONDS, SECONDS must be a whole number from 1 to %d, not %.60s",
+                         AGENT_RESTART_WINDOW_S, or_nothing(slash + 1));
+    if (value->number > AGENT_RESTARTS_IN_WINDOW)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "in N/SECONDS, N must be at most %d, not %s",
+                         AGENT_RESTARTS_IN_WINDOW, first);
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_procs(const struct option *option, const char *text, int n_cpus,
+                                    struct option_value *value, struct fsdp_err *err)
 {
     if (strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0 || strcmp(text, "auto") == 0)
         return FSDP_OK;
     value->number = n_cpus;
-    if (strcmp(text, "cpu") != 0 && check_count(option, origin, text, &value->number, NULL) != FSDP_OK)
+    if (strcmp(text, "cpu") != 0 && check_count(option, text, &value->number, NULL) != FSDP_OK)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
-                         "%s: must be a whole number from %" PRId64 " to %" PRId64
+                         "must be a whole number from %" PRId64 " to %" PRId64
                          ", cpu, gpu, xpu or auto, not %.60s",
-                         origin, option->low, option->high, *text == '\0' ? "nothing" : text);
+                         option->low, option->high, or_nothing(text));
+    value->least = value->number;
     return FSDP_OK;
 }
 
-static enum fsdp_status check_flag(const char *origin, const char *text, int64_t *out, struct fsdp_err *err)
+static enum fsdp_status check_flag(const char *text, int64_t *out, struct fsdp_err *err)
 {
-    const char *end = text + (*text == '-'); /* Python's int() is what torchrun reads it with */
+    const char *end = text + (*text == '-'); /* torchrun reads it with Python's int(), which takes a sign */
 
     if (!read_digits(end, &end, out) || *end != '\0')
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be 0 or 1, not %.60s", origin, text);
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "must be 0 or 1, not %.60s", text);
     *out = *out != 0;
     return FSDP_OK;
 }
 
-static enum fsdp_status check_real(const char *origin, const char *text, struct fsdp_err *err)
+static enum fsdp_status check_real(const char *text, struct fsdp_err *err)
 {
     char *end = NULL;
     double number = isdigit((unsigned char)*text) || *text == '.' ? strtod(text, &end) : -1;
 
     if (end == NULL || end == text || *end != '\0' || strpbrk(text, "xX") != NULL || !(number < 1e300))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be a number of at least 0, not %.60s", origin,
-                         *text == '\0' ? "nothing" : text);
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "must be a number of at least 0, not %.60s", or_nothing(text));
     return FSDP_OK;
 }
 
-static enum fsdp_status check_size(const char *origin, const char *text, int64_t *out, struct fsdp_err *err)
+static enum fsdp_status check_size(const char *text, int64_t *out, struct fsdp_err *err)
 {
     static const char units[] = "KMGT";
     const char *end = text, *unit;
@@ -105,14 +136,13 @@ static enum fsdp_status check_size(const char *origin, const char *text, int64_t
     }
     if (!good)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
-                         "%s: must be a number of bytes, or with K, M, G or T behind it, not %.60s", origin,
-                         *text == '\0' ? "nothing" : text);
+                         "must be a number of bytes, or a number followed by K, M, G or T, not %.60s",
+                         or_nothing(text));
     *out <<= shift;
     return FSDP_OK;
 }
 
-static enum fsdp_status check_choice(const struct option *option, const char *origin, const char *text,
-                                     struct fsdp_err *err)
+static enum fsdp_status check_choice(const struct option *option, const char *text, struct fsdp_err *err)
 {
     char words[200] = "";
     size_t n = 0, used = 0;
@@ -121,76 +151,69 @@ static enum fsdp_status check_choice(const struct option *option, const char *or
         if (strcmp(option->choices[n], text) == 0)
             return FSDP_OK;
     if (option->instead != NULL && *text != '\0')
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: %.60s %s", origin, text, option->instead);
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%.60s %s", text, option->instead);
     for (size_t i = 0; i < n; i++)
         used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", option->choices[i],
                                  i + 2 < n    ? ", "
                                  : i + 2 == n ? " or "
                                               : "");
-    return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be %s, not %.60s", origin, n == 0 ? "left out" : words,
-                     *text == '\0' ? "nothing" : text);
+    return fsdp_fail(err, FSDP_ERR_CONFIG, "must be %s, not %.60s", n == 0 ? "left out" : words,
+                     or_nothing(text));
 }
 
-/* The lists say what is wrong; the option is put in front. */
-static enum fsdp_status check_list(enum option_kind kind, const char *origin, const char *text,
-                                   struct fsdp_err *err)
-{
-    unsigned char streams[1];
-    struct rdzv_conf conf;
-    uint64_t signals;
-    bool ranks[1];
-    enum fsdp_status status = kind == OPTION_STREAMS    ? options_streams(text, 0, streams, err)
-                              : kind == OPTION_RANKS    ? options_ranks(text, 0, ranks, err)
-                              : kind == OPTION_PATTERNS ? options_patterns(text, NULL, err)
-                              : kind == OPTION_SIGNALS  ? options_signals(text, &signals, err)
-                                                        : rdzv_conf_read(&conf, text, err);
-
-    if (status != FSDP_OK)
-        fsdp_wrap(err, "%s", origin);
-    return status;
-}
-
-enum fsdp_status option_check(const struct option *option, const char *origin, const char *text, int n_cpus,
+static enum fsdp_status check(const struct option *option, const char *text, int n_cpus,
                               struct option_value *value, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
+    unsigned char ranks[1];
+    struct rdzv_conf conf;
+    uint64_t signals;
 
-    value->number = value->least = 0;
     switch (option->kind) {
     case OPTION_FLAG:
-        return check_flag(origin, text, &value->number, err);
+        return check_flag(text, &value->number, err);
     case OPTION_COUNT:
-        return check_count(option, origin, text, &value->number, err);
+        return check_count(option, text, &value->number, err);
     case OPTION_NODES:
-        return check_nodes(option, origin, text, value, err);
+        return check_nodes(option, text, value, err);
+    case OPTION_RESTARTS:
+        return check_restarts(option, text, value, err);
     case OPTION_PROCS:
-        status = check_procs(option, origin, text, n_cpus, value, err);
-        value->least = value->number;
-        return status;
+        return check_procs(option, text, n_cpus, value, err);
     case OPTION_REAL:
-        return check_real(origin, text, err);
+        return check_real(text, err);
     case OPTION_SIZE:
-        return check_size(origin, text, &value->number, err);
+        return check_size(text, &value->number, err);
     case OPTION_CHOICE:
-        return check_choice(option, origin, text, err);
-    case OPTION_RANKS:
-        if (*text == '\0') /* all of them, as under torchrun */
-            return FSDP_OK;
-        return check_list(option->kind, origin, text, err);
+        return check_choice(option, text, err);
+    case OPTION_RANKS: /* an empty list means all ranks, as under torchrun */
+        return *text == '\0' ? FSDP_OK : options_ranks(text, 0, ranks, err);
     case OPTION_STREAMS:
+        return options_streams(text, 0, ranks, err);
     case OPTION_PATTERNS:
+        return options_patterns(text, NULL, err);
     case OPTION_SIGNALS:
+        return options_signals(text, &signals, err);
     case OPTION_CONF:
-        return check_list(option->kind, origin, text, err);
+        return rdzv_conf_read(&conf, text, err);
     case OPTION_BLANK:
         return FSDP_OK;
     case OPTION_TEXT:
     case OPTION_SETTING:
         break;
     }
-    if (*text == '\0')
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must not be empty", origin);
-    return FSDP_OK;
+    return *text != '\0' ? FSDP_OK : fsdp_fail(err, FSDP_ERR_CONFIG, "must not be empty");
+}
+
+enum fsdp_status option_check(const struct option *option, const char *origin, const char *text, int n_cpus,
+                              struct option_value *value, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    value->number = value->least = value->window_s = 0;
+    status = check(option, text, n_cpus, value, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s", origin);
+    return status;
 }
 
 enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int fallback, int *port,

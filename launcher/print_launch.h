@@ -1,6 +1,7 @@
 /*
- * --dry-run of a program: how it would be launched, as a YAML document of one key a line with where its value came
- * from behind it. Strings are written as JSON writes them.
+ * --dry-run of a program: how it would be launched, as a YAML document with one key a line. A comment after
+ * each value says where the value came from. Texts are written as JSON writes them. Which keys there are is
+ * said by the `fields` of the option table.
  */
 #ifndef LAUNCHER_PRINT_LAUNCH_H
 #define LAUNCHER_PRINT_LAUNCH_H
@@ -9,7 +10,10 @@
 
 #include "launcher/launch.h"
 
-/** Returns the exit status. */
+/**
+ * Print the launch that launch_program() made of `options`. Returns the exit status: 0, or FSDP_EXIT_IO where
+ * `out` does not take it.
+ */
 int print_launch(const struct launch *launch, const struct options *options, FILE *out);
 
 #endif

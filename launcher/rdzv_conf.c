@@ -11,11 +11,12 @@ enum kind { SECONDS, BOOLEAN, STORE, ANYTHING };
 static const struct key {
     const char *name;
     enum kind kind;
-    ptrdiff_t at; /* of its field in struct rdzv_conf; -1: it has none */
+    ptrdiff_t at; /* offset of its field in struct rdzv_conf; -1: it has none */
 } keys[] = {
     { "timeout", SECONDS, offsetof(struct rdzv_conf, timeout_s) },
     { "join_timeout", SECONDS, offsetof(struct rdzv_conf, join_timeout_s) },
     { "last_call_timeout", SECONDS, offsetof(struct rdzv_conf, last_call_timeout_s) },
+    { "lease", SECONDS, offsetof(struct rdzv_conf, lease_s) },
     { "is_host", BOOLEAN, offsetof(struct rdzv_conf, is_host) },
     { "close_timeout", SECONDS, -1 },
     { "heartbeat_timeout", SECONDS, -1 },
@@ -52,8 +53,8 @@ static struct piece trim(const char *from, const char *to)
 }
 
 /*
- * Without the pair of quotes around it. They are there where no shell has read the text: in an entry of a YAML file
- * (args: ['--rdzv-conf="timeout=900"']), or where a script expands a variable that has them.
+ * Remove a pair of quotes around the text. Quotes remain if no shell has read the text: in a list of a YAML
+ * file (args: ['--rdzv-conf="timeout=900"']), or if a script expands a variable that contains them.
  */
 static struct piece unquote(struct piece piece)
 {
@@ -134,11 +135,11 @@ static void note_unknown(struct rdzv_conf *conf, struct piece key)
              key.at);
 }
 
-/* "k=", or "the place between two commas" for an empty pair. */
+/* The words for a wrong pair in an error: "k=", or "the place next to a comma" for an empty one. */
 static const char *shown(struct piece pair, char words[64])
 {
     snprintf(words, 64, "%.*s", pair.length < 60 ? pair.length : 60, pair.at);
-    return pair.length == 0 ? "the place beside a comma" : words;
+    return pair.length == 0 ? "the place next to a comma" : words;
 }
 
 static enum fsdp_status take_pair(struct rdzv_conf *conf, struct piece pair, struct fsdp_err *err)

@@ -1,7 +1,8 @@
 /*
- * --rdzv-conf: KEY=VALUE,KEY=VALUE,... as torchrun reads it: split at the first "=", both sides trimmed, the last one
- * of a key wins. Of its keys those below mean something here; the others that it knows are checked and do nothing,
- * as there is nothing of ours that they could set (docs/torchrun-differences.md). Pure.
+ * --rdzv-conf: KEY=VALUE,KEY=VALUE,... as torchrun reads it. A pair is split at its first "=", both sides are
+ * trimmed, and the last value of a key wins. Only the keys of struct rdzv_conf mean something here. The other
+ * keys of torchrun are checked and have no effect, because nothing here corresponds to them
+ * (docs/torchrun-differences.md). Pure.
  */
 #ifndef LAUNCHER_RDZV_CONF_H
 #define LAUNCHER_RDZV_CONF_H
@@ -13,13 +14,16 @@
 enum { RDZV_CONF_UNKNOWN_BYTES = 160 };
 
 struct rdzv_conf {
-    int64_t timeout_s, join_timeout_s, last_call_timeout_s; /* 0: not given */
-    int is_host;                                            /* 1, 0; -1: not given */
-    char unknown
-        [RDZV_CONF_UNKNOWN_BYTES]; /* keys that mean nothing to torchrun either, ", " between; "": none */
+    int64_t timeout_s, join_timeout_s, last_call_timeout_s, lease_s; /* 0: not given */
+    int is_host;                                                     /* 1 or 0; -1: not given */
+    /* keys that torchrun does not know either: "a, b" */
+    char unknown[RDZV_CONF_UNKNOWN_BYTES];
 };
 
-/** FSDP_ERR_CONFIG: an empty key or value, or a value that its key does not take. An empty text is nothing given. */
+/**
+ * Read the value of --rdzv-conf. An empty text gives no settings.
+ *   FSDP_ERR_CONFIG  a key or value is empty, or the key does not take the value; `err` says which
+ */
 enum fsdp_status rdzv_conf_read(struct rdzv_conf *conf, const char *text, struct fsdp_err *err);
 
 #endif

@@ -7,7 +7,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* Steps of Slurm that are no srun's: batch script, interactive shell and the like (slurm.h: SLURM_BATCH_SCRIPT, ...). */
+/*
+ * Step ids from here on are not of srun: batch script, interactive shell and others (slurm.h:
+ * SLURM_BATCH_SCRIPT, ...).
+ */
 static const long first_special_step = 0xfffffff0L;
 
 struct surroundings_env {
@@ -22,7 +25,7 @@ static const char *text_of(const struct surroundings_env *env, const char *name)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* -1: not there, or no number. */
+/* Return the number in a variable; -1: it is not set, or no number. */
 static long number_of(const struct surroundings_env *env, const char *name)
 {
     const char *text = text_of(env, name);
@@ -32,7 +35,7 @@ static long number_of(const struct surroundings_env *env, const char *name)
     return text == NULL || end == text || *end != '\0' || number < 0 ? -1 : number;
 }
 
-/* The same of what is counted: nobody has more tasks or nodes than an int holds. */
+/* The same for a count of tasks or nodes. A number that does not fit an int counts as not set. */
 static int count_of(const struct surroundings_env *env, const char *name)
 {
     const long number = number_of(env, name);
@@ -62,8 +65,8 @@ bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES])
 }
 
 /*
- * In a batch script SLURM_NTASKS is the job's, PROCID is 0 and there is no step: nobody else runs this. Within srun
- * the step's own numbers count, as the job may be larger.
+ * In a batch script SLURM_NTASKS is the job's, PROCID is 0, and there is no step: only one process runs the
+ * script. Under srun the numbers of the step count, because the job may be larger.
  */
 static bool find_slurm(struct scheduler_step *step, const struct surroundings_env *env)
 {
@@ -86,7 +89,7 @@ static bool find_slurm(struct scheduler_step *step, const struct surroundings_en
     return true;
 }
 
-/* The names under which MPI's starters give the number of processes, and of those on a node. */
+/* The variables in which starters of MPI give the number of processes, and of those on this node. */
 static const struct {
     const char *size, *local_size;
 } openmpi[] = { { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE" } },
@@ -112,13 +115,15 @@ bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(voi
 {
     const struct surroundings_env env = { get_env, arg };
 
-    /* Open MPI first: under Slurm its daemons are a step of their own, whose numbers are not the processes'. */
+    /*
+     * Open MPI comes first: under Slurm its daemons are a step, whose numbers are not those of the processes.
+     */
     if (find_mpi(step, &env, openmpi[0].size, openmpi[0].local_size) || find_slurm(step, &env))
         return true;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (find_mpi(step, &env, others[i].size, others[i].local_size))
             return true;
-    /* PMIx tells a process its rank and no size: of the first one nothing is known. */
+    /* PMIx gives a process its rank but no size, so rank 0 may be alone. A higher rank is one of several. */
     if (number_of(&env, "PMIX_RANK") < 1)
         return false;
     *step = (struct scheduler_step){ .starter = "mpirun" };
@@ -176,7 +181,10 @@ int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), vo
     return nodes;
 }
 
-/* As Slurm reads it: any case, several settings a line, blanks around the sign, quotes, "#" begins a comment. */
+/*
+ * Slurm's rules for slurm.conf: upper or lower case, several settings on a line, blanks around "=", quotes
+ * around values, and comments that begin with "#".
+ */
 int scheduler_kill_wait(const char *line)
 {
     static const char key[] = "KillWait";

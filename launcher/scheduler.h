@@ -1,8 +1,8 @@
 /*
- * Was this process started as one of several, by srun or mpirun? Then, without a word about where they meet, each
- * would form a world of its own and train the same thing; that is refused, with what to add. A batch script or an
- * interactive shell is one process whatever the job's size is, and so is a step of one task. What else is read of Slurm
- * is here too. Pure.
+ * Was this process started as one of several, by srun or mpirun? Without options that say where they meet,
+ * each of them would form a world of its own, and all would train the same thing. The launch refuses that,
+ * and names the options to add. A batch script, an interactive shell and a step of one task are one process
+ * each, however large the job is. What else is read of Slurm is here too. Pure.
  */
 #ifndef LAUNCHER_SCHEDULER_H
 #define LAUNCHER_SCHEDULER_H
@@ -13,36 +13,46 @@
 enum { SCHEDULER_HOST_BYTES = 256 };
 
 struct scheduler_step {
-    const char *starter;             /* "srun", "mpirun" */
-    int n_tasks;                     /* 0: more than one, how many is not known */
-    int n_nodes;                     /* that they run on; 0: not known */
+    const char *starter;             /* "srun" or "mpirun" */
+    int n_tasks;                     /* 0: more than one, but the number is not known */
+    int n_nodes;                     /* nodes that the tasks run on; 0: not known */
     char head[SCHEDULER_HOST_BYTES]; /* the first of those nodes; "": not known */
 };
 
-/** True, with *step filled in, where this is one of several. */
+/**
+ * Is this process one of several? Then return true and fill in *step.
+ *   get_env  looks a variable of the environment up; `arg` is its first argument
+ */
 bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(void *arg, const char *name),
                          void *arg);
 
-/** One line: what is the matter, and the options to add. */
+/**
+ * Write one line for the user of such a process: the problem, and the options to add.
+ *   port  the port that the line proposes to meet at
+ */
 void scheduler_step_advise(const struct scheduler_step *step, int port, char *out, size_t size);
 
 /**
- * The nodes of the Slurm job that this process is part of, if there are several and no srun has started it: then it
- * runs on one of them alone, and the others stand idle. Else 0. `advice` gets one line: that, and the options to add.
+ * Return the number of nodes of the Slurm job that this process is part of, if there are several and srun has
+ * not started it. It then runs on one of them, and the others are idle. Else return 0.
+ *   advice  gets one line in `size` bytes: the problem, and the options to add
  */
 int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg, int port,
                          char *advice, size_t size);
 
-/** The seconds that a line of slurm.conf gives as KillWait; -1: it gives none. */
+/** Return the seconds that a line of slurm.conf sets KillWait to; -1: the line does not set it. */
 int scheduler_kill_wait(const char *line);
 
 /**
- * How many seconds a save may take where Slurm kills `kill_wait_s` after its TERM: 5 s are kept to end and report in, or
- * half of it where it is less than 10.
+ * Return how many seconds a save may take if Slurm sends KILL `kill_wait_s` after its TERM. 5 s are kept for
+ * the end of the run and its last lines, or half of it if it is less than 10 s.
  */
 int scheduler_save_time(int kill_wait_s);
 
-/** The first host of a list as Slurm writes it ("n[03-05,7],m1" gives n03). False: it is none, or too long. */
+/**
+ * Write the first host of a list in Slurm's notation ("n[03-05,7],m1" gives n03). False: no list, or too
+ * long.
+ */
 bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES]);
 
 #endif

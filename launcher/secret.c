@@ -16,9 +16,9 @@ static enum fsdp_status check_length(const struct secret *secret, const char *wh
 }
 
 /*
- * Anyone who reads the secret is a member of the job, so a file that others may read is refused, as ssh does. The group
- * may read a file of root's: Kubernetes (fsGroup) and systemd (LoadCredential=) hand out secrets as root:GROUP 0440.
- * open() has followed symbolic links, which Kubernetes uses; only the file itself counts.
+ * Anyone who reads the secret is a member of the job, so a file that others may read is refused, as ssh does.
+ * The group may read a file of root's: Kubernetes (fsGroup) and systemd (LoadCredential=) hand out secrets as
+ * root:GROUP 0440. open() has followed symbolic links, which Kubernetes uses; only the file itself counts.
  */
 static enum fsdp_status check_file(int fd, const char *path, struct fsdp_err *err)
 {

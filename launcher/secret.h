@@ -1,7 +1,7 @@
 /*
- * The job secret: what agents of one job prove to each other that they hold. It comes from a file (--secret-file,
- * else FSDPRUN_SECRET_FILE), else, for tests, from FSDPRUN_SECRET itself; never from the command line, which every
- * user of the machine can read.
+ * The job secret, which the agents of one job prove to each other that they have. It comes from a file
+ * (--secret-file, else FSDPRUN_SECRET_FILE), else from FSDPRUN_SECRET itself, for tests. It never comes from
+ * the command line, which every user of the machine can read.
  */
 #ifndef LAUNCHER_SECRET_H
 #define LAUNCHER_SECRET_H
@@ -18,14 +18,18 @@ struct secret {
 };
 
 /**
- * `file`: the value of --secret-file, or NULL to look into the environment. One newline at the end of a file is not
- * part of the secret.
- *   FSDP_ERR_CONFIG  it cannot be read; neither this user nor root owns it; others may use it (its group may read it
- *                    only if root owns it); it is shorter or longer than a secret may be
+ * Load the secret. One newline at the end of a file is not part of it. Without a file and without variables
+ * there is no secret, and secret->n_bytes is 0.
+ *   file  the value of --secret-file; NULL: the environment says where it is
+ *   FSDP_ERR_CONFIG  one of these; the secret is then empty:
+ *                      - the file cannot be read, or is no regular file
+ *                      - neither this user nor root owns it
+ *                      - others may use it (its group may read it only if root owns it)
+ *                      - it is shorter or longer than a secret may be
  */
 enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsdp_err *err);
 
-/** Overwrite it. */
+/** Overwrite the secret in memory. It is empty afterwards. */
 void secret_clear(struct secret *secret);
 
 #endif

@@ -16,25 +16,20 @@ const struct subcommand what_subcommands[] = {
     { "plan", "memory and traffic of a job, without running it" },
     { "version", "version, commit, compiler and features" },
     { "help", "this page; help plan: that of plan" },
-    { "status", NULL },
-    { "ps", NULL },
-    { "logs", NULL },
-    { "stop", NULL },
-    { "restart", NULL },
-    { "top", NULL },
-    { "events", NULL },
-    { "doctor", NULL },
-    { "ckpt", NULL },
-    { "data", NULL },
-    { "trace", NULL },
-    { "plot", NULL },
 };
 const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
+
+/* Refused today, so that no script runs a program by such a name and breaks when the subcommand comes. */
+static const char *const reserved[] = { "status", "ps",     "logs", "stop", "restart", "top",
+                                        "events", "doctor", "ckpt", "data", "trace",   "plot" };
 
 bool what_is_reserved(const char *name)
 {
     for (size_t i = 0; i < what_subcommands_size; i++)
         if (strcmp(what_subcommands[i].name, name) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (strcmp(reserved[i], name) == 0)
             return true;
     return false;
 }
@@ -45,7 +40,7 @@ const char *what_subcommand_meant(const char *name)
     size_t best = (size_t)-1;
 
     for (size_t i = 0; i < what_subcommands_size; i++)
-        if (what_subcommands[i].brief != NULL && spelling_is_close(name, what_subcommands[i].name, &best))
+        if (spelling_is_close(name, what_subcommands[i].name, &best))
             found = what_subcommands[i].name;
     return found;
 }
@@ -78,12 +73,12 @@ enum what_kind what_is_run(const char *name, struct what_flags flags, const stru
     if (*name != '\0' && strchr(name, '/') == NULL && files->on_path(files->arg, name))
         return WHAT_ON_PATH;
     if (ends_in(name, ".py"))
-        return WHAT_SCRIPT; /* the agent finds that it is not there, as it does in every generation */
-    /* Nothing of this name is there: starting it says so. "-" is Python's standard input. */
+        return WHAT_SCRIPT; /* the agent reports that it is missing: it looks in every generation */
+    /*
+     * A name that does not exist is started as it is, which gives the error. "-" is Python's standard input.
+     */
     return strcmp(name, "-") == 0 || files->exists(files->arg, name) ? WHAT_PYTHON : WHAT_DIRECT;
 }
-
-/* The real ones. */
 
 static bool is_file(void *arg, const char *path)
 {
@@ -112,7 +107,7 @@ static bool on_path(void *arg, const char *name)
     const char *path = getenv("PATH");
     char file[PATH_MAX];
 
-    /* As execvp(): an empty entry is the working directory; no PATH at all is the system's default. */
+    /* As in execvp(): an empty entry is the working directory; without PATH the system's default is used. */
     if (path == NULL)
         path = "/bin:/usr/bin";
     for (;;) {

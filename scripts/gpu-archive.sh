@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs what a machine with a GPU, nvcc and libc needs to check the cuda back end without a network: the sources, the programs built
-# here, and the libraries that these need beside libc's own. At most 64 MiB.
+# Packs what a machine with a GPU, nvcc and libc needs to check the cuda back end without a network: the
+# sources, the programs built here, and the libraries that these need beside libc's own. At most 64 MiB.
 #   scripts/gpu-archive.sh [--built] [FILE]      there: tar xf FILE && cd fsdprun && scripts/gpu-check.sh
 # --built: the programs are there already. Exit status: 0; 1 it is too large, or something is missing.
 set -eu
@@ -11,8 +11,9 @@ file=${1:-build/fsdprun-gpu.tar.gz}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 tree=$work/fsdprun
 mkdir -p "$tree/build/libs" "$tree/build/bin" "$tree/build/lib" "$tree/build/test"
-git ls-files -z Makefile scripts shard_runtime tests/gpu tests/parity tests/support tests/run tests/bench/gpu | xargs -0 cp --parents -t "$tree"
-for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build/test/cuda_numerics build/test/attention_time build/test/product_time build/test/parity_compare; do
+git ls-files -z Makefile mk scripts shard_runtime tests/gpu tests/parity tests/support tests/run tests/bench/gpu | xargs -0 cp --parents -t "$tree"
+for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build/test/cuda_numerics \
+  build/test/attention_time build/test/product_time build/test/parity_compare; do
   cp "$program" "$tree/$program"; strip "$tree/$program"
   # Everything but libc's own: a library of another libc would not fit.
   ldd "$program" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so' | xargs -r cp -nLt "$tree/build/libs"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The plug-in alone, where the programs came built (scripts/gpu-archive.sh): nvcc and the compiler it uses, in parallel. A build that fails
-# leaves the plug-in of before. What was built here is not built again while no source is newer.
+# The plug-in alone, where the programs came built (scripts/gpu-archive.sh): nvcc and the compiler it uses, in
+# parallel. A build that fails leaves the plug-in of before. What was built here is not built again while no
+# source is newer.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/gpu-env.sh
@@ -28,6 +29,7 @@ flags="-I. -Ishard_runtime/include -Xcompiler -fPIC,-fvisibility=hidden -gencode
 {
   for f in shard_runtime/cuda/kernels/*.cu; do echo "$nvcc -std=c++17 -O3 $flags -c $f -o build/obj/$(basename "$f").o"; done
   for f in shard_runtime/cuda/*.c shard_runtime/numerics/cuda_plan_attention.c shard_runtime/core/*.c; do
+    [ "$(basename "$f")" != json_parse.c ] || continue # it needs cJSON, and the plug-in does not need it
     echo "gcc -std=gnu11 -O2 -fPIC -fvisibility=hidden -D_GNU_SOURCE -DFSDP_VERSION='\"gpu\"' -DFSDP_COMMIT='\"gpu\"' -I. -Ishard_runtime/include $includes -c $f -o build/obj/$(basename "$f").o"
   done
 } | xargs -P "$(nproc)" -d '\n' -I{} sh -c '{}'

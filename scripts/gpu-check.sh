@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# On a machine with a GPU: what half an hour on it can show, in three parts, each one command. No network. In a checkout it needs what a build
-# needs; unpacked from scripts/gpu-archive.sh only nvcc and libc.
+# On a machine with a GPU: what half an hour on it can show, in three parts, each one command. No network. In
+# a checkout it needs what a build needs; unpacked from scripts/gpu-archive.sh only nvcc and libc.
 #   scripts/gpu-check.sh [--keep DIR] [--part 1|2|3]...     those parts; all of them without
 #   scripts/gpu-check.sh [--keep DIR] PIECE...              those pieces, in the order of the plan; --list prints them
 # Part 1: libraries, build, each group of checks, attention, three steps of 124M. Part 2: the time of each
 # product and kernel, the bench, PyTorch last. Part 3: parity, checkpoints,
-# restart, memory, compute-sanitizer. A part takes 5, 9 and 9 minutes at most. Each piece is a process with a bound of its own: one that fails, or is killed at its
-# bound, ends alone, and the next one runs.
-# DIR (build/gpu) has, as soon as a piece prints it: part-N.txt (or pieces.txt), the output of all pieces; the same with .summary, a line a
-# piece; and, after each bench, bench.jsonl. At most 7 files, whatever runs.
-# Exit status: 0 all is well; 1 a piece failed or did not run; 2 no such part or piece; 69 there is no GPU, or no nvcc where something is to be
-# built, or the programs of the archive do not start, and nothing was done.
-# FSDP_GPU_LIMIT_S: seconds, in place of each piece's own bound and without one for the part; FSDP_GPU_PART_S: seconds for each part. FSDP_GPU_SMALL, FSDP_GPU_LARGE: the sizes of the
-# bench ("124m:32", "1558m:4"). FSDP_TEST_EMULATED_GPU=1 takes the emulated device of the tests in a GPU's place, to try the script itself; its
-# numbers mean nothing.
+# restart, memory, compute-sanitizer. A part takes 5, 9 and 9 minutes at most. Each piece is a process with a
+# bound of its own: one that fails, or is killed at its bound, ends alone, and the next one runs.
+# DIR (build/gpu) has, as soon as a piece prints it: part-N.txt (or pieces.txt), the output of all pieces; the
+# same with .summary, a line a piece; and, after each bench, bench.jsonl. At most 7 files, whatever runs.
+# Exit status: 0 all is well; 1 a piece failed or did not run; 2 no such part or piece; 69 there is no GPU, or
+# no nvcc where something is to be built, or the programs of the archive do not start, and nothing was done.
+# FSDP_GPU_LIMIT_S: seconds, in place of each piece's own bound and without one for the part; FSDP_GPU_PART_S:
+# seconds for each part. FSDP_GPU_SMALL, FSDP_GPU_LARGE: the sizes of the bench ("124m:32", "1558m:4").
+# FSDP_TEST_EMULATED_GPU=1 takes the emulated device of the tests in a GPU's place, to try the script itself;
+# its numbers mean nothing.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . scripts/gpu-env.sh
@@ -78,8 +79,8 @@ is_of() {
   *) [ "$1" = "$2" ] || [ "$3" = libraries ] || [ "$3" = build ] ;;
   esac
 }
-# run_piece NAME LIMIT_S COMMAND...: straight into the report; what appears there is shown as it appears. It ends with the piece itself, even
-# where something that the piece left behind still has the report open.
+# run_piece NAME LIMIT_S COMMAND...: straight into the report; what appears there is shown as it appears. It
+# ends with the piece itself, even where something that the piece left behind still has the report open.
 run_piece() {
   local name=$1 limit=$2 pid shown rc began=$SECONDS word first n_skipped; shift 2
   first=$(($(wc -l < "$report.txt") + 1))
@@ -103,7 +104,9 @@ run_piece() {
   case $word in done*) ;; *) n_bad=$((n_bad + 1)) ;; esac
   echo "$name: $word" >> "$report.summary"
   say "== $name: $word"
-  case $name in bench* | pytorch*) [ ! -e "$BUILD/bench/gpu.json" ] || { sed "s/^{/{\"piece\": \"$name\", /" "$BUILD/bench/gpu.json" >> "$keep/bench.jsonl"; rm "$BUILD/bench/gpu.json"; } ;; esac
+  case $name in bench* | pytorch*) [ ! -e "$BUILD/bench/gpu.json" ] ||
+    { sed "s/^{/{\"piece\": \"$name\", /" "$BUILD/bench/gpu.json" >> "$keep/bench.jsonl"; \
+    rm "$BUILD/bench/gpu.json"; } ;; esac
 }
 say() { echo "$1" | tee -a "$report.txt"; }
 # run_part PART SECONDS: its pieces within that time
@@ -122,7 +125,8 @@ run_part() {
     run_piece "$name" "$limit" $command
   done 4<<< "$plan"
 }
-# Of the libraries that came along those that are not here: nvcc and PyTorch's Python, which run in this environment too, keep their own.
+# Of the libraries that came along those that are not here: nvcc and PyTorch's Python, which run in this
+# environment too, keep their own.
 take_libraries() {
   local library
   rm -rf build/libs-taken; mkdir -p build/libs-taken

@@ -1,4 +1,5 @@
-# Sourced by every script that runs on a GPU: is there one, and where are the libraries that the plug-in opens?
+# Sourced by every script that runs on a GPU: is there one, and where are the libraries that the plug-in
+# opens?
 
 # gpu_here [DEV]: is there a device node of an NVIDIA GPU? A container may have any of them, not only nvidia0.
 gpu_here() {
@@ -16,7 +17,8 @@ toolkit_folders() {
   nvcc=$(command -v nvcc) && root=$(cd "$(dirname "$(readlink -f "$nvcc")")/.." && pwd) || root=/usr/local/cuda
   printf '%s\n' "$root/lib64" "$root/lib" "$root/targets/$(uname -m)-linux/lib"
 }
-# The folder that PyTorch is installed into, if it is. The package is looked up, not imported: that would take seconds.
+# The folder that PyTorch is installed into, if it is. The package is looked up, not imported: that would take
+# seconds.
 pytorch_place() {
   "${FSDP_BENCH_PYTHON:-python3}" -c 'import importlib.util, os
 spec = importlib.util.find_spec("torch")
@@ -46,7 +48,8 @@ loader_has() {
 # The names that the plug-in opens, or is linked with, and what cuDNN opens to compile its engines.
 gpu_libraries="libcublasLt.so libnccl.so.2 libcudnn.so.9 libnvrtc.so"
 
-# find_gpu_libraries: adds to LD_LIBRARY_PATH, at its end, the folders of the libraries that the loader would not find without.
+# find_gpu_libraries: adds to LD_LIBRARY_PATH, at its end, the folders of the libraries that the loader would
+# not find without.
 find_gpu_libraries() {
   local name file beyond=
   for name in $gpu_libraries; do
@@ -72,7 +75,8 @@ where_gpu_libraries() {
 # has_nccl: a world of one needs none
 has_nccl() { [ -n "${FSDP_NCCL_LIBRARY:-}" ] || loader_has libnccl.so.2 > /dev/null; }
 
-# nccl_shares: does NCCL take two ranks on one GPU, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set? From 2.30 on. Prints why not.
+# nccl_shares: does NCCL take two ranks on one GPU, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set? From 2.30 on.
+# Prints why not.
 nccl_shares() {
   local library
   library=${FSDP_NCCL_LIBRARY:-$(loader_has libnccl.so.2)}
@@ -80,8 +84,9 @@ nccl_shares() {
   grep -q NCCL_MULTI_RANK_GPU_ENABLE "$library" || { echo "$library does not know NCCL_MULTI_RANK_GPU_ENABLE: it is older than 2.30"; return 1; }
 }
 
-# at_most SECONDS COMMAND...: within the bound, else 124 or 137. FSDP_GPU_LIMIT_S is a bound for all in its place: a machine that is much
-# slower than a GPU needs it, the emulated device. The command stays in the process group of its caller, which may have a bound too.
+# at_most SECONDS COMMAND...: within the bound, else 124 or 137. FSDP_GPU_LIMIT_S is a bound for all in its
+# place: a machine that is much slower than a GPU needs it, the emulated device. The command stays in the
+# process group of its caller, which may have a bound too.
 at_most() {
   local seconds=${FSDP_GPU_LIMIT_S:-$1}; shift
   timeout --foreground -k 3 "$seconds" "$@"

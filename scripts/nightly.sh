@@ -12,11 +12,13 @@ cd "$(dirname "$0")/.." || exit 1
 . scripts/packages.sh
 . scripts/tally.sh
 
-# The parts. A part is the function part_NAME below, or else the scripts that say "# Nightly: NAME" (tests/run).
-# The seconds are what its sample takes in CI at most: on 2 cores, with what it builds, and half as long again.
+# The parts. A part is the function part_NAME below, or else the scripts that say "# Nightly: NAME"
+# (tests/run).
+# The seconds are what its sample takes in CI at most: on 2 cores, with what it builds, and half as long
+# again.
 parts() {
   cat << 'TABLE'
-torch         500  PyTorch programs under fsdprun: worlds of many sizes, several agents, recovery
+torch         560  PyTorch programs under fsdprun: worlds of many sizes, several agents, recovery, hangs
 torch-parity  420  PyTorch's FSDP2, run live on every case of tests/parity
 cuda          400  the CUDA plug-in on an emulated device, with stand-ins for NCCL, cuDNN and NVML
 cuda-faults   300  every call of CUDA, cuBLASLt and NCCL fails once
@@ -25,6 +27,7 @@ asan-faults   400  failing calls of CUDA under ASan and UBSan
 asan-scripts 2400  the scripts of the test command under ASan and UBSan
 tsan          200  the programs of tests/tsan under TSan
 fuzz          400  every target of tests/fuzz
+sim           400  simulated nodes: many histories, and every planted bug is found
 bench         400  every bench, for one iteration
 TABLE
 }
@@ -44,10 +47,11 @@ part_asan_faults() {
     BUILD=build/asan FSDP_NIGHTLY= FSDP_FAULTS_BRIEF=1 tests/run --part cuda-faults system
 }
 part_asan_scripts() {
-  asan_build NVCC= tests-build && BUILD=build/asan FSDP_NIGHTLY= tests/run --quick system parity conformance
+  asan_build NVCC= tests-build && BUILD=build/asan SAN=address,undefined FSDP_NIGHTLY= tests/run --quick system parity conformance
 }
 part_tsan() { build tsan; }
-# The store's protocol for a minute, as everyone who reaches the store may send to it; the other targets for 10 seconds each.
+# The store's protocol for a minute, as everyone who reaches the store may send to it; the other targets for
+# 10 seconds each.
 part_fuzz() {
   if [ -n "${FSDP_NIGHTLY:-}" ]; then one_result build fuzz FUZZ_RUNS=2000000
   else one_result eval 'build fuzz FUZZ_ONLY=tcpstore FUZZ_SECONDS=60 && build fuzz FUZZ_SECONDS=10'; fi
@@ -61,7 +65,8 @@ part() { # NAME
 # left_out NAME REASON: a part that is not begun counts as skipped.
 left_out() { echo "skip - $1: $2"; echo "0 passed, 0 failed, 1 skipped"; }
 
-# in_turn TIME: the parts in the order of this commit's turn. One that takes longer than it may is ended three minutes after TIME.
+# in_turn TIME: the parts in the order of this commit's turn. One that takes longer than it may is ended three
+# minutes after TIME.
 in_turn() {
   local until=$1 all turn i name left
   mapfile -t all < <(names)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained model: installs packages (apt; sudo when not root), builds, prepares real text,
-# trains on two ranks, and shows what came of it. Run again it goes on where it was, and shows it again.
+# From a fresh clone to a trained model: installs packages (apt; sudo when not root), builds, prepares real
+# text, trains on two ranks, and shows what came of it. Run again it goes on where it was, and shows it again.
 # Arguments are handed to fsdprun: ./scripts/quickstart.sh --set train.steps=100
 # FSDP_QUICKSTART_RUNS is where the run is kept; default: runs.
 set -euo pipefail

@@ -1,11 +1,13 @@
 # shellcheck shell=bash
-# Sourced by scripts/test.sh, scripts/nightly.sh and .ci/run: runs suites one after another and adds up what they count.
+# Sourced by scripts/test.sh, scripts/nightly.sh and .ci/run: runs suites one after another and adds up what
+# they count.
 passed=0 failed=0 skipped=0
 closing='^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
 tally_times=() tally_failures=()
 
-# suite TITLE COMMAND...: shows the command's output without its closing line, "N passed, N failed, N skipped", and adds the
-# numbers of that line to the totals. A command without one counts as one failure. Output goes to stdout, stderr included.
+# suite TITLE COMMAND...: shows the command's output without its closing line, "N passed, N failed, N
+# skipped", and adds the numbers of that line to the totals. A command without one counts as one failure.
+# Output goes to stdout, stderr included.
 suite() {
   local title=$1 began=$SECONDS log p f s line; shift
   log=$(mktemp)
@@ -21,10 +23,16 @@ suite() {
 }
 
 # one_result COMMAND...: for commands that do not count: one test, passed where the command ends with 0.
-one_result() { if "$@"; then echo "1 passed, 0 failed, 0 skipped"; else echo "0 passed, 1 failed, 0 skipped"; fi; }
+one_result() {
+  if "$@"; then
+    echo "1 passed, 0 failed, 0 skipped"
+  else
+    echo "0 passed, 1 failed, 0 skipped"
+  fi
+}
 
-# tally: the failures and the time of each suite, then the totals as the last line. Returns 0 only if nothing failed and
-# something passed.
+# tally: the failures and the time of each suite, then the totals as the last line. Returns 0 only if nothing
+# failed and something passed.
 tally() {
   [ ${#tally_failures[@]} -eq 0 ] || { echo "Failed:"; printf '  %s\n' "${tally_failures[@]}"; }
   echo "Times:"

@@ -1,14 +1,20 @@
 /*
- * Who of a generation's workers has come to the store where they meet: what is known of the phase of a program that says
- * nothing itself. Of this host it is known which worker a connection is (its process); of other nodes only whence it came,
- * and there all of a node's workers have come once it has made as many connections. Pure.
+ * Which workers of a generation have connected to the store where they meet. This tells the phase of a
+ * program that does not report a phase itself.
+ *
+ * On this host, a connection is traced to its process, so the worker is known. For other nodes only the
+ * source address is known: all workers of such a node count as present once it has made as many connections
+ * as it has workers.
+ *
+ * Pure: no sockets, no loop.
  */
 #ifndef AGENT_ATTENDANCE_H
 #define AGENT_ATTENDANCE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
+
+#include "shard_runtime/core/table.h"
 
 struct attendance_node {
     int n_workers; /* 0: it takes no part */
@@ -16,23 +22,38 @@ struct attendance_node {
     pid_t *known; /* (n_workers), of which n_known are set */
 };
 
-struct attendance { /* all zero: nobody is expected */
-    int n_nodes;
+struct attendance {            /* all zero: no worker is expected */
+    int n_nodes, n_incomplete; /* nodes, and those of them that miss workers */
     struct attendance_node *nodes;
+    struct table addresses; /* of nodes, each with its node; those of complete nodes are dropped when met */
 };
 
-/** A generation of up to n_nodes nodes begins. False: no memory, and nobody is expected. */
+/** Begin a generation of up to `n_nodes` nodes. False: there is no memory, and no worker is expected. */
 bool attendance_begin(struct attendance *attendance, int n_nodes);
+/**
+ * Expect `n_workers` workers of a node. False: there is no memory, or no such node; none of it is expected
+ * then.
+ */
 bool attendance_expect(struct attendance *attendance, int node, int n_workers);
+/**
+ * Connections from this address are those of that node. A node may have several addresses, and several nodes
+ * one. False: there is no memory.
+ */
+bool attendance_add_address(struct attendance *attendance, int node, const char *address);
+/** Returns a node with that address that still misses workers; -1: there is none. */
+int attendance_node_at(struct attendance *attendance, const char *address);
+
+/** Free everything; no worker is expected afterwards. */
 void attendance_fini(struct attendance *attendance);
 
-/** A connection from that node; `pid` 0: it is not known which of its workers it is. */
+/** A connection came from that node. `pid` is the worker that made it, or 0 if that is not known. */
 void attendance_came(struct attendance *attendance, int node, pid_t pid);
 
-/** Has this worker come, as far as can be known? */
+/** Has this worker connected? If its node made enough connections, the answer is yes for all its workers. */
 bool attendance_has(const struct attendance *attendance, int node, pid_t pid);
-/** Have all of the node? All of the world? */
+/** Have all expected workers of this node connected? */
 bool attendance_node_complete(const struct attendance *attendance, int node);
+/** Have all expected workers of all nodes connected? False if no node is expected. */
 bool attendance_complete(const struct attendance *attendance);
 
 #endif

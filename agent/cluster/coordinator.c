@@ -1,6 +1,5 @@
 #include "agent/cluster/coordinator.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +7,9 @@
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/cluster/identity.h"
 #include "agent/cluster/verdict.h"
-
-void coordinator_post(struct coordinator *coordinator, enum coordinator_event event)
-{
-    if (coordinator->queue_n == COORDINATOR_QUEUE)
-        return; /* cannot be: coordinator_run() follows each report */
-    coordinator->queue[(coordinator->queue_head + coordinator->queue_n++) % COORDINATOR_QUEUE] = event;
-}
+#include "agent/os/bug.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
 
 void coordinator_note(struct coordinator *coordinator, const char *event, const struct events_field *fields)
 {
@@ -39,7 +34,15 @@ void coordinator_end_with(struct coordinator *coordinator, int status, enum erro
     snprintf(coordinator->line, sizeof coordinator->line, "%s", words);
 }
 
-/* --- how it ends ------------------------------------------------------------------------------------------------- */
+void coordinator_tell_all(struct coordinator *coordinator, int except, enum proto_type type,
+                          const void *message)
+{
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (i != except && coordinator_in_play(coordinator, i))
+            coordinator->nodes[i].tell(coordinator->nodes[i].member, type, coordinator->generation, message);
+}
+
+/* How a generation and the run end */
 
 static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
 {
@@ -47,12 +50,12 @@ static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
                                  .n_deaths = coordinator->n_deaths,
                                  .cause = coordinator->cause,
                                  .detail = &coordinator->detail,
+                                 .hang = coordinator->hang,
                                  .generation = coordinator->generation,
-                                 .n_restarts = coordinator->n_restarts,
-                                 .max_restarts = coordinator->config->max_restarts,
+                                 .spent = budget_spent(&coordinator->budget, coordinator_now_ns(coordinator)),
                                  .stop_signal = coordinator->stop_signal,
                                  .notice_signal = coordinator->notice_signal,
-                                 .elastic = coordinator->roster.min_nodes < coordinator->roster.max_nodes,
+                                 .elastic = coordinator_is_elastic(coordinator),
                                  .changing = coordinator->changing,
                                  .world_size = coordinator->world_size,
                                  .job = coordinator->config->job_json != NULL,
@@ -61,7 +64,17 @@ static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
                                                       : -1 };
 }
 
-static void describe_failure(struct coordinator *coordinator, const struct verdict_run *run)
+void coordinator_add_window(const struct coordinator *coordinator, char *line, size_t size)
+{
+    const size_t length = strlen(line);
+    char used[BUDGET_WORDS_BYTES];
+
+    if (coordinator->config->restart_window_ms > 0)
+        snprintf(line + length, size - length, "; restarts used: %s",
+                 budget_words(&coordinator->budget, coordinator_now_ns(coordinator), used));
+}
+
+static void describe_failure(struct coordinator *coordinator, const struct verdict_run *run, bool spent)
 {
     const struct death *cause = &run->deaths[run->cause];
     struct errors_death *collateral = calloc(run->n_deaths, sizeof *collateral);
@@ -70,6 +83,8 @@ static void describe_failure(struct coordinator *coordinator, const struct verdi
     coordinator->end_class = 0;
     verdict_report(run, first_cause_status(cause), 0, "", collateral, &report);
     errors_line(&report, coordinator->line, sizeof coordinator->line);
+    if (spent)
+        coordinator_add_window(coordinator, coordinator->line, sizeof coordinator->line);
     coordinator_note(
         coordinator, "failure",
         (struct events_field[]){ EVENT_TEXT("class", errors_class_name(report.class)),
@@ -80,7 +95,7 @@ static void describe_failure(struct coordinator *coordinator, const struct verdi
     free(collateral);
 }
 
-/* What follows now, in words: with whom, and whether somebody is waited for. */
+/* Writes how the job continues: with how many nodes, and whether it must wait for more nodes first. */
 static void describe_next(const struct coordinator *coordinator, char *out, size_t size)
 {
     const struct roster *roster = &coordinator->roster;
@@ -96,21 +111,28 @@ static void describe_next(const struct coordinator *coordinator, char *out, size
 
 static void say_restart(struct coordinator *coordinator, bool free_of_charge)
 {
-    char next[96], tries[48] = "";
+    char next[96], used[BUDGET_WORDS_BYTES], tries[sizeof used + 8] = "";
 
     describe_next(coordinator, next, sizeof next);
     if (!free_of_charge)
-        snprintf(tries, sizeof tries, " (%d of %d)", coordinator->n_restarts,
-                 coordinator->config->max_restarts);
+        snprintf(tries, sizeof tries, " (%s)",
+                 budget_words(&coordinator->budget, coordinator_now_ns(coordinator), used));
     if (!coordinator->config->quiet)
         console_say(coordinator->services.console, "fsdprun: %s; starting again%s%s",
                     coordinator->line[0] != '\0' ? coordinator->line : "the nodes have changed", tries, next);
 }
 
-/* A failure is counted, for the whole job; that nodes come and go in a world that may grow and shrink is none. */
+/*
+ * Begins another generation. A failure counts as one of the restarts that the whole job may have. A change of
+ * members in a world that may grow and shrink does not count (`free_of_charge`).
+ */
 static void begin_restart(struct coordinator *coordinator, bool free_of_charge)
 {
-    coordinator->n_restarts += !free_of_charge;
+    const int64_t window_s = coordinator->config->restart_window_ms / 1000;
+
+    if (!free_of_charge)
+        budget_take(&coordinator->budget, coordinator_now_ns(coordinator));
+    coordinator_begin_timeline(coordinator, coordinator->generation + 1);
     coordinator_part(coordinator);
     say_restart(coordinator, free_of_charge);
     coordinator->line[0] = '\0';
@@ -123,20 +145,22 @@ static void begin_restart(struct coordinator *coordinator, bool free_of_charge)
                                                   EVENT_END });
     else
         coordinator_note(coordinator, "restart",
-                         (struct events_field[]){
-                             EVENT_INT("restart", coordinator->n_restarts),
-                             EVENT_INT("max_restarts", coordinator->config->max_restarts), EVENT_END });
+                         (struct events_field[]){ EVENT_INT("restart", coordinator->budget.n_restarts),
+                                                  EVENT_INT("max_restarts", coordinator->budget.most),
+                                                  window_s > 0 ? EVENT_INT("window_s", window_s) : EVENT_END,
+                                                  EVENT_END });
 }
 
 static enum coordinator_event judge(struct coordinator *coordinator)
 {
-    const struct verdict_run run = as_verdict_run(coordinator);
+    struct verdict_run run = as_verdict_run(coordinator);
     struct verdict verdict;
 
+    coordinator_take_recurrence(coordinator, &run);
     verdict_reach(&run, &verdict);
     coordinator_take_divergence(coordinator, &run);
     if (verdict.failed)
-        describe_failure(coordinator, &run);
+        describe_failure(coordinator, &run, verdict.spent);
     else if (verdict.class != 0)
         coordinator_end_with(coordinator, verdict.status, verdict.class, verdict.words);
     if (verdict.event == CE_DOWN_RETRY)
@@ -148,35 +172,34 @@ static enum coordinator_event judge(struct coordinator *coordinator)
 
 void coordinator_judge_if_down(struct coordinator *coordinator)
 {
-    if (coordinator->state != CS_UP && coordinator->state != CS_CLEARING)
+    if (!coordinator_is_up(coordinator) || coordinator->n_up > 0)
         return;
-    for (int i = 0; i < coordinator->roster.capacity; i++)
-        if (coordinator_in_play(coordinator, i) && !coordinator->nodes[i].stopped)
-            return;
     save_abandon(coordinator->save);
-    coordinator_close_store(coordinator); /* its last worker is gone, and all that is in it is stale */
+    /* the last worker is gone, so every value in the store is outdated */
+    coordinator_close_store(coordinator);
     coordinator_post(coordinator, judge(coordinator));
 }
 
 /*
- * True when it was written and holds more than the line on the console: a stop by a signal, and a program that cannot be
- * started, are told whole by that.
+ * Writes the error report of the run. Returns whether it has more than the line on the console. For a stop by
+ * a signal, a stop on notice, and a program that cannot be started, that line already says everything.
  */
 static bool write_errors(struct coordinator *coordinator)
 {
+    const struct coordinator_services *services = &coordinator->services;
     const struct verdict_run run = as_verdict_run(coordinator);
     struct errors_death *collateral = calloc(run.n_deaths + 1, sizeof *collateral);
     struct errors_report report;
-    struct fsdp_err err = { 0 };
-    bool written;
+    char *text;
 
     verdict_report(&run, coordinator->status, coordinator->end_class, coordinator->line, collateral, &report);
-    written = errors_write(coordinator->services.rundir, &report, &err) == FSDP_OK;
-    if (!written)
-        console_say(coordinator->services.console, "fsdprun: %s", err.message);
+    text = errors_json(&report, clock_epoch_s());
+    if (text != NULL)
+        services->write_errors(services->write_errors_arg, text);
+    else
+        console_say(services->console, "fsdprun: no memory for errors.json");
     free(collateral);
-    return written && report.class != ERRORS_STOPPED && report.class != ERRORS_NOTICE &&
-           report.class != ERRORS_EXEC;
+    return report.class != ERRORS_STOPPED && report.class != ERRORS_NOTICE && report.class != ERRORS_EXEC;
 }
 
 int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES])
@@ -190,27 +213,29 @@ int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO
     return coordinator->status == 0 ? 0 : FSDP_EXIT_PEER;
 }
 
-/* Those that wait are told as well; our own node last, which then closes what leads to the others. */
+/*
+ * Tells every node how the run ended, also nodes that only wait. This node comes last, because its member
+ * then closes the connections to the others.
+ */
 static void tell_end(struct coordinator *coordinator, const struct coordinator_end *how)
 {
-    char words[PROTO_WORDS_BYTES];
-    const struct coordinator_end too_late = { .status = coordinator_too_late(coordinator, words),
-                                              .line = words,
-                                              .node = -1 };
+    struct coordinator_end too_late = { .node = -1 };
 
+    too_late.status = coordinator_too_late(coordinator, too_late.line);
     for (int i = coordinator->roster.capacity - 1; i >= 0; i--)
-        if (coordinator->nodes[i].ops != NULL && coordinator->roster.nodes[i].present)
-            coordinator->nodes[i].ops->finish(coordinator->nodes[i].member,
-                                              coordinator->nodes[i].late ? &too_late : how);
+        if (coordinator->nodes[i].tell != NULL && coordinator->roster.nodes[i].present)
+            coordinator->nodes[i].tell(coordinator->nodes[i].member, PROTO_FINISH, coordinator->generation,
+                                       coordinator->nodes[i].late ? &too_late : how);
 }
 
 static void end(struct coordinator *coordinator)
 {
-    struct coordinator_end how;
-    bool recorded = false;
+    struct coordinator_end how = { .node = -1 };
 
     coordinator_close_store(coordinator);
-    if (coordinator->status == 0 && coordinator->stop_signal != 0) { /* between two generations */
+    coordinator_write_timeline(coordinator);
+    /* a signal stopped the run between two generations */
+    if (coordinator->status == 0 && coordinator->stop_signal != 0) {
         struct verdict verdict;
 
         verdict_stopped(coordinator->stop_signal, &verdict);
@@ -221,28 +246,48 @@ static void end(struct coordinator *coordinator)
         coordinator_passed(coordinator, (int64_t)coordinator->config->total_steps);
         if (coordinator->config->job_json != NULL && coordinator->world_size > 0)
             coordinator_note(coordinator, "complete", (struct events_field[]){ EVENT_END });
-    } else if (coordinator->services.rundir != NULL) {
-        recorded = write_errors(coordinator);
+    } else if (coordinator->services.write_errors != NULL) {
+        how.explained = write_errors(coordinator);
     }
-    if (events_lost(coordinator->services.events) > 0)
-        console_say(coordinator->services.console,
-                    "fsdprun: %" PRIu64 " lines of events.jsonl were not written",
-                    events_lost(coordinator->services.events));
-    how = (struct coordinator_end){
-        .status = coordinator->status, .line = coordinator->line, .node = -1, .recorded = recorded
-    };
+    how.status = coordinator->status;
+    memcpy(how.line, coordinator->line, sizeof how.line);
     if (coordinator->status != 0 && coordinator->end_class == 0 && coordinator->cause >= 0) {
         const struct death *cause = &coordinator->deaths[coordinator->cause];
 
         how.node = cause->node_rank;
         how.code = cause->kind == DEATH_SIGNAL ? -cause->code : cause->code;
-        how.detail = errors_detail_is_empty(&coordinator->detail) ? NULL : &coordinator->detail;
+        errors_detail_copy(&how.detail, &coordinator->detail);
     }
     coordinator_close_timer(coordinator);
     tell_end(coordinator, &how);
 }
 
-/* --- the machine ------------------------------------------------------------------------------------------------- */
+/* The state machine */
+
+static bool is_from_outside(enum coordinator_event event)
+{
+    return event == CE_FAILED || event == CE_STOP || event == CE_CHANGE;
+}
+
+static _Noreturn void stop_as_bug(struct coordinator *coordinator, enum coordinator_event event,
+                                  const char *what)
+{
+    coordinator_end_with(coordinator, FSDP_EXIT_BUG, ERRORS_BUG, "a bug of fsdprun");
+    if (coordinator->services.rundir != NULL)
+        write_errors(coordinator);
+    bug_stop("event %s %s, in state %s", coordinator_event_name(event), what,
+             coordinator_state_name(coordinator->state));
+}
+
+void coordinator_post(struct coordinator *coordinator, enum coordinator_event event)
+{
+    for (int i = 0; i < coordinator->queue_n && is_from_outside(event); i++)
+        if (coordinator->queue[(coordinator->queue_head + i) % COORDINATOR_QUEUE] == event)
+            return;
+    if (coordinator->queue_n == COORDINATOR_QUEUE)
+        stop_as_bug(coordinator, event, "has no place in the queue");
+    coordinator->queue[(coordinator->queue_head + coordinator->queue_n++) % COORDINATOR_QUEUE] = event;
+}
 
 static void perform(struct coordinator *coordinator, enum coordinator_action action)
 {
@@ -280,30 +325,26 @@ void coordinator_run(struct coordinator *coordinator)
 
         coordinator->queue_head = (coordinator->queue_head + 1) % COORDINATOR_QUEUE;
         coordinator->queue_n--;
-        if (!coordinator_fsm_step(&coordinator->state, event, &action)) {
-            console_say(coordinator->services.console, "fsdprun: bug: event %s in state %s; stopping",
-                        coordinator_event_name(event), coordinator_state_name(coordinator->state));
-            coordinator_end_with(coordinator, FSDP_EXIT_BUG, ERRORS_BUG, "a bug of fsdprun");
-            coordinator->state = CS_ENDED;
-            action = CA_END;
-        }
+        if (!coordinator_fsm_step(&coordinator->state, event, &action))
+            stop_as_bug(coordinator, event, "came out of order");
         perform(coordinator, action);
     }
     coordinator->running = false;
 }
 
-/* --- saves ------------------------------------------------------------------------------------------------------- */
+/* Checkpoints that ranks saved */
 
 static void on_published(void *arg, const struct fsdp_link_published *published, const char *directory,
-                         uint64_t size_bytes, double seconds)
+                         uint64_t size_bytes, double seconds, double blocked_s)
 {
     struct coordinator *coordinator = arg;
 
+    timeline_saved(&coordinator->timeline, (int64_t)(blocked_s * 1e9));
     if (published->status == FSDP_OK)
         coordinator_note(
             coordinator, "checkpoint",
             (struct events_field[]){ EVENT_INT("step", published->step), EVENT_INT("bytes", size_bytes),
-                                     EVENT_REAL("seconds", seconds),
+                                     EVENT_REAL("seconds", seconds), EVENT_REAL("blocked_s", blocked_s),
                                      directory[0] != '\0' ? EVENT_TEXT("directory", directory) : EVENT_END,
                                      EVENT_END });
     else
@@ -311,9 +352,7 @@ static void on_published(void *arg, const struct fsdp_link_published *published,
                     (long long)published->step, published->words);
     if (published->status == FSDP_OK)
         coordinator_passed(coordinator, published->step);
-    for (int i = 0; i < coordinator->roster.capacity; i++)
-        if (coordinator_in_play(coordinator, i))
-            coordinator->nodes[i].ops->publish(coordinator->nodes[i].member, published);
+    coordinator_tell_all(coordinator, -1, PROTO_PUBLISHED, published);
 }
 
 static void on_save_line(void *arg, const char *words)
@@ -323,63 +362,55 @@ static void on_save_line(void *arg, const char *words)
     console_say(coordinator->services.console, "fsdprun: %s", words);
 }
 
-/* --- from the user ----------------------------------------------------------------------------------------------- */
+/* Signals from the user */
 
 void coordinator_stop(struct coordinator *coordinator, int signal, bool now)
 {
+    const bool clearing = coordinator->state == CS_CLEARING;
+
     if (coordinator->stop_signal == 0)
         coordinator->stop_signal = signal;
     coordinator->stop_now = coordinator->stop_now || now;
-    if (coordinator->state == CS_UP || coordinator->state == CS_CLEARING) {
-        bool again = coordinator->state == CS_CLEARING;
-
-        coordinator_post(coordinator, CE_STOP);
-        coordinator_run(coordinator);
-        if (again && now)
-            coordinator_clear(coordinator); /* they are stopping already: now without the grace */
-        return;
-    }
     coordinator_post(coordinator, CE_STOP);
     coordinator_run(coordinator);
+    if (clearing && now)
+        /* the nodes are stopping already: tell them to skip the grace period */
+        coordinator_clear(coordinator);
 }
 
 void coordinator_forward(struct coordinator *coordinator, int signal)
 {
-    if (coordinator->state != CS_UP)
-        return; /* nobody to pass it to, or they are leaving */
-    for (int i = 0; i < coordinator->roster.capacity; i++)
-        if (coordinator_in_play(coordinator, i))
-            coordinator->nodes[i].ops->forward(coordinator->nodes[i].member, signal);
+    if (coordinator->state == CS_UP) /* otherwise no worker runs, or all of them are being stopped */
+        coordinator_tell_all(coordinator, -1, PROTO_FORWARD, &(struct proto_stop){ .signal = signal });
 }
 
 void coordinator_notice(struct coordinator *coordinator, int signal)
 {
     if (coordinator->state != CS_UP) {
-        /* No step to finish: what is published already is all there is. */
+        /* No rank can finish and save a step at this time. */
         coordinator_stop(coordinator, signal, false);
         return;
     }
     if (coordinator->notice_signal != 0)
-        return; /* asked already; the grace runs */
+        return; /* the ranks were asked already, and the grace period runs */
     coordinator->notice_signal = signal;
     coordinator_ask_to_leave(coordinator);
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------- */
+/* Creating and destroying */
 
-/* The roster, what belongs to its entries, and the clock for a world of several. */
+/* Opens the roster and the state of each of its entries. A world of several nodes also gets a timer. */
 static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp_err *err)
 {
     struct proto_join self;
-    enum fsdp_status status;
 
     identity_fill(&self, coordinator->config);
-    status = roster_init(&coordinator->roster, &self, "127.0.0.1", err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(roster_init(&coordinator->roster, &self, "127.0.0.1", err));
     coordinator->nodes = calloc((size_t)coordinator->roster.capacity, sizeof *coordinator->nodes);
     if (coordinator->nodes == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d nodes", coordinator->roster.capacity);
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        coordinator->nodes[i].coordinator = coordinator;
     if (self.n_nodes == 1)
         return FSDP_OK;
     coordinator->timer = calloc(1, sizeof *coordinator->timer);
@@ -394,10 +425,15 @@ static void free_all(struct coordinator *coordinator)
 {
     coordinator_close_timer(coordinator);
     roster_fini(&coordinator->roster);
-    attendance_fini(&coordinator->attendance);
+    coordinator_forget_arrivals(coordinator);
+    quarantine_fini(&coordinator->quarantine);
     coordinator_forget_names(coordinator);
+    coordinator_forget_keys(coordinator);
     free(coordinator->nodes);
     free(coordinator->deaths);
+    free(coordinator->hang);
+    coordinator_hang_fini(coordinator);
+    coordinator_pace_fini(coordinator);
     free(coordinator);
 }
 
@@ -418,6 +454,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->config = config;
     coordinator->services = *services;
     coordinator->state = CS_GATHERING;
+    budget_init(&coordinator->budget, config);
     coordinator->cause = -1;
     coordinator->resume_step = coordinator->diverged_step = -1;
     status = open_roster(coordinator, err);

@@ -1,4 +1,4 @@
-/* Does a run that has all its steps stand for the job that is asked for? */
+/* Checks whether a run that has all its steps is the result of the job that is now requested. */
 #include <cjson/cJSON.h>
 #include <fcntl.h>
 #include <string.h>
@@ -7,7 +7,10 @@
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/job_changes.h"
 
-/* False: there is no such file, or it cannot be read. Unlike a checkpoint's files it may be a link. */
+/*
+ * Reads the fingerprint of a data file. Returns false if there is no such file, or it cannot be read. Unlike
+ * the files of a checkpoint, the data file may be a symbolic link.
+ */
 static bool read_data(struct fsdp_io *io, const char *path, struct fingerprint *out)
 {
     const int fd = io->open(io, path, O_RDONLY | O_NONBLOCK, 0);

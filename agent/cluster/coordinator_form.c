@@ -2,6 +2,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,7 +11,10 @@
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/shardfile/commit.h"
 
-/* The trainer gives an export its name when it is whole. */
+/*
+ * Returns whether the job exports its model and has no export of this step yet. An export with its final name
+ * is complete, because the trainer renames it last.
+ */
 static bool lacks_export(const struct agent_config *config, int64_t step)
 {
     char name[COMMIT_NAME_BYTES], path[RUNDIR_PATH_BYTES];
@@ -23,7 +27,10 @@ static bool lacks_export(const struct agent_config *config, int64_t step)
     return n > 0 && (size_t)n < sizeof path && access(path, F_OK) < 0;
 }
 
-/* What the step that was found, or not, means for the job; says the end where it is one. */
+/*
+ * Decides how the job continues, given the step of the newest checkpoint, if there is one. If the run must
+ * end, also stores its status and its last line.
+ */
 static enum coordinator_event weigh_resume(struct coordinator *coordinator, int64_t step,
                                            const struct fsdp_err *err)
 {
@@ -60,12 +67,26 @@ static enum coordinator_event weigh_resume(struct coordinator *coordinator, int6
     return CE_PREPARED;
 }
 
-static void on_named(struct coordinator *coordinator, const struct fsdp_err *err)
+static void fill_random(unsigned char *bytes, size_t size)
+{
+    size_t filled = 0;
+
+    while (filled < size) {
+        ssize_t n = getrandom(bytes + filled, size - filled, 0);
+
+        if (n > 0)
+            filled += (size_t)n;
+        else if (errno != EINTR)
+            abort(); /* a predictable key is worse than no run */
+    }
+}
+
+/* Everything is ready for a generation, unless nodes have left meanwhile. */
+static void end_preparing(struct coordinator *coordinator, const struct fsdp_err *err)
 {
     enum coordinator_event event = CE_PREPARED;
     struct fsdp_err why = *err;
 
-    /* Nodes may have gone while the disk was read, and a name looked up. */
     if (coordinator->state == CS_PREPARING && !roster_enough(&coordinator->roster)) {
         event = CE_FAILED;
     } else if (coordinator->state == CS_PREPARING &&
@@ -75,6 +96,53 @@ static void on_named(struct coordinator *coordinator, const struct fsdp_err *err
     }
     coordinator_post(coordinator, event);
     coordinator_run(coordinator);
+}
+
+/*
+ * The mark by which the other nodes know that they share the directory that a program's user named. It must
+ * be there before any node is told to start, and looks for it.
+ */
+struct mark {
+    struct disk_job job;
+    struct coordinator *coordinator;
+    unsigned char token[32];
+    struct fsdp_err err;
+};
+
+static void write_mark(struct disk_job *job)
+{
+    struct mark *mark = (struct mark *)job;
+
+    (void)rundir_mark(mark->coordinator->services.rundir, mark->token, &mark->err);
+}
+
+static void on_marked(struct disk_job *job)
+{
+    struct mark *mark = (struct mark *)job;
+    struct coordinator *coordinator = mark->coordinator;
+
+    if (mark->err.status != FSDP_OK) /* without the mark, the other nodes end the run */
+        console_say(coordinator->services.console, "fsdprun: %s", mark->err.message);
+    free(mark);
+    end_preparing(coordinator, &(struct fsdp_err){ 0 });
+}
+
+static void on_named(struct coordinator *coordinator, const struct fsdp_err *err)
+{
+    const struct coordinator_services *services = &coordinator->services;
+    const bool marks =
+        services->disk != NULL && services->rundir != NULL && coordinator->config->run_dir_named;
+    struct mark *mark = marks && err->status == FSDP_OK ? calloc(1, sizeof *mark) : NULL;
+
+    fill_random(coordinator->token, sizeof coordinator->token);
+    if (mark == NULL) {
+        end_preparing(coordinator, err);
+        return;
+    }
+    mark->job = (struct disk_job){ .work = write_mark, .done = on_marked };
+    mark->coordinator = coordinator;
+    memcpy(mark->token, coordinator->token, sizeof mark->token);
+    disk_submit(services->disk, &mark->job);
 }
 
 static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
@@ -96,7 +164,10 @@ void coordinator_prepare(struct coordinator *coordinator)
     save_prepare(coordinator->save, on_prepared, coordinator);
 }
 
-/* Where the agent has no store: a port that is free now. Another process may take it before rank 0 does. */
+/*
+ * Returns a port that is free now, for a run without a store in the agent. Another process may take the port
+ * before rank 0 does.
+ */
 static int free_port(void)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -112,20 +183,6 @@ static int free_port(void)
     return port;
 }
 
-static void fill_random(unsigned char *bytes, size_t size)
-{
-    size_t filled = 0;
-
-    while (filled < size) {
-        ssize_t n = getrandom(bytes + filled, size - filled, 0);
-
-        if (n > 0)
-            filled += (size_t)n;
-        else if (errno != EINTR)
-            abort(); /* a key that is not random is worse than none */
-    }
-}
-
 static void form_node(struct coordinator *coordinator, int number, struct world_plan *plan)
 {
     const struct roster_node *node = &coordinator->roster.nodes[number];
@@ -135,14 +192,14 @@ static void form_node(struct coordinator *coordinator, int number, struct world_
     plan->role_rank = node->role_rank;
     plan->role_world_size = node->role_world_size;
     snprintf(plan->node_address, sizeof plan->node_address, "%s", node->address);
-    coordinator->nodes[number].ops->form(coordinator->nodes[number].member, plan);
+    coordinator->nodes[number].tell(coordinator->nodes[number].member, PROTO_START, plan->generation, plan);
 }
 
 void coordinator_form(struct coordinator *coordinator)
 {
     struct roster *roster = &coordinator->roster;
     struct world_plan plan = { .generation = coordinator->generation,
-                               .restart_count = coordinator->n_restarts,
+                               .restart_count = coordinator->budget.n_restarts,
                                .resume_step = coordinator->resume_step };
     const struct rundir *rundir = coordinator->services.rundir;
 
@@ -152,24 +209,39 @@ void coordinator_form(struct coordinator *coordinator)
     plan.world_size = coordinator->world_size = roster->world_size;
     coordinator_expect(coordinator);
     coordinator->n_deaths = 0;
+    coordinator->node_lost = false;
     coordinator->cause = -1;
+    free(coordinator->hang);
+    coordinator->hang = NULL;
+    coordinator_forget_keys(coordinator);
+    coordinator_hang_begin(coordinator);
+    coordinator_pace_begin(coordinator);
     snprintf(plan.master_address, sizeof plan.master_address, "%s", coordinator_master_address(coordinator));
     plan.master_port = coordinator->store != NULL              ? tcpstore_port(coordinator->store)
                        : coordinator->config->master_port != 0 ? coordinator->config->master_port
                                                                : free_port();
-    fill_random(plan.token, sizeof plan.token);
+    memcpy(plan.token, coordinator->token, sizeof plan.token);
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
-    for (int i = 0; i < roster->capacity; i++)
+    coordinator->n_up = roster->n_nodes;
+    coordinator_form_timeline(coordinator);
+    for (int i = 0; i < roster->capacity; i++) {
         coordinator->nodes[i].stopped = false;
-    for (int i = 0; i < roster->capacity; i++)
+        coordinator->nodes[i].n_failed = 0;
+    }
+    /*
+     * Node 0 is this one. It comes last, because its world spawns its workers within the call: the START of
+     * the other nodes does not wait for that.
+     */
+    for (int i = roster->capacity - 1; i >= 0; i--)
         if (coordinator_in_play(coordinator, i))
             form_node(coordinator, i, &plan);
 }
 
 void coordinator_clear(struct coordinator *coordinator)
 {
-    for (int i = 0; i < coordinator->roster.capacity; i++)
-        if (coordinator_in_play(coordinator, i))
-            coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, coordinator->stop_signal,
-                                            coordinator->stop_now);
+    const struct proto_stop stop = { .signal = coordinator->stop_signal,
+                                     .now = coordinator->stop_now,
+                                     .lost = coordinator->node_lost };
+
+    coordinator_tell_all(coordinator, -1, PROTO_STOP, &stop);
 }

@@ -1,37 +1,37 @@
 #include "agent/cluster/coordinator_fsm.h"
 
-#include <stddef.h>
-
 static const struct rule {
     enum coordinator_state next;
     enum coordinator_action action;
 } rules[CS_COUNT][CE_COUNT] = {
     [CS_GATHERING][CE_GATHERED] = { CS_PREPARING, CA_PREPARE },
     [CS_GATHERING][CE_NEVER] = { CS_ENDED, CA_END },
-    [CS_GATHERING][CE_FAILED] = { CS_GATHERING, CA_NONE }, /* a node that came and went may come again */
+    [CS_GATHERING][CE_FAILED] = { CS_GATHERING, CA_NONE }, /* a node that left may come back */
     [CS_GATHERING][CE_STOP] = { CS_ENDED, CA_END },
 
     [CS_PREPARING][CE_PREPARED] = { CS_UP, CA_FORM },
     [CS_PREPARING][CE_REFUSED] = { CS_ENDED, CA_END },
-    [CS_PREPARING][CE_FAILED] = { CS_GATHERING, CA_NONE }, /* prepared, but too few are left: wait again */
+    /* too few nodes are left after preparing: wait for others */
+    [CS_PREPARING][CE_FAILED] = { CS_GATHERING, CA_NONE },
     [CS_PREPARING][CE_STOP] = { CS_ENDED, CA_END },
 
     [CS_UP][CE_FAILED] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_STOP] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_CHANGE] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_DOWN_OK] = { CS_ENDED, CA_END },
-    [CS_UP][CE_DOWN_RETRY] = { CS_GATHERING, CA_NONE }, /* every rank left blaming another, or for a change */
-    [CS_UP][CE_DOWN_FINAL] = { CS_ENDED, CA_END },      /* saved and stopped on notice */
+    /* every rank ended because of another rank, or for a change of members */
+    [CS_UP][CE_DOWN_RETRY] = { CS_GATHERING, CA_NONE },
+    [CS_UP][CE_DOWN_FINAL] = { CS_ENDED, CA_END }, /* the ranks saved and stopped on notice */
 
     [CS_CLEARING][CE_FAILED] = { CS_CLEARING, CA_NONE },
     [CS_CLEARING][CE_STOP] = { CS_CLEARING, CA_NONE },
-    [CS_CLEARING][CE_DOWN_OK] = { CS_ENDED, CA_END }, /* all had finished when the signal came */
+    [CS_CLEARING][CE_DOWN_OK] = { CS_ENDED, CA_END }, /* all ranks had finished when the signal came */
     [CS_CLEARING][CE_DOWN_RETRY] = { CS_GATHERING, CA_NONE },
     [CS_CLEARING][CE_DOWN_FINAL] = { CS_ENDED, CA_END },
 
     [CS_ENDED][CE_FAILED] = { CS_ENDED, CA_NONE },
     [CS_ENDED][CE_STOP] = { CS_ENDED, CA_NONE },
-    [CS_ENDED][CE_PREPARED] = { CS_ENDED, CA_NONE }, /* the disk answers after we gave up on it */
+    [CS_ENDED][CE_PREPARED] = { CS_ENDED, CA_NONE }, /* the disk answered after the run had ended */
     [CS_ENDED][CE_REFUSED] = { CS_ENDED, CA_NONE },
     [CS_ENDED][CE_NEVER] = { CS_ENDED, CA_NONE },
     [CS_ENDED][CE_GATHERED] = { CS_ENDED, CA_NONE },

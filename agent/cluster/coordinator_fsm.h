@@ -1,7 +1,7 @@
 /*
  * The life of a run as its one coordinator sees it: form a generation on every node, clear it away when any
- * part of it fails, form the next or end. Pure; agent/cluster/coordinator.c performs the actions. On one node the
- * coordinator is that node's agent, and it has one member.
+ * part of it fails, form the next or end. Pure; agent/cluster/coordinator.c performs the actions. On one node
+ * the coordinator is that node's agent, and it has one member.
  */
 #ifndef AGENT_COORDINATOR_FSM_H
 #define AGENT_COORDINATOR_FSM_H
@@ -13,7 +13,7 @@ enum coordinator_state {
     CS_GATHERING, /* waiting until enough nodes are there */
     CS_PREPARING, /* cleaning up, and choosing the step to resume from */
     CS_UP,        /* a generation runs */
-    CS_CLEARING,  /* it is being taken down on every node */
+    CS_CLEARING,  /* the generation is being stopped on every node */
     CS_ENDED,
     CS_COUNT
 };
@@ -23,19 +23,22 @@ enum coordinator_event {
     CE_GATHERED,
     CE_NEVER, /* the nodes did not come together in time */
     CE_PREPARED,
-    CE_REFUSED,    /* there is nothing to run, or no way to: complete already, no checkpoint that verifies */
-    CE_FAILED,     /* a node said that its part failed, or was lost */
+    CE_REFUSED,    /* the run cannot begin, or need not: it is complete, or no checkpoint verifies */
+    CE_FAILED,     /* a node reported a failure, or was lost */
     CE_STOP,       /* a signal */
-    CE_CHANGE,     /* nodes have come, or want to leave: the world is to be formed anew */
+    CE_CHANGE,     /* nodes have come, or want to leave: another generation must be formed */
     CE_DOWN_OK,    /* every node is down, and every rank ended well */
     CE_DOWN_RETRY, /* every node is down, and another generation is allowed */
-    CE_DOWN_FINAL, /* every node is down, and none is */
+    CE_DOWN_FINAL, /* every node is down, and no other generation is allowed */
     CE_COUNT
 };
 
 enum coordinator_action { CA_UNSET, CA_NONE, CA_PREPARE, CA_FORM, CA_CLEAR, CA_END, CA_COUNT };
 
-/** False, and nothing changes, for a pair that is not in the table. */
+/**
+ * Makes the transition for an event, and sets *action. Returns false, and changes nothing, if the state does
+ * not allow the event.
+ */
 bool coordinator_fsm_step(enum coordinator_state *state, enum coordinator_event event,
                           enum coordinator_action *action);
 

@@ -1,33 +1,82 @@
 /*
- * What the files of the coordinator share: coordinator.c runs the machine and ends the run,
- * coordinator_members.c knows who comes and goes, coordinator_form.c begins generations and takes them down,
- * coordinator_names.c looks up where it listens, coordinator_store.c opens the store that a generation's programs meet at, coordinator_reports.c takes what the nodes
- * say.
+ * Shared by the files of the coordinator:
+ *   coordinator.c              runs the state machine, and ends the run
+ *   coordinator_members.c      takes in nodes that join, and handles nodes that leave
+ *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
+ *   coordinator_quarantine.c   holds back nodes that come and go
+ *   coordinator_form.c         begins generations and takes them down
+ *   coordinator_names.c        looks up the addresses at which the store listens
+ *   coordinator_store.c        opens the store at which the programs of a generation meet
+ *   coordinator_reports.c      takes the reports of the nodes
+ *   coordinator_timeline.c     keeps the times of a restart
+ *   coordinator_keys.c         passes the keys of workers to the nodes that ask for them
+ *   coordinator_hang.c         finds the rank that keeps the others waiting
+ *   coordinator_pace.c         finds the ranks that are slower than the others
  *
- * Whoever posts an event calls coordinator_run() before returning to the loop.
+ * A function that posts an event calls coordinator_run() before it returns to the loop.
  */
 #ifndef AGENT_COORDINATOR_IMPL_H
 #define AGENT_COORDINATOR_IMPL_H
 
 #include "agent/cluster/attendance.h"
+#include "agent/cluster/budget.h"
 #include "agent/cluster/coordinator.h"
 #include "agent/cluster/coordinator_fsm.h"
+#include "agent/cluster/hang_leader.h"
+#include "agent/cluster/quarantine.h"
+#include "agent/cluster/recurrence.h"
 #include "agent/cluster/roster.h"
+#include "agent/cluster/stragglers.h"
+#include "agent/cluster/timeline.h"
 #include "agent/cluster/verdict.h"
+#include "agent/link/store.h"
+#include "agent/record/hang_report.h"
 #include "agent/record/save.h"
 #include "agent/tcpstore/tcpstore.h"
 #include "agent/wire/lookup.h"
 
-enum { COORDINATOR_QUEUE = 256, COORDINATOR_LINE_BYTES = 1024 };
+/*
+ * How many events can wait at a time. Each event waits at most once:
+ *   - FAILED, STOP and CHANGE come from outside, any number of times. One that already waits is not
+ *     queued again: what it means is in struct coordinator, and the machine looks at that when the event
+ *     is taken.
+ *   - Each other event answers one action, and is taken before that action can be performed again.
+ */
+enum { COORDINATOR_QUEUE = CE_COUNT };
 
-/* Beside the roster's entry of the same number. */
+/* The coordinator's state of a node, in addition to the roster's entry of the same number. */
 struct coordinator_node {
-    const struct coordinator_member *ops;
+    /* the coordinator that has this node; a reporter's `to` points to this struct */
+    struct coordinator *coordinator;
+    coordinator_tell *tell; /* NULL: no node has this number yet */
     void *member;
-    bool stopped;     /* nothing of the generation is alive there */
-    bool late;        /* it came while the world was ending, and has taken part in no generation */
-    int leave_signal; /* of one that has said goodbye */
-    bool leave_saved; /* it asked for a checkpoint first */
+    bool stopped;           /* no process of the generation is alive on the node */
+    int n_failed;           /* workers of the generation that did not end well */
+    bool late;              /* it came while the world was ending, and has taken part in no generation */
+    int leave_signal;       /* the signal for which the node leaves the job */
+    bool leave_saved;       /* the node asked for a checkpoint before it leaves */
+    uint64_t held_until_ms; /* end of its quarantine; 0: it is in none */
+    uint64_t needed_ms;     /* end of it, if the job needs the node */
+    uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
+};
+
+/* The search for the rank that keeps the others waiting. */
+struct search {
+    enum hang_leader_state state;
+    uint64_t question;       /* number of the last one */
+    int n_missing;           /* ranks that have not answered it */
+    struct hang_rank *ranks; /* (world_size) the answers; NULL: nothing was asked in this generation */
+    uint64_t until_ms;       /* deadline by the loop's clock; 0: none */
+    int64_t again_ms;        /* the pause that follows the last verdict */
+    /* of a program: when some node last saw a strong sign, by uv_hrtime(); 0: not known in this generation */
+    int64_t shown_at_ns;
+};
+
+/* What is known of slow ranks. */
+struct pacing {
+    struct stragglers stragglers;
+    bool *said; /* (n_said) the ranks of the run that the console has named; NULL: no memory for it */
+    int n_said;
 };
 
 struct coordinator {
@@ -38,130 +87,331 @@ struct coordinator {
     int queue_head, queue_n;
     bool running;
 
-    int generation, n_restarts, world_size;
+    int generation, world_size;
+    struct budget budget;
     int64_t resume_step;
+    unsigned char token[32]; /* of the generation that forms or runs */
     struct save *save;
-    struct tcpstore *store;    /* of the generation that forms or runs, for a program; else NULL */
-    int last_store_port;       /* of the generation before */
-    struct lookup *lookup;     /* of a name where it is to listen, before a generation forms; else NULL */
-    struct addrinfo *found[2]; /* by coordinator_find_names(); NULL: not known */
+    /* the store of the generation that forms or runs; NULL for a job of the trainer */
+    struct tcpstore *store;
+    int last_store_port;       /* port of the previous generation's store */
+    struct lookup *lookup;     /* lookup of a name at which the store will listen; else NULL */
+    struct addrinfo *found[2]; /* the addresses that coordinator_find_names() found; NULL: not known */
     void (*named)(struct coordinator *coordinator, const struct fsdp_err *err);
-    struct attendance attendance; /* at the store */
-    int n_searches;               /* in vain, for whose a connection is */
+    struct attendance attendance; /* the workers that have connected to the store */
+    struct table sockets;         /* those of this node's workers, as the last search found them */
+    int n_searches;               /* searches for the process that owns a connection */
+    int n_vain_searches;          /* those of them that found none */
 
-    /* Of the generation that runs or just ran. */
+    struct store *keys; /* keys of the generation that nodes may ask for; NULL: there were none yet */
+
+    /* The deaths of the generation that runs or just ran. */
     struct death *deaths;
     size_t n_deaths, deaths_capacity;
     int cause;                   /* index of the first cause in `deaths`; -1: none */
-    struct errors_detail detail; /* of that rank */
+    struct errors_detail detail; /* details about the rank of that cause */
+    char *hang; /* what its ranks showed while one of them hung (hang_report_take()); NULL: none hung */
 
     /* The last divergence that was tried again, until that step has passed. */
     int64_t diverged_step; /* -1: none */
     int diverged_generation, diverged_world_size;
-    int diverged_rank; /* the one whose part of the loss alone was no number; -1: not known */
-    char diverged_host[DEATH_HOST_BYTES]; /* where it ran */
+    int diverged_rank; /* the only rank whose part of the loss was NaN or infinite; -1: not known */
+    char diverged_host[DEATH_HOST_BYTES]; /* host of that rank */
+
+    struct search search;
+    struct pacing pacing; /* of a job */
+
+    struct recurrence recurrence; /* of a job: its last failure, and how often it has come */
+    struct timeline timeline;     /* of the last restart */
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
+    bool node_lost;           /* a node of the generation is lost */
+    uint64_t fenced_until_ms; /* until then ranks of a lost node may run, and no generation begins */
 
-    /* Who comes and goes. */
+    /* The nodes that join and leave. */
     struct roster roster;
+    bool has_guests; /* a node came over loopback, and has the address of this host */
+    struct quarantine quarantine;
+    int n_held;        /* nodes in quarantine */
     bool changing;     /* the generation ends, or ended, for a change of membership */
     uv_timer_t *timer; /* NULL: the world is this node alone, and nothing is waited for */
-    uint64_t gather_until_ms, last_call_ms, change_ms; /* by the loop's clock; 0: not set */
+    uint64_t gather_until_ms, last_call_ms, change_ms; /* by coordinator_now_ms(); 0: not set */
     uint64_t change_at_most_ms;
+    uint64_t leave_until_ms; /* until then, ranks may save and leave for a change of members; 0: not set */
 
     int status;
-    enum errors_class end_class; /* what ended the run where it is not a death; 0: a death did */
+    enum errors_class end_class; /* the reason why the run ended; 0: a death ended it */
     char line[COORDINATOR_LINE_BYTES];
     struct coordinator_node *nodes; /* (roster.capacity) */
+    int n_up; /* nodes of the generation that are present and not `stopped`; valid while it is up */
 };
 
-/** Does this node take part in the generation, and can it be told? */
+/** Does this node take part in the generation, and is it connected? */
 static inline bool coordinator_in_play(const struct coordinator *coordinator, int node)
 {
     return coordinator->roster.nodes[node].active && coordinator->roster.nodes[node].present;
 }
 
+/** Does a generation run, or is one being taken down? */
+static inline bool coordinator_is_up(const struct coordinator *coordinator)
+{
+    return coordinator->state == CS_UP || coordinator->state == CS_CLEARING;
+}
+
+/** Returns the time by the clock of struct death, struct budget and struct quarantine. */
+static inline int64_t coordinator_now_ns(const struct coordinator *coordinator)
+{
+    return coordinator->services.os->now_ns(coordinator->services.os->arg);
+}
+
+static inline uint64_t coordinator_now_ms(const struct coordinator *coordinator)
+{
+    return (uint64_t)coordinator_now_ns(coordinator) / 1000000;
+}
+
+/** May the world have fewer nodes than it has at most? */
+static inline bool coordinator_is_elastic(const struct coordinator *coordinator)
+{
+    return coordinator->roster.min_nodes < coordinator->roster.max_nodes;
+}
+
+/** Writes "HOST (ADDRESS)" of a node into `out` (ROSTER_NAME_BYTES). Returns `out`. */
+static inline const char *coordinator_name_of(const struct coordinator *coordinator, int node, char *out)
+{
+    const struct roster_node *at = &coordinator->roster.nodes[node];
+
+    return roster_name(out, at->who.host, at->address);
+}
+
+/** Sends a message of this generation to every node that is in play, except the node `except` (-1: none). */
+void coordinator_tell_all(struct coordinator *coordinator, int except, enum proto_type type,
+                          const void *message);
+
+/** Queue an event. Does not return if the queue is full, which is a bug (bug_stop()). */
 void coordinator_post(struct coordinator *coordinator, enum coordinator_event event);
-/** Perform what was posted. From within an action it does nothing: the loop that is running goes on. */
+/**
+ * Takes the posted events and performs their actions. A call from within an action does nothing, because the
+ * outer call then takes the event.
+ */
 void coordinator_run(struct coordinator *coordinator);
 
-/** A line of the run itself for events.jsonl. */
+/** Writes an event of the run itself to events.jsonl. */
 void coordinator_note(struct coordinator *coordinator, const char *event, const struct events_field *fields);
-/** The same in a generation that may have passed. A disk that refuses a line is said once; the job goes on. */
+/**
+ * Writes an event of a generation that may be over. If the disk refuses lines, the console reports it once,
+ * and the job goes on.
+ */
 void coordinator_write_event(struct coordinator *coordinator, int generation, const char *event,
                              const struct events_field *fields);
 
-/** What the run ends with where it is no death: `words` are copied, and cut to COORDINATOR_LINE_BYTES. */
+/** Sets the end of a run that no death ended. `words` are copied, and cut to COORDINATOR_LINE_BYTES. */
 void coordinator_end_with(struct coordinator *coordinator, int status, enum errors_class class,
                           const char *words);
 
-/** Post CE_GATHERED if enough nodes are there; else wait, for so long as may be waited. */
+/**
+ * Handles a signal that stops the run, within the grace period or (now) without it. The exit status is 128 +
+ * signal.
+ */
+void coordinator_stop(struct coordinator *coordinator, int signal, bool now);
+/** Forwards a signal to every worker of the job. */
+void coordinator_forward(struct coordinator *coordinator, int signal);
+/**
+ * Handles a signal that asks for a checkpoint before the end. The exit status is 77 if every rank has left
+ * after saving, else 128 + signal.
+ */
+void coordinator_notice(struct coordinator *coordinator, int signal);
+/**
+ * Handles a stop signal on another node. If enough nodes remain without it, only that node leaves; otherwise
+ * the run stops. `save`: workers that can do so save a checkpoint first.
+ */
+void coordinator_leave(struct coordinator *coordinator, int node, int signal, bool now, bool save);
+
+/**
+ * Posts CE_GATHERED if enough nodes are there. Otherwise waits for more, at most as long as the configuration
+ * allows.
+ */
 void coordinator_gather(struct coordinator *coordinator);
-/** The generation is over, and another begins: let those go that said goodbye. No node is late for the next one. */
+/** Begins to wait for what the nodes that are present allow: a first world, or one with other nodes. */
+void coordinator_consider(struct coordinator *coordinator);
+/**
+ * Ends the generation, so that another one with other members can follow. A job of the trainer first saves
+ * its step, and so does any other one if `save` is set.
+ */
+void coordinator_change(struct coordinator *coordinator, bool save);
+/**
+ * Returns whether the generation is ending: a rank has ended, with or without success, or all ranks were
+ * asked to end. Another generation may follow.
+ */
+bool coordinator_is_ending(const struct coordinator *coordinator);
+/**
+ * Ends a generation before another begins. Nodes that wanted to leave are let go. No node counts as late for
+ * the next generation.
+ */
 void coordinator_part(struct coordinator *coordinator);
-/** Every node that plays is asked to save and leave. */
+/** Asks every node that takes part to save a checkpoint and leave. */
 void coordinator_ask_to_leave(struct coordinator *coordinator);
-/** What a node is told that came too late for the run, which is over: the words, and its exit status. */
+/**
+ * Writes to `words` why the run did not need a node that came after its end. Returns the exit status for that
+ * node.
+ */
 int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES]);
-/** Stop waiting for anything: the run is over. */
+/** Puts a node that was just let in into quarantine, if it was lost often. Reports that. */
+void coordinator_hold(struct coordinator *coordinator, int node);
+/**
+ * Puts a node that takes part into quarantine for so long, and begins to form the world again without it.
+ * Returns false, and does nothing, if the job needs the node, or if it is in quarantine or leaves already.
+ */
+bool coordinator_set_aside(struct coordinator *coordinator, int node, int64_t wait_ms);
+/** Ends the quarantine of a node, if it is in one. */
+void coordinator_release(struct coordinator *coordinator, int node);
+/** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */
+uint64_t coordinator_held_ms(const struct coordinator *coordinator);
+/** Ends the quarantines that are over. Returns whether there was one. */
+bool coordinator_release_due(struct coordinator *coordinator);
+/** Closes the timer, because the run is over. */
 void coordinator_close_timer(struct coordinator *coordinator);
-/** Clean up and choose the step to go on from; CE_PREPARED or CE_REFUSED follows. */
+/** Cleans up, and chooses the step to resume from. CE_PREPARED or CE_REFUSED follows. */
 void coordinator_prepare(struct coordinator *coordinator);
 /**
- * The `weigh` of struct save_handlers: refuse the step when it ends the run and the job would give another
- * result (FSDP_ERR_CONFIG). Reads the configuration alone, which never changes: any thread.
+ * The `weigh` function of struct save_handlers. If the step is the last one of the run, it fails with
+ * FSDP_ERR_CONFIG when the job would give another result. It reads only the configuration, which never
+ * changes, so it may run on any thread.
  */
 enum fsdp_status coordinator_weigh_step(void *coordinator, struct fsdp_io *io, const char *directory,
                                         int64_t step, struct fsdp_err *err);
 void coordinator_form(struct coordinator *coordinator);
-/** Stop the generation on every node; again, with stop_now, to hurry them. */
+/**
+ * Stops the generation on every node. A second call with stop_now ends the grace period; one with node_lost
+ * shortens it.
+ */
 void coordinator_clear(struct coordinator *coordinator);
 
-/** The address that the user names for the ranks to meet at, else that of the store's node. After roster_seat(). */
+/**
+ * Returns the address at which the ranks meet: the one that the user gave, else that of the store's node.
+ * Call it after roster_seat().
+ */
 const char *coordinator_named_address(const struct coordinator *coordinator);
 /**
- * Where the ranks of a generation meet (MASTER_ADDR): the named address. The ranks of one node meet at our store on
- * loopback, whatever address of the host is named: nothing listens on the network for them. After roster_seat().
+ * Returns the address at which the ranks of a generation meet (MASTER_ADDR). It is the named address. The
+ * ranks of a single node meet at our store on loopback, whatever address the user gave, so that nothing
+ * listens on the network. Call it after roster_seat().
  */
 const char *coordinator_master_address(const struct coordinator *coordinator);
-/** Is there a store for the ranks of a generation? A job of ours meets over the link. */
+/**
+ * Is there a store for the ranks of a generation? A job of the trainer needs none, because its ranks meet
+ * over the link.
+ */
 static inline bool coordinator_has_store(const struct coordinator *coordinator)
 {
     return coordinator->config->job_json == NULL && !coordinator->config->no_store;
 }
 /**
- * Look up where the store is to listen, within LOOKUP_WITHIN_MS for each name; then `named`, from within this call where
- * nobody has to be asked. What was found before is forgotten.
+ * Looks up the addresses at which the store will listen, within LOOKUP_WITHIN_MS for each name, and then
+ * calls `named`. If no name server is needed, `named` is called from within this call. Earlier addresses are
+ * forgotten.
  */
 typedef void coordinator_named(struct coordinator *coordinator, const struct fsdp_err *err);
 void coordinator_find_names(struct coordinator *coordinator, coordinator_named *named);
-/** Also of a lookup that is under way: `named` is not called. */
+/** Forgets the addresses. A lookup that is under way is cancelled, and `named` is not called. */
 void coordinator_forget_names(struct coordinator *coordinator);
 /**
- * A fresh store for the generation that is about to form; none for a job, or where none is wanted. What was open is closed.
- *   as tcpstore_open()
+ * Opens a new store for the generation that is about to form, and closes the old one. A job of the trainer
+ * gets none, and neither does a run that wants none.
+ *   Fails as tcpstore_open()
  */
 enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err);
-/** Everything in it is gone, and its port free. Nothing is done where there is none. */
+/** Closes the store, if there is one: its keys are lost, and its port is free. */
 void coordinator_close_store(struct coordinator *coordinator);
-/** Whom the store of the generation that begins will see. After roster_seat(). */
+/**
+ * Sets the workers that will connect to the store of the generation that begins. Call it after roster_seat().
+ */
 void coordinator_expect(struct coordinator *coordinator);
-/** The phase of a worker of that node when it died: as the node says, or for a program what the store knows. */
+/** Forgets who was expected at the store, and who came. */
+void coordinator_forget_arrivals(struct coordinator *coordinator);
+/**
+ * Returns the phase in which a worker of that node died: as the node reported it or, for a program, as far as
+ * the store knows.
+ */
 int coordinator_phase_of(const struct coordinator *coordinator, int node, const struct death *death);
-/** Remember a death of the generation, and which is its first cause. False: no memory for it. */
+/**
+ * Records a death of the generation, and compares it with the first cause so far. Returns false if there is
+ * no memory for it.
+ */
 bool coordinator_report_death(struct coordinator *coordinator, const struct death *death);
 
 /**
- * The generation is down. If its first cause is that training diverged: say in the cause's words that it is the second
- * time, or remember it. A retry that ends later, for whatever cause, has passed the step of the first try.
+ * Handles a divergence after a generation has ended.
+ *   - If training diverged for the first time, this is recorded.
+ *   - If it diverged at the same step again, the words of the cause say so.
+ *   - If a retry ended later, for any cause, it has passed the step of the first divergence.
  */
 void coordinator_take_divergence(struct coordinator *coordinator, const struct verdict_run *run);
-/** The generation has done `step`: if an earlier one diverged there or before, the hardware is suspect. Said once. */
+/**
+ * Counts the failure of a generation of a job into run->n_same. If it has come so often that it is final, the
+ * words of the cause say so.
+ */
+void coordinator_take_recurrence(struct coordinator *coordinator, struct verdict_run *run);
+/**
+ * Reports once that the hardware is suspect, if the generation has done `step` and an earlier one diverged at
+ * that step or before.
+ */
 void coordinator_passed(struct coordinator *coordinator, int64_t step);
 
-/** If every node is down: reach the verdict, and post it. */
+/**
+ * Adds to the last line of a run that failed because no restart was left: how many there were, if they count
+ * within a window. Without a window the number is in the command line, and nothing is added.
+ */
+void coordinator_add_window(const struct coordinator *coordinator, char *line, size_t size);
+
+/**
+ * The generation has failed, or must end for a change of nodes. Only the first call in a generation counts.
+ */
+void coordinator_detect(struct coordinator *coordinator);
+/**
+ * No process of the generation is left, and `generation` follows. Call it before the deaths are forgotten.
+ */
+void coordinator_begin_timeline(struct coordinator *coordinator, int generation);
+/** The world of the next generation is decided. Call it before any node is told. */
+void coordinator_form_timeline(struct coordinator *coordinator);
+/** Takes an event of the generation that runs, see timeline_event(). The last one of a restart writes it. */
+void coordinator_time_event(struct coordinator *coordinator, int rank, const char *event, int64_t step);
+/** The same for an event's JSON text. */
+void coordinator_time_line(struct coordinator *coordinator, int rank, const char *json, size_t length);
+/** Writes the timeline of the last restart if it has not been written, with what is known of it. */
+void coordinator_write_timeline(struct coordinator *coordinator);
+/** A generation begins, in which no rank is silent. */
+void coordinator_hang_begin(struct coordinator *coordinator);
+/** Goes on with the search for a hang, if its deadline has come. */
+void coordinator_hang_look(struct coordinator *coordinator);
+/** Frees the answers of the ranks. */
+void coordinator_hang_fini(struct coordinator *coordinator);
+/** Two functions of struct reporter. */
+void coordinator_report_suspects(void *to, int generation);
+void coordinator_report_rank(void *to, int generation, uint64_t question, const struct hang_rank *rank);
+/** A generation of a job begins, of whose ranks none is known to be slow. */
+void coordinator_pace_begin(struct coordinator *coordinator);
+/** Frees what is known of slow ranks. */
+void coordinator_pace_fini(struct coordinator *coordinator);
+/** A function of struct reporter. */
+void coordinator_report_pace(void *to, int generation, const struct pace *pace);
+/** Starts the timer for the deadline that comes first. Without a timer it does nothing. */
+void coordinator_arm(struct coordinator *coordinator);
+
+/**
+ * Takes a key that a worker of `node` put, and tells it to the other nodes that asked for it. A key that was
+ * put before, and one beyond the limit of memory, is reported on the console.
+ */
+void coordinator_put(struct coordinator *coordinator, int node, const char *key, const void *value,
+                     size_t size_bytes);
+/**
+ * A worker of `node` asks for a key that no worker of that node has put. The node is told once it is known.
+ */
+void coordinator_want(struct coordinator *coordinator, int node, const char *key);
+/** Forgets all keys, because another generation begins or the run is over. */
+void coordinator_forget_keys(struct coordinator *coordinator);
+
+/** If every node is down, reaches the verdict on the generation and posts it. */
 void coordinator_judge_if_down(struct coordinator *coordinator);
 
 #endif

@@ -1,12 +1,11 @@
-#include <stdlib.h>
 #include <string.h>
 
 #include "agent/cluster/coordinator_impl.h"
 
 /*
- * Up to two names that lead to where the store listens, or NULL. The first is the one that the user gave. The second
- * of several nodes is the address by which the others know this host; of one node it is loopback, if the first is
- * not.
+ * Returns one of up to two names for the addresses at which the store listens, or NULL. Name 0 is the one
+ * that the user gave. With several nodes, name 1 is the address by which the other nodes know this host. With
+ * one node, name 1 is loopback, unless name 0 is that already.
  */
 static const char *name_at(const struct coordinator *coordinator, int i)
 {
@@ -21,7 +20,7 @@ static const char *name_at(const struct coordinator *coordinator, int i)
     return strcmp(master, named) != 0 ? master : NULL;
 }
 
-/* An address in digits asks nobody. */
+/* Reads a numeric address, which needs no name lookup. */
 static bool read_digits(const char *name, struct addrinfo **found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST };
@@ -84,7 +83,7 @@ void coordinator_find_names(struct coordinator *coordinator, coordinator_named *
 {
     const struct fsdp_err fine = { 0 };
 
-    coordinator_forget_names(coordinator); /* a name may lead elsewhere by now */
+    coordinator_forget_names(coordinator); /* a name may have another address by now */
     coordinator->named = named;
     if (coordinator_has_store(coordinator))
         go_on(coordinator);

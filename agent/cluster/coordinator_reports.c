@@ -6,8 +6,7 @@
 
 static bool is_current(const struct coordinator *coordinator, int generation)
 {
-    return generation == coordinator->generation &&
-           (coordinator->state == CS_UP || coordinator->state == CS_CLEARING);
+    return generation == coordinator->generation && coordinator_is_up(coordinator);
 }
 
 static bool add_death(struct coordinator *coordinator, const struct death *death)
@@ -25,15 +24,15 @@ static bool add_death(struct coordinator *coordinator, const struct death *death
     return true;
 }
 
-/* Which is the first cause now that another death was added, of which `detail` (may be NULL) is known? */
+/* Compares the death that was just added with the first cause so far. `detail` (may be NULL) describes it. */
 static void take_cause(struct coordinator *coordinator, const struct errors_detail *detail)
 {
-    const int cause = first_cause_find(coordinator->deaths, coordinator->n_deaths);
+    const struct death *death = &coordinator->deaths[coordinator->n_deaths - 1],
+                       *cause = coordinator->cause < 0 ? NULL : &coordinator->deaths[coordinator->cause];
 
-    if (cause == coordinator->cause)
+    if (!first_cause_is_better(death, cause))
         return;
-    /* Time orders them totally, so that a new first cause is always the one that was just added. */
-    coordinator->cause = cause;
+    coordinator->cause = (int)coordinator->n_deaths - 1;
     if (detail != NULL)
         errors_detail_copy(&coordinator->detail, detail);
     else
@@ -48,21 +47,34 @@ bool coordinator_report_death(struct coordinator *coordinator, const struct deat
     return true;
 }
 
-void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
-                        const struct errors_detail *detail)
+static int number_of(const struct coordinator_node *node)
 {
+    return (int)(node - node->coordinator->nodes);
+}
+
+static void report_exited(void *to, int generation, const struct death *death,
+                          const struct errors_detail *detail)
+{
+    struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
+    const int node = number_of(to);
+
     if (!is_current(coordinator, generation) || !add_death(coordinator, death))
         return;
     coordinator->deaths[coordinator->n_deaths - 1].node_rank = coordinator->roster.nodes[node].node_rank;
     coordinator->deaths[coordinator->n_deaths - 1].phase = coordinator_phase_of(coordinator, node, death);
+    coordinator->nodes[node].n_failed += death->kind != DEATH_NONE;
     take_cause(coordinator, detail);
     if (death->kind != DEATH_NONE && !first_cause_is_consequence(death)) {
+        coordinator_detect(coordinator);
         coordinator_post(coordinator, CE_FAILED);
         coordinator_run(coordinator);
     }
 }
 
-/* Of the nodes that play: "n0", "n0 or n1", ...; the sums do not tell which of them it was. */
+/*
+ * Names the nodes that take part: "n0", "n0 or n1", ... The sums over all ranks do not show which node
+ * computed wrongly.
+ */
 static void name_hosts(const struct coordinator *coordinator, char *out, size_t size)
 {
     int length = 0;
@@ -83,7 +95,7 @@ void coordinator_passed(struct coordinator *coordinator, int64_t step)
         return;
     coordinator->diverged_step = -1;
     if (coordinator->world_size != coordinator->diverged_world_size)
-        return; /* sums are rounded otherwise: that may be the whole difference */
+        return; /* another world size rounds sums differently, which alone may explain the result */
     if (coordinator->diverged_rank >= 0) {
         snprintf(hosts, sizeof hosts, "%s", coordinator->diverged_host);
         snprintf(which, sizeof which, ", where rank %d ran,", coordinator->diverged_rank);
@@ -109,7 +121,8 @@ void coordinator_take_divergence(struct coordinator *coordinator, const struct v
     if (cause == NULL || !run->job)
         return;
     if (!first_cause_is_divergence(cause)) {
-        coordinator_passed(coordinator, cause->step); /* it died of something else, after that many steps */
+        /* this time the rank failed for another reason, after that many steps */
+        coordinator_passed(coordinator, cause->step);
         return;
     }
     if (verdict_diverged_again(run)) {
@@ -126,47 +139,126 @@ void coordinator_take_divergence(struct coordinator *coordinator, const struct v
     snprintf(coordinator->diverged_host, sizeof coordinator->diverged_host, "%s", cause->host);
 }
 
-void coordinator_stopped(struct coordinator *coordinator, int node, int generation)
+void coordinator_take_recurrence(struct coordinator *coordinator, struct verdict_run *run)
 {
-    if (!is_current(coordinator, generation) || !coordinator_in_play(coordinator, node))
+    struct death *cause = run->cause >= 0 ? &coordinator->deaths[run->cause] : NULL;
+    char own[sizeof cause->words];
+
+    if (cause == NULL || !run->job)
         return;
-    coordinator->nodes[node].stopped = true;
+    run->n_same = recurrence_count(&coordinator->recurrence, cause);
+    if (run->n_same < RECURRENCE_LIMIT)
+        return;
+    snprintf(own, sizeof own, "%.200s", cause->words[0] != '\0' ? cause->words : run->detail->message);
+    recurrence_words(&coordinator->recurrence, own, cause->words, sizeof cause->words);
+}
+
+/*
+ * Prints and keeps what a node found out about a hang. If several nodes report a hang of the same generation,
+ * the first one counts, as its death does.
+ */
+static void report_explained(void *to, int generation, const char *json, size_t length)
+{
+    struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
+    char lines[HANG_PRINT_BYTES], *rest;
+
+    if (!is_current(coordinator, generation) || coordinator->hang != NULL)
+        return;
+    coordinator->hang = hang_report_take(json, length, lines);
+    if (coordinator->config->quiet)
+        return;
+    for (char *line = strtok_r(lines, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        console_say(coordinator->services.console, "%s", line);
+}
+
+static void report_stopped(void *to, int generation)
+{
+    struct coordinator_node *node = to;
+    struct coordinator *coordinator = node->coordinator;
+
+    if (!is_current(coordinator, generation) || !coordinator_in_play(coordinator, number_of(node)))
+        return;
+    coordinator->n_up -= !node->stopped;
+    node->stopped = true;
     coordinator_judge_if_down(coordinator);
     coordinator_run(coordinator);
 }
 
-void coordinator_event(struct coordinator *coordinator, int node, int generation, int rank, const char *json,
-                       size_t length)
+static void report_event(void *to, int generation, int rank, const char *json, size_t length)
 {
+    struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
     struct fsdp_err err = { 0 };
 
-    (void)node;
     if (coordinator->services.events != NULL &&
         events_relay(coordinator->services.events, generation, rank, json, length, &err) != FSDP_OK)
         console_say(coordinator->services.console, "fsdprun: an event of rank %d was dropped: %s", rank,
                     err.message);
+    if (is_current(coordinator, generation))
+        coordinator_time_line(coordinator, rank, json, length);
 }
 
-void coordinator_record(struct coordinator *coordinator, int node, int generation, const char *event,
-                        const struct events_field *fields)
+static void report_record(void *to, int generation, const char *event, const struct events_field *fields)
 {
-    (void)node;
+    struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
+
     coordinator_write_event(coordinator, generation, event, fields);
+    if (is_current(coordinator, generation))
+        coordinator_time_event(coordinator, -1, event, -1);
 }
 
-void coordinator_put(struct coordinator *coordinator, int node, int generation, const char *key,
-                     const void *value, size_t size_bytes)
+static void report_saved(void *to, int generation, int rank, const struct fsdp_link_saved *saved,
+                         int manifest_fd)
 {
-    if (!is_current(coordinator, generation))
-        return;
-    for (int i = 0; i < coordinator->roster.capacity; i++)
-        if (i != node && coordinator_in_play(coordinator, i))
-            coordinator->nodes[i].ops->put(coordinator->nodes[i].member, generation, key, value, size_bytes);
+    const struct coordinator_node *node = to;
+
+    save_take(node->coordinator->save, (uint32_t)generation, rank, saved, manifest_fd);
 }
 
-void coordinator_saved(struct coordinator *coordinator, int node, int generation, int rank,
-                       const struct fsdp_link_saved *saved, int manifest_fd)
+static void report_put(void *to, int generation, const char *key, const void *value, size_t size_bytes)
 {
-    (void)node;
-    save_take(coordinator->save, (uint32_t)generation, rank, saved, manifest_fd);
+    const struct coordinator_node *node = to;
+
+    if (is_current(node->coordinator, generation))
+        coordinator_put(node->coordinator, number_of(node), key, value, size_bytes);
+}
+
+static void report_want(void *to, int generation, const char *key)
+{
+    const struct coordinator_node *node = to;
+
+    if (is_current(node->coordinator, generation))
+        coordinator_want(node->coordinator, number_of(node), key);
+}
+
+static void report_asked(void *to, int signal, enum reporter_ask how)
+{
+    const struct coordinator_node *node = to;
+    struct coordinator *coordinator = node->coordinator;
+
+    if (how == REPORTER_FORWARD)
+        coordinator_forward(coordinator, signal);
+    else if (number_of(node) != COORDINATOR_SELF)
+        coordinator_leave(coordinator, number_of(node), signal, how == REPORTER_STOP_NOW,
+                          how == REPORTER_SAVE);
+    else if (how == REPORTER_SAVE)
+        coordinator_notice(coordinator, signal);
+    else
+        coordinator_stop(coordinator, signal, how == REPORTER_STOP_NOW);
+}
+
+struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
+{
+    return (struct reporter){ .to = &coordinator->nodes[node],
+                              .exited = report_exited,
+                              .explained = report_explained,
+                              .stopped = report_stopped,
+                              .event = report_event,
+                              .record = report_record,
+                              .saved = report_saved,
+                              .suspects = coordinator_report_suspects,
+                              .rank = coordinator_report_rank,
+                              .pace = coordinator_report_pace,
+                              .put = report_put,
+                              .want = report_want,
+                              .asked = report_asked };
 }

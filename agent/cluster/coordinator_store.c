@@ -1,10 +1,10 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/os/descendants.h"
 #include "agent/wire/endpoint.h"
+#include "shard_runtime/core/require.h"
 
 static void say(void *arg, const char *words)
 {
@@ -36,55 +36,116 @@ const char *coordinator_master_address(const struct coordinator *coordinator)
                : named;
 }
 
-enum { SEARCHES = 256 }; /* for connections that are nobody's of ours: then none is looked for any more */
+/* Who has come to the store */
 
-static void name_of(const struct sockaddr_storage *address, char *name, size_t size)
+/* limit of searches in vain for the process of a connection; beyond it, none is searched for */
+enum { SEARCHES = 256 };
+
+/* A socket of one of our workers. Its inode is the hash, and is unique. */
+struct worker_socket {
+    struct table_entry link;
+    pid_t worker;
+};
+
+static void keep_socket(void *arg, unsigned long inode, pid_t worker)
 {
-    if (uv_ip_name((const struct sockaddr *)address, name, size) != 0)
-        name[0] = '\0';
+    struct coordinator *coordinator = arg;
+    struct worker_socket *socket;
+
+    if (table_first(&coordinator->sockets, inode) != NULL || (socket = malloc(sizeof *socket)) == NULL)
+        return; /* several processes share it: the first is the worker itself */
+    socket->worker = worker;
+    if (!table_add(&coordinator->sockets, &socket->link, inode))
+        free(socket);
 }
 
-/* The first node of that address that still misses somebody: several may be on one host. */
-static int node_of(const struct coordinator *coordinator, const char *address)
+static void forget_sockets(struct coordinator *coordinator)
 {
-    const struct roster *roster = &coordinator->roster;
+    for (struct table_entry *at = table_empty(&coordinator->sockets), *next; at != NULL; at = next) {
+        next = at->next;
+        free(TABLE_OWNER(at, struct worker_socket, link));
+    }
+}
 
-    for (int i = 0; i < roster->capacity; i++)
-        if (i != COORDINATOR_SELF && roster->nodes[i].active &&
-            !attendance_node_complete(&coordinator->attendance, i) &&
-            (strcmp(roster->nodes[i].address, address) == 0 || strcmp(roster->nodes[i].from, address) == 0))
-            return i;
-    return COORDINATOR_SELF;
+static pid_t worker_of(const struct coordinator *coordinator, unsigned long inode)
+{
+    const struct table_entry *at = table_first(&coordinator->sockets, inode);
+
+    return at == NULL ? 0 : TABLE_OWNER(at, struct worker_socket, link)->worker;
+}
+
+/*
+ * Returns the worker of this node that has the socket, or 0. One search finds the sockets of all workers, so
+ * workers that connect together cost one.
+ */
+static pid_t find_worker(struct coordinator *coordinator, unsigned long inode)
+{
+    pid_t worker = worker_of(coordinator, inode);
+
+    if (worker != 0 || coordinator->n_vain_searches == SEARCHES)
+        return worker;
+    forget_sockets(coordinator);
+    descendants_sockets(keep_socket, coordinator);
+    coordinator->n_searches++;
+    worker = worker_of(coordinator, inode);
+    coordinator->n_vain_searches += worker == 0;
+    return worker;
 }
 
 static void came(void *arg, const struct sockaddr_storage *from, unsigned long inode)
 {
     struct coordinator *coordinator = arg;
+    struct attendance *attendance = &coordinator->attendance;
     char address[PROTO_TEXT_BYTES];
     pid_t pid = 0;
+    int other;
 
-    if (coordinator->attendance.n_nodes == 0 || attendance_complete(&coordinator->attendance))
+    if (attendance->n_nodes == 0 || attendance_complete(attendance))
         return;
-    if (inode != 0 && coordinator->n_searches < SEARCHES) {
-        pid = descendants_holder(inode);
-        coordinator->n_searches += pid == 0;
-    }
-    name_of(from, address, sizeof address);
-    attendance_came(&coordinator->attendance, pid != 0 ? COORDINATOR_SELF : node_of(coordinator, address),
-                    pid);
+    if (uv_ip_name((const struct sockaddr *)from, address, sizeof address) != 0)
+        address[0] = '\0';
+    other = attendance_node_at(attendance, address);
+    /*
+     * Another node may be on this host too. Once only workers of other hosts are missing, none is searched
+     * for.
+     */
+    if (inode != 0 && (other >= 0 || !attendance_node_complete(attendance, COORDINATOR_SELF)))
+        pid = find_worker(coordinator, inode);
+    attendance_came(attendance, pid != 0 || other < 0 ? COORDINATOR_SELF : other, pid);
+    if (attendance_complete(attendance))
+        forget_sockets(coordinator);
+}
+
+void coordinator_forget_arrivals(struct coordinator *coordinator)
+{
+    coordinator->n_searches = coordinator->n_vain_searches = 0;
+    forget_sockets(coordinator);
+    attendance_fini(&coordinator->attendance);
+}
+
+static void expect(struct coordinator *coordinator, int number)
+{
+    const struct roster_node *node = &coordinator->roster.nodes[number];
+    struct attendance *attendance = &coordinator->attendance;
+
+    /* Without memory for an address, the connections from it count as those of this node. */
+    if (!attendance_expect(attendance, number, node->who.n_workers) || number == COORDINATOR_SELF ||
+        !attendance_add_address(attendance, number, node->address))
+        return;
+    if (strcmp(node->from, node->address) != 0)
+        attendance_add_address(attendance, number, node->from);
 }
 
 void coordinator_expect(struct coordinator *coordinator)
 {
     const struct roster *roster = &coordinator->roster;
 
-    coordinator->n_searches = 0;
-    attendance_fini(&coordinator->attendance);
+    coordinator_forget_arrivals(coordinator);
     if (coordinator->store == NULL || !attendance_begin(&coordinator->attendance, roster->capacity))
         return;
     for (int i = 0; i < roster->capacity; i++)
         if (roster->nodes[i].active)
-            attendance_expect(&coordinator->attendance, i, roster->nodes[i].who.n_workers);
+            expect(coordinator, i);
 }
 
 int coordinator_phase_of(const struct coordinator *coordinator, int node, const struct death *death)
@@ -92,13 +153,16 @@ int coordinator_phase_of(const struct coordinator *coordinator, int node, const 
     if (death->phase != PROGRAM_STARTING || coordinator->config->job_json != NULL)
         return death->phase;
     if (coordinator->store == NULL)
-        return PROGRAM_RUNNING; /* they meet elsewhere, or nowhere */
+        return PROGRAM_RUNNING; /* the workers do not meet at this store, if they meet at all */
     if (!attendance_has(&coordinator->attendance, node, death->pid))
         return PROGRAM_STARTING;
     return attendance_complete(&coordinator->attendance) ? PROGRAM_RUNNING : PROGRAM_RENDEZVOUS;
 }
 
-/* The ranks of one node meet on loopback; the address that the user names must be one of this host all the same. */
+/*
+ * Chooses the addresses at which the store listens. The ranks of a single node use loopback. Even then, the
+ * address that the user gave must belong to this host.
+ */
 static enum fsdp_status choose_addresses(const struct coordinator *coordinator,
                                          struct tcpstore_config *config, struct fsdp_err *err)
 {
@@ -118,7 +182,10 @@ static enum fsdp_status choose_addresses(const struct coordinator *coordinator,
     return FSDP_OK;
 }
 
-/* A job of ours meets over the link, and a program over this: PyTorch's, or whoever speaks its protocol. */
+/*
+ * Opens the key-value store. Workers of the trainer find each other over the link instead. Other programs use
+ * this store: PyTorch, or any client of its protocol.
+ */
 enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err)
 {
     struct tcpstore_config config = { .host = coordinator_master_address(coordinator),
@@ -134,9 +201,7 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
     coordinator_close_store(coordinator);
     if (!coordinator_has_store(coordinator))
         return FSDP_OK;
-    status = choose_addresses(coordinator, &config, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(choose_addresses(coordinator, &config, err));
     nodes = calloc(2 * (size_t)roster->capacity, sizeof *nodes);
     if (nodes == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
@@ -145,7 +210,7 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
             continue;
         nodes[config.n_nodes++] = roster->nodes[i].address;
         if (roster->nodes[i].from[0] !=
-            '\0') /* where it comes from is not always where it wants to be found */
+            '\0') /* a node may connect from another address than the one it wants to be reached at */
             nodes[config.n_nodes++] = roster->nodes[i].from;
     }
     config.nodes = nodes;

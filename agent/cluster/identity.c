@@ -8,12 +8,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "agent/os/environment.h"
 #include "shard_runtime/core/version.h"
 
-extern char **environ;
-
-/* Paths are each node's own affair: they may lie on local disks. */
+/* Removes a key from the job. Paths may differ from node to node, for example if they are on local disks. */
 static void drop(cJSON *job, const char *section, const char *key)
 {
     cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(job, section), key);
@@ -35,16 +32,17 @@ static uint64_t hash_job(const char *text)
 }
 
 /*
- * The number that the cluster's scheduler gave to this task, where it tells one: SLURM, Open MPI, PMIx and MPICH,
- * indexed jobs of Kubernetes. With one agent a node the number of the task is that of the node.
+ * Returns the number that the cluster's scheduler gave to this task, or -1. Known are SLURM, Open MPI, PMIx,
+ * MPICH, and indexed jobs of Kubernetes. With one agent per node, the number of the task is the number of the
+ * node.
  */
-static int find_order(char *const *environment)
+static int find_order(void)
 {
     static const char *const names[] = { "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                          "JOB_COMPLETION_INDEX" };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = environment_find(environment, names[i]);
+        const char *text = getenv(names[i]);
         char *end;
         long number;
 
@@ -59,19 +57,18 @@ static int find_order(char *const *environment)
 
 void identity_fill(struct proto_join *self, const struct agent_config *config)
 {
-    *self =
-        (struct proto_join){ .node_rank = config->node_rank,
-                             .order = find_order(config->environment != NULL ? config->environment : environ),
-                             .min_nodes = config->min_nodes,
-                             .n_nodes = config->n_nodes,
-                             .n_workers = config->n_workers };
+    *self = (struct proto_join){ .node_rank = config->node_rank,
+                                 .order = find_order(),
+                                 .min_nodes = config->min_nodes,
+                                 .n_nodes = config->n_nodes,
+                                 .n_workers = config->n_workers };
     snprintf(self->version, sizeof self->version, "%s (%s)", version_number(), version_commit());
     snprintf(self->role, sizeof self->role, "%s", config->role);
     if (config->local_address != NULL)
         snprintf(self->address, sizeof self->address, "%s", config->local_address);
     if (gethostname(self->host, sizeof self->host - 1) != 0)
         snprintf(self->host, sizeof self->host, "unknown");
-    /* A program's arguments may differ from node to node, as under torchrun. */
+    /* The arguments of a program may differ from node to node, as with torchrun, so they are not compared. */
     self->what = config->job_json != NULL ? hash_job(config->job_json) : 0;
 }
 

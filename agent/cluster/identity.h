@@ -1,20 +1,21 @@
 /*
- * What a node says of itself when it joins, so that nodes that were started differently are told apart before
- * the first worker runs.
+ * The description that a node sends when it joins. The coordinator compares it with its own. So nodes that
+ * were started differently are refused before the first worker runs.
  */
 #ifndef AGENT_IDENTITY_H
 #define AGENT_IDENTITY_H
 
+#include "agent/cluster/proto.h"
 #include "agent/config.h"
-#include "agent/wire/proto.h"
 
 /**
- * Build, host, address, role, place (as asked for, and as the cluster's scheduler counts), and a hash of the job.
- * Where its data and runs lie may differ from node to node.
+ * Fill `self`: build, host, address, role, the place that was asked for and the place that the cluster's
+ * scheduler gives, and a hash of the job. The hash leaves out where data and runs are stored, which may
+ * differ from node to node.
  */
 void identity_fill(struct proto_join *self, const struct agent_config *config);
 
-/** The number of this job in every frame: of its run id. */
+/** The number of this job in every frame: a hash of its run id. */
 uint64_t identity_job(const struct agent_config *config);
 
 #endif

@@ -10,9 +10,8 @@
 #include "agent/wire/tls.h"
 
 enum {
-    STAGGER_MS = 250, /* before the next address is tried beside the last (RFC 8305, section 8) */
     FIRST_PAUSE_MS = 100,
-    LONGEST_PAUSE_MS = 2000, /* between two rounds through the addresses */
+    LONGEST_PAUSE_MS = 2000, /* longest pause between two rounds; a round tries every address */
     TELL_AFTER_MS = 5000
 };
 
@@ -23,34 +22,25 @@ struct meeting {
     void *arg;
     struct endpoint endpoint;
     struct proto_join self;
-    struct peer_config peers;
+    struct session_config sessions;
     unsigned char key[TLS_KEY_BYTES];
 
-    struct lookup *lookup;               /* of the endpoint's name, while it is looked up; else NULL */
-    uv_timer_t timer;                    /* the next address, or the next round */
-    struct endpoint_addresses addresses; /* of this round */
-    int n_tried;
-    struct peer *attempts[ENDPOINT_MAX_ADDRESSES];
-    struct peer *peer; /* the one that opened first; NULL: none has */
-    int n_peers;       /* connections whose closed() is still to come */
+    struct lookup *lookup;               /* the lookup of the endpoint's name while it runs; else NULL */
+    uv_timer_t timer;                    /* runs until the next round is due */
+    struct endpoint_addresses addresses; /* addresses of the current round */
+    struct session_pool *pool;           /* NULL as long as this node has not dialled */
+    struct session *session;             /* of the current round; NULL: none */
 
-    uint64_t began_ms, deadline_ms; /* deadline 0: none, we are in */
+    uint64_t began_ms, deadline_ms; /* deadline 0: there is none, because this node was let in */
     int64_t pause_ms;
-    bool welcomed, bound, over, destroyed, timer_open, told;
-    bool fatal; /* what answered will not be ours by waiting */
+    bool welcomed, bound, over, destroyed, told;
+    /* the process that answered belongs to another job or program, and waiting does not change that */
+    bool fatal;
     char host[PROTO_TEXT_BYTES], last_words[FSDP_ERR_MESSAGE_BYTES + 64];
 };
 
 static void begin_round(struct meeting *meeting);
 static void on_timer(uv_timer_t *timer);
-
-static void free_when_done(struct meeting *meeting)
-{
-    if (!meeting->destroyed || meeting->timer_open || meeting->n_peers > 0)
-        return;
-    explicit_bzero(meeting->key, sizeof meeting->key);
-    free(meeting);
-}
 
 static void fail(struct meeting *meeting, int status, const char *words)
 {
@@ -66,7 +56,7 @@ static const char *endpoint_name(const struct meeting *meeting, char *out)
     return endpoint_text(out, meeting->endpoint.host, meeting->endpoint.port);
 }
 
-/* --- rounds --------------------------------------------------------------------------------------------------------- */
+/* Rounds through the addresses */
 
 static void give_up(struct meeting *meeting)
 {
@@ -78,7 +68,10 @@ static void give_up(struct meeting *meeting)
     fail(meeting, FSDP_EXIT_PEER, words);
 }
 
-/* Between half of it and one and a half: nodes that were started together do not knock together. */
+/*
+ * Returns a random pause between 0.5 and 1.5 times `pause_ms`, so that nodes that were started together do
+ * not all connect at the same moment.
+ */
 static int64_t jittered(int64_t pause_ms)
 {
     uint32_t random = 0;
@@ -117,154 +110,130 @@ static void end_round(struct meeting *meeting, bool tell_now)
         pause = meeting->deadline_ms > now ? meeting->deadline_ms - now : 0;
     meeting->pause_ms =
         meeting->pause_ms * 8 / 5 < LONGEST_PAUSE_MS ? meeting->pause_ms * 8 / 5 : LONGEST_PAUSE_MS;
-    meeting->addresses.n = meeting->n_tried = 0;
     uv_timer_start(&meeting->timer, on_timer, pause, 0);
 }
 
-/* --- connecting ----------------------------------------------------------------------------------------------------- */
+/* The session with the node that hosts */
 
-static bool none_is_open(const struct meeting *meeting)
+static void on_opened(void *arg, struct session *session)
 {
-    for (int i = 0; i < ENDPOINT_MAX_ADDRESSES; i++)
-        if (meeting->attempts[i] != NULL)
-            return false;
-    return true;
+    struct meeting *meeting = arg;
+    const uint64_t now = uv_now(meeting->loop);
+
+    uv_timer_start(&meeting->timer, on_timer, meeting->deadline_ms > now ? meeting->deadline_ms - now : 0, 0);
+    rendezvous_tell(session, PROTO_JOIN, 0, &meeting->self);
 }
 
-static void try_next(struct meeting *meeting)
+static void on_note(void *arg, const char *words)
+{
+    const struct meeting *meeting = arg;
+
+    meeting->handlers.note(meeting->arg, words);
+}
+
+/* The session ended after WELCOME, and before anything had begun: this node meets again. */
+static void meet_again(struct meeting *meeting, const char *why)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES + PROTO_TEXT_BYTES + 96];
+
+    snprintf(words, sizeof words, "the link to %.200s was lost before the world was formed (%s)",
+             meeting->host, why);
+    meeting->handlers.note(meeting->arg, words);
+    meeting->welcomed = false;
+    meeting->pause_ms = FIRST_PAUSE_MS;
+    meeting->began_ms = uv_now(meeting->loop);
+    meeting->deadline_ms = meeting->began_ms + (uint64_t)meeting->config->join_timeout_ms;
+}
+
+static void on_ended(void *arg, struct session *session, const struct fsdp_err *why)
+{
+    struct meeting *meeting = arg;
+
+    (void)session;
+    meeting->session = NULL;
+    if (meeting->over)
+        return;
+    if (meeting->bound) {
+        meeting->over = true;
+        meeting->handlers.lost(meeting->arg, why->message);
+        return;
+    }
+    if (meeting->welcomed)
+        meet_again(meeting, why->message);
+    snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
+    meeting->fatal = why->status == FSDP_ERR_MISMATCH || why->status == FSDP_ERR_FORMAT;
+    end_round(meeting, false);
+}
+
+/* Dials the addresses of this round. The session ends if none answers. */
+static void dial(struct meeting *meeting)
 {
     struct fsdp_err err = { 0 };
-    const int i = meeting->n_tried++;
 
-    if (peer_connect(&meeting->attempts[i], meeting->loop, (const struct sockaddr *)&meeting->addresses.of[i],
-                     &meeting->peers, &err) == FSDP_OK)
-        meeting->n_peers++;
-    else
+    if ((meeting->pool == NULL &&
+         session_pool_create(&meeting->pool, meeting->loop, false, &meeting->sessions, &err) != FSDP_OK) ||
+        session_dial(&meeting->session, meeting->pool, &meeting->addresses, &err) != FSDP_OK) {
         snprintf(meeting->last_words, sizeof meeting->last_words, "%s", err.message);
-    if (meeting->n_tried < meeting->addresses.n)
-        uv_timer_start(&meeting->timer, on_timer, STAGGER_MS, 0);
-    else if (none_is_open(meeting))
         end_round(meeting, false);
+    }
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct meeting *meeting = timer->data;
 
-    if (meeting->peer == NULL && meeting->n_tried < meeting->addresses.n)
-        try_next(meeting);
-    else if (uv_now(meeting->loop) >= meeting->deadline_ms)
+    if (uv_now(meeting->loop) >= meeting->deadline_ms)
         give_up(meeting);
     else
         begin_round(meeting);
 }
 
-static void on_opened(void *arg, struct peer *peer)
-{
-    struct meeting *meeting = arg;
-    char *text;
-
-    if (meeting->destroyed || meeting->over || meeting->peer != NULL) {
-        peer_close(peer, NULL); /* another address was faster */
-        return;
-    }
-    meeting->peer = peer;
-    meeting->n_tried = meeting->addresses.n; /* no further ones */
-    uv_timer_start(
-        &meeting->timer, on_timer,
-        meeting->deadline_ms > uv_now(meeting->loop) ? meeting->deadline_ms - uv_now(meeting->loop) : 0, 0);
-    for (int i = 0; i < ENDPOINT_MAX_ADDRESSES; i++) {
-        if (meeting->attempts[i] != NULL && meeting->attempts[i] != peer)
-            peer_close(meeting->attempts[i], NULL);
-        meeting->attempts[i] = NULL;
-    }
-    peer_admit(peer);
-    text = proto_write_join(&meeting->self);
-    if (text != NULL)
-        peer_send(peer, PROTO_JOIN, 0, text, strlen(text));
-    free(text);
-}
-
-static void on_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
-{
-    struct meeting *meeting = arg;
-    const bool ours = peer == meeting->peer;
-    bool attempt = ours;
-    char words[FSDP_ERR_MESSAGE_BYTES + PROTO_TEXT_BYTES + 96];
-
-    meeting->n_peers--;
-    for (int i = 0; i < ENDPOINT_MAX_ADDRESSES; i++)
-        if (meeting->attempts[i] == peer) {
-            meeting->attempts[i] = NULL;
-            attempt = true;
-        }
-    if (ours)
-        meeting->peer = NULL;
-    if (meeting->destroyed) {
-        free_when_done(meeting);
-        return;
-    }
-    if (meeting->over || !attempt)
-        return;
-    if (ours && meeting->bound) {
-        meeting->over = true;
-        meeting->handlers.lost(meeting->arg, why->message);
-        return;
-    }
-    if (ours && meeting->welcomed) {
-        snprintf(words, sizeof words, "the link to %.200s was lost before the world was formed (%s)",
-                 meeting->host, why->message);
-        meeting->handlers.note(meeting->arg, words);
-        meeting->welcomed = false;
-        meeting->pause_ms = FIRST_PAUSE_MS;
-        meeting->began_ms = uv_now(meeting->loop);
-        meeting->deadline_ms = meeting->began_ms + (uint64_t)meeting->config->join_timeout_ms;
-    }
-    if (!meeting->fatal)
-        snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
-    if (why->status == FSDP_ERR_MISMATCH || why->status == FSDP_ERR_FORMAT)
-        meeting->fatal = true;
-    if (meeting->peer == NULL && none_is_open(meeting) && meeting->n_tried == meeting->addresses.n)
-        end_round(meeting, false);
-}
-
-/* --- the answer ------------------------------------------------------------------------------------------------------ */
+/* The answer of the node that hosts */
 
 static void take_refused(struct meeting *meeting, const struct frame *frame)
 {
-    struct proto_refused refused;
+    union proto_message message;
+    struct proto_refused *refused = &message.refused;
     char words[PROTO_WORDS_BYTES + 64];
 
-    if (proto_read_refused(&refused, frame->payload, frame->size, NULL) != FSDP_OK)
-        refused = (struct proto_refused){ .status = FSDP_EXIT_PEER, .words = "no reason was given" };
-    /* Status 0: the job is complete. That this node was not needed is no refusal. */
+    if (proto_decode(PROTO_REFUSED, &message, frame->payload, frame->size, NULL) != FSDP_OK)
+        *refused = (struct proto_refused){ .status = FSDP_EXIT_PEER, .words = "no reason was given" };
+    /* Status 0 means that the job is complete and did not need this node. That is no refusal. */
     snprintf(words, sizeof words, "%s%s",
-             refused.status == 0 ? "" : "this node was refused: ", refused.words);
-    fail(meeting, refused.status & 0xff, words);
+             refused->status == 0 ? "" : "this node was refused: ", refused->words);
+    fail(meeting, refused->status & 0xff, words);
+}
+
+/* Ends the session because the process at the other end does not talk as it should. */
+static void end_alone(struct meeting *meeting, const struct fsdp_err *why)
+{
+    session_drop(meeting->session);
+    on_ended(meeting, meeting->session, why);
 }
 
 static void take_welcome(struct meeting *meeting, const struct frame *frame)
 {
-    struct proto_welcome welcome;
+    union proto_message message;
     struct fsdp_err err = { 0 };
 
-    if (proto_read_welcome(&welcome, frame->payload, frame->size, &err) != FSDP_OK) {
-        peer_close(meeting->peer, &err);
+    if (proto_decode(PROTO_WELCOME, &message, frame->payload, frame->size, &err) != FSDP_OK) {
+        end_alone(meeting, &err);
         return;
     }
     meeting->welcomed = true;
     meeting->deadline_ms = 0;
     uv_timer_stop(&meeting->timer);
-    snprintf(meeting->host, sizeof meeting->host, "%s", welcome.host);
-    meeting->handlers.welcomed(meeting->arg, &welcome, peer_name(meeting->peer));
+    snprintf(meeting->host, sizeof meeting->host, "%s", message.welcome.host);
+    meeting->handlers.welcomed(meeting->arg, &message.welcome, session_name(meeting->session));
 }
 
-static void on_frame(void *arg, struct peer *peer, const struct frame *frame)
+static void on_frame(void *arg, struct session *session, const struct frame *frame)
 {
     struct meeting *meeting = arg;
     struct fsdp_err err = { 0 };
 
-    if (meeting->destroyed || meeting->over || peer != meeting->peer)
+    (void)session;
+    if (meeting->over)
         return;
     if (frame->type == PROTO_REFUSED) {
         take_refused(meeting, frame);
@@ -272,16 +241,19 @@ static void on_frame(void *arg, struct peer *peer, const struct frame *frame)
         take_welcome(meeting, frame);
     } else if (!meeting->welcomed) {
         fsdp_fail(&err, FSDP_ERR_FORMAT, "its first message is no welcome of ours");
-        peer_close(peer, &err);
+        end_alone(meeting, &err);
     } else {
         meeting->bound = true;
         meeting->handlers.message(meeting->arg, frame);
     }
 }
 
-/* --- who hosts ------------------------------------------------------------------------------------------------------- */
+/* Which node hosts */
 
-/* Rank 0 of a job of ours stays with the coordinator: a node that was given another rank leaves that to it. */
+/*
+ * Returns whether this node may host. Rank 0 of a trainer's job must be on the node of the coordinator. So a
+ * node that was given another node rank leaves hosting to the node with rank 0.
+ */
 static bool may_host(const struct agent_config *config)
 {
     if (config->hosting != AGENT_HOST_AUTO)
@@ -289,29 +261,30 @@ static bool may_host(const struct agent_config *config)
     return config->job_json == NULL || config->node_rank <= 0;
 }
 
-/* Loopback is for this host alone; wherever else nodes may come from, they reach this host by some address of it. */
+/* Returns whether nodes on other hosts can reach the endpoint. A loopback endpoint serves this host alone. */
 static bool is_open_to_others(const struct meeting *meeting)
 {
     return !endpoint_is_loopback(meeting->endpoint.host);
 }
 
 /*
- * The node that has the endpoint's address hosts. It listens on every address: its own name for itself may be 127.0.1.1
- * (Debian's /etc/hosts), at which the other nodes, who know another address for that name, do not reach it.
+ * Starts to listen if this node has the endpoint's address, and so becomes the host. It listens on every
+ * address of the node. The node itself may know its name as 127.0.1.1 (Debian's /etc/hosts), but other nodes
+ * know another address for that name.
  */
 static enum fsdp_status listen_here(struct meeting *meeting, struct rendezvous **out, struct fsdp_err *err)
 {
     struct endpoint_addresses every;
 
     if (!is_open_to_others(meeting))
-        return rendezvous_listen(out, meeting->loop, &meeting->addresses, &meeting->peers, err);
+        return rendezvous_listen(out, meeting->loop, &meeting->addresses, &meeting->sessions, err);
     if (meeting->config->hosting != AGENT_HOST_YES && !endpoint_is_here(&meeting->addresses))
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "no address of this host");
     endpoint_wildcard(&every, meeting->endpoint.port);
-    return rendezvous_listen(out, meeting->loop, &every, &meeting->peers, err);
+    return rendezvous_listen(out, meeting->loop, &every, &meeting->sessions, err);
 }
 
-/* True: this node hosts, and the meeting is over for it. */
+/* Tries to become the host. Returns true if this node hosts now; the meeting is then over for it. */
 static bool become_host(struct meeting *meeting)
 {
     struct rendezvous *rendezvous;
@@ -344,7 +317,6 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
         freeaddrinfo(found);
     if (meeting->over)
         return;
-    meeting->n_tried = 0;
     if (meeting->addresses.n == 0 &&
         !(meeting->config->hosting == AGENT_HOST_YES && is_open_to_others(meeting))) {
         snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s",
@@ -355,7 +327,7 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
     } else if (meeting->config->hosting == AGENT_HOST_YES) {
         end_round(meeting, false);
     } else {
-        try_next(meeting);
+        dial(meeting);
     }
 }
 
@@ -376,7 +348,7 @@ static void begin_round(struct meeting *meeting)
     end_round(meeting, true);
 }
 
-/* --- opening and closing ---------------------------------------------------------------------------------------------- */
+/* Opening and closing */
 
 enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const struct agent_config *config,
                                 const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err)
@@ -391,15 +363,16 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
     meeting->config = config;
     meeting->handlers = *handlers;
     meeting->arg = arg;
-    peer_config_init(&meeting->peers);
-    meeting->peers.job = identity_job(config);
-    meeting->peers.handlers = (struct peer_handlers){ NULL, on_opened, on_frame, on_closed };
-    meeting->peers.arg = meeting;
+    meeting->sessions = (struct session_config){ .job = identity_job(config),
+                                                 .lease_ms = config->lease_ms,
+                                                 .n_expected = config->n_nodes - 1,
+                                                 .handlers = { on_opened, on_frame, on_ended, on_note },
+                                                 .arg = meeting };
     identity_fill(&meeting->self, config);
     status = endpoint_init(&meeting->endpoint, config->rendezvous_host, config->rendezvous_port, err);
     if (status == FSDP_OK && config->secret != NULL) {
         status = tls_derive_key(meeting->key, config->secret, config->secret_bytes, config->run_id, err);
-        meeting->peers.key = meeting->key;
+        meeting->sessions.key = meeting->key;
     }
     if (status != FSDP_OK) {
         free(meeting);
@@ -411,7 +384,6 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
     meeting->pause_ms = FIRST_PAUSE_MS;
     meeting->timer.data = meeting;
     uv_timer_init(loop, &meeting->timer);
-    meeting->timer_open = true;
     uv_timer_start(&meeting->timer, on_timer, 0, 0);
     *out = meeting;
     return FSDP_OK;
@@ -421,33 +393,30 @@ static void on_timer_closed(uv_handle_t *handle)
 {
     struct meeting *meeting = handle->data;
 
-    meeting->timer_open = false;
-    free_when_done(meeting);
+    explicit_bzero(meeting->key, sizeof meeting->key);
+    free(meeting);
 }
 
 void meeting_destroy(struct meeting *meeting)
 {
     if (meeting == NULL || meeting->destroyed)
         return;
-    meeting->destroyed = true;
+    meeting->destroyed = meeting->over = true;
     lookup_cancel(meeting->lookup);
     meeting->lookup = NULL;
-    for (int i = 0; i < ENDPOINT_MAX_ADDRESSES; i++)
-        if (meeting->attempts[i] != NULL)
-            peer_close(meeting->attempts[i], NULL);
-    if (meeting->peer != NULL)
-        peer_close(meeting->peer, NULL);
+    if (meeting->session != NULL)
+        session_leave(meeting->session);
+    session_pool_close(meeting->pool);
     uv_close((uv_handle_t *)&meeting->timer, on_timer_closed);
 }
 
-void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *payload,
-                  size_t size_bytes)
+void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *message)
 {
-    if (meeting->peer != NULL && meeting->welcomed)
-        peer_send(meeting->peer, (uint16_t)type, generation, payload, size_bytes);
+    if (meeting_is_member(meeting))
+        rendezvous_tell(meeting->session, type, generation, message);
 }
 
 bool meeting_is_member(const struct meeting *meeting)
 {
-    return meeting->welcomed && meeting->peer != NULL;
+    return meeting->welcomed && meeting->session != NULL;
 }

@@ -1,18 +1,21 @@
 /*
- * How this node meets the others of its job. Who hosts is decided by trying: the node that has an address of
- * the endpoint, and can listen at its port, is the coordinator, and the meeting is over for it. It listens on every
- * address it has, unless the endpoint is on loopback. Every other node connects to the endpoint, as often as it takes,
- * at all the addresses that its name stands for, says who it is and waits to be let in. Names are never compared, so
- * that it does not matter by which of its names a host is called.
+ * How this node meets the others of its job. Which node hosts is decided by trying:
+ *   1. Each node looks up the endpoint's name. Names are never compared, so it does not matter which of
+ *      its names a user gives for a host.
+ *   2. The node that has one of the endpoint's addresses, and can listen at its port, is the coordinator.
+ *      Its meeting is over. It listens on every address it has, unless the endpoint is on loopback.
+ *   3. Every other node connects to the endpoint's addresses, again and again. It says who it is and
+ *      waits to be let in.
  *
- *   create -> hosts()                            this node is the coordinator (agent/cluster/rendezvous.h)
+ *   create -> hosts()                                this node is the coordinator
  *          -> welcomed() -> message()... -> lost()   it is a member of another's
- *          -> failed()                           nobody answered in time, or the coordinator refused
+ *          -> failed()                               no node answered in time, or the coordinator refused
  *
- * One that was welcomed and loses the connection before the first message() meets again: nothing had begun.
+ * A member that loses the connection after welcomed() and before the first message() meets again: nothing had
+ * begun.
  *
- * Callbacks run on the loop's thread. hosts(), failed() and lost() come once and last. From within any callback
- * every function here may be called.
+ * Callbacks run on the loop's thread. hosts(), failed() and lost() come once and last. From within any
+ * callback every function here may be called.
  */
 #ifndef AGENT_MEETING_H
 #define AGENT_MEETING_H
@@ -23,29 +26,35 @@
 struct meeting;
 
 struct meeting_handlers {
-    /* `rendezvous` listens and is the callee's. `where` is for a person: the endpoint, and if it is every address. */
+    /*
+     * This node hosts. `rendezvous` listens; the callee owns it. `where` names for a person the endpoint, and
+     * whether that means every address.
+     */
     void (*hosts)(void *arg, struct rendezvous *rendezvous, const char *where);
     void (*welcomed)(void *arg, const struct proto_welcome *welcome, const char *address);
     void (*message)(void *arg, const struct frame *frame);
     void (*lost)(void *arg, const char *words);
     void (*failed)(void *arg, int status, const char *words); /* `status`: the exit status of fsdprun */
-    void (*note)(void *arg, const char *words);               /* a line for the log: what is waited for */
+    /* a line for the log: what the meeting waits for */
+    void (*note)(void *arg, const char *words);
 };
 
 /**
- * Begin. `config` is borrowed until meeting_destroy().
- *   FSDP_ERR_CONFIG  the endpoint is none
+ * Begins to meet the other nodes. `config` is borrowed until meeting_destroy().
+ *   FSDP_ERR_CONFIG  the configured endpoint is not valid
  */
 enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const struct agent_config *config,
                                 const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err);
 
-/** To the coordinator; no effect while there is no connection to it. */
-void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *payload,
-                  size_t size_bytes);
-/** Is this node a member, with its connection standing? */
+/** Send a message (rendezvous_send()) to the coordinator. No effect unless this node is a member. */
+void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *message);
+/** Is this node a member whose connection is open? */
 bool meeting_is_member(const struct meeting *meeting);
 
-/** Close, after what is queued has been sent; freed when the loop has run. No callback follows. NULL is a no-op. */
+/**
+ * Closes the meeting after queued messages have been sent. The memory is freed when the loop has run. No
+ * callback follows. NULL is a no-op.
+ */
 void meeting_destroy(struct meeting *meeting);
 
 #endif

@@ -1,18 +1,15 @@
 #include "agent/cluster/nodes.h"
 
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/cluster/detail_proto.h"
 #include "agent/cluster/identity.h"
-#include "agent/cluster/uplink.h"
+#include "agent/os/deadlines.h"
+#include "shard_runtime/core/require.h"
 
 struct remote {
     struct nodes *nodes;
     int node;
-    int generation; /* of the last START */
 };
 
 struct nodes {
@@ -20,225 +17,129 @@ struct nodes {
     struct coordinator *coordinator;
     struct console *console;
     struct rendezvous *rendezvous;
-    struct remote remotes[]; /* by the coordinator's numbers; the first is this node and unused */
+    struct remote remotes[]; /* indexed by the coordinator's numbers; entry 0 is this node and unused */
 };
 
-static void send_text(struct remote *remote, enum proto_type type, char *text)
+/* Sends a message of the coordinator to a node. */
+static void tell_remote(void *member, enum proto_type type, int generation, const void *message)
 {
-    if (text != NULL)
-        rendezvous_send(remote->nodes->rendezvous, remote->node, type, (uint32_t)remote->generation, text,
-                        strlen(text));
-    free(text);
+    const struct remote *remote = member;
+
+    rendezvous_send(remote->nodes->rendezvous, remote->node, type, (uint32_t)generation, message);
 }
 
-/* --- what the coordinator tells a node ------------------------------------------------------------------------ */
-
-static void remote_form(void *member, const struct world_plan *plan)
+/* Passes a message from a node to the coordinator. */
+static enum fsdp_status take_message(const struct reporter *to, const struct frame *frame,
+                                     struct fsdp_err *err)
 {
-    struct remote *remote = member;
-    struct proto_start start = { .restart_count = plan->restart_count,
-                                 .world_size = plan->world_size,
-                                 .first_rank = plan->first_rank,
-                                 .n_nodes = plan->n_nodes,
-                                 .node_rank = plan->node_rank,
-                                 .role_rank = plan->role_rank,
-                                 .role_world_size = plan->role_world_size,
-                                 .master_port = plan->master_port,
-                                 .first_attempt = plan->first_attempt,
-                                 .resume_step = plan->resume_step };
+    const int generation = (int)frame->generation;
+    union proto_message message;
+    const struct proto_put *put = &message.put;
+    const struct proto_event *event = &message.event;
+    const struct proto_explained *explained = &message.explained;
 
-    snprintf(start.master_address, sizeof start.master_address, "%.255s", plan->master_address);
-    snprintf(start.node_address, sizeof start.node_address, "%.255s", plan->node_address);
-    memcpy(start.token, plan->token, sizeof start.token);
-    remote->generation = plan->generation;
-    send_text(remote, PROTO_START, proto_write_start(&start));
+    if (frame->type == PROTO_STOPPED) {
+        to->stopped(to->to, generation);
+        return FSDP_OK;
+    }
+    if (frame->type == PROTO_SUSPECT) {
+        to->suspects(to->to, generation);
+        return FSDP_OK;
+    }
+    OK_OR_RETURN(proto_decode(frame->type, &message, frame->payload, frame->size, err));
+    switch (frame->type) {
+    case PROTO_PUT:
+        to->put(to->to, generation, put->key, put->value, put->value_bytes);
+        return FSDP_OK;
+    case PROTO_WANT:
+        to->want(to->to, generation, message.want.key);
+        return FSDP_OK;
+    case PROTO_EVENT:
+        to->event(to->to, generation, event->rank, event->json, event->length);
+        return FSDP_OK;
+    case PROTO_EXPLAINED:
+        to->explained(to->to, generation, explained->json, explained->length);
+        return FSDP_OK;
+    case PROTO_EXITED:
+        message.exited.death.when_ns = agent_os_linux.now_ns(agent_os_linux.arg);
+        to->exited(to->to, generation, &message.exited.death, &message.exited.detail);
+        return FSDP_OK;
+    case PROTO_SAVED:
+        to->saved(to->to, generation, message.saved.rank, &message.saved.saved, -1);
+        return FSDP_OK;
+    case PROTO_RANK:
+        to->rank(to->to, generation, message.rank.question, &message.rank.rank);
+        return FSDP_OK;
+    case PROTO_PACE:
+        to->pace(to->to, generation, &message.pace);
+        return FSDP_OK;
+    case PROTO_ASK:
+        to->asked(to->to, message.ask.signal, message.ask.how);
+        return FSDP_OK;
+    default:
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type,
+                         proto_name(frame->type));
+    }
 }
 
-static void remote_stop(void *member, int signal, bool now)
-{
-    send_text(member, PROTO_STOP, proto_write_number(signal | (now ? PROTO_STOP_NOW : 0)));
-}
-
-static void remote_forward(void *member, int signal)
-{
-    send_text(member, PROTO_FORWARD, proto_write_number(signal));
-}
-
-static void remote_notify(void *member, const struct fsdp_link_notice *notice)
-{
-    send_text(member, PROTO_NOTICE, proto_write_number(notice->stop_after_step));
-}
-
-static void remote_publish(void *member, const struct fsdp_link_published *published)
-{
-    send_text(member, PROTO_PUBLISHED, proto_write_published(published));
-}
-
-static void remote_put(void *member, int generation, const char *key, const void *value, size_t size_bytes)
-{
-    struct remote *remote = member;
-    const size_t key_bytes = strlen(key) + 1;
-    char *payload = malloc(key_bytes + size_bytes);
-
-    if (payload == NULL)
-        return; /* the rank that waits for it is stopped as a hang; nothing better can be done without memory */
-    memcpy(payload, key, key_bytes);
-    if (size_bytes > 0)
-        memcpy(payload + key_bytes, value, size_bytes);
-    rendezvous_send(remote->nodes->rendezvous, remote->node, PROTO_PUT, (uint32_t)generation, payload,
-                    key_bytes + size_bytes);
-    free(payload);
-}
-
-static void remote_finish(void *member, const struct coordinator_end *end)
-{
-    struct proto_finish finish = { .status = end->status, .node = end->node, .code = end->code };
-
-    snprintf(finish.words, sizeof finish.words, "%s", end->line);
-    detail_to_proto(&finish.detail, end->detail);
-    send_text(member, PROTO_FINISH, proto_write_finish(&finish));
-}
-
-static const struct coordinator_member remote_member = {
-    .form = remote_form,
-    .stop = remote_stop,
-    .forward = remote_forward,
-    .notify = remote_notify,
-    .publish = remote_publish,
-    .put = remote_put,
-    .finish = remote_finish,
-};
-
-/* --- what a node reports ---------------------------------------------------------------------------------------- */
-
-static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct frame *frame,
+/* Answers a beat, which extends the lease of the node that sent it. */
+static enum fsdp_status answer_beat(struct nodes *nodes, int node, const struct frame *frame,
                                     struct fsdp_err *err)
 {
-    struct proto_exited exited;
-    struct errors_detail detail;
-    struct death death;
-    enum fsdp_status status = proto_read_exited(&exited, frame->payload, frame->size, err);
+    union proto_message message;
 
-    if (status != FSDP_OK)
-        return status;
-    if (exited.kind > DEATH_STUCK)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit of kind %u", exited.kind);
-    if (exited.age_ns < 0)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit that is yet to come");
-    death = (struct death){ .kind = (enum death_kind)exited.kind,
-                            .rank = exited.rank,
-                            .local_rank = exited.local_rank,
-                            .node_rank = node,
-                            .pid = exited.pid,
-                            .code = exited.code,
-                            .sent_signal = exited.sent_signal,
-                            .killed = exited.killed != 0,
-                            .age_ns = exited.age_ns,
-                            .oom_kill = exited.oom_kill != 0,
-                            .step = exited.step,
-                            .phase = exited.phase,
-                            .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) };
-    snprintf(death.host, sizeof death.host, "%.*s", (int)sizeof death.host - 1, exited.host);
-    snprintf(death.words, sizeof death.words, "%.*s", (int)sizeof death.words - 1, exited.words);
-    coordinator_exited(nodes->coordinator, node, (int)frame->generation, &death,
-                       detail_from_proto(&detail, &exited.detail) ? &detail : NULL);
+    OK_OR_RETURN(proto_decode(PROTO_BEAT, &message, frame->payload, frame->size, err));
+    message.beat.lease_ms = LEASE_RANKS_MS(nodes->config->lease_ms);
+    tell_remote(&nodes->remotes[node], PROTO_BEAT, 0, &message.beat);
+    coordinator_granted(nodes->coordinator, node);
     return FSDP_OK;
 }
 
-static enum fsdp_status take_saved(struct nodes *nodes, int node, const struct frame *frame,
-                                   struct fsdp_err *err)
+static enum fsdp_status take_fenced(struct nodes *nodes, int node, const struct frame *frame,
+                                    struct fsdp_err *err)
 {
-    struct fsdp_link_saved saved;
-    int rank;
-    enum fsdp_status status = proto_read_saved(&saved, &rank, frame->payload, frame->size, err);
+    union proto_message message;
 
-    if (status == FSDP_OK)
-        coordinator_saved(nodes->coordinator, node, (int)frame->generation, rank, &saved, -1);
-    return status;
-}
-
-static enum fsdp_status take_put(struct nodes *nodes, int node, const struct frame *frame,
-                                 struct fsdp_err *err)
-{
-    const char *key;
-    const void *value;
-    size_t size_bytes;
-    enum fsdp_status status = proto_read_put(&key, &value, &size_bytes, frame->payload, frame->size, err);
-
-    if (status == FSDP_OK)
-        coordinator_put(nodes->coordinator, node, (int)frame->generation, key, value, size_bytes);
-    return status;
-}
-
-static enum fsdp_status take_event(struct nodes *nodes, int node, const struct frame *frame,
-                                   struct fsdp_err *err)
-{
-    const char *json;
-    size_t length;
-    int rank;
-    enum fsdp_status status = proto_read_event(&rank, &json, &length, frame->payload, frame->size, err);
-
-    if (status == FSDP_OK)
-        coordinator_event(nodes->coordinator, node, (int)frame->generation, rank, json, length);
-    return status;
-}
-
-static enum fsdp_status take_ask_stop(struct nodes *nodes, int node, const struct frame *frame,
-                                      struct fsdp_err *err)
-{
-    int64_t asked;
-    enum fsdp_status status = proto_read_number(&asked, frame->payload, frame->size, err);
-    const int signal = (int)(asked & UPLINK_ASK_SIGNAL);
-
-    if (status != FSDP_OK)
-        return status;
-    if (asked < 0 || asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE | UPLINK_ASK_FORWARD) ||
-        signal == 0 || signal >= NSIG)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "asked to stop by signal %lld", (long long)asked);
-    if ((asked & UPLINK_ASK_FORWARD) != 0)
-        coordinator_forward(nodes->coordinator, signal);
-    else
-        coordinator_leave(nodes->coordinator, node, signal, (asked & UPLINK_ASK_NOW) != 0,
-                          (asked & UPLINK_ASK_SAVE) != 0);
+    OK_OR_RETURN(proto_decode(PROTO_FENCED, &message, frame->payload, frame->size, err));
+    coordinator_fenced(nodes->coordinator, node, (int)frame->generation, message.fenced.ago_ms);
     return FSDP_OK;
+}
+
+static enum fsdp_status take(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+{
+    const struct reporter to = coordinator_reporter(nodes->coordinator, node);
+
+    switch (frame->type) {
+    case PROTO_BEAT:
+        return answer_beat(nodes, node, frame, err);
+    case PROTO_FENCED:
+        return take_fenced(nodes, node, frame, err);
+    default:
+        return take_message(&to, frame, err);
+    }
 }
 
 static void on_message(void *arg, int node, const struct frame *frame)
 {
     struct nodes *nodes = arg;
     struct fsdp_err err = { 0 };
-    enum fsdp_status status = FSDP_OK;
 
-    switch (frame->type) {
-    case PROTO_EXITED:
-        status = take_exited(nodes, node, frame, &err);
-        break;
-    case PROTO_STOPPED:
-        coordinator_stopped(nodes->coordinator, node, (int)frame->generation);
-        break;
-    case PROTO_SAVED:
-        status = take_saved(nodes, node, frame, &err);
-        break;
-    case PROTO_PUT:
-        status = take_put(nodes, node, frame, &err);
-        break;
-    case PROTO_EVENT:
-        status = take_event(nodes, node, frame, &err);
-        break;
-    case PROTO_ASK_STOP:
-        status = take_ask_stop(nodes, node, frame, &err);
-        break;
-    default:
-        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type,
-                           proto_name(frame->type));
+    if (frame->type == PROTO_SWEPT) {
+        rendezvous_drop(nodes->rendezvous, node);
+        coordinator_swept(nodes->coordinator, node);
+        return;
     }
-    if (status != FSDP_OK) { /* it holds the secret and talks nonsense: another build, or worse */
+    /*
+     * The node proved that it has the secret, but its message is invalid: it runs another build, or was taken
+     * over.
+     */
+    if (take(nodes, node, frame, &err) != FSDP_OK) {
         rendezvous_drop(nodes->rendezvous, node);
         coordinator_lost(nodes->coordinator, node, 0, err.message);
     }
 }
 
-/* --- who comes and goes ------------------------------------------------------------------------------------------- */
+/* Nodes that join and leave */
 
 static int on_judge(void *arg, const struct proto_join *join, const char *address,
                     struct proto_refused *refused)
@@ -252,14 +153,15 @@ static void on_joined(void *arg, int node)
 {
     struct nodes *nodes = arg;
     struct proto_join self;
-    struct proto_welcome welcome = { .wait = (int)coordinator_wait_of(nodes->coordinator, node) };
+    struct proto_welcome welcome = { 0 };
 
     identity_fill(&self, nodes->config);
     memcpy(welcome.host, self.host, sizeof welcome.host);
+    coordinator_welcome(nodes->coordinator, node, &welcome);
     nodes->remotes[node] = (struct remote){ .nodes = nodes, .node = node };
-    send_text(&nodes->remotes[node], PROTO_WELCOME, proto_write_welcome(&welcome));
+    tell_remote(&nodes->remotes[node], PROTO_WELCOME, 0, &welcome);
     coordinator_set_address(nodes->coordinator, rendezvous_address(nodes->rendezvous));
-    coordinator_attach(nodes->coordinator, node, &remote_member, &nodes->remotes[node]);
+    coordinator_attach(nodes->coordinator, node, tell_remote, &nodes->remotes[node]);
 }
 
 static void on_lost(void *arg, int node, int64_t silent_ms, const char *words)
@@ -310,6 +212,6 @@ void nodes_destroy(struct nodes *nodes)
 {
     if (nodes == NULL)
         return;
-    rendezvous_destroy(nodes->rendezvous); /* it calls nobody from here on */
+    rendezvous_destroy(nodes->rendezvous); /* after this call, the rendezvous calls no handler */
     free(nodes);
 }

@@ -1,6 +1,8 @@
 /*
- * The coordinator's view of the other nodes: each that joins becomes a member of the coordinator behind its
- * connection, what it reports becomes a report, and a connection that breaks is a lost node.
+ * The other nodes, as the coordinator sees them:
+ *   - each node that joins becomes a member of the coordinator, reached over its session;
+ *   - a message from it becomes a call of its struct reporter;
+ *   - a session that ends makes it a lost node.
  *
  * Thread: the loop's.
  */
@@ -15,14 +17,17 @@
 struct nodes;
 
 /**
- * Take in whoever comes to `rendezvous`, which becomes the callee's, also on failure. `coordinator` and `console` (may
- * be NULL) are borrowed until nodes_destroy().
+ * Begin to accept nodes.
+ *   rendezvous   where they come. The callee owns it from now on, even if this function fails
+ *   coordinator  borrowed until nodes_destroy()
+ *   console      for lines about the nodes, borrowed until nodes_destroy(); NULL: descriptor 2
+ * FSDP_ERR_NOMEM leaves nothing.
  */
 enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *config,
                               struct rendezvous *rendezvous, struct coordinator *coordinator,
                               struct console *console, struct fsdp_err *err);
 
-/** The run is over: the connections linger until the others have closed them. NULL is a no-op. */
+/** The run is over. The other nodes still receive what was sent to them. NULL is a no-op. */
 void nodes_destroy(struct nodes *nodes);
 
 #endif

@@ -5,155 +5,144 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/wire/tls.h"
-
-enum { MAX_NOTES = 50 /* a port scanner must not fill a log */ };
+enum { MAX_NOTES = 50 /* a node that comes again and again must not fill a log */ };
 
 struct node {
-    struct peer *peer; /* NULL: not here */
+    struct session *session; /* NULL: the node is not there */
 };
 
 struct rendezvous {
-    uv_loop_t *loop;
-    uv_timer_t linger;
-    struct peer_config peers;
-    unsigned char key[TLS_KEY_BYTES];
-    struct peer_listener *listeners[ENDPOINT_MAX_ADDRESSES];
+    struct session_pool *pool;
     int n_listeners;
     struct rendezvous_handlers handlers;
     void *arg;
     int capacity;
     struct node *nodes; /* (capacity) */
-    int n_peers;        /* connections whose closed() is still to come */
     int n_notes;
-    bool destroyed, timer_closed;
     char address[64];
 };
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-    struct rendezvous *rendezvous = handle->data;
-
-    free(rendezvous->nodes);
-    explicit_bzero(rendezvous->key, sizeof rendezvous->key);
-    free(rendezvous);
-}
-
-static void end_if_alone(struct rendezvous *rendezvous)
-{
-    if (rendezvous->destroyed && rendezvous->n_peers == 0 && !rendezvous->timer_closed) {
-        rendezvous->timer_closed = true;
-        uv_close((uv_handle_t *)&rendezvous->linger, on_timer_closed);
-    }
-}
-
+/* The last thing that a function does: the handler may destroy the rendezvous. */
 static void note(struct rendezvous *rendezvous, const char *words)
 {
-    if (rendezvous->n_notes++ < MAX_NOTES)
-        rendezvous->handlers.note(rendezvous->arg, words);
-    if (rendezvous->n_notes == MAX_NOTES)
-        rendezvous->handlers.note(rendezvous->arg, "further strangers at the endpoint are not told of");
+    char line[PROTO_WORDS_BYTES + 256];
+
+    if (rendezvous->handlers.note == NULL || rendezvous->n_notes == MAX_NOTES)
+        return;
+    snprintf(line, sizeof line, "%s%s", words,
+             ++rendezvous->n_notes == MAX_NOTES ? " (further refused nodes are not reported)" : "");
+    rendezvous->handlers.note(rendezvous->arg, line);
 }
 
-/* --- who comes ------------------------------------------------------------------------------------------------------ */
+/* Nodes that connect */
 
-static void refuse(struct rendezvous *rendezvous, struct peer *peer, const struct proto_refused *refused)
+void rendezvous_tell(struct session *session, enum proto_type type, uint32_t generation, const void *message)
+{
+    size_t size_bytes = 0;
+    char *payload = message == NULL ? NULL : proto_encode(type, message, &size_bytes);
+
+    if (payload != NULL || message == NULL)
+        session_send(session, (uint16_t)type, generation, payload, size_bytes);
+    free(payload);
+}
+
+static void refuse(struct rendezvous *rendezvous, struct session *session,
+                   const struct proto_refused *refused)
 {
     char words[PROTO_WORDS_BYTES + 32];
-    char *text = proto_write_refused(refused);
 
-    if (text != NULL)
-        peer_send(peer, PROTO_REFUSED, 0, text, strlen(text));
-    free(text);
+    rendezvous_tell(session, PROTO_REFUSED, 0, refused);
     snprintf(words, sizeof words, "a node was refused: %s", refused->words);
+    session_leave(session);
     note(rendezvous, words);
-    peer_close(peer, NULL);
 }
 
-/* Where a node has reached us. Loopback leads here from this host alone: an address that others know is kept instead. */
-static void learn_address(struct rendezvous *rendezvous, const struct peer *peer)
+/*
+ * Stores the address at which a node has reached this host. A loopback address works on this host alone, so
+ * it never replaces an address that other hosts can use.
+ */
+static void learn_address(struct rendezvous *rendezvous, const struct session *session)
 {
     char address[sizeof rendezvous->address];
 
-    peer_address(peer, true, address, sizeof address);
+    session_address(session, true, address, sizeof address);
     if (!endpoint_is_loopback(address) || endpoint_is_loopback(rendezvous->address))
         memcpy(rendezvous->address, address, sizeof address);
 }
 
-static void take_join(struct rendezvous *rendezvous, struct peer *peer, const struct frame *frame)
+static void take_join(struct rendezvous *rendezvous, struct session *session, const struct frame *frame)
 {
     struct proto_refused refused = { 0 };
-    struct proto_join join;
-    struct fsdp_err err = { 0 };
-    char address[64];
+    union proto_message message;
+    char address[64], words[160];
     int number;
 
-    if (frame->type != PROTO_JOIN || proto_read_join(&join, frame->payload, frame->size, &err) != FSDP_OK) {
-        fsdp_fail(&err, FSDP_ERR_FORMAT, "its first message is no join of ours");
-        peer_close(peer, &err);
+    if (frame->type != PROTO_JOIN ||
+        proto_decode(PROTO_JOIN, &message, frame->payload, frame->size, NULL) != FSDP_OK) {
+        snprintf(words, sizeof words,
+                 "a connection from %s was dropped: its first message is no join of ours",
+                 session_name(session));
+        session_drop(session);
+        note(rendezvous, words);
         return;
     }
-    peer_address(peer, false, address, sizeof address);
-    number = rendezvous->handlers.judge(rendezvous->arg, &join, address, &refused);
+    session_address(session, false, address, sizeof address);
+    number = rendezvous->handlers.judge(rendezvous->arg, &message.join, address, &refused);
     if (number < 0) {
-        refuse(rendezvous, peer, &refused);
+        refuse(rendezvous, session, &refused);
         return;
     }
-    rendezvous->nodes[number].peer = peer;
-    peer_set_data(peer, &rendezvous->nodes[number]);
-    peer_admit(peer);
-    learn_address(rendezvous, peer);
+    rendezvous->nodes[number].session = session;
+    session_set_data(session, &rendezvous->nodes[number]);
+    session_admit(session);
+    learn_address(rendezvous, session);
     rendezvous->handlers.joined(rendezvous->arg, number);
 }
 
-static void on_frame(void *arg, struct peer *peer, const struct frame *frame)
+static void on_frame(void *arg, struct session *session, const struct frame *frame)
 {
     struct rendezvous *rendezvous = arg;
-    const struct node *node = peer_data(peer);
+    const struct node *node = session_data(session);
 
-    if (rendezvous->destroyed)
-        return;
     if (node == NULL)
-        take_join(rendezvous, peer, frame);
-    else if (node->peer == peer)
+        take_join(rendezvous, session, frame);
+    else
         rendezvous->handlers.message(rendezvous->arg, (int)(node - rendezvous->nodes), frame);
 }
 
-static void on_accepted(void *arg, struct peer *peer)
+static void on_ended(void *arg, struct session *session, const struct fsdp_err *why)
 {
     struct rendezvous *rendezvous = arg;
-
-    (void)peer;
-    rendezvous->n_peers++;
-}
-
-static void on_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
-{
-    struct rendezvous *rendezvous = arg;
-    struct node *node = peer_data(peer);
+    struct node *node = session_data(session);
     char words[FSDP_ERR_MESSAGE_BYTES + 128];
 
-    rendezvous->n_peers--;
-    if (rendezvous->destroyed) {
-        if (node != NULL && node->peer == peer)
-            node->peer = NULL;
-        end_if_alone(rendezvous);
+    if (node == NULL) {
+        if (why->status == FSDP_OK)
+            return;
+        snprintf(words, sizeof words, "a connection from %s was dropped: %s", session_name(session),
+                 why->message);
+        note(rendezvous, words);
         return;
     }
-    if (node == NULL && why->status != FSDP_OK && rendezvous->nodes != NULL) {
-        snprintf(words, sizeof words, "a connection from %s was dropped: %s", peer_name(peer), why->message);
-        note(rendezvous, words);
-    }
-    if (node != NULL && node->peer == peer) {
-        node->peer = NULL;
-        rendezvous->handlers.lost(rendezvous->arg, (int)(node - rendezvous->nodes), peer_silent_ms(peer),
-                                  why->message);
-    }
+    node->session = NULL;
+    rendezvous->handlers.lost(rendezvous->arg, (int)(node - rendezvous->nodes), session_silent_ms(session),
+                              why->message);
 }
 
-/* --- opening -------------------------------------------------------------------------------------------------------- */
+static void on_note(void *arg, const char *words)
+{
+    const struct rendezvous *rendezvous = arg;
 
-/* Where we listen on every address none of them can be named before a node has come by it: loopback stands for it. */
+    if (rendezvous->handlers.note != NULL)
+        rendezvous->handlers.note(rendezvous->arg, words);
+}
+
+/* Opening the listeners */
+
+/*
+ * Stores the address that we listen on. If we listen on every address, none can be named before a node has
+ * connected, so loopback is stored for the time being.
+ */
 static void keep_address(struct rendezvous *rendezvous, const struct sockaddr_storage *address)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
@@ -167,7 +156,10 @@ static void keep_address(struct rendezvous *rendezvous, const struct sockaddr_st
         uv_ip_name((const struct sockaddr *)address, rendezvous->address, sizeof rendezvous->address);
 }
 
-/* The first address that is ours decides: who has it hosts. The others are listened on where they are free. */
+/*
+ * Listens on all addresses that belong to this host. The first of them decides: if it is free, this node
+ * hosts; if it is in use, another process hosts. Further addresses are used if they are free.
+ */
 static enum fsdp_status listen_on_all(struct rendezvous *rendezvous,
                                       const struct endpoint_addresses *addresses, struct fsdp_err *err)
 {
@@ -176,8 +168,7 @@ static enum fsdp_status listen_on_all(struct rendezvous *rendezvous,
     for (int i = 0; i < addresses->n; i++) {
         struct fsdp_err why = { 0 };
         const enum fsdp_status one =
-            peer_listen(&rendezvous->listeners[rendezvous->n_listeners], rendezvous->loop,
-                        (const struct sockaddr *)&addresses->of[i], &rendezvous->peers, &why);
+            session_pool_listen(rendezvous->pool, (const struct sockaddr *)&addresses->of[i], &why);
 
         if (one == FSDP_OK && rendezvous->n_listeners++ == 0) {
             keep_address(rendezvous, &addresses->of[i]);
@@ -185,7 +176,10 @@ static enum fsdp_status listen_on_all(struct rendezvous *rendezvous,
         }
         if (one == FSDP_OK || one == FSDP_ERR_NOT_FOUND || rendezvous->n_listeners > 0)
             continue;
-        /* A host without IPv6 refuses its addresses in other ways: only EADDRINUSE ends the search. */
+        /*
+         * A host without IPv6 returns other errors for IPv6 addresses. So the search goes on, and only
+         * EADDRINUSE ends it.
+         */
         status = fsdp_fail(err, one, "%s", why.message);
         if (one == FSDP_ERR_BUSY)
             return status;
@@ -195,25 +189,20 @@ static enum fsdp_status listen_on_all(struct rendezvous *rendezvous,
 
 enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
                                    const struct endpoint_addresses *addresses,
-                                   const struct peer_config *peers, struct fsdp_err *err)
+                                   const struct session_config *sessions, struct fsdp_err *err)
 {
     struct rendezvous *rendezvous = calloc(1, sizeof *rendezvous);
+    struct session_config config = *sessions;
     enum fsdp_status status;
 
     *out = NULL;
     if (rendezvous == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the rendezvous");
-    rendezvous->loop = loop;
-    rendezvous->peers = *peers;
-    if (peers->key != NULL) {
-        memcpy(rendezvous->key, peers->key, sizeof rendezvous->key);
-        rendezvous->peers.key = rendezvous->key;
-    }
-    rendezvous->peers.handlers = (struct peer_handlers){ on_accepted, NULL, on_frame, on_closed };
-    rendezvous->peers.arg = rendezvous;
-    uv_timer_init(loop, &rendezvous->linger);
-    rendezvous->linger.data = rendezvous;
-    status = listen_on_all(rendezvous, addresses, err);
+    config.handlers = (struct session_handlers){ NULL, on_frame, on_ended, on_note };
+    config.arg = rendezvous;
+    status = session_pool_create(&rendezvous->pool, loop, true, &config, err);
+    if (status == FSDP_OK)
+        status = listen_on_all(rendezvous, addresses, err);
     if (status != FSDP_OK) {
         rendezvous_destroy(rendezvous);
         return status;
@@ -234,50 +223,34 @@ enum fsdp_status rendezvous_serve(struct rendezvous *rendezvous, int capacity,
     return FSDP_OK;
 }
 
-/* --- closing -------------------------------------------------------------------------------------------------------- */
-
-static void close_all(struct rendezvous *rendezvous)
-{
-    for (int i = 0; i < rendezvous->capacity; i++)
-        if (rendezvous->nodes[i].peer != NULL)
-            peer_close(rendezvous->nodes[i].peer, NULL);
-}
-
-static void on_linger(uv_timer_t *timer)
-{
-    close_all(timer->data);
-}
-
-/* We do not close first: with bytes unread on our side that would reset the connection, and take back from the other
- * what it has not read yet. */
 void rendezvous_destroy(struct rendezvous *rendezvous)
 {
-    if (rendezvous == NULL || rendezvous->destroyed)
+    if (rendezvous == NULL)
         return;
-    rendezvous->destroyed = true;
-    for (int i = 0; i < rendezvous->n_listeners; i++)
-        peer_listener_close(rendezvous->listeners[i]);
-    if (rendezvous->n_peers > 0)
-        uv_timer_start(&rendezvous->linger, on_linger, RENDEZVOUS_LINGER_MS, 0);
-    end_if_alone(rendezvous);
+    for (int i = 0; i < rendezvous->capacity; i++)
+        if (rendezvous->nodes[i].session != NULL)
+            session_leave(rendezvous->nodes[i].session);
+    session_pool_close(rendezvous->pool);
+    free(rendezvous->nodes);
+    free(rendezvous);
 }
 
-/* --- talking -------------------------------------------------------------------------------------------------------- */
+/* Sending */
 
 void rendezvous_send(struct rendezvous *rendezvous, int node, enum proto_type type, uint32_t generation,
-                     const void *payload, size_t size_bytes)
+                     const void *message)
 {
-    if (rendezvous->nodes[node].peer != NULL)
-        peer_send(rendezvous->nodes[node].peer, (uint16_t)type, generation, payload, size_bytes);
+    if (rendezvous->nodes[node].session != NULL)
+        rendezvous_tell(rendezvous->nodes[node].session, type, generation, message);
 }
 
 void rendezvous_drop(struct rendezvous *rendezvous, int node)
 {
-    struct peer *peer = rendezvous->nodes[node].peer;
+    struct session *session = rendezvous->nodes[node].session;
 
-    rendezvous->nodes[node].peer = NULL;
-    if (peer != NULL)
-        peer_close(peer, NULL);
+    rendezvous->nodes[node].session = NULL;
+    if (session != NULL)
+        session_drop(session);
 }
 
 const char *rendezvous_address(const struct rendezvous *rendezvous)

@@ -4,208 +4,267 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "agent/cluster/detail_proto.h"
 #include "agent/cluster/meeting.h"
+#include "agent/os/deadlines.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
 
-enum { LINE_BYTES = 1024 };
+enum { HELD_MAX_BYTES = 64 * 1024 * 1024 };
+
+/* A message that waits for the lease: a START, or a message that came after it. */
+struct held {
+    struct held *next;
+    struct frame frame;
+    unsigned char payload[];
+};
 
 struct uplink {
     const struct agent_config *config;
-    const struct coordinator_member *ops;
+    coordinator_tell *tell;
     struct uplink_handlers handlers;
     void *member;
     struct meeting *meeting;
-    char host[PROTO_TEXT_BYTES]; /* of the coordinator */
-    int generation;              /* of the last START; -1: none yet */
-    bool up;                     /* workers of it may be alive here */
-    bool ending;                 /* the line is gone: finish when they are not */
+    char host[PROTO_TEXT_BYTES]; /* host name of the coordinator */
+    int generation;              /* generation of the last START; -1: none came yet */
+    bool up;                     /* workers of that generation may be alive on this node */
+    bool ending;                 /* this node's part is ending: finish when its workers are gone */
     bool finished;
-    char line[LINE_BYTES];
-    struct coordinator_end end; /* what it ends with; its line and detail stand here */
-    struct errors_detail detail;
+    const struct lease *lease; /* of this node; borrowed */
+    int64_t lease_ms;          /* how long it is: our own value until the coordinator names its own */
+    uv_timer_t *beat;          /* LEASE_BEATS times in a lease, since the first WELCOME */
+    bool fenced;               /* the lease is over, and the guard kills the ranks */
+    struct held *held, **held_end;
+    size_t held_bytes;
+    struct coordinator_end end; /* the result that this node ends with */
 };
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* How the run ends on this node */
 
 static void finish(struct uplink *uplink)
 {
     if (uplink->finished)
         return;
     uplink->finished = true;
-    uplink->ops->finish(uplink->member, &uplink->end);
+    uplink->tell(uplink->member, PROTO_FINISH, uplink->generation, &uplink->end);
 }
 
-/* Over, once nothing runs here any more; what does is stopped. Lines and detail of `end` are copied. */
-static void end_with(struct uplink *uplink, const struct coordinator_end *end)
+static void stop(struct uplink *uplink, const struct proto_stop *how)
+{
+    uplink->tell(uplink->member, PROTO_STOP, uplink->generation, how);
+}
+
+/*
+ * Ends the run on this node: at once if no worker is alive here, otherwise after its workers have been
+ * stopped. `lost`: the coordinator is lost.
+ */
+static void end_with(struct uplink *uplink, const struct coordinator_end *end, bool lost)
 {
     if (uplink->ending || uplink->finished)
         return;
     uplink->ending = true;
     uplink->end = *end;
-    snprintf(uplink->line, sizeof uplink->line, "%s", end->line);
-    uplink->end.line = uplink->line;
-    if (end->detail != NULL) {
-        errors_detail_copy(&uplink->detail, end->detail);
-        uplink->end.detail = &uplink->detail;
-    }
+    errors_detail_copy(&uplink->end.detail, &end->detail);
     if (uplink->up)
-        uplink->ops->stop(uplink->member, SIGTERM, false);
+        stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .lost = lost });
     else
         finish(uplink);
 }
 
-/* There is no coordinator any more, or not yet. */
+/* Ends the run on this node without a coordinator: it is gone, or was not found yet. */
 static void end_alone(struct uplink *uplink, int status, const char *line)
 {
-    end_with(uplink, &(struct coordinator_end){ .status = status, .line = line, .node = -1 });
+    struct coordinator_end end = { .status = status, .node = -1 };
+
+    snprintf(end.line, sizeof end.line, "%s", line);
+    end_with(uplink, &end, true);
 }
 
-/* --- what the coordinator says -------------------------------------------------------------------------------------- */
-
-static enum fsdp_status take_start(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
+/* Ends the run on this node because of a message that cannot be. */
+static void end_wrong(struct uplink *uplink, const struct fsdp_err *why)
 {
-    const struct agent_config *config = uplink->config;
-    struct world_plan plan = { 0 };
-    struct proto_start start;
-    enum fsdp_status status = proto_read_start(&start, frame->payload, frame->size, err);
+    char words[COORDINATOR_LINE_BYTES];
 
-    if (status != FSDP_OK)
-        return status;
-    if (uplink->up || start.world_size < 1 || start.first_rank < 0 ||
-        start.first_rank > start.world_size - config->n_workers || start.node_rank < 0 ||
-        start.node_rank >= start.n_nodes || start.first_attempt < 0 || start.role_rank < 0 || start.role_world_size < 1 ||
-        start.role_rank > start.role_world_size - config->n_workers)
+    snprintf(words, sizeof words, "%.200s, which hosts, does not talk as it should: %s", uplink->host,
+             why->message);
+    end_alone(uplink, FSDP_EXIT_LINK, words);
+}
+
+/* The lease */
+
+static void on_beat(uv_timer_t *timer);
+
+static void ask_for_lease(struct uplink *uplink)
+{
+    const struct proto_beat beat = { .sent_ns = clock_boot_ns(), .lease_ms = uplink->lease_ms };
+
+    if (!uplink->ending)
+        meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
+}
+
+static void begin_to_ask(struct uplink *uplink)
+{
+    const uint64_t pace_ms = (uint64_t)uplink->lease_ms / LEASE_BEATS;
+
+    ask_for_lease(uplink);
+    uv_timer_start(uplink->beat, on_beat, pace_ms, pace_ms);
+}
+
+/*
+ * Looks whether the lease of the generation is over: the coordinator has not answered for so long, or this
+ * agent stood still. The guard then kills the ranks. The coordinator learns that as soon as a connection to
+ * it stands, and this node takes part in the next generation. If the session is lost as well, the node ends.
+ */
+static void look_at_lease(struct uplink *uplink)
+{
+    struct proto_fenced fenced;
+    char words[COORDINATOR_LINE_BYTES];
+
+    if (!uplink->up || uplink->fenced || !lease_is_over(uplink->lease))
+        return;
+    uplink->fenced = true;
+    fenced.ago_ms = lease_over_ms(uplink->lease);
+    meeting_send(uplink->meeting, PROTO_FENCED, (uint32_t)uplink->generation, &fenced);
+    snprintf(words, sizeof words,
+             "no answer of the coordinator, %.200s, for %.1f s: the ranks of this node are killed",
+             uplink->host, (double)uplink->lease_ms / 1000);
+    uplink->handlers.note(uplink->member, words);
+    stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true });
+}
+
+/* Timers run before libuv polls: an agent that stood still looks at its lease before it reads anything. */
+static void on_beat(uv_timer_t *timer)
+{
+    look_at_lease(timer->data);
+    ask_for_lease(timer->data);
+}
+
+static void hold(struct uplink *uplink, const struct frame *frame)
+{
+    struct held *held = malloc(sizeof *held + frame->size);
+
+    uplink->held_bytes += frame->size;
+    if (held == NULL || uplink->held_bytes > HELD_MAX_BYTES) {
+        free(held);
+        end_alone(uplink, FSDP_EXIT_LINK, "the coordinator does not answer, but sends more than can be kept");
+        return;
+    }
+    held->next = NULL;
+    held->frame = *frame;
+    if (frame->size > 0)
+        memcpy(held->payload, frame->payload, frame->size);
+    held->frame.payload = held->payload;
+    *uplink->held_end = held;
+    uplink->held_end = &held->next;
+}
+
+static void take_frame(struct uplink *uplink, const struct frame *frame);
+
+static void take_answer(struct uplink *uplink, const struct frame *frame)
+{
+    union proto_message message;
+    struct fsdp_err err = { 0 };
+
+    if (proto_decode(PROTO_BEAT, &message, frame->payload, frame->size, &err) != FSDP_OK) {
+        end_wrong(uplink, &err);
+        return;
+    }
+    lease_extend(uplink->lease, message.beat.sent_ns, message.beat.lease_ms);
+    if (message.beat.lease_ms != uplink->lease_ms) {
+        uplink->lease_ms = message.beat.lease_ms;
+        begin_to_ask(uplink);
+    }
+    while (uplink->held != NULL && lease_runs(uplink->lease)) {
+        struct held *held = uplink->held;
+
+        uplink->held = held->next;
+        uplink->held_bytes -= held->frame.size;
+        if (uplink->held == NULL)
+            uplink->held_end = &uplink->held;
+        take_frame(uplink, &held->frame);
+        free(held);
+    }
+}
+
+/* Messages from the coordinator */
+
+static enum fsdp_status take_start(struct uplink *uplink, const struct frame *frame, struct world_plan *plan,
+                                   struct fsdp_err *err)
+{
+    const int n_workers = uplink->config->n_workers;
+
+    if (uplink->up || plan->first_rank > plan->world_size - n_workers || plan->node_rank >= plan->n_nodes ||
+        plan->role_rank > plan->role_world_size - n_workers)
         return fsdp_fail(
             err, FSDP_ERR_FORMAT,
             "a generation that cannot be: ranks from %d of %d on node %d of %d, from %d of %d in its role",
-            start.first_rank, start.world_size, start.node_rank, start.n_nodes, start.role_rank,
-            start.role_world_size);
-    plan.generation = (int)frame->generation;
-    plan.restart_count = start.restart_count;
-    plan.world_size = start.world_size;
-    plan.first_rank = start.first_rank;
-    plan.n_nodes = start.n_nodes;
-    plan.node_rank = start.node_rank;
-    plan.role_rank = start.role_rank;
-    plan.role_world_size = start.role_world_size;
-    plan.first_attempt = start.first_attempt;
-    plan.resume_step = start.resume_step;
-    plan.master_port = start.master_port;
-    snprintf(plan.master_address, sizeof plan.master_address, "%s", start.master_address);
-    snprintf(plan.node_address, sizeof plan.node_address, "%s", start.node_address);
-    memcpy(plan.token, start.token, sizeof plan.token);
-    uplink->generation = plan.generation;
+            plan->first_rank, plan->world_size, plan->node_rank, plan->n_nodes, plan->role_rank,
+            plan->role_world_size);
+    plan->generation = uplink->generation = (int)frame->generation;
     uplink->up = true;
-    uplink->ops->form(uplink->member, &plan);
+    lease_begin(uplink->lease, plan->generation);
+    uplink->tell(uplink->member, PROTO_START, plan->generation, plan);
     return FSDP_OK;
 }
 
-static enum fsdp_status take_put(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
+static enum fsdp_status take_message(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
 {
-    const char *key;
-    const void *value;
-    size_t size_bytes;
-    enum fsdp_status status = proto_read_put(&key, &value, &size_bytes, frame->payload, frame->size, err);
+    union proto_message message;
 
-    if (status == FSDP_OK)
-        uplink->ops->put(uplink->member, (int)frame->generation, key, value, size_bytes);
-    return status;
+    OK_OR_RETURN(proto_decode(frame->type, &message, frame->payload, frame->size, err));
+    switch (frame->type) {
+    case PROTO_START:
+        return take_start(uplink, frame, &message.start, err);
+    case PROTO_FINISH:
+        message.finish.status &= 0xff;
+        end_with(uplink, &message.finish, false);
+        return FSDP_OK;
+    case PROTO_NOTICE:
+        message.notice.kind = FSDP_NOTICE_SAVE_AND_STOP;
+        /* fall through */
+    case PROTO_STOP:
+    case PROTO_FORWARD:
+    case PROTO_PUBLISHED:
+    case PROTO_PUT:
+    case PROTO_LOOK:
+    case PROTO_HUNG:
+        uplink->tell(uplink->member, (enum proto_type)frame->type, uplink->generation, &message);
+        return FSDP_OK;
+    default:
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type,
+                         proto_name(frame->type));
+    }
 }
 
-static enum fsdp_status take_published(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
+static void take_frame(struct uplink *uplink, const struct frame *frame)
 {
-    struct fsdp_link_published published;
-    enum fsdp_status status = proto_read_published(&published, frame->payload, frame->size, err);
-
-    if (status == FSDP_OK)
-        uplink->ops->publish(uplink->member, &published);
-    return status;
-}
-
-static enum fsdp_status take_finish(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
-{
-    struct proto_finish finished;
-    struct errors_detail detail;
-    enum fsdp_status status = proto_read_finish(&finished, frame->payload, frame->size, err);
-
-    if (status == FSDP_OK) /* with nothing running here this is the end at once */
-        end_with(uplink, &(struct coordinator_end){
-                             .status = finished.status & 0xff,
-                             .line = finished.words,
-                             .node = finished.node,
-                             .code = finished.code,
-                             .detail = detail_from_proto(&detail, &finished.detail) ? &detail : NULL });
-    return status;
-}
-
-static enum fsdp_status take_stop(struct uplink *uplink, int64_t number, struct fsdp_err *err)
-{
-    const int signal = (int)(number & PROTO_STOP_SIGNAL);
-
-    if (number < 0 || number > (PROTO_STOP_SIGNAL | PROTO_STOP_NOW) || signal >= NSIG)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "told to stop by signal %lld", (long long)number);
-    uplink->ops->stop(uplink->member, signal, (number & PROTO_STOP_NOW) != 0);
-    return FSDP_OK;
-}
-
-static enum fsdp_status take_forward(struct uplink *uplink, int64_t number, struct fsdp_err *err)
-{
-    if (number <= 0 || number >= NSIG)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "told to pass on signal %lld", (long long)number);
-    uplink->ops->forward(uplink->member, (int)number);
-    return FSDP_OK;
-}
-
-static void on_message(void *arg, const struct frame *frame)
-{
-    struct uplink *uplink = arg;
-    struct fsdp_link_notice notice = { .kind = FSDP_NOTICE_SAVE_AND_STOP };
     struct fsdp_err err = { 0 };
-    enum fsdp_status status = FSDP_OK;
-    int64_t number;
-    char words[LINE_BYTES];
 
     if (uplink->ending || uplink->finished)
         return;
     if (frame->type != PROTO_START && frame->type != PROTO_FINISH &&
         (!uplink->up || frame->generation != (uint32_t)uplink->generation))
-        return; /* about a generation that is over here */
-    switch (frame->type) {
-    case PROTO_START:
-        status = take_start(uplink, frame, &err);
-        break;
-    case PROTO_PUT:
-        status = take_put(uplink, frame, &err);
-        break;
-    case PROTO_STOP:
-        if ((status = proto_read_number(&number, frame->payload, frame->size, &err)) == FSDP_OK)
-            status = take_stop(uplink, number, &err);
-        break;
-    case PROTO_FORWARD:
-        if ((status = proto_read_number(&number, frame->payload, frame->size, &err)) == FSDP_OK)
-            status = take_forward(uplink, number, &err);
-        break;
-    case PROTO_NOTICE:
-        if ((status = proto_read_number(&notice.stop_after_step, frame->payload, frame->size, &err)) ==
-            FSDP_OK)
-            uplink->ops->notify(uplink->member, &notice);
-        break;
-    case PROTO_PUBLISHED:
-        status = take_published(uplink, frame, &err);
-        break;
-    case PROTO_FINISH:
-        status = take_finish(uplink, frame, &err);
-        break;
-    default:
-        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type,
-                           proto_name(frame->type));
-    }
-    if (status != FSDP_OK) {
-        snprintf(words, sizeof words, "%.200s, which hosts, does not talk as it should: %s", uplink->host,
-                 err.message);
-        end_alone(uplink, FSDP_EXIT_LINK, words);
-    }
+        return; /* the message concerns a generation that is over on this node */
+    if (take_message(uplink, frame, &err) != FSDP_OK)
+        end_wrong(uplink, &err);
+}
+
+/*
+ * No generation begins without a lease: its START waits for the answer to a beat, and so does all that
+ * follows it.
+ */
+static void on_message(void *arg, const struct frame *frame)
+{
+    struct uplink *uplink = arg;
+
+    if (frame->type == PROTO_BEAT)
+        take_answer(uplink, frame);
+    else if (frame->type != PROTO_FINISH && !uplink->ending &&
+             (uplink->held != NULL || (frame->type == PROTO_START && !lease_runs(uplink->lease))))
+        hold(uplink, frame);
+    else
+        take_frame(uplink, frame);
 }
 
 static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)
@@ -219,18 +278,23 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
 {
     static const char *const waits[] = {
         [PROTO_WAIT_FORMING] = "waiting for the world to form",
-        [PROTO_WAIT_RUNNING] = "the world runs, and will be formed anew with this node",
+        [PROTO_WAIT_RUNNING] = "the world runs; a new one will be formed with this node",
         [PROTO_WAIT_SPARE] = "the world is full: waiting as a spare",
         [PROTO_WAIT_ENDING] = "the world is ending: this node takes part only if it starts again",
+        [PROTO_WAIT_QUARANTINE] = "this node was lost more than once: it takes part again after",
     };
     struct uplink *uplink = arg;
     char words[PROTO_TEXT_BYTES + 200];
+    int n;
 
     memcpy(uplink->host, welcome->host, sizeof uplink->host);
+    lease_clear(uplink->lease); /* the coordinator knows only the answers that it gives from now on */
+    begin_to_ask(uplink);
     if (uplink->config->quiet)
         return;
-    snprintf(words, sizeof words, "%s hosts, at %s; %s", welcome->host, address,
-             waits[welcome->wait >= 0 && welcome->wait <= PROTO_WAIT_ENDING ? welcome->wait : 0]);
+    n = snprintf(words, sizeof words, "%s hosts, at %s; %s", welcome->host, address, waits[welcome->wait]);
+    if (welcome->wait == PROTO_WAIT_QUARANTINE)
+        snprintf(words + n, sizeof words - (size_t)n, " %d s", welcome->seconds);
     uplink->handlers.note(uplink->member, words);
 }
 
@@ -242,7 +306,7 @@ static void on_failed(void *arg, int status, const char *words)
 static void on_lost(void *arg, const char *words)
 {
     struct uplink *uplink = arg;
-    char line[LINE_BYTES];
+    char line[COORDINATOR_LINE_BYTES];
 
     snprintf(line, sizeof line, "the link to the coordinator, %.200s, was lost: %s", uplink->host, words);
     end_alone(uplink, FSDP_EXIT_LINK, line);
@@ -255,125 +319,143 @@ static void on_note(void *arg, const char *words)
     uplink->handlers.note(uplink->member, words);
 }
 
-/* --- what happens here ---------------------------------------------------------------------------------------------- */
+/* Reports from this node to the coordinator */
 
-static void send_text(struct uplink *uplink, enum proto_type type, int generation, char *text)
+static void send_message(struct uplink *uplink, enum proto_type type, int generation, const void *message)
 {
-    if (text != NULL && !uplink->ending)
-        meeting_send(uplink->meeting, type, (uint32_t)generation, text, strlen(text));
-    free(text);
+    if (!uplink->ending)
+        meeting_send(uplink->meeting, type, (uint32_t)generation, message);
 }
 
-void uplink_exited(struct uplink *uplink, int generation, const struct death *death,
-                   const struct errors_detail *detail)
+static void report_exited(void *to, int generation, const struct death *death,
+                          const struct errors_detail *detail)
 {
-    struct proto_exited exited = { .kind = (uint32_t)death->kind,
-                                   .rank = death->rank,
-                                   .local_rank = death->local_rank,
-                                   .pid = death->pid,
-                                   .code = death->code,
-                                   .sent_signal = death->sent_signal,
-                                   .killed = death->killed,
-                                   .age_ns = death->age_ns,
-                                   .oom_kill = death->oom_kill,
-                                   .step = death->step,
-                                   .phase = death->phase };
+    struct proto_exited exited = { .death = *death };
 
-    snprintf(exited.host, sizeof exited.host, "%s", death->host);
-    snprintf(exited.words, sizeof exited.words, "%s", death->words);
-    detail_to_proto(&exited.detail, detail);
-    send_text(uplink, PROTO_EXITED, generation, proto_write_exited(&exited));
+    look_at_lease(to); /* the coordinator learns the cause before what follows from it */
+    if (detail != NULL)
+        errors_detail_copy(&exited.detail, detail);
+    send_message(to, PROTO_EXITED, generation, &exited);
 }
 
-void uplink_stopped(struct uplink *uplink, int generation)
+static void report_explained(void *to, int generation, const char *json, size_t length)
 {
-    uplink->up = false;
+    send_message(to, PROTO_EXPLAINED, generation, &(struct proto_explained){ json, length });
+}
+
+static void report_stopped(void *to, int generation)
+{
+    struct uplink *uplink = to;
+
+    look_at_lease(uplink);
+    uplink->up = uplink->fenced = false;
+    lease_end(uplink->lease);
     if (uplink->ending)
         finish(uplink);
     else
-        meeting_send(uplink->meeting, PROTO_STOPPED, (uint32_t)generation, NULL, 0);
+        send_message(uplink, PROTO_STOPPED, generation, NULL);
 }
 
-void uplink_event(struct uplink *uplink, int generation, int rank, const char *json, size_t length)
+static void report_event(void *to, int generation, int rank, const char *json, size_t length)
 {
-    size_t size_bytes;
-    char *payload = proto_write_event(rank, json, length, &size_bytes);
-
-    if (payload != NULL && !uplink->ending)
-        meeting_send(uplink->meeting, PROTO_EVENT, (uint32_t)generation, payload, size_bytes);
-    free(payload);
+    send_message(to, PROTO_EVENT, generation, &(struct proto_event){ rank, json, length });
 }
 
-void uplink_record(struct uplink *uplink, int generation, const char *event,
-                   const struct events_field *fields)
+static void report_record(void *to, int generation, const char *event, const struct events_field *fields)
 {
     char line[EVENTS_LINE_BYTES];
     const size_t length = events_format(line, sizeof line, 0, generation, event, fields);
 
     if (length > 0)
-        uplink_event(uplink, generation, -1, line, length - 1); /* the coordinator puts its own time in */
+        report_event(to, generation, -1, line, length - 1); /* the coordinator adds its own time */
 }
 
-void uplink_saved(struct uplink *uplink, int generation, int rank, const struct fsdp_link_saved *saved)
+static void report_saved(void *to, int generation, int rank, const struct fsdp_link_saved *saved,
+                         int manifest_fd)
 {
-    send_text(uplink, PROTO_SAVED, generation, proto_write_saved(saved, rank));
+    if (manifest_fd >= 0)
+        close(manifest_fd); /* only rank 0 has a head, and rank 0 is on the coordinator's node */
+    send_message(to, PROTO_SAVED, generation, &(struct proto_saved){ .rank = rank, .saved = *saved });
 }
 
-void uplink_put(struct uplink *uplink, int generation, const char *key, const void *value, size_t size_bytes)
+static void report_suspects(void *to, int generation)
 {
-    const size_t key_bytes = strlen(key) + 1;
-    char *payload = malloc(key_bytes + size_bytes);
-
-    if (payload == NULL || uplink->ending) {
-        free(payload);
-        return;
-    }
-    memcpy(payload, key, key_bytes);
-    if (size_bytes > 0)
-        memcpy(payload + key_bytes, value, size_bytes);
-    meeting_send(uplink->meeting, PROTO_PUT, (uint32_t)generation, payload, key_bytes + size_bytes);
-    free(payload);
+    send_message(to, PROTO_SUSPECT, generation, NULL);
 }
 
-/* --- the user's signals --------------------------------------------------------------------------------------------- */
-
-static void ask(struct uplink *uplink, int64_t what)
+static void report_rank(void *to, int generation, uint64_t question, const struct hang_rank *rank)
 {
-    const int signal = (int)(what & UPLINK_ASK_SIGNAL);
+    send_message(to, PROTO_RANK, generation, &(struct proto_rank){ .question = question, .rank = *rank });
+}
+
+static void report_pace(void *to, int generation, const struct pace *pace)
+{
+    send_message(to, PROTO_PACE, generation, pace);
+}
+
+static void report_put(void *to, int generation, const char *key, const void *value, size_t size_bytes)
+{
+    send_message(to, PROTO_PUT, generation, &(struct proto_put){ key, value, size_bytes });
+}
+
+static void report_want(void *to, int generation, const char *key)
+{
+    send_message(to, PROTO_WANT, generation, &(struct proto_want){ key });
+}
+
+static void report_asked(void *to, int signal, enum reporter_ask how)
+{
+    struct uplink *uplink = to;
+    const struct proto_ask ask = { .signal = signal, .how = how };
     char line[64], name[32];
 
+    if (how == REPORTER_FORWARD && !uplink->up)
+        return;
+    if (how == REPORTER_STOP_NOW &&
+        /* stop this node's workers at once; the coordinator stops the others when it hears of the request */
+        uplink->up)
+        stop(uplink, &(struct proto_stop){ .signal = signal, .now = true });
     if (meeting_is_member(uplink->meeting) && uplink->generation >= 0) {
-        send_text(uplink, PROTO_ASK_STOP, uplink->generation, proto_write_number(what));
+        send_message(uplink, PROTO_ASK, uplink->generation, &ask);
         return;
     }
     snprintf(line, sizeof line, "stopped by %s", errors_signal_name(signal, name));
     end_alone(uplink, 128 + signal, line);
 }
 
-void uplink_stop(struct uplink *uplink, int signal, bool now)
+struct reporter uplink_reporter(struct uplink *uplink)
 {
-    if (now && uplink->up)
-        uplink->ops->stop(uplink->member, signal,
-                          true); /* ours at once; the others when the coordinator hears of it */
-    ask(uplink, signal | (now ? UPLINK_ASK_NOW : 0));
+    return (struct reporter){ .to = uplink,
+                              .exited = report_exited,
+                              .explained = report_explained,
+                              .stopped = report_stopped,
+                              .event = report_event,
+                              .record = report_record,
+                              .saved = report_saved,
+                              .suspects = report_suspects,
+                              .rank = report_rank,
+                              .pace = report_pace,
+                              .put = report_put,
+                              .want = report_want,
+                              .asked = report_asked };
 }
 
-void uplink_forward(struct uplink *uplink, int signal)
+void uplink_swept(struct uplink *uplink)
 {
-    if (uplink->up && !uplink->ending)
-        ask(uplink, signal | UPLINK_ASK_FORWARD);
+    if (uplink->up)
+        meeting_send(uplink->meeting, PROTO_SWEPT, (uint32_t)uplink->generation, NULL);
 }
 
-void uplink_notice(struct uplink *uplink, int signal)
-{
-    ask(uplink, signal | UPLINK_ASK_SAVE);
-}
+/* Opening and closing */
 
-/* --- opening and closing -------------------------------------------------------------------------------------------- */
+static void on_timer_closed(uv_handle_t *handle)
+{
+    free(handle);
+}
 
 enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struct agent_config *config,
-                               const struct coordinator_member *ops, const struct uplink_handlers *handlers,
-                               void *member, struct fsdp_err *err)
+                               coordinator_tell *tell, const struct uplink_handlers *handlers, void *member,
+                               const struct lease *lease, struct fsdp_err *err)
 {
     static const struct meeting_handlers meeting = { on_hosts, on_welcomed, on_message,
                                                      on_lost,  on_failed,   on_note };
@@ -381,18 +463,26 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
     enum fsdp_status status;
 
     *out = NULL;
-    if (uplink == NULL)
+    if (uplink == NULL || (uplink->beat = calloc(1, sizeof *uplink->beat)) == NULL) {
+        free(uplink);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    }
     uplink->config = config;
-    uplink->ops = ops;
+    uplink->tell = tell;
     uplink->handlers = *handlers;
     uplink->member = member;
+    uplink->lease = lease;
+    uplink->lease_ms = LEASE_RANKS_MS(config->lease_ms);
+    uplink->held_end = &uplink->held;
     uplink->generation = -1;
     status = meeting_create(&uplink->meeting, loop, config, &meeting, uplink, err);
     if (status != FSDP_OK) {
+        free(uplink->beat);
         free(uplink);
         return status;
     }
+    uv_timer_init(loop, uplink->beat);
+    uplink->beat->data = uplink;
     *out = uplink;
     return FSDP_OK;
 }
@@ -402,5 +492,10 @@ void uplink_destroy(struct uplink *uplink)
     if (uplink == NULL)
         return;
     meeting_destroy(uplink->meeting);
+    uv_close((uv_handle_t *)uplink->beat, on_timer_closed);
+    for (struct held *held = uplink->held; held != NULL; held = uplink->held) {
+        uplink->held = held->next;
+        free(held);
+    }
     free(uplink);
 }

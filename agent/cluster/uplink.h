@@ -1,9 +1,14 @@
 /*
- * This node among several: it meets the others (agent/cluster/meeting.h), and either hosts them or becomes a member. As a
- * member this is its line to the coordinator: what the coordinator says comes out as calls of its member operations
- * (agent/cluster/coordinator.h), the same that a coordinator in this process makes; what happens on this node goes in.
- * When the line breaks, the node's workers are stopped, with the grace, and the run ends here with 76: without its
- * coordinator nobody may go on.
+ * This node as one of several. It meets the others (agent/cluster/meeting.h), and then it either hosts them
+ * or becomes a member. The uplink of a member is its line to the coordinator:
+ *   - the uplink hands each message of the coordinator to a coordinator_tell, as a coordinator in this
+ *     process would;
+ *   - a report of this node, a call of struct reporter, becomes a message.
+ * When the line breaks, the uplink stops the workers of this node within the grace. Then the run ends here
+ * with 76, because no node may go on without its coordinator.
+ *
+ * The uplink keeps the node's lease (agent/os/lease.h). A generation begins only while it runs. If it is over
+ * and the line still stands, the node takes part in the next generation.
  *
  * Thread: the loop's.
  */
@@ -13,18 +18,11 @@
 #include "agent/cluster/coordinator.h"
 #include "agent/cluster/rendezvous.h"
 #include "agent/config.h"
-
-/* ASK_STOP carries a signal, and how it is meant. */
-enum {
-    UPLINK_ASK_SIGNAL = 0xff,
-    UPLINK_ASK_NOW = 0x100,
-    UPLINK_ASK_SAVE = 0x200,
-    UPLINK_ASK_FORWARD = 0x400
-};
+#include "agent/os/lease.h"
 
 struct uplink;
 
-/* What is told beside the member operations. */
+/* The uplink's own reports, in addition to the messages of the coordinator. */
 struct uplink_handlers {
     /* This node is the coordinator; `rendezvous` is the callee's, which destroys the uplink. */
     void (*hosts)(void *member, struct rendezvous *rendezvous, const char *where);
@@ -32,29 +30,29 @@ struct uplink_handlers {
 };
 
 /**
- * Begin to meet. `member` is told what the coordinator says, finish() last and once; form() may be the first.
- *   FSDP_ERR_CONFIG  the endpoint is none
+ * Begin to meet the other nodes.
+ *   config    borrowed until uplink_destroy()
+ *   tell      gets what the coordinator tells this node. PROTO_START may come first; PROTO_FINISH comes
+ *             once and last
+ *   handlers  copied
+ *   member    the first argument of `tell` and of `handlers`
+ *   lease     of this node; borrowed until uplink_destroy()
+ * FSDP_ERR_CONFIG: the configured endpoint cannot be used. After a failure nothing is left.
  */
 enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struct agent_config *config,
-                               const struct coordinator_member *ops, const struct uplink_handlers *handlers,
-                               void *member, struct fsdp_err *err);
+                               coordinator_tell *tell, const struct uplink_handlers *handlers, void *member,
+                               const struct lease *lease, struct fsdp_err *err);
 void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
 
-/* Reports, as of struct world_listener. */
-void uplink_exited(struct uplink *uplink, int generation, const struct death *death,
-                   const struct errors_detail *detail);
-void uplink_stopped(struct uplink *uplink, int generation);
-void uplink_event(struct uplink *uplink, int generation, int rank, const char *json, size_t length);
-void uplink_record(struct uplink *uplink, int generation, const char *event,
-                   const struct events_field *fields);
-void uplink_saved(struct uplink *uplink, int generation, int rank, const struct fsdp_link_saved *saved);
-void uplink_put(struct uplink *uplink, int generation, const char *key, const void *value, size_t size_bytes);
+/**
+ * The remote instance of struct reporter: a report becomes a message to the coordinator. It is valid until
+ * uplink_destroy(). A signal that asks for anything ends this node alone as long as it is not a member.
+ */
+struct reporter uplink_reporter(struct uplink *uplink);
 
-/** A signal of the user's on this node: ask the coordinator to let it leave, or to stop the run; before there is one,
- * end alone. */
-void uplink_stop(struct uplink *uplink, int signal, bool now);
-void uplink_notice(struct uplink *uplink, int signal);
-/** One that goes on to every worker of the job, and ends nothing. */
-void uplink_forward(struct uplink *uplink, int signal);
+/**
+ * Tell the coordinator that every rank of this node was killed, because its guard is gone. The process ends.
+ */
+void uplink_swept(struct uplink *uplink);
 
 #endif

@@ -1,4 +1,5 @@
 #include "agent/cluster/verdict.h"
+#include "agent/cluster/recurrence.h"
 
 #include <assert.h>
 #include <signal.h>
@@ -59,6 +60,7 @@ void verdict_report(const struct verdict_run *run, int status, enum errors_class
                                                             : NULL;
         report->detail = errors_detail_is_empty(run->detail) ? NULL : run->detail;
         report->oom_kill = cause->oom_kill;
+        report->hang = cause->kind == DEATH_HANG ? run->hang : NULL;
     }
     for (size_t i = 0; collateral != NULL && i < run->n_deaths; i++)
         if (run->deaths[i].kind != DEATH_NONE &&
@@ -80,14 +82,17 @@ static void blame(const struct death *cause, struct verdict *verdict)
         (struct verdict){ .event = CE_DOWN_FINAL, .status = first_cause_status(cause), .failed = true };
 }
 
-/* 128 + n after a signal, unless the run had failed for good before it came. */
+/*
+ * Judges a run that was asked to end. Its status is 128 + n after signal n, unless the run had failed for
+ * good before the signal came.
+ */
 static void judge_stopped(const struct verdict_run *run, const struct death *cause, struct verdict *verdict)
 {
     const int signal = run->stop_signal != 0 ? run->stop_signal : run->notice_signal;
 
     if (run->stop_signal == 0 && cause == NULL) {
         if (all_complete(run))
-            return; /* the last step came before the notice was seen */
+            return; /* every rank finished its last step before it saw the notice */
         *verdict =
             (struct verdict){ .event = CE_DOWN_FINAL, .status = FSDP_EXIT_NOTICE, .class = ERRORS_NOTICE };
         snprintf(verdict->words, sizeof verdict->words, "stopped on notice after saving; run again to go on");
@@ -108,7 +113,7 @@ void verdict_stopped(int signal, struct verdict *verdict)
     snprintf(verdict->words, sizeof verdict->words, "stopped by %s", errors_signal_name(signal, name));
 }
 
-/* Every rank had done its work before it was asked to stop. */
+/* Returns whether every rank had finished its work before it was asked to stop. */
 static bool all_finished(const struct verdict_run *run)
 {
     size_t n = 0;
@@ -119,7 +124,7 @@ static bool all_finished(const struct verdict_run *run)
     return n >= (size_t)run->world_size;
 }
 
-/* Only the members change: nothing of the program has failed. */
+/* Returns whether the generation ended only because its members change, and no part of the program failed. */
 static bool is_change(const struct verdict_run *run, const struct death *cause)
 {
     if (cause != NULL && cause->kind == DEATH_NODE)
@@ -139,8 +144,7 @@ void verdict_reach(const struct verdict_run *run, struct verdict *verdict)
 {
     const struct death *cause = run->cause >= 0 ? &run->deaths[run->cause] : NULL;
     const bool asked = run->stop_signal != 0 || run->notice_signal != 0;
-    const bool spent = run->n_restarts >= run->max_restarts;
-    bool final;
+    bool hopeless, final;
 
     *verdict = (struct verdict){ .event = CE_DOWN_OK };
     if (!asked && is_change(run, cause)) {
@@ -151,13 +155,16 @@ void verdict_reach(const struct verdict_run *run, struct verdict *verdict)
     }
     if (cause == NULL && !asked)
         return;
+    hopeless = cause != NULL && (first_cause_is_final(cause, run->job) || verdict_diverged_again(run) ||
+                                 run->n_same >= RECURRENCE_LIMIT);
     final = cause != NULL && !first_cause_is_consequence(cause) && !is_change(run, cause) &&
-            (first_cause_is_final(cause, run->job) || verdict_diverged_again(run) || spent);
+            (hopeless || run->spent);
     if (asked && !final) {
         judge_stopped(run, cause, verdict);
         return;
     }
     blame(cause, verdict);
-    if (!final && !spent)
+    verdict->spent = !hopeless && run->spent;
+    if (!final && !run->spent)
         *verdict = (struct verdict){ .event = CE_DOWN_RETRY, .failed = true };
 }

@@ -1,16 +1,25 @@
 /*
- * What fsdprun and a standing fsdp-agent say to each other over the agent's unix socket, inside frames
- * (agent/wire/frame.h; job and generation are 0). Both are of one build: RUN begins with the version, and an agent of
- * another one refuses.
+ * The messages between fsdprun and a standing fsdp-agent, over the agent's unix socket. Each message is one
+ * frame (agent/wire/frame.h), with job and generation 0.
  *
- *   fsdprun -> agent   RUN (the job; the first message; stdin, stdout and stderr travel with its first byte)
- *                      SIGNAL (u32: pass it on to the job)
- *   agent -> fsdprun   ACCEPTED (u32: pid of the job's guard)   REFUSED (u32 exit status, text)
- *                      STARTED (u32: that pid; its workers run: a detached job needs its fsdprun no more)
- *                      EXITED (u32: exit status of the job; the last message)
+ *   from      message    payload
+ *   fsdprun   RUN        a job; always the first message. Its first byte carries stdin, stdout and stderr
+ *             (SCM_RIGHTS)
+ *   fsdprun   SIGNAL     u32: a signal for the job
+ *   agent     ACCEPTED   u32: process id of the job's guard
+ *   agent     REFUSED    u32: exit status, then words for the user; the last message
+ *   agent     STARTED    u32: that process id again; the workers of the job run
+ *   agent     EXITED     u32: exit status of the job; the last message
  *
- * A job whose fsdprun goes away is ended, unless it was detached and has started. Numbers are little-endian. A text is its length
- * (u32), its bytes and a zero; texts may hold any byte but zero. Pure: no sockets, no loop.
+ * Numbers of one message are little-endian. A RUN is different: it begins with struct control_head as it is
+ * in memory, because both programs are of one build on one machine. An agent of another build refuses the
+ * RUN.
+ *
+ * A job describes the process of fsdprun, not the run: argv, environment, working directory and what else a
+ * process hands to its children. The agent executes its own fsdprun with them, which reads the command line
+ * again. So a launch option is no part of this protocol.
+ *
+ * Pure: no sockets, no loop.
  */
 #ifndef AGENT_CONTROL_PROTO_H
 #define AGENT_CONTROL_PROTO_H
@@ -23,10 +32,8 @@
 
 #include <fsdp/status.h>
 
-#include "agent/config.h"
-
 enum control_type {
-    CONTROL_RUN = 0x40, /* no number of agent/wire/proto.h */
+    CONTROL_RUN = 0x40, /* above every number of agent/cluster/proto.h */
     CONTROL_SIGNAL,
     CONTROL_ACCEPTED,
     CONTROL_REFUSED,
@@ -35,48 +42,91 @@ enum control_type {
 };
 
 enum {
-    CONTROL_MAX_BYTES = 4 * 1024 * 1024, /* of a RUN: the environment is most of it */
+    CONTROL_MAX_BYTES = 4 * 1024 * 1024, /* of a RUN, most of which is the environment */
     CONTROL_MAX_TEXTS = 65536,
-    CONTROL_MAX_WORKERS = 4096,
     CONTROL_WORDS_BYTES = 512,
-    CONTROL_N_LIMITS = RLIM_NLIMITS,
+    CONTROL_BUILD_BYTES = 96,
 };
 
-/* Everything a job is, as the process that asked for it would have run it itself. */
+/*
+ * First word of the arguments that fsdp-agent gives to the fsdprun of a job. A descriptor's number follows:
+ * fsdprun writes one byte to it once the workers run.
+ */
+#define CONTROL_START_WORD "--agent-waits-on="
+
+/* The fixed part of a RUN, and what a process hands to its children apart from texts. */
+struct control_head {
+    char build
+        [CONTROL_BUILD_BYTES]; /* "VERSION (COMMIT)" of the sender; first, where every build looks for it */
+    uint32_t detach;           /* 1: the job outlives its fsdprun once it has started */
+    uint32_t saves;            /* 1: a job file, which can be asked for a checkpoint */
+    uint32_t umask;
+    uint32_t n_arguments, n_variables;
+    uint64_t ignored, blocked;     /* signals 1 to 64 as bits 0 to 63, as fsdprun was started with them */
+    uint64_t limits[RLIM_NLIMITS]; /* soft limits of fsdprun; RLIM_INFINITY: none */
+    cpu_set_t cpus; /* the CPUs fsdprun may use: threads per rank, and so the bits, depend on them */
+};
+
 struct control_job {
-    struct agent_config config; /* stdio: 0, 1, 2; environment and directory set; no observer */
-    bool detach;
-    unsigned umask;
-    uint64_t ignored, blocked;         /* signals 1 ... 64 as bits 0 ... 63, as fsdprun was started */
-    uint64_t limits[CONTROL_N_LIMITS]; /* soft limits of fsdprun, for the workers */
-    cpu_set_t cpus; /* its affinity: the threads a rank gets, and so its bits, depend on it */
-
-    void *owned; /* what the pointers above point into, after control_decode_job() */
+    struct control_head head;
+    char *const *argv;        /* of fsdprun, zero-terminated, at least one */
+    char *const *environment; /* zero-terminated */
+    const char *directory;    /* an absolute path */
+    void *owned;              /* after control_decode_job(): the memory of the three above */
 };
 
-/** The payload of RUN, to be freed. FSDP_ERR_ARG: it is larger than CONTROL_MAX_BYTES, or a text is missing. */
-enum fsdp_status control_encode_job(const struct control_job *job, unsigned char **payload, size_t *n_bytes,
+/**
+ * Write the payload of a RUN. Of job->head it fills in `build` and the two counts, the caller everything
+ * else.
+ *   payload, n_bytes  the payload, to be freed by the caller, and its length
+ *   FSDP_ERR_ARG      it would be larger than CONTROL_MAX_BYTES
+ *   FSDP_ERR_NOMEM    no memory
+ * On failure *payload is NULL.
+ */
+enum fsdp_status control_encode_job(struct control_job *job, unsigned char **payload, size_t *n_bytes,
                                     struct fsdp_err *err);
 
 /**
- * Read such a payload. FSDP_ERR_MISMATCH: of another build; FSDP_ERR_FORMAT: damaged, or a value that no fsdprun
- * sends. On success control_job_free() releases it; on failure nothing is held.
+ * Read the payload of a RUN. The job keeps a copy of it; control_job_free() releases that.
+ *   FSDP_ERR_MISMATCH  the sender is of another build
+ *   FSDP_ERR_FORMAT    it is cut short, has something after its end, or has a value that no fsdprun sends
+ *   FSDP_ERR_NOMEM     no memory
+ * On failure the job is empty and holds nothing.
  */
 enum fsdp_status control_decode_job(struct control_job *job, const unsigned char *payload, size_t n_bytes,
                                     struct fsdp_err *err);
+
+/** Release a decoded job. Afterwards it is empty; freeing it again does nothing. */
 void control_job_free(struct control_job *job);
 
-/** Payloads of one number, and of a number with words. Return their length. */
+/** Write the payload of a message that is one number. Returns its length, 4. */
 size_t control_encode_number(unsigned char out[4], uint32_t number);
+
+/**
+ * Write a number and words (no zero at their end) into `size` bytes; longer words are cut. Returns the
+ * length.
+ */
 size_t control_encode_words(unsigned char *out, size_t size, uint32_t number, const char *words);
+
+/** Read the payload of a message that is one number. Returns false when it has another length. */
 bool control_decode_number(const unsigned char *payload, size_t n_bytes, uint32_t *number);
+
+/**
+ * Read a number and the words after it into `words` (`size` bytes), with a space for each control character.
+ * Returns false when the payload has no number, or more than CONTROL_WORDS_BYTES of words.
+ */
 bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t *number, char *words,
                           size_t size);
 
-/** May fsdprun ask for this signal? Any that a process can take: which of them mean something is the job's. */
+/** May fsdprun ask for this signal? Yes for each that a process can handle, except SIGCHLD. */
 bool control_signal_allowed(uint32_t signal);
 
-/** "$XDG_RUNTIME_DIR/fsdp/agent.sock", else "/tmp/fsdp-<uid>/agent.sock". False when it does not fit. */
+/**
+ * Write the path of the default socket: "$XDG_RUNTIME_DIR/fsdp/agent.sock", else
+ * "/tmp/fsdp-<uid>/agent.sock".
+ *   runtime_dir  the value of XDG_RUNTIME_DIR; NULL or a relative path counts as not set
+ * Returns false when the path does not fit in `size` bytes.
+ */
 bool control_default_socket(char *out, size_t size, const char *runtime_dir, unsigned uid);
 
 #endif

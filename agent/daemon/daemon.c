@@ -26,8 +26,7 @@ void daemon_log(const char *format, ...)
     fprintf(stderr, "fsdp-agent: %s\n", line);
 }
 
-/* --- accepting ---------------------------------------------------------------------------------------------------- */
-
+/* Is the peer of our uid, or root? The socket's mode alone would not do: chmod changes it. */
 static bool is_allowed(int fd)
 {
     struct ucred peer;
@@ -47,6 +46,10 @@ static void on_accept_again(uv_timer_t *timer)
         uv_poll_start(&service->listener, UV_READABLE, on_connection);
 }
 
+/*
+ * Accept what waits. Without free descriptors the listener pauses for ACCEPT_AGAIN_MS: a connection that
+ * cannot be accepted stays readable, and would keep the loop busy.
+ */
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
     struct service *service = poll->data;
@@ -58,7 +61,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                uv_poll_stop(poll); /* it would be reported at once again */
+                uv_poll_stop(poll); /* else the loop would report it again at once */
                 uv_timer_start(&service->again, on_accept_again, ACCEPT_AGAIN_MS, 0);
             }
             return;
@@ -70,9 +73,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
-
-/* The loop runs dry then. */
+/* Once all handles are closed, the loop ends, and with it the daemon. */
 void daemon_settle(struct service *service)
 {
     if (!service->stopping)
@@ -87,7 +88,7 @@ void daemon_settle(struct service *service)
             uv_close((uv_handle_t *)&service->signals[i], NULL);
 }
 
-/* HUP asks a daemon to read its configuration again: there is none yet, and no job should pay for that. */
+/* HUP asks a daemon to read its configuration again. There is none, and HUP must not end the jobs. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
     (void)handle;
@@ -95,6 +96,10 @@ static void on_hangup(uv_signal_t *handle, int number)
     daemon_log("HUP is ignored: there is no configuration to read again");
 }
 
+/*
+ * The first TERM or INT: take no more jobs, and ask those that run to end. The loop goes on until the last
+ * has ended. The second kills them.
+ */
 static void on_stop(uv_signal_t *handle, int number)
 {
     struct service *service = handle->data;
@@ -102,20 +107,20 @@ static void on_stop(uv_signal_t *handle, int number)
     (void)number;
     if (service->stopping) {
         for (const struct client *client = service->clients; client != NULL; client = client->next)
-            daemon_signal_job(client, SIGKILL); /* told twice: the guards go, and take everything along */
+            daemon_signal_job(client, SIGKILL); /* the second signal: each guard ends with all below it */
         return;
     }
     service->stopping = true;
     daemon_notify("STOPPING=1");
     uv_close((uv_handle_t *)&service->listener, NULL);
     uv_close((uv_handle_t *)&service->again, NULL);
-    unlink(service->config->socket_path); /* we hold the lock: it is still ours */
+    unlink(service->config->socket_path); /* still our socket, because we hold the lock */
     for (const struct client *client = service->clients; client != NULL; client = client->next)
         daemon_signal_job(client, client->saves ? agent_daemon_stops() : SIGTERM);
     daemon_settle(service);
 }
 
-/* The pidfile after the socket: one that is refused leaves that of the agent that serves as it is. */
+/* The socket comes first: a second daemon is refused there, before it touches the pidfile of the first. */
 static enum fsdp_status listen_alone(struct service *service, struct fsdp_err *err)
 {
     const struct daemon_config *config = service->config;
@@ -125,7 +130,7 @@ static enum fsdp_status listen_alone(struct service *service, struct fsdp_err *e
         return status;
     status = daemon_pidfile_take(config->pidfile, &service->pidfile_fd, err);
     if (status != FSDP_OK)
-        unlink(config->socket_path); /* we hold the lock: it is ours */
+        unlink(config->socket_path); /* our socket, because we hold the lock */
     return status;
 }
 

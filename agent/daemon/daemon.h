@@ -1,19 +1,29 @@
 /*
- * fsdp-agent as a service of one user: fsdprun --agent SOCKET hands it a job, and it runs the job as fsdprun would
- * have run it itself.
+ * fsdp-agent as a service of one user. `fsdprun --agent SOCKET` hands a job to it, and the job runs as it
+ * would have run under that fsdprun itself.
  *
- * The daemon only listens. Each job is a process of its own (this program, started anew with the environment,
- * working directory and terminal of the fsdprun that asked) that calls agent_run(): the same guard, the same agent,
- * the same bits; jobs share nothing and several may run at once. Three rules end them:
- *   - fsdprun's connection breaks: its job's guard is killed, and what the guard watched ends as it always does,
- *     unless the job was detached and has started;
- *   - the daemon is told to stop (TERM, INT): a job file's job saves and ends, a program gets TERM; told again: all are
- *     killed;
- *   - the daemon dies: the guards die by their parent-death signal, detached jobs too.
+ * The daemon only listens and watches. Each job is a process of its own: fsdprun, started with the arguments,
+ * environment, working directory, limits and standard streams of the fsdprun that asked. It has the usual
+ * guard and agent, so jobs share nothing, several may run at once, and the results are the same, bit for bit.
  *
- * The socket is 0600, its folder is ours and nobody else's to write, and a peer must be of our own uid or root. What
- * a client may send before it is known to be whole is bounded in size and time; what is damaged is refused and
- * touches no job.
+ * How a job starts:
+ *   1. The asking fsdprun, the client, sends a RUN with its own description (agent/daemon/control_proto.h).
+ *   2. The daemon starts its own program again, with the request in a memfd (daemon_run_job()).
+ *   3. That process takes over umask, limits, affinity and signals, and executes the fsdprun in the daemon's
+ *      own folder. A client never chooses which program is executed.
+ *   4. This fsdprun learns from its first argument that a daemon waits for it. It runs the job itself,
+ *      ignores --agent, and writes a byte once the workers run.
+ *
+ * How a job ends before it is complete:
+ *   - The client's connection breaks. The daemon kills the job's guard, which ends everything below it.
+ *     Exception: a detached job that has started goes on.
+ *   - The daemon gets TERM or INT. A job of a job file saves and ends; a program gets TERM. At a second
+ *     signal all are killed.
+ *   - The daemon dies. The guards die by their parent-death signal, those of detached jobs too.
+ *
+ * The socket has mode 0600 in a folder that no other user may write. A client must be of the daemon's uid, or
+ * root. What a client sends is limited in size and time until it is a whole request. A damaged request is
+ * refused and touches no job.
  */
 #ifndef AGENT_DAEMON_H
 #define AGENT_DAEMON_H
@@ -30,32 +40,46 @@ enum {
 struct daemon_config {
     const char *socket_path;
     const char *pidfile; /* NULL: none */
-    const char *program; /* what a job's process executes: this program */
+    const char *program; /* the path of this program, executed again for each job */
     const struct os_baseline *baseline;
 };
 
 /**
- * Serve until told to stop; the caller becomes the daemon. Returns the exit status: 0 after TERM or INT, 75 when
- * another agent serves the socket or holds the pidfile, 74 or 78 when these cannot be made; one line on stderr says why.
+ * Serve until a signal says stop. The caller becomes the daemon. Returns the exit status, after one line on
+ * stderr where it is not 0:
+ *   0       stopped by TERM or INT
+ *   75      another agent serves the socket or holds the pidfile
+ *   74, 78  the socket or the pidfile cannot be made; 78 where another user could replace it
  */
 int daemon_run(const struct daemon_config *config);
 
 /**
- * The process of one job. Returns the job's exit status.
- *   request_fd  has the request (a memfd); closed when it has been read
- *   start_fd    gets one byte once the job's workers run, and is closed then; -1: no caller waits for that
+ * Become the fsdprun of one job. Returns only when that fails, with the exit status of the job and after one
+ * line on stderr.
+ *   request_fd  a memfd with the payload of a RUN; this function closes it
+ *   start_fd    stays open in fsdprun, which writes one byte to it once the workers run
  */
 int daemon_run_job(int request_fd, int start_fd);
 
 /**
- * Listen on `path`: its folder is made (0700) where it is not there, a socket left behind is removed, two agents are
- * kept apart by a lock on `path`.lock (*lock_fd, held as long as it is open).
- *   FSDP_ERR_BUSY    another agent serves it
- *   FSDP_ERR_CONFIG  others may write the folder, something that is no socket of ours stands there, or too long
+ * Listen on the unix socket `path`. Makes its folder (mode 0700) where that is missing, and removes a socket
+ * that a dead daemon left there.
+ *   listen_fd  the listening socket, the caller's
+ *   lock_fd    holds a lock on `path`.lock as long as it is open, so that a second daemon is refused; the
+ *              caller's
+ *   FSDP_ERR_BUSY    another daemon serves the socket
+ *   FSDP_ERR_CONFIG  other users may write the folder, a file stands there that is no socket of this user, or
+ *                    the path is too long for a socket
+ *   FSDP_ERR_IO      the system refuses something
+ * On failure both descriptors are -1.
  */
 enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, struct fsdp_err *err);
 
-/** Tell systemd, where it asked to be told ($NOTIFY_SOCKET): "READY=1", "STOPPING=1". */
+/**
+ * Tell systemd about the daemon's state, if systemd asked for it ($NOTIFY_SOCKET). Otherwise this does
+ * nothing.
+ *   state  "READY=1" or "STOPPING=1"
+ */
 void daemon_notify(const char *state);
 
 #endif

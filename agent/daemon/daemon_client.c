@@ -1,4 +1,10 @@
-/* One connection to the daemon: its request, and the job that it asked for. */
+/*
+ * One connection to the daemon: its request, and the job that it asked for. The life of a client:
+ *   1. daemon_welcome(): it has DAEMON_REQUEST_MS to send a whole request with three descriptors.
+ *   2. take_job(): its job is started, and watched by a pidfd and by a pipe that tells of the workers' start.
+ *   3. It may send signals for the job. If it goes away, daemon_hang_up() decides what happens to the job.
+ *   4. on_job_ended(): it is told the exit status. Once connection and job are gone, free_client() frees it.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -12,13 +18,13 @@
 
 #include <fsdp/link.h>
 
+#include "agent/config.h"
 #include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon_impl.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/files.h"
 
 enum { READ_BYTES = 65536 };
-
-/* --- the life of a client ----------------------------------------------------------------------------------------- */
 
 static void close_stdio(struct client *client)
 {
@@ -58,7 +64,7 @@ void daemon_signal_job(const struct client *client, int signal)
         syscall(SYS_pidfd_send_signal, client->child.pidfd, signal, NULL, 0);
 }
 
-/* SIGKILL of the job's guard ends everything below it, too. */
+/* SIGKILL goes to the job's guard; the agent below then ends everything. */
 void daemon_hang_up(struct client *client)
 {
     if (client->fd < 0)
@@ -71,7 +77,7 @@ void daemon_hang_up(struct client *client)
         daemon_signal_job(client, SIGKILL);
 }
 
-/* The socket's buffer holds all we ever send: a client that lets it fill up is hung up on. */
+/* Send one message, or return false. The socket's buffer has room for all that one client ever gets. */
 static bool send_frame(struct client *client, enum control_type type, const void *payload, size_t n_bytes)
 {
     const struct frame frame = { .type = (uint16_t)type, .size = (uint32_t)n_bytes };
@@ -85,6 +91,7 @@ static bool send_frame(struct client *client, enum control_type type, const void
            (ssize_t)(FRAME_HEAD_BYTES + n_bytes);
 }
 
+/* Tell the client the status and words it is to end with, log them, and close the connection. */
 static void refuse(struct client *client, int status, const char *words)
 {
     unsigned char payload[4 + CONTROL_WORDS_BYTES];
@@ -95,8 +102,6 @@ static void refuse(struct client *client, int status, const char *words)
     daemon_hang_up(client);
 }
 
-/* --- its job ------------------------------------------------------------------------------------------------------ */
-
 static void stop_waiting_for_start(struct client *client)
 {
     if (client->start_fd < 0)
@@ -106,7 +111,7 @@ static void stop_waiting_for_start(struct client *client)
     client->start_fd = -1;
 }
 
-/* The byte says that its workers run. Without it, the end of the pipe says that they never will. */
+/* A byte means that the workers run. The end of the pipe without a byte means that they never did. */
 static void look_for_start(struct client *client)
 {
     unsigned char byte, payload[4];
@@ -142,9 +147,14 @@ static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
     (void)events;
     if (!agent_os_linux.reap(agent_os_linux.arg, &client->child, &info))
         return;
-    look_for_start(client); /* it may have started and ended since the last look */
+    look_for_start(client); /* the workers may have started since the last look */
     stop_waiting_for_start(client);
-    status = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+    /*
+     * A job that cannot save yet dies by the signal that asks for it. To its user that is the daemon's TERM.
+     */
+    status = info.si_code == CLD_EXITED               ? info.si_status
+             : info.si_status == agent_daemon_stops() ? 128 + SIGTERM
+                                                      : 128 + info.si_status;
     daemon_log("job %d ended with %d", (int)client->child.pid, status);
     uv_close((uv_handle_t *)&client->job_poll, on_handle_closed);
     close(client->child.pidfd);
@@ -153,42 +163,41 @@ static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
     daemon_hang_up(client);
 }
 
-/* The request as the job's process reads it. */
+/*
+ * Put the request into a memfd, which the job's process reads. It is sealed, so that nothing can change it.
+ * Returns -1 on failure, with errno set.
+ */
 static int make_request(const unsigned char *payload, size_t n_bytes)
 {
-    int fd = memfd_create("fsdp-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    size_t done = 0;
+    const int fd = memfd_create("fsdp-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    while (fd >= 0 && done < n_bytes) {
-        const ssize_t n = write(fd, payload + done, n_bytes - done);
-
-        if (n < 0 && errno != EINTR) {
-            close(fd);
-            fd = -1;
-        } else if (n > 0) {
-            done += (size_t)n;
-        }
+    if (fd < 0)
+        return -1;
+    if (!file_write(fd, payload, n_bytes)) {
+        close(fd);
+        return -1;
     }
-    if (fd >= 0)
-        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
     return fd;
 }
 
+/*
+ * Start the job's process: this program again (daemon_job.c), which becomes fsdprun. Its environment,
+ * directory and standard streams are the job's. It reads everything else from `request_fd`.
+ */
 static bool start_job(struct client *client, const struct control_job *job, int request_fd, int start_fd,
                       struct fsdp_err *err)
 {
     const struct service *service = client->service;
     char request[16], start[16];
-    char *argv[] = {
-        (char[]){ "fsdp-agent" }, (char[]){ "--run-job" }, request, (char[]){ "--started" }, start, NULL
-    };
+    char *argv[] = { "fsdp-agent", "--run-job", request, "--started", start, NULL };
     const struct os_spawn spawn = {
         .path = service->config->program,
         .argv = argv,
-        .envp = job->config.environment,
-        .directory = job->config.directory,
+        .envp = job->environment,
+        .directory = job->directory,
         .stdio = { client->stdio[0], client->stdio[1], client->stdio[2] },
-        .keep_fds = { request_fd, start_fd },
+        .keep_fds = { request_fd, start_fd, -1, -1 },
         .baseline = service->config->baseline,
     };
     struct os_spawn_failure failure;
@@ -199,19 +208,19 @@ static bool start_job(struct client *client, const struct control_job *job, int 
         return true;
     fsdp_fail(err, FSDP_ERR_IO, "the job's process cannot be started: %s%s%s: %s", failure.call,
               strcmp(failure.call, "chdir") == 0 ? " " : "",
-              strcmp(failure.call, "chdir") == 0 ? job->config.directory : "", strerror(failure.error));
+              strcmp(failure.call, "chdir") == 0 ? job->directory : "", strerror(failure.error));
     client->child.pidfd = -1;
     return false;
 }
 
-/* `start_fd` is the client's from here on. */
+/* Watch the job, and tell the client that it is accepted. `start_fd` belongs to the client from here on. */
 static void watch_job(struct client *client, int start_fd)
 {
     unsigned char payload[4];
 
     uv_timer_stop(&client->deadline);
     if (uv_poll_init(&client->service->loop, &client->job_poll, client->child.pidfd) != 0) {
-        daemon_signal_job(client, SIGKILL); /* nothing would see its end */
+        daemon_signal_job(client, SIGKILL); /* its end would go unseen */
         close(client->child.pidfd);
         close(start_fd);
         client->child.pidfd = -1;
@@ -233,12 +242,13 @@ static void watch_job(struct client *client, int start_fd)
         daemon_hang_up(client);
 }
 
+/* Start the job of a RUN. What is wrong with the request, or with the start, is told to the client. */
 static void take_job(struct client *client, const struct frame *frame)
 {
     struct control_job job;
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
-    int request_fd, start[2] = { -1, -1 }; /* start: a pipe from the job's process */
+    int request_fd, start[2] = { -1, -1 }; /* start: a pipe, written to by the job */
 
     if (client->n_stdio != 3) {
         refuse(client, FSDP_EXIT_USAGE, "a request comes with three descriptors");
@@ -253,8 +263,8 @@ static void take_job(struct client *client, const struct frame *frame)
                err.message);
         return;
     }
-    client->detached = job.detach;
-    client->saves = job.config.job_json != NULL;
+    client->detached = job.head.detach != 0;
+    client->saves = job.head.saves != 0;
     request_fd = make_request(frame->payload, frame->size);
     if (request_fd < 0 || pipe2(start, O_CLOEXEC | O_NONBLOCK) < 0) {
         refuse(client, FSDP_EXIT_IO, strerror(errno));
@@ -262,20 +272,16 @@ static void take_job(struct client *client, const struct frame *frame)
         close(start[0]);
         refuse(client, FSDP_EXIT_IO, err.message);
     } else {
-        daemon_log("job %d began: %s%s%s", (int)client->child.pid, job.config.argv[0],
-                   job.config.run_dir != NULL ? " in " : "",
-                   job.config.run_dir != NULL ? job.config.run_dir : "");
+        daemon_log("job %d began in %s", (int)client->child.pid, job.directory);
         watch_job(client, start[0]);
     }
     if (request_fd >= 0)
         close(request_fd);
     if (start[1] >= 0)
         close(start[1]);
-    close_stdio(client); /* the job has its own */
+    close_stdio(client); /* the job has copies */
     control_job_free(&job);
 }
-
-/* --- what clients say --------------------------------------------------------------------------------------------- */
 
 static void take_frame(struct client *client, const struct frame *frame)
 {
@@ -309,6 +315,7 @@ static void take_frames(struct client *client)
     }
 }
 
+/* Keep the first three descriptors of a request; close all others. */
 static void keep_descriptors(struct client *client, struct msghdr *message)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
@@ -363,8 +370,6 @@ static void on_too_slow(uv_timer_t *timer)
 {
     refuse(timer->data, FSDP_EXIT_USAGE, "the request was not whole in time");
 }
-
-/* --- its beginning ------------------------------------------------------------------------------------------------ */
 
 void daemon_welcome(struct service *service, int fd)
 {

@@ -1,6 +1,10 @@
 /*
- * Inside agent/daemon: daemon.c listens, accepts and ends; daemon_client.c is one connection and its job;
- * daemon_pidfile.c the file with the daemon's number.
+ * Inside agent/daemon, by file:
+ *   daemon.c          the service: signals, accepting, the end
+ *   daemon_client.c   one connection, its request, and the watch over its job
+ *   daemon_job.c      the process of a job, until it becomes fsdprun
+ *   daemon_socket.c   the socket that is listened on; messages to systemd
+ *   daemon_pidfile.c  the file with the daemon's process id
  */
 #ifndef AGENT_DAEMON_IMPL_H
 #define AGENT_DAEMON_IMPL_H
@@ -14,11 +18,12 @@
 
 enum { DAEMON_N_SIGNALS = 3 };
 
+/* The daemon. daemon.c owns it; daemon_client.c links its clients in and out. */
 struct service {
     const struct daemon_config *config;
     uv_loop_t loop;
     uv_poll_t listener;
-    uv_timer_t again; /* accepting waits for descriptors */
+    uv_timer_t again; /* runs while accepting waits for free descriptors */
     uv_signal_t signals[DAEMON_N_SIGNALS];
     int listen_fd, lock_fd, pidfile_fd;
     struct client *clients;
@@ -26,52 +31,61 @@ struct service {
     bool stopping;
 };
 
-/* A connection, its job, or a job without a connection. Freed when it has neither. */
+/*
+ * A connection with its job, or a job whose connection has gone. daemon_client.c owns it, and frees it when
+ * neither is left.
+ */
 struct client {
     struct service *service;
     struct client *next, *previous;
-    int fd; /* -1: closed */
+    int fd; /* of the connection; -1: closed */
     uv_poll_t poll;
     uv_timer_t deadline; /* of the request */
-    uv_poll_t job_poll;  /* on the pidfd */
+    uv_poll_t job_poll;  /* on the job's pidfd */
     uv_poll_t start_poll;
     struct frame_parser parser;
-    int stdio[3], n_stdio;
-    struct os_child child; /* pidfd -1: no job, or reaped */
-    int start_fd;          /* a byte comes when the job's workers run; -1: no job, or it has come */
-    bool detached, started;
-    bool saves; /* a job of ours: it can be asked for a checkpoint */
+    int stdio[3], n_stdio;  /* the descriptors that came with the request */
+    struct os_child child;  /* the job's process; pidfd -1: there is none, or it has been reaped */
+    int start_fd;           /* a byte comes here when the workers run; -1: no job, or it has come */
+    bool detached, started; /* --detach was given; the workers have run */
+    bool saves;             /* the job is a job file's, and can be asked for a checkpoint */
     int n_open_handles;
 };
 
-/* --- daemon.c --- */
+/* daemon.c */
 
+/** Write one line to stderr, after "fsdp-agent: ". */
 __attribute__((format(printf, 1, 2))) void daemon_log(const char *format, ...);
 
-/** Call it when a client was freed: once no job is left, a daemon that is told to stop closes what is open. */
+/**
+ * Close what is open, if the daemon has been told to stop and no job is left. Called whenever a client has
+ * been freed.
+ */
 void daemon_settle(struct service *service);
 
-/* --- daemon_client.c --- */
+/* daemon_client.c */
 
-/** A new connection; `fd` is the client's from here on, on failure too. */
+/** Take a new connection. `fd` belongs to the client from here on, also on failure. */
 void daemon_welcome(struct service *service, int fd);
 
-/** Close the connection, if it is open. The job is killed with it, unless it was detached and has started. */
+/** Close the connection if it is open. Kill the job with it, unless it is detached and has started. */
 void daemon_hang_up(struct client *client);
 
+/** Send a signal to the job's process, the guard. Without a job this does nothing. */
 void daemon_signal_job(const struct client *client, int signal);
 
-/* --- daemon_pidfile.c --- */
+/* daemon_pidfile.c */
 
 /**
- * Write this process's number to `path` and hold a lock on it as long as *fd is open. What stands there is not changed
- * when it fails, and *fd is -1.
- *   FSDP_ERR_BUSY  another agent holds it
- *   FSDP_ERR_IO    it cannot be opened or written
+ * Write the process id to the file `path` and lock it.
+ *   fd  the open file: the lock lasts until it is closed
+ *   FSDP_ERR_BUSY  another daemon holds the lock; the file stays as it is
+ *   FSDP_ERR_IO    the file cannot be opened or written
+ * On failure *fd is -1.
  */
 enum fsdp_status daemon_pidfile_take(const char *path, int *fd, struct fsdp_err *err);
 
-/** Remove the file and let go of it; an fd of -1 is a no-op. */
+/** Remove the file and unlock it. With an `fd` of -1 this does nothing. */
 void daemon_pidfile_drop(const char *path, int fd);
 
 #endif

@@ -1,7 +1,9 @@
-/* The process of one job: what fsdprun would have been, had it run the job itself. */
+/*
+ * The process of one job, before it becomes fsdprun: it takes over what the asking fsdprun hands to its
+ * children.
+ */
 #include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fsdp/link.h>
+
 #include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon.h"
-#include "agent/run/agent.h"
 #include "shard_runtime/core/exit_status.h"
 
 static enum fsdp_status read_request(int fd, struct control_job *job, struct fsdp_err *err)
@@ -32,72 +35,82 @@ static enum fsdp_status read_request(int fd, struct control_job *job, struct fsd
     return status;
 }
 
-/* Soft limits and affinity as fsdprun has them, as far as this process may: the workers inherit them. */
-static void take_over_limits(const struct control_job *job)
+/* Take over soft limits and affinity, as far as this process may. The workers inherit them. */
+static void take_over_limits(const struct control_head *head)
 {
-    for (int i = 0; i < CONTROL_N_LIMITS; i++) {
+    for (int i = 0; i < RLIM_NLIMITS; i++) {
         struct rlimit limit;
 
         if (getrlimit(i, &limit) < 0)
             continue;
-        limit.rlim_cur = job->limits[i] < limit.rlim_max ? (rlim_t)job->limits[i] : limit.rlim_max;
+        limit.rlim_cur = head->limits[i] < limit.rlim_max ? (rlim_t)head->limits[i] : limit.rlim_max;
         setrlimit(i, &limit);
     }
-    sched_setaffinity(0, sizeof job->cpus,
-                      &job->cpus); /* refused where none of them is ours: then all of ours */
+    /* The kernel refuses a set of which the daemon may use no CPU. The job then uses all of the daemon's. */
+    sched_setaffinity(0, sizeof head->cpus, &head->cpus);
 }
 
-/* Signals as fsdprun was started with them: nohup, and a shell's background jobs, ignore some. */
-static void take_over_signals(const struct control_job *job)
+/*
+ * Ignored and blocked signals as fsdprun was started with them: nohup, and a shell's background jobs, ignore
+ * some.
+ */
+static void take_over_signals(const struct control_head *head)
 {
     sigset_t blocked;
 
     sigemptyset(&blocked);
     for (int i = 1; i <= 64; i++) {
-        if (i == SIGKILL || i == SIGSTOP || (i >= 32 && i < SIGRTMIN)) /* those between are the C library's */
+        if (i == SIGKILL || i == SIGSTOP ||
+            (i >= 32 && i < SIGRTMIN)) /* the C library has those from 32 on */
             continue;
-        signal(i, (job->ignored >> (i - 1) & 1) != 0 ? SIG_IGN : SIG_DFL);
-        if ((job->blocked >> (i - 1) & 1) != 0)
+        signal(i, (head->ignored >> (i - 1) & 1) != 0 ? SIG_IGN : SIG_DFL);
+        if ((head->blocked >> (i - 1) & 1) != 0)
             sigaddset(&blocked, i);
     }
     sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
-/* In the job's agent, at each start of its workers; the daemon waits for the first. */
-static void tell_started(void *arg)
+/*
+ * Execute the fsdprun in the folder of this program. The client cannot choose another program: a job runs as
+ * the daemon's user, whoever the client is. The argument about `start_fd` comes before the client's
+ * arguments.
+ */
+static void become_fsdprun(const struct control_job *job, int start_fd)
 {
-    int *start_fd = arg;
+    const size_t n = job->head.n_arguments;
+    char path[PATH_MAX + sizeof "fsdprun"], word[sizeof CONTROL_START_WORD + 16];
+    const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    char **argv = calloc(n + 2, sizeof *argv);
 
-    if (*start_fd < 0)
+    if (length <= 0 || argv == NULL) {
+        fprintf(stderr, "fsdp-agent: cannot find fsdprun: %s\n", strerror(errno));
         return;
-    (void)!write(*start_fd, "", 1); /* the pipe is empty, and a daemon that is gone asks for nothing */
-    close(*start_fd);
-    *start_fd = -1;
+    }
+    path[length] = '\0';
+    strcpy(strrchr(path, '/') + 1, "fsdprun");
+    snprintf(word, sizeof word, CONTROL_START_WORD "%d", start_fd);
+    argv[0] = job->argv[0];
+    argv[1] = word;
+    memcpy(argv + 2, job->argv + 1, (n - 1) * sizeof *argv);
+    execv(path, argv);
+    fprintf(stderr, "fsdp-agent: cannot execute %s: %s\n", path, strerror(errno));
+    free(argv);
 }
 
 int daemon_run_job(int request_fd, int start_fd)
 {
-    struct control_job job = { 0 };
+    struct control_job job;
     struct fsdp_err err = { 0 };
-    int status;
 
     if (read_request(request_fd, &job, &err) != FSDP_OK) {
         fprintf(stderr, "fsdp-agent: %s\n", err.message);
         return err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_BUG;
     }
     close(request_fd);
-    if (start_fd >= 0)
-        fcntl(start_fd, F_SETFD, FD_CLOEXEC);
-    umask((mode_t)job.umask);
-    take_over_limits(&job);
-    take_over_signals(&job);
-    job.config.environment = NULL; /* this process was started with it */
-    job.config.directory = NULL;   /* and there */
-    job.config.observer.arg = &start_fd;
-    job.config.observer.started = tell_started;
-    if (job.config.job_json != NULL)
-        job.config.save_on_signal |= AGENT_SAVE_DAEMON;
-    status = agent_run(&job.config);
+    umask((mode_t)job.head.umask);
+    take_over_limits(&job.head);
+    take_over_signals(&job.head);
+    become_fsdprun(&job, start_fd);
     control_job_free(&job);
-    return status;
+    return FSDP_EXIT_IO;
 }

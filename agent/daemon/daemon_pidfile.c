@@ -8,7 +8,10 @@
 
 #include "agent/daemon/daemon_impl.h"
 
-/* Its holder may remove the file between our open and our lock: then we hold a file that no path names any more. */
+/*
+ * Is `fd` still the file at `path`? The last holder may have removed it after we opened it and before we
+ * locked it. Then our lock is on a file without a name, and keeps no process out.
+ */
 static bool is_at(int fd, const char *path)
 {
     struct stat held, there;
@@ -17,6 +20,7 @@ static bool is_at(int fd, const char *path)
            held.st_ino == there.st_ino;
 }
 
+/* Open and lock the file. Where another daemon holds it, the error names the process id in the file. */
 static enum fsdp_status lock(const char *path, int *fd, struct fsdp_err *err)
 {
     char holder[32] = "";
@@ -59,6 +63,6 @@ void daemon_pidfile_drop(const char *path, int fd)
 {
     if (fd < 0)
         return;
-    unlink(path); /* before the lock goes: it is still ours */
+    unlink(path); /* while we hold the lock, the file is ours */
     close(fd);
 }

@@ -13,7 +13,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* May nobody but us (and root) put something else where the socket stands? */
+/*
+ * Check that no other user (root excepted) could put another file in the place of the socket: the folder
+ * belongs to this user or root, and others may not write it, or it is sticky as /tmp.
+ */
 static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
 {
     char copy[sizeof((struct sockaddr_un *)0)->sun_path];
@@ -50,7 +53,7 @@ static enum fsdp_status take_lock(const char *path, int *lock_fd, struct fsdp_er
     return fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", name, strerror(errno));
 }
 
-/* We hold the lock: a socket of ours that stands there is one that nobody serves. */
+/* Remove a socket that is left over. We hold the lock, so no daemon serves it. Another file is refused. */
 static enum fsdp_status remove_stale(const char *path, struct fsdp_err *err)
 {
     struct stat stat;
@@ -74,7 +77,7 @@ static enum fsdp_status bind_socket(const char *path, int *listen_fd, struct fsd
     *listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*listen_fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "socket: %s", strerror(errno));
-    before = umask(0177); /* never, not even for an instant, anything but 0600 */
+    before = umask(0177); /* mode 0600 from the beginning: a chmod would come too late */
     bound = bind(*listen_fd, (struct sockaddr *)&address, sizeof address);
     umask(before);
     if (bound < 0 || listen(*listen_fd, 64) < 0)
@@ -107,7 +110,7 @@ enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, s
     return status;
 }
 
-/* sd_notify(3): one datagram to the socket that systemd names; "@" stands for the abstract namespace. */
+/* As sd_notify(3): one datagram to the socket that systemd names. "@" stands for the abstract namespace. */
 void daemon_notify(const char *state)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };

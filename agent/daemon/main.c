@@ -2,11 +2,8 @@
  * fsdp-agent: the node's agent as a service. It stays in the foreground; what supervises services (systemd, a
  * shell) puts it where it belongs.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +13,6 @@
 
 #include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon.h"
-#include "agent/placement/nvml_process.h"
 #include "shard_runtime/core/version.h"
 
 static const char usage[] =
@@ -35,11 +31,11 @@ static const char usage[] =
 struct arguments {
     char socket[108];
     const char *pidfile;
-    int job_fd;   /* -1: serve */
-    int start_fd; /* of a job, where it tells that its workers run; -1: nowhere */
+    int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
+    int start_fd; /* of that job: it writes a byte here once its workers run */
 };
 
-/* -1 for what is no descriptor's number. */
+/* Read the number of a descriptor; -1: it is none. */
 static int descriptor_of(const char *text)
 {
     char *end;
@@ -48,7 +44,7 @@ static int descriptor_of(const char *text)
     return end == text || *end != '\0' || number < 0 || number > INT_MAX ? -1 : (int)number;
 }
 
-/* -1: go on; else exit with it. */
+/* Read the command line. Returns -1 to go on, else the exit status. */
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     static const struct option options[] = {
@@ -94,7 +90,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
             printf("fsdp-agent %s (%s), %s\n", version_number(), version_commit(), version_compiler());
             return 0;
         default:
-            return FSDP_EXIT_USAGE; /* getopt has said why */
+            return FSDP_EXIT_USAGE; /* getopt_long() has printed the reason */
         }
     }
     if (optind < argc) {
@@ -116,7 +112,6 @@ int main(int argc, char **argv)
     struct daemon_config config = { .program = "/proc/self/exe", .baseline = &baseline };
     int status;
 
-    nvml_process_main(argc, argv);
     os_baseline_capture(&baseline);
     status = parse(&arguments, argc, argv);
     if (status >= 0)

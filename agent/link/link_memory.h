@@ -1,18 +1,21 @@
 /*
- * What a worker is handed as memory: its progress page, and the job. Both are sealed memfds, so that nobody
- * can cut them short under a mapping.
+ * Memory that the agent hands to a worker: its progress page, and the job. Both are sealed memfds, so that no
+ * process can shorten them while another has them mapped.
  */
 #ifndef AGENT_LINK_MEMORY_H
 #define AGENT_LINK_MEMORY_H
 
 #include <fsdp/link.h>
 
-/** A new page, laid out: *page is its mapping of FSDP_PROGRESS_BYTES. Its descriptor, or -1 and errno. */
+/**
+ * Make a progress page. *page is its mapping, FSDP_PROGRESS_BYTES long, with its header filled in. Returns
+ * its descriptor, or -1 with errno.
+ */
 int link_memory_page(struct fsdp_progress **page);
 
 /**
- * The job's text, read-only, at offset 0. Its descriptor, or -1 and errno. One for each worker: they would share
- * the offset of a common one.
+ * Make a read-only file with the job's text, at offset 0. Returns its descriptor, or -1 with errno. Each
+ * worker needs one of its own: workers with a common one would share its offset.
  */
 int link_memory_job(const char *json);
 

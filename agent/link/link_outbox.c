@@ -9,11 +9,11 @@
 
 enum { WAITING_BYTES_MAX = 4 << 20 };
 
-/* A packet that did not fit into the socket yet. */
+/* A packet that the socket has not taken yet. */
 struct link_waiting {
     struct link_waiting *next;
     size_t size_bytes;
-    int fd; /* ours; -1: none */
+    int fd; /* owned; -1: none */
     unsigned char bytes[];
 };
 
@@ -47,7 +47,7 @@ static ssize_t send_packet(int socket, const void *bytes, size_t size_bytes, int
 
 bool outbox_is_full(int error)
 {
-    /* ETOOMANYREFS: too many descriptors are on their way; they arrive as the receivers read. */
+    /* ETOOMANYREFS: too many descriptors are in flight; receivers take them as they read. */
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ETOOMANYREFS;
 }
 

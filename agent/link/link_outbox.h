@@ -1,6 +1,7 @@
 /*
- * Packets on their way to one worker: sent at once if its socket takes them, else kept in order until it
- * does. A worker that lets more than 4 MiB of them wait does not read, and is given up. Never blocks.
+ * Packets for one worker. They are sent at once if the socket takes them, and are otherwise kept in order
+ * until it does. A worker for which more than 4 MiB wait does not read, and its link is given up. Never
+ * blocks.
  */
 #ifndef AGENT_LINK_OUTBOX_H
 #define AGENT_LINK_OUTBOX_H
@@ -15,14 +16,15 @@
 struct link_waiting;
 
 struct link_outbox {
-    struct link_waiting *first, **end; /* end: where the next one is hung */
+    struct link_waiting *first, **end; /* end: where the next packet is appended */
     size_t waiting_bytes;
 };
 
+/** Initialise an empty outbox. */
 void outbox_init(struct link_outbox *outbox);
-/** Drop what waits; empty afterwards, as after outbox_init(). */
+/** Drop all packets that wait. The outbox is then as after outbox_init(). */
 void outbox_fini(struct link_outbox *outbox);
-/** Nothing waits: there is no need to be told when the socket takes more. */
+/** True if no packet waits; then the socket need not be watched for writing. */
 bool outbox_is_empty(const struct link_outbox *outbox);
 
 /**
@@ -33,10 +35,10 @@ bool outbox_is_empty(const struct link_outbox *outbox);
 enum fsdp_status outbox_send(struct link_outbox *outbox, int socket, enum fsdp_link_type type, uint32_t tag,
                              const void *payload, size_t size_bytes, int fd, struct fsdp_err *err);
 
-/** Send what waits, as far as the socket takes it. FSDP_ERR_PEER: the worker is gone. */
+/** Send packets that wait, as far as the socket takes them. FSDP_ERR_PEER: the worker is gone. */
 enum fsdp_status outbox_flush(struct link_outbox *outbox, int socket, struct fsdp_err *err);
 
-/** Is this errno of a call on such a socket about its being full, or empty, for now? */
+/** Does this errno of a socket call mean that the socket is full, or empty, for now? */
 bool outbox_is_full(int error);
 
 #endif

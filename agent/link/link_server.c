@@ -15,16 +15,17 @@
 
 enum {
     PACKET_BYTES = sizeof(struct fsdp_link_header) + sizeof(struct fsdp_link_put) + FSDP_LINK_VALUE_BYTES,
-    PACKETS_A_TURN = 64, /* of one worker, before the others have theirs */
+    PACKETS_A_TURN = 64, /* read from one worker before the others have their turn */
     LAST_PACKETS = 4096,
-    FDS_RECEIVED_MAX = 8, /* room to receive, and close, more than is allowed */
+    KEYS_MAX_BYTES = 64 << 20, /* keys, values and waits of the workers of this node */
+    FDS_RECEIVED_MAX = 8,      /* room to receive more descriptors than are allowed, and close them */
 };
 
 struct link_client {
     struct link_server *server;
     uv_poll_t poll;
-    bool polled; /* the handle is the loop's */
-    bool broken; /* tell nothing more to it, hear nothing more of it */
+    bool polled; /* the loop has the handle */
+    bool broken; /* nothing more is sent to it or read from it */
     int fd, rank;
     struct fsdp_progress *page;
     struct link_outbox outbox;
@@ -55,7 +56,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct link_client *client = handle->data;
 
-    close(client->fd); /* only now: the loop's poll set held it until here */
+    close(client->fd); /* only now: the loop watched it until here */
     client->fd = -1;
     client->server->n_open_handles--;
     free_if_over(client->server);
@@ -81,7 +82,7 @@ static void break_link(struct link_client *client, const char *words)
     client->server->handlers.broken(client->server->handlers.arg, client->rank, words);
 }
 
-/* --- out --------------------------------------------------------------------------------------------------------- */
+/* Out */
 
 static void watch(struct link_client *client)
 {
@@ -98,7 +99,7 @@ static void flush(struct link_client *client)
         watch(client);
 }
 
-/* One message: now if the socket takes it, later if it is full. `fd` stays the caller's. */
+/* Send one message, later if the socket is full. `fd` stays the caller's. */
 static void send_message(struct link_client *client, enum fsdp_link_type type, uint32_t tag,
                          const void *payload, size_t size_bytes, int fd)
 {
@@ -122,7 +123,7 @@ static void answer(void *arg, void *client, uint32_t tag, const struct store_val
     send_message(client, FSDP_LINK_VALUE, tag, value->bytes, value->size_bytes, value->fd);
 }
 
-/* --- in ---------------------------------------------------------------------------------------------------------- */
+/* In */
 
 static bool is_text(const char *field, size_t size)
 {
@@ -138,13 +139,14 @@ static const char *take_put(struct link_client *client, const unsigned char *pay
 
     if (size < sizeof *put || !is_text(put->key, sizeof put->key) || put->key[0] == '\0')
         return "a put without a key";
-    *fd = -1; /* the store's, whatever comes of it */
+    *fd = -1; /* the store owns it, also after an error */
     if (store_put(server->store, put->key, payload + sizeof *put, size - sizeof *put, value_fd, answer,
                   server, &err) != FSDP_OK) {
         break_link(client, err.message);
         return NULL;
     }
-    if (server->handlers.put != NULL)
+    /* a descriptor is of use on this host alone */
+    if (value_fd < 0 && server->handlers.put != NULL)
         server->handlers.put(server->handlers.arg, put->key, payload + sizeof *put, size - sizeof *put);
     return NULL;
 }
@@ -153,17 +155,21 @@ static const char *take_get(struct link_client *client, const unsigned char *pay
                             uint32_t tag)
 {
     const struct fsdp_link_get *get = (const void *)payload;
+    struct link_server *server = client->server;
     struct store_value value;
     struct fsdp_err err = { 0 };
+    bool first;
 
     if (size != sizeof *get || !is_text(get->key, sizeof get->key) || get->key[0] == '\0')
         return "a get without a key";
-    if (store_get(client->server->store, get->key, client, tag, &value, &err) != FSDP_OK) {
+    if (store_get(server->store, get->key, client, tag, &value, &first, &err) != FSDP_OK) {
         break_link(client, err.message);
         return NULL;
     }
     if (value.bytes != NULL)
-        answer(client->server, client, tag, &value);
+        answer(server, client, tag, &value);
+    else if (first && server->handlers.want != NULL)
+        server->handlers.want(server->handlers.arg, get->key);
     return NULL;
 }
 
@@ -174,8 +180,8 @@ static const char *take_saved(struct link_client *client, const unsigned char *p
     int manifest_fd = *fd;
 
     if (size != sizeof *saved || !is_text(saved->directory, sizeof saved->directory) ||
-        !is_text(saved->temporary, sizeof saved->temporary) ||
-        !is_text(saved->file, sizeof saved->file) || !is_text(saved->words, sizeof saved->words))
+        !is_text(saved->temporary, sizeof saved->temporary) || !is_text(saved->file, sizeof saved->file) ||
+        !is_text(saved->words, sizeof saved->words))
         return "a damaged report of a save";
     *fd = -1;
     handlers->saved(handlers->arg, client->rank, saved, manifest_fd);
@@ -204,8 +210,7 @@ static const char *take(struct link_client *client, const struct fsdp_link_heade
     }
 }
 
-/* The first descriptor of a packet; the rest, which nobody may send, are closed. -2: there was more than one.
- */
+/* The descriptor of a packet; -1: none; -2: there was more than one; all are closed. */
 static int take_fds(struct msghdr *message)
 {
     int fd = -1;
@@ -291,7 +296,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
             ;
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------- */
+/* Life */
 
 enum fsdp_status link_server_create(struct link_server **out, uv_loop_t *loop, int n_workers,
                                     const struct link_server_handlers *handlers, struct fsdp_err *err)
@@ -299,7 +304,7 @@ enum fsdp_status link_server_create(struct link_server **out, uv_loop_t *loop, i
     struct link_server *server = calloc(1, sizeof *server + (size_t)n_workers * sizeof *server->clients);
 
     *out = NULL;
-    if (server == NULL || (server->store = store_create()) == NULL) {
+    if (server == NULL || (server->store = store_create(KEYS_MAX_BYTES)) == NULL) {
         free(server);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory for the links of %d workers", n_workers);
     }
@@ -309,7 +314,7 @@ enum fsdp_status link_server_create(struct link_server **out, uv_loop_t *loop, i
     for (int i = 0; i < n_workers; i++) {
         server->clients[i].server = server;
         server->clients[i].fd = -1;
-        server->clients[i].broken = true; /* until it is added */
+        server->clients[i].broken = true; /* until link_server_add() */
         outbox_init(&server->clients[i].outbox);
     }
     *out = server;
@@ -330,19 +335,14 @@ void link_server_destroy(struct link_server *server)
     free_if_over(server);
 }
 
-enum fsdp_status link_server_add(struct link_server *server, int index, const struct fsdp_link_hello *hello,
-                                 const char *job_json, int *worker_fd, struct fsdp_err *err)
+enum fsdp_status link_server_take(struct link_server *server, int index, const struct fsdp_link_hello *hello,
+                                  const char *job_json, int socket, struct fsdp_err *err)
 {
     struct link_client *client = &server->clients[index];
     enum fsdp_status status = FSDP_OK;
     struct fsdp_progress *page = MAP_FAILED;
-    int ends[2] = { -1, -1 }, page_fd = -1, job_fd = -1;
+    int page_fd = -1, job_fd = -1;
 
-    *worker_fd = -1;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
-        status = fsdp_fail(err, FSDP_ERR_IO, "socketpair: %s", strerror(errno));
-        goto done;
-    }
     page_fd = link_memory_page(&page);
     if (page_fd < 0) {
         status = fsdp_fail(err, FSDP_ERR_IO, "progress page: %s", strerror(errno));
@@ -352,35 +352,48 @@ enum fsdp_status link_server_add(struct link_server *server, int index, const st
         status = fsdp_fail(err, FSDP_ERR_IO, "memory for the job: %s", strerror(errno));
         goto done;
     }
-    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0 || uv_poll_init(server->loop, &client->poll, ends[0]) != 0) {
+    if (fcntl(socket, F_SETFL, O_NONBLOCK) < 0 || uv_poll_init(server->loop, &client->poll, socket) != 0) {
         status = fsdp_fail(err, FSDP_ERR_IO, "link: it cannot be watched");
         goto done;
     }
     client->poll.data = client;
     client->polled = true;
     client->broken = false;
-    client->fd = ends[0];
+    client->fd = socket;
     client->rank = (int)hello->rank;
     client->page = page;
     server->n_open_handles++;
-    ends[0] = -1;
     page = MAP_FAILED;
     watch(client);
     send_message(client, FSDP_LINK_HELLO, 0, hello, sizeof *hello, page_fd);
     if (job_fd >= 0)
         send_message(client, FSDP_LINK_JOB, 0, NULL, 0, job_fd);
-    *worker_fd = ends[1];
-    ends[1] = -1;
 done:
     if (page != MAP_FAILED)
         munmap(page, FSDP_PROGRESS_BYTES);
-    for (int i = 0; i < 2; i++)
-        if (ends[i] >= 0)
-            close(ends[i]);
     if (page_fd >= 0)
         close(page_fd);
     if (job_fd >= 0)
         close(job_fd);
+    return status;
+}
+
+enum fsdp_status link_server_add(struct link_server *server, int index, const struct fsdp_link_hello *hello,
+                                 const char *job_json, int *worker_fd, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    int ends[2];
+
+    *worker_fd = -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "socketpair: %s", strerror(errno));
+    status = link_server_take(server, index, hello, job_json, ends[0], err);
+    if (status == FSDP_OK) {
+        *worker_fd = ends[1];
+        return FSDP_OK;
+    }
+    close(ends[0]);
+    close(ends[1]);
     return status;
 }
 
@@ -425,7 +438,7 @@ void link_server_drop(struct link_server *server, int index)
     struct link_client *client = &server->clients[index];
 
     for (int i = 0; i < LAST_PACKETS && receive(client); i++)
-        ; /* bounded: a child of it may hold the other end, and write */
+        ; /* bounded, because a child of the worker may hold the other end and write */
     if (!client->broken)
         close_client(client);
 }

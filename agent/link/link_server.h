@@ -1,7 +1,7 @@
 /*
- * The agent's end of the link (<fsdp/link.h>): for the workers of one generation on this node it keeps one
- * socket and one progress page each, and the generation's store of keys. A worker that breaks the protocol or
- * its limits loses its link, and is reported; one that dies is simply gone. Never blocks.
+ * The agent's end of the link (<fsdp/link.h>). For each worker of one generation on this node it has a socket
+ * and a progress page; for all of them it has the generation's store of keys. A worker that violates the
+ * protocol or its limits loses its link and is reported. Never blocks.
  *
  * Thread: the loop's.
  */
@@ -9,7 +9,6 @@
 #define AGENT_LINK_SERVER_H
 
 #include <stddef.h>
-#include <stdint.h>
 #include <uv.h>
 
 #include <fsdp/link.h>
@@ -17,45 +16,57 @@
 
 struct link_server;
 
-/* What comes from the workers; called on the loop's thread. `rank` is the worker's global rank. */
+/* Called on the loop's thread for messages of workers. `rank` is the worker's global rank. */
 struct link_server_handlers {
     void *arg;
-    void (*saved)(void *arg, int rank, const struct fsdp_link_saved *saved,
-                  int manifest_fd); /* the callee's fd */
+    /* A worker has written its part of a checkpoint, or failed to. The callee owns manifest_fd. */
+    void (*saved)(void *arg, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
+    /* A worker reports an event: `length` bytes of JSON. */
     void (*event)(void *arg, int rank, const char *json, size_t length);
-    void (*broken)(void *arg, int rank, const char *words); /* its link is closed; the process lives on */
-    /* Optional: a worker of this node put a key (told to the other nodes). */
+    /* A worker's link was closed because it violated the protocol; its process still runs. */
+    void (*broken)(void *arg, int rank, const char *words);
+    /* Optional: a worker put a key without a descriptor, which workers of other nodes may ask for. */
     void (*put)(void *arg, const char *key, const void *value, size_t size_bytes);
+    /* Optional: a worker asked for a key that is not there. Called once for each key. */
+    void (*want)(void *arg, const char *key);
 };
 
+/** Make a server for n_workers workers, none of which is linked yet. `handlers` is copied. */
 enum fsdp_status link_server_create(struct link_server **out, uv_loop_t *loop, int n_workers,
                                     const struct link_server_handlers *handlers, struct fsdp_err *err);
 
-/** Close every link and page; memory is freed by close callbacks of the loop. NULL is a no-op. */
+/** Close every link and page. The loop's close callbacks free the memory. NULL is a no-op. */
 void link_server_destroy(struct link_server *server);
 
 /**
- * Open the link of worker `index` (0 ... n_workers - 1) and send it `hello`, its page and, unless NULL, the job.
- * *worker_fd: the worker's end, close-on-exec, the caller's to hand over and close.
+ * Open the link of worker `index` (0 to n_workers - 1). Sends `hello`, the worker's page and, unless it is
+ * NULL, the job. *worker_fd is the worker's end, close-on-exec; the caller hands it over and closes it.
  */
 enum fsdp_status link_server_add(struct link_server *server, int index, const struct fsdp_link_hello *hello,
                                  const char *job_json, int *worker_fd, struct fsdp_err *err);
 
-/** The worker's progress page, NULL before link_server_add(); valid until link_server_destroy(). */
+/**
+ * The same for a worker that exists already and has the other end of `socket`. On success the socket is the
+ * server's; otherwise it stays the caller's, and nothing was sent.
+ */
+enum fsdp_status link_server_take(struct link_server *server, int index, const struct fsdp_link_hello *hello,
+                                  const char *job_json, int socket, struct fsdp_err *err);
+
+/** The worker's progress page, valid until link_server_destroy(). NULL before link_server_add(). */
 struct fsdp_progress *link_server_page(const struct link_server *server, int index);
 
-/** To every worker that is still linked. */
+/** Send a notice, or the outcome of a save, to every worker that is still linked. */
 void link_server_notify(struct link_server *server, const struct fsdp_link_notice *notice);
 void link_server_publish(struct link_server *server, const struct fsdp_link_published *published);
 
-/** A peer is gone: set every page's abort word, and send ABORT. Doing it twice changes nothing. */
+/** A rank is gone: set the abort word of every page, and send ABORT. A second call changes nothing. */
 void link_server_abort(struct link_server *server);
 
-/** A key that a worker of another node put. FSDP_ERR_ARG when it is there already. */
+/** Put a key that a worker of another node has put. FSDP_ERR_ARG: the key exists already. */
 enum fsdp_status link_server_put(struct link_server *server, const char *key, const void *value,
                                  size_t size_bytes, struct fsdp_err *err);
 
-/** The worker of `index` has died: read what it had still sent, then close. */
+/** Worker `index` has died: read what it had sent before, then close its link. */
 void link_server_drop(struct link_server *server, int index);
 
 #endif

@@ -3,55 +3,42 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-enum { N_BUCKETS = 1024 };
+#include "shard_runtime/core/table.h"
 
-struct entry {
-    struct entry *next;
-    size_t size_bytes;
-    int fd;
-    char *key; /* points behind the value, in the same block */
-    unsigned char bytes[];
-};
-
-struct waiter {
-    struct waiter *next;
+/* A client that waits for a key. It is in two lists: of the waits for that key, and of all waits. */
+struct wait {
+    struct wait *next; /* in the order in which they asked */
+    struct wait **link;
+    struct wait *next_of_all, **link_of_all;
+    struct entry *entry;
     void *client;
     uint32_t tag;
+};
+
+/* A key that was put or asked for. It stays as long as the store. */
+struct entry {
+    struct table_entry link;
+    unsigned char *bytes; /* NULL: it was not put yet */
+    size_t size_bytes;
+    int fd;
+    struct wait *waits, **waits_end;
     char key[];
 };
 
 struct store {
-    struct entry *buckets[N_BUCKETS];
-    struct waiter *waiters, **waiters_end; /* in order of coming */
-    size_t n_keys, n_bytes, n_fds, n_waiters;
+    struct table table; /* of struct entry */
+    struct wait *all_waits;
+    size_t n_fds, used_bytes, max_bytes;
 };
 
-/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/ */
-static struct entry **bucket_of(struct store *store, const char *key)
-{
-    uint32_t hash = 2166136261u;
-
-    for (; *key != '\0'; key++)
-        hash = (hash ^ (unsigned char)*key) * 16777619u;
-    return &store->buckets[hash % N_BUCKETS];
-}
-
-static struct entry *find(struct store *store, const char *key)
-{
-    struct entry *entry = *bucket_of(store, key);
-
-    while (entry != NULL && strcmp(entry->key, key) != 0)
-        entry = entry->next;
-    return entry;
-}
-
-struct store *store_create(void)
+struct store *store_create(size_t max_bytes)
 {
     struct store *store = calloc(1, sizeof *store);
 
     if (store != NULL)
-        store->waiters_end = &store->waiters;
+        store->max_bytes = max_bytes;
     return store;
 }
 
@@ -59,25 +46,111 @@ void store_destroy(struct store *store)
 {
     if (store == NULL)
         return;
-    for (size_t i = 0; i < N_BUCKETS; i++) {
-        struct entry *entry = store->buckets[i];
+    for (struct table_entry *at = table_empty(&store->table), *next; at != NULL; at = next) {
+        struct entry *entry = TABLE_OWNER(at, struct entry, link);
 
-        while (entry != NULL) {
-            struct entry *next = entry->next;
-
-            if (entry->fd >= 0)
-                close(entry->fd);
-            free(entry);
-            entry = next;
-        }
+        next = at->next;
+        if (entry->bytes != NULL && entry->fd >= 0)
+            close(entry->fd);
+        free(entry->bytes);
+        free(entry);
     }
-    while (store->waiters != NULL) {
-        struct waiter *next = store->waiters->next;
+    while (store->all_waits != NULL) {
+        struct wait *next = store->all_waits->next_of_all;
 
-        free(store->waiters);
-        store->waiters = next;
+        free(store->all_waits);
+        store->all_waits = next;
     }
     free(store);
+}
+
+/* Memory, which counts against the limit */
+
+static void *take(struct store *store, size_t size)
+{
+    void *memory = size > store->max_bytes - store->used_bytes ? NULL : malloc(size);
+
+    if (memory != NULL)
+        store->used_bytes += size;
+    return memory;
+}
+
+static void give_wait(struct store *store, struct wait *wait)
+{
+    store->used_bytes -= sizeof *wait;
+    free(wait);
+}
+
+/* Keys */
+
+static struct entry *find(const struct store *store, const char *key, uint64_t hash)
+{
+    for (struct table_entry *at = table_first(&store->table, hash); at != NULL; at = table_next(at)) {
+        struct entry *entry = TABLE_OWNER(at, struct entry, link);
+
+        if (strcmp(entry->key, key) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+/* Returns the entry of the key, made if there is none. NULL: out of memory, or the limit is reached. */
+static struct entry *find_or_add(struct store *store, const char *key, bool *added)
+{
+    const size_t key_bytes = strlen(key) + 1;
+    const uint64_t hash = XXH3_64bits(key, key_bytes);
+    struct entry *entry = find(store, key, hash);
+
+    *added = entry == NULL;
+    if (entry != NULL)
+        return entry;
+    entry = take(store, sizeof *entry + key_bytes);
+    if (entry == NULL)
+        return NULL;
+    *entry = (struct entry){ .fd = -1 };
+    entry->waits_end = &entry->waits;
+    memcpy(entry->key, key, key_bytes);
+    if (!table_add(&store->table, &entry->link, hash)) {
+        store->used_bytes -= sizeof *entry + key_bytes;
+        free(entry);
+        return NULL;
+    }
+    return entry;
+}
+
+/* Waits */
+
+static bool add_wait(struct store *store, struct entry *entry, void *client, uint32_t tag)
+{
+    struct wait *wait = take(store, sizeof *wait);
+
+    if (wait == NULL)
+        return false;
+    *wait = (struct wait){ .link = entry->waits_end,
+                           .next_of_all = store->all_waits,
+                           .link_of_all = &store->all_waits,
+                           .entry = entry,
+                           .client = client,
+                           .tag = tag };
+    *entry->waits_end = wait;
+    entry->waits_end = &wait->next;
+    if (wait->next_of_all != NULL)
+        wait->next_of_all->link_of_all = &wait->next_of_all;
+    store->all_waits = wait;
+    return true;
+}
+
+/* Takes a wait out of both lists. */
+static void remove_wait(struct wait *wait)
+{
+    *wait->link = wait->next;
+    if (wait->next != NULL)
+        wait->next->link = wait->link;
+    else
+        wait->entry->waits_end = wait->link;
+    *wait->link_of_all = wait->next_of_all;
+    if (wait->next_of_all != NULL)
+        wait->next_of_all->link_of_all = wait->link_of_all;
 }
 
 static struct store_value value_of(const struct entry *entry)
@@ -85,34 +158,32 @@ static struct store_value value_of(const struct entry *entry)
     return (struct store_value){ .bytes = entry->bytes, .size_bytes = entry->size_bytes, .fd = entry->fd };
 }
 
-static void answer_waiters(struct store *store, const struct entry *entry, store_answer *answer, void *arg)
+/* `answer` may find that a client is gone, and call store_forget(): so each wait is taken out before. */
+static void answer_waits(struct store *store, struct entry *entry, store_answer *answer, void *arg)
 {
     const struct store_value value = value_of(entry);
-    struct waiter *answered = NULL, **answered_end = &answered, **at = &store->waiters;
 
-    /* Taken off the list first: an answer may find its client gone and come back here to forget it. */
-    while (*at != NULL) {
-        struct waiter *waiter = *at;
+    while (entry->waits != NULL) {
+        struct wait *wait = entry->waits;
 
-        if (strcmp(waiter->key, entry->key) != 0) {
-            at = &waiter->next;
-            continue;
-        }
-        *at = waiter->next;
-        waiter->next = NULL;
-        *answered_end = waiter;
-        answered_end = &waiter->next;
-        store->n_waiters--;
-    }
-    store->waiters_end = at;
-    while (answered != NULL) {
-        struct waiter *next = answered->next;
-
-        answer(arg, answered->client, answered->tag, &value);
-        free(answered);
-        answered = next;
+        remove_wait(wait);
+        answer(arg, wait->client, wait->tag, &value);
+        give_wait(store, wait);
     }
 }
+
+void store_forget(struct store *store, const void *client)
+{
+    for (struct wait *wait = store->all_waits, *next; wait != NULL; wait = next) {
+        next = wait->next_of_all;
+        if (wait->client != client)
+            continue;
+        remove_wait(wait);
+        give_wait(store, wait);
+    }
+}
+
+/* Putting and getting */
 
 static enum fsdp_status refuse(int fd, struct fsdp_err *err, enum fsdp_status status, const char *key,
                                const char *why)
@@ -125,85 +196,39 @@ static enum fsdp_status refuse(int fd, struct fsdp_err *err, enum fsdp_status st
 enum fsdp_status store_put(struct store *store, const char *key, const void *bytes, size_t size_bytes, int fd,
                            store_answer *answer, void *arg, struct fsdp_err *err)
 {
-    const size_t key_bytes = strlen(key) + 1;
-    struct entry *entry, **bucket;
+    struct entry *entry;
+    bool added;
 
-    if (find(store, key) != NULL)
-        return refuse(fd, err, FSDP_ERR_ARG, key, "it was put before");
-    if (store->n_keys == STORE_MAX_KEYS)
-        return refuse(fd, err, FSDP_ERR_NOMEM, key, "too many keys");
-    if (size_bytes > STORE_MAX_BYTES - store->n_bytes)
-        return refuse(fd, err, FSDP_ERR_NOMEM, key, "the values take too much memory");
     if (fd >= 0 && store->n_fds == STORE_MAX_FDS)
         return refuse(fd, err, FSDP_ERR_NOMEM, key, "too many descriptors");
-    entry = malloc(sizeof *entry + size_bytes + key_bytes);
-    if (entry == NULL)
-        return refuse(fd, err, FSDP_ERR_NOMEM, key, "out of memory");
+    entry = find_or_add(store, key, &added);
+    if (entry != NULL && entry->bytes != NULL)
+        return refuse(fd, err, FSDP_ERR_ARG, key, "it was put before");
+    if (entry == NULL || (entry->bytes = take(store, size_bytes > 0 ? size_bytes : 1)) == NULL)
+        return refuse(fd, err, FSDP_ERR_NOMEM, key, "the keys and values take too much memory");
     entry->size_bytes = size_bytes;
     entry->fd = fd;
-    entry->key = (char *)entry->bytes + size_bytes;
     if (size_bytes > 0)
         memcpy(entry->bytes, bytes, size_bytes);
-    memcpy(entry->key, key, key_bytes);
-    bucket = bucket_of(store, key);
-    entry->next = *bucket;
-    *bucket = entry;
-    store->n_keys++;
-    store->n_bytes += size_bytes;
     store->n_fds += fd >= 0;
-    answer_waiters(store, entry, answer, arg);
+    answer_waits(store, entry, answer, arg);
     return FSDP_OK;
 }
 
 enum fsdp_status store_get(struct store *store, const char *key, void *client, uint32_t tag,
-                           struct store_value *value, struct fsdp_err *err)
+                           struct store_value *value, bool *first, struct fsdp_err *err)
 {
-    const size_t key_bytes = strlen(key) + 1;
-    const struct entry *entry = find(store, key);
-    struct waiter *waiter;
+    bool added;
+    struct entry *entry = find_or_add(store, key, &added);
 
     *value = (struct store_value){ .bytes = NULL, .fd = -1 };
-    if (entry != NULL) {
+    if (first != NULL)
+        *first = added;
+    if (entry != NULL && entry->bytes != NULL) {
         *value = value_of(entry);
         return FSDP_OK;
     }
-    if (store->n_waiters == STORE_MAX_WAITERS)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "key %s: too many wait", key);
-    waiter = malloc(sizeof *waiter + key_bytes);
-    if (waiter == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "key %s: out of memory", key);
-    *waiter = (struct waiter){ .client = client, .tag = tag };
-    memcpy(waiter->key, key, key_bytes);
-    *store->waiters_end = waiter;
-    store->waiters_end = &waiter->next;
-    store->n_waiters++;
+    if (entry == NULL || !add_wait(store, entry, client, tag))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "key %s: the waits take too much memory", key);
     return FSDP_OK;
-}
-
-void store_forget(struct store *store, const void *client)
-{
-    struct waiter **at = &store->waiters;
-
-    while (*at != NULL) {
-        struct waiter *waiter = *at;
-
-        if (waiter->client != client) {
-            at = &waiter->next;
-            continue;
-        }
-        *at = waiter->next;
-        free(waiter);
-        store->n_waiters--;
-    }
-    store->waiters_end = at;
-}
-
-size_t store_n_keys(const struct store *store)
-{
-    return store->n_keys;
-}
-
-size_t store_n_waiters(const struct store *store)
-{
-    return store->n_waiters;
 }

@@ -1,6 +1,9 @@
 /*
- * The keys of one generation: who put what, and who waits for it. Pure but for the descriptors it holds and
- * closes. A key is put once; values stay until the generation is over.
+ * Keys of one generation: their values, and the clients that wait for them. A key is put once, and its value
+ * stays until the generation is over. The agent of each node has a store of the keys that its own workers put
+ * or asked for. The coordinator of several nodes has one of all keys that nodes may ask for.
+ *
+ * Pure, except for the descriptors that it holds and closes.
  */
 #ifndef AGENT_STORE_H
 #define AGENT_STORE_H
@@ -11,43 +14,43 @@
 
 #include <fsdp/status.h>
 
-enum {
-    STORE_MAX_KEYS = 65536,
-    STORE_MAX_BYTES = 64 << 20, /* of all values together */
-    STORE_MAX_FDS = 2048,
-    STORE_MAX_WAITERS = 65536,
-};
+enum { STORE_MAX_FDS = 2048 };
 
 struct store;
 
 struct store_value {
     const void *bytes;
     size_t size_bytes;
-    int fd; /* the store's; -1: none */
+    int fd; /* owned by the store; -1: none */
 };
 
-/** Called for each waiter of a key that has come; `client` and `tag` are what it waited with. */
+/**
+ * Called for each client that waits for a key that was put, with the `client` and `tag` of its store_get().
+ */
 typedef void store_answer(void *arg, void *client, uint32_t tag, const struct store_value *value);
 
-struct store *store_create(void);        /* NULL: memory ran out */
+/** Makes a store whose keys, values and waits take at most `max_bytes`. NULL: out of memory. */
+struct store *store_create(size_t max_bytes);
 void store_destroy(struct store *store); /* NULL is a no-op */
 
 /**
- * Put `key`; `fd` (-1: none) becomes the store's, whatever comes of it. Waiters are answered before it returns.
- *   FSDP_ERR_ARG    the key is there already
- *   FSDP_ERR_NOMEM  memory, or one of the limits above
+ * Put `key`. The bytes are copied; the store owns `fd` (-1: none) from now on, also after an error. Clients
+ * that wait for the key are answered before it returns.
+ *   FSDP_ERR_ARG    the key exists already
+ *   FSDP_ERR_NOMEM  out of memory, or a limit is reached: max_bytes or STORE_MAX_FDS
  */
 enum fsdp_status store_put(struct store *store, const char *key, const void *bytes, size_t size_bytes, int fd,
                            store_answer *answer, void *arg, struct fsdp_err *err);
 
-/** The value if it is there; else remember the waiter, and *value->bytes is NULL with FSDP_OK. */
+/**
+ * The value of `key`. If there is none, value->bytes is NULL, and `answer` of a later store_put() is called.
+ * *first (may be NULL) receives whether there is no value and no earlier store_get() asked for the key.
+ *   FSDP_ERR_NOMEM  out of memory, or max_bytes is reached
+ */
 enum fsdp_status store_get(struct store *store, const char *key, void *client, uint32_t tag,
-                           struct store_value *value, struct fsdp_err *err);
+                           struct store_value *value, bool *first, struct fsdp_err *err);
 
-/** Forget what `client` waits for: it is gone. */
+/** The client is gone: drop its waits. */
 void store_forget(struct store *store, const void *client);
-
-size_t store_n_keys(const struct store *store);
-size_t store_n_waiters(const struct store *store);
 
 #endif

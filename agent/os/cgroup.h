@@ -1,5 +1,6 @@
 /*
- * The lines of /proc/PID/cgroup, "NUMBER:CONTROLLERS:/GROUP" (cgroups(7)); version 2 names no controllers there. Pure.
+ * A reader of /proc/PID/cgroup, whose lines are "NUMBER:CONTROLLERS:/GROUP" (cgroups(7)). The line of version
+ * 2 names no controllers. Pure.
  */
 #ifndef AGENT_CGROUP_H
 #define AGENT_CGROUP_H
@@ -7,17 +8,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Parts of the text, which is the caller's; neither ends with a zero. */
+/* Both point into the caller's text, and neither ends with a zero byte. */
 struct cgroup_line {
     const char *controllers, *group;
     size_t controllers_bytes, group_bytes;
 };
 
-/** The next line of `*text`, which moves behind it; lines that are none are passed over. False: there is no more. */
+/**
+ * Read the next line of *text, and advance *text past it. Lines of another form are skipped. False: there is
+ * none left.
+ */
 bool cgroup_next(const char **text, struct cgroup_line *line);
 
 bool cgroup_is_v2(const struct cgroup_line *line);
-/** Is `controller` one of the list "cpu,cpuacct"? */
+/** Is `controller` in the line's list of controllers, such as "cpu,cpuacct"? */
 bool cgroup_has(const struct cgroup_line *line, const char *controller);
 
 #endif

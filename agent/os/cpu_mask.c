@@ -35,18 +35,15 @@ int cpu_mask_next(const struct cpu_mask *mask, int cpu)
 
         if (rest != 0)
             return cpu + __builtin_ctzl(rest);
-        cpu |= CPU_MASK_WORD_BITS - 1; /* the last of this word */
+        cpu |= CPU_MASK_WORD_BITS - 1; /* skip to the last CPU of this word */
     }
     return -1;
 }
 
-void cpu_mask_and(struct cpu_mask *mask, const struct cpu_mask *other)
-{
-    for (int i = 0; i < N_WORDS; i++)
-        mask->words[i] &= other->words[i];
-}
-
-/* The number at *text, which moves behind it; -1 where there is none, or one that is no CPU's. */
+/*
+ * Reads the number at *text and advances *text past it. Returns -1 if there is no number, or it is too large
+ * for a CPU.
+ */
 static int take_cpu(const char **text)
 {
     char *end;

@@ -1,35 +1,34 @@
 /*
- * A set of CPUs, as many as Linux knows, and the way the kernel writes one: "0-3,8". Pure.
+ * A set of CPUs, as large as Linux allows, and the kernel's notation for it: "0-3,8". Pure.
  */
 #ifndef AGENT_CPU_MASK_H
 #define AGENT_CPU_MASK_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 enum {
-    CPU_MASK_CPUS = 8192, /* the most that a kernel can be built for */
+    CPU_MASK_CPUS = 8192, /* the largest CONFIG_NR_CPUS */
     CPU_MASK_WORD_BITS = 8 * sizeof(unsigned long),
     CPU_MASK_TEXT_BYTES = 160,
 };
 
 struct cpu_mask {
-    unsigned long words[CPU_MASK_CPUS / CPU_MASK_WORD_BITS]; /* the layout of sched_setaffinity() */
+    unsigned long words[CPU_MASK_CPUS / CPU_MASK_WORD_BITS]; /* laid out as for sched_setaffinity() */
 };
 
-/** Numbers that are no CPU's are in no set, and adding one changes nothing. */
+/** Add a CPU, or ask for it. A number that no CPU can have is in no set; adding it changes nothing. */
 void cpu_mask_add(struct cpu_mask *mask, int cpu);
 bool cpu_mask_has(const struct cpu_mask *mask, int cpu);
 int cpu_mask_count(const struct cpu_mask *mask);
-/** The lowest one above `cpu`; -1 when there is none. From -1 it is the first. */
+/** The lowest CPU of the set above `cpu`, or -1. With -1 as `cpu` it is the first one. */
 int cpu_mask_next(const struct cpu_mask *mask, int cpu);
-/** Leave what is in both. */
-void cpu_mask_and(struct cpu_mask *mask, const struct cpu_mask *other);
 
-/** Read "0-3,8\n"; the empty list is the empty set. False, and the empty set, for what is no list. */
+/**
+ * Read a list such as "0-3,8\n". The empty list is the empty set. False, with the empty set: it is no list.
+ */
 bool cpu_mask_read(struct cpu_mask *mask, const char *list);
 
-/** Write it the same way; cut with "..." where it is too long. Returns `out`. */
+/** Write the set as such a list. One that is too long ends with "...". Returns `out`. */
 char *cpu_mask_text(const struct cpu_mask *mask, char out[CPU_MASK_TEXT_BYTES]);
 
 #endif

@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,11 +12,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "agent/os/clock.h"
 #include "agent/os/small_file.h"
+#include "shard_runtime/core/clock.h"
 
 struct pids {
     pid_t *items;
@@ -27,7 +25,7 @@ struct pids {
 struct process {
     pid_t parent;
     char state;
-    unsigned long long started; /* in ticks since boot: with the pid it names one process for ever */
+    unsigned long long started; /* in ticks since boot; pid and start time together are unique */
 };
 
 static bool add(struct pids *pids, pid_t pid)
@@ -60,7 +58,7 @@ static void drop(struct pids *pids, const pid_t *except, size_t n_except)
     pids->n = kept;
 }
 
-/* 0 for what is no process's number. */
+/* Returns the pid that the text represents, or 0 if the text is not a pid. */
 static pid_t pid_of(const char *text)
 {
     char *end;
@@ -78,7 +76,7 @@ static bool parse_stat(const char *text, struct process *out)
     text += 2;
     for (int field = 4; field <= 22; field++) {
         char *end;
-        const unsigned long long value = strtoull(text, &end, 10); /* some are -1 */
+        const unsigned long long value = strtoull(text, &end, 10); /* some fields are -1 */
 
         if (end == text)
             return false;
@@ -97,11 +95,11 @@ static bool read_process(pid_t pid, struct process *out)
 
     if (!small_file_read(text, sizeof text, "/proc/%d/stat", (int)pid))
         return false;
-    end = strrchr(text, ')'); /* the name may hold anything, parentheses too */
+    end = strrchr(text, ')'); /* the process name may contain anything, also parentheses */
     return end != NULL && parse_stat(end + 1, out);
 }
 
-/* The kernel keeps a list of children per thread; one file for each. False where it offers none. */
+/* Read the kernel's list of children, a file for each thread. False: this kernel has no such files. */
 static bool add_children(pid_t pid, struct pids *pids)
 {
     char path[400], text[4096], *number = NULL;
@@ -113,7 +111,7 @@ static bool add_children(pid_t pid, struct pids *pids)
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     tasks = opendir(path);
     if (tasks == NULL)
-        return errno == ENOENT; /* it is gone, and its children are somebody else's */
+        return errno == ENOENT; /* the process is gone, and its children have another parent */
     while ((entry = readdir(tasks)) != NULL) {
         FILE *file;
 
@@ -137,8 +135,8 @@ static bool add_children(pid_t pid, struct pids *pids)
     return offered;
 }
 
-/* A kernel without those files: look at everybody's parent until nobody new is found. */
-static void add_by_parent(struct pids *pids, const pid_t *except, size_t n_except)
+/* For a kernel without those files: look at the parent of every process, until a pass finds no new child. */
+static void add_by_parent(struct pids *pids, pid_t root, const pid_t *except, size_t n_except)
 {
     struct pids all = { 0 };
     struct dirent *entry;
@@ -160,7 +158,7 @@ static void add_by_parent(struct pids *pids, const pid_t *except, size_t n_excep
 
             if (all.items[i] == 0 || !read_process(all.items[i], &process))
                 continue;
-            ours = process.parent == getpid();
+            ours = process.parent == root;
             for (size_t j = 0; j < pids->n && !ours; j++)
                 ours = pids->items[j] == process.parent;
             if (!ours)
@@ -173,15 +171,21 @@ static void add_by_parent(struct pids *pids, const pid_t *except, size_t n_excep
     free(all.items);
 }
 
-static void collect(struct pids *pids, const pid_t *except, size_t n_except)
+/* Collect the descendants of a process, except the children in `except` and their descendants. */
+static void collect_below(struct pids *pids, pid_t root, const pid_t *except, size_t n_except)
 {
-    if (!add_children(getpid(), pids)) {
-        add_by_parent(pids, except, n_except);
+    if (!add_children(root, pids)) {
+        add_by_parent(pids, root, except, n_except);
         return;
     }
     drop(pids, except, n_except);
     for (size_t i = 0; i < pids->n; i++)
         add_children(pids->items[i], pids);
+}
+
+static void collect(struct pids *pids, const pid_t *except, size_t n_except)
+{
+    collect_below(pids, getpid(), except, n_except);
 }
 
 bool descendants_can_be_found(void)
@@ -191,7 +195,7 @@ bool descendants_can_be_found(void)
     return read_process(getpid(), &process);
 }
 
-/* Through a pidfd taken before the look, so that a number that was given away meanwhile is not hit. */
+/* Open a pidfd before looking at the process, so that a pid that is reused meanwhile is not signalled. */
 static bool signal_one(pid_t pid, int signal)
 {
     struct process process;
@@ -211,14 +215,42 @@ static bool signal_one(pid_t pid, int signal)
     return alive;
 }
 
+/* Signals the processes and frees the list. Returns how many of them were alive. */
+static size_t signal_all(struct pids *pids, int signal)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < pids->n; i++)
+        n += signal_one(pids->items[i], signal);
+    free(pids->items);
+    return n;
+}
+
 size_t descendants_signal(int signal, const pid_t *except, size_t n_except)
 {
     struct pids pids = { 0 };
-    size_t n = 0;
 
     collect(&pids, except, n_except);
+    return signal_all(&pids, signal);
+}
+
+size_t descendants_signal_below(pid_t root, int signal)
+{
+    struct pids pids = { 0 };
+
+    collect_below(&pids, root, NULL, 0);
+    return signal_all(&pids, signal);
+}
+
+size_t descendants_running_below(pid_t root)
+{
+    struct pids pids = { 0 };
+    struct process process;
+    size_t n = 0;
+
+    collect_below(&pids, root, NULL, 0);
     for (size_t i = 0; i < pids.n; i++)
-        n += signal_one(pids.items[i], signal);
+        n += read_process(pids.items[i], &process) && strchr("TtZX", process.state) == NULL;
     free(pids.items);
     return n;
 }
@@ -246,7 +278,7 @@ pid_t descendants_top(pid_t pid)
 {
     struct process process;
 
-    /* Numbers that are given away while we walk can only end the walk early: every step is to a living parent. */
+    /* A pid that is reused during the walk can only end it early: every step goes to a living parent. */
     for (int depth = 0; depth < 4096 && pid > 1 && pid != getpid() && read_process(pid, &process); depth++) {
         if (process.parent == getpid())
             return pid;
@@ -255,40 +287,39 @@ pid_t descendants_top(pid_t pid)
     return 0;
 }
 
-static bool holds(pid_t pid, const char *socket)
+static void visit_sockets(pid_t pid, void (*visit)(void *arg, unsigned long inode, pid_t child), void *arg)
 {
+    static const char prefix[] = "socket:[";
     char path[64], target[64];
     const struct dirent *entry;
-    bool found = false;
+    pid_t child = 0;
     DIR *fds;
 
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     fds = opendir(path);
     if (fds == NULL)
-        return false;
-    while (!found && (entry = readdir(fds)) != NULL) {
+        return;
+    while ((entry = readdir(fds)) != NULL) {
         const ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
 
         target[n < 0 ? 0 : n] = '\0';
-        found = strcmp(target, socket) == 0;
+        if (strncmp(target, prefix, sizeof prefix - 1) != 0)
+            continue;
+        if (child == 0 && (child = descendants_top(pid)) == 0)
+            break; /* it is gone */
+        visit(arg, strtoul(target + sizeof prefix - 1, NULL, 10), child);
     }
     closedir(fds);
-    return found;
 }
 
-pid_t descendants_holder(unsigned long inode)
+void descendants_sockets(void (*visit)(void *arg, unsigned long inode, pid_t child), void *arg)
 {
     struct pids pids = { 0 };
-    pid_t top = 0;
-    char socket[64];
 
-    snprintf(socket, sizeof socket, "socket:[%lu]", inode);
-    collect(&pids, NULL, 0); /* the children come first, and they are the ones as a rule */
-    for (size_t i = 0; i < pids.n && top == 0; i++)
-        if (holds(pids.items[i], socket))
-            top = descendants_top(pids.items[i]);
+    collect(&pids, NULL, 0);
+    for (size_t i = 0; i < pids.n; i++)
+        visit_sockets(pids.items[i], visit, arg);
     free(pids.items);
-    return top;
 }
 
 char descendants_state(pid_t pid, char *place, size_t size)
@@ -296,7 +327,7 @@ char descendants_state(pid_t pid, char *place, size_t size)
     struct process process;
 
     if (!small_file_read(place, size, "/proc/%d/wchan", (int)pid) || strcmp(place, "0") == 0)
-        snprintf(place, size, "?"); /* it does not wait, or we may not know */
+        snprintf(place, size, "?"); /* the process does not wait, or its wait channel may not be read */
     return read_process(pid, &process) ? process.state : '?';
 }
 
@@ -306,14 +337,14 @@ size_t descendants_children(pid_t *out, size_t capacity)
     size_t n = 0;
 
     if (!add_children(getpid(), &pids))
-        add_by_parent(&pids, NULL, 0);
+        add_by_parent(&pids, getpid(), NULL, 0);
     for (size_t i = 0; i < pids.n && n < capacity; i++)
         out[n++] = pids.items[i];
     free(pids.items);
     return n;
 }
 
-/* Take the zombies away; false once there is no child at all. */
+/* Reap all zombies. False: there is no child left. */
 static bool reap(void)
 {
     siginfo_t info;

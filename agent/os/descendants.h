@@ -1,6 +1,6 @@
 /*
- * Every process below this one. Both processes of a launcher are child subreapers, so that whatever a worker
- * leaves behind (double-forked, in a session of its own) comes to be a child of theirs; these functions end it.
+ * Find and end every descendant of this process. Both processes of a launcher are child subreapers: whatever
+ * a worker leaves behind (double-forked, in a session of its own) becomes their child.
  */
 #ifndef AGENT_DESCENDANTS_H
 #define AGENT_DESCENDANTS_H
@@ -10,37 +10,57 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/** Can they be found? Not without /proc: then the functions below find none, except descendants_end() its zombies. */
+/**
+ * Can descendants be found? Not without /proc: then the functions below find none, except that
+ * descendants_end() reaps zombies.
+ */
 bool descendants_can_be_found(void);
 
 /**
- * Send `signal` to every living descendant of this process, except the children named and what is below them;
- * returns how many there were (zombies do not count). One pass: what is forked meanwhile needs another.
+ * Send `signal` to every living descendant of this process, except the n_except children in `except` and
+ * their descendants. Returns how many there were; zombies do not count. This is one pass: a process that is
+ * forked meanwhile needs another.
  */
 size_t descendants_signal(int signal, const pid_t *except, size_t n_except);
 
 /**
- * Kill and reap until no child but the excepted is left, at most `limit_ms`. Returns 0, or how many would not
- * die. For a process that does nothing else any more.
+ * The same for every living descendant of the process `root`, which is this process or a descendant of it.
+ */
+size_t descendants_signal_below(pid_t root, int signal);
+
+/** Returns how many descendants of `root` do not stand still: they are neither stopped nor zombies. */
+size_t descendants_running_below(pid_t root);
+
+/**
+ * Kill and reap until no child is left except those in `except`, for at most `limit_ms`. Returns how many are
+ * still alive. Blocking: for a process that has nothing else left to do.
  */
 size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except);
 
 /**
- * The living descendants of this process, but the children named and what is below them; returns how many there
- * are, of which at most `capacity` are written.
+ * List the living descendants of this process, except the children in `except` and their descendants. Returns
+ * how many there are; at most `capacity` pids are written.
  */
 size_t descendants_living(pid_t *pids, size_t capacity, const pid_t *except, size_t n_except);
 
-/** The child of this process that `pid` is, or is below of; 0: it is none of ours (this process itself is not). */
+/**
+ * The child of this process that is `pid` or its ancestor. 0: `pid` is no descendant of this process.
+ */
 pid_t descendants_top(pid_t pid);
 
-/** The child of this process that holds the socket of that inode, itself or by a descendant; 0: none. */
-pid_t descendants_holder(unsigned long inode);
+/**
+ * Call `visit` for each socket that a descendant has open, with its inode and the child of this process that
+ * is that descendant or its ancestor. Children come before grandchildren.
+ */
+void descendants_sockets(void (*visit)(void *arg, unsigned long inode, pid_t child), void *arg);
 
-/** State ('D', 'S', ...; '?': unknown) of a process, and the kernel function it waits in ("?": unknown) into `place`. */
+/**
+ * The state of a process ('D', 'S', ...; '?': unknown). `place` receives the kernel function in which it
+ * waits, or "?".
+ */
 char descendants_state(pid_t pid, char *place, size_t size);
 
-/** The children of this process, at most `capacity` of them. */
+/** List the children of this process. Returns how many there are; at most `capacity` are written. */
 size_t descendants_children(pid_t *pids, size_t capacity);
 
 #endif

@@ -1,6 +1,6 @@
 #include "agent/os/environment.h"
 
-#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *environment_find(char *const *environment, const char *name)
@@ -11,4 +11,10 @@ const char *environment_find(char *const *environment, const char *name)
         if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
             return *environment + length + 1;
     return NULL;
+}
+
+const char *environment_get(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name);
 }

@@ -13,45 +13,45 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <fsdp/link.h>
 
-#include "agent/os/clock.h"
+#include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
+#include "agent/os/guard_lease.h"
 #include "agent/os/sink.h"
+#include "shard_runtime/core/clock.h"
 
-/* What the agent may need beyond the grace: to reap, to report, to bring the last of the output out. */
 enum {
-    SLACK_MS = 15000,
     INTERRUPTS_THAT_KILL = 3,
     MAX_STRANGERS = 64,
     GUARD_SECOND_LOOK_MS = 250,
-    LAST_WORD_MS = 1000,
 };
 
-/* What the agent was told by TSTP (Ctrl-Z) and CONT (fg), as far as it has not answered by a stop. */
+/* The last request to the agent, TSTP (Ctrl-Z) or CONT (fg), until the agent has answered it by a stop. */
 enum suspension { NOT_TOLD, TOLD_TO_STOP, TOLD_TO_GO_ON };
 
 struct guard {
     pid_t agent;
     int agent_pidfd, signals;
-    int leaves; /* readable: the agent ends with this status, also if it cannot be reaped */
+    struct guard_lease lease;
+    /* becomes readable with the agent's exit status, if the agent cannot be reaped (guard_leave()) */
+    int leaves;
     enum suspension suspension;
-    bool agent_stands; /* it is stopped, by itself or from outside */
+    bool agent_stands; /* the agent is stopped, by itself or from outside */
     int n_interrupts;
     const struct guard_config *config;
-    int64_t deadline_ms; /* 0: nothing is to end yet */
+    int64_t deadline_ms; /* when the agent must have ended; 0: it need not end yet */
     bool over;
-    bool swept; /* the agent ended by itself: it has ended what it could, and named what it could not */
+    bool swept; /* the agent ended by itself: it has ended what it could, and named the rest */
     int status;
-    /* Children that this process had before it was ours: `exec fsdprun > >(tee log)`. They are let be. */
+    /* Children that existed before exec, as in `exec fsdprun > >(tee log)`. They are not touched. */
     pid_t strangers[MAX_STRANGERS];
     size_t n_strangers;
 };
 
-/* A reader who takes nothing must not keep us. */
+/* Print a line. A reader of stderr that takes nothing must not delay the guard. */
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
     char text[160];
@@ -68,7 +68,7 @@ static void relay(const struct guard *guard, int signal)
     syscall(SYS_pidfd_send_signal, guard->agent_pidfd, signal, NULL, 0);
 }
 
-/* The same, and the agent learns who sent it to us (agent.c: is_copy), unless the system refuses that. */
+/* Relay the signal with the pid of its sender (agent.c: is_copy), unless the system refuses that. */
 static void relay_from(const struct guard *guard, int signal, pid_t sender)
 {
     siginfo_t info = { .si_signo = signal, .si_code = SI_QUEUE };
@@ -88,11 +88,15 @@ static bool has_pending(int signal)
 }
 
 /*
- * Ctrl-Z: the agent is told, and stops itself once its workers are stopped; then the guard stops. Two other things can
- * happen:
- *   - The agent was stopped from outside (kill -STOP), without Ctrl-Z: that is not the guard's business. Only the
- *     agent gets the SIGCONT that ends such a stop, so a guard that stopped too would stay so for ever.
- *   - fg came before the agent had stopped, or before the guard knows that it has: the agent is woken again.
+ * Ctrl-Z, step by step:
+ *   1. The guard gets TSTP and relays it to the agent.
+ *   2. The agent stops its workers, and then itself.
+ *   3. The guard sees that the agent is stopped, and stops itself.
+ * Two other orders are possible:
+ *   - The agent was stopped from outside (kill -STOP), without Ctrl-Z. The guard then does not stop: only the
+ *     agent gets the SIGCONT that ends such a stop, so a stopped guard would stay stopped.
+ *   - fg came before the agent had stopped, or before the guard knew it. The guard then wakes the agent
+ *     again.
  */
 static void follow_suspension(struct guard *guard)
 {
@@ -104,13 +108,19 @@ static void follow_suspension(struct guard *guard)
     if (suspension == TOLD_TO_GO_ON) {
         guard->agent_stands = false;
         relay(guard, SIGCONT);
-    } else if (!has_pending(SIGCONT)) { /* a stop would drop it, and last for ever */
+    } else if (!has_pending(SIGCONT)) { /* else the stop would discard the SIGCONT, and last for ever */
+        if (!guard_lease_all_stopped(&guard->lease)) {
+            say("fsdprun: a process of this run cannot be stopped; it goes on, and so does its "
+                "supervision\n");
+            return;
+        }
         raise(SIGSTOP);
-        /* Running again: the SIGCONT that woke us is in the signal descriptor, and will be relayed. */
+        /* The guard runs again. The SIGCONT that woke it is in the signal descriptor, and will be relayed. */
+        guard_lease_look(&guard->lease);
     }
 }
 
-/* Has the agent ended, stopped or gone on? */
+/* Look whether the agent has ended, stopped or gone on. */
 static void look_at_agent(struct guard *guard)
 {
     siginfo_t info = { 0 };
@@ -155,7 +165,7 @@ static void look_at_leaving(struct guard *guard)
 static void relay_job_control(struct guard *guard, int signal)
 {
     if ((guard->config->relayed >> SIGTSTP & 1) != 0)
-        return; /* TSTP goes on to the workers, and stops nothing here */
+        return; /* TSTP is forwarded to the workers, and stops neither guard nor agent */
     if (signal == SIGTSTP)
         guard->suspension = TOLD_TO_STOP;
     else if (guard->suspension == TOLD_TO_STOP)
@@ -184,7 +194,8 @@ static void take_signal(struct guard *guard)
         if (signal == SIGINT && ++guard->n_interrupts >= INTERRUPTS_THAT_KILL)
             relay(guard, SIGKILL);
         if (guard->deadline_ms == 0)
-            guard->deadline_ms = clock_now_ms() + guard->config->grace_ms + SLACK_MS;
+            guard->deadline_ms = clock_now_ms() + guard->config->grace_ms + GUARD_SLACK_MS +
+                                 2 * LEASE_END_MS(guard->config->lease_ms);
     }
 }
 
@@ -201,13 +212,15 @@ static int wait_timeout(const struct guard *guard)
 static int watch(struct guard *guard)
 {
     while (!guard->over) {
-        struct pollfd fds[3] = { { .fd = guard->signals, .events = POLLIN },
+        struct pollfd fds[4] = { { .fd = guard->signals, .events = POLLIN },
                                  { .fd = guard->agent_pidfd, .events = POLLIN },
-                                 { .fd = guard->leaves, .events = POLLIN } };
-        int n = poll(fds, 3, wait_timeout(guard));
+                                 { .fd = guard->leaves, .events = POLLIN },
+                                 { .fd = guard->lease.lease.timer, .events = POLLIN } };
+        int n = poll(fds, guard->config->leased ? 4 : 3, wait_timeout(guard));
 
         if (n < 0 && errno != EINTR)
             break;
+        guard_lease_look(&guard->lease); /* first: the guard may have stood still itself */
         take_signal(guard);
         if (fds[1].revents != 0)
             look_at_agent(guard);
@@ -225,36 +238,29 @@ static int watch(struct guard *guard)
     return guard->status;
 }
 
-static void set_of_signals(sigset_t *set, uint64_t relayed, const struct os_baseline *baseline)
-{
-    relayed |= UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT | UINT64_C(1) << SIGWINCH;
-    sigemptyset(set);
-    sigaddset(set, SIGCHLD);
-    /* What was ignored when we were started stays so (nohup; a background job of a script). */
-    for (int i = 1; i < 64; i++)
-        if ((relayed >> i & 1) != 0 && sigismember(&baseline->ignored, i) != 1)
-            sigaddset(set, i);
-}
-
 static _Noreturn void be_agent(int (*inner)(void *, const struct guard_inside *), void *arg,
                                const struct guard_inside *inside, pid_t guard)
 {
-    /* A session of its own: the terminal's signals reach the guard alone, and come relayed, once each. */
+    /* In a session of its own, the agent gets each of the terminal's signals once: relayed by the guard. */
     setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    /* Stopped, after Ctrl-Z or from outside, it could not act on the guard's end: the end itself wakes it. */
+    /* A stopped agent could not act on the guard's end, so that end wakes it. */
     prctl(PR_SET_PDEATHSIG, SIGCONT);
     if (getppid() != guard)
         _exit(128 + SIGKILL);
     exit(inner(arg, inside));
 }
 
-/* A standard descriptor that is closed would become that of the next file: a worker would write into it. */
+/*
+ * The next file to be opened would get the number of a closed standard descriptor, and workers would write
+ * there.
+ */
 static void fill_standard_descriptors(void)
 {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0)
-            (void)!open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY); /* the lowest free number: this one */
+            /* gets the lowest free number, which is fd */
+            (void)!open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
 }
 
 int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg,
@@ -262,7 +268,9 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
 {
     struct guard guard = { .config = config, .status = FSDP_EXIT_BUG };
     struct os_baseline baseline;
-    struct guard_inside inside = { .baseline = &baseline };
+    struct guard_inside inside = { .baseline = &baseline,
+                                   .lease = config->leased ? &guard.lease.lease : NULL };
+    struct fsdp_err err = { 0 };
     sigset_t set, before;
     const pid_t self = getpid();
     int leaves[2];
@@ -270,22 +278,29 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     os_baseline_capture(&baseline);
     fill_standard_descriptors();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    signal(SIGCHLD, SIG_DFL); /* ignored, it would take our children's statuses away */
-    signal(SIGPIPE, SIG_IGN); /* stderr may have no reader; the run is swept all the same */
-    set_of_signals(&set, config->relayed, &baseline);
+    signal(SIGCHLD, SIG_DFL); /* with SIGCHLD ignored, the kernel would discard our children's statuses */
+    signal(SIGPIPE, SIG_IGN); /* stderr may have no reader; descendants must be ended all the same */
+    os_signals_to_take(
+        &set, config->relayed | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT | UINT64_C(1) << SIGWINCH,
+        &baseline);
+    sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, &before);
     guard.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    /* Opened before the fork, so that it can never name another process. */
+    /* Opened before the fork, so that it cannot name another process. */
     inside.guard_pidfd = (int)syscall(SYS_pidfd_open, self, 0);
     if (guard.signals < 0 || inside.guard_pidfd < 0 || pipe2(leaves, O_CLOEXEC | O_NONBLOCK) < 0) {
         fprintf(stderr, "fsdprun: %s\n", strerror(errno));
+        return FSDP_EXIT_IO;
+    }
+    if (config->leased && lease_create(&guard.lease.lease, &err) != FSDP_OK) {
+        fprintf(stderr, "fsdprun: %s\n", err.message);
         return FSDP_EXIT_IO;
     }
     guard.leaves = leaves[0];
     inside.leaves_fd = leaves[1];
     for (int i = 1; i < 64; i++)
         if (sigismember(&set, i) == 1)
-            sigdelset(&before, i); /* relayed, they must arrive, whatever the mask was at the start */
+            sigdelset(&before, i); /* relayed signals must arrive, whatever the mask was at the start */
     inside.mask = before;
     guard.n_strangers = descendants_children(guard.strangers, MAX_STRANGERS);
     fflush(NULL);
@@ -299,9 +314,11 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
         close(guard.leaves);
         be_agent(inner, arg, &inside, self);
     }
+    guard.lease.agent = guard.agent;
     close(inside.guard_pidfd);
     guard.agent_pidfd =
-        (int)syscall(SYS_pidfd_open, guard.agent, 0); /* our child, not reaped: it is itself */
+        /* our child is not reaped yet, so the pid is still its own */
+        (int)syscall(SYS_pidfd_open, guard.agent, 0);
     if (guard.agent_pidfd < 0) {
         kill(guard.agent, SIGKILL);
         fprintf(stderr, "fsdprun: pidfd_open: %s\n", strerror(errno));

@@ -1,51 +1,64 @@
 /*
- * The outer of the launcher's two processes. It is the one a user sees: it relays signals, job control and the
- * exit status, and does nothing else. The inner one, its child, is the agent and the parent of all workers.
+ * The guard: the outer of the launcher's two processes, and the one that a user sees. It relays signals, job
+ * control and the exit status, and does nothing else. The inner process, its child, is the agent and the
+ * parent of all workers.
  *
- * Both are child subreapers and each watches the other by pidfd. Whichever is left when the other is killed
- * kills and reaps every descendant, sessions and double forks included, and ends. Killed both at once (one
- * SIGKILL to each before either has acted), the workers die by their parent-death signal; what those had
- * started themselves is then nobody's: that is the limit.
+ * Both are child subreapers, and each watches the other by pidfd. If one is killed, the other kills and reaps
+ * every descendant, including other sessions and double forks, and ends. The limit: if both are killed before
+ * either can act, the workers die by their parent-death signal, but processes that workers had started go on.
  *
- * Nothing stays stopped: the agent is woken by the guard's end (its parent-death signal is SIGCONT), and the guard stops
- * itself only as the answer to Ctrl-Z, never because the agent was stopped from outside.
+ * On a node of several, the guard also kills the ranks when the node's lease is over (agent/os/lease.h).
+ *
+ * Nothing stays stopped. The guard's end wakes the agent (its parent-death signal is SIGCONT). The guard
+ * stops itself only after Ctrl-Z, never because the agent was stopped from outside. With a lease it does so
+ * only if every rank stands still.
  */
 #ifndef AGENT_GUARD_H
 #define AGENT_GUARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/os/lease.h"
 #include "agent/os/os.h"
 
 enum { GUARD_CLEANUP_MS = 5000 };
 
-/* What the inner process gets. */
+/* The values that guard_run() passes to the inner process. */
 struct guard_inside {
-    int guard_pidfd; /* readable once the guard is gone: then descendants_end() and leave */
-    int leaves_fd;   /* for guard_leave() */
+    int guard_pidfd; /* readable once the guard is gone; then call descendants_end() and exit */
+    int leaves_fd;   /* used by guard_leave() */
     const struct os_baseline *baseline;
-    sigset_t mask; /* to set once handlers are in place: until then relayed signals wait, blocked */
+    const struct lease *lease; /* of this node; NULL: the job has one node */
+    sigset_t mask; /* the mask to set once handlers are in place; until then relayed signals are blocked */
 };
 
 struct guard_config {
     int64_t
-        grace_ms; /* how long the agent may take after a signal that stops it; a slack later the guard ends it */
-    /* Sets of signals, bit s for signal s. TSTP and CONT are relayed too; what was ignored at the start never is. */
+        /* how long the agent may take after a signal that ends the run; some time later the guard kills it */
+        grace_ms;
+    int64_t lease_ms; /* the lease of the nodes, for which the agent may have to wait at the end */
+    /*
+     * Sets of signals: bit s stands for signal s. TSTP and CONT are relayed in addition. A signal that was
+     * ignored at the start is never relayed.
+     */
     uint64_t relayed;
-    uint64_t ending; /* of those: what stops the run */
+    uint64_t ending; /* those of `relayed` that end the run */
+    bool leased;     /* the job has several nodes: make a lease, and kill the ranks when it is over */
 };
 
 /**
- * End the inner process with `status`, although a thread of it may be in a system call from which even SIGKILL does not
- * bring it back. Such a process is never reaped: the guard hears its status here, and leaves it behind.
+ * End the inner process with `status`, even if one of its threads is in a system call that SIGKILL cannot
+ * end. Such a process is never reaped, so this tells the guard the status, and the guard leaves it behind.
  */
 _Noreturn void guard_leave(const struct guard_inside *inside, int status);
 
 /**
- * Fork; run `inner` in the child, which exits with what it returns; in the caller relay until it has ended.
- * Call it before any thread exists.
+ * Fork. The child runs `inner` and exits with its result; the caller relays until the child has ended. Call
+ * it before any thread exists.
  *
- * Returns, in the guard only, the exit status to leave with: the agent's, or 128 + n when signal n killed it.
+ * Returns in the guard only: the exit status for the guard, which is the agent's, or 128 + n if signal n
+ * killed the agent.
  */
 int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg,
               const struct guard_config *config);

@@ -27,7 +27,10 @@ bool oom_parse_counter(const char *text, uint64_t *n)
     return false;
 }
 
-/* "Memory cgroup out of memory: Killed process 4242 (name) ...", "Out of memory: Killed process ..." (mm/oom_kill.c). */
+/*
+ * The kernel writes "Memory cgroup out of memory: Killed process 4242 (name) ..." or "Out of memory: Killed
+ * process ..." (mm/oom_kill.c).
+ */
 pid_t oom_parse_record(const char *record)
 {
     static const char mark[] = "ut of memory", killed[] = "Killed process ";
@@ -49,12 +52,15 @@ bool oom_parse_group(const char *text, bool *v1, char *path, size_t size)
         snprintf(path, size, "%.*s", (int)line.group_bytes, line.group);
         found = true;
         if (*v1)
-            break; /* where the memory controller is still the first version's, it is not here */
+            break; /* the memory controller may still be version 1's; then it is not here */
     }
     return found;
 }
 
-/* The group as we are told it, or (a container that sees only its own part of the tree) the top of what we see. */
+/*
+ * Find the counter in the folder of our group. A container may see only its own part of the tree: then it is
+ * in the top folder.
+ */
 static void find_counter(struct oom_watch *watch, const char *root, bool v1, const char *group)
 {
     static const char *const tops[2][2] = { { "", "/unified" }, { "/memory", "" } };
@@ -83,7 +89,10 @@ void oom_watch_begin(struct oom_watch *watch, const char *cgroup_file, const cha
     if (small_file_read(text, sizeof text, "%s", cgroup_file) &&
         oom_parse_group(text, &v1, group, sizeof group))
         find_counter(watch, root, v1, group);
-    /* In any other pid namespace the log's numbers are not ours. 4026531836 is the first one's inode: proc_ns.h. */
+    /*
+     * The log has pids of the first pid namespace, whose inode is 4026531836 (proc_ns.h). In any other
+     * namespace they are not ours.
+     */
     n = readlink("/proc/self/ns/pid", ns, sizeof ns - 1);
     ns[n > 0 ? n : 0] = '\0';
     if (kmsg == NULL || strcmp(ns, "pid:[4026531836]") != 0)
@@ -102,7 +111,7 @@ void oom_watch_end(struct oom_watch *watch)
     watch->kmsg = -1;
 }
 
-/* Read what the kernel said since, one record a read (Documentation/ABI/testing/dev-kmsg). */
+/* Read the new records of the kernel log, one for each read() (Documentation/ABI/testing/dev-kmsg). */
 static void read_log(struct oom_watch *watch)
 {
     char record[RECORD_BYTES];
@@ -112,7 +121,7 @@ static void read_log(struct oom_watch *watch)
         pid_t pid;
 
         if (n < 0 && (errno == EPIPE || errno == EINTR))
-            continue; /* records were overwritten before we came: the next one */
+            continue; /* records were overwritten before we read them: go on with the next one */
         if (n <= 0)
             return;
         record[n] = '\0';
@@ -125,7 +134,7 @@ static void read_log(struct oom_watch *watch)
     }
 }
 
-/* Was it named? It is asked about once. */
+/* Did the log name this pid? Forgets the pid, so the second question gets false. */
 static bool take_named(struct oom_watch *watch, pid_t pid)
 {
     for (int i = 0; i < watch->n_named; i++)
@@ -145,7 +154,8 @@ static void put_limit(const struct oom_watch *watch, char *out, size_t size)
     if (!small_file_read(text, sizeof text, "%s", watch->limit))
         return;
     bytes = strtoull(text, &end, 10);
-    if (end != text && bytes < UINT64_C(1) << 60) /* v2 writes "max", v1 a huge number, where there is none */
+    /* without a limit, version 2 writes "max" and version 1 a huge number */
+    if (end != text && bytes < UINT64_C(1) << 60)
         snprintf(out, size, " (its control group may use %" PRIu64 " MiB)", bytes >> 20);
 }
 
@@ -165,7 +175,7 @@ enum oom_answer oom_watch_ask(struct oom_watch *watch, pid_t pid, bool by_kill, 
     put_limit(watch, limit, sizeof limit);
     if (named || (by_kill && risen > (uint64_t)watch->n_named)) {
         if (risen > 0)
-            watch->seen++; /* the others of them are somebody else's */
+            watch->seen++; /* count one OOM kill as ours; further ones concern other processes */
         snprintf(words, size, "out of memory: ended by the kernel's OOM killer%s", risen > 0 ? limit : "");
         return OOM_KILLED;
     }

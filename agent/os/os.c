@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <paths.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,17 +13,17 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "agent/os/clock.h"
+#include "shard_runtime/core/clock.h"
 
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
 /*
- * A child that shares our memory until it execs costs no page tables, whatever our size. The sanitizers keep
- * shadow state of every stack frame in that memory and would be left with the child's: there it is a copy.
+ * A child that shares our memory until exec costs no page tables, whatever our size. Sanitizers keep shadow
+ * state of every stack frame in that memory, which the child would change. So with a sanitizer the child gets
+ * a copy.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) ||     \
     __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
@@ -46,12 +47,12 @@ void os_baseline_capture(struct os_baseline *baseline)
     getrlimit(RLIMIT_NOFILE, &baseline->nofile);
 }
 
-int64_t os_epoch_us(void)
+void os_signals_to_take(sigset_t *out, uint64_t wanted, const struct os_baseline *baseline)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    sigemptyset(out);
+    for (int i = 1; i < 64; i++)
+        if ((wanted >> i & 1) != 0 && sigismember(&baseline->ignored, i) != 1)
+            sigaddset(out, i);
 }
 
 void os_raise_nofile(void)
@@ -64,7 +65,7 @@ void os_raise_nofile(void)
     }
 }
 
-/* --- between clone and exec: async-signal-safe calls only, and no memory but the child's own stack ------------ */
+/* Between clone and exec: async-signal-safe calls only, and no memory but the child's own stack */
 
 enum stage {
     STAGE_PARENT,
@@ -109,7 +110,7 @@ static void restore_signals(const struct os_spawn *spawn)
     struct sigaction action = { 0 };
 
     for (int i = 1; i <= LAST_SIGNAL; i++) {
-        if (i == SIGKILL || i == SIGSTOP || i == 32 || i == 33) /* 32 and 33 are the C library's */
+        if (i == SIGKILL || i == SIGSTOP || i == 32 || i == 33) /* the C library uses 32 and 33 */
             continue;
         action.sa_handler =
             sigismember(&spawn->baseline->ignored, i) == 1 || (i < 64 && (spawn->ignored >> i & 1) != 0)
@@ -119,7 +120,7 @@ static void restore_signals(const struct os_spawn *spawn)
     }
 }
 
-/* Put the three descriptors in place; any of them may stand on another's number. */
+/* Move the three descriptors to 0, 1 and 2. Any of them may have the number of another. */
 static bool place_stdio(const int stdio[3])
 {
     int copies[3];
@@ -135,12 +136,32 @@ static bool place_stdio(const int stdio[3])
     return true;
 }
 
+/*
+ * Close every descriptor from 3 on but these. A child that waits for its exec would otherwise hold the
+ * agent's connections open, and other nodes would not see that they were closed.
+ */
+static void close_all_but(const int *keep, int n)
+{
+    unsigned first = 3, next;
+
+    do {
+        next = ~0U;
+        for (int i = 0; i < n; i++)
+            if (keep[i] >= (int)first && (unsigned)keep[i] < next)
+                next = (unsigned)keep[i];
+        if (next > first)
+            syscall(SYS_close_range, first, next == ~0U ? ~0U : next - 1, 0);
+        first = next + 1;
+    } while (next != ~0U);
+}
+
 static int child_main(void *arg)
 {
     const struct child_job *job = arg;
     const struct os_spawn *spawn = job->spawn;
+    int keep[OS_KEEP_FDS + 1] = { [OS_KEEP_FDS] = job->report_fd };
 
-    /* The request is remembered only from here on: a parent that died before it has left us another one. */
+    /* The kernel acts on this only from here on. If the parent died before, getppid() is another process. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         give_up(job->report_fd, STAGE_PARENT);
     if (getppid() != job->parent)
@@ -156,44 +177,57 @@ static int child_main(void *arg)
         give_up(job->report_fd, STAGE_STDIO);
     if (spawn->directory != NULL && chdir(spawn->directory) < 0)
         give_up(job->report_fd, STAGE_DIRECTORY);
-    /* Whatever a library left open without the flag is closed too. */
+    /* This also closes what a library opened without the close-on-exec flag. */
     syscall(SYS_close_range, 3, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */);
-    for (int i = 0; i < 2; i++)
+    if (spawn->exec_fd != NULL) {
+        memcpy(keep, spawn->keep_fds, sizeof spawn->keep_fds);
+        close_all_but(keep, OS_KEEP_FDS + 1);
+    }
+    for (int i = 0; i < OS_KEEP_FDS; i++)
         if (spawn->keep_fds[i] >= 0 && fcntl(spawn->keep_fds[i], F_SETFD, 0) < 0)
             give_up(job->report_fd, STAGE_STDIO);
     restore_signals(spawn);
     sigprocmask(SIG_SETMASK, &spawn->baseline->mask, NULL);
+    /* The agent may have been stopped since it decided to start this worker. */
+    if (spawn->lease != NULL && lease_is_over(spawn->lease))
+        _exit(127);
     execve(spawn->path, spawn->argv, spawn->envp);
     give_up(job->report_fd, STAGE_EXEC);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- */
-
-static pid_t start_child(struct child_job *job, int *pidfd)
+/* A child with a copy of our memory. It runs on while we do. */
+static pid_t start_copy(struct child_job *job, int *pidfd)
 {
-    pid_t pid;
+    struct clone_args args = { .flags = CLONE_PIDFD, .pidfd = (uintptr_t)pidfd, .exit_signal = SIGCHLD };
+    const pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+
+    if (pid == 0)
+        _exit(child_main(job));
+    return pid;
+}
 
 #if SHARE_MEMORY
-    /* The stack is the child's alone: clone() returns on ours. CLONE_VFORK holds us until it has execed. */
+/* A child in our own memory. CLONE_VFORK suspends us until it has called exec. */
+static pid_t start_sharing(struct child_job *job, int *pidfd)
+{
+    /* Only the child uses this stack. */
     char *stack =
         mmap(NULL, CHILD_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    pid_t pid;
+    int error;
 
     if (stack == MAP_FAILED)
         return -1;
     pid = clone(child_main, stack + CHILD_STACK_BYTES, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, job,
                 pidfd);
-    int error = errno;
+    error = errno;
     munmap(stack, CHILD_STACK_BYTES);
     errno = error;
-#else
-    struct clone_args args = { .flags = CLONE_PIDFD, .pidfd = (uintptr_t)pidfd, .exit_signal = SIGCHLD };
-
-    pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
-    if (pid == 0)
-        _exit(child_main(job));
-#endif
     return pid;
 }
+#else
+#define start_sharing start_copy
+#endif
 
 static bool refuse(struct os_spawn_failure *failure, const char *call, int error)
 {
@@ -201,25 +235,41 @@ static bool refuse(struct os_spawn_failure *failure, const char *call, int error
     return false;
 }
 
+/* Read the report of a child. False: it has executed its program, or was ended before. */
+static bool read_report(int fd, struct os_spawn_failure *failure)
+{
+    struct child_report report = { 0, 0 };
+    ssize_t n;
+
+    do
+        n = read(fd, &report, sizeof report);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof report)
+        return false;
+    *failure = (struct os_spawn_failure){ .call = stage_calls[report.stage],
+                                          .error = report.error,
+                                          .exec = report.stage == STAGE_EXEC };
+    return true;
+}
+
 static bool linux_spawn(void *arg, const struct os_spawn *spawn, struct os_child *child,
                         struct os_spawn_failure *failure)
 {
     struct child_job job = { .spawn = spawn, .parent = getpid() };
-    struct child_report report = { 0, 0 };
     sigset_t all, before;
     int ends[2], pidfd = -1, error;
     siginfo_t info;
-    ssize_t n;
+    bool failed;
     pid_t pid;
 
     (void)arg;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return refuse(failure, "pipe2", errno);
     job.report_fd = ends[1];
-    /* No handler of ours may run in the child, where it would act on our memory. */
+    /* No signal handler of ours may run in the child: it would change our memory. */
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
-    pid = start_child(&job, &pidfd);
+    pid = spawn->exec_fd != NULL ? start_copy(&job, &pidfd) : start_sharing(&job, &pidfd);
     error = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
     close(ends[1]);
@@ -227,28 +277,43 @@ static bool linux_spawn(void *arg, const struct os_spawn *spawn, struct os_child
         close(ends[0]);
         return refuse(failure, "clone", error);
     }
-    do
-        n = read(ends[0], &report, sizeof report);
-    while (n < 0 && errno == EINTR);
+    if (spawn->exec_fd != NULL) {
+        *spawn->exec_fd = ends[0];
+        *child = (struct os_child){ .pid = pid, .pidfd = pidfd };
+        return true;
+    }
+    failed = read_report(ends[0], failure);
     close(ends[0]);
-    if (n == (ssize_t)sizeof report) {
+    if (failed) {
         while (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED) < 0 && errno == EINTR)
             ;
         close(pidfd);
-        *failure = (struct os_spawn_failure){ .call = stage_calls[report.stage],
-                                              .error = report.error,
-                                              .exec = report.stage == STAGE_EXEC };
         return false;
     }
     *child = (struct os_child){ .pid = pid, .pidfd = pidfd };
     return true;
 }
 
+static enum os_exec linux_executed(void *arg, int exec_fd, struct os_spawn_failure *failure)
+{
+    struct pollfd ready = { .fd = exec_fd, .events = POLLIN };
+
+    (void)arg;
+    if (poll(&ready, 1, 0) <= 0)
+        return OS_EXEC_PENDING;
+    return read_report(exec_fd, failure) ? OS_EXEC_FAILED : OS_EXEC_DONE;
+}
+
 static int linux_kill_group(void *arg, const struct os_child *child, int signal)
 {
     (void)arg;
-    /* Not reaped, so the number is still its own; it leads its session, so its group has the same one. */
-    return kill(-child->pid, signal) == 0 ? 0 : errno;
+    /*
+     * It is not reaped, so the pid is still its own. It leads its session, so its group has the same number.
+     * A child whose exec we do not wait for may have no session yet, and no children either.
+     */
+    if (kill(-child->pid, signal) == 0 || (errno == ESRCH && kill(child->pid, signal) == 0))
+        return 0;
+    return errno;
 }
 
 static bool linux_reap(void *arg, const struct os_child *child, siginfo_t *info)
@@ -266,30 +331,17 @@ static int64_t linux_now_ns(void *arg)
 
 const struct agent_os agent_os_linux = {
     .spawn = linux_spawn,
+    .executed = linux_executed,
     .kill_group = linux_kill_group,
     .reap = linux_reap,
     .now_ns = linux_now_ns,
 };
 
-enum { JOINED_BYTES = 8192 };
-
-/* `name` as seen from `directory`; `joined` holds the path where one has to be made. NULL: it is too long. */
-static const char *seen_from(const char *directory, const char *name, char joined[JOINED_BYTES])
+/* A directory may have execute permission, but it is no program. */
+static int check_program(const char *path)
 {
-    if (name[0] == '/' || directory == NULL)
-        return name;
-    return snprintf(joined, JOINED_BYTES, "%s/%s", directory, name) < JOINED_BYTES ? joined : NULL;
-}
-
-/* A directory has execute permission and is no program. */
-static int check_program(const char *directory, const char *name)
-{
-    char joined[JOINED_BYTES];
-    const char *path = seen_from(directory, name, joined);
     struct stat info;
 
-    if (path == NULL)
-        return ENAMETOOLONG;
     if (stat(path, &info) < 0)
         return errno;
     if (!S_ISREG(info.st_mode))
@@ -297,7 +349,7 @@ static int check_program(const char *directory, const char *name)
     return access(path, X_OK) == 0 ? 0 : errno;
 }
 
-int os_find_program(const char *name, const char *path, const char *directory, char *out, size_t size)
+int os_find_program(const char *name, const char *path, char *out, size_t size)
 {
     int error, worst = ENOENT;
 
@@ -306,16 +358,16 @@ int os_find_program(const char *name, const char *path, const char *directory, c
     if (strchr(name, '/') != NULL) {
         if ((size_t)snprintf(out, size, "%s", name) >= size)
             return ENAMETOOLONG;
-        return check_program(directory, name);
+        return check_program(name);
     }
     if (path == NULL)
         path = _PATH_DEFPATH;
     for (;;) {
         size_t length = strcspn(path, ":");
-        /* An empty entry means the working directory. */
+        /* An empty entry of PATH means the working directory. */
         int n = snprintf(out, size, "%.*s%s%s", (int)length, path, length > 0 ? "/" : "./", name);
 
-        error = n < 0 || (size_t)n >= size ? ENAMETOOLONG : check_program(directory, out);
+        error = n < 0 || (size_t)n >= size ? ENAMETOOLONG : check_program(out);
         if (error == 0)
             return 0;
         if (error == EACCES)
@@ -326,11 +378,11 @@ int os_find_program(const char *name, const char *path, const char *directory, c
     }
 }
 
-/* Python runs a directory that holds a program. */
+/* Python can run a directory that has a __main__ module. */
 static int check_package(const char *path)
 {
     static const char *const mains[] = { "__main__.py", "__main__.pyc" };
-    char main_file[JOINED_BYTES + 16];
+    char main_file[8192];
 
     for (size_t i = 0; i < sizeof mains / sizeof *mains; i++) {
         snprintf(main_file, sizeof main_file, "%s/%s", path, mains[i]);
@@ -340,15 +392,11 @@ static int check_package(const char *path)
     return EISDIR;
 }
 
-int os_check_script(const char *name, const char *directory)
+int os_check_script(const char *name)
 {
-    char joined[JOINED_BYTES];
-    const char *path = seen_from(directory, name, joined);
     struct stat info;
 
-    if (path == NULL)
-        return ENAMETOOLONG;
-    if (stat(path, &info) < 0 || access(path, R_OK) < 0)
+    if (stat(name, &info) < 0 || access(name, R_OK) < 0)
         return errno;
-    return S_ISDIR(info.st_mode) ? check_package(path) : 0;
+    return S_ISDIR(info.st_mode) ? check_package(name) : 0;
 }

@@ -1,8 +1,8 @@
 /*
- * What the agent asks of the operating system: start a process, signal it, reap it, tell the time. The agent
- * takes these through a struct, so that a test can put its own in; agent_os_linux is the real one.
+ * What the agent needs from the operating system: start a process, signal it, reap it, read the clock. The
+ * agent calls these through a struct, which tests replace; agent_os_linux is the real one.
  *
- * A child is known by its pidfd from the instant it exists, so that no number is ever reused under us.
+ * A child has a pidfd from the moment it exists, so a reused pid can never be taken for it.
  */
 #ifndef AGENT_OS_H
 #define AGENT_OS_H
@@ -17,70 +17,109 @@
 #include <fsdp/status.h>
 
 #include "agent/os/cpu_mask.h"
+#include "agent/os/lease.h"
 
-/* How this process was started: what the workers get back unchanged, whatever the agent did to itself since. */
+/*
+ * The state in which this process was started. Workers are started with the same, whatever the agent has
+ * changed for itself since.
+ */
 struct os_baseline {
     sigset_t mask;
-    sigset_t ignored; /* signals that were ignored */
+    sigset_t ignored; /* signals that were ignored at the start */
     struct rlimit nofile;
 };
 
-/** Look at this process; the first thing a program does. */
+/** Fill in the baseline. A program calls this first of all. */
 void os_baseline_capture(struct os_baseline *baseline);
 
-/** Microseconds of the epoch clock (CLOCK_REALTIME): for what workers write, never for durations. */
-int64_t os_epoch_us(void);
+/**
+ * Set *out to the signals of `wanted` (bit s: signal s), without those that were ignored at the start: they
+ * stay ignored, as under nohup.
+ */
+void os_signals_to_take(sigset_t *out, uint64_t wanted, const struct os_baseline *baseline);
 
-/** Raise the soft limit of open files to the hard one (the baseline keeps what it was). */
+/** Raise the soft limit of open files to the hard limit. The baseline keeps the old one. */
 void os_raise_nofile(void);
 
 /**
- * Has the kernel the calls without which no run can be supervised: pidfd_open, pidfd_send_signal, waitid on a pidfd?
- * FSDP_ERR_UNSUPPORTED names the one that is missing.
+ * Check that the kernel has the calls that supervision needs: pidfd_open, pidfd_send_signal, and waitid on a
+ * pidfd. FSDP_ERR_UNSUPPORTED: the message names the one that is missing.
  */
 enum fsdp_status os_check_kernel(struct fsdp_err *err);
 
-/** Has it close_range() with CLOSE_RANGE_CLOEXEC? Without it workers keep descriptors that were open before the run. */
+/**
+ * Does the kernel have close_range() with CLOSE_RANGE_CLOEXEC? Without it, workers inherit descriptors that
+ * were open before the run.
+ */
 bool os_has_close_range(void);
 
+enum { OS_KEEP_FDS = 4 };
+
 struct os_spawn {
-    const char *path; /* what is executed; no lookup */
+    const char *path; /* the file to execute; PATH is not searched */
     char *const *argv;
     char *const *envp;
     const char *directory; /* working directory; NULL: ours */
     int stdio[3];
-    int keep_fds[2]; /* further descriptors that the child keeps, under their own numbers; -1: none */
-    const struct cpu_mask *cpus; /* where it may run; NULL: where we may */
+    int keep_fds[OS_KEEP_FDS];   /* more descriptors that the child keeps, with the same numbers; -1: none */
+    const struct cpu_mask *cpus; /* the CPUs of the child; NULL: ours */
     const struct os_baseline *baseline;
     uint64_t ignored; /* bit s: the child ignores signal s, in addition to those of the baseline */
+    /*
+     * NULL: the start returns after the exec, and waits for the file system of the program. Otherwise it
+     * returns before, and *exec_fd receives a descriptor for agent_os.executed(): close-on-exec, owned by the
+     * caller. Until the exec such a child is a copy of this process, which costs more than one that waits.
+     */
+    int *exec_fd;
+    /*
+     * if this lease is over by then, the child exits with 127 and does not execute the file; NULL: no lease
+     */
+    const struct lease *lease;
 };
 
 struct os_child {
     pid_t pid;
-    int pidfd; /* close-on-exec, the caller's */
+    int pidfd; /* close-on-exec; owned by the caller */
 };
 
-/* Where a start failed, with `error` an errno. Exec failures are the user's business, the others the system's. */
+/** What became of a start that did not wait for its exec. */
+enum os_exec {
+    OS_EXEC_PENDING,
+    OS_EXEC_DONE,   /* the program runs, or the child was ended by a signal */
+    OS_EXEC_FAILED, /* the child ends by itself, with a status that means nothing */
+};
+
+/*
+ * Which call of a start failed, with its errno in `error`. A failed exec is a mistake of the user; any other
+ * failure is the system's.
+ */
 struct os_spawn_failure {
     const char *call;
     int error;
-    bool exec; /* execve itself said no */
+    bool exec; /* execve failed */
 };
 
 struct agent_os {
     void *arg;
 
     /*
-     * Start `spawn` in a session of its own; it is killed when the calling thread ends. On failure *child is
-     * untouched, nothing runs, and *failure says which call refused. Returns false then.
+     * Start `spawn` in a session of its own. The kernel kills the child when the calling thread ends. On
+     * failure this returns false, nothing runs, *child is unchanged, and *failure says which call failed.
+     * With spawn->exec_fd, calls of the child fail later.
      */
     bool (*spawn)(void *arg, const struct os_spawn *spawn, struct os_child *child,
                   struct os_spawn_failure *failure);
 
-    /* Signal the child's process group (it leads one) while it is not reaped. 0, or an errno. */
+    /*
+     * Look at the descriptor of a start that did not wait for its exec. It is readable when this answers
+     * anything but OS_EXEC_PENDING, which it does once. *failure is filled in if a call has failed.
+     */
+    enum os_exec (*executed)(void *arg, int exec_fd, struct os_spawn_failure *failure);
+
+    /* Signal the process group that the child leads. The child must not be reaped. Returns 0 or an errno. */
     int (*kill_group)(void *arg, const struct os_child *child, int signal);
 
-    /* Reap the child if it ended; false while it runs. Never waits. */
+    /* Reap the child if it has ended. False: it still runs. Never blocks. */
     bool (*reap)(void *arg, const struct os_child *child, siginfo_t *info);
 
     /* CLOCK_MONOTONIC. */
@@ -90,16 +129,18 @@ struct agent_os {
 extern const struct agent_os agent_os_linux;
 
 /**
- * Find the program `name`: as it stands when it has a slash, else on `path` (the PATH of the workers; NULL:
- * the system's default). Returns 0 and a path in `out`, or the errno execvp() would report (ENOENT, EACCES).
+ * Find the program `name`. If it has a slash, it is a path; otherwise it is searched on `path` (the PATH of
+ * the workers; NULL: the system's default). Returns 0 with a path in `out`, or the errno that execvp() would
+ * report (ENOENT, EACCES).
  */
-int os_find_program(const char *name, const char *path, const char *directory, char *out, size_t size);
+int os_find_program(const char *name, const char *path, char *out, size_t size);
 
 /**
- * Check that an interpreter can run the script `name`, which is relative to `directory` (NULL: ours). Returns 0,
- * or an errno: ENOENT where nothing is there, EACCES where it may not be read, EISDIR for a directory without a
- * __main__.py or __main__.pyc.
+ * Check that Python can run the script `name`. Returns 0 or an errno:
+ *   ENOENT  there is no such file
+ *   EACCES  it may not be read
+ *   EISDIR  it is a directory without a __main__.py or __main__.pyc
  */
-int os_check_script(const char *name, const char *directory);
+int os_check_script(const char *name);
 
 #endif

@@ -7,9 +7,12 @@
 
 #include "agent/os/os.h"
 
-enum { CLOEXEC_OF_RANGE = 4 }; /* CLOSE_RANGE_CLOEXEC, linux/close_range.h of 5.11 */
+enum { CLOEXEC_OF_RANGE = 4 }; /* CLOSE_RANGE_CLOEXEC of Linux 5.11's linux/close_range.h */
 
-/* Asked of this process itself: signal 0, and a wait that a kernel with pidfds refuses as "no child of yours". */
+/*
+ * Try the calls on this process itself: signal 0, and a wait, which a kernel with pidfds refuses with ECHILD.
+ * Returns the name of the call that is missing, or NULL.
+ */
 static const char *use_pidfd(int pidfd, const char **since)
 {
     siginfo_t info;
@@ -40,5 +43,5 @@ enum fsdp_status os_check_kernel(struct fsdp_err *err)
 
 bool os_has_close_range(void)
 {
-    return syscall(SYS_close_range, ~0U, ~0U, CLOEXEC_OF_RANGE) == 0; /* a range where nothing is open */
+    return syscall(SYS_close_range, ~0U, ~0U, CLOEXEC_OF_RANGE) == 0; /* no descriptor is in this range */
 }

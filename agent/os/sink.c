@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIPE_BYTES = 1 << 20 }; /* what any user may have a pipe hold: the fewer turns of writer and reader */
+/* the largest pipe that any user may have: fewer switches between writer and reader */
+enum { PIPE_BYTES = 1 << 20 };
 
 static int target(const struct sink *sink)
 {
@@ -39,7 +40,7 @@ void sink_init(struct sink *sink, int fd)
         if (S_ISFIFO(stat.st_mode) && sink->own >= 0 && fcntl(sink->own, F_GETPIPE_SZ) < PIPE_BYTES)
             fcntl(sink->own, F_SETPIPE_SZ, PIPE_BYTES);
     } else {
-        sink->kind = SINK_FILE; /* /dev/null and its like too */
+        sink->kind = SINK_FILE; /* also devices such as /dev/null */
     }
     if (sink->kind == SINK_NONE || sink->kind == SINK_FILE)
         return;

@@ -1,14 +1,15 @@
 /*
- * A descriptor that is written without ever waiting for it and without touching a description that others share
- * (O_NONBLOCK on an inherited terminal or pipe would change it for the shell and the workers as well).
+ * A descriptor to which we write without blocking, and without changing an open file description that other
+ * processes share. (O_NONBLOCK on an inherited terminal or pipe would also affect the shell and the workers.)
  *
- *   terminal, pipe   opened anew through /proc/self/fd with O_NONBLOCK: a description of our own; a pipe is made to
- *                    hold 1 MiB where the user may have that
- *   socket           MSG_DONTWAIT
- *   regular file     written as it is, through the shared description, so that its offset stays right
- *   cannot reopen    (a terminal of another user after su, no /proc) polled, then at most 256 bytes: it waits only
- *                    while a terminal stops within these
- *   closed           everything is swallowed
+ *   terminal, pipe   opened again through /proc/self/fd with O_NONBLOCK, which gives a description of our
+ *                    own. A pipe is enlarged to 1 MiB if the user may have that.
+ *   socket           written with MSG_DONTWAIT
+ *   regular file     written through the shared description, so that its offset stays right
+ *   cannot reopen    (a terminal of another user after su; no /proc) polled, then at most 256 bytes are
+ *                    written.
+ *                    This blocks only if a terminal stops within these bytes.
+ *   closed           all bytes are discarded
  */
 #ifndef AGENT_SINK_H
 #define AGENT_SINK_H
@@ -22,31 +23,36 @@ enum sink_kind { SINK_NONE = 0, SINK_FILE, SINK_REOPENED, SINK_SOCKET, SINK_POLL
 struct sink {
     enum sink_kind kind;
     int fd;    /* borrowed */
-    int own;   /* REOPENED: ours; else -1 */
-    int ready; /* epoll descriptor that is readable when the sink takes bytes; -1: it always does */
+    int own;   /* the description of our own, if SINK_REOPENED; else -1 */
+    int ready; /* epoll descriptor, readable when the sink takes bytes; -1: it always does */
     bool tty;
 };
 
-/** Never fails: what cannot be used is SINK_NONE. `fd` is borrowed until sink_fini(). */
+/** Never fails: a descriptor that cannot be used becomes SINK_NONE. `fd` is borrowed until sink_fini(). */
 void sink_init(struct sink *sink, int fd);
 void sink_fini(struct sink *sink);
 
-/** Are both the same object (one terminal, one pipe, one file)? */
+/** Do both descriptors refer to the same terminal, pipe or file? */
 bool sink_same(int fd, int other_fd);
 
-/** Bytes taken, 0 when it takes none now, -1 when it is gone for good (errno; it is SINK_NONE from then on). */
+/**
+ * Write up to n bytes. Returns how many were taken, 0 if none can be taken now, or -1 with errno if the sink
+ * is lost; it is SINK_NONE from then on.
+ */
 ssize_t sink_write(struct sink *sink, const char *bytes, size_t n);
 
 /**
- * All of `text` to `fd`, for a last line outside of any loop: given up once nothing has been taken for `patience_ms`;
- * below 0: waits as long as the reader takes.
+ * Write all of `text` to `fd`, for a last line outside of the loop. Gives up when no byte was taken for
+ * `patience_ms`; a negative value waits without limit. Blocking.
  */
 void sink_say(int fd, const char *text, int patience_ms);
 
-/** Wait at most `timeout_ms` (below 0: for ever) until it takes bytes. */
+/**
+ * Wait at most `timeout_ms` until the sink takes bytes; a negative value waits without limit. False: timeout.
+ */
 bool sink_wait(const struct sink *sink, int timeout_ms);
 
-/** Columns of the terminal now; 80 where unknown. */
+/** Width of the terminal in columns; 80 if it is unknown. */
 int sink_width(const struct sink *sink);
 
 #endif

@@ -22,7 +22,7 @@ bool small_file_read(char *out, size_t size, const char *format, ...)
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    while (n < size - 1) { /* a file of /proc may come in pieces */
+    while (n < size - 1) { /* a read of a file in /proc may return only part of it */
         const ssize_t some = read(fd, out + n, size - 1 - n);
 
         if (some < 0 && errno == EINTR)

@@ -26,8 +26,8 @@ static void on_handle_closed(uv_handle_t *handle)
 }
 
 /*
- * Can only we put the lines of stdout on the terminal of stderr? A pipe may lead to that terminal ("| cat", "| tee log"):
- * its reader writes at moments of its own, into the middle of a status line.
+ * Can only we put the lines of stdout on the terminal of stderr? A pipe may lead to that terminal ("| cat",
+ * "| tee log"): its reader writes at moments of its own, into the middle of a status line.
  */
 static bool stdout_keeps_off(const struct console *console)
 {
@@ -73,7 +73,7 @@ static uint64_t clock_ms(void)
     return uv_hrtime() / 1000000;
 }
 
-/* The last words: our own lines and the end of the status line, as far as the terminal takes them in time. */
+/* Write our own lines and remove the status line, as far as the terminal takes that in time. */
 static void flush_own(struct console *console, int timeout_ms)
 {
     struct outlet *outlet = console->of[CONSOLE_ERR];
@@ -113,8 +113,6 @@ void console_destroy(struct console *console)
     close_handle(console, (uv_handle_t *)&console->timer);
 }
 
-/* --- what the agent says ----------------------------------------------------------------------------------------- */
-
 void console_say(struct console *console, const char *format, ...)
 {
     char line[SAY_LINE_BYTES];
@@ -131,7 +129,7 @@ void console_say(struct console *console, const char *format, ...)
     line[n++] = '\n';
     if (console == NULL) {
         if (write(STDERR_FILENO, line, (size_t)n) < 0)
-            return; /* nobody to tell */
+            return; /* there is nowhere else to report it */
         return;
     }
     if (console->n_said + (size_t)n > SAY_BYTES) {
@@ -166,8 +164,6 @@ int console_width(const struct console *console)
     return sink_width(&console->of[CONSOLE_ERR]->sink);
 }
 
-/* --- the end ----------------------------------------------------------------------------------------------------- */
-
 uint64_t console_backlog(const struct console *console)
 {
     uint64_t left = 0;
@@ -177,11 +173,6 @@ uint64_t console_backlog(const struct console *console)
     for (const struct console_source *source = console->sources; source != NULL; source = source->next)
         left += source->size - source->cursor;
     return left;
-}
-
-uint64_t console_written(const struct console *console)
-{
-    return console->written;
 }
 
 static bool is_drained(const struct console *console)

@@ -1,10 +1,12 @@
 /*
- * What the files of the console share: console_source.c takes lines from files that grow, console_outlet.c
- * makes batches of them and moves these into a sink, console.c is the console's life, our own lines, and the
- * end.
+ * Shared by the files of the console. Each owns one part:
+ *   console.c         struct console: its life, our own lines, the status line, and the drain at the end
+ *   console_outlet.c  struct outlet: makes batches of lines, and writes them to one sink
+ *   console_source.c  struct console_source: takes lines from one log that grows
  *
- * A batch is made only when the one before is written. While it is made, a source puts a line only where
- * outlet_has_room(): no line is parted between two batches, and what is left is the status line's.
+ * A batch is made only after the one before was written completely. While it is made, a source adds a line
+ * only if outlet_has_room() returns true. So no line is split between two batches, and there is always room
+ * for the status line at the end.
  */
 #ifndef AGENT_CONSOLE_IMPL_H
 #define AGENT_CONSOLE_IMPL_H
@@ -41,7 +43,7 @@ struct outlet { /* a sink, the batch on its way into it, and its place in the lo
 
 struct console_source {
     struct console *console;
-    struct console_source *next, *previous;
+    struct console_source *next;
     struct outlet *outlet;
     const char *(*look)(void *data, uint64_t offset, char *room, size_t want, size_t *n);
     uint64_t size;     /* of the log */
@@ -63,7 +65,6 @@ struct console {
     int n_outlets;
     struct outlet *of[2]; /* by enum console_sink */
     struct console_source *sources;
-    uint64_t written;
 
     char *said; /* our own lines, waiting */
     size_t n_said, n_dropped;
@@ -81,32 +82,50 @@ struct console {
     char look[LOOK_BYTES];
 };
 
-/** Open `fd` as the console's next outlet, and make its handle the loop's. */
+/**
+ * Open `fd` as the next outlet of the console, with a handle on the loop. After an error console_destroy()
+ * closes it.
+ */
 enum fsdp_status outlet_open(struct console *console, int fd, struct fsdp_err *err);
-/** There may be something to write: have the loop see to it. */
+/** There may be something to write: call outlet_pump() from the loop as soon as the sink takes bytes. */
 void outlet_arm(struct outlet *outlet);
-/** Batches on their way, a bounded number: made when the one before is written, written as far as the sink goes. */
+/**
+ * Write batches, a bounded number: make one when the one before was written, and write as much as the sink
+ * takes.
+ */
 void outlet_pump(struct outlet *outlet);
-/** `source` has news: show it now where the sink is known to take bytes, else when it does. */
+/** The log of `source` has grown: show it now if the sink is known to take bytes, else when it does. */
 void outlet_offer(struct outlet *outlet, struct console_source *source);
-/** Is anything left to write now? What a source does not know yet is not counted. */
+/**
+ * Returns whether anything is left to write: of a batch, our own lines, or of a source that has something to
+ * show.
+ */
 bool outlet_has_work(const struct console *console, const struct outlet *outlet);
 
-/* While a batch is made. */
+/* The next two are used only while a batch is made. */
+
+/** Append n bytes to the batch. They must fit. */
 void outlet_put(struct outlet *outlet, const char *bytes, size_t n);
+
+/** Returns whether one more line of any allowed size fits into the batch. */
 static inline bool outlet_has_room(const struct outlet *outlet)
 {
     return BATCH_BYTES - STATUS_BYTES - outlet->end >= LINE_ROOM;
 }
 
-/** Is there something to look at? */
+/** Returns whether the source has something new to show, or has ended. */
 bool source_is_ready(const struct console_source *source);
-/** One turn of one source: into its outlet's batch what it has and fits. It is gone when it was finished. */
+/**
+ * Add the source's lines to the batch of its outlet, as many as fit. Frees a source that has ended and is
+ * shown.
+ */
 void source_take_turn(struct console_source *source);
-/** Nobody will see it: pass over what it has. It is gone when it has ended. */
+/** The sink has no reader: skip what the source has. Frees it if it has ended. */
 void source_pass(struct console_source *source);
 
-/** The last thing a callback does: the console may be destroyed by it. */
+/**
+ * End the drain if everything is shown. This must be the last act of a callback: it may destroy the console.
+ */
 void console_check_drained(struct console *console);
 
 #endif

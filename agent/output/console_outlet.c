@@ -7,8 +7,6 @@ enum { PUMP_BATCHES = 8 }; /* then the loop's others have their turn */
 
 static const char clear_line[] = "\r\033[K";
 
-/* --- batches ----------------------------------------------------------------------------------------------------- */
-
 void outlet_put(struct outlet *outlet, const char *bytes, size_t n)
 {
     memcpy(outlet->batch + outlet->end, bytes, n);
@@ -73,7 +71,7 @@ static void fill_batch(struct console *console, struct outlet *outlet)
     put_said(console, outlet);
     put_sources(console, outlet);
     if (with_status && outlet->end == lead && !console->status_dirty) {
-        outlet->end = 0; /* nothing came: the status line may stand */
+        outlet->end = 0; /* nothing new: the status line stays as it is */
         return;
     }
     if (with_status) {
@@ -83,7 +81,7 @@ static void fill_batch(struct console *console, struct outlet *outlet)
     }
 }
 
-/* Nobody takes what this sink is given: let its sources pass. */
+/* The sink has no reader: skip what its sources have. */
 static void swallow(struct console *console, struct outlet *outlet)
 {
     struct console_source *next;
@@ -100,7 +98,7 @@ static void swallow(struct console *console, struct outlet *outlet)
     }
 }
 
-/* One batch. False when there is none, or the sink did not take all of it. */
+/* Write one batch. Returns false if there is none, or the sink did not take all of it. */
 static bool pump_one(struct outlet *outlet)
 {
     struct console *console = outlet->console;
@@ -130,8 +128,6 @@ void outlet_pump(struct outlet *outlet)
     for (int i = 0; i < PUMP_BATCHES && pump_one(outlet); i++)
         continue;
 }
-
-/* --- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void disarm(struct outlet *outlet)
 {

@@ -5,10 +5,9 @@
 
 #include "agent/output/console_impl.h"
 #include "agent/output/line_cut.h"
+#include "shard_runtime/core/utf8.h"
 
 enum { SEARCH_LOOKS = 16 }; /* a long line's end is searched for in so many reads a turn: 1 MiB */
-
-/* --- taking lines -------------------------------------------------------------------------------------------------- */
 
 bool source_is_ready(const struct console_source *source)
 {
@@ -22,7 +21,10 @@ static const char *look(struct console_source *source, uint64_t offset, char *ro
     return source->look(source->data, offset, room, rest < LOOK_BYTES ? (size_t)rest : LOOK_BYTES, n);
 }
 
-/* A line of which `readable` bytes may be read, `length` or more. Most are short, and there are millions of them. */
+/*
+ * A line of which `readable` bytes may be read, `length` or more. Most are short, and there are millions of
+ * them.
+ */
 static inline void put_line(struct console_source *source, const char *bytes, size_t length, size_t readable)
 {
     struct outlet *outlet = source->outlet;
@@ -41,7 +43,9 @@ static inline void put_line(struct console_source *source, const char *bytes, si
     outlet->end += source->n_prefix + length + 1;
 }
 
-/* As many bytes as there are of [offset, offset + want) into `out`. */
+/*
+ * Copy the bytes [offset, offset + want) of the log to `out`, as many as still exist. Returns their number.
+ */
 static size_t copy_out(struct console_source *source, uint64_t offset, char *out, size_t want)
 {
     size_t got = 0, n;
@@ -60,7 +64,10 @@ static size_t copy_out(struct console_source *source, uint64_t offset, char *out
     return got;
 }
 
-/* The line at `cursor`, `length` bytes without its end: from the log, and cut when it is too long. */
+/*
+ * Add the line at `cursor` (`length` bytes without its end) to the batch, read from the log, and cut if it is
+ * too long.
+ */
 static void put_line_from_log(struct console_source *source, uint64_t length)
 {
     struct outlet *outlet = source->outlet;
@@ -70,7 +77,7 @@ static void put_line_from_log(struct console_source *source, uint64_t length)
     outlet_put(outlet, source->prefix, source->n_prefix);
     got = copy_out(source, source->cursor, outlet->batch + outlet->end, want);
     if (length > CONSOLE_LINE_BYTES) {
-        outlet->end += line_cut_length(outlet->batch + outlet->end, got);
+        outlet->end += utf8_cut(outlet->batch + outlet->end, got);
         outlet->end += (size_t)snprintf(outlet->batch + outlet->end, PATH_BYTES + 64,
                                         "... [cut: %" PRIu64 " bytes in %s]", length, source->path);
     } else {
@@ -81,11 +88,10 @@ static void put_line_from_log(struct console_source *source, uint64_t length)
 
 static void go_to(struct console_source *source, uint64_t offset)
 {
-    source->console->written += offset - source->cursor;
     source->cursor = source->searched = offset;
 }
 
-/* All whole lines of one look at the cursor. False when the log cannot be read. */
+/* Add all whole lines of one look at the cursor. Returns false if the log cannot be read. */
 static bool take_whole_lines(struct console_source *source)
 {
     const uint64_t begin = source->cursor;
@@ -112,7 +118,7 @@ static bool take_whole_lines(struct console_source *source)
     return true;
 }
 
-/* In the middle of a line: search on for its end, a bounded piece a turn. False when the log cannot be read. */
+/* Search on for the end of a long line, a bounded piece per turn. Returns false if the log cannot be read. */
 static bool search_on(struct console_source *source)
 {
     for (int i = 0; i < SEARCH_LOOKS && source->searched < source->size; i++) {
@@ -148,7 +154,7 @@ static void say_what_is_gone(struct console_source *source)
     source->looked = source->gone;
 }
 
-/* The source is done with: unlink it, then tell. */
+/* All of the source is shown: unlink it first, because `shown` may add or drop sources. */
 static void finish_source(struct console_source *source)
 {
     void (*shown)(void *) = source->shown;
@@ -191,8 +197,6 @@ void source_pass(struct console_source *source)
         finish_source(source);
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------- */
-
 enum fsdp_status console_add(struct console *console, struct console_source **out,
                              const struct console_source_spec *spec, struct fsdp_err *err)
 {
@@ -216,8 +220,6 @@ enum fsdp_status console_add(struct console *console, struct console_source **ou
     source->shown = spec->shown;
     source->data = spec->data;
     source->next = console->sources;
-    if (source->next != NULL)
-        source->next->previous = source;
     console->sources = source;
     *out = source;
     return FSDP_OK;
@@ -253,16 +255,14 @@ void console_end(struct console_source *source)
 void console_drop(struct console_source *source)
 {
     struct console *console = source->console;
+    struct console_source **link = &console->sources;
 
     for (int i = 0; i < console->n_outlets; i++)
         if (console->outlets[i].turn == source)
             console->outlets[i].turn = source->next;
-    if (source->previous != NULL)
-        source->previous->next = source->next;
-    else
-        console->sources = source->next;
-    if (source->next != NULL)
-        source->next->previous = source->previous;
+    while (*link != source)
+        link = &(*link)->next;
+    *link = source->next;
     free(source->path);
     free(source);
 }

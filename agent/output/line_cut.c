@@ -50,20 +50,3 @@ bool line_scan_slowly(struct line_scan *scan, size_t *length)
     }
     return true;
 }
-
-size_t line_cut_length(const char *bytes, size_t n)
-{
-    size_t start = n;
-
-    /* Step back over at most three continuation bytes to the byte that begins the character. */
-    while (start > 0 && n - start < 3 && ((unsigned char)bytes[start - 1] & 0xc0) == 0x80)
-        start--;
-    if (start > 0) {
-        const unsigned char lead = (unsigned char)bytes[start - 1];
-        const size_t want = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-
-        if (lead >= 0xc0 && n - (start - 1) < want)
-            return start - 1;
-    }
-    return n;
-}

@@ -1,8 +1,9 @@
 /*
  * Where lines end in output that arrives in pieces. Pure.
  *
- * A line ends with a newline, or with a carriage return that neither newline nor carriage return follows: programs
- * redraw their progress that way, and a prefix put before the whole of it would be overwritten.
+ * A line ends with a newline, or with a carriage return that is followed by neither a newline nor another
+ * carriage return. Programs redraw their progress with such a carriage return. Without this rule the prefix
+ * would stand before all of it and be overwritten.
  */
 #ifndef AGENT_LINE_CUT_H
 #define AGENT_LINE_CUT_H
@@ -12,26 +13,33 @@
 #include <string.h>
 
 /**
- * The end of the first line in bytes[0..n): *length is its size without what ends it (a carriage return before
- * a newline belongs to the line), *consumed its size with it. False: no line ends here yet; of these n bytes
- * `n_searched` need not be looked at again (a carriage return at the very end is not decided yet).
+ * Find the end of the first line in bytes[0..n).
+ *   *length      its size without what ends it; a carriage return before a newline belongs to the line
+ *   *consumed    its size with what ends it
+ *   *n_searched  set only if no line ends here: this many of the bytes need not be searched again. A carriage
+ *                return at the very end is undecided until the next byte is known.
+ * Returns whether a line ends here.
  */
 bool line_end(const char *bytes, size_t n, size_t *length, size_t *consumed, size_t *n_searched);
 
 /**
- * The lines of bytes[0..n) one after another, as line_end() finds them, with one search for carriage returns for all
- * of them. A plain struct on the caller's stack.
+ * An iterator over the lines of bytes[0..n), as line_end() finds them. All of them share one search for
+ * carriage returns. A plain struct on the caller's stack.
  */
 struct line_scan {
     const char *at, *end;
-    const char *carriage; /* the first carriage return from `at` on was searched for up to here */
-    size_t n_searched; /* after line_scan_next() was false: as line_end() says it, of what begins at `at` */
+    const char *carriage; /* there is no carriage return between `at` and this one; `end`: none at all */
+    size_t n_searched;    /* after line_scan_next() returned false: line_end()'s, counted from `at` */
 };
 void line_scan_init(struct line_scan *scan, const char *bytes, size_t n);
-bool line_scan_slowly(struct line_scan *scan,
-                      size_t *length); /* where a carriage return may end the line at `at` */
 
-/** The next line, without its end, which `scan->at` is behind then. False: no further line ends here. */
+/** The rest of line_scan_next(), for a line that a carriage return may end. */
+bool line_scan_slowly(struct line_scan *scan, size_t *length);
+
+/**
+ * Set *line and *length to the next line without its end, and move scan->at to after it. Returns false, and
+ * moves nothing, if no further line ends here.
+ */
 static inline bool line_scan_next(struct line_scan *scan, const char **line, size_t *length)
 {
     const char *newline = memchr(scan->at, '\n', (size_t)(scan->end - scan->at));
@@ -43,8 +51,5 @@ static inline bool line_scan_next(struct line_scan *scan, const char **line, siz
     scan->at = newline + 1;
     return true;
 }
-
-/** The largest length <= n at which bytes[0..n) can be cut without splitting a UTF-8 character. */
-size_t line_cut_length(const char *bytes, size_t n);
 
 #endif

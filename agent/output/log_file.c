@@ -17,30 +17,44 @@ struct log_file {
     char *path;
     uint64_t limit_bytes;
     int n_rotated;
+    uint64_t begin;
+
+    /* The writer's. */
     struct segment *segments; /* the last is the file in use */
     size_t n_segments, room;
-    uint64_t begin;
     uint64_t next_limit; /* its size from which on it is rotated */
     uint64_t lost_now;   /* bytes not taken since some last were */
-    const char *recent;  /* the last append, while it may be looked at in place */
+    const char *last;    /* what was taken of the last write */
+    size_t n_last;
+
+    /* The reader's: the writer's as log_file_show() found them. */
+    struct segment *shown;
+    size_t n_shown, shown_room;
+    const char *recent; /* the last write, while it may be looked at in place */
     uint64_t recent_at;
     size_t n_recent;
 };
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+static bool reserve(struct segment **segments, size_t *room, size_t n)
+{
+    size_t more = *room == 0 ? 4 : *room;
+    struct segment *grown;
+
+    if (n <= *room)
+        return true;
+    while (more < n)
+        more *= 2;
+    grown = realloc(*segments, more * sizeof *grown);
+    if (grown == NULL)
+        return false;
+    *segments = grown;
+    *room = more;
+    return true;
+}
 
 static bool reserve_segment(struct log_file *file)
 {
-    if (file->n_segments == file->room) {
-        const size_t room = file->room == 0 ? 4 : 2 * file->room;
-        struct segment *grown = realloc(file->segments, room * sizeof *grown);
-
-        if (grown == NULL)
-            return false;
-        file->segments = grown;
-        file->room = room;
-    }
-    return true;
+    return reserve(&file->segments, &file->room, file->n_segments + 1);
 }
 
 static void push_segment(struct log_file *file, int fd, uint64_t begin)
@@ -60,7 +74,7 @@ enum fsdp_status log_file_create(struct log_file **out, const struct log_file_sp
     struct io_stat stat;
 
     *out = NULL;
-    if (file == NULL || !reserve_segment(file) ||
+    if (file == NULL || !reserve_segment(file) || !reserve(&file->shown, &file->shown_room, 1) ||
         (spec->path != NULL && (file->path = strdup(spec->path)) == NULL)) {
         fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a log");
         goto failed;
@@ -75,6 +89,7 @@ enum fsdp_status log_file_create(struct log_file **out, const struct log_file_sp
     file->n_rotated = spec->n_rotated;
     push_segment(file, spec->fd, 0);
     file->begin = in_use(file)->end = stat.size_bytes;
+    log_file_show(file);
     *out = file;
     return FSDP_OK;
 failed:
@@ -89,13 +104,15 @@ void log_file_destroy(struct log_file *file)
     for (size_t i = 0; i < file->n_segments; i++)
         file->io->close(file->io, file->segments[i].fd);
     free(file->segments);
+    free(file->shown);
     free(file->path);
     free(file);
 }
 
-/* --- appending ---------------------------------------------------------------------------------------------------- */
-
-/* As many of the bytes as the file takes. */
+/*
+ * Write as many of the bytes as the file takes, and return their number. *error is set if it does not take
+ * all.
+ */
 static size_t write_some(struct log_file *file, const char *bytes, size_t n, int *error)
 {
     struct segment *segment = in_use(file);
@@ -117,7 +134,7 @@ static size_t write_some(struct log_file *file, const char *bytes, size_t n, int
     return done;
 }
 
-/* The file takes bytes again: say in it what is missing. */
+/* The file may take bytes again: write a line into it that says how many are missing. */
 static bool close_gap(struct log_file *file, int *error)
 {
     char line[128];
@@ -130,7 +147,7 @@ static bool close_gap(struct log_file *file, int *error)
     return true;
 }
 
-/* How many of the bytes belong into the file in use; `full`: it is to be rotated behind them. */
+/* Returns how many of the bytes belong in the file in use. *full: it is to be rotated after them. */
 static size_t fitting(const struct log_file *file, const char *bytes, size_t n, bool *full)
 {
     const uint64_t size = in_use(file)->end - in_use(file)->begin, limit = file->next_limit;
@@ -143,8 +160,6 @@ static size_t fitting(const struct log_file *file, const char *bytes, size_t n, 
     return newline != NULL ? (size_t)(newline - bytes) + 1 : to;
 }
 
-/* --- rotation ----------------------------------------------------------------------------------------------------- */
-
 static int rename_to(struct log_file *file, const char *from, int number)
 {
     char to[IO_PATH_BYTES + 16];
@@ -153,7 +168,10 @@ static int rename_to(struct log_file *file, const char *from, int number)
     return file->io->rename(file->io, from, to) < 0 ? errno : 0;
 }
 
-/* PATH.1 becomes PATH.2 and so on, the oldest first: whatever fails, no file takes another's place too early. */
+/*
+ * Rename PATH.1 to PATH.2 and so on. Begin with the oldest, so that a failure never overwrites a file that is
+ * kept.
+ */
 static int shift(struct log_file *file)
 {
     char from[IO_PATH_BYTES + 16];
@@ -169,7 +187,10 @@ static int shift(struct log_file *file)
     return 0;
 }
 
-/* The new file is made first, under a name of its own: where that fails nothing has changed. */
+/*
+ * Create the new file first, under a temporary name: if that fails, nothing has changed. Returns 0 or an
+ * errno.
+ */
 static int rotate(struct log_file *file)
 {
     char made[IO_PATH_BYTES + 16], kept[IO_PATH_BYTES + 16];
@@ -213,7 +234,7 @@ static void try_to_rotate(struct log_file *file, struct log_file_result *result)
     file->next_limit = file->limit_bytes;
 }
 
-struct log_file_result log_file_append(struct log_file *file, const char *bytes, size_t n)
+struct log_file_result log_file_write(struct log_file *file, const char *bytes, size_t n)
 {
     struct log_file_result result = { 0 };
     size_t done = 0;
@@ -234,9 +255,27 @@ struct log_file_result log_file_append(struct log_file *file, const char *bytes,
         result.error = error;
         file->lost_now += n - done;
     }
-    file->recent = bytes;
-    file->n_recent = done;
-    file->recent_at = log_file_end(file) - done;
+    file->last = bytes;
+    file->n_last = done;
+    return result;
+}
+
+void log_file_show(struct log_file *file)
+{
+    if (!reserve(&file->shown, &file->shown_room, file->n_segments))
+        return; /* what is new is shown the next time */
+    memcpy(file->shown, file->segments, file->n_segments * sizeof *file->shown);
+    file->n_shown = file->n_segments;
+    file->recent = file->last;
+    file->n_recent = file->n_last;
+    file->recent_at = log_file_end(file) - file->n_last;
+}
+
+struct log_file_result log_file_append(struct log_file *file, const char *bytes, size_t n)
+{
+    const struct log_file_result result = log_file_write(file, bytes, n);
+
+    log_file_show(file);
     return result;
 }
 
@@ -245,22 +284,15 @@ void log_file_settle(struct log_file *file)
     file->n_recent = 0;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
-
-uint64_t log_file_begin(const struct log_file *file)
-{
-    return file->segments[0].begin > file->begin ? file->segments[0].begin : file->begin;
-}
-
 uint64_t log_file_end(const struct log_file *file)
 {
-    return in_use(file)->end;
+    return file->shown[file->n_shown - 1].end;
 }
 
-/* Of one file; 0 where it cannot be read. */
+/* Read from one file of the row, not beyond its end. Returns 0 if it cannot be read. */
 static size_t read_at(struct log_file *file, size_t i, uint64_t offset, char *room, size_t want)
 {
-    const struct segment *segment = &file->segments[i];
+    const struct segment *segment = &file->shown[i];
     const uint64_t rest = segment->end - offset;
     ssize_t n;
 
@@ -278,8 +310,8 @@ const char *log_file_look(struct log_file *file, uint64_t offset, char *room, si
         return file->recent + (offset - file->recent_at);
     }
     *n = 0;
-    for (size_t i = 0; i < file->n_segments && *n < want; i++)
-        while (*n < want && offset + *n >= file->segments[i].begin && offset + *n < file->segments[i].end) {
+    for (size_t i = 0; i < file->n_shown && *n < want; i++)
+        while (*n < want && offset + *n >= file->shown[i].begin && offset + *n < file->shown[i].end) {
             const size_t now = read_at(file, i, offset + *n, room + *n, want - *n);
 
             if (now == 0)
@@ -293,18 +325,21 @@ void log_file_release(struct log_file *file, uint64_t offset)
 {
     size_t n = 0;
 
-    while (n + 2 < file->n_segments && file->segments[n].end <= offset)
-        file->io->close(file->io, file->segments[n++].fd);
+    /* What is shown is what the writer has, or the beginning of it. */
+    while (n + 1 < file->n_shown && file->shown[n].end <= offset)
+        file->io->close(file->io, file->shown[n++].fd);
     memmove(file->segments, file->segments + n, (file->n_segments - n) * sizeof *file->segments);
     file->n_segments -= n;
+    memmove(file->shown, file->shown + n, (file->n_shown - n) * sizeof *file->shown);
+    file->n_shown -= n;
 }
 
 size_t log_file_n_held(const struct log_file *file)
 {
-    return file->n_segments - 1;
+    return file->n_shown - 1;
 }
 
 uint64_t log_file_oldest_end(const struct log_file *file)
 {
-    return file->n_segments > 1 ? file->segments[0].end : file->begin;
+    return file->n_shown > 1 ? file->shown[0].end : file->begin;
 }

@@ -1,19 +1,27 @@
 /*
- * One log that grows, in one file or, with a limit, in a row of them: what is appended, what could not be, and where
- * the bytes of the row stand. Knows neither pipes nor the console.
+ * One log that grows: what is appended, what could not be written, and where the bytes are. The log is one
+ * file, or with a limit a row of files. This module knows neither pipes nor the console. Pure but for its
+ * files.
  *
- * Offsets are the log's: they count on when the file is rotated, so that a reader goes by them and never sees a file
- * change under it. Rotation: at the end of the line that takes the file to `limit_bytes` (a line that would take it
- * LOG_FILE_LINE_BYTES further is parted there), PATH.1 becomes PATH.2 and so on up to PATH.<n_rotated>, PATH becomes
- * PATH.1, and a new PATH begins; with n_rotated 0 what PATH had is let go. The row, oldest first, is what was
- * appended, byte for byte. Where a file cannot be made or renamed the log goes on in the file it has, and tries again
- * one limit later.
+ * Offsets are those of the log. They go on when the file is rotated, so a reader never sees a file change
+ * under it.
  *
- * A file that was rotated stays open ("held") until log_file_release() says that nobody needs it: its bytes can be
- * looked at though it has no name any more. The newest rotated one is always held, for the last words of a rank.
+ * Rotation, at the end of the line that makes the file reach `limit_bytes`:
+ *   1. PATH.1 becomes PATH.2, and so on up to PATH.<n_rotated>. The oldest file loses its name.
+ *   2. PATH becomes PATH.1, and a new PATH begins. With n_rotated 0, the old PATH loses its name instead.
+ * A line that would exceed the limit by more than LOG_FILE_LINE_BYTES is split there. The row, oldest file
+ * first, is byte for byte what was appended. If a file cannot be created or renamed, the log goes on in the
+ * file that it has, and tries again after another `limit_bytes`.
  *
- * Where the file takes no bytes (disk full) they are lost and counted; when it takes bytes again a line in it says
- * how many are missing there.
+ * A rotated file stays open ("held") until log_file_release() allows closing it, so its bytes can be read
+ * even when it has no name.
+ *
+ * If the file takes no bytes (disk full), they are lost and counted. When it takes bytes again, a line in it
+ * says how many are missing.
+ *
+ * Two threads may use a log: one that writes, and one that reads. log_file_write() is the writer's. All other
+ * functions are the reader's, and see only what log_file_show() has shown. log_file_show(),
+ * log_file_release() and log_file_destroy() must not be called while a write is under way; the others may.
  */
 #ifndef AGENT_LOG_FILE_H
 #define AGENT_LOG_FILE_H
@@ -31,40 +39,57 @@ enum { LOG_FILE_LINE_BYTES = 65536 };
 struct log_file;
 
 struct log_file_spec {
-    int fd;               /* open for reading and appending; the log's from a successful create on */
+    int fd;               /* open for reading and appending; a successful create takes it over */
     const char *path;     /* copied; NULL: a file without a name, which is never rotated */
-    uint64_t limit_bytes; /* 0: never rotated */
-    int n_rotated;
-    struct fsdp_io *io; /* borrowed */
+    uint64_t limit_bytes; /* size at which the file is rotated; 0: never */
+    int n_rotated;        /* rotated files that keep a name */
+    struct fsdp_io *io;   /* of `fd` and `path`; borrowed */
 };
 
+/**
+ * Make a log of an open file in *out. What the file already contains belongs to an earlier run and cannot be
+ * looked at.
+ *   FSDP_ERR_IO, FSDP_ERR_NOMEM  *out is NULL, and spec->fd is still the caller's
+ */
 enum fsdp_status log_file_create(struct log_file **out, const struct log_file_spec *spec,
                                  struct fsdp_err *err);
-void log_file_destroy(struct log_file *file); /* NULL is a no-op */
 
-/** What became of an append. */
+/** Close all files of the log and free it. NULL is a no-op. */
+void log_file_destroy(struct log_file *file);
+
+/** The result of an append. */
 struct log_file_result {
     uint64_t lost;  /* bytes of it that no file took */
-    int error;      /* why; or, with nothing lost, why the file could not be rotated; 0: all went well */
-    bool gap_ended; /* the first bytes taken since some were lost */
+    int error;      /* errno of the loss; if nothing was lost, why the file could not be rotated; else 0 */
+    bool gap_ended; /* these are the first bytes that were taken after a loss */
     bool rotated;
 };
 
-/** Append. `bytes` may be looked at in place until log_file_settle(). */
+/** Append bytes[0..n). They belong to the log until log_file_show() and log_file_settle(). */
+struct log_file_result log_file_write(struct log_file *file, const char *bytes, size_t n);
+
+/** Show the reader what was written. Until log_file_settle() the last write may be looked at in place. */
+void log_file_show(struct log_file *file);
+
+/** log_file_write(), and then log_file_show(). */
 struct log_file_result log_file_append(struct log_file *file, const char *bytes, size_t n);
-/** `bytes` of the last append are the caller's again. */
+
+/** The bytes of the last write belong to the caller again: from now on they are read back from the file. */
 void log_file_settle(struct log_file *file);
 
-uint64_t log_file_begin(const struct log_file *file); /* of this run's bytes that can be looked at */
+/** Returns the offset after the last byte. */
 uint64_t log_file_end(const struct log_file *file);
 
-/** console_source_spec.look: bytes at `offset` in place or read into `room`; *n 0 where they are not held any more. */
+/** Returns the bytes at `offset`, in place or read into `room`, as console_source_spec.look says. */
 const char *log_file_look(struct log_file *file, uint64_t offset, char *room, size_t want, size_t *n);
 
-/** Nobody needs what lies before `offset`. */
+/** Close held files that end at or before `offset`: no reader needs them. */
 void log_file_release(struct log_file *file, uint64_t offset);
-/** Files that are held, the one in use not counted, and where the oldest of them ends (log_file_begin() for none). */
+
+/** Returns the number of held files; the file in use does not count. */
 size_t log_file_n_held(const struct log_file *file);
+
+/** Returns the offset at which the oldest held file ends; if no file is held, that at which the log began. */
 uint64_t log_file_oldest_end(const struct log_file *file);
 
 #endif

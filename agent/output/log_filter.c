@@ -58,7 +58,10 @@ static void end_begun(struct log_filter *filter)
     filter->n = filter->whole = 0;
 }
 
-/* The end of the line that has begun: how many of the bytes belong to it, its end included; 0: it has none yet. */
+/*
+ * Finish the line that has begun, or add all bytes to it. Returns how many of them belong to it, with its
+ * end.
+ */
 static size_t finish(struct log_filter *filter, const char *bytes, size_t n)
 {
     const bool undecided =

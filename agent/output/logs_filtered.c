@@ -1,24 +1,24 @@
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "agent/output/logs_impl.h"
+#include "agent/output/output_impl.h"
+#include "shard_runtime/core/require.h"
 
-/* A line that matched, written at once: lines of the ranks stand whole beside each other. */
+/* Append a line that matched with one write, so that lines of several ranks never mix. */
 static void keep_line(void *arg, const char *line, size_t length, size_t whole)
 {
     struct stream *stream = arg;
-    struct filtered *filtered = &stream->logs->filtered[stream->which];
+    struct filtered *filtered = stream->filtered;
     char end[RUNDIR_PATH_BYTES + 64] = "\n";
     struct iovec parts[] = { { stream->prefix, strlen(stream->prefix) },
                              { (void *)(uintptr_t)line, length },
                              { end, 1 } };
     ssize_t n;
 
-    if (filtered->fd < 0 || filtered->generation != stream->generation)
-        return;
     if (whole > length)
         parts[2].iov_len =
             (size_t)snprintf(end, sizeof end, "... [cut: %zu bytes in %s]\n", whole, stream->path);
@@ -28,47 +28,56 @@ static void keep_line(void *arg, const char *line, size_t length, size_t whole)
     if (n == (ssize_t)(parts[0].iov_len + parts[1].iov_len + parts[2].iov_len) || filtered->said)
         return;
     filtered->said = true;
-    console_say(stream->logs->console, "fsdprun: cannot write %s: %s; lines are missing in it",
-                filtered->path, n < 0 ? strerror(errno) : "no space for a whole line");
+    snprintf(stream->unfiltered, sizeof stream->unfiltered, "cannot write %s: %s; lines are missing in it",
+             filtered->path, n < 0 ? strerror(errno) : "no space for a whole line");
 }
 
-static enum fsdp_status open_filtered(struct logs *logs, const struct stream *stream, struct fsdp_err *err)
+void filtered_release(struct filtered *filtered)
 {
-    struct filtered *filtered = &logs->filtered[stream->which];
+    if (filtered == NULL || atomic_fetch_sub(&filtered->n_users, 1) > 1)
+        return;
+    close(filtered->fd);
+    free(filtered);
+}
 
-    if (filtered->fd >= 0 && filtered->generation == stream->generation)
-        return FSDP_OK;
-    if (filtered->fd >= 0)
-        close(filtered->fd); /* of a generation that is over: its pipes are closed */
-    filtered->generation = stream->generation;
-    filtered->said = false;
-    return rundir_open_shared(logs->rundir, stream->generation,
-                              stream->which == RUNDIR_STDOUT ? "filtered_stdout.log" : "filtered_stderr.log",
-                              &filtered->fd, filtered->path, err);
+static enum fsdp_status open_filtered(struct rundir *rundir, const struct stream_spec *spec,
+                                      struct filtered **out, struct fsdp_err *err)
+{
+    struct filtered *filtered = calloc(1, sizeof *filtered);
+    enum fsdp_status status =
+        filtered == NULL
+            ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for filtered lines")
+            : rundir_open_shared(rundir, spec->generation,
+                                 spec->which == RUNDIR_STDOUT ? "filtered_stdout.log" : "filtered_stderr.log",
+                                 &filtered->fd, filtered->path, err);
+
+    if (status != FSDP_OK) {
+        free(filtered);
+        return status;
+    }
+    filtered->generation = spec->generation;
+    atomic_init(&filtered->n_users, 1);
+    *out = filtered;
+    return FSDP_OK;
+}
+
+enum fsdp_status filtered_open(struct logs *logs, const struct stream_spec *spec, struct filtered **out,
+                               struct fsdp_err *err)
+{
+    struct filtered **newest = &logs->filtered[spec->which];
+
+    if (*newest == NULL || (*newest)->generation != spec->generation) {
+        filtered_release(*newest); /* streams that still write to it keep it open */
+        *newest = NULL;
+        OK_OR_RETURN(open_filtered(logs->rundir, spec, newest, err));
+    }
+    atomic_fetch_add(&(*newest)->n_users, 1);
+    *out = *newest;
+    return FSDP_OK;
 }
 
 enum fsdp_status filtered_begin(struct stream *stream, char *const *words, struct fsdp_err *err)
 {
-    const enum fsdp_status status = open_filtered(stream->logs, stream, err);
-
-    if (status != FSDP_OK)
-        return status;
     stream->filter = log_filter_create(words, keep_line, stream);
     return stream->filter != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a filter");
-}
-
-void filtered_end(struct stream *stream)
-{
-    if (stream->filter == NULL)
-        return;
-    log_filter_end(stream->filter);
-    log_filter_destroy(stream->filter);
-    stream->filter = NULL;
-}
-
-void filtered_close(struct logs *logs)
-{
-    for (int i = 0; i < 2; i++)
-        if (logs->filtered[i].fd >= 0)
-            close(logs->filtered[i].fd);
 }

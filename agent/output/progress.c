@@ -19,7 +19,7 @@ void progress_note(struct progress_clock *clock, const struct agent_progress *pr
     if (progress->step == clock->last_step)
         return;
     if (clock->last_step == clock->first_step && clock->step_s == 0 && clock->first_step == 0) {
-        /* What stood before the first step was start-up: the pace is taken from there on. */
+        /* The time before the first step was start-up. The pace is measured from the first step on. */
         clock->first_step = clock->last_step = progress->step;
         clock->first_ns = clock->last_ns = now_ns;
         return;
@@ -43,31 +43,14 @@ double progress_left_s(const struct progress_clock *clock, const struct agent_pr
     return left > 0 ? left : 0;
 }
 
-static const char *phase_word(enum fsdp_phase phase)
-{
-    switch (phase) {
-    case FSDP_PHASE_START:
-        return "starting";
-    case FSDP_PHASE_LOAD:
-        return "loading";
-    case FSDP_PHASE_SAVE:
-        return "saving";
-    case FSDP_PHASE_DONE:
-        return "done";
-    case FSDP_PHASE_WAIT:
-        return "waiting";
-    case FSDP_PHASE_DIVERGED:
-    case FSDP_PHASE_DIVERGED_ALONE:
-        return "diverged";
-    case FSDP_PHASE_DATA:
-    case FSDP_PHASE_FORWARD:
-    case FSDP_PHASE_BACKWARD:
-    case FSDP_PHASE_OPTIMIZER:
-    case FSDP_PHASE_COLLECTIVE:
-        break;
-    }
-    return NULL;
-}
+/* What the line says of a phase; NULL: nothing, because the run computes. */
+static const char *const phase_words[] = {
+    [FSDP_PHASE_START] = "starting",    [FSDP_PHASE_OPEN] = "starting",
+    [FSDP_PHASE_LOAD] = "loading",      [FSDP_PHASE_SAVE] = "saving",
+    [FSDP_PHASE_DONE] = "done",         [FSDP_PHASE_WAIT] = "waiting",
+    [FSDP_PHASE_DIVERGED] = "diverged", [FSDP_PHASE_DIVERGED_ALONE] = "diverged",
+};
+static const size_t n_phases = sizeof phase_words / sizeof *phase_words;
 
 static void put_rate(char *out, size_t size, double rate)
 {
@@ -95,29 +78,24 @@ static void put_left(char *out, size_t size, double left_s)
         snprintf(out, size, "  %" PRIu64 " d %" PRIu64 " h left", s / 86400, s / 3600 % 24);
 }
 
-enum { BAR_MIN = 6, BAR_MAX = 24 };
+static const char bar_full[] = "########################", bar_empty[] = "------------------------";
+enum { BAR_MIN = 6, BAR_MAX = sizeof bar_full - 1 };
 
 /* " [####----]" of at most `room` columns, nothing when there is too little; returns its columns. */
 static int put_bar(char *out, size_t size, int room, double done, bool colour)
 {
     const int cells = room - 3 > BAR_MAX ? BAR_MAX : room - 3;
     const int full = (int)(done * cells);
-    size_t end;
 
     out[0] = '\0';
     if (cells < BAR_MIN || size < (size_t)cells + 32)
         return 0;
-    end = (size_t)snprintf(out, size, " [%s", colour ? "\033[32m" : "");
-    for (int i = 0; i < cells; i++) {
-        if (i == full && colour)
-            end += (size_t)snprintf(out + end, size - end, "\033[0m");
-        out[end++] = i < full ? '#' : '-';
-    }
-    snprintf(out + end, size - end, "%s]", full == cells && colour ? "\033[0m" : "");
+    snprintf(out, size, " [%s%.*s%s%.*s]", colour ? "\033[32m" : "", full, bar_full, colour ? "\033[0m" : "",
+             cells - full, bar_empty);
     return cells + 3;
 }
 
-/* Put `part` behind when it fits into what is left of the columns. */
+/* Append `part` if it fits into the columns that are left. Returns whether it did. */
 static bool put_part(char *out, size_t size, int *room, const char *part)
 {
     const int width = (int)strlen(part);
@@ -135,11 +113,14 @@ const char *progress_line(char *out, size_t size, int columns, bool colour,
 {
     const uint64_t total = progress->total_steps, step = progress->step;
     const double done = total == 0 ? 0 : step >= total ? 1 : (double)step / (double)total;
-    const char *phase = progress->stopping ? "stopping" : phase_word(progress->phase);
+    const char *phase = progress->stopping                   ? "stopping"
+                        : (size_t)progress->phase < n_phases ? phase_words[progress->phase]
+                                                             : NULL;
     char head[64], percent[16], loss[40] = "", rate[40], left[48], word[40] = "", generation[32] = "",
                                 bar[128];
-    const char *tail[6];
-    int room = columns, n_tail = 0, wanted = 0, bar_columns;
+    const char *const tail[] = { loss, left, rate, word, generation }; /* by worth, the least last */
+    const int n_tail = sizeof tail / sizeof *tail;
+    int room = columns, wanted = 0, bar_columns;
 
     out[0] = '\0';
     if (total > 0)
@@ -159,17 +140,12 @@ const char *progress_line(char *out, size_t size, int columns, bool colour,
         return out;
     if (total > 0)
         put_part(out, size, &room, percent);
-    /* By worth: the bar yields first, then parts from the right. */
-    tail[n_tail++] = loss;
-    tail[n_tail++] = left;
-    tail[n_tail++] = rate;
-    tail[n_tail++] = word;
-    tail[n_tail++] = generation;
+    /* In a narrow terminal the bar goes first, then the parts from the right. */
     for (int i = 0; i < n_tail; i++)
         wanted += (int)strlen(tail[i]);
     bar_columns = total > 0 ? put_bar(bar, sizeof bar, room - wanted, done, colour) : 0;
-    if (bar_columns > 0 && strlen(out) + strlen(bar) + 1 <= size) {
-        memcpy(out + strlen(out), bar, strlen(bar) + 1);
+    if (bar_columns > 0 && strlen(out) + strlen(bar) < size) {
+        strcat(out, bar); /* its colours have no width, so put_part() cannot count it */
         room -= bar_columns;
     }
     for (int i = 0; i < n_tail; i++)

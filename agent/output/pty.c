@@ -7,7 +7,10 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* As the terminal, but that nothing is changed on the way: that is left to the terminal, or it would happen twice. */
+/*
+ * Take over the modes of the terminal, except output processing: the terminal does that, and it must not
+ * happen twice.
+ */
 static void pass_everything(int slave, int terminal)
 {
     struct termios modes;
@@ -19,7 +22,10 @@ static void pass_everything(int slave, int terminal)
     tcsetattr(slave, TCSANOW, &modes);
 }
 
-/* Without its name, which needs /dev/pts to be where this process sees it; kernels before 4.13 know it by name only. */
+/*
+ * By ioctl, because the name only works where /dev/pts is the right one. Kernels before 4.13 have only the
+ * name.
+ */
 static int open_slave(int master)
 {
     char name[64];

@@ -1,25 +1,28 @@
 /*
- * A pseudo-terminal that stands in front of a real one: what is written to its slave comes out of its master byte for
- * byte, and to a program the slave is a terminal of the same size and kind.
+ * A pseudo-terminal in front of a real one. What a program writes to the slave comes out of the master byte
+ * for byte. To the program, the slave is a terminal with the size and the modes of the real one.
  *
  * Thread: any.
  */
 #ifndef AGENT_PTY_H
 #define AGENT_PTY_H
 
-#include <stdbool.h>
 #include <sys/ioctl.h>
 
 struct pty {
-    int master; /* close-on-exec, O_NONBLOCK: ours */
-    int slave;  /* close-on-exec: the program's */
-    struct winsize size;
+    int master;          /* our end: close-on-exec, O_NONBLOCK */
+    int slave;           /* the program's end: close-on-exec */
+    struct winsize size; /* as it was set last */
 };
 
-/** 0, or an errno with nothing open. The slave is nobody's controlling terminal. */
+/**
+ * Open a pseudo-terminal in front of the terminal `terminal`, a descriptor that is only borrowed for the
+ * call. The slave becomes no process's controlling terminal. The caller closes both ends. Returns 0, or an
+ * errno; then nothing is open.
+ */
 int pty_open(struct pty *pty, int terminal);
 
-/** Give it the size that the terminal has now. */
+/** Give the pseudo-terminal the current size of `terminal`. A no-op if that has not changed or is unknown. */
 void pty_resize(struct pty *pty, int terminal);
 
 #endif

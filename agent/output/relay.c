@@ -1,147 +1,49 @@
-#include "agent/output/relay.h"
-
 #include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/os/sink.h"
-#include "agent/output/pty.h"
-#include "agent/record/last_words.h"
+#include "agent/os/deadlines.h"
+#include "agent/output/output_impl.h"
 
 enum {
     READ_BYTES = 64 * 1024, /* what a pipe holds: one write of that size is read as one */
-    READS_OF_A_LINE = 16,   /* in a row, of a channel that stands within a line */
+    READS_OF_A_LINE = 16,
     HELD_MOST = 256 * 1024, /* read of a dead worker's channel while nothing goes out */
-    ENDED_MOST = 4 << 20,   /* memory of all such channels, over however many restarts */
-    STALL_MS = 5000,
-    RETRY_MS = 20, /* where the sink cannot be watched */
+    ENDED_MOST = 4 << 20,   /* memory of all such channels, over any number of restarts */
+    RETRY_MS = 20,
 };
 
-struct channel {
-    struct relay *relay;
-    struct channel *next;
-    int generation, rank;
-    bool shown, ended; /* `ended`: it closes where it is empty */
-    bool is_pty, handle_open;
-    int fd; /* ours; -1: closed, or never made */
-    struct pty pty;
-    uv_poll_t poll;
-    char *held; /* (held_n) read, and to be written before anything else of it */
-    size_t held_n;
-    int error; /* why there is no channel: an errno; 0: there is one, or none was wanted */
-    struct last_words words;
-};
+static void serve(struct output *output);
 
-struct relay {
-    uv_loop_t *loop;
-    int err_fd;
-    bool joins, direct, terminal;
-    bool blocked; /* the sink takes nothing: no channel is read */
-    bool gone;    /* nobody reads any more */
-    bool within_line;
-    struct sink sink;
-    struct channel *channels; /* in the order they were opened */
-    uv_poll_t ready;          /* of the sink */
-    bool ready_open;
-    uv_timer_t timer; /* RETRY_MS; STALL_MS once hurried */
-    uint64_t taken, moved, moved_before, lost;
-    bool hurried, destroyed;
-    int n_open_handles;
-    void (*drained)(void *data);
-    void *drained_data;
-    char buffer[READ_BYTES];
-};
-
-static void serve(struct relay *relay);
-static void check_drained(struct relay *relay);
-
-/* --- life of a channel -------------------------------------------------------------------------------------------- */
-
-static void free_if_closed(struct relay *relay)
+static void give_up_held(struct stream *stream)
 {
-    if (!relay->destroyed || relay->n_open_handles > 0)
-        return;
-    sink_fini(&relay->sink);
-    free(relay);
+    stream->output->relay.lost += stream->n_held;
+    stream_drop_held(stream);
 }
 
-/* Those that are over are let go once a newer one of their rank is there: until then they may be asked about. */
-static bool is_wanted(const struct channel *channel)
+/* Close the channels, so that the workers notice what we noticed: EPIPE, or the hangup of a terminal. */
+static void reader_is_gone(struct output *output)
 {
-    if (channel->handle_open || channel->held_n > 0)
-        return true;
-    if (channel->relay->destroyed)
-        return false;
-    for (const struct channel *other = channel->next; other != NULL; other = other->next)
-        if (other->rank == channel->rank)
-            return false;
-    return true;
-}
-
-static void sweep(struct relay *relay)
-{
-    for (struct channel **link = &relay->channels; *link != NULL;) {
-        struct channel *channel = *link;
-
-        if (is_wanted(channel)) {
-            link = &channel->next;
-        } else {
-            *link = channel->next;
-            free(channel->held);
-            free(channel);
-        }
+    output->relay.gone = true;
+    output->relay.blocked = false;
+    for (struct stream *stream = output->streams; stream != NULL; stream = stream->next) {
+        stream_drop_held(stream);
+        if (stream->shown)
+            stream_close(stream);
     }
 }
 
-static void on_channel_closed(uv_handle_t *handle)
+/*
+ * Write as much as the sink takes now and return how much. Bytes that cannot be written at all count as
+ * taken.
+ */
+static size_t write_out(struct output *output, const char *bytes, size_t n)
 {
-    struct channel *channel = handle->data;
-    struct relay *relay = channel->relay;
-
-    channel->handle_open = false;
-    relay->n_open_handles--;
-    sweep(relay);
-    check_drained(relay);
-    free_if_closed(relay);
-}
-
-static void close_channel(struct channel *channel)
-{
-    if (channel->fd < 0)
-        return;
-    uv_close((uv_handle_t *)&channel->poll, on_channel_closed);
-    close(channel->fd);
-    channel->fd = -1;
-}
-
-static void drop_held(struct channel *channel)
-{
-    free(channel->held);
-    channel->held = NULL;
-    channel->held_n = 0;
-}
-
-/* --- out ---------------------------------------------------------------------------------------------------------- */
-
-/* The workers shall notice what we noticed: EPIPE, or the hangup of a terminal. */
-static void reader_is_gone(struct relay *relay)
-{
-    relay->gone = true;
-    relay->blocked = false;
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next) {
-        drop_held(channel);
-        if (channel->shown)
-            close_channel(channel);
-    }
-}
-
-/* Bytes taken of them, fewer where the sink is full for now. What cannot be written at all counts as taken. */
-static size_t write_out(struct relay *relay, const char *bytes, size_t n)
-{
+    struct relay *relay = &output->relay;
     size_t at = 0;
 
     while (at < n && !relay->gone) {
@@ -159,23 +61,23 @@ static size_t write_out(struct relay *relay, const char *bytes, size_t n)
             relay->lost += n - at;
             return n;
         } else {
-            reader_is_gone(relay);
+            reader_is_gone(output);
         }
     }
     return n;
 }
 
-static void hold(struct channel *channel, const char *bytes, size_t n)
+static void hold(struct stream *stream, const char *bytes, size_t n)
 {
-    char *held = n > 0 ? realloc(channel->held, channel->held_n + n) : NULL;
+    char *held = realloc(stream->held, stream->n_held + n);
 
     if (held == NULL) {
-        channel->relay->lost += n;
+        stream->output->relay.lost += n;
         return;
     }
-    memcpy(held + channel->held_n, bytes, n);
-    channel->held = held;
-    channel->held_n += n;
+    memcpy(held + stream->n_held, bytes, n);
+    stream->held = held;
+    stream->n_held += n;
 }
 
 static void on_retry(uv_timer_t *timer)
@@ -190,131 +92,126 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     serve(poll->data);
 }
 
-/* Nothing is read until the sink takes bytes again. */
-static void block(struct relay *relay)
+/* No inherited stream is read until the sink takes bytes again. */
+static void block(struct output *output)
 {
+    struct relay *relay = &output->relay;
+
     if (relay->blocked)
         return;
     relay->blocked = true;
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
-        if (channel->fd >= 0)
-            uv_poll_stop(&channel->poll);
+    for (struct stream *stream = output->streams; stream != NULL; stream = stream->next)
+        if (stream->sink->waits && stream->fd >= 0)
+            uv_poll_stop(&stream->poll);
     if (relay->ready_open)
-        uv_poll_start(&relay->ready, UV_READABLE, on_ready); /* an epoll descriptor: it is readable */
+        uv_poll_start(&relay->ready, UV_READABLE, on_ready); /* an epoll descriptor: it becomes readable */
     else if (!relay->hurried)
         uv_timer_start(&relay->timer, on_retry, RETRY_MS, RETRY_MS);
 }
 
-/* --- in ----------------------------------------------------------------------------------------------------------- */
-
-static void take(struct channel *channel, const char *bytes, size_t n)
+static void pass_on(struct stream *stream, const char *bytes, size_t n)
 {
-    struct relay *relay = channel->relay;
+    struct output *output = stream->output;
     size_t written = 0;
 
-    last_words_add(&channel->words, bytes, n);
-    if (!channel->shown || relay->gone)
+    last_words_add(&stream->words, bytes, n);
+    if (!stream->shown || output->relay.gone)
         return;
-    relay->taken += n;
-    if (!relay->blocked)
-        written = write_out(relay, bytes, n);
+    output->taken += n;
+    if (!output->relay.blocked)
+        written = write_out(output, bytes, n);
     if (written < n) {
-        hold(channel, bytes + written, n - written);
-        block(relay);
+        hold(stream, bytes + written, n - written);
+        block(output);
     }
 }
 
-/* One read: bytes taken, 0 when there are none for now; at its end the channel is closed. */
-static size_t read_once(struct channel *channel)
+/* Returns false if the sink is full again. */
+static bool write_held(struct stream *stream)
 {
-    struct relay *relay = channel->relay;
-    ssize_t n;
+    const size_t n = write_out(stream->output, stream->held, stream->n_held);
 
-    if (channel->fd < 0)
-        return 0;
-    if (channel->is_pty)
-        pty_resize(&channel->pty, relay->err_fd);
-    do
-        n = read(channel->fd, relay->buffer, READ_BYTES);
-    while (n < 0 && errno == EINTR);
-    if (n > 0) {
-        take(channel, relay->buffer, (size_t)n);
-        return (size_t)n;
-    }
-    if (n == 0 || errno != EAGAIN || channel->ended)
-        close_channel(channel); /* a terminal whose other end is closed says EIO */
-    return 0;
-}
-
-/* What comes in one piece and is more than one read goes out before another's, unless the writer pauses within. */
-static void on_readable(uv_poll_t *poll, int status, int events)
-{
-    struct channel *channel = poll->data;
-    struct relay *relay = channel->relay;
-    size_t n;
-
-    (void)status;
-    (void)events;
-    for (int i = 0; i < READS_OF_A_LINE && !relay->blocked; i++) {
-        n = read_once(channel);
-        if (n == 0 || relay->buffer[n - 1] == '\n')
-            break;
-    }
-    check_drained(relay);
-}
-
-/* All it holds now, and no more than that: a writer that never stops must not keep us. */
-static void read_held(struct channel *channel)
-{
-    size_t total = 0, n;
-
-    while (total < HELD_MOST && (n = read_once(channel)) > 0)
-        total += n;
-}
-
-static bool write_held(struct channel *channel)
-{
-    const size_t n = write_out(channel->relay, channel->held, channel->held_n);
-
-    if (channel->held_n == 0)
-        return true; /* nobody reads any more, and it was dropped */
-    if (n < channel->held_n) {
-        memmove(channel->held, channel->held + n, channel->held_n - n);
-        channel->held_n -= n;
+    if (n < stream->n_held) {
+        memmove(stream->held, stream->held + n, stream->n_held - n);
+        stream->n_held -= n;
         return false;
     }
-    drop_held(channel);
+    stream_drop_held(stream);
     return true;
 }
 
-/* The sink takes bytes: what is held, oldest first; then those that have ended; then all may be read again. */
-static void serve(struct relay *relay)
+/*
+ * The sink may take bytes again:
+ *   1. Write what is held, oldest stream first. Stop as soon as the sink is full again.
+ *   2. Read the channels of generations that have ended. This may fill the sink again.
+ *   3. Watch all other channels again.
+ */
+static void serve(struct output *output)
 {
+    struct relay *relay = &output->relay;
+    struct stream *stream;
+
     if (!relay->blocked)
         return;
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
-        if (channel->held_n > 0 && !write_held(channel))
+    for (stream = output->streams; stream != NULL; stream = stream->next)
+        if (stream->n_held > 0 && !write_held(stream))
             return;
     relay->blocked = false;
     if (relay->ready_open)
         uv_poll_stop(&relay->ready);
     if (!relay->hurried)
         uv_timer_stop(&relay->timer);
-    for (struct channel *channel = relay->channels; channel != NULL && !relay->blocked;
-         channel = channel->next)
-        if (channel->ended)
-            read_held(channel);
-    for (struct channel *channel = relay->channels; channel != NULL && !relay->blocked;
-         channel = channel->next)
-        if (channel->fd >= 0)
-            uv_poll_start(&channel->poll, UV_READABLE, on_readable);
-    sweep(relay);
-    check_drained(relay);
+    for (stream = output->streams; stream != NULL && !relay->blocked; stream = stream->next)
+        if (stream->ended)
+            stream_read_held(stream);
+    for (stream = output->streams; stream != NULL && !relay->blocked; stream = stream->next)
+        if (stream->sink->waits && stream->fd >= 0)
+            stream_resume(stream);
+    stream_sweep(output);
+    relay_check_drained(output);
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------ */
+/*
+ * The line for a worker that wrote to our stderr itself: where its output went, and how to have it kept next
+ * time.
+ */
+static size_t tell_unkept(const struct stream *stream, char bytes[LAST_WORDS_BYTES])
+{
+    const struct relay *relay = &stream->output->relay;
+    const char *where = relay->terminal ? "the terminal" : "the standard error of fsdprun";
 
-/* The same place, where an order can be seen: what the null device swallows has none. */
+    if (relay->direct)
+        return (size_t)snprintf(
+            bytes, LAST_WORDS_BYTES,
+            "(not kept: --direct-output had it written to %s itself; --tee 3 or --redirects 3 keep it)",
+            where);
+    return (size_t)snprintf(bytes, LAST_WORDS_BYTES,
+                            "(not kept: it was written to %s itself, as no %s could be had: %s; --tee 3 or "
+                            "--redirects 3 keep it)",
+                            where, relay->terminal ? "pseudo-terminal" : "pipe", strerror(stream->error));
+}
+
+static size_t copy_last_words(struct stream *stream, char bytes[LAST_WORDS_BYTES], bool *cut,
+                              struct errors_detail *detail)
+{
+    if (stream->error != 0 || stream->output->relay.direct) {
+        detail->shown = false; /* at least this line was not */
+        return tell_unkept(stream, bytes);
+    }
+    *cut = stream->words.n > LAST_WORDS_BYTES;
+    return last_words_copy(&stream->words, bytes);
+}
+
+const struct stream_sink relay_sink = {
+    .read_bytes = READ_BYTES,
+    .held_bytes = HELD_MOST,
+    .n_reads = READS_OF_A_LINE,
+    .waits = true,
+    .take = pass_on,
+    .tail = copy_last_words,
+};
+
+/* Returns whether both are one place in which an order can be seen. The null device has none. */
 static bool is_one_place(int out_fd, int err_fd)
 {
     struct stat info;
@@ -323,196 +220,84 @@ static bool is_one_place(int out_fd, int err_fd)
            (!S_ISCHR(info.st_mode) || isatty(err_fd) == 1);
 }
 
-enum fsdp_status relay_create(struct relay **out, uv_loop_t *loop, int out_fd, int err_fd, bool direct,
-                              struct fsdp_err *err)
+void relay_init(struct output *output, const struct output_spec *spec)
 {
-    struct relay *relay = calloc(1, sizeof *relay);
+    struct relay *relay = &output->relay;
 
-    *out = NULL;
-    if (relay == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the output");
-    relay->loop = loop;
-    relay->err_fd = err_fd;
-    relay->direct = direct;
-    relay->joins = is_one_place(out_fd, err_fd);
-    relay->terminal = isatty(err_fd) == 1;
-    sink_init(&relay->sink, direct ? -1 : err_fd);
-    uv_timer_init(loop, &relay->timer);
-    relay->timer.data = relay;
-    relay->n_open_handles = 1;
-    if (relay->sink.ready >= 0 && uv_poll_init(loop, &relay->ready, relay->sink.ready) == 0) {
-        relay->ready.data = relay;
-        relay->ready_open = true;
-        relay->n_open_handles++;
+    relay->err_fd = spec->err_fd;
+    relay->direct = spec->direct;
+    relay->joins = is_one_place(spec->out_fd, spec->err_fd);
+    relay->terminal = isatty(spec->err_fd) == 1;
+    sink_init(&relay->sink, spec->relays && !spec->direct ? spec->err_fd : -1);
+    uv_timer_init(output->loop, &relay->timer);
+    relay->timer.data = output;
+    output->n_open_handles++;
+    relay->ready_open =
+        relay->sink.ready >= 0 && uv_poll_init(output->loop, &relay->ready, relay->sink.ready) == 0;
+    if (relay->ready_open) {
+        relay->ready.data = output;
+        output->n_open_handles++;
     }
-    *out = relay;
-    return FSDP_OK;
 }
 
-bool relay_joins(const struct relay *relay)
+bool output_joins(const struct output *output)
 {
-    return relay->joins;
+    return output->relay.joins;
 }
 
-/* Both ends; 0, or an errno with nothing open. */
-static int open_ends(struct channel *channel, int *theirs)
-{
-    int ends[2], error;
-
-    if (channel->shown && channel->relay->terminal) {
-        error = pty_open(&channel->pty, channel->relay->err_fd);
-        if (error != 0)
-            return error;
-        channel->is_pty = true;
-        channel->fd = channel->pty.master;
-        *theirs = channel->pty.slave;
-        return 0;
-    }
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return errno;
-    channel->fd = ends[0];
-    *theirs = ends[1];
-    return 0;
-}
-
-static int watch(struct channel *channel)
-{
-    struct relay *relay = channel->relay;
-    int error =
-        uv_poll_init(relay->loop, &channel->poll, channel->fd); /* our end is O_NONBLOCK, not theirs */
-
-    if (error != 0) {
-        close(channel->fd);
-        channel->fd = -1;
-        return -error;
-    }
-    channel->poll.data = channel;
-    channel->handle_open = true;
-    relay->n_open_handles++;
-    error = relay->blocked ? 0 : uv_poll_start(&channel->poll, UV_READABLE, on_readable);
-    if (error != 0)
-        close_channel(channel);
-    return -error;
-}
-
-enum fsdp_status relay_open(struct relay *relay, int generation, int rank, bool shown, int *fd,
+enum fsdp_status relay_open(struct output *output, const struct stream_spec *spec, int *fd,
                             struct fsdp_err *err)
 {
-    struct channel *channel = calloc(1, sizeof *channel), **link = &relay->channels;
-    int theirs = -1;
+    struct stream *stream = stream_create(&relay_sink, output, spec);
+    const struct relay *relay = &output->relay;
 
-    *fd = -1;
-    if (channel == NULL)
+    if (stream == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the output");
-    *channel =
-        (struct channel){ .relay = relay, .generation = generation, .rank = rank, .shown = shown, .fd = -1 };
-    while (*link != NULL)
-        link = &(*link)->next;
-    *link = channel;
-    sweep(relay);
-    if (relay->direct || (relay->gone && shown))
+    stream->shown = spec->mode == OUTPUT_INHERIT;
+    stream_add(stream);
+    if (relay->direct || (relay->gone && stream->shown))
         return FSDP_OK;
-    channel->error = open_ends(channel, &theirs);
-    if (channel->error == 0)
-        channel->error = watch(channel);
-    if (channel->error != 0 && theirs >= 0) {
-        close(theirs);
-        theirs = -1;
-    }
-    *fd = theirs;
+    stream->error = stream_connect(stream, stream->shown && relay->terminal ? relay->err_fd : -1, 0, fd);
+    if (stream->error == 0 && !relay->blocked)
+        stream_resume(stream);
     return FSDP_OK;
 }
 
-/* --- last words --------------------------------------------------------------------------------------------------- */
-
-/* It wrote past us: where to, and how to have it kept another time. */
-static void tell_unkept(const struct channel *channel, struct errors_detail *detail)
-{
-    const char *where = channel->relay->terminal ? "the terminal" : "the standard error of fsdprun";
-    char line[ERRORS_TAIL_BYTES];
-    int n;
-
-    detail->shown = false; /* these words, at least */
-    if (channel->relay->direct)
-        n = snprintf(
-            line, sizeof line,
-            "(not kept: --direct-output had it written to %s itself; --tee 3 or --redirects 3 keep it)",
-            where);
-    else
-        n = snprintf(
-            line, sizeof line,
-            "(not kept: it was written to %s itself, as no %s could be had: %s; --tee 3 or --redirects 3 "
-            "keep it)",
-            where, channel->relay->terminal ? "pseudo-terminal" : "pipe", strerror(channel->error));
-    errors_tail_take(&detail->tail, line, (size_t)n, false);
-}
-
-void relay_tell(struct relay *relay, int rank, bool uncaught, struct errors_detail *detail)
-{
-    struct channel *found = NULL;
-    char bytes[LAST_WORDS_BYTES];
-    size_t n;
-
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
-        if (channel->rank == rank)
-            found = channel; /* the last that was opened */
-    if (found == NULL)
-        return;
-    if (found->error != 0 || relay->direct) {
-        tell_unkept(found, detail);
-        return;
-    }
-    read_held(found);
-    n = last_words_copy(&found->words, bytes);
-    last_words_tell(detail, bytes, n, found->words.n > LAST_WORDS_BYTES, uncaught);
-}
-
-/* --- the end of a generation, of all ------------------------------------------------------------------------------- */
-
-/* A reader who stands still while workers are restarted again and again costs neither descriptors nor memory without end. */
-static void bound_ended(struct relay *relay)
+void relay_bound(struct output *output)
 {
     size_t total = 0;
+    struct stream *stream;
 
-    for (const struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
-        if (channel->held_n > 0)
-            total += sizeof *channel + channel->held_n;
-    for (struct channel *channel = relay->channels; channel != NULL && total > ENDED_MOST;
-         channel = channel->next)
-        if (channel->held_n > 0) {
-            total -= sizeof *channel + channel->held_n;
-            relay->lost += channel->held_n;
-            drop_held(channel);
+    for (stream = output->streams; stream != NULL; stream = stream->next)
+        if (stream->n_held > 0)
+            total += sizeof *stream + stream->n_held;
+    for (stream = output->streams; stream != NULL && total > ENDED_MOST; stream = stream->next)
+        if (stream->n_held > 0) {
+            total -= sizeof *stream + stream->n_held;
+            give_up_held(stream);
         }
 }
 
-void relay_end_generation(struct relay *relay)
+static bool is_drained(const struct output *output)
 {
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next) {
-        channel->ended = true;
-        read_held(channel);
-    }
-    bound_ended(relay);
-    sweep(relay);
-}
-
-static bool is_drained(const struct relay *relay)
-{
-    for (const struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
-        if (channel->held_n > 0 || (channel->fd >= 0 && channel->ended))
+    for (struct stream *stream = output->streams; stream != NULL; stream = stream->next)
+        if (stream->n_held > 0 || (stream->fd >= 0 && stream->ended))
             return false;
     return true;
 }
 
-static void finish_drain(struct relay *relay)
+static void finish_drain(struct output *output)
 {
-    void (*done)(void *data) = relay->drained;
+    struct relay *relay = &output->relay;
 
-    if (done == NULL)
+    if (!relay->draining)
         return;
-    relay->drained = NULL;
+    relay->draining = false;
     uv_timer_stop(&relay->timer);
-    done(relay->drained_data);
+    if (relay->lost > 0)
+        console_say(output->logs.console, "fsdprun: %" PRIu64 " bytes of output could not be written",
+                    relay->lost);
+    output->drained(output->drained_data);
 }
 
 static void on_drained(uv_timer_t *timer)
@@ -520,96 +305,84 @@ static void on_drained(uv_timer_t *timer)
     finish_drain(timer->data);
 }
 
-static void check_drained(struct relay *relay)
+void relay_check_drained(struct output *output)
 {
-    if (relay->drained != NULL && !relay->destroyed && is_drained(relay))
-        uv_timer_start(&relay->timer, on_drained, 0, 0);
+    if (output->relay.draining && !output->destroyed && is_drained(output))
+        uv_timer_start(&output->relay.timer, on_drained, 0, 0);
 }
 
-/* What is left is lost once nobody has taken anything for so long. */
+/*
+ * Called every OUTPUT_STALL_MS of a hurried drain: give up what is left if nothing has gone out since the
+ * last call.
+ */
 static void on_stalled(uv_timer_t *timer)
 {
-    struct relay *relay = timer->data;
+    struct output *output = timer->data;
+    struct relay *relay = &output->relay;
 
-    serve(relay);
+    serve(output);
     if (relay->moved != relay->moved_before) {
         relay->moved_before = relay->moved;
         return;
     }
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next) {
-        relay->lost += channel->held_n;
-        drop_held(channel);
-        close_channel(channel);
+    for (struct stream *stream = output->streams; stream != NULL; stream = stream->next) {
+        give_up_held(stream);
+        stream_close(stream);
     }
-    finish_drain(relay);
+    finish_drain(output);
 }
 
-static void arm_hurry(struct relay *relay)
+/* Begin to look for a stall, if the drain has begun, is hurried and is not over. */
+static void limit_drain(struct output *output)
 {
-    relay->moved_before = relay->moved;
-    uv_timer_start(&relay->timer, on_stalled, STALL_MS, STALL_MS);
-}
+    struct relay *relay = &output->relay;
 
-void relay_drain(struct relay *relay, void (*done)(void *data), void *data)
-{
-    relay->drained = done;
-    relay->drained_data = data;
-    if (is_drained(relay))
-        uv_timer_start(&relay->timer, on_drained, 0, 0);
-    else if (relay->hurried)
-        arm_hurry(relay);
-}
-
-void relay_hurry(struct relay *relay)
-{
-    if (relay->hurried)
+    if (!relay->draining || !relay->hurried || is_drained(output))
         return;
-    relay->hurried = true;
-    if (relay->drained != NULL && !is_drained(relay))
-        arm_hurry(relay);
+    relay->moved_before = relay->moved;
+    uv_timer_start(&relay->timer, on_stalled, OUTPUT_STALL_MS, OUTPUT_STALL_MS);
 }
 
-void relay_resized(struct relay *relay)
+void relay_drain(struct output *output)
 {
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
-        if (channel->fd >= 0 && channel->is_pty)
-            pty_resize(&channel->pty, relay->err_fd);
+    output->relay.draining = true;
+    relay_check_drained(output);
+    limit_drain(output);
 }
 
-bool relay_within_line(const struct relay *relay)
+void output_hurry(struct output *output)
 {
-    return relay->within_line;
+    if (output->relay.hurried)
+        return;
+    output->relay.hurried = true;
+    limit_drain(output);
 }
 
-uint64_t relay_taken(const struct relay *relay)
+void output_resized(struct output *output)
 {
-    return relay->taken;
+    for (struct stream *stream = output->streams; stream != NULL; stream = stream->next)
+        if (stream->fd >= 0 && stream->is_pty)
+            pty_resize(&stream->pty, output->relay.err_fd);
 }
 
-uint64_t relay_lost(const struct relay *relay)
+bool output_within_line(const struct output *output)
 {
-    return relay->lost;
+    return output->relay.within_line;
 }
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct relay *relay = handle->data;
-
-    relay->n_open_handles--;
-    free_if_closed(relay);
+    output_handle_closed(handle->data);
 }
 
-void relay_destroy(struct relay *relay)
+void relay_close(struct output *output)
 {
-    if (relay == NULL)
-        return;
-    relay->destroyed = true;
-    for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next) {
-        drop_held(channel);
-        close_channel(channel);
-    }
-    sweep(relay);
-    if (relay->ready_open)
-        uv_close((uv_handle_t *)&relay->ready, on_closed);
-    uv_close((uv_handle_t *)&relay->timer, on_closed);
+    if (output->relay.ready_open)
+        uv_close((uv_handle_t *)&output->relay.ready, on_closed);
+    uv_close((uv_handle_t *)&output->relay.timer, on_closed);
+}
+
+void relay_fini(struct relay *relay)
+{
+    sink_fini(&relay->sink);
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "agent/os/cgroup.h"
 #include "agent/os/small_file.h"
 
-/* The number at *text, which moves behind it; 0 where none above 0 stands there ("max", "-1"). */
+/* Read the number at *text and advance *text past it. 0: there is no positive number ("max", "-1"). */
 static long long take_positive(const char **text)
 {
     char *end;
@@ -62,7 +61,10 @@ static int lower(int a, int b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* Every group above ours limits too: walk up from it to the mount point. */
+/*
+ * Returns the smallest limit of our control group and of every group above it. It walks up from our group to
+ * the mount point.
+ */
 static int limit_along(int (*limit_of)(const char *folder), const char *root, const char *mount,
                        const struct cgroup_line *line)
 {

@@ -47,7 +47,7 @@ int gpu_entries(const struct gpu_host *host, const char *directory, char (*names
     return n;
 }
 
-/* The path below the root; false where it is too long to be one. */
+/* Writes the path below the root. Returns false if it is too long. */
 static bool join(const struct gpu_host *host, char out[GPU_PATH_BYTES], const char *format, va_list args)
 {
     int root = snprintf(out, GPU_PATH_BYTES, "%s", host->root), n;

@@ -1,5 +1,7 @@
-/* AMD: the nodes of /sys/class/kfd that have compute units. ROCR_VISIBLE_DEVICES cuts first, then HIP_VISIBLE_DEVICES
- * (or CUDA_VISIBLE_DEVICES, which HIP reads too) what it leaves. */
+/*
+ * AMD's GPUs: the nodes of /sys/class/kfd that have compute units. ROCR_VISIBLE_DEVICES is applied first,
+ * then HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES, which HIP reads too) to the remaining ones.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,7 @@ struct amd {
     } devices[GPU_MAX];
 };
 
-/* The number behind `key` at the beginning of a line of the node's properties; 0 where it is not there. */
+/* The number after `key` at the beginning of a line of the node's properties; 0 if there is no such line. */
 static unsigned long long property(const char *text, const char *key)
 {
     const size_t length = strlen(key);
@@ -34,7 +36,7 @@ static void look(struct amd *found, const struct gpu_host *host, int *n_hidden)
     int n = gpu_entries(host, folder, names, GPU_MAX);
 
     for (int number = 0, left = n; left > 0 && number < 100000;
-         number++) { /* by number: "10" is behind "9" */
+         number++) { /* in numeric order: "10" comes after "9" */
         struct amd_device *device = &found->devices[found->n];
         char text[8192], name[16];
         unsigned long long where;

@@ -1,14 +1,17 @@
 #include "agent/placement/gpu_health.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Bits of nvmlClocksThrottleReasons: slowdown by hardware, by heat in software and hardware, by the power brake. What a
- * power cap does is not among them: it is how these GPUs run. */
+/*
+ * Bits of nvmlClocksThrottleReasons: slowdown by hardware, by heat (in software and in hardware), by the
+ * power brake. A power cap is not among them: these GPUs normally run at it.
+ */
 static const uint64_t harmful = 0x08 | 0x20 | 0x40 | 0x80;
 
-/* Of NVIDIA's list of XIDs, those whose meaning helps at once. */
+/* The meaning of an XID in NVIDIA's list, if it helps a user to act; else "". */
 static const char *xid_words(int xid)
 {
     switch (xid) {
@@ -38,9 +41,15 @@ static const char *xid_words(int xid)
     }
 }
 
-static int say(char words[GPU_HEALTH_WORDS_BYTES], const struct gpu_sample *sample)
+__attribute__((format(printf, 3, 4))) static void
+say(char words[GPU_HEALTH_WORDS_BYTES], const struct gpu_sample *sample, const char *format, ...)
 {
-    return snprintf(words, GPU_HEALTH_WORDS_BYTES, "GPU %d (%.31s): ", sample->index, sample->pci);
+    const int n = snprintf(words, GPU_HEALTH_WORDS_BYTES, "GPU %d (%.31s): ", sample->index, sample->pci);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(words + n, (size_t)(GPU_HEALTH_WORDS_BYTES - n), format, args);
+    va_end(args);
 }
 
 static void count(struct gpu_state *gpu, const struct gpu_sample *sample)
@@ -64,9 +73,7 @@ enum gpu_warning gpu_health_take(struct gpu_health *health, const struct gpu_sam
 {
     struct gpu_state *gpu;
     struct gpu_sample before;
-    enum gpu_warning warning = GPU_FINE;
     bool first;
-    int n;
 
     words[0] = '\0';
     if (sample->index < 0 || sample->index >= GPU_HEALTH_MAX)
@@ -75,9 +82,7 @@ enum gpu_warning gpu_health_take(struct gpu_health *health, const struct gpu_sam
     if (sample->xid != 0) {
         gpu->n_xids++;
         gpu->last_xid = sample->xid;
-        n = say(words, sample);
-        snprintf(words + n, (size_t)(GPU_HEALTH_WORDS_BYTES - n), "XID %d%s", sample->xid,
-                 xid_words(sample->xid));
+        say(words, sample, "XID %d%s", sample->xid, xid_words(sample->xid));
         return GPU_XID;
     }
     if (sample->index >= health->n)
@@ -90,19 +95,16 @@ enum gpu_warning gpu_health_take(struct gpu_health *health, const struct gpu_sam
     gpu->last = *sample;
     count(gpu, sample);
     if (!first && before.ecc_uncorrected >= 0 && sample->ecc_uncorrected > before.ecc_uncorrected) {
-        n = say(words, sample);
-        snprintf(words + n, (size_t)(GPU_HEALTH_WORDS_BYTES - n), "%" PRId64 " more uncorrected ECC errors",
-                 sample->ecc_uncorrected - before.ecc_uncorrected);
-        warning = GPU_ECC;
-    } else if ((sample->throttle_reasons & harmful) != 0 &&
-               (first || (before.throttle_reasons & harmful) == 0)) {
-        n = say(words, sample);
-        snprintf(words + n, (size_t)(GPU_HEALTH_WORDS_BYTES - n),
-                 "slowed down (reasons 0x%" PRIx64 ") at %d C", sample->throttle_reasons,
-                 sample->temperature_c);
-        warning = GPU_THROTTLED;
+        say(words, sample, "%" PRId64 " more uncorrected ECC errors",
+            sample->ecc_uncorrected - before.ecc_uncorrected);
+        return GPU_ECC;
     }
-    return warning;
+    if ((sample->throttle_reasons & harmful) != 0 && (first || (before.throttle_reasons & harmful) == 0)) {
+        say(words, sample, "slowed down (reasons 0x%" PRIx64 ") at %d C", sample->throttle_reasons,
+            sample->temperature_c);
+        return GPU_THROTTLED;
+    }
+    return GPU_FINE;
 }
 
 bool gpu_health_memory_held(const struct gpu_health *health, int64_t margin_bytes)

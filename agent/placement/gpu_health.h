@@ -1,26 +1,26 @@
 /*
- * What is to be said of the GPUs of a node, from samples of NVML: a step from one sample to the next, pure.
+ * Warnings about the GPUs of a node, from samples of NVML. Pure: a step from one sample to the next.
  *
- * A GPU is healthy until a sample says otherwise. Said once: an XID (each one), ECC errors that could not be corrected
- * (when their count grows), throttling by heat or power brake (when it begins). What NVML cannot say of a GPU is not
- * judged.
+ * A GPU is healthy until a sample says otherwise. There is one warning for each XID, each growth of the count
+ * of uncorrected ECC errors, and each begin of throttling by heat or power brake. Values that NVML does not
+ * know give no warning.
  */
 #ifndef AGENT_GPU_HEALTH_H
 #define AGENT_GPU_HEALTH_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include <fsdp/link.h>
 
 enum { GPU_HEALTH_MAX = 64, GPU_HEALTH_PCI_BYTES = FSDP_GPU_ID_BYTES, GPU_HEALTH_WORDS_BYTES = 160 };
 
-/* One GPU at one moment, or one XID of it. */
+/* The state of one GPU at one moment, or one XID of it. */
 struct gpu_sample {
-    int index;                      /* NVML's: all GPUs of the node in PCI order */
-    int xid;                        /* not 0: an XID, and nothing below but pci counts */
+    int index;                      /* NVML's index: all GPUs of the node in PCI order */
+    int xid;                        /* if not 0, this is an XID, and only index and pci are valid besides */
     int utilisation_percent;        /* -1: not known */
+    int memory_percent;             /* of the time in which its memory was read or written; -1: not known */
     int temperature_c;              /* -1: not known */
     int64_t memory_used_bytes;      /* -1: not known */
     int64_t memory_total_bytes;     /* -1: not known */
@@ -29,40 +29,43 @@ struct gpu_sample {
     char pci[GPU_HEALTH_PCI_BYTES]; /* "0000:3b:00.0" */
 };
 
-/* What was seen of one GPU in this run. */
+/* What the samples of one GPU said in this run. */
 struct gpu_state {
     bool seen;
     struct gpu_sample last;
     int64_t least_used_bytes, most_used_bytes; /* -1: not known */
     int64_t utilisation_sum;
     int64_t n_samples, n_throttled, n_xids;
-    int last_xid; /* 0: none came */
+    int last_xid; /* 0: there was none */
 };
 
 struct gpu_health {
     struct gpu_state gpus[GPU_HEALTH_MAX];
-    int n; /* the highest index seen, and one */
+    int n; /* the highest index seen, plus 1 */
 };
 
 enum gpu_warning { GPU_FINE, GPU_XID, GPU_ECC, GPU_THROTTLED };
 
 /**
- * Take a sample. What is to be said of it now, in `words` ("GPU 3 (0000:3b:00.0): XID 79: it has fallen off the bus");
- * GPU_FINE and "" where nothing is. A sample of an index out of range is dropped.
+ * Take a sample. Returns the warning that it causes, with its text in `words` ("GPU 3 (0000:3b:00.0): XID 79:
+ * it has fallen off the bus"), or GPU_FINE and "". A sample with an index out of range is dropped.
  */
 enum gpu_warning gpu_health_take(struct gpu_health *health, const struct gpu_sample *sample,
                                  char words[GPU_HEALTH_WORDS_BYTES]);
 
 /**
- * Is some GPU's memory still held, by the last samples? `margin_bytes` more than the least that was ever seen in use on
- * it in this run counts as held. False where nothing is known.
+ * Do the last samples say that memory of a GPU is still in use? That is the case if it exceeds the least use
+ * seen in this run by more than `margin_bytes`. False if no GPU's memory is known.
  */
 bool gpu_health_memory_held(const struct gpu_health *health, int64_t margin_bytes);
 
-/** Store on a worker's page what is known of the GPU that it named; nothing where it named none, or none that was seen. */
+/**
+ * Store the last sample of a worker's GPU on its progress page. Does nothing if the worker named no GPU, or
+ * one without samples.
+ */
 void gpu_health_show(const struct gpu_health *health, struct fsdp_progress *page);
 
-/** "xid", "ecc", "throttle" */
+/** The warning's name in events: "xid", "ecc" or "throttle". */
 const char *gpu_warning_name(enum gpu_warning warning);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Inside agent/gpu: one file a vendor. Each finds its devices and cuts them to what the environment allows; false
- * when the machine has nothing of this vendor, and then nothing is said.
+ * Shared by gpu.c and the files of the vendors (gpu_nvidia.c, gpu_amd.c, gpu_intel.c). Each finds the
+ * vendor's devices, and cuts them to what the environment allows. False: the machine has no device of this
+ * vendor; `out` is unchanged.
  */
 #ifndef AGENT_GPU_IMPL_H
 #define AGENT_GPU_IMPL_H
@@ -15,14 +16,19 @@ bool gpu_nvidia(struct gpu_list *out, const struct gpu_host *host);
 bool gpu_amd(struct gpu_list *out, const struct gpu_host *host);
 bool gpu_intel(struct gpu_list *out, const struct gpu_host *host);
 
-/** The entries of a directory below the root, sorted; at most `room`; 0 where it is not there. */
+/**
+ * List the entries of a directory below the root, sorted, at most `room`. Returns how many; 0: no directory.
+ */
 int gpu_entries(const struct gpu_host *host, const char *directory, char (*names)[64], int room);
 
-/** The first `size` - 1 bytes of a file below the root; false where it cannot be read. */
+/** Read the first `size` - 1 bytes of a file below the root. False: it cannot be read. */
 bool gpu_read(const struct gpu_host *host, char *out, size_t size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/** May this process open it for reading and writing? What a control group forbids counts. Nothing is opened. */
+/**
+ * May this process open the device for reading and writing, also by its control groups? The device is not
+ * opened.
+ */
 bool gpu_may_open(const struct gpu_host *host, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

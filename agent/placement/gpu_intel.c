@@ -1,13 +1,15 @@
-/* Intel: the render nodes of /sys/class/drm whose device is of this vendor. ZE_AFFINITY_MASK cuts. */
+/* Intel's GPUs: the render nodes of /sys/class/drm whose device is Intel's, cut to ZE_AFFINITY_MASK. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/placement/gpu_impl.h"
 #include "agent/placement/gpu_visible.h"
 
-/* "device" is a link to the folder of the PCI device, which has its address for a name. */
+/*
+ * Finds the PCI address of a render node. Its file "device" is a link to the folder of the PCI device, and
+ * the name of that folder is the PCI address.
+ */
 static void pci_of(const struct gpu_host *host, const char *node, char out[GPU_PCI_BYTES])
 {
     char path[GPU_PATH_BYTES], target[GPU_PATH_BYTES];

@@ -1,5 +1,7 @@
-/* NVIDIA: /proc/driver/nvidia/gpus and /dev/nvidia<minor>; NVML for what these do not tell. */
-#include <ctype.h>
+/*
+ * NVIDIA's GPUs, from /proc/driver/nvidia/gpus and /dev/nvidia<minor>. NVML gives the facts that these files
+ * do not have.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,7 @@
 #include "agent/placement/gpu_visible.h"
 #include "agent/placement/nvml.h"
 
-/* What is there, before any list is applied. */
+/* The devices of the machine, before a list of visible devices is applied. */
 struct nvidia {
     int n;
     struct nvidia_device {
@@ -16,7 +18,7 @@ struct nvidia {
     } devices[GPU_MAX];
 };
 
-/* The value of "Key: \t value" in the driver's text; NULL if the key is not there. */
+/* The value of a line "Key: \t value" in the driver's text; NULL: there is no such key. */
 static const char *value_of(const char *text, const char *key, char *out, size_t size)
 {
     const char *at = strstr(text, key);
@@ -29,7 +31,7 @@ static const char *value_of(const char *text, const char *key, char *out, size_t
     return out;
 }
 
-/* Folders are named after PCI addresses, so that their order is the order of PCI. */
+/* Folders are named after PCI addresses, so sorted names are in PCI order. */
 static int from_proc(struct nvidia *found, const struct gpu_host *host, int *n_hidden)
 {
     static const char folder[] = "/proc/driver/nvidia/gpus";
@@ -48,7 +50,7 @@ static int from_proc(struct nvidia *found, const struct gpu_host *host, int *n_h
             continue;
         }
         snprintf(device->pci, sizeof device->pci, "%.*s", GPU_PCI_BYTES - 1, names[i]);
-        /* Before its first use the driver does not know the name itself: "GPU-????????-...". */
+        /* Before the first use of a GPU, the driver writes "GPU-????????-..." as its name. */
         if (value_of(text, "GPU UUID:", device->name, sizeof device->name) == NULL ||
             strchr(device->name, '?') != NULL)
             device->name[0] = '\0';
@@ -62,7 +64,9 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* In containers that show nothing of /proc/driver there are still the devices: /dev/nvidia0, /dev/nvidia1, ... */
+/*
+ * For containers without /proc/driver: count the devices /dev/nvidia0, /dev/nvidia1, ...
+ */
 static void from_dev(struct nvidia *found, const struct gpu_host *host, int *n_hidden)
 {
     char names[1024][64];
@@ -81,7 +85,7 @@ static void from_dev(struct nvidia *found, const struct gpu_host *host, int *n_h
     }
     if (n > 1)
         qsort(minors, (size_t)n, sizeof *minors, by_number);
-    found->n = n; /* what stands where is not told here */
+    found->n = n; /* PCI addresses are not known here */
 }
 
 static bool all_named(const struct nvidia *found)
@@ -92,7 +96,7 @@ static bool all_named(const struct nvidia *found)
     return true;
 }
 
-/* NVML's list in place of the driver's: GPUs, or their MIG devices. */
+/* Use NVML's list instead of the driver's files: GPUs, or their MIG devices. */
 static bool from_nvml(struct nvidia *found, const struct gpu_host *host, bool migs, struct fsdp_err *err)
 {
     struct nvml_list *list = malloc(sizeof *list);
@@ -144,7 +148,7 @@ bool gpu_nvidia(struct gpu_list *out, const struct gpu_host *host)
 
     if (from_proc(&found, host, &n_hidden) == 0)
         from_dev(&found, host, &n_hidden);
-    /* Under WSL the one device of the driver is Windows's: NVML knows what stands behind it. */
+    /* Under WSL the driver has one device, /dev/dxg. NVML knows the GPUs. */
     if (found.n == 0 && n_hidden == 0 && gpu_may_open(host, "/dev/dxg") &&
         !from_nvml(&found, host, false, &err))
         return false;

@@ -12,7 +12,7 @@ struct entry {
     size_t length;
 };
 
-/* The entry at *list, which moves behind its comma; false behind the last. */
+/* Take the entry at *list, and advance *list past its comma. False: there is none left. */
 static bool take(const char **list, struct entry *entry)
 {
     if (*list == NULL)
@@ -38,7 +38,10 @@ bool gpu_visible_names(const char *list)
     return begins(list, "GPU-") || gpu_visible_migs(list);
 }
 
-/* The index an entry begins with; NONE when it does not. Beyond any machine it stays one that is not there. */
+/*
+ * The index with which an entry begins; NONE: it begins with none. A huge number gives an index that no
+ * machine has.
+ */
 static int index_of(struct entry entry)
 {
     enum { BEYOND = 1000000 };
@@ -56,7 +59,7 @@ static int index_of(struct entry entry)
     return digits ? value : NONE;
 }
 
-/* The one device whose name begins with the entry; NONE when there is none, or more than one. */
+/* The device whose name begins with the entry; NONE: there is none, or more than one. */
 static int named(struct entry entry, const char *const *names, int n)
 {
     int found = NONE;
@@ -65,7 +68,7 @@ static int named(struct entry entry, const char *const *names, int n)
         if (names == NULL || names[i] == NULL || strncmp(names[i], entry.text, entry.length) != 0)
             continue;
         if (names[i][entry.length] == '\0')
-            return i; /* in full, though another may go on from there */
+            return i; /* an exact match, even if a longer name begins with it */
         if (found != NONE)
             return NONE;
         found = i;
@@ -73,7 +76,7 @@ static int named(struct entry entry, const char *const *names, int n)
     return found;
 }
 
-/* Does `entry` belong to a list of this kind at all, whether or not there is such a device? */
+/* Does `entry` have the form of this kind of list? There need not be such a device. */
 static bool of_kind(struct entry entry, const char *prefix)
 {
     return prefix != NULL ? begins(entry.text, prefix) : index_of(entry) != NONE;
@@ -85,7 +88,7 @@ static bool same(struct entry a, struct entry b, const char *prefix)
                           : index_of(a) == index_of(b);
 }
 
-/* An entry that stands twice before the list ends, even where it is no device of this machine. */
+/* Find an entry that the list has twice, even if this machine has no such device. */
 static bool repeats(const char *list, const char *prefix, struct entry *twice)
 {
     struct entry other;
@@ -147,7 +150,7 @@ int gpu_visible_pick(const char *variable, const char *list, const char *const *
                          entry.text, n);
             return count;
         }
-        if (holds(picked, count, device)) { /* two parts of one name */
+        if (holds(picked, count, device)) { /* two prefixes of one name */
             snprintf(why, why_bytes, "%s names %.*s twice, which hides all", variable, shown(entry),
                      entry.text);
             return 0;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/placement/nvml_watch.h"
+#include "agent/placement/nvml_process.h"
 
 struct gpu_watch {
     uv_poll_t poll;
@@ -15,7 +15,7 @@ struct gpu_watch {
     struct gpu_watch_listener listener;
     pid_t pid;
     int fd;
-    int first_index; /* of the GPU that each round begins with; -1: none came yet */
+    int first_index; /* index of the GPU with which each round begins; -1: no sample yet */
     int64_t rounds;
     bool ended;
 };
@@ -37,7 +37,7 @@ static void take(struct gpu_watch *watch, const struct gpu_sample *sample)
     if (watch->first_index < 0)
         watch->first_index = sample->index;
     else if (sample->index == watch->first_index)
-        watch->rounds++; /* the one before is whole */
+        watch->rounds++; /* the previous round is complete */
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -67,7 +67,7 @@ struct gpu_watch *gpu_watch_start(uv_loop_t *loop, struct gpu_health *health,
     watch->health = health;
     watch->listener = *listener;
     watch->first_index = -1;
-    if (nvml_watch_start(getenv("FSDP_TEST_NVML"), &watch->pid, &watch->fd, NULL) != FSDP_OK) {
+    if (nvml_process_start(NVML_WATCH, getenv("FSDP_TEST_NVML"), &watch->pid, &watch->fd, NULL) != FSDP_OK) {
         free(watch);
         return NULL;
     }
@@ -97,7 +97,7 @@ void gpu_watch_stop(struct gpu_watch *watch)
 
     if (watch == NULL)
         return;
-    /* Reaped already, by this thread, where it is no child any more: the number may be another's. */
+    /* This thread may have reaped it already, and the pid may be another process's: look first. */
     if (waitid(P_PID, (id_t)watch->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
         kill(watch->pid, SIGKILL);
     uv_close((uv_handle_t *)&watch->poll, on_closed);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Places are handed out to slots: a worker, or a GPU without one. */
+/* CPUs are given out to slots. A slot is a worker, or a GPU without a worker. */
 struct site {
     const struct topology *topology;
     const struct cpu_mask *allowed;
@@ -17,7 +17,7 @@ static bool usable(const struct site *site, int cpu)
     return site->topology->cpus[cpu].online && cpu_mask_has(site->allowed, cpu);
 }
 
-/* The nodes with a usable CPU, ascending; how many. */
+/* List the nodes that have a usable CPU, in ascending order. Returns how many. */
 static int usable_nodes(const struct site *site, int *out)
 {
     int n = 0;
@@ -39,7 +39,7 @@ static int usable_nodes(const struct site *site, int *out)
     return n;
 }
 
-/* How many nodes the machine has, whatever of it is allowed. */
+/* Does the machine have a single node, usable or not? */
 static bool one_node(const struct topology *topology)
 {
     int first = -1;
@@ -75,7 +75,7 @@ static void take_node(const struct site *site, int node, struct cpu_mask *out)
             cpu_mask_add(out, cpu);
 }
 
-/* A socket is its nodes: those with a CPU of the package that the node's lowest CPU is of. */
+/* The socket of a node: all nodes that have a CPU in the package of the node's lowest CPU. */
 static void take_socket(const struct site *site, const struct cpu_mask *node, struct cpu_mask *out)
 {
     const struct topology *topology = site->topology;
@@ -93,7 +93,7 @@ static void take_socket(const struct site *site, const struct cpu_mask *node, st
     }
 }
 
-/* How many slots stand at the node, and which of them this is. */
+/* How many slots are at this slot's node; *place is this slot's index among them. */
 static int neighbours(const struct site *site, int slot, int *place)
 {
     int n = 0;
@@ -112,13 +112,13 @@ static bool take_cores(const struct site *site, int slot, const struct cpu_mask 
                        struct fsdp_err *err)
 {
     const struct topology_cpu *cpus = site->topology->cpus;
-    struct cpu_mask cores = { { 0 } }; /* by their lowest CPU, which need not be a usable one */
+    struct cpu_mask cores = { { 0 } }; /* cores, each by its lowest CPU, which need not be usable */
     int place = 0, n = neighbours(site, slot, &place), n_cores, each, rest, first, last, index = 0;
 
     for (int cpu = cpu_mask_next(node, -1); cpu >= 0; cpu = cpu_mask_next(node, cpu))
         cpu_mask_add(&cores, cpus[cpu].core);
     n_cores = cpu_mask_count(&cores);
-    assert(n > 0); /* itself at least */
+    assert(n > 0); /* at least the slot itself */
     if (n_cores < n) {
         fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "NUMA node %d has %d cores to use for %d workers or GPUs at it",
                   site->nodes[slot], n_cores, n);
@@ -175,7 +175,7 @@ static bool take_complex(const struct site *site, int slot, const struct cpu_mas
     }
     qsort(complexes, (size_t)n, sizeof *complexes, larger_first);
     neighbours(site, slot, &place);
-    assert(n > 0); /* a node without a CPU is refused before */
+    assert(n > 0); /* a node without a CPU was refused before */
     chosen = complexes[place % n].cache;
     for (int cpu = cpu_mask_next(node, -1); cpu >= 0; cpu = cpu_mask_next(node, cpu))
         if (site->topology->cpus[cpu].cache == chosen)
@@ -264,7 +264,7 @@ int numa_threads(const struct cpu_mask *masks, int n_workers)
                 users += cpu_mask_has(&masks[j], cpu);
             share += 1.0 / users;
         }
-        share += 1e-9; /* three thirds of a core are not quite a whole one */
+        share += 1e-9; /* in floating point, three thirds of a core may be less than 1 */
         if (i == 0 || (int)share < least)
             least = (int)share;
     }

@@ -1,18 +1,21 @@
 /*
- * Which CPUs each worker of a node runs on (--numa-binding). Pure: machine, GPUs and what is allowed come in.
+ * Which CPUs each worker of a node runs on (--numa-binding). Pure: topology, GPUs and allowed CPUs are
+ * arguments.
  *
- * Worker r is bound by where its GPU r is; with more workers than GPUs they share them in turn (r mod GPUs). Where there
- * is no GPU, or one does not tell its node, the workers are spread over the nodes that have an allowed CPU: in blocks,
- * as evenly as they go.
+ * Worker r goes to the NUMA node of GPU r. More workers than GPUs share the GPUs in turn (r mod GPUs). If
+ * there is no GPU, or if the node of a GPU is not known, workers are spread in blocks, as evenly as possible,
+ * over the nodes that have an allowed CPU.
  *
- *   node          the allowed CPUs of that NUMA node
- *   socket        of all nodes of its socket
- *   exclusive     the node's physical cores, split evenly among those at the node; the first get what is left over.
- *                 GPUs no worker uses have a share too, so that a second launcher may use them
- *   core-complex  the CPUs of the node that share a last-level cache, one such group a worker: the group with most
- *                 allowed CPUs first, then by number; in turn where there are fewer groups
+ *   node          the allowed CPUs of the NUMA node
+ *   socket        the allowed CPUs of all nodes of its socket
+ *   exclusive     the node's physical cores, split evenly among the GPUs at the node; the first get the
+ *                 remainder.
+ *                 GPUs without a worker get a share too, so that a second launcher may use them.
+ *   core-complex  the CPUs of the node that share a last-level cache, one such group per worker: the group
+ *                 with the most allowed CPUs first, then by number; in turn if there are fewer groups than
+ *                 workers
  *
- * These are torchrun's rules, but for machines without GPUs, where torchrun refuses.
+ * These are torchrun's rules, except on machines without GPUs, where torchrun refuses.
  */
 #ifndef AGENT_NUMA_H
 #define AGENT_NUMA_H
@@ -23,16 +26,17 @@
 #include "agent/placement/topology.h"
 
 /**
- *   allowed    what this process may use
- *   gpu_nodes  (n_gpus) the node of each GPU the workers see, -1 where it does not tell
- *   out        (n_workers) one set each, none of them empty
- * FSDP_ERR_UNSUPPORTED: there is no such binding here; the words say for which worker, and why.
+ * Compute the CPUs of each worker.
+ *   allowed    the CPUs that this process may use
+ *   gpu_nodes  (n_gpus) the NUMA node of each GPU that workers see; -1: not known
+ *   out        (n_workers) receives a set for each worker, none of them empty
+ * FSDP_ERR_UNSUPPORTED: this binding is impossible here; the message names the worker and the reason.
  */
 enum fsdp_status numa_bind(enum agent_numa binding, const struct topology *topology,
                            const struct cpu_mask *allowed, const int *gpu_nodes, int n_gpus, int n_workers,
                            struct cpu_mask *out, struct fsdp_err *err);
 
-/** The threads each worker can run without two on one CPU: the least any of them can; at least 1. */
+/** Threads per worker so that no two threads share a CPU: the least that any worker can have, at least 1. */
 int numa_threads(const struct cpu_mask *masks, int n_workers);
 
 #endif

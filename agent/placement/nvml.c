@@ -5,58 +5,61 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "agent/os/clock.h"
 #include "agent/placement/nvml_impl.h"
 #include "agent/placement/nvml_process.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
 
 enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
 
-/* --- the library's side: as its documented interface says ------------------------------------------------------ */
+/* Calls of the library through its documented interface */
 
 enum { NVML_MIG_ENABLED = 1 };
 
-nvml_function *nvml_look_up(void *library, const char *name)
+bool nvml_look_up(void *library, void *into, const struct nvml_function *functions, size_t n)
 {
-    union {
-        void *object; /* ISO C has no cast from one to the other; dlsym(3) */
-        nvml_function *function;
-    } found = { .object = dlsym(library, name) };
+    bool all = true;
 
-    return found.function;
+    for (size_t i = 0; i < n; i++) {
+        void *const function = dlsym(library, functions[i].name);
+
+        all = all && function != NULL;
+        /* ISO C cannot cast an object pointer to a function pointer; dlsym(3) */
+        memcpy((char *)into + functions[i].at, &function, sizeof function);
+    }
+    return all;
 }
 
 enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err *err)
 {
+    static const struct nvml_function needed[] = {
+        { "nvmlInit_v2", offsetof(struct nvml, init) },
+        { "nvmlErrorString", offsetof(struct nvml, words) },
+        { "nvmlDeviceGetCount_v2", offsetof(struct nvml, count) },
+        { "nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, handle) },
+        { "nvmlDeviceGetUUID", offsetof(struct nvml, uuid) },
+        { "nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci) },
+    };
+    static const struct nvml_function of_migs[] = {
+        { "nvmlDeviceGetMigMode", offsetof(struct nvml, mig_mode) },
+        { "nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, max_migs) },
+        { "nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, mig) },
+    };
+
     nvml->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (nvml->library == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.160s", dlerror());
-    nvml->init = (int (*)(void))nvml_look_up(nvml->library, "nvmlInit_v2");
-    nvml->words = (const char *(*)(int))nvml_look_up(nvml->library, "nvmlErrorString");
-    nvml->count = (int (*)(unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetCount_v2");
-    nvml->handle = (int (*)(unsigned, void **))nvml_look_up(nvml->library, "nvmlDeviceGetHandleByIndex_v2");
-    nvml->uuid = (int (*)(void *, char *, unsigned))nvml_look_up(nvml->library, "nvmlDeviceGetUUID");
-    nvml->pci =
-        (int (*)(void *, struct nvml_pci_info *))nvml_look_up(nvml->library, "nvmlDeviceGetPciInfo_v3");
-    if (nvml->init == NULL || nvml->words == NULL || nvml->count == NULL || nvml->handle == NULL ||
-        nvml->uuid == NULL || nvml->pci == NULL)
+    if (!nvml_look_up(nvml->library, nvml, needed, sizeof needed / sizeof *needed))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.100s is too old", name);
-    nvml->mig_mode =
-        (int (*)(void *, unsigned *, unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetMigMode");
-    nvml->max_migs =
-        (int (*)(void *, unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetMaxMigDeviceCount");
-    nvml->mig = (int (*)(void *, unsigned, void **))nvml_look_up(nvml->library,
-                                                                 "nvmlDeviceGetMigDeviceHandleByIndex");
-    if (nvml->max_migs == NULL || nvml->mig == NULL)
+    if (!nvml_look_up(nvml->library, nvml, of_migs, sizeof of_migs / sizeof *of_migs))
         nvml->mig_mode = NULL;
     return FSDP_OK;
 }
@@ -75,7 +78,7 @@ static int add_gpus(const struct nvml *nvml, struct nvml_list *list, void **hand
         struct nvml_pci_info info = { 0 };
         struct nvml_device *device = &list->devices[list->n];
 
-        /* One that fell off the bus is skipped, as CUDA does; the others keep their order. */
+        /* A GPU that fell off the bus is skipped, as in CUDA. The others keep their order. */
         if (nvml->handle(i, &handles[list->n]) != NVML_SUCCESS ||
             nvml->uuid(handles[list->n], device->uuid, NVML_UUID_BYTES) != NVML_SUCCESS ||
             nvml->pci(handles[list->n], &info) != NVML_SUCCESS)
@@ -101,7 +104,7 @@ static void add_migs(const struct nvml *nvml, struct nvml_list *list, void *cons
             struct nvml_device *device = &list->devices[list->n];
             void *mig;
 
-            /* Places without an instance are refused, and there may be others behind them. */
+            /* An index without an instance is refused, but later ones may have one. */
             if (nvml->mig(handles[gpu], i, &mig) != NVML_SUCCESS ||
                 nvml->uuid(mig, device->uuid, NVML_UUID_BYTES) != NVML_SUCCESS)
                 continue;
@@ -121,7 +124,7 @@ static enum fsdp_status ask_here(const char *library, struct nvml_list *list, st
 
     if (status != FSDP_OK)
         return status;
-    assert(nvml.init != NULL); /* and all the others that are needed with it */
+    assert(nvml.init != NULL); /* and all other functions that are needed */
     error = nvml.init();
     if (error == NVML_SUCCESS)
         error = add_gpus(&nvml, list, handles);
@@ -131,29 +134,12 @@ static enum fsdp_status ask_here(const char *library, struct nvml_list *list, st
     return FSDP_OK;
 }
 
-/* --- the process, and what is heard of it ---------------------------------------------------------------------- */
+/* The process that asks NVML, and its answer */
 
 struct answer {
     struct fsdp_err err;
     struct nvml_list list;
 };
-
-static bool write_all(int fd, const void *data, size_t size)
-{
-    const char *at = data;
-
-    while (size > 0) {
-        ssize_t n = write(fd, at, size);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
 
 int nvml_ask_here(const char *library)
 {
@@ -163,12 +149,12 @@ int nvml_ask_here(const char *library)
     if (answer == NULL)
         return 1;
     answer->err.status = ask_here(library, &answer->list, &answer->err);
-    told = write_all(STDOUT_FILENO, answer, sizeof *answer);
+    told = file_write(STDOUT_FILENO, answer, sizeof *answer);
     free(answer);
     return told ? 0 : 1;
 }
 
-/* True when `size` bytes came before the deadline and the other end's close. */
+/* Read `size` bytes. False: the deadline passed, or the other end was closed before. */
 static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
 {
     char *at = data;
@@ -181,7 +167,7 @@ static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
         if (left <= 0)
             return false;
         if (poll(&ready, 1, (int)left) <= 0)
-            continue; /* a signal, or the deadline: the clock says which */
+            continue; /* a signal came, or the deadline passed: the clock shows which */
         n = read(fd, at, size);
         if (n <= 0 && !(n < 0 && errno == EINTR))
             return false;
@@ -191,7 +177,9 @@ static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
     return true;
 }
 
-/* A child stuck in the driver does not even die by SIGKILL: it is left behind, and the system's. */
+/*
+ * Ends a child. A child that is stuck in the driver does not die even by SIGKILL; it is not waited for then.
+ */
 static void end(pid_t pid)
 {
     struct pollfd gone = { .fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };

@@ -1,6 +1,7 @@
 /*
- * NVIDIA's management library, which comes with the driver: the names by which CUDA_VISIBLE_DEVICES may call GPUs and
- * their MIG devices. Opened by dlopen() with prototypes of our own, so that nothing of NVIDIA's is needed to build.
+ * NVML, NVIDIA's management library, which comes with the driver. It gives the names of GPUs and MIG devices
+ * that CUDA_VISIBLE_DEVICES may contain. It is opened by dlopen() with prototypes of our own, so the build
+ * needs nothing of NVIDIA's.
  */
 #ifndef AGENT_NVML_H
 #define AGENT_NVML_H
@@ -12,24 +13,26 @@ enum { NVML_MAX = 256, NVML_UUID_BYTES = 96, NVML_PCI_BYTES = 32 };
 struct nvml_device {
     char uuid[NVML_UUID_BYTES];
     char pci[NVML_PCI_BYTES]; /* "0000:3b:00.0", lower case */
-    int parent;               /* a MIG device: the index of its GPU among those of this list; a GPU: -1 */
+    int parent;               /* of a MIG device, the index of its GPU in this list; of a GPU, -1 */
 };
 
 struct nvml_list {
     int n;
     struct nvml_device
-        devices[NVML_MAX]; /* the GPUs in PCI order, then their MIG devices; what is beyond is left out */
+        /* the GPUs in PCI order, then their MIG devices; more than NVML_MAX are left out */
+        devices[NVML_MAX];
 };
 
 /**
- * Ask for all of them.
- *   library  as dlopen() takes it; NULL: the driver's own name
+ * List all GPUs and MIG devices.
+ *   library  for dlopen(); NULL: the driver's own name
  *
- * The library runs in a process of its own (agent/placement/nvml_process.h): a driver that hangs or crashes cannot take us with it, and
- * no memory or thread of it is left here. Bounded by 30 s.
- *   FSDP_ERR_UNSUPPORTED  no library, or one without what is asked of it
- *   FSDP_ERR_IO           it refused, crashed, or gave no answer in time
- * out->n is 0 then. Thread: any.
+ * The library runs in a process of its own (agent/placement/nvml_process.h): a driver that hangs or crashes
+ * does not affect us, and leaves no memory or thread here. Blocking, for at most 30 s. After an error out->n
+ * is 0.
+ *   FSDP_ERR_UNSUPPORTED  there is no library, or it lacks a function
+ *   FSDP_ERR_IO           it refused, crashed, or did not answer in time
+ * Thread: any.
  */
 enum fsdp_status nvml_ask(const char *library, struct nvml_list *out, struct fsdp_err *err);
 

@@ -1,9 +1,12 @@
 /*
- * The library itself: what agent/placement/nvml.c and agent/placement/nvml_watch.c share. As its documented interface says. What is said here happens
- * in a process of NVML's own (agent/placement/nvml_process.h).
+ * The library's functions, by its documented interface. Shared by nvml.c (lists devices) and nvml_watch.c
+ * (samples them). They are called only in NVML's own process (agent/placement/nvml_process.h).
  */
 #ifndef AGENT_NVML_IMPL_H
 #define AGENT_NVML_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "agent/placement/nvml.h"
 
@@ -23,20 +26,24 @@ struct nvml {
     int (*handle)(unsigned, void **);
     int (*uuid)(void *, char *, unsigned);
     int (*pci)(void *, struct nvml_pci_info *);
-    /* Not in drivers from before there was MIG. */
+    /* In drivers that do not know MIG, mig_mode is NULL. */
     int (*mig_mode)(void *, unsigned *, unsigned *);
     int (*max_migs)(void *, unsigned *);
     int (*mig)(void *, unsigned, void **);
 };
 
 enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err *err);
-/** Of any type: to be cast to its own. NULL where it is not there. */
-typedef void nvml_function(void);
-nvml_function *nvml_look_up(void *library, const char *name);
-/** The two roles of that process: answer on standard output, and return its exit status. */
+/* A function of the library, and the offset in the caller's struct of the pointer to it. */
+struct nvml_function {
+    const char *name;
+    size_t at;
+};
+/** Set the pointers in `into` (NULL for a function that the library lacks). True: it has all n functions. */
+bool nvml_look_up(void *library, void *into, const struct nvml_function *functions, size_t n);
+/** The two roles of that process. Both write to standard output, and return its exit status. */
 int nvml_ask_here(const char *library);
 int nvml_watch_here(const char *library);
-/** "00000000:3B:00.0" as the kernel writes it: four digits of domain, lower case. */
+/** Turn "00000000:3B:00.0" into the kernel's form: four digits of domain, lower case. */
 void nvml_kernel_name(const struct nvml_pci_info *info, char out[NVML_PCI_BYTES]);
 
 #endif

@@ -14,12 +14,14 @@
 
 #include "agent/placement/nvml_impl.h"
 
-/* What it is called, which is how it knows itself: no program of a user's is called by the name of ours and of this. */
+/*
+ * The process recognises its role by its argv[0]. A user would not start our program by one of these names.
+ */
 static const char *const names[] = { [NVML_ASK] = "fsdp-gpu-ask", [NVML_WATCH] = "fsdp-gpu-watch" };
 
-/* --- who starts it ------------------------------------------------------------------------------------------------ */
+/* Runs in the parent */
 
-/* Default signals, none blocked: the loop's are its own. */
+/* The child has default signals, and none is blocked: the parent's settings are for its loop. */
 static int set_signals(posix_spawnattr_t *attributes)
 {
     sigset_t none, all;
@@ -34,7 +36,10 @@ static int set_signals(posix_spawnattr_t *attributes)
                       : posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-/* The pipe is its output; a reader of our own output would wait for whatever else it held. */
+/*
+ * Sets the child's descriptors: its output is the pipe. The child must not keep our own output open, because
+ * a reader may wait for the end of that output.
+ */
 static int set_files(posix_spawn_file_actions_t *files, int pipe)
 {
     int error = posix_spawn_file_actions_adddup2(files, pipe, 1);
@@ -93,9 +98,12 @@ enum fsdp_status nvml_process_start(enum nvml_role role, const char *library, pi
     return FSDP_OK;
 }
 
-/* --- the process -------------------------------------------------------------------------------------------------- */
+/* Runs in the child */
 
-/* By _exit(): what the library wants done at the end of a process may block like all of it. */
+/*
+ * Does the child's work. It ends by _exit(), because the library's exit handlers may block like all of its
+ * calls.
+ */
 void nvml_process_main(int argc, char **argv)
 {
     const bool asks = argc == 3 && strcmp(argv[0], names[NVML_ASK]) == 0;
@@ -106,7 +114,7 @@ void nvml_process_main(int argc, char **argv)
     prctl(PR_SET_NAME, argv[0]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != (pid_t)strtol(argv[2], NULL, 10))
-        _exit(1); /* it died before that was said */
+        _exit(1); /* the parent died before PDEATHSIG was set */
     signal(SIGPIPE, SIG_IGN);
     _exit(asks ? nvml_ask_here(argv[1]) : nvml_watch_here(argv[1]));
 }

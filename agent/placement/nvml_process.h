@@ -1,9 +1,9 @@
 /*
- * NVML runs in a process of its own: its calls may block, for good even, crash, or leave threads and mappings behind. That process is
- * this very program, executed anew: nothing of ours runs between fork and exec, so that it may be started beside threads, and
- * it has nothing of ours open but the pipe that it answers on.
+ * NVML runs in a process of its own, because its calls may block without limit, crash, or leave threads and
+ * mappings. That process is this program, executed again. No code of ours runs between fork and exec, so a
+ * program with threads may start it. It has nothing of ours open except the pipe for its answer.
  *
- * A program that starts one calls nvml_process_main() first in its own main().
+ * A program that starts such a process must call nvml_process_main() first in its own main().
  */
 #ifndef AGENT_NVML_PROCESS_H
 #define AGENT_NVML_PROCESS_H
@@ -13,21 +13,27 @@
 #include <fsdp/status.h>
 
 enum nvml_role {
-    NVML_ASK,   /* agent/placement/nvml.c: tells what devices there are, and ends */
-    NVML_WATCH, /* agent/placement/nvml_watch.c: tells how they are until it is killed */
+    NVML_ASK, /* lists the devices, and ends (nvml.c) */
+    /*
+     * Samples the devices until it is killed, or ends at once if NVML is missing or refuses (nvml_watch.c).
+     * It writes one struct gpu_sample after another, each with one write():
+     *   - a sample of every GPU now, every 250 ms for ten seconds, then every 5 s;
+     *   - an XID when it comes.
+     */
+    NVML_WATCH,
 };
 
 /**
- * Start it. *fd (close-on-exec) is read from; it ends with the process. The process dies with the thread that called this; its end
- * is the caller's to reap, and *fd to close.
- *   library  as dlopen() takes it; NULL: the driver's own name
- *   FSDP_ERR_IO  no process, no pipe
+ * Start the process. *fd (close-on-exec) is the read end of its pipe. The process dies with the calling
+ * thread. The caller reaps it and closes *fd.
+ *   library  for dlopen(); NULL: the driver's own name
+ *   FSDP_ERR_IO  the process or the pipe could not be made
  * Thread: any.
  */
 enum fsdp_status nvml_process_start(enum nvml_role role, const char *library, pid_t *pid, int *fd,
                                     struct fsdp_err *err);
 
-/** Is this process such a one, by how it was called? Then it does its work, and this does not return. */
+/** If argv[0] is one of such a process, do its work and exit. Otherwise return at once. */
 void nvml_process_main(int argc, char **argv);
 
 #endif

@@ -1,12 +1,11 @@
-#include "agent/placement/nvml_watch.h"
+#include "agent/placement/gpu_health.h"
 
 #include <limits.h>
 #include <poll.h>
 #include <unistd.h>
 
-#include "agent/os/clock.h"
 #include "agent/placement/nvml_impl.h"
-#include "agent/placement/nvml_process.h"
+#include "shard_runtime/core/clock.h"
 
 enum { FAST_FOR_MS = 10000, FAST_MS = 250, SLOW_MS = 5000 };
 enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, SENSOR_GPU = 0 };
@@ -26,7 +25,7 @@ struct event_data { /* nvmlEventData_t */
     unsigned gpu_instance, compute_instance;
 };
 
-/* Each may be missing from a driver: what it says is then not known. */
+/* A driver may lack each of these functions; its value is then not known. */
 struct watch {
     struct nvml nvml;
     int (*memory)(void *, struct memory_info *);
@@ -37,7 +36,7 @@ struct watch {
     int (*event_set)(void **);
     int (*register_events)(void *, unsigned long long, void *);
     int (*event_wait)(void *, struct event_data *, unsigned);
-    void *events; /* NULL: XIDs are not told */
+    void *events; /* NULL: the driver reports no XIDs */
     void *handles[GPU_HEALTH_MAX];
     struct gpu_sample samples[GPU_HEALTH_MAX]; /* index and pci */
     int n, fd;
@@ -45,24 +44,20 @@ struct watch {
 
 static bool open_watch(struct watch *watch, const char *library)
 {
-    void *from;
+    static const struct nvml_function functions[] = {
+        { "nvmlDeviceGetMemoryInfo", offsetof(struct watch, memory) },
+        { "nvmlDeviceGetUtilizationRates", offsetof(struct watch, utilisation) },
+        { "nvmlDeviceGetTemperature", offsetof(struct watch, temperature) },
+        { "nvmlDeviceGetTotalEccErrors", offsetof(struct watch, ecc) },
+        { "nvmlDeviceGetCurrentClocksThrottleReasons", offsetof(struct watch, throttle) },
+        { "nvmlEventSetCreate", offsetof(struct watch, event_set) },
+        { "nvmlDeviceRegisterEvents", offsetof(struct watch, register_events) },
+        { "nvmlEventSetWait_v2", offsetof(struct watch, event_wait) },
+    };
 
     if (nvml_open(&watch->nvml, library, NULL) != FSDP_OK || watch->nvml.init() != NVML_SUCCESS)
         return false;
-    from = watch->nvml.library;
-    watch->memory = (int (*)(void *, struct memory_info *))nvml_look_up(from, "nvmlDeviceGetMemoryInfo");
-    watch->utilisation =
-        (int (*)(void *, struct utilisation *))nvml_look_up(from, "nvmlDeviceGetUtilizationRates");
-    watch->temperature = (int (*)(void *, int, unsigned *))nvml_look_up(from, "nvmlDeviceGetTemperature");
-    watch->ecc =
-        (int (*)(void *, int, int, unsigned long long *))nvml_look_up(from, "nvmlDeviceGetTotalEccErrors");
-    watch->throttle = (int (*)(void *, unsigned long long *))nvml_look_up(
-        from, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    watch->event_set = (int (*)(void **))nvml_look_up(from, "nvmlEventSetCreate");
-    watch->register_events =
-        (int (*)(void *, unsigned long long, void *))nvml_look_up(from, "nvmlDeviceRegisterEvents");
-    watch->event_wait =
-        (int (*)(void *, struct event_data *, unsigned))nvml_look_up(from, "nvmlEventSetWait_v2");
+    nvml_look_up(watch->nvml.library, watch, functions, sizeof functions / sizeof *functions);
     if (watch->event_set == NULL || watch->register_events == NULL || watch->event_wait == NULL ||
         watch->event_set(&watch->events) != NVML_SUCCESS)
         watch->events = NULL;
@@ -90,13 +85,13 @@ static void find_gpus(struct watch *watch)
         watch->n++;
     }
     if (!any)
-        watch->events = NULL; /* waiting for none of them would be no wait */
+        watch->events = NULL; /* no GPU is registered: waiting would return at once */
 }
 
 static void tell(const struct watch *watch, const struct gpu_sample *sample)
 {
     if (write(watch->fd, sample, sizeof *sample) != (ssize_t)sizeof *sample)
-        _exit(0); /* nobody listens any more */
+        _exit(0); /* the reader is gone */
 }
 
 static void sample_gpu(const struct watch *watch, int i)
@@ -114,6 +109,7 @@ static void sample_gpu(const struct watch *watch, int i)
     sample.memory_total_bytes = known ? (int64_t)memory.total : -1;
     known = watch->utilisation != NULL && watch->utilisation(handle, &utilisation) == NVML_SUCCESS;
     sample.utilisation_percent = known ? (int)utilisation.gpu : -1;
+    sample.memory_percent = known ? (int)utilisation.memory : -1;
     known = watch->temperature != NULL && watch->temperature(handle, SENSOR_GPU, &celsius) == NVML_SUCCESS;
     sample.temperature_c = known ? (int)celsius : -1;
     known = watch->ecc != NULL && watch->ecc(handle, ECC_UNCORRECTED, ECC_VOLATILE, &count) == NVML_SUCCESS;
@@ -134,7 +130,7 @@ static void tell_xid(const struct watch *watch, const struct event_data *data)
         }
 }
 
-/* Until the next sample is due, telling every XID that comes. */
+/* Wait until the next sample is due, and report every XID that comes meanwhile. */
 static void wait_until(const struct watch *watch, int64_t due_ms)
 {
     int64_t left = due_ms - clock_now_ms();
@@ -170,9 +166,4 @@ int nvml_watch_here(const char *library)
         wait_until(&watch, now_ms + (now_ms - began_ms < FAST_FOR_MS ? FAST_MS : SLOW_MS));
     }
     return 0;
-}
-
-enum fsdp_status nvml_watch_start(const char *library, pid_t *pid, int *fd, struct fsdp_err *err)
-{
-    return nvml_process_start(NVML_WATCH, library, pid, fd, err);
 }

@@ -8,8 +8,6 @@
 #include "agent/placement/gpu.h"
 #include "agent/placement/numa.h"
 
-extern char **environ;
-
 static const char *const binding_names[] = {
     [AGENT_NUMA_NONE] = "none",
     [AGENT_NUMA_NODE] = "node",
@@ -23,16 +21,9 @@ const char *placement_binding(enum agent_numa numa)
     return binding_names[numa];
 }
 
-/* The workers' environment, which is not always this process's, says which GPUs they see. */
-static const char *get_env(void *arg, const char *name)
-{
-    return environment_find(arg, name);
-}
-
 static enum fsdp_status bind(struct placement *placement, const struct agent_config *config,
                              struct fsdp_err *err)
 {
-    char **environment = (char **)(config->environment != NULL ? config->environment : environ);
     struct topology *topology = NULL;
     struct gpu_list *gpus = malloc(sizeof *gpus);
     struct cpu_mask allowed;
@@ -45,10 +36,10 @@ static enum fsdp_status bind(struct placement *placement, const struct agent_con
         fsdp_fail(err, status, "out of memory");
         goto done;
     }
-    gpu_host_init(&host, get_env, environment);
+    gpu_host_init(&host, environment_get, NULL);
     host.one_each = config->virtual_local_rank;
     gpu_find(gpus, GPU_WANT_ANY, &host);
-    if (gpus->unknown) { /* to spread the workers, as where there is none, would be to guess */
+    if (gpus->unknown) { /* spreading the workers as if there were no GPU would be a guess */
         status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s", gpus->why);
         goto done;
     }

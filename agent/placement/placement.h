@@ -1,6 +1,6 @@
 /*
- * Where the workers of this node run: which CPUs each is bound to (--numa-binding) and with how many threads. Found out
- * once, when the run begins, and the same in every generation.
+ * Where the workers of this node run: the CPUs of each (--numa-binding), and its number of threads. This is
+ * decided once, when the run begins, and stays the same in every generation.
  */
 #ifndef AGENT_PLACEMENT_H
 #define AGENT_PLACEMENT_H
@@ -11,25 +11,28 @@
 #include "agent/os/cpu_mask.h"
 
 struct placement {
-    struct cpu_mask *cpus; /* (n_workers); NULL: they run where this process does */
-    int threads;           /* of each worker, at least 1 */
+    struct cpu_mask *cpus; /* (n_workers) CPUs of each worker; NULL: those of this process */
+    int threads;           /* threads of each worker, at least 1 */
 };
 
 /**
- * Look at the machine, for as long as gpu_find() takes where workers are bound (agent/placement/placement_search.h does it beside a
- * loop). To be given back with placement_fini(), on failure too.
- *   FSDP_ERR_UNSUPPORTED  it has no such binding, or does not tell; the words say for which worker, and why
- *   FSDP_ERR_NOMEM
- * Thread: as gpu_find().
+ * Decide it for this machine. Blocking as gpu_find() if workers are bound; agent/placement/placement_search.h
+ * does the same without blocking a loop. Call placement_fini() afterwards, also after an error.
+ *   FSDP_ERR_UNSUPPORTED  the binding is impossible or unknown here; the message names the worker and the
+ *                         reason
+ *   FSDP_ERR_NOMEM        out of memory
+ * Thread: any.
  */
 enum fsdp_status placement_init(struct placement *placement, const struct agent_config *config,
                                 struct fsdp_err *err);
 void placement_fini(struct placement *placement);
 
-/** The KIND of --numa-binding. */
+/** The KIND of --numa-binding, as the user writes it. */
 const char *placement_binding(enum agent_numa numa);
 
-/** Threads of a worker that has `own` CPUs, where n_workers share a quota of so many (0: there is none). Pure. */
+/**
+ * Threads of a worker that has `own` CPUs, if n_workers share a quota of `quota` CPUs (0: no quota). Pure.
+ */
 int placement_threads(int own, int quota, int n_workers);
 
 #endif

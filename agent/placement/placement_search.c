@@ -11,9 +11,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the child writes; behind it the masks of all workers, where they are bound. */
+#include "shard_runtime/core/files.h"
+
+/* The answer that the child writes. The masks of all workers follow it, if the workers are bound. */
 struct answer {
-    struct placement placement; /* its pointer says only whether there are masks */
+    struct placement placement; /* its pointer only shows whether masks follow */
     struct fsdp_err err;
 };
 
@@ -26,7 +28,7 @@ struct placement_search {
     uint64_t within_ms;
     struct answer answer;
     struct cpu_mask *cpus;
-    size_t n_read; /* bytes of both */
+    size_t n_read; /* bytes of the answer and the masks that were read so far */
     placement_found *done;
     void *arg;
 };
@@ -36,28 +38,12 @@ static size_t cpus_bytes(const struct agent_config *config)
     return (size_t)config->n_workers * sizeof(struct cpu_mask);
 }
 
-/* --- the child ----------------------------------------------------------------------------------------------------- */
-
-static bool write_all(int fd, const void *data, size_t size)
-{
-    const char *at = data;
-
-    while (size > 0) {
-        const ssize_t n = write(fd, at, size);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        at += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
+/* The child process */
 
 /*
- * A driver may keep it for ever: what it holds open then, a reader of our output would wait for. Covered, not closed:
- * libuv has a handler for fork() that closes descriptors by their numbers, which must be nobody else's by then.
+ * Replace all descriptors but `pipe` by /dev/null. A driver may keep the child alive without limit, and a
+ * reader of our output would wait for it. Descriptors are replaced, not closed: libuv's handler for fork()
+ * closes some by number, and these numbers must not belong to other files by then.
  */
 static void let_go_of_all_but(int pipe)
 {
@@ -66,7 +52,7 @@ static void let_go_of_all_but(int pipe)
     struct dirent *entry;
 
     while (open_ones != NULL && null >= 0 && (entry = readdir(open_ones)) != NULL) {
-        const int fd = (int)strtol(entry->d_name, NULL, 10); /* of "." and ".." it is 0 */
+        const int fd = (int)strtol(entry->d_name, NULL, 10); /* 0 for "." and ".." */
 
         if (fd != pipe && fd != null && fd != dirfd(open_ones))
             dup2(null, fd);
@@ -83,13 +69,15 @@ static _Noreturn void look(int pipe, const struct agent_config *config)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     let_go_of_all_but(pipe);
     answer.err.status = placement_init(&answer.placement, config, &answer.err);
-    told = write_all(pipe, &answer, sizeof answer);
+    told = file_write(pipe, &answer, sizeof answer);
     if (told && answer.err.status == FSDP_OK && answer.placement.cpus != NULL)
-        told = write_all(pipe, answer.placement.cpus, cpus_bytes(config));
+        told = file_write(pipe, answer.placement.cpus, cpus_bytes(config));
     _exit(told ? 0 : 1);
 }
 
-/* With every signal blocked: they are the loop's to take, whose handlers the child has too. */
+/*
+ * All signals are blocked meanwhile: the child inherits the handlers, and only the loop may handle signals.
+ */
 static int start_child(struct placement_search *search)
 {
     sigset_t all, before;
@@ -112,11 +100,12 @@ static int start_child(struct placement_search *search)
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     search->pipe = ends[0];
-    search->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* not yet reaped: the loop does that, later */
+    /* the loop reaps the child later, so the pid still belongs to it */
+    search->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     return 0;
 }
 
-/* --- the loop ------------------------------------------------------------------------------------------------------ */
+/* Runs on the loop */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -157,7 +146,7 @@ static void succeed(struct placement_search *search)
     search->done(search->arg, &found, FSDP_OK, NULL);
 }
 
-/* The next bytes of what is missing, as read() says; 0 is the end of a child that had not done. */
+/* Read the next missing bytes; returns as read(). 0: the child ended before it had finished. */
 static ssize_t read_on(struct placement_search *search)
 {
     const size_t head = sizeof search->answer;

@@ -10,13 +10,13 @@
 
 enum { PATH_BYTES = 4096, LIST_BYTES = 16384, INDEXES = 10 };
 
-/* The kernel's own figures; 0 for what is none. */
+/* The number in a file of the kernel; 0 if it is none. */
 static int number_of(const char *text)
 {
     return (int)strtol(text, NULL, 10);
 }
 
-/* The lowest CPU of a list; -1 where it is none, or empty. */
+/* The lowest CPU of a list; -1: it is empty or no list. */
 static int lowest(const char *list)
 {
     struct cpu_mask mask;
@@ -24,7 +24,7 @@ static int lowest(const char *list)
     return cpu_mask_read(&mask, list) ? cpu_mask_next(&mask, -1) : -1;
 }
 
-/* The largest cache that holds data, and who shares it. Not every index has every file. */
+/* The lowest CPU that shares the largest data cache of `cpu`. Some indices lack some files. */
 static int last_level_cache(const char *root, int cpu)
 {
     char text[LIST_BYTES];
@@ -67,7 +67,7 @@ static void read_cpu(struct topology_cpu *out, const char *root, int cpu)
         out->core = lowest(text);
 }
 
-/* Nodes may have gaps in their numbers, and nodes of memory alone have no CPU. */
+/* Node numbers may have gaps, and a node may have memory but no CPU. */
 static void read_nodes(struct topology *topology, const char *root)
 {
     char path[PATH_BYTES], text[LIST_BYTES];

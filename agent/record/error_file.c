@@ -10,9 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/files.h"
+
 enum { BELIEVED_S = 60 };
 
-/* The last bytes of `text` that fit, from the beginning of a line where there is one. */
+/* Copy the end of `text` that fits, from the beginning of a line if there is one in it. */
 static void keep_end(char *out, size_t size, const char *text)
 {
     const size_t length = strlen(text);
@@ -32,7 +34,7 @@ static void keep_end(char *out, size_t size, const char *text)
     memcpy(out, text, strlen(text) + 1);
 }
 
-/* Epoch seconds, as a number or as text, in microseconds; 0: none. */
+/* Returns a time in microseconds, given in seconds as a number or a text; 0 if there is none. */
 static int64_t read_time(const cJSON *item)
 {
     const char *text = cJSON_GetStringValue(item);
@@ -85,29 +87,14 @@ static char *read_whole(const char *path, size_t *n_bytes)
 {
     char *text = NULL;
     struct stat info;
-    size_t n = 0;
-    ssize_t got = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* it may be a FIFO, and wait */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* it may be a FIFO, and wait */
 
     if (fd < 0)
         return NULL;
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
         info.st_size <= ERROR_FILE_MAX_BYTES)
-        text = malloc((size_t)info.st_size);
-    while (text != NULL && n < (size_t)info.st_size) {
-        got = read(fd, text + n, (size_t)info.st_size - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        n += (size_t)got;
-    }
+        (void)file_read(fd, ERROR_FILE_MAX_BYTES, &text, n_bytes);
     close(fd);
-    if (got < 0) {
-        free(text);
-        return NULL;
-    }
-    *n_bytes = n;
     return text;
 }
 
@@ -135,8 +122,6 @@ int64_t error_file_age_ns(const struct errors_detail *detail, int64_t now_us)
     return age_us > 0 ? age_us * 1000 : 0;
 }
 
-/* --- passing it on ------------------------------------------------------------------------------------------------ */
-
 static cJSON *make(const struct errors_detail *detail)
 {
     cJSON *root = cJSON_CreateObject(), *message = cJSON_AddObjectToObject(root, "message"), *info;
@@ -154,20 +139,14 @@ static enum fsdp_status write_whole(const char *path, const char *text, struct f
 {
     /* Whoever named it may have named a FIFO or a terminal: neither is waited for, or taken as ours. */
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    bool failed;
+    int error;
 
-    if (file == NULL) {
-        const int error = errno;
-
-        if (fd >= 0)
-            close(fd);
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(error));
-    }
-    failed = fputs(text, file) < 0;
-    if (fclose(file) != 0 || failed)
-        return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
-    return FSDP_OK;
+    if (fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+    error = file_write(fd, text, strlen(text)) ? 0 : errno;
+    if (close(fd) != 0 && error == 0)
+        error = errno;
+    return error == 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(error));
 }
 
 enum fsdp_status error_file_pass_on(const char *from, const char *to, const struct errors_detail *detail,

@@ -1,9 +1,11 @@
 /*
- * What a worker wrote about its own failure: the JSON file at TORCHELASTIC_ERROR_FILE, as programs under PyTorch's
- * `@record` leave it, in both of its forms:
- *   {"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"}}}
+ * The error file of a worker: what it wrote about its own failure, as JSON at TORCHELASTIC_ERROR_FILE.
+ * Programs under PyTorch's `@record` write it. It has two forms:
+ *   {"message": {"message": "ValueError: x",
+ *                "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"}}}
  *   {"message": "x", "timestamp": 1700000000}
- * Anything may stand in the file, and nothing that does is an error of ours: what cannot be read says nothing.
+ * The file may contain anything. A file that cannot be read or understood is not an error: it only says
+ * nothing.
  */
 #ifndef AGENT_ERROR_FILE_H
 #define AGENT_ERROR_FILE_H
@@ -19,27 +21,35 @@
 enum { ERROR_FILE_MAX_BYTES = 1024 * 1024 /* a longer file is not read at all */ };
 
 /**
- * Take message, traceback and raised_us of `detail` from `n_bytes` of `text`; the rest of it is left alone. The end
- * of a long traceback is kept, from the beginning of a line. Pure. False, and nothing is changed, where the text is
- * no such object.
+ * Fill message, traceback and raised_us of `detail` from the JSON text[0..n_bytes). Other fields are not
+ * touched. Of a long traceback the end is kept, from the beginning of a line. Pure. Returns false, and
+ * changes nothing, if the text is no such object.
  */
 bool error_file_parse(struct errors_detail *detail, const char *text, size_t n_bytes);
 
-/** The same of the file at `path`; error_file is set to it. Never waits: what is no regular file is not read. */
+/**
+ * The same for the file at `path`, which is stored in detail->error_file if it could be read. Never waits:
+ * only a regular file of at most ERROR_FILE_MAX_BYTES is read.
+ */
 bool error_file_read(struct errors_detail *detail, const char *path);
 
 /**
- * How long before `now_us` (the clock of its host, when it was seen dead) it raised, in ns. 0 where that cannot be
- * told or believed: no time, one in the future, or more than a minute ago. A time in whole seconds, as `@record`
- * writes it, counts as the end of its second: then it can have been no later.
+ * Returns how long before `now_us` the worker raised, in ns. `now_us` is when it was seen dead, by the clock
+ * of its host. Returns 0 if that is unknown or cannot be right: no time, a time in the future, or more than a
+ * minute ago. `@record` writes whole seconds. Such a time counts as the end of its second, the latest that it
+ * can have been.
  */
 int64_t error_file_age_ns(const struct errors_detail *detail, int64_t now_us);
 
 /**
- * For who started us with a TORCHELASTIC_ERROR_FILE of our own, `to`: the file of the root cause with its status as
- * message.errorCode (only where message is an object, as torchrun does). `from` NULL, or unreadable (it stands on
- * another host): the file is made from `detail`.
- *   code  exit code, or minus a signal's number
+ * If fsdprun itself was started with a TORCHELASTIC_ERROR_FILE, write that file: the error file of the root
+ * cause, with the exit status added as message.errorCode (if message is an object, as torchrun does).
+ *   from    the root cause's error file. NULL or unreadable (it is on another host): `detail` is written
+ *           instead
+ *   to      fsdprun's own error file
+ *   code    exit code, or minus the number of a signal
+ * Never waits for a FIFO or a terminal.
+ *   FSDP_ERR_IO, FSDP_ERR_NOMEM
  */
 enum fsdp_status error_file_pass_on(const char *from, const char *to, const struct errors_detail *detail,
                                     int code, struct fsdp_err *err);

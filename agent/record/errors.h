@@ -1,14 +1,22 @@
 /*
- * errors.json: what ended the job, and what died only because of that.
+ * errors.json: what ended the job, and which workers died only because of that. Also the line and the account
+ * of the failure that fsdprun prints at its end. Pure.
  *
- * {"time", "status", "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name",
- *   "oom_kill", "phase", "step", "generation", "message", "traceback", "raised", "error_file", "log", "stderr": [lines]},
- *   "collateral": {"count", "ranks": [{"rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name"}]}}
- * `phase` of our trainer is "start", "forward", ...; of a program, and before a first beat, "starting" (it has not come to
- * the store where the ranks meet), "rendezvous" (others have not), "running", "stopping" (it had been asked to end).
- * What is not known is null; `raised` is the epoch time of the failure by the clock of its host, from its error file.
- * `status` is fsdprun's exit status. `class` is one of the names below: workers may return the numbers that fsdprun
- * uses itself, and it tells them apart.
+ * {"time", "status",
+ *   "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name", "phase",
+ *             "step", "oom_kill", "generation", "message", "traceback", "raised", "error_file", "log",
+ *             "stderr": [lines], "hang": {as in agent/record/hang_report.h}},
+ *   "collateral": {"count", "ranks": [{"rank", "local_rank", "host", "pid", "exit_code", "signal",
+ *                                      "signal_name"}]}}
+ *
+ *   status  fsdprun's exit status
+ *   class   a name from enum errors_class; workers may exit with numbers that fsdprun uses itself, and the
+ *           class tells them apart
+ *   phase   of our trainer "start", "forward", ...; of a program, and before a first beat, one of: "starting"
+ *           (it has not reached the store where the ranks meet), "rendezvous" (others have not), "running",
+ *           "stopping" (it had been asked to end)
+ *   raised  seconds since the epoch, when the worker failed, by the clock of its host; from its error file
+ * What is not known is null.
  */
 #ifndef AGENT_ERRORS_H
 #define AGENT_ERRORS_H
@@ -18,8 +26,6 @@
 #include <stdint.h>
 
 #include <fsdp/status.h>
-
-struct rundir;
 
 enum errors_class {
     ERRORS_EXIT = 1, /* "exit": a worker ended with exit_code */
@@ -45,7 +51,7 @@ enum {
     ERRORS_PATH_BYTES = 4096
 };
 
-/** The last lines a rank wrote to stderr: `n_lines` zero-terminated lines, oldest first, pointing into `bytes`. */
+/** The last lines that a rank wrote to stderr: zero-terminated, oldest first. They point into `bytes`. */
 struct errors_tail {
     int n_lines;
     const char *lines[ERRORS_TAIL_LINES];
@@ -63,21 +69,27 @@ struct errors_detail {
     int64_t raised_us;                      /* when, in microseconds of its host's epoch clock; 0: unknown */
     char error_file[ERRORS_PATH_BYTES];     /* on its host; empty: there is none */
     char log[ERRORS_PATH_BYTES];            /* of its stderr, on its host; empty: none is kept */
-    bool shown;                             /* its stderr comes out of fsdprun's on its node */
+    bool shown;                             /* its stderr was shown on fsdprun's stderr, on its node */
     uint64_t output_at;                     /* bytes its node had taken by then of all its ranks' output */
 };
 
-/** A copy that stands by itself: its lines point into its own bytes. */
+/** Copy *from to *to. The lines of the copy point into its own bytes. */
 void errors_detail_copy(struct errors_detail *to, const struct errors_detail *from);
 
-/** `text` into `out`, cut where it must be to whole characters of UTF-8. */
+/**
+ * Copy text[0..n) to `out` (`size` bytes), zero-terminated. What does not fit is cut at a whole character of
+ * UTF-8.
+ */
 void errors_copy_text(char *out, size_t size, const char *text, size_t n);
 
+/** Returns whether nothing is known. */
 bool errors_detail_is_empty(const struct errors_detail *detail);
 
 /**
- * Has what errors_account() would show just gone by on fsdprun's stderr? For the node of that worker. `output_now`: bytes
- * taken of all its ranks' output, as in `output_at`; more than a screen since then, and it counts as scrolled away.
+ * Returns whether what errors_account() would print was shown on fsdprun's stderr a moment ago. Only for the
+ * node of that worker.
+ *   output_now  bytes taken so far of all ranks' output, as in `output_at`. If more than a screen of them
+ *               came since then, the account has scrolled away.
  */
 bool errors_detail_went_by(const struct errors_detail *detail, uint64_t output_now);
 
@@ -101,42 +113,42 @@ struct errors_report {
     const char *message;                /* one line more about it; NULL: none */
     const struct errors_detail *detail; /* NULL: nothing is known */
     bool oom_kill;                      /* the kernel's OOM killer ended it */
+    const char *hang; /* JSON: what the ranks showed while it hung (hang_report_take()); NULL: nothing */
     const struct errors_death *collateral;
     size_t n_collateral; /* all are counted, the first ERRORS_COLLATERAL_LISTED are listed */
 };
 
-const char *errors_class_name(enum errors_class class); /* "exit", ...; "unknown" out of range */
+/** Returns the name of a class, "exit", ...; "unknown" if it is out of range. */
+const char *errors_class_name(enum errors_class class);
 
-/** "SIGSEGV", "SIGRTMIN+2", "signal 77": into `out` (32 bytes), which is returned. */
+/** Print the name of a signal to `out` (32 bytes): "SIGSEGV", "SIGRTMIN+2", "signal 77". Returns `out`. */
 const char *errors_signal_name(int signal, char *out);
 
-/** fsdprun's status for a death: its exit code, or 128 + its signal. */
-int errors_death_status(const struct errors_death *death);
-
-/** Write errors.json into the run directory as one step (rundir_write). */
-enum fsdp_status errors_write(struct rundir *rundir, const struct errors_report *report,
-                              struct fsdp_err *err);
-
-/** The report as JSON, to be freed; NULL when memory ran out. */
+/**
+ * Returns the text of errors.json, to be freed by the caller; NULL if there is no memory. `time_s`: since the
+ * epoch.
+ */
 char *errors_json(const struct errors_report *report, double time_s);
 
 /**
- * The first cause in one line for people, no newline:
- *   rank 3 (host n1, pid 4242) was killed by SIGSEGV in forward of step 17, generation 2; 7 other ranks were stopped
- * Cut to `size`. Returns `out`.
+ * Print the first cause as one line for people, without a newline:
+ *   rank 3 (host n1, pid 4242) was killed by SIGSEGV in forward of step 17, generation 2; 7 other ranks were
+ *   stopped
+ * What does not fit in `size` bytes is cut off. Returns `out`.
  */
 const char *errors_line(const struct errors_report *report, char *out, size_t size);
 
 /**
- * What is shown above that line: the end of the traceback, else of what was captured of stderr (from where a Python
- * traceback in it begins), a heading first, each line indented, control bytes replaced. An empty text: there is
- * nothing. Cut to `size`. Returns `out`.
+ * Print what is shown above that line: a heading, and the end of the traceback. Without a traceback, the last
+ * lines of stderr, from the beginning of a Python traceback in them. Each line is indented, and control bytes
+ * are replaced. The text is empty if there is neither. What does not fit in `size` bytes is cut off. Returns
+ * `out`.
  */
 const char *errors_account(const struct errors_detail *detail, char *out, size_t size);
 
 /**
- * The last lines (at most ERRORS_TAIL_LINES and ERRORS_TAIL_BYTES) of `n` bytes. `cut`: they are the end of more, and may
- * begin within a line.
+ * Take the last lines of bytes[0..n), at most ERRORS_TAIL_LINES and ERRORS_TAIL_BYTES.
+ *   cut  older bytes are missing before these, so the first line may have lost its beginning
  */
 void errors_tail_take(struct errors_tail *tail, const char *bytes, size_t n, bool cut);
 

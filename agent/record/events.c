@@ -3,27 +3,116 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/os/json_text.h"
-#include "agent/os/os.h"
 #include "shard_runtime/core/beneath.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/core/lines.h"
+#include "shard_runtime/core/utf8.h"
+
+/* Whole lines, one after another. */
+struct lines {
+    char *bytes;
+    size_t n, room;
+};
 
 struct events {
-    int fd;
-    bool torn;   /* half a line may stand at its end */
-    bool failed; /* said once; forgotten when a line is written again */
+    int fd;                                    /* -1: no file is kept */
+    void (*seen)(void *arg, const char *line); /* the watcher; NULL: none */
+    void *seen_arg;
+    void (*refused)(void *arg, const char *words); /* told of a line that is lost; NULL: none */
+    void *refused_arg;
+    struct disk *disk; /* NULL: none */
+    struct lines waiting;
     uint64_t n_lost;
+    bool full; /* said once; forgotten when there is room again */
     bool owed; /* the last line is one that is to be on the disk when this is closed */
     char name[64];
+
+    /* The disk's while `writing`. */
+    struct disk_job job;
+    bool writing;
+    struct lines lines; /* that are being written */
+    bool torn;          /* half a line may stand at the end of the file */
+    bool failed;        /* said once; forgotten when a line is written again */
+    int to_say;         /* errno of the first line that failed after one that did not; 0: none */
+    uint64_t n_failed;
 };
+
+static void say_refused(const struct events *events, const char *why)
+{
+    char words[256];
+
+    if (events->refused == NULL)
+        return;
+    snprintf(words, sizeof words, "write %s: %s", events->name, why);
+    events->refused(events->refused_arg, words);
+}
+
+/* Append a line with one write. If only part of it was written, that part is cut off again. */
+static void write_line(struct events *events, const char *line, size_t length)
+{
+    int error = ENOSPC; /* of a line that was cut short */
+    ssize_t written = -1;
+
+    if (events->torn)
+        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
+    if (!events->torn) {
+        do
+            written = write(events->fd, line, length);
+        while (written < 0 && errno == EINTR);
+        if (written < 0)
+            error = errno;
+    }
+    if (written == (ssize_t)length) {
+        events->failed = false;
+        return;
+    }
+    if (written > 0)
+        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
+    events->n_failed++;
+    if (!events->failed && events->to_say == 0)
+        events->to_say = error;
+    events->failed = true;
+}
+
+static void write_lines(struct disk_job *job)
+{
+    struct events *events = (struct events *)((char *)job - offsetof(struct events, job));
+    const char *line = events->lines.bytes, *end = line + events->lines.n;
+
+    while (line < end) {
+        const size_t length = (size_t)((const char *)memchr(line, '\n', (size_t)(end - line)) - line) + 1;
+
+        write_line(events, line, length);
+        line += length;
+        disk_step(events->disk);
+    }
+}
+
+static void submit(struct events *events);
+
+static void on_written(struct disk_job *job)
+{
+    struct events *events = (struct events *)((char *)job - offsetof(struct events, job));
+    const int to_say = events->to_say;
+
+    events->writing = false;
+    events->lines.n = 0;
+    events->n_lost += events->n_failed;
+    events->n_failed = 0;
+    events->to_say = 0;
+    if (to_say != 0)
+        say_refused(events, strerror(to_say));
+    if (events->waiting.n > 0 && !events->writing)
+        submit(events);
+}
 
 enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err)
 {
@@ -35,8 +124,10 @@ enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, 
     if (events == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", name);
     snprintf(events->name, sizeof events->name, "%s", name);
-    status = beneath_open_record(&events->fd, dir_fd, name, err);
-    if (status == FSDP_OK && !lines_drop_half(events->fd, EVENTS_LINE_BYTES))
+    events->fd = -1;
+    events->job = (struct disk_job){ .work = write_lines, .done = on_written };
+    status = dir_fd < 0 ? FSDP_OK : beneath_open_record(&events->fd, dir_fd, name, err);
+    if (status == FSDP_OK && events->fd >= 0 && !lines_drop_half(events->fd, EVENTS_LINE_BYTES))
         status = fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(errno));
     if (status != FSDP_OK) {
         if (events->fd >= 0)
@@ -53,105 +144,151 @@ void events_close(struct events *events)
     if (events == NULL)
         return;
     if (events->owed)
-        fsync(events->fd); /* nobody is left to be told that it failed */
-    close(events->fd);
+        fsync(events->fd); /* a failure could not be reported to any caller */
+    if (events->fd >= 0)
+        close(events->fd);
+    free(events->waiting.bytes);
+    free(events->lines.bytes);
     free(events);
 }
 
-/* Append to out[*end...size); false once it does not fit. */
-__attribute__((format(printf, 4, 5))) static bool put(char *out, size_t size, size_t *end, const char *format,
-                                                      ...)
+void events_watch(struct events *events, void (*seen)(void *arg, const char *line), void *arg)
 {
-    va_list args;
-    int n;
-
-    va_start(args, format);
-    n = vsnprintf(out + *end, size - *end, format, args);
-    va_end(args);
-    if (n < 0 || (size_t)n >= size - *end)
-        return false;
-    *end += (size_t)n;
-    return true;
+    events->seen = seen;
+    events->seen_arg = arg;
 }
 
-static bool put_text(char *out, size_t size, size_t *end, const char *text)
+void events_on_refusal(struct events *events, void (*refused)(void *arg, const char *words), void *arg)
 {
-    size_t n;
-
-    if (text == NULL)
-        return put(out, size, end, "null");
-    n = json_quote(out + *end, size - *end, text, strlen(text));
-    *end += n;
-    return n > 0;
+    events->refused = refused;
+    events->refused_arg = arg;
 }
 
-static bool put_field(char *out, size_t size, size_t *end, const struct events_field *field)
+void events_write_on(struct events *events, struct disk *disk)
 {
-    if (!put(out, size, end, ", ") || !put_text(out, size, end, field->key) || !put(out, size, end, ": "))
-        return false;
+    events->disk = disk;
+}
+
+static void add_field(struct json_text *line, const struct events_field *field)
+{
     switch (field->kind) {
     case EVENTS_INT:
-        return put(out, size, end, "%" PRId64, field->integer);
+        json_field(line, field->key, "%" PRId64, field->integer);
+        break;
     case EVENTS_REAL:
-        return isfinite(field->real) ? put(out, size, end, "%.9g", field->real) : put(out, size, end, "null");
+        json_field_real(line, field->key, "%.9g", field->real);
+        break;
     case EVENTS_TEXT:
-        return put_text(out, size, end, field->text);
+        json_field_string(line, field->key, field->text);
+        break;
     case EVENTS_JSON:
-        return put(out, size, end, "%s", field->text);
+        json_field(line, field->key, "%s", field->text);
+        break;
     case EVENTS_BOOL:
-        return put(out, size, end, "%s", field->integer != 0 ? "true" : "false");
+        json_field_bool(line, field->key, field->integer != 0);
+        break;
     case EVENTS_END:
         break;
     }
-    return false;
+}
+
+/* An event's line without its end, in `out`. */
+static struct json_text begin_line(char *out, size_t size, int64_t time_us, int generation, const char *event,
+                                   const struct events_field *fields)
+{
+    struct json_text line = json_text_fixed(out, size);
+
+    json_open(&line, NULL, '{');
+    json_field(&line, "time", "%" PRId64 ".%06d", time_us / 1000000, (int)(time_us % 1000000));
+    json_field_string(&line, "event", event);
+    json_field(&line, "generation", "%d", generation);
+    for (; fields != NULL && fields->kind != EVENTS_END; fields++)
+        add_field(&line, fields);
+    return line;
+}
+
+/* Returns the length of the whole line, 0 if it did not fit. */
+static size_t end_line(struct json_text *line)
+{
+    json_add(line, "}\n");
+    return line->failed ? 0 : line->length;
 }
 
 size_t events_format(char *out, size_t size, int64_t time_us, int generation, const char *event,
                      const struct events_field *fields)
 {
-    size_t end = 0;
+    struct json_text line = begin_line(out, size, time_us, generation, event, fields);
 
-    if (!put(out, size, &end, "{\"time\": %" PRId64 ".%06d, \"event\": ", time_us / 1000000,
-             (int)(time_us % 1000000)) ||
-        !put_text(out, size, &end, event) || !put(out, size, &end, ", \"generation\": %d", generation))
-        return 0;
-    for (; fields != NULL && fields->kind != EVENTS_END; fields++)
-        if (!put_field(out, size, &end, fields))
-            return 0;
-    return put(out, size, &end, "}\n") ? end : 0;
+    return end_line(&line);
 }
 
-/* One write; of a line that did not fit nothing stays in the file. */
-static enum fsdp_status append(struct events *events, const char *line, size_t length, struct fsdp_err *err)
+static void submit(struct events *events)
 {
-    int error = ENOSPC; /* of a line that was cut short */
-    ssize_t written = -1;
+    const struct lines written = events->lines;
 
-    if (events->torn)
-        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
-    if (!events->torn) {
-        do
-            written = write(events->fd, line, length);
-        while (written < 0 && errno == EINTR);
-        if (written < 0)
-            error = errno;
+    events->lines = events->waiting;
+    events->waiting = (struct lines){ .bytes = written.bytes, .room = written.room };
+    events->writing = true;
+    disk_submit(events->disk, &events->job);
+}
+
+/* Keep a line until the disk has written those before it. Returns false if there is no room. */
+static bool keep(struct events *events, const char *line, size_t length)
+{
+    struct lines *waiting = &events->waiting;
+
+    if (waiting->n + length > EVENTS_WAITING_BYTES)
+        return false;
+    if (waiting->n + length > waiting->room) {
+        const size_t room = waiting->room == 0 ? 2 * EVENTS_LINE_BYTES : 2 * waiting->room;
+        char *grown = realloc(waiting->bytes, room);
+
+        if (grown == NULL)
+            return false;
+        waiting->bytes = grown;
+        waiting->room = room;
     }
-    if (written == (ssize_t)length) {
-        events->failed = false;
-        return FSDP_OK;
+    memcpy(waiting->bytes + waiting->n, line, length);
+    waiting->n += length;
+    return true;
+}
+
+static void append(struct events *events, const char *line, size_t length)
+{
+    if (events->seen != NULL)
+        events->seen(events->seen_arg, line);
+    if (events->fd < 0)
+        return;
+    if (!keep(events, line, length)) {
+        events->n_lost++;
+        if (!events->full)
+            say_refused(events, "the disk does not answer, and no more lines are kept for it");
+        events->full = true;
+        return;
     }
-    if (written > 0)
-        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
-    events->n_lost++;
-    if (events->failed)
-        return FSDP_OK;
-    events->failed = true;
-    return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", events->name, strerror(error));
+    events->full = false;
+    if (!events->writing)
+        submit(events);
 }
 
 uint64_t events_lost(const struct events *events)
 {
     return events == NULL ? 0 : events->n_lost;
+}
+
+/* The disk's thread may be reading the lines, too. */
+static uint64_t count_lines(const struct lines *lines)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < lines->n; i++)
+        n += lines->bytes[i] == '\n';
+    return n;
+}
+
+uint64_t events_waiting(const struct events *events)
+{
+    return events == NULL ? 0 : count_lines(&events->lines) + count_lines(&events->waiting);
 }
 
 enum fsdp_status events_emit(struct events *events, int generation, const char *event,
@@ -162,75 +299,71 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
 
     if (events == NULL)
         return FSDP_OK;
-    length = events_format(line, sizeof line, os_epoch_us(), generation, event, fields);
+    length = events_format(line, sizeof line, clock_epoch_us(), generation, event, fields);
     if (length == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the event %s is longer than %d bytes", event, EVENTS_LINE_BYTES);
     events->owed = strcmp(event, "failure") == 0 || strcmp(event, "complete") == 0;
-    return append(events, line, length, err);
+    append(events, line, length);
+    return FSDP_OK;
 }
 
-/* What stands in the object apart from what the agent itself says (its first `n_ours`), as fields: ", \"step\": 7". */
-static bool put_members(char *out, size_t size, size_t *end, const cJSON *object, size_t n_ours)
+/*
+ * Add the members of an object that a worker sent, except those that the agent itself writes: its first
+ * `n_ours`.
+ */
+static void add_members(struct json_text *line, const cJSON *object, size_t n_ours)
 {
+    static const char *const ours[] = { "time", "event", "generation", "rank" };
     const cJSON *member;
 
     cJSON_ArrayForEach(member, object)
     {
-        static const char *const ours[] = { "time", "event", "generation", "rank" };
         bool skip = false;
-        char *text;
-        bool fits;
+        char *value;
 
         for (size_t i = 0; i < n_ours; i++)
-            skip = skip || strcmp(member->string, ours[i]) == 0;
+            skip |= strcmp(member->string, ours[i]) == 0;
         if (skip)
             continue;
-        text = cJSON_PrintUnformatted(member);
-        fits = text != NULL && put(out, size, end, ", ") && put_text(out, size, end, member->string) &&
-               put(out, size, end, ": %s", text);
-        cJSON_free(text);
-        if (!fits)
-            return false;
+        value = cJSON_PrintUnformatted(member);
+        if (value == NULL)
+            line->failed = true;
+        else
+            json_field(line, member->string, "%s", value);
+        cJSON_free(value);
     }
-    return true;
 }
 
 enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json,
                               size_t length, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-    char line[EVENTS_LINE_BYTES];
-    size_t clean_length = 0, end;
-    char *clean = json_clean_copy(json, length, &clean_length);
+    enum fsdp_status status = FSDP_OK;
+    char bytes[EVENTS_LINE_BYTES];
+    size_t clean_length = 0, n;
+    char *clean = utf8_clean_copy(json, length, &clean_length);
     cJSON *object = NULL;
     const cJSON *event;
     struct events_field fields[2] = { EVENT_INT("rank", rank), EVENT_END };
 
     if (clean == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for an event of %zu bytes", length);
-    object = cJSON_ParseWithLengthOpts(clean, clean_length + 1, NULL, 1);
+    object = json_parse_object(clean, clean_length);
     event = cJSON_GetObjectItemCaseSensitive(object, "event");
-    if (!cJSON_IsObject(object) || !cJSON_IsString(event) || event->valuestring[0] == '\0') {
+    if (!cJSON_IsString(event) || event->valuestring[0] == '\0') {
         status =
             fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is no JSON object with an \"event\"", rank);
-        goto done;
+    } else if (events != NULL) {
+        struct json_text line = begin_line(bytes, sizeof bytes, clock_epoch_us(), generation,
+                                           event->valuestring, rank < 0 ? NULL : fields);
+
+        add_members(&line, object, rank < 0 ? 3 : 4);
+        n = end_line(&line);
+        if (n > 0)
+            append(events, bytes, n);
+        else
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is longer than %d bytes", rank,
+                               EVENTS_LINE_BYTES);
     }
-    if (events == NULL) {
-        status = FSDP_OK;
-        goto done;
-    }
-    end = events_format(line, sizeof line, os_epoch_us(), generation, event->valuestring,
-                        rank < 0 ? NULL : fields);
-    if (end > 0) {
-        end -= 2; /* "}\n" comes back behind the members */
-        if (!put_members(line, sizeof line, &end, object, rank < 0 ? 3 : 4) ||
-            !put(line, sizeof line, &end, "}\n"))
-            end = 0;
-    }
-    status = end == 0 ? fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is longer than %d bytes", rank,
-                                  EVENTS_LINE_BYTES)
-                      : append(events, line, end, err);
-done:
     cJSON_Delete(object);
     free(clean);
     return status;

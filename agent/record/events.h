@@ -1,12 +1,20 @@
 /*
- * events.jsonl: one JSON object a line, what happened to the job.
+ * events.jsonl: what happened to the job, one JSON object per line.
  *
- * Every line begins with `time` (a number: seconds since the epoch, microseconds after the point), `event` and
- * `generation`; the event's own keys follow. One line is one write(2) on an O_APPEND descriptor, at most
- * EVENTS_LINE_BYTES, so that a reader never sees half of one. Nothing is synced while the job goes on: a sync waits for
- * what others have left dirty on that file system (behind a PyTorch checkpoint 1.2 s were seen), and a restart waits for
- * no disk. events_close() syncs a last line that says the end.
- * A line that cannot be written is reported once, counted, and costs nothing else: events are a record, not a condition.
+ * Every line begins with `time` (seconds since the epoch, with microseconds), `event` and `generation`. The
+ * event's own keys follow. Each line is one write(2) of at most EVENTS_LINE_BYTES on an O_APPEND descriptor,
+ * so a reader never sees half of one.
+ *
+ * Lines are not synced while the job goes on. A sync waits for everything that other processes have written
+ * to that file system (1.2 s were measured after a PyTorch checkpoint), and a restart must not wait for a
+ * disk. Only events_close() syncs, if the last line reports the end.
+ *
+ * A line that cannot be written is counted, and the first of several in a row is reported. It has no other
+ * consequence: the job does not depend on its events.
+ *
+ * With a disk (events_write_on()), its thread writes the lines, in their order. Those that the disk has not
+ * taken yet are kept in memory, up to EVENTS_WAITING_BYTES. A line beyond that is lost: it is counted, and
+ * the first of several in a row is reported.
  *
  *   events_emit(events, generation, "spawn",
  *               (struct events_field[]){ EVENT_INT("rank", 3), EVENT_INT("pid", pid), EVENT_END }, &err);
@@ -19,53 +27,84 @@
 
 #include <fsdp/status.h>
 
-enum { EVENTS_LINE_BYTES = 16384 };
+#include "agent/os/disk.h"
+
+enum { EVENTS_LINE_BYTES = 16384, EVENTS_WAITING_BYTES = 32 << 20 };
 
 struct events;
 
 enum events_kind { EVENTS_END = 0, EVENTS_INT, EVENTS_REAL, EVENTS_TEXT, EVENTS_JSON, EVENTS_BOOL };
 
+/** One member of an event's object. */
 struct events_field {
     const char *key;
     enum events_kind kind;
-    int64_t integer;
-    double real;
-    const char
-        *text; /* TEXT: NULL is written as null, bytes that are not UTF-8 as U+FFFD; JSON: a value as it is */
+    int64_t integer; /* INT, BOOL */
+    double real;     /* REAL; NaN and infinities are written as null */
+    /*
+     * TEXT: NULL is written as null, and bytes that are not UTF-8 as U+FFFD. JSON: a value, written as it is.
+     */
+    const char *text;
 };
 
-#define EVENT_INT(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_INT, .integer = (int64_t)(v) })
-#define EVENT_REAL(k, v)                                                                                     \
-    ((struct events_field){ .key = (k), .kind = EVENTS_REAL, .real = (v) }) /* NaN, Inf: null */
+#define EVENT_INT(k, v)  ((struct events_field){ .key = (k), .kind = EVENTS_INT, .integer = (int64_t)(v) })
+#define EVENT_REAL(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_REAL, .real = (v) })
 #define EVENT_TEXT(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_TEXT, .text = (v) })
 #define EVENT_BOOL(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_BOOL, .integer = (v) })
 #define EVENT_JSON(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_JSON, .text = (v) })
 #define EVENT_END        ((struct events_field){ .key = NULL, .kind = EVENTS_END })
 
-/** Open `name` ("events.jsonl") in the directory `dir_fd` for appending; it may have lines of earlier runs; half a
- * line at its end is dropped. */
+/**
+ * Open `name` ("events.jsonl") in the directory `dir_fd` for appending. The file may have lines of earlier
+ * runs; half a line at its end is dropped. With a `dir_fd` of -1 there is no file: events only go to the
+ * watcher.
+ */
 enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err);
-void events_close(struct events *events); /* NULL is a no-op */
+/** Close the file. Requires that its disk is idle. May wait for the disk. NULL is a no-op. */
+void events_close(struct events *events);
 
-/** How many lines the disk did not take; 0 for NULL. */
+/** Let the thread of `disk` write from now on. Borrowed until events_close(); NULL: the caller writes. */
+void events_write_on(struct events *events, struct disk *disk);
+
+/**
+ * Call `seen` with each line from now on, at once and before it is written, also if the disk then refuses it.
+ *   line  zero-terminated, with its newline; borrowed for the call
+ */
+void events_watch(struct events *events, void (*seen)(void *arg, const char *line), void *arg);
+
+/**
+ * Call `refused`, on the loop, for a line that was lost, if the one before it was not.
+ *   words  "write events.jsonl: No space left on device"; borrowed for the call
+ */
+void events_on_refusal(struct events *events, void (*refused)(void *arg, const char *words), void *arg);
+
+/** Returns the number of lines that were lost; 0 for NULL. */
 uint64_t events_lost(const struct events *events);
 
-/** Append one line. `fields` ends with EVENT_END; NULL for none. events == NULL: nothing, FSDP_OK. */
+/** Returns the number of lines that the disk has not answered yet; 0 for NULL. */
+uint64_t events_waiting(const struct events *events);
+
+/**
+ * Append one line with the current time. `fields` ends with EVENT_END; NULL: there are none. A no-op if
+ * `events` is NULL.
+ *   FSDP_ERR_ARG  the line is too long
+ */
 enum fsdp_status events_emit(struct events *events, int generation, const char *event,
                              const struct events_field *fields, struct fsdp_err *err);
 
 /**
- * Append an object that a worker sent (FSDP_LINK_EVENT): {"event": "resume", "step": 7, ...}. It must be one JSON
- * object with a string `event`; `time`, `generation` and `rank` of its own are replaced by the agent's. With
- * rank < 0 it comes from another node's agent, which may speak of any rank: its `rank` stays.
- *   FSDP_ERR_FORMAT  not such an object; nothing was written
+ * Append an event that a worker sent (FSDP_LINK_EVENT): {"event": "resume", "step": 7, ...}. json[0..length)
+ * must be one JSON object with a string `event`. The agent's own values replace its `time`, `generation` and
+ * `rank`.
+ *   rank             below 0: another node's agent sent it, for any of that node's ranks; its `rank` is kept
+ *   FSDP_ERR_FORMAT  it is no such object, or too long; nothing was written
  */
 enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json,
                               size_t length, struct fsdp_err *err);
 
 /**
- * The line alone, newline included, at `time_us` microseconds since the epoch. Returns its length, or 0 when it
- * does not fit in `size` bytes.
+ * Print the line of an event, with its newline, to `out`. `time_us` is in microseconds since the epoch.
+ * Returns its length, or 0 if it does not fit in `size` bytes.
  */
 size_t events_format(char *out, size_t size, int64_t time_us, int generation, const char *event,
                      const struct events_field *fields);

@@ -2,7 +2,10 @@
 
 #include <signal.h>
 
-/* Only our library opens the link, and from then on the page knows the phase. */
+/*
+ * Returns whether the worker uses our library: only that opens the link, and from then on its page has the
+ * phase.
+ */
 static bool is_ours(const struct death *death)
 {
     return death->phase >= 0 && death->phase < PROGRAM_STARTING;
@@ -25,14 +28,19 @@ bool first_cause_is_consequence(const struct death *death)
         return true;
     if (death->kind == DEATH_EXIT)
         return was_asked(death);
-    /* After TERM, some runtimes end themselves by INT or by the abort of a handler; only what we sent counts. */
+    /*
+     * After TERM, some runtimes end themselves by INT or by the abort of a handler; only what we sent counts.
+     */
     if (death->kind == DEATH_SIGNAL)
         return (death->code == death->sent_signal && death->code != 0) ||
                (death->code == SIGKILL && death->killed);
     return false;
 }
 
-/* Lower comes first: a cause, then who blames another, then who was stopped. */
+/*
+ * The lowest number is the first cause: 0 a cause, then a worker that blames another, then workers that we
+ * stopped.
+ */
 static int order(const struct death *death)
 {
     if (!first_cause_is_consequence(death))
@@ -40,7 +48,10 @@ static int order(const struct death *death)
     return !was_asked(death) ? 1 : first_cause_blames_another(death) ? 2 : 3;
 }
 
-/* Ties, as of two errors within the second that their files name, go to the one that was seen first. */
+/*
+ * Whether `a` raised before `b`. If both raised at the same time, by whole seconds in their files, the one
+ * seen first.
+ */
 static bool is_before(const struct death *a, const struct death *b)
 {
     const int64_t raised_a = a->when_ns - a->age_ns, raised_b = b->when_ns - b->age_ns;
@@ -48,18 +59,13 @@ static bool is_before(const struct death *a, const struct death *b)
     return raised_a != raised_b ? raised_a < raised_b : a->when_ns < b->when_ns;
 }
 
-int first_cause_find(const struct death *deaths, size_t n)
+bool first_cause_is_better(const struct death *death, const struct death *cause)
 {
-    int best = -1;
-
-    for (size_t i = 0; i < n; i++) {
-        if (deaths[i].kind == DEATH_NONE)
-            continue;
-        if (best < 0 || order(&deaths[i]) < order(&deaths[best]) ||
-            (order(&deaths[i]) == order(&deaths[best]) && is_before(&deaths[i], &deaths[best])))
-            best = (int)i;
-    }
-    return best;
+    if (death->kind == DEATH_NONE || cause == NULL)
+        return death->kind != DEATH_NONE;
+    if (order(death) != order(cause))
+        return order(death) < order(cause);
+    return is_before(death, cause);
 }
 
 bool first_cause_is_divergence(const struct death *death)
@@ -99,62 +105,35 @@ bool first_cause_is_final(const struct death *death, bool job)
            death->code == FSDP_EXIT_CONFIG;
 }
 
+static const struct {
+    const char *name, *words; /* words NULL: the name alone will do */
+} phases[] = {
+    [FSDP_PHASE_START] = { "start", NULL },
+    [FSDP_PHASE_LOAD] = { "load", NULL },
+    [FSDP_PHASE_DATA] = { "data", NULL },
+    [FSDP_PHASE_FORWARD] = { "forward", NULL },
+    [FSDP_PHASE_BACKWARD] = { "backward", NULL },
+    [FSDP_PHASE_OPTIMIZER] = { "optimizer", NULL },
+    [FSDP_PHASE_COLLECTIVE] = { "collective", NULL },
+    [FSDP_PHASE_SAVE] = { "save", NULL },
+    [FSDP_PHASE_DONE] = { "done", NULL },
+    [FSDP_PHASE_WAIT] = { "wait", "while waiting for other ranks" },
+    [FSDP_PHASE_DIVERGED] = { "diverged", "as training diverged" },
+    [FSDP_PHASE_DIVERGED_ALONE] = { "diverged", "as training diverged" },
+    [FSDP_PHASE_OPEN] = { "open", NULL },
+    [PROGRAM_STARTING] = { "starting", "before rendezvous" }, /* always, if the program meets nowhere */
+    [PROGRAM_RENDEZVOUS] = { "rendezvous", "in rendezvous" },
+    [PROGRAM_RUNNING] = { "running", "while running" },
+    [PROGRAM_STOPPING] = { "stopping", "while stopping" },
+};
+enum { N_PHASES = sizeof phases / sizeof *phases };
+
 const char *first_cause_phase_name(int phase)
 {
-    switch (phase) {
-    case FSDP_PHASE_START:
-        return "start";
-    case FSDP_PHASE_LOAD:
-        return "load";
-    case FSDP_PHASE_DATA:
-        return "data";
-    case FSDP_PHASE_FORWARD:
-        return "forward";
-    case FSDP_PHASE_BACKWARD:
-        return "backward";
-    case FSDP_PHASE_OPTIMIZER:
-        return "optimizer";
-    case FSDP_PHASE_COLLECTIVE:
-        return "collective";
-    case FSDP_PHASE_SAVE:
-        return "save";
-    case FSDP_PHASE_DONE:
-        return "done";
-    case FSDP_PHASE_WAIT:
-        return "wait";
-    case FSDP_PHASE_DIVERGED:
-    case FSDP_PHASE_DIVERGED_ALONE:
-        return "diverged";
-    case PROGRAM_STARTING:
-        return "starting";
-    case PROGRAM_RENDEZVOUS:
-        return "rendezvous";
-    case PROGRAM_RUNNING:
-        return "running";
-    case PROGRAM_STOPPING:
-        return "stopping";
-    default:
-        return NULL;
-    }
+    return phase >= 0 && phase < N_PHASES ? phases[phase].name : NULL;
 }
 
 const char *first_cause_phase_words(int phase)
 {
-    switch (phase) {
-    case FSDP_PHASE_WAIT:
-        return "while waiting for other ranks";
-    case FSDP_PHASE_DIVERGED:
-    case FSDP_PHASE_DIVERGED_ALONE:
-        return "as training diverged";
-    case PROGRAM_STARTING:
-        return "before rendezvous"; /* as is, all its life, a program that meets nowhere */
-    case PROGRAM_RENDEZVOUS:
-        return "in rendezvous";
-    case PROGRAM_RUNNING:
-        return "while running";
-    case PROGRAM_STOPPING:
-        return "while stopping";
-    default:
-        return NULL;
-    }
+    return phase >= 0 && phase < N_PHASES ? phases[phase].words : NULL;
 }

@@ -1,6 +1,6 @@
 /*
- * The last that a worker wrote: a ring of its newest bytes, and what they tell of its end: its last lines, and the
- * Python traceback among them. Pure.
+ * The last bytes that a worker wrote: a ring that keeps the newest ones, and what they say about the worker's
+ * end (its last lines, and a Python traceback in them). Pure.
  */
 #ifndef AGENT_LAST_WORDS_H
 #define AGENT_LAST_WORDS_H
@@ -13,21 +13,26 @@
 
 enum { LAST_WORDS_BYTES = 16384 };
 
-struct last_words { /* all zero: nothing was written yet */
-    uint64_t n;     /* bytes so far; the newest LAST_WORDS_BYTES of them are kept */
+/** The ring. All zero: nothing was written yet. */
+struct last_words {
+    uint64_t n; /* bytes written so far; the newest LAST_WORDS_BYTES of them are kept */
     char ring[LAST_WORDS_BYTES];
 };
 
+/** Add the next `n` bytes of the stream. */
 void last_words_add(struct last_words *words, const char *bytes, size_t n);
 
-/** The kept bytes, oldest first, into `out` (LAST_WORDS_BYTES); returns how many they are. */
+/** Copy the kept bytes, oldest first, to `out` (LAST_WORDS_BYTES). Returns their number. */
 size_t last_words_copy(const struct last_words *words, char *out);
 
 /**
- * What the last (n) `bytes` of a stream tell: detail->tail always; with `uncaught` (it ended as Python does after an
- * exception that nobody caught) also the traceback of that exception and its message, where they are the last that was
- * said (agent/record/traceback.h). What `detail` has from an error file stays.
- *   cut  older bytes are missing in front of these
+ * Fill `detail` with what the last `n` bytes of a stream say:
+ *   - detail->tail always receives the last lines.
+ *   - If `uncaught` is set, and detail has no error file, detail also receives the traceback and the message
+ *     of the exception that ended the program, if that was the last thing written (agent/record/traceback.h).
+ *
+ *   cut       older bytes are missing before these
+ *   uncaught  the worker ended as Python does after an exception that was not caught
  */
 void last_words_tell(struct errors_detail *detail, const char *bytes, size_t n, bool cut, bool uncaught);
 

@@ -1,9 +1,15 @@
 /*
- * Inside agent/rundir: rundir.c opens and locks the directory and knows where things stand in it; rundir_shared.c counts
- * the attempts of several runs in one directory, and sees to it that all nodes have the same one.
+ * Shared by the files of rundir.h. Each owns one part:
+ *   rundir.c         opening, the lock, and what is removed at the end
+ *   rundir_path.c    the path of a run, before there is a run directory
+ *   rundir_file.c    files below the run directory: where they are, and how they are opened and written
+ *   rundir_shared.c  one directory for several runs and nodes: the attempts in it, and the mark that nodes
+ *                    look for
  */
 #ifndef AGENT_RUNDIR_IMPL_H
 #define AGENT_RUNDIR_IMPL_H
+
+#include <dirent.h>
 
 #include "agent/record/rundir.h"
 
@@ -21,8 +27,32 @@ struct rundir {
     char begun[32]; /* RFC 3339 */
 };
 
-/** What earlier runs left: their attempts, which are counted on, and the mark of one that was killed. Under the lock. */
+/**
+ * Print a path into `path` (RUNDIR_PATH_BYTES). FSDP_ERR_CONFIG: it is too long.
+ */
+enum fsdp_status rundir_set_path(char *path, struct fsdp_err *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/**
+ * Create the folder `path` and those that lead to it, where they are missing (0777 & ~umask).
+ *   FSDP_ERR_CONFIG  a file is in the way
+ *   FSDP_ERR_IO      a folder cannot be created
+ */
+enum fsdp_status rundir_make_folders(const char *path, struct fsdp_err *err);
+
+/**
+ * Open the folder `name` below `parent_fd` for readdir(). A symbolic link is not followed. NULL: see errno.
+ */
+DIR *rundir_list(int parent_fd, const char *name);
+
+/**
+ * Look at what earlier runs left in a directory that the user named: continue the count of their attempts,
+ * and remove the mark of a run that was killed. The caller holds the lock.
+ *   FSDP_ERR_IO  the directory cannot be listed
+ */
 enum fsdp_status rundir_look_back(struct rundir *rundir, struct fsdp_err *err);
-void rundir_remove_mark(struct rundir *rundir); /* nothing is done where there is none */
+
+/** Remove the mark for the nodes that join. A no-op if there is none. */
+void rundir_remove_mark(struct rundir *rundir);
 
 #endif

@@ -26,19 +26,27 @@ static int attempt_of(const char *name)
     return *end == '\0' && errno == 0 && number < INT_MAX / 2 ? (int)number : -1;
 }
 
-enum fsdp_status rundir_look_back(struct rundir *rundir, struct fsdp_err *err)
+DIR *rundir_list(int parent_fd, const char *name)
 {
-    const int fd = openat(rundir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
 
-    if (dir == NULL) {
+    if (dir == NULL && fd >= 0) {
         const int error = errno;
 
-        if (fd >= 0)
-            close(fd);
-        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", rundir->path, strerror(error));
+        close(fd);
+        errno = error;
     }
+    return dir;
+}
+
+enum fsdp_status rundir_look_back(struct rundir *rundir, struct fsdp_err *err)
+{
+    DIR *dir = rundir_list(rundir->fd, ".");
+    struct dirent *entry;
+
+    if (dir == NULL)
+        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", rundir->path, strerror(errno));
     while ((entry = readdir(dir)) != NULL) {
         const int attempt = attempt_of(entry->d_name);
 
@@ -65,10 +73,14 @@ int rundir_first_attempt(const struct rundir *rundir)
 
 void rundir_set_first_attempt(struct rundir *rundir, int first_attempt)
 {
-    rundir->first_attempt = first_attempt;
+    if (rundir->first_attempt != first_attempt) /* the disk's thread may be reading it */
+        rundir->first_attempt = first_attempt;
 }
 
-/* A hash, because the token is a secret. Its name is new in each generation, so that no node remembers that it was absent. */
+/*
+ * A hash, because the token is a secret. Its name is new in each generation, so that no node remembers that
+ * it was absent.
+ */
 static void name_mark(const unsigned char token[32], char out[32])
 {
     snprintf(out, 32, "%s%016llx", mark_prefix, (unsigned long long)XXH3_64bits(token, 32));

@@ -1,13 +1,14 @@
 /*
- * The coordinator's part of a checkpoint: it collects what every rank says it has written, publishes the whole,
- * deletes what retention lets go, and before a generation finds the step to resume from. The slow work is done on
- * libuv's threads, one piece at a time; everything else on the loop's.
+ * The coordinator's part of a checkpoint. It collects what each rank reports to have written, publishes the
+ * whole, deletes old checkpoints (retention), and finds the step to resume from before a generation begins.
+ * The slow work runs on libuv's threads, one piece at a time. Everything else runs on the loop's thread.
  *
- * A program may save to a directory of its own choice, which the reports name. It is published as in the run's own, and
- * what a generation left in it unfinished is removed before the next one. Steps to resume from are the run's own alone.
+ * A program may save to a directory of its own choice, which the reports name. Such a save is published like
+ * one in the run's directory. What a generation left unfinished there is removed before the next one begins.
+ * The step to resume from is only ever found in the run's own directory.
  *
- * Fencing: a report counts only for the generation that runs. When the generation is over, what was collected
- * is forgotten; a publication that is under way is finished first, and save_prepare() waits for it.
+ * Fencing: a report counts only for the generation that runs. When the generation ends, what was collected is
+ * forgotten. A publication that is under way is finished first, and save_prepare() waits for it.
  */
 #ifndef AGENT_SAVE_H
 #define AGENT_SAVE_H
@@ -24,47 +25,77 @@
 struct save;
 
 struct save_handlers {
-    void *arg;
-    /* The verdict on a step, for every rank. `directory` is the program's own, or "" for the run's. On success the sizes
-     * and the time since the first rank began. */
+    void *arg; /* passed to all of these */
+    /*
+     * The verdict on a step, for every rank. `directory` is the program's own, or "" for the run's. After a
+     * success `size_bytes` is the size of all files, and `seconds` the time from when rank 0 began until the
+     * checkpoint had its final name. `blocked_s` is the time since rank 0 began, in which it did not train;
+     * it includes the removal of older checkpoints. 0: unknown.
+     */
     void (*published)(void *arg, const struct fsdp_link_published *published, const char *directory,
-                      uint64_t size_bytes, double seconds);
-    void (*line)(void *arg,
-                 const char *words); /* for a person: a checkpoint passed over, a leftover removed */
-    /* Called on another thread with the step that prepare found in `directory`; a failure refuses that step. What it reads
-     * through `io` are signs of life. NULL: no step is refused. */
+                      uint64_t size_bytes, double seconds, double blocked_s);
+    /* A line for people: a checkpoint was passed over, or something unfinished was removed. */
+    void (*line)(void *arg, const char *words);
+    /*
+     * Called on another thread with the step that save_prepare() found in `directory`. A failure refuses that
+     * step. Whatever it reads through `io` counts as a sign of life of the disk. NULL: no step is refused.
+     */
     enum fsdp_status (*weigh)(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
                               struct fsdp_err *err);
-    int64_t patience_ms; /* prepare fails when its disk has not answered for so long; 0: never */
+    int64_t patience_ms; /* save_prepare() fails when its disk has not answered for this time; 0: never */
 };
 
-/** `run_dir` NULL: the run has no directory, every save that names none is refused, every prepare finds nothing. */
+/**
+ * Create in *out. `run_dir` is the run directory; its checkpoints are in RUN/checkpoints. NULL: the run has
+ * none; then every save that names no directory is refused, and save_prepare() finds nothing.
+ *   FSDP_ERR_NOMEM, FSDP_ERR_ARG (the path is too long)  *out is NULL
+ */
 enum fsdp_status save_create(struct save **out, uv_loop_t *loop, struct fsdp_io *io, const char *run_dir,
                              const struct save_handlers *handlers, struct fsdp_err *err);
-/** Nothing may be under way (save_idle()). NULL is a no-op. */
+
+/** Free it and its locks. Requires that save_idle() returns true. NULL is a no-op. */
 void save_destroy(struct save *save);
 
-/** A generation of `world_size` ranks begins, resumed from `loaded_step` (-1: none). */
+/** A generation of `world_size` ranks begins. It resumed from `loaded_step` (-1: from none). */
 void save_begin(struct save *save, uint32_t generation, int world_size, int64_t loaded_step);
-/** It is over: forget what was collected. */
+
+/**
+ * The generation is over, and no rank writes any more: forget what was collected. The files of a save that
+ * was refused are removed, which may still be under way when this returns.
+ */
 void save_abandon(struct save *save);
 
-/** A rank's report; `manifest_fd` becomes the callee's. */
+/**
+ * Take the report of a rank. `manifest_fd` (-1: none) is the head of the manifest, which only rank 0 sends;
+ * this function closes it or keeps it. A save that can no longer succeed is refused at once; its files are
+ * removed after the last rank has reported, or by save_abandon().
+ */
 void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved,
                int manifest_fd);
 
 /**
- * Clean up, and find the newest checkpoint that verifies with every checksum; then call `done` from the loop with
- * its step (-1: there is none) or why not (status, words). One at a time. Where there is nothing to look at `done` is
- * called before this returns. If no open, read or removal comes to its end for patience_ms, `done` gets FSDP_ERR_IO; then
- * the thread is still under way, perhaps for ever.
+ * The answer to save_prepare(). `step` is -1 if there is no checkpoint, or if err->status says what went
+ * wrong.
  */
 typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
+
+/**
+ * Remove what earlier saves left unfinished, and find the newest checkpoint of which every checksum verifies.
+ * Then call `done` from the loop. Only one may be under way. If there is nothing to look at, `done` is called
+ * before this function returns.
+ *
+ * If no open, read or removal ends for patience_ms, `done` gets FSDP_ERR_IO. The thread may then still be
+ * under way, perhaps for ever.
+ */
 void save_prepare(struct save *save, save_prepared *done, void *arg);
 
-/** Is nothing under way on another thread? */
+/** Returns whether no work is under way on another thread. */
 bool save_idle(const struct save *save);
-/** `idle` is called once, from the loop, when what is under way has ended; it may destroy. Not where nothing is. */
+
+/**
+ * Call `idle` once, from the loop, when the work under way has ended. It may destroy `save`. Requires such
+ * work.
+ */
 void save_when_idle(struct save *save, void (*idle)(void *arg), void *arg);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The directories of a program's own choice that a run has saved to: a list that only grows, so that another thread may
- * read on from any of its members.
+ * The directories of a program's own choice that a run has saved to. The list only grows, so another thread
+ * may go on reading from any of its members.
  */
 #ifndef AGENT_SAVE_OWN_H
 #define AGENT_SAVE_OWN_H
@@ -13,8 +13,8 @@ struct save_own {
 };
 
 /**
- * The member of *list with this path, in *found, added where it is not there yet; NULL for "" and for `run_directory`, the
- * run's own. False: no memory.
+ * Find the member of *list with this path, or add it. *found receives it, or NULL if `path` is "" or
+ * `run_directory`, the run's own. Returns false if there is no memory; *found is NULL then.
  */
 bool save_own_find(struct save_own **list, const char *path, const char *run_directory,
                    const struct save_own **found);

@@ -60,7 +60,10 @@ static void on_look(uv_timer_t *timer)
     struct search_watch *watch = timer->data;
     const uint64_t now = atomic_load_explicit(watch->n_done, memory_order_relaxed);
 
-    /* Looks are counted, not the clock: after a stop of this process (Ctrl-Z) there is one look, however long it was. */
+    /*
+     * Looks are counted, not the clock: after a stop of this process (Ctrl-Z) there is one look, however long
+     * it was.
+     */
     watch->still_ms = now == watch->seen ? watch->still_ms + watch->every_ms : 0;
     watch->seen = now;
     if (watch->still_ms < watch->limit_ms)

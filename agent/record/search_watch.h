@@ -1,6 +1,7 @@
 /*
- * Does a search for a checkpoint go on, or does its disk not answer? The search runs on another thread, which cannot be
- * stopped while it waits for a disk; so it counts what it has done, and a timer of the loop looks at the count.
+ * Tells a search for a checkpoint that makes progress from one whose disk does not answer. The search runs on
+ * another thread, which cannot be stopped while it waits for a disk. So the search counts what it has done,
+ * and a timer of the loop looks at the count.
  */
 #ifndef AGENT_SEARCH_WATCH_H
 #define AGENT_SEARCH_WATCH_H
@@ -11,25 +12,28 @@
 
 #include "shard_runtime/shardfile/io.h"
 
-/* Files as those of another table have them. Every open, read and removal that has come to its end is counted. */
+/** File operations that count: each open, read and removal of another table, when it has ended. */
 struct counting_io {
-    struct fsdp_io base;   /* first: what the search is given */
+    struct fsdp_io base;   /* first: what the search uses */
     struct fsdp_io *files; /* borrowed */
     _Atomic uint64_t *n_done;
 };
 
-/** `n_done` is borrowed; several tables may count into it. */
+/** Count the operations of `files` in *n_done. Both are borrowed; several tables may share one count. */
 void counting_io_init(struct counting_io *io, struct fsdp_io *files, _Atomic uint64_t *n_done);
 
 struct search_watch;
 
 /**
- * Call `silent` once, from the loop, when *n_done has not changed for limit_ms. A time in which this process was stopped does
- * not count. `n_done` must stay until search_watch_stop(). NULL: no memory, and nothing is watched.
+ * Begin to watch *n_done. If it has not changed for `limit_ms`, `silent` is called once, from the loop. Time
+ * in which this process was stopped (Ctrl-Z) does not count.
+ *   n_done  must stay valid until search_watch_stop()
+ * Returns NULL if there is no memory; then nothing is watched.
  */
 struct search_watch *search_watch_start(uv_loop_t *loop, const _Atomic uint64_t *n_done, int64_t limit_ms,
                                         void (*silent)(void *arg), void *arg);
-/** End it; `silent` is not called any more. NULL is a no-op. */
+
+/** Stop watching: `silent` is not called any more. A close callback frees the memory. NULL is a no-op. */
 void search_watch_stop(struct search_watch *watch);
 
 #endif

@@ -16,18 +16,16 @@ struct line {
 };
 
 struct traceback {
-    const char *begin, *end; /* from the first header of its chain */
-    struct line exception;   /* its line, as written */
-    const char *message_end; /* the message goes on until here */
-    const char *prefix;      /* what its lines begin with, beside the margin of a group */
+    const char *begin, *end; /* begins at the first header of its chain */
+    struct line exception;   /* line of the exception, as written */
+    const char *message_end; /* end of the exception's message */
+    const char *prefix;      /* text in front of each of its lines, without the margin of a group */
     size_t n_prefix;
     bool is_group;
-    bool is_uncaught;  /* only an excepthook writes it so */
-    bool is_outermost; /* its first frame is the program's top */
-    bool is_recorded;  /* a log record stands right above it */
+    bool is_uncaught;  /* has the form that only an excepthook writes */
+    bool is_outermost; /* its first frame is the top level of the program */
+    bool is_recorded;  /* directly after a log record */
 };
-
-/* --- lines -------------------------------------------------------------------------------------------------------- */
 
 /* The line at `at`; returns where the next one begins. */
 static const char *line_at(const char *at, const char *end, struct line *line)
@@ -81,8 +79,6 @@ static bool is_indented(const struct line *line)
     return line->n > 0 && (line->at[0] == ' ' || line->at[0] == '\t');
 }
 
-/* --- one traceback ------------------------------------------------------------------------------------------------ */
-
 /* "[rank12]: " */
 static bool is_rank_prefix(const char *prefix, size_t n)
 {
@@ -94,7 +90,10 @@ static bool is_rank_prefix(const char *prefix, size_t n)
     return true;
 }
 
-/* Is `line` a header, and of what? Those within a group, behind its margin, are parts of it. */
+/*
+ * Returns whether `line` is the header of a traceback, and stores its kind in *this. Headers inside a group,
+ * after its margin, are parts of it and do not count.
+ */
 static bool read_header(const struct line *line, struct traceback *this)
 {
     struct line prefix = { line->at, line->n - HEADER_BYTES };
@@ -119,8 +118,8 @@ static bool is_name(char c)
 }
 
 /*
- * The exception line of the traceback whose header is at `at`: the first that is not indented, a name. The ones between
- * are. Returns where the line after it begins; NULL: there is none, it is no traceback.
+ * The exception line of the traceback whose header is at `at`: the first that is not indented, a name. The
+ * ones between are. Returns where the line after it begins; NULL: there is none, it is no traceback.
  */
 static const char *find_exception(const char *at, const char *end, struct traceback *this)
 {
@@ -151,7 +150,10 @@ static const char *find_exception(const char *at, const char *end, struct traceb
     return NULL;
 }
 
-/* `  File "x.py", line 3`, indented lines, `SyntaxError: ...`: of the program itself, which has no frames yet. */
+/*
+ * `  File "x.py", line 3`, indented lines, `SyntaxError: ...`: of the program itself, which has no frames
+ * yet.
+ */
 static const char *find_syntax_error(const char *at, const char *end, struct traceback *this)
 {
     struct line line;
@@ -188,8 +190,6 @@ static bool read_traceback(const char *at, const char *end, struct traceback *th
     return this->end != NULL;
 }
 
-/* --- what else an interpreter writes ------------------------------------------------------------------------------ */
-
 /* "x.py:3: UserWarning: ...", of warnings.warn(); its source line follows, indented. */
 static bool is_warning(const struct line *line)
 {
@@ -218,7 +218,10 @@ static bool is_ignored(const struct line *line)
     return begins_text(line, "Exception ignored ") || begins_text(line, "Error in atexit._run_exitfuncs:");
 }
 
-/* The tracker is another process; it complains, by tracebacks too, about what the dead one left. */
+/*
+ * Returns whether the traceback is from Python's resource tracker. That is another process; it writes
+ * tracebacks about resources that the dead process left.
+ */
 static bool is_tracker(const struct traceback *this)
 {
     struct line line;
@@ -227,7 +230,10 @@ static bool is_tracker(const struct traceback *this)
     return holds(&line, "resource_tracker.py\", line ");
 }
 
-/* What is not about the end, if it stands at `at`: where it is over; NULL: something else stands there. */
+/*
+ * If the text at `at` does not concern the end of the program, returns where that text is over; otherwise
+ * NULL.
+ */
 static const char *past_noise(const char *at, const char *end, bool threads)
 {
     struct traceback other;
@@ -251,15 +257,16 @@ static bool is_log_record(const struct line *line)
     return holds(line, "ERROR") || holds(line, "CRITICAL") || holds(line, "FATAL") || holds(line, "WARNING");
 }
 
-/* --- which one, and how far it goes ------------------------------------------------------------------------------- */
-
 static bool is_chain(const struct line *line)
 {
     return holds(line, "During handling of the above exception, another exception occurred:") ||
            holds(line, "The above exception was the direct cause of the following exception:");
 }
 
-/* The newest in bytes[0..n) that is whole, up to its exception line; where a chain is cut, what is left of it. */
+/*
+ * The newest in bytes[0..n) that is whole, up to its exception line; where a chain is cut, what is left of
+ * it.
+ */
 static bool find_newest(const char *bytes, const char *end, struct traceback *found)
 {
     struct line above = { bytes, 0 },
@@ -306,7 +313,10 @@ static bool belongs(const struct traceback *this, const struct line *line)
     return body.n == 0 || is_indented(&body) || (!this->is_group && this->is_outermost && !this->is_recorded);
 }
 
-/* The line that closes a group: "    +-----------". A message within it may have been written without any margin. */
+/*
+ * The line that closes a group: "    +-----------". A message within it may have been written without any
+ * margin.
+ */
 static bool is_group_end(const struct traceback *this, const struct line *line)
 {
     struct line body = without(line, this->n_prefix);
@@ -352,8 +362,6 @@ static bool take_rest(struct traceback *this, const char *end)
     return !foreign || this->is_uncaught;
 }
 
-/* --- taking it ---------------------------------------------------------------------------------------------------- */
-
 static struct line strip(const struct traceback *found, const struct line *line, bool margin)
 {
     struct line body = *line;
@@ -365,14 +373,15 @@ static struct line strip(const struct traceback *found, const struct line *line,
     return body;
 }
 
-/* What fits of it, and at least its end: whole lines. */
+/* Copies the whole lines at the end of the traceback that fit in `size` bytes. */
 static void copy_text(const struct traceback *found, char *out, size_t size)
 {
     const char *from = found->begin;
     size_t length = 0;
     struct line line;
 
-    for (const char *at = from; at < found->end;) { /* its size, and where it has to begin to fit */
+    /* finds its size, and the line with which it must begin to fit */
+    for (const char *at = from; at < found->end;) {
         at = line_at(at, found->end, &line);
         length += strip(found, &line, false).n + 1;
         while (length >= size) {
@@ -389,7 +398,7 @@ static void copy_text(const struct traceback *found, char *out, size_t size)
         out[length++] = '\n';
     }
     out[length] = '\0';
-    for (size_t i = 0; i < length; i++) /* a text: a zero byte would end it here */
+    for (size_t i = 0; i < length; i++) /* a zero byte would end the text here */
         if (out[i] == '\0')
             out[i] = ' ';
 }
@@ -419,7 +428,10 @@ static void copy_message(const struct traceback *found, char *out, size_t size)
     errors_copy_text(out, size, text, length);
 }
 
-/* bytes[0..n) without the colours that Python 3.13 and newer give a terminal, into `out` (n); returns how many are left. */
+/*
+ * bytes[0..n) without the colours that Python 3.13 and newer give a terminal, into `out` (n); returns how
+ * many are left.
+ */
 static size_t drop_colours(const char *bytes, size_t n, char *out)
 {
     size_t length = 0;

@@ -1,29 +1,29 @@
 #include "agent/run/agent.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
-#include "agent/os/clock.h"
+#include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
 #include "agent/os/guard.h"
 #include "agent/run/run.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
+
+_Static_assert((int)AGENT_LEASE_MS == (int)LEASE_MS, "one default");
 
 enum { N_SIGNALS = 64 };
 
 enum way { WAY_NONE, WAY_GUARD, WAY_DIRECT };
 
-/* By which way a signal came, and who sent it to the guard or to us. */
+/* How a signal arrived, and the process that sent it to the guard or to the agent. */
 struct arrival {
     enum way way;
     pid_t sender;
@@ -36,28 +36,37 @@ struct agent {
     struct run *run;
     pid_t guard_pid;
     int signal_fd;
-    struct arrival unpaired[N_SIGNALS]; /* of signal s, the last one; WAY_NONE: it came both ways */
+    /* the last arrival of each signal that may still have a copy; WAY_NONE: there is none */
+    struct arrival unpaired[N_SIGNALS];
     uv_poll_t signals, guard;
     int status;
 };
 
-/* Ctrl-Z: stand still with everything below; the guard sees that we do, and does the same. Then fg. */
+/*
+ * Ctrl-Z: stops all descendants, and then the agent itself. The guard sees that the agent is stopped, and
+ * stops too. After fg, the agent continues and wakes its descendants.
+ */
 static void suspend(struct agent *agent)
 {
     const int64_t began = clock_now_ns();
 
-    /* STOP, because TERMinal stops do nothing to sessions without a terminal. Twice, for what was being forked. */
+    /*
+     * SIGSTOP is used because the kernel ignores SIGTSTP for workers, whose sessions have no terminal. The
+     * second pass stops processes that were being forked during the first.
+     */
     descendants_signal(SIGSTOP, NULL, 0);
     descendants_signal(SIGSTOP, NULL, 0);
     raise(SIGSTOP);
-    descendants_signal(SIGCONT, NULL, 0);
+    /* If the lease is over, the guard kills them: they must not run again. */
+    if (agent->inside->lease == NULL || !lease_is_over(agent->inside->lease))
+        descendants_signal(SIGCONT, NULL, 0);
     run_suspended(agent->run, clock_now_ns() - began);
 }
 
 static void take_signal(struct agent *agent, int signal)
 {
     if (agent->run == NULL)
-        return; /* the end has begun already */
+        return; /* the run is ending already */
     if (signal == SIGWINCH)
         run_resized(agent->run);
     if (signal == SIGTSTP && (agent_signals(agent->config) >> SIGTSTP & 1) == 0)
@@ -67,9 +76,11 @@ static void take_signal(struct agent *agent, int signal)
 }
 
 /*
- * A scheduler or service manager may signal every process of the run. Then one signal arrives twice: from there, and
- * from the guard that passes its own on. The second of the two is a copy: two interrupts would take the grace away,
- * and a second stop would follow fg. Both have one sender; signals of two senders are never copies of each other.
+ * Returns whether a signal is a copy of one that was taken already. A scheduler or service manager may signal
+ * every process of the run. Then one signal arrives twice: directly, and relayed by the guard. A copy must be
+ * ignored: a second interrupt would cancel the grace period, and a second SIGTSTP would stop the run again
+ * after fg. A signal and its copy have the same sender; signals of two senders are never copies of each
+ * other.
  */
 static bool is_copy(struct agent *agent, const struct signalfd_siginfo *info)
 {
@@ -95,13 +106,17 @@ static void on_signals(uv_poll_t *poll, int status, int events)
             take_signal(agent, (int)info.ssi_signo);
 }
 
-/* The guard was killed: nobody is left to answer to. */
+/*
+ * The guard was killed, so no process waits for the agent's status any more. Ends all descendants and exits.
+ */
 static void on_guard_gone(uv_poll_t *poll, int status, int events)
 {
-    (void)poll;
+    const struct agent *agent = poll->data;
+
     (void)status;
     (void)events;
-    descendants_end(GUARD_CLEANUP_MS, NULL, 0);
+    if (descendants_end(GUARD_CLEANUP_MS, NULL, 0) == 0 && agent->run != NULL)
+        run_swept(agent->run);
     _exit(128 + SIGKILL);
 }
 
@@ -118,20 +133,16 @@ static void on_done(void *arg, int status, bool stuck)
 }
 
 /*
- * The signals that a run takes are read from a descriptor, which says who sent them; so they stay blocked to the end.
- * `mask` is what to set once the run has begun.
+ * Opens a descriptor from which the run reads its signals, because a descriptor also gives their senders.
+ * These signals stay blocked to the end. `mask` receives the signal mask to set once the run has begun.
  */
 static bool open_signals(struct agent *agent, const struct guard_inside *inside, sigset_t *mask)
 {
     const uint64_t taken = agent_signals(agent->config) | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGWINCH;
     sigset_t set;
 
-    *mask = inside->mask;
-    sigemptyset(&set);
-    for (int i = 1; i < N_SIGNALS; i++)
-        if ((taken >> i & 1) != 0 && sigismember(&inside->baseline->ignored, i) != 1 &&
-            sigaddset(&set, i) == 0)
-            sigaddset(mask, i);
+    os_signals_to_take(&set, taken, inside->baseline);
+    sigorset(mask, &inside->mask, &set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     agent->guard_pid = getppid();
     agent->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -152,41 +163,44 @@ static int run_agent(void *arg, const struct guard_inside *inside)
 
     prctl(PR_SET_NAME, "fsdprun-agent");
     os_raise_nofile();
-    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of a write, not the end of the job */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe makes a write fail, and must not end the job */
     if (uv_loop_init(&agent.loop) != 0) {
-        dprintf(2, "fsdprun: no event loop can be made\n");
+        dprintf(STDERR_FILENO, "fsdprun: no event loop can be made\n");
         return FSDP_EXIT_IO;
     }
     if (!open_signals(&agent, inside, &mask)) {
-        dprintf(2, "fsdprun: signalfd: %s\n", strerror(errno));
+        dprintf(STDERR_FILENO, "fsdprun: signalfd: %s\n", strerror(errno));
         return FSDP_EXIT_IO;
     }
     uv_poll_init(&agent.loop, &agent.guard, inside->guard_pidfd);
+    agent.guard.data = &agent;
     uv_poll_start(&agent.guard, UV_READABLE, on_guard_gone);
-    status = run_start(&agent.run, &agent.loop, agent.config, inside->baseline, on_done, &agent, &err);
+    status = run_start(&agent.run, &agent.loop, agent.config, inside->baseline, inside->lease, on_done,
+                       &agent, &err);
     if (status != FSDP_OK) {
-        dprintf(agent.config->stdio[2], "fsdprun: %s\n", err.message);
+        dprintf(STDERR_FILENO, "fsdprun: %s\n", err.message);
         on_done(&agent, exit_status_of(status), false);
     }
     if (status == FSDP_OK)
-        sigprocmask(SIG_SETMASK, &mask, NULL); /* SIGCHLD of what has ended meanwhile arrives now */
+        /* now the SIGCHLD of children that have ended already arrives */
+        sigprocmask(SIG_SETMASK, &mask, NULL);
     uv_run(&agent.loop, UV_RUN_DEFAULT);
     uv_loop_close(&agent.loop);
     close(agent.signal_fd);
     return agent.status;
 }
 
-/* What this machine cannot give, for the user to know before and not after. */
+/* Prints what this machine lacks, so that the user knows it before the run. */
 static void note_missing(const struct agent_config *config)
 {
     if (config->quiet)
         return;
     if (!descendants_can_be_found())
-        dprintf(config->stdio[2],
+        dprintf(STDERR_FILENO,
                 "fsdprun: /proc is not there: processes that a worker starts and leaves cannot be found, "
                 "and may outlive the run\n");
     if (!os_has_close_range())
-        dprintf(config->stdio[2],
+        dprintf(STDERR_FILENO,
                 "fsdprun: this system lacks close_range (Linux 5.11): files that were open when fsdprun "
                 "started may stay open in the workers\n");
 }
@@ -198,11 +212,13 @@ int agent_run(const struct agent_config *config)
     const uint64_t daemon_stops =
         (config->save_on_signal & AGENT_SAVE_DAEMON) != 0 ? UINT64_C(1) << agent_daemon_stops() : 0;
     const struct guard_config guard = { .grace_ms = config->grace_ms,
+                                        .lease_ms = config->lease_ms,
                                         .relayed = agent_signals(config),
-                                        .ending = config->stop_signals | daemon_stops };
+                                        .ending = config->stop_signals | daemon_stops,
+                                        .leased = config->n_nodes > 1 };
 
     if (status != FSDP_OK) {
-        dprintf(config->stdio[2], "fsdprun: %s\n", err.message);
+        dprintf(STDERR_FILENO, "fsdprun: %s\n", err.message);
         return exit_status_of(status);
     }
     note_missing(config);

@@ -1,7 +1,7 @@
 /*
- * The node's agent: launches the workers of one run, supervises them, restarts the world when it fails, and
- * ends with the run's exit status (docs: exit status of fsdprun). The launcher embeds it, and so does the process
- * that the daemon starts for each job (agent/daemon/daemon.h).
+ * The agent of a node. It starts the workers of one run, supervises them, and starts them again when the
+ * world fails. It ends with the exit status of the run. fsdprun contains the agent; for each job of a daemon,
+ * fsdp-agent executes fsdprun (agent/daemon/daemon.h).
  */
 #ifndef AGENT_RUN_AGENT_H
 #define AGENT_RUN_AGENT_H
@@ -9,11 +9,12 @@
 #include "agent/config.h"
 
 /**
- * Run it to its end: the calling process becomes the guard (agent/os/guard.h), a child of it the agent. Call it
- * before any thread or loop exists; lines about the run go to stderr, the first cause last.
+ * Run a launch to its end. The calling process becomes the guard (agent/os/guard.h), and a child of it
+ * becomes the agent. Call this function before the process has any thread or loop. Lines about the run go to
+ * stderr; the first cause is the last of them.
  *
- * Returns in the guard only, with the exit status of the contract; nothing of the run is alive then but what
- * could not be killed (reported).
+ * Only the guard returns, with the exit status of fsdprun. Then no process of the run is alive, except those
+ * that could not be killed; a line has named them.
  */
 int agent_run(const struct agent_config *config);
 

@@ -1,6 +1,9 @@
 /*
- * One run on this node, on the caller's loop: run directory, console, logs, coordinator and world put together.
- * An agent has one (agent/run/agent.c). It takes every child of the process for its own, and SIGCHLD; other signals are the caller's, which says what came by run_signal().
+ * One run on this node, on the caller's loop. It puts together run directory, console, output, coordinator or
+ * uplink, and world. An agent has one run (agent/run/agent.c).
+ *
+ * A run takes every child of the process for its own, and handles SIGCHLD. The caller handles the other
+ * signals and passes them to run_signal().
  */
 #ifndef AGENT_RUN_H
 #define AGENT_RUN_H
@@ -15,25 +18,31 @@
 struct run;
 
 /**
- * Begin. `config` and `baseline` are borrowed until `done`, which is called once, from the loop, when every handle
- * is closed and the last line is written; `run` is gone then. `stuck`: a thread still waits for the disk, so that
- * the process must be left by _exit().
- *   FSDP_ERR_BUSY, FSDP_ERR_CONFIG  the run directory
- *   FSDP_ERR_UNSUPPORTED            a CPU binding that this machine does not have
- *   FSDP_ERR_IO, FSDP_ERR_NOMEM     the system refuses something
- * On failure nothing is left and `done` is not called; run the loop once to its end.
+ * Begins a run. `config`, `baseline` and `lease` (of a node of several; else NULL) are borrowed until `done`
+ * is called. `done` is called once, from the loop, when every handle is closed and the last line is written;
+ * `run` no longer exists then. `stuck`: a thread still waits for a disk and uses what the run has left open,
+ * so `done` must end the process by _exit().
+ *   FSDP_ERR_BUSY, FSDP_ERR_CONFIG  the run directory cannot be used
+ *   FSDP_ERR_UNSUPPORTED            the machine does not have the CPU binding that was asked for
+ *   FSDP_ERR_IO, FSDP_ERR_NOMEM     the system refused an operation, or memory ran out
+ * After a failure nothing is left and `done` is not called; run the loop once to its end.
  */
 enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
-                           const struct os_baseline *baseline,
+                           const struct os_baseline *baseline, const struct lease *lease,
                            void (*done)(void *arg, int status, bool stuck), void *arg, struct fsdp_err *err);
 
-/** What the signal means to a run: it stops it, asks for a checkpoint first, or goes on to the workers (config). */
+/**
+ * Handles a signal: it stops the run, asks for a checkpoint first, or is forwarded to the workers (config).
+ */
 void run_signal(struct run *run, int signal);
 
-/** The terminal may have another size (SIGWINCH). */
+/** Handles a possible change of the terminal's size (SIGWINCH). */
 void run_resized(struct run *run);
 
-/** The process, and its workers with it, stood still for so long (Ctrl-Z, fg). */
+/** Tells the coordinator that the guard is gone and every rank was killed. The caller ends the process. */
+void run_swept(struct run *run);
+
+/** Reports for how long the process and its workers were stopped (Ctrl-Z, fg). */
 void run_suspended(struct run *run, int64_t slept_ns);
 
 #endif

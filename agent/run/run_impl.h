@@ -1,6 +1,10 @@
 /*
- * Inside agent/run: run.c begins a run, passes signals on and ends it; run_open.c makes its parts; run_member.c stands between its coordinator and
- * the world of this node.
+ * Shared by the files of agent/run. Who owns what of struct run:
+ *   - run.c begins a run and passes signals on: everything that the others do not own;
+ *   - run_open.c opens directory, output, coordinator and world;
+ *   - run_member.c is this node as a member of its coordinator's world: job_written, said_where,
+ *     node_rank, and the status and lines of the end;
+ *   - run_end.c ends a run: patience, ending, and what stands below it.
  */
 #ifndef AGENT_RUN_IMPL_H
 #define AGENT_RUN_IMPL_H
@@ -8,9 +12,9 @@
 #include "agent/cluster/coordinator.h"
 #include "agent/cluster/nodes.h"
 #include "agent/cluster/uplink.h"
+#include "agent/os/disk.h"
 #include "agent/output/console.h"
-#include "agent/output/logs.h"
-#include "agent/output/relay.h"
+#include "agent/output/output.h"
 #include "agent/placement/placement_search.h"
 #include "agent/record/errors.h"
 #include "agent/record/events.h"
@@ -18,7 +22,15 @@
 #include "agent/run/run.h"
 #include "agent/world/world.h"
 
-enum { RUN_LINE_BYTES = 1024, RUN_WHERE_BYTES = 2 * 4096 + 64, RUN_ACCOUNT_BYTES = 16384 };
+enum {
+    RUN_LINE_BYTES = 1024,
+    RUN_WHERE_BYTES = RUNDIR_PATH_BYTES + ERRORS_PATH_BYTES + 64,
+    RUN_ACCOUNT_BYTES = 16384,
+    RUN_ENDING_BYTES = 600
+};
+
+/** What the end of a run waits for (run_end.c). */
+enum run_ending { RUN_GOES_ON = 0, RUN_WRITES, RUN_DRAINS, RUN_SETTLES, RUN_CLOSES };
 
 struct run {
     uv_loop_t *loop;
@@ -27,61 +39,96 @@ struct run {
     void *done_arg;
 
     struct placement_search
-        *search; /* where the workers are to run is being found out; nothing else is open */
+        *search; /* search for the CPUs of the workers; while it runs, nothing else is open */
     struct placement placement;
-    enum fsdp_status fit; /* of the placement; not FSDP_OK: there is none, and `unfit` says why */
+    /* status of the placement; if it is not FSDP_OK, there is none, and `unfit` is the reason */
+    enum fsdp_status fit;
     char unfit[FSDP_ERR_MESSAGE_BYTES];
 
+    struct disk *disk; /* NULL: this is the only node, and files are written on the loop */
     struct rundir *rundir;
-    struct fsdp_io *io; /* the coordinator's, below the run directory; it stays with one that is stuck; NULL: none */
+    struct fsdp_io
+        /*
+         * file access of the coordinator below the run directory; not freed if the disk is stuck; NULL: none
+         */
+        *io;
     struct events *events;
     struct console *console;
-    struct logs *logs;
-    struct relay *relay; /* of what a program inherits; NULL: it inherits nothing */
+    struct output *output;
     const struct os_baseline *baseline;
-    struct uplink *uplink; /* of several nodes: we meet, or are a member; NULL: we are the coordinator */
-    struct coordinator *coordinator; /* NULL unless we are */
-    struct nodes *nodes;             /* the other nodes, on the coordinator's; NULL where there are none */
-    struct world *world;             /* NULL while it is open who coordinates */
+    const struct lease *lease; /* NULL: the job has one node */
+    /* connection of this node as a member, or while it meets the others; NULL: it is the coordinator */
+    struct uplink *uplink;
+    struct coordinator *coordinator; /* NULL unless this node is the coordinator */
+    /* reports to the coordinator through one of these two; `to` is NULL before there is one */
+    struct reporter reporter;
+    struct nodes *nodes; /* the other nodes, on the coordinator's node only; NULL: there are none */
+    struct world *world; /* NULL until it is decided which node coordinates */
     uv_signal_t children;
-    uv_timer_t disk;
     int n_handles;
-    bool job_written, said_where, stuck, captured, closing;
-    bool refused; /* it never began: its directory goes as it came */
+    bool job_written, said_where, captured;
+    bool refused; /* the run never began, and its directory is removed if the run created it */
     int n_interrupts;
-    int node_rank; /* of this node in the last generation; -1: it was in none */
+    int node_rank; /* rank of this node in the last generation; -1: it was in none */
     int status;
     char line[RUN_LINE_BYTES];
-    char where[RUN_WHERE_BYTES];     /* files with more about it, as a line; empty: none */
-    char account[RUN_ACCOUNT_BYTES]; /* what is shown above the line */
-    bool within_line;                /* the output before them has no end of line */
+    bool explained;                  /* errors.json has more than the line */
+    bool recorded;                   /* errors.json is written */
+    char log[ERRORS_PATH_BYTES];     /* of the rank that is the cause, on this node; empty: none */
+    char account[RUN_ACCOUNT_BYTES]; /* text above that line: details about the failure */
+    bool within_line;                /* the workers' output did not end in a newline */
     bool hurried;                    /* a signal to stop has come */
+
+    uv_timer_t patience; /* looks at the disk while the end waits for it */
+    enum run_ending ending;
+    int waited_ms, silent_ms; /* of this wait: in all, and since the disk got something done */
+    uint64_t progress;        /* of the disk, at the last look */
+    bool gave_up;             /* a disk was given up, and it was said */
+    bool stuck;               /* a thread still waits for a disk, so it cannot be ended */
 };
 
-/* --- run_member.c --- */
+/* Run_member.c */
 
-/** This node as a member of its coordinator's world; the member is the struct run. */
-extern const struct coordinator_member run_member;
-/** What the world tells, on its way to the coordinator. */
-struct world_listener run_world_listener(struct run *run);
+/** Performs the coordinator's messages for this node; `member` is the struct run. */
+coordinator_tell run_member;
+/** The coordinator_services.write_errors of the run. */
+void run_write_errors(void *run, char *text);
 
-/* --- run_open.c --- */
+/**
+ * Checks that all nodes share the directory that a program's user named. The coordinator has written a mark
+ * to it before it told any node to start. `arg` is the struct run. Thread: the disk's.
+ */
+enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, struct fsdp_err *err);
 
-/** For each generation until it succeeds: what an earlier try opened is kept. */
+/* Run_open.c */
+
+/**
+ * Opens the parts that a member needs. Called for each generation until it succeeds; parts that an earlier
+ * try opened are kept.
+ */
 enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err);
 /**
- * The world last: it alone has to be ended before it may be destroyed. What is open after a failure stays.
- *   rendezvous  where the other nodes come; taken, on failure too; NULL: there are none
+ * Opens the parts that the coordinator needs. The world is opened last, because only the world must be ended
+ * before it may be destroyed. Parts that are open after a failure stay open.
+ *   rendezvous  the connections of the other nodes; taken, also after a failure; NULL: there are none
  */
 enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *rendezvous,
                                          struct fsdp_err *err);
 
-/* --- run.c --- */
+/* Run.c */
 
-/** A line of our own on the console, or on stderr where there is none yet. */
+/** Prints a line of fsdprun on the console, or on stderr if there is no console yet. */
 void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/** The world is over, or there is none: drain what was written, and end. `arg` is the struct run. */
+/* Run_end.c */
+
+/**
+ * Ends the run after its world: waits until all output is written. Also called if there is no world. `arg` is
+ * the struct run.
+ */
 void run_world_ended(void *arg);
+
+/** Removes a temporary directory that was made for this run, if the run never began. */
+void run_discard_directory(struct run *run);
 
 #endif

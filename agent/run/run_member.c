@@ -1,6 +1,6 @@
 /*
- * Between the coordinator and the world of this node: what the one asks of it, and what the other says, which goes to
- * the coordinator here or over the uplink.
+ * Performs the coordinator's requests for this node's world. The coordinator may be in this process or on
+ * another node.
  */
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -8,14 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/os/environment.h"
 #include "agent/record/error_file.h"
 #include "agent/run/run_impl.h"
 #include "shard_runtime/core/exit_status.h"
 
-/* --- job.json ----------------------------------------------------------------------------------------------------- */
+/* Job.json and errors.json */
 
-/* What a program's run was, for whoever finds its directory. */
+/* Returns a description of a program's run as JSON, for a person who finds its directory later. */
 static char *describe_program(const struct agent_config *config)
 {
     cJSON *root = cJSON_CreateObject(), *program = cJSON_AddObjectToObject(root, "program"),
@@ -28,29 +27,86 @@ static char *describe_program(const struct agent_config *config)
     cJSON_AddNumberToObject(launch, "nproc_per_node", config->n_workers);
     cJSON_AddNumberToObject(launch, "nnodes", config->n_nodes);
     cJSON_AddNumberToObject(launch, "max_restarts", config->max_restarts);
+    cJSON_AddNumberToObject(launch, "restart_window_s", (double)(config->restart_window_ms / 1000));
     text = cJSON_Print(root);
     cJSON_Delete(root);
     return text;
 }
 
-/* With the first generation, and not before: a run that is refused leaves the directory as it was. */
+/* A file of the run directory on its way to the disk. */
+struct record {
+    struct disk_job job;
+    struct run *run;
+    const char *name;
+    const char *text; /* the configuration's, or `own` */
+    char *own;
+    bool *written; /* set once the file is there; NULL: no one asks */
+    struct fsdp_err err;
+};
+
+static void do_write_record(struct disk_job *job)
+{
+    struct record *record = (struct record *)job;
+
+    (void)rundir_write(record->run->rundir, record->name, record->text, strlen(record->text), &record->err);
+}
+
+static void on_record(struct disk_job *job)
+{
+    struct record *record = (struct record *)job;
+
+    if (record->err.status != FSDP_OK)
+        run_say(record->run, "%s", record->err.message);
+    else if (record->written != NULL)
+        *record->written = true;
+    free(record->own);
+    free(record);
+}
+
+/* Writes the file `name`. `own` is NULL or `text`, and is freed. */
+static void write_record(struct run *run, const char *name, const char *text, char *own, bool *written)
+{
+    struct record *record = text == NULL ? NULL : calloc(1, sizeof *record);
+
+    if (record == NULL) {
+        run_say(run, "no memory for %s", name);
+        free(own);
+        return;
+    }
+    *record = (struct record){ .job = { .work = do_write_record, .done = on_record },
+                               .run = run,
+                               .name = name,
+                               .text = text,
+                               .own = own,
+                               .written = written };
+    disk_submit(run->disk, &record->job);
+}
+
+void run_write_errors(void *arg, char *text)
+{
+    struct run *run = arg;
+
+    write_record(run, "errors.json", text, text, &run->recorded);
+}
+
+/* Writes job.json with the first generation. A run that is refused before leaves the directory unchanged. */
 static void write_job(struct run *run)
 {
-    struct fsdp_err err = { 0 };
-    char *text = NULL;
-    const char *job = run->config->job_json;
+    const char *text = run->config->job_json;
+    char *own;
 
     if (run->job_written || run->rundir == NULL || run->coordinator == NULL)
         return;
     run->job_written = true;
-    if (job == NULL)
-        job = text = describe_program(run->config);
-    if (job != NULL && rundir_write(run->rundir, "job.json", job, strlen(job), &err) != FSDP_OK)
-        console_say(run->console, "fsdprun: %s", err.message);
-    free(text);
+    own = text == NULL ? describe_program(run->config) : NULL;
+    write_record(run, "job.json", text == NULL ? own : text, own, NULL);
 }
 
-/* A job's files are one place, which the coordinator names; a program's may be in a temporary one on each node. */
+/*
+ * Prints where the files of the run are. All nodes of a job share one directory, which only the coordinator's
+ * node prints. The directories of a program may be temporary and differ on each node, so every node prints
+ * its own.
+ */
 static void say_where(struct run *run)
 {
     const bool job = run->config->job_json != NULL;
@@ -63,9 +119,12 @@ static void say_where(struct run *run)
             rundir_path(run->rundir));
 }
 
-/* --- the coordinator's member on this node ------------------------------------------------------------------------ */
+/* The coordinator's member on this node */
 
-/* What is needed to run anything cannot be had here: the first rank fails, for everybody to hear. */
+/*
+ * Reports that this node cannot run any worker: its first rank counts as failed, so that all nodes get the
+ * reason.
+ */
 static void report_unfit(struct run *run, const struct world_plan *plan, enum fsdp_status status,
                          const char *words)
 {
@@ -78,116 +137,64 @@ static void report_unfit(struct run *run, const struct world_plan *plan, enum fs
 
     gethostname(death.host, sizeof death.host - 1);
     snprintf(death.words, sizeof death.words, "%.200s", words);
-    uplink_exited(run->uplink, plan->generation, &death, NULL);
-    uplink_stopped(run->uplink, plan->generation);
+    run->reporter.exited(run->reporter.to, plan->generation, &death, NULL);
+    run->reporter.stopped(run->reporter.to, plan->generation);
 }
 
-/* Of several nodes with a directory that a program's user names: the host marks it before the others look. */
-static enum fsdp_status share_directory(struct run *run, const struct world_plan *plan, struct fsdp_err *err)
+enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, struct fsdp_err *err)
 {
-    if (run->rundir == NULL || !run->config->run_dir_named)
-        return FSDP_OK;
-    rundir_set_first_attempt(run->rundir, plan->first_attempt);
-    if (plan->n_nodes == 1)
-        return FSDP_OK;
-    if (run->coordinator == NULL)
-        return rundir_find_mark(run->rundir, plan->token, err);
-    if (rundir_mark(run->rundir, plan->token, err) != FSDP_OK)
-        run_say(run, "%s", err->message); /* the other nodes end the run */
-    return FSDP_OK;
+    const struct run *run = arg;
+
+    return run->rundir == NULL || !run->config->run_dir_named || plan->n_nodes == 1 ||
+                   run->coordinator != NULL
+               ? FSDP_OK
+               : rundir_find_mark(run->rundir, plan->token, err);
 }
 
-static void member_form(void *member, const struct world_plan *plan)
+static void form(struct run *run, const struct world_plan *plan)
 {
-    struct run *run = member;
     struct fsdp_err err = { 0 };
     enum fsdp_status status = run->world != NULL ? FSDP_OK : run_open_as_member(run, &err);
 
-    if (status == FSDP_OK)
-        status = share_directory(run, plan, &err);
     if (status != FSDP_OK) {
         report_unfit(run, plan, status, err.message);
         return;
     }
+    if (run->rundir != NULL && run->config->run_dir_named)
+        rundir_set_first_attempt(run->rundir, plan->first_attempt);
     run->node_rank = plan->node_rank;
     say_where(run);
     world_form(run->world, plan);
-    write_job(run); /* after the start: it waits for the disk */
+    write_job(run); /* after the start of the workers, because it waits for the disk */
 }
 
-static void member_stop(void *member, int signal, bool now)
-{
-    struct run *run = member;
-
-    world_stop(run->world, signal, now);
-}
-
-static void member_forward(void *member, int signal)
-{
-    struct run *run = member;
-
-    world_forward(run->world, signal);
-}
-
-static void member_notify(void *member, const struct fsdp_link_notice *notice)
-{
-    struct run *run = member;
-
-    world_notify(run->world, notice);
-}
-
-static void member_publish(void *member, const struct fsdp_link_published *published)
-{
-    struct run *run = member;
-
-    world_publish(run->world, published);
-}
-
-static void member_put(void *member, int generation, const char *key, const void *value, size_t size_bytes)
-{
-    struct run *run = member;
-
-    world_put(run->world, generation, key, value, size_bytes);
-}
-
-/* Whoever started us as a worker of theirs is told in their error file what ended us, as torchrun does. */
+/*
+ * If another launcher started this one as a worker, writes the cause of failure to the error file that it
+ * named, as torchrun does.
+ */
 static void pass_error_on(const struct run *run, const struct coordinator_end *end)
 {
-    const struct agent_config *config = run->config;
-    const char *to = config->environment != NULL
-                         ? environment_find(config->environment, "TORCHELASTIC_ERROR_FILE")
-                         : getenv("TORCHELASTIC_ERROR_FILE");
-    const char *from = end->node == run->node_rank && end->detail != NULL ? end->detail->error_file : NULL;
+    const char *to = getenv("TORCHELASTIC_ERROR_FILE");
+    const char *from = end->node == run->node_rank ? end->detail.error_file : NULL;
     struct fsdp_err err = { 0 };
 
-    if (to == NULL || to[0] == '\0' || end->detail == NULL || end->detail->error_file[0] == '\0')
-        return; /* nobody asked, or there is no error file */
-    if (error_file_pass_on(from, to, end->detail, end->code, &err) != FSDP_OK)
+    if (to == NULL || to[0] == '\0' || end->detail.error_file[0] == '\0')
+        return; /* no launcher asked for it, or there is no error file */
+    if (error_file_pass_on(from, to, &end->detail, end->code, &err) != FSDP_OK)
         console_say(run->console, "fsdprun: TORCHELASTIC_ERROR_FILE: %s", err.message);
 }
 
-/* Where there is more about the failure, of what this node has. */
-static void name_files(struct run *run, const struct coordinator_end *end, bool own)
+static void finish(struct run *run, const struct coordinator_end *end)
 {
-    const char *log = own && end->detail->log[0] != '\0' ? end->detail->log : NULL;
-
-    if (!end->recorded && log == NULL)
-        return;
-    snprintf(run->where, sizeof run->where, "fsdprun: more in %s%s%s%s\n",
-             end->recorded ? rundir_path(run->rundir) : "", end->recorded ? "/errors.json" : "",
-             end->recorded && log != NULL ? " and " : "", log != NULL ? log : "");
-}
-
-static void member_finish(void *member, const struct coordinator_end *end)
-{
-    struct run *run = member;
-    const bool own = end->detail != NULL && end->node == run->node_rank;
+    const bool own = end->node >= 0 && end->node == run->node_rank;
 
     run->status = end->status;
     snprintf(run->line, sizeof run->line, "%s", end->line);
-    name_files(run, end, own);
-    if (!own || !errors_detail_went_by(end->detail, world_output(run->logs, run->relay)))
-        errors_account(end->detail, run->account, sizeof run->account);
+    run->explained = end->explained;
+    if (own)
+        snprintf(run->log, sizeof run->log, "%s", end->detail.log);
+    if (!own || !errors_detail_went_by(&end->detail, output_taken(run->output)))
+        errors_account(&end->detail, run->account, sizeof run->account);
     pass_error_on(run, end);
     if (run->world != NULL)
         world_end(run->world);
@@ -195,91 +202,45 @@ static void member_finish(void *member, const struct coordinator_end *end)
         run_world_ended(run);
 }
 
-const struct coordinator_member run_member = {
-    .form = member_form,
-    .stop = member_stop,
-    .forward = member_forward,
-    .notify = member_notify,
-    .publish = member_publish,
-    .put = member_put,
-    .finish = member_finish,
-};
-
-/* --- the world's listener ----------------------------------------------------------------------------------------- */
-
-static void on_exited(void *arg, int generation, const struct death *death,
-                      const struct errors_detail *detail)
+void run_member(void *member, enum proto_type type, int generation, const void *message)
 {
-    struct run *run = arg;
+    struct run *run = member;
+    const struct proto_stop *stop = message;
+    const struct proto_put *put = message;
+    const struct proto_look *look = message;
+    const struct proto_hung *hung = message;
 
-    if (run->uplink != NULL)
-        uplink_exited(run->uplink, generation, death, detail);
-    else
-        coordinator_exited(run->coordinator, COORDINATOR_SELF, generation, death, detail);
-}
-
-static void on_stopped(void *arg, int generation)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_stopped(run->uplink, generation);
-    else
-        coordinator_stopped(run->coordinator, COORDINATOR_SELF, generation);
-}
-
-static void on_event(void *arg, int generation, int rank, const char *json, size_t length)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_event(run->uplink, generation, rank, json, length);
-    else
-        coordinator_event(run->coordinator, COORDINATOR_SELF, generation, rank, json, length);
-}
-
-static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved,
-                     int manifest_fd)
-{
-    struct run *run = arg;
-
-    if (run->uplink == NULL) {
-        coordinator_saved(run->coordinator, COORDINATOR_SELF, generation, rank, saved, manifest_fd);
-        return;
+    switch (type) {
+    case PROTO_START:
+        form(run, message);
+        break;
+    case PROTO_STOP:
+        if (stop->lost)
+            world_lost(run->world);
+        world_stop(run->world, stop->signal, stop->now);
+        break;
+    case PROTO_FORWARD:
+        world_forward(run->world, stop->signal);
+        break;
+    case PROTO_NOTICE:
+        world_notify(run->world, message);
+        break;
+    case PROTO_PUBLISHED:
+        world_publish(run->world, message);
+        break;
+    case PROTO_PUT:
+        world_put(run->world, generation, put->key, put->value, put->value_bytes);
+        break;
+    case PROTO_LOOK:
+        world_answer(run->world, generation, look->question, look->shown_ns);
+        break;
+    case PROTO_HUNG:
+        world_hung(run->world, generation, hung->rank, hung->words);
+        break;
+    case PROTO_FINISH:
+        finish(run, message);
+        break;
+    default: /* messages that members send, not the coordinator */
+        break;
     }
-    if (manifest_fd >= 0)
-        close(manifest_fd); /* the head is rank 0's, and rank 0 lives with the coordinator */
-    uplink_saved(run->uplink, generation, rank, saved);
-}
-
-static void on_put(void *arg, int generation, const char *key, const void *value, size_t size_bytes)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_put(run->uplink, generation, key, value, size_bytes);
-    else
-        coordinator_put(run->coordinator, COORDINATOR_SELF, generation, key, value, size_bytes);
-}
-
-static void on_record(void *arg, int generation, const char *event, const struct events_field *fields)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_record(run->uplink, generation, event, fields);
-    else
-        coordinator_record(run->coordinator, COORDINATOR_SELF, generation, event, fields);
-}
-
-struct world_listener run_world_listener(struct run *run)
-{
-    return (struct world_listener){ .arg = run,
-                                    .exited = on_exited,
-                                    .stopped = on_stopped,
-                                    .event = on_event,
-                                    .saved = on_saved,
-                                    .record = on_record,
-                                    .put = run->config->n_nodes > 1 ? on_put : NULL,
-                                    .ended = run_world_ended };
 }

@@ -1,26 +1,29 @@
-/* What a run consists of, put together: directory, output, coordinator, world. */
+/* Opens the parts of a run: directory, output, coordinator, world. */
+#include <unistd.h>
+
 #include "agent/run/run_impl.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 static bool is_captured(const struct agent_config *config)
 {
     for (int i = 0; i < config->n_workers; i++)
         for (unsigned stream = AGENT_STDOUT; stream <= AGENT_STDERR; stream++) {
-            const enum logs_mode mode = worker_log_mode(config, i, stream);
+            const enum output_mode mode = worker_output_mode(config, i, stream);
 
-            if (mode == LOGS_FILE || mode == LOGS_TEE)
+            if (mode == OUTPUT_FILE || mode == OUTPUT_TEE)
                 return true;
         }
     return false;
 }
 
-/* Is there a stderr that no log has the last words of? */
+/* Returns whether a worker has a stderr whose last lines are in no log. */
 static bool is_relayed(const struct agent_config *config)
 {
     for (int i = 0; i < config->n_workers; i++) {
-        const enum logs_mode mode = worker_log_mode(config, i, AGENT_STDERR);
+        const enum output_mode mode = worker_output_mode(config, i, AGENT_STDERR);
 
-        if (mode == LOGS_INHERIT || mode == LOGS_NULL)
+        if (mode == OUTPUT_INHERIT || mode == OUTPUT_NULL)
             return true;
     }
     return false;
@@ -33,6 +36,27 @@ static enum rundir_kind kind_of(const struct agent_config *config)
     return config->run_dir_named ? RUNDIR_NAMED : RUNDIR_PROGRAM;
 }
 
+static void on_event_refused(void *arg, const char *words)
+{
+    run_say(arg, "%s; the job goes on", words);
+}
+
+/* Opens the events. Without a directory (`dir_fd` -1), they are opened only if there is an observer. */
+static enum fsdp_status open_events(struct run *run, int dir_fd, struct fsdp_err *err)
+{
+    const struct agent_observer *observer = &run->config->observer;
+    enum fsdp_status status = dir_fd < 0 && observer->event == NULL
+                                  ? FSDP_OK
+                                  : events_open(&run->events, dir_fd, "events.jsonl", err);
+
+    if (run->events == NULL)
+        return status;
+    events_watch(run->events, observer->event, observer->arg);
+    events_write_on(run->events, run->disk);
+    events_on_refusal(run->events, on_event_refused, run);
+    return status;
+}
+
 static enum fsdp_status open_directory(struct run *run, bool coordinates, struct fsdp_err *err)
 {
     const struct rundir_spec spec = { .kind = kind_of(run->config),
@@ -42,19 +66,24 @@ static enum fsdp_status open_directory(struct run *run, bool coordinates, struct
     enum fsdp_status status;
 
     if (run->config->run_dir == NULL)
-        return FSDP_OK;
+        return coordinates ? open_events(run, -1, err) : FSDP_OK;
     status = rundir_open(&run->rundir, &spec, err);
     if (status != FSDP_OK || !coordinates)
         return status;
     run->io = io_beneath_create(rundir_path(run->rundir), rundir_fd(run->rundir));
     return run->io == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory")
-                           : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
+                           : open_events(run, rundir_fd(run->rundir), err);
 }
 
 static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
 {
     const struct agent_config *config = run->config;
-    const struct logs_rotation rotation = { config->output.file_limit_bytes, config->output.n_rotated };
+    struct output_spec spec = { .limit_bytes = config->output.file_limit_bytes,
+                                .n_rotated = config->output.n_rotated,
+                                .out_fd = STDOUT_FILENO,
+                                .err_fd = STDERR_FILENO,
+                                .relays = is_relayed(config),
+                                .direct = config->output.direct };
     enum fsdp_status status;
 
     run->captured = is_captured(config);
@@ -65,14 +94,14 @@ static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
                          "--duplicate-stderr-filters) where no log is kept");
     status = run->console != NULL
                  ? FSDP_OK
-                 : console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
-    if (status == FSDP_OK && run->relay == NULL && is_relayed(config))
-        status = relay_create(&run->relay, run->loop, config->stdio[1], config->stdio[2],
-                              config->output.direct, err);
-    if (status != FSDP_OK || run->logs != NULL || (!run->captured && config->job_json == NULL))
+                 : console_create(&run->console, run->loop, STDOUT_FILENO, STDERR_FILENO, err);
+    if (status != FSDP_OK || run->output != NULL)
         return status;
-    return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console,
-                       &rotation, err);
+    spec.disk = run->disk;
+    spec.rundir = config->output.no_files ? NULL : run->rundir;
+    spec.console = run->console;
+    spec.captures = run->captured || config->job_json != NULL;
+    return output_create(&run->output, run->loop, &spec, err);
 }
 
 static enum fsdp_status open_coordinator(struct run *run, struct fsdp_err *err)
@@ -80,11 +109,17 @@ static enum fsdp_status open_coordinator(struct run *run, struct fsdp_err *err)
     const struct coordinator_services services = { .loop = run->loop,
                                                    .os = &agent_os_linux,
                                                    .io = run->io != NULL ? run->io : &io_posix,
+                                                   .disk = run->disk,
                                                    .rundir = run->rundir,
                                                    .events = run->events,
-                                                   .console = run->console };
+                                                   .console = run->console,
+                                                   .write_errors =
+                                                       run->rundir != NULL ? run_write_errors : NULL,
+                                                   .write_errors_arg = run };
 
-    return coordinator_create(&run->coordinator, run->config, &services, err);
+    OK_OR_RETURN(coordinator_create(&run->coordinator, run->config, &services, err));
+    run->reporter = coordinator_reporter(run->coordinator, COORDINATOR_SELF);
+    return FSDP_OK;
 }
 
 static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
@@ -93,15 +128,19 @@ static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
                                              .os = &agent_os_linux,
                                              .baseline = run->baseline,
                                              .placement = &run->placement,
+                                             .disk = run->disk,
                                              .rundir = run->rundir,
-                                             .logs = run->logs,
-                                             .relay = run->relay,
-                                             .console = run->console };
-    const struct world_listener listener = run_world_listener(run);
+                                             .output = run->output,
+                                             .console = run->console,
+                                             .check = run_check_directory,
+                                             .check_arg = run,
+                                             .lease = run->lease,
+                                             .ended = run_world_ended,
+                                             .ended_arg = run };
 
     if (run->fit != FSDP_OK)
         return fsdp_fail(err, run->fit, "%s", run->unfit);
-    return world_create(&run->world, run->config, &services, &listener, err);
+    return world_create(&run->world, run->config, &services, &run->reporter, err);
 }
 
 enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err)

@@ -12,13 +12,13 @@
 #include "agent/tcpstore/tcpstore_impl.h"
 
 enum {
-    ACCEPT_BATCH = 64, /* connections taken between two looks at everything else */
-    PAUSE_MS = 100,    /* without descriptors, until it is tried again */
+    ACCEPT_BATCH = 64, /* connections accepted before the loop serves other handles */
+    PAUSE_MS = 100,    /* until the next try, when no descriptor was left */
     WORDS_BYTES = 700,
     NAME_BYTES = 64
 };
 
-/* --- who is refused ----------------------------------------------------------------------------------------------- */
+/* Refusals */
 
 void tcpstore_refuse(struct tcpstore *store, enum tcpstore_refusal kind, const char *format, ...)
 {
@@ -49,18 +49,10 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return address->ss_family == AF_INET6 && memcmp(&in6->sin6_addr, &one, sizeof one) == 0;
 }
 
-static bool is_among(const struct sockaddr_storage *address, const struct sockaddr_storage *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (tcpstore_same_address(address, &list[i]))
-            return true;
-    return false;
-}
-
 static bool is_within_host(const struct tcpstore *store, const struct tcpstore_connection *connection)
 {
     return is_loopback(&connection->peer) || tcpstore_same_address(&connection->peer, &connection->own) ||
-           is_among(&connection->peer, store->own, store->n_own);
+           tcpstore_addresses_have(&store->own, (const struct sockaddr *)&connection->peer);
 }
 
 static bool is_welcome(struct tcpstore *store, const struct tcpstore_connection *connection)
@@ -69,7 +61,7 @@ static bool is_welcome(struct tcpstore *store, const struct tcpstore_connection 
 
     name_of(&connection->peer, name);
     if (!is_within_host(store, connection)) {
-        if (is_among(&connection->peer, store->nodes, store->n_nodes))
+        if (tcpstore_addresses_have(&store->nodes, (const struct sockaddr *)&connection->peer))
             return true;
         tcpstore_refuse(store, TCPSTORE_REFUSED_ADDRESS,
                         "the key-value store refused a connection from %s, which is no node of this job",
@@ -89,7 +81,7 @@ static bool is_welcome(struct tcpstore *store, const struct tcpstore_connection 
     return false;
 }
 
-/* --- connections -------------------------------------------------------------------------------------------------- */
+/* Connections */
 
 struct arrivals {
     int fds[ACCEPT_BATCH];
@@ -97,14 +89,14 @@ struct arrivals {
     size_t n;
 };
 
-/* Of the one connection that was next, accept(2); what else goes wrong will go wrong again at once. */
+/* Does this errno of accept(2) concern only the next connection? Any other error would come again at once. */
 static bool is_of_one(int error)
 {
     switch (error) {
     case EINTR:
     case ECONNABORTED:
     case EPROTO:
-    case EPERM: /* a firewall's */
+    case EPERM: /* a firewall refused it */
     case ENETDOWN:
     case ENOPROTOOPT:
     case EHOSTDOWN:
@@ -118,7 +110,7 @@ static bool is_of_one(int error)
     }
 }
 
-/* Those that are still there, with both their addresses. False, and errno: no more can be taken for now. */
+/* Accept connections and read both addresses of each. False, with errno: no more can be accepted for now. */
 static bool take_arrivals(int listener, struct arrivals *arrivals)
 {
     while (arrivals->n < ACCEPT_BATCH) {
@@ -134,7 +126,7 @@ static bool take_arrivals(int listener, struct arrivals *arrivals)
                 return true;
             if (!is_of_one(errno))
                 return false;
-            continue; /* one that was gone before it was taken */
+            continue; /* it was closed before it was accepted */
         }
         if (getsockname(fd, (struct sockaddr *)&connection->own, &own_size) != 0)
             close(fd);
@@ -159,7 +151,7 @@ static void judge_arrivals(struct tcpstore *store, struct arrivals *arrivals)
             close(arrivals->fds[i]);
             continue;
         }
-        /* Before it is answered: it still waits for that, and so can be found. */
+        /* The client still waits for its first answer, so the process that owns the socket can be found. */
         if (store->came != NULL)
             store->came(store->say_arg, &connection->peer,
                         is_within_host(store, connection) ? connection->inode : 0);
@@ -206,7 +198,7 @@ static void listen_on(struct tcpstore *store)
         uv_poll_start(&store->listeners[i].poll, UV_READABLE, on_arrivals);
 }
 
-/* --- which addresses are whose ------------------------------------------------------------------------------------ */
+/* Addresses of nodes */
 
 static bool read_address(const char *text, struct sockaddr_storage *address)
 {
@@ -217,47 +209,42 @@ static bool read_address(const char *text, struct sockaddr_storage *address)
 
 static bool know_nodes(struct tcpstore *store, const struct tcpstore_config *config)
 {
-    store->nodes = calloc(config->n_nodes + 1, sizeof *store->nodes);
-    if (store->nodes == NULL)
-        return false;
+    struct sockaddr_storage address;
+
     for (size_t i = 0; i < config->n_nodes; i++)
-        if (read_address(config->nodes[i], &store->nodes[store->n_nodes]))
-            store->n_nodes++;
+        if (read_address(config->nodes[i], &address) &&
+            !tcpstore_addresses_add(&store->nodes, (const struct sockaddr *)&address))
+            return false;
     return true;
 }
 
-/* A node that has several addresses may come from any of them: within this host the user counts, not the address. */
+/*
+ * Look up the addresses of this host. A connection from any of them is from this host, and there the owner of
+ * its socket counts, not its address.
+ */
 static bool know_ourselves(struct tcpstore *store)
 {
     struct ifaddrs *list = NULL;
-    size_t n = 0;
+    bool known = true;
 
-    if (store->n_nodes == 0)
+    if (store->nodes.table.n_entries == 0)
         return true;
     if (getifaddrs(&list) != 0)
         return false;
-    for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next)
-        n++;
-    store->own = calloc(n + 1, sizeof *store->own);
-    for (const struct ifaddrs *at = list; store->own != NULL && at != NULL; at = at->ifa_next) {
-        const int family = at->ifa_addr == NULL ? AF_UNSPEC : at->ifa_addr->sa_family;
-
-        if (family == AF_INET || family == AF_INET6)
-            memcpy(&store->own[store->n_own++], at->ifa_addr,
-                   family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
-    }
+    for (const struct ifaddrs *at = list; known && at != NULL; at = at->ifa_next)
+        known = at->ifa_addr == NULL || tcpstore_addresses_add(&store->own, at->ifa_addr);
     freeifaddrs(list);
-    return store->own != NULL;
+    return known;
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* Opening and closing the store */
 
 static void destroy(struct tcpstore *store)
 {
     tcpstore_keys_destroy(store->keys);
     tcpstore_owners_close(&store->owners);
-    free(store->nodes);
-    free(store->own);
+    tcpstore_addresses_fini(&store->nodes);
+    tcpstore_addresses_fini(&store->own);
     free(store);
 }
 
@@ -272,7 +259,7 @@ static void on_handle_closed(uv_handle_t *handle)
     tcpstore_handle_closed(handle->data);
 }
 
-/* After a failure the loop has those before it, and the others are closed. */
+/* Watch all listeners. After a failure, the loop closes the watched ones, and the others are closed here. */
 static enum fsdp_status watch_listeners(struct tcpstore *store, struct fsdp_err *err)
 {
     const int n = store->n_listeners;
@@ -302,8 +289,10 @@ enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const str
     *out = NULL;
     if (store == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
-    memset(store, 0, offsetof(struct tcpstore, buffer)); /* the buffer takes memory when it is used */
+    /* the buffer is not touched: it takes memory only when it is used */
+    memset(store, 0, offsetof(struct tcpstore, buffer));
     store->loop = loop;
+    store->changed_ms = uv_now(loop);
     store->say = config->say;
     store->came = config->came;
     store->say_arg = config->arg;
@@ -330,12 +319,17 @@ enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const str
     return FSDP_OK;
 }
 
+int64_t tcpstore_idle_ms(const struct tcpstore *store)
+{
+    return (int64_t)(uv_now(store->loop) - store->changed_ms);
+}
+
 int tcpstore_port(const struct tcpstore *store)
 {
     return store->port;
 }
 
-/* More of the same was refused than was said. */
+/* Print how many connections were refused, where that is more than were reported. */
 static void say_counts(struct tcpstore *store)
 {
     char words[WORDS_BYTES];

@@ -1,11 +1,10 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/tcpstore/tcpstore_impl.h"
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* Closing a client */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -16,7 +15,10 @@ static void on_closed(uv_handle_t *handle)
     tcpstore_handle_closed(store);
 }
 
-/* What it waited for, and what it had begun to ask, goes at once; its memory with the handle. */
+/*
+ * Closes a client. Its waits and its unfinished request end at once. Its memory is freed when the handle is
+ * closed.
+ */
 void tcpstore_client_close(struct tcpstore_client *client)
 {
     struct tcpstore *store = client->store;
@@ -41,7 +43,9 @@ static void refuse(struct tcpstore_client *client, const char *words)
     tcpstore_client_close(client);
 }
 
-/* What requests and answers of all clients take together has a limit; who passes it pays. */
+/*
+ * Count the bytes of this client's requests and answers. The client that exceeds the common limit is closed.
+ */
 static void count_held(struct tcpstore_client *client)
 {
     struct tcpstore *store = client->store;
@@ -56,11 +60,11 @@ static void count_held(struct tcpstore_client *client)
         refuse(client, "too many bytes are on their way from it and to it");
 }
 
-/* --- out ---------------------------------------------------------------------------------------------------------- */
+/* Sending answers */
 
 static void on_written(uv_write_t *write, int status);
 
-/* Send what there is, at once as far as the socket takes it. */
+/* Sends the answers: as many as the socket takes now, and the rest later. */
 static void flush(struct tcpstore_client *client)
 {
     size_t n;
@@ -115,7 +119,7 @@ void tcpstore_client_woken(void *arg, void *owner)
     store->woken = client;
 }
 
-/* Those whom the last requests woke. None of them can be gone: their memory stays until the loop goes on. */
+/* Answer the clients whose waits ended. All of them still exist: close callbacks run only in the loop. */
 static void flush_woken(struct tcpstore *store)
 {
     struct tcpstore_client *client;
@@ -128,7 +132,7 @@ static void flush_woken(struct tcpstore *store)
     }
 }
 
-/* --- in ----------------------------------------------------------------------------------------------------------- */
+/* Reading requests */
 
 static bool keep(struct tcpstore_client *client, const unsigned char *data, size_t n)
 {
@@ -144,13 +148,16 @@ static bool keep(struct tcpstore_client *client, const unsigned char *data, size
     return true;
 }
 
-/* Take what the client has to say as long as it listens to the answers. True: all of it was taken. */
+/* Perform the client's requests while it reads the answers. True: all bytes were taken. */
 static bool feed(struct tcpstore_client *client, const unsigned char *data, size_t n)
 {
     while (n > 0 && client->sending == NULL) {
         struct fsdp_err err = { 0 };
         const enum fsdp_status status = tcpstore_session_feed(&client->session, &data, &n, &err);
 
+        if (client->session.changed)
+            client->store->changed_ms = uv_now(client->store->loop);
+        client->session.changed = false;
         flush(client);
         if (client->closing)
             return false;
@@ -170,7 +177,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 {
     struct tcpstore_client *client = handle->data;
 
-    /* One buffer for all: what is read is taken, or kept, before anyone else reads. */
+    /* All clients share one buffer: its bytes are used or copied before the next client reads. */
     (void)suggested;
     *buffer = uv_buf_init((char *)client->store->buffer, sizeof client->store->buffer);
 }
@@ -192,7 +199,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
     flush_woken(store);
 }
 
-/* The client has read: on with what it said meanwhile, and then with what it says now. */
+/* The client has read its answers: perform the requests that came meanwhile, then read on. */
 static void on_written(uv_write_t *write, int status)
 {
     struct tcpstore_client *client = write->handle->data;
@@ -214,7 +221,7 @@ static void on_written(uv_write_t *write, int status)
     stash_n = client->stash_n;
     client->stash = NULL;
     client->stash_n = 0;
-    flush(client); /* what woke it meanwhile */
+    flush(client); /* answers to waits that ended meanwhile */
     all = !client->closing && feed(client, stash, stash_n);
     free(stash);
     if (all)

@@ -1,5 +1,5 @@
 /*
- * The table of a TCPStore's names, and the one limit of bytes that all it holds counts against.
+ * The keys of a TCPStore, and the limit of bytes against which all of its memory counts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "agent/tcpstore/tcpstore_keys_impl.h"
 
-/* --- memory ------------------------------------------------------------------------------------------------------- */
+/* Memory */
 
 void *tcpstore_take(struct tcpstore_keys *keys, size_t size, struct fsdp_err *err)
 {
@@ -55,48 +55,29 @@ struct tcpstore_text tcpstore_blob_text(const struct tcpstore_blob *blob)
     return (struct tcpstore_text){ blob->bytes, blob->size };
 }
 
-/* --- entries ------------------------------------------------------------------------------------------------------ */
+/* Entries */
 
-static struct tcpstore_entry **place_of(const struct tcpstore_keys *keys, struct tcpstore_text key,
-                                        uint64_t hash)
+static struct tcpstore_entry *find(const struct tcpstore_keys *keys, struct tcpstore_text key, uint64_t hash)
 {
-    struct tcpstore_entry **at = &keys->slots[hash & (keys->n_slots - 1)];
+    for (struct table_entry *at = table_first(&keys->table, hash); at != NULL; at = table_next(at)) {
+        struct tcpstore_entry *entry = TABLE_OWNER(at, struct tcpstore_entry, link);
 
-    while (*at != NULL && ((*at)->hash != hash || (*at)->key_size != key.size ||
-                           memcmp((*at)->key, key.bytes, key.size) != 0))
-        at = &(*at)->next;
-    return at;
+        if (entry->key_size == key.size && memcmp(entry->key, key.bytes, key.size) == 0)
+            return entry;
+    }
+    return NULL;
 }
 
 struct tcpstore_entry *tcpstore_entry_find(const struct tcpstore_keys *keys, struct tcpstore_text key)
 {
-    return *place_of(keys, key, XXH3_64bits(key.bytes, key.size));
-}
-
-/* More slots when there are as many entries; without memory for them it goes on with longer chains. */
-static void grow(struct tcpstore_keys *keys)
-{
-    const size_t n_slots = keys->n_slots * 2;
-    struct tcpstore_entry **slots;
-
-    if (keys->n_entries < keys->n_slots || (slots = calloc(n_slots, sizeof *slots)) == NULL)
-        return;
-    for (size_t i = 0; i < keys->n_slots; i++)
-        for (struct tcpstore_entry *entry = keys->slots[i], *next; entry != NULL; entry = next) {
-            next = entry->next;
-            entry->next = slots[entry->hash & (n_slots - 1)];
-            slots[entry->hash & (n_slots - 1)] = entry;
-        }
-    free(keys->slots);
-    keys->slots = slots;
-    keys->n_slots = n_slots;
+    return find(keys, key, XXH3_64bits(key.bytes, key.size));
 }
 
 struct tcpstore_entry *tcpstore_entry_add(struct tcpstore_keys *keys, struct tcpstore_text key,
                                           struct fsdp_err *err)
 {
     const uint64_t hash = XXH3_64bits(key.bytes, key.size);
-    struct tcpstore_entry **at = place_of(keys, key, hash), *entry = *at;
+    struct tcpstore_entry *entry = find(keys, key, hash);
 
     if (entry != NULL)
         return entry;
@@ -104,13 +85,14 @@ struct tcpstore_entry *tcpstore_entry_add(struct tcpstore_keys *keys, struct tcp
     if (entry == NULL)
         return NULL;
     memset(entry, 0, sizeof *entry);
-    entry->hash = hash;
     entry->key_size = key.size;
     if (key.size > 0)
         memcpy(entry->key, key.bytes, key.size);
-    *at = entry;
-    keys->n_entries++;
-    grow(keys);
+    if (!table_add(&keys->table, &entry->link, hash)) {
+        tcpstore_give(keys, entry, sizeof *entry + key.size);
+        fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the table of keys");
+        return NULL;
+    }
     return entry;
 }
 
@@ -121,13 +103,8 @@ bool tcpstore_entry_is_there(const struct tcpstore_entry *entry)
 
 void tcpstore_entry_drop_if_empty(struct tcpstore_keys *keys, struct tcpstore_entry *entry)
 {
-    struct tcpstore_entry **at = &keys->slots[entry->hash & (keys->n_slots - 1)];
-
     if (tcpstore_entry_is_there(entry) || entry->first != NULL)
         return;
-    while (*at != entry)
-        at = &(*at)->next;
-    *at = entry->next;
-    keys->n_entries--;
+    table_remove(&keys->table, &entry->link);
     tcpstore_give(keys, entry, sizeof *entry + entry->key_size);
 }

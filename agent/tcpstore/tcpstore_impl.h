@@ -1,17 +1,20 @@
 /*
- * What the files of the store's server share: tcpstore.c opens, accepts and closes, tcpstore_listen.c makes the sockets
- * that it listens on, tcpstore_client.c moves the bytes of one connection.
+ * Shared by the files of the store's server:
+ *   tcpstore.c         opens the store, accepts connections and closes it; owns `struct tcpstore`
+ *   tcpstore_listen.c  makes the sockets on which it listens
+ *   tcpstore_client.c  moves the bytes of one connection; owns `struct tcpstore_client`
  */
 #ifndef AGENT_TCPSTORE_IMPL_H
 #define AGENT_TCPSTORE_IMPL_H
 
 #include "agent/tcpstore/tcpstore.h"
+#include "agent/tcpstore/tcpstore_addresses.h"
 #include "agent/tcpstore/tcpstore_owner.h"
 #include "agent/tcpstore/tcpstore_session.h"
 
 enum { TCPSTORE_MAX_LISTENERS = 4, TCPSTORE_READ_BYTES = 64 << 10 };
 
-/* Why a connection is cut by us; each kind is said once. */
+/* Why we close a connection. A line is printed for the first of each kind. */
 enum tcpstore_refusal {
     TCPSTORE_REFUSED_ADDRESS,
     TCPSTORE_REFUSED_USER,
@@ -26,11 +29,11 @@ struct tcpstore_client {
     struct tcpstore *store;
     struct tcpstore_client *prev, *next, *next_woken;
     struct tcpstore_session session;
-    unsigned char *sending; /* under way; nothing more is taken from the client until it is sent */
+    unsigned char *sending; /* being sent; until it is sent, no request of the client is read */
     size_t sending_bytes;
-    unsigned char *stash; /* (stash_n) bytes that came before it was stopped */
+    unsigned char *stash; /* (stash_n) bytes that came before reading stopped */
     size_t stash_n;
-    size_t held_bytes; /* as counted in store->held_bytes */
+    size_t held_bytes; /* this client's part of store->held_bytes */
     bool woken, closing;
 };
 
@@ -45,15 +48,15 @@ struct tcpstore {
     struct tcpstore_owners owners;
     struct tcpstore_listener listeners[TCPSTORE_MAX_LISTENERS];
     int n_listeners, port;
-    uv_timer_t pause; /* runs while no descriptor is left for one more connection */
+    uv_timer_t pause; /* runs while no descriptor is left for another connection */
     struct tcpstore_client *clients, *woken;
-    struct sockaddr_storage *nodes;
-    size_t n_nodes, held_bytes;
-    struct sockaddr_storage *own; /* (n_own) addresses of this host; looked up where there are other nodes */
-    size_t n_own;
+    struct tcpstore_addresses nodes;
+    struct tcpstore_addresses own; /* those of this host; looked up only if there are other nodes */
+    size_t held_bytes;
+    uint64_t changed_ms; /* when a client changed a key, by the loop's clock; at first, when it was opened */
     void (*say)(void *arg, const char *words);
     void (*came)(void *arg, const struct sockaddr_storage *from, unsigned long inode);
-    void *say_arg; /* of both */
+    void *say_arg; /* for `say` and `came` */
     uint64_t n_refused[TCPSTORE_REFUSALS];
     int n_handles;
     bool closing;
@@ -61,23 +64,24 @@ struct tcpstore {
 };
 
 /**
- * Listen at config->at and ->also, all at one port: store->listeners (their descriptors, not yet watched) and ->port.
- * After a failure, as of tcpstore_open(), nothing is open.
+ * Listen at config->at and config->also, all on one port. Fills in store->port and store->listeners; their
+ * descriptors are not watched yet. Errors are those of tcpstore_open(); after one, nothing is open.
  */
 enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_config *config,
                                  struct fsdp_err *err);
 
-/** Serve the connection `fd`, which is the client's from here on. False: no memory, and it is closed. */
+/** Serve the connection `fd`, which the client owns from now on. False: out of memory, and `fd` is closed. */
 bool tcpstore_client_begin(struct tcpstore *store, int fd);
+/** Close the client's connection; a close callback frees it. Closing it twice changes nothing. */
 void tcpstore_client_close(struct tcpstore_client *client);
-/** The client waited and is to be answered; tcpstore_keys calls it. */
+/** Called by tcpstore_keys: what the client waited for has come, and it is to be answered. */
 void tcpstore_client_woken(void *store, void *client);
 
-/** Count one, and say it if it is the first of its kind. */
+/** Count a refusal. The first of its kind prints the formatted line. */
 void tcpstore_refuse(struct tcpstore *store, enum tcpstore_refusal kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** One handle less; with the last one the store is freed. */
+/** A handle of the loop is closed. With the last one, the store is freed. */
 void tcpstore_handle_closed(struct tcpstore *store);
 
 #endif

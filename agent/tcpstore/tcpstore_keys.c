@@ -8,9 +8,9 @@
 
 #include "agent/tcpstore/tcpstore_keys_impl.h"
 
-enum { FIRST_SLOTS = 64, NUMBER_BYTES = 24 };
+enum { NUMBER_BYTES = 24 };
 
-/* --- values ------------------------------------------------------------------------------------------------------- */
+/* Values */
 
 bool tcpstore_keys_get(const struct tcpstore_keys *keys, struct tcpstore_text key,
                        struct tcpstore_text *value)
@@ -23,7 +23,9 @@ bool tcpstore_keys_get(const struct tcpstore_keys *keys, struct tcpstore_text ke
     return true;
 }
 
-/* With room for `capacity` bytes. `value` may be the one that is replaced. Nobody is woken here. */
+/*
+ * Set the value of `key`, with room for `capacity` bytes. `value` may point into the old value. Ends no wait.
+ */
 static struct tcpstore_entry *put(struct tcpstore_keys *keys, struct tcpstore_text key,
                                   struct tcpstore_text value, size_t capacity, struct fsdp_err *err)
 {
@@ -52,7 +54,7 @@ enum fsdp_status tcpstore_keys_set(struct tcpstore_keys *keys, struct tcpstore_t
     return FSDP_OK;
 }
 
-/* Twice the room each time it is full, so that many small pieces are not copied over and over. */
+/* The room doubles whenever it is full, so that many small pieces cost linear time. */
 enum fsdp_status tcpstore_keys_append(struct tcpstore_keys *keys, struct tcpstore_text key,
                                       struct tcpstore_text value, struct fsdp_err *err)
 {
@@ -73,11 +75,11 @@ enum fsdp_status tcpstore_keys_append(struct tcpstore_keys *keys, struct tcpstor
     }
     memcpy(blob->bytes + blob->size, value.bytes, value.size);
     blob->size += value.size;
-    tcpstore_wake_all(keys, entry); /* only at a barrier does one wait for a key that is there */
+    tcpstore_wake_all(keys, entry); /* a client of a barrier waits for a key that exists */
     return FSDP_OK;
 }
 
-/* As PyTorch's reads it: what follows the number does not matter. */
+/* Like PyTorch's store, ignore what follows the number. */
 static bool read_number(struct tcpstore_text text, int64_t *number)
 {
     char digits[NUMBER_BYTES * 2];
@@ -91,7 +93,7 @@ static bool read_number(struct tcpstore_text text, int64_t *number)
     return end != digits && errno == 0;
 }
 
-/* Count without waking anyone. */
+/* Add to the number in the value of `key`. Ends no wait. NULL, with `err`: as tcpstore_keys_add(). */
 static struct tcpstore_entry *add(struct tcpstore_keys *keys, struct tcpstore_text key, int64_t delta,
                                   int64_t *sum, struct fsdp_err *err)
 {
@@ -143,7 +145,7 @@ enum fsdp_status tcpstore_keys_barrier(struct tcpstore_keys *keys, struct tcpsto
         return FSDP_OK;
     }
     wait->missed[wait->n++].entry = NULL;
-    tcpstore_wait_cancel(keys, wait); /* this one is answered by its caller */
+    tcpstore_wait_cancel(keys, wait); /* the caller answers this client */
     if (entry == NULL)
         return fsdp_fail(err, why.status, "%s", why.message);
     tcpstore_wake_all(keys, entry);
@@ -187,7 +189,7 @@ bool tcpstore_keys_delete(struct tcpstore_keys *keys, struct tcpstore_text key)
     return true;
 }
 
-/* --- queues ------------------------------------------------------------------------------------------------------- */
+/* Queues */
 
 enum fsdp_status tcpstore_keys_push(struct tcpstore_keys *keys, struct tcpstore_text key,
                                     struct tcpstore_text value, struct fsdp_err *err)
@@ -240,7 +242,7 @@ void tcpstore_keys_pop(struct tcpstore_keys *keys, struct tcpstore_text key)
     tcpstore_entry_drop_if_empty(keys, entry);
 }
 
-/* --- the whole ---------------------------------------------------------------------------------------------------- */
+/* All keys */
 
 size_t tcpstore_keys_count(const struct tcpstore_keys *keys)
 {
@@ -260,10 +262,13 @@ size_t tcpstore_keys_n_waits(const struct tcpstore_keys *keys)
 void tcpstore_keys_each(const struct tcpstore_keys *keys, void (*visit)(void *arg, struct tcpstore_text key),
                         void *arg)
 {
-    for (size_t i = 0; i < keys->n_slots; i++)
-        for (const struct tcpstore_entry *entry = keys->slots[i]; entry != NULL; entry = entry->next)
+    for (size_t i = 0; i < keys->table.n_slots; i++)
+        for (struct table_entry *at = keys->table.slots[i]; at != NULL; at = at->next) {
+            const struct tcpstore_entry *entry = TABLE_OWNER(at, struct tcpstore_entry, link);
+
             if (entry->value != NULL)
                 visit(arg, (struct tcpstore_text){ entry->key, entry->key_size });
+        }
 }
 
 struct tcpstore_keys *tcpstore_keys_create(size_t max_bytes, tcpstore_wake *wake, void *arg)
@@ -272,12 +277,6 @@ struct tcpstore_keys *tcpstore_keys_create(size_t max_bytes, tcpstore_wake *wake
 
     if (keys == NULL)
         return NULL;
-    keys->slots = calloc(FIRST_SLOTS, sizeof *keys->slots);
-    if (keys->slots == NULL) {
-        free(keys);
-        return NULL;
-    }
-    keys->n_slots = FIRST_SLOTS;
     keys->max_bytes = max_bytes;
     keys->wake = wake;
     keys->arg = arg;
@@ -288,16 +287,16 @@ void tcpstore_keys_destroy(struct tcpstore_keys *keys)
 {
     if (keys == NULL)
         return;
-    for (size_t i = 0; i < keys->n_slots; i++)
-        for (struct tcpstore_entry *entry = keys->slots[i], *next; entry != NULL; entry = next) {
-            next = entry->next;
-            tcpstore_blob_give(keys, entry->value);
-            for (struct tcpstore_blob *blob = entry->front, *behind; blob != NULL; blob = behind) {
-                behind = blob->next;
-                tcpstore_blob_give(keys, blob);
-            }
-            tcpstore_give(keys, entry, sizeof *entry + entry->key_size);
+    for (struct table_entry *at = table_empty(&keys->table), *next; at != NULL; at = next) {
+        struct tcpstore_entry *entry = TABLE_OWNER(at, struct tcpstore_entry, link);
+
+        next = at->next;
+        tcpstore_blob_give(keys, entry->value);
+        for (struct tcpstore_blob *blob = entry->front, *behind; blob != NULL; blob = behind) {
+            behind = blob->next;
+            tcpstore_blob_give(keys, blob);
         }
-    free(keys->slots);
+        tcpstore_give(keys, entry, sizeof *entry + entry->key_size);
+    }
     free(keys);
 }

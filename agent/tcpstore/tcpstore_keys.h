@@ -1,10 +1,12 @@
 /*
- * The keys of one generation's TCPStore: values, queues, and who waits for what. Pure: bytes in, bytes out.
+ * The keys of one generation's TCPStore: values, queues, and the waits of clients. Pure: bytes in, bytes out.
  *
- * Values and queues are two spaces under the same names: a key may be in both. Who waits is answered once, when all
- * that was missing when it asked has come, in the order in which they asked; a value wakes everyone who waits for its
- * key, an element of a queue the first whom it leaves nothing to wait for. What a client waits for goes when the client
- * goes. Everything here counts against one limit of bytes, keys and waits included.
+ * Values and queues are separate: a key may have both. Rules of waiting:
+ *   1. A wait ends once every key that was missing when it began has come. It is answered once.
+ *   2. A new value ends the waits of all clients that wait for its key, in the order in which they asked.
+ *   3. A new element of a queue ends at most one wait: the first one that misses nothing else.
+ *   4. The waits of a client go with the client.
+ * Keys, values and waits count against one limit of bytes.
  */
 #ifndef AGENT_TCPSTORE_KEYS_H
 #define AGENT_TCPSTORE_KEYS_H
@@ -19,74 +21,84 @@
 
 struct tcpstore_keys;
 
-/* What one client waits for; the client's, zeroed at first. */
+/* The waits of one client. The client owns it, and zeroes it at first. */
 struct tcpstore_waits {
-    void *owner; /* what `wake` is called with */
+    void *owner; /* the client, as passed to `wake` */
     struct tcpstore_wait *first;
 };
 
-/** One wait of `owner` is over. It may begin no wait and end none from within. */
+/** Called when a wait of `owner` is over. It must neither begin nor end a wait. */
 typedef void tcpstore_wake(void *arg, void *owner);
 
-/** NULL: memory ran out. */
+/** `wake` is called with `arg` and the owner of each wait that is over. NULL: out of memory. */
 struct tcpstore_keys *tcpstore_keys_create(size_t max_bytes, tcpstore_wake *wake, void *arg);
-/** After every tcpstore_keys_forget(); NULL is a no-op. */
+/** Call it after tcpstore_keys_forget() for every client. NULL is a no-op. */
 void tcpstore_keys_destroy(struct tcpstore_keys *keys);
 
-/** The value of `key`; false when it has none. It is good until the next call that changes anything. */
+/** The value of `key`, valid until the next call that changes a key. False: there is none. */
 bool tcpstore_keys_get(const struct tcpstore_keys *keys, struct tcpstore_text key,
                        struct tcpstore_text *value);
 
 /*
- * Those that change something fail with FSDP_ERR_NOMEM (memory, or the limit) and have changed nothing then.
+ * Each of the following functions may fail with FSDP_ERR_NOMEM: out of memory, or the limit is reached. After
+ * a failure nothing has changed.
  */
 
+/** Set the value of `key`; the bytes are copied. */
 enum fsdp_status tcpstore_keys_set(struct tcpstore_keys *keys, struct tcpstore_text key,
                                    struct tcpstore_text value, struct fsdp_err *err);
-/** Append to what is there; FSDP_ERR_FORMAT when that is longer than a request may be. */
+/** Append to the value of `key`. FSDP_ERR_FORMAT: the result would be longer than a request may be. */
 enum fsdp_status tcpstore_keys_append(struct tcpstore_keys *keys, struct tcpstore_text key,
                                       struct tcpstore_text value, struct fsdp_err *err);
-/** Add to the decimal number there (none: 0), leave the sum as text. FSDP_ERR_FORMAT: what is there is no number. */
+/**
+ * Add `delta` to the decimal number in the value of `key` (0 if there is none), and store the sum as text.
+ * FSDP_ERR_FORMAT: the value is no number, or the sum exceeds 64 bits.
+ */
 enum fsdp_status tcpstore_keys_add(struct tcpstore_keys *keys, struct tcpstore_text key, int64_t delta,
                                    int64_t *sum, struct fsdp_err *err);
 /**
- * Where the value is `expected`, or there is none and nothing is expected, it becomes `desired`. *result is what is
- * there then; where there is none still, `expected`.
+ * If the value of `key` is `expected`, or if there is none and `expected` is empty, set it to `desired`.
+ * *result is the value afterwards, or `expected` if there is still none.
  */
 enum fsdp_status tcpstore_keys_compare_set(struct tcpstore_keys *keys, struct tcpstore_text key,
                                            struct tcpstore_text expected, struct tcpstore_text desired,
                                            struct tcpstore_text *result, struct fsdp_err *err);
-/** Nobody is woken by it, and who waits goes on to wait. */
+/** Delete the value of `key`. No wait ends by it. False: there was none. */
 bool tcpstore_keys_delete(struct tcpstore_keys *keys, struct tcpstore_text key);
 
+/** Add an element to the end of the queue `key`; the bytes are copied. */
 enum fsdp_status tcpstore_keys_push(struct tcpstore_keys *keys, struct tcpstore_text key,
                                     struct tcpstore_text value, struct fsdp_err *err);
+/** Elements of the queue `key`; 0 if there is none. */
 size_t tcpstore_keys_queue_length(const struct tcpstore_keys *keys, struct tcpstore_text key);
-/** The oldest element, good until tcpstore_keys_pop() takes it away. False: there is none. */
+/** The oldest element of the queue, valid until tcpstore_keys_pop(). False: there is none. */
 bool tcpstore_keys_front(const struct tcpstore_keys *keys, struct tcpstore_text key,
                          struct tcpstore_text *value);
+/** Remove the oldest element. */
 void tcpstore_keys_pop(struct tcpstore_keys *keys, struct tcpstore_text key);
 
-/** Has every key of the list (used up by this) a value, or a queue with something in it? */
+/** Does every key of the request's list have a value, or a queue that is not empty? Uses up the list. */
 bool tcpstore_keys_check(const struct tcpstore_keys *keys, struct tcpstore_request *request);
-/** As check; where something is missing, *waiting is true and `waits` is answered later. */
+/** As tcpstore_keys_check(). If a key is missing, *waiting is true, and `wake` is called later. */
 enum fsdp_status tcpstore_keys_wait(struct tcpstore_keys *keys, struct tcpstore_request *request,
                                     struct tcpstore_waits *waits, bool *waiting, struct fsdp_err *err);
 /**
- * One more has come to the barrier `key`: it counts them, as tcpstore_keys_add(). With the world_size-th all are
- * woken and *waiting is false, for this one and for those that come later.
+ * A client has come to the barrier `key`, which counts them as tcpstore_keys_add() does. With client number
+ * world_size, all waits end. For that client, and for any later one, *waiting is false.
  */
 enum fsdp_status tcpstore_keys_barrier(struct tcpstore_keys *keys, struct tcpstore_text key,
                                        int64_t world_size, struct tcpstore_waits *waits, bool *waiting,
                                        struct fsdp_err *err);
-/** The client waits for nothing any more, and is not answered. */
+/** End all waits of the client without an answer. */
 void tcpstore_keys_forget(struct tcpstore_keys *keys, struct tcpstore_waits *waits);
 
-/** Keys that have a value; queues are not counted. */
+/** Number of keys that have a value. Queues do not count. */
 size_t tcpstore_keys_count(const struct tcpstore_keys *keys);
+/** Bytes that count against the limit. */
 size_t tcpstore_keys_used_bytes(const struct tcpstore_keys *keys);
+/** Number of waits that are not over. */
 size_t tcpstore_keys_n_waits(const struct tcpstore_keys *keys);
-/** Each key that has a value, in no order. */
+/** Call `visit` for each key that has a value, in no particular order. */
 void tcpstore_keys_each(const struct tcpstore_keys *keys, void (*visit)(void *arg, struct tcpstore_text key),
                         void *arg);
 

@@ -36,7 +36,7 @@ static int open_listener(const struct sockaddr_storage *address, socklen_t size)
 
     if (fd < 0)
         return -1;
-    /* What remains of the generation before, in TIME_WAIT, is no reason not to listen. */
+    /* Connections of the last generation may be in TIME_WAIT on this port. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (address->ss_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
@@ -68,7 +68,10 @@ static bool listens_at(const struct tcpstore *store, const struct sockaddr_stora
     return false;
 }
 
-/* Every address of the list that this host has, at store->port, which the first chooses when it is 0. 0, or an errno. */
+/*
+ * Listen at every address of the list that this host has, on store->port. If that is 0, the first listener
+ * chooses a port. Returns 0 or an errno.
+ */
 static int add_listeners(struct tcpstore *store, const struct addrinfo *list)
 {
     for (const struct addrinfo *at = list; at != NULL && store->n_listeners < TCPSTORE_MAX_LISTENERS;
@@ -91,7 +94,7 @@ static int add_listeners(struct tcpstore *store, const struct addrinfo *list)
     return 0;
 }
 
-/* All at one port. 0, or an errno, with nothing open. */
+/* Listen at both lists, on one port. Returns 0, or an errno with nothing open. */
 static int open_listeners(struct tcpstore *store, const struct addrinfo *const lists[2],
                           const struct tcpstore_config *config)
 {
@@ -100,7 +103,7 @@ static int open_listeners(struct tcpstore *store, const struct addrinfo *const l
     store->port = config->port;
     error = add_listeners(store, lists[0]);
     if (error == 0 && store->n_listeners == 0)
-        error = EADDRNOTAVAIL; /* the name is another host's; the second address would not make it ours */
+        error = EADDRNOTAVAIL; /* the name belongs to another host */
     if (error == 0)
         error = add_listeners(store, lists[1]);
     if (error == 0 && config->port == 0 && store->port == config->other_than)

@@ -20,10 +20,10 @@ enum {
     LISTEN_STATE = 10 /* TCP_LISTEN */
 };
 
-/* An address and a port as the kernel's tables write them. */
+/* An address and a port, as the kernel's tables give them. */
 struct endpoint {
     int family;
-    uint32_t words[4]; /* network order; IPv4 in the first */
+    uint32_t words[4]; /* the address in network order; an IPv4 address is in the first word */
     uint16_t port;     /* network order */
 };
 
@@ -45,7 +45,7 @@ static struct endpoint endpoint_of(const struct sockaddr_storage *address)
     return end;
 }
 
-/* IPv4 as it is, also where it stands inside IPv6. */
+/* Turn an IPv4 address inside IPv6 into plain IPv4. */
 static struct endpoint unmapped(struct endpoint end)
 {
     if (end.family == AF_INET6 && end.words[0] == 0 && end.words[1] == 0 && end.words[2] == htonl(0xffff)) {
@@ -69,14 +69,14 @@ bool tcpstore_same_address(const struct sockaddr_storage *a, const struct sockad
     return same(&left, &right, false);
 }
 
-/* --- the kernel's diagnostics ------------------------------------------------------------------------------------- */
+/* The kernel's diagnostics */
 
 struct question {
     struct nlmsghdr head;
     struct inet_diag_req_v2 request;
 };
 
-/* The one socket whose own address is the connection's peer. */
+/* Ask for the socket whose own address is the peer's address of the connection. */
 static bool ask(int netlink, const struct tcpstore_connection *connection)
 {
     const struct endpoint source = endpoint_of(&connection->peer), target = endpoint_of(&connection->own);
@@ -97,7 +97,7 @@ static bool ask(int netlink, const struct tcpstore_connection *connection)
     return send(netlink, &question, sizeof question, 0) == (ssize_t)sizeof question;
 }
 
-/* Is it about the socket that was asked for, and not about one that listens on the same port? */
+/* Does the answer describe the socket that was asked for, and not one that listens on the same port? */
 static bool is_answer(const struct inet_diag_msg *socket, const struct tcpstore_connection *connection)
 {
     return socket->idiag_state != LISTEN_STATE &&
@@ -105,7 +105,7 @@ static bool is_answer(const struct inet_diag_msg *socket, const struct tcpstore_
            socket->id.idiag_dport == endpoint_of(&connection->own).port;
 }
 
-/* False: the kernel does not answer such questions. */
+/* Read the answer. False: the kernel does not answer such questions. */
 static bool hear(int netlink, struct tcpstore_connection *connection)
 {
     union {
@@ -146,7 +146,7 @@ void tcpstore_owners_open(struct tcpstore_owners *owners)
     const struct timeval patience = { .tv_usec = ANSWER_WAIT_MS * 1000 };
 
     owners->netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    /* The kernel answers before send() returns; the patience is for a kernel that does not. */
+    /* The kernel answers before send() returns. The time-out is for a kernel that does not. */
     if (owners->netlink >= 0)
         setsockopt(owners->netlink, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 }
@@ -158,12 +158,15 @@ void tcpstore_owners_close(struct tcpstore_owners *owners)
     owners->netlink = -1;
 }
 
-/* --- /proc/net ---------------------------------------------------------------------------------------------------- */
+/* /proc/net */
 
 static bool read_endpoint(const char *text, int family, struct endpoint *end)
 {
     unsigned port, words[4] = { 0 };
-    /* NOLINTBEGIN(cert-err34-c): the widths bound what is read, and the count says whether all of it was there */
+    /*
+     * NOLINTBEGIN(cert-err34-c): the widths limit the input, and the returned count shows whether all of it
+     * was there
+     */
     const int n =
         family == AF_INET
             ? sscanf(text, "%8X:%4X", &words[0], &port) - 1
@@ -174,11 +177,15 @@ static bool read_endpoint(const char *text, int family, struct endpoint *end)
         return false;
     *end = (struct endpoint){ .family = family, .port = htons((uint16_t)port) };
     for (int i = 0; i < 4; i++)
-        end->words[i] = words[i]; /* printed as the machine's integers: what stood in memory */
+        /* the kernel prints the address as host integers, so reading them back gives network order */
+        end->words[i] = words[i];
     return true;
 }
 
-/* One line: number, local address, remote address, state, queues, timer, retransmits, uid, timeout, inode. */
+/*
+ * Compare one line of the table with each connection. Its fields: number, local address, remote address,
+ * state, queues, timer, retransmits, uid, timeout, inode.
+ */
 static void match_line(const char *line, int family, struct tcpstore_connection *connections, size_t n)
 {
     char local[64], remote[64];
@@ -218,7 +225,9 @@ static bool look_in(const char *path, int family, struct tcpstore_connection *co
     return true;
 }
 
-/* The table changes while it is read, and a line can slip by: what is not found is looked for once more. */
+/*
+ * The table may change while it is read, so that a line is missed: read it a second time for those not found.
+ */
 static bool look_by_proc(struct tcpstore_connection *connections, size_t n)
 {
     bool works = false, all = false;
@@ -246,7 +255,8 @@ enum fsdp_status tcpstore_owners_find(struct tcpstore_owners *owners, struct tcp
     if (owners->netlink >= 0) {
         if (look_by_diag(owners->netlink, connections, n))
             return FSDP_OK;
-        tcpstore_owners_close(owners); /* a late answer would be taken for the next question's */
+        /* otherwise a late answer would be taken for the answer to the next question */
+        tcpstore_owners_close(owners);
         find_none(connections, n);
     }
     if (look_by_proc(connections, n))

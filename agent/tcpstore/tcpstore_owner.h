@@ -1,10 +1,9 @@
 /*
- * Whose process is at the other end of a TCP connection within this host. TCP has no SO_PEERCRED; the kernel's socket
- * diagnostics (sock_diag(7)) know the owner of every socket, and are asked for exactly one: the peer's, by the two
- * addresses of the connection. Where they cannot be used, /proc/net/tcp and tcp6 say the same, slower.
+ * Which user owns the other end of a TCP connection within this host. TCP has no SO_PEERCRED. The kernel's
+ * socket diagnostics (sock_diag(7)) know the owner of every socket. They are asked for one: the peer's, by
+ * the two addresses of the connection. If they cannot be used, /proc/net/tcp and tcp6 give the same, slower.
  *
- * Only a socket that some process still holds counts: one that has been closed belongs, as far as the kernel tells,
- * to root.
+ * A socket counts only while a process has it open. The kernel says that a closed socket belongs to root.
  */
 #ifndef AGENT_TCPSTORE_OWNER_H
 #define AGENT_TCPSTORE_OWNER_H
@@ -16,30 +15,32 @@
 
 #include <fsdp/status.h>
 
-/* One to be looked up: what getpeername() and getsockname() of our end say. */
+/* A connection to look up: the addresses that getpeername() and getsockname() give for our end. */
 struct tcpstore_connection {
     struct sockaddr_storage peer, own;
-    bool found; /* the answer: somebody has it open, and that is ... */
+    bool found; /* result: a process has the peer's socket open; uid and inode are valid */
     uid_t uid;
-    unsigned long inode; /* of their socket */
+    unsigned long inode; /* of the peer's socket */
 };
 
-/* How they are looked up: by the socket `netlink` while it works (-1: it does not), then by /proc. */
+/* The way to look up: the socket `netlink` while it works (-1: it does not), then /proc. */
 struct tcpstore_owners {
     int netlink; /* close-on-exec */
 };
 
+/** Open the netlink socket. If that fails, lookups use /proc. */
 void tcpstore_owners_open(struct tcpstore_owners *owners);
+/** Close it; lookups use /proc from now on. */
 void tcpstore_owners_close(struct tcpstore_owners *owners);
 
 /**
- * Fill in `found` and `uid` of all n.
- *   FSDP_ERR_IO  neither way works; none is found
+ * Fill in `found`, `uid` and `inode` of all n connections.
+ *   FSDP_ERR_IO  neither way works, and `found` is false for all
  */
 enum fsdp_status tcpstore_owners_find(struct tcpstore_owners *owners, struct tcpstore_connection *connections,
                                       size_t n, struct fsdp_err *err);
 
-/** The same address, IPv4 inside IPv6 being IPv4. Ports do not count. */
+/** Are these the same address? Ports do not count, and IPv4 inside IPv6 equals IPv4. */
 bool tcpstore_same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
 
 #endif

@@ -6,28 +6,22 @@
 enum { LENGTH_BYTES = 8, FIRST_CAPACITY = 256 };
 
 /*
- * The fields of each operation: k a key, v a value, u four bytes, i eight bytes, and a list: K of keys, P of keys
- * with values. A list is the last field.
+ * The name of each operation, and its fields: k is a key, v a value, u an integer of 4 bytes, i one of 8
+ * bytes. A list is the last field: K is a list of keys, P one of pairs of key and value.
  */
-static const char *const shapes[TCPSTORE_OP_COUNT] = {
-    [TCPSTORE_VALIDATE] = "u",   [TCPSTORE_SET] = "kv",      [TCPSTORE_COMPARE_SET] = "kvv",
-    [TCPSTORE_GET] = "k",        [TCPSTORE_ADD] = "ki",      [TCPSTORE_CHECK] = "K",
-    [TCPSTORE_WAIT] = "K",       [TCPSTORE_GETNUMKEYS] = "", [TCPSTORE_DELETE_KEY] = "k",
-    [TCPSTORE_APPEND] = "kv",    [TCPSTORE_MULTI_GET] = "K", [TCPSTORE_MULTI_SET] = "P",
-    [TCPSTORE_CANCEL_WAIT] = "", [TCPSTORE_PING] = "u",      [TCPSTORE_QUEUE_PUSH] = "kv",
-    [TCPSTORE_QUEUE_POP] = "k",  [TCPSTORE_QUEUE_LEN] = "k", [TCPSTORE_LIST_KEYS] = "",
-    [TCPSTORE_BARRIER] = "ki",
+static const struct {
+    const char *name, *fields;
+} operations[TCPSTORE_OP_COUNT] = {
+    { "VALIDATE", "u" },   { "SET", "kv" },     { "COMPARE_SET", "kvv" }, { "GET", "k" },
+    { "ADD", "ki" },       { "CHECK", "K" },    { "WAIT", "K" },          { "GETNUMKEYS", "" },
+    { "DELETE_KEY", "k" }, { "APPEND", "kv" },  { "MULTI_GET", "K" },     { "MULTI_SET", "P" },
+    { "CANCEL_WAIT", "" }, { "PING", "u" },     { "QUEUE_PUSH", "kv" },   { "QUEUE_POP", "k" },
+    { "QUEUE_LEN", "k" },  { "LIST_KEYS", "" }, { "BARRIER", "ki" },
 };
 
 const char *tcpstore_op_name(unsigned op)
 {
-    static const char *const names[TCPSTORE_OP_COUNT] = {
-        "VALIDATE",   "SET",        "COMPARE_SET", "GET",       "ADD",       "CHECK",       "WAIT",
-        "GETNUMKEYS", "DELETE_KEY", "APPEND",      "MULTI_GET", "MULTI_SET", "CANCEL_WAIT", "PING",
-        "QUEUE_PUSH", "QUEUE_POP",  "QUEUE_LEN",   "LIST_KEYS", "BARRIER",
-    };
-
-    return op < TCPSTORE_OP_COUNT ? names[op] : "?";
+    return op < TCPSTORE_OP_COUNT ? operations[op].name : "?";
 }
 
 static uint64_t read_u64(const unsigned char *bytes)
@@ -43,15 +37,15 @@ static struct tcpstore_text read_text(const unsigned char *bytes)
     return (struct tcpstore_text){ .bytes = bytes + LENGTH_BYTES, .size = (size_t)read_u64(bytes) };
 }
 
-/* --- where a request ends ----------------------------------------------------------------------------------------- */
+/* Finding the end of a request */
 
 enum scanned { SCAN_MORE, SCAN_DONE, SCAN_BAD };
 
-/* One pass over what is there: from the field that comes next to the last whole one. */
+/* State of a pass over the bytes at hand, from the next field to the last complete one. */
 struct scan {
     const unsigned char *bytes;
     size_t n;
-    size_t need; /* with SCAN_MORE: so many bytes, from the beginning, before it can go on */
+    size_t need; /* with SCAN_MORE: the next pass needs this many bytes from the request's beginning on */
 };
 
 static enum scanned scan_number(struct tcpstore_parser *parser, struct scan *scan, size_t size)
@@ -109,7 +103,7 @@ static enum scanned scan_list(struct tcpstore_parser *parser, struct scan *scan,
         }
         parser->list_at = parser->at;
         parser->n_items = (size_t)n_keys;
-        parser->n_items_left = (size_t)n_keys * (pairs ? 2 : 1); /* of texts */
+        parser->n_items_left = (size_t)n_keys * (pairs ? 2 : 1); /* counted in keys and values */
     }
     while (parser->n_items_left > 0) {
         const bool key = !pairs || parser->n_items_left % 2 == 0;
@@ -140,7 +134,7 @@ static enum scanned scan_request(struct tcpstore_parser *parser, struct scan *sc
         parser->list_at = parser->n_items = parser->n_items_left = 0;
     }
     for (;; parser->field++) {
-        const char field = shapes[parser->op][parser->field];
+        const char field = operations[parser->op].fields[parser->field];
         enum scanned scanned;
 
         if (field == '\0')
@@ -156,7 +150,7 @@ static enum scanned scan_request(struct tcpstore_parser *parser, struct scan *sc
     }
 }
 
-/* --- a whole request ---------------------------------------------------------------------------------------------- */
+/* A complete request */
 
 static void read_request(const struct tcpstore_parser *parser, const unsigned char *bytes,
                          struct tcpstore_request *request)
@@ -164,7 +158,7 @@ static void read_request(const struct tcpstore_parser *parser, const unsigned ch
     size_t at = 1;
 
     *request = (struct tcpstore_request){ .op = parser->op };
-    for (const char *field = shapes[parser->op]; *field != '\0'; field++) {
+    for (const char *field = operations[parser->op].fields; *field != '\0'; field++) {
         switch (*field) {
         case 'k':
             request->key = read_text(bytes + at);
@@ -206,7 +200,7 @@ void tcpstore_request_item(struct tcpstore_request *request, struct tcpstore_tex
         *value = take_text(&request->list);
 }
 
-/* --- the stream --------------------------------------------------------------------------------------------------- */
+/* The stream */
 
 void tcpstore_parser_fini(struct tcpstore_parser *parser)
 {
@@ -214,7 +208,7 @@ void tcpstore_parser_fini(struct tcpstore_parser *parser)
     memset(parser, 0, sizeof *parser);
 }
 
-/* Room is made for what has arrived, and twice what there was: an announced length costs nothing. */
+/* Keep bytes of an unfinished request. Room grows with bytes that arrived, not with announced lengths. */
 static bool keep(struct tcpstore_parser *parser, const unsigned char **data, size_t *n, size_t size,
                  struct fsdp_err *err)
 {
@@ -255,7 +249,7 @@ enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const 
         if (scanned == SCAN_DONE) {
             read_request(parser, scan.bytes, request);
             parser->done = true;
-            if (!kept) { /* whole as it came: it is read where it lies */
+            if (!kept) { /* complete in one piece: it is read in place */
                 *data += parser->at;
                 *n -= parser->at;
             }
@@ -263,7 +257,7 @@ enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const 
         }
         if (*n == 0)
             return TCPSTORE_MORE;
-        missing = scan.need - parser->used; /* never past the end of this request */
+        missing = scan.need - parser->used; /* never beyond the end of this request */
         if (!keep(parser, data, n, missing < *n ? missing : *n, err))
             return TCPSTORE_BAD;
     }

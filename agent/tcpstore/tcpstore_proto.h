@@ -1,11 +1,13 @@
 /*
- * The requests of PyTorch's TCPStore as bytes, taken apart as they come: however they are cut on their way, and
- * however many stand behind one another. Pure.
+ * A parser for the requests of PyTorch's TCPStore. It takes bytes as they come, however TCP cuts or joins the
+ * requests. Pure.
  *
- * A request is an operation (one byte) and its fields, without a length of its own. Integers are in the byte order of
- * the host and nothing is padded; a key or a value is a length (8 bytes) and so many bytes; a list is a count (8
- * bytes) and so many keys, or keys each with a value. Every limit is held against a length when the length has come:
- * what is announced is never allocated, only what has arrived.
+ * A request is an operation (one byte) and its fields; it has no length of its own.
+ *   integer       in the byte order of the host, not padded
+ *   key or value  a length (8 bytes) and that many bytes
+ *   list          a count (8 bytes) and that many keys, or pairs of key and value
+ * A length is compared with its limit as soon as it has come. Memory is allocated for bytes that have
+ * arrived, never for a length that was only announced.
  */
 #ifndef AGENT_TCPSTORE_PROTO_H
 #define AGENT_TCPSTORE_PROTO_H
@@ -47,7 +49,7 @@ enum {
     TCPSTORE_MAX_REQUEST = 64 << 20 /* all of one request */
 };
 
-/* Bytes of a request; they belong to whoever gave it. */
+/* Bytes of a request, borrowed from the function that returned it. */
 struct tcpstore_text {
     const unsigned char *bytes;
     size_t size;
@@ -59,36 +61,38 @@ struct tcpstore_request {
     uint32_t number;                          /* VALIDATE, PING */
     int64_t delta;                            /* ADD, and the world size of BARRIER */
     size_t n_items;                           /* of the list */
-    struct tcpstore_text list;                /* what of it tcpstore_request_item() has not given yet */
+    struct tcpstore_text list;                /* the items that tcpstore_request_item() has yet to return */
 };
 
-/** The next key of the list, with its value where the operation has values. At most n_items times. */
+/** The next key of the list, and its value if the operation has values. Call it at most n_items times. */
 void tcpstore_request_item(struct tcpstore_request *request, struct tcpstore_text *key,
                            struct tcpstore_text *value);
 
-/* The bytes of one client. Zeroed is empty. */
+/* The bytes of one client. Zero it to initialise it. */
 struct tcpstore_parser {
-    unsigned char *bytes; /* of the request that has begun; NULL between two */
+    unsigned char *bytes; /* of the unfinished request; NULL if there is none */
     size_t used, capacity;
-    bool begun, done; /* done: it was given, and goes with the next call */
+    bool begun, done; /* done: the request was returned; the next call drops it */
     enum tcpstore_op op;
-    int field; /* the field that comes next, in the operation's shape */
-    size_t at; /* where it begins */
+    int field; /* index of the next field of the operation */
+    size_t at; /* offset of that field */
     size_t n_items, n_items_left, list_at;
 };
 
+/** Free what the parser holds. */
 void tcpstore_parser_fini(struct tcpstore_parser *parser);
 
-/* What tcpstore_parser_next() came to. */
+/* Result of tcpstore_parser_next(). */
 enum tcpstore_parsed { TCPSTORE_MORE, TCPSTORE_REQUEST, TCPSTORE_BAD };
 
 /**
- * Take bytes from *data, of which there are *n, up to the end of one request.
+ * Take bytes from *data (*n bytes), up to the end of one request. Advances both.
  *
- *   TCPSTORE_MORE     all were taken, and the request has not ended
- *   TCPSTORE_REQUEST  *request is whole; it points into *data or the parser, and is good until the next call
- *   TCPSTORE_BAD      no operation of ours, or past a limit, or memory ran out; `err` says which. Nothing that
- *                     follows can be understood.
+ *   TCPSTORE_MORE     all bytes were taken, and the request has not ended
+ *   TCPSTORE_REQUEST  *request is complete; it points into *data or the parser, and is valid until the next
+ *                     call
+ *   TCPSTORE_BAD      an unknown operation, or a limit exceeded, or out of memory; `err` says which. The rest
+ *                     of the stream cannot be parsed.
  */
 enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const unsigned char **data,
                                           size_t *n, struct tcpstore_request *request, struct fsdp_err *err);

@@ -5,7 +5,7 @@
 
 enum { FIRST_OUT = 64, STOP_WAITING = 0, WAIT_CANCELED = 1, READY = 0, NOT_READY = 1 };
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* Answers */
 
 static bool reserve(struct tcpstore_session *session, size_t size)
 {
@@ -68,9 +68,12 @@ unsigned char *tcpstore_session_take(struct tcpstore_session *session, size_t *n
     return out;
 }
 
-/* --- requests ----------------------------------------------------------------------------------------------------- */
+/* Requests */
 
-/* The value, or nothing: a client waits for a key before it gets it. */
+/*
+ * Answers a request for a value. An absent value is answered as an empty one: clients wait for a key before
+ * they get it.
+ */
 static void get(struct tcpstore_session *session, struct tcpstore_text key)
 {
     struct tcpstore_text value = { 0 };
@@ -87,7 +90,8 @@ static void pop(struct tcpstore_session *session, struct tcpstore_text key)
     if (!tcpstore_keys_front(session->keys, key, &value))
         return;
     answer_text(session, value);
-    if (!session->out_of_memory) /* it stays for another client: this one is closed without an answer */
+    /* the element stays for another client: this one is closed without an answer */
+    if (!session->out_of_memory)
         tcpstore_keys_pop(session->keys, key);
 }
 
@@ -120,6 +124,31 @@ static void get_all(struct tcpstore_session *session, struct tcpstore_request *r
     }
 }
 
+/*
+ * Does the request always change a key? A client that waits in vain may ask for ever: it gets and checks,
+ * adds nothing, pops what is not there, or tries to replace it.
+ */
+static bool is_change(const struct tcpstore_request *request)
+{
+    switch (request->op) {
+    case TCPSTORE_SET:
+    case TCPSTORE_APPEND:
+    case TCPSTORE_MULTI_SET:
+    case TCPSTORE_QUEUE_PUSH:
+    case TCPSTORE_BARRIER:
+        return true;
+    case TCPSTORE_ADD:
+        return request->delta != 0;
+    default:
+        return false;
+    }
+}
+
+static bool is_same_text(struct tcpstore_text a, struct tcpstore_text b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
+}
+
 static enum fsdp_status perform(struct tcpstore_session *session, struct tcpstore_request *request,
                                 struct fsdp_err *err)
 {
@@ -129,6 +158,7 @@ static enum fsdp_status perform(struct tcpstore_session *session, struct tcpstor
     bool waiting = false;
     int64_t sum = 0;
 
+    session->changed = session->changed || is_change(request);
     switch (request->op) {
     case TCPSTORE_VALIDATE:
     case TCPSTORE_OP_COUNT:
@@ -144,21 +174,22 @@ static enum fsdp_status perform(struct tcpstore_session *session, struct tcpstor
     case TCPSTORE_COMPARE_SET:
         status =
             tcpstore_keys_compare_set(keys, request->key, request->value, request->desired, &result, err);
-        if (status == FSDP_OK)
-            answer_text(session, result);
-        return status;
+        if (status != FSDP_OK)
+            return status;
+        answer_text(session, result);
+        session->changed = session->changed || is_same_text(result, request->desired);
+        return FSDP_OK;
     case TCPSTORE_ADD:
         status = tcpstore_keys_add(keys, request->key, request->delta, &sum, err);
         if (status == FSDP_OK)
             answer_number(session, sum);
         return status;
     case TCPSTORE_WAIT:
-        status = tcpstore_keys_wait(keys, request, &session->waits, &waiting, err);
-        if (status == FSDP_OK && !waiting)
-            answer_byte(session, STOP_WAITING);
-        return status;
     case TCPSTORE_BARRIER:
-        status = tcpstore_keys_barrier(keys, request->key, request->delta, &session->waits, &waiting, err);
+        status =
+            request->op == TCPSTORE_WAIT
+                ? tcpstore_keys_wait(keys, request, &session->waits, &waiting, err)
+                : tcpstore_keys_barrier(keys, request->key, request->delta, &session->waits, &waiting, err);
         if (status == FSDP_OK && !waiting)
             answer_byte(session, STOP_WAITING);
         return status;
@@ -198,7 +229,7 @@ static enum fsdp_status perform(struct tcpstore_session *session, struct tcpstor
     return FSDP_OK;
 }
 
-/* Before that nothing is taken, not even as much as a key. */
+/* The first request must be VALIDATE. Until then not even the memory for a key is allocated. */
 static enum fsdp_status check_first(const unsigned char *data, size_t n,
                                     const struct tcpstore_session *session, struct fsdp_err *err)
 {
@@ -234,7 +265,7 @@ enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const u
             status = session->validated ? perform(session, &request, err) : validate(session, &request, err);
             break;
         }
-        tcpstore_parser_fini(&session->parser); /* an idle client holds nothing */
+        tcpstore_parser_fini(&session->parser); /* an idle client holds no memory */
         if (status != FSDP_OK)
             return status;
         if (session->out_of_memory)
@@ -243,7 +274,7 @@ enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const u
     return FSDP_OK;
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* Opening and closing a session */
 
 void tcpstore_session_init(struct tcpstore_session *session, struct tcpstore_keys *keys, void *owner)
 {

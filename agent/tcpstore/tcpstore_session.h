@@ -1,18 +1,17 @@
 /*
- * One client of the store: bytes in, what they ask for done to the keys, bytes out. Pure; agent/tcpstore/tcpstore.c moves the
- * bytes.
+ * The conversation with one client of the store: it takes bytes, performs their requests on the keys, and
+ * returns the bytes of the answers. Pure; agent/tcpstore/tcpstore_client.c moves the bytes.
  *
- * A session begins with VALIDATE and the right magic; anything else ends it. Requests are done in the order in which
- * they came, also those behind a WAIT that is not answered yet. While TCPSTORE_SESSION_HIGH bytes are waiting to be
- * sent, nothing further is taken: a client that asks and does not read stops being heard, and holds no more than that
- * and one answer.
+ *   - A session begins with VALIDATE and the right magic number. Anything else ends it.
+ *   - Requests are performed in the order in which they came, also those that follow an unanswered WAIT.
+ *   - While TCPSTORE_SESSION_HIGH bytes wait to be sent, no request is performed. So a client that does not
+ *     read its answers costs at most that many bytes and one answer.
  */
 #ifndef AGENT_TCPSTORE_SESSION_H
 #define AGENT_TCPSTORE_SESSION_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "agent/tcpstore/tcpstore_keys.h"
 #include "agent/tcpstore/tcpstore_proto.h"
@@ -24,31 +23,37 @@ struct tcpstore_session {
     struct tcpstore_parser parser;
     struct tcpstore_waits waits;
     bool validated;
-    bool out_of_memory; /* an answer could not be kept: the next feed fails */
+    bool changed;       /* a request has changed a key; the owner clears it */
+    bool out_of_memory; /* an answer was lost: the next tcpstore_session_feed() fails */
     unsigned char *out; /* (out_n) bytes to be sent */
     size_t out_n, out_capacity;
 };
 
-/** The keys' wake callback must come to tcpstore_session_woken() with `owner`. Nothing is allocated. */
+/**
+ * Initialise a session. The wake callback of `keys` must call tcpstore_session_woken() for `owner`. Allocates
+ * nothing.
+ */
 void tcpstore_session_init(struct tcpstore_session *session, struct tcpstore_keys *keys, void *owner);
-/** What it waits for is forgotten. */
+/** Free the session, and end its waits without an answer. */
 void tcpstore_session_fini(struct tcpstore_session *session);
 
 /**
- * Take bytes from *data, of which there are *n: all of them, unless the client has to read first.
- *   FSDP_ERR_FORMAT  no request of the protocol, or past a limit;  FSDP_ERR_NOMEM  no memory, or the store is full
+ * Take bytes from *data (*n bytes), and advance both. Bytes are left only if the client must read answers
+ * first.
+ *   FSDP_ERR_FORMAT  no request of the protocol, or a limit exceeded
+ *   FSDP_ERR_NOMEM   out of memory, or the store is full
  * After a failure the client can only be closed.
  */
 enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const unsigned char **data,
                                        size_t *n, struct fsdp_err *err);
 
-/** What it waited for has come: its answer is in `out`. */
+/** Reports that the key for which the client waited has come: puts the answer into `out`. */
 void tcpstore_session_woken(struct tcpstore_session *session);
 
-/** The bytes to be sent, the caller's to free; NULL, and *n is 0, when there are none. */
+/** The *n bytes to be sent; the caller frees them. NULL, with *n 0: there are none. */
 unsigned char *tcpstore_session_take(struct tcpstore_session *session, size_t *n);
 
-/** Memory held for this client, apart from what its waits take among the keys. */
+/** Bytes held for this client, without those of its waits (which tcpstore_keys counts). */
 size_t tcpstore_session_held_bytes(const struct tcpstore_session *session);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Who waits for which keys of a TCPStore: each wait stands in the list of every key that it misses, in the order in
- * which they asked, and in the list of its client.
+ * Waits for keys of a TCPStore. Each wait is in the list of every key that it misses, in the order in which
+ * waits began, and in the list of its client.
  */
 #include <assert.h>
 
@@ -10,7 +10,7 @@ static void unlink_missed(struct tcpstore_missed *missed)
 {
     struct tcpstore_entry *entry = missed->entry;
 
-    assert(entry != NULL); /* what stands in no list is not taken off one */
+    assert(entry != NULL); /* the wait is in the list of a key */
     *(missed->prev == NULL ? &entry->first : &missed->prev->next) = missed->next;
     *(missed->next == NULL ? &entry->last : &missed->next->prev) = missed->prev;
     missed->entry = NULL;
@@ -31,7 +31,7 @@ static size_t wait_bytes(size_t n_keys)
     return sizeof(struct tcpstore_wait) + n_keys * sizeof(struct tcpstore_missed);
 }
 
-/* Its places in the lists of keys are gone already. */
+/* Take the wait off its client's list and free it. It must be in no list of a key any more. */
 static void end_wait(struct tcpstore_keys *keys, struct tcpstore_wait *wait)
 {
     *(wait->prev == NULL ? &wait->waits->first : &wait->prev->next) = wait->next;
@@ -41,7 +41,7 @@ static void end_wait(struct tcpstore_keys *keys, struct tcpstore_wait *wait)
     tcpstore_give(keys, wait, wait_bytes(wait->n));
 }
 
-/* Take the first who waits off the key. True when that was the last it waited for: it has been answered. */
+/* The key of `missed` has come. True if the wait missed nothing else: its client was then woken. */
 static bool satisfy(struct tcpstore_keys *keys, struct tcpstore_missed *missed)
 {
     struct tcpstore_wait *wait = missed->wait;
@@ -136,7 +136,7 @@ enum fsdp_status tcpstore_keys_wait(struct tcpstore_keys *keys, struct tcpstore_
         tcpstore_request_item(request, &key, &value);
         entry = tcpstore_entry_add(keys, key, err);
         if (entry == NULL) {
-            /* end_wait() gives back what it was taken as. */
+            /* end_wait() frees as many places as the wait was begun with. */
             for (; wait->n < n_missing; wait->n++)
                 wait->missed[wait->n].entry = NULL;
             tcpstore_wait_cancel(keys, wait);

@@ -30,7 +30,7 @@ enum fsdp_status endpoint_init(struct endpoint *endpoint, const char *host, int 
     memcpy(endpoint->host, host + brackets, inner);
     if (means_everyone(endpoint->host))
         return fsdp_fail(err, FSDP_ERR_CONFIG,
-                         "nobody can be met at %s: the endpoint is an address that every node can reach",
+                         "no node can be met at %s: the endpoint must be an address all nodes can reach",
                          endpoint->host);
     return FSDP_OK;
 }
@@ -53,14 +53,17 @@ bool endpoint_is_loopback(const char *host)
     return strcasecmp(host, "localhost") == 0;
 }
 
-/* --- a list of addresses ------------------------------------------------------------------------------------------ */
+/* Lists of addresses */
 
 static size_t size_of(const struct sockaddr_storage *address)
 {
     return address->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 }
 
-/* IPv4 first: where both lead to a host, it is what the other nodes are most likely to have as well. */
+/*
+ * Order of addresses. IPv4 comes first: if both families reach a host, the other nodes are more likely to
+ * have IPv4 too.
+ */
 static int compare(const void *a, const void *b)
 {
     const struct sockaddr_storage *x = a, *y = b;
@@ -85,7 +88,10 @@ void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *fou
     out->n = n;
 }
 
-/* A socket can be bound to this host's own addresses only. Port 0: nothing that is in use is in the way. */
+/*
+ * Returns whether the address belongs to this host: only then can a socket be bound to it. Port 0 avoids
+ * ports that are in use.
+ */
 static bool is_here(const struct sockaddr_storage *address)
 {
     struct sockaddr_storage any_port = *address;

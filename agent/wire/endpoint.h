@@ -1,7 +1,8 @@
 /*
- * The rendezvous endpoint as it was given, and the addresses that its name stands for: all of them, of every
- * family, in one order on every host, so that two agents of one host that both try to listen try the same
- * address first. What the resolver says is never cached: a name may come to be, or move, while nodes wait for it.
+ * The rendezvous endpoint as the user gave it, and the addresses that its name stands for. All addresses of
+ * every family are kept, in the same order on every host. Two agents on one host that both try to listen
+ * therefore try the same address first. The answers of the resolver are never cached, because a name may
+ * appear or move while nodes wait for it.
  */
 #ifndef AGENT_ENDPOINT_H
 #define AGENT_ENDPOINT_H
@@ -27,22 +28,31 @@ struct endpoint_addresses {
     struct sockaddr_storage of[ENDPOINT_MAX_ADDRESSES];
 };
 
-/** FSDP_ERR_CONFIG: no host, no port, or an address that means every host ("0.0.0.0", "::"). */
+/**
+ * Set an endpoint from a host, which may have the brackets of an IPv6 address, and a port. Returns
+ * FSDP_ERR_CONFIG if there is no host or no port, or if the address means every host ("0.0.0.0", "::").
+ */
 enum fsdp_status endpoint_init(struct endpoint *endpoint, const char *host, int port, struct fsdp_err *err);
 
-/** "host:29400", "[::1]:29400", in `out` (ENDPOINT_TEXT_BYTES), which is returned. */
+/** Write "host:29400" or "[::1]:29400" into `out` (ENDPOINT_TEXT_BYTES). Returns `out`. */
 const char *endpoint_text(char *out, const char *host, int port);
 
-/** Is `host` "localhost", or a loopback address in digits? No other name is: its owner may know it as 127.0.1.1. */
+/**
+ * Is `host` "localhost", or a loopback address in digits? Any other name counts as not loopback, even if it
+ * resolves to 127.0.1.1 on its own host (as Debian's /etc/hosts has it).
+ */
 bool endpoint_is_loopback(const char *host);
 
-/** What was found: without what is there twice, in order. */
+/**
+ * Collect the addresses of `found` (NULL: none) into `out`, in order and each once, at most
+ * ENDPOINT_MAX_ADDRESSES.
+ */
 void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *found);
-/** Does this host have one of these addresses? The system is asked; no port is taken. */
+/** Does this host have one of these addresses? The function asks the system and takes no port. */
 bool endpoint_is_here(const struct endpoint_addresses *addresses);
 /**
- * The addresses that stand for every address of this host: "::", which takes IPv4 connections too, and then "0.0.0.0" for
- * a host without IPv6.
+ * The addresses that stand for every address of this host: "::", which takes IPv4 connections too, and then
+ * "0.0.0.0" for a host without IPv6.
  */
 void endpoint_wildcard(struct endpoint_addresses *out, int port);
 

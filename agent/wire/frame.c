@@ -3,20 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_le(unsigned char *out, uint64_t value, int n_bytes)
-{
-    for (int i = 0; i < n_bytes; i++)
-        out[i] = (unsigned char)(value >> (8 * i));
-}
-
-static uint64_t get_le(const unsigned char *in, int n_bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < n_bytes; i++)
-        value |= (uint64_t)in[i] << (8 * i);
-    return value;
-}
+#include "agent/wire/little_endian.h"
 
 void frame_parser_init(struct frame_parser *parser, size_t max_payload)
 {
@@ -34,7 +21,10 @@ void frame_parser_limit(struct frame_parser *parser, size_t max_payload)
     parser->max_payload = max_payload;
 }
 
-/* Room for n more bytes behind what is held; what was taken already is dropped first. */
+/*
+ * Makes room for n_bytes more bytes after the ones that are held. Bytes that were taken already are dropped
+ * first.
+ */
 static bool make_room(struct frame_parser *parser, size_t n_bytes)
 {
     const size_t held = parser->end - parser->start;
@@ -70,8 +60,10 @@ enum fsdp_status frame_parser_feed(struct frame_parser *parser, const void *byte
     return FSDP_OK;
 }
 
-/* A head is judged as soon as the part that condemns it is there: a peer that talks another protocol is told
- * apart by its first bytes, not after 24 of them. */
+/*
+ * Checks a frame's head as soon as a part of it has come. A peer with another protocol is recognised by its
+ * first bytes, without waiting for the whole head.
+ */
 static enum fsdp_status judge_head(const unsigned char *head, size_t held, struct fsdp_err *err)
 {
     if (held >= 4 && get_le(head, 4) != FRAME_MAGIC)
@@ -107,6 +99,9 @@ enum fsdp_status frame_parser_next(struct frame_parser *parser, struct frame *fr
     frame->generation = (uint32_t)get_le(head + 8, 4);
     frame->size = (uint32_t)size;
     frame->job = get_le(head + 16, 8);
+    frame->term = get_le(head + 24, 8);
+    frame->seq = get_le(head + 32, 8);
+    frame->ack = get_le(head + 40, 8);
     frame->payload = head + FRAME_HEAD_BYTES;
     parser->start += FRAME_HEAD_BYTES + (size_t)size;
     return FSDP_OK;
@@ -120,4 +115,7 @@ void frame_write_head(unsigned char out[FRAME_HEAD_BYTES], const struct frame *f
     put_le(out + 8, frame->generation, 4);
     put_le(out + 12, frame->size, 4);
     put_le(out + 16, frame->job, 8);
+    put_le(out + 24, frame->term, 8);
+    put_le(out + 32, frame->seq, 8);
+    put_le(out + 40, frame->ack, 8);
 }

@@ -1,9 +1,12 @@
 /*
- * Messages between agents: a fixed head, then a bounded payload. Incremental: bytes go in at any fragmentation,
- * whole frames come out. Every frame carries the job it belongs to and the generation it was sent in, so that
- * what is left over from another job or an earlier forming of the world is known at sight.
+ * A frame is one message between agents: a head of fixed size, then a payload of limited size. The parser
+ * takes bytes in pieces of any size and returns whole frames. Every frame carries the job it belongs to and
+ * the generation in which it was sent. So the receiver recognises a frame of another job or of an earlier
+ * generation. `seq` and `ack` are the session's (agent/wire/session_core.h).
  *
- * On the wire, all numbers little-endian:  magic u32 | version u16 | type u16 | generation u32 | size u32 | job u64
+ * The head, all numbers little-endian:
+ *   magic u32 | version u16 | type u16 | generation u32 | size u32 | job u64 | term u64 | seq u64 | ack u64
+ * `term` is 0 as long as one agent leads the job from its start to its end.
  *
  * Pure: no sockets, no loop.
  */
@@ -18,31 +21,33 @@
 
 enum {
     FRAME_MAGIC = 0x52505346, /* "FSPR" */
-    FRAME_VERSION = 1,
-    FRAME_HEAD_BYTES = 24,
-    FRAME_FIRST_MAX_BYTES = 65536,    /* payload of a peer that has not joined yet */
-    FRAME_MAX_BYTES = 4 * 1024 * 1024 /* payload of a peer that has */
+    FRAME_VERSION = 2,
+    FRAME_HEAD_BYTES = 48,
+    FRAME_FIRST_MAX_BYTES = 65536,    /* largest payload from a peer that has not joined yet */
+    FRAME_MAX_BYTES = 4 * 1024 * 1024 /* largest payload from a peer that has joined */
 };
 
 struct frame {
     uint16_t type;
     uint32_t generation;
-    uint64_t job;
-    const unsigned char *payload; /* (size); valid until the parser is fed or asked again */
+    uint64_t job, term;
+    uint64_t seq; /* counts from 1 in each direction of a session; 0: a frame that is never sent again */
+    uint64_t ack; /* highest seq that the sender has delivered, with all before it */
+    const unsigned char *payload; /* (size); valid until the next call for this parser */
     uint32_t size;
 };
 
 struct frame_parser {
-    unsigned char *buffer; /* owned; grows up to one frame of max_payload and what came with it */
+    unsigned char *buffer; /* owned; grows up to one frame of max_payload, and the bytes received with it */
     size_t start, end, capacity;
     size_t max_payload;
 };
 
-/** An empty parser that takes payloads of at most `max_payload` bytes. No memory is taken yet. */
+/** Begin an empty parser for payloads of at most `max_payload` bytes. This allocates no memory. */
 void frame_parser_init(struct frame_parser *parser, size_t max_payload);
 void frame_parser_fini(struct frame_parser *parser);
 
-/** Let larger (or only smaller) payloads in from the next head on. */
+/** Change the limit of the payload. The new limit holds from the next head on. */
 void frame_parser_limit(struct frame_parser *parser, size_t max_payload);
 
 /** Append received bytes. FSDP_ERR_NOMEM leaves the parser as it was. */
@@ -51,12 +56,13 @@ enum fsdp_status frame_parser_feed(struct frame_parser *parser, const void *byte
 
 /**
  * Take the next frame.
- *   FSDP_OK          *frame is filled, or frame->payload is NULL: no whole frame is there yet
- *   FSDP_ERR_FORMAT  wrong magic or version, or a size above the limit: the connection is worth nothing now
+ *   FSDP_OK          *frame is filled in; or frame->payload is NULL, because no whole frame has come yet
+ *   FSDP_ERR_FORMAT  wrong magic or version, or a size above the limit: the caller must close the
+ *                    connection, because the rest of its bytes cannot be parsed
  */
 enum fsdp_status frame_parser_next(struct frame_parser *parser, struct frame *frame, struct fsdp_err *err);
 
-/** Write the head of `frame` (its payload pointer is not looked at). */
+/** Write the head of `frame` into `out`. frame->payload is not read. */
 void frame_write_head(unsigned char out[FRAME_HEAD_BYTES], const struct frame *frame);
 
 #endif

@@ -9,11 +9,11 @@
 
 enum { STACK_BYTES = 512 * 1024, HOST_BYTES = 256, SERVICE_BYTES = 32 };
 
-/* What the thread and the loop share: freed by whichever of them leaves last. */
+/* Data that the thread and the loop share. The one that is done last frees it. */
 struct question {
     pthread_mutex_t lock;
-    uv_async_t *answered; /* NULL: nobody waits any more */
-    bool over;            /* the thread has left */
+    uv_async_t *answered; /* wakes the loop; NULL: the loop does not wait any more */
+    bool over;            /* the thread does not use this any more */
     int error;
     struct addrinfo *found;
     bool has_service;
@@ -38,7 +38,7 @@ static void free_question(struct question *question)
     free(question);
 }
 
-/* --- the thread --------------------------------------------------------------------------------------------------- */
+/* The thread that looks up the name */
 
 static void *ask(void *arg)
 {
@@ -49,7 +49,10 @@ static void *ask(void *arg)
     int error = getaddrinfo(question->host, service, &hints, &found);
     bool alone;
 
-    /* A bare container has no /etc/hosts; the name is the loopback's all the same (RFC 6761, 6.3). */
+    /*
+     * Minimal containers have no /etc/hosts. Even there, localhost means the loopback address (RFC 6761,
+     * 6.3).
+     */
     if (error != 0 && strcmp(question->host, "localhost") == 0)
         error = getaddrinfo("127.0.0.1", service, &hints, &found);
 
@@ -59,14 +62,14 @@ static void *ask(void *arg)
     question->over = true;
     alone = question->answered == NULL;
     if (!alone)
-        uv_async_send(question->answered); /* under the lock: it cannot be closed meanwhile */
+        uv_async_send(question->answered); /* the lock ensures that the handle is not closed meanwhile */
     pthread_mutex_unlock(&question->lock);
     if (alone)
         free_question(question);
     return NULL;
 }
 
-/* Its signals are the loop's to take. */
+/* Starts the thread with all signals blocked, because the loop takes them. */
 static int start_thread(struct question *question)
 {
     pthread_attr_t attributes;
@@ -86,7 +89,7 @@ static int start_thread(struct question *question)
     return error;
 }
 
-/* --- the loop ----------------------------------------------------------------------------------------------------- */
+/* Runs on the loop */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -96,7 +99,10 @@ static void on_closed(uv_handle_t *handle)
         free(lookup);
 }
 
-/* The thread may go on by itself. True, and the question is ours alone, when it has left. */
+/*
+ * Stops waiting for the thread, which may still run. Returns true if the thread is done; the caller then owns
+ * the question.
+ */
 static bool part(struct lookup *lookup)
 {
     struct question *question = lookup->question;
@@ -119,7 +125,7 @@ static void on_answered(uv_async_t *async)
     void *arg = lookup->arg;
 
     if (!part(lookup))
-        return; /* cannot be: it sends as the last thing it does */
+        return; /* cannot happen: the thread is done when it wakes the loop */
     if (question->error != 0 || question->found == NULL) {
         done(arg, NULL, question->error != 0 ? gai_strerror(question->error) : "it has no address");
     } else {

@@ -1,7 +1,8 @@
 /*
- * The addresses of a name, asked for beside the loop. getaddrinfo() may wait for a name server for as long as it likes and
- * cannot be called back: it runs on a thread of its own that nobody waits for. What is late, or no longer wanted, is
- * dropped by the thread; a process that ends does not wait for it either.
+ * Look up the addresses of a name without blocking the loop. getaddrinfo() may wait for a name server for any
+ * time and cannot be cancelled. It therefore runs on a thread of its own, for which nothing waits. If the
+ * answer comes too late, or the caller has cancelled, the thread drops it. A process that ends does not wait
+ * for the thread either.
  *
  * Thread: the loop's.
  */
@@ -19,20 +20,25 @@ struct lookup;
 enum { LOOKUP_WITHIN_MS = 10000 };
 
 /**
- * `why` NULL: `found` has addresses, the caller's to give to freeaddrinfo(). Else there are none, and this is the reason.
- * The lookup is gone with it.
+ * The answer to a lookup, which is gone when this function is called.
+ *   found  the addresses, which the callee gives to freeaddrinfo(); NULL if there are none
+ *   why    the reason if there are none, else NULL
  */
 typedef void lookup_done(void *arg, struct addrinfo *found, const char *why);
 
 /**
- * Ask; `done` is called once, from the loop, within `within_ms`.
+ * Begin a lookup. `done` is called once, from the loop, after at most `within_ms`.
+ *   host     the name
  *   service  a port as text, or NULL
- *   FSDP_ERR_NOMEM  no memory, or no thread; `done` is not called
+ * FSDP_ERR_NOMEM: there is no memory, or no thread, and `done` is not called.
  */
 enum fsdp_status lookup_begin(struct lookup **out, uv_loop_t *loop, const char *host, const char *service,
                               uint64_t within_ms, lookup_done *done, void *arg, struct fsdp_err *err);
 
-/** `done` will not be called. NULL is a no-op. Memory is freed by close callbacks: run the loop to its end. */
+/**
+ * Cancel a lookup: `done` will not be called. NULL is a no-op. Close callbacks free the memory: run the loop
+ * to its end.
+ */
 void lookup_cancel(struct lookup *lookup);
 
 #endif

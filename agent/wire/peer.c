@@ -1,14 +1,20 @@
 #include "agent/wire/peer.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "agent/wire/peer_impl.h"
+#include "shard_runtime/core/require.h"
 
-enum { QUEUE_MAX_BYTES = 64 * 1024 * 1024 };
+enum {
+    QUEUE_MAX_BYTES = 64 * 1024 * 1024,
+    CLOSE_MS = 500 /* what is queued when a connection is closed gets so long to be sent */
+};
 
 struct outgoing {
     uv_write_t request;
@@ -18,10 +24,10 @@ struct outgoing {
 
 void peer_config_init(struct peer_config *config)
 {
-    *config = (struct peer_config){ .handshake_ms = 5000, .beat_ms = 500, .lost_ms = 3000 };
+    *config = (struct peer_config){ .handshake_ms = 5000, .unsent_ms = 3000 };
 }
 
-/* --- closing ----------------------------------------------------------------------------------------------------- */
+/* Closing a connection */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -56,7 +62,14 @@ void peer_fail(struct peer *peer, enum fsdp_status status, const char *words)
     peer_close(peer, &why);
 }
 
-/* --- sending ----------------------------------------------------------------------------------------------------- */
+/* The socket has failed: the other end, or the network, has ended the connection. */
+static void take_end(struct peer *peer, const char *words)
+{
+    peer->left = peer->left || !peer->closing;
+    peer_fail(peer, FSDP_ERR_PEER, words);
+}
+
+/* Sending frames */
 
 static void on_written(uv_write_t *request, int status)
 {
@@ -64,12 +77,14 @@ static void on_written(uv_write_t *request, int status)
 
     free(request->data);
     if (status < 0 && status != UV_ECANCELED)
-        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
-    else if (peer->closing && uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp) == 0)
+        take_end(peer, uv_strerror(status));
+    else if (peer->closing && peer_queued(peer) == 0)
         close_handles(peer);
+    else if (!peer->closing && peer->config.handlers.sent != NULL)
+        peer->config.handlers.sent(peer->config.arg, peer);
 }
 
-/* Hand a block of malloc'ed memory to the socket. */
+/* Passes an allocated block to the socket, which then owns it. */
 static void write_block(struct peer *peer, struct outgoing *out)
 {
     uv_buf_t buf = uv_buf_init((char *)out->bytes, (unsigned)out->size);
@@ -79,10 +94,10 @@ static void write_block(struct peer *peer, struct outgoing *out)
     status = uv_write(&out->request, (uv_stream_t *)&peer->tcp, &buf, 1, on_written);
     if (status < 0) {
         free(out);
-        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
+        take_end(peer, uv_strerror(status));
         return;
     }
-    if (uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp) > QUEUE_MAX_BYTES)
+    if (peer_queued(peer) > QUEUE_MAX_BYTES)
         peer_fail(peer, FSDP_ERR_PEER, "does not take what is sent to it");
 }
 
@@ -95,7 +110,7 @@ static struct outgoing *make_block(size_t size)
     return out;
 }
 
-/* Send the ciphertext that TLS has ready. */
+/* Sends the ciphertext that TLS has produced. */
 static void flush_tls(struct peer *peer)
 {
     const size_t size = peer->tls == NULL ? 0 : tls_outgoing(peer->tls);
@@ -112,25 +127,28 @@ static void flush_tls(struct peer *peer)
     write_block(peer, out);
 }
 
-void peer_send(struct peer *peer, uint16_t type, uint32_t generation, const void *payload, size_t size_bytes)
+size_t peer_queued(const struct peer *peer)
 {
-    const struct frame frame = {
-        .type = type, .generation = generation, .job = peer->config.job, .size = (uint32_t)size_bytes
-    };
+    return uv_stream_get_write_queue_size((const uv_stream_t *)&peer->tcp);
+}
+
+void peer_send(struct peer *peer, const struct frame *frame)
+{
+    struct frame sent = *frame;
     struct outgoing *out;
     struct fsdp_err err = { 0 };
 
     if (peer->closing || !peer->opened)
         return;
-    out = make_block(FRAME_HEAD_BYTES + size_bytes);
-    if (out == NULL || size_bytes > FRAME_MAX_BYTES) {
-        free(out);
-        peer_fail(peer, FSDP_ERR_NOMEM, "a frame that cannot be sent");
+    sent.job = peer->config.job;
+    out = make_block(FRAME_HEAD_BYTES + sent.size);
+    if (out == NULL) {
+        peer_fail(peer, FSDP_ERR_NOMEM, "no memory to send");
         return;
     }
-    frame_write_head(out->bytes, &frame);
-    if (size_bytes > 0)
-        memcpy(out->bytes + FRAME_HEAD_BYTES, payload, size_bytes);
+    frame_write_head(out->bytes, &sent);
+    if (sent.size > 0)
+        memcpy(out->bytes + FRAME_HEAD_BYTES, sent.payload, sent.size);
     if (peer->tls == NULL) {
         write_block(peer, out);
         return;
@@ -142,31 +160,17 @@ void peer_send(struct peer *peer, uint16_t type, uint32_t generation, const void
     free(out);
 }
 
-/* --- signs of life ----------------------------------------------------------------------------------------------- */
+/* Limits of time */
 
 static void on_timer(uv_timer_t *timer)
 {
     struct peer *peer = timer->data;
-    const uint64_t now = uv_now(timer->loop);
-    char words[96];
 
-    if (peer->closing) {
-        /* What was queued could not be sent in time: it is given up. */
-        close_handles(peer);
-        return;
-    }
-    if (!peer->admitted && now - peer->born_ms >= (uint64_t)peer->config.handshake_ms) {
+    if (peer->closing)
+        close_handles(peer); /* The queued data could not be sent in time, and is dropped. */
+    else if (!peer->admitted)
         peer_fail(peer, FSDP_ERR_PEER,
                   peer->opened ? "did not say who it is in time" : "no handshake in time");
-        return;
-    }
-    if (peer->opened && now - peer->heard_ms >= (uint64_t)peer->config.lost_ms) {
-        snprintf(words, sizeof words, "no sign of life for %.1f s", (double)(now - peer->heard_ms) / 1000.0);
-        peer_fail(peer, FSDP_ERR_PEER, words);
-        return;
-    }
-    if (peer->opened)
-        peer_send(peer, PEER_BEAT_FRAME, 0, NULL, 0);
 }
 
 void peer_close(struct peer *peer, const struct fsdp_err *why)
@@ -175,29 +179,34 @@ void peer_close(struct peer *peer, const struct fsdp_err *why)
 
     if (peer->closing) {
         if (failed)
-            close_handles(peer); /* the farewell cannot be sent: do not wait for it */
+            close_handles(peer); /* the last frame cannot be sent: do not wait for it */
         return;
     }
     peer->closing = true;
     if (why != NULL)
         peer->why = *why;
-    /* An alert or a last frame is worth one attempt; the timer gives it up after a beat. */
-    if (uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp) == 0 ||
-        (failed && !peer->opened && peer->tls == NULL))
+    /* A TLS alert or a last frame gets one chance to be sent; the timer limits the wait. */
+    if (peer_queued(peer) == 0 || (failed && !peer->opened && peer->tls == NULL))
         close_handles(peer);
     else
-        uv_timer_start(&peer->timer, on_timer, (uint64_t)peer->config.beat_ms,
-                       (uint64_t)peer->config.beat_ms);
+        uv_timer_start(&peer->timer, on_timer, CLOSE_MS, 0);
 }
 
-/* --- receiving --------------------------------------------------------------------------------------------------- */
+void peer_reset(struct peer *peer)
+{
+    peer->closing = true;
+    if (!uv_is_closing((uv_handle_t *)&peer->tcp) && uv_tcp_close_reset(&peer->tcp, on_closed) < 0)
+        uv_close((uv_handle_t *)&peer->tcp, on_closed);
+    close_handles(peer);
+}
+
+/* Receiving frames */
 
 static void mark_opened(struct peer *peer)
 {
     if (peer->opened)
         return;
     peer->opened = true;
-    peer->heard_ms = uv_now(peer->tcp.loop);
     if (peer->config.handlers.opened != NULL)
         peer->config.handlers.opened(peer->config.arg, peer);
 }
@@ -215,13 +224,13 @@ static void handle_frames(struct peer *peer)
         if (frame.payload == NULL)
             return;
         if (frame.job != peer->config.job) {
-            peer_send(peer, PEER_BEAT_FRAME, 0, NULL,
-                      0); /* with our number in it: so that it sees that, too */
+            /* a frame with our job's number, from which the other side sees the mismatch too */
+            peer_send(peer, &(struct frame){ 0 });
             peer_fail(peer, FSDP_ERR_MISMATCH,
                       "belongs to another job (is --rdzv-id the same on every node?)");
             return;
         }
-        if (frame.type != PEER_BEAT_FRAME && peer->config.handlers.frame != NULL)
+        if (peer->config.handlers.frame != NULL)
             peer->config.handlers.frame(peer->config.arg, peer, &frame);
     }
 }
@@ -229,17 +238,15 @@ static void handle_frames(struct peer *peer)
 static enum fsdp_status take_plaintext(struct peer *peer, struct fsdp_err *err)
 {
     unsigned char plain[16384];
-    enum fsdp_status status;
     size_t n;
 
     do {
-        status = tls_read(peer->tls, plain, sizeof plain, &n, err);
-        if (status == FSDP_OK)
-            status = frame_parser_feed(&peer->parser, plain, n, err);
-        if (status == FSDP_OK && n > 0)
+        OK_OR_RETURN(tls_read(peer->tls, plain, sizeof plain, &n, err));
+        OK_OR_RETURN(frame_parser_feed(&peer->parser, plain, n, err));
+        if (n > 0)
             handle_frames(peer);
-    } while (status == FSDP_OK && n > 0 && !peer->closing);
-    return status;
+    } while (n > 0 && !peer->closing);
+    return FSDP_OK;
 }
 
 static void take_bytes(struct peer *peer, const void *bytes, size_t n_bytes)
@@ -247,8 +254,7 @@ static void take_bytes(struct peer *peer, const void *bytes, size_t n_bytes)
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
 
-    peer->heard_ms = uv_now(peer->tcp.loop);
-    peer->spoke = true;
+    peer->n_received += n_bytes;
     if (peer->tls == NULL) {
         status = frame_parser_feed(&peer->parser, bytes, n_bytes, &err);
         if (status == FSDP_OK)
@@ -280,22 +286,27 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
 
     if (n_read > 0 && !peer->closing)
         take_bytes(peer, buf->base, (size_t)n_read);
-    else if (n_read == UV_EOF)
-        peer_fail(peer, FSDP_ERR_PEER, "closed the connection");
-    else if (n_read < 0)
-        peer_fail(peer, FSDP_ERR_PEER, uv_strerror((int)n_read));
+    else if (n_read == UV_EOF) {
+        peer->ended = true;
+        take_end(peer, "closed the connection");
+    } else if (n_read < 0)
+        take_end(peer, uv_strerror((int)n_read));
 }
 
-/* --- opening ----------------------------------------------------------------------------------------------------- */
+/* Opening a connection */
 
-/* The connection stands: limits on silence below TCP, and the handshake above it. */
+/*
+ * Begins to use a connection that is open. TCP gets time-outs for a silent connection, and TLS begins its
+ * handshake.
+ */
 void peer_begin(struct peer *peer)
 {
-    const unsigned user_timeout_ms = (unsigned)peer->config.lost_ms;
+    const unsigned user_timeout_ms = (unsigned)peer->config.unsent_ms;
     struct fsdp_err err = { 0 };
     uv_os_fd_t fd;
     int status;
 
+    peer->connected = true;
     peer_find_name(peer);
     uv_tcp_nodelay(&peer->tcp, 1);
     uv_tcp_keepalive(&peer->tcp, 1, 1);
@@ -329,7 +340,7 @@ static void on_connected(uv_connect_t *request, int status)
 }
 
 struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, struct peer_listener *listener,
-                         const struct tls_context *tls, struct fsdp_err *err)
+                         struct fsdp_err *err)
 {
     struct peer *peer = calloc(1, sizeof *peer);
 
@@ -338,41 +349,35 @@ struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, stru
         return NULL;
     }
     peer->config = *config;
-    if (tls != NULL && tls_create(&peer->tls, tls, err) != FSDP_OK) {
+    if (config->tls != NULL && tls_create(&peer->tls, config->tls, err) != FSDP_OK) {
         free(peer);
         return NULL;
     }
-    peer->config.key = NULL; /* the caller's memory is not ours to keep */
+    peer->config.tls = NULL; /* the context is the caller's, and may be destroyed */
     peer->listener = listener;
-    peer->born_ms = peer->heard_ms = uv_now(loop);
     snprintf(peer->name, sizeof peer->name, "?");
     frame_parser_init(&peer->parser, FRAME_FIRST_MAX_BYTES);
     uv_tcp_init(loop, &peer->tcp);
     uv_timer_init(loop, &peer->timer);
     peer->tcp.data = peer->timer.data = peer;
     peer->n_open = 2;
-    uv_timer_start(&peer->timer, on_timer, (uint64_t)config->beat_ms, (uint64_t)config->beat_ms);
+    uv_timer_start(&peer->timer, on_timer, (uint64_t)config->handshake_ms, 0);
     return peer;
 }
 
 enum fsdp_status peer_connect(struct peer **out, uv_loop_t *loop, const struct sockaddr *address,
                               const struct peer_config *config, struct fsdp_err *err)
 {
-    enum fsdp_status made;
-    struct tls_context *tls = NULL;
     struct peer *peer;
     int status;
 
-    *out = NULL;
-    if (config->key != NULL && (made = tls_context_create(&tls, false, config->key, err)) != FSDP_OK)
-        return made;
-    *out = peer = peer_create(loop, config, NULL, tls, err);
-    tls_context_destroy(tls);
+    *out = peer = peer_create(loop, config, NULL, err);
     if (peer == NULL)
         return FSDP_ERR_NOMEM;
     status = uv_tcp_connect(&peer->connecting, &peer->tcp, address, on_connected);
     if (status < 0)
-        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status)); /* told by closed(), as a refusal would be */
+        /* closed() reports it, as it reports a refused connection */
+        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
     return FSDP_OK;
 }
 
@@ -381,11 +386,13 @@ void peer_admit(struct peer *peer)
     if (peer->admitted)
         return;
     peer->admitted = true;
+    if (!peer->closing)
+        uv_timer_stop(&peer->timer);
     peer_listener_proven(peer);
     frame_parser_limit(&peer->parser, FRAME_MAX_BYTES);
 }
 
-/* --- what is known of it ----------------------------------------------------------------------------------------- */
+/* Properties of a connection */
 
 void peer_set_data(struct peer *peer, void *data)
 {
@@ -397,9 +404,34 @@ void *peer_data(const struct peer *peer)
     return peer->data;
 }
 
-int64_t peer_silent_ms(const struct peer *peer)
+uint64_t peer_received(const struct peer *peer)
 {
-    return (int64_t)(uv_now(peer->tcp.loop) - peer->heard_ms);
+    return peer->n_received;
+}
+
+size_t peer_unacknowledged(const struct peer *peer)
+{
+    int n_bytes = 0;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&peer->tcp, &fd) == 0)
+        ioctl(fd, SIOCOUTQ, &n_bytes); /* tcp(7) */
+    return peer_queued(peer) + (size_t)(n_bytes > 0 ? n_bytes : 0);
+}
+
+bool peer_connected(const struct peer *peer)
+{
+    return peer->connected;
+}
+
+bool peer_ended(const struct peer *peer)
+{
+    return peer->ended;
+}
+
+bool peer_left(const struct peer *peer)
+{
+    return peer->left;
 }
 
 const char *peer_name(const struct peer *peer)

@@ -1,16 +1,19 @@
 /*
- * One connection between two agents: TCP, TLS 1.3 with the job's key (agent/wire/tls.h), frames (agent/wire/frame.h), and
- * signs of life in both directions. A connection is lost when it is reset, when nothing arrives for `lost_ms`, or when
- * what arrives is not ours.
+ * One connection between two agents: TCP, TLS 1.3 with the job's key (agent/wire/tls.h), and frames
+ * (agent/wire/frame.h). A connection is lost when it is reset or closed, or when the bytes that arrive are no
+ * frames of this job. Whether the other end is alive is judged by its session (agent/wire/session.h).
  *
- * Strangers cost a listener little and change nothing. It cuts a connection that does not prove itself within
- * `handshake_ms`. It holds at most PEER_MAX_UNPROVEN such connections, and PEER_MAX_UNPROVEN_OF_SOURCE from one
- * address. When one more comes, the oldest that has said nothing is cut: of that address, if it has all it may. If
- * all have said something, the oldest is cut. So idle connections keep no node out, though they are renewed.
- * Admitted peers are not counted: any number of nodes may come from one address (NAT).
+ * A listener limits what strangers cost. A connection is unproven until peer_admit() is called for it:
+ *   - The listener closes a connection that is still unproven after `handshake_ms`.
+ *   - It holds at most PEER_MAX_UNPROVEN unproven connections, of these PEER_MAX_UNPROVEN_OF_SOURCE from one
+ *     address, and in both cases as many more as peers are expected (peer_listener_expect()). When one more
+ *     comes, it closes the oldest one that has sent no byte, or the oldest one if all have sent some. If the
+ *     newcomer's address has reached its limit, only connections from that address are candidates.
+ *   - So idle connections cannot keep a node out, even if their owner opens them again and again.
+ *   - Admitted peers do not count, so any number of nodes may come from one address (NAT).
  *
- * Every callback runs on the loop's thread. closed() is called exactly once for each peer, is the last call, and
- * after it the peer is gone. Calls of this header may be made from within any callback.
+ * Every callback runs on the loop's thread. closed() is called exactly once for each peer, as the last
+ * callback; after it the peer no longer exists. Any callback may call any function of this header.
  */
 #ifndef AGENT_PEER_H
 #define AGENT_PEER_H
@@ -21,69 +24,102 @@
 
 #include "agent/wire/frame.h"
 
-enum {
-    PEER_MAX_UNPROVEN = 64,
-    PEER_MAX_UNPROVEN_OF_SOURCE = 32,
-    PEER_BEAT_FRAME = 0 /* frame type of a sign of life; handlers never see it */
-};
+enum { PEER_MAX_UNPROVEN = 64, PEER_MAX_UNPROVEN_OF_SOURCE = 32 };
 
 struct peer;
 struct peer_listener;
+struct tls_context;
 
 struct peer_handlers {
-    void (*accepted)(void *arg,
-                     struct peer *peer); /* a listener took a connection; nothing is proven; may be NULL */
-    void (*opened)(void *arg, struct peer *peer); /* the other side holds the key; frames may be sent */
+    /* A listener accepted a connection, of which nothing is proven yet. May be NULL. */
+    void (*accepted)(void *arg, struct peer *peer);
+    /* The other side has proven that it holds the key. From now on frames may be sent. May be NULL. */
+    void (*opened)(void *arg, struct peer *peer);
     void (*frame)(void *arg, struct peer *peer, const struct frame *frame);
+    void (*sent)(void *arg, struct peer *peer); /* peer_queued() has become smaller. May be NULL. */
     void (*closed)(void *arg, struct peer *peer, const struct fsdp_err *why);
 };
 
 struct peer_config {
-    const unsigned char *key; /* (TLS_KEY_BYTES), copied; NULL: clear text, only where it was asked for */
-    uint64_t job;             /* in every frame; one that carries another closes its connection */
-    int64_t handshake_ms;     /* from the connection to peer_admit() */
-    int64_t beat_ms, lost_ms; /* between signs of life; silence that loses the peer */
+    /* Made with the job's key, and borrowed; NULL: clear text, for which the user must have asked. */
+    const struct tls_context *tls;
+    uint64_t job;         /* the number in every frame; a frame with another number ends its connection */
+    int64_t handshake_ms; /* the longest time from the connection to peer_admit() */
+    int64_t unsent_ms;    /* TCP gives a connection up when sent data was not received for so long */
     struct peer_handlers handlers;
     void *arg;
 };
 
-/** handshake 5 s, beats every 0.5 s, lost after 3 s; no key, no handlers. */
+/** Set the defaults: 5 s for the handshake, 3 s for unsent data; no key, no handlers. */
 void peer_config_init(struct peer_config *config);
 
 /**
- * Listen on `address`. Each connection becomes a peer with `config` (copied).
+ * Listen on `address`. Each connection becomes a peer with `config`, which is copied. Its TLS context is
+ * borrowed until peer_listener_close().
  *   FSDP_ERR_BUSY       another socket listens there
  *   FSDP_ERR_NOT_FOUND  it is no address of this host
  *   FSDP_ERR_IO         it cannot be bound
  */
 enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const struct sockaddr *address,
                              const struct peer_config *config, struct fsdp_err *err);
-/** The port that is listened on. */
+/** From now on so many peers are expected, perhaps all at once: 0 at first. */
+void peer_listener_expect(struct peer_listener *listener, int n_expected);
+/** Returns the port on which it listens. */
 int peer_listener_port(const struct peer_listener *listener);
-/** Take no more connections and cut those that were not admitted; the others stay. Gone when the loop has run. */
+/**
+ * Accept no more connections, and close the unproven ones; admitted peers stay. Close callbacks free the
+ * listener.
+ */
 void peer_listener_close(struct peer_listener *listener);
 
-/** Begin to connect, once; a failure is told by closed(). */
+/** Try once to connect. If that fails, closed() is called with the reason. `config` is copied. */
 enum fsdp_status peer_connect(struct peer **out, uv_loop_t *loop, const struct sockaddr *address,
                               const struct peer_config *config, struct fsdp_err *err);
 
-/** The peer has said who it is and is one of ours: large frames are taken from it, and no handshake limit runs. */
+/**
+ * The caller has found that the peer belongs to the job. From now on large frames are accepted from it, and
+ * the limit of the handshake no longer applies.
+ */
 void peer_admit(struct peer *peer);
 
-/** Queue one frame. A peer whose queue passes 64 MiB is too slow and is closed. No effect on a closing peer. */
-void peer_send(struct peer *peer, uint16_t type, uint32_t generation, const void *payload, size_t size_bytes);
+/**
+ * Queue one frame; its `job` is filled in. A peer with more than 64 MiB in its queue is too slow, and is
+ * closed. No effect on a peer that is not open yet, or is being closed.
+ */
+void peer_send(struct peer *peer, const struct frame *frame);
+/** Returns how many bytes wait in the queue. */
+size_t peer_queued(const struct peer *peer);
 
-/** Close after what is queued has been sent, or at once when `why` tells of a failure; closed() gets `why`. */
+/**
+ * Close the connection after the queued frames were sent, for which half a second is allowed. Called a second
+ * time with a failure in `why`, it does not wait. closed() receives the first `why`; NULL: no failure.
+ */
 void peer_close(struct peer *peer, const struct fsdp_err *why);
+/**
+ * Close the connection at once with a TCP reset, so that the other end does not take it for an end in order.
+ * closed() receives no failure, or the `why` of an earlier peer_close().
+ */
+void peer_reset(struct peer *peer);
 
-/** The caller's own, NULL at first. */
+/** Set and get a pointer of the caller's, which is NULL at first. */
 void peer_set_data(struct peer *peer, void *data);
 void *peer_data(const struct peer *peer);
-/** For how long nothing was heard of it. */
-int64_t peer_silent_ms(const struct peer *peer);
-/** "10.0.0.2:4312" of the other side; "?" when unknown. */
+/** Returns how many bytes have come from the other end. */
+uint64_t peer_received(const struct peer *peer);
+/**
+ * Returns how many bytes were sent that the other host's kernel has not acknowledged. 0 means that the
+ * network works in both directions, whatever the process at the other end does.
+ */
+size_t peer_unacknowledged(const struct peer *peer);
+/** Is TCP connected? */
+bool peer_connected(const struct peer *peer);
+/** Has the other end closed the connection in order (FIN)? */
+bool peer_ended(const struct peer *peer);
+/** Did the connection end without this end's doing: was it closed, reset, or broken on the way? */
+bool peer_left(const struct peer *peer);
+/** Returns the address and port of the other side as text, "10.0.0.2:4312"; "?" if unknown. */
 const char *peer_name(const struct peer *peer);
-/** The address alone, of the other side or of ours as the connection shows it. */
+/** Print the address of the other side (or, `ours`, of this side) of the connection, without its port. */
 void peer_address(const struct peer *peer, bool ours, char *out, size_t size);
 
 #endif

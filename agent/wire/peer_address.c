@@ -1,11 +1,14 @@
-/* The addresses of a connection's two ends, and how they are written. */
+/* The addresses of both ends of a connection, and their text form. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/wire/peer_impl.h"
 
-/* A socket that takes both families shows an IPv4 address inside an IPv6 one. Other nodes know it as IPv4. */
+/*
+ * Converts an IPv4 address inside an IPv6 one to plain IPv4. A socket for both families gives the former;
+ * other nodes know the host by the latter.
+ */
 static void unmap(struct sockaddr_storage *address)
 {
     const struct sockaddr_in6 mapped = *(const struct sockaddr_in6 *)address;

@@ -1,32 +1,81 @@
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <xxhash.h>
 
 #include "agent/wire/peer_impl.h"
+#include "shard_runtime/core/table.h"
 
 enum {
-    BACKLOG = 64,
-    /* Fewer than a source may hold: so each connection is read from before a later one may take its place. */
+    /*
+     * Connections accepted in one turn of the loop. It is fewer than one source may have unproven, so each
+     * connection is read before a later one can displace it.
+     */
     TURN = 16
 };
 
 struct peer_listener {
     uv_tcp_t tcp;
-    uv_idle_t turn; /* runs while n_taken is not 0: the loop goes round once, and the next turn begins */
+    uv_idle_t turn; /* runs while n_taken is not 0; begins the next turn after one pass of the loop */
     struct peer_config config;
-    struct tls_context *tls; /* NULL: clear text */
-    struct peer *unproven;   /* accepted and not admitted yet, the newest first */
-    int n_peers;             /* accepted and not gone: they point here */
-    int n_taken;             /* in this turn */
-    int n_open;              /* handles whose memory the loop still holds */
-    bool waiting;            /* a connection has come that the next turn takes */
+    struct peer *unproven; /* accepted connections that were not admitted yet, newest first */
+    int n_unproven;
+    int n_expected;       /* peers that are expected */
+    struct table sources; /* of struct peer_source: the addresses of unproven connections */
+    int n_peers;          /* accepted connections that are not closed yet; they point to this listener */
+    int n_taken;          /* connections accepted in this turn */
+    int n_open;           /* handles whose memory the loop still holds */
+    bool waiting;         /* a connection waits, which the next turn accepts */
+};
+
+/* An address from which unproven connections come. */
+struct peer_source {
+    struct table_entry link;
+    struct in6_addr address;
+    int n_unproven;
 };
 
 static void free_listener_when_done(struct peer_listener *listener)
 {
     if (listener->n_open > 0 || listener->n_peers > 0)
         return;
-    tls_context_destroy(listener->tls);
+    table_empty(&listener->sources); /* no source is left, because no peer is */
     free(listener);
+}
+
+/* Returns the bytes by which sources are told apart; all zero for a family other than IPv4 and IPv6. */
+static struct in6_addr source_address(const struct sockaddr_storage *from)
+{
+    struct in6_addr address = { 0 };
+
+    if (from->ss_family == AF_INET6)
+        address = ((const struct sockaddr_in6 *)from)->sin6_addr;
+    else if (from->ss_family == AF_INET)
+        memcpy(&address.s6_addr[12], &((const struct sockaddr_in *)from)->sin_addr, 4);
+    return address;
+}
+
+/* Returns the source of the connection; NULL: it is new, and without memory (`make`) it stays unknown. */
+static struct peer_source *find_source(struct peer_listener *listener, const struct sockaddr_storage *from,
+                                       bool make)
+{
+    const struct in6_addr address = source_address(from);
+    const uint64_t hash = XXH3_64bits(&address, sizeof address);
+    struct peer_source *source;
+
+    for (struct table_entry *at = table_first(&listener->sources, hash); at != NULL; at = table_next(at)) {
+        source = TABLE_OWNER(at, struct peer_source, link);
+        if (memcmp(&source->address, &address, sizeof address) == 0)
+            return source;
+    }
+    source = make ? calloc(1, sizeof *source) : NULL;
+    if (source == NULL)
+        return NULL;
+    source->address = address;
+    if (table_add(&listener->sources, &source->link, hash))
+        return source;
+    free(source);
+    return NULL;
 }
 
 static void add_unproven(struct peer *peer)
@@ -38,16 +87,27 @@ static void add_unproven(struct peer *peer)
     if (peer->next != NULL)
         peer->next->link = &peer->next;
     listener->unproven = peer;
+    listener->n_unproven++;
+    peer->source = find_source(listener, &peer->from, true);
+    if (peer->source != NULL)
+        peer->source->n_unproven++;
 }
 
 void peer_listener_proven(struct peer *peer)
 {
+    struct peer_listener *listener = peer->listener;
+
     if (peer->link == NULL)
         return;
     *peer->link = peer->next;
     if (peer->next != NULL)
         peer->next->link = peer->link;
     peer->link = NULL;
+    listener->n_unproven--;
+    if (peer->source == NULL || --peer->source->n_unproven > 0)
+        return;
+    table_remove(&listener->sources, &peer->source->link);
+    free(peer->source);
 }
 
 void peer_listener_forget(struct peer_listener *listener)
@@ -56,63 +116,51 @@ void peer_listener_forget(struct peer_listener *listener)
     free_listener_when_done(listener);
 }
 
-/* --- room for strangers ------------------------------------------------------------------------------------------- */
+/* Limits for connections that have not proven themselves */
 
-static bool is_same_source(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-    if (a->ss_family != b->ss_family)
-        return false;
-    if (a->ss_family == AF_INET)
-        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-    return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
-                  sizeof(struct in6_addr)) == 0;
-}
-
-/* How many are unproven, of this source or (NULL) of all; *first is the one that goes first, NULL when there is none. */
-static int count_unproven(const struct peer_listener *listener, const struct sockaddr_storage *source,
-                          struct peer **first)
+/*
+ * Returns the unproven connection to close first, of this source or of all (NULL): the oldest that has sent
+ * nothing, else the oldest. Called only when there are too many.
+ */
+static struct peer *find_victim(const struct peer_listener *listener, const struct peer_source *source)
 {
     struct peer *oldest = NULL, *oldest_silent = NULL;
-    int n = 0;
 
     for (struct peer *peer = listener->unproven; peer != NULL; peer = peer->next) {
-        if (source != NULL && !is_same_source(source, &peer->from))
+        if (source != NULL && peer->source != source)
             continue;
-        n++;
         oldest = peer;
-        if (!peer->spoke)
+        if (peer->n_received == 0)
             oldest_silent = peer;
     }
-    *first = oldest_silent != NULL ? oldest_silent : oldest;
-    return n;
+    return oldest_silent != NULL ? oldest_silent : oldest;
 }
 
 static void make_room(struct peer_listener *listener, const struct peer *newcomer)
 {
-    struct peer *of_all, *of_source;
-    const int n_of_source = count_unproven(listener, &newcomer->from, &of_source),
-              n = count_unproven(listener, NULL, &of_all);
-    struct peer *victim = n_of_source >= PEER_MAX_UNPROVEN_OF_SOURCE ? of_source
-                          : n >= PEER_MAX_UNPROVEN                   ? of_all
-                                                                     : NULL;
+    const struct peer_source *source = find_source(listener, &newcomer->from, false);
+    struct peer *victim;
 
-    if (victim == NULL)
+    if (source != NULL && source->n_unproven >= PEER_MAX_UNPROVEN_OF_SOURCE + listener->n_expected)
+        victim = find_victim(listener, source);
+    else if (listener->n_unproven >= PEER_MAX_UNPROVEN + listener->n_expected)
+        victim = find_victim(listener, NULL);
+    else
         return;
     peer_listener_proven(victim);
     peer_fail(victim, FSDP_ERR_PEER, "too many connections that have not proven themselves");
 }
 
-/* --- who comes ---------------------------------------------------------------------------------------------------- */
+/* Accepting connections */
 
 static void on_turn(uv_idle_t *turn);
 
 static void take(struct peer_listener *listener)
 {
-    struct peer *peer = peer_create(listener->tcp.loop, &listener->config, listener, listener->tls, NULL);
+    struct peer *peer = peer_create(listener->tcp.loop, &listener->config, listener, NULL);
     int status;
 
-    if (peer == NULL) { /* no memory: the next turn tries again */
+    if (peer == NULL) { /* without memory, the next turn tries again */
         listener->waiting = true;
         uv_idle_start(&listener->turn, on_turn);
         return;
@@ -144,9 +192,10 @@ static void on_turn(uv_idle_t *turn)
 }
 
 /*
- * libuv accepts for as long as connections come. Strangers who reconnect as soon as they are cut would keep it at
- * that, and the loop would serve nothing else. So a turn ends after TURN connections: this callback returns without
- * uv_accept(), which makes libuv stop, and the next turn takes the connection.
+ * libuv accepts connections as long as any come. Strangers that reconnect as soon as they are closed could
+ * keep it busy, and the loop would serve nothing else. So a turn ends after TURN connections:
+ *   1. This callback returns without uv_accept(), which makes libuv stop accepting.
+ *   2. The next turn accepts the connection.
  */
 static void on_connection(uv_stream_t *server, int status)
 {
@@ -160,7 +209,7 @@ static void on_connection(uv_stream_t *server, int status)
         take(listener);
 }
 
-/* --- opening and closing ------------------------------------------------------------------------------------------ */
+/* Opening and closing */
 
 static void on_listener_closed(uv_handle_t *handle)
 {
@@ -180,26 +229,19 @@ enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const 
                              const struct peer_config *config, struct fsdp_err *err)
 {
     struct peer_listener *listener = calloc(1, sizeof *listener);
-    enum fsdp_status made;
     int status;
 
     *out = NULL;
     if (listener == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a listener");
     listener->config = *config;
-    listener->config.key = NULL; /* the context has it */
-    if (config->key != NULL &&
-        (made = tls_context_create(&listener->tls, true, config->key, err)) != FSDP_OK) {
-        free(listener);
-        return made;
-    }
     uv_tcp_init(loop, &listener->tcp);
     uv_idle_init(loop, &listener->turn);
     listener->tcp.data = listener->turn.data = listener;
     listener->n_open = 2;
     status = uv_tcp_bind(&listener->tcp, address, 0);
     if (status == 0)
-        status = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, on_connection);
+        status = uv_listen((uv_stream_t *)&listener->tcp, SOMAXCONN, on_connection);
     if (status < 0) {
         close_handles(listener);
         return fsdp_fail(err,
@@ -210,6 +252,11 @@ enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const 
     }
     *out = listener;
     return FSDP_OK;
+}
+
+void peer_listener_expect(struct peer_listener *listener, int n_expected)
+{
+    listener->n_expected = n_expected;
 }
 
 int peer_listener_port(const struct peer_listener *listener)
@@ -229,5 +276,6 @@ void peer_listener_close(struct peer_listener *listener)
         return;
     close_handles(listener);
     for (struct peer *peer = listener->unproven; peer != NULL; peer = peer->next)
-        peer_fail(peer, FSDP_ERR_PEER, "came too late"); /* leaves the list later, from its close callback */
+        /* its close callback removes it from the list later */
+        peer_fail(peer, FSDP_ERR_PEER, "came too late");
 }

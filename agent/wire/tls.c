@@ -7,10 +7,16 @@
 
 #include "agent/wire/tls_library.h"
 
-/* Set by tls_derive_key() or tls_context_create(), whichever is called first; who has a context has it. */
+/*
+ * The library; set by the first call of tls_derive_key() or tls_context_create(). Every function that takes a
+ * context can rely on it.
+ */
 static const struct tls_library *openssl;
 
-/* The identity says nothing: which key it is follows from the endpoint. It must be the same on both sides. */
+/*
+ * The name of the key in the handshake. It is always the same, because the endpoint determines the key. Both
+ * sides must use the same name.
+ */
 static const unsigned char identity[] = "fsdprun";
 static const unsigned char suite_id[] = { 0x13, 0x01 }; /* TLS_AES_128_GCM_SHA256 */
 
@@ -63,7 +69,7 @@ enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *se
     return status;
 }
 
-/* The pre-shared key as OpenSSL wants it: a session that was never negotiated. */
+/* Returns the pre-shared key in the form that OpenSSL takes: a session that was never negotiated. */
 static SSL_SESSION *make_session(SSL *ssl)
 {
     const struct tls *tls = openssl->SSL_get_ex_data(ssl, 0);
@@ -83,7 +89,7 @@ static SSL_SESSION *make_session(SSL *ssl)
 static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *id_bytes,
                    SSL_SESSION **session)
 {
-    (void)digest; /* one suite only: it is SHA-256 */
+    (void)digest; /* there is only one suite, and its digest is SHA-256 */
     *session = make_session(ssl);
     *id = identity;
     *id_bytes = sizeof identity - 1;
@@ -94,7 +100,8 @@ static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
 {
     *session = NULL;
     if (id_bytes != sizeof identity - 1 || memcmp(id, identity, id_bytes) != 0)
-        return 1; /* no such key: the handshake goes on without one and fails for want of a certificate */
+        /* an unknown key: the handshake goes on without it, and fails because there is no certificate */
+        return 1;
     *session = make_session(ssl);
     return *session != NULL;
 }
@@ -115,15 +122,20 @@ static SSL_CTX *make_shared(bool server)
         return NULL;
     }
     openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
-    /* psk_dhe_ke alone: never a handshake without fresh Diffie-Hellman shares. */
+    /* Only psk_dhe_ke is allowed: every handshake has fresh Diffie-Hellman shares. */
     openssl->SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
     if (server) {
         openssl->SSL_CTX_set_psk_find_session_callback(context,
-                                                       find_key); /* it has no certificate to fall back on */
+                                                       /*
+                                                        * the server has no certificate, so there is no other
+                                                        * way to connect
+                                                        */
+                                                       find_key);
     } else {
         openssl->SSL_CTX_set_psk_use_session_callback(context, use_key);
         openssl->SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
-                                    NULL); /* offered a certificate instead, it trusts none */
+                                    /* the client trusts no certificate that a server might send instead */
+                                    NULL);
     }
     return context;
 }
@@ -185,7 +197,7 @@ enum fsdp_status tls_create(struct tls **out, const struct tls_context *context,
     openssl->SSL_set_bio(tls->ssl, incoming, outgoing);
     tls->incoming = incoming;
     tls->outgoing = outgoing;
-    incoming = outgoing = NULL; /* the SSL's now */
+    incoming = outgoing = NULL; /* the SSL owns them now */
     if (context->server)
         openssl->SSL_set_accept_state(tls->ssl);
     else
@@ -214,7 +226,7 @@ bool tls_established(const struct tls *tls)
     return openssl->SSL_is_init_finished(tls->ssl) != 0;
 }
 
-/* Judge the result of an SSL call: wanting more input is no error. */
+/* Converts the result of an SSL call to a status. A need for more input is not an error. */
 static enum fsdp_status judge(struct tls *tls, int result, const char *what, struct fsdp_err *err)
 {
     switch (openssl->SSL_get_error(tls->ssl, result)) {

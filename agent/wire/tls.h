@@ -1,8 +1,11 @@
 /*
- * TLS 1.3 with an external pre-shared key (RFC 8446, 4.2.11) over memory: ciphertext goes in and comes out by
- * calls, sockets are the caller's. Both ends prove that they hold the key; a wrong key fails at the binder, before
- * a byte of ours is parsed; a recorded conversation replayed to a new connection fails the same way. Forward
- * secret (X25519); one cipher suite, TLS_AES_128_GCM_SHA256; no tickets, no certificates, no renegotiation.
+ * TLS 1.3 with an external pre-shared key (RFC 8446, 4.2.11). It works on memory: the caller passes
+ * ciphertext in and out, and owns the sockets.
+ *   - Both ends prove that they hold the key. A wrong key fails at the binder of the handshake, before any of
+ *     our bytes is parsed. A recorded conversation that is replayed to a new connection fails there too.
+ *   - Conversations are forward secret (X25519).
+ *   - There is one cipher suite, TLS_AES_128_GCM_SHA256. There are no tickets, no certificates and no
+ *     renegotiation.
  */
 #ifndef AGENT_TLS_H
 #define AGENT_TLS_H
@@ -18,48 +21,57 @@ struct tls_context;
 struct tls;
 
 /**
- * The key of one job: HKDF-SHA256 (RFC 5869) of the job secret, bound to `job_id`, so that two jobs that
- * share a secret file cannot talk to each other.
+ * Derive the key of one job: HKDF-SHA256 (RFC 5869) of the job's secret and `job_id`. So two jobs that share
+ * a secret file have different keys, and cannot talk to each other.
  */
 enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
                                 const char *job_id, struct fsdp_err *err);
 
 /**
- * What all connections with one key have in common. Making it takes 200 times as long as one connection's part, so
- * a server makes it once. The key is copied.
+ * Create what all connections with one key have in common. This takes 200 times as long as tls_create(), so
+ * a server does it once. The key is copied.
  *   FSDP_ERR_NOMEM, FSDP_ERR_UNSUPPORTED  *out is NULL
  */
 enum fsdp_status tls_context_create(struct tls_context **out, bool server,
                                     const unsigned char key[TLS_KEY_BYTES], struct fsdp_err *err);
-/** Connections that were made with it go on. NULL is a no-op. */
+/** Destroy the context. Connections that were created with it go on. NULL is a no-op. */
 void tls_context_destroy(struct tls_context *context);
 
-/** One end of one connection. `context` is not looked at after the call. */
+/** Create one end of one connection. `context` is only used during the call. */
 enum fsdp_status tls_create(struct tls **out, const struct tls_context *context, struct fsdp_err *err);
 void tls_destroy(struct tls *tls);
 
-/** True once the handshake is done on this side; on the server that is after the client's proof. */
+/**
+ * Is the handshake done on this side? On the server this is true only after the client has proven that it
+ * holds the key.
+ */
 bool tls_established(const struct tls *tls);
 
-/** Move the handshake on without input: the client's first flight. */
+/** Go on with the handshake without input. A client calls it once, to begin. */
 enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err);
 
 /**
- * Take ciphertext from the network and move the handshake on.
- *   FSDP_ERR_MISMATCH  the other side does not hold the key, or the bytes are no TLS or were changed: close, but
- *                      send what tls_take() gives first (the alert)
- *   FSDP_ERR_PEER      the other side ended the connection in good order
+ * Take ciphertext from the network, and go on with the handshake.
+ *   FSDP_ERR_MISMATCH  the other side does not hold the key, or the bytes are no TLS or were changed. The
+ *                      caller sends what tls_take() returns (the alert), then closes the connection.
+ *   FSDP_ERR_PEER      the other side closed the connection in good order
  */
 enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_bytes, struct fsdp_err *err);
 
-/** Plaintext that has arrived: up to `capacity` bytes, *n_bytes 0 when there is none. Errors as tls_feed(). */
+/**
+ * Read plaintext that has arrived, up to `capacity` bytes. *n_bytes is 0 if there is none. Errors as those of
+ * tls_feed().
+ */
 enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, size_t *n_bytes,
                           struct fsdp_err *err);
 
-/** Encrypt `n_bytes` to be sent. Only once established. */
+/** Encrypt `n_bytes` of plaintext for sending. Requires that tls_established() returns true. */
 enum fsdp_status tls_write(struct tls *tls, const void *plaintext, size_t n_bytes, struct fsdp_err *err);
 
-/** Ciphertext waiting to be sent, in bytes, and taking up to `capacity` of it. */
+/**
+ * tls_outgoing() returns the bytes of ciphertext that wait to be sent. tls_take() moves up to `capacity` of
+ * them to `ciphertext`, and returns their number.
+ */
 size_t tls_outgoing(const struct tls *tls);
 size_t tls_take(struct tls *tls, void *ciphertext, size_t capacity);
 

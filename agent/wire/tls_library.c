@@ -30,11 +30,12 @@ enum fsdp_status tls_library_open(const struct tls_library **library, struct fsd
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "a secret needs OpenSSL (Debian: libssl3): %.160s",
                          dlerror());
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *const function = dlsym(handle, functions[i].name); /* those of libcrypto too: libssl needs it */
+        /* this also finds functions of libcrypto, because libssl depends on it */
+        void *const function = dlsym(handle, functions[i].name);
 
         if (function == NULL)
             return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s has no %s", file, functions[i].name);
-        /* ISO C has no cast from an object's pointer to a function's; dlsym(3) */
+        /* ISO C has no cast from an object pointer to a function pointer; dlsym(3) */
         memcpy((char *)&opened + functions[i].at, &function, sizeof function);
     }
     *library = &opened;

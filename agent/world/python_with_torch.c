@@ -21,7 +21,10 @@ bool python_lacks_torch(const struct errors_detail *detail)
     return false;
 }
 
-/* The same file by another name, in the same directory: a virtual environment links to a Python that is not its own. */
+/*
+ * Are these two names of one Python: the same file, reached through the same directory? The directory counts
+ * because a virtual environment links to a Python file outside of it.
+ */
 static bool is_same_python(const char *a, const char *b)
 {
     char real_a[PATH_MAX], real_b[PATH_MAX], folder_a[PATH_MAX], folder_b[PATH_MAX];
@@ -37,7 +40,10 @@ static bool is_same_python(const char *a, const char *b)
            strcmp(real_a, real_b) == 0;
 }
 
-/* `prefix`/`lib`/`version`: "python3.11", or Debian's "python3". */
+/*
+ * Is torch below `prefix`/`lib`/`version`? `version` is the name of a folder, "python3.11", or Debian's
+ * "python3".
+ */
 static bool has_torch(const char *prefix, int n_prefix, const char *lib, const char *version)
 {
     static const char *const packages[] = { "site-packages", "dist-packages" };
@@ -51,7 +57,10 @@ static bool has_torch(const char *prefix, int n_prefix, const char *lib, const c
     return false;
 }
 
-/* The Python of `folder`, n_folder bytes of a path that ends in "bin", whose packages are below the same prefix. */
+/*
+ * Find a Python with torch in a folder of programs: the first n_folder bytes of `folder`, usually
+ * "PREFIX/bin". Its packages are below the same prefix.
+ */
 static bool look_in(const char *folder, int n_folder, const char *used, char *out, size_t size)
 {
     static const char *const libs[] = { "lib", "lib64", "local/lib" };
@@ -84,7 +93,8 @@ bool python_with_torch(char *const *environment, const char *used, char *out, si
                *path = environment_find(environment, "PATH");
     char folder[PATH_MAX];
 
-    if (venv != NULL && venv[0] == '/' && snprintf(folder, sizeof folder, "%s/bin", venv) < (int)sizeof folder &&
+    if (venv != NULL && venv[0] == '/' &&
+        snprintf(folder, sizeof folder, "%s/bin", venv) < (int)sizeof folder &&
         look_in(folder, (int)strlen(folder), used, out, size))
         return true;
     while (path != NULL && *path != '\0') {

@@ -1,5 +1,6 @@
 /*
- * Which Python on this host has PyTorch, for the user whose worker found none. It looks at files and runs nothing.
+ * Finds a Python with PyTorch on this host, for a hint to a user whose worker found none. It only looks at
+ * files.
  */
 #ifndef AGENT_PYTHON_WITH_TORCH_H
 #define AGENT_PYTHON_WITH_TORCH_H
@@ -9,12 +10,12 @@
 
 #include "agent/record/errors.h"
 
-/** Did this worker end because it could not import torch? */
+/** Does the detail of a failed worker say that it could not import torch? */
 bool python_lacks_torch(const struct errors_detail *detail);
 
 /**
- * Find a Python in $VIRTUAL_ENV/bin or in a directory of PATH, both as `environment` has them, whose packages hold
- * torch, and which is not `used`, the program that has just failed. False: there is none; else its path is in `out`.
+ * Find a Python whose packages contain torch, in $VIRTUAL_ENV/bin or in a directory of PATH of `environment`.
+ * It is not `used`, the program that has just failed. True: its path is in `out`.
  */
 bool python_with_torch(char *const *environment, const char *used, char *out, size_t size);
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +12,9 @@
 #include <unistd.h>
 
 #include "agent/os/descendants.h"
-#include "agent/os/environment.h"
 #include "agent/os/os.h"
 #include "agent/record/rundir.h"
+#include "shard_runtime/core/clock.h"
 
 enum { PATH_BYTES = 4096, BUFFER_BYTES = 64 * 1024, TRIES = 16 };
 
@@ -32,21 +31,20 @@ struct timer_pipe {
     char buffer[BUFFER_BYTES];
 };
 
-bool timer_pipe_wanted(char *const *environment, char *path)
+bool timer_pipe_wanted(char *path)
 {
-    const char *enabled = environment_find(environment, "TORCHELASTIC_ENABLE_FILE_TIMER"),
-               *file = environment_find(environment, "TORCHELASTIC_TIMER_FILE");
+    const char *enabled = getenv("TORCHELASTIC_ENABLE_FILE_TIMER"), *file = getenv("TORCHELASTIC_TIMER_FILE");
 
     snprintf(path, PATH_BYTES, "%s", file == NULL ? "" : file);
     return (enabled != NULL && strcmp(enabled, "1") == 0) || (file != NULL && file[0] != '\0');
 }
 
-/* --- expiry ------------------------------------------------------------------------------------------------------- */
+/* Expiry */
 
 static void arm(struct timer_pipe *pipe)
 {
     const int64_t next_us = timers_next_us(&pipe->timers);
-    /* All zero disarms; a deadline of the epoch's first instant is none either. */
+    /* A time of zero disarms the timerfd, so a deadline at the first instant of the epoch gets 1 ns. */
     struct itimerspec when = { .it_value = { .tv_sec = next_us < 0 ? 0 : next_us / 1000000,
                                              .tv_nsec = next_us < 0 ? 0 : next_us % 1000000 * 1000 } };
 
@@ -55,13 +53,13 @@ static void arm(struct timer_pipe *pipe)
     timerfd_settime(pipe->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* Held by a pidfd while we look whose it is, so that its number cannot become another's in between. */
+/* The pidfd keeps the process's number from being reused between the look at its parents and the signal. */
 static void expire(struct timer_pipe *pipe, const struct timer_request *timer)
 {
     const int pidfd = (int)syscall(SYS_pidfd_open, timer->pid, 0);
 
     if (pidfd < 0)
-        return; /* it is gone, and its timers with it */
+        return; /* the process has ended: its timers no longer matter */
     if (descendants_top(timer->pid) != 0) {
         pipe->handlers.expired(pipe->handlers.arg, timer);
         if (timer->signal > 0)
@@ -79,19 +77,19 @@ static void on_clock(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     (void)!read(pipe->timer, &n, sizeof n);
-    while (timers_pop(&pipe->timers, os_epoch_us(), &timer))
+    while (timers_pop(&pipe->timers, clock_epoch_us(), &timer))
         expire(pipe, &timer);
     arm(pipe);
 }
 
-/* --- lines -------------------------------------------------------------------------------------------------------- */
+/* Lines */
 
 static void say(struct timer_pipe *pipe, bool *told, const char *what, const char *why)
 {
     char words[512];
 
     if (*told)
-        return; /* once: whoever writes one may write a thousand */
+        return; /* say it once: a worker that writes one such line may write a thousand */
     *told = true;
     snprintf(words, sizeof words, "%s: %.300s", what, why);
     pipe->handlers.note(pipe->handlers.arg, words);
@@ -116,9 +114,9 @@ static void take_line(struct timer_pipe *pipe, const char *line, size_t length)
         return;
     }
     if (request.expires_us >= 0 && descendants_top(request.pid) == 0)
-        return; /* it is dead already, or none of ours */
+        return; /* the process has ended already, or is no descendant of ours */
     status = timers_take(&pipe->timers, &request, &err);
-    if (status == FSDP_ERR_BUSY) { /* room may have died */
+    if (status == FSDP_ERR_BUSY) { /* some timers may belong to processes that have ended */
         timers_sieve(&pipe->timers, is_below_us, NULL);
         status = timers_take(&pipe->timers, &request, &err);
     }
@@ -146,7 +144,7 @@ static void take_bytes(struct timer_pipe *pipe)
     pipe->n_buffer = 0;
 }
 
-/* One read a wake-up: whoever writes without end shares the loop with everybody else. */
+/* Read only once a wake-up: a worker that writes without end must leave time for the rest of the loop. */
 static void on_lines(uv_poll_t *poll, int status, int events)
 {
     struct timer_pipe *pipe = poll->data;
@@ -156,15 +154,15 @@ static void on_lines(uv_poll_t *poll, int status, int events)
     (void)events;
     n = read(pipe->fifo, pipe->buffer + pipe->n_buffer, BUFFER_BYTES - pipe->n_buffer);
     if (n <= 0)
-        return; /* we hold a write end ourselves: it never ends, it is only empty */
+        return; /* the FIFO is empty; it never ends, because this process holds a write end too */
     pipe->n_buffer += (size_t)n;
     take_bytes(pipe);
     arm(pipe);
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* Life */
 
-/* May a FIFO be made at `path`? Nothing is there, or one that nobody reads, which is removed. */
+/* May a FIFO be made at `path`? Yes if there is no file, or a FIFO without a reader, which is removed. */
 static bool is_free(const char *path)
 {
     struct stat info;
@@ -193,7 +191,7 @@ static bool make_fifo(struct timer_pipe *pipe, const char *path, const char *fol
         folder = rundir_temporary();
     for (int i = 0; i < TRIES; i++) {
         snprintf(pipe->path, sizeof pipe->path, "%.4000s/watchdog_timer_%d_%llx", folder, (int)getpid(),
-                 (unsigned long long)os_epoch_us() + (unsigned)i);
+                 (unsigned long long)clock_epoch_us() + (unsigned)i);
         if (mkfifo(pipe->path, 0600) == 0)
             return true;
         if (errno != EEXIST)
@@ -203,9 +201,10 @@ static bool make_fifo(struct timer_pipe *pipe, const char *path, const char *fol
 }
 
 /*
- * The FIFO that was just made, mode 0600 whatever the umask: in a folder that others may write to, what stands there by
- * now may be something else. Read and write: with a writer of our own it is never at its end, which would wake the loop
- * for ever. -1, and errno.
+ * Open the FIFO that was just made, and give it mode 0600 whatever the umask is. In a folder that others may
+ * write to, `path` may name another file by now, which is refused. The FIFO is opened for reading and
+ * writing: without a writer it would be at its end, and wake the loop for ever. Returns -1, with errno, on
+ * failure.
  */
 static int open_ours(const char *path)
 {

@@ -1,7 +1,15 @@
 /*
- * One worker of this node in one generation: how it is started, what it is told, what became of it.
+ * One worker of this node in one generation: its start, and how it ended.
  *
- * Thread: the loop's.
+ * A start has these steps:
+ *   1. worker_begin() names the worker.
+ *   2. worker_find_program() and worker_open_files() do what may wait for a file system. With a disk, its
+ *      thread calls them.
+ *   3. worker_start() makes the process. With a disk it does not wait for the exec, which may wait for a file
+ *      system too: the process waits alone.
+ *   4. worker_executed() finds out later what became of the exec.
+ *
+ * Thread: the loop's, except for step 2.
  */
 #ifndef AGENT_WORKER_H
 #define AGENT_WORKER_H
@@ -13,20 +21,24 @@
 #include "agent/config.h"
 #include "agent/link/link_server.h"
 #include "agent/os/os.h"
-#include "agent/output/logs.h"
-#include "agent/output/relay.h"
+#include "agent/output/output.h"
 #include "agent/placement/placement.h"
 #include "agent/record/first_cause.h"
+#include "agent/world/hang_bounds.h"
+#include "agent/world/hang_life.h"
+#include "agent/world/heartbeat.h"
+#include "agent/world/pace.h"
+#include "agent/world/standby.h"
 
-/* What the coordinator tells a node about a generation. */
+/* What the coordinator tells a node about a generation. (Not the plan of a step.) */
 struct world_plan {
     int generation, restart_count;
-    int world_size, first_rank; /* this node has first_rank ... first_rank + config->n_workers - 1 */
+    int world_size, first_rank; /* this node has the ranks first_rank to first_rank + config->n_workers - 1 */
     int n_nodes, node_rank;
     int role_rank,
         role_world_size; /* of this node's first worker among all ranks of its role; how many they are */
     int first_attempt;   /* of the run directory: generation g is attempt first_attempt + g */
-    int64_t resume_step; /* -1: from initial weights */
+    int64_t resume_step; /* the step to resume from; -1: from initial weights */
     char master_address[256], node_address[256];
     int master_port;
     unsigned char token[32];
@@ -34,71 +46,141 @@ struct world_plan {
 
 struct worker {
     int rank, local_rank;
-    struct os_child child; /* pidfd -1 once it is closed */
+    struct os_child child; /* its pidfd is -1 once it is closed */
     bool live;             /* started, and not reaped */
-    int sent_signal;       /* it was asked to end by this; 0: not yet */
+    int exec_fd;           /* of a start that did not wait for its exec; -1: the exec is over */
+    int exec_ms;           /* how long it was looked for the end of the exec */
+    bool refused;          /* the exec failed; `death` has the reason, and the process ends by itself */
+    bool was_standby;      /* it had been executed before its generation began */
+    int sent_signal;       /* the signal by which it was asked to end; 0: none yet */
     bool killed;           /* KILL was sent */
-    int64_t asked_us;      /* when it was asked, by the epoch clock */
+    int64_t asked_us;      /* when it was asked to end, by the epoch clock */
     uint64_t seen_beat;    /* the progress page as last looked at, and when it last changed */
     int64_t changed_ns;
-    int64_t stuck_since_ns; /* since when every look found it in state D; 0: the last one did not */
-    struct death death; /* kind DEATH_NONE while it lives, and after a good end */
-    uv_poll_t poll;     /* on the pidfd; `data` is the worker */
+    enum hang_class class;         /* what it did then */
+    struct hang_patience patience; /* of its silence since then */
+    int heart_fd;                  /* where its heartbeats come in; 0: it is not watched (world_life.c) */
+    struct heartbeat heart;
+    int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/world/python_stacks.h) */
+    struct hang_sample sample;
+    int64_t first_step, step;  /* of a job: first of the generation, and newest; -1: it has begun none */
+    struct pace_window window; /* of a job: what it spent is measured since then */
+    int64_t stuck_since_ns;    /* since when every check found it in state D; 0: the last check did not */
+    struct death death;        /* how it ended; kind DEATH_NONE while it lives, and if it ended well */
+    uv_poll_t poll;            /* watches the pidfd; `data` is the worker */
     bool polled;
-    char timer[160];  /* the watchdog timer of it that expired, in words; empty: none */
-    int timer_signal; /* by which it, or a process of it, was then to end, and when that was sent */
+    char timer[160];  /* its expired watchdog timer, in words; empty: none */
+    int timer_signal; /* the signal that the timer sent to it or its descendant, and when */
     int64_t timer_ns;
     void *world;
 };
 
-/* What a worker of this node put at FSDP_LINK_KEPT_KEY, for the hello of later ones. */
+/* What a worker of this node put at FSDP_LINK_KEPT_KEY. Later workers get it in their hello. */
 struct link_kept {
     uint32_t n_bytes;
     unsigned char bytes[FSDP_LINK_KEPT_BYTES];
 };
 
-/* What starting one needs, the same for all workers of a generation. */
+/* What starting a worker needs; the same for all workers of a generation. */
 struct worker_context {
     const struct agent_config *config;
     const struct agent_os *os;
     const struct os_baseline *baseline;
     const struct world_plan *plan;
     struct link_server *links;
-    struct rundir *rundir; /* NULL: none */
-    struct logs *logs;     /* NULL: nothing is captured */
-    struct relay *relay;   /* NULL: what is inherited is not relayed */
-    char *const *environment;
-    const char *timer_file; /* where it sets watchdog timers; NULL: nowhere */
-    const char *program;    /* resolved */
+    struct disk *disk;      /* writes the index; NULL: the loop does, and it waits for each exec */
+    struct rundir *rundir;  /* NULL: none */
+    struct output *output;  /* NULL: workers write to this process's own streams */
+    int archive_fd;         /* with the module of --python-stacks; 0: none */
+    const char *timer_file; /* path of the FIFO for watchdog timers; NULL: none */
+    const char *program;    /* its path */
     const struct placement *placement;
     const struct link_kept *kept;
+    struct standby *standby; /* NULL: no worker is on standby */
     const char *host;
+    const struct lease *lease; /* under which the worker runs; NULL: none */
+};
+
+/* What step 2 of a start makes for one worker. */
+struct worker_files {
+    struct stream_files streams[2];
+    bool has_error_folder; /* the worker gets an error file */
 };
 
 /**
- * Start worker `local_rank`; on success it is live and has a pidfd (the caller polls it). On failure nothing of
- * it runs and worker->death says why, in the words of a user.
+ * Fill in kind, code and words of `death` for a program or script that cannot be started. `error` is an errno
+ * of os_find_program(), os_check_script() or, with `found`, of exec.
  */
-bool worker_start(struct worker *worker, const struct worker_context *context, int local_rank);
+void worker_cannot_start(struct death *death, const char *program, int error, bool found);
+/** The same for what the system refused: `what` was tried, and failed because of `why`. */
+void worker_system_refused(struct death *death, const char *what, const char *why);
 
-/** Note how it ended. `noticed`: it had been asked to save and stop, so that 77 is a good end. */
+/** What one stream of a worker is to be. Its prefix is made in `prefix` (256 bytes). Thread: any. */
+struct stream_spec worker_stream_spec(const struct worker_context *context, int local_rank,
+                                      enum rundir_stream which, char prefix[256]);
+
+/** Make *worker the worker `local_rank` of the plan, which has no process yet. */
+void worker_begin(struct worker *worker, const struct worker_context *context, int local_rank);
+
+/**
+ * Find the program of the workers. False: *death has kind, code and words for the user.
+ * Thread: any.
+ */
+bool worker_find_program(const struct agent_config *config, char program[RUNDIR_PATH_BYTES],
+                         struct death *death);
+
+/**
+ * Open the logs of worker `local_rank`, make its folder and look at its script. *files is zero before, and
+ * goes to worker_close_files() also after an error. False: *death has kind, code and words for the user.
+ * Thread: any. It reads `context` without its links, kept and standby.
+ */
+bool worker_open_files(struct worker_files *files, const struct worker_context *context, int local_rank,
+                       struct death *death);
+void worker_close_files(struct worker_files *files);
+
+/**
+ * Start a worker, with its files. On success it is live and has a pidfd, which the caller watches. On failure
+ * no process of it runs, and worker->death has the reason in words for the user.
+ */
+bool worker_start(struct worker *worker, const struct worker_context *context, struct worker_files *files);
+
+/**
+ * Returns whether the exec of a started worker is over. If it failed, worker->refused is set and
+ * worker->death has the reason; the process is reaped as ever.
+ */
+bool worker_executed(struct worker *worker, const struct agent_os *os, const struct agent_config *config);
+
+/**
+ * Start a process that can become worker `local_rank` of a later generation. worker->child is the process;
+ * *socket is our end of its link. Both are the caller's. On failure no process runs, and worker->death has
+ * the reason in words for the user. With a disk, a process whose exec fails ends by itself.
+ */
+bool worker_start_standby(struct worker *worker, const struct worker_context *context, int local_rank,
+                          int *socket);
+
+/** Close our ends of its heartbeat and its stacks, if it has them. */
+void worker_close_watch(struct worker *worker);
+
+/** Fill in worker->death. `noticed`: it had been asked to save and stop, so 77 is a good end. */
 void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
                   const struct fsdp_progress *page, int64_t now_ns);
 
-/** Phase and step from its page; they stay as they are where the page does not know. No step before there is one. */
+/** Fill in phase and step from the progress page. Values that the page does not have stay unchanged. */
 void worker_read_place(struct death *death, const struct fsdp_progress *page);
 
-/** Ask it to end by `signal` (its group), if it lives and was not asked before; KILL is sent always. */
+/**
+ * Signal the worker's process group. Unless it is KILL, only if the worker lives and was not asked before.
+ */
 void worker_end(struct worker *worker, const struct agent_os *os, int signal);
 
-/** Where the worker of a program is told to write how it failed (TORCHELASTIC_ERROR_FILE); false: nowhere. */
-bool worker_error_file(const struct agent_config *config, struct rundir *rundir, int generation,
+/**
+ * The path of the error file for a program's worker (TORCHELASTIC_ERROR_FILE). False: it has none. Its folder
+ * need not be there.
+ */
+bool worker_error_file(const struct agent_config *config, const struct rundir *rundir, int generation,
                        const struct worker *worker, char *out, size_t size);
 
-/** Where the stream of a rank goes. */
-enum logs_mode worker_log_mode(const struct agent_config *config, int local_rank, unsigned stream);
-
-/** Fill in `death` for a program that cannot be started: `error` is from os_find_program(), os_check_script() or exec. */
-void worker_cannot_start(struct death *death, const char *program, int error, bool found);
+/** Where a stream of a rank goes, by the options of output. */
+enum output_mode worker_output_mode(const struct agent_config *config, int local_rank, unsigned stream);
 
 #endif

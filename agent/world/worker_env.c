@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "agent/os/environment.h"
+#include "agent/world/python_stacks.h"
+#include "agent/world/worker.h"
 
 enum { N_OURS_MAX = 32, TEXT_BYTES = 16384, NUMBER_BYTES = 12 };
 
@@ -37,7 +40,9 @@ static __attribute__((format(printf, 2, 3))) void set(struct ours *ours, const c
     ours->used += (size_t)n + 1;
 }
 
-/* One device for this worker: its place in the list the parent was given, else its number. */
+/*
+ * Show the worker one device: entry `local_rank` of the parent's list, or without such an entry that number.
+ */
 static void set_device(struct ours *ours, char *const *parent, int local_rank)
 {
     const char *list = environment_find(parent, "CUDA_VISIBLE_DEVICES");
@@ -53,9 +58,10 @@ static void set_device(struct ours *ours, char *const *parent, int local_rank)
 }
 
 /*
- * TORCH_ELASTIC_WORKER_IDENTICAL=1 promises PyTorch's agents that every node has as many workers, all of one role, so
- * that they need not ask each other: ranks in the role are then those in the world, whatever the role is called. Our
- * agents have asked all the same, and the ranks in the world are right even where the promise is not kept.
+ * TORCH_ELASTIC_WORKER_IDENTICAL=1 promises PyTorch's agents that every node has the same number of workers,
+ * all of one role. PyTorch then takes ranks in the world as ranks in the role, whatever the role is called,
+ * and this agent does the same. The ranks in the world are right even if the promise is not kept, because our
+ * agents tell each other their numbers of workers.
  */
 static bool is_identical(char *const *parent)
 {
@@ -64,30 +70,52 @@ static bool is_identical(char *const *parent)
     return word != NULL && strcmp(word, "1") == 0;
 }
 
+/*
+ * See agent/world/python_stacks.h. The inode tells a process that has closed the descriptor. An empty
+ * PYTHONPATH adds nothing: an empty entry after a colon would be the working directory.
+ */
+static void set_stacks(struct ours *ours, char *const *parent, const struct worker_identity *id)
+{
+    const char *path = environment_find(parent, "PYTHONPATH");
+    struct stat info = { 0 };
+
+    (void)fstat(id->stacks_fd, &info);
+    set(ours, "FSDPRUN_STACKS=%d:%llu:%d", id->stacks_fd, (unsigned long long)info.st_ino,
+        python_stacks_signal());
+    if (id->archive_fd > 0)
+        set(ours, "PYTHONPATH=/proc/self/fd/%d%s%s", id->archive_fd, path != NULL && *path != '\0' ? ":" : "",
+            path != NULL ? path : "");
+}
+
 static void set_all(struct ours *ours, char *const *parent, const struct worker_identity *id)
 {
-    set(ours, "RANK=%d", id->rank);
-    set(ours, "WORLD_SIZE=%d", id->world_size);
-    set(ours, "LOCAL_RANK=%d", id->virtual_local_rank ? 0 : id->local_rank);
-    set(ours, "LOCAL_WORLD_SIZE=%d", id->local_world_size);
-    set(ours, "GROUP_RANK=%d", id->node_rank);
-    set(ours, "GROUP_WORLD_SIZE=%d", id->n_nodes);
-    set(ours, "ROLE_NAME=%s", id->role);
-    set(ours, "ROLE_RANK=%d", is_identical(parent) ? id->rank : id->role_rank);
-    set(ours, "ROLE_WORLD_SIZE=%d", is_identical(parent) ? id->world_size : id->role_world_size);
-    set(ours, "MASTER_ADDR=%s", id->master_address);
-    set(ours, "MASTER_PORT=%d", id->master_port);
-    set(ours, "TORCHELASTIC_RUN_ID=%s", id->run_id);
-    set(ours, "TORCHELASTIC_RESTART_COUNT=%d", id->restart_count);
-    set(ours, "TORCHELASTIC_MAX_RESTARTS=%d", id->max_restarts);
-    set(ours, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", id->stop_signals);
-    set(ours, "TORCHELASTIC_USE_AGENT_STORE=%s", id->agent_store ? "True" : "False");
+    const struct agent_config *config = id->config;
+    const struct world_plan *plan = id->plan;
+    const int rank = plan->first_rank + id->local_rank;
+    const bool identical = is_identical(parent), agent_store = config->job_json == NULL && !config->no_store;
+
+    set(ours, "RANK=%d", rank);
+    set(ours, "WORLD_SIZE=%d", plan->world_size);
+    set(ours, "LOCAL_RANK=%d", config->virtual_local_rank ? 0 : id->local_rank);
+    set(ours, "LOCAL_WORLD_SIZE=%d", config->n_workers);
+    set(ours, "GROUP_RANK=%d", plan->node_rank);
+    set(ours, "GROUP_WORLD_SIZE=%d", plan->n_nodes);
+    set(ours, "ROLE_NAME=%s", config->role);
+    set(ours, "ROLE_RANK=%d", identical ? rank : plan->role_rank + id->local_rank);
+    set(ours, "ROLE_WORLD_SIZE=%d", identical ? plan->world_size : plan->role_world_size);
+    set(ours, "MASTER_ADDR=%s", plan->master_address);
+    set(ours, "MASTER_PORT=%d", plan->master_port);
+    set(ours, "TORCHELASTIC_RUN_ID=%s", config->run_id);
+    set(ours, "TORCHELASTIC_RESTART_COUNT=%d", plan->restart_count);
+    set(ours, "TORCHELASTIC_MAX_RESTARTS=%d", config->max_restarts);
+    set(ours, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", config->stop_signals_text);
+    set(ours, "TORCHELASTIC_USE_AGENT_STORE=%s", agent_store ? "True" : "False");
     set(ours, "TORCHELASTIC_ERROR_FILE=%s", id->error_file == NULL ? "" : id->error_file);
     if (environment_find(parent, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         set(ours, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
     if (environment_find(parent, "OMP_NUM_THREADS") == NULL)
         set(ours, "OMP_NUM_THREADS=%d", id->threads < 1 ? 1 : id->threads);
-    if (id->virtual_local_rank)
+    if (config->virtual_local_rank)
         set_device(ours, parent, id->local_rank);
     if (id->run_dir != NULL)
         set(ours, "FSDP_RUN_DIR=%s", id->run_dir);
@@ -95,16 +123,22 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
         set(ours, "TORCHELASTIC_TIMER_FILE=%s", id->timer_file);
     if (id->link_fd >= 0)
         set(ours, "FSDP_LINK_FD=%d", id->link_fd);
+    if (id->heart_fd > 0)
+        set(ours, "FSDPRUN_HEARTBEAT_FD=%d", id->heart_fd);
+    if (id->stacks_fd > 0)
+        set_stacks(ours, parent, id);
 }
 
 /*
- * A link or run directory of the parent's own (a launcher inside a worker) is never a worker's of ours. The job secret
- * is the agents': whoever holds it can join the job as a node.
+ * Variables that a worker does not inherit. If fsdprun itself is the worker of another fsdprun, its link and
+ * run directory are not those of its workers. The job secret is for agents only: a process that knows it can
+ * join the job as a node.
  */
 static bool is_inherited(const char *variable)
 {
-    static const char *const withheld[] = { "FSDP_LINK_FD=", "FSDP_RUN_DIR=", "FSDPRUN_SECRET=",
-                                            "FSDPRUN_SECRET_FILE=" };
+    static const char *const withheld[] = { "FSDP_LINK_FD=",         "FSDP_RUN_DIR=",
+                                            "FSDPRUN_SECRET=",       "FSDPRUN_SECRET_FILE=",
+                                            "FSDPRUN_HEARTBEAT_FD=", "FSDPRUN_STACKS=" };
 
     for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)
         if (strncmp(variable, withheld[i], strlen(withheld[i])) == 0)
@@ -122,20 +156,45 @@ static bool is_ours(const struct ours *ours, const char *variable)
     return false;
 }
 
+/* Returns how many bytes the texts of our variables take at most. */
+static size_t room_for(char *const *parent, const struct worker_identity *identity)
+{
+    const char *path = environment_find(parent, "PYTHONPATH");
+
+    return TEXT_BYTES + (path == NULL ? 0 : strlen(path)) +
+           (identity->run_dir == NULL ? 0 : strlen(identity->run_dir)) +
+           (identity->error_file == NULL ? 0 : strlen(identity->error_file)) +
+           (identity->timer_file == NULL ? 0 : strlen(identity->timer_file)) +
+           strlen(identity->config->run_id) + strlen(identity->config->role) +
+           strlen(identity->plan->master_address) + strlen(identity->config->stop_signals_text);
+}
+
+char *worker_env_own(char *const *parent, const struct worker_identity *identity, size_t *n_bytes)
+{
+    struct ours ours = { .size = room_for(parent, identity) };
+
+    ours.text = malloc(ours.size);
+    if (ours.text == NULL)
+        return NULL;
+    set_all(&ours, parent, identity);
+    if (ours.full) {
+        free(ours.text);
+        return NULL;
+    }
+    *n_bytes = ours.used;
+    return ours.text;
+}
+
 char **worker_env_build(char *const *parent, const struct worker_identity *identity)
 {
-    const size_t text_bytes = TEXT_BYTES + (identity->run_dir == NULL ? 0 : strlen(identity->run_dir)) +
-                              (identity->error_file == NULL ? 0 : strlen(identity->error_file)) +
-                              (identity->timer_file == NULL ? 0 : strlen(identity->timer_file)) +
-                              strlen(identity->run_id) + strlen(identity->role) +
-                              strlen(identity->master_address) + strlen(identity->stop_signals);
+    const size_t text_bytes = room_for(parent, identity);
     struct ours ours = { .size = text_bytes };
     size_t n_parent = 0, n = 0;
     char **out;
 
     while (parent[n_parent] != NULL)
         n_parent++;
-    /* Pointers, then the text they point to: one block. The parent's strings stay the parent's. */
+    /* One block: the pointers, then the text of our variables. The strings of `parent` are not copied. */
     out = malloc((n_parent + N_OURS_MAX + 1) * sizeof *out + text_bytes);
     if (out == NULL)
         return NULL;
@@ -154,7 +213,7 @@ char **worker_env_build(char *const *parent, const struct worker_identity *ident
     return out;
 }
 
-/* Length of the name at `text`: what Python calls an identifier, in ASCII. */
+/* Returns the length of the name at `text`: an identifier as in Python, of ASCII characters. */
 static size_t name_length(const char *text)
 {
     size_t n = 0;
@@ -165,9 +224,9 @@ static size_t name_length(const char *text)
 }
 
 /*
- * What begins at the dollar of `from`, as Python's string.Template.safe_substitute() reads it: "$$" is a dollar,
- * "$local_rank" and "${local_rank}" are the rank, anything else stays. Writes to `to`, whose new end is returned,
- * and moves *from behind it.
+ * Substitute what begins at the dollar of *from, as Python's string.Template.safe_substitute() does: "$$"
+ * becomes a dollar, "$local_rank" and "${local_rank}" become the rank, and any other text stays. Writes the
+ * result to `to`, moves *from past the text that was read, and returns the end of the result.
  */
 static char *substitute(char *to, const char **from, int local_rank)
 {
@@ -196,7 +255,7 @@ char **worker_env_args(char *const *argv, int local_rank)
 
     for (; argv[n] != NULL; n++)
         bytes += strlen(argv[n]) + 1; /* "$local_rank" is longer than any number of a rank */
-    /* NUMBER_BYTES more, as snprintf() may be told of so many at the very end. */
+    /* NUMBER_BYTES more: substitute() passes that size to snprintf(), also at the very end of the block. */
     out = malloc((n + 1) * sizeof *out + bytes + NUMBER_BYTES);
     if (out == NULL)
         return NULL;

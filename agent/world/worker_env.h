@@ -1,41 +1,47 @@
 /*
- * What a worker is told: its environment and its arguments. Pure: everything comes in through the struct.
- * The names are torchrun's, so that unmodified PyTorch programs find what they look for, and two of ours.
+ * The environment and the arguments of a worker. Pure: all inputs are in the struct. The variables are
+ * torchrun's, for unmodified PyTorch programs, and two of ours (FSDP_LINK_FD, FSDP_RUN_DIR).
  */
 #ifndef AGENT_WORKER_ENV_H
 #define AGENT_WORKER_ENV_H
 
-#include <stdbool.h>
+#include <stddef.h>
+
+struct agent_config;
+struct world_plan;
 
 struct worker_identity {
-    int rank, world_size;
-    int local_rank, local_world_size;
-    int node_rank, n_nodes;
-    int role_rank, role_world_size; /* among the ranks of the same role, in rank order */
-    bool virtual_local_rank;        /* LOCAL_RANK 0 and one device for each */
-    const char *role;
-    const char *run_id;
-    const char *master_address;
-    int master_port;
-    bool agent_store; /* the agent serves PyTorch's store there; else rank 0 does */
-    int restart_count, max_restarts;
-    const char *stop_signals; /* TORCHELASTIC_SIGNALS_TO_HANDLE: names, as they were given */
-    int threads;              /* OMP_NUM_THREADS where the parent does not set it */
-    const char *error_file;   /* TORCHELASTIC_ERROR_FILE; NULL: empty */
-    const char *run_dir;      /* FSDP_RUN_DIR; NULL: not set */
-    const char *timer_file;   /* TORCHELASTIC_TIMER_FILE; NULL: as the parent has it */
-    int link_fd;              /* FSDP_LINK_FD; -1: not set */
+    const struct agent_config *config;
+    const struct world_plan *plan;
+    int local_rank;
+    int threads;            /* OMP_NUM_THREADS, unless the parent sets it */
+    const char *error_file; /* TORCHELASTIC_ERROR_FILE; NULL: empty */
+    const char *run_dir;    /* FSDP_RUN_DIR; NULL: not set */
+    const char *timer_file; /* TORCHELASTIC_TIMER_FILE; NULL: as in the parent */
+    int link_fd;            /* FSDP_LINK_FD; -1: not set */
+    int heart_fd;           /* FSDPRUN_HEARTBEAT_FD; 0: not set */
+    int stacks_fd;          /* FSDPRUN_STACKS; 0: not set */
+    int archive_fd;         /* first in PYTHONPATH; 0: that is as in the parent */
 };
 
 /**
- * `parent` (zero-terminated, NAME=value each) with this worker's variables in place of what it had under the
- * same names. One block to be freed with free(); NULL when memory ran out.
+ * Copy `parent` (NAME=value strings, ended by a NULL pointer), and replace or add this worker's variables.
+ * The result is one block; free it with free(). NULL: out of memory.
  */
 char **worker_env_build(char *const *parent, const struct worker_identity *identity);
 
 /**
- * A copy of `argv` in which "${local_rank}" and "$local_rank" are the local rank and "$$" is a dollar, as torchrun
- * has it by Python's string.Template. The program's name is copied as it is, and so is any other dollar. One block to be freed with free(); NULL when memory ran out.
+ * The variables of this worker alone, as "NAME=value" texts, each with its zero: for a process that has
+ * inherited the others.
+ *   n_bytes  receives the size of all of them
+ * The result is one block; free it with free(). NULL: out of memory.
+ */
+char *worker_env_own(char *const *parent, const struct worker_identity *identity, size_t *n_bytes);
+
+/**
+ * Copy `argv`. As torchrun does with Python's string.Template, "${local_rank}" and "$local_rank" become the
+ * local rank, and "$$" becomes a dollar. Any other dollar stays, and the program's name is not changed. The
+ * result is one block; free it with free(). NULL: out of memory.
  */
 char **worker_env_args(char *const *argv, int local_rank);
 

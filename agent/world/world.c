@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/os/bug.h"
+#include "agent/os/deadlines.h"
+#include "agent/world/python_stacks.h"
 #include "agent/world/world_impl.h"
 
-enum {
-    BLAME_MS = 1000, /* how long we wait for the one that went first to show */
-    LOOK_EVERY_MS = 250,
-};
+enum { BLAME_MS = 1000 }; /* how long to wait for the rank that ended first to be seen */
 
 int64_t world_now_ns(const struct world *world)
 {
@@ -22,18 +22,52 @@ void world_say(const struct world *world, const char *words)
     console_say(world->services.console, "fsdprun: %s", words);
 }
 
+void world_record(const struct world *world, const char *event, const struct events_field *fields)
+{
+    world->reporter.record(world->reporter.to, world->plan.generation, event, fields);
+}
+
+void world_report(const struct world *world, const struct death *death, const struct errors_detail *detail)
+{
+    world->reporter.exited(world->reporter.to, world->plan.generation, death, detail);
+}
+
+static bool is_from_outside(enum world_event event)
+{
+    return event == WE_STOP || event == WE_STOP_NOW || event == WE_NOTICE || event == WE_FAILED ||
+           event == WE_PEER_LOST;
+}
+
+static _Noreturn void stop_as_bug(const struct world *world, enum world_event event, const char *what)
+{
+    bug_stop("event %s %s, in state %s", world_event_name(event), what, world_state_name(world->state));
+}
+
+/*
+ * Is the event in the queue already? An event before the last FORM is for an earlier generation, and does not
+ * count.
+ */
+static bool is_waiting(const struct world *world, enum world_event event)
+{
+    for (int i = world->queue_n - 1; i >= 0; i--) {
+        const enum world_event other = world->queue[(world->queue_head + i) % WORLD_QUEUE];
+
+        if (other == event || other == WE_FORM)
+            return other == event;
+    }
+    return false;
+}
+
 void world_post(struct world *world, enum world_event event)
 {
-    /* Any number of workers may be found dead in one pass; that some have failed is one event. */
-    for (int i = 0; i < world->queue_n && (event == WE_FAILED || event == WE_PEER_LOST); i++)
-        if (world->queue[(world->queue_head + i) % WORLD_QUEUE] == event)
-            return;
+    if (is_from_outside(event) && is_waiting(world, event))
+        return;
     if (world->queue_n == WORLD_QUEUE)
-        return; /* cannot be: of the other events few can come between two runs */
+        stop_as_bug(world, event, "has no place in the queue");
     world->queue[(world->queue_head + world->queue_n++) % WORLD_QUEUE] = event;
 }
 
-/* --- deadlines --------------------------------------------------------------------------------------------------- */
+/* Deadlines */
 
 static void on_deadline(uv_timer_t *timer)
 {
@@ -72,14 +106,18 @@ void world_suspended(struct world *world, int64_t slept_ns)
         world->workers[i].changed_ns += slept_ns;
         world->workers[i].stuck_since_ns = 0;
     }
+    world_life_shift(world, slept_ns);
+    world->signs_ns = uv_hrtime(); /* the pause is accounted for */
 }
 
 int64_t world_grace_ms(const struct world *world)
 {
-    return world->config->job_json != NULL ? 0 : world->config->grace_ms;
+    const int64_t grace_ms = world->config->job_json != NULL ? 0 : world->config->grace_ms;
+
+    return world->lost && grace_ms > LOST_GRACE_MS ? LOST_GRACE_MS : grace_ms;
 }
 
-/* --- the actions ------------------------------------------------------------------------------------------------- */
+/* The actions */
 
 static void abort_others(struct world *world)
 {
@@ -89,11 +127,9 @@ static void abort_others(struct world *world)
 
 static void tell_down(struct world *world)
 {
-    if (world->services.logs != NULL)
-        logs_end_generation(world->services.logs);
-    if (world->services.relay != NULL)
-        relay_end_generation(world->services.relay);
-    world->listener.stopped(world->listener.arg, world->plan.generation);
+    if (world->services.output != NULL)
+        output_end_generation(world->services.output);
+    world->reporter.stopped(world->reporter.to, world->plan.generation);
 }
 
 static void on_timer_closed(uv_handle_t *handle)
@@ -101,15 +137,18 @@ static void on_timer_closed(uv_handle_t *handle)
     struct world *world = handle->data;
 
     if (--world->n_timers == 0)
-        world->listener.ended(world->listener.arg);
+        world->services.ended(world->services.ended_arg);
 }
 
 static void close_all(struct world *world)
 {
+    world_account_drop(world);
     world_gpus_end(world);
     link_server_destroy(world->links);
     world->links = NULL;
     timer_pipe_destroy(world->timers);
+    standby_destroy(world->standby, world->services.os);
+    world->standby = NULL;
     world->timers = NULL;
     uv_close((uv_handle_t *)&world->deadline, on_timer_closed);
     uv_close((uv_handle_t *)&world->sweep, on_timer_closed);
@@ -167,16 +206,9 @@ static void perform(struct world *world, enum world_action action)
     }
 }
 
-/* --- the machine ------------------------------------------------------------------------------------------------- */
+/* The machine */
 
-static void impossible(struct world *world, enum world_event event)
-{
-    console_say(world->services.console, "fsdprun: bug: event %s in state %s; stopping",
-                world_event_name(event), world_state_name(world->state));
-    world_kill_all(world);
-}
-
-/* A generation begins once nothing of the loop points into the one before. */
+/* Must the next event wait? A generation begins only when no handle of the loop belongs to the one before. */
 static bool must_wait(const struct world *world)
 {
     const enum world_event event = world->queue[world->queue_head];
@@ -189,7 +221,7 @@ static bool must_wait(const struct world *world)
 void world_proceed(struct world *world)
 {
     if (world->running)
-        return; /* an action's callback: the loop below goes on with what it posted */
+        return; /* called from within an action: the loop below, which is running, takes the new event */
     world->running = true;
     while (world->queue_n > 0 && !must_wait(world)) {
         enum world_event event = world->queue[world->queue_head];
@@ -198,21 +230,41 @@ void world_proceed(struct world *world)
 
         world->queue_head = (world->queue_head + 1) % WORLD_QUEUE;
         world->queue_n--;
-        if (!world_fsm_step(&world->state, event, &action)) {
-            impossible(world, event);
-            continue;
-        }
+        if (!world_fsm_step(&world->state, event, &action))
+            stop_as_bug(world, event, "came out of order");
         if (world->state != before)
             clear_deadline(world);
+        if (world->state != WS_RUNNING && world->state != WS_LEAVING)
+            world_cancel_start(world);
         perform(world, action);
     }
     world->running = false;
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------- */
+/* Life */
+
+/* Makes room for the workers on standby, if there will be any. */
+static enum fsdp_status make_standby(struct world *world, struct fsdp_err *err)
+{
+    const int n = world->config->standby;
+
+    if (n == 0)
+        return FSDP_OK;
+    world->spared = calloc(WORLD_LEFT + (size_t)n, sizeof *world->spared);
+    world->standby = standby_create(n);
+    if (world->spared == NULL || world->standby == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d workers on standby", n);
+    return FSDP_OK;
+}
+
+static void close_archive(const struct world *world)
+{
+    if (world->archive_fd > 0)
+        close(world->archive_fd);
+}
 
 enum fsdp_status world_create(struct world **out, const struct agent_config *config,
-                              const struct world_services *services, const struct world_listener *listener,
+                              const struct world_services *services, const struct reporter *reporter,
                               struct fsdp_err *err)
 {
     struct world *world = calloc(1, sizeof *world);
@@ -224,13 +276,20 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     world->config = config;
     world->services = *services;
-    world->listener = *listener;
+    world->reporter = *reporter;
     world->state = WS_DOWN;
-    world->stuck_limit_ns = world_stuck_limit_ns(config);
+    world->stuck_limit_ns = world_stuck_limit_ns();
     if (gethostname(world->host, sizeof world->host - 1) < 0)
         snprintf(world->host, sizeof world->host, "?");
-    status = world_make_timers(world, err);
+    if (config->python_stacks && (world->archive_fd = python_stacks_archive()) < 0)
+        world->archive_fd = 0;
+    status = make_standby(world, err);
+    if (status == FSDP_OK)
+        status = world_make_timers(world, err);
     if (status != FSDP_OK) {
+        standby_destroy(world->standby, services->os);
+        close_archive(world);
+        free(world->spared);
         free(world);
         return status;
     }
@@ -243,7 +302,7 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
         timers[i]->data = world;
         world->n_timers++;
     }
-    uv_timer_start(&world->look, world_watch, LOOK_EVERY_MS, LOOK_EVERY_MS);
+    uv_timer_start(&world->look, world_watch, WORLD_LOOK_EVERY_MS, WORLD_LOOK_EVERY_MS);
     *out = world;
     return FSDP_OK;
 }
@@ -253,11 +312,13 @@ void world_destroy(struct world *world)
     if (world == NULL)
         return;
     oom_watch_end(&world->oom);
+    close_archive(world);
     free(world->workers);
+    free(world->spared);
     free(world);
 }
 
-/* --- from the coordinator ---------------------------------------------------------------------------------------- */
+/* From the coordinator */
 
 static void post_and_run(struct world *world, enum world_event event)
 {
@@ -282,11 +343,20 @@ void world_stop(struct world *world, int signal, bool now)
     post_and_run(world, now ? WE_STOP_NOW : WE_STOP);
 }
 
+void world_lost(struct world *world)
+{
+    world->lost = true;
+    if (world->state == WS_STOPPING &&
+        world->deadline_ns > world_now_ns(world) + world_grace_ms(world) * 1000000)
+        world_set_deadline(world, world_grace_ms(world));
+}
+
 void world_notify(struct world *world, const struct fsdp_link_notice *notice)
 {
     if (world->links == NULL || world->state == WS_DOWN)
         return;
     world->noticed = true;
+    world->notice = *notice; /* for workers that are not started yet */
     link_server_notify(world->links, notice);
     post_and_run(world, WE_NOTICE);
 }
@@ -302,7 +372,7 @@ void world_put(struct world *world, int generation, const char *key, const void 
     struct fsdp_err err = { 0 };
 
     if (world->links == NULL || generation != world->plan.generation || world->state == WS_DOWN)
-        return; /* of a generation that is over, or not begun here: fenced */
+        return; /* the value is of a generation that is over, or has not begun here */
     if (link_server_put(world->links, key, value, size_bytes, &err) != FSDP_OK)
         world_say(world, err.message);
 }

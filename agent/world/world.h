@@ -1,9 +1,10 @@
 /*
- * The workers of this node, from one generation to the next: agent/world/world_fsm.h performed on a libuv loop. It
- * does what its coordinator says (this process, or the agent of another node) and tells it what happens here.
+ * The workers of this node, from one generation to the next. It performs the actions of
+ * agent/world/world_fsm.h on a libuv loop. The coordinator (in this process, or on another node) tells it
+ * what to do, and gets its reports.
  *
- * It takes every child of this process for its own: one world at a time in a process that starts no others.
- * Thread: the loop's, which must be the one that began as the process (PR_SET_PDEATHSIG).
+ * It treats every child of this process as its own. So a process may have one world at a time, and start no
+ * other children. Thread: the loop's, which must be the main thread of the process (PR_SET_PDEATHSIG).
  */
 #ifndef AGENT_WORLD_H
 #define AGENT_WORLD_H
@@ -16,65 +17,70 @@
 #include "agent/config.h"
 #include "agent/os/os.h"
 #include "agent/output/console.h"
-#include "agent/output/logs.h"
-#include "agent/record/events.h"
-#include "agent/record/first_cause.h"
+#include "agent/output/output.h"
+#include "agent/world/reporter.h"
 #include "agent/world/worker.h"
 
 struct world;
 
-/* What a node tells its coordinator, on the loop's thread, also from within a call of this header. */
-struct world_listener {
-    void *arg;
-    /* A worker ended (death->kind DEATH_NONE: well), could not be started, or hangs. `detail` may be NULL. */
-    void (*exited)(void *arg, int generation, const struct death *death, const struct errors_detail *detail);
-    /* None of the generation's workers, and nothing they left running, is alive here (or can be killed). */
-    void (*stopped)(void *arg, int generation);
-    void (*event)(void *arg, int generation, int rank, const char *json, size_t length);
-    void (*saved)(void *arg, int generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
-    void (*put)(void *arg, int generation, const char *key, const void *value,
-                size_t size_bytes); /* optional */
-    /* A line for events.jsonl about this node. */
-    void (*record)(void *arg, int generation, const char *event, const struct events_field *fields);
-    void (*ended)(void *arg); /* after world_end(): every handle is closed; world_destroy() may be called */
-};
-
-/* Borrowed until `ended`. */
+/* What a world uses; borrowed until `ended` is called. */
 struct world_services {
     uv_loop_t *loop;
     const struct agent_os *os;
     const struct os_baseline *baseline;
-    const struct placement *placement; /* of every generation's workers */
+    const struct placement *placement; /* of the workers, in every generation */
+    struct disk *disk;                 /* does what may wait for a disk; NULL: the loop does */
     struct rundir *rundir;             /* NULL: none */
-    struct logs *logs;                 /* NULL: nothing is captured */
-    struct relay *relay;               /* NULL: what is inherited is not relayed */
+    struct output *output;             /* NULL: workers write to this process's own streams */
     struct console *console;           /* NULL: lines go to descriptor 2 */
+    /*
+     * Optional: looks at the node's directory before a generation opens its files. An error ends the
+     * generation, with its status. Thread: the disk's.
+     */
+    enum fsdp_status (*check)(void *arg, const struct world_plan *plan, struct fsdp_err *err);
+    void *check_arg;
+    const struct lease *lease; /* of this node (agent/os/lease.h); NULL: there is none */
+    /* Called once after world_end(), when every handle is closed. Then world_destroy() may be called. */
+    void (*ended)(void *arg);
+    void *ended_arg;
 };
 
 enum fsdp_status world_create(struct world **out, const struct agent_config *config,
-                              const struct world_services *services, const struct world_listener *listener,
+                              const struct world_services *services, const struct reporter *reporter,
                               struct fsdp_err *err);
 void world_destroy(struct world *world); /* after `ended`; NULL is a no-op */
 
-/* From the coordinator. */
+/* Calls of the coordinator: */
 void world_form(struct world *world, const struct world_plan *plan); /* only when stopped */
-/* Ask the workers to end by `signal`, with the grace before KILL; `now`: without it. 0: by TERM, because a rank of the world failed; who
- * waits for that one in a collective, and may be deaf to TERM, is told. */
+/*
+ * Ask the workers to end by `signal`, with the grace before KILL; `now`: without the grace. `signal` 0 means
+ * TERM because a rank of the world failed: workers that wait for that rank in a collective, and may ignore
+ * TERM, are told of it.
+ */
 void world_stop(struct world *world, int signal, bool now);
+/**
+ * A node of this generation is lost. The grace of the workers is at most LOST_GRACE_MS from now on, also if
+ * it has begun.
+ */
+void world_lost(struct world *world);
 void world_notify(struct world *world, const struct fsdp_link_notice *notice);
 void world_publish(struct world *world, const struct fsdp_link_published *published);
 void world_put(struct world *world, int generation, const char *key, const void *value, size_t size_bytes);
+/*
+ * Report what every worker is doing, as the answer to that question. Some node saw a strong sign of the ranks
+ * (agent/world/hang_life.h) `shown_ns` ago; INT64_MAX: not known.
+ */
+void world_answer(struct world *world, int generation, uint64_t question, int64_t shown_ns);
+/* That rank of this node hangs, which `words` explain: report it, unless it has gone on. */
+void world_hung(struct world *world, int generation, int rank, const char *words);
 void world_end(struct world *world); /* only when stopped */
 
-/* From the process: children may have ended (SIGCHLD); Ctrl-Z and fg; a signal to pass on. */
+/* Calls of the process: children may have ended (SIGCHLD); Ctrl-Z and fg; a signal to forward. */
 void world_reap(struct world *world);
-void world_suspended(struct world *world, int64_t slept_ns); /* every deadline moves by so much */
-void world_forward(struct world *world, int signal);         /* to the workers that it would not end */
+void world_suspended(struct world *world, int64_t slept_ns); /* every deadline moves by slept_ns */
+void world_forward(struct world *world, int signal);         /* to the workers that it does not end */
 
-/** What the pages say now. */
+/** Fill in `progress` from the progress pages. */
 void world_progress(const struct world *world, struct agent_progress *progress);
-
-/** Bytes taken so far of the ranks' output, which is captured or relayed; either may be NULL. */
-uint64_t world_output(const struct logs *logs, const struct relay *relay);
 
 #endif

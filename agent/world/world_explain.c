@@ -1,18 +1,21 @@
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "agent/os/environment.h"
 #include "agent/record/error_file.h"
 #include "agent/world/python_with_torch.h"
 #include "agent/world/world_impl.h"
+#include "shard_runtime/core/clock.h"
 
-extern char **environ;
-
-/* Its file may show that it had failed by itself before we asked it to end: then it is no consequence of that. */
+/*
+ * Read the worker's error file. The file may show that the worker had failed by itself before it was asked to
+ * end. Then its death is no consequence of being asked.
+ */
 static void take_error_file(const struct world *world, struct worker *worker, struct errors_detail *detail)
 {
-    const int64_t now_us = os_epoch_us();
+    const int64_t now_us = clock_epoch_us();
     char path[RUNDIR_PATH_BYTES];
 
     if (worker_error_file(world->config, world->services.rundir, world->plan.generation, worker, path,
@@ -37,25 +40,19 @@ static void ask_about_oom(struct world *world, struct death *death)
     snprintf(death->words, sizeof death->words, "%s", words);
 }
 
-/* Captured, or relayed: of a program whose streams go different ways it may be either. */
 static void take_last_words(const struct world *world, const struct death *death,
                             struct errors_detail *detail)
 {
-    /* So Python ends after an exception that nobody caught. */
+    /* Python ends with status 1 after an uncaught exception. */
     const bool uncaught = world->config->job_json == NULL && death->kind == DEATH_EXIT && death->code == 1;
 
-    const enum logs_mode mode = worker_log_mode(world->config, death->local_rank, AGENT_STDERR);
+    const enum output_mode mode = worker_output_mode(world->config, death->local_rank, AGENT_STDERR);
 
-    detail->shown = mode == LOGS_TEE || mode == LOGS_INHERIT;
-    if ((world->services.logs == NULL || !logs_tell(world->services.logs, death->rank, uncaught, detail)) &&
-        world->services.relay != NULL)
-        relay_tell(world->services.relay, death->rank, uncaught, detail);
-    detail->output_at = world_output(world->services.logs, world->services.relay);
-}
-
-uint64_t world_output(const struct logs *logs, const struct relay *relay)
-{
-    return (logs != NULL ? logs_captured(logs) : 0) + (relay != NULL ? relay_taken(relay) : 0);
+    detail->shown = mode == OUTPUT_TEE || mode == OUTPUT_INHERIT;
+    if (world->services.output == NULL)
+        return;
+    output_tell(world->services.output, death->rank, uncaught, detail);
+    detail->output_at = output_taken(world->services.output);
 }
 
 static bool is_of_timer(const struct worker *worker)
@@ -67,16 +64,14 @@ static bool is_of_timer(const struct worker *worker)
                         death->when_ns - worker->timer_ns);
 }
 
-/* Once in a run: all its ranks have one Python, and so has the next generation. */
+/* Give the hint once a run: all ranks of all generations use the same Python. */
 static void hint_at_torch(struct world *world, const struct worker *worker)
 {
-    char *const *environment = world->config->environment != NULL ? world->config->environment : environ;
     char used[RUNDIR_PATH_BYTES], other[RUNDIR_PATH_BYTES];
 
     if (world->hinted_at_torch ||
-        os_find_program(world->config->argv[0], environment_find(environment, "PATH"), world->config->directory,
-                        used, sizeof used) != 0 ||
-        !python_with_torch(environment, used, other, sizeof other))
+        os_find_program(world->config->argv[0], getenv("PATH"), used, sizeof used) != 0 ||
+        !python_with_torch(environ, used, other, sizeof other))
         return;
     world->hinted_at_torch = true;
     console_say(world->services.console,
@@ -97,7 +92,8 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
         snprintf(death->words, sizeof death->words, "%s", worker->timer);
     else if (!death->killed)
         ask_about_oom(world, death);
-    if (!first_cause_is_consequence(death) || first_cause_blames_another(death)) /* it may be all there is */
+    /* the rank that it blames may have left no words */
+    if (!first_cause_is_consequence(death) || first_cause_blames_another(death))
         take_last_words(world, death, detail);
     if (!first_cause_is_consequence(death) && python_lacks_torch(detail))
         hint_at_torch(world, worker);

@@ -1,12 +1,14 @@
 /*
- * The GPUs of the node while a generation lives: watched, warned of, and waited for before the next one starts.
+ * The GPUs of the node while a generation lives: the world watches them and prints warnings, and waits for
+ * their memory to be free before the next generation starts.
  */
 #include "agent/placement/gpu_watch.h"
 #include "agent/world/world_impl.h"
 
 /*
- * What a dead process had on a GPU is given back within moments, unless its driver is slow. The next generation begins
- * when no GPU has more in use than this beyond the least seen in the run, or after the bound: others may use them too.
+ * The driver frees a dead process's memory on a GPU within moments, unless the driver is slow. The next
+ * generation begins when every GPU has at most `held_bytes` more in use than the least seen in this run.
+ * After HELD_AT_MOST_MS it begins anyway, because other programs may use the GPUs too.
  */
 static const int64_t held_bytes = 512ll << 20;
 enum { HELD_AT_MOST_MS = 10000, NS_PER_MS = 1000000 };
@@ -16,11 +18,11 @@ static void on_warned(void *arg, enum gpu_warning warning, const struct gpu_samp
     struct world *world = arg;
 
     console_say(world->services.console, "fsdprun: %s", words);
-    world->listener.record(
-        world->listener.arg, world->plan.generation, "gpu",
-        (struct events_field[]){ EVENT_TEXT("warning", gpu_warning_name(warning)),
-                                 EVENT_INT("gpu", sample->index), EVENT_TEXT("pci", sample->pci),
-                                 EVENT_INT("xid", sample->xid), EVENT_TEXT("message", words), EVENT_END });
+    world_record(world, "gpu",
+                 (struct events_field[]){ EVENT_TEXT("warning", gpu_warning_name(warning)),
+                                          EVENT_INT("gpu", sample->index), EVENT_TEXT("pci", sample->pci),
+                                          EVENT_INT("xid", sample->xid), EVENT_TEXT("message", words),
+                                          EVENT_END });
 }
 
 void world_gpus_show(const struct world *world)
@@ -36,6 +38,7 @@ void world_gpus_show(const struct world *world)
 static void on_sampled(void *arg)
 {
     world_gpus_show(arg);
+    world_life_gpus(arg);
     world_gpus_look(arg);
 }
 
@@ -79,7 +82,7 @@ void world_gpus_look(struct world *world)
     world_proceed(world);
 }
 
-/* What each GPU was used for since the run began. */
+/* Write one event for each GPU: how much it was used since the run began. */
 static void record_usage(struct world *world)
 {
     for (int i = 0; i < world->gpu_health.n; i++) {
@@ -87,8 +90,8 @@ static void record_usage(struct world *world)
 
         if (!gpu->seen)
             continue;
-        world->listener.record(
-            world->listener.arg, world->plan.generation, "gpu_usage",
+        world_record(
+            world, "gpu_usage",
             (struct events_field[]){
                 EVENT_INT("gpu", i), EVENT_TEXT("pci", gpu->last.pci),
                 EVENT_INT("memory_most_bytes", gpu->most_used_bytes),

@@ -1,9 +1,21 @@
 /*
- * What the files of the world share: world.c runs the machine, world_workers.c starts workers and takes their
- * ends and links, world_explain.c finds out why, world_sweep.c signals, reaps and kills, world_watch.c looks at their pages,
- * world_timers.c takes their watchdog timers, world_stuck.c finds those that the kernel does not let go.
+ * Shared by the files of the world:
+ *   world.c          owns `struct world` and runs the state machine
+ *   world_spawn.c    starts workers
+ *   world_workers.c  handles their ends and links
+ *   world_explain.c  finds out why a worker ended
+ *   world_sweep.c    signals, reaps and kills
+ *   world_watch.c    looks at the progress pages
+ *   world_account.c  finds out what the ranks of a hang show
+ *   world_hang.c     reports silent ranks, and what all ranks are doing
+ *   world_pace.c     reports how ranks spend their time
+ *   world_life.c     watches what a program shows
+ *   world_gpus.c     watches the GPUs of a generation
+ *   world_standby.c  keeps workers on standby
+ *   world_timers.c   handles expired watchdog timers
+ *   world_stuck.c    finds workers in state D
  *
- * Whoever posts an event calls world_proceed() before returning to the loop; actions only post.
+ * A callback that posts an event calls world_proceed() before it returns to the loop. Actions only post.
  */
 #ifndef AGENT_WORLD_IMPL_H
 #define AGENT_WORLD_IMPL_H
@@ -12,106 +24,217 @@
 #include "agent/os/oom.h"
 #include "agent/output/progress.h"
 #include "agent/placement/gpu_health.h"
+#include "agent/world/hang_life.h"
 #include "agent/world/timer_pipe.h"
 #include "agent/world/world.h"
 #include "agent/world/world_fsm.h"
 
-enum { WORLD_QUEUE = 64, WORLD_LEFT = 64 };
+/*
+ * How many events can wait at a time. FORM, and everything after it, may wait for the handles of the
+ * generation before (world.c: must_wait). Before FORM, and after it, each event waits at most once:
+ *   - STOP, STOP_NOW, NOTICE, FAILED and PEER_LOST come from outside, any number of times. One that already
+ *     waits is not queued again.
+ *   - Each other event answers one action or one order of the coordinator.
+ */
+enum { WORLD_QUEUE = 2 * WE_COUNT, WORLD_LEFT = 64, WORLD_LOOK_EVERY_MS = 250 };
 
 struct gpu_watch;
+struct world_account;
+struct world_start;
 
 struct world {
     const struct agent_config *config;
     struct world_services services;
-    struct world_listener listener;
+    struct reporter reporter;
     struct world_plan plan;
     enum world_state state;
-    struct worker *workers; /* of the generation; its handles are closed before the next is formed */
+    struct worker *workers; /* of the generation; their handles are closed before the next one is formed */
     int n_live, n_worker_handles;
     struct link_server *links;
-    struct link_kept kept; /* for the workers of the next generations */
+    struct link_kept kept;     /* for the workers of later generations */
+    struct world_start *start; /* of the generation, until its files are open; else NULL */
+    bool started;              /* all its workers were started, and their execs are over */
+    int64_t start_seen_ns;     /* the last look at its start */
+    char program[RUNDIR_PATH_BYTES];
+    struct fsdp_link_notice notice; /* the last one; only if `noticed` */
     bool noticed, running, hinted_at_torch;
-    int stop_signal; /* by which the generation is asked to end; 0: TERM, as nobody named one */
+    bool lost;       /* a node of the generation is lost */
+    int stop_signal; /* the signal by which the generation is asked to end; 0: none was named, so TERM */
     enum world_event queue[WORLD_QUEUE];
     int queue_head, queue_n;
-    int64_t stuck_limit_ns;           /* world_stuck_limit_ns() */
-    uv_timer_t deadline, sweep, look; /* of the state; while killing; at the pages */
-    int64_t deadline_ns;              /* 0: none */
+    struct hang_bounds bounds; /* kept from one generation to the next */
+    struct hang_life life;     /* of a program that is watched (world_life.c) */
+    uint64_t n_output;         /* bytes that its ranks had printed at the last look */
+    int archive_fd;            /* with the module of --python-stacks; 0: none */
+    bool prints_elsewhere;     /* they print where this process does not see it */
+    uint64_t signs_ns;         /* when the progress pages were looked at, by uv_hrtime(); 0: never */
+    unsigned told_learned;     /* the classes (bits) of which an event has told that they are learned */
+    bool said_traced;          /* that nothing is judged while a debugger holds a rank was said */
+    int64_t told_waiting_ns;   /* when a line said that a rank waits in the kernel; 0: never */
+    int64_t suspected_ns;      /* when a silent rank was reported last; 0: not in this generation */
+    int64_t stuck_limit_ns;    /* world_stuck_limit_ns() */
+    /* deadline of the state; repeats while killing; checks the progress pages */
+    uv_timer_t deadline, sweep, look;
+    int64_t deadline_ns; /* 0: none */
     int n_timers;
     struct progress_clock clock;
     struct oom_watch oom;
-    struct timer_pipe *timers; /* NULL: nobody asked for watchdog timers */
-    pid_t left[WORLD_LEFT];    /* what could not be killed, and is not waited for again */
+    struct timer_pipe *timers; /* NULL: the environment asks for no watchdog timers */
+    pid_t left[WORLD_LEFT];    /* processes that could not be killed, for which no end waits again */
     int n_left;
-    struct gpu_watch *gpu_watch; /* of the generation; NULL: there is no driver */
+    struct standby *standby;       /* NULL: no worker is kept on standby */
+    pid_t *spared;                 /* (WORLD_LEFT + config->standby) room for lists; NULL without standby */
+    struct world_account *account; /* of a hang that is about to be reported; NULL: there is none */
+    struct gpu_watch *gpu_watch;   /* of the generation; NULL: there is no driver */
     struct gpu_health gpu_health;
-    int64_t gpu_deadline_ns; /* until then the next generation waits for their memory; 0: it does not */
+    int64_t gpu_deadline_ns; /* until when the next generation waits for GPU memory; 0: it does not */
     char host[DEATH_HOST_BYTES];
 };
 
 int64_t world_now_ns(const struct world *world);
-/** A line of the agent itself on the console. */
+/** Print a line of the agent on the console. */
 void world_say(const struct world *world, const char *words);
 
+/** Report an event of this agent in the current generation, for events.jsonl. */
+void world_record(const struct world *world, const char *event, const struct events_field *fields);
+/** Report a worker's death, or that it hangs. `detail` may be NULL. */
+void world_report(const struct world *world, const struct death *death, const struct errors_detail *detail);
+
+/** Queue an event. Does not return if the queue is full, which is a bug (bug_stop()). */
 void world_post(struct world *world, enum world_event event);
-/** Perform what was posted. From within an action it does nothing: the loop that is running goes on. */
+/** Handle the posted events. Called from within an action it does nothing: the running call handles them. */
 void world_proceed(struct world *world);
-/** WE_DEADLINE comes after `ms`, unless the state changes before. */
+/** Post WE_DEADLINE after `ms`, unless the state changes before. */
 void world_set_deadline(struct world *world, int64_t ms);
 
 /**
- * How long workers may take between the signal that asks them to end and KILL. Those of a job are not asked: they have
- * nothing to lose that a checkpoint has not, and their grace is for a save alone.
+ * How long workers may take between the signal that asks them to end and KILL. It is 0 for a job: its workers
+ * have nothing to lose that is not in a checkpoint, and the user's grace bounds only a save.
  */
 int64_t world_grace_ms(const struct world *world);
 
-/** Start the workers of world->plan; one that cannot be started is reported, and ends the attempt. */
+/**
+ * Start the workers of world->plan; with a disk, later. The first one that cannot be started is reported, and
+ * no other is started.
+ */
 void world_spawn(struct world *world);
-/** Take its end, if it has ended. */
+/** The generation is stopped: if its workers are not started yet, none will be. Posts WE_REAPED. */
+void world_cancel_start(struct world *world);
+/** Name a start that takes long, and end the generation if it takes too long. */
+void world_look_at_start(struct world *world);
+/** worker_start_standby() for this world. */
+bool world_start_standby(struct world *world, struct worker *worker, int local_rank, int *socket);
+/** Make world->links for the next generation. */
+bool world_make_links(struct world *world, struct fsdp_err *err);
+/** Watch the pidfd of a started worker. */
+void world_watch_worker(struct worker *worker);
+/** Start one worker on standby, if one is missing and the generation trains. */
+void world_standby_look(struct world *world);
+/**
+ * List the children for which no end of a generation waits, and which it does not kill: those left behind and
+ * those on standby. *pids is valid until the next call. Returns how many they are.
+ */
+size_t world_spared(const struct world *world, const pid_t **pids);
+/** If the worker has ended, reap it and handle its end. */
 void world_look_at_worker(struct world *world, struct worker *worker);
 /**
- * What this node can say about the end of a worker: its last lines, its error file, the OOM killer. May change
- * worker->death: when it raised, in which words. False: `detail` is empty.
+ * Find out what this node knows about the end of a worker: its last lines, its error file, the OOM killer.
+ * Fills in `detail`, and may change worker->death (when it raised the exception, and its message). False:
+ * `detail` is empty.
  */
 bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail);
-/** Its pidfd is closed when the loop lets go of it. Once for each worker that was started. */
+/** Stop watching the worker and its pidfd, which a close callback closes. Once for each started worker. */
 void world_stop_watching(struct worker *worker);
 
-/** Ask every worker to end by `signal`; SIGKILL does not ask. */
+/** Ask every worker to end by `signal`; with SIGKILL, end it. */
 void world_end_all(struct world *world, int signal);
-/** KILL to every worker and descendant. */
+/** Send KILL once to every worker and descendant. */
 void world_kill_all(struct world *world);
-/** The same, and again until none is left or the deadline comes. */
+/** Send KILL to them repeatedly, until none is left or the deadline comes. */
 void world_kill(struct world *world);
-/** The same for what workers left running: WE_SWEPT once none is left. */
+/** Send KILL repeatedly to processes that workers left running. Posts WE_SWEPT once none is left. */
 void world_sweep(struct world *world);
-/** TERM to what workers left running; WE_SWEPT once none is left. */
+/** Send TERM to processes that workers left running. Posts WE_SWEPT once none is left. */
 void world_drain(struct world *world);
-/** Name those that cannot be killed, and forget them. */
+/** Name the processes that cannot be killed. From now on nothing waits for them. */
 void world_abandon(struct world *world);
 
-/** Make the watchdog timers of the workers, where the environment asks for them (agent/world/timer_pipe.h). */
+/** Make world->timers, if the environment asks for watchdog timers (agent/world/timer_pipe.h). */
 enum fsdp_status world_make_timers(struct world *world, struct fsdp_err *err);
 
-/** The GPUs of a generation that is to be formed: watch them, and wait for their memory unless it is the first. */
+/** A generation is to be formed: watch its GPUs. Unless it is the first, begin to wait for their memory. */
 void world_gpus_begin(struct world *world);
-/** Does the generation have to wait? */
+/** Does the generation still wait for memory of its GPUs? */
 bool world_gpus_wait(const struct world *world);
-/** Look whether it still has to, and go on when not. */
+/** Check the memory of the GPUs, and go on if the generation need not wait any more. */
 void world_gpus_look(struct world *world);
-/** Tell each worker, on its page, how its GPU is. */
+/** Store the last sample of each worker's GPU on its progress page. */
 void world_gpus_show(const struct world *world);
-/** Wait no more. */
+/** Stop waiting for memory of the GPUs. */
 void world_gpus_let_go(struct world *world);
-/** The generation is over: watch no more, and record what was seen. */
+/** The generation is over: stop watching its GPUs, and record a gpu_usage event for each. */
 void world_gpus_end(struct world *world);
 
-/** How long a worker may be in state D at a time; 0: for ever. */
-int64_t world_stuck_limit_ns(const struct agent_config *config);
-/** Report a worker that has been in it for longer, and end the generation. */
+/** How long a rank may be silent now; 0: for ever. And how long it was, without the time that is excused. */
+int64_t world_bound_ns(const struct world *world, const struct worker *worker);
+int64_t world_silence_ns(const struct world *world, const struct worker *worker);
+/** For how much of its silence a rank is excused because it slept in the kernel. */
+int64_t world_blocked_ns(const struct world *world, const struct worker *worker);
+/** Forget the silence of all ranks: it counts from now on. */
+void world_forget_silence(struct world *world);
+
+/**
+ * A generation begins: if the program is watched, its ranks have shown nothing yet. Then, at each look: take
+ * what they have shown.
+ */
+void world_life_begin(struct world *world);
+void world_life_look(struct world *world);
+/** Is the silence of this rank that of a program, which shows no steps on a progress page? */
+bool world_life_has(const struct world *world, const struct worker *worker);
+/** A strong sign of any rank was seen. */
+void world_life_shown(struct world *world, int64_t ago_ns);
+/** The GPUs have new samples. */
+void world_life_gpus(struct world *world);
+/** The processes stood still for so long. */
+void world_life_shift(struct world *world, int64_t ns);
+
+/** The worker that is `pid` or its ancestor; NULL: none is. */
+struct worker *world_worker_above(const struct world *world, pid_t pid);
+
+/** Report that a rank is silent for too long, if one is. */
+void world_look_for_hang(struct world *world);
+
+/** Report what the ranks of a job spent, each time a window of steps is over. */
+void world_look_at_pace(struct world *world);
+
+/** How long a worker may be in state D at a time; 0: without limit. */
+int64_t world_stuck_limit_ns(void);
+/** Report a worker that was in state D for longer, and end the generation. */
 void world_look_for_stuck(struct world *world);
 
-/** Look for hangs and draw the progress line: the callback of world->look. */
+/**
+ * Begin to look at the process of every rank, because `culprit` hangs, which `words` explain. NULL: the
+ * culprit is not known yet, and what the ranks show will tell (world_account_name()). Nothing is reported
+ * yet. False: there is no memory for it.
+ */
+bool world_account_begin(struct world *world, struct worker *culprit, const char *words);
+/** The rank for which there is an account; NULL: there is none, or its culprit is not known. */
+struct worker *world_account_culprit(const struct world *world);
+/** The culprit of the account that has none. */
+void world_account_name(struct world *world, struct worker *culprit, const char *words);
+/**
+ * Go on with the account, whose culprit still hangs. Once every process was looked at, or after a second:
+ * report what they show and the hang, and end the generation. If the culprit is not known, only return true.
+ */
+bool world_account_look(struct world *world);
+/** The Python stack of worker i, as the account has it; NULL: it is not known. */
+const struct python_stack *world_account_stack(const struct world *world, int i);
+/** Forget the account, if there is one. */
+void world_account_drop(struct world *world);
+
+/** Callback of world->look: look for hangs, and draw the progress line. */
 void world_watch(uv_timer_t *timer);
+/** Call world_watch() in `ms` milliseconds, and then as often as before. */
+void world_look_soon(struct world *world, uint64_t ms);
 
 #endif

@@ -1,26 +1,22 @@
 /*
- * Workers that sleep in the kernel, where no signal reaches them (state D): as PyTorch's agent does, a worker that is
- * found so at every look for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds ends the run, restarts left or not:
- * it holds what a new worker on this host would need, a GPU or a file system.
+ * Workers that sleep in the kernel, where no signal reaches them (state D). If every look finds a worker in
+ * that state for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds, the run ends, as with PyTorch's agent.
+ * It ends even if restarts are left: the worker holds a GPU or a file system that a new worker on this host
+ * would need.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/os/descendants.h"
-#include "agent/os/environment.h"
 #include "agent/world/world_impl.h"
 
-extern char **environ;
-
-/* As PyTorch reads it: what is no number, or none above 0, is no limit. */
-int64_t world_stuck_limit_ns(const struct agent_config *config)
+/* Read the variable as PyTorch does: a text that is not a number above 0 means no limit. */
+int64_t world_stuck_limit_ns(void)
 {
-    static const double most_s = 1e9; /* as good as for ever */
-    char *const *environment = config->environment != NULL ? config->environment : environ;
-    const char *text = environment_find(environment, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
+    static const double most_s = 1e9; /* a longer limit counts as none */
+    const char *text = getenv("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
     char *end;
     double limit_s;
 
@@ -41,7 +37,7 @@ static void report_stuck(struct world *world, const struct worker *worker, const
     snprintf(death.words, sizeof death.words,
              "uninterruptible sleep (state D) for %.1f s, waits in %.100s; a restart would not help",
              (double)(death.when_ns - worker->stuck_since_ns) / 1e9, place);
-    world->listener.exited(world->listener.arg, world->plan.generation, &death, NULL);
+    world_report(world, &death, NULL);
     world_post(world, WE_FAILED);
 }
 

@@ -4,17 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
+#include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
 #include "agent/world/world_impl.h"
 
-enum {
-    DRAIN_MS =
-        1000, /* for what a finished worker left running, between TERM and KILL: the grace, where it is less */
-    KILL_MS = 5000, /* for what was sent KILL; then it is left behind */
-    SWEEP_EVERY_MS = 10,
-};
+enum { SWEEP_EVERY_MS = 10 };
 
 static struct worker *worker_of(const struct world *world, pid_t pid)
 {
@@ -31,13 +26,27 @@ static void forget_left(struct world *world, pid_t pid)
             world->left[i--] = world->left[--world->n_left];
 }
 
-/* Is there anything below us but what an earlier sweep had to leave behind? */
-static bool any_but_left(const struct world *world)
+/*
+ * Is any descendant alive, apart from those on standby and those that an earlier sweep had to leave behind?
+ */
+static bool any_but_spared(const struct world *world)
 {
-    return world->n_left == 0 || descendants_living(NULL, 0, world->left, (size_t)world->n_left) > 0;
+    const pid_t *spared;
+    const size_t n = world_spared(world, &spared);
+
+    return n == 0 || descendants_living(NULL, 0, spared, n) > 0;
 }
 
-/* Reap orphans that came to us; true while there is any child to wait for. Workers are left to their pidfd. */
+/* Signals every descendant but those on standby. */
+static void signal_rest(const struct world *world, int signal)
+{
+    descendants_signal(signal, world->spared, standby_pids(world->standby, world->spared));
+}
+
+/*
+ * Reap orphans that became children of this process. Workers are not reaped here but through their pidfd.
+ * Returns whether there is still a child to wait for.
+ */
 static bool reap_orphans(struct world *world)
 {
     siginfo_t info;
@@ -52,12 +61,13 @@ static bool reap_orphans(struct world *world)
             return false;
         }
         if (info.si_pid == 0)
-            return any_but_left(world);
+            return any_but_spared(world);
         worker = worker_of(world, info.si_pid);
         if (worker != NULL) {
             world_look_at_worker(world, worker);
         } else {
-            forget_left(world, info.si_pid); /* its number may be another's next */
+            forget_left(world, info.si_pid); /* its pid may be reused */
+            standby_ended(world->standby, info.si_pid);
             waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
         }
     }
@@ -81,15 +91,15 @@ void world_end_all(struct world *world, int signal)
 void world_kill_all(struct world *world)
 {
     world_end_all(world, SIGKILL);
-    descendants_signal(SIGKILL, NULL, 0);
+    signal_rest(world, SIGKILL);
 }
 
-/* What forks while it is being killed needs another pass. */
+/* A process may have forked while it was being killed, so each pass kills again. */
 static void on_sweep(uv_timer_t *timer)
 {
     struct world *world = timer->data;
 
-    descendants_signal(SIGKILL, NULL, 0);
+    signal_rest(world, SIGKILL);
     world_reap(world);
 }
 
@@ -110,15 +120,18 @@ void world_sweep(struct world *world)
 void world_drain(struct world *world)
 {
     if (!reap_orphans(world)) {
-        world_set_deadline(world, DRAIN_MS); /* what follows clears it */
+        world_set_deadline(world, DRAIN_MS); /* the next state clears it */
         world_post(world, WE_SWEPT);
         return;
     }
-    descendants_signal(SIGTERM, NULL, 0);
+    signal_rest(world, SIGTERM);
     world_set_deadline(world, world_grace_ms(world) < DRAIN_MS ? world_grace_ms(world) : DRAIN_MS);
 }
 
-/* One that KILL does not reach, because it sleeps inside the kernel: say where, and remember not to wait for it. */
+/*
+ * KILL does not end this process, because it sleeps inside the kernel. Report where it sleeps, and remember
+ * that it is not waited for.
+ */
 static void leave_behind(struct world *world, pid_t pid, const struct worker *worker)
 {
     char place[128], whom[64] = "a process that the workers left running";
@@ -130,17 +143,18 @@ static void leave_behind(struct world *world, pid_t pid, const struct worker *wo
     console_say(world->services.console,
                 "fsdprun: %s (pid %d) cannot be killed: state %c, waits in %s; it is left behind", whom,
                 (int)pid, state, place);
-    world->listener.record(world->listener.arg, world->plan.generation, "left_behind",
-                           (struct events_field[]){ EVENT_INT("rank", worker != NULL ? worker->rank : -1),
-                                                    EVENT_INT("pid", pid), EVENT_TEXT("state", letter),
-                                                    EVENT_TEXT("wchan", place), EVENT_END });
+    world_record(world, "left_behind",
+                 (struct events_field[]){ EVENT_INT("rank", worker != NULL ? worker->rank : -1),
+                                          EVENT_INT("pid", pid), EVENT_TEXT("state", letter),
+                                          EVENT_TEXT("wchan", place), EVENT_END });
     if (world->n_left < WORLD_LEFT)
         world->left[world->n_left++] = pid;
 }
 
-/* Name those that cannot be killed, and go on without them. */
+/* Report the processes that cannot be killed, and go on without them. */
 void world_abandon(struct world *world)
 {
+    const pid_t *spared;
     pid_t pids[WORLD_LEFT];
     size_t n;
 
@@ -156,12 +170,13 @@ void world_abandon(struct world *world)
     }
     if (!reap_orphans(world))
         return;
-    n = descendants_living(pids, WORLD_LEFT, world->left, (size_t)world->n_left);
+    n = world_spared(world, &spared);
+    n = descendants_living(pids, WORLD_LEFT, spared, n);
     for (size_t i = 0; i < n && i < WORLD_LEFT; i++)
         leave_behind(world, pids[i], NULL);
 }
 
-/* One line of /proc/PID/status as a set of signals. */
+/* Returns the set of signals in a line of /proc/PID/status. */
 static unsigned long long signal_set(const char *line)
 {
     const char *colon = strchr(line, ':');
@@ -169,7 +184,9 @@ static unsigned long long signal_set(const char *line)
     return colon == NULL ? 0 : strtoull(colon + 1, NULL, 16);
 }
 
-/* Does the process handle, block (sigwait, signalfd) or ignore this signal, so that it is no way to end it? */
+/*
+ * Does the process handle, block (sigwait, signalfd) or ignore this signal, so that it is no way to end it?
+ */
 static bool withstands(pid_t pid, int signal)
 {
     char path[64], line[256];
@@ -195,6 +212,7 @@ static bool ends_by_default(int signal)
 
 void world_forward(struct world *world, int signal)
 {
+    const struct agent_os *os = world->services.os;
     char name[32];
 
     for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++) {
@@ -202,7 +220,9 @@ void world_forward(struct world *world, int signal)
 
         if (!worker->live)
             continue;
-        if (ends_by_default(signal) && !withstands(worker->child.pid, signal))
+        /* Before its exec it blocks all signals. One that is pending would end it later. */
+        if (ends_by_default(signal) &&
+            (!worker_executed(worker, os, world->config) || !withstands(worker->child.pid, signal)))
             console_say(world->services.console,
                         "fsdprun: rank %d (pid %d) does not handle %s, which would end it: not passed on",
                         worker->rank, (int)worker->child.pid, errors_signal_name(signal, name));

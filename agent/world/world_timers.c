@@ -1,12 +1,9 @@
 #include <stdio.h>
-#include <unistd.h>
 
 #include "agent/os/descendants.h"
 #include "agent/world/world_impl.h"
 
-extern char **environ;
-
-static struct worker *worker_above(const struct world *world, pid_t pid)
+struct worker *world_worker_above(const struct world *world, pid_t pid)
 {
     const pid_t top = descendants_top(pid);
 
@@ -16,11 +13,11 @@ static struct worker *worker_above(const struct world *world, pid_t pid)
     return NULL;
 }
 
-/* If its signal ends its worker, that is what the death is put down to (world_explain). */
+/* If the timer's signal ends the worker, world_explain() reports the timer as the reason of the death. */
 static void on_expired(void *arg, const struct timer_request *timer)
 {
     struct world *world = arg;
-    struct worker *worker = worker_above(world, timer->pid);
+    struct worker *worker = world_worker_above(world, timer->pid);
     char name[32], whom[64] = "a process of the workers";
 
     if (worker != NULL)
@@ -37,11 +34,10 @@ static void on_expired(void *arg, const struct timer_request *timer)
     console_say(world->services.console, "fsdprun: timer %s of %s (pid %d) expired: %s", timer->scope, whom,
                 (int)timer->pid,
                 timer->signal > 0 ? errors_signal_name(timer->signal, name) : "it asks for no signal");
-    world->listener.record(world->listener.arg, world->plan.generation, "timer_expired",
-                           (struct events_field[]){ EVENT_INT("rank", worker != NULL ? worker->rank : -1),
-                                                    EVENT_INT("pid", timer->pid),
-                                                    EVENT_TEXT("scope", timer->scope),
-                                                    EVENT_INT("signal", timer->signal), EVENT_END });
+    world_record(world, "timer_expired",
+                 (struct events_field[]){ EVENT_INT("rank", worker != NULL ? worker->rank : -1),
+                                          EVENT_INT("pid", timer->pid), EVENT_TEXT("scope", timer->scope),
+                                          EVENT_INT("signal", timer->signal), EVENT_END });
 }
 
 static void on_note(void *arg, const char *words)
@@ -51,11 +47,10 @@ static void on_note(void *arg, const char *words)
 
 enum fsdp_status world_make_timers(struct world *world, struct fsdp_err *err)
 {
-    char *const *environment = world->config->environment != NULL ? world->config->environment : environ;
     const struct timer_handlers handlers = { .arg = world, .expired = on_expired, .note = on_note };
     char path[RUNDIR_PATH_BYTES];
 
-    if (!timer_pipe_wanted(environment, path))
+    if (!timer_pipe_wanted(path))
         return FSDP_OK;
     return timer_pipe_create(&world->timers, world->services.loop, path, NULL, &handlers, err);
 }

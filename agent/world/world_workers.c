@@ -1,16 +1,12 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "agent/os/environment.h"
 #include "agent/world/flight.h"
 #include "agent/world/world_impl.h"
+#include "shard_runtime/core/clock.h"
 
-extern char **environ;
-
-/* --- exits ------------------------------------------------------------------------------------------------------- */
+/* Exits */
 
 static void on_worker_closed(uv_handle_t *handle)
 {
@@ -25,6 +21,10 @@ static void on_worker_closed(uv_handle_t *handle)
 
 void world_stop_watching(struct worker *worker)
 {
+    worker_close_watch(worker);
+    if (worker->exec_fd >= 0)
+        close(worker->exec_fd);
+    worker->exec_fd = -1;
     if (!worker->polled) {
         close(worker->child.pidfd);
         worker->child.pidfd = -1;
@@ -39,53 +39,95 @@ static void record_exit(const struct world *world, const struct worker *worker)
     const struct death *death = &worker->death;
     const bool killed = death->kind == DEATH_SIGNAL;
 
-    world->listener.record(
-        world->listener.arg, world->plan.generation, "exit",
-        (struct events_field[]){ EVENT_INT("rank", worker->rank), EVENT_INT("pid", death->pid),
-                                 EVENT_INT(killed ? "signal" : "code", death->code), EVENT_END });
+    world_record(world, "exit",
+                 (struct events_field[]){ EVENT_INT("rank", worker->rank), EVENT_INT("pid", death->pid),
+                                          EVENT_INT(killed ? "signal" : "code", death->code), EVENT_END });
 }
 
-/* Its last collectives, for whoever asks which of them it hung or died in. Nothing else depends on them. */
+/* A worker's last collectives on their way to the disk. */
+struct flight_file {
+    struct disk_job job;
+    struct rundir *rundir;
+    struct console *console;
+    int generation, rank, local_rank;
+    char *line;
+    size_t length;
+    struct fsdp_err err;
+};
+
+static void write_flight(struct disk_job *job)
+{
+    struct flight_file *file = (struct flight_file *)job;
+    char folder[RUNDIR_PATH_BYTES];
+
+    if (rundir_rank_folder(file->rundir, file->generation, file->rank, file->local_rank, folder,
+                           &file->err) == FSDP_OK)
+        (void)flight_write(file->line, file->length, rundir_io(file->rundir), folder, &file->err);
+}
+
+static void on_flight(struct disk_job *job)
+{
+    struct flight_file *file = (struct flight_file *)job;
+
+    if (file->err.status != FSDP_OK)
+        console_say(file->console, "fsdprun: rank %d: its last collectives are lost: %s", file->rank,
+                    file->err.message);
+    free(file->line);
+    free(file);
+}
+
+/* Keep the worker's last collectives, which show in which of them it hung or died. Nothing else uses them. */
 static void keep_flight(const struct world *world, const struct worker *worker)
 {
-    struct timespec now;
     struct flight_source source = { .generation = world->plan.generation,
                                     .rank = worker->rank,
                                     .pid = worker->death.pid,
                                     .page = link_server_page(world->links, worker->local_rank),
                                     .now_ns = (uint64_t)world_now_ns(world) };
-    char folder[RUNDIR_PATH_BYTES];
-    struct fsdp_err err = { 0 };
+    struct flight_file *file;
 
     if (source.page == NULL || world->services.rundir == NULL ||
         atomic_load_explicit(&source.page->n_collectives, memory_order_relaxed) == 0)
         return;
-    clock_gettime(CLOCK_REALTIME, &now);
-    source.time_s = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-    if (rundir_rank_folder(world->services.rundir, source.generation, worker->rank, worker->local_rank,
-                           folder, &err) != FSDP_OK ||
-        flight_write(&source, rundir_io(world->services.rundir), folder, &err) != FSDP_OK)
-        console_say(world->services.console, "fsdprun: rank %d: its last collectives are lost: %s",
-                    worker->rank, err.message);
+    source.time_s = clock_epoch_s();
+    file = calloc(1, sizeof *file);
+    if (file == NULL || (file->line = flight_json(&source, &file->length)) == NULL) {
+        console_say(world->services.console, "fsdprun: rank %d: its last collectives are lost: out of memory",
+                    worker->rank);
+        free(file);
+        return;
+    }
+    file->job = (struct disk_job){ .work = write_flight, .done = on_flight };
+    file->rundir = world->services.rundir;
+    file->console = world->services.console;
+    file->generation = source.generation;
+    file->rank = source.rank;
+    file->local_rank = worker->local_rank;
+    disk_submit(world->services.disk, &file->job);
 }
 
 static void worker_exited(struct world *world, struct worker *worker, const siginfo_t *info)
 {
     struct errors_detail detail;
-    bool known;
+    bool known = false;
 
+    world_look_at_start(world); /* it may end before the first look */
+    (void)worker_executed(worker, world->services.os, world->config);
+    /* The guard killed it, so its end is no cause. */
+    worker->killed |= world->services.lease != NULL && lease_is_over(world->services.lease);
     worker_ended(worker, info, world->noticed, link_server_page(world->links, worker->local_rank),
                  world_now_ns(world));
     if (worker->death.kind != DEATH_NONE)
         keep_flight(world, worker);
     timer_pipe_drop(world->timers, (pid_t)worker->death.pid);
-    known = world_explain(world, worker, &detail);
-    link_server_drop(world->links, worker->local_rank); /* its last events and reports come first */
+    if (!worker->refused) /* else no program has run */
+        known = world_explain(world, worker, &detail);
+    /* only now: this still delivers its last events and reports */
+    link_server_drop(world->links, worker->local_rank);
     record_exit(world, worker);
     world_stop_watching(worker);
     world->n_live--;
-    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death,
-                           known ? &detail : NULL);
+    world_report(world, &worker->death, known ? &detail : NULL);
     if (first_cause_blames_another(&worker->death))
         world_post(world, WE_PEER_LOST);
     else if (worker->death.kind != DEATH_NONE)
@@ -113,20 +155,32 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
     world_proceed(world);
 }
 
-/* --- links ------------------------------------------------------------------------------------------------------- */
+void world_watch_worker(struct worker *worker)
+{
+    struct world *world = worker->world;
+
+    if (uv_poll_init(world->services.loop, &worker->poll, worker->child.pidfd) != 0)
+        return; /* SIGCHLD makes world_reap() find its exit */
+    worker->poll.data = worker;
+    worker->polled = true;
+    world->n_worker_handles++;
+    uv_poll_start(&worker->poll, UV_READABLE, on_pidfd);
+}
+
+/* Links */
 
 static void on_link_saved(void *arg, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
 {
     struct world *world = arg;
 
-    world->listener.saved(world->listener.arg, world->plan.generation, rank, saved, manifest_fd);
+    world->reporter.saved(world->reporter.to, world->plan.generation, rank, saved, manifest_fd);
 }
 
 static void on_link_event(void *arg, int rank, const char *json, size_t length)
 {
     struct world *world = arg;
 
-    world->listener.event(world->listener.arg, world->plan.generation, rank, json, length);
+    world->reporter.event(world->reporter.to, world->plan.generation, rank, json, length);
 }
 
 static void on_link_broken(void *arg, int rank, const char *words)
@@ -140,116 +194,33 @@ static void on_link_put(void *arg, const char *key, const void *value, size_t si
 {
     struct world *world = arg;
 
-    if (strcmp(key, FSDP_LINK_KEPT_KEY) == 0) { /* of this node: no other one hears of it */
+    /* kept for later workers of this node; other nodes do not get it */
+    if (strcmp(key, FSDP_LINK_KEPT_KEY) == 0) {
         world->kept.n_bytes = size_bytes <= sizeof world->kept.bytes ? (uint32_t)size_bytes : 0;
         memcpy(world->kept.bytes, value, world->kept.n_bytes);
         return;
     }
-    if (world->listener.put != NULL)
-        world->listener.put(world->listener.arg, world->plan.generation, key, value, size_bytes);
+    world->reporter.put(world->reporter.to, world->plan.generation, key, value, size_bytes);
 }
 
-static bool make_links(struct world *world, struct fsdp_err *err)
+static void on_link_want(void *arg, const char *key)
+{
+    struct world *world = arg;
+
+    world->reporter.want(world->reporter.to, world->plan.generation, key);
+}
+
+bool world_make_links(struct world *world, struct fsdp_err *err)
 {
     const struct link_server_handlers handlers = { .arg = world,
                                                    .saved = on_link_saved,
                                                    .event = on_link_event,
                                                    .broken = on_link_broken,
-                                                   .put = on_link_put };
+                                                   .put = on_link_put,
+                                                   .want = on_link_want };
 
     link_server_destroy(world->links);
     world->links = NULL;
     return link_server_create(&world->links, world->services.loop, world->config->n_workers, &handlers,
                               err) == FSDP_OK;
-}
-
-/* --- starting ---------------------------------------------------------------------------------------------------- */
-
-static void report_death(struct world *world, struct worker *worker)
-{
-    worker->death.when_ns = world_now_ns(world);
-    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death, NULL);
-}
-
-static bool start_worker(struct world *world, const struct worker_context *context, int i, int lookup_error)
-{
-    struct worker *worker = &world->workers[i];
-
-    if (lookup_error != 0) {
-        *worker = (struct worker){ .rank = context->plan->first_rank + i,
-                                   .local_rank = i,
-                                   .child = { .pidfd = -1 } };
-        worker->death = (struct death){ .rank = worker->rank,
-                                        .local_rank = i,
-                                        .node_rank = context->plan->node_rank,
-                                        .step = -1,
-                                        .phase = -1 };
-        snprintf(worker->death.host, sizeof worker->death.host, "%s", world->host);
-        worker_cannot_start(&worker->death, world->config->argv[0], lookup_error, false);
-        return false;
-    }
-    if (!worker_start(worker, context, i))
-        return false;
-    worker->world = world;
-    world->n_live++;
-    world->listener.record(world->listener.arg, world->plan.generation, "spawn",
-                           (struct events_field[]){ EVENT_INT("rank", worker->rank),
-                                                    EVENT_INT("pid", worker->child.pid), EVENT_END });
-    if (uv_poll_init(world->services.loop, &worker->poll, worker->child.pidfd) == 0) {
-        worker->poll.data = worker;
-        worker->polled = true;
-        world->n_worker_handles++;
-        uv_poll_start(&worker->poll, UV_READABLE, on_pidfd);
-    } /* else: SIGCHLD finds it all the same */
-    return true;
-}
-
-void world_spawn(struct world *world)
-{
-    const struct agent_config *config = world->config;
-    char *const *environment = config->environment != NULL ? config->environment : environ;
-    char program[RUNDIR_PATH_BYTES];
-    struct worker_context context = {
-        .config = config,
-        .os = world->services.os,
-        .baseline = world->services.baseline,
-        .plan = &world->plan,
-        .rundir = world->services.rundir,
-        .logs = world->services.logs,
-        .relay = world->services.relay,
-        .environment = environment,
-        .program = program,
-        .host = world->host,
-        .timer_file = world->timers == NULL ? NULL : timer_pipe_path(world->timers),
-        .placement = world->services.placement,
-        .kept = &world->kept,
-    };
-    struct fsdp_err err = { 0 };
-    int error;
-
-    world->noticed = false;
-    world->stop_signal = 0;
-    timer_pipe_reset(world->timers);
-    free(world->workers);
-    world->workers = calloc((size_t)config->n_workers, sizeof *world->workers);
-    if (world->workers == NULL || !make_links(world, &err)) {
-        world_say(world, world->workers == NULL ? "out of memory" : err.message);
-        world_post(world, WE_FAILED);
-        world_post(world, WE_REAPED);
-        return;
-    }
-    context.links = world->links;
-    error = os_find_program(config->argv[0], environment_find(environment, "PATH"), config->directory, program,
-                            sizeof program);
-    for (int i = 0; i < config->n_workers; i++) {
-        if (start_worker(world, &context, i, error))
-            continue;
-        report_death(world, &world->workers[i]);
-        world_post(world, WE_FAILED);
-        break;
-    }
-    if (world->n_live == config->n_workers && config->observer.started != NULL)
-        config->observer.started(config->observer.arg);
-    if (world->n_live == 0)
-        world_post(world, WE_REAPED);
 }

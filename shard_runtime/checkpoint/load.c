@@ -3,14 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "shard_runtime/checkpoint/reshard.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
-/* "(4, 3) float32", cut where it does not fit. */
+/* Writes a shape and a type for a message, such as "(4, 3) float32", shortened if necessary. */
 static void shape_words(enum fsdp_dtype dtype, const uint64_t *shape, size_t n_dims, char out[160])
 {
     size_t at = 0;
@@ -35,7 +36,10 @@ static enum fsdp_status check_tensor(const struct checkpoint_tensor *wanted,
                      want_words, saved_words);
 }
 
-/* A tensor of the checkpoint that nobody asked for, or NULL. `asked` has one flag for each. */
+/*
+ * Returns the name of the first saved tensor that no caller asked for (its flag in `asked` is false), or
+ * NULL.
+ */
 static const char *first_unasked(const struct contents *contents, const bool *asked)
 {
     for (size_t i = 0; i < contents->manifest.n_tensors; i++)
@@ -44,7 +48,11 @@ static const char *first_unasked(const struct contents *contents, const bool *as
     return NULL;
 }
 
-/* Match the wanted tensors to those saved; `wants` and `asked` have room for all. */
+/*
+ * Finds each wanted tensor in the checkpoint.
+ *   wants  (n_tensors) receives the box of each tensor that this rank wants
+ *   asked  (one per tensor of the checkpoint) receives whether the tensor is wanted
+ */
 static enum fsdp_status match(const struct contents *contents, int W, int rank,
                               const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
                               struct reshard_want *wants, bool *asked, struct fsdp_err *err)
@@ -60,9 +68,7 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
             return status;
         if (found < 0)
             return fsdp_fail(err, FSDP_ERR_MISMATCH, "%.200s is not in the checkpoint", tensors[i].name);
-        status = check_tensor(&tensors[i], &contents->manifest.tensors[found], err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(check_tensor(&tensors[i], &contents->manifest.tensors[found], err));
         asked[found] = true;
         wants[i] = (struct reshard_want){
             .tensor = (uint32_t)found,
@@ -79,25 +85,22 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
     return FSDP_OK;
 }
 
-/* To whoever keeps it, piece by piece. */
+/* Reads into a tensor of a store, in pieces of at most PIECE_BYTES. `piece` is the buffer for one piece. */
 static enum fsdp_status read_to_store(struct fsdp_io *io, int fd, const struct reshard_read *read,
                                       unsigned char *piece, const char *path, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-
-    for (uint64_t done = 0; done < read->size_bytes && status == FSDP_OK;) {
+    for (uint64_t done = 0; done < read->size_bytes;) {
         const uint64_t left = read->size_bytes - done;
         const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
 
-        status = io_read_all(io, fd, piece, n, read->offset + done, path, err);
-        if (status == FSDP_OK)
-            status = read->store->write(read->store->user, read->in_store, read->at + done, piece, n, err);
+        OK_OR_RETURN(io_read_all(io, fd, piece, n, read->offset + done, path, err));
+        OK_OR_RETURN(read->store->write(read->store->user, read->in_store, read->at + done, piece, n, err));
         done += n;
     }
-    return status;
+    return FSDP_OK;
 }
 
-/* One buffer for all that is not read into place; NULL in *piece where there is nothing of it. */
+/* Allocates the buffer for reads that go to a store; *piece is NULL if there are none. */
 static enum fsdp_status make_piece(const struct reshard_read *reads, size_t n_reads, unsigned char **piece,
                                    struct fsdp_err *err)
 {
@@ -112,7 +115,7 @@ static enum fsdp_status make_piece(const struct reshard_read *reads, size_t n_re
     return FSDP_OK;
 }
 
-/* Run the plan, one file after another. */
+/* Does all `reads`. The reads are sorted by file, so each file is opened once. */
 static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
                                  const struct contents *contents, const struct reshard_read *reads,
                                  size_t n_reads, struct fsdp_err *err)
@@ -142,14 +145,6 @@ static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
     return status;
 }
 
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
-}
-
 enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory, int W, int rank,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
                                  struct manifest *manifest, struct checkpoint_loaded *loaded,
@@ -158,13 +153,12 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
     struct contents contents = { 0 };
     struct reshard_want *wants = NULL;
     struct reshard_read *reads = NULL;
-    struct timespec start;
+    const double began_s = clock_now_s();
     enum fsdp_status status;
     uint64_t size_bytes = 0;
     bool *asked = NULL;
     size_t n_reads = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &start);
     io = io == NULL ? &io_posix : io;
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
@@ -187,7 +181,7 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
     for (size_t i = 0; i < n_reads; i++)
         size_bytes += reads[i].size_bytes;
     if (loaded != NULL)
-        *loaded = (struct checkpoint_loaded){ size_bytes, n_reads, seconds_since(&start) };
+        *loaded = (struct checkpoint_loaded){ size_bytes, n_reads, clock_now_s() - began_s };
     if (manifest != NULL) {
         *manifest = contents.manifest;
         contents.manifest = (struct manifest){ 0 };

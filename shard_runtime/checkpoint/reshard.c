@@ -3,20 +3,17 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "shard_runtime/core/alloc.h"
+
 struct plan {
     struct reshard_read *reads;
-    size_t n;
+    size_t n, room;
 };
 
 static bool add(struct plan *plan, struct reshard_read read)
 {
-    if ((plan->n & (plan->n - 1)) == 0) {
-        struct reshard_read *grown = reallocarray(plan->reads, plan->n == 0 ? 1 : plan->n * 2, sizeof *grown);
-
-        if (grown == NULL)
-            return false;
-        plan->reads = grown;
-    }
+    if (!alloc_room(&plan->reads, &plan->room, plan->n, sizeof *plan->reads))
+        return false;
     plan->reads[plan->n++] = read;
     return true;
 }
@@ -48,7 +45,10 @@ static bool add_piece(struct plan *plan, const struct contents_piece *piece, con
     return true;
 }
 
-/* Cut one want along the files that hold it. The contents are proven to cover every element once. */
+/*
+ * Adds the reads that fill one want, from each file that contains part of it. contents_read() has proven that
+ * the files contain every element exactly once.
+ */
 static bool add_want(struct plan *plan, const struct contents *contents, const struct reshard_want *want)
 {
     const uint64_t elem_bytes = fsdp_dtype_size(contents->manifest.tensors[want->tensor].dtype);
@@ -77,7 +77,7 @@ static bool follows(const struct reshard_read *last, const struct reshard_read *
                                : next->in_store == last->in_store && next->at == last->at + last->size_bytes;
 }
 
-/* Join reads that follow one another both in the file and where they go. */
+/* Joins reads that are contiguous both in the file and in their destination. The reads must be sorted. */
 static void join(struct plan *plan)
 {
     size_t kept = 0;

@@ -1,7 +1,10 @@
 /*
- * Which bytes of which file go where when a state saved by some number of ranks is loaded by another: pure. A shard of whole
- * rows is one range of bytes, so that each wanted one becomes a few ranges, read exactly once; one that was or is to be
- * cut along another dimension becomes one for each row.
+ * Plans which bytes of which files a rank reads when it loads a state that another number of ranks saved.
+ * Pure functions.
+ *
+ * A shard of whole rows is one range of bytes in its file. So each wanted shard needs only a few ranges, and
+ * each range is read exactly once. If a shard was saved or is wanted along a dimension other than 0, it needs
+ * one range per row.
  */
 #ifndef CHECKPOINT_RESHARD_H
 #define CHECKPOINT_RESHARD_H
@@ -14,7 +17,10 @@
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/rows_store.h"
 
-/** A box of a tensor, wanted at `to`, or as tensor `in_store` of a store. */
+/**
+ * A box of a tensor that a rank wants, and where its elements go: to memory at `to`, or to tensor `in_store`
+ * of a store.
+ */
 struct reshard_want {
     uint32_t tensor; /* index in the contents' manifest */
     struct box box;
@@ -23,18 +29,21 @@ struct reshard_want {
     size_t in_store;
 };
 
+/** One read: a range of a file, and where its bytes go. */
 struct reshard_read {
     uint32_t file; /* index in the contents' manifest */
     uint64_t offset, size_bytes;
-    unsigned char *to; /* NULL: to byte `at` of what the store calls `in_store` */
+    unsigned char *to; /* NULL: the bytes go to the store's tensor `in_store`, from byte `at` */
     const struct rows_store *store;
     size_t in_store;
     uint64_t at;
 };
 
 /**
- * The reads that fill all of `wants`, in order of file and offset, neighbours joined. *reads is to be freed.
- *   FSDP_ERR_ARG  a want that reaches out of its tensor
+ * Plans the reads that fill all of `wants`. *reads receives an array of *n_reads elements, which the caller
+ * frees. The reads are sorted by file and offset; adjacent reads are joined.
+ *   FSDP_ERR_ARG: a wanted box is not within its tensor
+ *   FSDP_ERR_NOMEM
  */
 enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants,
                               size_t n_wants, struct reshard_read **reads, size_t *n_reads,

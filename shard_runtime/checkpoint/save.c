@@ -6,24 +6,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shard_runtime/comm/link_client.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/safetensors.h"
 #include "shard_runtime/shardfile/temporary_lock.h"
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* --- the two halves --- */
 
 enum fsdp_status checkpoint_head(const struct checkpoint_state *state, uint32_t generation, int W,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors, char **text,
@@ -58,7 +49,11 @@ enum fsdp_status checkpoint_head(const struct checkpoint_state *state, uint32_t 
     return status;
 }
 
-/* A tensor without elements is there as all of its rows; a rank without rows of one has nothing to write. */
+/*
+ * Returns true if this rank writes nothing of the tensor, because its box has no rows or is otherwise empty.
+ * Exception: if a dimension after the first is 0, the tensor has no elements, but ranks with rows of it still
+ * write it. So the tensor is in the checkpoint.
+ */
 static bool has_nothing(const struct checkpoint_tensor *tensor, const struct box *box)
 {
     bool nothing = false;
@@ -68,7 +63,10 @@ static bool has_nothing(const struct checkpoint_tensor *tensor, const struct box
     return nothing;
 }
 
-/* This rank's shards of `tensors`, those without rows left out. */
+/*
+ * Describes this rank's shards of `tensors` in `shards`, which has room for all of them. Skips tensors of
+ * which this rank writes nothing.
+ */
 static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors, size_t n_tensors, int W,
                                         int rank, struct safetensors_tensor *shards, size_t *n_shards,
                                         struct fsdp_err *err)
@@ -78,10 +76,8 @@ static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors,
         const struct checkpoint_tensor *tensor = &tensors[i];
         struct safetensors_tensor *shard = &shards[*n_shards];
         struct box box;
-        const enum fsdp_status status = checkpoint_tensor_box(tensor, W, rank, &box, err);
 
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(checkpoint_tensor_box(tensor, W, rank, &box, err));
         if (has_nothing(tensor, &box) || tensor->saved_elsewhere)
             continue;
         *shard = (struct safetensors_tensor){ .name = tensor->name,
@@ -140,9 +136,10 @@ enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory
     return status;
 }
 
-/* --- alone --- */
-
-/* An agent gives its ranks a secret that they share. Alone there is none, and no other process may come by the name. */
+/*
+ * Makes the name of this save's temporary directory. All ranks under one agent derive the same name from the
+ * generation's token. Without an agent the name is random, so no other process uses it.
+ */
 static enum fsdp_status name_temporary(const struct checkpoint_save_options *options, int64_t step,
                                        char temporary[COMMIT_NAME_BYTES], struct fsdp_err *err)
 {
@@ -163,21 +160,17 @@ static enum fsdp_status name_temporary(const struct checkpoint_save_options *opt
     return FSDP_OK;
 }
 
-/* Hold the directory, and remove from it what processes that are dead have left. */
+/* Takes the directory's lock, and removes unfinished saves of processes that have ended. */
 static enum fsdp_status begin_alone(const struct checkpoint_save_options *options,
                                     struct directory_lock **locks, struct fsdp_io *io, const char *directory,
                                     struct fsdp_err *err)
 {
-    enum fsdp_status status;
     bool held = false;
 
-    status = io_make_directories(io, directory, err);
-    if (status == FSDP_OK)
-        status = directory_lock_take(locks, io, directory, &held, err);
-    return status == FSDP_OK && held ? commit_clean(io, directory, options->log, err) : status;
+    OK_OR_RETURN(io_make_directories(io, directory, err));
+    OK_OR_RETURN(directory_lock_take(locks, io, directory, &held, err));
+    return held ? commit_clean(io, directory, options->log, err) : FSDP_OK;
 }
-
-/* --- publishing --- */
 
 static enum fsdp_status publish_alone(const struct checkpoint_save_options *options, struct fsdp_io *io,
                                       const char *directory, const char *temporary,
@@ -188,20 +181,17 @@ static enum fsdp_status publish_alone(const struct checkpoint_save_options *opti
                                         .size_bytes = part->size_bytes,
                                         .checksum = { part->checksum[0], part->checksum[1] } };
     struct fsdp_err why = { 0 };
-    enum fsdp_status status;
 
-    status =
-        commit_publish(io, directory, temporary, fence, head, head_length, &file, part->size_bytes > 0, err);
-    if (status != FSDP_OK)
-        return status;
-    /* Deleting old ones is not part of this one's success. */
+    OK_OR_RETURN(
+        commit_publish(io, directory, temporary, fence, head, head_length, &file, part->size_bytes > 0, err));
+    /* A failure to delete old checkpoints does not make this save fail. */
     if (commit_retain(io, directory, options->keep, fence->step, options->loaded_step, options->log, &why) !=
         FSDP_OK)
         verify_log_line(options->log, "event=checkpoint_retention_failed reason=\"%s\"", why.message);
     return FSDP_OK;
 }
 
-/* A memfd with the head, for the coordinator to read from its start. */
+/* Writes the manifest's head to a memfd. The coordinator reads the memfd from its start. */
 static enum fsdp_status head_memfd(const char *head, size_t length, int *out, struct fsdp_err *err)
 {
     const int fd = memfd_create("fsdp-manifest-head", MFD_CLOEXEC);
@@ -219,7 +209,10 @@ static enum fsdp_status head_memfd(const char *head, size_t length, int *out, st
     return FSDP_OK;
 }
 
-/* Tell the coordinator how this rank's part went (`status`, `err`), and hear what became of the whole. */
+/*
+ * Reports to the coordinator how this rank's part of the save ended (`status`, `err`). Then waits for the
+ * coordinator's answer about the whole save.
+ */
 static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *options,
                                          const struct checkpoint_state *state, const char *temporary,
                                          const char *head, size_t head_length,
@@ -259,6 +252,9 @@ static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *o
         return fsdp_fail(err, FSDP_ERR_FORMAT, "the agent answered with status %lu",
                          (unsigned long)published.status);
     published.words[sizeof published.words - 1] = '\0';
+    /* Another rank's GPU failed. Only that rank ends with FSDP_EXIT_DEVICE, as it is the first cause. */
+    if (published.status == FSDP_ERR_DEVICE && saved.status != FSDP_ERR_DEVICE)
+        published.status = FSDP_ERR_PEER;
     return published.status == FSDP_OK
                ? FSDP_OK
                : fsdp_fail(err, (enum fsdp_status)published.status, "%s", published.words);
@@ -288,7 +284,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
     char directory[IO_PATH_BYTES], temporary[COMMIT_NAME_BYTES], *head = NULL;
     struct directory_lock *own_locks = NULL, **locks = options->locks == NULL ? &own_locks : options->locks;
     const bool alone = link_alone(options->link);
-    const int64_t started_ns = now_ns();
+    const int64_t started_ns = clock_now_ns();
     struct checkpoint_part part = { 0 };
     struct fsdp_err why = { 0 };
     enum fsdp_status status;
@@ -314,7 +310,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
         status =
             checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
                                   (int)hello->rank, tensors, n_tensors, &part, &why);
-    if (!alone) /* also after a failure: the others wait for this rank's word */
+    if (!alone) /* also after a failure: the coordinator waits for every rank */
         status =
             publish_by_agent(options, state, temporary, head, head_length, &part, started_ns, status, &why);
     else if (status == FSDP_OK)
@@ -322,7 +318,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
     else if (began)
         (void)commit_abort(io, directory, temporary, NULL);
     if (status == FSDP_OK && saved != NULL)
-        *saved = (struct checkpoint_saved){ part.size_bytes, (double)(now_ns() - started_ns) * 1e-9 };
+        *saved = (struct checkpoint_saved){ part.size_bytes, (double)(clock_now_ns() - started_ns) * 1e-9 };
     if (status != FSDP_OK)
         fsdp_fail(err, status, "saving step %lld: %s", (long long)state->step, why.message);
     if (hold_fd >= 0)

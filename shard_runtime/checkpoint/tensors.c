@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shard/layout.h"
 
 enum fsdp_status checkpoint_tensor_rows(const struct checkpoint_tensor *tensor, int W, int rank,
@@ -30,10 +31,8 @@ enum fsdp_status checkpoint_tensor_box(const struct checkpoint_tensor *tensor, i
 {
     const struct box whole = box_whole(tensor->shape, tensor->n_dims);
     struct checkpoint_rows rows;
-    const enum fsdp_status status = checkpoint_tensor_rows(tensor, W, rank, &rows, err);
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(checkpoint_tensor_rows(tensor, W, rank, &rows, err));
     *box = whole;
     if (tensor->placed) {
         memcpy(box->offsets, tensor->offsets, sizeof box->offsets);

@@ -1,7 +1,8 @@
 /*
- * How a caller names what is saved and loaded: plain arrays, so that this folder knows no model. A parameter
- * P has its rows under P, its optimizer's state under "optimizer.exp_avg.P" and "optimizer.exp_avg_sq.P"
- * (AdamW) or "optimizer.momentum_buffer.P" (SGD), all of P's shape and cut alike.
+ * Describes the tensors to save or load. A caller passes plain arrays, so this folder does not depend on the
+ * model. A parameter P is saved under the name P. The optimizer state of P is saved under
+ * "optimizer.exp_avg.P" and "optimizer.exp_avg_sq.P" (AdamW), or "optimizer.momentum_buffer.P" (SGD). The
+ * state has the shape of P and is split in the same way.
  */
 #ifndef CHECKPOINT_TENSORS_H
 #define CHECKPOINT_TENSORS_H
@@ -18,8 +19,9 @@
 #include "shard_runtime/shardfile/rows_store.h"
 
 /**
- * One tensor of D = shape[0] rows, of which this rank holds those of layout_shard(D, W, rank) in `rows`, or, where it is
- * `placed`, the box of `sizes` at `offsets`. Where several ranks hold the same all but one say `saved_elsewhere`.
+ * One tensor, and the part of it that this rank has. If it is `placed`, that is the box of `sizes` at
+ * `offsets`. Otherwise it is the rows of layout_shard(shape[0], W, rank). If several ranks have the same
+ * elements, all but one of them set saved_elsewhere.
  */
 struct checkpoint_tensor {
     const char *name;
@@ -29,22 +31,23 @@ struct checkpoint_tensor {
     bool placed;
     uint64_t offsets[MANIFEST_MAX_DIMS], sizes[MANIFEST_MAX_DIMS];
     bool saved_elsewhere;
-    void *rows; /* host memory, row-major without the padding; may be NULL where there is nothing */
-    const struct rows_store *store; /* in place of rows: tensor `in_store` of it; or NULL */
+    void *rows; /* host memory, row-major without padding; may be NULL if the part is empty */
+    const struct rows_store *store; /* replaces `rows`: tensor `in_store` of this store; or NULL */
     size_t in_store;
 };
 
-/** What this rank has of `tensor`. FSDP_ERR_ARG: a size that does not fit, or a box that is not within it. */
+/**
+ * Sets *box to the part of `tensor` that this rank has. Returns FSDP_ERR_ARG if a size overflows, if the box
+ * is not within the tensor, or if it has elements but neither rows nor a store.
+ */
 enum fsdp_status checkpoint_tensor_box(const struct checkpoint_tensor *tensor, int W, int rank,
                                        struct box *box, struct fsdp_err *err);
 
-/**
- * This rank's rows of a `tensor` that is not placed: where they start, how many, bytes of each. FSDP_ERR_ARG: a size that does
- * not fit.
- */
+/** This rank's rows of a tensor that is not placed: the first one, their number, and the bytes of each. */
 struct checkpoint_rows {
     uint64_t first, n_rows, row_bytes;
 };
+/** Sets *rows to this rank's rows of `tensor`. Returns FSDP_ERR_ARG if a size overflows. */
 enum fsdp_status checkpoint_tensor_rows(const struct checkpoint_tensor *tensor, int W, int rank,
                                         struct checkpoint_rows *rows, struct fsdp_err *err);
 

@@ -9,17 +9,18 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/f16.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/weights.h"
 
 static const char optimizer_prefix[] = "optimizer.";
 
-/* Where each wanted tensor stands in the list, -1 where nowhere; and the report while it is written. */
+/* State while the wanted tensors are searched and the report is written. */
 struct matching {
     const struct contents *contents;
     const struct checkpoint_tensor *tensors;
     size_t n_tensors;
-    int64_t *found; /* (n_tensors) */
-    bool *wanted;   /* (contents) */
+    int64_t *found; /* (n_tensors) index of each in the contents; -1: not loaded */
+    bool *wanted;   /* (one per tensor in the contents) true if wanted */
     const struct weights_names *names;
     bool out_of_memory;
     struct weights_report *report;
@@ -50,7 +51,7 @@ static const char *type_name(enum fsdp_dtype dtype)
     return dtype == WEIGHTS_UNKNOWN_DTYPE ? "a type that is not read" : fsdp_dtype_name(dtype);
 }
 
-/* By its own name, or by the one with the others' prefix. */
+/* Looks for a tensor under its own name, then with names->prefix before it. Returns -1 if it is not found. */
 static int64_t find(struct matching *m, const char *name)
 {
     int64_t found = contents_find(m->contents, name);
@@ -121,7 +122,10 @@ static void match_all(struct matching *m)
     }
 }
 
-/* One line of it all for an error; the first name stands for the others. */
+/*
+ * Returns an error if the report does not allow loading. The message gives the counts and the report's first
+ * line.
+ */
 static enum fsdp_status judge(const struct weights_report *report, bool strict, struct fsdp_err *err)
 {
     const bool refused = report->n_mismatched > 0 || (strict && report->n_missing + report->n_unexpected > 0);
@@ -132,8 +136,6 @@ static enum fsdp_status judge(const struct weights_report *report, bool strict, 
                      report->n_missing, report->n_unexpected, report->n_mismatched,
                      (int)strcspn(report->lines, "\n"), report->lines);
 }
-
-/* --- reading ---------------------------------------------------------------------------------------------- */
 
 static void convert(float *to, const unsigned char *from, enum fsdp_dtype dtype, size_t n)
 {
@@ -174,7 +176,10 @@ static enum fsdp_status read_pieces(struct fsdp_io *io, const char *directory,
     return status;
 }
 
-/* This rank's rows of one tensor, through a buffer of their own where the type changes. */
+/*
+ * Reads this rank's part of one tensor. The data goes through a buffer if its type changes or if a store
+ * keeps the tensor. If both are true, it goes through two buffers.
+ */
 static enum fsdp_status read_tensor(struct fsdp_io *io, const char *directory,
                                     const struct contents *contents, const struct checkpoint_tensor *tensor,
                                     int64_t found, int W, int rank, struct fsdp_err *err)
@@ -224,14 +229,12 @@ enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int r
                           .n_tensors = n_tensors,
                           .names = names != NULL ? names : &as_ours,
                           .report = report };
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
     size_t n_lines;
 
     *report = (struct weights_report){ 0 };
     io = io == NULL ? &io_posix : io;
-    status = weights_list(io, path, &contents, directory, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(weights_list(io, path, &contents, directory, err));
     m.found = calloc(n_tensors + 1, sizeof *m.found);
     m.wanted = calloc(contents.manifest.n_tensors + 1, sizeof *m.wanted);
     m.lines = open_memstream(&report->lines, &n_lines);

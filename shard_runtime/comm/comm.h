@@ -1,97 +1,145 @@
 /*
- * How a process group is opened, and what a back end implements. <fsdp/comm.h> checks arguments once and makes
- * one indirect call. Back ends: `self` (W = 1: copies, no communication), `shm` (all ranks on one host, one
- * memfd segment), `tcp` (one rank a host), `joined` (shared memory inside a host, TCP across).
+ * How a process group is opened, and what a back end implements. The calls of <fsdp/comm.h> check their
+ * arguments once and then make one indirect call. There are two back ends:
+ *   cpu     host memory; shared memory inside a node, TCP between nodes (cpu.c)
+ *   device  device memory; wraps a group of the cpu back end (device_comm.h)
+ *
+ * Unless a function says otherwise, only the thread that uses the group may call it.
  */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include <fsdp/comm.h>
+
+#include "shard_runtime/comm/call.h"
 
 struct link;
 
 struct comm_config {
     const char *name;   /* of the group, unique in the generation: "world" */
-    struct link *link;  /* bootstrap: put/get of segments and addresses; outlives the communicator */
-    const int *ranks;   /* (size) global ranks of the members in order; NULL: all of the world */
-    int rank, size;     /* of this process in the group */
-    size_t chunk_bytes; /* 0: the back end's own */
+    struct link *link;  /* brings segments and addresses to the members; outlives the communicator */
+    const int *ranks;   /* (size) global ranks of the members, ascending; NULL: the whole world */
+    int rank, size;     /* this process's number in the group; members */
+    size_t chunk_bytes; /* of shared memory that a rank fills at a time; 0: the back end's choice */
 };
 
+/* A back end. A slot must be filled unless its comment says that it is optional. */
 struct comm_ops {
     const char *name;
-    enum fsdp_status (*open)(struct fsdp_comm *comm, const struct comm_config *config, struct fsdp_err *err);
+    /* Closes the group and frees comm->state. */
     void (*close)(struct fsdp_comm *comm);
-    enum fsdp_status (*all_gather)(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                   enum fsdp_dtype dtype, struct fsdp_err *err);
-    enum fsdp_status (*reduce_scatter)(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                       enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
-    enum fsdp_status (*all_reduce)(struct fsdp_comm *comm, void *buffer, size_t n_elems,
-                                   enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
-    enum fsdp_status (*broadcast)(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
-                                  struct fsdp_err *err);
-    enum fsdp_status (*barrier)(struct fsdp_comm *comm, struct fsdp_err *err);
-    /* Optional: fill in `part`, the group of the members `ranks` (part->size) of `comm`. NULL: comm_create() opens it
-     * over the link. */
+    /* Runs a collective. Its arguments have been checked, and its number is comm->sequence. */
+    enum fsdp_status (*run)(struct fsdp_comm *comm, const struct comm_work *work, struct fsdp_err *err);
+    /*
+     * True if `run` takes COMM_SCALED_SUM: the sum of every rank's `send` times a factor, each product
+     * rounded to the tensors' type.
+     */
+    bool scales;
+    /*
+     * Optional: fills in `part`, the group of the members `ranks` (part->size) of `comm`. NULL: comm_split()
+     * opens the group over the link.
+     */
     enum fsdp_status (*split)(struct fsdp_comm *comm, struct fsdp_comm *part, const int *ranks,
                               struct fsdp_err *err);
-    /* Optional: tell the other members, between two calls, that this rank comes to none any more, and why. NULL: they see it
-     * when its process ends. */
+    /*
+     * Optional: tells the other members, between two calls, that this rank calls no other collective, and
+     * why. NULL: they find out when the process ends.
+     */
     void (*fail)(struct fsdp_comm *comm, enum fsdp_status status, const char *words);
-    bool wraps; /* another group, which may be sound where this one is broken: `fail` tells it then, too */
-    /* Optional, and never waits: true where a member said so between two calls, with its words in `err`. */
+    /*
+     * True if the back end wraps another group, which may be sound while this one is broken. comm_fail() then
+     * calls `fail` for a broken group too.
+     */
+    bool wraps;
+    /*
+     * Optional: returns true if a member called `fail`, with its words in `err`. Called between two
+     * collectives. Never waits.
+     */
     bool (*hear)(struct fsdp_comm *comm, struct fsdp_err *err);
-    /* Optional: the sum of what each rank gives times `factor`, the product rounded to `dtype`. NULL: it cannot. */
-    enum fsdp_status (*reduce_scatter_scaled)(struct fsdp_comm *comm, const void *send, void *recv,
-                                              size_t n_elems, enum fsdp_dtype dtype, float factor,
-                                              struct fsdp_err *err);
 };
 
-/** Can the group multiply on its way to a sum? Where it cannot, who calls multiplies before. The same on all its ranks. */
+/**
+ * Returns whether comm_reduce_scatter_scaled() works; if not, its caller multiplies before the sum. The
+ * answer is the same on all ranks.
+ */
 bool comm_scales(const struct fsdp_comm *comm);
 
-/** fsdp_reduce_scatter() with FSDP_SUM, of every rank's `send` times `factor`, the same on all. Only where comm_scales(). */
+/**
+ * As fsdp_reduce_scatter() with FSDP_SUM, of every rank's `send` times `factor`, which is equal on all ranks.
+ * Returns FSDP_ERR_ARG unless comm_scales().
+ */
 enum fsdp_status comm_reduce_scatter_scaled(struct fsdp_comm *comm, const void *send, void *recv,
                                             size_t n_elems, enum fsdp_dtype dtype, float factor,
                                             struct device_stream *stream, struct fsdp_err *err);
 
-/** Bytes that a member of a group of `n_nodes` x `per_node` keeps for itself, to move data through, once it was used. */
+/**
+ * Returns the bytes of private buffers that a member of a group of `n_nodes` x `per_node` keeps once it was
+ * used.
+ */
 size_t comm_staging_bytes(int n_nodes, int per_node);
-/** Bytes of the segment that the group's `per_node` members on a node share; each of them maps all of it. 0 for one. */
+/**
+ * Returns the bytes of the segment that a group's `per_node` members on one node share. Each of them maps all
+ * of it. 0 for one member.
+ */
 size_t comm_shared_bytes(int per_node);
 
-/** Open with the back end that fits where the members are. Collective over the members. */
+/**
+ * Opens a group over host memory. Collective over the members.
+ *
+ *   config  read during the call only, except for `link`
+ *
+ * *out is the caller's to destroy; NULL after an error, which leaves nothing open.
+ *   FSDP_ERR_ARG          a name, rank or list of members that cannot be
+ *   FSDP_ERR_UNSUPPORTED  the members are not spread evenly over the nodes
+ *   FSDP_ERR_PEER         another member is gone or cannot be reached
+ */
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err);
 
-/** From here on the calling thread alone may call collectives of this group and of those split from it: another is refused
- * (FSDP_ERR_ARG), as two threads would call them in an order that differs from rank to rank. */
+/**
+ * From now on only the calling thread may call collectives of this group and of groups split from it. Other
+ * threads get FSDP_ERR_ARG: two threads would call collectives in an order that differs from rank to rank.
+ */
 void comm_own(struct fsdp_comm *comm);
-/** The calling thread is one to which groups are lent: it may call them all. */
+/**
+ * Declares that the calling thread is one to which groups are lent: it may call collectives of every group.
+ */
 void comm_second_thread(void);
-/** Lend the group to such a thread, or take it back: meanwhile its owner, who calls this, is refused. NULL is a no-op. */
+/**
+ * Lends the group to such a thread (`lent`), or takes it back. Meanwhile the owner, who calls this, gets
+ * FSDP_ERR_ARG from collectives. NULL is a no-op.
+ */
 void comm_lend(struct fsdp_comm *comm, bool lent);
 
-/** Did a call of this group fail? Then none can succeed any more. The thread that calls it. */
+/** Returns whether a call of this group has failed. No later call of it can succeed. */
 bool comm_is_broken(const struct fsdp_comm *comm);
 
-/** Leave the group for good, between two of its calls: members that wait for this rank, now or later, end with FSDP_ERR_PEER
- * and these words. NULL, and a group that is broken anyway, are left alone, but for a sound one that it wraps. The thread that
- * calls it, which makes no call. */
+/**
+ * Leaves the group for good, between two of its calls. Members that wait for this rank, now or later, get
+ * FSDP_ERR_PEER with `words`. The group is broken with `status` and `words` on this rank.
+ * NULL is a no-op. So is a group that is broken already, but a group that it wraps is still told.
+ */
 void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words);
 
-/** Did a member leave by comm_fail(), and why? Waits for it a moment, wait_ms at most, and no longer than there is an agent. */
+/**
+ * Returns whether a member left by comm_fail(), with its words in `err`. Waits up to `wait_ms` for that, but
+ * not after the agent is gone.
+ */
 bool comm_hear(struct fsdp_comm *comm, int wait_ms, struct fsdp_err *err);
 
-/** Can a group of `ranks` be opened by comm_split(): are the members spread over the nodes as its back ends need them? No
- * communication. FSDP_ERR_UNSUPPORTED: they are not. */
+/** Checks whether comm_split() can open a group of `ranks`, without communication.
+ * Returns FSDP_ERR_UNSUPPORTED if the members are not spread evenly over the nodes. */
 enum fsdp_status comm_can_split(const struct fsdp_comm *world, const char *name, const int *ranks, int size,
                                 struct fsdp_err *err);
 
-/** A group of some members of the world group `world`: `ranks` (size) ascend, this process's is among them. Collective
- * over them; `name` as in comm_config, the same on all of them and on nobody else. */
+/**
+ * Opens a group of some members of the world group `world`, with the same owner. Collective over those
+ * members.
+ *
+ *   name   as in comm_config; the same on the members and used by no other group
+ *   ranks  (size) ascending global ranks, this process's among them
+ */
 enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, const char *name,
                             const int *ranks, int size, struct fsdp_err *err);
 

@@ -9,6 +9,7 @@
 #include "shard_runtime/comm/device_pending.h"
 #include "shard_runtime/comm/staging.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 
 struct device_comm {
     struct device_comms *comms;
@@ -19,10 +20,13 @@ struct device_comm {
 };
 
 /*
- * Calls are compared between ranks before they are queued, by an all-gather over host memory for which each rank waits. A step of
- * training stops that once its ranks have compared their plans and every call of a whole step (step.c). Calls outside of such a step
- * (by hand, of evaluations, in a function of the user's) are compared as long as they are among a group's first COMPARED_CALLS. What
- * hangs later is found in the flight recorder.
+ * Ranks compare their calls before they queue them, by an all-gather over host memory that blocks. That takes
+ * time, so:
+ *   - a training step stops comparing once its ranks have compared their plans and every call of a whole step
+ *     (step.c);
+ *   - other calls (by hand, in evaluations, in functions of the user) are compared while they are among the
+ *     first COMPARED_CALLS of their group.
+ * Calls that differ later hang, and the flight recorder shows them.
  */
 enum { COMPARED_CALLS = 4096 };
 
@@ -50,195 +54,125 @@ static void abort_all(struct device_comms *comms)
             comms->collectives->abort(c->group);
 }
 
-/* The answer of the group over host memory. A failure of it is one of the world: what is queued on the device would wait for
- * ever, and with it whoever gives back memory of it. */
-static enum fsdp_status of_host(const struct fsdp_comm *comm, enum fsdp_status status)
+/*
+ * Runs a collective on the group over host memory. A failure there is one of the world: what is queued on the
+ * device would wait for ever, and so would a thread that frees memory of the device. So all groups of the
+ * device are aborted.
+ */
+static enum fsdp_status run_on_host(struct fsdp_comm *comm, struct comm_work work, struct fsdp_err *err)
 {
+    struct fsdp_comm *host = state_of(comm)->host;
+    enum fsdp_status status;
+
+    if (work.call.op == COMM_SCALED_SUM)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a scaled sum of host memory");
+    work.call.sequence = ++host->sequence;
+    status = host->ops->run(host, &work, err);
     if (status != FSDP_OK)
         abort_all(state_of(comm)->comms);
     return status;
 }
 
-/* The group over host memory, about to make its next call. */
-static struct fsdp_comm *host_of(const struct fsdp_comm *comm)
+/*
+ * Compares `mine` with the calls of all ranks, unless it need not be compared. A mismatch aborts the device's
+ * groups.
+ */
+static enum fsdp_status compare(struct fsdp_comm *comm, const struct comm_call *mine, struct fsdp_err *err)
 {
-    struct fsdp_comm *host = state_of(comm)->host;
-
-    host->sequence++;
-    return host;
-}
-
-static enum fsdp_status compare(struct fsdp_comm *comm, enum comm_kind kind, size_t size_bytes,
-                                enum fsdp_dtype dtype, unsigned op, int root, struct fsdp_err *err)
-{
-    const struct comm_call mine = comm_call_of(comm, kind, size_bytes, dtype, (enum fsdp_reduce_op)op, root);
     const enum device_calls compares = state_of(comm)->comms->compares;
+    struct comm_work work = {
+        .call = { .kind = COMM_ALL_GATHER, .size_bytes = sizeof *mine, .dtype = FSDP_U8 }, .send = mine
+    };
     struct comm_call *all;
     enum fsdp_status status;
 
     if (comm->size == 1 || compares == DEVICE_CALLS_NONE ||
         (compares == DEVICE_CALLS_FIRST && comm->sequence > COMPARED_CALLS))
         return FSDP_OK;
-    all = alloc_array((size_t)comm->size, sizeof *all);
+    work.recv = all = alloc_array((size_t)comm->size, sizeof *all);
     if (all == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "comparing collectives: out of memory");
-    status = host_of(comm)->ops->all_gather(state_of(comm)->host, &mine, all, sizeof mine, FSDP_U8, err);
-    for (int r = 0; r < comm->size && status == FSDP_OK; r++)
-        status = comm_call_compare(&mine, comm->rank, &all[r], r, err);
+    status = run_on_host(comm, work, err);
+    for (int r = 0; r < comm->size && status == FSDP_OK; r++) {
+        status = comm_call_compare(mine, comm->rank, &all[r], r, err);
+        if (status != FSDP_OK)
+            abort_all(state_of(comm)->comms);
+    }
     free(all);
-    return of_host(comm, status);
-}
-
-/* The device's own collective is about to be queued: it learns what it will move. */
-static enum fsdp_status prepare(struct fsdp_comm *comm, const void *send, const void *recv,
-                                struct fsdp_err *err)
-{
-    struct device_comm *state = state_of(comm);
-    enum fsdp_status status = FSDP_OK;
-
-    if (comm->size > 1)
-        status = device_memory_use(state->comms, state->group, send, err);
-    if (comm->size > 1 && status == FSDP_OK)
-        status = device_memory_use(state->comms, state->group, recv, err);
     return status;
 }
 
-/* It is queued, which is not done: the recorder's entry ends with it. */
-static enum fsdp_status queued(struct fsdp_comm *comm, enum fsdp_status status)
+/*
+ * The collective is queued, which does not mean done: the recorder's entry ends when the stream has passed
+ * it.
+ */
+static void leave_pending(struct fsdp_comm *comm)
 {
     struct device_comms *comms = state_of(comm)->comms;
     struct fsdp_flight_entry *entry = comm->entry;
 
-    if (status != FSDP_OK || entry == NULL)
-        return status;
+    if (entry == NULL)
+        return;
     comm->entry = NULL;
-    device_pending_add(&comms->pending, comms->device, stream_of(comm), entry);
-    return FSDP_OK;
+    device_pending_add(&comms->pending, comms->device, link_progress(comms->link), stream_of(comm), entry);
 }
 
-/* Of a group of one: what it is given is what it gives. */
-static enum fsdp_status move(struct fsdp_comm *comm, const void *from, void *to, size_t size_bytes)
+/* Hands a collective to the device's own library, in order with the call's stream. */
+static enum fsdp_status queue(struct fsdp_comm *comm, const struct comm_work *work, struct fsdp_err *err)
 {
-    if (from != to && size_bytes > 0)
-        state_of(comm)->comms->device->ops->copy(stream_of(comm), to, from, size_bytes, DEVICE_COPY_WITHIN);
-    return FSDP_OK;
+    const struct device_collectives *library = state_of(comm)->comms->collectives;
+    struct device_group *group = state_of(comm)->group;
+    struct device_stream *stream = stream_of(comm);
+    const struct comm_call *call = &work->call;
+    const enum fsdp_dtype dtype = (enum fsdp_dtype)call->dtype;
+    const enum fsdp_reduce_op op = call->op == COMM_SCALED_SUM ? FSDP_SUM : (enum fsdp_reduce_op)call->op;
+    const size_t n_elems = comm_call_elems(call);
+
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+        return library->all_gather(group, work->send, work->recv, n_elems, dtype, stream, err);
+    case COMM_REDUCE_SCATTER:
+        return library->reduce_scatter(group, work->send, work->recv, n_elems, dtype, op,
+                                       call->op == COMM_SCALED_SUM ? work->factor : 1.0f, stream, err);
+    case COMM_ALL_REDUCE:
+        return library->all_reduce(group, work->recv, n_elems, dtype, op, stream, err);
+    default:
+        return library->broadcast(group, work->recv, n_elems, (int)call->root, stream, err);
+    }
 }
 
-static enum fsdp_status device_all_gather(struct fsdp_comm *comm, const void *send, void *recv,
-                                          size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err)
-{
-    struct device_comm *state = state_of(comm);
-    const size_t size_bytes = n_elems * fsdp_dtype_size(dtype);
-    enum fsdp_status status;
-
-    if (!is_device(comm, recv))
-        return of_host(comm, host_of(comm)->ops->all_gather(state->host, send, recv, n_elems, dtype, err));
-    if (state->group == NULL)
-        return comm->size == 1
-                   ? move(comm, send, recv, size_bytes)
-                   : staging_all_gather(&state->staging, stream_of(comm), send, recv, n_elems, dtype, err);
-    status = compare(comm, COMM_ALL_GATHER, size_bytes, dtype, FSDP_SUM, -1, err);
-    if (status == FSDP_OK)
-        status = prepare(comm, send, recv, err);
-    if (status == FSDP_OK)
-        status = queued(comm, state->comms->collectives->all_gather(state->group, send, recv, n_elems, dtype,
-                                                                    stream_of(comm), err));
-    return status;
-}
-
-/* By the device's own collectives. `op` as comm_call has it. */
-static enum fsdp_status queue_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
-                                             size_t n_elems, enum fsdp_dtype dtype, unsigned op, float factor,
-                                             struct fsdp_err *err)
-{
-    const struct device_comm *state = state_of(comm);
-    enum fsdp_status status =
-        compare(comm, COMM_REDUCE_SCATTER, n_elems * fsdp_dtype_size(dtype), dtype, op, -1, err);
-
-    if (status == FSDP_OK)
-        status = prepare(comm, send, recv, err);
-    if (status == FSDP_OK)
-        status = queued(comm, state->comms->collectives->reduce_scatter(
-                                  state->group, send, recv, n_elems, dtype,
-                                  op == COMM_SCALED_SUM ? FSDP_SUM : (enum fsdp_reduce_op)op, factor,
-                                  stream_of(comm), err));
-    return status;
-}
-
-static enum fsdp_status device_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
-                                              size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                              struct fsdp_err *err)
+static enum fsdp_status queue_compared(struct fsdp_comm *comm, const struct comm_work *work,
+                                       struct fsdp_err *err)
 {
     struct device_comm *state = state_of(comm);
 
-    if (!is_device(comm, recv))
-        return of_host(comm,
-                       host_of(comm)->ops->reduce_scatter(state->host, send, recv, n_elems, dtype, op, err));
+    OK_OR_RETURN(compare(comm, &work->call, err));
+    /* The library is told once of the memory that it will move. */
+    if (comm->size > 1)
+        OK_OR_RETURN(device_memory_use(state->comms, state->group, work->send, err));
+    if (comm->size > 1)
+        OK_OR_RETURN(device_memory_use(state->comms, state->group, work->recv, err));
+    OK_OR_RETURN(queue(comm, work, err));
+    leave_pending(comm);
+    return FSDP_OK;
+}
+
+static enum fsdp_status device_run(struct fsdp_comm *comm, const struct comm_work *work, struct fsdp_err *err)
+{
+    struct device_comm *state = state_of(comm);
+
+    if (!is_device(comm, work->recv)) /* also a barrier, which has no buffer */
+        return run_on_host(comm, *work, err);
     if (state->group != NULL)
-        return queue_reduce_scatter(comm, send, recv, n_elems, dtype, op, 1.0f, err);
-    return comm->size == 1 ? move(comm, send, recv, n_elems * fsdp_dtype_size(dtype))
-                           : staging_reduce_scatter(&state->staging, stream_of(comm), send, recv, n_elems,
-                                                    dtype, op, err);
+        return queue_compared(comm, work, err);
+    if (comm->size > 1)
+        return staging_run(&state->staging, stream_of(comm), work, err);
+    /* A group of one gives back what it is given. */
+    if (work->send != work->recv && work->call.size_bytes > 0)
+        state->comms->device->ops->copy(stream_of(comm), work->recv, work->send,
+                                        (size_t)work->call.size_bytes, DEVICE_COPY_WITHIN);
+    return FSDP_OK;
 }
-
-/* Of a group that has collectives of the device, which multiply on their way. */
-static enum fsdp_status device_reduce_scatter_scaled(struct fsdp_comm *comm, const void *send, void *recv,
-                                                     size_t n_elems, enum fsdp_dtype dtype, float factor,
-                                                     struct fsdp_err *err)
-{
-    if (!is_device(comm, recv))
-        return fsdp_fail(err, FSDP_ERR_ARG, "a scaled sum of host memory");
-    return queue_reduce_scatter(comm, send, recv, n_elems, dtype, COMM_SCALED_SUM, factor, err);
-}
-
-static enum fsdp_status device_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
-                                          enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
-{
-    struct device_comm *state = state_of(comm);
-    enum fsdp_status status;
-
-    if (!is_device(comm, buffer))
-        return of_host(comm, host_of(comm)->ops->all_reduce(state->host, buffer, n_elems, dtype, op, err));
-    if (state->group == NULL)
-        return comm->size == 1
-                   ? FSDP_OK
-                   : staging_all_reduce(&state->staging, stream_of(comm), buffer, n_elems, dtype, op, err);
-    status = compare(comm, COMM_ALL_REDUCE, n_elems * fsdp_dtype_size(dtype), dtype, op, -1, err);
-    if (status == FSDP_OK)
-        status = prepare(comm, buffer, buffer, err);
-    if (status == FSDP_OK)
-        status = queued(comm, state->comms->collectives->all_reduce(state->group, buffer, n_elems, dtype, op,
-                                                                    stream_of(comm), err));
-    return status;
-}
-
-static enum fsdp_status device_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
-                                         struct fsdp_err *err)
-{
-    struct device_comm *state = state_of(comm);
-    enum fsdp_status status;
-
-    if (!is_device(comm, buffer))
-        return of_host(comm, host_of(comm)->ops->broadcast(state->host, buffer, size_bytes, root, err));
-    if (state->group == NULL)
-        return comm->size == 1
-                   ? FSDP_OK
-                   : staging_broadcast(&state->staging, stream_of(comm), buffer, size_bytes, root, err);
-    status = compare(comm, COMM_BROADCAST, size_bytes, FSDP_U8, FSDP_SUM, root, err);
-    if (status == FSDP_OK)
-        status = prepare(comm, buffer, buffer, err);
-    if (status == FSDP_OK)
-        status = queued(comm, state->comms->collectives->broadcast(state->group, buffer, size_bytes, root,
-                                                                   stream_of(comm), err));
-    return status;
-}
-
-static enum fsdp_status device_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
-{
-    return of_host(comm, host_of(comm)->ops->barrier(state_of(comm)->host, err));
-}
-
-/* --- opening --------------------------------------------------------------------------------------------- */
 
 static void device_comm_close(struct fsdp_comm *comm)
 {
@@ -260,6 +194,10 @@ static void device_comm_close(struct fsdp_comm *comm)
     free(state);
 }
 
+/*
+ * The members that wait on the device are freed by aborting; the words reach them over the group on host
+ * memory.
+ */
 static void device_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
 {
     comm_fail(state_of(comm)->host, status, words);
@@ -275,35 +213,29 @@ static enum fsdp_status device_split(struct fsdp_comm *comm, struct fsdp_comm *p
                                      struct fsdp_err *err);
 
 #define SLOTS                                                                                                \
-    .name = "device", .close = device_comm_close, .all_gather = device_all_gather,                           \
-    .reduce_scatter = device_reduce_scatter, .all_reduce = device_all_reduce, .broadcast = device_broadcast, \
-    .barrier = device_barrier, .split = device_split, .fail = device_fail, .wraps = true,                    \
-    .hear = device_hear
+    .name = "device", .close = device_comm_close, .run = device_run, .split = device_split,                  \
+    .fail = device_fail, .wraps = true, .hear = device_hear
 
 static const struct comm_ops staged_ops = { SLOTS };
-/* With collectives of the device, which can do what staging leaves to kernels before. */
-static const struct comm_ops queued_ops = { SLOTS, .reduce_scatter_scaled = device_reduce_scatter_scaled };
+static const struct comm_ops queued_ops = { SLOTS, .scales = true };
 
-/* Rank 0 makes the group's identity and puts it where the others get it: the store that the agent keeps. */
+/* Rank 0 makes the group's identity and puts it into the agent's store, where the other ranks get it. */
 static enum fsdp_status share_id(const struct device_comms *comms, const struct fsdp_comm *host,
                                  struct device_group_config *config, struct fsdp_err *err)
 {
     char key[COMM_NAME_BYTES + 16];
     size_t size_bytes = sizeof config->id;
-    enum fsdp_status status = FSDP_OK;
 
     snprintf(key, sizeof key, "%s/%s", comms->collectives->name, host->name);
     if (host->rank == 0) {
-        status = comms->collectives->make_id(comms->device, config->id, err);
-        return status == FSDP_OK && host->size > 1
-                   ? link_put(comms->link, key, config->id, sizeof config->id, -1, err)
-                   : status;
+        OK_OR_RETURN(comms->collectives->make_id(comms->device, config->id, err));
+        return host->size > 1 ? link_put(comms->link, key, config->id, sizeof config->id, -1, err) : FSDP_OK;
     }
-    status = link_get(comms->link, key, config->id, &size_bytes, NULL, err);
-    if (status == FSDP_OK && size_bytes != sizeof config->id)
-        status = fsdp_fail(err, FSDP_ERR_FORMAT, "an identity of %zu bytes, not %zu", size_bytes,
-                           sizeof config->id);
-    return status;
+    OK_OR_RETURN(link_get(comms->link, key, config->id, &size_bytes, NULL, err));
+    if (size_bytes != sizeof config->id)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "an identity of %zu bytes, not %zu", size_bytes,
+                         sizeof config->id);
+    return FSDP_OK;
 }
 
 static enum fsdp_status open_group(struct device_comm *state, struct fsdp_err *err)
@@ -324,7 +256,7 @@ static enum fsdp_status open_group(struct device_comm *state, struct fsdp_err *e
     return status;
 }
 
-/* Fill in `comm`, around `host`, which becomes its own also when this fails. */
+/* Fills in `comm` as a group around `host`, which it owns from now on, also after a failure. */
 static enum fsdp_status dress(struct fsdp_comm *comm, struct fsdp_comm *host, struct device_comms *comms,
                               struct fsdp_err *err)
 {
@@ -343,6 +275,9 @@ static enum fsdp_status dress(struct fsdp_comm *comm, struct fsdp_comm *host, st
     comm->rank = host->rank;
     comm->size = host->size;
     snprintf(comm->name, sizeof comm->name, "%s", host->name);
+    /* Both are one group on the progress page, so the numbers of its collectives go on. */
+    comm->number = host->number;
+    comm->sequence = host->sequence;
     comm->state = state;
     if (comms->collectives != NULL)
         status = open_group(state, err);
@@ -359,9 +294,9 @@ static enum fsdp_status device_split(struct fsdp_comm *comm, struct fsdp_comm *p
                                      struct fsdp_err *err)
 {
     struct fsdp_comm *host;
-    enum fsdp_status status = comm_split(&host, state_of(comm)->host, part->name, ranks, part->size, err);
 
-    return status == FSDP_OK ? dress(part, host, state_of(comm)->comms, err) : status;
+    OK_OR_RETURN(comm_split(&host, state_of(comm)->host, part->name, ranks, part->size, err));
+    return dress(part, host, state_of(comm)->comms, err);
 }
 
 enum fsdp_status device_comm_wrap(struct fsdp_comm **out, struct fsdp_comm *host, struct device_comms *comms,
@@ -383,8 +318,6 @@ enum fsdp_status device_comm_wrap(struct fsdp_comm **out, struct fsdp_comm *host
     *out = comm;
     return FSDP_OK;
 }
-
-/* --- what goes wrong meanwhile --------------------------------------------------------------------------- */
 
 enum fsdp_status device_comms_watch(void *user, struct fsdp_err *err)
 {

@@ -5,13 +5,14 @@
 #include "shard_runtime/comm/device_comm.h"
 #include "shard_runtime/core/alloc.h"
 
-/* A group that knows a memory. */
+/* One group that knows a memory. */
 struct registration {
     struct device_group *group;
     void *handle; /* NULL: the library needs none */
     struct registration *next;
 };
 
+/* What device_memory_alloc() made, and the groups that know it. */
 struct device_memory {
     char *begin;
     size_t size_bytes;
@@ -43,7 +44,7 @@ enum fsdp_status device_memory_alloc(struct device_comms *comms, size_t size_byt
     return FSDP_OK;
 }
 
-/* Take the registration at *at out of its list. */
+/* Takes the registration at *at out of its list, and back from the library. */
 static void forget(struct device_comms *comms, struct registration **at)
 {
     struct registration *known = *at;

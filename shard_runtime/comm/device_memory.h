@@ -1,7 +1,8 @@
 /*
- * Device memory that collectives move: from the allocator of the device's own collectives (NCCL) where they have one, and told to
- * each group once, at the first call of it that uses it. So only groups that move a buffer know it, and nobody has to say which.
- * With staging, or on the cpu, it is the device's memory and nothing more.
+ * Device memory that collectives move. If the device has collectives of its own (NCCL), the memory comes from
+ * their allocator and is registered with each group at the first call of the group that uses it. So a group
+ * knows only the memory that it moves, and no caller has to say which. With staging, and on the cpu, it is
+ * plain device memory.
  */
 #ifndef COMM_DEVICE_MEMORY_H
 #define COMM_DEVICE_MEMORY_H
@@ -13,16 +14,20 @@
 struct device_comms;
 struct device_group;
 
-/** As device_ops.alloc(); to be freed below. */
+/** As device_ops.alloc(), with the same errors; to be freed with device_memory_free(). */
 enum fsdp_status device_memory_alloc(struct device_comms *comms, size_t size_bytes, void **out,
                                      struct fsdp_err *err);
-/** NULL is a no-op. */
+/** Unregisters the memory with every group that knows it, and frees it. NULL is a no-op. */
 void device_memory_free(struct device_comms *comms, void *memory, size_t size_bytes);
 
-/** `group` is about to move what is at `address`. Memory that is not of the above is nobody's business. */
+/**
+ * Says that `group` is about to move what is at `address`, which registers the memory unless the group knows
+ * it. Memory that device_memory_alloc() did not make is left alone. After an error the memory is not
+ * registered.
+ */
 enum fsdp_status device_memory_use(struct device_comms *comms, struct device_group *group,
                                    const void *address, struct fsdp_err *err);
-/** `group` is about to be closed. */
+/** Says that `group` is about to be closed: all of its registrations are taken back. */
 void device_memory_leave(struct device_comms *comms, struct device_group *group);
 
 #endif

@@ -1,46 +1,41 @@
 #include "shard_runtime/comm/device_pending.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "shard_runtime/comm/flight.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/clock.h"
 
+/* A queued collective. */
 struct call {
-    struct device_event *event; /* made once for each place */
+    struct device_event *event; /* made when the place is first used, then used again */
     struct fsdp_flight_entry *entry;
-    uint64_t number; /* of the entry, which another call may have by now */
+    uint64_t number; /* entry->number as it was; a newer collective may have taken the entry since */
     bool done;
 };
 
-/* As many as the recorder remembers: what is pushed out of here has been forgotten there. */
+/* A ring, as long as the recorder's: a call that is pushed out of here has lost its entry there. */
 struct device_pending {
     struct device *device;
+    struct fsdp_progress *page;
     unsigned first, n;
     struct call calls[FSDP_FLIGHT_ENTRIES];
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static struct call *call_at(struct device_pending *pending, unsigned i)
 {
     return &pending->calls[(pending->first + i) % FSDP_FLIGHT_ENTRIES];
 }
 
-static void end(struct call *call)
+/* Ends the call's entry, unless a newer collective has taken it. */
+static void end(const struct device_pending *pending, struct call *call)
 {
     if (atomic_load_explicit(&call->entry->number, memory_order_relaxed) == call->number)
-        flight_end(call->entry, now_ns());
+        flight_end(pending->page, call->entry, clock_now_ns());
     call->done = true;
 }
 
-/* Those at the front that are done leave; it is as many questions as calls, and one. */
+/* Removes the calls at the front that are done. Asks the device once for each of them, and once more. */
 static void drop_done(struct device_pending *pending)
 {
     while (pending->n > 0) {
@@ -49,21 +44,23 @@ static void drop_done(struct device_pending *pending)
         if (!call->done && !pending->device->ops->passed(call->event))
             return;
         if (!call->done)
-            end(call);
+            end(pending, call);
         pending->first = (pending->first + 1) % FSDP_FLIGHT_ENTRIES;
         pending->n--;
     }
 }
 
-void device_pending_add(struct device_pending **pending, struct device *device, struct device_stream *stream,
-                        struct fsdp_flight_entry *entry)
+void device_pending_add(struct device_pending **pending, struct device *device, struct fsdp_progress *page,
+                        struct device_stream *stream, struct fsdp_flight_entry *entry)
 {
     struct call *call;
 
     if (*pending == NULL) {
         *pending = alloc_array(1, sizeof **pending);
-        if (*pending != NULL)
+        if (*pending != NULL) {
             (*pending)->device = device;
+            (*pending)->page = page;
+        }
     }
     if (*pending != NULL) {
         drop_done(*pending);
@@ -81,7 +78,7 @@ void device_pending_add(struct device_pending **pending, struct device *device, 
             return;
         }
     }
-    flight_end(entry, now_ns());
+    flight_end(page, entry, clock_now_ns());
 }
 
 void device_pending_look(struct device_pending *pending)
@@ -93,7 +90,7 @@ void device_pending_look(struct device_pending *pending)
         struct call *call = call_at(pending, i);
 
         if (!call->done && pending->device->ops->passed(call->event))
-            end(call);
+            end(pending, call);
     }
 }
 

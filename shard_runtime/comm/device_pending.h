@@ -1,8 +1,10 @@
 /*
- * Collectives that are queued on a device and not known to be done. The flight recorder (<fsdp/link.h>) is to show which
- * ones a rank that hangs is in: a call that has only been queued has not ended, so its entry stays open until its stream has passed an
- * event behind it. That is looked for when the next is queued and while somebody waits for the device; ends are so late by
- * milliseconds at most.
+ * Collectives that are queued on a device and not known to be done. The flight recorder (<fsdp/link.h>) shows
+ * which collectives a rank that hangs is in, and a call that is only queued has not ended. So:
+ *   1. After a call is queued, an event is recorded on its stream.
+ *   2. The call's entry of the recorder stays open until the stream has passed the event.
+ *   3. That is checked when the next call is queued, and while a thread waits for the device.
+ * So entries end late, by milliseconds at most.
  */
 #ifndef COMM_DEVICE_PENDING_H
 #define COMM_DEVICE_PENDING_H
@@ -13,13 +15,15 @@
 
 struct device_pending;
 
-/** *pending, made when NULL, takes `entry`, of the collective that was just queued on `stream`. Where there is no memory or no
- * event for it the entry ends at once. */
-void device_pending_add(struct device_pending **pending, struct device *device, struct device_stream *stream,
-                        struct fsdp_flight_entry *entry);
-/** End the entries of those that are done. NULL is a no-op. */
+/**
+ * Adds the collective that was just queued on `stream`, with its `entry` of the recorder of `page`. *pending
+ * is made if it is NULL. Without memory or an event for it, the entry ends at once.
+ */
+void device_pending_add(struct device_pending **pending, struct device *device, struct fsdp_progress *page,
+                        struct device_stream *stream, struct fsdp_flight_entry *entry);
+/** Ends the entries of the collectives that the device has done. Never blocks. NULL is a no-op. */
 void device_pending_look(struct device_pending *pending);
-/** NULL is a no-op. */
+/** Destroys the events; entries that are open stay so. NULL is a no-op. */
 void device_pending_destroy(struct device_pending *pending);
 
 #endif

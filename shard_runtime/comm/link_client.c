@@ -8,14 +8,13 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shard_runtime/comm/link_impl.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
 
-/* --- opening --------------------------------------------------------------------------------------------- */
-
-/* A world of one: what the agent would have said. */
+/* Fills in what an agent would have sent to a world of one rank. */
 static enum fsdp_status open_alone(struct link *link, struct fsdp_err *err)
 {
     link->hello = (struct fsdp_link_hello){ .world_size = 1,
@@ -46,17 +45,19 @@ static enum fsdp_status map_progress(struct link *link, struct fsdp_err *err)
     if (page == MAP_FAILED)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "mapping the progress page: %s", strerror(errno));
     link->progress = page;
-    if (page->magic == 0 && page->version == 0) { /* fresh: nobody has laid it out yet */
+    if (page->magic == 0 && page->version == 0) { /* a fresh page: this process lays it out */
         page->magic = FSDP_PROGRESS_MAGIC;
         page->version = FSDP_PROGRESS_VERSION;
     }
     if (page->magic != FSDP_PROGRESS_MAGIC || page->version != FSDP_PROGRESS_VERSION)
         return link_break(link, FSDP_ERR_FORMAT, "the agent's progress page is of another version", err);
-    link_alive(link); /* from here on the agent knows that this process is one of ours */
+    atomic_store_explicit(&page->phase, FSDP_PHASE_OPEN, memory_order_relaxed);
+    atomic_store_explicit(&page->pass, FSDP_PHASE_OPEN, memory_order_relaxed);
+    link_alive(link); /* the agent sees by this that the process uses the link */
     return FSDP_OK;
 }
 
-/* The numbers a worker divides by and indexes with, and the strings it prints. */
+/* Checks the numbers that later code divides by and indexes with, and that the strings end. */
 static bool hello_is_sound(const struct fsdp_link_hello *h)
 {
     return h->world_size >= 1 && h->world_size <= INT_MAX && h->rank < h->world_size &&
@@ -69,13 +70,10 @@ static bool hello_is_sound(const struct fsdp_link_hello *h)
 
 static enum fsdp_status read_hello(struct link *link, struct fsdp_err *err)
 {
-    enum fsdp_status status;
     bool got = false;
 
     while (!got) {
-        status = link_receive(link, &got, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(link_receive(link, &got, err));
         if (!got)
             link_wait_briefly(link);
     }
@@ -87,7 +85,7 @@ static enum fsdp_status read_hello(struct link *link, struct fsdp_err *err)
     return map_progress(link, err);
 }
 
-/* The descriptor that the environment names, made ours alone. */
+/* Takes the descriptor that the environment names, and makes it close-on-exec. */
 static enum fsdp_status take_socket(const char *text, int *fd, struct fsdp_err *err)
 {
     char *end;
@@ -104,7 +102,7 @@ static enum fsdp_status take_socket(const char *text, int *fd, struct fsdp_err *
     if (fcntl((int)number, F_SETFD, FD_CLOEXEC) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "descriptor %ld: %s", number, strerror(errno));
     *fd = (int)number;
-    unsetenv(FSDP_LINK_FD_ENV); /* it is of no use to a child of ours */
+    unsetenv(FSDP_LINK_FD_ENV); /* a child of this process must not use it */
     return FSDP_OK;
 }
 
@@ -133,7 +131,7 @@ enum fsdp_status link_open(struct link **out, struct fsdp_err *err)
         if (status == FSDP_OK)
             status = read_hello(link, err);
         if (status == FSDP_OK)
-            status = link_drain(link, err); /* JOB, if there is one: it was sent before this process began */
+            status = link_drain(link, err); /* JOB, if there is one, was sent before this process began */
     }
     if (status != FSDP_OK) {
         fsdp_wrap(err, "joining the agent");
@@ -201,11 +199,7 @@ struct fsdp_progress *link_progress(const struct link *link)
 
 void link_alive(const struct link *link)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    atomic_store_explicit(&link->progress->beat_ns,
-                          (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, memory_order_relaxed);
+    atomic_store_explicit(&link->progress->beat_ns, (uint64_t)clock_now_ns(), memory_order_relaxed);
 }
 
 uint32_t link_begin_wait(const struct link *link)
@@ -227,8 +221,6 @@ int link_fd(const struct link *link)
 {
     return link->fd;
 }
-
-/* --- events and saves ------------------------------------------------------------------------------------ */
 
 enum fsdp_status link_event(struct link *link, const char *json_object, struct fsdp_err *err)
 {
@@ -252,6 +244,7 @@ enum fsdp_status link_saved(struct link *link, const struct fsdp_link_saved *sav
     return link_send(link, FSDP_LINK_SAVED, 0, saved, sizeof *saved, NULL, 0, manifest_fd, err);
 }
 
+/* Removes the verdict on `step` from the kept packets, if it has come. */
 static bool take_verdict(struct link *link, int64_t step, struct fsdp_link_published *published)
 {
     bool there = false;
@@ -285,7 +278,7 @@ enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_lin
     phase = link_begin_wait(link);
     for (;;) {
         status = link_check(link, err);
-        there = take_verdict(link, step, published); /* it came, whatever came after it */
+        there = take_verdict(link, step, published); /* a verdict counts even if the link has failed since */
         if (there || status != FSDP_OK)
             break;
         link_wait_briefly(link);

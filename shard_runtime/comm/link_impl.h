@@ -1,6 +1,9 @@
 /*
- * Inside the link client only: its state, and the packets below the calls of link_client.h. link_packet.c moves
- * them and puts away what comes by itself, link_keys.c does put and get, link_client.c opens and all else.
+ * Inside the link client only: its state, and the packets that the calls of link_client.h are made of.
+ *   link_client.c  opens and closes the link; events, saves and verdicts
+ *   link_packet.c  sends and receives packets, and puts away those that no call waits for; owns `packet`,
+ *                  `broken`
+ *   link_keys.c    put and get; owns `next_tag` and `entries`
  */
 #ifndef COMM_LINK_IMPL_H
 #define COMM_LINK_IMPL_H
@@ -14,7 +17,7 @@ enum { PAYLOAD_MAX = FSDP_LINK_VALUE_BYTES };
 _Static_assert(sizeof(struct fsdp_link_hello) <= PAYLOAD_MAX, "a hello fits the receive buffer");
 _Static_assert(sizeof(struct fsdp_link_published) <= PAYLOAD_MAX, "a verdict fits the receive buffer");
 
-/* What came while something else was awaited, oldest first. */
+/* A packet that came while no call waited for it. A list, oldest first. */
 struct kept {
     struct kept *next;
     uint16_t type;
@@ -24,7 +27,7 @@ struct kept {
     };
 };
 
-/* A key put by a process that is alone. */
+/* A key that was put in a process without an agent. */
 struct entry {
     struct entry *next;
     char key[FSDP_LINK_KEY_BYTES];
@@ -40,10 +43,12 @@ struct packet {
 };
 
 /*
- * Several threads may use a link at once: one that waits in a collective looks at it, while another polls for notices.
- *   receiving  held by the thread that takes packets from the socket, during the whole wait of a get: nobody else may take the
- *              answer. Others do not wait for it, but for a second get. It guards `packet` and `next_tag`.
- *   state      held for moments; taken after `receiving` where both are. It guards `broken`, `kept` and `entries`.
+ * Several threads may use a link at once: one waits in a collective and checks the link, another polls for
+ * notices. Two locks:
+ *   receiving  held by the thread that takes packets from the socket. link_get() holds it during its whole
+ *              wait, as no other thread may take its answer. Only a second link_get() waits for this lock;
+ *              other calls go on without. Guards `packet` and `next_tag`.
+ *   state      held for moments. Taken after `receiving` if both are. Guards `broken`, `kept` and `entries`.
  */
 struct link {
     pthread_mutex_t receiving, state;
@@ -59,34 +64,48 @@ struct link {
     struct packet *packet; /* the one last received */
 };
 
-/** FSDP_OK, or the failure that stuck. */
+/** Returns FSDP_OK, or the failure that sticks, with its words in `err`. */
 enum fsdp_status link_say_broken(struct link *link, struct fsdp_err *err);
 
-/** The first failure sticks: `words` become the answer to every later call. Returns the status that stuck. */
+/**
+ * Makes `status` and `words` the answer to every later call, unless there was a failure before. Returns the
+ * status that sticks.
+ */
 enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words,
                             struct fsdp_err *err);
 
-/** One packet into link->packet, without waiting; *got is false when none is there. What it held before is dropped. */
+/**
+ * Receives one packet into link->packet, in place of the one before. Never waits: *got is false if none is
+ * there. The caller holds `receiving`.
+ */
 enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err);
-/** Close the descriptor that came with a packet, unless it was taken (-1). */
+/** Closes the descriptor that came with a packet, unless it was taken (-1). */
 void link_drop_fd(struct packet *packet);
 
-/** `head` and `body` as one packet; `fd` >= 0 goes along. Waits while the socket is full. */
+/**
+ * Sends `head` and `body` (either may be empty) as one packet, with `fd` if it is >= 0. Waits while the
+ * socket is full.
+ */
 enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t tag, const void *head,
                            size_t head_bytes, const void *body, size_t body_bytes, int fd,
                            struct fsdp_err *err);
 
-/** Put away link->packet, which nobody waits for at this moment. */
+/** Puts away link->packet, which no call waits for: keeps a notice or verdict, reads a job. The caller holds
+ * `receiving`. */
 enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err);
-/** Take in everything that has arrived. */
+/** Receives and puts away all packets that have arrived. The caller holds `receiving`. */
 enum fsdp_status link_drain(struct link *link, struct fsdp_err *err);
 
-/** Show on the progress page that this process waits, and again what it did before. Each is a sign of life. */
+/** Shows on the progress page that this process waits for the agent; returns the phase from before, for
+ * link_end_wait(), which shows that one again. Both count as signs of life. */
 uint32_t link_begin_wait(const struct link *link);
 void link_end_wait(const struct link *link, uint32_t phase);
 
+/** Returns FSDP_ERR_PEER, which sticks, if the agent has set the progress page's abort word. */
 enum fsdp_status link_check_abort_word(struct link *link, struct fsdp_err *err);
-/** Wait until a packet may be there, a moment at most: the abort word is looked at between two of these. */
+/**
+ * Waits until a packet may be there, 100 ms at most, so that the caller can check the abort word in between.
+ */
 void link_wait_briefly(const struct link *link);
 
 #endif

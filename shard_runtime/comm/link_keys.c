@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/comm/link_impl.h"
+#include "shard_runtime/core/require.h"
 
 static struct entry *find_entry(const struct link *link, const char *key)
 {
@@ -53,10 +54,9 @@ enum fsdp_status link_put(struct link *link, const char *key, const void *value,
                           struct fsdp_err *err)
 {
     struct fsdp_link_put put = { .key = "" };
-    enum fsdp_status status = check_key(key, err);
+    enum fsdp_status status;
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_key(key, err));
     if (size_bytes > FSDP_LINK_VALUE_BYTES || (value == NULL && size_bytes > 0))
         return fsdp_fail(err, FSDP_ERR_ARG, "key %s: a value has at most %d bytes, not %zu", key,
                          FSDP_LINK_VALUE_BYTES, size_bytes);
@@ -70,7 +70,10 @@ enum fsdp_status link_put(struct link *link, const char *key, const void *value,
     return link_send(link, FSDP_LINK_PUT, 0, &put, sizeof put, value, size_bytes, fd, err);
 }
 
-/* Hand a value to the caller of link_get(); *fd_in is closed unless it is taken. */
+/*
+ * Hands a value to the caller of link_get(). *fd_in is set to -1 if the caller takes the descriptor;
+ * otherwise it stays this function's caller's to close.
+ */
 static enum fsdp_status give_value(const char *key, const void *from, size_t from_bytes, int *fd_in,
                                    void *value, size_t *size_bytes, int *fd, struct fsdp_err *err)
 {
@@ -95,7 +98,7 @@ static enum fsdp_status get_alone(struct link *link, const char *key, void *valu
     int copy = -1;
 
     if (entry == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "key %s was not put, and there is nobody else to put it",
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "key %s was not put, and there is no other rank to put it",
                          key);
     if (fd != NULL && entry->fd >= 0 && (copy = fcntl(entry->fd, F_DUPFD_CLOEXEC, 3)) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "key %s: copying its descriptor: %s", key, strerror(errno));
@@ -105,21 +108,16 @@ static enum fsdp_status get_alone(struct link *link, const char *key, void *valu
     return status;
 }
 
-/* Wait until link->packet is the VALUE with `tag`. */
+/* Waits until link->packet is the VALUE with `tag`, and puts away all other packets that come before it. */
 static enum fsdp_status await_value(struct link *link, uint32_t tag, struct fsdp_err *err)
 {
-    enum fsdp_status status;
     bool got;
 
     for (;;) {
-        status = link_receive(link, &got, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(link_receive(link, &got, err));
         if (got && link->packet->header.type == FSDP_LINK_VALUE && link->packet->header.tag == tag)
             return FSDP_OK;
-        status = got ? link_absorb(link, err) : link_check_abort_word(link, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(got ? link_absorb(link, err) : link_check_abort_word(link, err));
         if (!got)
             link_wait_briefly(link);
     }

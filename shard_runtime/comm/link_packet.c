@@ -1,19 +1,23 @@
+/*
+ * The packets of the link: sending, receiving, and putting away what comes without being asked for.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "shard_runtime/comm/link_impl.h"
+#include "shard_runtime/core/files.h"
+#include "shard_runtime/core/require.h"
 
-/* A job is a few KiB of JSON; more than this is no job. */
+/* A job is a few KiB of JSON. A file larger than this cannot be one. */
 enum { JOB_BYTES_MAX = 16 << 20 };
 
-/* While an answer is awaited, the abort word is looked at this often. */
+/* While a call waits for an answer, it checks the progress page's abort word this often. */
 enum { ABORT_SLICE_MS = 100 };
 
 enum fsdp_status link_say_broken(struct link *link, struct fsdp_err *err)
@@ -50,7 +54,10 @@ void link_drop_fd(struct packet *packet)
     packet->fd = -1;
 }
 
-/* Keep the first descriptor of a message, close what else came: one at most belongs to a packet. */
+/*
+ * Keeps the first descriptor of a message in *fd and closes the others. Returns false if there was more than
+ * one.
+ */
 static bool take_descriptors(struct msghdr *message, int *fd)
 {
     int n = 0;
@@ -73,7 +80,6 @@ static bool take_descriptors(struct msghdr *message, int *fd)
     return n <= 1 && (message->msg_flags & MSG_CTRUNC) == 0;
 }
 
-/* One packet into link->packet, without waiting. *got is false when none is there. */
 enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err)
 {
     struct packet *packet = link->packet;
@@ -87,15 +93,12 @@ enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err
                               .msg_iovlen = 2,
                               .msg_control = control.bytes,
                               .msg_controllen = sizeof control.bytes };
-    enum fsdp_status status;
     bool one_descriptor;
     ssize_t n;
 
     *got = false;
     link_drop_fd(packet);
-    status = link_say_broken(link, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(link_say_broken(link, err));
     do
         n = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
@@ -128,7 +131,6 @@ enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err
     return FSDP_OK;
 }
 
-/* Wait until a packet may be there, a moment at most. */
 void link_wait_briefly(const struct link *link)
 {
     struct pollfd p = { .fd = link->fd, .events = POLLIN };
@@ -153,10 +155,8 @@ enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t
         char bytes[CMSG_SPACE(sizeof(int))];
     } control = { .bytes = { 0 } };
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = 3 };
-    const enum fsdp_status status = link_say_broken(link, err);
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(link_say_broken(link, err));
     if (fd >= 0) {
         message.msg_control = control.bytes;
         message.msg_controllen = sizeof control.bytes;
@@ -181,8 +181,6 @@ enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t
     }
 }
 
-/* --- what comes by itself -------------------------------------------------------------------------------- */
-
 static enum fsdp_status keep(struct link *link, struct fsdp_err *err)
 {
     const struct packet *packet = link->packet;
@@ -206,36 +204,25 @@ static enum fsdp_status keep(struct link *link, struct fsdp_err *err)
 static enum fsdp_status read_job(struct link *link, struct fsdp_err *err)
 {
     const int fd = link->packet->fd;
-    struct stat st;
-    size_t done = 0;
+    enum fsdp_status status;
+    size_t length;
     char *text;
 
     if (fd < 0 || link->job != NULL || link->packet->header.size != 0)
         return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job packet that is not one", err);
-    if (fstat(fd, &st) < 0 || st.st_size < 0 || st.st_size > JOB_BYTES_MAX)
+    status = file_read(fd, JOB_BYTES_MAX + 1, &text, &length);
+    if (status == FSDP_ERR_NOMEM)
+        return fsdp_fail(err, status, "no memory for the job");
+    if (status != FSDP_OK || length > JOB_BYTES_MAX) {
+        free(text);
         return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job that is no file of a sensible size",
                           err);
-    text = malloc((size_t)st.st_size + 1);
-    if (text == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a job of %lld bytes", (long long)st.st_size);
-    while (done < (size_t)st.st_size) {
-        ssize_t n = pread(fd, text + done, (size_t)st.st_size - done, (off_t)done);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            free(text);
-            return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job that cannot be read", err);
-        }
-        done += (size_t)n;
     }
-    text[done] = '\0';
     link->job = text;
-    link->job_length = done;
+    link->job_length = length;
     return FSDP_OK;
 }
 
-/* Put away a packet that nobody waits for at this moment. */
 enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err)
 {
     const struct packet *packet = link->packet;
@@ -243,7 +230,7 @@ enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err)
 
     switch (packet->header.type) {
     case FSDP_LINK_VALUE:
-        return FSDP_OK; /* the answer to a get that was given up */
+        return FSDP_OK; /* the answer to a link_get() that has failed meanwhile */
     case FSDP_LINK_JOB:
         return read_job(link, err);
     case FSDP_LINK_NOTICE:
@@ -271,21 +258,19 @@ enum fsdp_status link_check_abort_word(struct link *link, struct fsdp_err *err)
     return link_break(link, FSDP_ERR_PEER, "another rank is gone, says the agent", err);
 }
 
-/* Take in everything that has arrived. */
 enum fsdp_status link_drain(struct link *link, struct fsdp_err *err)
 {
-    enum fsdp_status status;
     bool got;
 
     do {
-        status = link_receive(link, &got, err);
-        if (status == FSDP_OK && got)
-            status = link_absorb(link, err);
-    } while (status == FSDP_OK && got);
-    return status;
+        OK_OR_RETURN(link_receive(link, &got, err));
+        if (got)
+            OK_OR_RETURN(link_absorb(link, err));
+    } while (got);
+    return FSDP_OK;
 }
 
-/* Another thread that receives does the same for this one. */
+/* Another thread is receiving, and takes in for this one too. */
 static enum fsdp_status drain_or_leave(struct link *link, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -299,12 +284,10 @@ static enum fsdp_status drain_or_leave(struct link *link, struct fsdp_err *err)
 
 enum fsdp_status link_check(struct link *link, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     if (link->fd < 0)
         return FSDP_OK;
-    status = drain_or_leave(link, err);
-    return status == FSDP_OK ? link_check_abort_word(link, err) : status;
+    OK_OR_RETURN(drain_or_leave(link, err));
+    return link_check_abort_word(link, err);
 }
 
 bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice)

@@ -6,7 +6,10 @@
 
 #include "shard_runtime/core/bf16.h"
 
-/* Elements summed at a time: the running sums stay in the first-level cache, each source is read once. */
+/*
+ * Elements that are summed at a time: the running sums stay in the first-level cache, and each source is read
+ * once.
+ */
 enum { BLOCK = 1024 };
 
 static void load_bf16(float *restrict to, const uint16_t *restrict from, size_t n)
@@ -21,7 +24,10 @@ static void store_bf16(uint16_t *restrict to, const float *restrict from, size_t
         to[i] = bf16_of_f32(from[i]);
 }
 
-/* The same four loops for each type of running sum. x != x is true of NaN alone. */
+/*
+ * The same loops for each type of running sum. x != x is true for NaN alone, so that max() returns a NaN it
+ * meets.
+ */
 /* NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes no parentheses. */
 #define LOOPS(T, suffix)                                                                                     \
     static void add_##suffix(T *restrict sum, const T *restrict x, size_t n)                                 \

@@ -1,7 +1,7 @@
 /*
- * The arithmetic of the reductions: sources are combined element by element in the order given, so that the bits
- * depend on that order alone and not on how the data was cut into chunks. bfloat16 is summed in float32 and rounded
- * once, to nearest even, at the end.
+ * The arithmetic of the reductions. Sources are combined element by element in the order given. So the bits
+ * depend on that order alone, not on how the data was cut into chunks. bfloat16 is summed in float32 and
+ * rounded once, to nearest even, at the end. Pure.
  */
 #ifndef COMM_REDUCE_H
 #define COMM_REDUCE_H
@@ -11,11 +11,12 @@
 #include <fsdp/comm.h>
 
 /**
- * out[i] = op over s of sources[s][i], in the order of s; FSDP_MEAN divides the sum by `divisor` at the end.
+ * Computes out[i] = op over s of sources[s][i], in the order of s. FSDP_MEAN divides the sum by `divisor` at
+ * the end.
  *
  *   out        (n_elems) of `out_dtype`; may be one of the sources when the dtypes are equal
  *   sources    (n_sources) pointers to (n_elems) of `dtype`; n_sources >= 1
- *   divisor    ranks in the whole group; used by FSDP_MEAN only. A partial sum is taken with FSDP_SUM.
+ *   divisor    ranks in the whole group; used by FSDP_MEAN alone. Partial sums are taken with FSDP_SUM.
  *
  * Pairs of (dtype, out_dtype): F32 and BF16 with F32 or BF16; F64 with F64; I64 with I64 (wraps around).
  * FSDP_MAX gives NaN where any source is NaN.

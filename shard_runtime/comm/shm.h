@@ -1,16 +1,19 @@
 /*
- * The ranks of one host through one memfd segment: a head with the counters they meet at, and two staging slots a
- * rank. A collective is cut into chunks; in each, every rank copies its part into its slot, all meet, and every
- * rank reads what it needs from the slots of the others.
+ * The ranks of one host through one memfd segment: a head with the counters of their meetings, and two
+ * staging slots for each rank. A collective is cut into chunks. For each chunk:
+ *   1. Every rank copies its part into its slot.
+ *   2. All ranks meet: each waits until all have come.
+ *   3. Every rank reads what it needs from the slots of the others.
  *
- * Two slots and one meeting a chunk suffice: a rank that has passed the meeting of chunk k+1 has read all it needs
- * of chunk k, so whoever passes that meeting may overwrite the slot of chunk k. Writing chunk k+1 thus overlaps the
- * others' reading of chunk k, also from one collective to the next.
+ * Two slots and one meeting per chunk are enough. A rank comes to the meeting of chunk k+1 only after it has
+ * read all that it needs of chunk k. So whoever passes that meeting may overwrite the slot of chunk k.
+ * Writing chunk k+1 therefore overlaps with the others' reading of chunk k, also from one collective to the
+ * next.
  *
- * A meeting spins for a moment (only while the host's ranks do not outnumber its CPUs), then sleeps on a futex in
- * short slices and looks between them whether it waits in vain (watch.h).
+ * A rank that waits first spins (only if the host's ranks do not outnumber its CPUs). Then it sleeps on a
+ * futex in short slices, and checks between them whether it waits in vain (watch.h).
  *
- * `shm.c` gives these steps the shape of a back end; `joined.c` uses them inside each host.
+ * cpu.c makes collectives of these steps. Thread: one at a time.
  */
 #ifndef COMM_SHM_H
 #define COMM_SHM_H
@@ -24,57 +27,74 @@ struct shm_config {
     const char *name; /* of the group */
     struct link *link;
     struct watch *watch; /* over the same ranks; borrowed, outlives the segment */
-    int node;            /* which host: the segment's key is made of it */
     int first, n;        /* the group's ranks on this host are first ... first + n - 1 */
     int self;            /* index of this one among them, 0 ... n - 1 */
     size_t chunk_bytes;  /* of a slot; 0: the default */
 };
 
-/** Bytes of the segment of `n` ranks, with slots of the default size. */
+/** Returns the bytes of the segment of `n` ranks, with slots of the default size. */
 size_t shm_segment_bytes(int n);
 
-/** Make or join the segment and wait for the others; collective over the host's members. */
+/**
+ * Makes or joins the segment, and waits for the others. Collective over the host's members. *out is the
+ * caller's to destroy; NULL after an error.
+ *   FSDP_ERR_NOMEM     the host has not enough memory for the segment
+ *   FSDP_ERR_MISMATCH  ranks ask for different chunks
+ *   FSDP_ERR_PEER      another rank or the agent is gone
+ */
 enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, struct fsdp_err *err);
-/** Others that still wait for this rank get FSDP_ERR_PEER. */
+/** Unmaps the segment. Ranks that still wait for this one get FSDP_ERR_PEER. NULL is a no-op. */
 void shm_destroy(struct shm *shm);
 
 /**
- * Begin a collective: what follows belongs to `call`, and the first meeting compares it with the others' calls
- * (FSDP_ERR_MISMATCH) before anything is read. shm_leave() meets if nothing else did.
+ * Begins a collective: the steps that follow belong to `call`. The first meeting compares it with the calls
+ * of the others before any data is read, and fails with FSDP_ERR_MISMATCH if they differ.
  */
 void shm_enter(struct shm *shm, const struct comm_call *call);
+/** Ends the collective. Meets the others if no step did, so that the calls are always compared. */
 enum fsdp_status shm_leave(struct shm *shm, struct fsdp_err *err);
 
-/** Tell the others of this host that this rank leaves the collective with `status`; they end with it too. */
+/**
+ * Tells the other ranks of this host that this one leaves, with `words`. They end with FSDP_ERR_MISMATCH if
+ * `status` is that, otherwise with FSDP_ERR_PEER. Only the first call of any rank counts.
+ */
 void shm_fail(struct shm *shm, enum fsdp_status status, const char *words);
 
-/** Did another do so? Its words are in `err` then. Never waits. */
+/** Returns whether a rank called shm_fail(), with its status and words in `err`. Never waits. */
 bool shm_hear(const struct shm *shm, struct fsdp_err *err);
 
 /*
- * The steps. Every member of the host calls the same with the same sizes. A step that fails has told the others.
+ * The steps. Every member on the host calls the same steps with the same sizes. A step that fails has called
+ * shm_fail() already; its buffers are then undefined.
  */
 
-/** recv (n, bytes): every member's `send` (bytes); `send` may be its own block. */
+/**
+ * Fills recv (n, bytes) with every member's `send` (bytes). `send` may be this rank's own block of `recv`.
+ */
 enum fsdp_status shm_gather(struct shm *shm, const void *send, void *recv, size_t bytes,
                             struct fsdp_err *err);
 
 /**
- * recv (n_elems) of out_dtype = reduction of row `self` of every member's `send`, whose n rows begin `stride`
- * elements apart. recv may be that row itself. See reduce.h for op, divisor and the dtypes.
+ * Reduces row `self` of every member's `send` into `recv`.
+ *
+ *   send     n rows of `dtype`, (n_elems) each, that begin `stride` elements apart
+ *   recv     (n_elems) of out_dtype; may be row `self` of `send`
+ *   op, divisor, and the pairs of dtypes: see reduce.h
  */
 enum fsdp_status shm_reduce_rows(struct shm *shm, const void *send, size_t stride, void *recv,
                                  enum fsdp_dtype out_dtype, size_t n_elems, enum fsdp_dtype dtype,
                                  enum fsdp_reduce_op op, int divisor, struct fsdp_err *err);
 
-/** buffer (n_elems) = its reduction over the members, on each of them. */
+/**
+ * Replaces buffer (n_elems) by its reduction over the members, on each of them. op and divisor: see reduce.h.
+ */
 enum fsdp_status shm_reduce_all(struct shm *shm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
                                 enum fsdp_reduce_op op, int divisor, struct fsdp_err *err);
 
-/** buffer of member `root` (0 ... n - 1) to all. */
+/** Copies `buffer` of member `root` (0 ... n - 1) to the `buffer` of all others. */
 enum fsdp_status shm_spread(struct shm *shm, void *buffer, size_t bytes, int root, struct fsdp_err *err);
 
-/** Meet. */
+/** Waits until every member has come here. */
 enum fsdp_status shm_meet(struct shm *shm, struct fsdp_err *err);
 
 #endif

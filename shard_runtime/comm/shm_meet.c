@@ -1,5 +1,8 @@
 /*
- * How the ranks of a host meet: one counter, one futex word. The last to come opens the way for all.
+ * How the ranks of a host meet, with one counter and one futex word:
+ *   1. Each rank that comes adds one to `arrived`.
+ *   2. The last one adds one to `released`, and wakes those that sleep.
+ *   3. A rank passes once `released` has reached the number of its meeting.
  */
 #include <errno.h>
 #include <limits.h>
@@ -12,6 +15,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/comm/shm_segment.h"
+#include "shard_runtime/core/require.h"
 
 static void pause_briefly(void)
 {
@@ -35,20 +39,25 @@ void shm_arrive(struct shm *shm)
     if (atomic_fetch_add(&head->arrived, 1) + 1 != mine * (uint32_t)shm->n)
         return;
     /*
-     * Either this store comes before a sleeper's look at `released`, which then does not sleep, or the sleeper's
-     * count comes before our look at it: all four are sequentially consistent.
+     * No sleeper is missed. These two operations and the sleeper's two (it adds itself to `sleepers`, then
+     * loads `released`) are sequentially consistent. So either the sleeper sees `released` and does not
+     * sleep, or this rank sees the sleeper.
      */
     atomic_store(&head->released, mine);
     if (atomic_load(&head->sleepers) != 0)
         wake_all(head);
 }
 
+/*
+ * Returns whether the meeting that this rank has come to is over. The difference is right when the counters
+ * wrap.
+ */
 static bool is_open(const struct shm *shm)
 {
     return (int32_t)(atomic_load_explicit(&shm->head->released, memory_order_acquire) - shm->meeting) >= 0;
 }
 
-/* Another rank of this host gave up: its status and words, unless the meeting was over before. */
+/* If another rank of this host gave up, returns its status and words, unless the meeting was over before. */
 static enum fsdp_status check_failed(const struct shm *shm, struct fsdp_err *err)
 {
     const struct shm_head *head = shm->head;
@@ -77,9 +86,9 @@ static enum fsdp_status sleep_until_open(struct shm *shm, struct fsdp_err *err)
 
             status = watch_check(shm->watch, &words);
             if (status != FSDP_OK && is_open(shm))
-                status = FSDP_OK; /* it came to this meeting before it ended */
+                status = FSDP_OK; /* the process that ended had come to this meeting */
             else if (status != FSDP_OK && check_failed(shm, err) != FSDP_OK)
-                status = (enum fsdp_status)head->failed_status; /* it said why before it ended */
+                status = (enum fsdp_status)head->failed_status; /* its words say why it ended */
             else if (status != FSDP_OK)
                 fsdp_fail(err, status, "%s", words.message);
         }
@@ -92,11 +101,8 @@ static enum fsdp_status compare_calls(struct shm *shm, struct fsdp_err *err)
 {
     for (int r = 0; r < shm->n; r++) {
         const struct comm_call *theirs = &shm->marks[r].calls[shm->n_calls & 1];
-        enum fsdp_status status =
-            comm_call_compare(&shm->call, shm->first + shm->self, theirs, shm->first + r, err);
 
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(comm_call_compare(&shm->call, shm->first + shm->self, theirs, shm->first + r, err));
     }
     return FSDP_OK;
 }
@@ -108,7 +114,10 @@ enum fsdp_status shm_await(struct shm *shm, struct fsdp_err *err)
 
     for (int i = 0; i < shm->n_spins && !is_open(shm); i++)
         pause_briefly();
-    /* Whom we wait for may want this very CPU: giving it up is ten times cheaper than to sleep and be woken. */
+    /*
+     * A rank that has not come may wait for this CPU. sched_yield() costs a tenth of sleeping and being
+     * woken.
+     */
     for (int i = 0; i < shm->n_yields && !is_open(shm); i++)
         sched_yield();
     if (!is_open(shm))
@@ -130,7 +139,7 @@ void shm_fail(struct shm *shm, enum fsdp_status status, const char *words)
 
     if (!atomic_compare_exchange_strong(&head->failed, &whole, SHM_FAILING))
         return;
-    /* What only this process suffers from is for the others a peer that left. */
+    /* A failure that only this rank has is to the others a rank that left. */
     head->failed_status = status == FSDP_ERR_MISMATCH ? FSDP_ERR_MISMATCH : FSDP_ERR_PEER;
     snprintf(head->failed_words, sizeof head->failed_words, "rank %d left: %s", shm->first + shm->self,
              words);

@@ -1,6 +1,4 @@
-/*
- * The segment: made by the host's first rank, handed to the others through the agent, touched once.
- */
+/* Making the segment: the host's first rank makes it, the others get its descriptor through the agent. */
 #include "shard_runtime/comm/shm_segment.h"
 
 #include <assert.h>
@@ -14,26 +12,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
+
 /*
- * Bytes of a slot: large enough that a meeting (0.3 us spinning, 35 us asleep and more when ranks outnumber CPUs) is
- * lost in the copying. From 64 KiB to 4 MiB tried; below 1 MiB sums between two clusters of cores get slower.
+ * Bytes of a slot: large enough that a meeting (0.3 us spinning, 35 us asleep and more when ranks outnumber
+ * CPUs) is lost in the copying. From 64 KiB to 4 MiB tried; below 1 MiB sums between two clusters of cores
+ * get slower.
  */
 enum { CHUNK_BYTES = 1 << 20 };
 
-/* Looks at the counter before a wait sleeps: some tens of microseconds. */
+/*
+ * If every rank has a CPU: how often a wait checks the counter before it sleeps. Some tens of microseconds.
+ */
 enum { SPINS = 2000 };
 
-/* The same where ranks outnumber CPUs: turns given to others before a wait sleeps. */
+/* If ranks outnumber CPUs: how often a wait gives its CPU to others (sched_yield()) before it sleeps. */
 enum { YIELDS = 16 };
 
 enum { PAGE = 4096 };
 
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-/* Add the CPUs that this rank may use to those of the others: each may be bound to a few of its own. */
+/* Adds the CPUs that this rank may use to those of the others. Each rank may be bound to a few of its own. */
 static void tell_cpus(struct shm_head *head)
 {
     cpu_set_t cpus;
@@ -45,7 +44,9 @@ static void tell_cpus(struct shm_head *head)
             atomic_fetch_or(&head->cpus[cpu / 64], (uint64_t)1 << (cpu % 64));
 }
 
-/* Have all ranks of this host, not only the group's, a CPU each? Then a wait may spin. */
+/*
+ * Returns whether all ranks of this host, not only the group's, have a CPU each. Only then may a wait spin.
+ */
 static bool ranks_fit_cpus(const struct shm_head *head, const struct link *link)
 {
     int n = 0;
@@ -77,7 +78,10 @@ static enum fsdp_status make_segment(int *fd, size_t bytes, struct fsdp_err *err
     *fd = memfd_create("fsdp-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0 || ftruncate(*fd, (off_t)bytes) < 0)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a shared segment of %zu bytes: %s", bytes, strerror(errno));
-    /* Pages are taken now, so that a host short of memory is an error here and not a signal in a copy. */
+    /*
+     * Allocates the pages now: a host without enough memory is an error here, and not a SIGBUS in a later
+     * copy.
+     */
     error = posix_fallocate(*fd, 0, (off_t)bytes);
     if (error != 0)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a shared segment of %zu bytes: %s", bytes, strerror(error));
@@ -86,7 +90,9 @@ static enum fsdp_status make_segment(int *fd, size_t bytes, struct fsdp_err *err
     return FSDP_OK;
 }
 
-/* The segment's descriptor, made or fetched, and checked to be as large as it must stay. */
+/*
+ * Makes the segment (first rank) or gets its descriptor, and checks that it has its size and cannot shrink.
+ */
 static enum fsdp_status share_segment(const struct shm_config *config, size_t bytes, int *fd,
                                       struct fsdp_err *err)
 {
@@ -95,14 +101,12 @@ static enum fsdp_status share_segment(const struct shm_config *config, size_t by
     size_t nothing = 0;
     struct stat st;
 
-    snprintf(key, sizeof key, "comm/%s/segment/%d", config->name, config->node);
+    snprintf(key, sizeof key, "comm/%s/segment/%u", config->name, link_hello(config->link)->node_rank);
     if (config->self == 0) {
         status = make_segment(fd, bytes, err);
         return status == FSDP_OK ? link_put(config->link, key, NULL, 0, *fd, err) : status;
     }
-    status = link_get(config->link, key, NULL, &nothing, fd, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(link_get(config->link, key, NULL, &nothing, fd, err));
     if (*fd < 0 || fstat(*fd, &st) < 0 || (fcntl(*fd, F_GET_SEALS) & F_SEAL_SHRINK) == 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is no sealed segment", key);
     if ((size_t)st.st_size != bytes)
@@ -114,7 +118,7 @@ static enum fsdp_status share_segment(const struct shm_config *config, size_t by
 
 static enum fsdp_status map_segment(struct shm *shm, int fd, struct fsdp_err *err)
 {
-    /* Populated: no page fault is left for the first collective. */
+    /* MAP_POPULATE: the first collective has no page faults. */
     char *base = mmap(NULL, shm->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 
     if (base == MAP_FAILED)
@@ -145,7 +149,7 @@ enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, s
     shm->n = config->n;
     shm->self = config->self;
     shm->chunk_bytes = config->chunk_bytes != 0 ? config->chunk_bytes : CHUNK_BYTES;
-    /* Room for a cache line of every rank at the least, whatever was asked for. */
+    /* A slot has room for one cache line per rank at least, whatever was asked for. */
     if (shm->chunk_bytes < 64 * (size_t)config->n)
         shm->chunk_bytes = 64 * (size_t)config->n;
     shm->chunk_bytes = round_up(shm->chunk_bytes, 64);
@@ -162,7 +166,7 @@ enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, s
         shm->head->magic = SHM_MAGIC;
     }
     tell_cpus(shm->head);
-    status = shm_meet(shm, err); /* from here on everyone has the segment, and the head is written */
+    status = shm_meet(shm, err); /* now all ranks have the segment, and the head is written */
     if (ranks_fit_cpus(shm->head, config->link))
         shm->n_spins = SPINS;
     else

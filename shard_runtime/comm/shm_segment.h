@@ -1,9 +1,14 @@
 /*
- * The layout of the segment, and the meeting of its ranks. Inside the shm back end only.
+ * The segment's layout and one rank's view of it. Inside the shared memory's files only.
  *
  *   head      struct shm_head                       4096 bytes
- *   marks     struct shm_mark, one a rank           rounded up to 4096
+ *   marks     struct shm_mark, one for each rank    rounded up to 4096
  *   slots     rank 0's two, rank 1's two, ...       chunk_bytes each
+ *
+ *   shm_segment.c  makes and maps the segment; owns all fields that do not change later
+ *   shm_meet.c     meetings and failures; owns `meeting`, `n_calls`, `call`, `call_pending`, and the head's
+ *                  counters
+ *   shm_steps.c    the data; owns the slots, `n_chunks` and `sources`
  */
 #ifndef COMM_SHM_SEGMENT_H
 #define COMM_SHM_SEGMENT_H
@@ -21,23 +26,25 @@ struct shm_head {
     uint32_t magic;
     uint32_t n;
     uint64_t chunk_bytes;
-    _Atomic uint64_t
-        cpus[SHM_CPUS / 64]; /* a bit for each that some rank may use; whole after the first meeting */
+    /* A bit for each CPU that some rank may use. Complete once the first meeting is over. */
+    _Atomic uint64_t cpus[SHM_CPUS / 64];
 
-    alignas(
-        64) _Atomic uint32_t arrived; /* ranks that have come to a meeting, all meetings together; wraps */
-    alignas(64) _Atomic uint32_t released; /* meetings that are over; wraps; the futex word */
-    _Atomic uint32_t sleepers;             /* ranks that may be asleep on it; too high does no harm */
+    /* Ranks that have come to a meeting, counted over all meetings; wraps around. */
+    alignas(64) _Atomic uint32_t arrived;
+    /* Meetings that are over; wraps around. Waiting ranks sleep on this word (futex). */
+    alignas(64) _Atomic uint32_t released;
+    _Atomic uint32_t sleepers; /* ranks that may be asleep on it; too high a number does no harm */
 
-    alignas(64) _Atomic uint32_t failed; /* enum shm_failed; what follows is set once it is SHM_FAILED */
+    /* enum shm_failed. The status and words after it are valid once it is SHM_FAILED. */
+    alignas(64) _Atomic uint32_t failed;
     uint32_t failed_status;
     char failed_words[SHM_WORDS_BYTES];
 };
 _Static_assert(sizeof(struct shm_head) <= SHM_HEAD_BYTES, "the head fits its page");
 
 /*
- * What a rank calls, by parity of its count of calls: a rank may begin the next one while another still compares this
- * one, but not the one after.
+ * The calls of one rank; call number i is at i % 2. Two suffice: a rank may begin its next call while another
+ * rank still compares this one, but not the call after that.
  */
 struct shm_mark {
     alignas(64) struct comm_call calls[2];
@@ -50,7 +57,7 @@ struct shm {
     size_t mapped_bytes, chunk_bytes;
     struct watch *watch;
     int first, n, self;
-    int n_spins, n_yields; /* looks at the counter before a wait sleeps; one of them is 0 */
+    int n_spins, n_yields; /* checks of the counter before a wait sleeps; one of them is 0 */
     uint32_t meeting;      /* meetings this rank has come to */
     uint32_t n_chunks;     /* chunks staged so far: the parity picks the slot */
     uint32_t n_calls;      /* collectives entered: the parity picks the mark */
@@ -59,14 +66,21 @@ struct shm {
     const void **sources; /* (n) scratch of the reductions */
 };
 
+/** Returns the slot of `rank` for the current chunk. */
 static inline char *shm_slot(const struct shm *shm, int rank)
 {
     return shm->slots + ((size_t)rank * 2 + (shm->n_chunks & 1)) * shm->chunk_bytes;
 }
 
-/** Say that this rank has come; its stores are seen by whoever passes the meeting. */
+/**
+ * Announces that this rank has come to the next meeting. What it stored before is seen by every rank that
+ * passes.
+ */
 void shm_arrive(struct shm *shm);
-/** Wait until all have come; compare calls if this is a collective's first meeting. */
+/**
+ * Waits until all have come to it. In the first meeting of a collective, also compares the calls. After an
+ * error this rank has told the others (shm_fail()).
+ */
 enum fsdp_status shm_await(struct shm *shm, struct fsdp_err *err);
 
 #endif

@@ -9,8 +9,9 @@
 
 #include "shard_runtime/comm/reduce.h"
 #include "shard_runtime/comm/shm_segment.h"
+#include "shard_runtime/core/require.h"
 
-/* Up to this size every rank reads everything and reduces it all: one meeting in place of two. */
+/* Up to this size every rank reads all slots and reduces everything: one meeting in place of two. */
 enum { SMALL_BYTES = 8192 };
 
 static size_t least(size_t a, size_t b)
@@ -18,14 +19,14 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* From here on the way into a slot goes past the caches. */
+/* From this size on, copies into a slot bypass the caches. */
 enum { STREAM_BYTES = 4096 };
 
 /*
- * Copy into a slot, for other cores to read. Streaming stores, where there are any: a line that stays in this core's
- * cache is fetched from there by its reader, and on processors of several clusters of cores that is the slowest of
- * all ways (1 MiB between two ranks, AMD EPYC: 300 us through the caches, 50 us past them; within one cluster 40 us
- * and 50 us).
+ * Copies into a slot, for other cores to read. Uses streaming stores, which bypass the caches, where the CPU
+ * has them. A line that stays in this core's cache is fetched from there by its reader, and between two
+ * clusters of cores that is the slowest way. 1 MiB between two ranks on AMD EPYC: 300 us through the caches
+ * and 50 us past them; within one cluster 40 us and 50 us.
  */
 static void stage(char *slot, const char *from, size_t bytes)
 {
@@ -44,7 +45,7 @@ static void stage(char *slot, const char *from, size_t bytes)
             _mm_stream_si128(out + 2, c);
             _mm_stream_si128(out + 3, d);
         }
-        _mm_sfence(); /* streamed stores are not ordered by the atomics of a meeting */
+        _mm_sfence(); /* the atomics of a meeting do not order streaming stores */
     }
 #endif
     memcpy(slot + done, from + done, bytes - done);
@@ -57,17 +58,14 @@ enum fsdp_status shm_gather(struct shm *shm, const void *send, void *recv, size_
 
     for (size_t at = 0; at < bytes; at += shm->chunk_bytes) {
         const size_t n = least(bytes - at, shm->chunk_bytes);
-        enum fsdp_status status;
 
         stage(shm_slot(shm, shm->self), from + at, n);
         shm_arrive(shm);
         if (own != from)
             memcpy(own + at, from + at, n); /* while the others arrive */
-        status = shm_await(shm, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(shm_await(shm, err));
         for (int i = 1; i < shm->n; i++) {
-            const int r = (shm->self + i) % shm->n; /* not all from the same slot at once */
+            const int r = (shm->self + i) % shm->n; /* each rank begins at another slot */
 
             memcpy(to + (size_t)r * bytes + at, shm_slot(shm, r), n);
         }
@@ -86,15 +84,12 @@ enum fsdp_status shm_reduce_rows(struct shm *shm, const void *send, size_t strid
 
     for (size_t at = 0; at < n_elems; at += per_chunk) {
         const size_t n = least(n_elems - at, per_chunk);
-        enum fsdp_status status;
 
         for (int r = 0; r < shm->n; r++)
             if (r != shm->self)
                 stage(shm_slot(shm, shm->self) + (size_t)r * row_bytes,
                       from + ((size_t)r * stride + at) * size, n * size);
-        status = shm_meet(shm, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(shm_meet(shm, err));
         for (int r = 0; r < shm->n; r++)
             shm->sources[r] = shm_slot(shm, r) + (size_t)shm->self * row_bytes;
         shm->sources[shm->self] = from + ((size_t)shm->self * stride + at) * size;
@@ -109,12 +104,8 @@ enum fsdp_status shm_reduce_rows(struct shm *shm, const void *send, size_t strid
 static enum fsdp_status reduce_small(struct shm *shm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
                                      enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     memcpy(shm_slot(shm, shm->self), buffer, n_elems * fsdp_dtype_size(dtype));
-    status = shm_meet(shm, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(shm_meet(shm, err));
     for (int r = 0; r < shm->n; r++)
         shm->sources[r] = shm_slot(shm, r);
     reduce_sources(buffer, dtype, shm->sources, dtype, shm->n, n_elems, op, divisor);
@@ -122,25 +113,25 @@ static enum fsdp_status reduce_small(struct shm *shm, void *buffer, size_t n_ele
     return FSDP_OK;
 }
 
-/* Each rank reduces its part of the chunk, leaves it in its own slot, and takes the other parts from there. */
+/*
+ * Two meetings:
+ *   1. All have staged their chunk. Each rank reduces its own part of it, and stages the result in its own
+ *      slot.
+ *   2. All parts are reduced. Each rank copies the parts of the others from their slots.
+ */
 static enum fsdp_status reduce_chunk(struct shm *shm, char *buffer, size_t n_elems, enum fsdp_dtype dtype,
                                      enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
 {
     const size_t size = fsdp_dtype_size(dtype), part = (n_elems + (size_t)shm->n - 1) / (size_t)shm->n;
     const size_t own_at = least((size_t)shm->self * part, n_elems), own_n = least(part, n_elems - own_at);
-    enum fsdp_status status;
 
     stage(shm_slot(shm, shm->self), buffer, n_elems * size);
-    status = shm_meet(shm, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(shm_meet(shm, err));
     for (int r = 0; r < shm->n; r++)
         shm->sources[r] = shm_slot(shm, r) + own_at * size;
     reduce_sources(buffer + own_at * size, dtype, shm->sources, dtype, shm->n, own_n, op, divisor);
     stage(shm_slot(shm, shm->self) + own_at * size, buffer + own_at * size, own_n * size);
-    status = shm_meet(shm, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(shm_meet(shm, err));
     for (int r = 0; r < shm->n; r++) {
         const size_t at = least((size_t)r * part, n_elems), n = least(part, n_elems - at);
 
@@ -155,14 +146,13 @@ enum fsdp_status shm_reduce_all(struct shm *shm, void *buffer, size_t n_elems, e
                                 enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
 {
     const size_t size = fsdp_dtype_size(dtype), per_chunk = shm->chunk_bytes / size;
-    enum fsdp_status status = FSDP_OK;
 
     if (n_elems > 0 && n_elems * size <= least(SMALL_BYTES, shm->chunk_bytes))
         return reduce_small(shm, buffer, n_elems, dtype, op, divisor, err);
-    for (size_t at = 0; at < n_elems && status == FSDP_OK; at += per_chunk)
-        status = reduce_chunk(shm, (char *)buffer + at * size, least(n_elems - at, per_chunk), dtype, op,
-                              divisor, err);
-    return status;
+    for (size_t at = 0; at < n_elems; at += per_chunk)
+        OK_OR_RETURN(reduce_chunk(shm, (char *)buffer + at * size, least(n_elems - at, per_chunk), dtype, op,
+                                  divisor, err));
+    return FSDP_OK;
 }
 
 enum fsdp_status shm_spread(struct shm *shm, void *buffer, size_t bytes, int root, struct fsdp_err *err)
@@ -171,13 +161,10 @@ enum fsdp_status shm_spread(struct shm *shm, void *buffer, size_t bytes, int roo
 
     for (size_t at = 0; at < bytes; at += shm->chunk_bytes) {
         const size_t n = least(bytes - at, shm->chunk_bytes);
-        enum fsdp_status status;
 
         if (shm->self == root)
             stage(shm_slot(shm, root), data + at, n);
-        status = shm_meet(shm, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(shm_meet(shm, err));
         if (shm->self != root)
             memcpy(data + at, shm_slot(shm, root), n);
         shm->n_chunks++;

@@ -1,6 +1,7 @@
 #include "shard_runtime/comm/staging.h"
 
 #include "shard_runtime/comm/comm_impl.h"
+#include "shard_runtime/core/require.h"
 
 void staging_init(struct staging *staging, struct device *device, struct fsdp_comm *host)
 {
@@ -17,132 +18,86 @@ void staging_fini(struct staging *staging)
 static enum fsdp_status make_room(struct staging *staging, struct fsdp_err *err)
 {
     void *memory;
-    enum fsdp_status status;
 
     if (staging->memory != NULL)
         return FSDP_OK;
-    status = staging->device->ops->alloc_host(staging->device, STAGING_BYTES, &memory, err);
-    if (status == FSDP_OK)
-        staging->memory = memory;
-    return status;
+    OK_OR_RETURN(staging->device->ops->alloc_host(staging->device, STAGING_BYTES, &memory, err));
+    staging->memory = memory;
+    return FSDP_OK;
 }
 
-/* Elements of a rank that one piece holds. */
-static size_t piece_elems(size_t n_rows, size_t left, enum fsdp_dtype dtype)
-{
-    const size_t most = STAGING_BYTES / n_rows / fsdp_dtype_size(dtype);
+/* A piece of a collective on its way. Rows are a rank's each; what is one row for all ranks is row 0. */
+struct piece {
+    const struct comm_work *work;
+    struct device_stream *stream;
+    size_t n_rows, own; /* rows of a piece; this rank's, if the rows differ */
+    size_t row_bytes;   /* of the piece */
+    size_t done;        /* bytes of a whole row that are done */
+};
 
-    return left < most ? left : most;
+/* Copies row `r` of the piece, down or up, between the device's buffer and the staging memory. */
+static void copy_row(struct staging *staging, const struct piece *piece, size_t r, bool down)
+{
+    const struct comm_call *call = &piece->work->call;
+    char *staged = staging->memory + r * piece->row_bytes;
+    /* Only the larger buffer of a gather or scatter has all rows. */
+    const bool has_rows = call->kind == (down ? COMM_REDUCE_SCATTER : COMM_ALL_GATHER);
+    const size_t at = (has_rows ? r * (size_t)call->size_bytes : 0) + piece->done;
+
+    if (down)
+        staging->device->ops->copy(piece->stream, staged, (const char *)piece->work->send + at,
+                                   piece->row_bytes, DEVICE_COPY_FROM);
+    else
+        staging->device->ops->copy(piece->stream, (char *)piece->work->recv + at, staged, piece->row_bytes,
+                                   DEVICE_COPY_TO);
 }
 
-static void copy(struct staging *staging, struct device_stream *stream, void *to, const void *from,
-                 size_t size_bytes, enum device_copy kind)
+static enum fsdp_status run_on_host(struct staging *staging, const struct piece *piece, struct fsdp_err *err)
 {
-    staging->device->ops->copy(stream, to, from, size_bytes, kind);
+    char *own = staging->memory + piece->own * piece->row_bytes;
+    struct comm_work work = *piece->work;
+
+    work.call.sequence = ++staging->host->sequence;
+    work.call.size_bytes = piece->row_bytes;
+    work.send = work.call.kind == COMM_ALL_GATHER ? own : staging->memory;
+    work.recv = work.call.kind == COMM_REDUCE_SCATTER ? own : staging->memory;
+    return staging->host->ops->run(staging->host, &work, err);
 }
 
-static enum fsdp_status wait(struct staging *staging, struct device_stream *stream, struct fsdp_err *err)
+static enum fsdp_status run_piece(struct staging *staging, const struct piece *piece, struct fsdp_err *err)
 {
-    return staging->device->ops->synchronize(stream, err);
+    const struct comm_call *call = &piece->work->call;
+    const bool is_root = staging->host->rank == (int)call->root;
+
+    for (size_t r = 0; r < piece->n_rows; r++)
+        if (call->kind == COMM_ALL_GATHER ? r == piece->own : call->kind != COMM_BROADCAST || is_root)
+            copy_row(staging, piece, r, true);
+    OK_OR_RETURN(staging->device->ops->synchronize(piece->stream, err));
+    OK_OR_RETURN(run_on_host(staging, piece, err));
+    for (size_t r = 0; r < piece->n_rows; r++)
+        if (call->kind == COMM_REDUCE_SCATTER ? r == piece->own : call->kind != COMM_BROADCAST || !is_root)
+            copy_row(staging, piece, r, false);
+    return staging->device->ops->synchronize(piece->stream, err);
 }
 
-/* The host group, about to make its next call. */
-static struct fsdp_comm *next_call(struct staging *staging)
+enum fsdp_status staging_run(struct staging *staging, struct device_stream *stream,
+                             const struct comm_work *work, struct fsdp_err *err)
 {
-    staging->host->sequence++;
-    return staging->host;
-}
+    const struct comm_call *call = &work->call;
+    const bool has_rows = call->kind == COMM_ALL_GATHER || call->kind == COMM_REDUCE_SCATTER;
+    const size_t size = fsdp_dtype_size((enum fsdp_dtype)call->dtype);
+    struct piece piece = { .work = work,
+                           .stream = stream,
+                           .n_rows = has_rows ? (size_t)staging->host->size : 1,
+                           .own = has_rows ? (size_t)staging->host->rank : 0 };
+    const size_t most = STAGING_BYTES / piece.n_rows / size * size;
 
-enum fsdp_status staging_all_gather(struct staging *staging, struct device_stream *stream, const void *send,
-                                    void *recv, size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err)
-{
-    const size_t W = (size_t)staging->host->size, rank = (size_t)staging->host->rank,
-                 size = fsdp_dtype_size(dtype);
-    enum fsdp_status status = make_room(staging, err);
+    OK_OR_RETURN(make_room(staging, err));
+    for (; piece.done < call->size_bytes; piece.done += piece.row_bytes) {
+        const size_t left = (size_t)call->size_bytes - piece.done;
 
-    for (size_t done = 0, n; done < n_elems && status == FSDP_OK; done += n) {
-        n = piece_elems(W, n_elems - done, dtype);
-        copy(staging, stream, staging->memory + rank * n * size, (const char *)send + done * size, n * size,
-             DEVICE_COPY_FROM);
-        status = wait(staging, stream, err);
-        if (status == FSDP_OK)
-            status = next_call(staging)->ops->all_gather(staging->host, staging->memory + rank * n * size,
-                                                         staging->memory, n, dtype, err);
-        for (size_t r = 0; r < W && status == FSDP_OK; r++)
-            copy(staging, stream, (char *)recv + (r * n_elems + done) * size, staging->memory + r * n * size,
-                 n * size, DEVICE_COPY_TO);
-        if (status == FSDP_OK)
-            status = wait(staging, stream, err);
+        piece.row_bytes = left < most ? left : most;
+        OK_OR_RETURN(run_piece(staging, &piece, err));
     }
-    return status;
-}
-
-enum fsdp_status staging_reduce_scatter(struct staging *staging, struct device_stream *stream,
-                                        const void *send, void *recv, size_t n_elems, enum fsdp_dtype dtype,
-                                        enum fsdp_reduce_op op, struct fsdp_err *err)
-{
-    const size_t W = (size_t)staging->host->size, rank = (size_t)staging->host->rank,
-                 size = fsdp_dtype_size(dtype);
-    enum fsdp_status status = make_room(staging, err);
-
-    for (size_t done = 0, n; done < n_elems && status == FSDP_OK; done += n) {
-        n = piece_elems(W, n_elems - done, dtype);
-        for (size_t r = 0; r < W; r++)
-            copy(staging, stream, staging->memory + r * n * size,
-                 (const char *)send + (r * n_elems + done) * size, n * size, DEVICE_COPY_FROM);
-        status = wait(staging, stream, err);
-        if (status == FSDP_OK)
-            status = next_call(staging)->ops->reduce_scatter(
-                staging->host, staging->memory, staging->memory + rank * n * size, n, dtype, op, err);
-        if (status != FSDP_OK)
-            break;
-        copy(staging, stream, (char *)recv + done * size, staging->memory + rank * n * size, n * size,
-             DEVICE_COPY_TO);
-        status = wait(staging, stream, err);
-    }
-    return status;
-}
-
-enum fsdp_status staging_all_reduce(struct staging *staging, struct device_stream *stream, void *buffer,
-                                    size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                    struct fsdp_err *err)
-{
-    const size_t size = fsdp_dtype_size(dtype);
-    enum fsdp_status status = make_room(staging, err);
-
-    for (size_t done = 0, n; done < n_elems && status == FSDP_OK; done += n) {
-        char *piece = (char *)buffer + done * size;
-
-        n = piece_elems(1, n_elems - done, dtype);
-        copy(staging, stream, staging->memory, piece, n * size, DEVICE_COPY_FROM);
-        status = wait(staging, stream, err);
-        if (status == FSDP_OK)
-            status = next_call(staging)->ops->all_reduce(staging->host, staging->memory, n, dtype, op, err);
-        if (status != FSDP_OK)
-            break;
-        copy(staging, stream, piece, staging->memory, n * size, DEVICE_COPY_TO);
-        status = wait(staging, stream, err);
-    }
-    return status;
-}
-
-enum fsdp_status staging_broadcast(struct staging *staging, struct device_stream *stream, void *buffer,
-                                   size_t size_bytes, int root, struct fsdp_err *err)
-{
-    enum fsdp_status status = make_room(staging, err);
-
-    for (size_t done = 0, n; done < size_bytes && status == FSDP_OK; done += n) {
-        n = piece_elems(1, size_bytes - done, FSDP_U8);
-        if (staging->host->rank == root)
-            copy(staging, stream, staging->memory, (char *)buffer + done, n, DEVICE_COPY_FROM);
-        status = wait(staging, stream, err);
-        if (status == FSDP_OK)
-            status = next_call(staging)->ops->broadcast(staging->host, staging->memory, n, root, err);
-        if (status != FSDP_OK)
-            break;
-        if (staging->host->rank != root)
-            copy(staging, stream, (char *)buffer + done, staging->memory, n, DEVICE_COPY_TO);
-        status = wait(staging, stream, err);
-    }
-    return status;
+    return FSDP_OK;
 }

@@ -1,13 +1,15 @@
 /*
- * Collectives on device memory by way of the host's: pieces of a buffer are copied to page-locked memory, go through
- * the host group's collective, and are copied back. The caller waits: this is for ranks that share one GPU, for tests and small
- * machines. Pieces are of STAGING_BYTES for all ranks together, and every element is summed as in one piece.
+ * Collectives on device memory by way of the host, for ranks that share one GPU, for tests and small
+ * machines:
+ *   1. a piece of the buffer is copied down to page-locked host memory;
+ *   2. the group over host memory runs its collective on the piece;
+ *   3. the result is copied up again; then the next piece follows.
+ * A piece takes STAGING_BYTES for all ranks together. Every element is summed as if there were one piece.
  */
 #ifndef COMM_STAGING_H
 #define COMM_STAGING_H
 
-#include <fsdp/comm.h>
-
+#include "shard_runtime/comm/call.h"
 #include "shard_runtime/device/device.h"
 
 enum { STAGING_BYTES = 16 << 20 };
@@ -19,18 +21,15 @@ struct staging {
 };
 
 void staging_init(struct staging *staging, struct device *device, struct fsdp_comm *host);
+/** Frees the page-locked memory. `device` must still be open. */
 void staging_fini(struct staging *staging);
 
-/** As <fsdp/comm.h>; done when they return. */
-enum fsdp_status staging_all_gather(struct staging *staging, struct device_stream *stream, const void *send,
-                                    void *recv, size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err);
-enum fsdp_status staging_reduce_scatter(struct staging *staging, struct device_stream *stream,
-                                        const void *send, void *recv, size_t n_elems, enum fsdp_dtype dtype,
-                                        enum fsdp_reduce_op op, struct fsdp_err *err);
-enum fsdp_status staging_all_reduce(struct staging *staging, struct device_stream *stream, void *buffer,
-                                    size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                    struct fsdp_err *err);
-enum fsdp_status staging_broadcast(struct staging *staging, struct device_stream *stream, void *buffer,
-                                   size_t size_bytes, int root, struct fsdp_err *err);
+/**
+ * Runs a collective whose buffers are in device memory, in order with `stream`. Blocks until it is done.
+ * Returns what the host group or the device failed with, or FSDP_ERR_NOMEM where there is no page-locked
+ * memory.
+ */
+enum fsdp_status staging_run(struct staging *staging, struct device_stream *stream,
+                             const struct comm_work *work, struct fsdp_err *err);
 
 #endif

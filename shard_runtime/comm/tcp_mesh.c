@@ -1,4 +1,4 @@
-#include "shard_runtime/comm/tcp_mesh.h"
+#include "shard_runtime/comm/tcp_mesh_impl.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -11,55 +11,33 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shard_runtime/comm/reduce.h"
 #include "shard_runtime/comm/tcp_open.h"
+#include "shard_runtime/core/require.h"
 
-/* Bytes a system call moves at most, and of a chunk that is summed at a time. */
-enum { CALL_BYTES = 256 << 10, CHUNK_BYTES = 256 << 10 };
+/* Bytes that one system call moves at most: so one connection cannot keep the others waiting for long. */
+enum { CALL_BYTES = 256 << 10 };
 
-/* Up to this size every node sends everything to all and sums it all: one exchange in place of two. */
-enum { SMALL_BYTES = 16 << 10 };
-
-/* A connection on which data is under way and nothing at all comes back for so long is cut. */
+/* A connection is taken for cut if data is under way on it and nothing at all comes back for this long. */
 enum { CUT_MS = 2500 };
 
-/* What a rank that gives up sends in place of its next call. The words come with it, or are not waited for any longer. */
+/*
+ * What a rank that gives up sends in place of its next call. Its reader waits LAST_WORDS_MS at most for the
+ * rest of the words. HEAR_OUT_MS: see hear_out().
+ */
 struct last_words {
     struct comm_call call; /* COMM_GONE */
     char words[FSDP_ERR_MESSAGE_BYTES];
 };
 enum { LAST_WORDS_MS = 1000, HEAR_OUT_MS = 200 };
 
-struct conn {
-    int fd; /* -1: this node itself */
-    struct comm_call call_out, call_in;
-    size_t call_out_at, call_in_at; /* bytes of the calls that have gone and come; whole: nothing to do */
-    const char *out;
-    size_t out_left;
-    char *in;
-    size_t in_left;
-};
-
-struct tcp_mesh {
-    struct watch *watch;
-    int n, self, rail, rails;
-    struct comm_call call;
-    struct conn *conns;   /* (n) */
-    struct pollfd *polls; /* (n) */
-    const void **sources; /* (n) */
-    char *staging;        /* (n, CHUNK_BYTES): a chunk of each node, while it is summed */
-};
-
 static int rank_of(const struct tcp_mesh *mesh, int node)
 {
     return node * mesh->rails + mesh->rail;
 }
 
-/* --- opening --------------------------------------------------------------------------------------------- */
-
 size_t tcp_staging_bytes(int n)
 {
-    return (size_t)n * CHUNK_BYTES;
+    return (size_t)n * TCP_CHUNK_BYTES;
 }
 
 enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_config *config,
@@ -75,15 +53,16 @@ enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_co
         mesh->conns = calloc(n, sizeof *mesh->conns);
         mesh->polls = calloc(n, sizeof *mesh->polls);
         mesh->sources = calloc(n, sizeof *mesh->sources);
-        mesh->staging = malloc(n * CHUNK_BYTES);
+        mesh->staging = malloc(n * TCP_CHUNK_BYTES);
     }
     if (fds == NULL || mesh == NULL || mesh->conns == NULL || mesh->polls == NULL || mesh->sources == NULL ||
         mesh->staging == NULL) {
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "connections to %d nodes", config->n);
         goto done;
     }
-    memset(mesh->staging, 0, n * CHUNK_BYTES); /* touched now, not in the first collective */
+    memset(mesh->staging, 0, n * TCP_CHUNK_BYTES); /* touched now, not in the first collective */
     mesh->watch = config->watch;
+    mesh->page = link_progress(config->link);
     mesh->n = config->n;
     mesh->self = config->self;
     mesh->rail = config->rail;
@@ -134,17 +113,21 @@ void tcp_say(struct tcp_mesh *mesh, const char *words)
     for (int i = 0; i < mesh->n; i++) {
         const struct conn *c = &mesh->conns[i];
 
-        /* In the middle of something there is no place for words. There is room for them otherwise: all before is taken. */
+        /*
+         * In the middle of a collective the reader would take words for data. Between two, the socket's
+         * buffer is empty, so that one call sends all.
+         */
         if (c->fd >= 0 && c->call_out_at == sizeof c->call_out && c->out_left == 0)
             (void)send(c->fd, &last, sizeof last, MSG_NOSIGNAL);
     }
+    /*
+     * Only our end: closing both would reset the connection if the others still send, and the words would be
+     * lost.
+     */
     for (int i = 0; i < mesh->n; i++)
         if (mesh->conns[i].fd >= 0)
-            shutdown(mesh->conns[i].fd,
-                     SHUT_WR); /* what the others still send is no reason to reset: words would be lost */
+            shutdown(mesh->conns[i].fd, SHUT_WR);
 }
-
-/* --- the exchange ---------------------------------------------------------------------------------------- */
 
 static enum fsdp_status peer_gone(const struct tcp_mesh *mesh, int node, const char *why,
                                   struct fsdp_err *err)
@@ -152,7 +135,10 @@ static enum fsdp_status peer_gone(const struct tcp_mesh *mesh, int node, const c
     return fsdp_fail(err, FSDP_ERR_PEER, "the connection to rank %d is broken: %s", rank_of(mesh, node), why);
 }
 
-/* true: `*moved` bytes went or came (0: not now). false: the connection is broken, errno says how (0: closed). */
+/*
+ * Judges what send() or recv() returned. true: *bytes bytes went or came (0: not now). false: the connection
+ * is broken; errno says how, 0 if the other end closed it.
+ */
 static bool moved(ssize_t n, size_t *bytes)
 {
     *bytes = n > 0 ? (size_t)n : 0;
@@ -181,8 +167,9 @@ static bool send_some(struct conn *c)
     return true;
 }
 
-static bool receive_some(struct conn *c)
+static bool receive_some(const struct tcp_mesh *mesh, struct conn *c)
 {
+    struct fsdp_progress_thread *thread = comm_thread(mesh->page);
     size_t n;
 
     if (c->call_in_at < sizeof c->call_in) {
@@ -190,12 +177,14 @@ static bool receive_some(struct conn *c)
                    &n))
             return false;
         c->call_in_at += n;
-        return true; /* data is not taken before the call has been compared */
+        return true; /* the caller compares the call before it takes data */
     }
     if (!moved(recv(c->fd, c->in, c->in_left < CALL_BYTES ? c->in_left : CALL_BYTES, 0), &n))
         return false;
     c->in += n;
     c->in_left -= n;
+    atomic_store_explicit(&thread->moved, atomic_load_explicit(&thread->moved, memory_order_relaxed) + n,
+                          memory_order_relaxed);
     return true;
 }
 
@@ -210,8 +199,10 @@ static bool wants_out(const struct conn *c)
 }
 
 /*
- * Is nobody there any more? Either sent data has waited for its acknowledgement, or two probes of a full window have
- * gone unanswered, and nothing was heard for CUT_MS. A stopped process is no such case: its system still answers.
+ * Returns whether the other host is out of reach: nothing was heard for CUT_MS, although
+ *   - sent data waits for its acknowledgement, or
+ *   - two probes of a full window were not answered.
+ * A process that is only stopped is not cut off: its kernel still answers.
  */
 static bool is_cut(const struct conn *c)
 {
@@ -224,16 +215,37 @@ static bool is_cut(const struct conn *c)
            info.tcpi_last_data_recv > CUT_MS;
 }
 
-/* Nothing moved for a moment: do we wait in vain? */
+/* Shows on the progress page whose data is missing; if no data is, who does not take this rank's. */
+static void show_missing(const struct tcp_mesh *mesh)
+{
+    struct fsdp_progress_thread *thread = comm_thread(mesh->page);
+    uint32_t n_in = 0, n_out = 0;
+    int in = -1, out = -1;
+
+    for (int i = mesh->n - 1; i >= 0; i--) {
+        if (wants_in(&mesh->conns[i])) {
+            n_in++;
+            in = rank_of(mesh, i);
+        } else if (wants_out(&mesh->conns[i])) {
+            n_out++;
+            out = rank_of(mesh, i);
+        }
+    }
+    atomic_store_explicit(&thread->n_missing, n_in > 0 ? n_in : n_out, memory_order_relaxed);
+    atomic_store_explicit(&thread->peer, n_in > 0 ? in : out, memory_order_relaxed);
+}
+
+/* Called when nothing has moved for a moment. Returns FSDP_ERR_PEER if this rank waits in vain. */
 static enum fsdp_status check_idle(struct tcp_mesh *mesh, struct fsdp_err *err)
 {
+    show_missing(mesh);
     for (int i = 0; i < mesh->n; i++)
         if ((wants_in(&mesh->conns[i]) || wants_out(&mesh->conns[i])) && is_cut(&mesh->conns[i]))
             return peer_gone(mesh, i, "no answer from its host", err);
     return watch_check(mesh->watch, err);
 }
 
-/* Its call says that it left: why it did is behind that. */
+/* The call of `node` is COMM_GONE. Reads the reason, which comes after the call, into `err`. */
 static enum fsdp_status peer_left(const struct tcp_mesh *mesh, int node, struct fsdp_err *err)
 {
     struct pollfd readable = { .fd = mesh->conns[node].fd, .events = POLLIN };
@@ -264,24 +276,24 @@ bool tcp_hear(struct tcp_mesh *mesh, struct fsdp_err *err)
     return false;
 }
 
-/* Move what can be moved on connection `node`. A call that has come whole is compared on the spot. */
+/*
+ * Moves what can be moved on the connection to `node`. Compares the node's call as soon as all of it has
+ * come.
+ */
 static enum fsdp_status serve(struct tcp_mesh *mesh, int node, short revents, struct fsdp_err *err)
 {
     struct conn *c = &mesh->conns[node];
     const bool call_was_here = c->call_in_at == sizeof c->call_in;
     bool alive = true;
 
-    /* Read first: what the peer said before it went away may tell why it did. */
+    /* Read first: what the other end sent before it went away may say why it did. */
     if (wants_in(c) && (revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-        alive = receive_some(c);
+        alive = receive_some(mesh, c);
     if (!call_was_here && c->call_in_at == sizeof c->call_in && c->call_in.kind == COMM_GONE)
         return peer_left(mesh, node, err);
     if (!call_was_here && c->call_in_at == sizeof c->call_in) {
-        enum fsdp_status status =
-            comm_call_compare(&mesh->call, rank_of(mesh, mesh->self), &c->call_in, rank_of(mesh, node), err);
-
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(
+            comm_call_compare(&mesh->call, rank_of(mesh, mesh->self), &c->call_in, rank_of(mesh, node), err));
     }
     if (alive && wants_out(c) && (revents & (POLLOUT | POLLHUP | POLLERR)) != 0)
         alive = send_some(c);
@@ -289,8 +301,12 @@ static enum fsdp_status serve(struct tcp_mesh *mesh, int node, short revents, st
 }
 
 /*
- * A connection broke. That may be because its end heard a third node leave, whose words are on their way here too: those that have
- * not sent their call yet are heard out for a moment. No longer than there are any: of a node that died nothing more comes.
+ * Looks for the words of a node that left, after a connection to another node broke:
+ *   1. Node A gives up and sends its words to nodes B and C.
+ *   2. B reads them first, and breaks its connections.
+ *   3. C sees that B's connection is broken. A's words are still on their way to C.
+ * So C reads for HEAR_OUT_MS from the nodes whose call has not come yet, as long as one of them is connected.
+ * If a node has left, its words replace those in `err`.
  */
 static void hear_out(struct tcp_mesh *mesh, struct fsdp_err *err)
 {
@@ -302,7 +318,7 @@ static void hear_out(struct tcp_mesh *mesh, struct fsdp_err *err)
         for (int i = 0; i < mesh->n; i++) {
             struct conn *c = &mesh->conns[i];
 
-            if (c->fd < 0 || c->call_in_at == sizeof c->call_in || !receive_some(c))
+            if (c->fd < 0 || c->call_in_at == sizeof c->call_in || !receive_some(mesh, c))
                 continue;
             if (c->call_in_at == sizeof c->call_in && c->call_in.kind == COMM_GONE) {
                 (void)peer_left(mesh, i, err);
@@ -316,10 +332,36 @@ static void hear_out(struct tcp_mesh *mesh, struct fsdp_err *err)
 }
 
 /*
- * Move until all that is awaited has come and, if `flush`, all has gone. Without it what is left to send goes on in
- * the next exchange, while this rank sums what it has.
+ * Serves every connection that has something before it returns an error. `err` gets the failure that says
+ * most: a mismatch, else the words of a node that left, else how a connection broke.
  */
-static enum fsdp_status exchange(struct tcp_mesh *mesh, bool flush, struct fsdp_err *err)
+static enum fsdp_status serve_all(struct tcp_mesh *mesh, struct fsdp_err *err)
+{
+    enum { NOTHING, BROKEN, LEFT, MISMATCH };
+    enum fsdp_status status = FSDP_OK;
+    int said = NOTHING;
+
+    for (int i = 0; i < mesh->n; i++) {
+        const struct conn *c = &mesh->conns[i];
+        struct fsdp_err words = { 0 };
+        enum fsdp_status one = FSDP_OK;
+        int says;
+
+        if (mesh->polls[i].fd >= 0 && mesh->polls[i].revents != 0)
+            one = serve(mesh, i, mesh->polls[i].revents, &words);
+        says = one == FSDP_OK                 ? NOTHING
+               : one == FSDP_ERR_MISMATCH     ? MISMATCH
+               : c->call_in.kind == COMM_GONE ? LEFT
+                                              : BROKEN;
+        if (says <= said)
+            continue;
+        said = says;
+        status = fsdp_fail(err, one, "%s", words.message);
+    }
+    return status;
+}
+
+enum fsdp_status tcp_exchange(struct tcp_mesh *mesh, bool flush, struct fsdp_err *err)
 {
     for (;;) {
         enum fsdp_status status = FSDP_OK;
@@ -339,18 +381,8 @@ static enum fsdp_status exchange(struct tcp_mesh *mesh, bool flush, struct fsdp_
         n_ready = poll(mesh->polls, (nfds_t)mesh->n, WATCH_SLICE_MS);
         if (n_ready == 0)
             status = check_idle(mesh, err);
-        /* All are served before an error is returned: ranks at odds are better words than a broken connection. */
-        for (int i = 0; i < mesh->n && n_ready > 0; i++) {
-            struct fsdp_err words = { 0 };
-            enum fsdp_status one = FSDP_OK;
-
-            if (mesh->polls[i].fd >= 0 && mesh->polls[i].revents != 0)
-                one = serve(mesh, i, mesh->polls[i].revents, &words);
-            if (one != FSDP_OK && (status == FSDP_OK || one == FSDP_ERR_MISMATCH)) {
-                fsdp_fail(err, one, "%s", words.message);
-                status = one;
-            }
-        }
+        if (n_ready > 0)
+            status = serve_all(mesh, err);
         if (status == FSDP_ERR_PEER)
             hear_out(mesh, err);
         if (status != FSDP_OK) {
@@ -369,8 +401,9 @@ void tcp_enter(struct tcp_mesh *mesh, const struct comm_call *call)
         c->call_out = *call;
         c->call_out_at = c->call_in_at = 0;
         /*
-         * It goes before this rank waits for anything: of ranks at odds that wait in a circle, over rails and through
-         * shared memory, at least one then finds out. What does not go now goes, or fails, in the next exchange.
+         * Sent before this rank waits for anything. Ranks that call different collectives may wait for each
+         * other in a circle, over rails and through shared memory; so at least one of them finds out. What
+         * cannot be sent now is sent, or fails, in the next exchange.
          */
         if (c->fd >= 0)
             (void)send_some(c);
@@ -379,130 +412,5 @@ void tcp_enter(struct tcp_mesh *mesh, const struct comm_call *call)
 
 enum fsdp_status tcp_leave(struct tcp_mesh *mesh, struct fsdp_err *err)
 {
-    return exchange(mesh, true, err);
-}
-
-static void plan_out(struct tcp_mesh *mesh, int node, const void *data, size_t bytes)
-{
-    mesh->conns[node].out = data;
-    mesh->conns[node].out_left = node == mesh->self ? 0 : bytes;
-}
-
-static void plan_in(struct tcp_mesh *mesh, int node, void *data, size_t bytes)
-{
-    mesh->conns[node].in = data;
-    mesh->conns[node].in_left = node == mesh->self ? 0 : bytes;
-}
-
-/* --- the steps ------------------------------------------------------------------------------------------- */
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-enum fsdp_status tcp_gather(struct tcp_mesh *mesh, const void *send, void *recv, size_t stride, size_t bytes,
-                            struct fsdp_err *err)
-{
-    for (int i = 0; i < mesh->n; i++) {
-        plan_out(mesh, i, send, bytes);
-        plan_in(mesh, i, (char *)recv + (size_t)i * stride, bytes);
-    }
-    return exchange(mesh, true, err);
-}
-
-/* Take chunk after chunk of (n_elems) from every node and sum it with `own` into `recv`. What goes out is planned. */
-static enum fsdp_status reduce_incoming(struct tcp_mesh *mesh, const char *own, char *recv,
-                                        enum fsdp_dtype out_dtype, size_t n_elems, enum fsdp_dtype dtype,
-                                        enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
-{
-    const size_t size = fsdp_dtype_size(dtype), per_chunk = CHUNK_BYTES / size;
-    enum fsdp_status status = FSDP_OK;
-
-    for (size_t at = 0; at < n_elems && status == FSDP_OK; at += per_chunk) {
-        const size_t n = least(n_elems - at, per_chunk);
-
-        for (int i = 0; i < mesh->n; i++) {
-            mesh->sources[i] = mesh->staging + (size_t)i * CHUNK_BYTES;
-            plan_in(mesh, i, mesh->staging + (size_t)i * CHUNK_BYTES, n * size);
-        }
-        mesh->sources[mesh->self] = own + at * size;
-        status = exchange(mesh, false, err);
-        if (status == FSDP_OK)
-            reduce_sources(recv + at * fsdp_dtype_size(out_dtype), out_dtype, mesh->sources, dtype, mesh->n,
-                           n, op, divisor);
-    }
-    return status;
-}
-
-enum fsdp_status tcp_reduce_rows(struct tcp_mesh *mesh, const void *send, size_t stride, void *recv,
-                                 enum fsdp_dtype out_dtype, size_t n_elems, enum fsdp_dtype dtype,
-                                 enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
-{
-    const size_t size = fsdp_dtype_size(dtype);
-    const char *rows = send;
-    enum fsdp_status status;
-
-    for (int i = 0; i < mesh->n; i++)
-        plan_out(mesh, i, rows + (size_t)i * stride * size, n_elems * size);
-    status = reduce_incoming(mesh, rows + (size_t)mesh->self * stride * size, recv, out_dtype, n_elems, dtype,
-                             op, divisor, err);
-    return status == FSDP_OK ? exchange(mesh, true, err) : status;
-}
-
-static enum fsdp_status reduce_small(struct tcp_mesh *mesh, void *buffer, size_t n_elems,
-                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op, int divisor,
-                                     struct fsdp_err *err)
-{
-    const size_t bytes = n_elems * fsdp_dtype_size(dtype);
-    enum fsdp_status status;
-
-    for (int i = 0; i < mesh->n; i++) {
-        mesh->sources[i] = mesh->staging + (size_t)i * CHUNK_BYTES;
-        plan_out(mesh, i, buffer, bytes);
-        plan_in(mesh, i, mesh->staging + (size_t)i * CHUNK_BYTES, bytes);
-    }
-    mesh->sources[mesh->self] = buffer;
-    status = exchange(mesh, true, err); /* it is sent from what is then overwritten */
-    if (status == FSDP_OK)
-        reduce_sources(buffer, dtype, mesh->sources, dtype, mesh->n, n_elems, op, divisor);
-    return status;
-}
-
-enum fsdp_status tcp_reduce_all(struct tcp_mesh *mesh, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
-                                enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
-{
-    const size_t size = fsdp_dtype_size(dtype), part = (n_elems + (size_t)mesh->n - 1) / (size_t)mesh->n;
-    const size_t own_at = least((size_t)mesh->self * part, n_elems), own_n = least(part, n_elems - own_at);
-    char *data = buffer, *own = data + own_at * size;
-    enum fsdp_status status;
-
-    if (n_elems * size <= SMALL_BYTES)
-        return reduce_small(mesh, buffer, n_elems, dtype, op, divisor, err);
-    for (int i = 0; i < mesh->n; i++) {
-        const size_t at = least((size_t)i * part, n_elems);
-
-        plan_out(mesh, i, data + at * size, least(part, n_elems - at) * size);
-    }
-    status = reduce_incoming(mesh, own, own, dtype, own_n, dtype, op, divisor, err);
-    if (status == FSDP_OK)
-        status = exchange(mesh, true, err); /* the parts of the others have gone: they may be overwritten */
-    if (status != FSDP_OK)
-        return status;
-    for (int i = 0; i < mesh->n; i++) {
-        const size_t at = least((size_t)i * part, n_elems);
-
-        plan_out(mesh, i, own, own_n * size);
-        plan_in(mesh, i, data + at * size, least(part, n_elems - at) * size);
-    }
-    return exchange(mesh, true, err);
-}
-
-enum fsdp_status tcp_spread(struct tcp_mesh *mesh, void *buffer, size_t bytes, int root, struct fsdp_err *err)
-{
-    for (int i = 0; i < mesh->n; i++) {
-        plan_out(mesh, i, buffer, mesh->self == root ? bytes : 0);
-        plan_in(mesh, i, buffer, i == root ? bytes : 0);
-    }
-    return exchange(mesh, true, err);
+    return tcp_exchange(mesh, true, err);
 }

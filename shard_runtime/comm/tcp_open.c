@@ -1,7 +1,6 @@
 #include "shard_runtime/comm/tcp_open.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,21 +13,26 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
 
 enum { NONCE_BYTES = 32, MAC_BYTES = 32, ADDRESS_BYTES = 320 };
 
-/* Strangers at the door: so many at a time, each for so long; then the oldest goes. */
+/*
+ * Accepted connections that have not proved themselves: at most STRANGERS at a time, each for at most
+ * STRANGER_MS. If one more comes, the oldest is closed.
+ */
 enum { STRANGERS = 64, STRANGER_MS = 10000 };
 
-/* A refusal may be a full queue at the other end: tried again so often before it is believed. */
+/* A connection may be refused because the other end's queue is full. So it is tried ATTEMPTS times. */
 enum { ATTEMPTS = 5, RETRY_MS = 100 };
 
 /*
- * Once every address is known all ranks are here, and the connections take this long at most. The accepting end gives
- * up later, as the connecting end can say more. A turn of the loop counts for at most TURN_MS: a process that was
- * stopped for longer, by Ctrl-Z, has not waited in vain.
+ * How long the connections may take once every address is known, as all ranks are there then. The accepting
+ * end gives up later, because the connecting end knows more about what went wrong. A turn of the loop counts
+ * as TURN_MS at most, so that the time a process was stopped (Ctrl-Z) does not count as waiting.
  */
 enum { CONNECT_MS = 20000, ACCEPT_MS = 22000, TURN_MS = 1000 };
 
@@ -38,7 +42,7 @@ struct opening {
     unsigned char mac[MAC_BYTES];
 };
 
-/* What is proved. Bytes as they lie: both ends are of one build. */
+/* What the HMAC is taken over, as it is in memory: both ends run the same build. */
 struct statement {
     char word[8];
     char group[COMM_NAME_BYTES];
@@ -48,7 +52,7 @@ struct statement {
 
 enum stage { VACANT, CONNECTING, AWAIT_CHALLENGE, AWAIT_PROOF, AWAIT_OPENING };
 
-/* A connection that is being opened; `got` bytes of what its stage awaits have come. */
+/* A place for one connection that is being opened. `got` bytes of what its stage awaits have come. */
 struct door {
     int fd;
     enum stage stage;
@@ -78,14 +82,6 @@ struct opener {
     int n_doors;
 };
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static uint32_t rank_of(const struct tcp_mesh_config *config, int node)
 {
     return (uint32_t)(node * config->rails + config->rail);
@@ -106,14 +102,12 @@ static bool prove(const struct opener *o, const char *word, const struct door *d
            length == MAC_BYTES;
 }
 
-/* --- addresses ------------------------------------------------------------------------------------------- */
-
 static void address_key(char key[FSDP_LINK_KEY_BYTES], const struct tcp_mesh_config *config, int node)
 {
     snprintf(key, FSDP_LINK_KEY_BYTES, "comm/%s/tcp/%u", config->name, rank_of(config, node));
 }
 
-/* Listen on this node's own address, on a port of the system's choice. */
+/* Listens on this node's own address, on a port that the kernel chooses. */
 static enum fsdp_status listen_here(struct opener *o, struct fsdp_err *err)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
@@ -133,6 +127,7 @@ static enum fsdp_status listen_here(struct opener *o, struct fsdp_err *err)
     return status;
 }
 
+/* Puts "HOST PORT" where the other nodes of the rail get it: in the agents' store. */
 static enum fsdp_status publish_address(struct opener *o, struct fsdp_err *err)
 {
     char key[FSDP_LINK_KEY_BYTES], text[ADDRESS_BYTES], host[256], port[32];
@@ -152,19 +147,17 @@ static enum fsdp_status publish_address(struct opener *o, struct fsdp_err *err)
     return link_put(o->config->link, key, text, strlen(text) + 1, -1, err);
 }
 
+/* Waits until `node` has published its address. */
 static enum fsdp_status learn_address(struct opener *o, int node, struct fsdp_err *err)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
     char key[FSDP_LINK_KEY_BYTES], text[ADDRESS_BYTES] = "";
     size_t size = sizeof text;
     struct addrinfo *found = NULL;
-    enum fsdp_status status;
     char *space;
 
     address_key(key, o->config, node);
-    status = link_get(o->config->link, key, text, &size, NULL, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(link_get(o->config->link, key, text, &size, NULL, err));
     text[sizeof text - 1] = '\0';
     space = strchr(text, ' ');
     if (space != NULL)
@@ -177,7 +170,7 @@ static enum fsdp_status learn_address(struct opener *o, int node, struct fsdp_er
     return FSDP_OK;
 }
 
-/* "10.0.0.2:4321", "[::1]:4321" */
+/* Writes the address for a message: "10.0.0.2:4321", "[::1]:4321". */
 static const char *address_words(const struct opener *o, int node, char out[ADDRESS_BYTES])
 {
     char host[256] = "?", port[32] = "?";
@@ -187,8 +180,6 @@ static const char *address_words(const struct opener *o, int node, char out[ADDR
     snprintf(out, ADDRESS_BYTES, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
     return out;
 }
-
-/* --- doors ----------------------------------------------------------------------------------------------- */
 
 static void shut(struct door *door)
 {
@@ -200,9 +191,11 @@ static void shut(struct door *door)
 }
 
 /*
- * Small messages leave at once. An idle peer whose host is gone is found by keep-alive after about 3 s; one that is
- * silent while data is under way by tcp_mesh.c. TCP_USER_TIMEOUT would do the latter too, but it also gives up a
- * peer that is merely stopped and whose window is full (tcp(7)): that one must be waited for.
+ * Sends small messages at once, and finds a host that is gone:
+ *   - an idle connection, by keep-alive, after about 3 s;
+ *   - a connection with data under way, by is_cut() in tcp_mesh.c.
+ * TCP_USER_TIMEOUT would do the second too. But it also gives up a process that is only stopped and whose
+ * window is full (tcp(7)), and that one must be waited for.
  */
 static void tune(int fd)
 {
@@ -215,7 +208,7 @@ static void tune(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-/* The connection is proved at both ends: it leaves its door. */
+/* Both ends have proved themselves: the connection is the rail's now, and the door is free. */
 static void let_in(struct opener *o, struct door *door, int node)
 {
     o->fds[node] = door->fd;
@@ -240,10 +233,11 @@ static enum fsdp_status start_connecting(struct opener *o, struct door *door, st
         door->error = errno;
         shut(door); /* counted as an attempt, tried again below */
     }
-    door->since_ms = now_ms() + RETRY_MS;
+    door->since_ms = clock_now_ms() + RETRY_MS;
     return FSDP_OK;
 }
 
+/* Accepts what waits at the listener, and sends each of them a challenge. */
 static void accept_all(struct opener *o)
 {
     for (;;) {
@@ -262,8 +256,8 @@ static void accept_all(struct opener *o)
         tune(fd);
         door->fd = fd;
         door->stage = AWAIT_OPENING;
-        door->since_ms = now_ms();
-        /* 32 bytes into an empty socket buffer: it takes all of them, or the connection is of no use. */
+        door->since_ms = clock_now_ms();
+        /* The socket's buffer is empty and takes all 32 bytes, unless the connection is broken already. */
         if (getrandom(door->challenge, NONCE_BYTES, 0) != NONCE_BYTES ||
             send(fd, door->challenge, NONCE_BYTES, MSG_NOSIGNAL) != NONCE_BYTES)
             shut(door);
@@ -280,7 +274,7 @@ static bool answer_challenge(const struct opener *o, struct door *door)
            send(door->fd, &door->sent, sizeof door->sent, MSG_NOSIGNAL) == sizeof door->sent;
 }
 
-/* All bytes of an opening are here. Its numbers mean nothing until the code over them is right. */
+/* Accepting end: all bytes of an opening are here. Its numbers are not trusted before its HMAC is right. */
 static void judge_opening(struct opener *o, struct door *door)
 {
     const struct opening *opening = &door->in.opening;
@@ -303,6 +297,7 @@ static void judge_opening(struct opener *o, struct door *door)
     let_in(o, door, node);
 }
 
+/* Connecting end: all bytes of the other end's proof are here. */
 static void judge_proof(struct opener *o, struct door *door)
 {
     unsigned char mac[MAC_BYTES];
@@ -320,7 +315,9 @@ static size_t awaited_bytes(enum stage stage)
                                       : MAC_BYTES;
 }
 
-/* Something happened at a door. Not one byte more is read than its stage awaits. */
+/*
+ * poll() reported a door. Reads what its stage awaits and not one byte more: what follows is the rail's data.
+ */
 static void serve(struct opener *o, struct door *door)
 {
     ssize_t n;
@@ -372,7 +369,7 @@ static enum fsdp_status refused(const struct opener *o, const struct door *door,
         door->error != 0 ? strerror(door->error) : "the connection was closed");
 }
 
-/* The time is up: name the first connection that is not open. */
+/* The time is up. Names the first connection that is not open. */
 static enum fsdp_status too_late(const struct opener *o, struct fsdp_err *err)
 {
     const uint32_t self = rank_of(o->config, o->config->self);
@@ -403,10 +400,12 @@ static int limit_ms(const struct opener *o)
     return ACCEPT_MS;
 }
 
-/* Try again what was refused; send away who stands at the door too long. */
+/*
+ * Connects again where that failed, and closes accepted connections that take too long to prove themselves.
+ */
 static enum fsdp_status tend(struct opener *o, struct fsdp_err *err)
 {
-    const int64_t now = now_ms();
+    const int64_t now = clock_now_ms();
 
     for (int i = 0; i < o->n_doors; i++) {
         struct door *door = &o->doors[i];
@@ -431,17 +430,17 @@ static enum fsdp_status tend(struct opener *o, struct fsdp_err *err)
 static enum fsdp_status open_doors(struct opener *o, struct fsdp_err *err)
 {
     struct pollfd *polls = calloc((size_t)o->n_doors + 1, sizeof *polls);
-    int64_t before = now_ms(), waited_ms = 0;
+    int64_t before = clock_now_ms(), waited_ms = 0;
     enum fsdp_status status = FSDP_OK;
 
     if (polls == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "opening %d connections", o->config->n);
     while (status == FSDP_OK && o->n_open < o->config->n - 1) {
-        const int64_t now = now_ms();
+        const int64_t now = clock_now_ms();
 
         waited_ms += now - before < TURN_MS ? now - before : TURN_MS;
         before = now;
-        link_alive(o->config->link); /* this wait has its own limit */
+        link_alive(o->config->link); /* the agent's hang watch need not act: this wait has its own limit */
         status = waited_ms > limit_ms(o) ? too_late(o, err) : tend(o, err);
         if (status != FSDP_OK)
             break;

@@ -1,16 +1,17 @@
 /*
- * Opening the connections of a rail: each node listens on its own address, tells the port through the agents, and
- * connects to the nodes before it. Both ends prove that they hold the generation's token before a byte is believed:
+ * Opening the connections of a rail. Each node listens on its own address, publishes the port through the
+ * agents, and connects to the nodes with a lower index. Both ends prove that they hold the generation's token
+ * before any byte is trusted:
+ *   1. The accepting end sends a challenge: 32 random bytes.
+ *   2. The connecting end sends from, to, a nonce (32 random bytes) and HMAC("open", ...).
+ *   3. The accepting end checks it, and sends HMAC("proof", ...), which the connecting end checks.
  *
- *   accepting end   ->  challenge (32 random bytes)
- *   connecting end  ->  from, to, nonce (32 random bytes), HMAC("open", ...)
- *   accepting end   ->  HMAC("proof", ...)
+ * The HMAC is HMAC-SHA256, keyed by the token, over the word, generation, group, from, to, challenge and
+ * nonce. So a proof is of no use for another group, generation, pair of ranks or connection. A connection
+ * that does not prove itself in time is closed; that is not an error.
  *
- * HMAC-SHA256 keyed by the token, over the word, generation, group, from, to, challenge and nonce: a proof is of no
- * use for another group, generation, pair or connection. What does not prove itself in time is closed, and is no error.
- *
- * The ranks first wait until all addresses of the rail are known; the agents' hang watch bounds that. Then every
- * connection must be open within 22 s, or the error names both ranks, address and port.
+ * First every rank waits until all addresses of the rail are known; the agents' hang watch bounds that. From
+ * then on all connections must be open within 22 s. Otherwise the error names both ranks, address and port.
  */
 #ifndef COMM_TCP_OPEN_H
 #define COMM_TCP_OPEN_H
@@ -18,8 +19,13 @@
 #include "shard_runtime/comm/tcp_mesh.h"
 
 /**
- * fds (config->n): a connection to each node, -1 for this one; the caller's to close, also after a failure.
- *   FSDP_ERR_PEER  a connection was refused, or not opened in time; or another rank is gone
+ * Opens all connections of the rail; collective over it.
+ *
+ *   fds  (config->n) receives a non-blocking connection to each node, -1 for this one. The caller closes
+ *        them, also after a failure.
+ *
+ *   FSDP_ERR_PEER  a connection was refused or not opened in time, or another rank or the agent is gone
+ *   FSDP_ERR_IO    this node's own address cannot be used
  */
 enum fsdp_status tcp_open_all(int *fds, const struct tcp_mesh_config *config, struct fsdp_err *err);
 

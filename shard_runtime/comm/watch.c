@@ -12,9 +12,9 @@
 
 struct watch {
     struct link *link;
-    int first; /* group rank of the first of them */
+    int first; /* group rank of peers[0] */
     int n;
-    struct pollfd peers[]; /* pidfds, readable once the process has ended; -1 for this process itself */
+    struct pollfd peers[]; /* (n) pidfds, readable once the process has ended; -1 for this process */
 };
 
 static void pid_key(char key[FSDP_LINK_KEY_BYTES], const char *name, int rank)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum {
-    LINKS_MOST = 40, /* as the kernel's own limit, path_resolution(7) */
+    LINKS_MOST = 40, /* the kernel's own limit, path_resolution(7) */
     STEP = O_PATH | O_DIRECTORY,
 };
 
@@ -29,9 +29,12 @@ static void close_keeping_errno(int fd)
     errno = error;
 }
 
-/* --- who owns it --- */
+/* Ownership of files and links */
 
-/* A file that is gone again at once, to learn under which user this file system knows us. */
+/*
+ * Finds out which user this file system assigns to our files: creates a file, reads its owner and removes the
+ * file.
+ */
 static bool find_own_user(int folder_fd, uid_t *user)
 {
     char name[64];
@@ -79,11 +82,14 @@ enum fsdp_status beneath_open_root(int *fd, const char *path, struct fsdp_err *e
         path, (unsigned long)info.st_uid);
 }
 
-/* --- walking --- */
+/* Walking a path from the root */
 
 static int walk(int root_fd, const char *path, int flags, mode_t mode, int *n_links);
 
-/* `name` in the folder is no plain file or directory: follow it if it is a link that may be followed. */
+/*
+ * Opens `name`, which could not be opened without following links. Follows it if it is a link that may be
+ * followed.
+ */
 static int follow(int folder_fd, const char *name, int flags, mode_t mode, int *n_links)
 {
     char target[PATH_MAX];
@@ -109,7 +115,10 @@ static int follow(int folder_fd, const char *name, int flags, mode_t mode, int *
                             : walk(folder_fd, target, flags, mode, n_links);
 }
 
-/* One name. With O_PATH a link would be opened itself; O_DIRECTORY turns that into ENOTDIR. */
+/*
+ * Opens one name of a path. O_PATH alone would open the link itself; with O_DIRECTORY the kernel reports
+ * ENOTDIR instead.
+ */
 static int step(int folder_fd, const char *name, int flags, mode_t mode, int *n_links)
 {
     const int fd = openat(folder_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, mode);
@@ -119,7 +128,10 @@ static int step(int folder_fd, const char *name, int flags, mode_t mode, int *n_
     return follow(folder_fd, name, flags, mode, n_links);
 }
 
-/* Take the next name of *path; false where there is none, or it is too long. */
+/*
+ * Copies the next name of *path and moves *path past it. Returns false if there is none, or if it is too
+ * long.
+ */
 static bool next_name(const char **path, char name[NAME_MAX + 1])
 {
     size_t length;
@@ -176,7 +188,10 @@ int beneath_make_folders(int root_fd, const char *path)
             errno = ENAMETOOLONG;
             return -1;
         }
-        /* Some systems say EROFS or EACCES for a directory that is there: what counts is whether it can be opened. */
+        /*
+         * Some systems report EROFS or EACCES for a directory that exists. So the test is whether it can be
+         * opened.
+         */
         error = mkdirat(at, name, 0777) < 0 ? errno : 0;
         next = step(at, name, STEP, 0, &n_links);
         if (next < 0 && errno == ENOENT && error != EEXIST)
@@ -204,13 +219,13 @@ int beneath_open_folder(int root_fd, const char *path, const char **name)
     return beneath_open(root_fd, folder, STEP, 0);
 }
 
-/* --- what a run directory holds --- */
+/* Files of a run directory */
 
 enum fsdp_status beneath_open_record(int *fd, int root_fd, const char *path, struct fsdp_err *err)
 {
     struct stat info;
 
-    /* O_NONBLOCK: a FIFO under this name must not hold us until it is looked at. */
+    /* O_NONBLOCK: opening must not block if the name is a FIFO; its type is checked below. */
     *fd = beneath_open(root_fd, path, O_RDWR | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY, 0666);
     if (*fd < 0)
         return fsdp_fail(err,
@@ -229,7 +244,7 @@ enum fsdp_status beneath_check_link(int root_fd, const char *name, struct fsdp_e
     struct stat info;
     char first;
 
-    /* Where another disk begins at this name, readlink() does not ask it, as a stat would. */
+    /* If another file system is mounted at this name, readlink() does not contact it, but stat() would. */
     if (readlinkat(root_fd, name, &first, sizeof first) < 0 ||
         fstatat(root_fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(info.st_mode) ||
         is_trusted(info.st_uid, root_fd))

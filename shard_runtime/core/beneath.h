@@ -1,17 +1,18 @@
 /*
- * Files below a directory that may belong to another user: a run directory on a shared disk.
+ * Opens files below a directory that may belong to another user, such as a run directory on a shared disk.
  *
- * A user who owns such a directory can replace any name in it by a symbolic link at any moment, and so make us append to a
- * file, or write a tree, somewhere else. Every path here is therefore walked from the directory's descriptor, one
- * name at a time. A symbolic link on the way is followed only if this user or root owns it: then its target is where
- * that user wants the files to be (checkpoints on another disk). The target itself is opened like any other path.
+ * The owner of such a directory can replace any name in it by a symbolic link at any moment. Our process
+ * would then append to a file, or create directories, somewhere else. So these functions resolve each path
+ * from the directory's descriptor, one name at a time. They follow a symbolic link only if this user or root
+ * owns it, because its owner chose the target, such as checkpoints on another disk. A relative target is
+ * resolved by the same rule. An absolute target is opened as the system opens any path.
  *
- * "This user" is the effective user, and whoever owns the files that this process creates on that file system: an
- * NFS server may turn root, or all users, into one (root_squash, all_squash). Ownership alone refuses nothing else:
- * group folders and directories of other users can be used.
+ * "This user" means the effective user. It also means the user who owns the files that this process creates
+ * on that file system. An NFS server may map root, or all users, to another user (root_squash, all_squash).
+ * Nothing else is refused because of its owner: group directories and directories of other users can be used.
  *
- * The functions that return an int return -1 with errno. ELOOP is a link that is not followed; beneath_words()
- * describes it.
+ * Functions that return an int return -1 with errno on failure. ELOOP means a link that was not followed;
+ * beneath_words() describes it.
  */
 #ifndef CORE_BENEATH_H
 #define CORE_BENEATH_H
@@ -22,37 +23,47 @@
 #include <fsdp/status.h>
 
 /**
- * Open the directory `path` for the functions below; *fd is the caller's.
- *   FSDP_ERR_CONFIG  it belongs to another user, and everyone may write to it
+ * Opens the directory `path` as the root for the functions below. *fd receives the descriptor, which the
+ * caller closes.
+ *   FSDP_ERR_CONFIG  the directory belongs to another user, and all users may write to it
  *   FSDP_ERR_IO      it cannot be opened
  */
 enum fsdp_status beneath_open_root(int *fd, const char *path, struct fsdp_err *err);
 
-/** openat(root_fd, path, flags | O_CLOEXEC, mode) by the rule above. With O_NOFOLLOW the last name is no link at all. */
+/**
+ * Does openat(root_fd, path, flags | O_CLOEXEC, mode), with links followed by the rule above. With O_NOFOLLOW
+ * in `flags`, the last name must not be a link at all.
+ */
 int beneath_open(int root_fd, const char *path, int flags, mode_t mode);
 
 /**
- * Make the folders of `path` that are missing (0777 & ~umask), and open the last one (O_PATH). `path` "" or ".": the
- * root.
+ * Creates the missing directories of `path` (mode 0777 & ~umask) and opens the last one with O_PATH. A `path`
+ * of "" or "." means the root.
  */
 int beneath_make_folders(int root_fd, const char *path);
 
-/** Open the folder (O_PATH) in which the last name of `path` stands; *name points to that name, within `path`. */
+/**
+ * Opens, with O_PATH, the directory that contains the last name of `path`. *name receives a pointer to that
+ * name within `path`.
+ */
 int beneath_open_folder(int root_fd, const char *path, const char **name);
 
 /**
- * Open `path` for reading and appending, creating it (0666 & ~umask): a record that grows, such as events.jsonl. It must
- * be a regular file or a device.
- *   FSDP_ERR_CONFIG  it is a link of another user, a FIFO, a socket or a directory
- *   FSDP_ERR_IO      it cannot be opened; errno says why
+ * Opens a record that grows, such as events.jsonl, for reading and appending. Creates the file `path` if it
+ * is missing (mode 0666 & ~umask). The file must be a regular file or a character device.
+ *   FSDP_ERR_CONFIG: `path` is a link of another user, a FIFO, a socket or a directory
+ *   FSDP_ERR_IO: `path` cannot be opened; errno holds the reason
  * The message names `path`. *fd is -1 after an error.
  */
 enum fsdp_status beneath_open_record(int *fd, int root_fd, const char *path, struct fsdp_err *err);
 
-/** FSDP_ERR_CONFIG: `name` in the root is a symbolic link that is not followed. One that is not there is fine. */
+/**
+ * Returns FSDP_ERR_CONFIG if `name` in the root is a symbolic link that these functions would not follow.
+ * Returns FSDP_OK if there is no such name.
+ */
 enum fsdp_status beneath_check_link(int root_fd, const char *name, struct fsdp_err *err);
 
-/** strerror(error), except for ELOOP. */
+/** Returns strerror(error), but a text about links for ELOOP. */
 const char *beneath_words(int error);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * bfloat16 in software: the upper half of a float32. Where bits are converted, these two do it, so that every
- * part of a step rounds alike.
+ * bfloat16 in software: the upper half of a float32. The vectorised code in numerics/isa and the CUDA kernels
+ * round in the same way as these functions. So every part of a training step rounds alike.
  */
 #ifndef CORE_BF16_H
 #define CORE_BF16_H
@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Returns the value exactly: float32 can represent every bfloat16. */
 static inline float bf16_to_f32(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)bits << 16;
@@ -17,7 +18,7 @@ static inline float bf16_to_f32(uint16_t bits)
     return value;
 }
 
-/* To nearest, ties to even; a NaN stays one. */
+/* Rounds to the nearest value, ties to even. A NaN stays a NaN. */
 static inline uint16_t bf16_of_f32(float value)
 {
     uint32_t bits;
@@ -29,9 +30,13 @@ static inline uint16_t bf16_of_f32(float value)
 }
 
 /*
- * To one of the two neighbours: away from zero where `draw`, of 0 ... 65535 each as likely as any, says so, which it does for as
- * many of them as the lost bits count. So the mean over draws is the value, and what bfloat16 has stays. Beyond the largest
- * finite one, where the mean could not be the value, and for what is not finite: to nearest, as above.
+ * Rounds stochastically, to one of the two neighbouring values. `draw` is a uniformly random number from 0 to
+ * 65535. The result is rounded away from zero with probability low / 65536, where `low` is the value of the
+ * 16 lost bits. So the mean over all draws is the exact value, and a value that bfloat16 can represent is
+ * unchanged.
+ *
+ * Exceptions are values that are not finite or are larger than the largest finite bfloat16. They are rounded
+ * to nearest, as bf16_of_f32() does.
  */
 static inline uint16_t bf16_of_f32_drawn(float value, uint32_t draw)
 {

@@ -1,6 +1,6 @@
 /*
- * Sizes that come from outside are multiplied and added through these: true when the result fits, and only
- * then is *out written.
+ * Arithmetic on sizes. Code that combines sizes from outside uses checked_mul() and checked_add(). They
+ * return false, and leave *out unchanged, if the result does not fit a size_t.
  */
 #ifndef CORE_CHECKED_H
 #define CORE_CHECKED_H
@@ -26,6 +26,15 @@ static inline bool checked_add(size_t a, size_t b, size_t *out)
         return false;
     *out = sum;
     return true;
+}
+
+/**
+ * Returns `n` rounded up to a multiple of `to`, which is not 0. The caller ensures that the result fits a
+ * size_t.
+ */
+static inline size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The exit code that a failure ends a process with: the one table for launcher, agent and trainer (docs/operations.md,
- * exit status).
+ * The exit code of a process that ends because of a failure. Launcher, agent and trainer all use this one
+ * table (docs/operations.md, exit status).
  */
 #ifndef CORE_EXIT_STATUS_H
 #define CORE_EXIT_STATUS_H
@@ -9,10 +9,11 @@
 #include <fsdp/status.h>
 
 /**
- * The exit code for `status`: 0 for FSDP_OK, else an enum fsdp_exit. A value that is no status gives FSDP_EXIT_BUG.
+ * Returns the exit code for `status`: 0 for FSDP_OK, else one of enum fsdp_exit. Returns FSDP_EXIT_BUG for a
+ * number that is not a status.
  *
- * A caller decides itself only where the place of a failure says more than its status. Two such places exist: a bad
- * option or request is FSDP_EXIT_USAGE, and a second agent on a socket is FSDP_EXIT_PEER.
+ * A caller chooses another code only if the place of the failure is more telling than its status. Two such
+ * places exist: a bad option or request is FSDP_EXIT_USAGE, and a second agent on a socket is FSDP_EXIT_PEER.
  */
 int exit_status_of(enum fsdp_status status);
 

@@ -1,5 +1,6 @@
 /*
- * float16 (IEEE 754 binary16), as files of weights have it: it is read, and never computed with.
+ * float16 (IEEE 754 binary16), as weight files contain it. This library reads float16 but never computes in
+ * it.
  */
 #ifndef CORE_F16_H
 #define CORE_F16_H
@@ -7,7 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Exact: float32 has every float16 value, subnormal ones and infinities included. A NaN keeps its sign and its bits. */
+/*
+ * Converts exactly: float32 can represent every float16 value, including subnormal numbers and infinities. A
+ * NaN keeps its sign and its fraction bits.
+ */
 static inline float f16_to_f32(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u,

@@ -5,7 +5,7 @@
 bool lines_drop_half(int fd, size_t longest)
 {
     const off_t size = lseek(fd, 0, SEEK_END);
-    off_t end = size; /* of the last whole line, once it is found */
+    off_t end = size; /* end of the last whole line, once found */
 
     while (end > 0 && (size_t)(size - end) < longest) {
         char byte;

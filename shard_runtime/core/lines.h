@@ -1,5 +1,5 @@
 /*
- * Files of one JSON object a line, appended to over many runs.
+ * Files with one JSON object per line, to which several runs append.
  */
 #ifndef CORE_LINES_H
 #define CORE_LINES_H
@@ -8,10 +8,10 @@
 #include <stddef.h>
 
 /**
- * Drop half a line at the end of the file `fd`, open for reading and appending: a writer that was killed
- * between two pages, or a full disk, may have left it, and no reader of JSON lines gets past it. What has no
- * newline for `longest` bytes is not ours to cut: it is ended by one. A pipe or a device is left alone.
- * False: the system refused, see errno.
+ * Removes an incomplete last line from the file `fd`, which is open for reading and appending. A killed
+ * writer or a full disk can leave such a line, and readers of JSON lines fail on it. If the last `longest`
+ * bytes contain no newline, another program wrote the text. Then the function appends a newline and removes
+ * nothing. Pipes and devices stay unchanged. Returns false with errno if the system refused an operation.
  */
 bool lines_drop_half(int fd, size_t longest);
 

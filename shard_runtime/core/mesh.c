@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 
 enum { MAX_RANKS = 1 << 20 };
 
@@ -47,27 +48,25 @@ static enum fsdp_status alloc_ranks(struct mesh_grid *grid, struct fsdp_err *err
 enum fsdp_status mesh_grid_init(struct mesh_grid *grid, int n_dims, const int *sizes,
                                 const char *const *names, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
     long total = 1;
 
     *grid = (struct mesh_grid){ 0 };
     if (n_dims < 1 || n_dims > FSDP_MESH_MAX_DIMS)
         return fsdp_fail(err, FSDP_ERR_ARG, "a mesh has 1 to %d dimensions, not %d", FSDP_MESH_MAX_DIMS,
                          n_dims);
-    for (int d = 0; d < n_dims && status == FSDP_OK; d++) {
+    for (int d = 0; d < n_dims; d++) {
         total = sizes[d] >= 1 && sizes[d] <= MAX_RANKS ? total * sizes[d] : MAX_RANKS + 1L;
         if (total > MAX_RANKS)
             return fsdp_fail(err, FSDP_ERR_ARG, "a mesh: dimension %d of %d ranks", d, sizes[d]);
         if (names != NULL)
-            status = take_name(grid, d, names[d], err);
+            OK_OR_RETURN(take_name(grid, d, names[d], err));
         grid->sizes[d] = sizes[d];
         grid->n_dims = d + 1;
     }
-    if (status == FSDP_OK)
-        status = alloc_ranks(grid, err);
-    for (int i = 0; status == FSDP_OK && i < (int)total; i++)
+    OK_OR_RETURN(alloc_ranks(grid, err));
+    for (int i = 0; i < (int)total; i++)
         grid->ranks[i] = i;
-    return status;
+    return FSDP_OK;
 }
 
 void mesh_grid_fini(struct mesh_grid *grid)
@@ -116,13 +115,12 @@ enum fsdp_status mesh_grid_slice(struct mesh_grid *out, const struct mesh_grid *
                                  const char *const *names, int n_names, struct fsdp_err *err)
 {
     int place[FSDP_MESH_MAX_DIMS], dims[FSDP_MESH_MAX_DIMS] = { 0 }, n;
-    enum fsdp_status status = FSDP_OK;
 
     *out = (struct mesh_grid){ 0 };
     if (n_names < 1 || n_names > grid->n_dims || !mesh_grid_place(grid, rank, place))
         return fsdp_fail(err, FSDP_ERR_ARG, "slicing a mesh of %d dimensions by %d names", grid->n_dims,
                          n_names);
-    for (int i = 0; i < n_names && status == FSDP_OK; i++) {
+    for (int i = 0; i < n_names; i++) {
         dims[i] = mesh_grid_find(grid, names[i]);
         if (dims[i] < 0)
             return fsdp_fail(err, FSDP_ERR_ARG, "slicing a mesh: it has no dimension \"%s\"",
@@ -131,14 +129,11 @@ enum fsdp_status mesh_grid_slice(struct mesh_grid *out, const struct mesh_grid *
             return fsdp_fail(err, FSDP_ERR_ARG,
                              "slicing a mesh: \"%s\" must stand before \"%s\", as in the mesh", names[i],
                              names[i - 1]);
-        status = take_name(out, i, names[i], err);
+        OK_OR_RETURN(take_name(out, i, names[i], err));
         out->sizes[i] = grid->sizes[dims[i]];
         out->n_dims = i + 1;
     }
-    if (status == FSDP_OK)
-        status = alloc_ranks(out, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(alloc_ranks(out, err));
     n = mesh_grid_size(out);
     for (int i = 0; i < n; i++) {
         int rest = i;
@@ -155,13 +150,9 @@ enum fsdp_status mesh_grid_slice(struct mesh_grid *out, const struct mesh_grid *
 enum fsdp_status mesh_grid_flatten(struct mesh_grid *out, const struct mesh_grid *grid, const char *name,
                                    struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     *out = (struct mesh_grid){ .n_dims = 1, .sizes = { mesh_grid_size(grid) } };
-    status = take_name(out, 0, name, err);
-    if (status == FSDP_OK)
-        status = alloc_ranks(out, err);
-    if (status == FSDP_OK)
-        memcpy(out->ranks, grid->ranks, (size_t)out->sizes[0] * sizeof *out->ranks);
-    return status;
+    OK_OR_RETURN(take_name(out, 0, name, err));
+    OK_OR_RETURN(alloc_ranks(out, err));
+    memcpy(out->ranks, grid->ranks, (size_t)out->sizes[0] * sizeof *out->ranks);
+    return FSDP_OK;
 }

@@ -9,6 +9,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/utf8.h"
 
 void module_fail(struct fsdp_module *module, enum fsdp_status status, const char *format, ...)
 {
@@ -63,7 +64,9 @@ static void free_module(struct fsdp_module *module)
     free(module);
 }
 
-/* A module that stands nowhere yet. */
+/*
+ * Allocates a module below `parent`, or a root if `parent` is NULL. Does not add it to the parent's children.
+ */
 static struct fsdp_module *new_module(struct fsdp_module *parent, const char *name, fsdp_forward_fn forward,
                                       void *user)
 {
@@ -90,13 +93,16 @@ struct fsdp_module *fsdp_module_create(fsdp_forward_fn forward, void *user)
     return new_module(NULL, "", forward, user);
 }
 
-/* Why `name` cannot stand in `module`, or NULL. */
+/* Returns the reason why `module` cannot get a child or parameter called `name`, or NULL if it can. */
 static const char *refuse_name(const struct fsdp_module *module, const char *name)
 {
     if (name == NULL || name[0] == '\0')
         return "a name is empty";
     if (strchr(name, '.') != NULL)
         return "a name has a dot in it";
+    /* JSON, and so a checkpoint, cannot contain such a name. */
+    if (utf8_prefix(name, strlen(name)) != strlen(name))
+        return "a name is not UTF-8";
     if (fsdp_module_child(module, name) != NULL || module_parameter(module, name) != NULL)
         return "the name is taken";
     return NULL;
@@ -127,7 +133,10 @@ struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const char *name
     return module;
 }
 
-/* Elements of the shape, and of one row; false when it is empty, has too many dimensions or does not fit. */
+/*
+ * Computes the elements of the shape and of one row. Returns false if the shape is empty, has too many
+ * dimensions or is too large.
+ */
 static bool measure(int n_dims, const size_t *shape, struct fsdp_parameter *parameter)
 {
     size_t n = 1, bytes;
@@ -144,8 +153,8 @@ static bool measure(int n_dims, const size_t *shape, struct fsdp_parameter *para
     parameter->n_dims = n_dims;
     parameter->n_elems = parameter->whole_elems = n;
     parameter->split.n_parts = 1;
-    return checked_mul(n, 2 * sizeof(double),
-                       &bytes); /* state of 16 bytes an element must still be countable */
+    /* The optimizer state, of up to 16 bytes per element, must also fit a size_t. */
+    return checked_mul(n, 2 * sizeof(double), &bytes);
 }
 
 enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const char *name, int n_dims,
@@ -270,10 +279,10 @@ static struct fsdp_parameter *own_parameter(struct fsdp_module *module, const ch
 {
     const struct fsdp_parameter *found = name != NULL ? module_parameter(module, name) : NULL;
 
-    return (struct fsdp_parameter *)(uintptr_t)found; /* the tree is the caller's to change */
+    return (struct fsdp_parameter *)(uintptr_t)found; /* safe: the caller's tree is not const */
 }
 
-/* Take `parameter` out of the module that made it. */
+/* Removes `parameter` from the module that created it, and frees it. */
 static void drop_parameter(struct fsdp_module *module, struct fsdp_parameter *parameter)
 {
     size_t i = 0;

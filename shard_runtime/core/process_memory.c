@@ -7,7 +7,10 @@
 
 enum { STATUS_BYTES = 8192 };
 
-/* "RssAnon:\t    1234 kB", at the beginning of a line. */
+/*
+ * Returns the bytes in the line that begins with `name`, such as "RssAnon:\t    1234 kB", or 0 without such a
+ * line.
+ */
 static uint64_t line_bytes(const char *text, const char *name)
 {
     const size_t length = strlen(name);

@@ -1,16 +1,16 @@
 /*
- * What this process holds in memory of its own: RssAnon + RssShmem of /proc/self/status. Mapped files (the
- * data, the libraries) are left out: the kernel drops them when it needs to.
+ * The private memory of this process: RssAnon + RssShmem of /proc/self/status. Mapped files (the data, the
+ * libraries) do not count, because the kernel can drop their pages.
  */
 #ifndef CORE_PROCESS_MEMORY_H
 #define CORE_PROCESS_MEMORY_H
 
 #include <stdint.h>
 
-/** Bytes now; 0 where /proc is not there. */
+/** Returns the current number of bytes, or 0 if /proc is not available. */
 uint64_t process_memory_now(void);
 
-/** The same of a text as /proc/PID/status has it: the sum of the two lines, 0 for one that is missing. */
+/** Returns the same sum for a text in the form of /proc/PID/status. A missing line counts as 0. */
 uint64_t process_memory_of_status(const char *text);
 
 #endif

@@ -34,8 +34,10 @@ void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t
 
 uint64_t rng_key(uint64_t seed, const char *name)
 {
-    /* FNV-1a over the name, then one Philox block to mix it with the seed: names differing in one
-     * character must not give related streams. */
+    /*
+     * FNV-1a over the name, then one Philox block that mixes the hash with the seed. So names that differ in
+     * one character do not give related streams.
+     */
     uint64_t hash = 0xCBF29CE484222325u;
     uint32_t words[4];
 
@@ -45,7 +47,7 @@ uint64_t rng_key(uint64_t seed, const char *name)
     return ((uint64_t)words[1] << 32) | words[0];
 }
 
-/* A uniform number in (0, 1): never 0, so that its logarithm exists. */
+/* Returns a uniform number in (0, 1). The number is never 0, so its logarithm exists. */
 static double open_unit(uint32_t word)
 {
     return ((double)word + 0.5) * 0x1p-32;
@@ -53,7 +55,7 @@ static double open_unit(uint32_t word)
 
 void rng_fill_normal(uint64_t key, uint64_t first, float *out, size_t n_elems, float std)
 {
-    /* Box and Muller, 1958. One Philox block gives four elements: two pairs. */
+    /* Box-Muller transform (1958). One Philox block gives four elements: two pairs. */
     size_t done = 0;
 
     while (done < n_elems) {

@@ -4,7 +4,7 @@
 
 size_t spelling_distance(const char *a, const char *b)
 {
-    /* Optimal string alignment (Levenshtein with adjacent swaps), three rows of the table at a time. */
+    /* Optimal string alignment (Levenshtein with adjacent swaps). Only three rows of the table are kept. */
     size_t rows[3][SPELLING_MAX_BYTES + 1], n_a = strlen(a), n_b = strlen(b);
     size_t *before = rows[0], *last = rows[1], *now = rows[2];
 

@@ -1,5 +1,6 @@
 /*
- * Names that were nearly spelled right: what "did you mean" rests on, for keys, options and subcommands alike. Pure.
+ * Recognises names that are nearly spelled right, for "did you mean" in messages about keys, options and
+ * subcommands. Pure functions.
  */
 #ifndef CORE_SPELLING_H
 #define CORE_SPELLING_H
@@ -7,14 +8,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPELLING_MAX_BYTES = 64 }; /* longer names are close to nothing */
+enum { SPELLING_MAX_BYTES = 64 }; /* longer names match nothing */
 
-/** Edit distance of two names: letters added, left out or changed, and neighbours swapped, count one each. */
+/**
+ * Returns the edit distance of two names. Adding, omitting or changing a letter, and swapping two neighbours,
+ * each count one.
+ */
 size_t spelling_distance(const char *a, const char *b);
 
 /**
- * Is `name` close enough to `known` to be a misspelling of it (a third of the letters of `known` may be wrong, at
- * least one), and closer than *best? If so *best becomes its distance. Begin with *best = (size_t)-1.
+ * Returns true if `name` may be a misspelling of `known` and is closer than *best, which then becomes its
+ * distance. At most a third of the letters of `known` may be wrong; one wrong letter is always allowed.
+ * Callers start with *best = (size_t)-1.
  */
 bool spelling_is_close(const char *name, const char *known, size_t *best);
 

@@ -37,7 +37,7 @@ void fsdp_err_clear(struct fsdp_err *err)
 
 enum fsdp_status fsdp_fail(struct fsdp_err *err, enum fsdp_status status, const char *format, ...)
 {
-    char message[FSDP_ERR_MESSAGE_BYTES]; /* the words may be made of those that stand there */
+    char message[FSDP_ERR_MESSAGE_BYTES]; /* separate buffer: the arguments may point into err->message */
     va_list args;
 
     if (err == NULL)

@@ -1,12 +1,15 @@
 /*
- * A text of any length, printed into memory.
+ * Prints text of any length into memory.
  */
 #ifndef CORE_TEXT_H
 #define CORE_TEXT_H
 
 #include <stdio.h>
 
-/** What `print` puts into `out`, as a string to be freed; NULL: out of memory. */
+/**
+ * Calls `print` with a stream and `subject`, and returns the printed text as a string. The caller frees the
+ * string. Returns NULL if memory runs out.
+ */
 char *text_of(void (*print)(FILE *out, const void *subject), const void *subject);
 
 #endif

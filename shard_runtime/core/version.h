@@ -1,5 +1,5 @@
 /*
- * What this build is.
+ * Version, commit and compiler of this build.
  */
 #ifndef CORE_VERSION_H
 #define CORE_VERSION_H

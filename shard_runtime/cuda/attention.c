@@ -1,6 +1,6 @@
 /*
- * Attention without its matrices: by our kernels, for which nothing is prepared but the description, or by cuDNN where
- * FSDP_CUDA_ATTENTION asks for it.
+ * Fused attention, which never stores its matrices: by our kernels, which need only the description, or by
+ * cuDNN if FSDP_CUDA_ATTENTION asks for it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 struct fused_attention {
     struct cuda_numerics *state;
     struct fused_attention_desc desc;
-    struct cudnn_pair *cudnn; /* the row's; NULL: ours */
+    struct cudnn_pair *cudnn; /* belongs to the row; NULL: our kernels run */
 };
 
-/* --- the row ---------------------------------------------------------------------------------------------- */
-
-/* Why cuDNN is not what was chosen: an error where it was asked for by name, else a word of describe(), the first one's. A device that
- * fails, or has no memory left, is no choice's matter. */
+/*
+ * cuDNN cannot be used because of `why`. That is an error if it was asked for by name; otherwise the first
+ * reason is kept for describe(). A failed device, or missing memory, is an error in any case.
+ */
 static enum fsdp_status go_without(struct cuda_numerics *state, struct fsdp_err *why)
 {
     if (why->status == FSDP_ERR_DEVICE || why->status == FSDP_ERR_NOMEM)
@@ -70,8 +70,6 @@ void cuda_attention_describe(const struct cuda_numerics *state, char *buffer, si
         snprintf(buffer, size, ", attention ours (%s)", state->without_cudnn);
 }
 
-/* --- the slots -------------------------------------------------------------------------------------------- */
-
 enum fsdp_status cuda_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
                                        struct fused_attention **out, size_t *forward_scratch,
                                        size_t *backward_scratch, struct fsdp_err *err)
@@ -109,7 +107,10 @@ void cuda_attention_destroy(struct fused_attention *attention)
     free(attention);
 }
 
-/* A plan that was made and does not run is a failure of the device, told as any other: behind an earlier one, which is the cause. */
+/*
+ * A plan that does not run is a failure of the device. If an earlier failure is kept, that one is the cause
+ * and is reported.
+ */
 static enum fsdp_status ran(const struct cuda_numerics *state, enum fsdp_status status, int line,
                             const struct fsdp_err *own, struct fsdp_err *err)
 {
@@ -118,8 +119,8 @@ static enum fsdp_status ran(const struct cuda_numerics *state, enum fsdp_status 
 
     if (status == FSDP_OK)
         return FSDP_OK;
-    if (device->broken.status != FSDP_OK)
-        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
+    if (cuda_sticky(device, err) != FSDP_OK)
+        return device->broken.status;
     return fsdp_fail(err, status == FSDP_ERR_NOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_DEVICE, "%.300s at %s:%d%s",
                      own->message, __FILE__, line, cuda_who(device, who, sizeof who));
 }

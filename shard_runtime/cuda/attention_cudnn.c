@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/checked.h"
 #include "shard_runtime/cuda/cudnn_attention.h"
 #include "shard_runtime/cuda/cudnn_library.h"
 #include "shard_runtime/cuda/cudnn_plan.h"
@@ -21,8 +22,6 @@ struct cudnn_row {
     struct cudnn_handle *handle;
     struct cudnn_pair *pairs;
 };
-
-/* --- opening ---------------------------------------------------------------------------------------------- */
 
 enum fsdp_status cudnn_row_open(struct cudnn_row **out, struct fsdp_err *err)
 {
@@ -69,8 +68,6 @@ size_t cudnn_row_serves(const struct cudnn_row *row)
     return row != NULL && row->pairs != NULL ? row->api->GetVersion() : 0;
 }
 
-/* --- pairs ------------------------------------------------------------------------------------------------ */
-
 static bool is_same(const struct fused_attention_desc *a, const struct fused_attention_desc *b)
 {
     return a->shape.batch == b->shape.batch && a->shape.seq == b->shape.seq &&
@@ -93,12 +90,10 @@ static enum fsdp_status make_plan(const struct cudnn_row *row, const struct cudn
     return status;
 }
 
-/* Forward's scratch holds the logarithms where the caller has no place for them. */
+/* Bytes of forward's scratch for the logarithms of sums, if the caller has no place for them. */
 static size_t lse_bytes(const struct fused_attention_desc *desc)
 {
-    const size_t n = desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float);
-
-    return (n + 63) / 64 * 64;
+    return round_up(desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float), 64);
 }
 
 static enum fsdp_status make_pair(const struct cudnn_row *row, struct cudnn_pair *pair, struct fsdp_err *err)
@@ -147,14 +142,12 @@ enum fsdp_status cudnn_row_pair(struct cudnn_row *row, const struct fused_attent
     return FSDP_OK;
 }
 
-/* --- runs ------------------------------------------------------------------------------------------------- */
-
 static bool is_aligned(const void *pointer)
 {
     return pointer != NULL && (uintptr_t)pointer % CUDNN_ALIGN_BYTES == 0;
 }
 
-/* As every buffer of a plan is. */
+/* Is it aligned to 64 bytes, as every buffer of a plan is? */
 static bool is_scratch(const void *pointer)
 {
     return pointer != NULL && (uintptr_t)pointer % 64 == 0;
@@ -173,7 +166,7 @@ bool cudnn_pair_takes_backward(const struct fused_attention_backward *run)
            is_aligned(run->dv) && is_scratch(run->scratch);
 }
 
-/* Sums that an engine adds to are what was there before, plus them: what was there is zeros, whoever used the arena last. */
+/* Set the sums to zero that an engine adds to: other work has used this part of the arena. */
 static enum fsdp_status clear_sums(const struct cudnn_plan *plan, struct device_stream *stream, void *scratch,
                                    struct fsdp_err *err)
 {
@@ -193,7 +186,7 @@ static enum fsdp_status clear_sums(const struct cudnn_plan *plan, struct device_
 }
 
 static enum fsdp_status run_plan(const struct cudnn_row *row, struct cudnn_plan *plan,
-                                 struct device_stream *stream, void *const *memory, void *scratch,
+                                 struct device_stream *stream, const void *const *memory, void *scratch,
                                  struct fsdp_err *err)
 {
     enum fsdp_status status = clear_sums(plan, stream, scratch, err);
@@ -208,11 +201,11 @@ enum fsdp_status cudnn_pair_forward(struct cudnn_row *row, struct cudnn_pair *pa
                                     struct device_stream *stream, const struct fused_attention_forward *run,
                                     struct fsdp_err *err)
 {
-    void *const memory[CUDNN_SLOTS] = { [CUDNN_Q] = (void *)run->q,
-                                        [CUDNN_K] = (void *)run->k,
-                                        [CUDNN_V] = (void *)run->v,
-                                        [CUDNN_OUT] = run->out,
-                                        [CUDNN_LSE] = run->lse != NULL ? run->lse : run->scratch };
+    const void *const memory[CUDNN_SLOTS] = { [CUDNN_Q] = run->q,
+                                              [CUDNN_K] = run->k,
+                                              [CUDNN_V] = run->v,
+                                              [CUDNN_OUT] = run->out,
+                                              [CUDNN_LSE] = run->lse != NULL ? run->lse : run->scratch };
 
     return run_plan(row, pair->forward, stream, memory, (char *)run->scratch + lse_bytes(&pair->desc), err);
 }
@@ -221,15 +214,11 @@ enum fsdp_status cudnn_pair_backward(struct cudnn_row *row, struct cudnn_pair *p
                                      struct device_stream *stream, const struct fused_attention_backward *run,
                                      struct fsdp_err *err)
 {
-    void *const memory[CUDNN_SLOTS] = { [CUDNN_Q] = (void *)run->q,
-                                        [CUDNN_K] = (void *)run->k,
-                                        [CUDNN_V] = (void *)run->v,
-                                        [CUDNN_OUT] = (void *)run->out,
-                                        [CUDNN_DOUT] = (void *)run->dout,
-                                        [CUDNN_LSE] = (void *)run->lse,
-                                        [CUDNN_DQ] = run->dq,
-                                        [CUDNN_DK] = run->dk,
-                                        [CUDNN_DV] = run->dv };
+    const void *const memory[CUDNN_SLOTS] = {
+        [CUDNN_Q] = run->q,     [CUDNN_K] = run->k,       [CUDNN_V] = run->v,
+        [CUDNN_OUT] = run->out, [CUDNN_DOUT] = run->dout, [CUDNN_LSE] = run->lse,
+        [CUDNN_DQ] = run->dq,   [CUDNN_DK] = run->dk,     [CUDNN_DV] = run->dv
+    };
 
     return run_plan(row, pair->backward, stream, memory, run->scratch, err);
 }

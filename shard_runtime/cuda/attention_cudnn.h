@@ -1,6 +1,7 @@
 /*
- * Attention by cuDNN: a handle for a row, two plans for each shape of attention that is asked for, kept until the row is closed, and
- * their runs. Layers of one shape share their plans: an engine compiles for a second or two.
+ * Attention by cuDNN. A row has one handle, and two plans for each shape of attention that is asked for.
+ * Plans are kept until the row is closed, because an engine compiles for a second or two. Layers of one shape
+ * share them.
  */
 #ifndef CUDA_ATTENTION_CUDNN_H
 #define CUDA_ATTENTION_CUDNN_H
@@ -11,19 +12,25 @@
 #include "shard_runtime/numerics/numerics.h"
 
 struct cudnn_row;
-struct cudnn_pair; /* plans of forward and backward; the row's */
+struct cudnn_pair; /* the plans of forward and backward of one shape; they belong to the row */
 
 enum fsdp_status cudnn_row_open(struct cudnn_row **out, struct fsdp_err *err);
-/** Pairs and all. NULL is nothing. */
+/** Close the row with all its pairs. NULL is a no-op. */
 void cudnn_row_close(struct cudnn_row *row);
-/** 91900 for 9.19.0; 0: nothing was asked of it that it took, or the row is NULL. */
+/** The version of the library, 91900 for 9.19.0. 0: it took no shape, or the row is NULL. */
 size_t cudnn_row_serves(const struct cudnn_row *row);
 
-/** FSDP_ERR_UNSUPPORTED, with the reason: cuda_cudnn_refuses() it, or no engine takes it within what is planned. */
+/**
+ * Find or make the plans for this shape. FSDP_ERR_UNSUPPORTED, with the reason: cuda_cudnn_refuses() says no,
+ * or no engine takes it within the planned bytes.
+ */
 enum fsdp_status cudnn_row_pair(struct cudnn_row *row, const struct fused_attention_desc *desc,
                                 struct cudnn_pair **out, struct fsdp_err *err);
 
-/** Pointers that a plan does not take: not aligned to 16 bytes, or of a gradient that is not wanted. */
+/**
+ * Does a plan take these pointers? It does not if one is not aligned to 16 bytes, or if a gradient is not
+ * wanted.
+ */
 bool cudnn_pair_takes_forward(const struct fused_attention_forward *run);
 bool cudnn_pair_takes_backward(const struct fused_attention_backward *run);
 

@@ -3,14 +3,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "shard_runtime/core/checked.h"
+
 enum { SCRATCH_ALIGN_BYTES = 64 };
 
-/* The four sizes of a shape, as tensors have them. */
+/* The sizes of a shape, as tensors have them. */
 struct sizes {
     int64_t batch, heads, seq, dim;
 };
-
-/* --- tensors --------------------------------------------------------------------------------------------- */
 
 static struct sizes sizes_of(const struct fused_attention_desc *desc)
 {
@@ -24,7 +24,10 @@ static int add_tensor(struct cudnn_graph *graph, struct cudnn_tensor tensor)
     return graph->n_tensors++;
 }
 
-/* Of the caller's memory, (batch, seq, heads, dim) with that many elements between two positions. */
+/*
+ * A tensor in the caller's memory: (batch, seq, heads, dim), with `stride` elements from one position to the
+ * next.
+ */
 static struct cudnn_tensor rows(struct sizes n, enum cudnn_slot slot, size_t stride)
 {
     return (struct cudnn_tensor){ .dims = { n.batch, n.heads, n.seq, n.dim },
@@ -34,7 +37,7 @@ static struct cudnn_tensor rows(struct sizes n, enum cudnn_slot slot, size_t str
                                   .slot = slot };
 }
 
-/* The last two dimensions of a tensor in the other order: the same memory. */
+/* The same memory with the last two dimensions exchanged. */
 static struct cudnn_tensor turned(struct cudnn_tensor tensor)
 {
     const int64_t dim = tensor.dims[2], stride = tensor.strides[2];
@@ -46,21 +49,24 @@ static struct cudnn_tensor turned(struct cudnn_tensor tensor)
     return tensor;
 }
 
-static struct cudnn_tensor square(struct sizes n)
+/* (batch, heads, seq, cols), within the graph. */
+static struct cudnn_tensor within(struct sizes n, int64_t cols)
 {
-    return (struct cudnn_tensor){ .dims = { n.batch, n.heads, n.seq, n.seq },
-                                  .strides = { n.heads * n.seq * n.seq, n.seq * n.seq, n.seq, 1 },
+    return (struct cudnn_tensor){ .dims = { n.batch, n.heads, n.seq, cols },
+                                  .strides = { n.heads * n.seq * cols, n.seq * cols, cols, 1 },
                                   .data = CUDNN_F32,
                                   .place = CUDNN_WITHIN };
 }
 
-/* A number for each query. */
+static struct cudnn_tensor square(struct sizes n)
+{
+    return within(n, n.seq);
+}
+
+/* A tensor of one number for each query. */
 static struct cudnn_tensor column(struct sizes n)
 {
-    return (struct cudnn_tensor){ .dims = { n.batch, n.heads, n.seq, 1 },
-                                  .strides = { n.heads * n.seq, n.seq, 1, 1 },
-                                  .data = CUDNN_F32,
-                                  .place = CUDNN_WITHIN };
+    return within(n, 1);
 }
 
 static int value(struct cudnn_graph *graph, float number)
@@ -85,13 +91,7 @@ static struct cudnn_tensor in_scratch(struct cudnn_graph *graph, struct cudnn_te
 
     tensor.place = CUDNN_SCRATCH;
     tensor.offset = graph->scratch_bytes;
-    graph->scratch_bytes += (n + SCRATCH_ALIGN_BYTES - 1) / SCRATCH_ALIGN_BYTES * SCRATCH_ALIGN_BYTES;
-    return tensor;
-}
-
-static struct cudnn_tensor added_up(struct cudnn_tensor tensor)
-{
-    tensor.adds = true;
+    graph->scratch_bytes += round_up(n, SCRATCH_ALIGN_BYTES);
     return tensor;
 }
 
@@ -101,88 +101,67 @@ static struct cudnn_tensor as(struct cudnn_tensor tensor, enum cudnn_data data)
     return tensor;
 }
 
-/* --- operations ------------------------------------------------------------------------------------------ */
-
-static int add_node(struct cudnn_graph *graph, struct cudnn_node node, struct cudnn_tensor result)
+/* An operation on x and b. Its precision is float32, unless it gives booleans. */
+static int operate(struct cudnn_graph *graph, enum cudnn_work work, int mode, int x, int b,
+                   struct cudnn_tensor result)
 {
-    node.y = add_tensor(graph, result);
-    graph->nodes[graph->n_nodes++] = node;
-    return node.y;
+    const int y = add_tensor(graph, result);
+
+    graph->nodes[graph->n_nodes++] =
+        (struct cudnn_node){ .work = work,
+                             .mode = mode,
+                             .precision = result.data == CUDNN_BOOL ? CUDNN_BOOL : CUDNN_F32,
+                             .x = x,
+                             .b = b,
+                             .t = -1,
+                             .y = y };
+    return y;
 }
 
 static int pointwise(struct cudnn_graph *graph, enum cudnn_pointwise mode, int x, int b,
                      struct cudnn_tensor result)
 {
-    return add_node(
-        graph,
-        (struct cudnn_node){
-            .work = CUDNN_DO_POINTWISE, .mode = mode, .precision = CUDNN_F32, .x = x, .b = b, .t = -1 },
-        result);
+    return operate(graph, CUDNN_DO_POINTWISE, mode, x, b, result);
 }
 
 static int matmul(struct cudnn_graph *graph, int x, int b, struct cudnn_tensor result)
 {
-    return add_node(
-        graph,
-        (struct cudnn_node){ .work = CUDNN_DO_MATMUL, .precision = CUDNN_F32, .x = x, .b = b, .t = -1 },
-        result);
+    return operate(graph, CUDNN_DO_MATMUL, 0, x, b, result);
 }
 
 static int reduce(struct cudnn_graph *graph, enum cudnn_reduction mode, int x, struct cudnn_tensor result)
 {
-    return add_node(
-        graph,
-        (struct cudnn_node){
-            .work = CUDNN_DO_REDUCTION, .mode = mode, .precision = CUDNN_F32, .x = x, .b = -1, .t = -1 },
-        result);
+    return operate(graph, CUDNN_DO_REDUCTION, mode, x, -1, result);
 }
 
 static int reshape(struct cudnn_graph *graph, int x, struct cudnn_tensor result)
 {
-    return add_node(graph, (struct cudnn_node){ .work = CUDNN_DO_RESHAPE, .x = x, .b = -1, .t = -1 }, result);
+    return operate(graph, CUDNN_DO_RESHAPE, 0, x, -1, result);
 }
 
-/* 0, 1, 2 ... along an axis. */
+/* A tensor of 0, 1, 2 ... along an axis. */
 static int indexes(struct cudnn_graph *graph, int like, int axis)
 {
-    return add_node(graph,
-                    (struct cudnn_node){ .work = CUDNN_DO_POINTWISE,
-                                         .mode = CUDNN_INDEX,
-                                         .axis = axis,
-                                         .precision = CUDNN_F32,
-                                         .x = like,
-                                         .b = -1,
-                                         .t = -1 },
-                    as(graph->tensors[like], CUDNN_I32));
+    const int made = pointwise(graph, CUDNN_INDEX, like, -1, as(graph->tensors[like], CUDNN_I32));
+
+    graph->nodes[graph->n_nodes - 1].axis = axis;
+    return made;
 }
 
-/* Minus infinity wherever the key is later than the query: what query i keeps is i >= j. */
+/* Scores with minus infinity where the key comes after the query: query i keeps keys j <= i. */
 static int masked(struct cudnn_graph *graph, int scores, struct sizes n)
 {
     const int query = indexes(graph, scores, 2), key = indexes(graph, scores, 3);
-    const int seen = add_node(graph,
-                              (struct cudnn_node){ .work = CUDNN_DO_POINTWISE,
-                                                   .mode = CUDNN_GREATER_EQUAL,
-                                                   .precision = CUDNN_BOOL,
-                                                   .x = query,
-                                                   .b = key,
-                                                   .t = -1 },
-                              as(square(n), CUDNN_BOOL));
+    const int seen = pointwise(graph, CUDNN_GREATER_EQUAL, query, key, as(square(n), CUDNN_BOOL));
+    const int made = pointwise(graph, CUDNN_SELECT, scores, value(graph, -INFINITY), square(n));
 
-    return add_node(graph,
-                    (struct cudnn_node){ .work = CUDNN_DO_POINTWISE,
-                                         .mode = CUDNN_SELECT,
-                                         .precision = CUDNN_F32,
-                                         .x = scores,
-                                         .b = value(graph, -INFINITY),
-                                         .t = seen },
-                    square(n));
+    graph->nodes[graph->n_nodes - 1].t = seen;
+    return made;
 }
 
-/* --- the two graphs --------------------------------------------------------------------------------------- */
-
 /*
- * S = scale q k^T, masked     m = max S     e = exp(S - m)     s = sum e     lse = log s + m     out = (e / s) v
+ * S = scale q k^T, masked     m = max S     e = exp(S - m)     s = sum e     lse = log s + m     out = (e /
+ * s) v
  */
 void cudnn_attention_forward(const struct fused_attention_desc *desc, struct cudnn_graph *graph)
 {
@@ -215,11 +194,7 @@ void cudnn_attention_forward(const struct fused_attention_desc *desc, struct cud
 void cudnn_attention_backward(const struct fused_attention_desc *desc, struct cudnn_graph *graph)
 {
     const struct sizes n = sizes_of(desc);
-    struct cudnn_tensor wide = { .dims = { n.batch, n.heads, n.seq, n.dim },
-                                 .strides = { n.heads * n.seq * n.dim, n.seq * n.dim, n.dim, 1 },
-                                 .data = CUDNN_F32,
-                                 .place = CUDNN_WITHIN },
-                        upright;
+    struct cudnn_tensor wide = within(n, n.dim), upright;
     int q, k, v, out, dout, lse, scale, delta, p, ds, turned_p, turned_ds, turned_k, dq;
 
     memset(graph, 0, sizeof *graph);
@@ -254,6 +229,8 @@ void cudnn_attention_backward(const struct fused_attention_desc *desc, struct cu
     upright = turned(graph->tensors[k]);
     upright.place = CUDNN_WITHIN;
     turned_k = reshape(graph, k, upright);
-    dq = matmul(graph, ds, turned_k, added_up(in_scratch(graph, wide)));
+    wide = in_scratch(graph, wide);
+    wide.adds = true;
+    dq = matmul(graph, ds, turned_k, wide);
     (void)pointwise(graph, CUDNN_IDENTITY, dq, -1, rows(n, CUDNN_DQ, desc->q_stride));
 }

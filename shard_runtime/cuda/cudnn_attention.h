@@ -1,7 +1,7 @@
 /*
- * Attention (numerics.h, struct fused_attention_desc) as graphs of the operations that cuDNN's fused engines look for. Facts of that
- * pattern - which operations, in which order, with which types between them - are of NVIDIA's guide to the graph API and of what its
- * own front end builds.
+ * Attention (struct fused_attention_desc) as graphs of the operations that cuDNN's fused engines recognise.
+ * NVIDIA's guide to the graph API, and its front end, determine the operations, their order, and the types
+ * between them. Pure.
  */
 #ifndef CUDA_CUDNN_ATTENTION_H
 #define CUDA_CUDNN_ATTENTION_H
@@ -9,7 +9,7 @@
 #include "shard_runtime/cuda/cudnn_graph.h"
 #include "shard_runtime/numerics/numerics.h"
 
-/* Which pointer a tensor's memory is. */
+/* Which of the caller's pointers holds a tensor. */
 enum cudnn_slot {
     CUDNN_Q,
     CUDNN_K,
@@ -23,10 +23,10 @@ enum cudnn_slot {
     CUDNN_SLOTS
 };
 
-/* `desc` is one that cuda_cudnn_refuses() does not refuse. */
-/** out and lse of q, k, v. */
+/* For both, `desc` must be one that cuda_cudnn_refuses() does not refuse. */
+/** Describe forward: out and lse from q, k and v. */
 void cudnn_attention_forward(const struct fused_attention_desc *desc, struct cudnn_graph *graph);
-/** dq, dk and dv of q, k, v, out, dout and lse. */
+/** Describe backward: dq, dk and dv from q, k, v, out, dout and lse. */
 void cudnn_attention_backward(const struct fused_attention_desc *desc, struct cudnn_graph *graph);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * A graph of tensors and operations for cuDNN, as data: nothing here calls the library, and what is computed can be read off it.
- * cudnn_attention.c describes attention so, cudnn_plan.c hands a description to the library.
+ * A graph of tensors and operations for cuDNN, as data. Nothing here calls the library, so a test can compute
+ * what the graph says. cudnn_attention.c describes attention as such a graph, and cudnn_plan.c hands it to
+ * the library. Pure.
  */
 #ifndef CUDA_CUDNN_GRAPH_H
 #define CUDA_CUDNN_GRAPH_H
@@ -13,40 +14,43 @@
 enum { CUDNN_DIMS = 4, CUDNN_MAX_TENSORS = 40, CUDNN_MAX_NODES = 24, CUDNN_ALIGN_BYTES = 16 };
 
 enum cudnn_place {
-    CUDNN_WITHIN,  /* of the graph alone: never in memory */
-    CUDNN_MEMORY,  /* where the caller says at each run, aligned to CUDNN_ALIGN_BYTES */
-    CUDNN_SCRATCH, /* in memory too, of nobody's interest: the caller's scratch, at `offset` */
-    CUDNN_VALUE,   /* one float of the host's */
+    CUDNN_WITHIN,  /* exists only between operations of the graph, never in memory */
+    CUDNN_MEMORY,  /* at the address that the caller gives for each run, aligned to CUDNN_ALIGN_BYTES */
+    CUDNN_SCRATCH, /* in the caller's scratch, at `offset`; the caller does not read it */
+    CUDNN_VALUE,   /* one float in host memory */
 };
 
-/* Strides in elements. A tensor's uid is its index plus one. */
+/* Strides are in elements. A tensor's uid in cuDNN is its index plus one. */
 struct cudnn_tensor {
     int64_t dims[CUDNN_DIMS], strides[CUDNN_DIMS];
     enum cudnn_data data;
     enum cudnn_place place;
-    int slot;      /* CUDNN_MEMORY: which of the caller's pointers */
-    size_t offset; /* CUDNN_SCRATCH: bytes */
+    int slot;      /* for CUDNN_MEMORY: which of the caller's pointers */
+    size_t offset; /* for CUDNN_SCRATCH: in bytes */
     float value;
-    bool
-        adds; /* CUDNN_SCRATCH: the engine adds to what is there, in an order of its own; zeros before each run */
+    /*
+     * for CUDNN_SCRATCH: the engine adds to what is there, in any order, so it must be zeros before each
+     * run
+     */
+    bool adds;
 };
 
 enum cudnn_work { CUDNN_DO_MATMUL, CUDNN_DO_POINTWISE, CUDNN_DO_REDUCTION, CUDNN_DO_RESHAPE };
 
-/* Indexes of tensors; -1: none. All sums and functions are in float32. */
+/* Numbers of tensors; -1: none. All sums and functions are computed in float32. */
 struct cudnn_node {
     enum cudnn_work work;
     int mode; /* enum cudnn_pointwise or cudnn_reduction */
     int axis; /* of CUDNN_INDEX */
     enum cudnn_data precision;
-    int x, b, t, y; /* a matmul: y = x b */
+    int x, b, t, y; /* a matmul computes y = x b */
 };
 
 struct cudnn_graph {
     struct cudnn_tensor tensors[CUDNN_MAX_TENSORS];
     struct cudnn_node nodes[CUDNN_MAX_NODES];
     int n_tensors, n_nodes;
-    size_t scratch_bytes; /* of the CUDNN_SCRATCH tensors; a multiple of 64 */
+    size_t scratch_bytes; /* bytes of all CUDNN_SCRATCH tensors; a multiple of 64 */
 };
 
 #endif

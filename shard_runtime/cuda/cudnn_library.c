@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* With static storage because a library is: opened once, never closed. */
+/* Static, because a library is loaded once for the process and never closed. */
 static struct cudnn_api cudnn;
 static size_t cudnn_version;
 
@@ -21,7 +21,7 @@ enum fsdp_status cudnn_open_library(const struct cudnn_api **out, struct fsdp_er
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "cuDNN: %s", dlerror());
-#define FIND(function)                                                                                       \
+#define FIND(result, function, arguments)                                                                    \
     *(void **)(&found.function) = dlsym(library, "cudnn" #function);                                         \
     if (found.function == NULL)                                                                              \
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "cuDNN: %s has no cudnn" #function, name);

@@ -1,4 +1,4 @@
-/* cuDNN, opened by name: FSDP_CUDNN_LIBRARY, else libcudnn.so.9. */
+/* Opens cuDNN by name: FSDP_CUDNN_LIBRARY, else libcudnn.so.9. */
 #ifndef CUDA_CUDNN_LIBRARY_H
 #define CUDA_CUDNN_LIBRARY_H
 
@@ -6,7 +6,10 @@
 
 #include "shard_runtime/cuda/cudnn_api.h"
 
-/** Its functions, for good: once opened it stays. FSDP_ERR_UNSUPPORTED: it is not there, lacks one, or is older than 9.16. */
+/**
+ * Open the library, once, and give its functions. It is never closed. FSDP_ERR_UNSUPPORTED: it is not there,
+ * lacks a function, or is older than 9.16.
+ */
 enum fsdp_status cudnn_open_library(const struct cudnn_api **out, struct fsdp_err *err);
 
 #endif

@@ -6,7 +6,7 @@
 
 enum { WORDS_BYTES = 200 };
 
-/* Of a refusal the next engine, or our kernels, are the answer; of these they are not. */
+/* After a refusal the next engine is tried, or our kernels. After these failures it is not. */
 static enum fsdp_status kind_of(int status)
 {
     if (status == CUDNN_NO_HOST_MEMORY || status == CUDNN_NO_DEVICE_MEMORY)
@@ -26,9 +26,7 @@ enum fsdp_status cudnn_status(const struct cudnn_api *api, int status, const cha
                      words[0] != '\0' ? ": " : "", words);
 }
 
-/* --- descriptors ------------------------------------------------------------------------------------------ */
-
-/* A descriptor on its way: after the first failure every further step does nothing. */
+/* The descriptors that are being made. After the first failure every further step does nothing. */
 struct making {
     struct cudnn_plan *plan;
     enum fsdp_status status;
@@ -39,6 +37,13 @@ static const struct cudnn_api *api_of(const struct making *making)
 {
     return making->plan->target.api;
 }
+
+/* A call of the library, unless one has failed. */
+#define MAKE(making, function, ...)                                                                          \
+    ((making)->status == FSDP_OK                                                                             \
+         ? (making)->status = cudnn_status(api_of(making), api_of(making)->function(__VA_ARGS__),            \
+                                           "cudnn" #function, (making)->err)                                 \
+         : (making)->status)
 
 static cudnn_descriptor create(struct making *making, enum cudnn_object object)
 {
@@ -52,9 +57,7 @@ static cudnn_descriptor create(struct making *making, enum cudnn_object object)
                                    CUDNN_MAX_MADE);
         return NULL;
     }
-    making->status = cudnn_status(api_of(making), api_of(making)->BackendCreateDescriptor(object, &made),
-                                  "cudnnBackendCreateDescriptor", making->err);
-    if (making->status != FSDP_OK)
+    if (MAKE(making, BackendCreateDescriptor, object, &made) != FSDP_OK)
         return NULL;
     plan->made[plan->n_made++] = made;
     return made;
@@ -63,10 +66,7 @@ static cudnn_descriptor create(struct making *making, enum cudnn_object object)
 static void set(struct making *making, cudnn_descriptor of, enum cudnn_attribute name, enum cudnn_kind kind,
                 int64_t n_elems, const void *elems)
 {
-    if (making->status == FSDP_OK)
-        making->status =
-            cudnn_status(api_of(making), api_of(making)->BackendSetAttribute(of, name, kind, n_elems, elems),
-                         "cudnnBackendSetAttribute", making->err);
+    (void)MAKE(making, BackendSetAttribute, of, name, kind, n_elems, elems);
 }
 
 static void set_descriptor(struct making *making, cudnn_descriptor of, enum cudnn_attribute name,
@@ -75,22 +75,10 @@ static void set_descriptor(struct making *making, cudnn_descriptor of, enum cudn
     set(making, of, name, CUDNN_KIND_DESCRIPTOR, 1, descriptor);
 }
 
-static void set_data(struct making *making, cudnn_descriptor of, enum cudnn_attribute name,
-                     enum cudnn_data data)
-{
-    const int number = data;
-
-    set(making, of, name, CUDNN_KIND_DATA, 1, &number);
-}
-
 static void finalize(struct making *making, cudnn_descriptor descriptor)
 {
-    if (making->status == FSDP_OK)
-        making->status = cudnn_status(api_of(making), api_of(making)->BackendFinalize(descriptor),
-                                      "cudnnBackendFinalize", making->err);
+    (void)MAKE(making, BackendFinalize, descriptor);
 }
-
-/* --- the graph -------------------------------------------------------------------------------------------- */
 
 static cudnn_descriptor make_tensor(struct making *making, const struct cudnn_tensor *tensor, int64_t uid)
 {
@@ -98,7 +86,7 @@ static cudnn_descriptor make_tensor(struct making *making, const struct cudnn_te
     const int64_t alignment = tensor->place == CUDNN_VALUE ? (int64_t)sizeof(float) : CUDNN_ALIGN_BYTES;
     const bool within = tensor->place == CUDNN_WITHIN, by_value = tensor->place == CUDNN_VALUE;
 
-    set_data(making, made, CUDNN_ATTR_DATA, tensor->data);
+    set(making, made, CUDNN_ATTR_DATA, CUDNN_KIND_DATA, 1, &tensor->data);
     set(making, made, CUDNN_ATTR_DIMENSIONS, CUDNN_KIND_I64, CUDNN_DIMS, tensor->dims);
     set(making, made, CUDNN_ATTR_STRIDES, CUDNN_KIND_I64, CUDNN_DIMS, tensor->strides);
     set(making, made, CUDNN_ATTR_UID, CUDNN_KIND_I64, 1, &uid);
@@ -109,90 +97,54 @@ static cudnn_descriptor make_tensor(struct making *making, const struct cudnn_te
     return made;
 }
 
-static cudnn_descriptor make_pointwise(struct making *making, const struct cudnn_node *node,
-                                       const cudnn_descriptor *tensors)
-{
-    const cudnn_descriptor how = create(making, CUDNN_POINTWISE);
-    const int64_t axis = node->axis;
-    cudnn_descriptor made;
+/* The attributes of an operation by its work, and of the descriptor that says how it is computed; 0: none. */
+static const struct {
+    enum cudnn_object how, op;
+    enum cudnn_kind mode_kind;
+    enum cudnn_attribute precision, desc, x, b, t, y;
+} works[] = {
+    [CUDNN_DO_POINTWISE] = { CUDNN_POINTWISE, CUDNN_OP_POINTWISE, CUDNN_KIND_POINTWISE, CUDNN_ATTR_PRECISION,
+                             CUDNN_ATTR_POINTWISE_DESC, CUDNN_ATTR_POINTWISE_X, CUDNN_ATTR_POINTWISE_B,
+                             CUDNN_ATTR_POINTWISE_T, CUDNN_ATTR_POINTWISE_Y },
+    [CUDNN_DO_MATMUL] = { CUDNN_MATMUL, CUDNN_OP_MATMUL, 0, CUDNN_ATTR_MATMUL_PRECISION,
+                          CUDNN_ATTR_MATMUL_DESC, CUDNN_ATTR_MATMUL_A, CUDNN_ATTR_MATMUL_B, 0,
+                          CUDNN_ATTR_MATMUL_C },
+    [CUDNN_DO_REDUCTION] = { CUDNN_REDUCTION, CUDNN_OP_REDUCTION, CUDNN_KIND_REDUCTION,
+                             CUDNN_ATTR_REDUCTION_PRECISION, CUDNN_ATTR_REDUCTION_DESC,
+                             CUDNN_ATTR_REDUCTION_X, 0, 0, CUDNN_ATTR_REDUCTION_Y },
+    [CUDNN_DO_RESHAPE] = { 0, CUDNN_OP_RESHAPE, 0, 0, 0, CUDNN_ATTR_RESHAPE_X, 0, 0, CUDNN_ATTR_RESHAPE_Y },
+};
 
-    set(making, how, CUDNN_ATTR_MODE, CUDNN_KIND_POINTWISE, 1, &node->mode);
-    set_data(making, how, CUDNN_ATTR_PRECISION, node->precision);
-    if (node->mode == CUDNN_INDEX)
+static cudnn_descriptor make_how(struct making *making, const struct cudnn_node *node)
+{
+    const cudnn_descriptor how = create(making, works[node->work].how);
+    const bool reduces = node->work == CUDNN_DO_REDUCTION;
+    const int64_t axis = node->axis;
+
+    if (node->work != CUDNN_DO_MATMUL)
+        set(making, how, reduces ? CUDNN_ATTR_REDUCTION_MODE : CUDNN_ATTR_MODE, works[node->work].mode_kind,
+            1, &node->mode);
+    set(making, how, works[node->work].precision, CUDNN_KIND_DATA, 1, &node->precision);
+    if (node->work == CUDNN_DO_POINTWISE && node->mode == CUDNN_INDEX)
         set(making, how, CUDNN_ATTR_AXIS, CUDNN_KIND_I64, 1, &axis);
     finalize(making, how);
-    made = create(making, CUDNN_OP_POINTWISE);
-    set_descriptor(making, made, CUDNN_ATTR_POINTWISE_DESC, &how);
-    set_descriptor(making, made, CUDNN_ATTR_POINTWISE_X, &tensors[node->x]);
-    if (node->b >= 0)
-        set_descriptor(making, made, CUDNN_ATTR_POINTWISE_B, &tensors[node->b]);
-    if (node->t >= 0)
-        set_descriptor(making, made, CUDNN_ATTR_POINTWISE_T, &tensors[node->t]);
-    set_descriptor(making, made, CUDNN_ATTR_POINTWISE_Y, &tensors[node->y]);
-    return made;
-}
-
-static cudnn_descriptor make_matmul(struct making *making, const struct cudnn_node *node,
-                                    const cudnn_descriptor *tensors)
-{
-    const cudnn_descriptor how = create(making, CUDNN_MATMUL);
-    cudnn_descriptor made;
-
-    set_data(making, how, CUDNN_ATTR_MATMUL_PRECISION, node->precision);
-    finalize(making, how);
-    made = create(making, CUDNN_OP_MATMUL);
-    set_descriptor(making, made, CUDNN_ATTR_MATMUL_DESC, &how);
-    set_descriptor(making, made, CUDNN_ATTR_MATMUL_A, &tensors[node->x]);
-    set_descriptor(making, made, CUDNN_ATTR_MATMUL_B, &tensors[node->b]);
-    set_descriptor(making, made, CUDNN_ATTR_MATMUL_C, &tensors[node->y]);
-    return made;
-}
-
-static cudnn_descriptor make_reduction(struct making *making, const struct cudnn_node *node,
-                                       const cudnn_descriptor *tensors)
-{
-    const cudnn_descriptor how = create(making, CUDNN_REDUCTION);
-    cudnn_descriptor made;
-
-    set(making, how, CUDNN_ATTR_REDUCTION_MODE, CUDNN_KIND_REDUCTION, 1, &node->mode);
-    set_data(making, how, CUDNN_ATTR_REDUCTION_PRECISION, node->precision);
-    finalize(making, how);
-    made = create(making, CUDNN_OP_REDUCTION);
-    set_descriptor(making, made, CUDNN_ATTR_REDUCTION_DESC, &how);
-    set_descriptor(making, made, CUDNN_ATTR_REDUCTION_X, &tensors[node->x]);
-    set_descriptor(making, made, CUDNN_ATTR_REDUCTION_Y, &tensors[node->y]);
-    return made;
-}
-
-static cudnn_descriptor make_reshape(struct making *making, const struct cudnn_node *node,
-                                     const cudnn_descriptor *tensors)
-{
-    const cudnn_descriptor made = create(making, CUDNN_OP_RESHAPE);
-
-    set_descriptor(making, made, CUDNN_ATTR_RESHAPE_X, &tensors[node->x]);
-    set_descriptor(making, made, CUDNN_ATTR_RESHAPE_Y, &tensors[node->y]);
-    return made;
+    return how;
 }
 
 static cudnn_descriptor make_node(struct making *making, const struct cudnn_node *node,
                                   const cudnn_descriptor *tensors)
 {
-    cudnn_descriptor made = NULL;
+    const enum cudnn_attribute names[] = { works[node->work].x, works[node->work].b, works[node->work].t,
+                                           works[node->work].y };
+    const int places[] = { node->x, node->b, node->t, node->y };
+    const cudnn_descriptor how = node->work != CUDNN_DO_RESHAPE ? make_how(making, node) : NULL;
+    const cudnn_descriptor made = create(making, works[node->work].op);
 
-    switch (node->work) {
-    case CUDNN_DO_POINTWISE:
-        made = make_pointwise(making, node, tensors);
-        break;
-    case CUDNN_DO_MATMUL:
-        made = make_matmul(making, node, tensors);
-        break;
-    case CUDNN_DO_REDUCTION:
-        made = make_reduction(making, node, tensors);
-        break;
-    case CUDNN_DO_RESHAPE:
-        made = make_reshape(making, node, tensors);
-        break;
-    }
+    if (node->work != CUDNN_DO_RESHAPE)
+        set_descriptor(making, made, works[node->work].desc, &how);
+    for (int i = 0; i < 4; i++)
+        if (names[i] != 0 && places[i] >= 0)
+            set_descriptor(making, made, names[i], &tensors[places[i]]);
     finalize(making, made);
     return made;
 }
@@ -214,9 +166,7 @@ static cudnn_descriptor make_graph(struct making *making)
     return made;
 }
 
-/* --- an engine -------------------------------------------------------------------------------------------- */
-
-/* Engine configurations, best first. That heuristics have none is no failure. */
+/* Ask a heuristic for configurations of engines, best first. That it has none is no failure. */
 static int ask_heuristics(struct making *making, cudnn_descriptor graph, int mode,
                           cudnn_descriptor configs[CUDNN_MAX_CONFIGS])
 {
@@ -231,19 +181,14 @@ static int ask_heuristics(struct making *making, cudnn_descriptor graph, int mod
     finalize(making, heuristic);
     for (int i = 0; i < CUDNN_MAX_CONFIGS; i++)
         configs[i] = create(making, CUDNN_ENGINE_CONFIG);
-    if (making->status == FSDP_OK)
-        making->status = cudnn_status(
-            api_of(making),
-            api_of(making)->BackendGetAttribute(heuristic, CUDNN_ATTR_HEURISTIC_RESULTS,
-                                                CUDNN_KIND_DESCRIPTOR, CUDNN_MAX_CONFIGS, &n_found, configs),
-            "cudnnBackendGetAttribute", making->err);
-    if (making->status != FSDP_OK)
+    if (MAKE(making, BackendGetAttribute, heuristic, CUDNN_ATTR_HEURISTIC_RESULTS, CUDNN_KIND_DESCRIPTOR,
+             CUDNN_MAX_CONFIGS, &n_found, configs) != FSDP_OK)
         return 0;
     return n_found < CUDNN_MAX_CONFIGS ? (int)n_found
-                                       : CUDNN_MAX_CONFIGS; /* it tells of more than it gives */
+                                       : CUDNN_MAX_CONFIGS; /* it may count more than it gives */
 }
 
-/* What is destroyed goes from the end of what was made. */
+/* Destroy the descriptor that was made last. */
 static void drop_last(struct cudnn_plan *plan)
 {
     plan->n_made--;
@@ -251,7 +196,7 @@ static void drop_last(struct cudnn_plan *plan)
             plan->target.api->BackendDestroyDescriptor(plan->made[plan->n_made]));
 }
 
-/* For whoever wants to know: that it is not told is no failure. */
+/* Ask for the engine's number, for messages. No answer is no failure. */
 static void ask_engine(struct making *making, cudnn_descriptor config)
 {
     struct cudnn_plan *plan = making->plan;
@@ -267,7 +212,7 @@ static void ask_engine(struct making *making, cudnn_descriptor config)
                                                                    CUDNN_KIND_I64, 1, &n, &plan->engine));
 }
 
-/* FSDP_OK: this configuration it is. What it refuses is the next one's to try. */
+/* Try one configuration. FSDP_OK: the plan uses it. If it refuses, the next one is tried. */
 static enum fsdp_status try_config(struct cudnn_plan *plan, cudnn_descriptor config, size_t workspace_bytes,
                                    struct fsdp_err *err)
 {
@@ -282,12 +227,9 @@ static enum fsdp_status try_config(struct cudnn_plan *plan, cudnn_descriptor con
         set_descriptor(&making, made, CUDNN_ATTR_PLAN_DEVICE, &plan->target.device);
     set_descriptor(&making, made, CUDNN_ATTR_PLAN_CONFIG, &config);
     finalize(&making, made);
-    if (making.status == FSDP_OK)
-        making.status = cudnn_status(plan->target.api,
-                                     plan->target.api->BackendGetAttribute(made, CUDNN_ATTR_PLAN_WORKSPACE,
-                                                                           CUDNN_KIND_I64, 1, &n, &wanted),
-                                     "cudnnBackendGetAttribute", err);
-    if (making.status == FSDP_OK && (wanted < 0 || (size_t)wanted > workspace_bytes))
+    if (MAKE(&making, BackendGetAttribute, made, CUDNN_ATTR_PLAN_WORKSPACE, CUDNN_KIND_I64, 1, &n, &wanted) ==
+            FSDP_OK &&
+        (wanted < 0 || (size_t)wanted > workspace_bytes))
         making.status =
             fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "an engine wants %lld bytes of workspace, %zu are planned",
                       (long long)wanted, workspace_bytes);
@@ -301,7 +243,10 @@ static enum fsdp_status try_config(struct cudnn_plan *plan, cudnn_descriptor con
     return making.status;
 }
 
-/* The first of a heuristic's that serves. FSDP_ERR_UNSUPPORTED: it has none, and the next may be asked. */
+/*
+ * Find the first configuration of a heuristic that serves. FSDP_ERR_UNSUPPORTED: there is none, and the next
+ * heuristic may be asked.
+ */
 static enum fsdp_status try_heuristic(struct cudnn_plan *plan, cudnn_descriptor graph, int mode,
                                       size_t workspace_bytes, struct fsdp_err *err)
 {
@@ -365,15 +310,13 @@ void cudnn_plan_destroy(struct cudnn_plan *plan)
     free(plan);
 }
 
-/* --- a run ------------------------------------------------------------------------------------------------ */
-
-enum fsdp_status cudnn_plan_run(struct cudnn_plan *plan, void *const *memory, void *scratch,
+enum fsdp_status cudnn_plan_run(struct cudnn_plan *plan, const void *const *memory, void *scratch,
                                 struct fsdp_err *err)
 {
     struct making making = { .plan = plan, .status = FSDP_OK, .err = err };
     const int before = plan->n_made;
     int64_t uids[CUDNN_MAX_TENSORS], n = 0;
-    void *pointers[CUDNN_MAX_TENSORS], *workspace = (char *)scratch + plan->graph.scratch_bytes;
+    const void *pointers[CUDNN_MAX_TENSORS], *workspace = (char *)scratch + plan->graph.scratch_bytes;
     cudnn_descriptor pack;
 
     for (int i = 0; i < plan->graph.n_tensors; i++) {
@@ -384,17 +327,14 @@ enum fsdp_status cudnn_plan_run(struct cudnn_plan *plan, void *const *memory, vo
         uids[n] = i + 1;
         pointers[n++] = tensor->place == CUDNN_MEMORY    ? memory[tensor->slot]
                         : tensor->place == CUDNN_SCRATCH ? (char *)scratch + tensor->offset
-                                                         : (void *)&tensor->value;
+                                                         : (const void *)&tensor->value;
     }
     pack = create(&making, CUDNN_VARIANT_PACK);
     set(&making, pack, CUDNN_ATTR_PACK_UIDS, CUDNN_KIND_I64, n, uids);
     set(&making, pack, CUDNN_ATTR_PACK_POINTERS, CUDNN_KIND_POINTER, n, pointers);
     set(&making, pack, CUDNN_ATTR_PACK_WORKSPACE, CUDNN_KIND_POINTER, 1, &workspace);
     finalize(&making, pack);
-    if (making.status == FSDP_OK)
-        making.status = cudnn_status(plan->target.api,
-                                     plan->target.api->BackendExecute(plan->target.handle, plan->plan, pack),
-                                     "cudnnBackendExecute", err);
+    (void)MAKE(&making, BackendExecute, plan->target.handle, plan->plan, pack);
     while (plan->n_made > before)
         drop_last(plan);
     return making.status;

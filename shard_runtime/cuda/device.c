@@ -1,6 +1,6 @@
 /*
- * The cuda device: one GPU, chosen by the local rank. Memory is what the plan asked for, allocated once; streams and events
- * are CUDA's. A call that has no status to return keeps its failure for the next synchronize().
+ * The cuda device: one GPU, chosen by the local rank. Streams and events are CUDA's. A call that returns no
+ * status keeps its failure for the next synchronize() (failure.c); memory.c has the allocations.
  */
 #include <sched.h>
 #include <stdint.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/ops.h"
 #include "shard_runtime/cuda/profile.h"
@@ -20,7 +21,10 @@ struct device_event {
     bool recorded;
 };
 
-/* While it waits, a thread yields for so long, then sleeps in slices; the watch is asked every few milliseconds. */
+/*
+ * A thread that waits first yields for YIELD_NS, and then sleeps SLICE_NS at a time. It looks for dead peers
+ * every WATCH_NS.
+ */
 enum {
     YIELD_NS = 200 * 1000,
     SLICE_NS = 50 * 1000,
@@ -28,76 +32,10 @@ enum {
     SETTLE_NS = 1000 * 1000 * 1000
 };
 
-/* --- failures -------------------------------------------------------------------------------------------- */
-
-int cuda_own_rank(void)
-{
-    const char *text = getenv("RANK");
-
-    return text != NULL ? (int)strtol(text, NULL, 10) : -1;
-}
-
-const char *cuda_who(const struct cuda_device *device, char *buffer, size_t size)
-{
-    const int rank = device != NULL ? device->rank : cuda_own_rank();
-    int n = rank >= 0 ? snprintf(buffer, size, ", rank %d", rank) : 0;
-
-    if (n == 0)
-        buffer[0] = '\0';
-    if (device != NULL && n < (int)size)
-        snprintf(buffer + n, size - (size_t)n, ", device %d (%s)", device->index, device->name);
-    return buffer;
-}
-
-const char *cuda_call_name(const char *call, int *length)
-{
-    if (call[0] == '(') /* a cast */
-        call += strcspn(call, ")") + 1;
-    *length = (int)strcspn(call, "(");
-    return call;
-}
-
-enum fsdp_status cuda_status(const struct cuda_device *device, cudaError_t error, const char *call,
-                             const char *file, int line, struct fsdp_err *err)
-{
-    char who[CUDA_NAME_BYTES + 64];
-    int length;
-
-    if (error == cudaSuccess)
-        return FSDP_OK;
-    call = cuda_call_name(call, &length);
-    if (device != NULL && device->broken.status != FSDP_OK)
-        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
-    return fsdp_fail(err, error == cudaErrorMemoryAllocation ? FSDP_ERR_NOMEM : FSDP_ERR_DEVICE,
-                     "%.*s: %s (%s) at %s:%d%s", length, call, cudaGetErrorString(error),
-                     cudaGetErrorName(error), file, line, cuda_who(device, who, sizeof who));
-}
-
-void cuda_keep(struct cuda_device *device, const struct fsdp_err *err)
-{
-    if (device->broken.status == FSDP_OK)
-        device->broken = *err;
-}
-
-void cuda_note(struct cuda_device *device, cudaError_t error, const char *call, const char *file, int line)
-{
-    struct fsdp_err err = { 0 };
-
-    if (cuda_status(device, error, call, file, line, &err) != FSDP_OK)
-        cuda_keep(device, &err);
-}
-
-static enum fsdp_status sticky(const struct cuda_device *state, struct fsdp_err *err)
-{
-    return state->broken.status == FSDP_OK
-               ? FSDP_OK
-               : fsdp_fail(err, state->broken.status, "%s", state->broken.message);
-}
-
-/* --- opening --------------------------------------------------------------------------------------------- */
-
-/* CUDA counts the devices that CUDA_VISIBLE_DEVICES leaves: the local rank counts among them, and begins anew where there
- * are fewer than ranks. */
+/*
+ * Choose the device by the local rank. CUDA numbers the devices that CUDA_VISIBLE_DEVICES leaves; if there
+ * are fewer of them than ranks, counting begins at 0 again.
+ */
 static enum fsdp_status choose(struct cuda_device *state, int local_rank, struct fsdp_err *err)
 {
     struct cudaDeviceProp properties;
@@ -120,6 +58,7 @@ static enum fsdp_status choose(struct cuda_device *state, int local_rank, struct
     state->major = properties.major;
     state->minor = properties.minor;
     state->n_processors = properties.multiProcessorCount;
+    state->shared_bytes = properties.sharedMemPerBlockOptin;
     if (state->major < 8)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "device %d (%s) has compute capability %d.%d: at least 8.0 is needed", state->index,
@@ -177,42 +116,39 @@ static void cuda_describe(const struct device *device, char *buffer, size_t size
              state->minor, runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
 }
 
-/* --- waiting -------------------------------------------------------------------------------------------- */
-
-static uint64_t now_ns(void)
+static void sleep_a_slice(void)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    (void)nanosleep(&(struct timespec){ .tv_nsec = SLICE_NS }, NULL);
 }
 
 /*
- * A wait failed, and its caller is about to free what copies in the queue still read or write: a device that works, whose
- * collectives have been aborted, is soon done with it. One that failed altogether says so again; one that is stuck is given a second, once.
+ * A wait failed, and its caller is about to free memory that queued copies still use. A device that works is
+ * done soon, because its collectives have been aborted. A device that failed says so again. A device that is
+ * stuck is waited for once, for a second.
  */
 static void settle(struct cuda_device *state, struct device_stream *stream)
 {
-    const struct timespec slice = { .tv_nsec = SLICE_NS };
-    const uint64_t began = now_ns();
+    const uint64_t began = clock_now_ns();
 
     while (!state->stuck && cudaStreamQuery(stream->cuda) == cudaErrorNotReady) {
-        state->stuck = now_ns() - began > SETTLE_NS;
-        (void)nanosleep(&slice, NULL);
+        state->stuck = clock_now_ns() - began > SETTLE_NS;
+        sleep_a_slice();
     }
 }
 
-/* A stream may hold a collective that waits for a rank that is no more: whoever waits for it must look around. */
+/*
+ * Wait for a stream. It may hold a collective that waits for a dead rank, so the watch looks for dead peers
+ * meanwhile.
+ */
 static enum fsdp_status wait_watching(struct cuda_device *state, struct device_stream *stream,
                                       struct fsdp_err *err)
 {
-    const uint64_t began = now_ns();
+    const uint64_t began = clock_now_ns();
     uint64_t asked = began;
     cudaError_t error;
 
     while ((error = cudaStreamQuery(stream->cuda)) == cudaErrorNotReady) {
-        const struct timespec slice = { .tv_nsec = SLICE_NS };
-        const uint64_t now = now_ns();
+        const uint64_t now = clock_now_ns();
 
         if (now - asked > WATCH_NS) {
             const enum fsdp_status status = state->watch(state->watch_user, err);
@@ -226,7 +162,7 @@ static enum fsdp_status wait_watching(struct cuda_device *state, struct device_s
         if (now - began < YIELD_NS)
             (void)sched_yield();
         else
-            (void)nanosleep(&slice, NULL);
+            sleep_a_slice();
     }
     if (error != cudaSuccess)
         settle(state, stream);
@@ -234,10 +170,11 @@ static enum fsdp_status wait_watching(struct cuda_device *state, struct device_s
 }
 
 /*
- * What gives memory back waits for the device, and does not look around meanwhile: here it is waited for before, watching, so that a
- * collective whose peer is gone has been aborted by then. What failed is kept for who waits for a stream for its own sake.
+ * Wait for all streams before memory is freed. CUDA waits in cudaFree() too, but cannot look for dead peers
+ * meanwhile; here the watch does, and collectives whose peer is gone are aborted. Failures are kept for the
+ * next wait for a stream.
  */
-static void drain(struct cuda_device *state)
+void cuda_drain(struct cuda_device *state)
 {
     for (int s = 0; s < state->n_streams && state->watch != NULL; s++) {
         struct fsdp_err err = { 0 };
@@ -246,122 +183,6 @@ static void drain(struct cuda_device *state)
             cuda_keep(state, &err);
     }
 }
-
-/* --- memory ---------------------------------------------------------------------------------------------- */
-
-static void give_back(void *memory, cuda_release_fn release, struct cuda_device *state)
-{
-    if (release != NULL)
-        release(state, memory);
-    else
-        CUDA_NOTE(state, cudaFree(memory));
-}
-
-enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes, cuda_release_fn release,
-                            struct fsdp_err *err)
-{
-    struct cuda_device *state = cuda_state(device);
-    enum fsdp_status status =
-        state->n_allocations < CUDA_MAX_ALLOCATIONS
-            ? CUDA_TRY(state, cudaMemset(memory, 0, size_bytes), err)
-            : fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: more than %d allocations", CUDA_MAX_ALLOCATIONS);
-
-    /* The fill is of the default stream, which ours, made not to wait for it, would overtake. What waits for it waits for them too,
-     * and looks around beforehand. */
-    drain(state);
-    if (status == FSDP_OK)
-        status = CUDA_TRY(state, cudaDeviceSynchronize(), err);
-    if (status != FSDP_OK) {
-        give_back(memory, release, state);
-        return status;
-    }
-    state->allocations[state->n_allocations++] =
-        (struct cuda_range){ memory, (char *)memory + size_bytes, release };
-    state->now_bytes += size_bytes;
-    if (state->now_bytes > state->most_bytes)
-        state->most_bytes = state->now_bytes;
-    return FSDP_OK;
-}
-
-static enum fsdp_status cuda_alloc(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err)
-{
-    struct cuda_device *state = cuda_state(device);
-    void *memory = NULL;
-    enum fsdp_status status;
-
-    *out = NULL;
-    if (size_bytes == 0)
-        return FSDP_OK;
-    status = CUDA_TRY(state, cudaMalloc(&memory, size_bytes), err);
-    if (status == FSDP_OK)
-        status = cuda_adopt(device, memory, size_bytes, NULL, err);
-    if (status != FSDP_OK) {
-        fsdp_wrap(err, "allocating %zu bytes, with %zu in use", size_bytes, state->now_bytes);
-        return status;
-    }
-    *out = memory;
-    return FSDP_OK;
-}
-
-static void cuda_free(struct device *device, void *memory, size_t size_bytes)
-{
-    struct cuda_device *state = cuda_state(device);
-
-    if (memory != NULL)
-        drain(state);
-    for (size_t i = 0; memory != NULL && i < state->n_allocations; i++) {
-        const struct cuda_range range = state->allocations[i];
-
-        if (range.begin != memory)
-            continue;
-        state->allocations[i] = state->allocations[--state->n_allocations];
-        state->now_bytes -= size_bytes;
-        give_back(memory, range.release, state);
-        return;
-    }
-}
-
-static bool cuda_owns(const struct device *device, const void *memory)
-{
-    const struct cuda_device *state = cuda_state(device);
-    const char *at = memory;
-
-    for (size_t i = 0; i < state->n_allocations; i++)
-        if (at >= state->allocations[i].begin && at < state->allocations[i].end)
-            return true;
-    return false;
-}
-
-static enum fsdp_status cuda_alloc_host(struct device *device, size_t size_bytes, void **out,
-                                        struct fsdp_err *err)
-{
-    enum fsdp_status status;
-
-    *out = NULL;
-    if (size_bytes == 0)
-        return FSDP_OK;
-    status = CUDA_TRY(cuda_state(device), cudaHostAlloc(out, size_bytes, cudaHostAllocDefault), err);
-    if (status == FSDP_OK)
-        memset(*out, 0, size_bytes);
-    return status;
-}
-
-static void cuda_free_host(struct device *device, void *memory, size_t size_bytes)
-{
-    (void)size_bytes;
-    if (memory == NULL)
-        return;
-    drain(cuda_state(device));
-    CUDA_NOTE(cuda_state(device), cudaFreeHost(memory));
-}
-
-static void cuda_usage(const struct device *device, size_t *now_bytes, size_t *most_bytes)
-{
-    *now_bytes = cuda_state(device)->now_bytes;
-    *most_bytes = cuda_state(device)->most_bytes;
-}
-
-/* --- streams and events ---------------------------------------------------------------------------------- */
 
 static enum fsdp_status cuda_stream_create(struct device *device, struct device_stream **out, bool urgent,
                                            struct fsdp_err *err)
@@ -417,7 +238,8 @@ static enum fsdp_status cuda_event_create(struct device *device, struct device_e
     status =
         CUDA_TRY(cuda_state(device), cudaEventCreateWithFlags(&event->cuda, cudaEventDisableTiming), &own);
     if (status != FSDP_OK) {
-        if (err == NULL) /* who can do without an event asks for no words: the next wait has them */
+        /* a caller that passes no `err` can do without an event: the next wait reports the failure */
+        if (err == NULL)
             cuda_keep(cuda_state(device), &own);
         free(event);
         return fsdp_fail(err, status, "%s", own.message);
@@ -462,15 +284,15 @@ static void cuda_set_watch(struct device *device, device_watch_fn watch, void *u
 static enum fsdp_status cuda_synchronize(struct device_stream *stream, struct fsdp_err *err)
 {
     struct cuda_device *state = cuda_state(stream->device);
-    const uint64_t began = now_ns();
+    const uint64_t began = clock_now_ns();
     enum fsdp_status status = state->watch != NULL
                                   ? wait_watching(state, stream, err)
                                   : CUDA_TRY(state, cudaStreamSynchronize(stream->cuda), err);
 
     if (status != FSDP_OK && state->watch == NULL)
         settle(state, stream);
-    state->waited_ns += now_ns() - began;
-    return status == FSDP_OK || state->broken.status != FSDP_OK ? sticky(state, err) : status;
+    state->waited_ns += clock_now_ns() - began;
+    return status == FSDP_OK || state->broken.status != FSDP_OK ? cuda_sticky(state, err) : status;
 }
 
 static uint64_t cuda_waited_ns(const struct device *device)
@@ -478,7 +300,8 @@ static uint64_t cuda_waited_ns(const struct device *device)
     return cuda_state(device)->waited_ns;
 }
 
-/* --- work ------------------------------------------------------------------------------------------------ */
+/* Queue work on `stream`: it is timed, and a failure is kept. */
+#define QUEUED(call) PROFILED(cuda_state(stream->device), stream, (cudaError_t)(call), #call)
 
 static void cuda_copy(struct device_stream *stream, void *to, const void *from, size_t size_bytes,
                       enum device_copy kind)
@@ -488,21 +311,19 @@ static void cuda_copy(struct device_stream *stream, void *to, const void *from, 
                                                  [DEVICE_COPY_WITHIN] = cudaMemcpyDeviceToDevice };
 
     if (size_bytes > 0 && to != from)
-        PROFILED(cuda_state(stream->device), stream,
-                 cudaMemcpyAsync(to, from, size_bytes, kinds[kind], stream->cuda));
+        QUEUED(cudaMemcpyAsync(to, from, size_bytes, kinds[kind], stream->cuda));
 }
 
 static void cuda_fill_zero(struct device_stream *stream, void *to, size_t size_bytes)
 {
     if (size_bytes > 0)
-        PROFILED(cuda_state(stream->device), stream, cudaMemsetAsync(to, 0, size_bytes, stream->cuda));
+        QUEUED(cudaMemsetAsync(to, 0, size_bytes, stream->cuda));
 }
 
 static void cuda_cast_list(struct device_stream *stream, const struct device_cast *casts, size_t n_casts,
                            float scale, bool accumulate)
 {
-    PROFILED(cuda_state(stream->device), stream,
-             (cudaError_t)kernel_cast(stream->cuda, casts, n_casts, scale, accumulate));
+    QUEUED(kernel_cast(stream->cuda, casts, n_casts, scale, accumulate));
 }
 
 static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
@@ -521,28 +342,24 @@ static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to
 static void cuda_round_list(struct device_stream *stream, const struct device_rounding *roundings,
                             size_t n_roundings, uint64_t step)
 {
-    PROFILED(cuda_state(stream->device), stream,
-             (cudaError_t)kernel_round(stream->cuda, roundings, n_roundings, step));
+    QUEUED(kernel_round(stream->cuda, roundings, n_roundings, step));
 }
 
 static void cuda_amax(struct device_stream *stream, float *amax, const float *from, size_t n_elems)
 {
-    PROFILED(cuda_state(stream->device), stream,
-             (cudaError_t)kernel_fp8_amax(stream->cuda, from, n_elems, FSDP_F32, amax));
+    QUEUED(kernel_fp8_amax(stream->cuda, from, n_elems, FSDP_F32, amax));
 }
 
 static void cuda_encode(struct device_stream *stream, uint8_t *to, const void *from,
                         enum fsdp_dtype from_dtype, size_t n_elems, const float *amax)
 {
-    PROFILED(cuda_state(stream->device), stream,
-             (cudaError_t)kernel_fp8_quantise(stream->cuda, from, n_elems, from_dtype, amax, to));
+    QUEUED(kernel_fp8_quantise(stream->cuda, from, n_elems, from_dtype, amax, to));
 }
 
 static void cuda_decode(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
                         size_t n_elems, const float *amax)
 {
-    PROFILED(cuda_state(stream->device), stream,
-             (cudaError_t)kernel_fp8_dequantise(stream->cuda, from, n_elems, amax, to, to_dtype));
+    QUEUED(kernel_fp8_dequantise(stream->cuda, from, n_elems, amax, to, to_dtype));
 }
 
 static enum fsdp_status cuda_check_float8(const struct device *device, struct fsdp_err *err)

@@ -1,12 +1,14 @@
 /*
- * The calls whose failure is told nobody, each with its reason. There are no others: what is ignored is written
- * IGNORED(name, call), and a name that is not in this list does not compile there. tests/unit/test_cuda_calls.c reads the sources for
- * calls without a check, tests/system/test_cuda_faults.sh fails every call of a run and holds this list against what came of it.
+ * The calls whose failure is reported to no caller, each with its reason. There are no others: MUST_CHECK
+ * makes the compiler warn of a result that is ignored. A call whose result is ignored is written
+ * IGNORED(name, call). A name that is not in this list does not compile there. scripts/lint.sh compares the
+ * name with the call. tests/system/test_cuda_faults.sh fails every call of a run and compares the outcome
+ * with this list.
  */
 #ifndef CUDA_IGNORED_H
 #define CUDA_IGNORED_H
 
-/* Never told, whenever it is. */
+/* Failures that are never reported. */
 #define CUDA_NEVER_TOLD(X)                                                                                   \
     X(cudaRuntimeGetVersion, "a number in a description: 0.0 stands there")                                  \
     X(cudaDriverGetVersion, "the same")                                                                      \
@@ -24,7 +26,10 @@
     X(ncclCommDestroy, "of one that is finalized: everything of it is done")                                 \
     X(ncclCommAbort, "of one whose failure has been told")
 
-/* Kept for the next wait, as every call without a status: at the end of a process none comes. What a run leaves is saved by then. */
+/*
+ * Failures that are kept for the next wait, as those of every call without a status. At the end of a process
+ * there is no next wait; what a run produces is saved by then.
+ */
 #define CUDA_UNTOLD_AT_THE_END(X)                                                                            \
     X(cudaFree, "the process's memory goes with it")                                                         \
     X(cudaFreeHost, "the same")                                                                              \
@@ -33,14 +38,17 @@
     X(cudaStreamQuery, "waited for before memory is given back; what failed does not keep it from that")     \
     X(cudaStreamSynchronize, "the same")                                                                     \
     X(cudaDeviceSynchronize, "the same")                                                                     \
-    X(cudaEventQuery, "of the recorder of collectives: has a call ended, when nobody asks any more")         \
+    X(cudaEventQuery, "of the recorder of collectives: has a call ended, when no caller asks any more")      \
     X(ncclMemFree, "the process's memory goes with it")                                                      \
     X(ncclCommGetAsyncError, "asked while a communicator is finalized: it is aborted instead")
 
 #define CUDA_IGNORED_NAME(name, reason) IGNORED_##name,
 enum { CUDA_NEVER_TOLD(CUDA_IGNORED_NAME) CUDA_UNTOLD_AT_THE_END(CUDA_IGNORED_NAME) CUDA_N_IGNORED };
 
-/** Do `call`, one of `name`, whatever comes of it. (A cast to void does not silence gcc where a result must be used.) */
+/**
+ * Make the call `call` of function `name`, and ignore its result. (A cast to void does not silence gcc if a
+ * result must be used.)
+ */
 #define IGNORED(name, call)                                                                                  \
     do {                                                                                                     \
         enum { ignored_is_listed = IGNORED_##name };                                                         \

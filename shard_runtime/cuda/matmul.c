@@ -1,16 +1,19 @@
 /*
- * Products by cuBLASLt, all on the stream that computes: they share one workspace. Its matrices are stored by columns, ours by
- * rows: what is computed is C^T = B^T A^T, for which nothing moves. Sums are of float32; TF32 is off unless asked for.
+ * Products by cuBLASLt, all on the compute stream: they share one workspace. cuBLASLt stores matrices by
+ * columns, and ours are stored by rows. So C^T = B^T A^T is computed, and nothing is moved. Sums are float32;
+ * TF32 is used only on request.
  *
- * The algorithm is chosen once, by cuBLASLt's heuristic, for operands aligned to 16 bytes and for such that are not (rows of a
- * shard begin anywhere); the choice is a function of shapes, library and GPU, so that the same run has the same bits. Where it
- * cuts the sum over k, the parts are kept in float32 and added by a second pass (or there is no cut): the schemes that add in
- * place, or round the parts to the result's dtype, are not allowed it.
+ * cuBLASLt's heuristic chooses the algorithm once for operands that are aligned to 16 bytes, and once for
+ * others, as rows of a shard begin anywhere. The choice depends on shapes, library and GPU, so the same run
+ * has the same bits. An algorithm that cuts the sum over k must keep the parts in float32 and add them in a
+ * second pass. Schemes that add in place, or round the parts to the result's dtype, are excluded.
  *
- * A bias is added in the epilogue, and GELU by tanh behind it. The gradient of a bias, the sum of dy over its rows, is the
- * epilogue of the product that reads dy for the weight's: of our a, which is cuBLASLt's B, or of our b, its A. That GELU's backward is
- * one of the product whose result goes into it, the gradient of the bias before it a part of that. Where cuBLASLt has no
- * algorithm for any of these, our kernels make it.
+ * The epilogue of a product can do more, where cuBLASLt has an algorithm for it; otherwise our kernels do:
+ *   - It adds a bias, and applies GELU by tanh to the result.
+ *   - The gradient of a bias is the sum of dy over its rows. The product that reads dy for the weight's
+ *     gradient gives it: of our a, which is cuBLASLt's B, or of our b, which is its A.
+ *   - The backward of that GELU is part of the product that gives the gradient of its output. The gradient of
+ *     the bias before the GELU is a part of that.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,9 +22,9 @@
 #include "shard_runtime/cuda/numerics_state.h"
 #include "shard_runtime/cuda/profile_product.h"
 
-enum { WIDE_ALIGNMENT = 16, AUX_MULTIPLE = 8 };
+enum { WIDE_ALIGNMENT = 16 };
 
-/* Operands in the order in which cuBLASLt has them: its first is our b. */
+/* Operands in cuBLASLt's order: its first one is our b. */
 enum { LT_A, LT_B, LT_C, LT_N_OPERANDS };
 
 struct algorithm {
@@ -35,35 +38,26 @@ struct matmul {
     struct matmul_desc desc;
     cublasLtMatmulDesc_t lt;
     cublasLtMatrixLayout_t layouts[LT_N_OPERANDS];
-    struct algorithm wide, narrow; /* for aligned operands, and for others */
-    size_t n_calls;                /* batches of one stride each */
-    size_t skip[LT_N_OPERANDS];    /* from one of them to the next, in elements */
+    struct algorithm wide, narrow; /* for operands that are aligned, and for others */
+    size_t n_calls;                /* each call runs batches of one stride */
+    size_t skip[LT_N_OPERANDS];    /* elements from one call's operand to the next call's */
 };
 
 static enum fsdp_status lt_status(const struct cuda_numerics *state, cublasStatus_t status, const char *call,
                                   int line, struct fsdp_err *err)
 {
-    const struct cuda_device *device = cuda_state(state->device);
-    enum fsdp_status ours = FSDP_ERR_DEVICE;
-    char who[CUDA_NAME_BYTES + 64];
-    int length;
-
     if (status == CUBLAS_STATUS_SUCCESS)
         return FSDP_OK;
-    call = cuda_call_name(call, &length);
-    if (device->broken.status != FSDP_OK)
-        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
-    if (status == CUBLAS_STATUS_ALLOC_FAILED)
-        ours = FSDP_ERR_NOMEM;
-    return fsdp_fail(err, ours, "%.*s: %s at %s:%d%s", length, call, cublasLtGetStatusString(status),
-                     __FILE__, line, cuda_who(device, who, sizeof who));
+    return cuda_fail(cuda_state(state->device),
+                     status == CUBLAS_STATUS_ALLOC_FAILED ? FSDP_ERR_NOMEM : FSDP_ERR_DEVICE, call,
+                     cublasLtGetStatusString(status), __FILE__, line, err);
 }
 
 #define LT_TRY(state, call, err) lt_status((state), (call), #call, __LINE__, (err))
 
 enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *err)
 {
-    const size_t workspace = CUDA_PLAN_WORKSPACE_BYTES;
+    const size_t workspace = CUDA_WORKSPACE_BYTES;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const char *tf32 = getenv("FSDP_CUDA_TF32"), *epilogues = getenv("FSDP_CUDA_EPILOGUES");
     struct device *device = state->device;
@@ -91,7 +85,7 @@ enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *
 
 void cuda_matmul_close(struct cuda_numerics *state)
 {
-    state->device->ops->free(state->device, state->workspace, CUDA_PLAN_WORKSPACE_BYTES);
+    state->device->ops->free(state->device, state->workspace, CUDA_WORKSPACE_BYTES);
     state->workspace = NULL;
     if (state->preference != NULL)
         IGNORED(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreferenceDestroy(state->preference));
@@ -106,27 +100,29 @@ static cudaDataType_t type_of(enum fsdp_dtype dtype)
     return dtype == FSDP_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* A matrix of ours as one of cuBLASLt's: stored by columns, and whether it is transposed before the product. */
+/* One of our matrices as cuBLASLt sees it: stored by columns, and what happens to it before the product. */
 struct stored {
     uint64_t rows, cols;
     int64_t ld;
-    bool transposed;
+    int32_t op;
 };
 
-/* (rows, cols) by rows is (cols, rows) by columns. A view whose rows are adjacent instead is stored by columns already, and is
- * to be transposed. The stride of a dimension of size 1 says nothing. */
+/*
+ * A (rows, cols) matrix stored by rows is a (cols, rows) matrix stored by columns. A view whose rows are
+ * adjacent instead is stored by columns already, and is transposed. The stride of a dimension of size 1 means
+ * nothing.
+ */
 static struct stored store(size_t rows, size_t cols, const struct matmul_view *view)
 {
     if (view->col_stride == 1 || cols == 1)
-        return (
-            struct stored){ .rows = cols, .cols = rows, .ld = (int64_t)(rows > 1 ? view->row_stride : cols) };
-    return (struct stored){ .rows = rows, .cols = cols, .ld = (int64_t)view->col_stride, .transposed = true };
+        return (struct stored){ cols, rows, (int64_t)(rows > 1 ? view->row_stride : cols), CUBLAS_OP_N };
+    return (struct stored){ rows, cols, (int64_t)view->col_stride, CUBLAS_OP_T };
 }
 
-/* How batches fall into calls: cuBLASLt knows one stride of batches, we have two. */
+/* How batches are split into calls: cuBLASLt has one stride of batches, and we have two. */
 struct batches {
     size_t in_call;
-    bool outer; /* the one stride is the outer one */
+    bool outer; /* a call runs over the outer stride */
 };
 
 static struct batches split_batches(struct matmul *m)
@@ -172,14 +168,6 @@ static enum fsdp_status make_layout(struct matmul *m, int operand, const struct 
     return status;
 }
 
-static enum fsdp_status set_transposed(struct matmul *m, cublasLtMatmulDescAttributes_t which,
-                                       bool transposed, struct fsdp_err *err)
-{
-    const int32_t op = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-
-    return LT_TRY(m->state, cublasLtMatmulDescSetAttribute(m->lt, which, &op, sizeof op), err);
-}
-
 static enum fsdp_status set(struct matmul *m, cublasLtMatmulDescAttributes_t which, const void *value,
                             size_t size_bytes, struct fsdp_err *err)
 {
@@ -210,13 +198,13 @@ static bool goes_back(const struct matmul_desc *d)
     return d->beside == MATMUL_GELU_BACKWARD || d->beside == MATMUL_GELU_BACKWARD_SUMS;
 }
 
-/* Is there a z, what goes into a GELU? It is cuBLASLt's auxiliary matrix. */
+/* Does the product read or write z, the input of a GELU? It is cuBLASLt's auxiliary matrix. */
 static bool has_z(const struct matmul_desc *d)
 {
     return d->beside == MATMUL_BEFORE_GELU || goes_back(d);
 }
 
-/* A bias has one element for each row of C^T: for each column of ours. */
+/* A bias has one element for each column of our C, which is a row of C^T. */
 static enum fsdp_status set_epilogue(struct matmul *m, struct fsdp_err *err)
 {
     const struct matmul_desc *d = &m->desc;
@@ -232,7 +220,10 @@ static enum fsdp_status set_epilogue(struct matmul *m, struct fsdp_err *err)
     return status;
 }
 
-/* The addresses that the epilogue knows; before an algorithm is chosen, any that are aligned as they will be. */
+/*
+ * Set the addresses that the epilogue uses. Before an algorithm is chosen, any addresses of the right
+ * alignment do.
+ */
 static enum fsdp_status set_addresses(struct matmul *m, const void *bias, const void *beside,
                                       struct fsdp_err *err)
 {
@@ -261,9 +252,9 @@ static enum fsdp_status describe(struct matmul *m, struct fsdp_err *err)
                err);
 
     if (status == FSDP_OK)
-        status = set_transposed(m, CUBLASLT_MATMUL_DESC_TRANSA, first.transposed, err);
+        status = set(m, CUBLASLT_MATMUL_DESC_TRANSA, &first.op, sizeof first.op, err);
     if (status == FSDP_OK)
-        status = set_transposed(m, CUBLASLT_MATMUL_DESC_TRANSB, second.transposed, err);
+        status = set(m, CUBLASLT_MATMUL_DESC_TRANSB, &second.op, sizeof second.op, err);
     if (status == FSDP_OK)
         status = set_epilogue(m, err);
     if (status == FSDP_OK)
@@ -273,8 +264,10 @@ static enum fsdp_status describe(struct matmul *m, struct fsdp_err *err)
     return status == FSDP_OK ? make_layout(m, LT_C, &result, d->c_dtype, &d->c, batches, err) : status;
 }
 
-/* The heuristic's first for operands so aligned; none: *algo->found is false. A call that fails is a failure; that there is no algorithm
- * for what is asked is none. */
+/*
+ * Find the heuristic's first algorithm for operands of this alignment. *algo->found is false if there is
+ * none, which is no failure.
+ */
 static enum fsdp_status find_algorithm(struct matmul *m, bool wide, struct algorithm *algo,
                                        struct fsdp_err *err)
 {
@@ -303,7 +296,7 @@ static enum fsdp_status find_algorithm(struct matmul *m, bool wide, struct algor
                                             &found, &n_found);
     if (answer != CUBLAS_STATUS_SUCCESS && answer != CUBLAS_STATUS_NOT_SUPPORTED &&
         answer !=
-            CUBLAS_STATUS_INVALID_VALUE) /* which it says of a layout that an epilogue does not take, too */
+            CUBLAS_STATUS_INVALID_VALUE) /* it says this also of a layout that the epilogue does not take */
         return lt_status(m->state, answer, "cublasLtMatmulAlgoGetHeuristic", __LINE__, err);
     if (answer == CUBLAS_STATUS_SUCCESS && n_found > 0)
         *algo = (struct algorithm){ .lt = found.algo, .workspace_bytes = found.workspaceSize, .found = true };
@@ -315,21 +308,19 @@ static bool touches_nothing(const struct matmul_desc *desc)
     return desc->m == 0 || desc->n == 0;
 }
 
-/* The leading dimension of what goes into a GELU is a multiple of 8 elements, and it begins at one of 16 bytes. */
 static enum fsdp_status check_beside(const struct cuda_numerics *state, const struct matmul_desc *d,
                                      struct fsdp_err *err)
 {
     if (state->bias_only)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: FSDP_CUDA_EPILOGUES=bias");
-    /* No measurement says that it is faster than the product and a column sum of ours. */
+    /* No measurement shows that it is faster than the product and our column sum. */
     if (d->beside == MATMUL_SUMS_OF_B && d->dtype == FSDP_F32 && !state->all_sums)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: BGRADA in float32 without FSDP_CUDA_EPILOGUES=all");
-    if (d->k == 0 || touches_nothing(d) || d->outer * d->inner > 1 || d->accumulate ||
-        (d->bias && d->beside != MATMUL_BEFORE_GELU))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                         "matmul: something beside a product that is empty, batched or added");
-    if (has_z(d) && d->n % AUX_MULTIPLE != 0)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: rows of %zu before a GELU", d->n);
+                         "matmul: BGRADA in float32 without FSDP_CUDA_EPILOGUES=all");
+    if (!cuda_takes_beside(d))
+        return fsdp_fail(
+            err, FSDP_ERR_UNSUPPORTED,
+            "matmul: a second result of a product that is empty, batched, added or with rows of %zu", d->n);
     return FSDP_OK;
 }
 
@@ -383,7 +374,7 @@ void cuda_matmul_destroy(struct matmul *matmul)
     free(matmul);
 }
 
-/* An empty sum: zeros, or nothing to add. */
+/* An empty sum: write zeros, or add nothing. */
 static enum fsdp_status run_empty(const struct matmul *m, struct device_stream *stream, char *c,
                                   struct fsdp_err *err)
 {
@@ -406,7 +397,7 @@ static bool is_wide(const void *pointer)
     return (uintptr_t)pointer % WIDE_ALIGNMENT == 0;
 }
 
-/* Are all operands of all calls where the algorithm for aligned ones may be used? The last two may be NULL. */
+/* Are all operands of all calls aligned for the algorithm that needs it? The last two may be NULL. */
 static bool all_wide(const struct matmul *m, const void *a, const void *b, const void *c, const void *bias,
                      const void *beside)
 {
@@ -419,7 +410,7 @@ static bool all_wide(const struct matmul *m, const void *a, const void *b, const
              m->skip[LT_C] * c_size % WIDE_ALIGNMENT == 0));
 }
 
-/* One call of `m` begins, for FSDP_CUDA_PROFILE. */
+/* Begin to time one call of `m`, for FSDP_CUDA_PROFILE. */
 static void begin_timed(const struct matmul *m, const struct algorithm *algo)
 {
     char name[PROFILE_NAME_BYTES], way[PROFILE_WAY_BYTES];
@@ -430,14 +421,16 @@ static void begin_timed(const struct matmul *m, const struct algorithm *algo)
                        profile_product_flops(&m->desc) / (double)m->n_calls, way);
 }
 
-/* What the heuristic offered beside a product, and the call does not take after all, is refused as if it had not been offered: nothing was
- * queued. */
+/*
+ * If a call refuses an epilogue that the heuristic had offered, report that as if it had not been offered.
+ * Nothing was queued.
+ */
 static enum fsdp_status answered(const struct matmul *m, cublasStatus_t answer, int line,
                                  struct fsdp_err *err)
 {
     if (m->desc.beside != MATMUL_NOTHING &&
         (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE))
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: %s for what is beside the product",
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: %s for the product's second result",
                          cublasLtGetStatusString(answer));
     return lt_status(m->state, answer, "cublasLtMatmul", line, err);
 }
@@ -498,6 +491,6 @@ enum fsdp_status cuda_matmul_run_beside(struct matmul *matmul, struct device_str
 
     if (wide_only && (!matmul->wide.found || !all_wide(matmul, a, b, c, bias, beside)))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                         "matmul: something beside a product of operands that lie so");
+                         "matmul: a second result of a product of operands in this order");
     return run(matmul, stream, a, b, bias, beside, c, scratch, err);
 }

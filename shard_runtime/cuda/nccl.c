@@ -1,9 +1,8 @@
 /*
- * Collectives by NCCL.
- *
- * Communicators do not block: a call may answer that it is in progress, and is then asked for until it is not, while the
- * watch looks around for dead peers. Between two questions the thread yields; after YIELDS of them it sleeps. A failure is sticky: the communicator is aborted, which frees the streams that its kernels
- * occupy. An abort waits for nobody.
+ * Collectives by NCCL. Communicators do not block: a call may answer that it is in progress. It is then asked
+ * again until it is done, and the watch looks for dead peers meanwhile. Between two questions the thread
+ * yields; after YIELDS of them it sleeps. A failure is sticky: the communicator is aborted, which frees the
+ * streams that its kernels occupy. An abort does not wait for other ranks.
  */
 #include <sched.h>
 #include <stdint.h>
@@ -12,14 +11,18 @@
 #include <string.h>
 #include <time.h>
 
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/cuda/nccl_impl.h"
 #include "shard_runtime/cuda/ops.h"
 #include "shard_runtime/cuda/state.h"
 
 enum {
-    /* A non-blocking communicator hands each collective to a thread of its own (ncclGroupEnd), which takes some 10 us to queue it.
-     * A sleep of 20 us ends after 70, as the kernel rounds it up by its timer slack (prctl(2), PR_SET_TIMERSLACK). So many
-     * yields take about half a millisecond; what lasts longer, such as opening, must not cost a core. */
+    /*
+     * A non-blocking communicator hands each collective to a thread of its own (ncclGroupEnd), which takes
+     * about 10 us to queue it. A sleep of 20 us takes 70, because the kernel rounds it up by its timer slack
+     * (prctl(2), PR_SET_TIMERSLACK). So many yields take about half a millisecond. Longer waits, as in
+     * opening, must not occupy a core.
+     */
     YIELDS = 1000,
     SLICE_NS = 20 * 1000,
     WATCH_NS = 4 * 1000 * 1000,
@@ -27,17 +30,7 @@ enum {
     OPEN_WITHIN_S = 300
 };
 
-/* --- failures and waits ---------------------------------------------------------------------------------- */
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* The time between two questions, of which `n_asked` were answered with "in progress". */
+/* Pause before the next question, after n_asked answers "in progress". */
 static void pause_before_asking(unsigned n_asked)
 {
     const struct timespec slice = { .tv_nsec = SLICE_NS };
@@ -55,13 +48,12 @@ static enum fsdp_status say(const struct device_group *group, enum nccl_result r
     int length;
     const char *name = cuda_call_name(call, &length);
     const char *more = group->comm != NULL ? nccl.GetLastError(group->comm) : "";
-    /* Those are what a peer that went away looks like; the others are mistakes of ours or of the machine. */
+    /* These results mean that a peer went away. Others are mistakes of ours or of the machine. */
     const bool peer =
         result == NCCL_REMOTE_ERROR || result == NCCL_SYSTEM_ERROR || result == NCCL_INTERNAL_ERROR;
 
-    if (device->broken.status !=
-        FSDP_OK) /* and what this device's own failure looks like, which is the cause */
-        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
+    if (cuda_sticky(device, err) != FSDP_OK) /* a failed device looks the same, and is then the cause */
+        return device->broken.status;
     return fsdp_fail(err, peer ? FSDP_ERR_PEER : FSDP_ERR_DEVICE,
                      "%.*s of group %s: %s%s%.120s at %s:%d, rank %d of %d, device %d (%s)", length, name,
                      group->name, nccl.GetErrorString(result), more[0] != '\0' ? ": " : "", more, file, line,
@@ -71,12 +63,7 @@ static enum fsdp_status say(const struct device_group *group, enum nccl_result r
 enum fsdp_status nccl_call_failed(const struct cuda_device *device, enum nccl_result result, const char *call,
                                   const char *file, int line, struct fsdp_err *err)
 {
-    char who[CUDA_NAME_BYTES + 64];
-
-    if (device != NULL && device->broken.status != FSDP_OK)
-        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
-    return fsdp_fail(err, FSDP_ERR_DEVICE, "%s: %s at %s:%d%s", call, nccl.GetErrorString(result), file, line,
-                     cuda_who(device, who, sizeof who));
+    return cuda_fail(device, FSDP_ERR_DEVICE, call, nccl.GetErrorString(result), file, line, err);
 }
 
 enum fsdp_status nccl_failed(const struct device_group *group, struct fsdp_err *err)
@@ -102,7 +89,7 @@ static enum fsdp_status break_group(struct device_group *group, struct fsdp_err 
     return nccl_failed(group, err);
 }
 
-/* The watch has nothing to say, and yet nothing comes. */
+/* Reports that the deadline has passed, although the watch found no dead peer. */
 static enum fsdp_status late(const struct device_group *group, const char *call, struct fsdp_err *err)
 {
     return fsdp_fail(
@@ -115,12 +102,12 @@ enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result
                              const char *file, int line, struct fsdp_err *err)
 {
     struct fsdp_err own = { 0 };
-    uint64_t asked = now_ns();
+    uint64_t asked = clock_now_ns();
     unsigned n_asked = 0;
 
     while (result == NCCL_IN_PROGRESS) {
         const enum nccl_result answer = nccl.CommGetAsyncError(group->comm, &result);
-        const uint64_t now = now_ns();
+        const uint64_t now = clock_now_ns();
 
         if (answer != NCCL_SUCCESS) {
             result = answer;
@@ -132,7 +119,7 @@ enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result
             if (group->config.watch != NULL && group->config.watch(group->config.watch_user, &own) != FSDP_OK)
                 return break_group(group, &own, err);
             asked = now;
-            if (group->comm == NULL) /* the watch looked at this group too */
+            if (group->comm == NULL) /* the watch may have aborted this group */
                 return nccl_failed(group, err);
             if (group->deadline_ns != 0 && now > group->deadline_ns) {
                 (void)late(group, call, &own);
@@ -163,8 +150,6 @@ static enum fsdp_status poll_group(struct device_group *group, struct fsdp_err *
     return break_group(group, &own, err);
 }
 
-/* --- opening --------------------------------------------------------------------------------------------- */
-
 static enum fsdp_status make_id(const struct device *device, char id[DEVICE_GROUP_ID_BYTES],
                                 struct fsdp_err *err)
 {
@@ -182,13 +167,16 @@ static enum fsdp_status make_id(const struct device *device, char id[DEVICE_GROU
     return FSDP_OK;
 }
 
-/* Everybody must come for a communicator to open, and somebody may not: seconds, as FSDP_NCCL_INIT_TIMEOUT_S says. */
+/*
+ * A communicator opens only when all ranks have come, and one may not: give up after FSDP_NCCL_INIT_TIMEOUT_S
+ * seconds.
+ */
 static uint64_t open_deadline_ns(void)
 {
     const char *text = getenv("FSDP_NCCL_INIT_TIMEOUT_S");
     const long seconds = text != NULL ? strtol(text, NULL, 10) : 0;
 
-    return now_ns() + (uint64_t)(seconds > 0 ? seconds : OPEN_WITHIN_S) * 1000000000u;
+    return clock_now_ns() + (uint64_t)(seconds > 0 ? seconds : OPEN_WITHIN_S) * 1000000000u;
 }
 
 static enum fsdp_status open_group(struct device_group **out, const struct device_group_config *config,
@@ -223,17 +211,17 @@ static enum fsdp_status open_group(struct device_group **out, const struct devic
     return FSDP_OK;
 }
 
-/* A communicator that works is finished in good order, for a second at most; else it is aborted. */
+/* Finish a working communicator in good order, for a second at most; abort any other. */
 static void close_group(struct device_group *group)
 {
     if (group == NULL)
         return;
     if (group->comm != NULL) {
-        const uint64_t began = now_ns();
+        const uint64_t began = clock_now_ns();
         enum nccl_result result = nccl.CommFinalize(group->comm);
         unsigned n_asked = 0;
 
-        while (result == NCCL_IN_PROGRESS && now_ns() - began < FINALIZE_NS) {
+        while (result == NCCL_IN_PROGRESS && clock_now_ns() - began < FINALIZE_NS) {
             pause_before_asking(++n_asked);
             if (nccl.CommGetAsyncError(group->comm, &result) != NCCL_SUCCESS) {
                 result = NCCL_INTERNAL_ERROR;
@@ -247,8 +235,6 @@ static void close_group(struct device_group *group)
     }
     free(group);
 }
-
-/* --- the collectives ------------------------------------------------------------------------------------- */
 
 static enum nccl_type type_of(enum fsdp_dtype dtype)
 {
@@ -275,7 +261,10 @@ static enum fsdp_status all_gather(struct device_group *group, const void *send,
                           err);
 }
 
-/* Each rank's part times `factor`, summed: an operation that is made, used and destroyed. */
+/*
+ * Sums each rank's part times `factor`. NCCL needs an operation for this, which is made, used and destroyed
+ * here.
+ */
 static enum fsdp_status reduce_scatter_scaled(struct device_group *group, const void *send, void *recv,
                                               size_t n_elems, enum fsdp_dtype dtype, float factor,
                                               struct device_stream *stream, struct fsdp_err *err)
@@ -286,7 +275,8 @@ static enum fsdp_status reduce_scatter_scaled(struct device_group *group, const 
     enum fsdp_status status;
 
     memcpy(&bits, &factor, sizeof bits);
-    half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* to nearest even; factors are finite */
+    /* rounded to nearest even; factors are finite */
+    half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
     status = NCCL_TRY(group,
                       RedOpCreatePreMulSum(&op, dtype == FSDP_BF16 ? (void *)&half : (void *)&factor,
                                            type_of(dtype), NCCL_SCALAR_HOST_IMMEDIATE, group->comm),
@@ -295,7 +285,7 @@ static enum fsdp_status reduce_scatter_scaled(struct device_group *group, const 
         return status;
     status = NCCL_TRY(group,
                       ReduceScatter(send, recv, n_elems, type_of(dtype), op, group->comm, stream->cuda), err);
-    /* Of a group that was aborted meanwhile it is gone already. */
+    /* An abort in the meantime has destroyed the operation with the group. */
     return status == FSDP_OK ? NCCL_TRY(group, RedOpDestroy(op, group->comm), err) : status;
 }
 

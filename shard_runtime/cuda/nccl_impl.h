@@ -1,5 +1,6 @@
 /*
- * What the parts of the nccl back end share: the library's table, a group, and how every call on a group is checked.
+ * What the files of the nccl back end share: the library's functions, a group, and how every call on a group
+ * is checked.
  */
 #ifndef CUDA_NCCL_IMPL_H
 #define CUDA_NCCL_IMPL_H
@@ -14,25 +15,30 @@ struct device_group {
     struct device_group_config config;
     char name[64];
     struct nccl_communicator *comm; /* NULL once aborted */
-    struct fsdp_err broken;         /* status other than FSDP_OK: the first failure, sticky */
-    uint64_t deadline_ns;           /* of what is waited for now; 0: none, but for the watch */
+    struct fsdp_err broken;         /* status other than FSDP_OK: the first failure; it stays */
+    uint64_t deadline_ns;           /* of the current wait; 0: none, and only the watch can end it */
 };
 
-/* Filled in by nccl_open_library(). */
+/* The library's functions, filled in by nccl_open_library(). */
 extern struct nccl_api nccl;
 
-/** `device` is for messages. */
+/**
+ * Open the library, once. `device` is for messages. FSDP_ERR_UNSUPPORTED: it is not there, or lacks a
+ * function.
+ */
 enum fsdp_status nccl_open_library(const struct cuda_device *device, struct fsdp_err *err);
-/** "NCCL 2.28.9" */
+/** Write the name and version, "NCCL 2.28.9", to `buffer`. */
 void nccl_describe(char *buffer, size_t size);
 
-/** A call that belongs to no group failed: the words name it, file and line, rank and device. */
+/** Put a failed call that belongs to no group into words: the call, file and line, rank and device. */
 enum fsdp_status nccl_call_failed(const struct cuda_device *device, enum nccl_result result, const char *call,
                                   const char *file, int line, struct fsdp_err *err);
-/** A call's answer: done, or in progress and asked for until it is done. A failure breaks and aborts the group. */
+/**
+ * Bring a call to its end: if it is in progress, ask until it is done. A failure breaks and aborts the group.
+ */
 enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result, const char *call,
                              const char *file, int line, struct fsdp_err *err);
-/** What broke the group. */
+/** The failure that broke the group. */
 enum fsdp_status nccl_failed(const struct device_group *group, struct fsdp_err *err);
 
 #define NCCL_TRY(group, call, err)                                                                           \

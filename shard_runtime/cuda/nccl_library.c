@@ -1,6 +1,7 @@
 /*
- * NCCL, opened by name: FSDP_NCCL_LIBRARY, else libnccl.so.2, so that a site chooses its build. Its NCCL_* variables are its
- * own business: no line here reads or sets one. (NCCL_MULTI_RANK_GPU_ENABLE is read where collectives are chosen.)
+ * Opens NCCL by name: FSDP_NCCL_LIBRARY, else libnccl.so.2, so that a site chooses its build. The NCCL_*
+ * variables belong to NCCL; nothing here reads or sets one. (NCCL_MULTI_RANK_GPU_ENABLE is read where
+ * collectives are chosen.)
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 #include "shard_runtime/cuda/nccl_impl.h"
 
-/* With static storage because a library is: opened once, never closed. */
+/* Static, because a library is loaded once for the process and never closed. */
 struct nccl_api nccl;
 static int nccl_version;
 
@@ -26,17 +27,17 @@ enum fsdp_status nccl_open_library(const struct cuda_device *device, struct fsdp
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "collectives nccl: %s", dlerror());
-#define FIND(function)                                                                                       \
+#define FIND(type, function, arguments)                                                                      \
     *(void **)(&found.function) = dlsym(library, "nccl" #function);                                          \
     if (found.function == NULL)                                                                              \
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "collectives nccl: %s has no nccl" #function, name);
     NCCL_FUNCTIONS(FIND)
 #undef FIND
-#define FIND(function) *(void **)(&found.function) = dlsym(library, "nccl" #function);
+#define FIND(type, function, arguments) *(void **)(&found.function) = dlsym(library, "nccl" #function);
     NCCL_OPTIONAL_FUNCTIONS(FIND)
 #undef FIND
     result = found.GetVersion(&version);
-    nccl = found; /* its words for a failure are among them */
+    nccl = found; /* the words for a failure are among the functions */
     if (result != NCCL_SUCCESS)
         return nccl_call_failed(device, result, "ncclGetVersion", __FILE__, __LINE__, err);
     if (version < 21800)

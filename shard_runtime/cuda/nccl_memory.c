@@ -1,7 +1,8 @@
 /*
- * Memory that NCCL moves without copies of its own: from its allocator, and told to each communicator that uses it. Both came
- * with 2.19. They make collectives faster and nothing possible: where the library lacks them, or refuses, or FSDP_NCCL_REGISTER=0 says
- * so, the memory is cudaMalloc's and is not registered. NCCL_LOCAL_REGISTER=0 is the library's own switch.
+ * Memory that NCCL moves without copies of its own: it comes from NCCL's allocator, and is registered with
+ * each communicator that uses it. Both came with 2.19. They make collectives faster and are never required.
+ * If the library lacks them or refuses, or FSDP_NCCL_REGISTER=0 says so, memory comes from cudaMalloc() and
+ * is not registered. NCCL_LOCAL_REGISTER=0 is the library's own switch.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,10 @@ static bool is_wanted(void)
     return text == NULL || strcmp(text, "0") != 0;
 }
 
-/* Unmapping waits for nobody, unlike cudaFree(): what is queued may use it still. */
+/*
+ * Wait before unmapping, because NCCL's free does not wait as cudaFree() does, and queued work may use the
+ * memory.
+ */
 static void release(struct cuda_device *device, void *memory)
 {
     struct fsdp_err err = { 0 };
@@ -24,9 +28,10 @@ static void release(struct cuda_device *device, void *memory)
 
     CUDA_NOTE(device, cudaDeviceSynchronize());
     result = nccl.MemFree(memory);
-    if (result != NCCL_SUCCESS &&
-        nccl_call_failed(device, result, "ncclMemFree", __FILE__, __LINE__, &err) != FSDP_OK)
-        cuda_keep(device, &err);
+    if (result == NCCL_SUCCESS)
+        return;
+    (void)nccl_call_failed(device, result, "ncclMemFree", __FILE__, __LINE__, &err);
+    cuda_keep(device, &err);
 }
 
 enum fsdp_status nccl_alloc_memory(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err)
@@ -39,14 +44,18 @@ enum fsdp_status nccl_alloc_memory(struct device *device, size_t size_bytes, voi
         nccl.CommRegister == NULL || nccl.CommDeregister == NULL)
         return device->ops->alloc(device, size_bytes, out, err);
     if (nccl.MemAlloc(&memory, size_bytes) != NCCL_SUCCESS)
-        return device->ops->alloc(device, size_bytes, out, err); /* which says it where there is no memory */
+        /* cuda_adopt() reports it if there is no memory */
+        return device->ops->alloc(device, size_bytes, out, err);
     status = cuda_adopt(device, memory, size_bytes, release, err);
     if (status == FSDP_OK)
         *out = memory;
     return status;
 }
 
-/* A refusal is not a failure: only of the watch's, or of a communicator that is broken anyway, is anything told. */
+/*
+ * Register memory. A refusal is no failure; only a dead peer, or a communicator that is broken anyway, is
+ * reported.
+ */
 enum fsdp_status nccl_register_memory(struct device_group *group, void *memory, size_t size_bytes,
                                       void **handle, struct fsdp_err *err)
 {

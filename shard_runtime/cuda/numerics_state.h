@@ -1,4 +1,9 @@
-/* What the files of the numerics row share. */
+/*
+ * What the files of the row `cuda` of numerics share:
+ *   numerics.c   the table, and the operations that are kernels; owns scratch, losses and updates
+ *   matmul.c     products by cuBLASLt; owns the workspace and the handle
+ *   attention.c  fused attention; owns the row of cuDNN
+ */
 #ifndef CUDA_NUMERICS_STATE_H
 #define CUDA_NUMERICS_STATE_H
 
@@ -6,18 +11,17 @@
 
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/state.h"
-#include "shard_runtime/numerics/cuda_plan.h"
 #include "shard_runtime/numerics/cuda_plan_attention.h"
 
-enum { CUDA_MAX_SUMS = 512 }; /* of one wait */
+enum { CUDA_MAX_SUMS = 512 }; /* sums that one wait can bring */
 
-/* What comes back from the device: page-locked. */
+/* Numbers that come back from the device, in page-locked memory. */
 struct cuda_results {
     double loss_sum;
     uint64_t n_targets;
     double sums[CUDA_MAX_SUMS];
 };
-_Static_assert(sizeof(struct cuda_results) <= CUDA_PLAN_RESULTS_BYTES, "plans say so");
+_Static_assert(sizeof(struct cuda_results) <= CUDA_RESULTS_BYTES, "plans say so");
 
 struct loss_target;
 
@@ -25,20 +29,22 @@ struct cuda_numerics {
     struct device *device;
     cublasLtHandle_t lt;
     cublasLtMatmulPreference_t preference;
-    bool tf32;       /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
-    bool bias_only;  /* FSDP_CUDA_EPILOGUES=bias: no product leaves anything beside it */
-    bool all_sums;   /* FSDP_CUDA_EPILOGUES=all: BGRADA in float32, too */
+    bool tf32;      /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
+    bool bias_only; /* FSDP_CUDA_EPILOGUES=bias: products write nothing in addition to their result */
+    bool all_sums;  /* FSDP_CUDA_EPILOGUES=all: BGRADA in float32 as well */
     enum cuda_attention attention;
-    struct cudnn_row *cudnn; /* NULL: attention is ours */
-    char without_cudnn[128]; /* the first reason why some attention is ours that need not be */
-    void *workspace; /* of products, CUDA_PLAN_WORKSPACE_BYTES */
+    struct cudnn_row *cudnn; /* NULL: attention runs on our kernels */
+    /* the first reason why some attention runs on our kernels although cuDNN was asked for */
+    char without_cudnn[128];
+    void *workspace; /* for products, CUDA_WORKSPACE_BYTES */
     struct cuda_results *on_device, *on_host;
-    /* For operations whose callers carve no scratch: grows at their first use, never in a step after the first. */
+    /*
+     * For operations whose callers pass no scratch. It grows at their first use, and never in a step after
+     * the first.
+     */
     void *scratch;
     size_t scratch_bytes;
-    struct loss_target *losses;    /* made as calls need them, freed with the row */
-    struct kernel_update *updates; /* room for a list on its way to a launch; grows in the same way */
-    size_t n_updates;
+    struct loss_target *losses; /* made when calls need them, freed with the row */
 };
 
 static inline struct cuda_numerics *cuda_numerics_of(const struct numerics *numerics)
@@ -51,7 +57,7 @@ static inline struct cuda_device *cuda_device_of(const struct numerics *numerics
     return cuda_state(cuda_numerics_of(numerics)->device);
 }
 
-/* The slots of products, and of attention. */
+/* Slots of numerics_ops in matmul.c and attention.c: see numerics/numerics.h. */
 enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *err);
 void cuda_matmul_close(struct cuda_numerics *state);
 enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
@@ -66,7 +72,7 @@ enum fsdp_status cuda_matmul_run_beside(struct matmul *matmul, struct device_str
 
 enum fsdp_status cuda_attention_open(struct cuda_numerics *state, struct fsdp_err *err);
 void cuda_attention_close(struct cuda_numerics *state);
-/** Which attention it is, where that was asked for; "" else. */
+/** Write which attention runs, if a choice was made; else "". */
 void cuda_attention_describe(const struct cuda_numerics *state, char *buffer, size_t size);
 enum fsdp_status cuda_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
                                        struct fused_attention **out, size_t *forward_scratch,

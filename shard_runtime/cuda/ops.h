@@ -1,4 +1,4 @@
-/* The back ends of the plug-in. */
+/* The tables of the plug-in's back ends. */
 #ifndef CUDA_OPS_H
 #define CUDA_OPS_H
 

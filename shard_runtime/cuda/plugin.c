@@ -1,6 +1,6 @@
 /*
- * The one function that libfsdp_cuda.so exports. It asks the driver whether there is a GPU to use, which needs no context
- * and little time; what is opened later is the caller's to choose.
+ * The one function that libfsdp_cuda.so exports. It asks the driver whether there is a usable GPU, which
+ * needs no context and little time. The caller then chooses what to open.
  */
 #include "shard_runtime/device/plugin.h"
 

@@ -6,7 +6,7 @@
 
 #include "shard_runtime/core/alloc.h"
 
-/* Two events around a piece of work, whose time is read later. */
+/* A piece of work between two events, whose times are read later. */
 struct mark {
     int row;
     double amount;
@@ -18,23 +18,20 @@ enum { NONE = -1 };
 
 struct profile {
     struct profile_table table;
-    struct mark *marks; /* of this step */
+    struct mark *marks; /* marks of this step */
     size_t n_marks, marks_room;
-    cudaEvent_t *idle; /* events to use again */
+    cudaEvent_t *idle; /* events that can be used again */
     size_t n_idle, idle_room;
-    struct device_stream *stream; /* of the span that is open */
-    int span, part;               /* marks that are open, or NONE */
-    int n_inner;                  /* spans begun inside it, which are its own */
-    uint64_t n_steps;             /* read so far, the first included */
+    struct device_stream *stream; /* the stream of the open span */
+    int span, part;               /* the open marks, or NONE */
+    int n_inner;                  /* spans that began inside the open one, and count as part of it */
+    uint64_t n_steps;             /* steps read so far, the first one included */
     uint64_t limit;               /* steps; 0: until the run ends */
     uint64_t n_lost;
     double peak_gb_s;
 };
 
-/* --- opening and closing ----------------------------------------------------------------------------------
- */
-
-/* Twice the clock: memory of GPUs moves at both of its edges. */
+/* Peak bandwidth: twice the clock, because GPU memory transfers on both edges. */
 static double peak_of(const struct cuda_device *state)
 {
     int clock_khz = 0, width_bits = 0;
@@ -79,10 +76,7 @@ static void print(const struct cuda_device *state)
     profile_table_print(&state->profile->table, &head, stderr);
 }
 
-/* --- events -----------------------------------------------------------------------------------------------
- */
-
-/* NULL, noted, where there is none to be had. */
+/* An event; NULL, with the failure kept, if there is none to be had. */
 static cudaEvent_t take_event(struct cuda_device *state)
 {
     struct profile *p = state->profile;
@@ -135,10 +129,7 @@ static void end(struct cuda_device *state, int mark)
     state->profile->marks[mark].ended = true;
 }
 
-/* --- reading ----------------------------------------------------------------------------------------------
- */
-
-/* False: it was not passed, or the device failed. */
+/* Milliseconds between two events. False: one was not passed, or the device failed. */
 static bool elapsed(cudaEvent_t from, cudaEvent_t to, double *ms)
 {
     float read = 0;
@@ -149,7 +140,7 @@ static bool elapsed(cudaEvent_t from, cudaEvent_t to, double *ms)
     return true;
 }
 
-/* All marks of a step that is over. It took from the first event to the last on any stream. */
+/* Read all marks of a finished step, which took from its first event to the last on any stream. */
 static void read_step(struct cuda_device *state)
 {
     struct profile *p = state->profile;
@@ -157,7 +148,7 @@ static void read_step(struct cuda_device *state)
 
     if (p->n_marks == 0)
         return;
-    if (p->n_steps == 1) /* the first was a warm-up */
+    if (p->n_steps == 1) /* the first step was a warm-up */
         profile_table_clear(&p->table);
     for (size_t i = 0; i < p->n_marks; i++) {
         const struct mark *mark = &p->marks[i];
@@ -203,8 +194,7 @@ void profile_close(struct cuda_device *state)
     drop(state);
 }
 
-/* --- spans and parts
- * ---------------------------------------------------------------------------------------- */
+/* Spans and parts */
 
 void profile_begin_step(struct device *device)
 {

@@ -1,13 +1,11 @@
 /*
- * FSDP_CUDA_PROFILE: what the engine calls a span, and each kernel and product in it, between two CUDA
- * events. Times are read when the next step begins, which waits for nothing: a step ends with a wait of the
- * engine's. The table goes to stderr.
- *
+ * FSDP_CUDA_PROFILE: times each span that the engine names, and each kernel and product in it, with two CUDA
+ * events. The times of a step are read when the next one begins; that waits for nothing, as a step ends with
+ * a wait. The table goes to stderr.
  *   FSDP_CUDA_PROFILE=1   at the end of the run
- *   FSDP_CUDA_PROFILE=N   after N steps, and no timers from then on
- *
- * The first step, in which libraries load their code, is left out where there are more. Without the variable
- * nothing is made, and each call here reads one pointer.
+ *   FSDP_CUDA_PROFILE=N   after N steps; from then on nothing is timed
+ * The first step is left out if there are more, because libraries load their code in it. Without the variable
+ * nothing is allocated, and each function here reads one pointer.
  */
 #ifndef CUDA_PROFILE_H
 #define CUDA_PROFILE_H
@@ -15,27 +13,31 @@
 #include "shard_runtime/cuda/profile_table.h"
 #include "shard_runtime/cuda/state.h"
 
-/** Timers where they are asked for: the device is then `timed`. FSDP_ERR_CONFIG: the variable is no number;
- * FSDP_ERR_NOMEM. */
+/**
+ * Make timers if they are asked for; the device is then `timed`. FSDP_ERR_CONFIG: the variable is no number.
+ * FSDP_ERR_NOMEM: no memory.
+ */
 enum fsdp_status profile_open(struct device *device, struct fsdp_err *err);
-/** Prints the table, if it was not printed. The device's streams are gone: all work is done. */
+/**
+ * Print the table, unless it was printed. The device's streams are destroyed already, so all work is done.
+ */
 void profile_close(struct cuda_device *state);
 
-/* device_ops.begin_step and the two of spans. */
+/* Slots of device_ops: see device/device.h. */
 void profile_begin_step(struct device *device);
 void profile_begin_span(struct device_stream *stream, const char *name, uint64_t size_bytes);
 void profile_end_span(struct device_stream *stream);
 
-/* Is something timed now, so that a part of it can be? `stream` NULL: on the span's own. */
+/* Is a span open that is timed, so that a part of it can be? It must be on `stream`, unless that is NULL. */
 bool profile_is_on(const struct cuda_device *state, const struct device_stream *stream);
-/** A part of the span that is open begins, on its stream. No parts within parts. */
+/** Begin a part of the open span, on its stream. Parts do not nest. */
 void profile_begin_part(struct cuda_device *state, const char *name, enum profile_unit unit, double amount,
                         const char *way);
-/** It ends; `queued` false: it came to nothing, and is no call. */
+/** End it. `queued` false: the call failed, and does not count. */
 void profile_end_part(struct cuda_device *state, bool queued);
 
-/** CUDA_NOTE of a launch or another call, with its text, as a part of the span that is open. */
-#define PROFILED_AS(device, stream, call, text)                                                              \
+/** CUDA_NOTE of a launch or another call, timed under its text as a part of the open span. */
+#define PROFILED(device, stream, call, text)                                                                 \
     do {                                                                                                     \
         const bool profiled_ = profile_is_on((device), (stream));                                            \
         if (profiled_)                                                                                       \
@@ -44,6 +46,5 @@ void profile_end_part(struct cuda_device *state, bool queued);
         if (profiled_)                                                                                       \
             profile_end_part((device), true);                                                                \
     } while (0)
-#define PROFILED(device, stream, call) PROFILED_AS((device), (stream), (call), #call)
 
 #endif

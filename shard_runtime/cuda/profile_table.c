@@ -6,7 +6,7 @@
 
 #include "shard_runtime/core/alloc.h"
 
-enum { COLUMN = 64 }; /* of names */
+enum { COLUMN = 64 }; /* compares names */
 
 int profile_table_row(struct profile_table *table, int parent, const char *name, enum profile_unit unit,
                       const char *way)
@@ -80,11 +80,12 @@ static void print_row(const struct profile_table *table, const struct profile_he
             amount, rate, of_peak, share_of(table, row->ms), row->way[0] != '\0' ? "  " : "", row->way);
 }
 
-/* The rows of one parent that were called, longest first. */
+/* Print the rows of one parent that were called, longest first. */
 static void print_rows(const struct profile_table *table, const struct profile_head *head, int parent,
                        FILE *out)
 {
-    double below_ms = -1; /* what is printed takes less, or as long and comes later */
+    /* the next row takes less time than the last, or as long and comes later in the table */
+    double below_ms = -1;
     int last = -1;
 
     for (;;) {

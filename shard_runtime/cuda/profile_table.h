@@ -1,6 +1,6 @@
 /*
- * Times of named pieces of work, added up, and the table of them. A row is a span of the engine's (an entry
- * of the plan, the optimizer), or a part of one: a kernel's launcher, a product. Pure.
+ * Times of named pieces of work, added up, and the table of them. A row is a span of the engine (an entry of
+ * the plan, the optimizer) or a part of one: a launch of a kernel, a product. Pure.
  */
 #ifndef CUDA_PROFILE_TABLE_H
 #define CUDA_PROFILE_TABLE_H
@@ -11,13 +11,13 @@
 
 enum { PROFILE_NAME_BYTES = 96, PROFILE_WAY_BYTES = 96, PROFILE_NO_ROW = -1 };
 
-/* What a row's amount counts. */
+/* The unit of a row's amount. */
 enum profile_unit { PROFILE_NOTHING, PROFILE_BYTES, PROFILE_FLOPS };
 
 struct profile_row {
-    int parent; /* the row that it is a part of, or PROFILE_NO_ROW */
+    int parent; /* the row that this one is a part of, or PROFILE_NO_ROW */
     char name[PROFILE_NAME_BYTES];
-    char way[PROFILE_WAY_BYTES]; /* how a product is made; "" */
+    char way[PROFILE_WAY_BYTES]; /* how a product is computed; "" */
     enum profile_unit unit;
     uint64_t calls;
     double ms, amount;
@@ -27,14 +27,14 @@ struct profile_table {
     struct profile_row *rows;
     int n_rows;
     size_t room;
-    uint64_t n_steps; /* that what follows was added up over */
+    uint64_t n_steps; /* steps that all times and amounts are summed over */
     double steps_ms;
 };
 
-/** What the head of a table says. */
+/** The head of a printed table. */
 struct profile_head {
     const char *who;  /* ", rank 0, device 0 (NVIDIA H100 80GB HBM3)" */
-    double peak_gb_s; /* of the device's memory; 0: not known */
+    double peak_gb_s; /* peak of the device's memory; 0: not known */
     uint64_t n_lost;  /* times that could not be read */
 };
 

@@ -1,6 +1,9 @@
 /*
- * What the back ends of the plug-in share: the device behind a struct device, its streams, and how every CUDA call is
- * checked.
+ * Shared by the files of the plug-in: the device inside a struct device, its streams, and the checks of every
+ * CUDA call.
+ *   device.c    opening, streams, events, waiting, copies and casts
+ *   memory.c    allocations; owns the list of them and its counts
+ *   failure.c   failures in words; owns `broken`
  */
 #ifndef CUDA_STATE_H
 #define CUDA_STATE_H
@@ -19,7 +22,7 @@ enum { CUDA_NAME_BYTES = 96, CUDA_MAX_ALLOCATIONS = 4096, CUDA_MAX_STREAMS = 64 
 struct cuda_device;
 struct profile;
 
-/** Gives memory back to the allocator it came from, noting what fails. */
+/* Give memory back to the allocator that it came from, and keep a failure. */
 typedef void (*cuda_release_fn)(struct cuda_device *device, void *memory);
 
 struct cuda_range {
@@ -28,15 +31,18 @@ struct cuda_range {
 };
 
 struct cuda_device {
-    int index;                  /* of the devices that this process sees */
-    int rank;                   /* of the world, for messages; -1: not known */
+    int index;                  /* among the devices that this process sees */
+    int rank;                   /* in the world, for messages; -1: not known */
     char name[CUDA_NAME_BYTES]; /* "NVIDIA H100 80GB HBM3" */
     char pci[DEVICE_ID_BYTES];
-    int major, minor, n_processors; /* compute capability; multiprocessors */
-    struct fsdp_err
-        broken; /* status other than FSDP_OK: the first failure of a call that returns none; sticky, and
-                             * told in place of later ones: after a fault on a GPU every call fails */
-    bool stuck; /* what is queued was waited for after a failure, in vain */
+    int major, minor, n_processors; /* compute capability; number of multiprocessors */
+    size_t shared_bytes;            /* the most shared memory that a block may ask for */
+    /*
+     * status other than FSDP_OK: the first failure of a call that returns none. It is reported in place
+     * of later ones
+     */
+    struct fsdp_err broken;
+    bool stuck; /* queued work was waited for after a failure, and was never done */
     struct cuda_range *allocations;
     size_t n_allocations;
     size_t now_bytes, most_bytes;
@@ -59,32 +65,61 @@ static inline struct cuda_device *cuda_state(const struct device *device)
 }
 
 /**
- * Make `memory`, from another allocator than cudaMalloc(), the device's own: zeroed, known by its address, counted, and given
- * back by `release` when it is freed as any. After a failure it was given back.
+ * Make `memory`, which another allocator than cudaMalloc() gave, memory of the device: it is zeroed, counted
+ * and known by its address, and cuda_free() gives it back by `release`. After a failure it was given back.
  */
 enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes, cuda_release_fn release,
                             struct fsdp_err *err);
 
-/** The rank of the world that this process is, for messages; -1: not known. */
+/** The rank of this process in the world, for messages; -1: not known. */
 int cuda_own_rank(void);
-/** ", rank 1, device 0 (NVIDIA H100 80GB HBM3)", for the end of a message. */
+/**
+ * Write ", rank 1, device 0 (NVIDIA H100 80GB HBM3)" to `buffer`, for the end of a message, and return it.
+ * `device` may be NULL.
+ */
 const char *cuda_who(const struct cuda_device *device, char *buffer, size_t size);
 
-/** The name in a call's text: "cudaFree" of "cudaFree(memory)", "kernel_add" of "(cudaError_t)kernel_add(...)". */
+/**
+ * Find the function's name in the text of a call: "cudaFree" in "cudaFree(memory)", "kernel_add" in
+ * "(cudaError_t)kernel_add(...)". Returns where it begins, and its length.
+ */
 const char *cuda_call_name(const char *call, int *length);
 
 /**
- * FSDP_OK, or FSDP_ERR_NOMEM or FSDP_ERR_DEVICE with the words: the call, what CUDA says, file and line, rank and device; those of
- * the first failure where one is kept. `device` may be NULL.
+ * Fail with `status`. The words name the call, what its library says of it, file and line, rank and device.
+ * If a failure is kept, its status and words are given instead. `device` may be NULL.
+ */
+enum fsdp_status cuda_fail(const struct cuda_device *device, enum fsdp_status status, const char *call,
+                           const char *words, const char *file, int line, struct fsdp_err *err);
+/**
+ * Turn a CUDA error into a status: FSDP_OK, FSDP_ERR_NOMEM or FSDP_ERR_DEVICE, with the words of cuda_fail().
  */
 enum fsdp_status cuda_status(const struct cuda_device *device, cudaError_t error, const char *call,
                              const char *file, int line, struct fsdp_err *err);
-/** The same for a call in the middle of a stream: kept, unless there is one before it, until synchronize() reports it. */
+/**
+ * The same for a call that returns no status: the failure is kept, unless there is one already, until
+ * synchronize() reports it.
+ */
 void cuda_note(struct cuda_device *device, cudaError_t error, const char *call, const char *file, int line);
 
-/** Keep a failure that has its words already. */
+/** Keep a failure that has its words already, unless one is kept. */
 void cuda_keep(struct cuda_device *device, const struct fsdp_err *err);
 
+/** The failure that is kept; FSDP_OK: none. */
+enum fsdp_status cuda_sticky(const struct cuda_device *device, struct fsdp_err *err);
+
+/** Wait for all streams while looking for dead peers, before memory is freed. A failure is kept. */
+void cuda_drain(struct cuda_device *device);
+
+/* Slots of device_ops in memory.c: see device/device.h. */
+enum fsdp_status cuda_alloc(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err);
+void cuda_free(struct device *device, void *memory, size_t size_bytes);
+bool cuda_owns(const struct device *device, const void *memory);
+enum fsdp_status cuda_alloc_host(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err);
+void cuda_free_host(struct device *device, void *memory, size_t size_bytes);
+void cuda_usage(const struct device *device, size_t *now_bytes, size_t *most_bytes);
+
+/** CUDA_TRY: a call whose status the caller returns. CUDA_NOTE: one in a function without a status. */
 #define CUDA_TRY(device, call, err) cuda_status((device), (call), #call, __FILE__, __LINE__, (err))
 #define CUDA_NOTE(device, call)     cuda_note((device), (call), #call, __FILE__, __LINE__)
 

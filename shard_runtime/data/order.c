@@ -4,12 +4,17 @@
 
 #include "shard_runtime/core/rng.h"
 
-/* Four rounds of a Feistel network with good round functions are a strong pseudorandom permutation (Luby and
- * Rackoff, 1988); the bound is in the size of a half, which is a few bits for small data, so we take twice
- * that. */
+/*
+ * Four rounds of a Feistel network with good round functions are a strong pseudorandom permutation (Luby and
+ * Rackoff, 1988). The guarantee is weaker if half a value has few bits, which is the case for small data. So
+ * we use twice as many rounds.
+ */
 enum { ROUNDS = 8 };
 
-/* The permutation of [0, 4^half_bits) under `key`. Any round function gives a bijection; ours is Philox. */
+/*
+ * Applies the permutation of [0, 4^half_bits) that `key` selects. Any round function gives a bijection; ours
+ * is Philox.
+ */
 static uint64_t feistel(uint64_t key, unsigned half_bits, uint64_t value)
 {
     const uint64_t mask = (UINT64_C(1) << half_bits) - 1;
@@ -28,7 +33,7 @@ static uint64_t feistel(uint64_t key, unsigned half_bits, uint64_t value)
     return left << half_bits | right;
 }
 
-/* Half the bits of the smallest power of four that holds n values. */
+/* Returns half the number of bits of the smallest power of four that is at least n. */
 static unsigned half_bits_for(uint64_t n)
 {
     unsigned half_bits = 1;
@@ -51,9 +56,12 @@ uint64_t order_in_epoch(const struct order *order, uint64_t epoch, uint64_t inde
     key = (uint64_t)words[1] << 32 | words[0];
     half_bits = half_bits_for(order->n_samples);
 
-    /* Cycle walking (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): a value outside goes
-     * round again until it is inside. The walk follows a cycle that contains `index`, so it ends; as the
-     * domain is less than four times N (or N is 1 to 4), it takes four rounds in the mean at most. */
+    /*
+     * Cycle walking (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): a value outside [0,
+     * N) is permuted again until it is inside. The walk follows a cycle that contains `index`, so it ends.
+     * The domain is less than four times N (or N is 1 to 4), so the walk takes at most four permutations on
+     * average.
+     */
     do
         value = feistel(key, half_bits, value);
     while (value >= order->n_samples);

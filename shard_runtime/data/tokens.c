@@ -16,7 +16,7 @@ enum { BYTE_VOCAB = 256 };
 struct tokens {
     char *path;
     int fd;
-    const unsigned char *bytes; /* the mapping; (n_bytes) */
+    const unsigned char *bytes; /* memory mapping of n_bytes bytes */
     size_t n_bytes;
     uint64_t seq;
 };
@@ -25,7 +25,7 @@ static enum fsdp_status open_file(struct tokens *tokens, struct fsdp_err *err)
 {
     struct stat info;
 
-    /* O_NONBLOCK: a named pipe must be refused, not waited for. */
+    /* O_NONBLOCK: opening must not wait for a named pipe, which is refused below. */
     tokens->fd = open(tokens->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (tokens->fd < 0) {
         const bool of_file = errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP ||
@@ -87,7 +87,7 @@ enum fsdp_status tokens_open(struct tokens **out, const char *path, const char *
     }
     tokens->bytes = mapping;
     *out = tokens;
-    tokens = NULL; /* the caller's now */
+    tokens = NULL; /* now owned by the caller */
 done:
     tokens_close(tokens);
     return status;

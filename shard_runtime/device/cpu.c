@@ -49,7 +49,7 @@ static void *map(size_t size_bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* A mapping that starts on a huge page; the part before it and the rest behind it are given back. */
+/* Maps memory that starts on a huge page: maps more than that, and gives back what is before and after it. */
 static void *map_on_huge_page(size_t size_bytes)
 {
     size_t padded, head;
@@ -92,14 +92,17 @@ static enum fsdp_status cpu_alloc(struct device *device, size_t size_bytes, void
                          size_bytes);
     page = map_on_huge_page(rounded);
     if (page == NULL)
-        page = map(rounded); /* small, or no room for the padding */
+        page = map(rounded); /* it is small, or there is no room for the padding */
     if (page == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "device cpu: mapping %zu bytes: %s", size_bytes,
                          strerror(errno));
-    /* Advice only: a kernel without huge pages refuses it, and the memory is as good. */
+    /* Only advice: a kernel without huge pages refuses it, and the memory works as well. */
     (void)madvise((void *)(uintptr_t)page, rounded, MADV_HUGEPAGE);
     *out = (void *)(uintptr_t)page;
-    /* The first touch of a page costs ten times the later ones: pay at start, not inside the first step. */
+    /*
+     * The first touch of a page costs ten times as much as later ones. So it is done here, not in the first
+     * step.
+     */
     for (size_t i = 0; i < rounded; i += PAGE)
         page[i] = 0;
     return FSDP_OK;
@@ -155,7 +158,7 @@ static void cpu_record(struct device_event *event, struct device_stream *stream)
 
 static void cpu_wait(struct device_stream *stream, struct device_event *event)
 {
-    /* What the event marks was done before record() returned: there is nothing to wait for. */
+    /* Work runs at once, so what the event marks was done before record() returned. */
     assert(event->device == stream->device);
     if (event->recorded)
         stream->n_done++;

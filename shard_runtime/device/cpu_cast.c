@@ -7,7 +7,7 @@
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/rng.h"
 
-/* Elements at a time: both float32 copies stay in the first-level cache. */
+/* Elements that are converted at a time: both float32 copies stay in the first-level cache. */
 enum { BLOCK = 1024 };
 
 static void load(float *restrict out, const void *from, enum fsdp_dtype dtype, size_t first, size_t n)

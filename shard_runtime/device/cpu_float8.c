@@ -7,7 +7,10 @@
 
 enum { BLOCK = 1024 };
 
-/* As whole numbers sizes are in the floats' order; from infinity on all are infinity. */
+/*
+ * Without the sign, the bits of floats are ordered as the floats are. Infinity and all NaNs count as
+ * infinity.
+ */
 void cpu_float8_amax(float *amax, const float *from, size_t n_elems)
 {
     int32_t largest = (int32_t)e4m3_bits(*amax);
@@ -47,7 +50,7 @@ void cpu_float8_encode(uint8_t *to, const void *from, enum fsdp_dtype from_dtype
     }
 }
 
-/* A tensor has at most 256 different numbers. */
+/* A tensor has at most 256 different numbers, so each of them is computed once. */
 void cpu_float8_decode(void *to, enum fsdp_dtype to_dtype, const uint8_t *from, size_t n_elems,
                        const float *amax)
 {

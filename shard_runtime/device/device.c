@@ -2,20 +2,18 @@
 
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/device/plugin.h"
 
 static enum fsdp_status open_cuda(struct device *device, const struct device_config *config,
                                   struct fsdp_err *err)
 {
     const struct plugin *plugin;
-    enum fsdp_status status = plugin_open(&plugin, err);
+    enum fsdp_status status;
 
-    if (status == FSDP_ERR_NOT_FOUND)
-        return status;
-    if (status == FSDP_OK && plugin->device_ops_bytes != sizeof *device->ops)
-        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "the CUDA plug-in is of another build");
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(plugin_open(&plugin, err));
+    if (plugin->device_ops_bytes != sizeof *device->ops)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "the CUDA plug-in is of another build");
     device->ops = plugin->device;
     status = device->ops->open(device, config->local_rank, err);
     if (status != FSDP_OK)

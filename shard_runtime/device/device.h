@@ -1,8 +1,10 @@
 /*
- * Where tensors live and in which order work on them is done. One vtable a kind of device. A stream is an
- * ordered queue; work on two streams is ordered by events alone. The cpu device executes at once, in program
- * order, so that every stream is up to date when a call returns; code written against this header waits and
- * records as if it were not, because on other devices it is not.
+ * Where tensors are stored and in which order work on them is done. There is one vtable for each kind of
+ * device.
+ *
+ * A stream is an ordered queue of work. Only events order the work of two streams. The cpu device runs work
+ * at once, so that every stream is up to date when a call returns. On other devices it is not. So code that
+ * uses this header records events and waits for them even where the cpu would not need it.
  *
  * Thread: every call on the thread that opened the device.
  */
@@ -20,10 +22,13 @@ struct device;
 struct device_stream;
 struct device_event;
 
-/* To the device from the host, from it, or within. The host's buffer is borrowed until the stream has passed the copy. */
+/*
+ * Host to device, device to host, or within the device. The host's buffer is borrowed until the stream has
+ * passed the copy.
+ */
 enum device_copy { DEVICE_COPY_TO, DEVICE_COPY_FROM, DEVICE_COPY_WITHIN };
 
-/** One of a list of copies within device memory. */
+/** One copy of a list, within device memory. */
 struct device_cast {
     void *to;
     const void *from; /* NULL: zeros */
@@ -31,8 +36,10 @@ struct device_cast {
     enum fsdp_dtype to_dtype, from_dtype;
 };
 
-/** One of a list of float32 tensors on their way to bfloat16 by draws: that of from[i] is half (first + i) % 8 of the words of
- * rng_philox(key, step, (first + i) / 8), the lower half of a word before its upper one. */
+/**
+ * One of a list of float32 tensors on their way to bfloat16 by draws: that of from[i] is half (first + i) % 8
+ * of the words of rng_philox(key, step, (first + i) / 8), the lower half of a word before its upper one.
+ */
 struct device_rounding {
     uint16_t *to;
     const float *from;
@@ -40,12 +47,15 @@ struct device_rounding {
     uint64_t key, first;
 };
 
-/** Is waiting in vain? Asked every few milliseconds while synchronize() waits; never blocks. */
+/**
+ * Returns an error if waiting is in vain. Called every few milliseconds while synchronize() waits; must not
+ * block.
+ */
 typedef enum fsdp_status (*device_watch_fn)(void *user, struct fsdp_err *err);
 
 /*
- * What fails after a device is open is FSDP_ERR_DEVICE, or FSDP_ERR_NOMEM where it has no memory. The first failure of a device is
- * what synchronize() tells from then on.
+ * Failures after a device was opened are FSDP_ERR_DEVICE, or FSDP_ERR_NOMEM if it has no memory left. The
+ * first one sticks: synchronize() returns it from then on.
  */
 enum { DEVICE_ID_BYTES = 64 };
 
@@ -54,22 +64,25 @@ struct device_ops {
     enum fsdp_status (*open)(struct device *device, int local_rank, struct fsdp_err *err);
     void (*close)(struct device *device);
 
-    /** `size_bytes` of device memory aligned to at least 4096, touched once; 0 gives NULL. */
+    /** Allocates `size_bytes` of zeroed device memory, aligned to at least 4096. 0 bytes give NULL. */
     enum fsdp_status (*alloc)(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err);
     void (*free)(struct device *device, void *memory, size_t size_bytes);
 
-    /** `urgent`: what is queued on it goes before others' where both could run. */
+    /** Makes a stream. `urgent`: its work runs before that of other streams if both could run. */
     enum fsdp_status (*stream_create)(struct device *device, struct device_stream **out, bool urgent,
                                       struct fsdp_err *err);
     void (*stream_destroy)(struct device_stream *stream);
     enum fsdp_status (*event_create)(struct device *device, struct device_event **out, struct fsdp_err *err);
     void (*event_destroy)(struct device_event *event);
 
-    /** Mark the point that `stream` has reached; replaces what `event` marked before. */
+    /** Marks the work queued on `stream` so far, in place of what `event` marked before. */
     void (*record)(struct device_event *event, struct device_stream *stream);
-    /** Work queued on `stream` from now on starts after `event`'s mark; one never recorded is no wait. */
+    /**
+     * Work that is queued on `stream` from now on starts after what `event` marks. An event that was never
+     * recorded delays nothing.
+     */
     void (*wait)(struct device_stream *stream, struct device_event *event);
-    /** Block the caller until everything queued on `stream` is done; reports what failed meanwhile. */
+    /** Blocks until everything queued on `stream` is done. Returns the device's first failure. */
     enum fsdp_status (*synchronize)(struct device_stream *stream, struct fsdp_err *err);
 
     void (*copy)(struct device_stream *stream, void *to, const void *from, size_t size_bytes,
@@ -77,65 +90,86 @@ struct device_ops {
     void (*fill_zero)(struct device_stream *stream, void *to, size_t size_bytes);
 
     /**
-     * to[i] = (accumulate ? to[i] : 0) + scale * from[i] for `n_elems` elements of float32 or bfloat16 in device
-     * memory, computed in float32 and rounded once, to nearest even. `to` may be `from` where both have one dtype.
+     * to[i] = (accumulate ? to[i] : 0) + scale * from[i] for `n_elems` elements of float32 or bfloat16 in
+     * device memory, computed in float32 and rounded once, to nearest even. `to` may be `from` where both
+     * have one dtype.
      */
     void (*cast)(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
                  enum fsdp_dtype from_dtype, size_t n_elems, float scale, bool accumulate);
     /**
-     * Optional; NULL: device_cast_list() makes them one by one. cast() of each with one scale, or fill_zero() (not with
-     * accumulate), as one piece of work where they fit. No `to` overlaps another's `to` or `from`. The list is read
-     * before the call returns.
+     * Optional; NULL: device_cast_list() makes them one by one. cast() of each with one scale, or fill_zero()
+     * (not with accumulate), as one piece of work where they fit. No `to` overlaps another's `to` or `from`.
+     * The list is read before the call returns.
      */
     void (*cast_list)(struct device_stream *stream, const struct device_cast *casts, size_t n_casts,
                       float scale, bool accumulate);
 
-    /** to[i] = from[i], rounded stochastically (core/bf16.h), for each of the list; overlaps and reading as above. The same
-     * bits on every device. */
+    /**
+     * Rounds each tensor of the list stochastically (core/bf16.h). Overlaps and the list as for cast_list().
+     * The same bits on every device.
+     */
     void (*round_list)(struct device_stream *stream, const struct device_rounding *roundings,
                        size_t n_roundings, uint64_t step);
 
-    /* Tensors in float8 e4m3, with the scale that the largest size in each gives (core/e4m3.h); *amax is in device memory.
-     * The same bits on every device. */
+    /*
+     * Tensors in float8 e4m3. The scale of a tensor follows from the largest size in it (core/e4m3.h). *amax
+     * is in device memory. The same bits on every device.
+     */
 
     /** *amax = max(*amax, |from[i]|); numbers that are not finite count as infinity. */
     void (*amax)(struct device_stream *stream, float *amax, const float *from, size_t n_elems);
     /** to[i] = e4m3(from[i] / scale), to nearest even, clamped; of float32 or bfloat16. */
     void (*encode)(struct device_stream *stream, uint8_t *to, const void *from, enum fsdp_dtype from_dtype,
                    size_t n_elems, const float *amax);
-    /** to[i] = from[i] * scale, rounded once to float32 or bfloat16; NaN throughout where *amax is not finite. */
+    /**
+     * to[i] = from[i] * scale, rounded once to float32 or bfloat16; NaN throughout where *amax is not finite.
+     */
     void (*decode)(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
                    size_t n_elems, const float *amax);
-    /** FSDP_ERR_UNSUPPORTED: too old for float8, with its name. NULL: no device of the kind is. */
+    /**
+     * Optional: returns FSDP_ERR_UNSUPPORTED, with the device's name, if it is too old for float8. NULL: none
+     * is.
+     */
     enum fsdp_status (*check_float8)(const struct device *device, struct fsdp_err *err);
 
-    /* What follows is for devices whose memory is not the host's, where all of it is there; NULL: host and device
-     * memory are one. */
+    /*
+     * The slots below must all be filled for a device whose memory is not the host's. All are NULL if host
+     * and device memory are one.
+     */
 
-    /** Is this address in the device's memory? */
+    /** Returns whether the address is in the device's memory. */
     bool (*owns)(const struct device *device, const void *memory);
-    /** Host memory that copies reach without a detour (page-locked), zeroed; 0 gives NULL. */
+    /**
+     * Allocates zeroed page-locked host memory, which the device copies from and to directly. 0 bytes give
+     * NULL.
+     */
     enum fsdp_status (*alloc_host)(struct device *device, size_t size_bytes, void **out,
                                    struct fsdp_err *err);
     void (*free_host)(struct device *device, void *memory, size_t size_bytes);
-    /** Has the stream passed what `event` marks? Never blocks; true for one that marks nothing. */
+    /**
+     * Returns whether the stream has done what `event` marks; true for an event that marks nothing. Never
+     * blocks.
+     */
     bool (*passed)(struct device_event *event);
-    /** Ask `watch` while waiting; what it fails with is what synchronize() returns. NULL: ask nobody. */
+    /** Sets what synchronize() calls while it waits, and whose failure it returns. NULL: nothing. */
     void (*set_watch)(struct device *device, device_watch_fn watch, void *user);
-    /** What tells this device from the others of the host: ranks with the same words share it. */
+    /** Writes what identifies this device among those of the host. Ranks with the same id share a device. */
     void (*identify)(const struct device *device, char id[DEVICE_ID_BYTES]);
-    /** Its name and the version of what drives it, for manifests and --version. */
+    /** Writes the device's name and the version of its driver, for manifests and --version. */
     void (*describe)(const struct device *device, char *buffer, size_t size);
-    /** Bytes of device memory that this process has allocated now, and the most it had. */
+    /** Returns the bytes of device memory that this process has allocated now, and the most it ever had. */
     void (*usage)(const struct device *device, size_t *now_bytes, size_t *most_bytes);
-    /** Nanoseconds that synchronize() has waited so far. */
+    /** Returns the nanoseconds that synchronize() has waited so far. */
     uint64_t (*waited_ns)(const struct device *device);
 
-    /* Timers, of a device that is `timed`; NULL: it has none. */
+    /* Timers, used if the device is `timed`. NULL: the device has none. */
 
-    /** A step begins: what was timed before belongs to earlier ones, and has been waited for. */
+    /** Called when a step begins. All spans of earlier steps have been waited for. */
     void (*begin_step)(struct device *device);
-    /** What is queued on `stream` until end_span() is `name`, which moves `size_bytes`. Spans do not overlap; the name is copied. */
+    /**
+     * What is queued on `stream` until end_span() is `name`, which moves `size_bytes`. Spans do not overlap;
+     * the name is copied.
+     */
     void (*begin_span)(struct device_stream *stream, const char *name, uint64_t size_bytes);
     void (*end_span)(struct device_stream *stream);
 };
@@ -154,12 +188,14 @@ struct device_config {
     int local_rank, local_world_size;
     const struct plugin *
         *plugin; /* receives what the device came from, NULL when from no plug-in; may be NULL */
-    /* Why "auto" did not take a GPU that there may be; "" where there is none, or it was taken. May be NULL. */
+    /*
+     * Why "auto" did not take a GPU that there may be; "" where there is none, or it was taken. May be NULL.
+     */
     struct fsdp_err *refusal;
 };
 
 /**
- * Open a device. *device is the caller's storage.
+ * Opens a device in *device, the caller's storage, which is empty after an error.
  *   FSDP_ERR_UNSUPPORTED  cuda was asked for, and there is no driver, no plug-in, or it refused
  *   FSDP_ERR_DEVICE       cuda was asked for, is there, and a call failed
  *   FSDP_ERR_CONFIG       no such device
@@ -167,11 +203,11 @@ struct device_config {
 enum fsdp_status device_open(struct device *device, const struct device_config *config, struct fsdp_err *err);
 void device_close(struct device *device);
 
-/** All of a list, as device_ops.cast_list says. */
+/** Makes all copies of a list, as device_ops.cast_list says, on any device. */
 void device_cast_list(struct device *device, struct device_stream *stream, const struct device_cast *casts,
                       size_t n_casts, float scale, bool accumulate);
 
-/** Is host memory not the device's? */
+/** Returns whether the device has memory of its own, apart from the host's. */
 static inline bool device_is_separate(const struct device *device)
 {
     return device->ops->owns != NULL;

@@ -8,9 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/require.h"
+
 static const char NAME[] = "libfsdp_cuda.so";
 
-/* `path` with its last component, and `up` more, replaced by `tail`; false: too long, or nothing to replace. */
+/*
+ * Replaces the last component of `path`, and `up` more, by `tail` and the plug-in's name. Returns false if
+ * the path is too short or the result too long.
+ */
 static bool beside(const char *path, int up, const char *tail, char out[PATH_MAX])
 {
     char folder[PATH_MAX];
@@ -29,7 +34,10 @@ static bool beside(const char *path, int up, const char *tail, char out[PATH_MAX
     return n > 0 && n < PATH_MAX;
 }
 
-/* Where make and `make install` put it, seen from the program and from libfsdp.so; else as the loader searches. */
+/*
+ * Finds where make and `make install` put the plug-in, relative to the program or libfsdp.so. Otherwise gives
+ * the bare name, which the loader searches for.
+ */
 static void find(char out[PATH_MAX])
 {
     char program[PATH_MAX];
@@ -93,15 +101,14 @@ enum fsdp_status plugin_open(const struct plugin **out, struct fsdp_err *err)
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "the CUDA plug-in: %s", dlerror());
-    /* POSIX makes this conversion of an object pointer to a function pointer defined. */
+    /* POSIX defines this conversion of an object pointer to a function pointer. */
     *(void **)(&entry) = dlsym(library, PLUGIN_ENTRY);
     if (entry == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s is no plug-in: it has no %s", path, PLUGIN_ENTRY);
     plugin = entry(PLUGIN_VERSION, why, sizeof why);
     if (plugin == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "the CUDA plug-in refuses: %s", why);
-    status = check(plugin, path, err);
-    if (status == FSDP_OK)
-        *out = plugin;
-    return status;
+    OK_OR_RETURN(check(plugin, path, err));
+    *out = plugin;
+    return FSDP_OK;
 }

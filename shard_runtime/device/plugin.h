@@ -1,8 +1,9 @@
 /*
- * The plug-in with the CUDA back ends, libfsdp_cuda.so, opened at run time: no other binary needs a CUDA library. It is
- * one exported function that returns a table of the back ends, with the version of what they are compiled against.
+ * The plug-in with the CUDA back ends, libfsdp_cuda.so. It is opened at run time, so that no other binary
+ * needs a CUDA library. It exports one function, which returns a table of the back ends and the version of
+ * the headers that they were compiled against.
  *
- * A plug-in is never closed: the libraries it brings do not bear it.
+ * A plug-in is never closed: the CUDA libraries cannot be unloaded safely.
  */
 #ifndef DEVICE_PLUGIN_H
 #define DEVICE_PLUGIN_H
@@ -28,14 +29,19 @@ struct plugin {
     const struct device_collectives *collectives;
 };
 
-/** The exported function's name and type. NULL: this machine cannot be used, `why` (why_bytes) says why, in one line. */
+/**
+ * The exported function's name and type. It returns NULL if the machine cannot be used; `why` (why_bytes)
+ * then has the reason, in one line.
+ */
 #define PLUGIN_ENTRY "fsdp_cuda_plugin"
 typedef const struct plugin *(*plugin_entry_fn)(uint32_t version, char *why, size_t why_bytes);
 
 /**
- * Open the plug-in. First the driver is looked for, which costs a tenth of a millisecond; where there is none the plug-in's
- * libraries are never loaded. The plug-in is FSDP_CUDA_PLUGIN, or libfsdp_cuda.so in ../lib or beside the program, or beside
- * libfsdp.so, or where the loader finds it. FSDP_CUDA_DRIVER names another driver than libcuda.so.1.
+ * Opens the plug-in; *out stays valid as long as the process.
+ *   1. The driver is opened: libcuda.so.1, or what FSDP_CUDA_DRIVER names. This takes 0.1 ms. Without a
+ *      driver the plug-in's libraries are never loaded.
+ *   2. The plug-in is opened: what FSDP_CUDA_PLUGIN names, or libfsdp_cuda.so. It is looked for in ../lib of
+ *      the program's folder, in that folder, in the folder of libfsdp.so, and where the loader searches.
  *   FSDP_ERR_NOT_FOUND    no driver: a machine without a GPU
  *   FSDP_ERR_UNSUPPORTED  a driver, but no plug-in, or one that is of another build or refuses
  */

@@ -1,20 +1,23 @@
 /*
- * How a rank that failed on its own tells the others. Every collective entry point ends, or begins, with an agreement:
- *   1. Each rank gives its own status. One small all-reduce finds the lowest rank that failed; in a step the flag travels
- *      with the sums that the ranks exchange anyway.
- *   2. If no rank failed, that is all.
+ * How a rank that failed on its own reports it to the others. Every collective entry point ends, or begins,
+ * with an agreement:
+ *   1. Each rank gives its own status. One small all-reduce finds the lowest rank that failed. In a step, the
+ *      flag travels with the sums that the ranks exchange anyway.
+ *   2. If no rank failed, the agreement is over.
  *   3. Otherwise a second all-reduce carries the status and the words of that rank to all others.
- * A rank that failed must therefore take part in every collective that comes before the agreement (run.c does, with
- * whatever lies in its buffers), or the ranks agree before the first one begins.
+ * A rank that failed must therefore take part in every collective that comes before the agreement (run.c
+ * does, with whatever data is in its buffers). Otherwise the ranks must agree before the first collective
+ * begins.
  */
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/mesh.h"
 #include "shard_runtime/engine/model.h"
 
 enum { WORDS_ELEMS = FSDP_ERR_MESSAGE_BYTES / sizeof(int64_t) };
 
-/* What the lowest rank that failed has to say; zeros from all others, so that a sum carries it. */
+/* The failure of the lowest rank that failed. All other ranks give zeros, so that a sum carries it. */
 struct last_words {
     int64_t status;
     int64_t words[WORDS_ELEMS];
@@ -28,7 +31,7 @@ struct members {
     int rank, W;
 };
 
-/* Number of the lowest rank with a failure; -1: none. *also: the largest that any rank gave. */
+/* Find the lowest rank that failed; -1: none. *also becomes the largest number that any rank gave. */
 static enum fsdp_status find_first(const struct members *members, bool failed, int64_t *also, int *first,
                                    struct fsdp_err *err)
 {
@@ -40,7 +43,10 @@ static enum fsdp_status find_first(const struct members *members, bool failed, i
     return status;
 }
 
-/* Status and words of rank `first`, which all members know to have failed. A rank that failed alike keeps its own words. */
+/*
+ * Get status and words of rank `first`, which all members know to have failed. A rank that failed with the
+ * same status keeps its own words.
+ */
 static enum fsdp_status hear(const struct members *members, int first, enum fsdp_status own,
                              struct fsdp_err *err)
 {
@@ -77,15 +83,13 @@ static enum fsdp_status agree(const struct members *members, enum fsdp_status ow
     enum fsdp_status status;
     int first;
 
-    if (own == FSDP_ERR_DEVICE) /* this rank ends, and the others are told by that */
+    if (own == FSDP_ERR_DEVICE) /* this process ends, and the other ranks notice that */
         return own;
     status = find_first(members, own != FSDP_OK, also, &first, &theirs);
     if (status != FSDP_OK)
         return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
     return first < 0 ? FSDP_OK : hear(members, first, own, err);
 }
-
-/* --- all ranks of the world, or of a mesh ------------------------------------------------------------------ */
 
 static enum fsdp_status reduce_in_world(const void *who, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
                                         enum fsdp_reduce_op op, struct fsdp_err *err)
@@ -109,13 +113,12 @@ static enum fsdp_status reduce_in_mesh(const void *who, void *buffer, size_t n_e
                                        enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     const struct fsdp_device_mesh *mesh = who;
-    enum fsdp_status status = FSDP_OK;
 
-    for (int d = 0; d < mesh->grid.n_dims && status == FSDP_OK; d++)
+    for (int d = 0; d < mesh->grid.n_dims; d++)
         if (mesh->grid.sizes[d] > 1)
-            status = fsdp_all_reduce(mesh->comms[d], buffer, n_elems, dtype, op,
-                                     mesh->context->streams[PLAN_COMPUTE], err);
-    return status;
+            OK_OR_RETURN(fsdp_all_reduce(mesh->comms[d], buffer, n_elems, dtype, op,
+                                         mesh->context->streams[PLAN_COMPUTE], err));
+    return FSDP_OK;
 }
 
 enum fsdp_status mesh_agree(const struct fsdp_device_mesh *mesh, enum fsdp_status own, struct fsdp_err *err)
@@ -127,7 +130,7 @@ enum fsdp_status mesh_agree(const struct fsdp_device_mesh *mesh, enum fsdp_statu
     return mesh->context != NULL ? agree(&members, own, &nothing, err) : own;
 }
 
-/* Uses nothing but the tree: a rank may have no memory for a model. */
+/* This uses only the tree, because a rank may have no memory for a model. */
 enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsdp_module *root,
                             enum fsdp_status own, struct fsdp_err *err)
 {
@@ -143,15 +146,16 @@ enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsd
                                                          : mesh_agree(mesh, own, err);
 }
 
-/* --- all ranks of a model ---------------------------------------------------------------------------------- */
-
 static enum fsdp_status reduce_in_model(const void *who, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
                                         enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     return model_reduce_over_all(who, buffer, n_elems, dtype, op, err);
 }
 
-/* With whether any rank called hooks on what it took for gradients: that spoils a step which failed. */
+/*
+ * The ranks also agree on whether any of them called hooks on final gradients: that spoils a step which
+ * failed.
+ */
 static enum fsdp_status agree_in_model(struct fsdp_model *model, enum fsdp_status own, struct fsdp_err *err)
 {
     const struct members members = { reduce_in_model, model, model->context->rank, model->context->W };
@@ -169,7 +173,7 @@ enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, s
     struct fsdp_err theirs = { 0 };
     enum fsdp_status status;
 
-    /* Of a device that failed nothing more is to be had: this rank ends, and the others are told by that. */
+    /* Nothing works on a failed device: this process ends, and the other ranks notice that. */
     if (own == FSDP_ERR_DEVICE || (own != FSDP_OK && model_is_broken(model)))
         return own;
     for (size_t i = 0; i < n; i++)

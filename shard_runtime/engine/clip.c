@@ -1,6 +1,6 @@
 /*
- * Clipping by the global norm: each rank measures its rows, of what several ranks hold alike one of them, and sums over the
- * dimensions of the mesh make the whole of it.
+ * Clipping by the global norm. Each rank measures its rows; if several ranks hold the same rows, one of them
+ * counts. Sums over the dimensions of the mesh then give the norm of the whole.
  */
 #include "shard_runtime/shard/clip.h"
 
@@ -22,7 +22,7 @@ static enum fsdp_status check(const struct fsdp_model *model, double max_norm, d
     return gradients_check(model, err);
 }
 
-/* Whether some rank failed, which the sums have told to those that shard together: now to all. */
+/* The ranks that shard together know from their sums whether one of them failed. Tell the replicas too. */
 static enum fsdp_status tell_replicas(const struct fsdp_model *model, bool *failed, struct fsdp_err *err)
 {
     int64_t any = *failed;
@@ -62,10 +62,10 @@ enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_nor
             parts[i].sum = (norm_type == 2 ? mesh->squares : gradients_sum_powers(model, mesh, norm_type)) *
                            (isinf(norm_type) ? scale : pow(scale, norm_type));
     }
-    /* A device that failed gives sums that are no numbers: that is said, and not taken for a run that diverges. */
-    status = model->context->device.ops->synchronize(stream, err);
-    if (status != FSDP_OK)
-        return status;
+    /*
+     * A failed device gives NaN. Report the device failure, so that it is not taken for a loss that diverges.
+     */
+    OK_OR_RETURN(model->context->device.ops->synchronize(stream, err));
     failed = own != FSDP_OK;
     status = clip_coefficient(parts, model->n_meshes, model->tensor, norm_type, max_norm, &all, &coefficient,
                               &failed, stream, &sums);

@@ -9,8 +9,10 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
 
-/* What the agent said; else OMP_NUM_THREADS, as every OpenMP program has it; else the CPUs this process may
- * use. */
+/*
+ * How many threads compute: what the agent says, else OMP_NUM_THREADS, else the CPUs that this process may
+ * use.
+ */
 static int choose_threads(const struct fsdp_context_options *options, const struct link *link)
 {
     const char *text = getenv("OMP_NUM_THREADS");
@@ -38,7 +40,7 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
     *out = NULL;
     if (options != NULL)
         chosen = *options;
-    if (context == NULL) { /* so early the others are told by this process's end */
+    if (context == NULL) { /* at this point the other ranks notice it by the end of this process */
         fsdp_comm_destroy(comm);
         link_close(link);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "opening a context: out of memory");
@@ -190,8 +192,7 @@ struct link *context_link(const struct fsdp_context *context)
     return context->link;
 }
 
-/* --- the progress page -------------------------------------------------------------------------------------
- */
+/* The progress page */
 
 static void store(_Atomic uint64_t *word, uint64_t value)
 {
@@ -209,6 +210,11 @@ static uint64_t bits_of(double value)
 void context_alive(const struct fsdp_context *context)
 {
     link_alive(context->link);
+}
+
+void context_place(const struct fsdp_context *context, int thread, uint32_t place)
+{
+    atomic_store_explicit(&context->progress->threads[thread].place, place, memory_order_relaxed);
 }
 
 void fsdp_context_beat(struct fsdp_context *context, const struct fsdp_beat *beat)
@@ -232,6 +238,7 @@ void fsdp_context_phase(struct fsdp_context *context, enum fsdp_phase phase)
     if (context == NULL)
         return;
     atomic_store_explicit(&context->progress->phase, (uint32_t)phase, memory_order_relaxed);
+    atomic_store_explicit(&context->progress->pass, (uint32_t)phase, memory_order_relaxed);
     context_alive(context);
     if (context->on_phase != NULL)
         context->on_phase(phase, context->on_phase_user);

@@ -1,18 +1,18 @@
 /*
- * What a context computes on, and what moves its tensors between ranks. All ranks come to the same choice: a world in which one
- * computes on a GPU and another does not would not even agree on its memory plan.
+ * Chooses what a context computes on, and what moves its tensors between ranks. All ranks must choose alike:
+ * if one used a GPU and another did not, not even their memory plans would agree.
  */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/comm/device_collectives.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/device/plugin.h"
 #include "shard_runtime/engine/place.h"
 
-/* What was asked for; "auto" may be decided by the environment. */
+/* The name that was asked for; the environment may decide what "auto" means. */
 static const char *wanted(const char *option, const char *variable)
 {
     const char *value = getenv(variable);
@@ -22,7 +22,7 @@ static const char *wanted(const char *option, const char *variable)
     return value != NULL && value[0] != '\0' ? value : "auto";
 }
 
-/* True on every rank if it is on every rank. */
+/* Set *value, on every rank, to whether it was true on all ranks. */
 static enum fsdp_status all_of(struct fsdp_comm *world, bool *value, struct fsdp_err *err)
 {
     int64_t not_here = !*value;
@@ -64,7 +64,10 @@ static enum fsdp_status choose_device(struct fsdp_context *context, const char *
     return status == FSDP_OK && !same ? take_cpu(context, "there are fewer GPUs than ranks", err) : status;
 }
 
-/* Did the user tell NCCL that ranks may share a GPU? From 2.30 on it can be told; an older one then refuses by itself. */
+/*
+ * Did the user tell NCCL that ranks may share a GPU? It can be told from version 2.30 on; an older one
+ * refuses by itself.
+ */
 static bool nccl_may_share(void)
 {
     const char *value = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -72,12 +75,14 @@ static bool nccl_may_share(void)
     return value != NULL && strcmp(value, "1") == 0;
 }
 
-/* NCCL serves one rank a GPU, unless it is told otherwise; ranks that share one go by way of the host. */
+/*
+ * Choose NCCL or staging. NCCL serves one rank for each GPU, unless it is told otherwise; ranks that share a
+ * GPU go through host memory.
+ */
 static enum fsdp_status choose_collectives(struct fsdp_context *context, const char *name,
                                            struct fsdp_err *err)
 {
     const bool automatic = strcmp(name, "auto") == 0;
-    enum fsdp_status status;
     bool alone = true;
 
     context->comms = (struct device_comms){ .device = &context->device,
@@ -94,9 +99,7 @@ static enum fsdp_status choose_collectives(struct fsdp_context *context, const c
                          context->device.ops->name);
     if (strcmp(name, "cpu") == 0 || (automatic && context->W == 1))
         return FSDP_OK;
-    status = device_comms_are_alone(context->comm, context->link, &context->device, &alone, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(device_comms_are_alone(context->comm, context->link, &context->device, &alone, err));
     if (!alone && !automatic && !nccl_may_share())
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "collectives nccl: two ranks of a host share a GPU, which NCCL refuses: take cpu");
@@ -105,7 +108,7 @@ static enum fsdp_status choose_collectives(struct fsdp_context *context, const c
     return FSDP_OK;
 }
 
-/* So that the agent tells which of the node's GPUs this rank is on. */
+/* Tell the agent which of the node's GPUs this rank uses. */
 static void name_gpu(const struct fsdp_context *context)
 {
     struct fsdp_progress_gpu *page = &link_progress(context->link)->gpu;
@@ -119,7 +122,7 @@ static void name_gpu(const struct fsdp_context *context)
     atomic_store_explicit(&page->named, 1, memory_order_release);
 }
 
-/* The world's group, from here on for tensors of the device too. */
+/* Make the world's group move the device's tensors too. */
 static enum fsdp_status wrap_world(struct fsdp_context *context, struct fsdp_err *err)
 {
     struct fsdp_comm *host = context->comm;
@@ -131,26 +134,18 @@ static enum fsdp_status wrap_world(struct fsdp_context *context, struct fsdp_err
     return device_comm_wrap(&context->comm, host, &context->comms, err);
 }
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static enum fsdp_status open_collectives(struct fsdp_context *context, const char *name, struct fsdp_err *err)
 {
-    const double began_s = now_s();
+    const double began_s = clock_now_s();
     enum fsdp_status status = choose_collectives(context, name, err);
 
     if (status == FSDP_OK)
         status = wrap_world(context, err);
-    context->opening.collectives_s = now_s() - began_s;
+    context->opening.collectives_s = clock_now_s() - began_s;
     return status;
 }
 
-enum { MAX_THREADS = 4096 }; /* a mistake beyond: OpenMP would end the process */
+enum { MAX_THREADS = 4096 }; /* a larger number is a mistake, and OpenMP would end the process */
 
 static enum fsdp_status check_options(const struct fsdp_context_options *options, struct fsdp_err *err)
 {
@@ -169,7 +164,7 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
     struct numerics_config config = { .threads = context->threads,
                                       .precision = options->matmul_precision,
                                       .name = options->numerics != NULL ? options->numerics : "auto" };
-    const double began_s = now_s();
+    const double began_s = clock_now_s();
     enum fsdp_status status = choose_device(context, wanted(options->device, "FSDP_DEVICE"), err);
 
     if (status == FSDP_OK)
@@ -189,7 +184,7 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
         status = numerics_open(&context->numerics, &config, err);
     if (context->comm != NULL)
         status = context_agree(context, status, err);
-    context->opening.device_s = now_s() - began_s - context->opening.collectives_s;
+    context->opening.device_s = clock_now_s() - began_s - context->opening.collectives_s;
     return status;
 }
 

@@ -19,12 +19,10 @@ static enum fsdp_status prepare(struct fsdp_model *model, size_t batch, size_t s
 
     if (batch == 0 || seq == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
-    drop(model); /* first, so that it is not planned again */
-    /* All programs are of one layout, which flags have their part in: they are followed, too. */
+    drop(model); /* set first, so that the program is not planned again */
+    /* All programs have one layout, which depends on what setters said: follow these first. */
     if (model->n_micro_done == 0 && model->training.next_call == 0)
-        status = model_follow_setters(model, false, true, false, err);
-    if (status != FSDP_OK)
-        return status;
+        OK_OR_RETURN(model_follow_setters(model, false, true, false, err));
     status = program_create(&model->evaluation, model, batch, false, seq, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "preparing an evaluation");
@@ -38,7 +36,7 @@ enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t 
 {
     REQUIRE(model, err);
 
-    enum fsdp_status status = unshard_settle(model, err); /* its thread may be at it */
+    enum fsdp_status status = unshard_settle(model, err); /* its second thread may be gathering */
 
     model->replanned = false;
     if (status == FSDP_OK)
@@ -52,8 +50,9 @@ enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t 
 }
 
 /*
- * Between steps an evaluation follows what units are told now; within one it is the step's. A rank that had to plan again tells
- * the others whether it could; if one could not, all of them plan again the next time.
+ * Between steps an evaluation follows what units are told now; within a step it uses the plans of the step. A
+ * rank that made new plans tells the others whether that worked. If one failed, all ranks make new plans the
+ * next time.
  */
 static enum fsdp_status follow_setters(struct fsdp_model *model, struct fsdp_err *err)
 {
@@ -61,7 +60,7 @@ static enum fsdp_status follow_setters(struct fsdp_model *model, struct fsdp_err
 
     if (model->n_micro_done > 0 || model->training.next_call > 0)
         return FSDP_OK;
-    status = model_follow_setters(model, false, true, true, err); /* of micro-steps it has none */
+    status = model_follow_setters(model, false, true, true, err); /* an evaluation has no micro-steps */
     if (!model->replanned)
         return status;
     status = model_agree(model, NULL, 0, status, err);
@@ -104,7 +103,7 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
     const struct plan_entry *last;
     enum fsdp_status status;
 
-    if (model->eval_batch == 0) /* on no rank */
+    if (model->eval_batch == 0) /* the same on all ranks */
         return fsdp_fail(err, FSDP_ERR_ARG, "no evaluation was prepared");
     model->replanned = false;
     status = unshard_settle(model, err);
@@ -116,7 +115,7 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
         status = fsdp_fail(err, FSDP_ERR_ARG, "an evaluation without input or place for its loss");
     if (status == FSDP_OK)
         status = check_evaluation(program, input, targets, err);
-    in.fails = status != FSDP_OK; /* the others know nothing of it yet */
+    in.fails = status != FSDP_OK; /* the other ranks do not know of it yet */
     in.why = err;
     if (status == FSDP_OK || !model_is_broken(model)) {
         struct fsdp_err run = { 0 };
@@ -126,17 +125,15 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
             status = fsdp_fail(err, ran, "%s", run.message);
     }
     sums[1] = (double)n_targets;
-    status = model_agree(model, sums, 2, status, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(model_agree(model, sums, 2, status, err));
     last = &program->plan.entries[program->plan.n_entries - 1];
     if (logits != NULL)
-        status = program_io_logits(
+        OK_OR_RETURN(program_io_logits(
             program,
-            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset),
-            logits, err);
-    if (status != FSDP_OK || targets == NULL)
-        return status;
+            (const float *)(const void *)(program->arena + program->plan.buffers[last->loss.logits].offset),
+            logits, err));
+    if (targets == NULL)
+        return FSDP_OK;
     *loss = (struct fsdp_loss){ .mean = sums[1] > 0 ? sums[0] / sums[1] : NAN,
                                 .sum = sums[0],
                                 .n_targets = (uint64_t)sums[1] };

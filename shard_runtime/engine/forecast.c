@@ -1,6 +1,6 @@
 /*
- * A model that is planned and never allocated: the layout and the program of training, made by the same functions, on
- * a context that has no peers, no device and no memory.
+ * A model that is planned and never allocated. The same functions as for a real model make its layout and the
+ * program of training, on a context without peers, device and memory.
  */
 #include <fsdp/forecast.h>
 
@@ -37,7 +37,7 @@ static void forecast_optimizer(struct fsdp_forecast *forecast, const struct fsdp
         optimizer_need(options, elems, &forecast->optimizer, &forecast->offloaded);
 }
 
-/* What numerics and the device would be: the plan rests on them. The row of a GPU needs none to be asked for its bytes. */
+/* The numerics that the plan is for. The row for a GPU answers without one. */
 static struct numerics_config numerics_of(const struct fsdp_forecast_world *world)
 {
     return (struct numerics_config){ .threads = world->threads,
@@ -57,7 +57,7 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
 {
     struct plan_traffic traffic;
 
-    forecast->process = process_memory_now(); /* the model's plan is held, as in a worker */
+    forecast->process = process_memory_now(); /* the plan stays in memory, as in a worker */
     fsdp_model_memory(model, &forecast->memory);
     forecast_optimizer(forecast, model, optimizer);
     forecast->staging = model_staging_bytes(model, world->ranks_per_host);
@@ -74,10 +74,8 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
                               const struct fsdp_forecast_world *world, struct fsdp_err *err)
 {
     const size_t n_forwards = options->forwards > 0 ? options->forwards : 1;
-    enum fsdp_status status = model_check_options(options, err);
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(model_check_options(options, err));
     if (world->device != NULL && strcmp(world->device, "cpu") != 0 && strcmp(world->device, "cuda") != 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "planning for device %s: not cpu or cuda", world->device);
     if (root != NULL && root->parent != NULL)
@@ -95,10 +93,10 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
                          world->evaluation_batch, world->evaluation_seq);
     if (optimizer != NULL && optim_check(optimizer, err) != FSDP_OK)
         return FSDP_ERR_ARG;
-    status = fsdp_module_check(root, err);
-    if (status == FSDP_OK && optimizer != NULL)
-        status = optimizer_check_offload(optimizer, root, is_apart(world), err);
-    return status;
+    OK_OR_RETURN(fsdp_module_check(root, err));
+    if (optimizer != NULL)
+        OK_OR_RETURN(optimizer_check_offload(optimizer, root, is_apart(world), err));
+    return FSDP_OK;
 }
 
 static enum fsdp_status describe(const struct plan *plan, char **text, struct fsdp_err *err)
@@ -114,7 +112,7 @@ static enum fsdp_status describe(const struct plan *plan, char **text, struct fs
     return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
 }
 
-/* The programs that there will be. */
+/* Plan the programs that a real model would have. */
 static enum fsdp_status plan_programs(struct fsdp_model *model, const struct fsdp_forecast_world *world,
                                       struct fsdp_err *err)
 {
@@ -127,7 +125,7 @@ static enum fsdp_status plan_programs(struct fsdp_model *model, const struct fsd
                : status;
 }
 
-/* Figures, or where `text` is not NULL the plan in words. */
+/* Plan the model. Fill in *forecast or, if `text` is not NULL, give the plan as text. */
 static enum fsdp_status plan_model(struct fsdp_module *root, const struct fsdp_model_options *options,
                                    const struct fsdp_optimizer_options *optimizer,
                                    const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
@@ -139,12 +137,10 @@ static enum fsdp_status plan_model(struct fsdp_module *root, const struct fsdp_m
                                     .device = { .ops = is_apart(world) ? &forecast_cuda_ops
                                                                        : &device_cpu_ops } };
     struct fsdp_model model = { .context = &context, .root = root, .options = *options };
-    enum fsdp_status status = check(root, options, optimizer, world, err);
+    enum fsdp_status status;
 
-    if (status == FSDP_OK)
-        status = numerics_open(&context.numerics, &config, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check(root, options, optimizer, world, err));
+    OK_OR_RETURN(numerics_open(&context.numerics, &config, err));
     status = model_make_layout(&model, err);
     if (status == FSDP_OK)
         status = model_measure_memory(&model, err);

@@ -3,14 +3,15 @@
 #include <string.h>
 
 #include "shard_runtime/comm/staging.h"
-#include "shard_runtime/numerics/cuda_plan.h"
+#include "shard_runtime/numerics/cuda_shapes.h"
 #include "shard_runtime/optim/optim.h"
 
 /*
- * Not ours to count, and never measured by us. A communicator of NCCL takes buffers by channels and connections: 544 MiB
- * of two ranks and 688 MiB of more, on four A100 with NVLink (NVIDIA/nccl issue 964); NCCL_BUFFSIZE and NCCL_MAX_NCHANNELS
- * change it. A process takes of a GPU what the driver, the kernels that are loaded and cuBLASLt need: 484 MiB on an RTX 3090
- * with CUDA 13.0 (NVIDIA/nccl pull request 2366), rounded up.
+ * Memory that other libraries take; these numbers are quoted, not measured by this project. A communicator of
+ * NCCL has buffers for each channel and connection: 544 MiB with two ranks and 688 MiB with more, on four
+ * A100 with NVLink (NVIDIA/nccl issue 964). NCCL_BUFFSIZE and NCCL_MAX_NCHANNELS change that. The driver,
+ * loaded kernels and cuBLASLt take 484 MiB of a GPU for each process: on an RTX 3090 with CUDA 13.0
+ * (NVIDIA/nccl pull request 2366), rounded up.
  */
 #define NCCL_PAIR_BYTES ((size_t)544 << 20)
 #define NCCL_RING_BYTES ((size_t)688 << 20)
@@ -45,29 +46,32 @@ static void take_larger(size_t *most, size_t bytes)
         *most = bytes;
 }
 
-/* The largest scratch that an operation asks of the row, which keeps it; and numbers on their way to the host. */
+/*
+ * The largest scratch that an operation asks of the numerics, which keep it; and the memory for numbers that
+ * go to the host.
+ */
 static size_t kernel_bytes(const struct fsdp_model *model)
 {
     const struct graph *graph = &model->training.graph;
-    size_t most = cuda_plan_cross_entropy_bytes(nn_rows(graph->result));
+    size_t most = cuda_cross_entropy_bytes(nn_rows(graph->result));
 
     for (size_t i = 0; i < graph->n_ops; i++) {
         const struct graph_op *op = graph->ops[i];
 
         if (strcmp(op->kind->name, "embedding") == 0)
-            take_larger(&most, cuda_plan_embedding_backward_bytes(nn_rows(op->output), op->output->features));
+            take_larger(&most, cuda_embedding_backward_bytes(nn_rows(op->output), op->output->features));
         if (strcmp(op->kind->name, "linear") == 0 && op->n_params > 1)
-            take_larger(&most, cuda_plan_column_sum_bytes(nn_rows(op->output), op->output->features));
+            take_larger(&most, cuda_column_sum_bytes(nn_rows(op->output), op->output->features));
     }
     if (model->evaluation.context != NULL)
-        take_larger(&most, cuda_plan_cross_entropy_bytes(nn_rows(model->evaluation.graph.result)));
-    take_larger(&most,
-                cuda_plan_sum_powers_bytes(model->memory[PLACE_DEVICE].reduced_elems) +
-                    sizeof(double) * (size_t)model->layout.n_params); /* one by one, each has a chunk more */
-    return most + CUDA_PLAN_RESULTS_BYTES;
+        take_larger(&most, cuda_cross_entropy_bytes(nn_rows(model->evaluation.graph.result)));
+    /* Spans are summed one by one, and each may have one chunk more. */
+    take_larger(&most, cuda_sum_powers_bytes(model->memory[PLACE_DEVICE].reduced_elems) +
+                           sizeof(double) * (size_t)model->layout.n_params);
+    return most + CUDA_RESULTS_BYTES;
 }
 
-/* Of rank 0's elements, those beside shards of one kind of place. */
+/* Bytes of optimizer state for those of rank 0's elements whose shards are in this kind of place. */
 static size_t optimizer_bytes(const struct fsdp_model *model, const struct fsdp_optimizer_options *options,
                               bool on_host)
 {
@@ -97,7 +101,7 @@ void forecast_apart(struct fsdp_forecast *forecast, struct fsdp_model *model,
         .optimizer = optimizer != NULL && !in_file ? optimizer_bytes(model, optimizer, false) : 0,
         .inputs =
             program_io_measure(&model->training) + (evaluates ? program_io_measure(&model->evaluation) : 0),
-        .workspace = CUDA_PLAN_WORKSPACE_BYTES,
+        .workspace = CUDA_WORKSPACE_BYTES,
         .kernels = kernel_bytes(model),
         .collectives = staged ? 0 : model_group_bytes(model, nccl_bytes, ranks_per_host),
         .context = CONTEXT_BYTES,

@@ -1,6 +1,4 @@
-/*
- * A whole parameter or gradient on every rank: each rank's shard of it, gathered and put where it belongs.
- */
+/* Gathers a whole parameter or gradient on every rank: all shards, each put where it belongs. */
 #include <string.h>
 
 #include "shard_runtime/core/require.h"
@@ -8,7 +6,10 @@
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
 
-/* The shards of part number `part`, one rank's after the other's, where they belong in the whole tensor in host memory. */
+/*
+ * Copy the shards of part number `part`, one rank after the other in `gathered`, to where they belong in the
+ * whole tensor `out` in host memory.
+ */
 static void assemble(struct fsdp_model *model, int index, int part, const float *gathered, float *out)
 {
     const struct plan_param *param = &model->layout.params[index];
@@ -29,8 +30,10 @@ static void assemble(struct fsdp_model *model, int index, int part, const float 
     }
 }
 
-/* Every rank's shard of every part into `all`, (n_parts, W, chunk), which is where the shards are: over the ranks that shard,
- * then over the tensor group. */
+/*
+ * Gather every rank's shard of every part into `all`, (n_parts, W, chunk): over the ranks that shard, then
+ * over the tensor group. `all` is in the same kind of memory as the shards.
+ */
 static enum fsdp_status gather_parts(struct fsdp_model *model, int index, const float *shard, float *all,
                                      struct fsdp_err *err)
 {
@@ -61,7 +64,7 @@ static void scale_all(float *values, size_t n, float scale)
         values[i] *= scale;
 }
 
-/* Do they lie whole among the activations, not reduced, until the step's last backward? */
+/* Are the gradients still whole activations, which only the last backward of the step reduces? */
 static bool are_yet_to_be_reduced(const struct fsdp_model *model, int group)
 {
     const struct plan_group *layout = &model->layout.groups[group];
@@ -70,8 +73,10 @@ static bool are_yet_to_be_reduced(const struct fsdp_model *model, int group)
            (model->n_micro_done > 0 || model->training.next_call > model->training.plan.n_forwards);
 }
 
-/* What speaks against gathering parameter `index` on this rank. A rank may have lost its gradients alone, where it could not plan
- * again. */
+/*
+ * Can parameter `index` be gathered on this rank? A single rank may have lost its gradients, if it could not
+ * make a new plan.
+ */
 static enum fsdp_status check_gather(const struct fsdp_model *model, int index, const char *name,
                                      enum fsdp_which which, struct fsdp_err *err)
 {
@@ -98,7 +103,7 @@ static enum fsdp_status check_gather(const struct fsdp_model *model, int index, 
     return FSDP_OK;
 }
 
-/* Of parameter `index`: bytes that its shards take side by side; 0 where this rank has all of it. */
+/* Bytes of all shards of parameter `index` together; 0 if this rank has the whole parameter. */
 static size_t gathered_bytes(const struct fsdp_model *model, int index)
 {
     const struct plan_param *param = &model->layout.params[index];
@@ -109,7 +114,7 @@ static size_t gathered_bytes(const struct fsdp_model *model, int index)
     return W > 1 || n_parts > 1 ? param->chunk_elems * W * n_parts * sizeof(float) : 0;
 }
 
-/* Ordinary memory for what is in the host's: nothing goes to the device. */
+/* Where to gather: shards in host memory are gathered in ordinary memory, without the device. */
 static enum shard_place gathered_place(const struct fsdp_model *model, int index)
 {
     return model_place(model, model->layout.params[index].group) == PLACE_DEVICE ? PLACE_DEVICE : PLACE_PAGED;
@@ -125,11 +130,10 @@ void gather_room_need(struct gather_room *room, const struct fsdp_model *model, 
 
 enum fsdp_status gather_room_make(struct gather_room *room, struct fsdp_model *model, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-
-    for (int p = 0; p < N_PLACES && status == FSDP_OK; p++)
-        status = place_alloc(model->context, (enum shard_place)p, room->size_bytes[p], &room->memory[p], err);
-    return status;
+    for (int p = 0; p < N_PLACES; p++)
+        OK_OR_RETURN(
+            place_alloc(model->context, (enum shard_place)p, room->size_bytes[p], &room->memory[p], err));
+    return FSDP_OK;
 }
 
 void gather_room_free(struct gather_room *room, struct fsdp_model *model)
@@ -145,19 +149,17 @@ enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_whi
     const int n_parts = param->parameter->split.n_parts;
     const size_t part_elems = gathered_bytes(model, index) / sizeof(float) / (size_t)n_parts;
     float *gathered = part_elems > 0 ? room->memory[gathered_place(model, index)] : NULL;
-    enum fsdp_status status = FSDP_OK;
     size_t n_own;
     const float *shard = model_shard(model, which, index, &n_own);
 
     if (gathered != NULL)
-        status = gather_parts(model, index, shard, gathered, err);
-    for (int part = 0; part < n_parts && status == FSDP_OK; part++)
+        OK_OR_RETURN(gather_parts(model, index, shard, gathered, err));
+    for (int part = 0; part < n_parts; part++)
         assemble(model, index, part, gathered != NULL ? gathered + part_elems * (size_t)part : shard, out);
-    if (status == FSDP_OK)
-        status = model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
-    if (status == FSDP_OK && which == FSDP_GRADIENT)
+    OK_OR_RETURN(model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err));
+    if (which == FSDP_GRADIENT)
         scale_all(out, param->parameter->whole_elems, (float)model_gradient_scale(model, param->group));
-    return status;
+    return FSDP_OK;
 }
 
 enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,

@@ -13,7 +13,7 @@
 
 enum { MAX_SPANS = 256 };
 
-/* Spans of one place on the way to a sum of their powers, in their order. */
+/* Spans of one place that are being collected, in their order, to sum their powers in one call. */
 struct measure {
     const struct fsdp_model *model;
     enum shard_place place;
@@ -25,6 +25,7 @@ struct measure {
 static void add_up(struct measure *m)
 {
     struct fsdp_context *context = m->model->context;
+    struct numerics *numerics = place_numerics(context, m->place);
     double sums[MAX_SPANS];
     uint64_t n_elems = 0;
     bool timed;
@@ -34,8 +35,10 @@ static void add_up(struct measure *m)
     for (size_t i = 0; i < m->n_spans; i++)
         n_elems += m->spans[i].n_elems;
     timed = m->place == PLACE_DEVICE && timing_begin(context, "norm of gradients", n_elems * sizeof(float));
-    numerics_sum_powers(place_numerics(context, m->place), context->streams[PLAN_COMPUTE], m->spans,
-                        m->n_spans, m->norm_type, sums);
+    numerics->ops->sum_powers(
+        numerics, context->streams[PLAN_COMPUTE],
+        &(struct numerics_sum_powers){
+            .spans = m->spans, .n_spans = m->n_spans, .p = m->norm_type, .sums = sums });
     if (timed)
         timing_end(context, PLAN_COMPUTE);
     for (size_t i = 0; i < m->n_spans; i++)
@@ -50,7 +53,7 @@ static void take(struct measure *m, enum shard_place place, const float *gradien
     if (m->n_spans == MAX_SPANS || place != m->place)
         add_up(m);
     m->place = place;
-    m->spans[m->n_spans++] = (struct numerics_span){ .x = gradients, .n_elems = n_elems };
+    m->spans[m->n_spans++] = (struct numerics_span){ .data = gradients, .n_elems = n_elems };
 }
 
 static void take_parameter(struct measure *m, int index)
@@ -61,8 +64,10 @@ static void take_parameter(struct measure *m, int index)
     take(m, model_place(m->model, m->model->layout.params[index].group), gradient, n_elems);
 }
 
-/* Is the gradient of parameter `index` part of this rank's share of the norm? Of what several ranks hold
- * alike one counts it. */
+/*
+ * Is the gradient of parameter `index` in this rank's share of the norm? If several ranks hold it, one of
+ * them counts it.
+ */
 static bool counts(const struct fsdp_model *model, int index)
 {
     const struct plan_param *param = &model->layout.params[index];
@@ -75,7 +80,9 @@ double gradients_sum_powers(const struct fsdp_model *model, const struct model_m
 {
     struct measure m = { .model = model, .norm_type = norm_type };
 
-    /* Where nothing is split that is, with one mesh, one piece of memory in each place. */
+    /*
+     * With one mesh, and nothing split over a tensor group, the share is one piece of memory in each place.
+     */
     for (int p = 0; p < N_PLACES && model->n_meshes == 1 && model->T == 1; p++)
         if (model->memory[p].reduced_elems > 0)
             take(&m, (enum shard_place)p, model->memory[p].gradients, model->memory[p].reduced_elems);
@@ -87,8 +94,10 @@ double gradients_sum_powers(const struct fsdp_model *model, const struct model_m
     return m.sum;
 }
 
-/* What no rank's share of the norm has: gradients of ignored parameters, and those that another tensor rank
- * counts. */
+/*
+ * The sum over gradients that are in no share of this rank: those of ignored parameters, and those that
+ * another tensor rank counts.
+ */
 static double sum_the_rest(const struct fsdp_model *model)
 {
     struct measure m = { .model = model, .norm_type = 2 };
@@ -108,8 +117,9 @@ enum fsdp_status gradients_measure(struct fsdp_model *model, bool *finite, struc
         *finite = *finite && isfinite(model->meshes[i].squares);
     }
     *finite = *finite && isfinite(sum_the_rest(model));
-    /* A device that failed gives sums that are no numbers: that is said, and not taken for a run that
-     * diverges. */
+    /*
+     * A failed device gives NaN. Report the device failure, so that it is not taken for a loss that diverges.
+     */
     return model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
 }
 

@@ -1,6 +1,7 @@
 /*
- * What the process groups of a model keep to move data through: of the world, of each mesh the ranks that shard and those that
- * replicate, of a reduction's own group, of slices, of the tensor group. Rank 0 stands for all.
+ * The memory that groups of ranks keep for moving data: the world, for each mesh the ranks that shard and
+ * those that replicate, groups for reductions and for slices, and the tensor group. Rank 0 stands for all
+ * ranks.
  */
 #include <stdlib.h>
 
@@ -8,6 +9,7 @@
 #include "shard_runtime/engine/mesh.h"
 #include "shard_runtime/engine/model.h"
 
+/* Nodes that have ranks of the group, which are in ascending order. */
 static int count_nodes(const int *ranks, int n, int ranks_per_host)
 {
     int n_nodes = 1;
@@ -17,7 +19,7 @@ static int count_nodes(const int *ranks, int n, int ranks_per_host)
     return n_nodes;
 }
 
-/* Equally many on each node, as comm/ demands. */
+/* Ranks of the group on each node; comm/ demands the same number on all nodes. */
 static int members_on_node(const int *ranks, int n, int ranks_per_host)
 {
     return n / count_nodes(ranks, n, ranks_per_host);
@@ -34,21 +36,25 @@ static size_t shared_of(const int *ranks, int n, int ranks_per_host)
     return comm_shared_bytes(members_on_node(ranks, n, ranks_per_host));
 }
 
-/* Every rank of the node is in a group like this one. Each of these groups has one segment there. */
+/*
+ * The bytes of all such segments on a node, for one of its ranks: every rank of the node is in a group like
+ * this one, and each of these groups has one segment there.
+ */
 static size_t segments_of(const int *ranks, int n, int ranks_per_host)
 {
     return shared_of(ranks, n, ranks_per_host) * (size_t)ranks_per_host /
            (size_t)members_on_node(ranks, n, ranks_per_host);
 }
 
-/* Who is asked, and what with. */
+/* The model whose groups are counted, and the measure that is used. */
 struct question {
     const struct fsdp_model *model;
     model_group_bytes_fn bytes_of;
     int ranks_per_host;
-    int *ranks; /* room for the world's */
+    int *ranks; /* room for all ranks of the world */
 };
 
+/* Bytes of the group along dimension `dim` of the mesh. */
 static size_t bytes_of_line(const struct question *q, const struct fsdp_device_mesh *mesh, int dim)
 {
     mesh_grid_line(&mesh->grid, mesh->rank, dim, q->ranks);
@@ -90,7 +96,7 @@ size_t model_group_bytes(const struct fsdp_model *model, model_group_bytes_fn by
     size_t bytes;
 
     if (q.ranks == NULL)
-        return 0; /* a plan without it: nothing else will fit either */
+        return 0; /* out of memory here means that nothing else will fit either */
     for (int i = 0; i < n; i++)
         q.ranks[i] = i;
     bytes = bytes_of(q.ranks, n, ranks_per_host);

@@ -1,16 +1,16 @@
 /*
- * An optimizer that updates groups inside backward. What it has done is not undone where the step fails after
- * that:
+ * An optimizer that updates groups inside backward. If the step fails afterwards, updates that were made are
+ * not undone:
  *   1. A rank finds that a group's gradient is not finite, or fails in another way. It updates nothing more,
  *      and takes part in the collectives that are left.
  *   2. The other ranks do not know it yet, and go on with their updates.
- *   3. At the end of the step all ranks agree that it failed, and tell each other which groups any of them
- *      updated.
+ *   3. At the end of the step all ranks agree that it failed, and exchange which groups any of them updated.
  * From then on the model is torn, and is not saved, until a checkpoint is loaded into it.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 
 enum { GROUPS_AT_ONCE = 64, NAMES_BYTES = 256, ROOM_FOR_THE_REST = 24 };
@@ -24,26 +24,27 @@ bool model_updates_in_backward(const struct fsdp_model *model)
     return updates;
 }
 
-/* in_step[].updated becomes what any rank updated. */
+/* Sets in_step[].updated for every group that any rank updated. */
 static enum fsdp_status collect_updates(struct fsdp_model *model)
 {
-    enum fsdp_status status = FSDP_OK;
     int64_t updated[GROUPS_AT_ONCE];
 
-    for (int first = 0; first < model->layout.n_groups && status == FSDP_OK; first += GROUPS_AT_ONCE) {
+    for (int first = 0; first < model->layout.n_groups; first += GROUPS_AT_ONCE) {
         const int left = model->layout.n_groups - first, n = left < GROUPS_AT_ONCE ? left : GROUPS_AT_ONCE;
 
         for (int i = 0; i < n; i++)
             updated[i] = model->in_step[first + i].updated;
-        status = model_reduce_over_all(model, updated, (size_t)n, FSDP_I64, FSDP_MAX, NULL);
-        for (int i = 0; i < n && status == FSDP_OK; i++)
+        OK_OR_RETURN(model_reduce_over_all(model, updated, (size_t)n, FSDP_I64, FSDP_MAX, NULL));
+        for (int i = 0; i < n; i++)
             model->in_step[first + i].updated = updated[i] != 0;
     }
-    return status;
+    return FSDP_OK;
 }
 
-/* The names of the groups that were updated, the last one's first, as backward goes; those that find no room
- * are counted. Returns how many groups that are. */
+/*
+ * List the names of the updated groups, the last one first, as backward goes. Names without room are counted.
+ * Returns the number of updated groups.
+ */
 static int list_updates(const struct fsdp_model *model, char names[NAMES_BYTES])
 {
     int n_updated = 0, n_left_out = 0;
@@ -74,7 +75,7 @@ enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status s
 
     if (status != FSDP_ERR_DEVICE && !model_is_broken(model))
         (void)collect_updates(
-            model); /* where that fails the groups are broken, and this rank knows its own */
+            model); /* if this fails, the groups are broken, and this rank knows its own updates only */
     if (list_updates(model, names) == 0)
         return status;
     model->torn = true;

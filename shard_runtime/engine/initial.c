@@ -1,18 +1,19 @@
 /*
- * The initial values of parameters. A value depends on the seed, the parameter's name and the element's index in the whole
- * tensor: it is the same at every world size, on every mesh and with any number of threads.
+ * The initial values of parameters. A value depends on the seed, the parameter's name and the element's index
+ * in the whole tensor: it is the same at every world size, on every mesh and with any number of threads.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/numerics/parallel.h"
 
 enum {
-    STAGE_ELEMS = 1 << 14, /* on the stack: drawing needs no memory that could be missing */
-    GRAIN_ELEMS = 1 << 10, /* about 20 microseconds of one thread */
+    STAGE_ELEMS = 1 << 14, /* on the stack, so that drawing needs no memory */
+    GRAIN_ELEMS = 1 << 10, /* about 20 microseconds of one thread; a smaller piece is not shared out */
 };
 
 enum fsdp_status model_plan_initial(struct fsdp_model *model, struct fsdp_err *err)
@@ -41,7 +42,7 @@ void model_is_filled(struct fsdp_model *model, int index)
     model->initial[index].pending = false;
 }
 
-/* Elements first ... of a parameter, into `out`. */
+/* Elements of a parameter from `first` on, to be drawn into `out`. */
 struct drawing {
     const struct fsdp_parameter *parameter;
     uint64_t key, first;
@@ -58,18 +59,19 @@ static void draw_piece(void *context, size_t begin, size_t end)
         d->out[i] = d->parameter->init == FSDP_INIT_ONES ? 1.0f : 0.0f;
 }
 
-/* One run of a shard, which begins at element `first` of the whole: in place, or through a stage where the memory is not the
- * host's. */
+/*
+ * Draw one run of a shard, which begins at element `first` of the whole: in place, or through a stage if the
+ * memory is not the host's.
+ */
 static enum fsdp_status draw_run(struct fsdp_model *model, enum shard_place place, struct drawing drawing,
                                  float *shard, size_t n_elems, struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
     const bool staged = place == PLACE_DEVICE && device_is_separate(&context->device);
     const uint64_t first = drawing.first;
-    enum fsdp_status status = FSDP_OK;
     float stage[STAGE_ELEMS];
 
-    for (size_t done = 0, n; done < n_elems && status == FSDP_OK; done += n) {
+    for (size_t done = 0, n; done < n_elems; done += n) {
         n = staged && n_elems - done > STAGE_ELEMS ? STAGE_ELEMS : n_elems - done;
         drawing.first = first + done;
         drawing.out = staged ? stage : shard + done;
@@ -78,42 +80,38 @@ static enum fsdp_status draw_run(struct fsdp_model *model, enum shard_place plac
         if (!staged)
             continue;
         place_write(context, place, shard + done, stage, n * sizeof *stage);
-        status = context->device.ops->synchronize(context->streams[PLAN_COMPUTE],
-                                                  err); /* the stage is filled again */
+        /* The next round overwrites the stage. */
+        OK_OR_RETURN(context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err));
     }
-    return status;
+    return FSDP_OK;
 }
 
 static enum fsdp_status draw_parameter(struct fsdp_model *model, int index, struct fsdp_err *err)
 {
     const enum shard_place place = model_place(model, model->layout.params[index].group);
     struct layout_walk walk = model_walk(model, index);
-    enum fsdp_status status = FSDP_OK;
     struct layout_piece run;
     size_t n_elems;
     float *shard = model_shard(model, FSDP_VALUE, index, &n_elems);
 
-    while (status == FSDP_OK && layout_walk_next(&walk, &run)) {
+    while (layout_walk_next(&walk, &run)) {
         const struct drawing drawing = { .parameter = model->layout.params[index].parameter,
                                          .key = model->initial[index].key,
                                          .first = run.whole_at };
 
-        status = draw_run(model, place, drawing, shard + run.shard_at, run.n_elems, err);
+        OK_OR_RETURN(draw_run(model, place, drawing, shard + run.shard_at, run.n_elems, err));
     }
-    return status;
+    return FSDP_OK;
 }
 
 enum fsdp_status model_draw(struct fsdp_model *model, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-
-    for (int i = 0; model->n_pending > 0 && i < model->layout.n_params && status == FSDP_OK; i++) {
+    for (int i = 0; model->n_pending > 0 && i < model->layout.n_params; i++) {
         if (!model->initial[i].pending)
             continue;
         context_alive(model->context);
-        status = draw_parameter(model, i, err);
-        if (status == FSDP_OK)
-            model_is_filled(model, i);
+        OK_OR_RETURN(draw_parameter(model, i, err));
+        model_is_filled(model, i);
     }
-    return status;
+    return FSDP_OK;
 }

@@ -1,6 +1,6 @@
 /*
- * The learning rate of an optimizer while a program runs: the schedule of its options, or a function of the program's; and the
- * rates that both scale, which the program may change between steps.
+ * The learning rate of an optimizer while a program runs: the schedule of its options, or a function of the
+ * program's; and the rates that both scale, which the program may change between steps.
  */
 #include "shard_runtime/engine/optimizer.h"
 
@@ -42,10 +42,7 @@ enum fsdp_status fsdp_optimizer_set_lr(struct fsdp_optimizer *optimizer, double 
 {
     REQUIRE(optimizer, err);
 
-    const enum fsdp_status status = check_rate(lr, err);
-
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_rate(lr, err));
     optimizer->options.lr = lr;
     for (int i = 0; i < optimizer->n_tensors; i++)
         if (!optimizer->lr_groups[i].own_lr)
@@ -58,10 +55,7 @@ enum fsdp_status fsdp_optimizer_set_group_lr(struct fsdp_optimizer *optimizer, s
 {
     REQUIRE(optimizer, err);
 
-    const enum fsdp_status status = check_rate(lr, err);
-
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_rate(lr, err));
     if (group >= optimizer->options.n_groups)
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: there is no group %zu, but %zu of them", group,
                          optimizer->options.n_groups);

@@ -17,11 +17,12 @@ void fsdp_device_mesh_destroy(struct fsdp_device_mesh *mesh)
     free(mesh);
 }
 
-/* What may fail on one rank alone, before any group is opened; *ranks (world size) has room for the members of one. */
+/*
+ * Do everything that can fail on one rank alone, before any group is opened. *ranks receives room for
+ * world-size numbers.
+ */
 static enum fsdp_status prepare_groups(struct fsdp_device_mesh *mesh, int **ranks, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-
     if (!mesh_grid_place(&mesh->grid, mesh->rank, mesh->place))
         return fsdp_fail(err, FSDP_ERR_ARG, "a mesh that rank %d is not in", mesh->rank);
     if (mesh->context == NULL)
@@ -29,14 +30,17 @@ static enum fsdp_status prepare_groups(struct fsdp_device_mesh *mesh, int **rank
     *ranks = alloc_array((size_t)mesh->context->W, sizeof **ranks);
     if (*ranks == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
-    for (int d = 0; d < mesh->grid.n_dims && status == FSDP_OK; d++) {
+    for (int d = 0; d < mesh->grid.n_dims; d++) {
         mesh_grid_line(&mesh->grid, mesh->rank, d, *ranks);
-        status = comm_can_split(mesh->context->comm, mesh->grid.names[d], *ranks, mesh->grid.sizes[d], err);
+        OK_OR_RETURN(
+            comm_can_split(mesh->context->comm, mesh->grid.names[d], *ranks, mesh->grid.sizes[d], err));
     }
-    return status;
+    return FSDP_OK;
 }
 
-/* The group along dimension `dim`. Its name is the same on all of its members and on nobody else. */
+/*
+ * Open the group along dimension `dim`. Its name is the same on all of its ranks, and no other group has it.
+ */
 static enum fsdp_status open_group(struct fsdp_device_mesh *mesh, int dim, int *ranks, struct fsdp_err *err)
 {
     struct fsdp_context *context = mesh->context;
@@ -48,7 +52,10 @@ static enum fsdp_status open_group(struct fsdp_device_mesh *mesh, int dim, int *
     return comm_split(&mesh->comms[dim], context->comm, name, ranks, mesh->grid.sizes[dim], err);
 }
 
-/* After a failure others may wait for this rank where they open the group: it leaves the world. */
+/*
+ * Open all groups. After a failure this rank leaves the world, because others may wait for it in opening a
+ * group.
+ */
 static enum fsdp_status open_groups(struct fsdp_device_mesh *mesh, int *ranks, struct fsdp_err *err)
 {
     char words[FSDP_ERR_MESSAGE_BYTES];
@@ -75,7 +82,7 @@ static struct fsdp_device_mesh *new_mesh(struct fsdp_context *context)
     return mesh;
 }
 
-/* Hand out a mesh, or what is left of it to the heap. */
+/* Return the mesh, or free what there is of it after a failure. */
 static enum fsdp_status finish(struct fsdp_device_mesh **out, struct fsdp_device_mesh *mesh,
                                enum fsdp_status status)
 {

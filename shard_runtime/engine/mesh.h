@@ -1,5 +1,6 @@
 /*
- * A mesh inside: the grid, and the group along each of its dimensions that this rank is in.
+ * A device mesh inside: the grid, and for each of its dimensions the group of ranks along it that this rank
+ * is in.
  */
 #ifndef ENGINE_MESH_H
 #define ENGINE_MESH_H
@@ -10,10 +11,10 @@
 struct fsdp_device_mesh {
     struct fsdp_context *context; /* NULL: for planning, without groups */
     struct mesh_grid grid;
-    int rank; /* 0 without a context */
-    int place[FSDP_MESH_MAX_DIMS];
+    int rank;                      /* in the world; 0 without a context */
+    int place[FSDP_MESH_MAX_DIMS]; /* this rank's, along each dimension */
     struct fsdp_comm *comms[FSDP_MESH_MAX_DIMS];
-    bool borrowed; /* the groups are another mesh's */
+    bool borrowed; /* the groups belong to another mesh */
 };
 
 /** context_agree() among the ranks of `mesh`, whose groups are open. Without a context it returns `own`. */

@@ -1,7 +1,6 @@
 #include "shard_runtime/engine/model.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +25,7 @@ struct graph_input model_input(const struct fsdp_model *model, size_t batch, siz
                                  .seq = seq,
                                  .features = model->options.input_features,
                                  .n_forwards = training ? model_forwards(model) : 1,
-                                 .result_multiple = model->context->numerics.ops->loss != NULL
+                                 .result_multiple = model->context->numerics.ops->takes_padded_logits
                                                         ? NUMERICS_LOGITS_MULTIPLE
                                                         : 0 };
 }
@@ -53,18 +52,15 @@ enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *er
 {
     const size_t batch = model->options.batch > 0 ? model->options.batch : 1;
     const struct graph_input input = model_input(model, batch, model->options.seq, false);
-    enum fsdp_status status = model_join_mesh(model, err);
 
-    if (status == FSDP_OK)
-        status = graph_record(&model->layout_graph, model->root, &input, false, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(model_join_mesh(model, err));
+    OK_OR_RETURN(graph_record(&model->layout_graph, model->root, &input, false, err));
     model->layout = (struct plan){ .options = model_plan_options(model, model->options.batch > 0),
                                    .graph = &model->layout_graph };
-    status = plan_form_groups(&model->layout, model->root, err);
-    if (status == FSDP_OK && model->layout.n_params == 0)
-        status = fsdp_fail(err, FSDP_ERR_ARG, "the model has no parameters");
-    return status;
+    OK_OR_RETURN(plan_form_groups(&model->layout, model->root, err));
+    if (model->layout.n_params == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the model has no parameters");
+    return FSDP_OK;
 }
 
 void model_drop_layout(struct fsdp_model *model)
@@ -88,7 +84,7 @@ bool model_overlaps(const struct fsdp_model *model)
 
 static size_t aligned(size_t n_elems)
 {
-    return (n_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    return round_up(n_elems, ALIGN_ELEMS);
 }
 
 enum shard_place model_place(const struct fsdp_model *model, int group)
@@ -106,7 +102,7 @@ bool model_has_gradients(const struct fsdp_model *model)
     return false;
 }
 
-/* Bytes of the shards of all groups, and of their gradients, in each place. */
+/* Add up the bytes of all groups' shards, and of their gradients, in each place. */
 enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err *err)
 {
     for (int g = 0; g < model->layout.n_groups; g++) {
@@ -124,7 +120,10 @@ enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err 
     return FSDP_OK;
 }
 
-/* Rows are what collectives move, where those are the device's. */
+/*
+ * Allocate rows of shards. Collectives move them, so on a device its communication library may have to
+ * allocate them.
+ */
 static enum fsdp_status alloc_rows(struct fsdp_context *context, enum shard_place place, size_t size_bytes,
                                    float **out, struct fsdp_err *err)
 {
@@ -140,7 +139,10 @@ static enum fsdp_status alloc_rows(struct fsdp_context *context, enum shard_plac
     return status;
 }
 
-/* Gradients that are on the device are in the arena of training, which comes later. */
+/*
+ * Allocate the shards of one place. Gradient shards on the device are in the arena of training, which is made
+ * later.
+ */
 static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place place, bool trains,
                                     struct fsdp_err *err)
 {
@@ -158,22 +160,20 @@ static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place p
     return status;
 }
 
+/* Allocate the shards in all places, and give each group its part. */
 static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *err)
 {
     const bool trains = model->options.batch > 0;
     size_t offset[N_PLACES] = { 0 };
-    enum fsdp_status status;
 
     model->draws.seed = model->options.seed;
     model->groups = alloc_array((size_t)model->layout.n_groups, sizeof *model->groups);
     model->in_step = alloc_array((size_t)model->layout.n_groups, sizeof *model->in_step);
     if (model->groups == NULL || model->in_step == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
-    status = model_measure_memory(model, err);
-    for (int p = 0; p < N_PLACES && status == FSDP_OK; p++)
-        status = alloc_place(model, (enum shard_place)p, trains, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(model_measure_memory(model, err));
+    for (int p = 0; p < N_PLACES; p++)
+        OK_OR_RETURN(alloc_place(model, (enum shard_place)p, trains, err));
     for (int g = 0; g < model->layout.n_groups; g++) {
         const enum shard_place p = model_place(model, g);
         const struct model_memory *memory = &model->memory[p];
@@ -216,7 +216,7 @@ void model_lose_gradients(struct fsdp_model *model)
             model->groups[g].grads = NULL;
 }
 
-/* The layout is there. */
+/* Can the device do float8, if the layout has coded parameters? */
 static enum fsdp_status check_float8(const struct fsdp_model *model, struct fsdp_err *err)
 {
     const struct device *device = &model->context->device;
@@ -229,7 +229,7 @@ static enum fsdp_status check_float8(const struct fsdp_model *model, struct fsdp
     return FSDP_OK;
 }
 
-enum { MAX_FORWARDS = 4096 }; /* each is recorded: far more than activations have room for */
+enum { MAX_FORWARDS = 4096 }; /* each is recorded; this is far more than activations have room for */
 
 enum fsdp_status model_check_options(const struct fsdp_model_options *options, struct fsdp_err *err)
 {
@@ -249,7 +249,10 @@ enum fsdp_status model_check_options(const struct fsdp_model_options *options, s
     return FSDP_OK;
 }
 
-/* Setters, hooks and gathers by hand are kept in the tree: two models of it would take them from each other. */
+/*
+ * Setters, hooks and gathers by hand are kept in the tree, so two models of one tree would share them by
+ * mistake.
+ */
 static enum fsdp_status check_unused(const struct fsdp_context *context, const struct fsdp_module *root,
                                      struct fsdp_err *err)
 {
@@ -261,6 +264,7 @@ static enum fsdp_status check_unused(const struct fsdp_context *context, const s
     return FSDP_OK;
 }
 
+/* Take the model off its context's list, if it is on it. */
 static void leave_context(const struct fsdp_model *model)
 {
     struct fsdp_model **link = &model->context->models;
@@ -271,7 +275,10 @@ static void leave_context(const struct fsdp_model *model)
         *link = model->next;
 }
 
-/* A model with its layout, before any collective; *out is also set after a failure, if there was memory for it. */
+/*
+ * Make a model with its layout, before any collective. *out is set after a failure too, if there was memory
+ * for it.
+ */
 static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context *context,
                                     struct fsdp_module *root, const struct fsdp_model_options *options,
                                     struct fsdp_err *err)
@@ -285,11 +292,8 @@ static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context
     if (root->parent != NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "a model is made of the root of a tree, not of \"%s\"",
                          root->path);
-    status = model_check_options(options, err);
-    if (status == FSDP_OK)
-        status = check_unused(context, root, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(model_check_options(options, err));
+    OK_OR_RETURN(check_unused(context, root, err));
     *out = model = alloc_array(1, sizeof *model);
     if (model == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
@@ -329,7 +333,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         return status;
     }
     status = model_open_comms(model, err);
-    if (status != FSDP_OK) { /* the others may wait for this rank where they open the group */
+    if (status != FSDP_OK) { /* other ranks may wait for this rank in opening a group */
         model_break(model, status, err);
         fsdp_model_destroy(model);
         return status;
@@ -362,7 +366,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
     if (model == NULL)
         return;
     leave_context(model);
-    unshard_destroy(model); /* before the thread that may be at it */
+    unshard_destroy(model); /* before its thread, which may be gathering, is ended */
     program_destroy(&model->training);
     program_destroy(&model->evaluation);
     for (int p = 0; p < N_PLACES; p++) {
@@ -382,7 +386,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
 
 double model_gradient_scale(const struct fsdp_model *model, int group)
 {
-    /* Those of ignored parameters are this rank's own business: clipping does not count them. */
+    /* Gradients of ignored parameters belong to this rank alone: clipping does not count them. */
     return model->loss_scale * (model->layout.groups[group].local ? 1.0 : model->grad_scale);
 }
 

@@ -1,6 +1,14 @@
 /*
- * What a model is inside: where its parameters stand, their memory on this rank, and up to two programs that
- * run on them, training and evaluation, each with an arena of its own.
+ * What a model is inside: where its parameters are, their memory on this rank, and up to two programs that
+ * run on them. The programs are for training and for evaluation, each with an arena of its own. Which file
+ * owns which part:
+ *   model.c       making and destroying a model         program.c      making a program
+ *   sharding.c    the layout and its groups of ranks    program_io.c   batches and logits on a device
+ *   parameters.c  this rank's shards                    run.c          running a program
+ *   initial.c     initial values                        step.c         a step: batches, calls, agreements
+ *   gradients.c   norms and checks of gradients         replan.c       new plans after setters
+ *   in_backward.c optimizers that update in backward    agree.c        agreement between ranks
+ *   unshard.c     parameters gathered by hand           evaluate.c     evaluation
  */
 #ifndef ENGINE_MODEL_H
 #define ENGINE_MODEL_H
@@ -14,15 +22,17 @@
 #include "shard_runtime/shard/layout.h"
 #include "shard_runtime/shard/param_group.h"
 
-/** The ranks that units are sharded over, and the replicas of that: those of a mesh that fsdp_fully_shard() was given. */
+/**
+ * The ranks that units are sharded over, and the replicas of these: a mesh that fsdp_fully_shard() was given.
+ */
 struct model_mesh {
-    const struct fsdp_device_mesh *mesh; /* NULL: all of the world shard */
-    int W, R;                            /* ranks that shard, replicas of that */
-    int shard_rank, replica_rank;        /* this one's place among either */
-    struct fsdp_comm *shards, *replicas; /* the groups of the two; borrowed from mesh or context */
-    struct fsdp_comm
-        *own_reduces; /* for reduce-scatters where a unit asked for one; NULL: `shards` does them */
-    double squares;   /* the sum of this rank's squared gradients in the last step */
+    const struct fsdp_device_mesh *mesh; /* NULL: all ranks of the world shard */
+    int W, R;                            /* ranks that shard, and replicas of these */
+    int shard_rank, replica_rank;        /* this rank's place among both */
+    struct fsdp_comm *shards, *replicas; /* the groups of both; borrowed from the mesh or the context */
+    /* for reduce-scatters, if a unit asked for a group of its own; NULL: `shards` */
+    struct fsdp_comm *own_reduces;
+    double squares; /* the sum of this rank's squared gradients in the last step */
 };
 
 /** The ranks of a mesh that gather slices of 1 / k together. */
@@ -32,11 +42,13 @@ struct model_part {
     struct fsdp_comm *comm;
 };
 
-/** Where memory is not the host's: what goes in and comes out, in device and in page-locked memory. Empty elsewhere. */
+/** Batches and logits on a device with memory of its own. Empty on other devices. */
 struct program_io {
-    void *inputs; /* device: of each forward the input, then the targets from targets_at */
-    size_t input_bytes, targets_at, inputs_bytes; /* the last of one forward */
-    float *logits;                                /* host: of an evaluation; NULL until they are asked for */
+    void *inputs;        /* on the device: for each forward its input and, from targets_at on, its targets */
+    size_t input_bytes;  /* of one forward's input */
+    size_t targets_at;   /* in the bytes of one forward */
+    size_t inputs_bytes; /* of one forward, both together */
+    float *logits;       /* page-locked: logits of an evaluation; NULL until they are asked for */
     size_t logits_bytes;
 };
 
@@ -48,231 +60,288 @@ struct program {
     struct nn_kernels kernels;
     char *arena;
     size_t arena_bytes;
-    struct device_event **events; /* of the entries that record one */
-    struct overlap *overlap;      /* runs what communicates; NULL: inline */
-    const void **whole_grads;     /* room for those of one group, while it is packed */
+    struct device_event **events; /* of each entry; NULL: it records none */
+    struct overlap *overlap;      /* the thread that runs what communicates; NULL: the caller's does */
+    const void **whole_grads;     /* room for the addresses of one group's gradients, while they are packed */
+    uint32_t *places;             /* (n_entries) the number of each entry's layer or unit: context_place() */
     struct fsdp_batch *batches;   /* of each forward, where operations read it; until the last backward */
-    int next_call, next_entry;    /* where it stands: 0 at the beginning */
+    int next_call, next_entry;    /* what runs next; 0 at the beginning */
     uint64_t hash;                /* plan_hash() */
-    bool compared; /* a whole step of it ran in which all ranks had this plan, and compared their collectives */
-    bool calls_known; /* so the call that runs need not compare them again: on all ranks */
+    bool compared;    /* a whole step ran in which all ranks had this plan, and compared their collectives */
+    bool calls_known; /* so the current call need not compare them again; the same on all ranks */
     struct program_io io;
-    /* What a run adds to. Not the caller's own: after a run that failed a device may come to it late. */
+    /*
+     * A run adds to these and not to the caller's own, because a device may still write after a run that
+     * failed.
+     */
     double loss_sum;
     uint64_t n_targets;
-    void (*observe)(void *observer,
-                    int entry); /* before each entry that takes part, and n_entries behind the last;
-                                                    NULL: nobody looks */
+    /** Called before each entry that takes part, and with n_entries after the last one; NULL: not called. */
+    void (*observe)(void *observer, int entry);
     void *observer;
 };
 
-/** The shards of those groups that have them in one place, one group's after the other's. */
+/** In one place, the shards of all groups that have theirs there, in the order of the groups. */
 struct model_memory {
-    float *parameters,
-        *gradients; /* gradients NULL without training; on the device the beginning of its arena */
+    float *parameters;
+    float *gradients; /* NULL without training; on the device the beginning of training's arena */
     size_t parameter_bytes, gradient_bytes;
-    size_t reduced_elems; /* of gradients, without those of ignored parameters, which come last */
+    size_t reduced_elems; /* elements of gradients but those of ignored parameters, which come last */
 };
 
 /** The initial values of one parameter. */
 struct initial_values {
     uint64_t key; /* of its random numbers */
-    bool pending; /* nothing has filled the parameter: they are still to be drawn */
+    bool pending; /* nothing has filled the parameter, so its values must still be drawn */
 };
 
-/** What has become of a group of the layout in this step. */
+/** What happened to a group of the layout in the current step. */
 struct model_group_state {
-    bool final;   /* its gradients, in a backward that runs: its hook was called */
+    bool final;   /* in a backward that runs: its gradients are final, and its hook was called */
     bool updated; /* by fsdp_optimizer_step_group() */
 };
 
 struct fsdp_model {
     struct fsdp_context *context;
-    struct fsdp_model *next; /* of the context's models */
+    struct fsdp_model *next; /* in the context's list of models */
     struct fsdp_module *root;
     struct fsdp_model_options options;
-    struct model_mesh *meshes; /* the root's first; of the same ranks all of them */
+
+    /* Which ranks share it. */
+    struct model_mesh *meshes; /* the root's first; all consist of the same ranks */
     int n_meshes;
-    int data_ranks;     /* that compute on samples of their own: those of each mesh */
-    int T, tensor_rank; /* the tensor group: ranks that each have a part of split modules; 1 and 0 without */
+    int data_ranks; /* ranks that compute on samples of their own: those of each mesh */
+    /* ranks that each have a part of split modules, and this rank's place; 1 and 0 without */
+    int T, tensor_rank;
     const struct fsdp_device_mesh *tensor_mesh;
-    struct fsdp_comm *tensor;              /* borrowed from the mesh */
+    struct fsdp_comm *tensor;              /* borrowed from that mesh */
     struct fsdp_unshard_handle *unsharded; /* of each group: gathered by hand between steps */
     struct model_part *parts;              /* one for each k among the groups of a mesh */
     int n_parts;
-    int *ranks;                /* (world size) room to list the ranks of a group that is opened */
-    struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
+    int *ranks; /* (world size) room to list the ranks of a group that is being opened */
+
+    /* Its parameters. */
+    struct graph layout_graph; /* of `layout`, of which only groups and parameters are used */
     struct plan layout;
-    struct param_group *groups;
-    struct rounding_draws draws; /* of the groups that round stochastically: the step is the optimizer's */
+    struct param_group *groups; /* of each group of the layout: this rank's shards */
+    /* for groups that round stochastically; the step number is the optimizer's */
+    struct rounding_draws draws;
     struct model_memory memory[N_PLACES];
     struct initial_values *initial; /* of each parameter of the layout */
-    int n_pending;                  /* of these: still to be drawn */
+    int n_pending;                  /* parameters whose initial values must still be drawn */
     size_t n_drawn;                 /* elements of initial values that this rank has written */
-    double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
-    double grad_scale; /* and by this one, of clipping, where they are reduced */
-    bool more_to_come; /* the next call is not the step's last */
-    bool same_plan;    /* on all ranks, in each call of this step so far */
-    double own_loss_sum;     /* of the last loss: this rank's part of the sum over all ranks */
-    bool completed;          /* hooks on final gradients were called in this step, */
-    bool spoiled;            /* by some rank, and it failed */
+
+    /* The current step. */
+    /* gradients count as multiplied by this, to be the mean over a step of several calls */
+    double loss_scale;
+    double grad_scale;       /* and by this, which clipping sets, when they are reduced */
+    bool more_to_come;       /* the next call is not the step's last */
+    bool same_plan;          /* on all ranks, in each call of this step so far */
+    double own_loss_sum;     /* this rank's part of the last loss's sum over all ranks */
+    bool completed;          /* hooks on final gradients were called in this step; */
+    bool spoiled;            /* by some rank, and the step failed */
     bool hooks_talk;         /* hooks on reduced gradients were seen to call collectives of their own */
     uint64_t n_steps_begun;  /* those that failed included */
-    bool has_gradients;      /* of a step that is whole and had targets, until the next one begins */
-    bool used;               /* fsdp_optimizer_step() has taken these */
+    bool has_gradients;      /* of a whole step with targets, until the next step begins */
+    bool used;               /* fsdp_optimizer_step() has taken these gradients */
     int nonfinite_parameter; /* the first whose gradient is not finite on some rank; -1: none */
-    size_t n_micro_done;     /* of a step whose last call is yet to come */
+    size_t n_micro_done;     /* micro-steps of a step whose last call has not run yet; */
     uint64_t step_targets;   /* and their targets */
-    bool loss_is_nonfinite;  /* that of a forward of this step is not finite */
+    bool loss_is_nonfinite;  /* of some forward of this step */
     struct model_group_state *in_step; /* of each group */
+
     bool torn; /* a step that failed or was dropped updated groups, and no checkpoint was loaded since */
-    int64_t loaded_step; /* the checkpoint it was loaded from, or -1 */
+    int64_t loaded_step; /* the checkpoint that it was loaded from; -1: none */
     struct program training, evaluation;
-    size_t eval_batch, eval_seq; /* of the second; 0: there is none */
-    struct policies planned;     /* what the two follow */
-    bool replanned;              /* the call that runs made them anew */
+    size_t eval_batch, eval_seq; /* of the evaluation; 0: there is none */
+    struct policies planned;     /* the policies that both programs follow */
+    bool replanned;              /* the current call made both programs again */
 };
 
-/** Where calls of a program take their data and leave their results. */
+/** The data that calls of a program read, and the places where they leave their results. */
 struct program_input {
     const struct fsdp_batch *batches; /* of the forwards among the calls; targets NULL: no loss */
-    int n_calls;                      /* to be run, from where the program stands */
-    bool fails;                       /* this rank failed before: it only takes part in the collectives */
-    const struct fsdp_err *why;       /* with what, where it has words for it */
-    size_t micro, n_micro; /* the number of the program's first micro-step, and how many the step has */
-    float scale;           /* of the loss's gradient: W / count of targets */
-    double *loss_sum;      /* added to */
-    uint64_t *n_targets;   /* added to */
+    int n_calls;                      /* how many run, from where the program stands */
+    bool fails;                       /* this rank failed before, and only takes part in the collectives */
+    const struct fsdp_err *why;       /* the failure, if there are words for it */
+    /* the number in the step of the program's first micro-step; micro-steps of the step */
+    size_t micro, n_micro;
+    float scale;         /* of the loss's gradient: W / count of targets */
+    double *loss_sum;    /* added to */
+    uint64_t *n_targets; /* added to */
 };
 
-/** FSDP_ERR_ARG: a number or an enumerator that makes no sense, named. */
+/** Check numbers and enumerators. FSDP_ERR_ARG names the first one that makes no sense. */
 enum fsdp_status model_check_options(const struct fsdp_model_options *options, struct fsdp_err *err);
 
-/** Record, prepare and plan a program; nothing is allocated on the device. To be released as below. */
+/**
+ * Record, prepare and plan a program, without memory on the device. It must be destroyed after a failure as
+ * well. Errors as graph_record(), prepare() and plan_make() give them.
+ */
 enum fsdp_status program_plan(struct program *program, const struct fsdp_model *model, size_t batch,
                               bool training, size_t seq, struct fsdp_err *err);
 
 /**
- * Record, plan and allocate a program for the model's parameters. *program is to be released also after a
- * failure.
+ * program_plan(), and memory and events for it. The program uses the model's parameters. It must be destroyed
+ * after a failure as well.
  */
 enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch,
                                 bool training, size_t seq, struct fsdp_err *err);
 void program_destroy(struct program *program);
 
-/** The bytes of a batch on the device, where it needs room for one; fills in the sizes of program->io. */
+/**
+ * Fill in the sizes of program->io. Returns the bytes that batches take on the device; 0 if it reads host
+ * memory.
+ */
 size_t program_io_measure(struct program *program);
-/** Room for a batch, where the device needs it. */
+/** Make that room. */
 enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err);
 void program_io_destroy(struct program *program);
-/** Queue the way of forward number `forward`'s batch to the device; its input and targets (NULL: none) become what
- * operations read. */
+/**
+ * Queue copies of the batch of forward number `forward` to the device, if it needs them. The pointers in
+ * *batch (targets may be NULL) then show what operations read.
+ */
 void program_io_send(struct program *program, int forward, struct fsdp_batch *batch);
-/** The logits that a run left at `on_device`, in host memory until the next call; waits for them. */
+/**
+ * Wait for the logits that a run left at `on_device`, and show them in host memory. They stay until the next
+ * call.
+ */
 enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
                                    struct fsdp_err *err);
 
-/** Run the entries of the next calls; on return all streams are done. Behind the last call, and after a failure, the
- * program stands at its beginning. */
+/**
+ * Run the entries of the next input->n_calls calls. On return all streams are done. After the last call, and
+ * after a failure, the program is at its beginning again.
+ *
+ * A rank on which an entry fails still enters every later collective, and returns its failure at the end. If
+ * a collective itself failed, the model's groups are broken: see model_is_broken().
+ */
 enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err);
-/** All calls of a program. */
+/** How many calls the program has, forwards and backwards together. */
 int program_calls(const struct program *program);
-/** Back to its beginning. */
+/** Go back to the beginning. */
 void program_rewind(struct program *program);
 
-/** Does a function of the user's run within the entry? What that calls is not in the plan. */
+/** Does a function of the user's run in the entry? The plan does not know what that function calls. */
 bool program_runs_users_function(const struct program *program, const struct plan_entry *entry);
 
-/** The arena of training is there, which begins with the gradient shards of the device (plan/gradients.c): they are zero, and the
- * groups know where they are. */
+/**
+ * Show the groups their gradient shards, after the arena of training was allocated: on the device it begins
+ * with them (plan/gradients.c). They are zero.
+ */
 void model_place_gradients(struct fsdp_model *model);
-/** It is about to go. */
+/** Before that arena is freed: take the addresses away from the groups again. */
 void model_lose_gradients(struct fsdp_model *model);
 
-/** Where the shards of a group of the layout are. */
+/** The memory that a group of the layout has its shards in. */
 enum shard_place model_place(const struct fsdp_model *model, int group);
-/** Was it made for training, with something to train? */
+/** Was the model made for training, with something to train? */
 bool model_has_gradients(const struct fsdp_model *model);
 
-/** Where every parameter stands: what plans of training and evaluation have in common. */
+/** Make model->layout: groups and parameters, which plans of training and of evaluation have in common. */
 enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err);
 void model_drop_layout(struct fsdp_model *model);
 
 /**
- * replan.c: have the programs follow what units are told now. `within` and the rest as in policies_compare(). Not collective:
- * the ranks agree on the outcome afterwards, and where one failed all of them call model_plan_again().
- *   FSDP_ERR_ARG    it is too late for what was set, for this step or for ever; the programs are as before
- *   FSDP_ERR_NOMEM  no room for another arena: there are no programs, until a later call has made them
+ * replan.c: make both programs again if what units are told has changed. `within`, `is_last` and `single` as
+ * in policies_compare(). Not collective. The ranks agree on the outcome afterwards; if one failed, all call
+ * model_plan_again().
+ *   FSDP_ERR_ARG    it is too late for what was set, in this step or for ever; the programs are as before
+ *   FSDP_ERR_NOMEM  no room for another arena; there are no programs until a later call has made them
  */
 enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, bool is_last, bool single,
                                       struct fsdp_err *err);
-/** The next call is to try again, on this rank as on that which failed. */
+/** Make the next call try again, on this rank as on the one that failed. */
 void model_plan_again(struct fsdp_model *model);
-/** What units are told now. */
+/** Returns the policies that are set on the units now. */
 struct policies model_policies(const struct fsdp_model *model);
 
-/** Find the meshes that units were sharded over and modules split over. */
+/** Fill in the meshes: those that units are sharded over, and the one that modules are split over. */
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err);
 
-/** Room for the next one, which then fails only if a group cannot be opened: that breaks the groups of the model. */
+/**
+ * Make room for model_open_comms(). After it, that can fail only if a group cannot be opened, which breaks
+ * the model's groups.
+ */
 enum fsdp_status model_prepare_comms(struct fsdp_model *model, struct fsdp_err *err);
-/** Open the groups of ranks that the layout needs in addition to the mesh's: own_reduces and parts. Collective. */
+/**
+ * Open the groups of ranks that the layout needs in addition to the meshes' own: own_reduces and parts.
+ * Collective.
+ */
 enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err);
 void model_close_comms(struct fsdp_model *model);
-/** The ranks of `mesh` that gather slices of 1 / k. */
+/** The group of this rank and the others of `mesh` with which it gathers slices of 1 / k. */
 struct fsdp_comm *model_part(const struct fsdp_model *model, const struct model_mesh *mesh, int k);
-/** The mesh of a group of the layout. */
+/** The mesh that a group of the layout is sharded over. */
 const struct model_mesh *model_mesh(const struct fsdp_model *model, int group);
-/** plan_options.ranks_of; `user` is the model. */
+/** For plan_options.ranks_of; `user` is the model. */
 void model_ranks_of(const void *user, const struct fsdp_module *unit, int *W, int *R);
-/** The group of a tensor mesh of this model; NULL where mesh is. */
+/** The group of ranks of the model's tensor mesh; NULL if `mesh` is NULL. */
 struct fsdp_comm *model_tensor_comm(const struct fsdp_model *model, const struct fsdp_device_mesh *mesh);
 
-/** The ranks, in order, that `mesh` shards over together with this one, in ranks (mesh->W). */
+/**
+ * List in ranks[0 ... mesh->W - 1] the ranks, this one included, that shard over `mesh` together, in order.
+ */
 void model_list_shards(const struct fsdp_model *model, const struct model_mesh *mesh, int *ranks);
-/** Does a unit ask for reductions in a group of their own? */
+/** Does any unit ask for a group of ranks of its own for reductions? */
 bool model_wants_separate_reduces(const struct fsdp_model *model);
-/** What a group of `n` ascending ranks keeps on each of them. */
+/** The bytes that a group of `n` ranks, in ascending order, keeps on each of them. */
 typedef size_t (*model_group_bytes_fn)(const int *ranks, int n, int ranks_per_host);
-/** The sum of it over the process groups of the model that this rank is in. */
+/** The sum of `bytes_of` over the model's groups of ranks that this rank is in. */
 size_t model_group_bytes(const struct fsdp_model *model, model_group_bytes_fn bytes_of, int ranks_per_host);
-/** What they keep to move data through host memory, once they were used: of this rank alone. */
+/**
+ * Bytes of host memory that this rank keeps to itself for moving data in those groups, once they were used.
+ */
 size_t model_staging_bytes(const struct fsdp_model *model, int ranks_per_host);
-/** The segments for it that this rank shares with others of its host: what the rank maps, and all of the host, each once. */
+/** Bytes of the segments that this rank maps, and shares with other ranks of its host. */
 size_t model_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
+/** Bytes of all such segments of a host, each counted once. */
 size_t model_node_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
-/** Fill in the sizes of model->memory, for the layout that is there. */
+/** Fill in the sizes of model->memory from the layout. FSDP_ERR_NOMEM: they do not fit an address space. */
 enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err *err);
 
-/** All-reduce over the ranks that compute on samples of their own, or over these and the tensor group: all that share the
- * model. Collective over them; nothing happens where there is one alone. */
+/**
+ * All-reduce over the ranks that compute on samples of their own. Collective over them; one rank alone does
+ * nothing.
+ */
 enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                         enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
+/** The same over all ranks that share the model: these and the tensor group. */
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 
-/** Copy `buffer` (size_bytes) of the model's lowest rank to all ranks that share the model. Collective over them. (A tensor group
- * occurs only in a model of all ranks of the world.) */
+/**
+ * Copy `buffer` (size_bytes) of the model's lowest rank to all ranks that share the model. Collective over
+ * them. (A model with a tensor group consists of all ranks of the world.)
+ */
 enum fsdp_status model_broadcast(const struct fsdp_model *model, void *buffer, size_t size_bytes,
                                  struct fsdp_err *err);
 
-/** Leave all groups that the model uses, the world's too, and say why, which is in `err`: nobody waits for this rank any longer
- * than until it reads that. Where it was another's leaving, that rank's number and words come into `err` as far as they can be
- * had. The thread that calls collectives, between two of them. */
+/**
+ * Leave all groups of ranks that the model uses, the world's too. The other ranks read `status` and the words
+ * in `err`, and no longer wait for this rank. If this rank leaves because another one left, that rank's
+ * number and words are put into `err` as far as they can be had. Thread: the one that calls collectives,
+ * between two of them.
+ */
 void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
-/** Lend the second thread the groups that it gathers and reduces in, or take them back: comm_lend(). */
+/**
+ * Lend the second thread the groups of ranks in which it gathers and reduces, or take them back: comm_lend().
+ */
 void model_lend(struct fsdp_model *model, bool lent);
-/** Did a collective fail in a group that the model uses? The thread that calls these. */
+/** Did a collective fail in a group of ranks that the model uses? Thread: the one that calls collectives. */
 bool model_is_broken(const struct fsdp_model *model);
 
 /**
- * agree.c: context_agree() among all ranks that share the model, which also adds up `sums` (n, at most MODEL_MAX_SUMS) over the
- * ranks that compute on samples of their own. If a group of the model is broken, a rank that failed returns `own` at once.
+ * agree.c: context_agree() among all ranks that share the model, which also adds up `sums` (n, at most
+ * MODEL_MAX_SUMS) over the ranks that compute on samples of their own. If a group of the model is broken, a
+ * rank that failed returns `own` at once.
  *
  * Every collective entry point calls it, in one of two ways:
- *   - before its first collective, once everything was checked and allocated; after it, only a broken group can fail;
- *   - after its last collective, if a rank that fails takes part in the collectives all the same (a step, an evaluation).
+ *   - before its first collective, once everything was checked and allocated; after it, only a broken group
+ *     can fail;
+ *   - after its last collective, if a rank that fails takes part in the collectives all the same (a step, an
+ *     evaluation).
  */
 enum { MODEL_MAX_SUMS = 5 };
 enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
@@ -281,117 +350,148 @@ enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, e
 enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, size_t n, bool *flag,
                                        enum fsdp_status own, struct fsdp_err *err);
 /**
- * context_agree() among the ranks that are about to make a model of `root`. Only the tree says which ranks these are:
+ * context_agree() among the ranks that are about to make a model of `root`. Only the tree says which ranks
+ * these are:
  *   - the ranks of the root's mesh, if that and the tensor group do not make up the whole world;
  *   - all ranks of the world otherwise, also if `root` is NULL or has no mesh of this context.
  */
 enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsdp_module *root,
                             enum fsdp_status own, struct fsdp_err *err);
 
-/** The input that the model's options and these sizes describe; to train on, or to evaluate. */
+/** The input of a recording for the model's options and these sizes. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq, bool training);
 
-/** Forwards before a backward: at least 1. */
+/** How many forwards run before a backward: at least 1. */
 size_t model_forwards(const struct fsdp_model *model);
 
 /** The options of plans of this model. */
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training);
 
-/** Does a second thread run this model's collectives? By its options; else where they have something to wait for. */
+/**
+ * Does a second thread run this model's collectives? Its options say so, or context_has_idle_time() decides.
+ */
 bool model_overlaps(const struct fsdp_model *model);
 
 /**
- * initial.c: initial values are drawn when something first reads a value, so that parameters which a checkpoint, a file or
- * the program fills before that cost nothing.
+ * initial.c: initial values are drawn when something first reads a value, so that parameters which a
+ * checkpoint, a file or the program fills before that cost nothing.
  *
  * model_plan_initial() notes that every parameter is to get its initial values. It writes none.
  *   FSDP_ERR_NOMEM  no room for the notes
  */
 enum fsdp_status model_plan_initial(struct fsdp_model *model, struct fsdp_err *err);
 /**
- * Draw the initial values of this rank's rows of every parameter that nothing has filled. Each function that reads values, or
- * shows where they are, calls it first. Not collective. Returns at once where nothing is left to draw.
+ * Draw the initial values of this rank's rows of every parameter that nothing has filled. Each function that
+ * reads values, or shows where they are, calls it first. Not collective. Returns at once where nothing is
+ * left to draw.
  *   FSDP_ERR_DEVICE  a copy to the device failed
  */
 enum fsdp_status model_draw(struct fsdp_model *model, struct fsdp_err *err);
-/** This rank's rows of parameter `index` have their values: nothing will be drawn for it. */
+/** Note that this rank's rows of parameter `index` have their values, so that nothing is drawn for it. */
 void model_is_filled(struct fsdp_model *model, int index);
 
-/** fsdp_model_state() without drawing: for those who fill what is listed. */
+/** fsdp_model_state() without drawing initial values: for callers that fill what is listed. */
 void model_list_state(struct fsdp_model *model, struct fsdp_tensor_shard *out);
 
-/** The runs of this rank's shard of parameter `index`, in the shard and in the whole. */
+/**
+ * Walk over the runs of this rank's shard of parameter `index`: where each is in the shard and in the whole.
+ */
 struct layout_walk model_walk(const struct fsdp_model *model, int index);
 
-/** Of parameter `index`: over how many ranks it is cut, and this one's place among them. */
+/** Returns how many ranks parameter `index` is cut over. *rank is this rank's place among them. */
 int model_cut(const struct fsdp_model *model, int index, int *rank);
 
-/** The shard of parameter `index` on this rank: where it begins in memory, and how many elements are its own. NULL
- * and 0: a gradient that there is none of. */
+/**
+ * Where this rank's shard of parameter `index`, or of its gradient, begins in memory. *n_elems is how many
+ * elements it has without padding. NULL and 0: there is no such gradient.
+ */
 float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);
 
-/** By what a gradient of `group` counts as multiplied. */
+/** The factor that gradients of `group` must be multiplied with to be the step's. */
 double model_gradient_scale(const struct fsdp_model *model, int group);
 
-/* gradients.c */
-
-/** FSDP_ERR_ARG: there are no gradients of a whole step. The same on every rank. */
+/**
+ * gradients.c. Are there gradients of a whole step? FSDP_ERR_ARG: no. The answer is the same on every rank.
+ */
 enum fsdp_status gradients_check(const struct fsdp_model *model, struct fsdp_err *err);
-/** The sum of |x|^norm_type over this rank's share of the gradients of `mesh`; with INFINITY the largest |x|.
- * Of gradients that several ranks hold alike, one rank has them in its share. */
+/**
+ * The sum of |x|^norm_type over this rank's share of the gradients of `mesh`; with INFINITY the largest |x|.
+ * A gradient that several ranks hold alike is in the share of one of them.
+ */
 double gradients_sum_powers(const struct fsdp_model *model, const struct model_mesh *mesh, double norm_type);
-/** Fill in `squares` of all meshes. *finite: are all gradients that this rank holds numbers? FSDP_ERR_DEVICE:
- * not known. */
+/**
+ * Fill in `squares` of all meshes. *finite says whether all gradients that this rank holds are finite. Waits
+ * for the device.
+ */
 enum fsdp_status gradients_measure(struct fsdp_model *model, bool *finite, struct fsdp_err *err);
-/** The first parameter of `group` (-1: of all) whose gradient is not finite on this rank; -1: none. */
+/**
+ * Number of the first parameter of `group`, or with -1 of all, whose gradient is not finite on this rank; -1:
+ * none.
+ */
 int gradients_find_nonfinite(const struct fsdp_model *model, int group);
-/** model->nonfinite_parameter becomes the first that any rank finds. Collective over all that share the
- * model. */
+/**
+ * Set model->nonfinite_parameter to the first one that any rank finds. Collective over all ranks that share
+ * the model.
+ */
 enum fsdp_status gradients_agree_on_nonfinite(struct fsdp_model *model, struct fsdp_err *err);
-/** FSDP_ERR_NOT_FINITE, with the name of parameter `index`. */
+/** Fail with FSDP_ERR_NOT_FINITE and the name of parameter `index`. */
 enum fsdp_status gradients_fail_nonfinite(const struct fsdp_model *model, int index, struct fsdp_err *err);
 
-/* in_backward.c: an optimizer that updates groups inside backward. */
-
-/** Does a unit have a hook on final gradients? */
+/**
+ * in_backward.c. Does any unit have a hook on final gradients, so that an optimizer updates groups in
+ * backward?
+ */
 bool model_updates_in_backward(const struct fsdp_model *model);
-/** A step failed with `status`, which is returned: the groups that any rank updated in it are added to the
- * words, and the model counts as torn. Collective over all that share the model, unless a group of theirs is
- * broken. */
+/**
+ * A step failed with `status`, which is returned. If any rank updated groups in it, their names are added to
+ * the words, and the model counts as torn. Collective over all ranks that share the model, unless one of
+ * their groups is broken.
+ */
 enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
-/** The last step is dropped, or another begins: if it updated groups and fsdp_optimizer_step() did not end it, the model
- * counts as torn. */
+/**
+ * The last step is dropped, or another one begins. The model counts as torn if that step updated groups, and
+ * fsdp_optimizer_step() did not end it.
+ */
 void model_note_dropped(struct fsdp_model *model);
-/** FSDP_ERR_ARG: some parameters have an update that others do not have. The same on every rank. */
+/**
+ * FSDP_ERR_ARG: the model is torn: some parameters have an update that others lack. The same on every rank.
+ */
 enum fsdp_status model_check_not_torn(const struct fsdp_model *model, struct fsdp_err *err);
 
-/** Number of parameter `name` of `n_elems` elements; -1: there is none, and `err` says so (FSDP_ERR_ARG). */
+/**
+ * The number of parameter `name`, which must have n_elems elements. -1: there is none, and `err` says so
+ * (FSDP_ERR_ARG).
+ */
 int model_find_parameter(const struct fsdp_model *model, const char *name, size_t n_elems,
                          struct fsdp_err *err);
 
-/** Memory to gather parameters in, one after another: of each place as much as the largest one needs. Zero-initialised. */
+/**
+ * Memory to gather parameters in, one after another: in each place as much as the largest one needs. Begins
+ * as zeros.
+ */
 struct gather_room {
     size_t size_bytes[N_PLACES];
     float *memory[N_PLACES];
 };
-/** Count parameter `index` in, before the memory is made. */
+/** Make the room large enough for parameter `index`; before gather_room_make(). */
 void gather_room_need(struct gather_room *room, const struct fsdp_model *model, int index);
-/** To be freed also after a failure. */
+/** Allocate the room. It must be freed after a failure as well. */
 enum fsdp_status gather_room_make(struct gather_room *room, struct fsdp_model *model, struct fsdp_err *err);
 void gather_room_free(struct gather_room *room, struct fsdp_model *model);
-/** The whole of parameter `index`, or of its gradient, into `out`; collective. Only a broken group or device can fail it. */
+/**
+ * Gather the whole of parameter `index`, or of its gradient, into `out` in host memory. Collective over all
+ * ranks that share the model. Only a broken group or device can make it fail.
+ */
 enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_which which,
                               const struct gather_room *room, float *out, struct fsdp_err *err);
 
-struct checkpoint_tensor;
-
-/** A shard as checkpoint/ takes it. */
-void model_checkpoint_tensor(const struct fsdp_tensor_shard *shard, struct checkpoint_tensor *tensor);
-
-/** What fsdp_model_state() tells of parameter `index`, but for the data: its optimizer's state has the same. */
+/**
+ * Fill in what fsdp_model_state() says about parameter `index`, but for the data. Its optimizer state is
+ * described alike.
+ */
 void model_tensor_shard(const struct fsdp_model *model, int index, struct fsdp_tensor_shard *out);
 
-/** What model_shard() says, without memory: does it exist, and how many elements. */
+/** model_shard() without memory: does the shard exist, and how many elements has it? */
 bool model_shard_elems(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);
 
 #endif

@@ -5,21 +5,22 @@
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/overlap.h"
 #include "shard_runtime/engine/state_file.h"
 #include "shard_runtime/optim/state_window.h"
 
-enum { MAX_STATES = 2, MAX_UNDER_WAY = 8 /* two reads and two writes are */ };
+enum { MAX_STATES = 2, MAX_UNDER_WAY = 8 /* at most two reads and two writes are under way */ };
 
 struct offload {
     struct device *device;
     struct state_window window;
-    size_t *starts; /* (tensors + 1) on the line of elements */
+    size_t *starts; /* (tensors + 1) index of each tensor's first element, counted over all tensors */
     int n_tensors;
     char *slots;
     struct state_file file;
     struct overlap *mover; /* the second thread */
-    int *visits;           /* the chunks of this run, in order: number p stands in slot p % n_slots */
+    int *visits;           /* the chunks of this run, in order: chunk number p uses slot p % n_slots */
     struct rows_store store;
 };
 
@@ -28,7 +29,7 @@ static char *slot_of(const struct offload *offload, int visit)
     return offload->slots + (size_t)(visit % offload->window.n_slots) * offload->window.slot_bytes;
 }
 
-/* --- the second thread: entry 2p reads visit p's chunk into its slot, 2p + 1 writes it back --- */
+/* The second thread: entry 2p reads visit p's chunk into its slot, 2p + 1 writes it back */
 
 static enum fsdp_status move(void *user, int entry, struct fsdp_err *err)
 {
@@ -41,25 +42,25 @@ static enum fsdp_status move(void *user, int entry, struct fsdp_err *err)
                           : state_file_write(&offload->file, slot, chunk.size_bytes, chunk.offset, err);
 }
 
-/* --- a run --- */
+/* A run: updates of all chunks */
 
 static enum fsdp_status update_chunk(struct offload *offload, int visit,
                                      const struct offload_visitor *visitor, struct fsdp_err *err)
 {
     const struct state_chunk chunk = state_window_chunk(&offload->window, (size_t)offload->visits[visit]);
     float *slot = (float *)(void *)slot_of(offload, visit);
-    enum fsdp_status status = FSDP_OK;
     struct state_piece piece = { 0 };
 
-    while (status == FSDP_OK && state_chunk_next(&chunk, offload->starts, &piece)) {
+    while (state_chunk_next(&chunk, offload->starts, &piece)) {
         float *state[MAX_STATES] = { NULL };
 
         for (int s = 0; s < offload->window.n_states; s++)
             state[s] = slot + (size_t)s * chunk.stride + piece.at;
         if (visitor->wants(visitor->user, piece.tensor))
-            status = visitor->update(visitor->user, piece.tensor, piece.first, piece.n_elems, state, err);
+            OK_OR_RETURN(
+                visitor->update(visitor->user, piece.tensor, piece.first, piece.n_elems, state, err));
     }
-    return status;
+    return FSDP_OK;
 }
 
 static bool wants_chunk(const struct offload *offload, size_t index, const struct offload_visitor *visitor)
@@ -87,7 +88,10 @@ enum fsdp_status offload_run(struct offload *offload, const struct offload_visit
         return FSDP_OK;
     overlap_give(offload->mover, move, offload, 0);
     for (int p = 0; p < n && status == FSDP_OK; p++) {
-        /* The slot of p + 1 is that of p - 2, whose write was given before: the thread keeps the order. */
+        /*
+         * Chunk p + 1 uses the slot of p - 2. The write of p - 2 was given to the thread before, and the
+         * thread keeps the order.
+         */
         if (p + 1 < n)
             overlap_give(offload->mover, move, offload, 2 * (p + 1));
         status = overlap_wait(offload->mover, 2 * p, err);
@@ -100,7 +104,7 @@ enum fsdp_status offload_run(struct offload *offload, const struct offload_visit
     return status == FSDP_OK && moved != FSDP_OK ? fsdp_fail(err, moved, "%s", moved_err.message) : status;
 }
 
-/* --- any range of it, through a slot, while nothing is under way --- */
+/* Reading and writing any range of the state through a slot, while no transfer is under way */
 
 struct range {
     uint64_t begin;          /* in the file: whole blocks around a span */
@@ -116,7 +120,10 @@ static struct range blocks_around(const struct state_span *span)
     return (struct range){ begin, (size_t)blocks * STATE_BLOCK_BYTES, (size_t)(span->offset - begin) };
 }
 
-/* Element `first` of tensor `index`, as the store counts them, and those behind it that stand together. */
+/*
+ * Finds where element `first` of tensor `index` is in the file, in the store's numbering. The span also has
+ * the elements after it that are stored together with it.
+ */
 static struct state_span find_span(const struct offload *offload, size_t index, size_t first, size_t n_elems)
 {
     const size_t n_states = (size_t)offload->window.n_states;
@@ -125,13 +132,19 @@ static struct state_span find_span(const struct offload *offload, size_t index, 
                              offload->starts[index / n_states] + first, n_elems);
 }
 
-/* Bytes of a state that are together in the file: the blocks around them, where in the first element they begin. */
+/*
+ * Bytes of a state that are contiguous in the file: the whole blocks around them, and the first byte within
+ * the first element.
+ */
 struct stretch {
     struct range range;
     size_t skip, n_bytes;
 };
 
-/* As many of `left` bytes from `at` on as are together. A caller's buffer may begin and end within an element. */
+/*
+ * Finds how many of the `left` bytes from `at` on are contiguous in the file. A caller's buffer may begin and
+ * end within an element.
+ */
 static struct stretch find_stretch(const struct offload *offload, size_t index, uint64_t at, size_t left)
 {
     const size_t skip = (size_t)(at % sizeof(float));
@@ -148,46 +161,40 @@ static enum fsdp_status read_rows(void *user, size_t index, uint64_t offset, voi
                                   struct fsdp_err *err)
 {
     struct offload *offload = user;
-    enum fsdp_status status = FSDP_OK;
 
-    for (size_t done = 0; done < size_bytes && status == FSDP_OK;) {
+    for (size_t done = 0; done < size_bytes;) {
         const struct stretch stretch = find_stretch(offload, index, offset + done, size_bytes - done);
         const struct range range = stretch.range;
 
-        status = state_file_read(&offload->file, offload->slots, range.size_bytes, range.begin, err);
-        if (status == FSDP_OK)
-            memcpy((char *)bytes + done, offload->slots + range.lead + stretch.skip, stretch.n_bytes);
+        OK_OR_RETURN(state_file_read(&offload->file, offload->slots, range.size_bytes, range.begin, err));
+        memcpy((char *)bytes + done, offload->slots + range.lead + stretch.skip, stretch.n_bytes);
         done += stretch.n_bytes;
     }
-    return status;
+    return FSDP_OK;
 }
 
 static enum fsdp_status write_rows(void *user, size_t index, uint64_t offset, const void *bytes,
                                    size_t size_bytes, struct fsdp_err *err)
 {
     struct offload *offload = user;
-    enum fsdp_status status = FSDP_OK;
 
-    for (size_t done = 0; done < size_bytes && status == FSDP_OK;) {
+    for (size_t done = 0; done < size_bytes;) {
         const struct stretch stretch = find_stretch(offload, index, offset + done, size_bytes - done);
         const struct range range = stretch.range;
 
-        status = state_file_read(&offload->file, offload->slots, range.size_bytes, range.begin, err);
-        if (status == FSDP_OK) {
-            memcpy(offload->slots + range.lead + stretch.skip, (const char *)bytes + done, stretch.n_bytes);
-            status = state_file_write(&offload->file, offload->slots, range.size_bytes, range.begin, err);
-        }
+        OK_OR_RETURN(state_file_read(&offload->file, offload->slots, range.size_bytes, range.begin, err));
+        memcpy(offload->slots + range.lead + stretch.skip, (const char *)bytes + done, stretch.n_bytes);
+        OK_OR_RETURN(state_file_write(&offload->file, offload->slots, range.size_bytes, range.begin, err));
         done += stretch.n_bytes;
     }
-    return status;
+    return FSDP_OK;
 }
 
-/* --- its life --- */
+/* Creating and destroying */
 
 static enum fsdp_status make(struct offload *offload, const size_t *n_elems, int n_states,
                              const struct offload_options *options, struct fsdp_err *err)
 {
-    enum fsdp_status status;
     void *memory = NULL;
 
     offload->starts = alloc_array((size_t)offload->n_tensors + 1, sizeof *offload->starts);
@@ -204,14 +211,11 @@ static enum fsdp_status make(struct offload *offload, const size_t *n_elems, int
     offload->visits = alloc_array(offload->window.n_chunks, sizeof *offload->visits);
     if (offload->visits == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "offloaded state: out of memory");
-    status = offload->device->ops->alloc(offload->device, offload->window.memory_bytes, &memory, err);
+    OK_OR_RETURN(offload->device->ops->alloc(offload->device, offload->window.memory_bytes, &memory, err));
     offload->slots = memory;
-    if (status == FSDP_OK)
-        status = state_file_open(&offload->file, options->io, options->directory, options->rank,
-                                 offload->window.file_bytes, err);
-    if (status == FSDP_OK)
-        status = overlap_create(&offload->mover, MAX_UNDER_WAY, err);
-    return status;
+    OK_OR_RETURN(state_file_open(&offload->file, options->io, options->directory, options->rank,
+                                 offload->window.file_bytes, err));
+    return overlap_create(&offload->mover, MAX_UNDER_WAY, err);
 }
 
 enum fsdp_status offload_create(struct offload **out, struct device *device, const size_t *n_elems,

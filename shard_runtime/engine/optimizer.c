@@ -1,6 +1,6 @@
 /*
- * An optimizer on a model: the state of this rank's rows in one piece of memory, or in a file with a window of it, and
- * the loop over parameters.
+ * An optimizer of a model. The state of this rank's rows is in one piece of memory, or in a file with a
+ * window of it in memory. This file also has the loop over parameters.
  */
 #include "shard_runtime/engine/optimizer.h"
 
@@ -14,7 +14,7 @@
 #include "shard_runtime/engine/timing.h"
 #include "shard_runtime/engine/unshard.h"
 
-/* Updates are computed where the shards are; a window of a file is the host's. */
+/* Updates run on the device that has the shards, but the window of a file is in host memory. */
 enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options,
                                          const struct fsdp_module *root, bool apart, struct fsdp_err *err)
 {
@@ -92,7 +92,10 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     return status;
 }
 
-/* The options of a parameter: those of the first group whose pattern its name matches, in place of the general; and that group. */
+/*
+ * Returns the options of a parameter. Options of the first group whose pattern matches its name replace the
+ * general ones. Also returns that group.
+ */
 static struct fsdp_optimizer_options options_of(const struct fsdp_optimizer_options *options,
                                                 const char *name, struct lr_group *lr_group)
 {
@@ -111,14 +114,14 @@ static struct fsdp_optimizer_options options_of(const struct fsdp_optimizer_opti
             own.lr = group->lr;
         if (group->weight_decay >= 0) {
             own.weight_decay = group->weight_decay;
-            own.decay = FSDP_DECAY_ALL; /* it was said of these parameters */
+            own.decay = FSDP_DECAY_ALL; /* the group sets the decay for exactly these parameters */
         }
         break;
     }
     return own;
 }
 
-/* A pattern that matches nothing is a mistake in it. */
+/* Checks that every pattern matches a parameter; one that matches none is a mistake of the caller. */
 static enum fsdp_status check_groups(const struct fsdp_model *model,
                                      const struct fsdp_optimizer_options *options, struct fsdp_err *err)
 {
@@ -185,13 +188,11 @@ static enum fsdp_status make(struct fsdp_optimizer **out, struct fsdp_model *mod
                              const struct fsdp_optimizer_options *options, struct fsdp_err *err)
 {
     struct fsdp_optimizer *optimizer;
-    enum fsdp_status status = optim_check(options, err);
+    enum fsdp_status status;
 
-    if (status == FSDP_OK)
-        status =
-            optimizer_check_offload(options, model->root, device_is_separate(&model->context->device), err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(optim_check(options, err));
+    OK_OR_RETURN(
+        optimizer_check_offload(options, model->root, device_is_separate(&model->context->device), err));
     if (!model_has_gradients(model))
         return fsdp_fail(err, FSDP_ERR_ARG, "an optimizer for a model that was made for evaluation only");
     *out = optimizer = alloc_array(1, sizeof *optimizer);
@@ -204,7 +205,7 @@ static enum fsdp_status make(struct fsdp_optimizer **out, struct fsdp_model *mod
     status = list_tensors(optimizer, err);
     if (status == FSDP_OK)
         status = alloc_state(optimizer, err);
-    optimizer->options.groups = NULL; /* the caller's, as offload_dir is */
+    optimizer->options.groups = NULL; /* the list belongs to the caller, as offload_dir does */
     optimizer->options.offload_dir = NULL;
     return status;
 }
@@ -250,7 +251,10 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     free(optimizer);
 }
 
-/* `rows` are those of tensor i, or some of them, from element `first` on. Gradients are where the plan of the step has them. */
+/*
+ * Describes an update. `rows` are all rows of tensor i, or some of them, from element `first` on. The plan of
+ * the step determines where the gradients are.
+ */
 static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, int i,
                                         const struct optim_tensor *rows, size_t first)
 {
@@ -260,7 +264,8 @@ static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, 
     return (struct numerics_update){
         .param = rows->param,
         .grad = model_shard(optimizer->model, FSDP_GRADIENT, optimizer->params[i], &n_elems) + first,
-        .state = { rows->state[0], rows->state[1] },
+        .m = rows->state[0],
+        .v = rows->state[1],
         .n_elems = rows->n_elems,
         .lr = optimizer_rate(optimizer, options),
         .weight_decay = optim_decay(options, rows->n_dims),
@@ -279,7 +284,7 @@ static void update(struct fsdp_optimizer *optimizer, enum shard_place place,
         return;
     for (size_t i = 0; i < n_updates; i++)
         n_elems += updates[i].n_elems;
-    /* A gradient is read, a parameter and each of its states read and written. */
+    /* An update reads a gradient, and reads and writes a parameter and each of its states. */
     timed = place == PLACE_DEVICE &&
             timing_begin(context, "optimizer",
                          n_elems * sizeof(float) * (1 + 2 * (1 + (uint64_t)optimizer->n_states)));
@@ -289,7 +294,7 @@ static void update(struct fsdp_optimizer *optimizer, enum shard_place place,
         timing_end(context, PLAN_COMPUTE);
 }
 
-/* The tensors of one group, or (-1) of all that this step has not updated yet. */
+/* The tensors to update: those of one group, or (-1) of all groups that this step has not updated yet. */
 struct selection {
     struct fsdp_optimizer *optimizer;
     int group;
@@ -321,10 +326,13 @@ static enum fsdp_status update_part(void *user, int i, size_t first, size_t n_el
     update(optimizer, place_of(optimizer, i), &rows, n_elems > 0);
     context_alive(context);
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE],
-                                            err); /* then it is written back */
+                                            err); /* the chunk is written back after this */
 }
 
-/* What is selected and in one place: on the device as one list, on the host, which takes its time, one by one. */
+/*
+ * Updates the selected tensors whose shards are in this place. The device gets them as one list. The host
+ * gets them one by one, because it needs time for each.
+ */
 static void update_place(struct fsdp_optimizer *optimizer, enum shard_place place,
                          struct selection *selection)
 {
@@ -355,13 +363,10 @@ static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int gr
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
 }
 
-/* Are there gradients that no update has taken yet? All ranks come to the same. */
+/* Checks that there are gradients which no update has used yet. All ranks get the same result. */
 static enum fsdp_status check_gradients(const struct fsdp_model *model, struct fsdp_err *err)
 {
-    const enum fsdp_status status = gradients_check(model, err);
-
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(gradients_check(model, err));
     if (model->used)
         return fsdp_fail(
             err, FSDP_ERR_ARG,
@@ -370,8 +375,10 @@ static enum fsdp_status check_gradients(const struct fsdp_model *model, struct f
                                           : gradients_fail_nonfinite(model, model->nonfinite_parameter, err);
 }
 
-/* Inside backward each rank looks at its own rows: whether those of another are numbers is told when the step
- * ends. */
+/*
+ * Checks a group before its update. Inside backward, each rank checks only its own rows. The end of the step
+ * reports whether gradients on other ranks were finite.
+ */
 static enum fsdp_status check_group(const struct fsdp_model *model, int group, struct fsdp_err *err)
 {
     int nonfinite;
@@ -388,12 +395,8 @@ enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int
 {
     REQUIRE(optimizer, err);
 
-    enum fsdp_status status = check_group(optimizer->model, group, err);
-
-    if (status == FSDP_OK)
-        status = optimizer_check_rates(optimizer, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_group(optimizer->model, group, err));
+    OK_OR_RETURN(optimizer_check_rates(optimizer, err));
     optimizer->model->in_step[group].updated = true;
     return update_selected(optimizer, group, err);
 }
@@ -403,19 +406,19 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
     REQUIRE(optimizer, err);
 
     struct fsdp_model *model = optimizer->model;
-    enum fsdp_status status = check_gradients(model, err);
+    enum fsdp_status status;
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_gradients(model, err));
     unshard_drop_all(model);
     status = optimizer_check_rates(optimizer, err);
-    if (optimizer->offload != NULL) /* what comes ends with an agreement that no rank may miss */
+    /* the update ends with an agreement, in which every rank must take part */
+    if (optimizer->offload != NULL)
         status = model_agree(model, NULL, 0, status, err);
     if (status != FSDP_OK)
         return status;
     fsdp_context_phase(model->context, FSDP_PHASE_OPTIMIZER);
     status = update_selected(optimizer, -1, err);
-    if (optimizer->offload != NULL) /* its disk may refuse one rank alone; memory refuses none */
+    if (optimizer->offload != NULL) /* a disk may fail on one rank alone; an update in memory fails on none */
         status = model_agree(model, NULL, 0, status, err);
     model->used = true;
     model->torn = model->torn || status != FSDP_OK;

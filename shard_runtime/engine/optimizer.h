@@ -1,6 +1,4 @@
-/*
- * What an optimizer is inside, and what of it a checkpoint has to know beside <fsdp/optimizer.h>.
- */
+/* The inside of an optimizer, and the functions that checkpoints need in addition to <fsdp/optimizer.h>. */
 #ifndef ENGINE_OPTIMIZER_H
 #define ENGINE_OPTIMIZER_H
 
@@ -15,19 +13,20 @@ struct fsdp_optimizer {
     struct fsdp_model *model;
     struct fsdp_optimizer_options options;
     const struct optim_ops *ops;
-    struct optim_tensor *tensors;      /* of each parameter that has a gradient */
-    struct numerics_update *updates;   /* room for as many */
-    struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
-    int *params;                       /* each of these: its number in the model */
+    struct optim_tensor *tensors;    /* one for each parameter that has a gradient */
+    struct numerics_update *updates; /* room for the same number */
+    /* for each tensor: the options, with those of its group in their place */
+    struct fsdp_optimizer_options *of;
+    int *params; /* for each tensor: the parameter's number in the model */
     struct lr_group {
-        int index;               /* of the group of options that the parameter takes; -1: none */
-        bool own_lr;             /* which has a rate of its own */
-    } * lr_groups;               /* each of these */
-    fsdp_lr_lambda_fn lr_lambda; /* in place of the schedule; NULL: the schedule */
+        int index;               /* index of the group of options that applies to the parameter; -1: none */
+        bool own_lr;             /* that group has a learning rate of its own */
+    } * lr_groups;               /* for each tensor */
+    fsdp_lr_lambda_fn lr_lambda; /* replaces the schedule; NULL: the schedule applies */
     void *lr_user;
-    char **names;                      /* (tensors, states) */
+    char **names; /* (tensors, states) */
     int n_tensors, n_states;
-    float *state[N_PLACES]; /* beside the shards that it is of */
+    float *state[N_PLACES]; /* state in the same kind of memory as the shards */
     size_t state_bytes[N_PLACES];
     struct offload *offload; /* keeps the state in a file; NULL: it is in `state` */
     uint64_t step;
@@ -35,14 +34,22 @@ struct fsdp_optimizer {
 
 /** The learning rate of the next update for a parameter with these options. */
 double optimizer_rate(const struct fsdp_optimizer *optimizer, const struct fsdp_optimizer_options *options);
-/** FSDP_ERR_ARG: by the program's function some parameter's rate would be no number from 0 on. */
+/**
+ * Checks the learning rates. FSDP_ERR_ARG: the program's function gives a rate that is negative or not a
+ * number.
+ */
 enum fsdp_status optimizer_check_rates(const struct fsdp_optimizer *optimizer, struct fsdp_err *err);
 
-/** Who keeps the states, numbered as fsdp_optimizer_state() lists them; NULL: they are in memory. */
+/**
+ * Returns the store that has the states, numbered as fsdp_optimizer_state() lists them. NULL: they are in
+ * memory.
+ */
 const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer);
 
-/** FSDP_OK, or FSDP_ERR_UNSUPPORTED: the state is to be in a file, and parameters of `root` that are trained are not in host
- * memory, on a device with memory of its own (`apart`). */
+/**
+ * Checks that an optimizer whose state is in a file can update `root`. FSDP_ERR_UNSUPPORTED: on a device with
+ * memory of its own (`apart`), parameters that are trained are not in host memory.
+ */
 enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options,
                                          const struct fsdp_module *root, bool apart, struct fsdp_err *err);
 

@@ -17,12 +17,13 @@ struct task {
 struct overlap {
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t given, done; /* something was given, or the end has come; something is done */
-    struct task *tasks;         /* (capacity) a ring: number n stands in place n % capacity */
+    /* the first: an entry was given, or the thread must end; the second: an entry is done */
+    pthread_cond_t given, done;
+    struct task *tasks; /* (capacity) a ring: entry number n is in place n % capacity */
     int capacity;
     unsigned long n_given, n_done;
     bool over;
-    struct fsdp_err failure; /* status other than FSDP_OK: the first since overlap_finish() */
+    struct fsdp_err failure; /* status other than FSDP_OK: the first failure since overlap_finish() */
 };
 
 static enum fsdp_status run_task(const struct task *task, const struct fsdp_err *earlier,
@@ -62,7 +63,7 @@ static void *second_thread(void *user)
     return NULL;
 }
 
-/* Signals are for the first thread, which knows what they mean. */
+/* Start the thread with all signals blocked: the first thread handles them. */
 static int start_thread(struct overlap *overlap)
 {
     sigset_t all, before;
@@ -127,7 +128,7 @@ void overlap_give(struct overlap *overlap, overlap_run_fn run, void *user, int e
     pthread_mutex_unlock(&overlap->mutex);
 }
 
-/* Is `entry`, or one before it in the program, given and not done? The mutex is held. */
+/* Is `entry`, or one before it in the program, given and not done yet? The caller holds the mutex. */
 static bool is_under_way(const struct overlap *overlap, int entry)
 {
     for (unsigned long n = overlap->n_done; n < overlap->n_given; n++)
@@ -136,7 +137,7 @@ static bool is_under_way(const struct overlap *overlap, int entry)
     return false;
 }
 
-/* What failed so far, in the caller's words; the mutex is held. */
+/* The first failure so far, with its words. The caller holds the mutex. */
 static enum fsdp_status failure_of(const struct overlap *overlap, struct fsdp_err *err)
 {
     return overlap->failure.status == FSDP_OK

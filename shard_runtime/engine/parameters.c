@@ -135,7 +135,7 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
     return model->context->device.ops->synchronize(stream, err);
 }
 
-/* Where this rank's shard lies in the whole: a box, whatever the two dimensions are. */
+/* Fill in where this rank's shard is in the whole: a box along both dimensions. */
 static void place(const struct fsdp_parameter *p, struct layout_rows rows, struct fsdp_tensor_shard *out)
 {
     for (int d = 0; d < p->n_dims; d++) {
@@ -146,7 +146,10 @@ static void place(const struct fsdp_parameter *p, struct layout_rows rows, struc
     out->sizes[p->shard_dim] = rows.n_rows;
 }
 
-/* Of ranks that hold the same rows one has them in its file: that of replica 0 and, where they are not split, part 0. */
+/*
+ * If several ranks hold the same rows, one of them saves these: replica 0 and, if the parameter is not split,
+ * part 0 of the tensor group.
+ */
 static bool is_saved_elsewhere(const struct fsdp_model *model, int index)
 {
     const struct plan_param *param = &model->layout.params[index];
@@ -162,7 +165,7 @@ void model_tensor_shard(const struct fsdp_model *model, int index, struct fsdp_t
 {
     struct fsdp_parameter_info info;
 
-    (void)fsdp_model_parameter(model, (size_t)index, &info, NULL); /* it is in range */
+    (void)fsdp_model_parameter(model, (size_t)index, &info, NULL); /* its index is in range */
     *out = (struct fsdp_tensor_shard){ .name = info.name,
                                        .dtype = FSDP_F32,
                                        .n_dims = info.n_dims,

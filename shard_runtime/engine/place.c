@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "shard_runtime/comm/device_memory.h"
+#include "shard_runtime/core/require.h"
 
 struct device *place_host_device(struct fsdp_context *context)
 {
@@ -13,12 +14,12 @@ enum fsdp_status place_open_host(struct fsdp_context *context, struct fsdp_err *
 {
     const struct device_config device = { .name = "cpu", .local_rank = context->device.local_rank };
     const struct numerics_config numerics = { .threads = context->threads, .name = "plain" };
-    enum fsdp_status status;
 
     if (!device_is_separate(&context->device) || context->host_numerics.ops != NULL)
         return FSDP_OK;
-    status = context->host.ops == NULL ? device_open(&context->host, &device, err) : FSDP_OK;
-    return status == FSDP_OK ? numerics_open(&context->host_numerics, &numerics, err) : status;
+    if (context->host.ops == NULL)
+        OK_OR_RETURN(device_open(&context->host, &device, err));
+    return numerics_open(&context->host_numerics, &numerics, err);
 }
 
 void place_close_host(struct fsdp_context *context)
@@ -37,18 +38,16 @@ enum fsdp_status place_alloc(struct fsdp_context *context, enum shard_place plac
 {
     struct device *device = &context->device, *host = place_host_device(context);
     void *memory = NULL;
-    enum fsdp_status status;
 
     *out = NULL;
     if (size_bytes == 0)
         return FSDP_OK;
-    status = place == PLACE_DEVICE   ? device->ops->alloc(device, size_bytes, &memory, err)
-             : place == PLACE_PINNED ? device->ops->alloc_host(device, size_bytes, &memory, err)
-                                     : host->ops->alloc(host, size_bytes, &memory, err);
+    OK_OR_RETURN(place == PLACE_DEVICE   ? device->ops->alloc(device, size_bytes, &memory, err)
+                 : place == PLACE_PINNED ? device->ops->alloc_host(device, size_bytes, &memory, err)
+                                         : host->ops->alloc(host, size_bytes, &memory, err));
     *out = memory;
-    if (status == FSDP_OK)
-        place_fill_zero(context, place, memory, size_bytes);
-    return status;
+    place_fill_zero(context, place, memory, size_bytes);
+    return FSDP_OK;
 }
 
 void place_free(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes)
@@ -58,7 +57,8 @@ void place_free(struct fsdp_context *context, enum shard_place place, void *memo
     if (memory == NULL)
         return;
     if (place == PLACE_DEVICE)
-        device_memory_free(&context->comms, memory, size_bytes); /* registered or not */
+        /* this frees pages that were registered and pages that were not */
+        device_memory_free(&context->comms, memory, size_bytes);
     else if (place == PLACE_PINNED)
         device->ops->free_host(device, memory, size_bytes);
     else

@@ -1,35 +1,45 @@
 /*
- * Where this rank's shards, their gradients and optimizer state are: in device memory or, of a unit that offloads, in host
- * memory, page-locked unless the unit said otherwise. On a device whose memory is the host's all of it is the first.
+ * Where this rank's shards, their gradients and optimizer state are. A unit that offloads has them in host
+ * memory, which is page-locked unless the unit says otherwise. All other units have them in device memory. A
+ * device whose memory is the host's has only that one place.
  *
- * What is in host memory is the host's to compute on: the optimizer's updates and the norms of it run on host numerics.
+ * The host computes on what is in host memory: norms and the optimizer's updates run on host numerics there.
  */
 #ifndef ENGINE_PLACE_H
 #define ENGINE_PLACE_H
 
 #include "shard_runtime/engine/context.h"
 
+/* Device memory, page-locked host memory, ordinary host memory. */
 enum shard_place { PLACE_DEVICE, PLACE_PINNED, PLACE_PAGED, N_PLACES };
 
-/** Make the host's device and numerics ready, once: before any of the other places is used. */
+/** Open the host's device and numerics, once, before any place but PLACE_DEVICE is used. */
 enum fsdp_status place_open_host(struct fsdp_context *context, struct fsdp_err *err);
 void place_close_host(struct fsdp_context *context);
 
-/** `size_bytes` of zeros in *out; 0 gives NULL. On the device they are there when the stream that computes has passed. */
+/**
+ * Allocate `size_bytes` of zeros; 0 bytes give NULL. Device memory is zero once the compute stream has passed
+ * this point.
+ *   FSDP_ERR_NOMEM  there is not so much memory in this place
+ */
 enum fsdp_status place_alloc(struct fsdp_context *context, enum shard_place place, size_t size_bytes,
                              float **out, struct fsdp_err *err);
 void place_free(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes);
 void place_fill_zero(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes);
 
-/** Copy between a place and memory of the caller's on the host. Done when the stream that computes has passed. */
+/**
+ * Copy from a place to memory of the caller's on the host. Done once the compute stream has passed this
+ * point.
+ */
 void place_read(struct fsdp_context *context, enum shard_place place, void *out, const void *from,
                 size_t size_bytes);
+/** The same in the other direction. */
 void place_write(struct fsdp_context *context, enum shard_place place, void *to, const void *bytes,
                  size_t size_bytes);
 
-/** Who computes on what is there. */
+/** The numerics that compute on memory of the place. */
 struct numerics *place_numerics(struct fsdp_context *context, enum shard_place place);
-/** The device whose memory is the host's. */
+/** The device whose memory is the host's: the context's own, or the one that was opened in addition. */
 struct device *place_host_device(struct fsdp_context *context);
 
 #endif

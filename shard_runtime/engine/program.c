@@ -1,7 +1,9 @@
 #include <stdlib.h>
 
 #include "shard_runtime/comm/device_memory.h"
+#include "shard_runtime/comm/flight.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
 
@@ -15,18 +17,40 @@ static enum fsdp_status create_events(struct program *program, struct fsdp_err *
     if (program->events == NULL || program->whole_grads == NULL || program->batches == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing a program: out of memory");
     for (int entry = 0; entry < program->plan.n_entries; entry++) {
-        enum fsdp_status status;
-
         if (!program->plan.entries[entry].records)
             continue;
-        status = device->ops->event_create(device, &program->events[entry], err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(device->ops->event_create(device, &program->events[entry], err));
     }
     return FSDP_OK;
 }
 
-/* Both programs number the groups and place whole parameters as the model's layout does, or parameters would be mixed up. */
+/*
+ * Number the layers and units of the plan on the progress page. The page keeps the names when the program is
+ * destroyed: the next one has the same.
+ */
+static enum fsdp_status number_places(struct program *program, struct fsdp_err *err)
+{
+    const char *last = NULL;
+    uint32_t place = 0;
+
+    program->places = alloc_array((size_t)program->plan.n_entries, sizeof *program->places);
+    if (program->places == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing a program: out of memory");
+    for (int entry = 0; entry < program->plan.n_entries; entry++) {
+        const char *name = plan_entry_subject(&program->plan, &program->plan.entries[entry]);
+
+        if (name != last)
+            place = flight_add_place(program->context->progress, name);
+        program->places[entry] = place;
+        last = name;
+    }
+    return FSDP_OK;
+}
+
+/*
+ * Do plan and layout agree? Both programs must number groups and place whole parameters as the layout does,
+ * or parameters would be mixed up.
+ */
 static enum fsdp_status compare_layout(const struct plan *plan, const struct plan *layout,
                                        struct fsdp_err *err)
 {
@@ -49,20 +73,15 @@ enum fsdp_status program_plan(struct program *program, const struct fsdp_model *
 {
     const struct graph_input input = model_input(model, batch, seq, training);
     const struct plan_options options = model_plan_options(model, training);
-    enum fsdp_status status;
 
     *program = (struct program){ .context = model->context };
     nn_kernels_init(&program->kernels, &model->context->numerics);
-    status = graph_record(&program->graph, model->root, &input, training, err);
-    if (status == FSDP_OK)
-        status = nn_prepare(&program->kernels, &program->graph, err);
-    if (status == FSDP_OK)
-        status = plan_make(&program->plan, &program->graph, model->root, &options, err);
-    if (status == FSDP_OK)
-        status = compare_layout(&program->plan, &model->layout, err);
-    if (status == FSDP_OK)
-        program->hash = plan_hash(&program->plan);
-    return status;
+    OK_OR_RETURN(graph_record(&program->graph, model->root, &input, training, err));
+    OK_OR_RETURN(nn_prepare(&program->kernels, &program->graph, err));
+    OK_OR_RETURN(plan_make(&program->plan, &program->graph, model->root, &options, err));
+    OK_OR_RETURN(compare_layout(&program->plan, &model->layout, err));
+    program->hash = plan_hash(&program->plan);
+    return FSDP_OK;
 }
 
 enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch,
@@ -74,6 +93,8 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
 
     if (status == FSDP_OK)
         status = create_events(program, err);
+    if (status == FSDP_OK)
+        status = number_places(program, err);
     if (status == FSDP_OK) {
         status = device_memory_alloc(&context->comms, program->plan.arena_bytes, &arena, err);
         if (status != FSDP_OK)
@@ -99,6 +120,7 @@ void program_destroy(struct program *program)
     program_io_destroy(program);
     free(program->events);
     free(program->whole_grads);
+    free(program->places);
     free(program->batches);
     device_memory_free(&program->context->comms, program->arena, program->arena_bytes);
     plan_fini(&program->plan);

@@ -1,9 +1,10 @@
 /*
- * What a run takes from the host and gives back. On the cpu operations read a batch where it lies; elsewhere it is copied to the
- * device first, in the order of the stream that computes.
+ * Batches and logits of a run. On the cpu operations read a batch in place. Other devices get a copy first,
+ * in the order of the compute stream.
  */
 #include <string.h>
 
+#include "shard_runtime/core/checked.h"
 #include "shard_runtime/engine/model.h"
 
 enum { ALIGN_BYTES = 256 };
@@ -16,9 +17,9 @@ size_t program_io_measure(struct program *program)
     if (!device_is_separate(&program->context->device))
         return 0;
     io->input_bytes = graph_value_elems(input) * fsdp_dtype_size(input->dtype);
-    io->targets_at = (io->input_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    io->targets_at = round_up(io->input_bytes, ALIGN_BYTES);
     io->inputs_bytes = io->targets_at + nn_rows(program->graph.result) * sizeof(int32_t);
-    io->inputs_bytes = (io->inputs_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    io->inputs_bytes = round_up(io->inputs_bytes, ALIGN_BYTES);
     return io->inputs_bytes * program->graph.n_forwards;
 }
 
@@ -68,7 +69,7 @@ void program_io_send(struct program *program, int forward, struct fsdp_batch *ba
     batch->targets = (const int32_t *)(const void *)(on_device + io->targets_at);
 }
 
-/* Rows that stand apart on the device are adjacent on the host. */
+/* Copy rows that are padded on the device to adjacent rows on the host. */
 static void copy_rows(struct device *device, struct device_stream *stream, float *to, const float *from,
                       const struct fsdp_value *value)
 {

@@ -1,8 +1,9 @@
 /*
- * Setters that are called while a model is there: the next step is planned anew, with other entries, another arena, and the same
- * shards in the same places. Within a step nothing of its plan changes any more.
+ * Handles setters that are called after a model was made. The next step then gets a new plan, with other
+ * entries and another arena. Shards stay where they are. Within a step the plan does not change.
  *
- * Each rank does this alone, before the ranks agree on what comes: whether one could not is among what they agree on.
+ * Each rank does this on its own, before the ranks agree on the next call. If one rank failed to do it, all
+ * ranks learn that in the agreement.
  */
 #include <stdlib.h>
 
@@ -15,7 +16,7 @@ struct policies model_policies(const struct fsdp_model *model)
     return policies_read(model->root, model->options.gradient_sync);
 }
 
-/* Do shards and gradients of the one lie where those of the other do? What setters change has no part in it. */
+/* Do both plans have shards and gradients in the same places? Setters cannot change these. */
 static bool are_alike(const struct plan *a, const struct plan *b)
 {
     bool alike = a->n_groups == b->n_groups && a->n_params == b->n_params;
@@ -49,7 +50,7 @@ static enum fsdp_status make_layout(struct fsdp_model *model, struct fsdp_err *e
     return FSDP_OK;
 }
 
-/* The old arena goes first: there need not be room for two. */
+/* Free the old arena first: there may not be room for two. */
 static enum fsdp_status make_program(struct program *program, struct fsdp_model *model, size_t batch,
                                      size_t seq, bool training, struct fsdp_err *err)
 {
@@ -68,8 +69,10 @@ static enum fsdp_status make_program(struct program *program, struct fsdp_model 
     return status;
 }
 
-/* The gradients of the last step, which nothing in a step needs to outlive its plan: but an evaluation may come between them and the
- * optimizer. In host memory; *kept NULL where there are none. */
+/*
+ * Copy the gradients of the last step to host memory. No step needs them after its plan, but an evaluation
+ * may make new plans between them and the optimizer. *kept is NULL if there are none.
+ */
 static enum fsdp_status keep_gradients(struct fsdp_model *model, char **kept, struct fsdp_err *err)
 {
     const struct model_memory *device = &model->memory[PLACE_DEVICE];
@@ -128,7 +131,7 @@ static enum fsdp_status replan(struct fsdp_model *model, const struct policies *
     if (status == FSDP_OK)
         model->planned = *now;
     else
-        fsdp_wrap(err, "planning a step anew");
+        fsdp_wrap(err, "planning a step again");
     return status;
 }
 
@@ -139,7 +142,7 @@ enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, boo
 
     model->replanned = false;
     if (fsdp_module_check(model->root, err) != FSDP_OK)
-        return FSDP_ERR_ARG; /* a setter on what is no unit */
+        return FSDP_ERR_ARG; /* a setter was called on a module that is not a unit */
     switch (policies_compare(&now, &model->planned, within, is_last, single)) {
     case POLICIES_AS_PLANNED:
         return FSDP_OK;
@@ -161,5 +164,5 @@ enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, boo
 void model_plan_again(struct fsdp_model *model)
 {
     if (model->replanned)
-        model->planned.planned++; /* of no tree */
+        model->planned.planned++; /* a hash that no tree has: the next call plans again */
 }

@@ -1,19 +1,21 @@
 /*
- * Which ranks a model is sharded over: the world's, or those of the meshes that its units were given; and the tensor group
- * of its split modules. All meshes of a tree are of the same ranks, those that each compute on samples of their own; the
- * ranks of a tensor group compute on the same ones.
+ * Which ranks a model is sharded over: all of the world, or those of the meshes that its units were given;
+ * and the tensor group of its split modules. All meshes of a tree consist of the same ranks, and each of
+ * these computes on samples of its own. The ranks of a tensor group compute on the same samples.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/mesh.h"
 #include "shard_runtime/engine/model.h"
 
-/* --- meshes ----------------------------------------------------------------------------------------------- */
-
-/* A plan (fsdp_model_forecast()) has no groups, and is made of meshes with none. */
+/*
+ * Do mesh and model belong to one context? A forecast has no groups of ranks, and is made with meshes that
+ * have none.
+ */
 static enum fsdp_status check_context(const struct fsdp_model *model, const struct fsdp_module *module,
                                       const struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
@@ -102,7 +104,7 @@ void model_ranks_of(const void *user, const struct fsdp_module *unit, int *W, in
     *R = mesh->R;
 }
 
-/* The root's mesh first. */
+/* List the meshes of all units, the root's first. */
 static enum fsdp_status join_meshes(struct fsdp_model *model, struct fsdp_err *err)
 {
     struct fsdp_device_mesh *of_root = model->root->policy.mesh;
@@ -132,8 +134,6 @@ static enum fsdp_status join_meshes(struct fsdp_model *model, struct fsdp_err *e
     return FSDP_OK;
 }
 
-/* --- the tensor group -------------------------------------------------------------------------------------- */
-
 static enum fsdp_status check_tensor(const struct fsdp_model *model, const struct fsdp_module *module,
                                      struct fsdp_err *err)
 {
@@ -160,15 +160,11 @@ static enum fsdp_status check_tensor(const struct fsdp_model *model, const struc
 
 static enum fsdp_status join_tensor_group(struct fsdp_model *model, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     model->T = 1;
     for (const struct fsdp_module *m = model->root; m != NULL; m = module_next(model->root, m)) {
         if (m->tensor.mesh == NULL)
             continue;
-        status = check_tensor(model, m, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(check_tensor(model, m, err));
         model->tensor_mesh = m->tensor.mesh;
         model->T = m->tensor.n_parts;
         model->tensor_rank = m->tensor.part;
@@ -179,15 +175,11 @@ static enum fsdp_status join_tensor_group(struct fsdp_model *model, struct fsdp_
 
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
 {
-    enum fsdp_status status = module_check_refusal(model->root, err);
-
-    if (status == FSDP_OK)
-        status = join_meshes(model, err);
-    if (status == FSDP_OK)
-        status = join_tensor_group(model, err);
-    if (status == FSDP_OK)
-        model->data_ranks = model->meshes[0].W * model->meshes[0].R;
-    return status;
+    OK_OR_RETURN(module_check_refusal(model->root, err));
+    OK_OR_RETURN(join_meshes(model, err));
+    OK_OR_RETURN(join_tensor_group(model, err));
+    model->data_ranks = model->meshes[0].W * model->meshes[0].R;
+    return FSDP_OK;
 }
 
 struct fsdp_comm *model_tensor_comm(const struct fsdp_model *model, const struct fsdp_device_mesh *mesh)
@@ -200,17 +192,16 @@ enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *bu
 {
     const struct model_mesh *mesh = &model->meshes[0];
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    enum fsdp_status status = FSDP_OK;
 
     if (model->data_ranks == model->context->W)
         return model->data_ranks > 1
                    ? fsdp_all_reduce(model->context->comm, buffer, n_elems, dtype, op, stream, err)
                    : FSDP_OK;
     if (mesh->W > 1)
-        status = fsdp_all_reduce(mesh->shards, buffer, n_elems, dtype, op, stream, err);
-    if (status == FSDP_OK && mesh->R > 1)
-        status = fsdp_all_reduce(mesh->replicas, buffer, n_elems, dtype, op, stream, err);
-    return status;
+        OK_OR_RETURN(fsdp_all_reduce(mesh->shards, buffer, n_elems, dtype, op, stream, err));
+    if (mesh->R > 1)
+        OK_OR_RETURN(fsdp_all_reduce(mesh->replicas, buffer, n_elems, dtype, op, stream, err));
+    return FSDP_OK;
 }
 
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
@@ -233,18 +224,16 @@ enum fsdp_status model_broadcast(const struct fsdp_model *model, void *buffer, s
     const struct model_mesh *mesh = &model->meshes[0];
     struct fsdp_context *context = model->context;
     struct device_stream *stream = context->streams[PLAN_COMPUTE];
-    enum fsdp_status status = FSDP_OK;
 
     if (model->data_ranks * model->T == context->W)
         return context->W > 1 ? fsdp_broadcast(context->comm, buffer, size_bytes, 0, stream, err) : FSDP_OK;
     if (mesh->W > 1)
-        status = fsdp_broadcast(mesh->shards, buffer, size_bytes, 0, stream, err);
-    if (status == FSDP_OK && mesh->R > 1) /* from each rank of the first replica */
-        status = fsdp_broadcast(mesh->replicas, buffer, size_bytes, 0, stream, err);
-    return status;
+        OK_OR_RETURN(fsdp_broadcast(mesh->shards, buffer, size_bytes, 0, stream, err));
+    /* each rank of the first replica sends to its peers in the others */
+    if (mesh->R > 1)
+        OK_OR_RETURN(fsdp_broadcast(mesh->replicas, buffer, size_bytes, 0, stream, err));
+    return FSDP_OK;
 }
-
-/* --- groups of ranks beside the meshes' -------------------------------------------------------------------- */
 
 bool model_wants_separate_reduces(const struct fsdp_model *model)
 {
@@ -263,7 +252,9 @@ void model_list_shards(const struct fsdp_model *model, const struct model_mesh *
             ranks[i] = i;
 }
 
-/* A communicator of `n` ranks that shard, this one among them: those that its place divided by n gives. */
+/*
+ * Open a group of `n` ranks that shard, with this one among them: those whose place divided by n is the same.
+ */
 static enum fsdp_status open_some(struct fsdp_model *model, const struct model_mesh *mesh, const char *what,
                                   int n, struct fsdp_comm **out, struct fsdp_err *err)
 {
@@ -296,13 +287,12 @@ enum fsdp_status model_prepare_comms(struct fsdp_model *model, struct fsdp_err *
 enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err)
 {
     const bool separate = model_wants_separate_reduces(model);
-    enum fsdp_status status = FSDP_OK;
 
-    for (int i = 0; i < model->n_meshes && separate && status == FSDP_OK; i++)
+    for (int i = 0; i < model->n_meshes && separate; i++)
         if (model->meshes[i].W > 1)
-            status = open_some(model, &model->meshes[i], "reduces", model->meshes[i].W,
-                               &model->meshes[i].own_reduces, err);
-    for (int g = 0; g < model->layout.n_groups && status == FSDP_OK; g++) {
+            OK_OR_RETURN(open_some(model, &model->meshes[i], "reduces", model->meshes[i].W,
+                                   &model->meshes[i].own_reduces, err));
+    for (int g = 0; g < model->layout.n_groups; g++) {
         const int k = model->layout.groups[g].k;
         const struct model_mesh *mesh = model_mesh(model, g);
         struct model_part *part = &model->parts[model->n_parts];
@@ -310,15 +300,18 @@ enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err
         if (k == 0 || model_part(model, mesh, k) != NULL)
             continue;
         *part = (struct model_part){ .k = k, .mesh = mesh };
-        status = open_some(model, mesh, "slices", k, &part->comm, err);
-        model->n_parts += status == FSDP_OK;
+        OK_OR_RETURN(open_some(model, mesh, "slices", k, &part->comm, err));
+        model->n_parts++;
     }
-    return status;
+    return FSDP_OK;
 }
 
-#define ORIGIN "world rank " /* what words of a rank that gave up begin with */
+#define ORIGIN "world rank " /* the words of a rank that gave up begin with this */
 
-/* A rank that saw no more than that another is gone asks the group of all: whoever knows why has said it there. */
+/*
+ * A rank that only knows that another one left asks the group of the world: the rank that knows the reason
+ * has put it there.
+ */
 enum { WHY_MS = 300 };
 
 static const char *find_origin(struct fsdp_model *model, struct fsdp_err *err)
@@ -345,7 +338,8 @@ void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_
     err = err != NULL ? err : &nobody;
     err->status = status;
     origin = find_origin(model, err);
-    if (origin != NULL) /* another rank's, which this one passes on to groups that that one is not in */
+    /* words of another rank, which this one passes on to groups that the other is not in */
+    if (origin != NULL)
         snprintf(words, sizeof words, "%s", origin);
     else
         snprintf(words, sizeof words, ORIGIN "%d: %.460s", model->context->rank, err->message);

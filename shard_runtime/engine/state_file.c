@@ -11,7 +11,10 @@
 
 #include "shard_runtime/optim/state_window.h"
 
-/* A directory that cannot be asked, or is not there yet, will say so itself. */
+/*
+ * Refuses a directory in memory. If the directory does not exist or cannot be examined, a later call reports
+ * that.
+ */
 static enum fsdp_status check_directory(const char *directory, struct fsdp_err *err)
 {
     struct statfs fs;
@@ -23,8 +26,11 @@ static enum fsdp_status check_directory(const char *directory, struct fsdp_err *
     return FSDP_OK;
 }
 
-/* A new file under `path`. What is there is of a process that died within a moment of its start, or of one elsewhere
- * that shares the directory and is about to drop the name itself: either way the name is free to go. */
+/*
+ * Creates a new file at `path`. A file that is there belongs to a process that died just after its start. Or
+ * a process on another host, which shares the directory, is about to remove the name itself. In both cases
+ * the name may be removed.
+ */
 static int create(struct fsdp_io *io, const char *path, int flags)
 {
     for (int tries = 0; tries < 100; tries++) {
@@ -38,7 +44,10 @@ static int create(struct fsdp_io *io, const char *path, int flags)
     return -1;
 }
 
-/* Does it take whole blocks around the page cache? Some file systems open with O_DIRECT and then say EINVAL. */
+/*
+ * Returns whether the file takes whole blocks without the page cache. Some file systems open a file with
+ * O_DIRECT and then fail with EINVAL.
+ */
 static bool takes_direct(struct fsdp_io *io, int fd)
 {
     void *block = aligned_alloc(STATE_BLOCK_BYTES, STATE_BLOCK_BYTES);
@@ -60,7 +69,8 @@ static enum fsdp_status reserve(struct state_file *file, uint64_t size_bytes, st
     do
         done = file->io->allocate(file->io, file->fd, size_bytes);
     while (done < 0 && errno == EINTR);
-    if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) /* then a full disk is found out later */
+    /* the space is then not reserved, and a full disk is noticed later */
+    if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
         done = file->io->ftruncate(file->io, file->fd, size_bytes);
     return done == 0 ? FSDP_OK
                      : fsdp_fail(err, FSDP_ERR_IO, "reserve %llu bytes in %s: %s",
@@ -105,7 +115,8 @@ enum fsdp_status state_file_open(struct state_file *file, struct fsdp_io *io, co
 void state_file_close(struct state_file *file)
 {
     if (file->fd >= 0 && file->io != NULL)
-        (void)file->io->close(file->io, file->fd); /* nothing in it is wanted any more */
+        /* the content is not needed any more, so errors do not matter */
+        (void)file->io->close(file->io, file->fd);
     file->fd = -1;
 }
 
@@ -115,7 +126,10 @@ enum fsdp_status state_file_read(struct state_file *file, void *bytes, size_t si
     const enum fsdp_status status =
         io_read_all(file->io, file->fd, bytes, size_bytes, offset, file->words, err);
 
-    /* No input file of the user's is damaged: this one is ours, and something cut it short. */
+    /*
+     * The file is not an input of the user but our own, so an early end is an I/O error: something cut it
+     * short.
+     */
     return status == FSDP_ERR_FORMAT ? fsdp_fail(err, FSDP_ERR_IO, "read %s: it ends early", file->words)
                                      : status;
 }

@@ -1,9 +1,10 @@
 /*
- * A file that is memory's extension for as long as a process lives: reserved whole, without a name, gone with the
- * process however that ends. What it held is nobody's afterwards: a run goes on from its checkpoint.
+ * A file that extends memory while a process lives. Its space is reserved at once, it has no name, and it
+ * disappears with the process however that ends. Its content is not used afterwards: a run resumes from its
+ * checkpoint.
  *
- * It goes around the page cache where the file system takes O_DIRECT, so that what is offloaded does not come back as
- * cache; hence whole blocks only.
+ * The file bypasses the page cache if the file system supports O_DIRECT, so that offloaded data does not fill
+ * memory again as cache. Therefore it is read and written in whole blocks only.
  *
  * Thread: one at a time.
  */
@@ -26,8 +27,8 @@ struct state_file {
 };
 
 /**
- * Reserve `size_bytes` of zeros in `directory`, which is created. `rank` keeps the ranks of a job apart while the file
- * has its name, for a moment.
+ * Reserve `size_bytes` of zeros in `directory`, which is created. `rank` keeps the ranks of a job apart while
+ * the file has its name, for a moment.
  *   FSDP_ERR_CONFIG  the directory is in memory (tmpfs): nothing would be saved
  *   FSDP_ERR_IO      it cannot be made, or the disk is full
  */
@@ -36,7 +37,10 @@ enum fsdp_status state_file_open(struct state_file *file, struct fsdp_io *io, co
 /** One that is not open is fine. */
 void state_file_close(struct state_file *file);
 
-/** Memory, size and offset are whole blocks (STATE_BLOCK_BYTES). FSDP_ERR_IO names the directory and the reason. */
+/**
+ * Memory, size and offset are whole blocks (STATE_BLOCK_BYTES). FSDP_ERR_IO names the directory and the
+ * reason.
+ */
 enum fsdp_status state_file_read(struct state_file *file, void *bytes, size_t size_bytes, uint64_t offset,
                                  struct fsdp_err *err);
 enum fsdp_status state_file_write(struct state_file *file, const void *bytes, size_t size_bytes,

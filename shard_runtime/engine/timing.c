@@ -4,15 +4,17 @@
 
 enum { NAME_BYTES = 96 };
 
-/* "forward add + layer_norm": the operations of one pass; "again": for backward's sake. Of a group, and the
- * loss, the kind of entry alone. */
+/*
+ * Name an entry: "forward add + layer_norm" lists the operations of one pass, "forward again" runs for
+ * backward. Entries of groups, and the loss, have the name of their kind.
+ */
 static void name_entry(const struct plan *plan, const struct plan_entry *e, char name[NAME_BYTES])
 {
-    const char *kind = e->again ? "forward again" : plan_entry_name(e->kind);
+    const char *kind = plan_runs_again(e) ? "forward again" : plan_entry_name(e->kind);
 
-    if (e->kind != PLAN_FORWARD && e->kind != PLAN_BACKWARD)
+    if (!plan_is_operation(e))
         snprintf(name, NAME_BYTES, "%s", kind);
-    else if (e->with_next)
+    else if (e->op.with_next)
         snprintf(name, NAME_BYTES, "%s %s + %s", kind, plan->graph->ops[e->index]->kind->name,
                  plan->graph->ops[e[1].index]->kind->name);
     else

@@ -1,7 +1,7 @@
 /*
- * What a device that times its work (device_ops.begin_span) is told: the entries of training's plan with the
- * bytes that the plan says they move, the norm of gradients and the optimizer. Of other devices one flag is
- * read and nothing is done.
+ * Names the work of a step for a device that times it (device_ops.begin_span): the entries of training's plan
+ * with the bytes that they move at least, the norm of gradients, and the optimizer. For other devices these
+ * functions do nothing.
  */
 #ifndef ENGINE_TIMING_H
 #define ENGINE_TIMING_H
@@ -11,17 +11,20 @@
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/plan/plan.h"
 
-/** A step of training begins. */
+/** Note that a step of training begins. */
 void timing_begin_step(struct fsdp_context *context);
 
-/** The entry begins on its stream; false: it is not timed. */
+/**
+ * Begin to time the entry on its stream. Returns false if it is not timed; then timing_end() must not be
+ * called.
+ */
 bool timing_begin_entry(struct fsdp_context *context, const struct plan *plan,
                         const struct plan_entry *entry);
 
-/** The same for what no plan has, on the stream that computes. */
+/** The same for work that is in no plan, on the compute stream. */
 bool timing_begin(struct fsdp_context *context, const char *name, uint64_t size_bytes);
 
-/** Only where it was begun. */
+/** End what was begun last on the stream. */
 void timing_end(struct fsdp_context *context, enum plan_stream stream);
 
 #endif

@@ -10,14 +10,17 @@
 struct fsdp_unshard_handle {
     struct fsdp_model *model;
     int group;
-    void *gathered, *whole; /* rows while under way; whole parameters as the plan has them */
-    void *row;              /* while under way, of a group that offloads: its shards on the device */
-    void *amax;             /* beside the rows, of coded parameters */
-    bool under_way;         /* the second thread gathers */
-    bool taken;             /* by the forward that runs */
-    struct fsdp_err own;    /* status other than FSDP_OK: this rank has no room for the two above */
-    struct fsdp_err missed; /* the same of a gather that failed and was not waited for yet */
-    bool gave_up;           /* the unit's own gather did, and others may wait in theirs */
+    /* rows while a gather is under way; then whole parameters, placed as in the plan */
+    void *gathered, *whole;
+    /* while a gather is under way, for a group that offloads: its shards on the device */
+    void *row;
+    void *amax;             /* largest sizes of coded parameters, allocated with the rows */
+    bool under_way;         /* the second thread is gathering */
+    bool taken;             /* by the forward that is running */
+    struct fsdp_err own;    /* status other than FSDP_OK: this rank has no memory for these */
+    struct fsdp_err missed; /* a gather's failure that its caller has not waited for yet */
+    /* the collective that the user brought failed, and other ranks may wait in theirs */
+    bool gave_up;
 };
 
 static const struct plan_group *layout_of(const struct fsdp_unshard_handle *h)
@@ -80,7 +83,7 @@ static void drop(struct fsdp_unshard_handle *h)
     h->taken = false;
 }
 
-/* The thread that gathers in the second program's or the first's steps; NULL: there is none. */
+/* The thread that gathers: training's or evaluation's second thread. NULL: there is none. */
 static struct overlap *second_thread(const struct fsdp_model *model)
 {
     return model->training.overlap != NULL ? model->training.overlap : model->evaluation.overlap;
@@ -96,7 +99,7 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
     enum fsdp_status status;
 
     (void)entry;
-    /* Either all ranks gather the unit or none: the next forward takes it on all of them or on none. */
+    /* Either all ranks gather the unit or none does, so the next forward uses it on all ranks or on none. */
     if (h->own.status != FSDP_OK)
         fsdp_fail(err, h->own.status, "%s", h->own.message);
     status = model_agree(h->model, NULL, 0, h->own.status, err);
@@ -105,7 +108,7 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
     if (status == FSDP_OK && h->amax != NULL)
         status = param_group_find_amax(group, device_of(h), shards, h->model->tensor, row_of(h), h->amax,
                                        stream, err);
-    if (status == FSDP_OK && h->gathered != NULL) { /* else unpacking reads the row */
+    if (status == FSDP_OK && h->gathered != NULL) { /* without rows to gather, unpacking reads the shards */
         status =
             param_group_gather(group, device_of(h), shards, row_of(h), h->amax, h->gathered, stream, err);
         h->gave_up = status != FSDP_OK && layout_of(h)->unit->policy.all_gather != NULL;
@@ -113,7 +116,7 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
     return status == FSDP_OK ? context->device.ops->synchronize(stream, err) : status;
 }
 
-/* The rows are there: make whole parameters of them. */
+/* The rows are complete: make whole parameters of them. */
 static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status status, struct fsdp_err *err)
 {
     struct device_stream *stream = h->model->context->streams[PLAN_COMPUTE];
@@ -136,7 +139,10 @@ static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status s
     return status;
 }
 
-/* The second thread has these, too: it agrees with the other ranks. */
+/*
+ * Lend the second thread all groups that the model uses: it agrees with other ranks in them. Or take them
+ * back.
+ */
 static void lend_all(struct fsdp_model *model, bool lent)
 {
     model_lend(model, lent);
@@ -145,7 +151,10 @@ static void lend_all(struct fsdp_model *model, bool lent)
     model->context->gathering = lent ? model : NULL;
 }
 
-/* Waits for what the model's second thread gathers. `later`: a failure is told where its caller waits for it. */
+/*
+ * Wait for what the model's second thread gathers. `later`: its failure is kept, and reported when its caller
+ * waits for it.
+ */
 static enum fsdp_status settle(struct fsdp_model *model, bool later, struct fsdp_err *err)
 {
     struct fsdp_err own = { 0 };
@@ -255,7 +264,7 @@ enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp
         return FSDP_OK;
     if (waits || h == NULL)
         status = unshard_settle(model, err);
-    if (h == NULL && status == FSDP_OK) { /* other ranks may know their unit */
+    if (h == NULL && status == FSDP_OK) { /* on other ranks the module may be a unit */
         status = fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\": it is no unit of the model",
                            unit != NULL ? unit->path : "");
         return model_agree(model, NULL, 0, status, err);

@@ -1,5 +1,6 @@
 /*
- * Parameters that were gathered by hand between steps (<fsdp/unshard.h>), for the programs that take them.
+ * Parameters that the user gathered by hand between steps (<fsdp/unshard.h>), and the programs that use them
+ * instead of gathering again.
  */
 #ifndef ENGINE_UNSHARD_H
 #define ENGINE_UNSHARD_H
@@ -8,21 +9,27 @@
 
 #include "shard_runtime/engine/model.h"
 
-/** One for each group of the layout. */
+/** Make model->unsharded: a handle for each group of the layout. FSDP_ERR_NOMEM: no memory. */
 enum fsdp_status unshard_create(struct fsdp_model *model, struct fsdp_err *err);
 void unshard_destroy(struct fsdp_model *model);
 
-/** Wait for gathers under way: before any other collective, and before what they are taken by. Those of another model of the
- * context, too: if they fail, that is told where their caller waits for them. */
+/**
+ * Wait for gathers that are under way, before any other collective and before a program takes their result.
+ * Gathers of other models of the context are waited for too; their failure is reported when their own caller
+ * waits for them.
+ */
 enum fsdp_status unshard_settle(struct fsdp_model *model, struct fsdp_err *err);
-/** The same of whichever model gathers, told where its caller waits for it. */
+/** The same for whichever model gathers, without reporting failures here. */
 void unshard_settle_all(struct fsdp_context *context);
-/** Parameters change: what was gathered of them is no longer theirs. */
+/** Parameters are about to change: drop everything that was gathered of them. */
 void unshard_drop_all(struct fsdp_model *model);
 
-/** The whole parameters of `group`, gathered by hand; NULL: they were not, or were taken. */
+/** The whole parameters of `group` that were gathered by hand; NULL: none were, or a program took them. */
 const void *unshard_whole(const struct fsdp_model *model, int group);
-/** A program has copied them; they are given back when it is done, by unshard_give_back(). */
+/**
+ * A program has copied them, and they are not used again. unshard_give_back() frees their memory when the
+ * program is done.
+ */
 void unshard_take(struct fsdp_model *model, int group);
 void unshard_give_back(struct fsdp_model *model);
 

@@ -4,7 +4,7 @@
  *     cc train_transformer.c $(pkg-config --cflags --libs fsdp) -o train_transformer
  *     ./train_transformer book.txt                                  alone
  *     fsdprun --nproc-per-node 4 -- ./train_transformer book.txt    sharded over four ranks, the same losses
- *     ./train_transformer book.txt 300 saved                        300 steps; run it again to go on from saved/
+ *     ./train_transformer book.txt 300 saved                        300 steps; again: from saved/ on
  *     fsdprun --run-dir run -- ./train_transformer book.txt 300 -   the same, with the run directory for "-"
  */
 #include <fsdp/fsdp.h>

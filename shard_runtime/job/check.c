@@ -48,7 +48,7 @@ static void check_model(const struct job *job, struct checking *checking)
 
 static void check_optimizer(const struct job *job, struct checking *checking)
 {
-    /* Without steps nothing warms up: train.steps 0 of any job only initialises. */
+    /* Without steps there is no warm-up: train.steps 0 only initialises the model. */
     if (job->train.steps != 0 && job->optimizer.warmup_steps > job->train.steps)
         misfit(checking, "optimizer.warmup_steps|train.steps",
                "%" PRIu64 " is more than train.steps %" PRIu64, job->optimizer.warmup_steps,
@@ -106,7 +106,10 @@ static void check_parallel(const struct job *job, struct checking *checking)
         misfit(checking, "parallel.offload_dir|parallel.offload", "is for parallel.offload: nvme");
 }
 
-/* What is rounded by draws is gathered in bfloat16; NULL: it is. */
+/*
+ * Returns the reason why parallel.stochastic_rounding does not fit the other keys, or NULL. Stochastic
+ * rounding needs weights that are gathered in bfloat16.
+ */
 static const char *misfit_of_rounding(const struct job *job)
 {
     if (!job->parallel.stochastic_rounding)

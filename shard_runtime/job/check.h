@@ -1,5 +1,6 @@
 /*
- * What no single key can say: keys that must fit each other.
+ * Checks the rules that involve several keys of a job, which the table of keys (schema.h) cannot express. An
+ * example: model.heads must divide model.dim.
  */
 #ifndef JOB_CHECK_H
 #define JOB_CHECK_H
@@ -10,10 +11,15 @@
 
 #include "shard_runtime/job/job.h"
 
-/** Called for each misfit with the keys it lies between, parted by '|', the one to name first. */
+/**
+ * Receives one misfit. `keys` are the keys involved, separated by '|'; the message is about the first of
+ * them. `words` describes the problem.
+ */
 typedef void job_misfit(void *context, const char *keys, enum fsdp_status status, const char *words);
 
-/** Report every misfit between the values of `job`; returns how many there are. */
+/**
+ * Calls `report` with `context` for every misfit between the values of `job`. Returns the number of misfits.
+ */
 size_t job_check(const struct job *job, job_misfit *report, void *context);
 
 #endif

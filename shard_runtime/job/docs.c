@@ -5,7 +5,7 @@
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/value.h"
 
-/* "a|b|c" as "a, b, c" */
+/* Writes the list "a|b|c" as "a, b, c". */
 static size_t spell_list(const char *list, char *out, size_t size)
 {
     char word[JOB_KEY_PATH_BYTES];
@@ -31,17 +31,14 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
         snprintf(out, size, "true or false");
         break;
     case JOB_COUNT:
-        if (key->later != NULL)
-            snprintf(out, size, "%s (others not yet)", key->fallback);
-        else
-            snprintf(out, size, "%s%swhole number, %s to %s", key->zero == NULL ? "" : key->zero,
-                     key->zero == NULL ? "" : ", or ", low, high);
-        break;
     case JOB_NUMBER:
         if (key->later != NULL)
             snprintf(out, size, "%s (others not yet)", key->fallback);
-        else
+        else if (key->type == JOB_NUMBER)
             snprintf(out, size, "number, %s %s %s", low, key->high_open ? "to below" : "to", high);
+        else
+            snprintf(out, size, "%s%swhole number, %s to %s", key->zero == NULL ? "" : key->zero,
+                     key->zero == NULL ? "" : ", or ", low, high);
         break;
     case JOB_PAIR:
         snprintf(out, size, "list of two numbers, %s %s %s", low, key->high_open ? "to below" : "to", high);
@@ -73,7 +70,7 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
 
 enum { HELP_INDENT = 52, HELP_WIDTH = 100 };
 
-/* The words of `text` from HELP_INDENT on, in as many lines as they need. */
+/* Writes `text`, wrapped at HELP_WIDTH columns. Lines after the first start at column HELP_INDENT. */
 static void put_wrapped(FILE *out, const char *text)
 {
     const size_t room = HELP_WIDTH - HELP_INDENT;
@@ -83,7 +80,7 @@ static void put_wrapped(FILE *out, const char *text)
 
         while (n > 0 && text[n] != ' ')
             n--;
-        if (n == 0) /* one word that is longer than a line */
+        if (n == 0) /* a single word longer than a line */
             n = strcspn(text, " ");
         fprintf(out, "%.*s\n%*s", (int)n, text, HELP_INDENT, "");
         text += n + (text[n] == ' ');
@@ -109,7 +106,7 @@ void job_docs_help(FILE *out)
     }
 }
 
-/* The fields of each list of maps. */
+/* Writes a table of fields for each key that is a list of maps. */
 static void put_rules_markdown(FILE *out)
 {
     char path[JOB_KEY_PATH_BYTES], takes[512];
@@ -123,10 +120,10 @@ static void put_rules_markdown(FILE *out)
         fprintf(out,
                 "\n## Rules of `%s`\n\nEach is a map; `%s` must be given. In a job file, or as `--set`, for "
                 "example `%s`.\n\n| field | takes | example | what it does |\n|---|---|---|---|\n",
-                path, job_rule_field(path, 0)->name, key->example);
+                path, job_rule_field(path, 0)->name, job_key_example(key));
         for (size_t f = 0; (field = job_rule_field(path, f)) != NULL; f++)
             fprintf(out, "| `%s` | %s | `%s` | %s |\n", field->name,
-                    job_key_takes(field, takes, sizeof takes), field->example, field->help);
+                    job_key_takes(field, takes, sizeof takes), job_key_example(field), field->help);
     }
 }
 
@@ -176,16 +173,16 @@ void job_docs_markdown(FILE *out)
 
         if (key->later != NULL || strcmp(key->name, "global_batch") == 0 ||
             strcmp(key->name, "momentum") == 0)
-            continue; /* nothing to choose yet, or instead of another key */
+            continue; /* not supported yet, or excludes another key */
         if (strcmp(section, key->section) != 0)
             fprintf(out, "%s:\n", key->section);
         section = key->section;
-        fprintf(out, "  %s: %s\n", key->name, key->example);
+        fprintf(out, "  %s: %s\n", key->name, job_key_example(key));
     }
     fputs("```\n", out);
 }
 
-/* A line of roff must not begin with a dot or a quote, and a hyphen in a literal is \-. */
+/* Writes `text` as roff: a line must not begin with a dot or a quote, and a literal hyphen is \-. */
 static void put_roff(FILE *out, const char *text)
 {
     if (*text == '.' || *text == '\'')

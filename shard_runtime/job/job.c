@@ -38,7 +38,7 @@ enum fsdp_status job_split_batch(const struct job *job, int W, uint64_t *batch, 
     per_rank = total / world;
     largest = job->train.batch < per_rank ? job->train.batch : per_rank;
     while (per_rank % largest != 0)
-        largest--; /* ends at 1 */
+        largest--; /* ends at 1 at the latest */
     *batch = largest;
     *n_micro = per_rank / largest;
     return FSDP_OK;

@@ -1,7 +1,8 @@
 /*
- * The job between launcher, agent and workers, and RUN/job.json: sections and keys of the job file with typed
- * values. Written by hand from the schema, so that counts stay exact and floats read back to the same bits;
- * read with cJSON, which accepts duplicate keys and text after the end, so both are checked here.
+ * Reads and writes the job as JSON: sections and keys of the job file with typed values. Launcher, agent and
+ * workers exchange this JSON, and RUN/job.json contains it. The writer does not use cJSON, so that counts
+ * stay exact and floats read back to the same bits. The reader uses cJSON, which keeps keys that occur twice;
+ * this file refuses such keys.
  */
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -9,41 +10,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
+#include "shard_runtime/core/utf8.h"
 #include "shard_runtime/job/check.h"
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/schema.h"
 #include "shard_runtime/job/value.h"
 
-/* Write a key and its value (NULL: null), and the brackets of a section that begins or ends here. */
-static bool write_key(FILE *stream, const char **section, const struct job_key *key,
-                      const struct job_value *value)
+/*
+ * Appends a key and its value (NULL: null). Also writes the brackets of a section that begins or ends here.
+ */
+static void add_key(struct json_text *text, const char **section, const struct job_key *key,
+                    const struct job_value *value)
 {
-    char *word = value == NULL ? strdup("null") : job_value_text(key, value, true);
-
-    if (word == NULL)
-        return false;
     if (*section == NULL || strcmp(*section, key->section) != 0)
-        fprintf(stream, "%s\n  \"%s\": {", *section == NULL ? "{" : "},", key->section);
+        json_add(text, "%s\n  \"%s\": {", *section == NULL ? "{" : "},", key->section);
     else
-        fputs(",", stream);
+        json_add(text, ",");
     *section = key->section;
-    fprintf(stream, "\n    \"%s\": %s", key->name, word);
-    free(word);
-    return true;
+    json_add(text, "\n    \"%s\": ", key->name);
+    if (value == NULL)
+        json_add(text, "null");
+    else
+        job_value_text(key, value, true, text);
 }
 
-/* Write the keys of `job`; NULL: the default of every key. */
+/* Writes the keys of `job`, or the default of every key if `job` is NULL. */
 static enum fsdp_status write_job(const struct job *job, bool deciding_only, char **out, struct fsdp_err *err)
 {
     const char *section = NULL;
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-    bool good = stream != NULL;
+    struct json_text text = { 0 };
 
     *out = NULL;
-    for (size_t i = 0; i < job_schema_size && good; i++) {
+    for (size_t i = 0; i < job_schema_size; i++) {
         const struct job_key *key = &job_schema[i];
         struct job_value value;
         bool has_value = true;
@@ -54,19 +54,14 @@ static enum fsdp_status write_job(const struct job *job, bool deciding_only, cha
             job_value_load(key, job, &value);
         else
             has_value = job_value_fallback(key, &value);
-        good = write_key(stream, &section, key, has_value ? &value : NULL);
+        add_key(&text, &section, key, has_value ? &value : NULL);
     }
-    if (good)
-        fputs("}\n}\n", stream);
-    if (stream != NULL) {
-        good = ferror(stream) == 0 && good;
-        good = fclose(stream) == 0 && good;
-    }
-    if (!good) {
-        free(text);
+    json_add(&text, "}\n}\n");
+    if (text.failed) {
+        json_text_free(&text);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the job as JSON");
     }
-    *out = text;
+    *out = text.bytes;
     return FSDP_OK;
 }
 
@@ -114,7 +109,7 @@ static void keep_first_problem(void *context, const struct tree_node *at, const 
         fsdp_fail(first, FSDP_ERR_FORMAT, "%s: %s", path, words);
 }
 
-/* JSON is YAML: a list goes through the reader that job files go through. */
+/* JSON is also YAML, so a list is read by the same functions as in a job file. */
 static enum fsdp_status read_list(struct job *job, const struct job_key *key, const cJSON *item,
                                   struct fsdp_err *err)
 {
@@ -178,7 +173,6 @@ static enum fsdp_status read_item(struct job *job, const struct job_key *key, co
 static enum fsdp_status read_section(struct job *job, const cJSON *section, bool seen[JOB_MAX_KEYS],
                                      struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
     const cJSON *item;
 
     if (!job_section_exists(section->string))
@@ -195,14 +189,15 @@ static enum fsdp_status read_section(struct job *job, const cJSON *section, bool
         if (seen[job_key_index(key)])
             return fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is there twice", section->string, item->string);
         seen[job_key_index(key)] = true;
-        status = read_item(job, key, item, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(read_item(job, key, item, err));
     }
     return FSDP_OK;
 }
 
-/* An absent key: the program that wrote the job is older than the key, and behaved as its default says. */
+/*
+ * Gives an absent key its default. The program that wrote the job is older than the key, and it behaved as
+ * the default says.
+ */
 static enum fsdp_status take_default(struct job *job, const struct job_key *key, struct fsdp_err *err)
 {
     struct job_value value;
@@ -227,17 +222,19 @@ enum fsdp_status job_from_json(struct job *job, const char *text, size_t length,
 {
     bool seen[JOB_MAX_KEYS] = { false };
     struct fsdp_err first = { 0 };
-    const char *end = NULL;
-    cJSON *root;
+    cJSON *root = json_parse_object(text, length);
     const cJSON *section;
     enum fsdp_status status = FSDP_OK;
 
     memset(job, 0, sizeof *job);
-    root = cJSON_ParseWithLengthOpts(text, length, &end, false);
-    while (root != NULL && end < text + length && (*end == ' ' || *end == '\n' || *end == '\0'))
-        end++;
-    if (!cJSON_IsObject(root) || end != text + length) {
+    if (root == NULL) {
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "the job is not one JSON object");
+        goto done;
+    }
+    /* cJSON accepts any byte, but job_to_json() would write other text for one that is not UTF-8. */
+    if (utf8_prefix(text, length) != length) {
+        status =
+            fsdp_fail(err, FSDP_ERR_FORMAT, "the job is not UTF-8 at byte %zu", utf8_prefix(text, length));
         goto done;
     }
     cJSON_ArrayForEach(section, root)

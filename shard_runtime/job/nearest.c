@@ -4,9 +4,9 @@
 
 #include "shard_runtime/core/spelling.h"
 
-/* Names for our keys in PyTorch, transformers, Lightning, nanoGPT and their relatives. */
+/* Names of our keys in PyTorch, transformers, Lightning, nanoGPT and similar programs. */
 static const struct {
-    const char *path, *names; /* names: parted by '|' */
+    const char *path, *names; /* `names` is a list separated by '|' */
 } called[] = {
     { "run.name", "run_name|experiment" },
     { "run.dir", "output_dir|out_dir|output|log_dir" },
@@ -53,7 +53,7 @@ static const struct {
     { "checkpoint.every", "save_every|save_steps|save_interval|every_n_steps|interval" },
     { "checkpoint.keep", "save_total_limit|save_top_k|max_to_keep|keep_last" },
     { "checkpoint.resume", "resume_from_checkpoint" },
-    /* Sections. */
+    /* Sections */
     { "data", "dataset" },
     { "model", "network|net" },
     { "train", "training|trainer" },
@@ -110,7 +110,7 @@ static const char *nearest_of_section(const char *section, const char *name)
     return found;
 }
 
-/* A key whose section is missing or wrong: by its own name first. */
+/* Finds a key whose section is missing or wrong: first by our name, then by other programs' names. */
 static const char *key_of_any_section(const char *name, char out[JOB_KEY_PATH_BYTES])
 {
     for (size_t i = 0; i < job_schema_size; i++)

@@ -2,14 +2,17 @@
 
 #include <string.h>
 
-/* Radford et al., 2019, table 2, with the counts of parameters that are usually quoted. All have heads of 64. */
+/*
+ * Sizes of Radford et al., 2019, table 2, named by the parameter counts that are usually quoted. Every head
+ * has 64 features.
+ */
 static const struct job_preset_key sizes[][3] = {
     [JOB_PRESET_124M] = { { "model.layers", "12" }, { "model.dim", "768" }, { "model.heads", "12" } },
     [JOB_PRESET_355M] = { { "model.layers", "24" }, { "model.dim", "1024" }, { "model.heads", "16" } },
     [JOB_PRESET_774M] = { { "model.layers", "36" }, { "model.dim", "1280" }, { "model.heads", "20" } },
     [JOB_PRESET_1558M] = { { "model.layers", "48" }, { "model.dim", "1600" }, { "model.heads", "25" } },
 };
-/* What all of them share. */
+/* Keys that all sizes share. */
 static const struct job_preset_key shared[] = { { "model.vocab", "50257" }, { "model.seq", "1024" } };
 static const struct job_preset_key of_gpt2[] = { { "model.tied", "true" } };
 

@@ -1,6 +1,7 @@
 /*
- * Sizes that have a name. Where nothing else was said, model.preset stands for the keys of one of the published models,
- * and a kind for what all models of it have.
+ * Values that follow from model.preset and model.kind. model.preset gives the sizes of one of the published
+ * models. model.kind gives the keys that are the same for all models of that kind. Both apply only to keys
+ * that the user did not set.
  */
 #ifndef JOB_PRESET_H
 #define JOB_PRESET_H
@@ -12,12 +13,12 @@
 
 struct job_preset_key {
     const char *path;  /* "model.layers" */
-    const char *value; /* as it would stand in a job file */
+    const char *value; /* as written in a job file */
 };
 
 /**
- * Key `index` of what model.preset and model.kind of `job` stand for, those of the preset first; false past the last.
- * `source` says where it comes from: "model.preset", "model.kind".
+ * Stores in *out the key number `index` that follows from model.preset or model.kind of `job`. The keys of
+ * the preset come first. *source receives "model.preset" or "model.kind". Returns false after the last key.
  */
 bool job_preset_at(const struct job *job, size_t index, struct job_preset_key *out, const char **source);
 

@@ -29,7 +29,10 @@ const char *job_place_text(struct job_place place, char *out, size_t size)
     return out;
 }
 
-/* Files come before settings from elsewhere, which keep the order in which they were found. */
+/*
+ * Returns true if `a` comes before `b`. Places in files come first; settings from elsewhere keep the order in
+ * which they were found.
+ */
 static bool stands_before(struct job_place a, struct job_place b)
 {
     if ((a.line > 0) != (b.line > 0))

@@ -4,15 +4,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/files.h"
+#include "shard_runtime/core/utf8.h"
 #include "shard_runtime/job/check.h"
 #include "shard_runtime/job/nearest.h"
 #include "shard_runtime/job/preset.h"
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/tree.h"
-#include "shard_runtime/job/utf8.h"
 #include "shard_runtime/job/value.h"
 
 static const char source_default[] = "default";
@@ -23,11 +23,11 @@ struct resolving {
     struct job_origins *origins;
     const struct job_input *input;
     struct job_report *report;
-    bool bad[JOB_MAX_KEYS]; /* has a problem of its own: what depends on it is not judged */
+    bool bad[JOB_MAX_KEYS]; /* the key has a problem of its own; checks that depend on it are skipped */
     enum fsdp_status status;
 };
 
-/* One value. */
+/* One value */
 
 static bool is_default(const struct job_place *place)
 {
@@ -57,7 +57,10 @@ static bool is_list_key(const struct job_key *key)
     return key->type == JOB_NAMES || key->type == JOB_RULES;
 }
 
-/* A problem inside a list, where its own node stands; of a setting, where the setting does. */
+/*
+ * Context while a list is read. A problem in the file is reported at its own node, a problem in a setting at
+ * the setting.
+ */
 struct list_reading {
     struct resolving *r;
     struct job_place place;
@@ -135,7 +138,7 @@ static void read_node(struct resolving *r, const struct job_key *key, const stru
         spoil(r, key, place, why.message);
 }
 
-/* The file. */
+/* The file */
 
 static struct job_place place_of_node(const struct resolving *r, const struct tree_node *node)
 {
@@ -157,7 +160,7 @@ static void unknown(struct resolving *r, const struct tree_node *key, const char
 static void read_section(struct resolving *r, const char *section, const struct tree_node *map)
 {
     if (map->kind == TREE_BAD || (map->kind == TREE_SCALAR && map->plain && map->text[0] == '\0'))
-        return; /* reported already; or "run:" with every key commented out */
+        return; /* reported already, or "run:" with every key commented out */
     if (map->kind != TREE_MAP) {
         job_report_add(r->report, place_of_node(r, map), section, "must be a map of keys and values");
         return;
@@ -199,7 +202,10 @@ static void read_root(struct resolving *r, const struct tree_node *root)
     }
 }
 
-/* Where "data.path is missing" is best said: at its section, if there is one. */
+/*
+ * Returns the place at which to report a missing key: the key's section, or the start of the file if the
+ * section is missing too.
+ */
 static struct job_place place_of_section(const struct resolving *r, const struct tree_node *root,
                                          const char *section)
 {
@@ -210,46 +216,28 @@ static struct job_place place_of_section(const struct resolving *r, const struct
     return (struct job_place){ r->input->path, 1, 1 };
 }
 
-/* The whole file in one allocation; NULL when it cannot be read, which is in the report, or no memory. */
-static char *read_file(struct resolving *r, size_t *length)
+/*
+ * Reads the job file. Returns NULL if the file cannot be read, which is then in the report, or if memory runs
+ * out.
+ */
+static char *read_job_file(struct resolving *r, size_t *length)
 {
-    struct job_place place = { r->input->path, 0, 0 };
-    int fd = open(r->input->path, O_RDONLY | O_CLOEXEC);
+    const struct job_place place = { r->input->path, 0, 0 };
+    const int fd = open(r->input->path, O_RDONLY | O_CLOEXEC);
     char *text = NULL;
-    struct stat info;
-    ssize_t n;
+    /* One byte more than allowed: tree_read() then refuses a file that is too large. */
+    const enum fsdp_status status = fd < 0 ? FSDP_ERR_IO : file_read(fd, TREE_MAX_BYTES + 1, &text, length);
 
-    *length = 0;
-    if (fd < 0 || fstat(fd, &info) < 0 || S_ISDIR(info.st_mode)) {
-        job_report_add(r->report, place, NULL, "cannot read the job file: %s",
-                       strerror(fd < 0 ? errno : EISDIR));
-        goto done;
-    }
-    text = malloc(TREE_MAX_BYTES + 2);
-    if (text == NULL) {
-        r->status = FSDP_ERR_NOMEM;
-        goto done;
-    }
-    /* One byte more than is allowed tells a file that is too large. */
-    while (*length < TREE_MAX_BYTES + 1 &&
-           (n = read(fd, text + *length, TREE_MAX_BYTES + 1 - *length)) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            job_report_add(r->report, place, NULL, "cannot read the job file: %s", strerror(errno));
-            free(text);
-            text = NULL;
-            goto done;
-        }
-        *length += (size_t)n;
-    }
-done:
+    if (status == FSDP_ERR_IO)
+        job_report_add(r->report, place, NULL, "cannot read the job file: %s", strerror(errno));
+    else if (status != FSDP_OK)
+        r->status = status;
     if (fd >= 0)
         close(fd);
     return text;
 }
 
-/* Settings from elsewhere. */
+/* Settings from elsewhere */
 
 static void refuse_setting(struct resolving *r, const struct job_setting *setting, const char *words)
 {
@@ -278,7 +266,10 @@ static void unknown_setting(struct resolving *r, const struct job_setting *setti
     refuse_setting(r, setting, words);
 }
 
-/* `value` as the value of `key`: text as it is, but for the word for none; anything else by the YAML reader. */
+/*
+ * Reads `value` as the value of `key`. Text is taken literally, except for the key's word for "none". All
+ * other types go through the YAML reader.
+ */
 static void read_setting_value(struct resolving *r, const struct job_key *key,
                                const struct job_setting *setting, const char *value)
 {
@@ -292,12 +283,12 @@ static void read_setting_value(struct resolving *r, const struct job_key *key,
             spoil(r, key, place, "is not UTF-8 text");
         else {
             as_it_is.plain =
-                key->zero != NULL && strcmp(value, key->zero) == 0; /* as it stands in a file: none */
+                key->zero != NULL && strcmp(value, key->zero) == 0; /* as in a file: none */
             read_node(r, key, &as_it_is, place);
         }
         return;
     }
-    /* One name as it stands, stars and all. */
+    /* A single name is taken literally, including stars. */
     if (key->type == JOB_NAMES && value[0] != '[' && strcmp(value, "null") != 0) {
         if (utf8_prefix(value, strlen(value)) != strlen(value))
             spoil(r, key, place, "is not UTF-8 text");
@@ -309,7 +300,7 @@ static void read_setting_value(struct resolving *r, const struct job_key *key,
     if (tree_read(&tree, setting->origin, value, strlen(value), &ignored) != FSDP_OK) {
         r->status = FSDP_ERR_NOMEM;
     } else if (ignored.n_found > 0) {
-        /* "--set 1:1:5: words": the place is the setting's, the words are the reader's. */
+        /* The line is "--set 1:1:5: PROBLEM". Report only PROBLEM, at the place of the setting. */
         const char *words = strstr(ignored.problems[0].line, ": ");
 
         spoil(r, key, place, words == NULL ? "cannot be read" : words + 2);
@@ -347,17 +338,7 @@ static void read_setting(struct resolving *r, const struct job_setting *setting)
         read_setting_value(r, key, setting, equals + 1);
 }
 
-enum fsdp_status job_setting_check(const char *path, const char *value, struct fsdp_err *err)
-{
-    const struct job_key *key = job_key_find_path(path);
-    struct job_value out;
-    struct job_atom atom;
-
-    job_atom_plain(&atom, value);
-    return job_value_read(key, &atom, 1, false, &out, err);
-}
-
-/* What follows from all of them. */
+/* Steps that need all values: presets, checks and paths */
 
 static void fill_defaults(struct resolving *r)
 {
@@ -370,7 +351,10 @@ static void fill_defaults(struct resolving *r)
     }
 }
 
-/* Two job files in one folder must not share a run directory by accident. */
+/*
+ * Names the run after the job file, so that two job files in one directory do not share a run directory by
+ * accident.
+ */
 static void name_after_file(struct resolving *r)
 {
     const struct job_key *key = job_key_find("run", "name");
@@ -390,7 +374,9 @@ static void name_after_file(struct resolving *r)
         keep(r, key, &value, (struct job_place){ source_file_name, 0, 0 });
 }
 
-/* "dir/x.yaml" and "../data" make "/cwd/dir/../data"; left as it is for the system to walk, links included.
+/*
+ * Makes a path absolute: "dir/x.yaml" and "../data" give "/cwd/dir/../data". Keeps "..", because the system
+ * must resolve it: a directory on the way may be a link.
  */
 static void make_path_absolute(struct resolving *r, const struct job_key *key)
 {
@@ -423,7 +409,10 @@ static void make_path_absolute(struct resolving *r, const struct job_key *key)
     free(cwd);
 }
 
-/* A misfit is blamed on the first of its keys that somebody set. */
+/*
+ * Reports a misfit. The place is that of the first of its keys that the user set. If one of the keys has a
+ * problem of its own, the misfit is not reported.
+ */
 static void blame(void *context, const char *keys, enum fsdp_status status, const char *words)
 {
     struct resolving *r = context;
@@ -446,7 +435,10 @@ static void blame(void *context, const char *keys, enum fsdp_status status, cons
     job_report_add(r->report, place, first, "%s", words);
 }
 
-/* A key that somebody gave is not touched, nor one whose kind or preset could not be read. */
+/*
+ * Applies the values of preset and kind to keys that the user did not set. Does nothing if kind or preset
+ * could not be read.
+ */
 static void apply_presets(struct resolving *r)
 {
     struct job_preset_key preset;
@@ -486,7 +478,7 @@ static void resolve_tree(struct resolving *r, const char *text, size_t length)
     for (size_t i = 0; i < r->input->n_settings; i++)
         read_setting(r, &r->input->settings[i]);
     apply_presets(r);
-    /* Half a file says nothing about what is missing. */
+    /* After a syntax error the tree is incomplete, so a missing key may be one that was not read. */
     if (n_syntax == 0 && tree.root != NULL && tree.root->kind == TREE_MAP) {
         require_keys(r, tree.root);
         job_check(r->job, blame, r);
@@ -509,7 +501,7 @@ enum fsdp_status job_resolve(struct job *job, struct job_origins *origins, const
     memset(job, 0, sizeof *job);
     fill_defaults(&r);
     if (text == NULL)
-        text = owned = read_file(&r, &length);
+        text = owned = read_job_file(&r, &length);
     if (text != NULL)
         resolve_tree(&r, text, length);
     free(owned);

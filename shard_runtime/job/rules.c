@@ -7,29 +7,36 @@
 
 #define AT(field) offsetof(struct job_rule, field)
 
-/* What a rule says that is no key of its section. The first of each list names what it is about. */
+/*
+ * The fields of a rule that are not keys of its section. The first one of each list names what the rule
+ * applies to.
+ */
 /* clang-format off */
 static const struct job_key own_fields[] = {
     { "parallel.groups", "modules", JOB_NAMES, AT(names), .example = "layers.*",
-      .help = "A pattern: each module of such a name is a group. A list of them: all that they match are one." },
-    { "parallel.groups", "unshard_in_backward", JOB_BOOL, JOB_NO_FIELD, .fallback = "true", .example = "false",
-      .help = "false: not gathered for backward, which must not read the weights (an embedding's does not)." },
+      .help = "A pattern: each module with a matching name is a group. A list of patterns: all modules that "
+              "match are one group." },
+    { "parallel.groups", "unshard_in_backward", JOB_BOOL, JOB_NO_FIELD, .fallback = "true",
+      .example = "false",
+      .help = "false: not gathered for backward, which must not read the weights (an embedding's backward "
+              "does not)." },
     { "parallel.groups", "modules_to_forward_prefetch", JOB_NAMES, AT(modules_to_forward_prefetch),
       .zero = "null", .fallback = "null", .example = "[layers.1, layers.2]",
-      .help = "Groups gathered as soon as this one's weights are there in forward." },
+      .help = "Groups that are gathered in forward as soon as this one's weights are there." },
     { "parallel.groups", "modules_to_backward_prefetch", JOB_NAMES, AT(modules_to_backward_prefetch),
       .zero = "null", .fallback = "null", .example = "[layers.0]",
       .help = "The same in backward, in place of the group before it." },
     { "parallel.placement", "parameters", JOB_NAMES, AT(names), .example = "\"*.w2.weight\"",
-      .help = "Patterns of parameters; a star crosses dots. The first rule that matches one holds." },
+      .help = "Patterns of parameters; a star matches dots too. The first rule that matches holds." },
     { "parallel.placement", "dim", JOB_COUNT, JOB_NO_FIELD, 0, 3, .example = "1",
-      .help = "The dimension they are cut along. Others than 0 must be divided evenly by the ranks that shard." },
+      .help = "The dimension that they are cut along. If it is not 0, the ranks that shard must divide it "
+              "evenly." },
     { "optimizer.groups", "parameters", JOB_NAMES, AT(names), .example = "\"*.bias\"",
-      .help = "Patterns of parameters; a star crosses dots. The first rule that matches one holds." },
+      .help = "Patterns of parameters; a star matches dots too. The first rule that matches holds." },
 };
 /* clang-format on */
 
-/* Keys of the section that a rule may set. */
+/* The keys of the section that a rule may set. */
 static const struct {
     const char *rules, *key;
 } shared_fields[] = {
@@ -79,7 +86,8 @@ void job_rule_apply(const struct job_rule *rule, const struct job *base, struct 
 {
     *out = *base;
     for (size_t i = 0; i < rule->n_set; i++)
-        (void)job_value_store(rule->set[i].key, &rule->set[i].value, out); /* no text, no list: cannot fail */
+        /* cannot fail: neither text nor list */
+        (void)job_value_store(rule->set[i].key, &rule->set[i].value, out);
 }
 
 static size_t list_bytes(const struct job_key *key, const void *list)
@@ -109,7 +117,10 @@ bool job_module_matches(const char *pattern, const char *name)
     char parts[2][4 * JOB_NAME_BYTES];
     const char *texts[] = { pattern, name };
 
-    /* fnmatch keeps '*' within a path component: dots become slashes for it. */
+    /*
+     * With FNM_PATHNAME a star does not match '/'. Replacing dots by slashes keeps a star within one part of
+     * the name.
+     */
     for (int t = 0; t < 2; t++) {
         if (snprintf(parts[t], sizeof parts[t], "%s", texts[t]) >= (int)sizeof parts[t])
             return false;

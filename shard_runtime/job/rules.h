@@ -1,13 +1,15 @@
 /*
- * Lists in a job file. Names: patterns of modules or parameters. Rules: maps of such names and of what holds for them,
+ * Lists in a job file. There are two kinds: names (patterns of modules or parameters), and rules. A rule is a
+ * map of such names and of the settings for them:
  *
  *     groups:
  *       - {modules: [tok_embeddings, output], reshard_after_forward: false}
  *       - modules: layers.*
  *         param_dtype: bfloat16
  *
- * A rule's own fields stand in a table here; beside them it may set some keys of the section it stands in, which then
- * hold for what it names. A list is one block of memory, so that a job frees it as it frees a text.
+ * A rule may have fields of its own, which are in a table in rules.c. It may also set some keys of the
+ * section that contains it; these settings apply to the modules or parameters that it names. Each list is one
+ * block of memory, so a job frees it as it frees a text.
  */
 #ifndef JOB_RULES_H
 #define JOB_RULES_H
@@ -29,11 +31,11 @@ struct job_names {
 };
 
 struct job_rule {
-    struct job_names names; /* what it is about: modules or parameters; one at least */
+    struct job_names names; /* modules or parameters to which the rule applies; at least one */
     struct job_names modules_to_forward_prefetch, modules_to_backward_prefetch;
     struct job_rule_setting {
         const struct job_key *key;
-        struct job_value value; /* of keys that are no lists and no texts */
+        struct job_value value; /* of a key that is neither a list nor a text */
     } set[JOB_RULE_SETTINGS];
     size_t n_set;
 };
@@ -43,36 +45,45 @@ struct job_rules {
     struct job_rule list[];
 };
 
-/** Field `index` of the rules of a key ("parallel.groups"), those of its own first; NULL past the last. */
+/**
+ * Returns field number `index` of the rules in the key `rules` ("parallel.groups"), or NULL after the last
+ * one. The rules' own fields come first.
+ */
 const struct job_key *job_rule_field(const char *rules, size_t index);
 
-/* What is wrong at a node: `path` is the key's with indexes, "parallel.groups[2].modules". */
+/* Receives one problem. `at` is the node, and `path` the key with indexes: "parallel.groups[2].modules". */
 typedef void job_list_problem(void *context, const struct tree_node *at, const char *path, const char *words);
 
 /**
- * Read a node as the list that `key` takes. *out  allocated; NULL for null and for an empty list. Every problem is reported, and then
- * FSDP_ERR_CONFIG returned; a node that is bad already is not reported again. FSDP_ERR_NOMEM.
+ * Reads a node as the list that `key` accepts. *out receives an allocated list, or NULL for null and for an
+ * empty list. Reports every problem and then returns FSDP_ERR_CONFIG. A node that is already TREE_BAD is not
+ * reported again. FSDP_ERR_NOMEM: out of memory.
  */
 enum fsdp_status job_list_read(const struct job_key *key, const struct tree_node *node,
                                job_list_problem *report, void *context, void **out);
-/** One name as a list of names; NULL: no memory, or it is no name. */
-void *job_list_of_name(const char *name);
-/** A copy; *out NULL for NULL. FSDP_ERR_NOMEM. */
+/** Copies a list. *out is NULL if `list` is NULL. The only error is FSDP_ERR_NOMEM. */
 enum fsdp_status job_list_copy(const struct job_key *key, const void *list, void **out);
-/** As it stands in YAML or in JSON, in one line. Allocated; NULL when memory is out. */
-char *job_list_text(const struct job_key *key, const void *list, bool json);
+/** Appends `list` to `out` as one line of JSON (`json` true) or YAML. NULL is written as null. */
+void job_list_text(const struct job_key *key, const void *list, bool json, struct json_text *out);
 
-/** What the rule sets for this key; NULL: nothing. */
+/** Returns the value that the rule sets for the key `name`, or NULL if it sets none. */
 const struct job_value *job_rule_value(const struct job_rule *rule, const char *name);
-/** `base` with the rule's settings in place. A shallow copy: lists and texts stay the base's. */
+/**
+ * Stores in *out a copy of `base` with the rule's settings applied. The copy is shallow: its lists and texts
+ * still belong to `base`.
+ */
 void job_rule_apply(const struct job_rule *rule, const struct job *base, struct job *out);
 
-/** Does `pattern` match the whole of a module's `name`, part by part between dots: "layers.*" is the blocks and not what is
- * in them. */
+/**
+ * Returns true if `pattern` matches the whole `name` of a module. Each part between dots is matched
+ * separately: "layers.*" matches the blocks, but not the modules in them.
+ */
 bool job_module_matches(const char *pattern, const char *name);
-/** Does `pattern` match the whole of a parameter's `name`? A star crosses dots: "*.bias". */
+/** Returns true if `pattern` matches the whole `name` of a parameter. A star also matches dots: "*.bias". */
 bool job_parameter_matches(const char *pattern, const char *name);
-/** Does one of `names` (NULL: none)? */
+/**
+ * Returns true if one of `names` matches the parameter `name`. `names` may be NULL, which matches nothing.
+ */
 bool job_names_match_parameter(const struct job_names *names, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * From nodes of a job file to lists of names and of rules: each problem with the place where it stands.
+ * Reads nodes of a job file as lists of names and of rules. Reports each problem with its place.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct reading {
 static void problem(struct reading *reading, const struct tree_node *at, const char *path, const char *words)
 {
     reading->bad = true;
-    if (at->kind != TREE_BAD) /* reported when it was read */
+    if (at->kind != TREE_BAD) /* a bad node was reported when it was read */
         reading->report(reading->context, at, path, words);
 }
 
@@ -42,7 +42,10 @@ static bool is_null(const struct tree_node *node)
     return atom.kind == ATOM_NULL;
 }
 
-/* Letters, digits and what patterns are made of: nothing that a terminal would act on, no blank. */
+/*
+ * Returns true if the text has only letters, digits and characters of patterns. So names contain no blank,
+ * and nothing that a terminal would interpret.
+ */
 static bool is_name(const char *text)
 {
     const size_t n = strlen(text);
@@ -62,7 +65,7 @@ static void read_name(struct reading *reading, const struct tree_node *node, con
         snprintf(out->list[out->n++], JOB_NAME_BYTES, "%s", node->text);
 }
 
-/* One name, or a list of them. */
+/* Reads one name, or a list of names. */
 static void read_names(struct reading *reading, const struct tree_node *node, const char *path,
                        struct job_names *out)
 {
@@ -94,13 +97,16 @@ static void read_setting(struct reading *reading, const struct job_key *key, con
     atom_of(node, &atom);
     if (job_value_read(key, &atom, 1, false, &setting->value, &why) != FSDP_OK) {
         problem(reading, node, path, why.message);
-    } else if (rule->n_set < JOB_RULE_SETTINGS - 1) { /* more than there are fields */
+    } else if (rule->n_set < JOB_RULE_SETTINGS - 1) { /* never false: there are fewer fields than places */
         setting->key = key;
         rule->n_set++;
     }
 }
 
-/* The field called `name`; NULL: none, and *near is the one that is meant, if any. */
+/*
+ * Returns the field called `name`. Returns NULL if there is none; *near is then the name that is probably
+ * meant, or NULL.
+ */
 static const struct job_key *find_field(const char *rules, const char *name, const char **near)
 {
     const struct job_key *field;
@@ -191,12 +197,12 @@ enum fsdp_status job_list_read(const struct job_key *key, const struct tree_node
         n++;
     if (key->type == JOB_RULES && (node->kind != TREE_LIST || n > JOB_RULES_MAX)) {
         snprintf(words, sizeof words, "must be a list of at most %d maps, like %s", (int)JOB_RULES_MAX,
-                 key->example);
+                 job_key_example(key));
         problem(&reading, node, path, words);
         return FSDP_ERR_CONFIG;
     }
     if (node->kind == TREE_LIST && n == 0)
-        return FSDP_OK; /* none, as null */
+        return FSDP_OK; /* an empty list means none, like null */
     list = calloc(1, key->type == JOB_NAMES ? sizeof(struct job_names)
                                             : sizeof(struct job_rules) + n * sizeof(struct job_rule));
     if (list == NULL)
@@ -211,13 +217,4 @@ enum fsdp_status job_list_read(const struct job_key *key, const struct tree_node
     }
     *out = list;
     return FSDP_OK;
-}
-
-void *job_list_of_name(const char *name)
-{
-    struct job_names *names = is_name(name) ? calloc(1, sizeof *names) : NULL;
-
-    if (names != NULL)
-        snprintf(names->list[names->n++], JOB_NAME_BYTES, "%s", name);
-    return names;
 }

@@ -1,15 +1,15 @@
 #include "shard_runtime/job/tree.h"
 
 #include <assert.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
-#include "shard_runtime/job/utf8.h"
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/utf8.h"
 
-/* Memory: blocks that live as long as the tree. */
+/* Memory: blocks that are freed with the tree */
 
 enum { BLOCK_BYTES = 8192 };
 
@@ -22,7 +22,7 @@ struct tree_block {
 static void *tree_take(struct tree *tree, size_t size)
 {
     struct tree_block *block = tree->blocks;
-    size_t step = (size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+    size_t step = round_up(size, sizeof(max_align_t));
     void *out;
 
     if (block == NULL || block->size - block->used < step) {
@@ -51,7 +51,7 @@ void tree_fini(struct tree *tree)
     tree->root = NULL;
 }
 
-/* Line and column, from 1, of the byte at `offset`; columns count characters. */
+/* Returns line and column, counted from 1, of the byte at `offset`. Columns count characters. */
 static struct job_place place_of(const char *source, const char *text, size_t offset)
 {
     struct job_place place = { source, 1, 1 };
@@ -67,13 +67,13 @@ static struct job_place place_of(const char *source, const char *text, size_t of
     return place;
 }
 
-/* The reader. */
+/* The reader */
 
 struct frame {
     struct tree_node *node;
-    struct tree_node **end;  /* where the next child is linked */
-    struct tree_node *key;   /* maps: the key whose value comes next */
-    struct tree_node *label; /* maps: the key whose value is being read, for messages */
+    struct tree_node **end;  /* pointer to set to the next child */
+    struct tree_node *key;   /* maps: key whose value comes next */
+    struct tree_node *label; /* maps: key whose value is being read, for messages */
     int n_children;
 };
 
@@ -92,7 +92,7 @@ static struct job_place at_mark(const struct reader *reader, yaml_mark_t mark)
     return (struct job_place){ reader->source, (int)mark.line + 1, (int)mark.column + 1 };
 }
 
-/* "model.dim", "optimizer.betas[1]": the value that comes next. */
+/* Writes the path of the value that comes next, such as "model.dim" or "optimizer.betas[1]". */
 static const char *path_here(const struct reader *reader, char *out, size_t size)
 {
     size_t used = 0;
@@ -101,7 +101,7 @@ static const char *path_here(const struct reader *reader, char *out, size_t size
     for (int i = 0; i < reader->depth && used < size; i++) {
         const struct frame *frame = &reader->frames[i];
 
-        if (frame->node->kind == TREE_LIST) /* an entry that is open is counted already */
+        if (frame->node->kind == TREE_LIST) /* an open entry is already counted */
             used += (size_t)snprintf(out + used, size - used, "[%d]",
                                      frame->n_children - (i + 1 < reader->depth));
         else if (frame->label != NULL && frame->label->text != NULL)
@@ -126,7 +126,7 @@ static const struct tree_node *find_entry(const struct tree_node *map, const cha
     return NULL;
 }
 
-/* A key has been read: check it and wait for its value. */
+/* Checks a key that was just read, and stores it until its value comes. */
 static void take_key(struct reader *reader, struct frame *frame, struct tree_node *node, yaml_mark_t mark)
 {
     const struct tree_node *first = node->kind == TREE_SCALAR ? find_entry(frame->node, node->text) : NULL;
@@ -146,7 +146,7 @@ static void take_key(struct reader *reader, struct frame *frame, struct tree_nod
     }
 }
 
-/* Hang `node` where the parser stands: as root, list entry, key or value. */
+/* Adds `node` to the tree at the current position: as root, list entry, key or value. */
 static void attach(struct reader *reader, struct tree_node *node, yaml_mark_t mark)
 {
     struct frame *frame;
@@ -276,8 +276,8 @@ static void read_event(struct reader *reader, const yaml_event_t *event)
         break;
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
-        assert(reader->depth >
-               0); /* the parser ends what it began, and what we did not open has stopped us */
+        /* libyaml closes only what it opened. A container that we did not open has stopped the reader. */
+        assert(reader->depth > 0);
         if (--reader->depth > 0)
             reader->frames[reader->depth - 1].label = NULL;
         break;
@@ -289,7 +289,7 @@ static void read_event(struct reader *reader, const yaml_event_t *event)
     }
 }
 
-/* libyaml's words for what people get wrong most, in ours. */
+/* libyaml's messages for the most frequent mistakes, and ours instead. */
 static const struct {
     const char *theirs, *ours;
 } wordings[] = {
@@ -308,7 +308,9 @@ static const struct {
     { "found undefined tag handle", "tags (!) are not allowed" },
 };
 
-/* Is the character at `mark` a tab in front of anything else in its line? Marks count characters, not bytes.
+/*
+ * Returns true if the character at `mark` is a tab in the indentation of its line. Marks count characters,
+ * not bytes.
  */
 static bool is_tab(const struct reader *reader, yaml_mark_t mark)
 {
@@ -375,7 +377,7 @@ enum fsdp_status tree_read(struct tree *tree, const char *source, const char *te
 
     *tree = (struct tree){ 0 };
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-        text += 3; /* a byte order mark says UTF-8, which is the only encoding anyway */
+        text += 3; /* skip a byte order mark: UTF-8 is the only encoding anyway */
         length -= 3;
     }
     if (length > TREE_MAX_BYTES) {
@@ -393,7 +395,7 @@ enum fsdp_status tree_read(struct tree *tree, const char *source, const char *te
         job_report_add(report, place_of(source, text, sound), NULL, "holds a zero byte");
         return FSDP_OK;
     }
-    copy = tree_take(tree, length + 1); /* terminated, for the search for a line */
+    copy = tree_take(tree, length + 1); /* zero-terminated, because is_tab() searches it for lines */
     if (copy == NULL)
         return FSDP_ERR_NOMEM;
     memcpy(copy, text, length);

@@ -9,7 +9,10 @@
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/job/rules.h"
 
-/* Atoms: YAML 1.2 core schema, less what people misread (octal, hex, .inf, yes, on, 1_000). */
+/*
+ * Atoms: the core schema of YAML 1.2, without the forms that people misread (octal, hex, .inf, yes, on,
+ * 1_000)
+ */
 
 static size_t n_digits(const char *text)
 {
@@ -24,7 +27,10 @@ static bool is_integer(const char *text)
     return text[0] != '0' || text[1] == '\0';
 }
 
-/* [-+]? ( \.[0-9]+ | [0-9]+(\.[0-9]*)? ) ([eE][-+]?[0-9]+)?  with no zero in front of another digit */
+/*
+ * Matches [-+]? ( \.[0-9]+ | [0-9]+(\.[0-9]*)? ) ([eE][-+]?[0-9]+)? without a leading zero before another
+ * digit.
+ */
 static bool is_number(const char *text)
 {
     size_t whole, fraction = 0;
@@ -76,9 +82,12 @@ void job_atom_plain(struct job_atom *atom, const char *text)
     }
 }
 
-/* From atoms to the key's type. */
+/* From atoms to the key's type */
 
-/* A value in a message: what was written, shortened, with nothing that a terminal would act on. */
+/*
+ * Returns a value as messages show it: as written, shortened, and without characters that a terminal would
+ * interpret.
+ */
 static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BYTES])
 {
     struct job_atom plain;
@@ -91,11 +100,11 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
 
         out[n] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
     }
-    /* Never half of a character. */
+    /* Do not end in the middle of a character. */
     while (atom->text[n] != '\0' && n > 0 && ((unsigned char)atom->text[n] & 0xc0) == 0x80)
         n--;
     snprintf(out + n, JOB_VALUE_TEXT_BYTES - n, "%s", atom->text[n] == '\0' ? "" : "...");
-    /* Quotes where they are what is wrong: "4" is text, 4 is not. */
+    /* Add quotes if they are the mistake: "4" is text, 4 is a number. */
     job_atom_plain(&plain, atom->text);
     if (plain.kind != atom->kind) {
         n = strlen(out);
@@ -106,7 +115,7 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
     return out;
 }
 
-/* "auto, true or false" */
+/* Writes "a|b|c" as "a, b or c". */
 static void spell_choices(const char *choices, char *out, size_t size)
 {
     char word[JOB_KEY_PATH_BYTES], next[JOB_KEY_PATH_BYTES];
@@ -131,7 +140,7 @@ static enum fsdp_status must_be(struct fsdp_err *why, const char *what, const st
     return fsdp_fail(why, FSDP_ERR_CONFIG, "must be %s, not %s", what, shown(atom, text));
 }
 
-/* The word an atom stands for: a quoted "true" is not true, a plain one is. */
+/* Returns the word that an atom means. A plain true is the word true; a quoted "true" is no word. */
 static const char *atom_word(const struct job_atom *atom)
 {
     bool is_typed_word = strcmp(atom->text, "true") == 0 || strcmp(atom->text, "false") == 0 ||
@@ -173,7 +182,7 @@ static enum fsdp_status read_number(const struct job_key *key, const struct job_
     if ((atom->kind != ATOM_INTEGER && atom->kind != ATOM_NUMBER) || !isfinite(atom->number) ||
         atom->number < key->low || atom->number > key->high || (key->high_open && atom->number == key->high))
         return must_be(why, range, atom);
-    *out = atom->number == 0 ? 0.0 : atom->number; /* -0 is 0 */
+    *out = atom->number == 0 ? 0.0 : atom->number; /* turn -0 into 0 */
     return FSDP_OK;
 }
 
@@ -252,17 +261,18 @@ enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom
     *out = (struct job_value){ 0 };
     if (key->type == JOB_PAIR) {
         if (!is_list || n_atoms != 2)
-            return fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list of two numbers, like %s", key->example);
+            return fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list of two numbers, like %s",
+                             job_key_example(key));
         for (int i = 0; i < 2 && status == FSDP_OK; i++)
             status = read_number(key, &atoms[i], &out->number[i], why);
         return status;
     }
     if (is_list)
         return fsdp_fail(why, FSDP_ERR_CONFIG, "must be one value, not a list");
-    if (key->type == JOB_NAMES || key->type == JOB_RULES) /* the list is job_list_read()'s */
+    if (key->type == JOB_NAMES || key->type == JOB_RULES) /* job_list_read() reads lists */
         return atoms->kind == ATOM_NULL
                    ? FSDP_OK
-                   : fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list, like %s", key->example);
+                   : fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list, like %s", job_key_example(key));
     switch (key->type) {
     case JOB_BOOL:
         out->flag = atoms->flag;
@@ -302,11 +312,11 @@ bool job_value_fallback(const struct job_key *key, struct job_value *out)
     }
     job_atom_plain(&atom, key->fallback);
     if (key->type == JOB_COUNT || key->type == JOB_NUMBER)
-        plain.later = NULL; /* which asks for the default itself */
+        plain.later = NULL; /* otherwise this call would ask for the default again */
     return job_value_read(&plain, &atom, 1, false, out, NULL) == FSDP_OK;
 }
 
-/* In and out of struct job. */
+/* Into and out of struct job */
 
 enum fsdp_status job_value_store(const struct job_key *key, const struct job_value *value, struct job *job)
 {

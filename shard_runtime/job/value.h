@@ -1,6 +1,7 @@
 /*
- * One value of a job: read from YAML or JSON atoms by its key's type and range, kept in struct job, written
- * back as text. What YAML, --set and JSON accept is the same because they all pass through job_value_read().
+ * One value of a job. job_value_read() reads a value from YAML or JSON atoms by the type and range of its
+ * key. job_value_store() puts it into struct job, and job_value_text() writes it back as text. YAML, --set
+ * and JSON accept the same values because all three use job_value_read().
  */
 #ifndef JOB_VALUE_H
 #define JOB_VALUE_H
@@ -11,18 +12,19 @@
 
 #include <fsdp/status.h>
 
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/job/schema.h"
 
 struct job;
 
 enum job_atom_kind { ATOM_NULL, ATOM_BOOL, ATOM_INTEGER, ATOM_NUMBER, ATOM_TEXT };
 
-/* A scalar with its type and nothing of its key yet. */
+/* A scalar with its type, before it is interpreted for a key. */
 struct job_atom {
     enum job_atom_kind kind;
     bool flag;
-    bool negative, too_large; /* integers: below zero; more than 64 bits */
-    uint64_t count;           /* integers: the magnitude */
+    bool negative, too_large; /* integers: below zero; does not fit 64 bits */
+    uint64_t count;           /* integers: the absolute value */
     double number;            /* integers and numbers */
     const char *text;         /* as written, for messages and text keys; borrowed */
 };
@@ -31,44 +33,57 @@ struct job_value {
     bool flag;
     uint64_t count;
     double number[2];
-    const char *text; /* text keys; borrowed */
-    int choice;       /* words and choices: index among the key's */
+    const char *text; /* of text keys; borrowed */
+    int choice;       /* words and choices: index in the key's `choices` */
     const void *list; /* names and rules; borrowed; NULL: none */
 };
 
 enum { JOB_VALUE_TEXT_BYTES = 64 };
 
-/** Type a plain (unquoted) scalar by YAML 1.2's core schema; only true, false and null are words with a type.
+/**
+ * Sets *atom to a plain (unquoted) scalar, with its type by the core schema of YAML 1.2. The only words that
+ * are not of type text are true, false, null, ~ and the empty text.
  */
 void job_atom_plain(struct job_atom *atom, const char *text);
+/** Makes *atom the text `text`, as a quoted scalar is. */
 void job_atom_text(struct job_atom *atom, const char *text);
 
 /**
- * Make `atoms` (one, or a list of `n_atoms`) the value of `key`. Text in *out borrows from the atoms.
- * FSDP_ERR_CONFIG: wrong type or out of range; FSDP_ERR_UNSUPPORTED: known, not built. `why` says what is
- * wrong with the value, without naming the key.
+ * Converts `atoms` (one atom, or a list of `n_atoms`) to a value of `key`. Text in *out is borrowed from the
+ * atoms. Returns FSDP_ERR_CONFIG for a wrong type or range, and FSDP_ERR_UNSUPPORTED for a value that is
+ * planned but not supported yet. `why` describes the problem without the key's name.
  */
 enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom *atoms, size_t n_atoms,
                                 bool is_list, struct job_value *out, struct fsdp_err *why);
 
-/** The default. Returns false when the key has none. */
+/** Sets *out to the default of `key`. Returns false if the key has none. */
 bool job_value_fallback(const struct job_key *key, struct job_value *out);
 
-/** Put a value into its field (nothing for a key without one); text is copied. FSDP_ERR_NOMEM. */
+/**
+ * Stores a value in the key's field of `job`, with a copy of its text or list. Does nothing for a key without
+ * a field. The only error is FSDP_ERR_NOMEM.
+ */
 enum fsdp_status job_value_store(const struct job_key *key, const struct job_value *value, struct job *job);
-/** The value that stands in `job`; the default for a key without a field. Text is borrowed from `job`. */
+/**
+ * Sets *out to the key's value in `job`, or to the default if the key has no field. Text and lists are
+ * borrowed from `job`.
+ */
 void job_value_load(const struct job_key *key, const struct job *job, struct job_value *out);
 
-/** Shortest text that reads back as `number` and shows that it is no integer: "600.0", "1.0e-08". */
+/**
+ * Writes the shortest text that reads back as `number` and is recognisably not an integer: "600.0",
+ * "1.0e-08". Returns `out`.
+ */
 const char *job_number_text(double number, char out[JOB_VALUE_TEXT_BYTES]);
 
-/** An end of a range as people write it: "0", "1000000", "1e+30". */
+/** Writes one end of a range as people write it: "0", "1000000", "1e+30". Returns `out`. */
 const char *job_limit_text(double limit, char out[JOB_VALUE_TEXT_BYTES]);
 
 /**
- * The value as it stands in YAML (`json` false) or JSON, quoted where it must be. Allocated; NULL when memory
- * is out.
+ * Appends `value` to `out` as JSON (`json` true) or YAML, in quotes where necessary. Quoted text has the same
+ * escapes in both languages. Sets out->failed if `value` is a choice that `key` does not have.
  */
-char *job_value_text(const struct job_key *key, const struct job_value *value, bool json);
+void job_value_text(const struct job_key *key, const struct job_value *value, bool json,
+                    struct json_text *out);
 
 #endif

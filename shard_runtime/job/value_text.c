@@ -23,17 +23,17 @@ const char *job_number_text(double number, char out[JOB_VALUE_TEXT_BYTES])
         if (strtod(digits, NULL) == number)
             break;
     }
-    /* 600.0, not 6.0e+02: enough digits that everyday numbers need no exponent. */
+    /* Write 600.0, not 6.0e+02: give everyday numbers enough digits to need no exponent. */
     if (fabs(number) >= 10 && fabs(number) < 1e6 && strchr(digits, 'e') != NULL)
         snprintf(digits, sizeof digits, "%.6g", number);
-    /* YAML 1.1 readers take 1e-08 for text: always a point. */
+    /* Always write a point: YAML 1.1 readers take 1e-08 for text. */
     mantissa = strcspn(digits, "e");
     snprintf(out, JOB_VALUE_TEXT_BYTES, "%.*s%s%s", (int)mantissa, digits,
              memchr(digits, '.', mantissa) == NULL ? ".0" : "", digits + mantissa);
     return out;
 }
 
-/* Text that reads back as text when it stands alone after "key: " in YAML. */
+/* Returns true if YAML reads the text after "key: " as the same text without quotes. */
 static bool is_plain_text(const char *text)
 {
     struct job_atom atom;
@@ -46,62 +46,59 @@ static bool is_plain_text(const char *text)
            text[0] != '-';
 }
 
-static char *quoted(const char *text)
-{
-    char *out = malloc(strlen(text) * 6 + 3), *at = out;
-
-    if (out == NULL)
-        return NULL;
-    *at++ = '"';
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-
-        if (c == '"' || c == '\\')
-            at += sprintf(at, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            at += sprintf(at, "\\u%04x", c); /* an escape that JSON and YAML share */
-        else
-            *at++ = (char)c;
-    }
-    *at++ = '"';
-    *at = '\0';
-    return out;
-}
-
-char *job_value_text(const struct job_key *key, const struct job_value *value, bool json)
+void job_value_text(const struct job_key *key, const struct job_value *value, bool json,
+                    struct json_text *out)
 {
     char word[JOB_KEY_PATH_BYTES], one[JOB_VALUE_TEXT_BYTES], two[JOB_VALUE_TEXT_BYTES];
-    char *text = NULL;
+    const char *text = key->zero;
+    bool quoted = json;
 
     switch (key->type) {
     case JOB_BOOL:
-        return strdup(value->flag ? "true" : "false");
+        text = value->flag ? "true" : "false";
+        quoted = false;
+        break;
     case JOB_COUNT:
-        if (value->count == 0 && key->zero != NULL)
-            return strcmp(key->zero, "null") == 0 || !json ? strdup(key->zero) : quoted(key->zero);
-        return asprintf(&text, "%" PRIu64, value->count) < 0 ? NULL : text;
+        if (value->count == 0 && text != NULL) {
+            quoted = json && strcmp(text, "null") != 0;
+            break;
+        }
+        json_add(out, "%" PRIu64, value->count);
+        return;
     case JOB_NUMBER:
-        return strdup(job_number_text(value->number[0], one));
+        json_add(out, "%s", job_number_text(value->number[0], one));
+        return;
     case JOB_PAIR:
-        return asprintf(&text, "[%s, %s]", job_number_text(value->number[0], one),
-                        job_number_text(value->number[1], two)) < 0
-                   ? NULL
-                   : text;
+        json_add(out, "[%s, %s]", job_number_text(value->number[0], one),
+                 job_number_text(value->number[1], two));
+        return;
     case JOB_TEXT:
-        if (value->text[0] == '\0' && key->zero != NULL)
-            return strdup(key->zero);
-        return !json && is_plain_text(value->text) ? strdup(value->text) : quoted(value->text);
+        quoted = value->text[0] != '\0' || text == NULL;
+        if (quoted) {
+            text = value->text;
+            quoted = json || !is_plain_text(text);
+        }
+        break;
     case JOB_NAMES:
     case JOB_RULES:
-        return job_list_text(key, value->list, json);
+        job_list_text(key, value->list, json, out);
+        return;
     default:
-        if (key->is_number_too && value->choice >= JOB_CHOICE_NUMBER)
-            return asprintf(&text, "%d", value->choice - JOB_CHOICE_NUMBER) < 0 ? NULL : text;
-        if (!job_list_word(key->choices, value->choice, word))
-            return NULL;
-        /* true, false and null are values of their own in both languages. */
-        return !json || strcmp(word, "true") == 0 || strcmp(word, "false") == 0 || strcmp(word, "null") == 0
-                   ? strdup(word)
-                   : quoted(word);
+        if (key->is_number_too && value->choice >= JOB_CHOICE_NUMBER) {
+            json_add(out, "%d", value->choice - JOB_CHOICE_NUMBER);
+            return;
+        }
+        if (!job_list_word(key->choices, value->choice, word)) {
+            out->failed = true;
+            return;
+        }
+        text = word;
+        /* true, false and null are typed values in both languages, so they get no quotes. */
+        quoted = json && strcmp(word, "true") != 0 && strcmp(word, "false") != 0 && strcmp(word, "null") != 0;
+        break;
     }
+    if (quoted)
+        json_add_string(out, text);
+    else
+        json_add(out, "%s", text);
 }

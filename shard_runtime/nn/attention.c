@@ -1,11 +1,13 @@
 /*
- * softmax(q k^T / sqrt(head_dim)) v for every head of every sample: Vaswani et al., "Attention Is All You
- * Need", 2017, section 3.2. q, k, v and the output are (batch, seq, heads, head_dim) in memory, so that the
- * heads are strides of the products and nothing is transposed; q, k and v may also be the thirds of one tensor's rows.
+ * Attention: softmax(q k^T / sqrt(head_dim)) v for every head of every sample. See Vaswani et al., "Attention
+ * Is All You Need", 2017, section 3.2. q, k, v and the output are (batch, seq, heads, head_dim) in memory. So
+ * products reach a head by strides, and nothing is transposed. q, k and v may also be the thirds of one
+ * tensor's rows.
  *
- * There are two ways, and numerics/ways.h says which of them is taken. Fused (numerics.h) never stores a (seq, seq)
- * matrix: kept are q, k, v, the output and one float a query. Whole (attention_whole.c) keeps the probabilities: backward
- * has one product less.
+ * There are two ways to compute it; numerics/ways.h chooses between them:
+ *   - Fused (numerics.h) never stores a (seq, seq) matrix. It keeps q, k, v, the output and one float per
+ *     query for backward.
+ *   - Whole (attention_whole.c) keeps the probabilities, so backward has one product less.
  */
 #include <math.h>
 
@@ -25,7 +27,7 @@ struct attention_desc attention_describe(const struct graph_op *op)
 
 struct attention_parts attention_find_parts(const struct nn_run *run, const struct graph_op *op)
 {
-    const size_t third = op->output->features * fsdp_dtype_size(op->takes_bf16 ? FSDP_BF16 : FSDP_F32);
+    const size_t third = op->output->features * fsdp_dtype_size(nn_dtype(op));
     struct attention_parts parts;
 
     for (int i = 0; i < ATTENTION_PARTS; i++) {
@@ -43,7 +45,7 @@ static enum fsdp_status prepare_fused(struct nn_kernels *kernels, struct graph_o
     const struct attention_desc shape = attention_describe(op);
     const size_t features = shape.heads * shape.head_dim, row = op->inputs[0]->features;
     const struct fused_attention_desc desc = { .shape = shape,
-                                               .dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32,
+                                               .dtype = nn_dtype(op),
                                                .scale = 1.0f / sqrtf((float)shape.head_dim),
                                                .drops = op->attrs.p > 0,
                                                .q_stride = row,
@@ -110,7 +112,7 @@ static const struct graph_kind kind = {
     .keeps_input = { true, true, true },
     .keeps_output = true,
     .grad = { GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE },
-    .takes_parts = true, /* whole heads, as fsdp_scaled_dot_product_attention() sees to */
+    .takes_parts = true, /* every part has whole heads, which call() checks */
     .prepare = prepare,
     .forward = forward,
     .backward = backward,
@@ -125,9 +127,8 @@ static struct fsdp_value *append(struct fsdp_value *const *inputs, int n_inputs,
     if (heads == 0 || features % heads != 0)
         return graph_fail(graph, FSDP_ERR_ARG, "attention in \"%s\": %zu heads do not divide %zu features",
                           graph_module(graph)->path, heads, features);
-    if (!(dropout >= 0 && dropout < 1))
-        return graph_fail(graph, FSDP_ERR_ARG, "attention in \"%s\": dropout must be in [0, 1)",
-                          graph_module(graph)->path);
+    if (!nn_is_rate(graph, dropout, "attention", "dropout"))
+        return NULL;
     if (inputs[0]->n_parts > 1 && dropout > 0 && graph->training)
         return graph_fail(graph, FSDP_ERR_UNSUPPORTED,
                           "attention in \"%s\": dropout of heads that %d ranks divide is not supported",

@@ -1,5 +1,7 @@
 /*
- * The two ways of attention, inside nn/: attention.c chooses, attention_whole.c is the one that stores the matrices.
+ * What the two files of attention share. attention.c records the operation and chooses between two ways of
+ * computing it: without its (seq, seq) matrices, by the back end, or with them stored, which is
+ * attention_whole.c.
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -8,17 +10,22 @@
 
 enum { ATTENTION_QUERY, ATTENTION_KEY, ATTENTION_VALUE, ATTENTION_PARTS };
 
-/* Where q, k and v lie, and where their gradients go: three inputs, or the thirds of the rows of one. */
+/**
+ * Where q, k and v are, and where their gradients go: in three inputs, or in the thirds of the rows of one.
+ */
 struct attention_parts {
     const char *of[ATTENTION_PARTS];
     char *d[ATTENTION_PARTS]; /* NULL: not wanted */
 };
+/** Returns the parts of this run of `op`. */
 struct attention_parts attention_find_parts(const struct nn_run *run, const struct graph_op *op);
 
+/** Returns the shape that `op` computes. */
 struct attention_desc attention_describe(const struct graph_op *op);
 
-/* Would it multiply the matrices in bfloat16? */
+/** Would attention that stores its (seq, seq) matrices compute their products in bfloat16? */
 bool attention_whole_takes_bf16(const struct nn_kernels *kernels, const struct graph_op *op);
+/** The functions of the operation's kind, for attention that stores its matrices. */
 enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                          struct fsdp_err *err);
 enum fsdp_status attention_whole_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);

@@ -1,6 +1,4 @@
-/*
- * y = x in another dtype. Its gradient is y's, cast back.
- */
+/* y = x in another dtype. The gradient of x is the gradient of y, converted back. */
 #include "shard_runtime/nn/nn.h"
 
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
@@ -44,7 +42,7 @@ struct fsdp_value *fsdp_cast(struct fsdp_value *x, enum fsdp_dtype dtype)
                           graph_module(x->graph)->path, fsdp_dtype_name(dtype));
     if (x->dtype == dtype)
         return x;
-    op = graph_append(x->graph, &kind, graph_module(x->graph), false, &x, 1, NULL, 0, x->features);
+    op = nn_append(&kind, x, NULL);
     if (op == NULL)
         return NULL;
     op->output->dtype = dtype;

@@ -1,17 +1,22 @@
 /*
- * Operations that know float32 only, on bfloat16 operands: they run on float32 copies in their scratch, and what
- * they give is rounded once on its way back. Correct for every kind, and the measure for those that take bfloat16
- * themselves (graph_op.takes_bf16), which never come here.
+ * Runs operations that support only float32 on bfloat16 operands. The operation computes on float32 copies in
+ * its scratch memory, and each result is rounded once when it is stored. This is correct for every kind of
+ * operation. It is also the reference for kinds that take bfloat16 themselves (graph_op.takes_bf16) and never
+ * use this code.
  *
- * The same buffer given twice is one copy: x + x adds its second gradient to what it wrote first.
+ * If one buffer is passed twice, there is one copy of it. So the backward of x + x adds its second gradient
+ * to the first one.
  */
 #include "shard_runtime/nn/nn.h"
+
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 
 enum { ALIGN_BYTES = 64 };
 
 static size_t aligned(size_t size_bytes)
 {
-    return (size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    return round_up(size_bytes, ALIGN_BYTES);
 }
 
 static size_t copy_bytes(size_t n_elems)
@@ -24,8 +29,10 @@ static size_t value_copy(const struct fsdp_value *value)
     return value->dtype == FSDP_BF16 ? copy_bytes(graph_value_elems(value)) : 0;
 }
 
-/* Of all that forward and backward may have to copy; a gradient of a parameter only where the buffer is bfloat16
- * too, which is known later: room for it is kept. */
+/*
+ * Plans scratch memory for every copy that forward and backward may need. The gradient of a parameter needs a
+ * copy only if its buffer is bfloat16. That is known only later, so the room is always reserved.
+ */
 void nn_plan_copies(struct graph_op *op, bool training)
 {
     size_t operands = 0, gradients = 0;
@@ -95,20 +102,22 @@ enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struc
     struct copier c = { .run = run, .at = (char *)run->scratch + op->forward_copies };
     const bool rounds = op->output->dtype == FSDP_BF16;
     struct nn_run own = *run;
-    enum fsdp_status status;
 
     if (!op->converts)
         return op->kind->forward(run, op, err);
     load_operands(&c, op, &own, true);
     if (rounds)
         own.output = room(&c, graph_value_elems(op->output));
-    status = op->kind->forward(&own, op, err);
-    if (status == FSDP_OK && rounds)
+    OK_OR_RETURN(op->kind->forward(&own, op, err));
+    if (rounds)
         store(&c, run->output, own.output, graph_value_elems(op->output));
-    return status;
+    return FSDP_OK;
 }
 
-/* A copy to write or add the gradient `to` in; of two gradients in one buffer the second finds the first's copy. */
+/*
+ * Returns a float32 copy in which the operation writes or adds the gradient `to[i]`. If an earlier gradient
+ * uses the same buffer, returns its copy.
+ */
 static void *gradient_copy(struct copier *c, void *const *to, void *const *copies, int i, size_t n_elems,
                            bool adds)
 {
@@ -122,7 +131,6 @@ enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, stru
 {
     struct copier c = { .run = run, .at = (char *)run->scratch + op->backward_copies };
     struct nn_run own = *run;
-    enum fsdp_status status;
 
     if (!op->converts)
         return op->kind->backward(run, op, err);
@@ -136,12 +144,13 @@ enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, stru
             own.d_input[i] = gradient_copy(&c, run->d_input, own.d_input, i, graph_value_elems(op->inputs[i]),
                                            run->add_d_input[i]);
     for (int i = 0; i < op->n_params; i++)
-        if (run->d_param[i] != NULL && run->d_param_dtype[i] == FSDP_BF16)
-            own.d_param[i] =
-                gradient_copy(&c, run->d_param, own.d_param, i, op->params[i]->n_elems, run->add_d_param[i]);
-    status = op->kind->backward(&own, op, err);
-    if (status != FSDP_OK)
-        return status;
+        if (run->d_param_dtype[i] == FSDP_BF16) {
+            own.d_param_dtype[i] = FSDP_F32;
+            if (run->d_param[i] != NULL)
+                own.d_param[i] = gradient_copy(&c, run->d_param, own.d_param, i, op->params[i]->n_elems,
+                                               run->add_d_param[i]);
+        }
+    OK_OR_RETURN(op->kind->backward(&own, op, err));
     for (int i = 0; i < op->n_inputs; i++)
         if (own.d_input[i] != run->d_input[i])
             store(&c, run->d_input[i], own.d_input[i], graph_value_elems(op->inputs[i]));

@@ -1,27 +1,35 @@
 /*
- * Dropout: Srivastava et al., 2014, scaled while training. The mask is a function of (seed, place in the
- * tree, global row, column): nothing is kept, and no world size changes it.
+ * Dropout: Srivastava et al., 2014. In training, elements that are kept are scaled up. The mask is a function
+ * of (seed, place in the tree, global row, column). So nothing is stored for backward, and the mask is the
+ * same at every world size.
  */
 #include "shard_runtime/nn/nn.h"
 
+void nn_drop(struct nn_run *run, const struct graph_op *op, const float *x, float *out, bool accumulate)
+{
+    const struct dropout mask = nn_dropout(run, op, op->output->seq);
+    const struct numerics_dropout dropout = { .x = x,
+                                              .out = out,
+                                              .rows = nn_rows(op->output),
+                                              .cols = op->output->features,
+                                              .mask = &mask,
+                                              .accumulate = accumulate };
+
+    run->numerics->ops->dropout(run->numerics, run->stream, &dropout);
+}
+
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct dropout dropout = nn_dropout(run, op, op->output->seq);
-
     (void)err;
-    run->numerics->ops->dropout(run->numerics, run->stream, run->input[0], run->output, nn_rows(op->output),
-                                op->output->features, &dropout, false);
+    nn_drop(run, op, run->input[0], run->output, false);
     return FSDP_OK;
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct dropout dropout = nn_dropout(run, op, op->output->seq);
-
     (void)err;
     if (run->d_input[0] != NULL)
-        run->numerics->ops->dropout(run->numerics, run->stream, run->d_output, run->d_input[0],
-                                    nn_rows(op->output), op->output->features, &dropout, run->add_d_input[0]);
+        nn_drop(run, op, run->d_output, run->d_input[0], run->add_d_input[0]);
     return FSDP_OK;
 }
 
@@ -38,14 +46,11 @@ struct fsdp_value *fsdp_dropout(struct fsdp_value *x, float p)
 {
     struct graph_op *op;
 
-    if (!nn_is_tensor(x, "dropout"))
+    if (!nn_is_tensor(x, "dropout") || !nn_is_rate(x->graph, p, "dropout", "p"))
         return NULL;
-    if (!(p >= 0 && p < 1))
-        return graph_fail(x->graph, FSDP_ERR_ARG, "dropout in \"%s\": p must be in [0, 1)",
-                          graph_module(x->graph)->path);
     if (p == 0 || !x->graph->training)
         return x;
-    op = graph_append(x->graph, &kind, graph_module(x->graph), false, &x, 1, NULL, 0, x->features);
+    op = nn_append(&kind, x, NULL);
     if (op == NULL)
         return NULL;
     op->attrs.p = p;

@@ -1,31 +1,40 @@
 /*
- * out[row] = tokens.weight[token[row]] (+ positions.weight[row % seq]). Gradients are added row by row, in
- * order.
+ * out[row] = tokens.weight[token[row]] (+ positions.weight[row % seq]). Backward adds the gradients row by
+ * row, in order.
  */
 #include "shard_runtime/nn/nn.h"
 
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct fsdp_value *tokens = op->inputs[0];
+    const struct numerics_embedding embedding = { .tokens = run->input[0],
+                                                  .table = run->params[0],
+                                                  .positions = op->n_params > 1 ? run->params[1] : NULL,
+                                                  .out = run->output,
+                                                  .rows = nn_rows(op->output),
+                                                  .cols = op->output->features,
+                                                  .seq = op->output->seq };
 
     (void)err;
-    run->numerics->ops->embedding(run->numerics, run->stream, run->input[0], run->params[0],
-                                  op->n_params > 1 ? run->params[1] : NULL, run->output, nn_rows(tokens),
-                                  op->output->features, tokens->seq);
+    run->numerics->ops->embedding(run->numerics, run->stream, &embedding);
     return FSDP_OK;
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct fsdp_value *tokens = op->inputs[0];
+    const struct numerics_embedding_backward embedding = { .tokens = run->input[0],
+                                                           .dout = run->d_output,
+                                                           .dtable = run->d_param[0],
+                                                           .dpositions =
+                                                               op->n_params > 1 ? run->d_param[1] : NULL,
+                                                           .rows = nn_rows(op->output),
+                                                           .cols = op->output->features,
+                                                           .seq = op->output->seq };
 
     (void)err;
     for (int i = 0; i < op->n_params; i++)
         if (run->d_param[i] != NULL && !run->add_d_param[i])
             run->device->ops->fill_zero(run->stream, run->d_param[i], op->params[i]->n_elems * sizeof(float));
-    run->numerics->ops->embedding_backward(run->numerics, run->stream, run->input[0], run->d_output,
-                                           run->d_param[0], op->n_params > 1 ? run->d_param[1] : NULL,
-                                           nn_rows(tokens), op->output->features, tokens->seq);
+    run->numerics->ops->embedding_backward(run->numerics, run->stream, &embedding);
     return FSDP_OK;
 }
 

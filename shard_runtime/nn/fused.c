@@ -1,8 +1,12 @@
 /*
- * Two operations, one behind the other, in one pass where the back end has one for them: a residual sum and its norm, a linear
- * and its GELU by tanh, and backward that GELU and the linear behind it. (Of the exact GELU no library's product has an epilogue.)
+ * Runs two consecutive operations in one pass, if the back end has an operation for both:
+ *   - forward: a residual sum and its norm; a linear and the GELU by tanh of its output;
+ *   - backward: a linear and the GELU by tanh that produced its input.
+ * The exact GELU is never fused, because no library can append it to a product.
  */
 #include "shard_runtime/nn/nn.h"
+
+#include "shard_runtime/core/require.h"
 
 static bool is_linear_and_gelu(const struct graph_op *first, const struct graph_op *second)
 {
@@ -12,7 +16,7 @@ static bool is_linear_and_gelu(const struct graph_op *first, const struct graph_
 
 bool nn_fuses(struct nn_kernels *kernels, struct graph_op *first, const struct graph_op *second)
 {
-    return nn_norm_takes_sum(kernels, first, second) ||
+    return nn_norm_takes_sum(first, second) ||
            (is_linear_and_gelu(first, second) && nn_linear_takes_gelu(kernels, first));
 }
 
@@ -26,14 +30,17 @@ enum fsdp_status nn_forward_fused(struct nn_run *first_run, const struct graph_o
         nn_sum_and_norm(first_run, first, second_run, second);
         return FSDP_OK;
     }
-    /* Where nothing needs what goes into the GELU, it is written over: that is for two. */
+    /*
+     * If both operations share one output buffer, the GELU overwrites its input. The fused pass needs two
+     * buffers, so the operations then run one by one.
+     */
     if (first_run->output != second_run->output)
         status = nn_linear_and_gelu(first_run, first, second_run->output, err);
     if (status != FSDP_ERR_UNSUPPORTED)
         return status;
     fsdp_err_clear(err);
-    status = nn_forward(first_run, first, err);
-    return status == FSDP_OK ? nn_forward(second_run, second, err) : status;
+    OK_OR_RETURN(nn_forward(first_run, first, err));
+    return nn_forward(second_run, second, err);
 }
 
 void nn_fuse_backward(struct nn_kernels *kernels, struct graph_op *op, const struct graph_op *gelu,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/core/rng.h"
 
 struct nn_product {
@@ -53,7 +54,6 @@ enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc
                             size_t *scratch_bytes, struct fsdp_err *err)
 {
     struct nn_product *product = NULL;
-    enum fsdp_status status;
 
     *out = NULL;
     for (size_t i = 0; i < kernels->n_products && product == NULL; i++)
@@ -64,10 +64,8 @@ enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc
             return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing a product: out of memory");
         product = &kernels->products[kernels->n_products];
         *product = (struct nn_product){ .desc = *desc };
-        status = kernels->numerics->ops->matmul_create(kernels->numerics, desc, &product->matmul,
-                                                       &product->scratch_bytes, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(kernels->numerics->ops->matmul_create(kernels->numerics, desc, &product->matmul,
+                                                           &product->scratch_bytes, err));
         kernels->n_products++;
     }
     *out = product->matmul;
@@ -89,7 +87,6 @@ enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fus
                                     struct graph_op *op, struct fsdp_err *err)
 {
     struct nn_attention *found = NULL;
-    enum fsdp_status status;
 
     for (size_t i = 0; i < kernels->n_attentions && found == NULL; i++)
         if (same_attention(&kernels->attentions[i].desc, desc))
@@ -100,11 +97,9 @@ enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fus
             return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing attention: out of memory");
         found = &kernels->attentions[kernels->n_attentions];
         *found = (struct nn_attention){ .desc = *desc };
-        status =
-            kernels->numerics->ops->attention_create(kernels->numerics, desc, &found->attention,
-                                                     &found->forward_scratch, &found->backward_scratch, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(kernels->numerics->ops->attention_create(kernels->numerics, desc, &found->attention,
+                                                              &found->forward_scratch,
+                                                              &found->backward_scratch, err));
         kernels->n_attentions++;
     }
     op->attention = found->attention;
@@ -156,6 +151,37 @@ bool nn_is_tensor(const struct fsdp_value *value, const char *operation)
     graph_fail(value->graph, FSDP_ERR_ARG, "%s in \"%s\" is given tokens: it takes (batch, seq, features)",
                operation, graph_module(value->graph)->path);
     return false;
+}
+
+bool nn_is_rate(struct graph *graph, float p, const char *operation, const char *name)
+{
+    if (p >= 0 && p < 1)
+        return true;
+    graph_fail(graph, FSDP_ERR_ARG, "%s in \"%s\": %s must be in [0, 1)", operation,
+               graph_module(graph)->path, name);
+    return false;
+}
+
+struct graph_op *nn_append(const struct graph_kind *kind, struct fsdp_value *x, struct fsdp_value *other)
+{
+    struct fsdp_value *inputs[] = { x, other };
+
+    return graph_append(x->graph, kind, graph_module(x->graph), false, inputs, other != NULL ? 2 : 1, NULL, 0,
+                        x->features);
+}
+
+enum fsdp_status nn_prepare_bf16(struct nn_kernels *kernels, struct graph_op *op, bool training,
+                                 struct fsdp_err *err)
+{
+    (void)training, (void)err;
+    op->takes_bf16 = nn_is_bf16(kernels, op);
+    return FSDP_OK;
+}
+
+enum fsdp_status nn_multiply(const struct nn_run *run, struct matmul *product, const void *a, const void *b,
+                             void *c, void *scratch, struct fsdp_err *err)
+{
+    return run->numerics->ops->matmul_run(product, run->stream, a, b, NULL, c, scratch, err);
 }
 
 bool nn_are_alike(const struct fsdp_value *a, const struct fsdp_value *b, const char *operation)

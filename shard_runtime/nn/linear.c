@@ -1,17 +1,20 @@
 /*
- * y = x W^T + b, as torch.nn.Linear: x (rows, in), W (out, in), b (out), y (rows, out).
+ * The linear layer y = x W^T + b, as torch.nn.Linear: x (rows, in), W (out, in), b (out), y (rows, out).
  *   dx = dy W        dW = dy^T x        db = sum of dy's rows
- * and Conv1D of Hugging Face's GPT-2, whose weight lies as its transpose, (in, out).
+ * Also Conv1D of Hugging Face's GPT-2, which stores the weight transposed, as (in, out).
  *
- * A bfloat16 model's logits stay the float32 sums of bfloat16 products. Their gradient is rounded for its two products,
- * as PyTorch's is on its way to bfloat16 logits, and where it lies, since of all a step needs it is the largest.
+ * Logits of a bfloat16 model: they stay the float32 sums of bfloat16 products. Their gradient is rounded to
+ * bfloat16 before its two products, as in PyTorch, where the logits are bfloat16. The rounding is done in
+ * place, because this gradient is the largest buffer of a step.
  *
- * A device may ask for logits in bfloat16 whose rows are padded to a multiple (struct graph_input). Such a y is
- * (rows, stride): where W has rows of zeros to match, its product and that of dx run over the padding too, so that
- * every size is a multiple; the padding of y and dy is zero then. W's gradient has no room for padding: dW is made in
- * two products, of the largest multiple of columns and of the rest.
+ * Padded logits: a device may ask for bfloat16 logits whose rows are padded to a multiple (struct
+ * graph_input). Then y is (rows, stride), and W has matching rows of zeros. The products for y and dx include
+ * the padding, so that all their sizes are multiples; the padding of y and dy is zero. The gradient of W has
+ * no padding. So dW takes two products: one for the largest multiple of columns, one for the rest.
  */
 #include "shard_runtime/nn/nn.h"
+
+#include "shard_runtime/core/require.h"
 
 enum {
     FORWARD,
@@ -31,59 +34,70 @@ enum {
     WEIGHT_REST_BF16,
     WEIGHT_REST_BF16_ADD
 };
-enum { FIRST_ELEMS = 4096 }; /* of a gradient that is narrowed where it lies: those that take a way round */
+enum { FIRST_ELEMS = 4096 }; /* elements of a gradient that go through scratch when it is rounded in place */
 
 struct sizes {
     size_t rows, in, out;
     size_t stride;   /* elements from one row of y to the next */
-    size_t computed; /* columns of y that products compute and read: out, or with the padding */
+    size_t computed; /* columns of y that products compute and read: out, or out and the padding */
     size_t even;     /* columns of y in the first product of dW; the second has the rest */
     bool transposed; /* the weight is (in, out) */
 };
 
-/* W^T, (in, out), and W, (out, in), in the weight as it lies. */
+static struct matmul_view by_rows(size_t stride)
+{
+    return (struct matmul_view){ .row_stride = stride, .col_stride = 1 };
+}
+
+static struct matmul_view by_cols(size_t stride)
+{
+    return (struct matmul_view){ .row_stride = 1, .col_stride = stride };
+}
+
+/* Views of the stored weight: as W^T (in, out), and as W (out, in). */
 static struct matmul_view in_by_out(struct sizes n)
 {
-    return n.transposed ? (struct matmul_view){ .row_stride = n.out, .col_stride = 1 }
-                        : (struct matmul_view){ .row_stride = 1, .col_stride = n.in };
+    return n.transposed ? by_rows(n.out) : by_cols(n.in);
 }
 
 static struct matmul_view out_by_in(struct sizes n)
 {
-    return n.transposed ? (struct matmul_view){ .row_stride = 1, .col_stride = n.out }
-                        : (struct matmul_view){ .row_stride = n.in, .col_stride = 1 };
+    return n.transposed ? by_cols(n.out) : by_rows(n.in);
+}
+
+/* Describes the product c (m, n) = a b, summed over k. The columns of c are adjacent. */
+static struct matmul_desc plain_desc(size_t m, size_t n, size_t k, struct matmul_view a, struct matmul_view b,
+                                     size_t c_stride, enum fsdp_dtype dtype, enum fsdp_dtype c_dtype)
+{
+    return (struct matmul_desc){ .outer = 1,
+                                 .inner = 1,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .a = a,
+                                 .b = b,
+                                 .c = by_rows(c_stride),
+                                 .dtype = dtype,
+                                 .c_dtype = c_dtype,
+                                 .alpha = 1.0f };
 }
 
 static struct matmul_desc forward_desc(const struct graph_op *op, struct sizes n, enum fsdp_dtype dtype)
 {
-    return (struct matmul_desc){ .outer = 1,
-                                 .inner = 1,
-                                 .m = n.rows,
-                                 .n = n.computed,
-                                 .k = n.in,
-                                 .a = { .row_stride = n.in, .col_stride = 1 },
-                                 .b = in_by_out(n),
-                                 .c = { .row_stride = n.stride, .col_stride = 1 },
-                                 .dtype = dtype,
-                                 .c_dtype = op->takes_bf16 ? op->output->dtype : FSDP_F32,
-                                 .bias = op->n_params > 1 && !op->attrs.skips_bias,
-                                 .alpha = 1.0f };
+    struct matmul_desc desc = plain_desc(n.rows, n.computed, n.in, by_rows(n.in), in_by_out(n), n.stride,
+                                         dtype, op->takes_bf16 ? op->output->dtype : FSDP_F32);
+
+    desc.bias = op->n_params > 1 && !op->attrs.skips_bias;
+    return desc;
 }
 
 static struct matmul_desc input_desc(struct sizes n, enum fsdp_dtype dtype, bool add)
 {
-    return (struct matmul_desc){ .outer = 1,
-                                 .inner = 1,
-                                 .m = n.rows,
-                                 .n = n.in,
-                                 .k = n.computed,
-                                 .a = { .row_stride = n.stride, .col_stride = 1 },
-                                 .b = out_by_in(n),
-                                 .c = { .row_stride = n.in, .col_stride = 1 },
-                                 .dtype = dtype,
-                                 .c_dtype = dtype,
-                                 .accumulate = add,
-                                 .alpha = 1.0f };
+    struct matmul_desc desc =
+        plain_desc(n.rows, n.in, n.computed, by_rows(n.stride), out_by_in(n), n.in, dtype, dtype);
+
+    desc.accumulate = add;
+    return desc;
 }
 
 static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
@@ -94,28 +108,25 @@ static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_o
     return nn_product(kernels, &desc, &op->products[add ? INPUT_ADD : INPUT], &op->backward_scratch, err);
 }
 
-/* The second product of dW that goes with the first. */
+/* Returns the product for the rest of dW that belongs to this first product of dW. */
 static int rest_of(int product)
 {
     return product >= WEIGHT_BF16 ? WEIGHT_REST_BF16 + (product - WEIGHT_BF16)
                                   : WEIGHT_REST + (product - WEIGHT);
 }
 
-/* dW = dy^T x, or its transpose x^T dy; the factors have a row a sample row. */
+/*
+ * Describes dW = dy^T x, or its transpose x^T dy. Each row of dy and of x belongs to one position of one
+ * sample.
+ */
 static struct matmul_desc weight_desc(struct sizes n, enum fsdp_dtype dtype, enum fsdp_dtype into, bool add)
 {
-    return (struct matmul_desc){ .outer = 1,
-                                 .inner = 1,
-                                 .m = n.transposed ? n.in : n.even,
-                                 .n = n.transposed ? n.out : n.in,
-                                 .k = n.rows,
-                                 .a = { .row_stride = 1, .col_stride = n.transposed ? n.in : n.stride },
-                                 .b = { .row_stride = n.transposed ? n.stride : n.in, .col_stride = 1 },
-                                 .c = { .row_stride = n.transposed ? n.out : n.in, .col_stride = 1 },
-                                 .dtype = dtype,
-                                 .c_dtype = into,
-                                 .accumulate = add,
-                                 .alpha = 1.0f };
+    struct matmul_desc desc =
+        n.transposed ? plain_desc(n.in, n.out, n.rows, by_cols(n.in), by_rows(n.stride), n.out, dtype, into)
+                     : plain_desc(n.even, n.in, n.rows, by_cols(n.stride), by_rows(n.in), n.in, dtype, into);
+
+    desc.accumulate = add;
+    return desc;
 }
 
 static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
@@ -125,17 +136,20 @@ static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_
     const struct matmul_desc desc =
         weight_desc(n, dtype, into, product == WEIGHT_ADD || product == WEIGHT_BF16_ADD);
     struct matmul_desc beside = desc, rest = desc;
-    enum fsdp_status status = nn_product(kernels, &desc, &op->products[product], &op->backward_scratch, err);
+    enum fsdp_status status;
 
-    if (status == FSDP_OK && n.even < n.out) {
+    OK_OR_RETURN(nn_product(kernels, &desc, &op->products[product], &op->backward_scratch, err));
+    if (n.even < n.out) {
         rest.m = n.out - n.even;
-        status = nn_product(kernels, &rest, &op->products[rest_of(product)], &op->backward_scratch, err);
+        OK_OR_RETURN(nn_product(kernels, &rest, &op->products[rest_of(product)], &op->backward_scratch, err));
     }
 
-    /* The sums of dy over its rows, where the back end gives them with the product. */
-    if (status != FSDP_OK || desc.accumulate || op->n_params < 2 ||
-        kernels->numerics->ops->matmul_run_beside == NULL)
-        return status;
+    /*
+     * If the back end can compute the bias gradient (the sum of dy over its rows) with this product, prepare
+     * that too.
+     */
+    if (desc.accumulate || op->n_params < 2 || kernels->numerics->ops->matmul_run_beside == NULL)
+        return FSDP_OK;
     beside.beside = n.transposed ? MATMUL_SUMS_OF_B : MATMUL_SUMS_OF_A;
     product = product == WEIGHT ? WEIGHT_AND_BIAS : WEIGHT_BF16_AND_BIAS;
     status = nn_product(kernels, &beside, &op->products[product], &op->backward_scratch, err);
@@ -145,10 +159,13 @@ static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_
     return FSDP_OK;
 }
 
-/* Of bfloat16 to float32: what nobody but the loss reads (plan/record.c widens nothing else). */
+/*
+ * Returns whether the operation turns bfloat16 into float32 logits. Only the loss reads such an output;
+ * plan/record.c widens no other.
+ */
 static bool gives_logits(const struct nn_kernels *kernels, const struct graph_op *op)
 {
-    return kernels->numerics->ops->bf16 != NULL && op->n_params == 1 && op->param_dtype == FSDP_BF16 &&
+    return kernels->numerics->ops->takes_bf16 && op->n_params == 1 && op->param_dtype == FSDP_BF16 &&
            op->inputs[0]->dtype == FSDP_BF16 && op->output->dtype == FSDP_F32;
 }
 
@@ -171,24 +188,23 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
 {
     struct matmul_desc desc;
     enum fsdp_dtype dtype;
-    enum fsdp_status status;
     struct sizes n;
 
     op->takes_bf16 =
         kernels->numerics->bf16_products && (nn_is_bf16(kernels, op) || gives_logits(kernels, op));
     n = sizes_of(op);
-    dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
+    dtype = nn_dtype(op);
     desc = forward_desc(op, n, dtype);
-    status = nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err);
-    for (int add = 0; add < 2 && training && op->inputs[0]->needs_grad && status == FSDP_OK; add++)
-        status = prepare_input(kernels, op, n, dtype, add != 0, err);
-    for (int add = 0; add < 2 && training && status == FSDP_OK; add++)
-        status = prepare_weight(kernels, op, n, dtype, FSDP_F32, WEIGHT + add, err);
-    for (int add = 0; add < 2 && training && op->takes_bf16 && status == FSDP_OK; add++)
-        status = prepare_weight(kernels, op, n, dtype, FSDP_BF16, WEIGHT_BF16 + add, err);
+    OK_OR_RETURN(nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err));
+    for (int add = 0; add < 2 && training && op->inputs[0]->needs_grad; add++)
+        OK_OR_RETURN(prepare_input(kernels, op, n, dtype, add != 0, err));
+    for (int add = 0; add < 2 && training; add++)
+        OK_OR_RETURN(prepare_weight(kernels, op, n, dtype, FSDP_F32, WEIGHT + add, err));
+    for (int add = 0; add < 2 && training && op->takes_bf16; add++)
+        OK_OR_RETURN(prepare_weight(kernels, op, n, dtype, FSDP_BF16, WEIGHT_BF16 + add, err));
     if (training && gives_logits(kernels, op) && op->backward_scratch < FIRST_ELEMS * sizeof(uint16_t))
         op->backward_scratch = FIRST_ELEMS * sizeof(uint16_t);
-    return status;
+    return FSDP_OK;
 }
 
 static const void *bias_of(const struct nn_run *run, const struct graph_op *op)
@@ -208,7 +224,7 @@ bool nn_linear_takes_gelu(struct nn_kernels *kernels, struct graph_op *op)
 
     if (kernels->numerics->ops->matmul_run_beside == NULL || op->kind->forward != forward || op->converts)
         return false;
-    desc = forward_desc(op, sizes_of(op), op->takes_bf16 ? FSDP_BF16 : FSDP_F32);
+    desc = forward_desc(op, sizes_of(op), nn_dtype(op));
     desc.beside = MATMUL_BEFORE_GELU;
     return nn_product(kernels, &desc, &op->products[FORWARD_GELU], &op->forward_scratch, NULL) == FSDP_OK;
 }
@@ -223,7 +239,7 @@ enum fsdp_status nn_linear_and_gelu(struct nn_run *run, const struct graph_op *o
 
 bool nn_linear_goes_back_through_gelu(struct nn_kernels *kernels, struct graph_op *op)
 {
-    const enum fsdp_dtype dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
+    const enum fsdp_dtype dtype = nn_dtype(op);
     struct matmul_desc desc;
 
     if (kernels->numerics->ops->matmul_run_beside == NULL || op->kind->forward != forward || op->converts ||
@@ -242,7 +258,10 @@ bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *bef
            before->n_params > 1 && before->takes_bf16 == op->takes_bf16 && !before->converts;
 }
 
-/* Sums are of the gradient's dtype, and replace what is there. */
+/*
+ * Returns whether a fused pass may write the bias gradient. It writes sums in the output's dtype, and cannot
+ * add to earlier gradients.
+ */
 static bool takes_sums(const struct nn_run *run, const struct graph_op *op)
 {
     return run->d_param[1] != NULL && !run->add_d_param[1] && run->d_param_dtype[1] == op->output->dtype;
@@ -250,20 +269,23 @@ static bool takes_sums(const struct nn_run *run, const struct graph_op *op)
 
 static void bias_backward(struct nn_run *run, const struct graph_op *op)
 {
-    const struct numerics_ops *ops = run->numerics->ops;
-    const size_t rows = nn_rows(op->output), out = op->output->features;
+    const struct numerics_column_sum sum = { .dtype = nn_dtype(op),
+                                             .x = run->d_output,
+                                             .out = run->d_param[1],
+                                             .out_dtype = run->d_param_dtype[1],
+                                             .rows = nn_rows(op->output),
+                                             .cols = op->output->features,
+                                             .accumulate = run->add_d_param[1] };
 
-    if (op->takes_bf16)
-        ops->bf16->column_sum(run->numerics, run->stream, run->d_output, run->d_param[1],
-                              run->d_param_dtype[1], rows, out, run->add_d_param[1]);
-    else
-        ops->column_sum(run->numerics, run->stream, run->d_output, run->d_param[1], rows, out,
-                        run->add_d_param[1]);
+    run->numerics->ops->column_sum(run->numerics, run->stream, &sum);
 }
 
 /*
- * The float32 gradient of the logits as bfloat16, in the first half of its own buffer, which this operation is the last
- * to read: as many elements at a time as lie before them, so that what is written has been read.
+ * Rounds the float32 gradient of the logits to bfloat16, in the first half of its own buffer. No later
+ * operation reads the float32 values.
+ *   1. The first elements go through scratch.
+ *   2. Each further pass converts at most as many elements as are done already. So its writes end before its
+ *      reads begin, and overwrite only values that were read.
  */
 static void narrow_in_place(struct nn_run *run, size_t n_elems)
 {
@@ -280,7 +302,10 @@ static void narrow_in_place(struct nn_run *run, size_t n_elems)
     }
 }
 
-/* Both gradients in one product, where there is such a one and none is added to an earlier one. */
+/*
+ * Returns whether one product may write the gradients of weight and bias: the back end must have it, and
+ * neither gradient may be added to an earlier one.
+ */
 static bool takes_both(const struct nn_run *run, const struct graph_op *op, int both)
 {
     return op->n_params > 1 && op->products[both] != NULL && run->d_param[0] != NULL &&
@@ -288,7 +313,7 @@ static bool takes_both(const struct nn_run *run, const struct graph_op *op, int 
            run->d_param_dtype[0] == run->d_param_dtype[1];
 }
 
-/* The gradients of the weight's last rows, for which the first product had no place. */
+/* Computes the gradients of the weight's last rows, which the first product of dW leaves out. */
 static enum fsdp_status rest_backward(struct nn_run *run, const struct graph_op *op, struct matmul *product,
                                       struct fsdp_err *err)
 {
@@ -296,9 +321,8 @@ static enum fsdp_status rest_backward(struct nn_run *run, const struct graph_op 
     const char *dy = run->d_output;
     char *dw = run->d_param[0];
 
-    return run->numerics->ops->matmul_run(
-        product, run->stream, dy + n.even * fsdp_dtype_size(op->takes_bf16 ? FSDP_BF16 : FSDP_F32),
-        run->input[0], NULL, dw + n.even * n.in * fsdp_dtype_size(run->d_param_dtype[0]), run->scratch, err);
+    return nn_multiply(run, product, dy + n.even * fsdp_dtype_size(nn_dtype(op)), run->input[0],
+                       dw + n.even * n.in * fsdp_dtype_size(run->d_param_dtype[0]), run->scratch, err);
 }
 
 static enum fsdp_status params_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
@@ -310,24 +334,21 @@ static enum fsdp_status params_backward(struct nn_run *run, const struct graph_o
     const void *a = op->attrs.transposed ? run->input[0] : run->d_output,
                *b = op->attrs.transposed ? run->d_output : run->input[0];
     const bool has_sums = run->bias_before && takes_sums(run, op);
-    enum fsdp_status status = FSDP_OK;
 
     if (!has_sums && takes_both(run, op, both)) {
-        status = ops->matmul_run_beside(op->products[both], run->stream, a, b, NULL, run->d_param[1],
-                                        run->d_param[0], run->scratch, err);
+        const enum fsdp_status status = ops->matmul_run_beside(
+            op->products[both], run->stream, a, b, NULL, run->d_param[1], run->d_param[0], run->scratch, err);
         if (status != FSDP_ERR_UNSUPPORTED)
             return status;
         fsdp_err_clear(err);
-        status = FSDP_OK;
     }
     if (run->d_param[0] != NULL)
-        status = ops->matmul_run(op->products[weight], run->stream, a, b, NULL, run->d_param[0], run->scratch,
-                                 err);
-    if (status == FSDP_OK && run->d_param[0] != NULL && op->products[rest_of(weight)] != NULL)
-        status = rest_backward(run, op, op->products[rest_of(weight)], err);
-    if (status == FSDP_OK && op->n_params > 1 && run->d_param[1] != NULL && !has_sums)
+        OK_OR_RETURN(nn_multiply(run, op->products[weight], a, b, run->d_param[0], run->scratch, err));
+    if (run->d_param[0] != NULL && op->products[rest_of(weight)] != NULL)
+        OK_OR_RETURN(rest_backward(run, op, op->products[rest_of(weight)], err));
+    if (op->n_params > 1 && run->d_param[1] != NULL && !has_sums)
         bias_backward(run, op);
-    return status;
+    return FSDP_OK;
 }
 
 enum fsdp_status nn_backward_fused(struct nn_run *run, const struct graph_op *op, struct nn_run *gelu_run,
@@ -336,37 +357,32 @@ enum fsdp_status nn_backward_fused(struct nn_run *run, const struct graph_op *op
 {
     const struct numerics_ops *ops = run->numerics->ops;
     const bool sums = before != NULL && takes_sums(before_run, before);
-    enum fsdp_status status = params_backward(run, op, err);
+    enum fsdp_status status;
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(params_backward(run, op, err));
     status = ops->matmul_run_beside(
         op->products[sums ? INPUT_GELU_SUMS : INPUT_GELU], run->stream, run->d_output, run->params[0],
         gelu_run->input[0], sums ? before_run->d_param[1] : NULL, gelu_run->d_input[0], run->scratch, err);
     if (status != FSDP_ERR_UNSUPPORTED)
         return status;
     fsdp_err_clear(err);
-    status = ops->matmul_run(op->products[INPUT], run->stream, run->d_output, run->params[0], NULL,
-                             run->d_input[0], run->scratch, err);
-    if (status == FSDP_OK)
-        status = nn_backward(gelu_run, gelu, err);
-    if (status == FSDP_OK && sums)
+    OK_OR_RETURN(nn_multiply(run, op->products[INPUT], run->d_output, run->params[0], run->d_input[0],
+                             run->scratch, err));
+    OK_OR_RETURN(nn_backward(gelu_run, gelu, err));
+    if (sums)
         bias_backward(before_run, before);
-    return status;
+    return FSDP_OK;
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct numerics_ops *ops = run->numerics->ops;
-    enum fsdp_status status;
-
     if (op->takes_bf16 && op->output->dtype == FSDP_F32)
         narrow_in_place(run, graph_value_elems(op->output));
-    status = params_backward(run, op, err);
-    if (status != FSDP_OK || run->d_input[0] == NULL)
-        return status;
-    return ops->matmul_run(op->products[run->add_d_input[0] ? INPUT_ADD : INPUT], run->stream, run->d_output,
-                           run->params[0], NULL, run->d_input[0], run->scratch, err);
+    OK_OR_RETURN(params_backward(run, op, err));
+    if (run->d_input[0] == NULL)
+        return FSDP_OK;
+    return nn_multiply(run, op->products[run->add_d_input[0] ? INPUT_ADD : INPUT], run->d_output,
+                       run->params[0], run->d_input[0], run->scratch, err);
 }
 
 static const struct graph_kind kind = {
@@ -376,7 +392,7 @@ static const struct graph_kind kind = {
     .keeps_input = { true },
     .grad = { GRAPH_GRAD_ADD },
     .pads_output = true,
-    .takes_parts = true, /* where it is row-parallel, as call() sees to */
+    .takes_parts = true, /* only if the linear is row-parallel, which apply() checks */
     .prepare = prepare,
     .forward = forward,
     .backward = backward,
@@ -387,21 +403,21 @@ static struct fsdp_value *apply(struct fsdp_module *self, struct fsdp_value *x, 
     const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"),
                                                module_parameter(self, "bias") };
     const struct module_tensor *tensor = &self->tensor;
-    const bool by_rows = tensor->mesh != NULL && tensor->style == FSDP_ROWWISE_PARALLEL;
+    const bool row_parallel = tensor->mesh != NULL && tensor->style == FSDP_ROWWISE_PARALLEL;
     const size_t in = params[0]->shape[transposed ? 0 : 1], out = params[0]->shape[transposed ? 1 : 0];
     struct graph_op *op;
 
     if (!nn_is_tensor(x, "linear"))
         return NULL;
-    if (x->n_parts != (by_rows ? tensor->n_parts : 1))
+    if (x->n_parts != (row_parallel ? tensor->n_parts : 1))
         return graph_fail(
             x->graph, FSDP_ERR_ARG,
-            by_rows
+            row_parallel
                 ? "the row-parallel linear \"%s\" takes the part of the features that a column-parallel one "
                   "gives"
                 : "linear \"%s\" is given a part of the features: it must be row-parallel for that",
             self->path);
-    if (tensor->mesh != NULL && !by_rows)
+    if (tensor->mesh != NULL && !row_parallel)
         x = nn_tensor_copy(x, self);
     if (x == NULL)
         return NULL;
@@ -412,9 +428,10 @@ static struct fsdp_value *apply(struct fsdp_module *self, struct fsdp_value *x, 
     if (op == NULL)
         return NULL;
     op->attrs.transposed = transposed;
-    op->attrs.skips_bias = by_rows && tensor->part > 0; /* the sum has it once */
-    op->output->n_parts = tensor->mesh != NULL && !by_rows ? tensor->n_parts : 1;
-    return by_rows ? nn_tensor_reduce(op->output, self) : op->output;
+    /* only part 0 adds the bias, so that the sum over the parts has it once */
+    op->attrs.skips_bias = row_parallel && tensor->part > 0;
+    op->output->n_parts = tensor->mesh != NULL && !row_parallel ? tensor->n_parts : 1;
+    return row_parallel ? nn_tensor_reduce(op->output, self) : op->output;
 }
 
 static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)

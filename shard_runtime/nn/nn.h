@@ -1,13 +1,18 @@
 /*
- * How operations run. Each kind of operation is one file: what the plan must know of it (struct graph_kind),
- * how it is made ready, forward and backward through the numerics table. Every pointer it is given is already
- * the right one: the plan chose the buffers, the engine resolved them.
+ * The operations of a model. Each kind of operation is one file: what the plan must know of it (struct
+ * graph_kind), how it is prepared, and its forward and backward through the numerics table. The plan chose
+ * every buffer and the engine resolved the pointers, so an operation only computes.
  *
- * What dtype is what. A value's, and its gradient's, is value->dtype: op->inputs[i]->dtype, op->output->dtype.
- * Parameters come in op->param_dtype, all of them. The gradient of a parameter goes into a buffer of
- * run->d_param_dtype[i]: what the group accumulates in, float32 or param_dtype. What an operation saves for its
- * backward is its own affair. A kind that says takes_bf16 is run on all of this as it lies (its prepare() reads the
- * same fields), and so is an operation whose prepare() set takes_bf16; any other is given float32 copies by nn_forward() and nn_backward() and never sees bfloat16.
+ * Which dtype is what:
+ *   - A value and its gradient have value->dtype: op->inputs[i]->dtype and op->output->dtype.
+ *   - All parameters of an operation have op->param_dtype.
+ *   - The gradient of parameter i goes into a buffer of run->d_param_dtype[i]: what the group accumulates in,
+ *     float32 or param_dtype.
+ *   - What an operation saves for its backward has a dtype of its own choice.
+ *
+ * An operation whose kind sets takes_bf16, or whose prepare() sets op->takes_bf16, runs on these dtypes as
+ * they are. For every other operation nn_forward() and nn_backward() make float32 copies, so that it never
+ * sees bfloat16.
  */
 #ifndef NN_NN_H
 #define NN_NN_H
@@ -19,72 +24,104 @@
 #include "shard_runtime/numerics/numerics.h"
 #include "shard_runtime/plan/graph.h"
 
-/** One run of one operation. In backward, input[i] is there only where the kind keeps it. */
+/** One run of one operation. In backward, input[i] is valid only where the kind keeps that input. */
 struct nn_run {
     struct numerics *numerics;
     struct device *device;
     struct device_stream *stream;
-    uint64_t seed, first_sample; /* dropout: the job's, and the global index of sample 0 */
-    struct fsdp_comm *tensor;    /* the tensor group of op->attrs.tensor, where it has one */
+    uint64_t seed, first_sample; /* for dropout: the seed of the job, and the global index of sample 0 */
+    struct fsdp_comm *tensor;    /* the tensor group of op->attrs.tensor, or NULL */
 
     const void *input[GRAPH_MAX_INPUTS];
     const void *params[GRAPH_MAX_PARAMS];
     void *saved[GRAPH_MAX_SAVED];
     void *scratch;
-    void *output; /* in backward only where the kind keeps it */
+    void *output; /* in backward valid only where the kind keeps its output */
 
-    const void
-        *d_output; /* from here on: backward only; of the model's result an operation may write over it */
+    /* From here on: backward only. */
+    const void *d_output;            /* the operation that gives the model's result may write over it */
     void *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
     bool add_d_input[GRAPH_MAX_INPUTS];
     void *d_param[GRAPH_MAX_PARAMS]; /* NULL: not wanted */
     bool add_d_param[GRAPH_MAX_PARAMS];
-    bool bias_before; /* that of params[1] may be there already (nn_backward_fused) */
+    bool bias_before; /* nn_backward_fused() may have written the gradient of params[1] already */
     enum fsdp_dtype d_param_dtype[GRAPH_MAX_PARAMS];
 };
 
-/** Run one operation: its kind's function, on float32 copies where it must be. */
+/**
+ * Run one operation forward or backward, on float32 copies if it does not take bfloat16. Work is queued on
+ * run->stream. After an error the outputs are undefined.
+ */
 enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 
-/** Can `first` and `second`, behind it, be one pass? Both are prepared; it may make another product for `first`. */
+/**
+ * Returns true if the forwards of `first` and of `second`, the next operation, can run in one pass. Both are
+ * prepared. It may prepare one more product for `first`.
+ */
 bool nn_fuses(struct nn_kernels *kernels, struct graph_op *first, const struct graph_op *second);
-/** Both forwards of two that fuse. */
+/** Run the forwards of two operations for which nn_fuses() is true. */
 enum fsdp_status nn_forward_fused(struct nn_run *first_run, const struct graph_op *first,
                                   struct nn_run *second_run, const struct graph_op *second,
                                   struct fsdp_err *err);
 
-/** Can the backward of `op` be one pass with that of `gelu`, which gives its input, and give the gradient of the bias of `before`,
- * which gives gelu's? Sets what op says of that. `before` may be NULL. */
+/**
+ * Decide whether the backward of `op` can run in one pass with that of `gelu`, which produces its input: sets
+ * op->fuses_backward. Also decides whether that pass can write the gradient of the bias of `before`, the
+ * operation that produces gelu's input: sets op->leaves_bias. `before` may be NULL.
+ */
 void nn_fuse_backward(struct nn_kernels *kernels, struct graph_op *op, const struct graph_op *gelu,
                       const struct graph_op *before);
-/** Both backwards, gelu's of a gradient that nothing else adds to; with `before`, whose backward is run later with bias_before, of
- * its own the gradient of the bias where that is written, not added. */
+/**
+ * Runs the backward of `op` and of the GELU that produced its input, in one pass. Requires that no other
+ * operation adds to the gradient of the GELU's output. If `before` is given (the linear that feeds the GELU),
+ * it also writes the gradient of its bias, unless that gradient must be added. The later backward of `before`
+ * must then have bias_before set.
+ */
 enum fsdp_status nn_backward_fused(struct nn_run *run, const struct graph_op *op, struct nn_run *gelu_run,
                                    const struct graph_op *gelu, struct nn_run *before_run,
                                    const struct graph_op *before, struct fsdp_err *err);
 
-/* What fuses, for fused.c: a residual sum, a + b or a + dropout(b), and its norm, with the bits of one after the other; */
+/*
+ * The pairs that fuse, for fused.c.
+ *
+ * A residual sum (a + b, or a + dropout(b)) and the norm of it. The bits are those of the two operations one
+ * after the other.
+ */
+/** Is `op` a residual sum? */
 bool nn_is_sum(const struct graph_op *op);
-bool nn_norm_takes_sum(const struct nn_kernels *kernels, const struct graph_op *sum,
-                       const struct graph_op *norm);
+/** Is `norm` a norm of the residual sum `sum`, in the same dtype? */
+bool nn_norm_takes_sum(const struct graph_op *sum, const struct graph_op *norm);
+/** Run the forwards of both. */
 void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
                      const struct graph_op *norm);
-/* and a linear that leaves what goes into the GELU in its output, and what comes out in `activated`. The run is refused as
- * numerics_ops.matmul_run_beside says. */
+
+/* A linear and the GELU by tanh of its output. */
+/** Is `op` a GELU by tanh? */
 bool nn_is_gelu_tanh(const struct graph_op *op);
+/** Can the product of the linear `op` apply the GELU as well? Prepares that product. */
 bool nn_linear_takes_gelu(struct nn_kernels *kernels, struct graph_op *op);
+/**
+ * The forward of a linear and of its GELU: the input of the GELU goes into run->output, its result into
+ * `activated`. FSDP_ERR_UNSUPPORTED: no such product for buffers at these addresses
+ * (numerics_ops.matmul_run_beside); nothing was queued.
+ */
 enum fsdp_status nn_linear_and_gelu(struct nn_run *run, const struct graph_op *op, void *activated,
                                     struct fsdp_err *err);
 
-/* and the way back, whose run is linear.c's: the product that gives the GELU's gradient, the GELU's backward behind it. */
+/* A linear and the GELU by tanh before it, backward. */
+/** Can the product that gives the input gradient of `op` continue through the GELU? Prepares that product. */
 bool nn_linear_goes_back_through_gelu(struct nn_kernels *kernels, struct graph_op *op);
+/** Can it also sum the gradient of the bias of `before`? */
 bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *before);
 
-/** Room for the copies in the scratch of an operation whose own needs are known. Part of nn_prepare(). */
+/**
+ * Add room for the float32 copies to the scratch of an operation that is prepared otherwise. Part of
+ * nn_prepare().
+ */
 void nn_plan_copies(struct graph_op *op, bool training);
 
-/** Prepared products, each made once however many operations use its shape. */
+/** Products and attentions that are prepared, each made once for all operations of its shape. */
 struct nn_kernels {
     struct numerics *numerics;
     struct nn_product *products;
@@ -93,39 +130,70 @@ struct nn_kernels {
     size_t n_attentions, attentions_room;
 };
 
+/** Begin with none. `numerics` must outlive them. */
 void nn_kernels_init(struct nn_kernels *kernels, struct numerics *numerics);
+/** Destroy all of them. */
 void nn_kernels_fini(struct nn_kernels *kernels);
 
-/** The product that `desc` describes; *scratch_bytes grows to what it needs. Owned by `kernels`. */
+/**
+ * Find or make the product that `desc` describes. *out belongs to `kernels`. *scratch_bytes grows to what the
+ * product needs, if it was less. Errors are those of numerics_ops.matmul_create; *out is then NULL.
+ */
 enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,
                             size_t *scratch_bytes, struct fsdp_err *err);
 
-/** The same for attention without its matrices: op->attention, and scratch of both passes. */
+/** The same for attention without its matrices: sets op->attention and the scratch of both passes of `op`. */
 enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fused_attention_desc *desc,
                                     struct graph_op *op, struct fsdp_err *err);
 
-/** Make every operation of a recording ready; their bytes of memory are known afterwards. */
+/**
+ * Prepare every operation of a recording. Afterwards the bytes that each saves and needs as scratch are
+ * known.
+ */
 enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *graph, struct fsdp_err *err);
 
-/** All that `op` is given and gives is bfloat16, and the back end has operations on it. */
+/** A prepare() for kinds that need nothing but to know whether they run on bfloat16: sets op->takes_bf16. */
+enum fsdp_status nn_prepare_bf16(struct nn_kernels *kernels, struct graph_op *op, bool training,
+                                 struct fsdp_err *err);
+
+/** Queue a product without a bias on the run's stream. Errors are those of numerics_ops.matmul_run. */
+enum fsdp_status nn_multiply(const struct nn_run *run, struct matmul *product, const void *a, const void *b,
+                             void *c, void *scratch, struct fsdp_err *err);
+
+/** Are all inputs, parameters and the output of `op` bfloat16, and does the back end take bfloat16? */
 static inline bool nn_is_bf16(const struct nn_kernels *kernels, const struct graph_op *op)
 {
-    bool all = kernels->numerics->ops->bf16 != NULL && op->output->dtype == FSDP_BF16;
+    bool all = kernels->numerics->ops->takes_bf16 && op->output->dtype == FSDP_BF16;
 
     for (int i = 0; i < op->n_inputs; i++)
         all = all && op->inputs[i]->dtype == FSDP_BF16;
     return all && (op->n_params == 0 || op->param_dtype == FSDP_BF16);
 }
 
-/** Dropout number one of `op` in this run; rows_per_sample rows belong to a sample. */
+/**
+ * The dtype in which `op` runs: FSDP_BF16 where it takes bfloat16 as it is, else FSDP_F32 (on copies if need
+ * be).
+ */
+static inline enum fsdp_dtype nn_dtype(const struct graph_op *op)
+{
+    return op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
+}
+
+/** The dropout of `op` in this run. rows_per_sample: how many rows of the mask belong to one sample. */
 struct dropout nn_dropout(const struct nn_run *run, const struct graph_op *op, size_t rows_per_sample);
+
+/** out (+)= dropout(x), both float32 and of the shape of op's output. */
+void nn_drop(struct nn_run *run, const struct graph_op *op, const float *x, float *out, bool accumulate);
 
 /** Is `module` one that fsdp_linear() made? */
 bool nn_is_linear(const struct fsdp_module *module);
 
-/** `x`, whose gradient is all-reduced over the tensor group of `module`; one operation for all that use it so in a unit. */
+/**
+ * Returns `x` as it is; in backward its gradient is all-reduced over the tensor group of `module`. All
+ * callers in one unit that ask for the same x and group share one operation.
+ */
 struct fsdp_value *nn_tensor_copy(struct fsdp_value *x, const struct fsdp_module *module);
-/** `x` all-reduced over the tensor group of `module`. */
+/** Returns `x` all-reduced over the tensor group of `module`. */
 struct fsdp_value *nn_tensor_reduce(struct fsdp_value *x, const struct fsdp_module *module);
 
 /** Rows of a value: batch * seq. */
@@ -134,14 +202,23 @@ static inline size_t nn_rows(const struct fsdp_value *value)
     return value->batch * value->seq;
 }
 
-/** For a recording: false, with the reason noted, when a value is missing or no (batch, seq, features)
- * tensor. */
-bool nn_is_tensor(const struct fsdp_value *value, const char *operation);
-/** The same for two values that must have one shape. */
-bool nn_are_alike(const struct fsdp_value *a, const struct fsdp_value *b, const char *operation);
-
-/** Rows of the smallest embedding that is given the input, or 0 without one: what every token must be below.
+/*
+ * For a recording. Each of these returns false, or NULL, after it has noted the reason in the graph; a value
+ * that is NULL has its reason noted already. `operation` names the caller in the message.
  */
+/** Is it a (batch, seq, features) tensor, and not tokens? */
+bool nn_is_tensor(const struct fsdp_value *value, const char *operation);
+/** Are both tensors of one shape? */
+bool nn_are_alike(const struct fsdp_value *a, const struct fsdp_value *b, const char *operation);
+/** Can `p`, the argument called `name`, be a probability of dropout: in [0, 1)? */
+bool nn_is_rate(struct graph *graph, float p, const char *operation, const char *name);
+/**
+ * Record an operation without parameters on x, and on `other` unless it is NULL. Its output has the features
+ * of x.
+ */
+struct graph_op *nn_append(const struct graph_kind *kind, struct fsdp_value *x, struct fsdp_value *other);
+
+/** Rows of the smallest embedding that is given the input, or 0 without one. Every token must be below it. */
 size_t nn_input_rows(const struct graph *graph);
 
 #endif

@@ -1,40 +1,15 @@
 /*
- * Ba, Kiros, Hinton, "Layer Normalization", 2016, and Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; as
- * torch.nn.LayerNorm and torch.nn.RMSNorm over the last dimension. Kept for backward: the input, and 1/std of each row, of
- * LayerNorm its mean too. RMSNorm has no bias: whose address is NULL throughout, as the mean's is.
+ * LayerNorm (Ba, Kiros, Hinton, "Layer Normalization", 2016) and RMSNorm (Zhang and Sennrich, "Root Mean
+ * Square Layer Normalization", 2019) over the last dimension. They compute what torch.nn.LayerNorm and
+ * torch.nn.RMSNorm do. Both keep the input and 1/std of each row for backward; LayerNorm also keeps the mean.
+ * RMSNorm has no bias and no mean, so their addresses are NULL.
  */
-#include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/nn/nn.h"
 
-enum { RSTD, MEAN };   /* of what is saved */
-enum { WEIGHT, BIAS }; /* of the parameters */
-
-static size_t aligned(size_t size_bytes)
-{
-    return (size_bytes + 63) / 64 * 64;
-}
-
-static bool is_frozen(const struct graph_op *op, int i)
-{
-    return i < op->n_params && op->params[i]->frozen;
-}
-
-/* Room for the gradients of all parameters where one of them is frozen. */
-static size_t nowhere_bytes(const struct graph_op *op)
-{
-    const size_t all = (size_t)op->n_params * op->output->features * sizeof(float);
-
-    return is_frozen(op, WEIGHT) || is_frozen(op, BIAS) ? aligned(all) : 0;
-}
-
-/* Room for the input's gradient where nothing before it learns. */
-static size_t unwanted_bytes(const struct graph_op *op)
-{
-    return op->inputs[0]->needs_grad ? 0
-                                     : aligned(nn_rows(op->output) * op->output->features * sizeof(float));
-}
+enum { RSTD, MEAN };   /* indices of saved values */
+enum { WEIGHT, BIAS }; /* indices of parameters */
 
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
@@ -46,77 +21,51 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     op->takes_bf16 = nn_is_bf16(kernels, op) && features <= NUMERICS_BF16_MAX_COLS;
     op->saved_bytes[RSTD] = rows * sizeof(float);
     op->saved_bytes[MEAN] = op->n_params > BIAS ? rows * sizeof(float) : 0;
-    if (training && op->takes_bf16)
-        op->backward_scratch = ops->bf16->layer_norm_scratch(kernels->numerics, rows, features);
-    else if (training)
-        op->backward_scratch = nowhere_bytes(op) + unwanted_bytes(op) +
-                               ops->layer_norm_scratch(kernels->numerics, rows, features);
+    if (training)
+        op->backward_scratch = ops->norm_scratch(kernels->numerics, nn_dtype(op), rows, features);
     return FSDP_OK;
 }
 
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct numerics_ops *ops = run->numerics->ops;
-    const size_t rows = nn_rows(op->output), features = op->output->features;
+    const struct numerics_norm norm = { .dtype = nn_dtype(op),
+                                        .x = run->input[0],
+                                        .weight = run->params[WEIGHT],
+                                        .bias = run->params[BIAS],
+                                        .y = run->output,
+                                        .mean = run->saved[MEAN],
+                                        .rstd = run->saved[RSTD],
+                                        .rows = nn_rows(op->output),
+                                        .cols = op->output->features,
+                                        .eps = op->attrs.eps };
 
     (void)err;
-    if (op->takes_bf16)
-        ops->bf16->layer_norm(run->numerics, run->stream, run->input[0], run->params[WEIGHT],
-                              run->params[BIAS], run->output, run->saved[MEAN], run->saved[RSTD], rows,
-                              features, op->attrs.eps);
-    else
-        ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[WEIGHT], run->params[BIAS],
-                        run->output, run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
+    run->numerics->ops->norm(run->numerics, run->stream, &norm);
     return FSDP_OK;
-}
-
-static void backward_bf16(struct nn_run *run, const struct graph_op *op)
-{
-    const struct numerics_bf16_norm norm = { .dy = run->d_output,
-                                             .x = run->input[0],
-                                             .weight = run->params[WEIGHT],
-                                             .mean = run->saved[MEAN],
-                                             .rstd = run->saved[RSTD],
-                                             .dx = run->d_input[0],
-                                             .accumulate_dx = run->add_d_input[0],
-                                             .dweight = run->d_param[WEIGHT],
-                                             .dbias = run->d_param[BIAS],
-                                             .dweight_dtype = run->d_param_dtype[WEIGHT],
-                                             .dbias_dtype = run->d_param_dtype[BIAS],
-                                             .accumulate_dweight = run->add_d_param[WEIGHT],
-                                             .accumulate_dbias = run->add_d_param[BIAS] };
-
-    run->numerics->ops->bf16->layer_norm_backward(run->numerics, run->stream, &norm, run->scratch,
-                                                  nn_rows(op->output), op->output->features);
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const size_t features = op->output->features;
-    float *nowhere = run->scratch;
-    char *unwanted = (char *)run->scratch + nowhere_bytes(op);
-    void *d_param[GRAPH_MAX_PARAMS] = { run->d_param[WEIGHT], run->d_param[BIAS] };
-    void *d_input = run->d_input[0] != NULL ? run->d_input[0] : unwanted;
+    const struct numerics_norm_backward norm = { .dtype = nn_dtype(op),
+                                                 .dy = run->d_output,
+                                                 .x = run->input[0],
+                                                 .weight = run->params[WEIGHT],
+                                                 .mean = run->saved[MEAN],
+                                                 .rstd = run->saved[RSTD],
+                                                 .dx = run->d_input[0],
+                                                 .accumulate_dx = run->add_d_input[0],
+                                                 .dweight = run->d_param[WEIGHT],
+                                                 .dbias = run->d_param[BIAS],
+                                                 .dweight_dtype = run->d_param_dtype[WEIGHT],
+                                                 .dbias_dtype = run->d_param_dtype[BIAS],
+                                                 .accumulate_dweight = run->add_d_param[WEIGHT],
+                                                 .accumulate_dbias = run->add_d_param[BIAS],
+                                                 .rows = nn_rows(op->output),
+                                                 .cols = op->output->features,
+                                                 .scratch = run->scratch };
 
     (void)err;
-    if (op->takes_bf16) {
-        backward_bf16(run, op);
-        return FSDP_OK;
-    }
-    /* The gradient of a frozen parameter goes nowhere. */
-    for (int i = 0; i < op->n_params; i++)
-        if (d_param[i] == NULL)
-            d_param[i] = nowhere + (size_t)i * features;
-    /* The table has one flag for both: bring them to agree. */
-    if (run->add_d_param[WEIGHT] != run->add_d_param[BIAS])
-        for (int i = 0; i < op->n_params; i++)
-            if (!run->add_d_param[i])
-                run->device->ops->fill_zero(run->stream, d_param[i], features * sizeof(float));
-    run->numerics->ops->layer_norm_backward(run->numerics, run->stream, run->d_output, run->input[0],
-                                            run->params[WEIGHT], run->saved[MEAN], run->saved[RSTD], d_input,
-                                            run->add_d_input[0], d_param[WEIGHT], d_param[BIAS],
-                                            run->add_d_param[WEIGHT] || run->add_d_param[BIAS],
-                                            unwanted + unwanted_bytes(op), nn_rows(op->output), features);
+    run->numerics->ops->norm_backward(run->numerics, run->stream, &norm);
     return FSDP_OK;
 }
 
@@ -127,19 +76,18 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 static const struct graph_kind layer = { .name = "layer_norm", SHARED_BY_BOTH };
 static const struct graph_kind rms = { .name = "rms_norm", SHARED_BY_BOTH };
 
-bool nn_norm_takes_sum(const struct nn_kernels *kernels, const struct graph_op *sum,
-                       const struct graph_op *norm)
+bool nn_norm_takes_sum(const struct graph_op *sum, const struct graph_op *norm)
 {
-    return kernels->numerics->ops->add_layer_norm != NULL && nn_is_sum(sum) &&
-           norm->kind->forward == forward && norm->inputs[0] == sum->output && !sum->converts &&
-           !norm->converts && sum->takes_bf16 == norm->takes_bf16;
+    return nn_is_sum(sum) && norm->kind->forward == forward && norm->inputs[0] == sum->output &&
+           !sum->converts && !norm->converts && sum->takes_bf16 == norm->takes_bf16;
 }
 
 void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
                      const struct graph_op *norm)
 {
     const struct dropout dropout = nn_dropout(sum_run, sum, sum->output->seq);
-    const struct numerics_add_norm both = { .a = sum_run->input[0],
+    const struct numerics_add_norm both = { .dtype = nn_dtype(norm),
+                                            .a = sum_run->input[0],
                                             .b = sum_run->input[1],
                                             .dropout = sum->attrs.p > 0 ? &dropout : NULL,
                                             .x = sum_run->output,
@@ -152,8 +100,7 @@ void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct 
                                             .cols = norm->output->features,
                                             .eps = norm->attrs.eps };
 
-    sum_run->numerics->ops->add_layer_norm(sum_run->numerics, sum_run->stream,
-                                           norm->takes_bf16 ? FSDP_BF16 : FSDP_F32, &both);
+    sum_run->numerics->ops->add_norm(sum_run->numerics, sum_run->stream, &both);
 }
 
 static struct fsdp_value *apply(struct fsdp_module *self, struct fsdp_value *x, const struct graph_kind *kind)

@@ -1,46 +1,34 @@
 /*
- * a + b, and a + dropout(b). The gradient of a sum is the sum's gradient, for both sides: mostly no work at
- * all, because the plan lets them share one buffer.
+ * a + b, and a + dropout(b). Both a and b have the gradient of the sum (b through dropout). This mostly takes
+ * no work, because the plan lets the gradients share one buffer.
  */
 #include "shard_runtime/nn/nn.h"
 
-static void pass_on(struct nn_run *run, const struct graph_op *op, int i)
+static void add(struct nn_run *run, const struct graph_op *op, const void *a, const void *b, void *out)
 {
-    const size_t n_elems = graph_value_elems(op->output);
+    const struct numerics_add sum = {
+        .dtype = nn_dtype(op), .a = a, .b = b, .out = out, .n_elems = graph_value_elems(op->output)
+    };
 
-    if (run->d_input[i] == NULL)
-        return;
-    if (run->add_d_input[i] && op->takes_bf16)
-        run->numerics->ops->bf16->add(run->numerics, run->stream, run->d_input[i], run->d_output,
-                                      run->d_input[i], n_elems);
-    else if (run->add_d_input[i])
-        run->numerics->ops->add(run->numerics, run->stream, run->d_input[i], run->d_output, run->d_input[i],
-                                n_elems);
-    else if (run->d_input[i] != run->d_output)
-        run->device->ops->copy(run->stream, run->d_input[i], run->d_output,
-                               n_elems * (op->takes_bf16 ? sizeof(uint16_t) : sizeof(float)),
-                               DEVICE_COPY_WITHIN);
+    run->numerics->ops->add(run->numerics, run->stream, &sum);
 }
 
-static enum fsdp_status add_prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
-                                    struct fsdp_err *err)
+static void pass_on(struct nn_run *run, const struct graph_op *op, int i)
 {
-    (void)training;
-    (void)err;
-    op->takes_bf16 = nn_is_bf16(kernels, op);
-    return FSDP_OK;
+    if (run->d_input[i] == NULL)
+        return;
+    if (run->add_d_input[i])
+        add(run, op, run->d_input[i], run->d_output, run->d_input[i]);
+    else if (run->d_input[i] != run->d_output)
+        run->device->ops->copy(run->stream, run->d_input[i], run->d_output,
+                               graph_value_elems(op->output) * fsdp_dtype_size(nn_dtype(op)),
+                               DEVICE_COPY_WITHIN);
 }
 
 static enum fsdp_status add_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct numerics_ops *ops = run->numerics->ops;
-    const size_t n_elems = graph_value_elems(op->output);
-
     (void)err;
-    if (op->takes_bf16)
-        ops->bf16->add(run->numerics, run->stream, run->input[0], run->input[1], run->output, n_elems);
-    else
-        ops->add(run->numerics, run->stream, run->input[0], run->input[1], run->output, n_elems);
+    add(run, op, run->input[0], run->input[1], run->output);
     return FSDP_OK;
 }
 
@@ -57,7 +45,7 @@ static const struct graph_kind add_kind = {
     .grad = { GRAPH_GRAD_COPY, GRAPH_GRAD_COPY },
     .forward_in_place = { true, true },
     .takes_parts = true,
-    .prepare = add_prepare,
+    .prepare = nn_prepare_bf16,
     .forward = add_forward,
     .backward = add_backward,
 };
@@ -65,30 +53,22 @@ static const struct graph_kind add_kind = {
 static enum fsdp_status add_dropout_forward(struct nn_run *run, const struct graph_op *op,
                                             struct fsdp_err *err)
 {
-    const struct dropout dropout = nn_dropout(run, op, op->output->seq);
-    const struct numerics_ops *ops = run->numerics->ops;
-    const size_t rows = nn_rows(op->output), features = op->output->features;
+    const bool in_place = run->output == run->input[0];
 
     (void)err;
-    if (run->output == run->input[0]) {
-        ops->dropout(run->numerics, run->stream, run->input[1], run->output, rows, features, &dropout, true);
-        return FSDP_OK;
-    }
-    ops->dropout(run->numerics, run->stream, run->input[1], run->output, rows, features, &dropout, false);
-    ops->add(run->numerics, run->stream, run->output, run->input[0], run->output, rows * features);
+    nn_drop(run, op, run->input[1], run->output, in_place);
+    if (!in_place)
+        add(run, op, run->output, run->input[0], run->output);
     return FSDP_OK;
 }
 
 static enum fsdp_status add_dropout_backward(struct nn_run *run, const struct graph_op *op,
                                              struct fsdp_err *err)
 {
-    const struct dropout dropout = nn_dropout(run, op, op->output->seq);
-
     (void)err;
-    /* Before side a, whose buffer may be the gradient that is read here. */
+    /* Side b comes first, because side a may share the buffer of the gradient that is read here. */
     if (run->d_input[1] != NULL)
-        run->numerics->ops->dropout(run->numerics, run->stream, run->d_output, run->d_input[1],
-                                    nn_rows(op->output), op->output->features, &dropout, run->add_d_input[1]);
+        nn_drop(run, op, run->d_output, run->d_input[1], run->add_d_input[1]);
     pass_on(run, op, 0);
     return FSDP_OK;
 }
@@ -112,8 +92,7 @@ struct fsdp_value *fsdp_add(struct fsdp_value *a, struct fsdp_value *b)
 
     if (!nn_are_alike(a, b, "add"))
         return NULL;
-    op = graph_append(a->graph, &add_kind, graph_module(a->graph), false, (struct fsdp_value *[]){ a, b }, 2,
-                      NULL, 0, a->features);
+    op = nn_append(&add_kind, a, b);
     return op != NULL ? op->output : NULL;
 }
 
@@ -121,17 +100,14 @@ struct fsdp_value *fsdp_add_dropout(struct fsdp_value *a, struct fsdp_value *b, 
 {
     struct graph_op *op;
 
-    if (!nn_are_alike(a, b, "add_dropout"))
+    if (!nn_are_alike(a, b, "add_dropout") || !nn_is_rate(a->graph, p, "add_dropout", "p"))
         return NULL;
-    if (!(p >= 0 && p < 1))
-        return graph_fail(a->graph, FSDP_ERR_ARG, "add_dropout in \"%s\": p must be in [0, 1)",
-                          graph_module(a->graph)->path);
     if (p == 0 || !a->graph->training)
         return fsdp_add(a, b);
     if (a == b)
-        return fsdp_add(a, fsdp_dropout(b, p)); /* in place it would read what it has overwritten */
-    op = graph_append(a->graph, &add_dropout_kind, graph_module(a->graph), false,
-                      (struct fsdp_value *[]){ a, b }, 2, NULL, 0, a->features);
+        /* in place, the fused operation would read values that it has overwritten */
+        return fsdp_add(a, fsdp_dropout(b, p));
+    op = nn_append(&add_dropout_kind, a, b);
     if (op == NULL)
         return NULL;
     op->attrs.p = p;

@@ -1,9 +1,10 @@
 /*
- * The two collectives of tensor parallelism as operations, each the other's backward: Shoeybi et al., "Megatron-LM: Training
- * Multi-Billion Parameter Language Models Using Model Parallelism", 2019, section 3, where they are called f and g.
+ * The two collectives of tensor parallelism as operations. Each is the backward of the other. Shoeybi et al.,
+ * "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019, section 3,
+ * call them f and g.
  *   copy      y = x                    dx = sum over the group of dy
  *   reduce    y = sum over the group   dx = dy
- * And the marks on a tree that put them there.
+ * This file also has the functions that mark the modules of a tree for these operations.
  */
 #include <fsdp/comm.h>
 #include <fsdp/mesh.h>
@@ -12,9 +13,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/nn/nn.h"
 
-/* --- the operations -------------------------------------------------------------------------------------- */
+/* The operations */
 
 static void copy_over(const struct nn_run *run, const struct graph_op *op, const void *from, void *to)
 {
@@ -55,7 +57,8 @@ static enum fsdp_status reduce_backward(struct nn_run *run, const struct graph_o
     (void)err;
     if (run->d_input[0] != NULL)
         copy_over(run, op, run->d_output,
-                  run->d_input[0]); /* nobody else reads the sum's terms: never added to */
+                  /* no other operation reads the terms of the sum, so gradients are never added */
+                  run->d_input[0]);
     return FSDP_OK;
 }
 
@@ -113,7 +116,7 @@ struct fsdp_value *nn_tensor_reduce(struct fsdp_value *x, const struct fsdp_modu
     return append(&reduce_kind, x, module);
 }
 
-/* --- the marks ------------------------------------------------------------------------------------------- */
+/* Marking the modules of a tree */
 
 static enum fsdp_status check(const struct fsdp_module *linear, const struct fsdp_device_mesh *mesh,
                               struct fsdp_err *err)
@@ -143,14 +146,15 @@ static enum fsdp_status check(const struct fsdp_module *linear, const struct fsd
 
 static struct fsdp_parameter *own(struct fsdp_module *module, const char *name)
 {
-    return (struct fsdp_parameter *)(uintptr_t)module_parameter(
-        module, name); /* the tree is the caller's to change */
+    return (struct fsdp_parameter *)(uintptr_t)module_parameter(module,
+                                                                name); /* the caller may change the tree */
 }
 
 static enum fsdp_status parallelize(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
                                     enum fsdp_parallel_style style, struct fsdp_err *err)
 {
-    const int dim = style == FSDP_COLWISE_PARALLEL ? 0 : 1; /* of the weight, (out, in) */
+    /* dimension of the weight (out, in) that is split */
+    const int dim = style == FSDP_COLWISE_PARALLEL ? 0 : 1;
     struct fsdp_parameter *weight, *bias;
     enum fsdp_status status = check(linear, mesh, err);
     int n_parts, part;
@@ -174,7 +178,10 @@ static enum fsdp_status parallelize(struct fsdp_module *linear, struct fsdp_devi
     return FSDP_OK;
 }
 
-/* Keep that a split failed, and into how many parts: that says how many ranks hold a model of this tree. */
+/*
+ * Stores in the tree that a split failed, and its number of parts, from which follows how many ranks have a
+ * model of this tree.
+ */
 static enum fsdp_status refuse(struct fsdp_module *module, const struct fsdp_device_mesh *mesh,
                                const struct fsdp_err *own_words, struct fsdp_err *err)
 {
@@ -185,14 +192,13 @@ static enum fsdp_status refuse(struct fsdp_module *module, const struct fsdp_dev
     return status;
 }
 
-/* The same, kept in the tree if it fails. */
+/* Splits a linear; a failure is stored in the tree. */
 static enum fsdp_status parallelize_one(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
                                         enum fsdp_parallel_style style, struct fsdp_err *err)
 {
     struct fsdp_err own = { 0 };
 
-    return parallelize(linear, mesh, style, &own) == FSDP_OK ? FSDP_OK
-                                                             : refuse(linear, mesh, &own, err);
+    return parallelize(linear, mesh, style, &own) == FSDP_OK ? FSDP_OK : refuse(linear, mesh, &own, err);
 }
 
 enum fsdp_status fsdp_colwise_parallel(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
@@ -207,7 +213,7 @@ enum fsdp_status fsdp_rowwise_parallel(struct fsdp_module *linear, struct fsdp_d
     return parallelize_one(linear, mesh, FSDP_ROWWISE_PARALLEL, err);
 }
 
-/* The path of `module` from `top` on. */
+/* The path of `module` relative to `top`. */
 static const char *path_below(const struct fsdp_module *top, const struct fsdp_module *module)
 {
     const size_t skip = top->path[0] == '\0' ? 0 : strlen(top->path) + 1;
@@ -219,27 +225,25 @@ static enum fsdp_status apply_rules(struct fsdp_module *module, struct fsdp_devi
                                     const struct fsdp_parallel_rule *rules, size_t n_rules,
                                     struct fsdp_err *err)
 {
-    enum fsdp_status status = fsdp_module_check(module, err);
-
-    for (size_t r = 0; r < n_rules && status == FSDP_OK; r++) {
+    OK_OR_RETURN(fsdp_module_check(module, err));
+    for (size_t r = 0; r < n_rules; r++) {
         bool found = false;
 
         if (rules == NULL || rules[r].pattern == NULL || (unsigned)rules[r].style > FSDP_ROWWISE_PARALLEL)
             return fsdp_fail(err, FSDP_ERR_ARG, "parallelize: rule %zu has no pattern or an unknown style",
                              r);
 
-        for (const struct fsdp_module *m = module; m != NULL && status == FSDP_OK;
-             m = module_next(module, m)) {
+        for (const struct fsdp_module *m = module; m != NULL; m = module_next(module, m)) {
             if (fnmatch(rules[r].pattern, path_below(module, m), 0) != 0)
                 continue;
             found = true;
-            status = parallelize((struct fsdp_module *)(uintptr_t)m, mesh, rules[r].style, err);
+            OK_OR_RETURN(parallelize((struct fsdp_module *)(uintptr_t)m, mesh, rules[r].style, err));
         }
-        if (status == FSDP_OK && !found)
-            status = fsdp_fail(err, FSDP_ERR_ARG, "parallelize: no module below \"%s\" is called %s",
-                               module->path, rules[r].pattern);
+        if (!found)
+            return fsdp_fail(err, FSDP_ERR_ARG, "parallelize: no module below \"%s\" is called %s",
+                             module->path, rules[r].pattern);
     }
-    return status;
+    return FSDP_OK;
 }
 
 enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp_device_mesh *mesh,
@@ -248,7 +252,6 @@ enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp
 {
     struct fsdp_err own = { 0 };
 
-    return apply_rules(module, mesh, rules, n_rules, &own) == FSDP_OK
-               ? FSDP_OK
-               : refuse(module, mesh, &own, err);
+    return apply_rules(module, mesh, rules, n_rules, &own) == FSDP_OK ? FSDP_OK
+                                                                      : refuse(module, mesh, &own, err);
 }

@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/numerics/cuda_plan.h"
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/numerics/cuda_shapes.h"
 
 /*
- * Of engines of cuDNN 9.19 and 9.26 (tests/support/cudnn_graphs.c) forward wants at most 256 bytes; backward 256 for sm_90, and for
- * sm_80 a float32 for each element of dq and some rows more, positions rounded up.
+ * Of engines of cuDNN 9.19 and 9.26 (tests/support/oracles/cudnn_graphs.c) forward wants at most 256 bytes;
+ * backward 256 for sm_90, and for sm_80 a float32 for each element of dq and some rows more, positions
+ * rounded up.
  */
 enum {
     CUDNN_ELEMS = 8, /* 16 bytes of bfloat16 */
@@ -46,7 +48,10 @@ const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc)
         return "heads are no multiple of 8 up to 128";
     if (strides % CUDNN_ELEMS != 0)
         return "strides are no multiples of 8";
-    /* Backward of whole rows takes what lies behind the last key for keys (NVIDIA/cudnn-frontend issue 628: dq is no number). */
+    /*
+     * Backward of whole rows takes what lies behind the last key for keys (NVIDIA/cudnn-frontend issue 628:
+     * dq is no number).
+     */
     if (!desc->shape.causal && desc->shape.seq % CUDNN_TILE_ROWS != 0)
         return "positions that are no multiple of 128, and no causal mask";
     if (desc->shape.batch == 0 || desc->shape.heads == 0 || desc->shape.seq == 0)
@@ -54,14 +59,9 @@ const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc)
     return NULL;
 }
 
-static size_t rounded(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static size_t column_bytes(const struct attention_desc *shape)
 {
-    return rounded(shape->batch * shape->heads * shape->seq * sizeof(float), ALIGN_BYTES);
+    return round_up(shape->batch * shape->heads * shape->seq * sizeof(float), ALIGN_BYTES);
 }
 
 /* The logarithms of sums, where the caller wants none, and the workspace. */
@@ -75,24 +75,18 @@ size_t cuda_plan_cudnn_backward_bytes(const struct fused_attention_desc *desc)
 {
     const struct attention_desc *shape = &desc->shape;
     const size_t dq =
-        rounded(shape->batch * shape->heads * shape->seq * shape->head_dim * sizeof(float), ALIGN_BYTES);
-    const size_t engine = shape->batch * shape->heads * rounded(shape->seq, CUDNN_TILE_ROWS) *
+        round_up(shape->batch * shape->heads * shape->seq * shape->head_dim * sizeof(float), ALIGN_BYTES);
+    const size_t engine = shape->batch * shape->heads * round_up(shape->seq, CUDNN_TILE_ROWS) *
                           (shape->head_dim + 2) * sizeof(float);
 
     return column_bytes(shape) + dq + engine + CUDNN_SPARE_BYTES;
-}
-
-/* delta alone */
-size_t cuda_plan_attention_backward_bytes(const struct fused_attention_desc *desc)
-{
-    return desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float);
 }
 
 void cuda_plan_attention_scratch(enum cuda_attention choice, const struct fused_attention_desc *desc,
                                  size_t *forward, size_t *backward)
 {
     *forward = 0;
-    *backward = cuda_plan_attention_backward_bytes(desc);
+    *backward = cuda_attention_backward_bytes(desc->shape.batch * desc->shape.heads * desc->shape.seq);
     if (choice == CUDA_ATTENTION_OURS || cuda_cudnn_refuses(desc) != NULL)
         return;
     *forward = cuda_plan_cudnn_forward_bytes(desc);

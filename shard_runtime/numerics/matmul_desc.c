@@ -1,6 +1,7 @@
 #include "shard_runtime/numerics/matmul_desc.h"
 
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 
 /* Add (size - 1) * stride to *last, the offset of the last element; false when it does not fit. */
 static bool extend(size_t *last, size_t size, size_t stride)
@@ -26,8 +27,6 @@ static enum fsdp_status check_view(const struct matmul_desc *desc, const struct 
 
 enum fsdp_status matmul_desc_check(const struct matmul_desc *desc, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     if (desc->dtype != FSDP_F32 && desc->dtype != FSDP_BF16)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product of %s", fsdp_dtype_name(desc->dtype));
     if (desc->c_dtype != FSDP_F32 && desc->c_dtype != desc->dtype)
@@ -36,17 +35,14 @@ enum fsdp_status matmul_desc_check(const struct matmul_desc *desc, struct fsdp_e
     if (desc->outer == 0 || desc->inner == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "matmul: %zu x %zu batches", desc->outer, desc->inner);
     if (desc->beside != MATMUL_NOTHING)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product leaves anything beside it");
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product writes a second result");
     if (desc->bias && desc->accumulate)
         return fsdp_fail(err, FSDP_ERR_ARG, "matmul: bias together with accumulate");
     if (desc->m > PTRDIFF_MAX || desc->n > PTRDIFF_MAX || desc->k > PTRDIFF_MAX)
         return fsdp_fail(err, FSDP_ERR_ARG, "matmul: %zu x %zu x %zu", desc->m, desc->n, desc->k);
     if (desc->n > 1 && desc->c.col_stride != 1)
         return fsdp_fail(err, FSDP_ERR_ARG, "matmul: the columns of c are not contiguous");
-    status = check_view(desc, &desc->a, desc->m, desc->k, "a", err);
-    if (status == FSDP_OK)
-        status = check_view(desc, &desc->b, desc->k, desc->n, "b", err);
-    if (status == FSDP_OK)
-        status = check_view(desc, &desc->c, desc->m, desc->n, "c", err);
-    return status;
+    OK_OR_RETURN(check_view(desc, &desc->a, desc->m, desc->k, "a", err));
+    OK_OR_RETURN(check_view(desc, &desc->b, desc->k, desc->n, "b", err));
+    return check_view(desc, &desc->c, desc->m, desc->n, "c", err);
 }

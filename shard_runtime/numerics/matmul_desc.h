@@ -6,10 +6,13 @@
 
 #include "shard_runtime/numerics/numerics.h"
 
-/** FSDP_ERR_ARG or FSDP_ERR_UNSUPPORTED with the reason in words, as matmul_create documents them. */
+/**
+ * Check `desc`. FSDP_ERR_ARG or FSDP_ERR_UNSUPPORTED, with the reason in words, as matmul_create documents
+ * them.
+ */
 enum fsdp_status matmul_desc_check(const struct matmul_desc *desc, struct fsdp_err *err);
 
-/** No element of c is touched: some size that counts its elements is 0. */
+/** Has c no elements? Then a run touches nothing. */
 static inline bool matmul_is_empty(const struct matmul_desc *desc)
 {
     return desc->m == 0 || desc->n == 0;

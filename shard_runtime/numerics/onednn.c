@@ -26,7 +26,7 @@ enum fsdp_status onednn_status(dnnl_status_t status, const char *doing, struct f
                      (size_t)status < sizeof words / sizeof *words ? words[status] : "unknown status");
 }
 
-/* What oneDNN may use here, DNNL_MAX_CPU_ISA included. */
+/* Returns the instruction set that oneDNN may use for products; DNNL_MAX_CPU_ISA can limit it. */
 static enum ways_isa isa_of_products(void)
 {
     const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(),
@@ -77,7 +77,10 @@ static enum fsdp_status onednn_open(struct numerics *numerics, struct fsdp_err *
     return FSDP_OK;
 }
 
-/* What oneDNN takes the CPU for, DNNL_MAX_CPU_ISA included; a name it gained later prints as its number. */
+/*
+ * Returns the name of an instruction set of oneDNN. One that is not listed here is printed as a number into
+ * `other`.
+ */
 static const char *isa_name(dnnl_cpu_isa_t isa, char other[16])
 {
     switch (isa) {
@@ -119,13 +122,11 @@ static void onednn_describe(const struct numerics *numerics, char *buffer, size_
                    high);
 }
 
-const struct numerics_ops numerics_onednn_ops = {
-    .name = "onednn",
-    .open = onednn_open,
-    .close = onednn_close,
-    .describe = onednn_describe,
-    .matmul_create = onednn_matmul_create,
-    .matmul_destroy = onednn_matmul_destroy,
-    .matmul_run = onednn_matmul_run,
-    ROWS_SLOTS,
-};
+const struct numerics_ops numerics_onednn_ops = { .name = "onednn",
+                                                  .open = onednn_open,
+                                                  .close = onednn_close,
+                                                  .describe = onednn_describe,
+                                                  .matmul_create = onednn_matmul_create,
+                                                  .matmul_destroy = onednn_matmul_destroy,
+                                                  .matmul_run = onednn_matmul_run,
+                                                  ROWS_SLOTS };

@@ -1,9 +1,11 @@
 /*
- * Products by oneDNN's matmul primitive. Shapes, strides and epilogue are fixed when it is made, so that the
- * implementation is chosen and its code generated once; a run only points memory objects at this call's
- * buffers. Transposes and the heads inside a (batch, seq, heads, head_dim) tensor, given as strides of a
- * 4-dimensional problem, all run in 2.6.3's `brg` and `gemm:jit` implementations, none in its slow reference:
- * tests/system/test_numerics.sh holds that.
+ * Matrix products by oneDNN's matmul primitive. Shapes, strides and epilogue are fixed when the product is
+ * created. So oneDNN chooses the implementation and generates its code once; a run only sets the addresses of
+ * its buffers.
+ *
+ * Transposed matrices, and the heads inside a (batch, seq, heads, head_dim) tensor, are strides of a
+ * 4-dimensional problem. All of them run in the `brg` and `gemm:jit` implementations of oneDNN 2.6.3, and
+ * none in its slow reference. tests/system/test_numerics.sh checks that.
  */
 #include "shard_runtime/numerics/onednn.h"
 
@@ -11,6 +13,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/bf16.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/numerics/matmul_desc.h"
 #include "shard_runtime/numerics/onednn_rehearse.h"
 #include "shard_runtime/numerics/onednn_split.h"
@@ -19,16 +22,16 @@ enum { MAX_ARGS = 5 };
 
 struct matmul {
     struct matmul_desc desc;
-    struct onednn_split *split; /* not NULL: it is computed by that */
+    struct onednn_split *split; /* if not NULL, this computes the product */
     dnnl_stream_t stream;
-    dnnl_primitive_t primitive; /* NULL where nothing is to be multiplied: an empty c, or an empty sum */
+    dnnl_primitive_t primitive; /* NULL if there is nothing to multiply: c is empty, or k is 0 */
     dnnl_memory_t a, b, bias, c, scratch;
     dnnl_exec_arg_t args[MAX_ARGS];
     int n_args;
     bool needs_rehearsal;
 };
 
-/* --- shapes --- */
+/* Shapes */
 
 static dnnl_data_type_t data_type(enum fsdp_dtype dtype)
 {
@@ -36,9 +39,9 @@ static dnnl_data_type_t data_type(enum fsdp_dtype dtype)
 }
 
 /*
- * A (rows, cols) matrix with one stride of 1 and another that is at least as long as a line: what oneDNN
- * knows as a plain or transposed matrix. The stride of a dimension of one element may be anything, so it is
- * made to fit.
+ * Converts the strides of a (rows, cols) matrix to those that oneDNN accepts for a plain or transposed
+ * matrix. One of them is 1; the other is at least as long as a row (or column). The stride of a dimension of
+ * size 1 may have any value, so the function replaces it by one that fits.
  */
 static void matrix_strides(const struct matmul_view *view, size_t rows, size_t cols, dnnl_dim_t *row,
                            dnnl_dim_t *col)
@@ -55,8 +58,10 @@ static void matrix_strides(const struct matmul_view *view, size_t rows, size_t c
     *col = (dnnl_dim_t)col_stride;
 }
 
-/* The batch dimensions that are there, then rows and columns. A batch that repeats one matrix (stride 0) has
- * size 1. */
+/*
+ * Describes an operand: the batch dimensions whose size is not 1, then rows and columns. If all batches use
+ * the same matrix (stride 0), that batch dimension gets size 1.
+ */
 static enum fsdp_status describe_view(const struct matmul_desc *desc, const struct matmul_view *view,
                                       size_t rows, size_t cols, enum fsdp_dtype dtype,
                                       dnnl_memory_desc_t *out, struct fsdp_err *err)
@@ -80,7 +85,7 @@ static enum fsdp_status describe_view(const struct matmul_desc *desc, const stru
                          "describing a matrix", err);
 }
 
-/* (1, ..., 1, n): the same for every row and batch. */
+/* Describes the bias as (1, ..., 1, n): the same for every row and batch. */
 static enum fsdp_status describe_bias(const struct matmul_desc *desc, int n_dims, dnnl_memory_desc_t *out,
                                       struct fsdp_err *err)
 {
@@ -94,11 +99,12 @@ static enum fsdp_status describe_bias(const struct matmul_desc *desc, int n_dims
                          "describing the bias", err);
 }
 
-/* --- create --- */
+/* Create */
 
 /*
- * oneDNN's own bias is added before the output scale, ours after alpha: with both, the bias becomes the
- * operand of an addition that follows.
+ * Returns true if the bias must be added after the product. oneDNN adds its own bias before it multiplies by
+ * the output scale, but ours is added after alpha. With both, the bias becomes the operand of an addition
+ * that follows.
  */
 static bool bias_is_post_op(const struct matmul_desc *desc)
 {
@@ -130,12 +136,10 @@ static enum fsdp_status fill_attributes(const struct matmul_desc *desc, const dn
 static enum fsdp_status add_arg(struct matmul *matmul, dnnl_engine_t engine, int name,
                                 const dnnl_memory_desc_t *desc, dnnl_memory_t *memory, struct fsdp_err *err)
 {
-    const enum fsdp_status status =
-        onednn_status(dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE), "describing a buffer", err);
-
-    if (status == FSDP_OK)
-        matmul->args[matmul->n_args++] = (dnnl_exec_arg_t){ name, *memory };
-    return status;
+    OK_OR_RETURN(onednn_status(dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE),
+                               "describing a buffer", err));
+    matmul->args[matmul->n_args++] = (dnnl_exec_arg_t){ name, *memory };
+    return FSDP_OK;
 }
 
 struct shapes {
@@ -145,16 +149,12 @@ struct shapes {
 static enum fsdp_status describe_shapes(const struct matmul_desc *desc, struct shapes *shapes,
                                         struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
-    status = describe_view(desc, &desc->a, desc->m, desc->k, desc->dtype, &shapes->a, err);
-    if (status == FSDP_OK)
-        status = describe_view(desc, &desc->b, desc->k, desc->n, desc->dtype, &shapes->b, err);
-    if (status == FSDP_OK)
-        status = describe_view(desc, &desc->c, desc->m, desc->n, desc->c_dtype, &shapes->c, err);
-    if (status == FSDP_OK && desc->bias)
-        status = describe_bias(desc, shapes->c.ndims, &shapes->bias, err);
-    return status;
+    OK_OR_RETURN(describe_view(desc, &desc->a, desc->m, desc->k, desc->dtype, &shapes->a, err));
+    OK_OR_RETURN(describe_view(desc, &desc->b, desc->k, desc->n, desc->dtype, &shapes->b, err));
+    OK_OR_RETURN(describe_view(desc, &desc->c, desc->m, desc->n, desc->c_dtype, &shapes->c, err));
+    if (desc->bias)
+        OK_OR_RETURN(describe_bias(desc, shapes->c.ndims, &shapes->bias, err));
+    return FSDP_OK;
 }
 
 static enum fsdp_status make_primitive(struct matmul *matmul, dnnl_engine_t engine, size_t *scratch_bytes,
@@ -214,13 +214,11 @@ enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct ma
 {
     const struct onednn *state = numerics->state;
     struct matmul *matmul;
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
 
     *out = NULL;
     *scratch_bytes = 0;
-    status = matmul_desc_check(desc, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(matmul_desc_check(desc, err));
     if (desc->dtype == FSDP_BF16 && !numerics->bf16_products)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product of bfloat16 on this CPU");
     matmul = calloc(1, sizeof *matmul);
@@ -255,9 +253,12 @@ void onednn_matmul_destroy(struct matmul *matmul)
     free(matmul);
 }
 
-/* --- run --- */
+/* Run */
 
-/* An element of the bias as c has it, 0 without one. */
+/*
+ * Writes element j of the bias, converted to the type of c, to element `at` of c. Writes 0 if there is no
+ * bias.
+ */
 static void write_bias(const struct matmul_desc *desc, const void *bias, size_t j, void *c, size_t at)
 {
     uint16_t narrow = 0;
@@ -275,7 +276,7 @@ static void write_bias(const struct matmul_desc *desc, const void *bias, size_t 
         ((uint16_t *)c)[at] = narrow;
 }
 
-/* k = 0: every sum is empty. */
+/* Computes a product with k = 0: every sum is empty. */
 static void write_empty_sums(const struct matmul_desc *desc, const void *bias, void *c)
 {
     if (desc->accumulate)
@@ -300,7 +301,7 @@ enum fsdp_status onednn_matmul_run(struct matmul *matmul, struct device_stream *
 {
     dnnl_status_t status;
 
-    (void)stream; /* done when it returns: every stream is up to date */
+    (void)stream; /* the function returns when the work is done, so no stream needs to wait */
     if (matmul->split != NULL)
         return onednn_split_run(matmul->split, stream, a, b, bias, c, scratch, err);
     if (matmul_is_empty(&matmul->desc))

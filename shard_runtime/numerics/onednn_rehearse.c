@@ -5,11 +5,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/numerics/parallel.h"
 
 /*
- * Multiplications of one matrix of a rehearsal, at most: 20 ms of a core with AVX-512. The library packs blocks of bounded
- * sizes, so that a larger product takes little more memory than one of this size.
+ * Limit of the multiplications for one matrix of a rehearsal: 20 ms on one core with AVX-512. oneDNN packs
+ * blocks of limited size, so a larger product needs little more memory than one of this size.
  */
 #define MOST_WORK 0x1p29
 
@@ -33,7 +34,10 @@ static size_t *largest_of(struct matmul_desc *desc)
     return desc->k > *largest ? &desc->k : largest;
 }
 
-/* A matrix for each thread, and two for one thread: one matrix alone is computed in another way. */
+/*
+ * Returns a smaller product of the same kind as `desc`. The smaller product has one matrix per thread, or two
+ * with a single thread, because oneDNN computes a single matrix in another way.
+ */
 static struct matmul_desc cut_down(const struct matmul_desc *desc, int threads)
 {
     const size_t most = threads < 2 ? 2 : (size_t)threads;
@@ -57,8 +61,9 @@ static size_t extent_bytes(const struct matmul_desc *desc, const struct matmul_v
 enum { A, B, BIAS, C, SCRATCH, N_BUFFERS };
 
 /*
- * The buffers are mapped, because what malloc does later depends on the sizes it has seen. Twice, because malloc maps what
- * it gives for the first blocks of a size, and from the second run on takes them from a heap that it keeps.
+ * Runs the product twice on zeros. The operands are mapped, not allocated: the later behaviour of malloc
+ * depends on the sizes that it has seen. Two runs are needed because malloc maps the first blocks of a size
+ * separately. From the second run on it takes such blocks from its heap, which it keeps.
  */
 static enum fsdp_status run_on_zeros(const struct matmul_desc *desc, struct matmul *matmul,
                                      size_t scratch_bytes, struct fsdp_err *err)
@@ -91,12 +96,15 @@ static enum fsdp_status run_on_zeros(const struct matmul_desc *desc, struct matm
     return status;
 }
 
-/* glibc keeps so many freed blocks of one size for each thread (tcache), of sizes that differ by 16 bytes. */
+/*
+ * For each thread, glibc keeps up to KEPT_BLOCKS freed blocks of each size (tcache). The sizes are multiples
+ * of SIZE_STEP bytes.
+ */
 enum { KEPT_BLOCKS = 7, SIZE_STEP = 16, MOST_KEPT = 512 };
 
 static void fill_kept_blocks(void *unused, size_t begin, size_t end)
 {
-    void *volatile blocks[KEPT_BLOCKS]; /* volatile: or the compiler leaves out both calls */
+    void *volatile blocks[KEPT_BLOCKS]; /* volatile: otherwise the compiler removes both calls */
 
     (void)unused, (void)begin, (void)end;
     for (size_t size = SIZE_STEP; size <= MOST_KEPT; size += SIZE_STEP) {
@@ -108,9 +116,13 @@ static void fill_kept_blocks(void *unused, size_t begin, size_t end)
 }
 
 /*
- * The library asks for aligned blocks, and malloc cuts a few bytes off both ends of each. A thread keeps the first of these
- * pieces for itself, so that they are never joined with their block again. The block is then too small for the next request
- * of its size, and a thread takes new memory up to seven times. Full lists make malloc join the pieces at once.
+ * Fills the tcache of every thread, so that malloc reuses oneDNN's blocks. Without this, a thread may take
+ * new memory up to seven times:
+ *   1. oneDNN requests an aligned block. malloc cuts a few bytes off both ends.
+ *   2. The thread's tcache keeps the first such pieces, so malloc does not join them with their block again.
+ *   3. The freed block is then too small for the next request of the same size.
+ *
+ * With a full tcache, malloc joins the pieces with their block at once.
  */
 static void settle_malloc(const struct numerics *numerics)
 {
@@ -127,13 +139,12 @@ enum fsdp_status onednn_rehearse(struct numerics *numerics, const struct matmul_
 {
     const struct matmul_desc cut = cut_down(desc, numerics->threads);
     struct matmul *smaller;
-    enum fsdp_status status;
 
     settle_malloc(numerics);
     if (same_sizes(&cut, desc))
         return run_on_zeros(desc, matmul, scratch_bytes, err);
-    status = onednn_matmul_create(numerics, &cut, &smaller, &scratch_bytes, err); /* which rehearses it */
-    if (status == FSDP_OK)
-        onednn_matmul_destroy(smaller);
-    return status;
+    /* onednn_matmul_create() rehearses the smaller product itself, because that one is small enough. */
+    OK_OR_RETURN(onednn_matmul_create(numerics, &cut, &smaller, &scratch_bytes, err));
+    onednn_matmul_destroy(smaller);
+    return FSDP_OK;
 }

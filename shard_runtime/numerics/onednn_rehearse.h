@@ -1,9 +1,17 @@
 /*
- * oneDNN's gemm products take memory that no query reports: at its first use of a data type the library generates
- * the code of all its kernels (3.7 MiB for float32 with AVX-512), and in every call it packs blocks of the factors
- * into memory from malloc, per thread, that malloc then keeps. A rehearsal makes the library take that memory when
- * the product is made: a process that only plans then holds what a worker holds, and the first step of a worker
- * generates no code. Before it every thread settles malloc, so that a thread keeps about as much as its largest pack.
+ * Makes oneDNN take the memory that a product needs as soon as the product is created, and not at its first
+ * use.
+ *
+ * oneDNN's gemm products take memory that no query reports:
+ *   - At the first use of a data type the library generates the code of all its kernels (3.7 MiB for float32
+ *     with AVX-512).
+ *   - In every call each thread packs blocks of the operands into memory from malloc. malloc keeps that
+ *     memory.
+ *
+ * A rehearsal runs the product on zeros, so the library takes this memory at once. It has two effects. A
+ * process that only plans holds as much memory as a worker. And a worker's first step generates no code.
+ * Before a rehearsal every thread settles malloc, so that it keeps about as much memory as its largest packed
+ * block needs.
  */
 #ifndef NUMERICS_ONEDNN_REHEARSE_H
 #define NUMERICS_ONEDNN_REHEARSE_H
@@ -12,13 +20,18 @@
 
 #include "shard_runtime/numerics/onednn.h"
 
-/** Does this implementation need a rehearsal? The other ones generate their code when they are made, and pack into scratch. */
+/**
+ * Returns true if the implementation `chosen` needs a rehearsal. All others generate their code when they are
+ * created, and pack operands into the scratch.
+ */
 bool onednn_needs_rehearsal(const dnnl_primitive_desc_t chosen);
 
 /**
- * Run a product like `desc` once, on zeros: `desc` itself where it is small, else one cut down in every size. `matmul` is
- * the product of `desc`, with `scratch_bytes` of scratch. Its buffers are mapped for the call.
- *   FSDP_ERR_NOMEM  no memory for the buffers
+ * Runs a product like `desc` on zeros: `desc` itself if it is small, otherwise a smaller one of the same
+ * kind.
+ *   matmul          the product of `desc`
+ *   scratch_bytes   the size of the scratch of `matmul`; scratch and operands are mapped for this call only
+ *   FSDP_ERR_NOMEM  no memory for the operands
  */
 enum fsdp_status onednn_rehearse(struct numerics *numerics, const struct matmul_desc *desc,
                                  struct matmul *matmul, size_t scratch_bytes, struct fsdp_err *err);

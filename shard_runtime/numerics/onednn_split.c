@@ -3,22 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/numerics/onednn.h"
 #include "shard_runtime/numerics/parallel.h"
 #include "shard_runtime/numerics/rows_cut.h"
 
-/* The parts of one operand: lines of elements that are neighbours, dense. */
+/*
+ * The layout of an operand: `lines` rows or columns of `length` adjacent elements. Its two bfloat16 parts are
+ * stored without gaps.
+ */
 struct operand {
-    size_t lines, length, stride; /* of the float32 operand */
-    size_t bytes;                 /* of one part */
+    size_t lines, length, stride; /* `stride`: elements between lines of the float32 operand */
+    size_t bytes;                 /* bytes of one bfloat16 part, rounded up to 64 */
 };
 
 struct onednn_split {
     struct numerics *numerics;
     struct matmul_desc desc;
     struct operand a, b;
-    struct matmul *first, *next; /* `first` replaces c unless the whole adds to it */
-    size_t scratch_bytes;        /* of a product */
+    struct matmul *first, *next; /* `first` overwrites c, unless the product accumulates or has a bias */
+    size_t scratch_bytes;        /* the largest scratch of a bfloat16 product */
 };
 
 bool onednn_splits(const struct numerics *numerics, const struct matmul_desc *desc)
@@ -98,7 +102,7 @@ void onednn_split_destroy(struct onednn_split *split)
     free(split);
 }
 
-/* --- run --- */
+/* Run */
 
 struct work {
     const struct row_kernels *kernels;
@@ -135,17 +139,13 @@ enum fsdp_status onednn_split_run(struct onednn_split *s, struct device_stream *
 {
     char *a1 = scratch, *a2 = a1 + s->a.bytes, *b1 = a2 + s->a.bytes, *b2 = b1 + s->b.bytes;
     char *rest = b2 + s->b.bytes;
-    enum fsdp_status status;
 
     split_operand(s->numerics, &s->a, a, a1, a2);
     split_operand(s->numerics, &s->b, b, b1, b2);
     for (size_t i = 0; s->desc.bias && i < s->desc.m; i++)
         memcpy(c + i * s->desc.c.row_stride, bias, s->desc.n * sizeof *c);
-    /* The small ones first. */
-    status = onednn_matmul_run(s->first, stream, a2, b1, NULL, c, rest, err);
-    if (status == FSDP_OK)
-        status = onednn_matmul_run(s->next, stream, a1, b2, NULL, c, rest, err);
-    if (status == FSDP_OK)
-        status = onednn_matmul_run(s->next, stream, a1, b1, NULL, c, rest, err);
-    return status;
+    /* Add the smallest products first, so that rounding of the sum loses fewer of their bits. */
+    OK_OR_RETURN(onednn_matmul_run(s->first, stream, a2, b1, NULL, c, rest, err));
+    OK_OR_RETURN(onednn_matmul_run(s->next, stream, a1, b2, NULL, c, rest, err));
+    return onednn_matmul_run(s->next, stream, a1, b1, NULL, c, rest, err);
 }

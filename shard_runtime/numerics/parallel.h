@@ -1,7 +1,7 @@
 /*
- * The one door to OpenMP: a range cut into one piece a thread. The cut depends on the size and the number of
- * threads alone, so that what a thread computes never depends on scheduling. Without OpenMP the pieces run
- * one after the other, with the same results.
+ * The only place that uses OpenMP: a range is cut into one piece for each thread. The cut depends only on the
+ * size and the number of threads, so what a thread computes never depends on scheduling. Without OpenMP the
+ * pieces run one after the other, with the same results.
  *
  * Thread: the compute thread; never from inside a piece.
  */
@@ -10,16 +10,17 @@
 
 #include <stddef.h>
 
-/** Work on elements begin .. end - 1. */
+/** Work on the elements `begin` to end - 1. `context` is what parallel_for() was given. */
 typedef void parallel_piece(void *context, size_t begin, size_t end);
 
 /**
- * Call `piece` on at most `threads` ranges that cover 0 .. n - 1, each (but the last) a multiple of `grain`
- * long. What is smaller than one grain runs on the caller alone. Returns when all are done.
+ * Call `piece` on at most `threads` ranges that cover the elements 0 to n - 1. Each range is a multiple of
+ * `grain` long, except the last one. If all is at most one grain, only the caller's thread works. Returns
+ * when every range is done.
  */
 void parallel_for(int threads, size_t n, size_t grain, parallel_piece *piece, void *context);
 
-/** How many threads libraries that ask OpenMP will use. */
+/** Set how many threads OpenMP uses for libraries that ask it, for the whole process. */
 void parallel_set_threads(int threads);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The row without a library: the reference's products, everything else as fast as in `onednn`, on threads.
+ * The back end `plain`, which needs no library. Products are computed as in the reference. All other
+ * operations are as fast as in `onednn`, and use threads.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +36,11 @@ static void plain_describe(const struct numerics *numerics, char *buffer, size_t
     (void)snprintf(buffer, size, "(rows %s)", rows->kernels->isa);
 }
 
-const struct numerics_ops numerics_plain_ops = {
-    .name = "plain",
-    .open = plain_open,
-    .close = plain_close,
-    .describe = plain_describe,
-    .matmul_create = ref_matmul_create,
-    .matmul_destroy = ref_matmul_destroy,
-    .matmul_run = ref_matmul_run,
-    ROWS_SLOTS,
-};
+const struct numerics_ops numerics_plain_ops = { .name = "plain",
+                                                 .open = plain_open,
+                                                 .close = plain_close,
+                                                 .describe = plain_describe,
+                                                 .matmul_create = ref_matmul_create,
+                                                 .matmul_destroy = ref_matmul_destroy,
+                                                 .matmul_run = ref_matmul_run,
+                                                 ROWS_SLOTS };

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/numerics/attention_desc.h"
 #include "shard_runtime/numerics/dropout.h"
@@ -15,7 +17,7 @@ struct fused_attention {
 
 static size_t aligned(size_t size_bytes)
 {
-    return (size_bytes + 63) / 64 * 64;
+    return round_up(size_bytes, 64);
 }
 
 enum fsdp_status ref_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
@@ -23,13 +25,10 @@ enum fsdp_status ref_attention_create(struct numerics *numerics, const struct fu
                                       size_t *backward_scratch, struct fsdp_err *err)
 {
     const size_t seq = desc->shape.seq;
-    enum fsdp_status status;
 
     (void)numerics;
     *out = NULL;
-    status = attention_desc_check(desc, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(attention_desc_check(desc, err));
     if (desc->dtype != FSDP_F32)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "attention: none of %s", fsdp_dtype_name(desc->dtype));
     *out = malloc(sizeof **out);

@@ -5,28 +5,32 @@
 #include <string.h>
 
 #include "shard_runtime/core/rng.h"
+#include "shard_runtime/numerics/attention_desc.h"
 #include "shard_runtime/numerics/dropout.h"
 
-void ref_column_sum(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
-                    size_t rows, size_t cols, bool accumulate)
+void ref_column_sum(struct numerics *numerics, struct device_stream *stream,
+                    const struct numerics_column_sum *run)
 {
-    (void)numerics;
-    (void)stream;
-    for (size_t j = 0; j < cols; j++) {
-        double sum = accumulate ? (double)out[j] : 0;
+    const float *x = run->x;
+    float *out = run->out;
 
-        for (size_t i = 0; i < rows; i++)
-            sum += (double)x[i * cols + j];
+    (void)numerics, (void)stream;
+    for (size_t j = 0; j < run->cols; j++) {
+        double sum = run->accumulate ? (double)out[j] : 0;
+
+        for (size_t i = 0; i < run->rows; i++)
+            sum += (double)x[i * run->cols + j];
         out[j] = (float)sum;
     }
 }
 
-void ref_add(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b,
-             float *out, size_t n_elems)
+void ref_add(struct numerics *numerics, struct device_stream *stream, const struct numerics_add *run)
 {
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++)
+    const float *a = run->a, *b = run->b;
+    float *out = run->out;
+
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->n_elems; i++)
         out[i] = a[i] + b[i];
 }
 
@@ -41,106 +45,16 @@ static float drop(const struct dropout *dropout, uint64_t row, uint64_t e, float
     return words[e % 4] < dropout_keep_below(dropout) ? x * dropout_scale(dropout) : 0.0f;
 }
 
-void ref_dropout(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
-                 size_t rows, size_t cols, const struct dropout *dropout, bool accumulate)
+void ref_dropout(struct numerics *numerics, struct device_stream *stream, const struct numerics_dropout *run)
 {
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t j = 0; j < cols; j++) {
-            const float y = drop(dropout, dropout->first_row + i, j, x[i * cols + j]);
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->rows; i++)
+        for (size_t j = 0; j < run->cols; j++) {
+            const size_t at = i * run->cols + j;
+            const float y = drop(run->mask, run->mask->first_row + i, j, run->x[at]);
 
-            out[i * cols + j] = accumulate ? out[i * cols + j] + y : y;
+            run->out[at] = run->accumulate ? run->out[at] + y : y;
         }
-    }
-}
-
-/* Ba et al., 2016, equations 3 and 4, over one row: mu and sigma of its `cols` elements. */
-void ref_layer_norm(struct numerics *numerics, struct device_stream *stream, const float *x,
-                    const float *weight, const float *bias, float *y, float *mean, float *rstd, size_t rows,
-                    size_t cols, float eps)
-{
-    (void)numerics;
-    (void)stream;
-    if (mean == NULL) {
-        ref_rms_norm(x, weight, y, rstd, rows, cols, eps);
-        return;
-    }
-    for (size_t i = 0; i < rows; i++) {
-        const float *row = x + i * cols;
-        double mu = 0, variance = 0, r;
-
-        for (size_t j = 0; j < cols; j++)
-            mu += (double)row[j] / (double)cols;
-        for (size_t j = 0; j < cols; j++)
-            variance += ((double)row[j] - mu) * ((double)row[j] - mu) / (double)cols;
-        r = 1 / sqrt(variance + (double)eps);
-        for (size_t j = 0; j < cols; j++)
-            y[i * cols + j] = (float)(((double)row[j] - mu) * r * (double)weight[j] + (double)bias[j]);
-        mean[i] = (float)mu;
-        rstd[i] = (float)r;
-    }
-}
-
-/*
- * With xhat = (x - mu) * r and g = dy * weight, the derivative of the row through mu and sigma is
- *   dx = r * (g - mean_j(g) - xhat * mean_j(g * xhat)).
- */
-static void layer_norm_dx(const float *dy, const float *x, const float *weight, double mu, double r,
-                          float *dx, bool accumulate, size_t cols)
-{
-    double mean_g = 0, mean_gx = 0;
-
-    for (size_t j = 0; j < cols; j++) {
-        const double g = (double)dy[j] * (double)weight[j];
-
-        mean_g += g / (double)cols;
-        mean_gx += g * ((double)x[j] - mu) * r / (double)cols;
-    }
-    for (size_t j = 0; j < cols; j++) {
-        const double g = (double)dy[j] * (double)weight[j];
-        const double d = r * (g - mean_g - ((double)x[j] - mu) * r * mean_gx);
-
-        dx[j] = accumulate ? (float)((double)dx[j] + d) : (float)d;
-    }
-}
-
-void ref_layer_norm_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
-                             const float *x, const float *weight, const float *mean, const float *rstd,
-                             float *dx, bool accumulate_dx, float *dweight, float *dbias,
-                             bool accumulate_params, void *scratch, size_t rows, size_t cols)
-{
-    (void)numerics;
-    (void)stream;
-    (void)scratch;
-    if (mean == NULL) {
-        ref_rms_norm_backward(dy, x, weight, rstd, dx, accumulate_dx, dweight, accumulate_params, rows, cols);
-        return;
-    }
-    for (size_t j = 0; j < cols; j++) {
-        double w = accumulate_params ? (double)dweight[j] : 0;
-        double b = accumulate_params ? (double)dbias[j] : 0;
-
-        for (size_t i = 0; i < rows; i++) {
-            const double g = (double)dy[i * cols + j];
-
-            w += g * ((double)x[i * cols + j] - (double)mean[i]) * (double)rstd[i];
-            b += g;
-        }
-        dweight[j] = (float)w;
-        dbias[j] = (float)b;
-    }
-    for (size_t i = 0; i < rows; i++)
-        layer_norm_dx(dy + i * cols, x + i * cols, weight, (double)mean[i], (double)rstd[i], dx + i * cols,
-                      accumulate_dx, cols);
-}
-
-size_t ref_layer_norm_scratch(struct numerics *numerics, size_t rows, size_t cols)
-{
-    (void)numerics;
-    (void)rows;
-    (void)cols;
-    return 0;
 }
 
 /* Phi, the cumulative distribution of the standard normal. erfc keeps its lower tail exact. */
@@ -149,68 +63,96 @@ static double normal_cdf(double x)
     return 0.5 * erfc(-x * M_SQRT1_2);
 }
 
-void ref_gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
-              size_t n_elems)
-{
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++)
-        y[i] = (float)((double)x[i] * normal_cdf((double)x[i]));
-}
-
-/* d/dx x Phi(x) = Phi(x) + x phi(x), phi being the normal density. */
-void ref_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
-                       const float *x, float *dx, size_t n_elems)
-{
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++) {
-        const double u = (double)x[i];
-        const double density = exp(-0.5 * u * u) * 0.5 * M_SQRT1_2 * M_2_SQRTPI;
-
-        dx[i] = (float)((double)dy[i] * (normal_cdf(u) + u * density));
-    }
-}
-
-/* x/2 (1 + tanh(u)), the approximation of the same paper. As the logistic function of 2 u its lower tail is exact. */
+/*
+ * x/2 (1 + tanh(u)), the approximation of the same paper. As the logistic function of 2 u its lower tail is
+ * exact.
+ */
 static double tanh_cdf(double x)
 {
     return 1 / (1 + exp(-2 * M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
 }
 
-void ref_gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
-                   size_t n_elems)
+static double gelu(double x)
 {
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++)
-        y[i] = (float)((double)x[i] * tanh_cdf((double)x[i]));
+    return x * normal_cdf(x);
 }
 
-void ref_gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
-                            const float *x, float *dx, size_t n_elems)
+/* d/dx x Phi(x) = Phi(x) + x phi(x), phi being the normal density. */
+static double gelu_slope(double x)
 {
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++) {
-        const double v = (double)x[i], s = tanh_cdf(v);
-        const double slope = 2 * M_2_SQRTPI * M_SQRT1_2 * (1 + 3 * 0.044715 * v * v);
+    const double density = exp(-0.5 * x * x) * 0.5 * M_SQRT1_2 * M_2_SQRTPI;
 
-        dx[i] = (float)((double)dy[i] * (s + v * s * (1 - s) * slope));
-    }
+    return normal_cdf(x) + x * density;
 }
 
-void ref_softmax(struct numerics *numerics, struct device_stream *stream, float *scores, float *dropped,
-                 const struct attention_desc *desc, const struct dropout *dropout)
+static double gelu_tanh(double x)
 {
-    const size_t rows = desc->batch * desc->heads * desc->seq, cols = desc->seq;
+    return x * tanh_cdf(x);
+}
 
-    (void)numerics;
-    (void)stream;
-    assert(dropped != NULL || !dropout_is_on(dropout));
+static double gelu_tanh_slope(double x)
+{
+    const double s = tanh_cdf(x);
+    const double slope = 2 * M_2_SQRTPI * M_SQRT1_2 * (1 + 3 * 0.044715 * x * x);
+
+    return s + x * s * (1 - s) * slope;
+}
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+/* s + x s (1 - s), s being the logistic function. */
+static double silu_slope(double x)
+{
+    const double s = 1 / (1 + exp(-x));
+
+    return s + x * s * (1 - s);
+}
+
+static const struct {
+    double (*of)(double x);
+    double (*slope)(double x);
+} functions[NUMERICS_N_FUNCTIONS] = {
+    [NUMERICS_GELU] = { gelu, gelu_slope },
+    [NUMERICS_GELU_TANH] = { gelu_tanh, gelu_tanh_slope },
+    [NUMERICS_SILU] = { silu, silu_slope },
+};
+
+void ref_activation(struct numerics *numerics, struct device_stream *stream,
+                    const struct numerics_activation *run)
+{
+    const float *x = run->x;
+    float *y = run->y;
+
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->n_elems; i++)
+        y[i] = (float)functions[run->function].of((double)x[i]);
+}
+
+void ref_activation_backward(struct numerics *numerics, struct device_stream *stream,
+                             const struct numerics_activation_backward *run)
+{
+    const float *dy = run->dy, *x = run->x;
+    float *dx = run->dx;
+
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->n_elems; i++)
+        dx[i] = (float)((double)dy[i] * functions[run->function].slope((double)x[i]));
+}
+
+void ref_softmax(struct numerics *numerics, struct device_stream *stream, const struct numerics_softmax *run)
+{
+    const struct attention_desc *d = run->shape;
+    const size_t rows = d->batch * d->heads * d->seq, cols = d->seq;
+
+    (void)numerics, (void)stream;
+    assert(run->dropped != NULL || !dropout_is_on(run->dropout));
     for (size_t i = 0; i < rows; i++) {
-        const size_t n = desc->causal ? i % desc->seq + 1 : cols; /* keys that query i may see */
-        float *p = scores + i * cols;
+        const size_t n = attention_keys(d, i % d->seq);
+        const uint64_t row = run->dropout == NULL ? 0 : run->dropout->first_row + i;
+        float *p = run->scores + i * cols;
         double largest = -INFINITY, sum = 0;
 
         for (size_t j = 0; j < n; j++)
@@ -219,67 +161,65 @@ void ref_softmax(struct numerics *numerics, struct device_stream *stream, float 
             sum += exp((double)p[j] - largest);
         for (size_t j = 0; j < cols; j++)
             p[j] = j < n ? (float)(exp((double)p[j] - largest) / sum) : 0.0f;
-        for (size_t j = 0; dropped != NULL && j < cols; j++)
-            dropped[i * cols + j] = drop(dropout, dropout == NULL ? 0 : dropout->first_row + i, j, p[j]);
+        for (size_t j = 0; run->dropped != NULL && j < cols; j++)
+            run->dropped[i * cols + j] = drop(run->dropout, row, j, p[j]);
     }
 }
 
-void ref_softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p,
-                          const float *dp, float *ds, const struct attention_desc *desc,
-                          const struct dropout *dropout)
+void ref_softmax_backward(struct numerics *numerics, struct device_stream *stream,
+                          const struct numerics_softmax_backward *run)
 {
-    const size_t rows = desc->batch * desc->heads * desc->seq, cols = desc->seq;
+    const struct attention_desc *d = run->shape;
+    const size_t rows = d->batch * d->heads * d->seq, cols = d->seq;
 
-    (void)numerics;
-    (void)stream;
+    (void)numerics, (void)stream;
     for (size_t i = 0; i < rows; i++) {
-        const uint64_t row = dropout == NULL ? 0 : dropout->first_row + i;
+        const uint64_t row = run->dropout == NULL ? 0 : run->dropout->first_row + i;
+        const float *p = (const float *)run->p + i * cols, *dp = run->dp + i * cols;
+        float *ds = (float *)run->ds + i * cols;
         double sum = 0;
 
         for (size_t j = 0; j < cols; j++)
-            sum += (double)p[i * cols + j] * (double)drop(dropout, row, j, dp[i * cols + j]);
+            sum += (double)p[j] * (double)drop(run->dropout, row, j, dp[j]);
         for (size_t j = 0; j < cols; j++)
-            ds[i * cols + j] =
-                (float)((double)p[i * cols + j] * ((double)drop(dropout, row, j, dp[i * cols + j]) - sum));
+            ds[j] = (float)((double)p[j] * ((double)drop(run->dropout, row, j, dp[j]) - sum));
     }
 }
 
-void ref_embedding(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
-                   const float *table, const float *positions, float *out, size_t rows, size_t cols,
-                   size_t seq)
+void ref_embedding(struct numerics *numerics, struct device_stream *stream,
+                   const struct numerics_embedding *run)
 {
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t j = 0; j < cols; j++) {
-            const float value = table[(size_t)tokens[i] * cols + j];
+    const size_t cols = run->cols;
 
-            out[i * cols + j] = positions == NULL ? value : value + positions[i % seq * cols + j];
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->rows; i++)
+        for (size_t j = 0; j < cols; j++) {
+            const float value = run->table[(size_t)run->tokens[i] * cols + j];
+
+            run->out[i * cols + j] =
+                run->positions == NULL ? value : value + run->positions[i % run->seq * cols + j];
+        }
+}
+
+void ref_embedding_backward(struct numerics *numerics, struct device_stream *stream,
+                            const struct numerics_embedding_backward *run)
+{
+    const size_t cols = run->cols;
+
+    (void)numerics, (void)stream;
+    for (size_t i = 0; run->dtable != NULL && i < run->rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            run->dtable[(size_t)run->tokens[i] * cols + j] += run->dout[i * cols + j];
+    for (size_t t = 0; run->dpositions != NULL && t < run->seq; t++) {
+        for (size_t j = 0; j < cols; j++) {
+            double sum = (double)run->dpositions[t * cols + j];
+
+            for (size_t i = t; i < run->rows; i += run->seq)
+                sum += (double)run->dout[i * cols + j];
+            run->dpositions[t * cols + j] = (float)sum;
         }
     }
 }
-
-void ref_embedding_backward(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
-                            const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols,
-                            size_t seq)
-{
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; dtable != NULL && i < rows; i++)
-        for (size_t j = 0; j < cols; j++)
-            dtable[(size_t)tokens[i] * cols + j] += dout[i * cols + j];
-    for (size_t t = 0; dpositions != NULL && t < seq; t++) {
-        for (size_t j = 0; j < cols; j++) {
-            double sum = (double)dpositions[t * cols + j];
-
-            for (size_t i = t; i < rows; i += seq)
-                sum += (double)dout[i * cols + j];
-            dpositions[t * cols + j] = (float)sum;
-        }
-    }
-}
-
-enum { IGNORED = -100 }; /* torch.nn.functional.cross_entropy's ignore_index */
 
 /* The row's loss; dlogits may be NULL or logits itself. */
 static double cross_entropy_row(const float *logits, int32_t target, float *dlogits, size_t vocab,
@@ -298,22 +238,21 @@ static double cross_entropy_row(const float *logits, int32_t target, float *dlog
     return loss;
 }
 
-void ref_cross_entropy(struct numerics *numerics, struct device_stream *stream, const float *logits,
-                       const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
-                       double *loss_sum, uint64_t *n_targets)
+void ref_cross_entropy(struct numerics *numerics, struct device_stream *stream,
+                       const struct numerics_cross_entropy *run)
 {
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < rows; i++) {
-        float *out = dlogits == NULL ? NULL : dlogits + i * vocab;
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->rows; i++) {
+        const float *logits = (const float *)run->logits + i * run->row_stride;
+        float *out = run->dlogits == NULL ? NULL : (float *)run->dlogits + i * run->row_stride;
 
-        if (targets[i] == IGNORED) {
+        if (run->targets[i] == NUMERICS_IGNORED_TARGET) {
             if (out != NULL)
-                memset(out, 0, vocab * sizeof *out);
+                memset(out, 0, run->vocab * sizeof *out);
             continue;
         }
-        assert(targets[i] >= 0 && (size_t)targets[i] < vocab);
-        *loss_sum += cross_entropy_row(logits + i * vocab, targets[i], out, vocab, (double)scale);
-        (*n_targets)++;
+        assert(run->targets[i] >= 0 && (size_t)run->targets[i] < run->vocab);
+        *run->loss_sum += cross_entropy_row(logits, run->targets[i], out, run->vocab, (double)run->scale);
+        (*run->n_targets)++;
     }
 }

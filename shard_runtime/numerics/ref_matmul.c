@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/numerics/matmul_desc.h"
 
 struct matmul {
@@ -11,14 +12,10 @@ struct matmul {
 enum fsdp_status ref_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
                                    struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     (void)numerics;
     *out = NULL;
     *scratch_bytes = 0;
-    status = matmul_desc_check(desc, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(matmul_desc_check(desc, err));
     if (desc->dtype != FSDP_F32)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product of %s", fsdp_dtype_name(desc->dtype));
     *out = malloc(sizeof **out);

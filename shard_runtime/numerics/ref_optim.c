@@ -1,77 +1,80 @@
 /*
  * The optimizers' arithmetic in the order of torch.optim's single-tensor code: each line rounds to float32
- * where PyTorch's tensor operation does, and the scalars are made in double as Python makes them.
+ * where PyTorch's tensor operation does, and the scalars are computed in double as Python computes them.
  */
 #include "shard_runtime/numerics/ref.h"
 
 #include <math.h>
 
 /* Loshchilov and Hutter, ICLR 2019, Algorithm 2, with lr scaling the decay. */
-void ref_adamw(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
-               float *m, float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
+static void adamw(const struct numerics_adamw *run, const struct numerics_update *u)
 {
-    const double fix1 = 1 - pow(h->beta1, (double)step); /* both moments start at 0: undo the bias */
-    const double fix2 = 1 - pow(h->beta2, (double)step);
-    const float keep = (float)(1 - h->lr * h->weight_decay);
-    const float mix1 = (float)(1 - h->beta1), beta2 = (float)h->beta2, mix2 = (float)(1 - h->beta2);
-    const float root_fix2 = (float)sqrt(fix2), eps = (float)h->eps, step_size = (float)(h->lr / fix1);
+    const double fix1 = 1 - pow(run->beta1, (double)run->step); /* both moments start at 0: undo the bias */
+    const double fix2 = 1 - pow(run->beta2, (double)run->step);
+    const float keep = (float)(1 - u->lr * u->weight_decay);
+    const float mix1 = (float)(1 - run->beta1), beta2 = (float)run->beta2, mix2 = (float)(1 - run->beta2);
+    const float root_fix2 = (float)sqrt(fix2), eps = (float)run->eps, step_size = (float)(u->lr / fix1);
+    const float *grad = u->grad;
 
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++) {
-        const float g = grad[i] * grad_scale;
+    for (size_t i = 0; i < u->n_elems; i++) {
+        const float g = grad[i] * u->grad_scale;
 
-        param[i] *= keep;
-        m[i] += mix1 * (g - m[i]);
-        v[i] = v[i] * beta2 + mix2 * g * g;
-        param[i] -= step_size * (m[i] / (sqrtf(v[i]) / root_fix2 + eps));
+        u->param[i] *= keep;
+        u->m[i] += mix1 * (g - u->m[i]);
+        u->v[i] = u->v[i] * beta2 + mix2 * g * g;
+        u->param[i] -= step_size * (u->m[i] / (sqrtf(u->v[i]) / root_fix2 + eps));
     }
 }
 
-void ref_sgd(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
-             float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step)
+void ref_adamw(struct numerics *numerics, struct device_stream *stream, const struct numerics_adamw *run)
 {
-    const float lr = (float)h->lr, momentum = (float)h->momentum, decay = (float)h->weight_decay;
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->n_updates; i++)
+        adamw(run, &run->updates[i]);
+}
 
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++) {
-        float g = grad[i] * grad_scale + decay * param[i];
+static void sgd(const struct numerics_sgd *run, const struct numerics_update *u)
+{
+    const float lr = (float)u->lr, momentum = (float)run->momentum, decay = (float)u->weight_decay;
+    const float *grad = u->grad;
 
-        if (buf != NULL) {
-            buf[i] = step == 1 ? g : momentum * buf[i] + g;
-            g = buf[i];
+    for (size_t i = 0; i < u->n_elems; i++) {
+        float g = grad[i] * u->grad_scale + decay * u->param[i];
+
+        if (u->m != NULL) {
+            u->m[i] = run->step == 1 ? g : momentum * u->m[i] + g;
+            g = u->m[i];
         }
-        param[i] -= lr * g;
+        u->param[i] -= lr * g;
     }
 }
 
-double ref_sum_squares(struct numerics *numerics, struct device_stream *stream, const float *x,
-                       size_t n_elems)
+void ref_sgd(struct numerics *numerics, struct device_stream *stream, const struct numerics_sgd *run)
 {
-    double sum = 0;
-
-    (void)numerics;
-    (void)stream;
-    for (size_t i = 0; i < n_elems; i++)
-        sum += (double)x[i] * (double)x[i];
-    return sum;
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->n_updates; i++)
+        sgd(run, &run->updates[i]);
 }
 
-double ref_sum_powers(struct numerics *numerics, struct device_stream *stream, const float *x, size_t n_elems,
-                      double p)
+static double sum_powers(const float *x, size_t n_elems, double p)
 {
     double sum = 0;
 
-    (void)numerics;
-    (void)stream;
     for (size_t i = 0; i < n_elems; i++) {
         const double size = fabs((double)x[i]);
 
         if (isinf(p))
             sum = size > sum || isnan(size) ? size : sum;
         else
-            sum += p == 1 ? size : pow(size, p);
+            sum += p == 1 ? size : p == 2 ? size * size : pow(size, p);
     }
     return sum;
+}
+
+void ref_sum_powers(struct numerics *numerics, struct device_stream *stream,
+                    const struct numerics_sum_powers *run)
+{
+    (void)numerics, (void)stream;
+    for (size_t i = 0; i < run->n_spans; i++)
+        run->sums[i] = sum_powers(run->spans[i].data, run->spans[i].n_elems, run->p);
 }

@@ -1,4 +1,4 @@
-/* The choice of the instruction set; elementwise operations, sums and optimizers, cut over the threads. */
+/* The choice of the instruction set; element-wise operations and sums over rows, cut over the threads. */
 #include "shard_runtime/numerics/rows.h"
 
 #include <stdlib.h>
@@ -43,226 +43,159 @@ enum fsdp_status rows_init(struct rows *rows, struct fsdp_err *err)
                      wanted);
 }
 
-/* --- elementwise --- */
-
-/* One of the two kernels is there: of x, or of x and y. */
+/* A function of the elements of one tensor or of two. Exactly one of `of_one` and `of_two` is set. */
 struct elementwise {
+    const struct row_kernels *kernels;
     void (*of_one)(const float *x, float *out, size_t n);
     void (*of_two)(const float *x, const float *y, float *out, size_t n);
-    const float *x, *y;
-    float *out;
+    enum fsdp_dtype dtype;
+    const void *x, *y;
+    void *out;
 };
+
+enum { TILE = 2048 }; /* elements of a bfloat16 tensor that are widened at a time */
 
 static void elementwise_piece(void *context, size_t begin, size_t end)
 {
     const struct elementwise *e = context;
+    const size_t step = e->dtype == FSDP_F32 ? end - begin : TILE;
+    float tile[TILE], other[TILE];
 
-    if (e->of_one != NULL)
-        e->of_one(e->x + begin, e->out + begin, end - begin);
-    else
-        e->of_two(e->x + begin, e->y + begin, e->out + begin, end - begin);
+    for (size_t i = begin; i < end; i += step) {
+        const size_t n = end - i < step ? end - i : step;
+        const float *x = floats_in(e->kernels, e->dtype, e->x, i, n, tile);
+        float *out = floats_out(e->dtype, e->out, i, tile);
+
+        if (e->of_one != NULL)
+            e->of_one(x, out, n);
+        else
+            e->of_two(x, floats_in(e->kernels, e->dtype, e->y, i, n, other), out, n);
+        floats_back(e->kernels, e->dtype, e->out, i, n, tile);
+    }
 }
 
 static void elementwise(struct numerics *numerics, struct elementwise e, size_t n_elems)
 {
+    e.kernels = kernels_of(numerics);
     parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, elementwise_piece, &e);
 }
 
-void rows_add(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b,
-              float *out, size_t n_elems)
+void rows_add(struct numerics *numerics, struct device_stream *stream, const struct numerics_add *run)
 {
+    const struct elementwise e = {
+        .of_two = kernels_of(numerics)->add, .dtype = run->dtype, .x = run->a, .y = run->b, .out = run->out
+    };
+
     (void)stream;
-    elementwise(numerics,
-                (struct elementwise){ .of_two = kernels_of(numerics)->add, .x = a, .y = b, .out = out },
-                n_elems);
+    elementwise(numerics, e, run->n_elems);
 }
 
-void rows_gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
-               size_t n_elems)
+void rows_activation(struct numerics *numerics, struct device_stream *stream,
+                     const struct numerics_activation *run)
 {
+    const struct elementwise e = { .of_one = kernels_of(numerics)->activations[run->function].forward,
+                                   .dtype = run->dtype,
+                                   .x = run->x,
+                                   .out = run->y };
+
     (void)stream;
-    elementwise(numerics, (struct elementwise){ .of_one = kernels_of(numerics)->gelu, .x = x, .out = y },
-                n_elems);
+    elementwise(numerics, e, run->n_elems);
 }
 
-void rows_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
-                        const float *x, float *dx, size_t n_elems)
+void rows_activation_backward(struct numerics *numerics, struct device_stream *stream,
+                              const struct numerics_activation_backward *run)
 {
+    const struct elementwise e = { .of_two = kernels_of(numerics)->activations[run->function].backward,
+                                   .dtype = run->dtype,
+                                   .x = run->dy,
+                                   .y = run->x,
+                                   .out = run->dx };
+
     (void)stream;
-    elementwise(
-        numerics,
-        (struct elementwise){ .of_two = kernels_of(numerics)->gelu_backward, .x = dy, .y = x, .out = dx },
-        n_elems);
+    elementwise(numerics, e, run->n_elems);
 }
 
-void rows_gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
-                    size_t n_elems)
-{
-    (void)stream;
-    elementwise(numerics, (struct elementwise){ .of_one = kernels_of(numerics)->gelu_tanh, .x = x, .out = y },
-                n_elems);
-}
-
-void rows_gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
-                             const float *x, float *dx, size_t n_elems)
-{
-    (void)stream;
-    elementwise(numerics,
-                (struct elementwise){
-                    .of_two = kernels_of(numerics)->gelu_tanh_backward, .x = dy, .y = x, .out = dx },
-                n_elems);
-}
-
-/* --- rows --- */
-
-struct work {
+struct dropout_work {
     const struct row_kernels *kernels;
-    const float *a;
-    float *out;
-    size_t rows, cols;
-    bool accumulate;
-    const struct dropout *dropout;
+    const struct numerics_dropout *run;
 };
 
 static void dropout_piece(void *context, size_t begin, size_t end)
 {
-    const struct work *w = context;
+    const struct dropout_work *w = context;
+    const struct numerics_dropout *run = w->run;
 
-    w->kernels->dropout(w->a + begin * w->cols, w->out + begin * w->cols, end - begin, w->cols, w->dropout,
-                        w->dropout->first_row + begin, w->accumulate);
+    w->kernels->dropout(run->x + begin * run->cols, run->out + begin * run->cols, end - begin, run->cols,
+                        run->mask, run->mask->first_row + begin, run->accumulate);
 }
 
-void rows_dropout(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
-                  size_t rows, size_t cols, const struct dropout *dropout, bool accumulate)
+void rows_dropout(struct numerics *numerics, struct device_stream *stream, const struct numerics_dropout *run)
 {
-    struct work w = { .kernels = kernels_of(numerics),
-                      .a = x,
-                      .out = out,
-                      .rows = rows,
-                      .cols = cols,
-                      .accumulate = accumulate,
-                      .dropout = dropout };
+    const size_t n_elems = run->rows * run->cols;
+    struct dropout_work w = { .kernels = kernels_of(numerics), .run = run };
 
-    if (dropout_is_on(dropout))
-        parallel_for(numerics->threads, rows, row_grain(cols), dropout_piece, &w);
-    else if (accumulate)
-        rows_add(numerics, stream, out, x, out, rows * cols);
-    else if (out != x)
-        memcpy(out, x, rows * cols * sizeof *x);
+    if (dropout_is_on(run->mask))
+        parallel_for(numerics->threads, run->rows, row_grain(run->cols), dropout_piece, &w);
+    else if (run->accumulate)
+        rows_add(numerics, stream,
+                 &(struct numerics_add){ .a = run->out, .b = run->x, .out = run->out, .n_elems = n_elems });
+    else if (run->out != run->x)
+        memcpy(run->out, run->x, n_elems * sizeof *run->x);
 }
 
-/* --- sums over rows: the columns are cut, so that each thread has whole sums --- */
+/* Sums over rows. The columns are cut, so that each thread has whole sums. */
+struct sum_work {
+    const struct row_kernels *kernels;
+    const struct numerics_column_sum *run;
+};
+
+enum { SUM_TILE_ROWS = 32, SUM_TILE_COLS = 256 }; /* of a bfloat16 tensor, widened at a time */
 
 static void column_sum_piece(void *context, size_t begin, size_t end)
 {
-    const struct work *w = context;
+    const struct sum_work *w = context;
+    const struct numerics_column_sum *run = w->run;
 
-    w->kernels->column_sum(w->a + begin, w->cols, w->out + begin, w->rows, end - begin, w->accumulate);
+    w->kernels->column_sum((const float *)run->x + begin, run->cols, (float *)run->out + begin, run->rows,
+                           end - begin, run->accumulate);
 }
 
-void rows_column_sum(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
-                     size_t rows, size_t cols, bool accumulate)
+/* The order in which a column is added does not depend on where the columns are cut. */
+static void column_sum_bf16_piece(void *context, size_t begin, size_t end)
 {
-    struct work w = { .kernels = kernels_of(numerics),
-                      .a = x,
-                      .out = out,
-                      .rows = rows,
-                      .cols = cols,
-                      .accumulate = accumulate };
-    /* A cache line of columns is the least a thread may have; small sums stay on one thread. */
-    const size_t grain = rows >= GRAIN_ELEMS / 16 ? 16 : cols;
+    const struct sum_work *w = context;
+    const struct numerics_column_sum *run = w->run;
+    float tile[SUM_TILE_ROWS * SUM_TILE_COLS], buffer[SUM_TILE_COLS];
 
-    (void)stream;
-    parallel_for(numerics->threads, cols, grain > 0 ? grain : 1, column_sum_piece, &w);
-}
+    for (size_t j = begin; j < end; j += SUM_TILE_COLS) {
+        const size_t n = end - j < SUM_TILE_COLS ? end - j : SUM_TILE_COLS;
+        float *sums = floats_out(run->out_dtype, run->out, j, buffer);
 
-/* --- optimizers and norms --- */
+        if (!run->accumulate)
+            memset(sums, 0, n * sizeof *sums);
+        else
+            (void)floats_in(w->kernels, run->out_dtype, run->out, j, n, buffer);
+        for (size_t i = 0; i < run->rows; i += SUM_TILE_ROWS) {
+            const size_t rows = run->rows - i < SUM_TILE_ROWS ? run->rows - i : SUM_TILE_ROWS;
 
-struct update_work {
-    const struct row_kernels *kernels;
-    float *param, *m, *v;
-    const float *grad;
-    const struct adamw *adamw;
-    const struct sgd *sgd;
-    float grad_scale;
-    uint64_t step;
-};
-
-static void adamw_piece(void *context, size_t begin, size_t end)
-{
-    const struct update_work *w = context;
-
-    w->kernels->adamw(w->param + begin, w->grad + begin, w->m + begin, w->v + begin, end - begin, w->adamw,
-                      w->grad_scale, w->step);
-}
-
-void rows_adamw(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
-                float *m, float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
-{
-    struct update_work w = { .kernels = kernels_of(numerics),
-                             .param = param,
-                             .m = m,
-                             .v = v,
-                             .grad = grad,
-                             .adamw = h,
-                             .grad_scale = grad_scale,
-                             .step = step };
-
-    (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, adamw_piece, &w);
-}
-
-static void sgd_piece(void *context, size_t begin, size_t end)
-{
-    const struct update_work *w = context;
-
-    w->kernels->sgd(w->param + begin, w->grad + begin, w->m == NULL ? NULL : w->m + begin, end - begin,
-                    w->sgd, w->grad_scale, w->step);
-}
-
-void rows_sgd(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
-              float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step)
-{
-    struct update_work w = { .kernels = kernels_of(numerics),
-                             .param = param,
-                             .m = buf,
-                             .grad = grad,
-                             .sgd = h,
-                             .grad_scale = grad_scale,
-                             .step = step };
-
-    (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, sgd_piece, &w);
-}
-
-struct squares_work {
-    const struct row_kernels *kernels;
-    const float *x;
-    size_t n;
-    double sums[MAX_CHUNKS];
-};
-
-static void squares_piece(void *context, size_t begin, size_t end)
-{
-    struct squares_work *w = context;
-
-    for (size_t chunk = begin; chunk < end; chunk++) {
-        const size_t first = chunk * chunk_rows(w->n);
-
-        w->sums[chunk] = w->kernels->sum_squares(w->x + first, chunk_end(w->n, chunk) - first);
+            for (size_t r = 0; r < rows; r++)
+                w->kernels->from_bf16((const uint16_t *)run->x + (i + r) * run->cols + j,
+                                      tile + r * SUM_TILE_COLS, n);
+            w->kernels->column_sum(tile, SUM_TILE_COLS, sums, rows, n, true);
+        }
+        floats_back(w->kernels, run->out_dtype, run->out, j, n, buffer);
     }
 }
 
-double rows_sum_squares(struct numerics *numerics, struct device_stream *stream, const float *x,
-                        size_t n_elems)
+void rows_column_sum(struct numerics *numerics, struct device_stream *stream,
+                     const struct numerics_column_sum *run)
 {
-    struct squares_work w = { .kernels = kernels_of(numerics), .x = x, .n = n_elems };
-    double sum = 0;
+    struct sum_work w = { .kernels = kernels_of(numerics), .run = run };
+    /* A thread has at least a cache line of columns; small sums stay on one thread. */
+    const size_t line = 64 / fsdp_dtype_size(run->dtype);
+    const size_t grain = run->rows >= GRAIN_ELEMS / 16 ? line : run->cols;
 
     (void)stream;
-    parallel_for(numerics->threads, chunk_count(n_elems), n_elems > 2 * GRAIN_ELEMS ? 1 : MAX_CHUNKS,
-                 squares_piece, &w);
-    for (size_t chunk = 0; chunk < chunk_count(n_elems); chunk++)
-        sum += w.sums[chunk];
-    return sum;
+    parallel_for(numerics->threads, run->cols, grain > 0 ? grain : 1,
+                 run->dtype == FSDP_F32 ? column_sum_piece : column_sum_bf16_piece, &w);
 }

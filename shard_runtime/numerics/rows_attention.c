@@ -1,31 +1,41 @@
 /*
- * Attention by the row's own products on a block of queries at a time: their scores with all keys (with those that
- * the last of them sees, rounded up, when causal), softmax over whole rows, the product with v; backward makes the
- * probabilities again.
+ * Attention by the matrix products of the back end itself, one block of queries at a time:
+ *   1. The scores of the block's queries with all keys. With a causal mask: only with the keys that the
+ *      block's last query sees, their number rounded up.
+ *   2. Softmax over whole rows, and dropout.
+ *   3. The product with v.
  *
- * Same bits for any number of threads, up to the products'.
+ * Backward computes the probabilities again. numerics.h defines P, D, dP and dS. The results have the same
+ * bits for any number of threads if those of the products do.
  */
 #include "shard_runtime/numerics/rows_attention.h"
 
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/numerics/dropout.h"
 #include "shard_runtime/numerics/parallel.h"
 
-/* --- rows of a tile --- */
+/* Rows of a tile */
 
-/* One call: the samples and heads from b and h on, and a block of their queries. */
+/*
+ * One call of the products: one block of queries, for a->samples samples from `b` on and a->heads heads from
+ * `h` on.
+ */
 struct call {
     const struct fused_attention *a;
     const struct attention_tile *tile;
     const struct attention_areas *areas;
     const struct dropout *dropout;
-    float *lse; /* NULL: nobody keeps it */
+    float *lse; /* NULL: the caller does not need it */
     const float *kept_lse;
-    size_t b, h, first; /* first: query of the block */
+    size_t b, h, first; /* `first`: first query of the block */
 };
 
-/* Row r of the call's scores: its query, and its place among all queries of all samples and heads. */
+/*
+ * A row of the call's scores: its query `i`, its index among the queries of all samples and heads, and the
+ * number of keys that it sees.
+ */
 struct query {
     size_t i, row, keys;
 };
@@ -40,7 +50,10 @@ static struct query query_of(const struct call *c, size_t r)
         struct query){ .i = i, .row = (sample * d->heads + h) * d->seq + i, .keys = attention_keys(d, i) };
 }
 
-/* D of a row of P; of bfloat16 by way of `wide`, which may be p. */
+/*
+ * Computes row r of D from `p`, its row of P. In bfloat16, D is first computed as float32 in `wide`, which
+ * may be `p` itself.
+ */
 static void write_d(const struct call *c, const struct query *query, const float *p, float *wide, size_t r)
 {
     const struct row_kernels *kernels = kernels_of(c->a->numerics);
@@ -87,7 +100,10 @@ static void again_piece(void *context, size_t begin, size_t end)
     }
 }
 
-/* dP's row becomes dS's. What a query does not see is no part of its row. */
+/*
+ * Replaces rows of dP by rows of dS. The backward of softmax covers only the keys that a query sees; the
+ * other elements of its row are set to 0.
+ */
 static void gradient_piece(void *context, size_t begin, size_t end)
 {
     const struct call *c = context;
@@ -118,9 +134,11 @@ static void each_row(struct call *c, parallel_piece *piece)
     parallel_for(a->numerics->threads, rows, row_grain(c->tile->keys), piece, c);
 }
 
-/* --- run --- */
+/* Run */
 
-/* Where the call's part of a tensor begins: NULL of NULL. */
+/*
+ * Returns the address of the call's part of a tensor, from position `t` on. Returns NULL for a NULL tensor.
+ */
 static char *part(const struct call *c, const void *tensor, size_t stride, size_t t)
 {
     return tensor == NULL
@@ -139,12 +157,9 @@ static enum fsdp_status forward_block(struct call *c, const struct fused_attenti
                                       struct device_stream *stream, struct fsdp_err *err)
 {
     const struct fused_attention_desc *d = &c->a->desc;
-    enum fsdp_status status;
 
-    status = multiply(c, c->tile->scores, stream, part(c, run->q, d->q_stride, c->first),
-                      part(c, run->k, d->k_stride, 0), c->areas->p, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(multiply(c, c->tile->scores, stream, part(c, run->q, d->q_stride, c->first),
+                          part(c, run->k, d->k_stride, 0), c->areas->p, err));
     each_row(c, softmax_piece);
     return multiply(c, c->tile->out, stream, c->areas->d, part(c, run->v, d->v_stride, 0),
                     part(c, run->out, d->out_stride, c->first), err);
@@ -159,29 +174,27 @@ static enum fsdp_status backward_block(struct call *c, const struct fused_attent
                *v = part(c, run->v, d->v_stride, 0), *dout = part(c, run->dout, d->out_stride, c->first);
     void *dk = beside ? c->areas->dk : (void *)part(c, run->dk, d->k_stride, 0);
     void *dv = beside ? c->areas->dv : (void *)part(c, run->dv, d->v_stride, 0);
-    enum fsdp_status status;
 
-    status = multiply(c, c->tile->scores, stream, q, k, c->areas->p, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(multiply(c, c->tile->scores, stream, q, k, c->areas->p, err));
     each_row(c, again_piece);
     if (run->dv != NULL)
-        status = multiply(c, c->tile->dv, stream, c->areas->d, dout, dv, err);
-    if (status != FSDP_OK || (run->dq == NULL && run->dk == NULL))
-        return status;
-    status = multiply(c, c->tile->dprobabilities, stream, dout, v, c->areas->dp, err);
-    if (status != FSDP_OK)
-        return status;
+        OK_OR_RETURN(multiply(c, c->tile->dv, stream, c->areas->d, dout, dv, err));
+    if (run->dq == NULL && run->dk == NULL)
+        return FSDP_OK;
+    OK_OR_RETURN(multiply(c, c->tile->dprobabilities, stream, dout, v, c->areas->dp, err));
     each_row(c, gradient_piece);
     if (run->dq != NULL)
-        status =
-            multiply(c, c->tile->dq, stream, c->areas->ds, k, part(c, run->dq, d->q_stride, c->first), err);
-    if (status == FSDP_OK && run->dk != NULL)
-        status = multiply(c, c->tile->dk, stream, c->areas->ds, q, dk, err);
-    return status;
+        OK_OR_RETURN(multiply(c, c->tile->dq, stream, c->areas->ds, k,
+                              part(c, run->dq, d->q_stride, c->first), err));
+    if (run->dk != NULL)
+        OK_OR_RETURN(multiply(c, c->tile->dk, stream, c->areas->ds, q, dk, err));
+    return FSDP_OK;
 }
 
-/* Rows of (samples * heads * seq) sums, rounded into a gradient. */
+/*
+ * Rounds the float32 sums of this call, (samples * heads * seq) rows, into `gradient`. A NULL gradient is not
+ * wanted.
+ */
 static void round_sums(const struct call *c, const float *sums, void *gradient, size_t stride)
 {
     const struct attention_desc *d = &c->a->desc.shape;
@@ -200,11 +213,10 @@ enum fsdp_status rows_attention_forward(struct fused_attention *a, struct device
 {
     const struct attention_desc *d = &a->desc.shape;
     const struct attention_areas areas = attention_areas_of(a, false, run->scratch);
-    enum fsdp_status status = FSDP_OK;
 
     for (size_t b = 0; b < d->batch; b += a->samples)
         for (size_t h = 0; h < d->heads; h += a->heads)
-            for (size_t block = 0; status == FSDP_OK && block < a->n_blocks; block++) {
+            for (size_t block = 0; block < a->n_blocks; block++) {
                 struct call c = { .a = a,
                                   .tile = attention_tile_of(a, block),
                                   .areas = &areas,
@@ -214,9 +226,9 @@ enum fsdp_status rows_attention_forward(struct fused_attention *a, struct device
                                   .h = h,
                                   .first = block * a->block };
 
-                status = forward_block(&c, run, stream, err);
+                OK_OR_RETURN(forward_block(&c, run, stream, err));
             }
-    return status;
+    return FSDP_OK;
 }
 
 enum fsdp_status rows_attention_backward(struct fused_attention *a, struct device_stream *stream,
@@ -224,7 +236,6 @@ enum fsdp_status rows_attention_backward(struct fused_attention *a, struct devic
 {
     const struct attention_desc *d = &a->desc.shape;
     const struct attention_areas areas = attention_areas_of(a, true, run->scratch);
-    enum fsdp_status status = FSDP_OK;
 
     for (size_t b = 0; b < d->batch; b += a->samples)
         for (size_t h = 0; h < d->heads; h += a->heads) {
@@ -232,15 +243,15 @@ enum fsdp_status rows_attention_backward(struct fused_attention *a, struct devic
                 .a = a, .areas = &areas, .dropout = run->dropout, .kept_lse = run->lse, .b = b, .h = h
             };
 
-            for (size_t block = a->n_blocks; status == FSDP_OK && block-- > 0;) {
+            for (size_t block = a->n_blocks; block-- > 0;) {
                 c.tile = attention_tile_of(a, block);
                 c.first = block * a->block;
-                status = backward_block(&c, run, stream, err);
+                OK_OR_RETURN(backward_block(&c, run, stream, err));
             }
             if (a->sums_beside) {
                 round_sums(&c, areas.dk, run->dk, a->desc.k_stride);
                 round_sums(&c, areas.dv, run->dv, a->desc.v_stride);
             }
         }
-    return status;
+    return FSDP_OK;
 }

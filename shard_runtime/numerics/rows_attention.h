@@ -1,6 +1,7 @@
 /*
- * Attention by the row's own products: which blocks of queries a shape is computed in, the products of each, and the scratch
- * that they work in. rows_attention_tiles.c decides these when a description is made, rows_attention.c runs them.
+ * Attention by the matrix products of the back end itself. The queries are computed in blocks; each block has
+ * its own products and its own parts of the scratch. rows_attention_tiles.c decides these when
+ * attention_create is called. rows_attention.c runs them.
  */
 #ifndef NUMERICS_ROWS_ATTENTION_H
 #define NUMERICS_ROWS_ATTENTION_H
@@ -9,41 +10,54 @@
 #include "shard_runtime/numerics/rows_cut.h"
 
 enum {
-    ATTENTION_KEY_STEPS = 4, /* causal: how many numbers of keys there are products for */
+    /* With a causal mask, the blocks' numbers of keys are rounded up to one of at most this many values. */
+    ATTENTION_KEY_STEPS = 4,
     ATTENTION_MAX_TILES = 2 * ATTENTION_KEY_STEPS + 2
 };
 
-/* The products of a block of `rows` queries with `keys` keys. The last block is the first to be run backward: it sees
- * all keys and overwrites dk and dv, the others add. */
+/**
+ * The products of a block of `rows` queries with `keys` keys. Backward runs the last block first: that block
+ * sees all keys, and its products overwrite dk and dv. The products of the other blocks add to dk and dv
+ * (`adds`).
+ */
 struct attention_tile {
     size_t rows, keys;
     bool adds;
     struct matmul *scores, *out, *dprobabilities, *dq, *dk, *dv;
 };
 
+/** A prepared attention. rows_attention_tiles.c fills it in; rows_attention.c only reads it. */
 struct fused_attention {
     struct numerics *numerics;
     struct fused_attention_desc desc;
-    size_t samples, heads, block; /* of one call of a product; queries of a block */
+    size_t samples, heads, block; /* one product covers so many samples, heads and queries */
     size_t n_blocks;
     struct attention_tile tiles[ATTENTION_MAX_TILES];
     int n_tiles;
-    bool beside;      /* D and dS do not lie where P and dP lie: other elements, or both are wanted */
-    bool sums_beside; /* dk and dv are summed in float32 and rounded at the end */
+    /*
+     * D has memory of its own: it is bfloat16, or P is needed as well. A dS in bfloat16 uses the same memory.
+     */
+    bool beside;
+    bool sums_beside; /* dk and dv are summed in float32 memory and rounded at the end */
     size_t product_scratch, wide_bytes, beside_bytes, sums_bytes;
 };
 
-/** The products of this block of queries. */
+/** Returns the products of block number `block`. */
 const struct attention_tile *attention_tile_of(const struct fused_attention *attention, size_t block);
 
-/* In this order: scores or probabilities; D or dS, where they are not in the place of P and dP; dP; the sums of dk and
- * dv; a product's own. */
+/**
+ * The parts of the scratch, in this order:
+ *   - P, which is first the scores
+ *   - D if it has memory of its own, and later a dS in bfloat16
+ *   - backward: dP, which becomes a dS in float32, and the sums of dk and dv
+ *   - the scratch of a product
+ */
 struct attention_areas {
     float *p, *dp, *dk, *dv;
     void *d, *ds, *product;
 };
 
-/** Where they lie in the scratch that a run is given. */
+/** Returns the addresses of the parts within `scratch`, for a forward or a backward run. */
 struct attention_areas attention_areas_of(const struct fused_attention *attention, bool backward,
                                           char *scratch);
 

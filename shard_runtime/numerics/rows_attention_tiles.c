@@ -1,23 +1,26 @@
 /*
- * Blocks of queries: a block with all its keys is at most BLOCK_BYTES where that leaves it LEAST_ROWS to multiply, so that it is
- * written and read in the cache; several heads, and samples, share a product while they fit there. Which blocks there are depends
- * on the shape alone.
+ * Chooses the blocks of queries. The scores of a block with all keys take at most BLOCK_BYTES, so that they
+ * stay in the cache between writing and reading. But a block has at least LEAST_ROWS queries (or all of
+ * them), even if that takes more memory. Several heads, and then several samples, share one product as long
+ * as their blocks fit in BLOCK_BYTES per thread. The blocks depend only on the shape.
  */
 #include <stdlib.h>
 
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/numerics/rows_attention.h"
 
 enum {
-    BLOCK_BYTES = 256 << 10, /* of scores; backward has their gradients beside them */
+    BLOCK_BYTES = 256 << 10, /* scores of one block; backward needs as much again for their gradients */
     LEAST_ROWS = 128,
 };
 
 static size_t aligned(size_t size_bytes)
 {
-    return (size_bytes + 63) / 64 * 64;
+    return round_up(size_bytes, 64);
 }
 
-/* --- shapes --- */
+/* Shapes */
 
 static size_t largest_divisor(size_t n, size_t most)
 {
@@ -72,9 +75,12 @@ const struct attention_tile *attention_tile_of(const struct fused_attention *a, 
     return NULL;
 }
 
-/* --- products --- */
+/* Products */
 
-/* Of a call's matrices: those that lie in a tensor, and a tile's of scores. */
+/*
+ * Views of a call's matrices: in_tensor() of one stored in a tensor such as q, in_scratch() of one stored in
+ * the scratch.
+ */
 static struct matmul_view in_tensor(const struct fused_attention *a, size_t stride)
 {
     return (struct matmul_view){ .outer_stride = a->desc.shape.seq * stride,
@@ -142,24 +148,23 @@ static enum fsdp_status make_tile(struct fused_attention *a, struct attention_ti
         { &tile->dv,             keys, E,    rows, transposed(scores), out,           dv,     sum,      tile->adds, 1.0f },
         /* clang-format on */
     };
-    enum fsdp_status status = FSDP_OK;
 
-    for (size_t i = 0; i < sizeof products / sizeof *products && status == FSDP_OK; i++)
-        status = make(a,
-                      (struct matmul_desc){ .m = products[i].m,
-                                            .n = products[i].n,
-                                            .k = products[i].k,
-                                            .a = products[i].a,
-                                            .b = products[i].b,
-                                            .c = products[i].c,
-                                            .c_dtype = products[i].c_dtype,
-                                            .accumulate = products[i].accumulate,
-                                            .alpha = products[i].alpha },
-                      products[i].product, err);
-    return status;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        OK_OR_RETURN(make(a,
+                          (struct matmul_desc){ .m = products[i].m,
+                                                .n = products[i].n,
+                                                .k = products[i].k,
+                                                .a = products[i].a,
+                                                .b = products[i].b,
+                                                .c = products[i].c,
+                                                .c_dtype = products[i].c_dtype,
+                                                .accumulate = products[i].accumulate,
+                                                .alpha = products[i].alpha },
+                          products[i].product, err));
+    return FSDP_OK;
 }
 
-/* --- scratch --- */
+/* Scratch */
 
 static void lay_out(struct fused_attention *a)
 {
@@ -194,19 +199,17 @@ struct attention_areas attention_areas_of(const struct fused_attention *a, bool 
     return areas;
 }
 
-/* --- create --- */
+/* Create */
 
 enum fsdp_status rows_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
                                        struct fused_attention **out, size_t *forward_scratch,
                                        size_t *backward_scratch, struct fsdp_err *err)
 {
     struct fused_attention *a;
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
 
     *out = NULL;
-    status = attention_desc_check(desc, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(attention_desc_check(desc, err));
     a = calloc(1, sizeof *a);
     if (a == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "attention: no memory for a description");

@@ -10,9 +10,14 @@ static void update(struct numerics *numerics, struct device_stream *stream,
                    const struct fsdp_optimizer_options *options, const struct numerics_update *updates,
                    size_t n_updates, uint64_t step)
 {
-    const struct adamw h = { .beta1 = options->betas[0], .beta2 = options->betas[1], .eps = options->eps };
+    const struct numerics_adamw adamw = { .updates = updates,
+                                          .n_updates = n_updates,
+                                          .beta1 = options->betas[0],
+                                          .beta2 = options->betas[1],
+                                          .eps = options->eps,
+                                          .step = step };
 
-    numerics_adamw(numerics, stream, updates, n_updates, &h, step);
+    numerics->ops->adamw(numerics, stream, &adamw);
 }
 
 const struct optim_ops optim_adamw_ops = { .state_names = { "exp_avg", "exp_avg_sq" },

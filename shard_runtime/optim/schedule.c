@@ -18,7 +18,9 @@ double fsdp_schedule_lr(const struct fsdp_optimizer_options *options, uint64_t s
         return options->lr;
     if (options->total_steps <= warmup || step > options->total_steps)
         return 0.0;
-    /* The first update after the warm-up has the full rate, the one behind the last would have none. */
+    /*
+     * The first update after the warm-up has the full rate. An update after the last one would have rate 0.
+     */
     done = (double)(step - warmup - 1) / (double)(options->total_steps - warmup);
     return options->lr * (options->schedule == FSDP_LINEAR ? 1.0 - done : 0.5 * (1.0 + cos(M_PI * done)));
 }

@@ -1,7 +1,11 @@
 /*
- * How optimizer state that is kept in a file is cut: pure. The rows of all tensors of a rank stand one after another in
- * one line of elements, which is cut into chunks. In the file, and in memory while it is updated, a chunk has its states
- * one behind the other, each padded to whole blocks: one range of bytes to read and one to write, as O_DIRECT takes it.
+ * How optimizer state that is kept in a file is cut into chunks. Pure: this computes places and touches no
+ * file.
+ *
+ * The rows of all tensors of a rank follow each other in one line of elements, and the line is cut into
+ * chunks. In the file, and in memory while a chunk is updated, the states of a chunk follow each other. Each
+ * state is padded to whole blocks. So a chunk is one range of bytes to read and to write, and O_DIRECT
+ * accepts it.
  *
  *   elements   | tensor 0 | tensor 1      | tensor 2 |      of a line
  *   chunks     | 0      | 1      | 2      | 3   |           of chunk_elems each, the last of what is left
@@ -21,6 +25,7 @@ enum {
     STATE_WINDOW_BYTES = 24 << 20, /* of all slots, unless said otherwise */
 };
 
+/** How one rank's state is cut. */
 struct state_window {
     size_t n_elems; /* of all tensors */
     int n_states;
@@ -32,16 +37,21 @@ struct state_window {
     uint64_t file_bytes;
 };
 
-/** Cut `n_elems` elements for at most `window_bytes` of memory (0: STATE_WINDOW_BYTES), but a block a state and slot at
- * least. Without elements or states everything is 0. */
+/**
+ * Cut `n_elems` elements so that all slots take at most `window_bytes` of memory (0: STATE_WINDOW_BYTES). The
+ * least is one block for each state and slot, even if that is more. Without elements or without states every
+ * field is 0.
+ */
 struct state_window state_window_make(size_t n_elems, int n_states, size_t window_bytes);
 
+/** One chunk of the line. */
 struct state_chunk {
     size_t first, n_elems; /* of the line */
     size_t stride;         /* elements from one state to the next: n_elems in whole blocks */
     uint64_t offset;       /* in the file */
     size_t size_bytes;
 };
+/** Returns chunk number `index`, which is below n_chunks. */
 struct state_chunk state_window_chunk(const struct state_window *window, size_t index);
 
 /** A part of a tensor in a chunk. */
@@ -50,16 +60,22 @@ struct state_piece {
     size_t first, n_elems; /* of the tensor */
     size_t at;             /* in the chunk, in elements */
 };
-/** The piece behind *piece, which is zeroed to begin; false at the chunk's end. starts[i] is where tensor i begins on the
- * line, and starts[n_tensors] the line's end. */
+/**
+ * Go on to the next piece of the chunk. *piece is the last one, or all zeros to begin. starts[i] is the place
+ * on the line at which tensor i begins, and starts[n_tensors] is the end of the line. Returns false at the
+ * end of the chunk.
+ */
 bool state_chunk_next(const struct state_chunk *chunk, const size_t *starts, struct state_piece *piece);
 
-/** Elements of one state that stand together in the file. */
+/** Elements of one state that follow each other in the file. */
 struct state_span {
     uint64_t offset; /* of the first, in bytes */
     size_t n_elems;
 };
-/** As many of `n_elems` elements of `state`, from element `first` of the line, as stand together; n_elems >= 1. */
+/**
+ * Find where `n_elems` elements of state number `state`, from element `first` of the line on, are in the
+ * file. Returns as many of them as follow each other there; n_elems is at least 1.
+ */
 struct state_span state_window_span(const struct state_window *window, int state, size_t first,
                                     size_t n_elems);
 

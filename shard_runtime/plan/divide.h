@@ -1,6 +1,7 @@
 /*
- * By what, and where, the sum of gradients over the ranks is divided. Averaging is left to the collectives where it
- * can be; a factor of one's own scales what goes in; summing only scales what comes out. Pure.
+ * How the sum of gradients over the ranks becomes their mean: by which number it is divided, and in which
+ * step. Collectives average if they can. A factor of the user's scales what goes in. If the user allows sums
+ * only, what comes out is scaled. This is pure.
  */
 #ifndef PLAN_DIVIDE_H
 #define PLAN_DIVIDE_H
@@ -10,14 +11,19 @@
 #include <fsdp/comm.h>
 
 struct plan_division {
-    /* What each rank's gradients are multiplied with before the sum, which `reduce` is then: by the collective where it can
-     * (NCCL's PREMUL_SUM), else as they are packed. */
+    /*
+     * What each rank's gradients are multiplied with before a sum. The collective does it if it can (NCCL's
+     * PREMUL_SUM); otherwise packing does. 1 if `reduce` is a mean.
+     */
     float before;
-    enum fsdp_reduce_op reduce, all_reduce;
-    float after; /* what reduced rows are multiplied with */
+    enum fsdp_reduce_op reduce, all_reduce; /* over the ranks that shard, and over the replicas */
+    float after;                            /* what reduced rows are multiplied with */
 };
 
-/** Over W ranks that shard and R that replicate; factor 0: W * R. */
+/**
+ * The division over W ranks that shard and R replicas, by `factor`; 0: by W * R. force_sum: collectives only
+ * sum.
+ */
 struct plan_division plan_divide(int W, int R, double factor, bool force_sum);
 
 #endif

@@ -1,28 +1,23 @@
 /*
- * Gradient shards are in front of the arena, one group's behind the other's, where whoever measures or updates finds all of
- * them at once. They are there from their first write to the next step. Before that, unless they have what earlier micro-steps
- * left, their place is free: what forward keeps lies in it, and is used up by the time that backward writes a gradient there.
- * So a step needs little more than its gradients, or than its activations, whichever is more, in place of both.
+ * Gradient shards are at the beginning of the arena, one group's after the other's, so that the norm and the
+ * optimizer find all of them in one block. They live from their first write to the next step.
+ *
+ * Before that first write their place is free, unless earlier micro-steps left sums in it. Activations of
+ * forward use it: they have been read by the time that backward writes a gradient there. So a step needs
+ * little more than the larger of its gradients and its activations, instead of both.
  */
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/plan/plan.h"
 
-enum { ALIGN_BYTES = 64 };
-
-static size_t up(size_t bytes)
-{
-    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
-/* A group's shards while they are cut into buffers, in bytes of the arena: all before `at` are. */
+/* Cuts a group's shards into buffers, from the front: all bytes of the arena before `at` are in buffers. */
 struct cutter {
     struct plan *plan;
     int group;
     size_t at;
 };
 
-/* The bytes up to `until` as a buffer; its number, or -1: out of memory. */
+/* Make the bytes up to `until` a buffer. Returns its number; -1: out of memory. */
 static int cut(struct cutter *c, size_t until, bool step_long)
 {
     struct plan *plan = c->plan;
@@ -42,13 +37,15 @@ static int cut(struct cutter *c, size_t until, bool step_long)
 }
 
 /*
- * What the program writes anew, bytes `from` to `until`: a buffer of as much of it as whole places for buffers are, *buffer. What
- * is left over at its ends stays what it is: whoever reads all shards at once expects zeros behind a row.
+ * The program overwrites the bytes `from` to `until`. Make *buffer of those that fill whole places for
+ * buffers; other buffers may use these before. The rest, at both ends, is never free: readers of the whole
+ * block expect zeros after a row. *buffer is unchanged if there is no whole place. Returns false if memory
+ * ran out.
  */
 static bool cut_free(struct cutter *c, size_t from, size_t until, int *buffer)
 {
-    from = up(from);
-    until = until / ALIGN_BYTES * ALIGN_BYTES;
+    from = plan_align(from);
+    until = until / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
     if (from >= until)
         return true;
     if (from > c->at && cut(c, from, true) < 0)
@@ -57,31 +54,32 @@ static bool cut_free(struct cutter *c, size_t from, size_t until, int *buffer)
     return *buffer >= 0;
 }
 
-/* Is the gradient shard of the group final with one entry, which writes all of it? */
+/* Does one entry write all of the group's gradient shards? */
 static bool writes_row(const struct plan *plan, int group)
 {
     for (int entry = 0; entry < plan->n_entries; entry++) {
         const struct plan_entry *e = &plan->entries[entry];
 
-        if (e->index == group &&
-            ((e->kind == PLAN_REDUCE && e->into_shards) || (e->kind == PLAN_STORE && e->sum < 0)))
+        if (e->index == group && ((e->kind == PLAN_REDUCE && e->reduce.into_shards) ||
+                                  (e->kind == PLAN_STORE && e->store.sum < 0)))
             return true;
     }
     return false;
 }
 
+/* Append the group's shards to the block, cut into buffers. False: out of memory. */
 static bool cut_group(struct plan *plan, int group, size_t row_bytes)
 {
     struct plan_group *g = &plan->groups[group];
     const bool adds_up = plan->options.accumulates && !(g->reduces && g->accumulates_whole);
-    const size_t begin = plan->gradient_bytes, end = begin + up(row_bytes);
+    const size_t begin = plan->gradient_bytes, end = begin + plan_align(row_bytes);
     struct cutter c = { .plan = plan, .group = group, .at = begin };
     bool good = true;
 
     if (!adds_up && g->reduces && writes_row(plan, group))
         good = cut_free(&c, begin, begin + row_bytes, &g->grad_shards);
     for (int i = 0; i < g->n_params && !adds_up && !g->reduces && good;
-         i++) { /* backward writes one by one */
+         i++) { /* backward writes them one by one */
         struct plan_param *param = &plan->params[g->params[i]];
         const size_t from = begin + param->grad_offset * sizeof(float);
 

@@ -76,7 +76,7 @@ size_t graph_value_bytes(const struct fsdp_value *value)
     return value->batch * value->seq * value->row_stride * fsdp_dtype_size(value->dtype);
 }
 
-/* A parameter that is computed with in bfloat16 is always gathered or converted: its shards are float32. */
+/* Only bfloat16 has room for zeros: such a parameter is always unpacked, as its shards are float32. */
 size_t graph_zero_rows(const struct graph_op *op)
 {
     return op->n_params > 0 && op->param_dtype == FSDP_BF16 && !op->attrs.transposed
@@ -89,7 +89,7 @@ struct fsdp_module *graph_module(const struct graph *graph)
     return graph->modules[graph->n_modules - 1];
 }
 
-/* Is the unit that owns `parameter` running, so that it is gathered here? */
+/* Is the unit that owns `parameter` running, so that the parameter is whole here? */
 static bool unit_is_open(const struct graph *graph, const struct fsdp_parameter *parameter)
 {
     const struct fsdp_module *group = module_group(parameter->owner);
@@ -100,6 +100,7 @@ static bool unit_is_open(const struct graph *graph, const struct fsdp_parameter 
     return parameter->ignored;
 }
 
+/* Has an operation of the current forward this name? */
 static bool name_taken(const struct graph *graph, const char *name)
 {
     for (size_t i = graph->forwards[graph->n_forwards - 1].first_op; i < graph->n_ops; i++)
@@ -108,27 +109,25 @@ static bool name_taken(const struct graph *graph, const char *name)
     return false;
 }
 
+/* A name that no operation of the current forward has; the caller frees it. NULL: out of memory. */
 static char *name_op(const struct graph *graph, const struct graph_kind *kind,
                      const struct fsdp_module *module, bool own_name)
 {
-    const char *dot = module->path[0] == '\0' ? "" : ".";
+    const char *dot = own_name || module->path[0] == '\0' ? "" : ".", *last = own_name ? "" : kind->name;
 
     for (size_t n = 0;; n++) {
-        char *name;
+        char *name = n == 0 ? alloc_printf("%s%s%s", module->path, dot, last)
+                            : alloc_printf("%s%s%s#%zu", module->path, dot, last, n);
 
-        if (n == 0)
-            name = own_name ? alloc_printf("%s", module->path)
-                            : alloc_printf("%s%s%s", module->path, dot, kind->name);
-        else
-            name =
-                alloc_printf("%s%s%s#%zu", module->path, own_name ? "" : dot, own_name ? "" : kind->name, n);
         if (name == NULL || !name_taken(graph, name))
             return name;
         free(name);
     }
 }
 
-/* What an operation computes in; false, with the reason noted, when its operands do not go together. */
+/*
+ * Find the dtype that an operation computes in. False, with the failure kept, if its parameters differ in it.
+ */
 static bool find_dtype(struct graph *graph, const struct graph_kind *kind, struct fsdp_value *const *inputs,
                        int n_inputs, const struct fsdp_parameter *const *params, int n_params,
                        enum fsdp_dtype *dtype)
@@ -153,7 +152,10 @@ static bool find_dtype(struct graph *graph, const struct graph_kind *kind, struc
     return true;
 }
 
-/* Inputs as an operation with parameters of `dtype` takes them; false, with the reason noted, where it may not be. */
+/*
+ * Cast the inputs to the parameters' `dtype`, into agreed[]. False, with the failure kept, if their unit may
+ * not.
+ */
 static bool agree_inputs(struct graph *graph, const struct graph_kind *kind,
                          const struct fsdp_parameter *parameter, enum fsdp_dtype dtype,
                          struct fsdp_value *const *inputs, int n_inputs, struct fsdp_value **agreed)
@@ -178,7 +180,7 @@ static bool agree_inputs(struct graph *graph, const struct graph_kind *kind,
     return true;
 }
 
-/* A forward reads nothing of an earlier one: backwards may come in any order. */
+/* Are all inputs values of the current forward? Backwards of several forwards may then come in any order. */
 static bool agree_forward(struct graph *graph, const struct graph_kind *kind,
                           const struct fsdp_module *module, struct fsdp_value *const *inputs, int n_inputs)
 {
@@ -191,7 +193,10 @@ static bool agree_forward(struct graph *graph, const struct graph_kind *kind,
     return true;
 }
 
-/* Values whose features are cut over a tensor group may only go where the cut does not matter; into how many parts they are. */
+/*
+ * Values whose features are split over a tensor group may go only to operations that work feature by feature.
+ * Sets *n_parts to the number of parts of the inputs. False, with the failure kept, if they may not.
+ */
 static bool agree_parts(struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
                         struct fsdp_value *const *inputs, int n_inputs, int *n_parts)
 {

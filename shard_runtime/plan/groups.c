@@ -1,16 +1,17 @@
 /*
- * Which parameters travel together: those whose nearest unit of sharding is the same, or of the same list. Group
- * numbers follow the first visit of a unit in the recording; units that forward never visits keep their parameters
- * and come behind them; last the ignored parameters, a group that never travels.
+ * Decides which parameters are gathered and reduced together: those whose nearest unit of sharding is the
+ * same, or is in the same list. Groups are numbered in the order in which the recording first visits them.
+ * Then come units that forward never visits; their parameters are never gathered. The ignored parameters form
+ * the last group, which is never gathered or reduced.
  */
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/plan/plan.h"
 
-enum { ALIGN_BYTES = 64 }; /* of a parameter in the whole buffer */
-enum { ROW_BYTES = 16 };   /* what a gathered row with codes in it is a multiple of */
+enum { ROW_BYTES = 16 }; /* a gathered row that has codes is a multiple of this */
 
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter)
 {
@@ -28,6 +29,7 @@ static int find_group(const struct plan *plan, const struct fsdp_module *group, 
     return -1;
 }
 
+/* Counts the modules in the group's list. */
 static int count_units(const struct fsdp_module *root, const struct fsdp_module *group)
 {
     int n = 0;
@@ -37,6 +39,7 @@ static int count_units(const struct fsdp_module *root, const struct fsdp_module 
     return n;
 }
 
+/* Append the group of a unit, unless it is there; `local`: the ignored parameters. False: out of memory. */
 static bool add_group(struct plan *plan, const struct fsdp_module *root, const struct fsdp_module *group,
                       bool local)
 {
@@ -77,6 +80,7 @@ static bool any_ignored(const struct fsdp_module *root)
     return false;
 }
 
+/* Append all groups, in the order above. False: out of memory. */
 static bool find_units(struct plan *plan, const struct fsdp_module *root)
 {
     for (size_t i = 0; i < plan->graph->n_visits; i++)
@@ -97,8 +101,11 @@ static size_t count_params(const struct fsdp_module *root)
     return n;
 }
 
-/* Is the parameter read by forward alone? One that stays from one micro-step to the next is not given up on the way; nor in
- * the plan of an evaluation, which has none, and the same parts. */
+/*
+ * Does backward never read the parameter? Then its part of the whole parameters is freed when forward is
+ * done. Groups that stay whole from one micro-step to the next have one part. Plans of training and of
+ * evaluation have the same parts.
+ */
 static bool is_forward_only(const struct plan *plan, const struct plan_group *group,
                             const struct fsdp_parameter *parameter)
 {
@@ -112,7 +119,10 @@ static bool is_forward_only(const struct plan *plan, const struct plan_group *gr
     return true;
 }
 
-/* What a product reads behind the parameter, the most of all that use it. */
+/*
+ * Returns the number of elements after the parameter that products read as zeros: the largest number of all
+ * operations that use it.
+ */
 static size_t zeros_behind(const struct plan *plan, const struct fsdp_parameter *parameter)
 {
     size_t most = 0;
@@ -135,8 +145,8 @@ static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_e
     const struct fsdp_parameter *p = param->parameter;
     struct plan_group *group = &plan->groups[param->group];
     const size_t rows = plan->options.chunk_rows(p->shape[p->shard_dim], group->W);
-    const size_t whole_align = ALIGN_BYTES / fsdp_dtype_size(group->param_dtype);
-    size_t whole_elems, padded;
+    const size_t elem_size = fsdp_dtype_size(group->param_dtype);
+    size_t padded;
 
     if (p->shard_dim > 0 && p->shape[p->shard_dim] % (size_t)group->W != 0)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
@@ -148,11 +158,9 @@ static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_e
     param->row_offset = group->row_elems;
     group->row_elems += param->chunk_elems;
     param->part = is_forward_only(plan, group, p) ? PLAN_FORWARD_ONLY : PLAN_BOTH_WAYS;
-    whole_elems = group->whole_bytes[param->part] / fsdp_dtype_size(group->param_dtype);
-    param->whole_offset = whole_elems;
+    param->whole_offset = group->whole_bytes[param->part] / elem_size;
     param->zero_elems = zeros_behind(plan, p);
-    whole_elems += (p->n_elems + param->zero_elems + whole_align - 1) / whole_align * whole_align;
-    group->whole_bytes[param->part] = whole_elems * fsdp_dtype_size(group->param_dtype);
+    group->whole_bytes[param->part] += plan_align((p->n_elems + param->zero_elems) * elem_size);
     if (group->k > 0)
         param->slice_chunk = plan->options.chunk_rows(p->shape[p->shard_dim], group->k) *
                              (p->n_elems / p->shape[p->shard_dim]);
@@ -164,8 +172,8 @@ static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_e
 }
 
 /*
- * Where each part stands in a row that is gathered: what is param_dtype in the tree's order, then the codes, so that all
- * of it is aligned; with codes a row ends on 16 bytes.
+ * Place each parameter in a row that is gathered: first those of param_dtype in the tree's order, then the
+ * codes, so that all are aligned. A row that has codes is a multiple of 16 bytes.
  */
 static void place_rows(const struct plan *plan, struct plan_group *group)
 {
@@ -187,7 +195,9 @@ static void place_rows(const struct plan *plan, struct plan_group *group)
         *ends[row] = (*ends[row] + ROW_BYTES - 1) / ROW_BYTES * ROW_BYTES;
 }
 
-/* Gradients that are there have rows of their own: frozen and unused parameters take part in gathers alone. */
+/*
+ * Place the gradients in rows of their own: frozen and unused parameters are gathered, but have no gradient.
+ */
 static enum fsdp_status place_gradients(struct plan *plan, struct fsdp_err *err)
 {
     bool *reached = alloc_array((size_t)plan->n_params, sizeof *reached);
@@ -210,6 +220,7 @@ static enum fsdp_status place_gradients(struct plan *plan, struct fsdp_err *err)
     return status;
 }
 
+/* Are the unit's gradients reduced in every micro-step? */
 static bool syncs_every(const struct plan *plan, const struct unit_policy *policy)
 {
     return policy->gradient_sync == UNIT_SYNC_AS_MODEL ? plan->options.gradient_sync == FSDP_SYNC_EVERY
@@ -217,15 +228,16 @@ static bool syncs_every(const struct plan *plan, const struct unit_policy *polic
 }
 
 /*
- * Whole gradients are param_dtype, as backward makes them. What adds up over micro-steps before it is reduced is
- * float32 if either dtype is: FSDP2 accumulates in reduce_dtype, which gives up bits where that is bfloat16 alone.
+ * Decide how the group's parameters and gradients travel. Whole gradients are param_dtype, as backward makes
+ * them. If they add up over micro-steps before they are reduced, they are float32 unless both dtypes are
+ * bfloat16. FSDP2 accumulates in reduce_dtype, which loses bits if that one alone is bfloat16.
  */
 static void decide_travel(const struct plan *plan, struct plan_group *group)
 {
     const struct unit_policy *policy = &group->unit->policy;
     const bool widest = group->param_dtype == FSDP_F32 || group->reduce_dtype == FSDP_F32;
 
-    bool changes; /* is what is reduced another than what backward gave? */
+    bool changes; /* does the reduction change the values that backward made? */
 
     group->offloads = plan->options.host_apart && policy->offload == FSDP_OFFLOAD_CPU && !group->local;
     group->gathers = group->n_params > 0 && (group->W > 1 || group->param_dtype != FSDP_F32 ||
@@ -237,11 +249,13 @@ static void decide_travel(const struct plan *plan, struct plan_group *group)
     group->accumulates_whole = plan->options.accumulates && !syncs_every(plan, policy);
     group->grad_dtype = group->accumulates_whole ? (widest ? FSDP_F32 : FSDP_BF16) : group->param_dtype;
     if (!changes &&
-        group->offloads) /* they only travel: as float32, which they would be in shards on the device */
+        group->offloads) /* they are only copied, as the float32 that shards on the device would be */
         group->grad_dtype = group->reduce_dtype = FSDP_F32;
 }
 
-/* Slices of 1 are no freeing at all, slices of W the shards that are there anyway. */
+/*
+ * Slices over 1 rank mean that nothing is freed. Slices over W ranks are the shards, which are there anyway.
+ */
 static enum fsdp_status settle_slices(struct plan_group *group, struct fsdp_err *err)
 {
     if (group->k == 0)
@@ -275,15 +289,12 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
         for (size_t i = 0; i < m->n_parameters; i++) {
             const bool ignored = m->parameters[i]->ignored;
             const int index = plan->n_params++;
-            enum fsdp_status status;
 
             plan->params[index] =
                 (struct plan_param){ .parameter = m->parameters[i],
                                      .group = find_group(plan, ignored ? root : module_group(m), ignored),
                                      .grad_shards = -1 };
-            status = append_param(plan, index, err);
-            if (status != FSDP_OK)
-                return status;
+            OK_OR_RETURN(append_param(plan, index, err));
         }
     }
     if (place_gradients(plan, err) != FSDP_OK)

@@ -1,7 +1,7 @@
 /*
- * Which entry waits for which. Entries of one stream run in order. An entry of another stream has to be
- * waited for when both touch the same bytes and one of them writes: that covers the use of a result as well
- * as the reuse of a place in the arena by a later buffer. A wait that an earlier one implies is left out, by
+ * Decides which entry waits for which other entries. Entries of one stream run in order. An entry waits for
+ * one of another stream if both use the same bytes and one of them writes. That covers the use of a result,
+ * and the reuse of a place in the arena by a later buffer. A wait that earlier waits imply is left out, by
  * vector clocks: Fidge, "Timestamps in message-passing systems that preserve the partial ordering", 1988.
  */
 #include <stdlib.h>
@@ -15,6 +15,7 @@ static bool same_bytes(const struct plan_buffer *a, const struct plan_buffer *b)
     return a->offset < b->offset + b->size_bytes && b->offset < a->offset + a->size_bytes;
 }
 
+/* Do the two entries use the same bytes, and does one of them write these? */
 static bool collide(const struct plan *plan, const struct plan_entry *a, const struct plan_entry *b)
 {
     for (int i = 0; i < a->n_accesses; i++)
@@ -28,7 +29,10 @@ static bool collide(const struct plan *plan, const struct plan_entry *a, const s
     return false;
 }
 
-/* The latest entry of `stream` before `entry`, and behind `known`, that `entry` must not overtake; or -1. */
+/*
+ * Returns the latest entry of `stream`, after entry `known` and before `entry`, that `entry` must wait for;
+ * -1: there is none.
+ */
 static int find_wait(const struct plan *plan, int entry, enum plan_stream stream, int known)
 {
     for (int before = entry - 1; before > known; before--)
@@ -41,8 +45,8 @@ static int find_wait(const struct plan *plan, int entry, enum plan_stream stream
 enum fsdp_status plan_order_streams(struct plan *plan, struct fsdp_err *err)
 {
     int(*clock)[PLAN_N_STREAMS] = alloc_array((size_t)plan->n_entries, sizeof *clock);
-    int now[PLAN_N_STREAMS]
-           [PLAN_N_STREAMS]; /* now[s][t]: the latest entry of t known to be done where s stands */
+    /* now[s][t]: the latest entry of stream t that is known to be done at the current entry of stream s */
+    int now[PLAN_N_STREAMS][PLAN_N_STREAMS];
 
     if (clock == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");

@@ -1,12 +1,14 @@
 /*
- * From the recording to the program: each forward in its order and its loss, backward in the reverse order, and around
- * them the life of each group's parameters and gradients.
+ * Turns the recording into the program: each forward in its order, with its loss; then backward in the
+ * reverse order. Each group's parameters are gathered before their use and freed after it, and its gradients
+ * are reduced.
  */
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/plan/writer.h"
 
+/* Returns the place of the visit in the list. The list must contain it. */
 static int place_of(const int *list, int visit)
 {
     int place = 0;
@@ -16,13 +18,14 @@ static int place_of(const int *list, int visit)
     return place;
 }
 
+/* Begin to gather a group ahead of its use, unless it stays sharded in backward. */
 static void prefetch_group(struct writer *w, int group, bool backward)
 {
     if (!backward || !w->plan->groups[group].unit->policy.not_in_backward)
         life_issue_gather(w, group);
 }
 
-/* What the unit asked to have early. */
+/* Begins to gather the groups that the unit's policy lists for early gathering. */
 static void prefetch_listed(struct writer *w, const struct unit_list *list, bool backward)
 {
     for (size_t i = 0; i < list->n_units; i++)
@@ -32,8 +35,9 @@ static void prefetch_listed(struct writer *w, const struct unit_list *list, bool
 }
 
 /*
- * Begin to gather what the visit after `place` in forward, or before it in backward, needs; modules of the same list
- * need nothing more. Where a unit names others, these come first in forward, and in place of that in backward.
+ * Begin to gather what the next visit needs: the one after `place` in forward (step 1), or before it in
+ * backward (step -1). Modules of the same list are skipped, as their group is gathered already. A unit may
+ * name other units to have early: in forward they come first; in backward they come instead.
  */
 static void prefetch(struct writer *w, const int *list, int place, int step)
 {
@@ -50,6 +54,7 @@ static void prefetch(struct writer *w, const int *list, int place, int step)
         prefetch_group(w, w->visit_group[list[place]], step < 0);
 }
 
+/* Write all entries of one forward but its loss. */
 static void write_forward_pass(struct writer *w, const struct graph_forward *forward)
 {
     for (size_t e = forward->first_event; e < forward->end_event && !w->out_of_memory; e++) {
@@ -58,7 +63,7 @@ static void write_forward_pass(struct writer *w, const struct graph_forward *for
         if (event->kind == GRAPH_OP) {
             writer_forward(w, event->index, false);
         } else if (event->kind == GRAPH_BEGIN || event->kind == GRAPH_END) {
-            continue; /* what it means for memory is decided where backward comes to it */
+            continue; /* regions affect memory only in backward, which handles them */
         } else if (event->kind == GRAPH_ENTER) {
             const int place = place_of(w->enters, event->index);
 
@@ -70,13 +75,18 @@ static void write_forward_pass(struct writer *w, const struct graph_forward *for
             life_reshard_after_forward(w, w->visit_group[event->index]);
         }
     }
-    /* A list of which only some modules ran is still whole; nothing comes after an evaluation that would need it. */
+    /*
+     * If only some modules of a list ran, their group is still whole. An evaluation ends here, so nothing
+     * needs it.
+     */
     for (int g = 0; g < w->plan->n_groups && !w->graph->training; g++)
         life_reshard(w, g, PLAN_ALWAYS);
 }
 
-/* Does no gradient go from the visit entered at `event` to anything before it? Of a call FSDP2 asks its input, also where it
- * gives that back as it came. */
+/*
+ * Does no gradient go from the visit entered at `event` to anything before it? FSDP2 looks at the call's
+ * input, even if the module returns that input unchanged.
+ */
 static bool nothing_before_learns(const struct writer *w, size_t event)
 {
     const struct graph *graph = w->graph;
@@ -101,8 +111,9 @@ static bool nothing_before_learns(const struct writer *w, size_t event)
 }
 
 /*
- * The backward of the group's first visit is over. FSDP2 sees that when the gradient of the visit's input is there; where
- * there is none, as before an embedding, it finishes what is left at the very end, the root first.
+ * The backward of the group's first visit is over. FSDP2 notices that when the gradient of the visit's input
+ * is complete. If the input has no gradient, as before an embedding, FSDP2 finishes the group at the very end
+ * of backward, after the root.
  */
 static void finish_or_wait(struct writer *w, int group, size_t event)
 {
@@ -121,8 +132,9 @@ static void finish_or_wait(struct writer *w, int group, size_t event)
 }
 
 /*
- * Does backward come to the visit that is left at `event`? Where nothing in it and nothing before it learns, FSDP2's hook on its
- * output is never called: its parameters are not gathered for it, nor others ahead of it.
+ * Does backward come to the visit that is left at `event`? If nothing in the visit or before it learns,
+ * FSDP2's hook on its output is never called. Then neither its parameters nor those of the next visit are
+ * gathered.
  */
 static bool backward_reaches(const struct writer *w, size_t event)
 {
@@ -139,8 +151,8 @@ static bool backward_reaches(const struct writer *w, size_t event)
 }
 
 /*
- * The backward of a visit that was not the group's first is over. FSDP2 frees the parameters where the gradient of the visit's
- * input says so, whatever became of them after forward; the visit before gathers them again.
+ * The backward of a visit that was not the group's first is over. FSDP2 frees the parameters if the visit's
+ * input has a gradient, even if they were kept after forward. The visit before gathers them again.
  */
 static void reshard_between(struct writer *w, int group, size_t event)
 {
@@ -148,7 +160,10 @@ static void reshard_between(struct writer *w, int group, size_t event)
         life_reshard(w, group, PLAN_ALWAYS);
 }
 
-/* Of each group the first visit in forwards from `first` on: its backward ends there. No gradient was written yet. */
+/*
+ * Find the first visit of each group in the forwards from `first` on: the group's backward ends with it. Mark
+ * all gradients as not written yet.
+ */
 static void begin_backward(struct writer *w, int first)
 {
     for (int g = 0; g < w->plan->n_groups; g++) {
@@ -161,7 +176,7 @@ static void begin_backward(struct writer *w, int first)
         w->plan->params[i].has_grad = false;
 }
 
-/* Of the forwards `first` to `last`, the last one's part first. */
+/* Write the backward of the forwards `first` to `last`, the last one's part first. */
 static void write_backward_pass(struct writer *w, int first, int last)
 {
     const size_t first_event = w->graph->forwards[first].first_event;
@@ -196,7 +211,7 @@ static void write_backward_pass(struct writer *w, int first, int last)
     }
 }
 
-/* Of the group's visits that are left at `place` or later, the one that was entered first. */
+/* Among the group's visits that are left at `place` or later, the one that was entered first. */
 static int first_entered(const struct writer *w, int group, int place)
 {
     int first = w->leaves[place];
@@ -208,8 +223,10 @@ static int first_entered(const struct writer *w, int group, int place)
 }
 
 /*
- * Cut the visits of a group into runs: each ends where every module of its list has been left since it began. A
- * module that runs twice meanwhile counts once; a run that its forward does not end keeps the group whole until backward.
+ * Cut the visits of a group into runs. A run ends when every module of the group's list has been left since
+ * it began; for a single unit each visit is a run. A module that runs twice in between counts once. If a
+ * forward ends within a run, the group stays whole until backward. opens[] marks the first visit that a run
+ * entered, closes[] the last that it left.
  */
 static void find_runs(struct writer *w, int group)
 {
@@ -240,6 +257,7 @@ static void find_runs(struct writer *w, int group)
     }
 }
 
+/* Find each visit's group and its place in both orders, and mark every buffer as not there. */
 static void number_visits(struct writer *w)
 {
     int n_enters = 0, n_leaves = 0;
@@ -268,6 +286,7 @@ static void number_visits(struct writer *w)
         w->value_buffer[v] = w->grad_buffer[v] = -1;
 }
 
+/* Write every call of the program: the forwards, then the backwards. */
 static void write_calls(struct writer *w)
 {
     struct plan *plan = w->plan;
@@ -283,7 +302,7 @@ static void write_calls(struct writer *w)
     }
 }
 
-/* How many calls there are, and room for what each backward writes. */
+/* Count the calls, and make room for the numbers of the gradients that each backward writes. */
 static bool count_calls(struct plan *plan, const struct graph *graph)
 {
     size_t n;
@@ -299,39 +318,41 @@ static bool count_calls(struct plan *plan, const struct graph *graph)
     return plan->grads != NULL;
 }
 
+/* Allocate the writer's lists, those of one type as one block. False: out of memory. */
+static bool make_lists(struct writer *w)
+{
+    const struct graph *graph = w->graph;
+    const size_t n_visits = graph->n_visits, n_values = graph->n_values;
+
+    w->life = alloc_array((size_t)w->plan->n_groups, sizeof *w->life);
+    w->saved = alloc_array(graph->n_ops, sizeof *w->saved);
+    w->visit_group = alloc_array(3 * n_visits + 2 * n_values, sizeof(int));
+    w->opens = alloc_array(2 * n_visits + graph->n_ops, sizeof(bool));
+    if (w->life == NULL || w->saved == NULL || w->visit_group == NULL || w->opens == NULL)
+        return false;
+    w->enters = w->visit_group + n_visits;
+    w->leaves = w->enters + n_visits;
+    w->value_buffer = w->leaves + n_visits;
+    w->grad_buffer = w->value_buffer + n_values;
+    w->closes = w->opens + n_visits;
+    w->settled = w->closes + n_visits;
+    return true;
+}
+
 enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
 {
-    const struct graph *graph = plan->graph;
-    struct writer w = { .plan = plan, .graph = graph };
+    struct writer w = { .plan = plan, .graph = plan->graph };
 
-    w.life = alloc_array((size_t)plan->n_groups, sizeof *w.life);
-    w.visit_group = alloc_array(graph->n_visits, sizeof(int));
-    w.enters = alloc_array(graph->n_visits, sizeof(int));
-    w.leaves = alloc_array(graph->n_visits, sizeof(int));
-    w.opens = alloc_array(graph->n_visits, sizeof(bool));
-    w.closes = alloc_array(graph->n_visits, sizeof(bool));
-    w.value_buffer = alloc_array(graph->n_values, sizeof(int));
-    w.grad_buffer = alloc_array(graph->n_values, sizeof(int));
-    w.saved = alloc_array(graph->n_ops, sizeof *w.saved);
-    w.settled = alloc_array(graph->n_ops, sizeof *w.settled);
-    w.out_of_memory = !count_calls(plan, graph) || w.life == NULL || w.visit_group == NULL ||
-                      w.enters == NULL || w.leaves == NULL || w.opens == NULL || w.closes == NULL ||
-                      w.value_buffer == NULL || w.grad_buffer == NULL || w.saved == NULL || w.settled == NULL;
+    w.out_of_memory = !make_lists(&w) || !count_calls(plan, plan->graph);
     if (!w.out_of_memory) {
         number_visits(&w);
         recompute_settle_regions(&w);
         write_calls(&w);
     }
     free(w.life);
-    free(w.visit_group);
-    free(w.enters);
-    free(w.leaves);
-    free(w.opens);
-    free(w.closes);
-    free(w.value_buffer);
-    free(w.grad_buffer);
     free(w.saved);
-    free(w.settled);
+    free(w.visit_group);
+    free(w.opens);
     if (!w.out_of_memory && w.unreadable != NULL)
         return fsdp_fail(
             err, FSDP_ERR_ARG,

@@ -1,12 +1,14 @@
 /*
- * Where each buffer lies in the arena. A buffer is an interval of entries; two whose intervals meet may not
- * overlap in bytes. Greedy by size: the largest first, each at the lowest place that is free over its whole
- * interval (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020,
- * section 5.2); and once more by time, the earliest first; the smaller arena wins.
+ * Gives each buffer its place in the arena. A buffer lives for an interval of entries. Two buffers whose
+ * intervals meet may not overlap in bytes.
  *
- * Where the arena begins with gradient shards, which come to life in the reverse order of the groups, each buffer may also go
- * to the highest free place among them: the shards that are written soonest after its end, so that what lives longer finds the
- * others. Both orders are tried with that as well.
+ * The largest buffer is placed first, each at the lowest place that is free over its whole interval:
+ * Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2. The same
+ * is tried with the earliest buffer first. The smaller arena wins.
+ *
+ * If the arena begins with gradient shards, both orders are tried in a second way: a buffer goes to the
+ * highest free place among the shards. Shards come to life in the reverse order of the groups, so the highest
+ * ones are written soonest. This leaves the lower ones to buffers that live longer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +17,7 @@
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/plan/plan.h"
 
-enum { ALIGN_BYTES = 64 };
-
-static size_t room_of(const struct plan_buffer *buffer)
-{
-    return (buffer->size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
-/* Of every storage: the entries from the first to the last use of all buffers in it. */
+/* For every storage, find the first and the last entry that uses a buffer in it. */
 static void find_intervals(struct plan *plan)
 {
     for (int b = 0; b < plan->n_buffers; b++) {
@@ -70,18 +65,21 @@ static int earlier_first(const void *left, const void *right)
     return larger_first(left, right);
 }
 
-/* A buffer that has its place: bytes from `offset` to before `end`, taken from entry `first` to `last`. */
+/* A buffer that has its place: the bytes from `offset` up to `end`, in use from entry `first` to `last`. */
 struct placed {
     size_t offset, end;
     int first, last;
 };
 
+/* Are the placed buffer and `buffer` both in use at some entry? */
 static bool meets(const struct placed *placed, const struct plan_buffer *buffer)
 {
     return placed->first <= buffer->last && buffer->first <= placed->last;
 }
 
-/* The lowest free place for `room` bytes over the life of `buffer`. `placed`: by offset, the lowest first. */
+/*
+ * The lowest free place for `room` bytes over the life of `buffer`. `placed` has n items, ordered by offset.
+ */
 static size_t lowest_place(const struct plan_buffer *buffer, size_t room, const struct placed *placed, int n)
 {
     size_t place = 0;
@@ -92,7 +90,7 @@ static size_t lowest_place(const struct plan_buffer *buffer, size_t room, const 
     return place;
 }
 
-/* The highest that ends at `limit` or before; false: there is none. */
+/* Set *place to the highest free place that ends at `limit` or before. False: there is none. */
 static bool highest_place(const struct plan_buffer *buffer, size_t room, const struct placed *placed, int n,
                           size_t limit, size_t *place)
 {
@@ -114,7 +112,7 @@ static bool highest_place(const struct plan_buffer *buffer, size_t room, const s
     return found;
 }
 
-/* Keep the order by offset. */
+/* Add the buffer to the n items of `placed`, which stay ordered by offset. */
 static void add_placed(struct placed *placed, int n, const struct plan_buffer *buffer)
 {
     int low = 0, high = n;
@@ -129,15 +127,15 @@ static void add_placed(struct placed *placed, int n, const struct plan_buffer *b
     }
     memmove(&placed[low + 1], &placed[low], (size_t)(n - low) * sizeof *placed);
     placed[low] = (struct placed){ .offset = buffer->offset,
-                                   .end = buffer->offset + room_of(buffer),
+                                   .end = buffer->offset + plan_align(buffer->size_bytes),
                                    .first = buffer->first,
                                    .last = buffer->last };
 }
 
-/* One way to place: in an order, and where each goes of the places that are free. */
+/* One way to place: the order of buffers, and which of its free places each one takes. */
 struct way {
     int (*before)(const void *left, const void *right);
-    bool among_gradients; /* the highest there, if there is one */
+    bool among_gradients; /* prefers the highest free place among the gradient shards */
 };
 
 static const struct way ways[] = {
@@ -145,15 +143,15 @@ static const struct way ways[] = {
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
-/* What is being placed: those of fixed places stand first. */
+/* The buffers to place. Those whose places are fixed come first. */
 struct placing {
     struct plan_buffer **order;
-    struct placed *placed; /* room for as many */
+    struct placed *placed; /* room for the same number */
     int n_fixed, n;
     size_t gradient_bytes;
 };
 
-/* Place all in this way; *arena receives the end of the highest. False when it does not fit size_t. */
+/* Place all buffers in this way. *arena receives the end of the highest. False: it does not fit size_t. */
 static bool place_in(const struct placing *p, const struct way *way, size_t *arena)
 {
     *arena = p->gradient_bytes;
@@ -162,7 +160,7 @@ static bool place_in(const struct placing *p, const struct way *way, size_t *are
         add_placed(p->placed, i, p->order[i]);
     for (int i = p->n_fixed; i < p->n; i++) {
         struct plan_buffer *buffer = p->order[i];
-        const size_t room = room_of(buffer);
+        const size_t room = plan_align(buffer->size_bytes);
         size_t end;
 
         if (!way->among_gradients ||
@@ -177,7 +175,7 @@ static bool place_in(const struct placing *p, const struct way *way, size_t *are
     return true;
 }
 
-/* In the way that gives the smallest arena, of equal ones the first. */
+/* Place all buffers in the way that gives the smallest arena; of equal ones in the first. */
 static bool place_best(const struct placing *p, size_t *arena)
 {
     const int n_ways = p->n_fixed > 0 ? (int)N_WAYS : (int)N_WAYS / 2;
@@ -196,7 +194,10 @@ static bool place_best(const struct placing *p, size_t *arena)
     return best + 1 == n_ways || place_in(p, &ways[best], arena);
 }
 
-/* The most that each class holds in any one entry. `change`: n_entries numbers, to work in. */
+/*
+ * Find the most bytes that each class holds at any one entry. `change` is room for n_entries numbers: by how
+ * much the class grows or, modulo 2^64, shrinks at the entry.
+ */
 static void measure_classes(struct plan *plan, size_t *change)
 {
     for (int c = 0; c < PLAN_N_CLASSES; c++) {
@@ -209,9 +210,9 @@ static void measure_classes(struct plan *plan, size_t *change)
             if ((int)buffer->class != c || buffer->storage != b || buffer->last < buffer->first)
                 continue;
             if (buffer->first < plan->n_entries)
-                change[buffer->first] += room_of(buffer);
+                change[buffer->first] += plan_align(buffer->size_bytes);
             if (buffer->last + 1 < plan->n_entries)
-                change[buffer->last + 1] -= room_of(buffer);
+                change[buffer->last + 1] -= plan_align(buffer->size_bytes);
         }
         for (int entry = 0; entry < plan->n_entries; entry++) {
             live += change[entry];
@@ -221,7 +222,7 @@ static void measure_classes(struct plan *plan, size_t *change)
     }
 }
 
-/* Those that have a place of their own, the fixed ones first. */
+/* List the buffers that have a place of their own, the fixed ones first. */
 static void list_places(struct plan *plan, struct placing *p)
 {
     for (int fixed = 1; fixed >= 0; fixed--) {

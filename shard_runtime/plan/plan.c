@@ -2,29 +2,7 @@
 
 #include <stdlib.h>
 
-const char *plan_entry_name(enum plan_entry_kind kind)
-{
-    static const char *const names[] = {
-        [PLAN_AMAX] = "amax",         [PLAN_GATHER] = "gather",         [PLAN_UNPACK] = "unpack",
-        [PLAN_SLICE] = "slice",       [PLAN_RESHARD] = "reshard",       [PLAN_FORWARD] = "forward",
-        [PLAN_LOSS] = "loss",         [PLAN_BACKWARD] = "backward",     [PLAN_PACK] = "pack",
-        [PLAN_REDUCE] = "reduce",     [PLAN_ALL_REDUCE] = "all_reduce", [PLAN_STORE] = "store",
-        [PLAN_COMPLETE] = "complete", [PLAN_COPY_IN] = "copy_in",       [PLAN_COPY_OUT] = "copy_out",
-    };
-
-    return names[kind];
-}
-
-const char *plan_stream_name(enum plan_stream stream)
-{
-    static const char *const names[] = {
-        [PLAN_COMPUTE] = "compute",         [PLAN_GATHERS] = "gathers", [PLAN_REDUCES] = "reduces",
-        [PLAN_ALL_REDUCES] = "all_reduces", [PLAN_TENSOR] = "tensor",   [PLAN_COPIES_IN] = "copies_in",
-        [PLAN_COPIES_OUT] = "copies_out",
-    };
-
-    return names[stream];
-}
+#include "shard_runtime/core/require.h"
 
 size_t plan_whole_bytes(const struct plan_group *group)
 {
@@ -44,27 +22,18 @@ int plan_grad(const struct plan *plan, const struct plan_entry *entry, int param
 enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const struct fsdp_module *root,
                            const struct plan_options *options, struct fsdp_err *err)
 {
-    enum fsdp_status status;
+    static enum fsdp_status (*const steps[])(struct plan *, struct fsdp_err *) = {
+        plan_write_program, plan_fuse_neighbours, plan_lay_gradients, plan_list_accesses,
+        plan_share_buffers, plan_place_buffers,   plan_order_streams,
+    };
 
     *plan = (struct plan){ .options = *options, .graph = graph };
     if (plan->options.R == 0)
         plan->options.R = 1;
-    status = plan_form_groups(plan, root, err);
-    if (status == FSDP_OK)
-        status = plan_write_program(plan, err);
-    if (status == FSDP_OK)
-        plan_fuse_neighbours(plan);
-    if (status == FSDP_OK)
-        status = plan_lay_gradients(plan, err);
-    if (status == FSDP_OK)
-        status = plan_list_accesses(plan, err);
-    if (status == FSDP_OK)
-        status = plan_share_buffers(plan, err);
-    if (status == FSDP_OK)
-        status = plan_place_buffers(plan, err);
-    if (status == FSDP_OK)
-        status = plan_order_streams(plan, err);
-    return status;
+    OK_OR_RETURN(plan_form_groups(plan, root, err));
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        OK_OR_RETURN(steps[i](plan, err));
+    return FSDP_OK;
 }
 
 void plan_fini(struct plan *plan)

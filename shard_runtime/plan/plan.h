@@ -1,28 +1,37 @@
 /*
- * The plan of a micro-step: one linear program made from the recording of its forwards, of which there is one
- * unless several are run before a backward. It says, entry by entry, what runs, on which stream, after which other entry, and which buffers it reads and writes; and where in
- * one arena each buffer lies. Whoever runs a step, reports memory or traffic, draws a trace or compares ranks
- * reads this.
+ * The plan of a micro-step: one linear program, made from the recording of its forwards. Usually there is one
+ * forward; several may run before a backward. For each entry the plan says what runs, on which stream, after
+ * which other entries, and which buffers it uses. It also says where each buffer is in one arena. Running a
+ * step, reporting memory or traffic, drawing a trace and comparing ranks all read this plan.
  *
- * Order of events is that of PyTorch's FSDP2. Forward: a unit's parameters are gathered when it is entered,
- * those of the next unit while it computes, and freed when it is left (not the root's, unless told).
- * Backward: gathered again in the reverse order, the one before prefetched; when a unit's gradients are
- * complete its parameters are freed and its gradients reduced. Several forwards: each in its order; then one
- * backward of the sum of their losses, the last forward's part of it first, as autograd goes; or a backward of
- * each. A program is run call by call: each forward is one, and each backward. With a world of one there is nothing to gather
- * or reduce, and no entry for it; parameters of another dtype than their shards are still unpacked.
+ * The order of events is that of PyTorch's FSDP2:
+ *   forward    A unit's parameters are gathered when the unit is entered. The next unit's are gathered while
+ *   it computes.
+ *              When the unit is left they are freed; the root keeps its own, unless its policy says
+ *              otherwise.
+ *   backward   Parameters are gathered again in the reverse order, with the same look-ahead. When a unit's
+ *              gradients are complete, its parameters are freed and its gradients reduced.
+ *   several forwards   The forwards run in order. Then comes one backward of the sum of their losses, the
+ *                      last forward's part first, as autograd does it; or a backward for each forward.
  *
- * Where a unit offloads, on a device with memory of its own, its shards are in host memory: they are copied in ahead of the
- * gather, gradients out behind the reduction, each on a stream of its own. Nothing else of the order changes.
+ * The program runs call by call: each forward is a call, and each backward. In a world of one there is
+ * nothing to gather or reduce, and no entry for it. Parameters whose dtype is not that of their shards are
+ * still unpacked.
  *
- * Shards of parameters and gradients are float32. In between: param_dtype gathered and whole, grad_dtype whole
- * gradients, reduce_dtype packed ones; every conversion is part of the copy that is made anyway.
+ * A unit may offload on a device with memory of its own. Its shards are then in host memory: they are copied
+ * in before the gather, and gradients are copied out after the reduction, on streams of their own. The rest
+ * of the order is unchanged.
  *
- * A group may have coded parameters, which are gathered in float8, a byte an element, and decoded as they are unpacked.
- * Their largest sizes, over all ranks, are found before the group's first gather and serve until the micro-step ends.
- * Such a group passes through its codes in a world of one too, so that every world computes with the same weights.
+ * Dtypes: shards of parameters and gradients are float32; gathered and whole parameters are param_dtype;
+ * whole gradients are grad_dtype; packed gradients are reduce_dtype. Each conversion is part of a copy that
+ * is made anyway.
  *
- * Pure: from equal recordings and options come equal plans, on every rank.
+ * A group may have coded parameters. They are gathered in float8, one byte an element, and decoded when they
+ * are unpacked. Their largest sizes over all ranks are found before the group's first gather, and are used
+ * until the micro-step ends. A world of one codes and decodes too, so that every world computes with the same
+ * weights.
+ *
+ * This is pure: equal recordings and options give equal plans on every rank.
  */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
@@ -33,193 +42,122 @@
 
 #include <fsdp/model.h>
 
+#include "shard_runtime/core/checked.h"
 #include "shard_runtime/plan/divide.h"
+#include "shard_runtime/plan/entry.h"
 #include "shard_runtime/plan/graph.h"
 
-enum plan_stream {
-    PLAN_COMPUTE,
-    PLAN_GATHERS,
-    PLAN_REDUCES,
-    PLAN_ALL_REDUCES,
-    PLAN_TENSOR,     /* operations that are collectives of a tensor group */
-    PLAN_COPIES_IN,  /* shards on their way from host memory */
-    PLAN_COPIES_OUT, /* gradients on theirs to it */
-    PLAN_N_STREAMS
-};
+enum { PLAN_ALIGN_BYTES = 64 }; /* every buffer, and every whole parameter, begins at a multiple of this */
 
-enum plan_entry_kind {
-    PLAN_COPY_IN, /* from host memory: the group's shards into `shard`, or (-1) this rank's row of `gathered`; or, where
-                     `sum` is set, its gradient shards into that: what earlier micro-steps of the step left */
-    PLAN_AMAX,   /* the largest size in each coded parameter of the group, over all ranks, into `amax` */
-    PLAN_GATHER, /* all-gather of the group's shards into `gathered`, (W, a row) */
-    PLAN_UNPACK, /* `gathered` into `whole`: each parameter contiguous */
-    PLAN_SLICE,  /* this rank's part of `whole`, cut over k ranks, into `slice`: what backward gathers from */
-    PLAN_RESHARD, /* `whole` ends */
-    PLAN_FORWARD,
-    PLAN_LOSS, /* cross-entropy of the result; when training also the gradient of the result */
-    PLAN_BACKWARD,
-    PLAN_PACK,   /* whole gradients into `packed`, (W, row_elems), tails zero */
-    PLAN_REDUCE, /* reduce-scatter of `packed` into the group's gradient shards, or this rank's row of it */
-    PLAN_ALL_REDUCE, /* that row over the replicas, or the gradient shards when `packed` is -1 */
-    PLAN_STORE,      /* that row into the gradient shards, which are float32: converted, or added */
-    PLAN_COPY_OUT,   /* `sum`, or (-1) that row, into the gradient shards, which are in host memory */
-    PLAN_COMPLETE,   /* the gradient shards are final: the unit's hook is called */
-};
+/** `size_bytes` rounded up to a multiple of PLAN_ALIGN_BYTES. */
+static inline size_t plan_align(size_t size_bytes)
+{
+    return round_up(size_bytes, PLAN_ALIGN_BYTES);
+}
 
-/* Which micro-steps of a step an entry takes part in. */
-enum plan_when { PLAN_ALWAYS, PLAN_FIRST, PLAN_LAST };
-
+/** The uses of memory, as in reports. */
 enum plan_class {
     PLAN_ACTIVATIONS,
     PLAN_GATHERED,
     PLAN_REDUCED,
     PLAN_SCRATCH,
-    PLAN_GRADIENTS, /* shards of gradients, of options that say so */
+    PLAN_GRADIENTS, /* gradient shards, if options.holds_gradients */
     PLAN_N_CLASSES
 };
 
-/** What a buffer holds: for messages and the text of a plan. */
+/** The content of a buffer; `index` in struct plan_buffer is the number of the thing named here. */
 enum plan_what {
-    PLAN_VALUE,      /* of value `index` */
-    PLAN_VALUE_GRAD, /* of value `index` */
-    PLAN_SAVED,      /* by operation `index`, from forward to backward */
-    PLAN_WORK,       /* scratch of operation `index` */
-    PLAN_TEMPORARY,  /* a gradient on its way to be added, of value `index` */
-    PLAN_SHARD_ROW,  /* of group `index`, as the four below */
-    PLAN_AMAX_LIST,
-    PLAN_GATHER_ROWS,
-    PLAN_SLICE_ROW,
-    PLAN_WHOLE_PARAMS,
-    PLAN_PACK_ROWS, /* of group `index`, as the one below */
-    PLAN_SUM_ROW,
-    PLAN_WHOLE_GRAD,  /* of parameter `index` */
-    PLAN_GRAD_SHARDS, /* of group `index` */
+    PLAN_VALUE,        /* a value */
+    PLAN_VALUE_GRAD,   /* the gradient of a value */
+    PLAN_SAVED,        /* what an operation keeps from forward to backward */
+    PLAN_WORK,         /* an operation's scratch */
+    PLAN_TEMPORARY,    /* a gradient of a value, before it is added to the value's gradient */
+    PLAN_SHARD_ROW,    /* a group: the copy of this rank's shards, from host memory */
+    PLAN_AMAX_LIST,    /* a group: the largest sizes of its coded parameters */
+    PLAN_GATHER_ROWS,  /* a group: (k, a row) of a gather */
+    PLAN_SLICE_ROW,    /* a group: what this rank keeps of k ranks' after forward */
+    PLAN_WHOLE_PARAMS, /* a group: one part of its whole parameters */
+    PLAN_PACK_ROWS,    /* a group: (W, a row) of packed gradients */
+    PLAN_SUM_ROW,      /* a group: gradient shards on their way to or from host memory */
+    PLAN_WHOLE_GRAD,   /* a parameter's whole gradient */
+    PLAN_GRAD_SHARDS,  /* a group: its gradient shards, or some of them */
 };
 
+/** A place in the arena. Buffers are numbered; -1 stands for none. */
 struct plan_buffer {
     enum plan_what what;
     int index;
     enum plan_class class;
     size_t size_bytes;
-    bool step_long; /* lives from the step's first micro-step to its last */
-    bool fixed;  /* its place was given before the others', and it outlives the program: last is n_entries */
-    int storage; /* the buffer whose place this one shares; itself when none */
-    int first, last; /* entries; of all buffers that share the storage */
-    size_t offset;   /* in the arena */
-};
-
-/* Whole parameters are in two buffers, as they live: what no operation reads in backward, and the rest. */
-enum plan_part { PLAN_FORWARD_ONLY, PLAN_BOTH_WAYS, PLAN_N_PARTS };
-
-/** Buffers are named by number; -1: none. */
-struct plan_entry {
-    enum plan_entry_kind kind;
-    enum plan_when when;
-    enum plan_stream stream;
-    int index;    /* of the operation, group, or of PLAN_LOSS the forward */
-    int call;     /* of the program: 0 ... n_forwards - 1 the forwards, behind them the backwards */
-    int backward; /* number of the backward it belongs to, each being a micro-step; 0 in forwards */
-
-    int gathered, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
-    int whole[PLAN_N_PARTS];
-    int shard; /* of a group that offloads: this rank's row on the device, (row_elems) float32; -1: its row of
-                  `gathered` is that already */
-    int sum; /* the same: what its gradient shards are to be, (grad_row_elems) float32 on the device; -1: the row of
-                  `packed` is that already */
-    int behind; /* a packed buffer whose every use this entry comes behind, without using it; -1 */
-    int amax;   /* of a group with coded parameters: written, or what codes are made and read by; -1 */
-    int slice;  /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
-    int k;      /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
-    bool into_shards; /* PLAN_REDUCE: the gradient shards themselves receive the sum */
-    bool adds;        /* PLAN_STORE: adds to what earlier micro-steps of the step left */
-    bool calls_hook;  /* before it stores, or after it all-reduced the shards: the unit's hook is called */
-
-    int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input; in backward: not kept */
-    int saved[GRAPH_MAX_SAVED], scratch;
-    int params
-        [GRAPH_MAX_PARAMS]; /* the `whole` that holds the parameter; -1: its shard is all of it, or (in backward) it
-                                     is not read */
-    int d_output, d_input[GRAPH_MAX_INPUTS], d_param[GRAPH_MAX_PARAMS];
-    bool wants_d_input[GRAPH_MAX_INPUTS]; /* false: nothing before it needs a gradient */
-    bool add_d_input[GRAPH_MAX_INPUTS];   /* add to what an earlier entry wrote */
-    int temporary[GRAPH_MAX_INPUTS];      /* where to write a gradient that is then added to d_input */
-    bool add_d_param[GRAPH_MAX_PARAMS];   /* an earlier entry of this micro-step wrote it */
-
-    bool again; /* of a forward: for the second time, for backward's sake */
-    bool with_next,
-        with_before; /* of two neighbours, forwards or backwards, that are one pass: all of it happens in the first */
-    int bias_of; /* of the first of two such backwards: the entry whose second parameter's gradient is a part of it; -1 */
-    bool bias_before; /* that entry */
-
-    int first_access, n_accesses; /* in plan->accesses */
-    int waits[PLAN_N_STREAMS];    /* the entry of that stream to wait for, or -1 */
-    bool records;                 /* some entry of another stream waits for this one */
-};
-
-/** One use of a buffer by an entry. */
-struct plan_access {
-    int entry, buffer;
-    bool reads, writes;
+    bool step_long;  /* lives from the step's first micro-step to its last */
+    bool fixed;      /* was placed before the others and outlives the program: `last` is n_entries */
+    int storage;     /* the buffer whose place this one shares; its own number if it shares none */
+    int first, last; /* the entries between which the place is in use, by all buffers that share it */
+    size_t offset;   /* in the arena, in bytes */
 };
 
 struct plan_param {
     const struct fsdp_parameter *parameter;
     int group;
-    size_t chunk_elems; /* C rows: this parameter's part of a group's row */
-    size_t row_offset;  /* of that part in the row, in elements */
-    size_t grad_offset; /* of its gradient's part in the row of gradients */
-    size_t slice_chunk; /* its part of a row cut over the group's k ranks */
-    int coded;          /* it is gathered in float8: its number in the group's `amax`; -1: in param_dtype */
-    size_t gather_at, slice_at; /* of its part in a gathered row, and in one of k, in bytes */
-    bool trains;                /* has a gradient: backward reaches it, or its unit reduces zeros for it */
-    enum plan_part part;        /* of the whole parameters that it is in */
-    size_t whole_offset;        /* in that, in elements; aligned to 64 bytes */
-    size_t zero_elems;          /* behind it, which unpacking sets to zero: graph_zero_rows() */
-    bool has_grad;              /* this backward wrote it already: known while the program is being written */
-    int grad_shards; /* the buffer of its gradient shard (but for its ends), where backward writes it anew; else -1 */
+    size_t chunk_elems;  /* elements of this parameter in a group's row: C rows of it */
+    size_t row_offset;   /* where they begin in the row, in elements */
+    size_t grad_offset;  /* where its gradient begins in the row of gradients, in elements */
+    size_t slice_chunk;  /* elements of this parameter in a row that is cut over the group's k ranks */
+    int coded;           /* gathered in float8: its number in the group's list of sizes; -1: in param_dtype */
+    size_t gather_at;    /* where it begins in a gathered row, in bytes */
+    size_t slice_at;     /* the same in a row of k */
+    bool trains;         /* has a gradient: backward reaches it, or its unit reduces zeros for it */
+    enum plan_part part; /* the part of the whole parameters that it is in */
+    size_t whole_offset; /* where it begins in that part, in elements */
+    size_t zero_elems;   /* elements after it that unpacking sets to zero: graph_zero_rows() */
+    bool has_grad;   /* only while the program is written: this backward has written the gradient already */
+    int grad_shards; /* the buffer of its gradient shard, if backward overwrites it; else -1 */
 };
 
+/** Parameters that travel together: those of a unit, or of a list of units. */
 struct plan_group {
     const struct fsdp_module *unit; /* of a list the first */
     int n_units;                    /* modules of the list */
-    bool local;                     /* the ignored parameters: all of them on every rank, nothing travels */
-    int *params;                    /* in the tree's order */
+    bool local;                     /* the ignored parameters: every rank has all of them */
+    int *params;                    /* numbers in plan->params, in the tree's order */
     int n_params;
-    int W, R;              /* ranks that each is cut over, and replicas; 1 and 1 where local */
-    size_t row_elems;      /* S: one rank's shards */
-    size_t grad_row_elems; /* of those that have a gradient */
-    int k;                 /* ranks that hold the parameters between forward and backward; 0: all or none */
-    size_t gather_row_bytes, slice_row_bytes; /* of a rank in a gather, and of one over k ranks */
-    int n_coded;                              /* of its parameters, those gathered in float8 */
-    int amax_parts; /* ranks of the tensor group that have parts of one of these; 1: none is split */
+    int W, R;              /* ranks that each is cut over, and replicas; 1 and 1 if local */
+    size_t row_elems;      /* S: elements in one rank's shards */
+    size_t grad_row_elems; /* of those, the ones that have a gradient */
+    int k;                 /* ranks that keep a slice between forward and backward; 0: no slices */
+    size_t gather_row_bytes, slice_row_bytes; /* of one rank's row in a gather over W, and over k ranks */
+    int n_coded;                              /* parameters that are gathered in float8 */
+    int amax_parts; /* ranks of the tensor group that split a coded parameter; 1: none */
     size_t whole_bytes[PLAN_N_PARTS];
-    enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
+    enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and of what is computed with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
     enum fsdp_dtype grad_dtype;   /* of whole gradients */
-    bool gathers;  /* its whole parameters are not its shards: other ranks hold some, or another dtype */
-    bool reduces;  /* its gradients pass through a reduction */
-    bool offloads; /* its shards are in host memory, which is not the device's */
+    bool gathers;                 /* whole parameters differ from the shards, by ranks or by dtype */
+    bool reduces;                 /* gradients pass through a reduction */
+    bool offloads;                /* shards are in host memory, which is not the device's */
     struct plan_division division;
-    bool accumulates_whole; /* gradients of a step's micro-steps add up whole, and are reduced in the last */
+    bool accumulates_whole; /* whole gradients add up over micro-steps; only the last one reduces */
     bool reshard_after_forward, keep_after_backward;
-    int kept; /* `whole` where it is kept from one micro-step to the next, else -1; all of it is one part then */
-    int grad_shards; /* the buffer of its gradient shards, where a reduction writes them anew; else -1 */
+    int kept;        /* the `whole` that stays from one micro-step to the next, then the only part; else -1 */
+    int grad_shards; /* the buffer of its gradient shards, if a reduction overwrites them; else -1 */
 };
 
 struct plan_options {
     int W; /* ranks that a parameter is sharded over */
     int R; /* replicas of that; 0 counts as 1 */
-    /* The two of a unit, where units have meshes of their own; NULL: W and R of all. */
+    /**
+     * Fills in W and R of a unit, if units have meshes of their own; NULL: the two above hold for all units.
+     */
     void (*ranks_of)(const void *user, const struct fsdp_module *unit, int *W, int *R);
     const void *ranks_user;
-    bool accumulates;              /* true where there is a backward of each of several forwards */
+    bool accumulates;              /* a step may have several micro-steps */
     enum fsdp_backwards backwards; /* of several forwards */
     enum fsdp_gradient_sync gradient_sync;
     int prefetch;         /* units gathered ahead: 0 or 1 */
-    bool keeps_cheap;     /* what cheap operations gave is kept for backward, not made again */
-    bool host_apart;      /* device memory is not the host's: units may offload */
+    bool keeps_cheap;     /* outputs of cheap operations are kept for backward, not computed again */
+    bool host_apart;      /* device memory is not the host's, so units may offload */
     bool holds_gradients; /* the arena begins with the gradient shards that are in device memory */
-    size_t (*chunk_rows)(size_t D, int W);
+    size_t (*chunk_rows)(size_t D, int W); /* rows of D that one of W ranks has */
 };
 
 struct plan {
@@ -230,66 +168,88 @@ struct plan {
     struct plan_buffer *buffers;
     struct plan_entry *entries;
     struct plan_access *accesses; /* of all entries, in their order; an entry may name a buffer twice */
-    int reduce_buffers;           /* packed gradients in flight at once */
+    int reduce_buffers;           /* packed gradients that may be in flight at once */
     int n_forwards, n_backwards;  /* calls of the program */
-    int *grads; /* (n_backwards, n_params): buffers of whole gradients. -1: straight to the shard, or none */
+    /* (n_backwards, n_params) buffers of whole gradients; -1: none, or it goes straight to the shard */
+    int *grads;
     int n_params, n_groups, n_buffers, n_entries, n_accesses;
-    size_t buffers_room, entries_room, groups_room, accesses_room;
+    size_t buffers_room, entries_room, groups_room, accesses_room; /* capacities of the lists */
     size_t arena_bytes;
-    size_t
-        gradient_bytes; /* of these the first: the groups' gradient shards in their order, each on 64 bytes */
-    size_t class_bytes[PLAN_N_CLASSES]; /* the most of each at once */
+    size_t gradient_bytes; /* the first of these: the groups' gradient shards, in the groups' order */
+    size_t class_bytes[PLAN_N_CLASSES]; /* the most that each class takes at any one time */
 };
 
-/** Make the plan of `graph`, whose operations know their bytes. *plan is to be released also after a failure.
+/**
+ * Make the plan of `graph` for the tree of `root`, from the bytes that prepare() noted in the graph's
+ * operations. `graph` and the tree are borrowed until plan_fini(), which must be called after a failure as
+ * well.
+ *   FSDP_ERR_ARG          what units were told does not go together, or a parameter is too large
+ *   FSDP_ERR_UNSUPPORTED  a parameter is sharded along a dimension that W does not divide
+ *   FSDP_ERR_NOMEM        no memory for the plan, or the arena does not fit an address space
  */
 enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const struct fsdp_module *root,
                            const struct plan_options *options, struct fsdp_err *err);
+/** Free everything that the plan owns, and leave it empty. */
 void plan_fini(struct plan *plan);
 
-/** Of each parameter of the plan, whose list is there: does backward reach it, and does it require a gradient? */
+/**
+ * Set reached[i] for each parameter i that backward reaches and that requires a gradient. `reached` has
+ * n_params elements, all false on entry; the plan needs its list of parameters only.
+ */
 enum fsdp_status plan_find_reached(const struct plan *plan, bool *reached, struct fsdp_err *err);
 
-/** The buffer of parameter `param`'s whole gradient in the backward that `entry` is of; -1: it has none. */
+/**
+ * The buffer of parameter `param`'s whole gradient in the backward that `entry` belongs to; -1: it has none.
+ */
 int plan_grad(const struct plan *plan, const struct plan_entry *entry, int param);
 
-/** Bytes of all whole parameters of a group, and where in so many of them a part of them begins. */
+/** Bytes of a group's whole parameters, both parts together. */
 size_t plan_whole_bytes(const struct plan_group *group);
+/** Returns the byte at which a part begins in one block that holds both parts. */
 size_t plan_part_offset(const struct plan_group *group, enum plan_part part);
 
 /**
- * Bytes that an entry reads and writes on this rank's device, each buffer once: the least that it can move. Without tokens; of a collective
- * what lies in its buffers. What lies between two operations that are one pass counts as written. 0: it does nothing.
+ * The least that an entry can move: bytes that it reads and writes on this rank's device, each buffer once.
+ * Tokens are not counted. A collective counts what lies in its buffers. A value between two operations that
+ * run as one pass counts as written. 0: the entry does no work.
  */
 uint64_t plan_entry_bytes(const struct plan *plan, const struct plan_entry *entry);
 
-/** Number of the parameter in plan->params, or -1. */
+/** The number of the parameter in plan->params; -1: it is not in the tree. */
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter);
 
-/** The plan as text, to be freed; NULL: out of memory. */
+/** The plan as text, one line for each entry; the caller frees it. NULL: out of memory. */
 char *plan_text(const struct plan *plan);
 
 /**
- * A hash of what the plan runs in which order: kind, stream, subject, call and micro-steps of each entry. Ranks whose hashes are equal
- * make the same collectives in the same order; sizes are not in it, as ranks of a tensor group may have unequal parts.
+ * A hash of what the plan runs and in which order: kind, stream, subject, call and micro-steps of each entry.
+ * Ranks with equal hashes make the same collectives in the same order. Sizes are not part of it, as the ranks
+ * of a tensor group may have unequal parts.
  */
 uint64_t plan_hash(const struct plan *plan);
 
-/** The path of the group's first unit, or "(root)". */
+/** The path of the group's first unit; "(root)" for the root. */
 const char *plan_unit_name(const struct plan *plan, int group);
-const char *plan_entry_name(enum plan_entry_kind kind); /* "gather", ... */
-const char *plan_stream_name(enum plan_stream stream);  /* "compute", ... */
 
-/* --- the steps of plan_make(), each in a file of its own
- * ---------------------------------------------------- */
+/*
+ * The steps of plan_make(), in this order; each is in a file of its own. They fail as plan_make() does.
+ */
 
+/** groups.c: form groups of parameters, and lay out their rows. */
 enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err);
+/** passes.c: write the entries, with the buffers that they name. */
 enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err);
-void plan_fuse_neighbours(struct plan *plan);
+/** fuse.c: mark neighbours that run as one pass. Never fails. */
+enum fsdp_status plan_fuse_neighbours(struct plan *plan, struct fsdp_err *err);
+/** gradients.c: lay gradient shards at the beginning of the arena. */
 enum fsdp_status plan_lay_gradients(struct plan *plan, struct fsdp_err *err);
+/** entry.c: list which entry reads and writes which buffer. */
 enum fsdp_status plan_list_accesses(struct plan *plan, struct fsdp_err *err);
+/** share.c: find buffers that can share a place. */
 enum fsdp_status plan_share_buffers(struct plan *plan, struct fsdp_err *err);
+/** place.c: give every buffer its place in the arena. */
 enum fsdp_status plan_place_buffers(struct plan *plan, struct fsdp_err *err);
+/** order.c: find which entries wait for entries of other streams. */
 enum fsdp_status plan_order_streams(struct plan *plan, struct fsdp_err *err);
 
 #endif

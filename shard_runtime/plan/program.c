@@ -1,6 +1,7 @@
 /*
- * Entries of operations: which buffers forward, the loss and backward of each read and write. passes.c says in what
- * order, life.c what lies around them.
+ * Writes the entries of operations: the buffers that the forward, loss and backward of each operation read
+ * and write. passes.c decides their order, and life.c writes the entries around them. Only this file appends
+ * to the lists of buffers and entries.
  */
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/plan/writer.h"
@@ -23,96 +24,73 @@ int writer_add_buffer(struct writer *w, enum plan_what what, size_t index, enum 
     return plan->n_buffers++;
 }
 
-/* A new entry with every buffer unset, or a place to write into that leads nowhere. */
-struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind, int index,
-                                    enum plan_stream stream)
+struct plan_entry writer_entry(const struct writer *w, enum plan_entry_kind kind, int index,
+                               enum plan_stream stream)
 {
-    struct plan *plan = w->plan;
-    struct plan_entry *entry;
+    struct plan_entry entry = {
+        .kind = kind, .index = index, .stream = stream, .call = w->call, .backward = w->backward
+    };
 
-    if (w->out_of_memory || !alloc_room(&plan->entries, &plan->entries_room, (size_t)plan->n_entries + 1,
-                                        sizeof *plan->entries)) {
-        w->out_of_memory = true;
-        return NULL;
-    }
-    entry = &plan->entries[plan->n_entries++];
-    *entry = (struct plan_entry){ .kind = kind,
-                                  .index = index,
-                                  .call = w->call,
-                                  .backward = w->backward,
-                                  .stream = stream,
-                                  .gathered = -1,
-                                  .amax = -1,
-                                  .slice = -1,
-                                  .behind = -1,
-                                  .packed = -1,
-                                  .shard = -1,
-                                  .sum = -1,
-                                  .output = -1,
-                                  .bias_of = -1,
-                                  .scratch = -1,
-                                  .d_output = -1 };
-    for (int i = 0; i < GRAPH_MAX_INPUTS; i++)
-        entry->input[i] = entry->d_input[i] = entry->temporary[i] = -1;
-    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
-        entry->saved[i] = -1;
-    for (int i = 0; i < GRAPH_MAX_PARAMS; i++)
-        entry->params[i] = entry->d_param[i] = -1;
-    for (int part = 0; part < PLAN_N_PARTS; part++)
-        entry->whole[part] = -1;
-    for (int s = 0; s < PLAN_N_STREAMS; s++)
-        entry->waits[s] = -1;
+    plan_entry_unset(&entry);
     return entry;
 }
 
-/* --- operations
- * ------------------------------------------------------------------------------------------------ */
+void writer_append(struct writer *w, const struct plan_entry *entry)
+{
+    struct plan *plan = w->plan;
+
+    if (w->out_of_memory ||
+        !alloc_room(&plan->entries, &plan->entries_room, (size_t)plan->n_entries, sizeof *plan->entries))
+        w->out_of_memory = true;
+    else
+        plan->entries[plan->n_entries++] = *entry;
+}
+
+/* Adds a buffer for the scratch of operation `index`. Returns -1 if the operation needs none. */
+static int add_scratch(struct writer *w, int index, size_t size_bytes)
+{
+    return size_bytes > 0 ? writer_add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, size_bytes) : -1;
+}
 
 void writer_forward(struct writer *w, int index, bool again)
 {
     const struct graph_op *op = w->graph->ops[index];
-    int scratch = -1, output, saved[GRAPH_MAX_SAVED] = { -1, -1 };
-    struct plan_entry *entry;
+    struct plan_entry entry =
+        writer_entry(w, PLAN_FORWARD, index, op->kind->reduces_output ? PLAN_TENSOR : PLAN_COMPUTE);
+    const int output = writer_add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS,
+                                         graph_value_bytes(op->output));
 
-    output = writer_add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS,
-                               graph_value_bytes(op->output));
-    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
-        if (op->saved_bytes[i] > 0)
-            saved[i] = writer_add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
-    if (op->forward_scratch > 0)
-        scratch = writer_add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->forward_scratch);
-    entry = writer_add_entry(w, PLAN_FORWARD, index, op->kind->reduces_output ? PLAN_TENSOR : PLAN_COMPUTE);
-    if (entry == NULL)
-        return;
     for (int i = 0; i < op->n_inputs; i++)
-        entry->input[i] = w->value_buffer[op->inputs[i]->id];
+        entry.op.input[i] = w->value_buffer[op->inputs[i]->id];
     for (int i = 0; i < op->n_params; i++)
-        entry->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
-    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
-        entry->saved[i] = w->saved[index][i] = saved[i];
-    entry->scratch = scratch;
-    entry->again = again;
-    entry->output = w->value_buffer[op->output->id] = output;
+        entry.op.params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++) {
+        if (op->saved_bytes[i] > 0)
+            entry.op.saved[i] =
+                writer_add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
+        w->saved[index][i] = entry.op.saved[i];
+    }
+    entry.op.scratch = add_scratch(w, index, op->forward_scratch);
+    entry.op.again = again;
+    entry.op.output = w->value_buffer[op->output->id] = output;
+    writer_append(w, &entry);
 }
 
 void writer_loss(struct writer *w, int forward)
 {
     const struct fsdp_value *result = w->graph->forwards[forward].result;
-    struct plan_entry *entry;
-    int gradient = -1;
+    struct plan_entry entry = writer_entry(w, PLAN_LOSS, forward, PLAN_COMPUTE);
 
+    entry.loss.logits = w->value_buffer[result->id];
     if (w->graph->training)
-        gradient = writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS,
-                                     graph_value_bytes(result));
-    entry = writer_add_entry(w, PLAN_LOSS, forward, PLAN_COMPUTE);
-    if (entry == NULL)
-        return;
-    entry->input[0] = w->value_buffer[result->id];
-    entry->d_output = w->grad_buffer[result->id] = gradient;
+        entry.loss.d_logits = writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS,
+                                                graph_value_bytes(result));
+    w->grad_buffer[result->id] = entry.loss.d_logits;
+    writer_append(w, &entry);
 }
 
-/* Where the gradient of the op's input `i` goes, and whether it is added there. */
-static void route_input_grad(struct writer *w, const struct graph_op *op, struct plan_entry *into, int i)
+/* Choose where the gradient of the operation's input `i` goes, and whether it is added there. */
+static void route_input_grad(struct writer *w, const struct graph_op *op, struct plan_backward *back, int i)
 {
     const struct fsdp_value *value = op->inputs[i];
     const enum graph_grad how = op->kind->grad[i];
@@ -120,79 +98,66 @@ static void route_input_grad(struct writer *w, const struct graph_op *op, struct
 
     if (!value->needs_grad || how == GRAPH_GRAD_NONE)
         return;
-    into->wants_d_input[i] = true;
-    into->add_d_input[i] = *buffer >= 0;
+    back->add_d_input[i] = *buffer >= 0;
     if (*buffer < 0)
         *buffer = writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS,
                                     graph_value_bytes(value));
     else if (how == GRAPH_GRAD_WRITE)
-        into->temporary[i] = writer_add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS,
+        back->temporary[i] = writer_add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS,
                                                graph_value_bytes(value));
-    into->d_input[i] = *buffer;
+    back->d_input[i] = *buffer;
 }
 
-static void route_param_grad(struct writer *w, const struct graph_op *op, struct plan_entry *into, int i)
+/* Chooses where the gradient of parameter `i` goes, and whether it is added there. */
+static void route_param_grad(struct writer *w, const struct graph_op *op, struct plan_backward *back, int i)
 {
-    struct plan *plan = w->plan;
-    const int index = plan_param_index(plan, op->params[i]);
-    struct plan_param *param = &plan->params[index];
+    const int index = plan_param_index(w->plan, op->params[i]);
+    struct plan_param *param = &w->plan->params[index];
 
     if (!param->trains)
         return;
-    into->add_d_param[i] = param->has_grad;
-    into->d_param[i] = life_grad_of(w, index);
+    back->add_d_param[i] = param->has_grad;
+    back->d_param[i] = life_grad_of(w, index);
     param->has_grad = true;
 }
 
-/* Parameters that were not gathered for backward cannot be read in it. */
+/* Note the first operation whose backward reads a parameter that was not gathered for backward. */
 static void check_readable(struct writer *w, const struct graph_op *op, int i)
 {
     const struct plan_param *param = &w->plan->params[plan_param_index(w->plan, op->params[i])];
 
-    if (op->kind->backward_reads_params && w->plan->groups[param->group].gathers &&
-        w->life[param->group].state != WHOLE && w->unreadable == NULL)
+    if (w->plan->groups[param->group].gathers && w->life[param->group].state != WHOLE &&
+        w->unreadable == NULL)
         w->unreadable = op;
 }
 
 void writer_backward(struct writer *w, int index)
 {
     const struct graph_op *op = w->graph->ops[index];
-    struct plan_entry routed = { 0 }, *entry;
-    int scratch = -1;
+    struct plan_entry entry =
+        writer_entry(w, PLAN_BACKWARD, index, op->kind->reduces_grad ? PLAN_TENSOR : PLAN_COMPUTE);
+    struct plan_operation *own = &entry.back.op;
 
     if (w->grad_buffer[op->output->id] < 0 || !op->output->needs_grad)
-        return; /* the loss does not depend on it, or nothing before it learns */
+        return; /* the loss does not depend on the operation, or no parameter before it learns */
     recompute_cheap(w, index);
-    for (int i = 0; i < GRAPH_MAX_INPUTS; i++)
-        routed.d_input[i] = routed.temporary[i] = -1;
-    for (int i = 0; i < GRAPH_MAX_PARAMS; i++)
-        routed.d_param[i] = -1;
-    for (int i = 0; i < op->n_inputs; i++)
-        route_input_grad(w, op, &routed, i);
-    for (int i = 0; i < op->n_params; i++)
-        route_param_grad(w, op, &routed, i);
-    if (op->backward_scratch > 0)
-        scratch = writer_add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->backward_scratch);
-    entry = writer_add_entry(w, PLAN_BACKWARD, index, op->kind->reduces_grad ? PLAN_TENSOR : PLAN_COMPUTE);
-    if (entry == NULL)
-        return;
     for (int i = 0; i < op->n_inputs; i++) {
-        entry->input[i] = op->kind->keeps_input[i] ? w->value_buffer[op->inputs[i]->id] : -1;
-        entry->wants_d_input[i] = routed.wants_d_input[i];
-        entry->add_d_input[i] = routed.add_d_input[i];
-        entry->d_input[i] = routed.d_input[i];
-        entry->temporary[i] = routed.temporary[i];
+        route_input_grad(w, op, &entry.back, i);
+        if (op->kind->keeps_input[i])
+            own->input[i] = w->value_buffer[op->inputs[i]->id];
     }
     for (int i = 0; i < op->n_params; i++) {
+        route_param_grad(w, op, &entry.back, i);
+        if (!op->kind->backward_reads_params)
+            continue;
         check_readable(w, op, i);
-        if (op->kind->backward_reads_params)
-            entry->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
-        entry->d_param[i] = routed.d_param[i];
-        entry->add_d_param[i] = routed.add_d_param[i];
+        own->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
     }
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
-        entry->saved[i] = w->saved[index][i];
-    entry->scratch = scratch;
-    entry->output = op->kind->keeps_output ? w->value_buffer[op->output->id] : -1;
-    entry->d_output = w->grad_buffer[op->output->id];
+        own->saved[i] = w->saved[index][i];
+    own->scratch = add_scratch(w, index, op->backward_scratch);
+    if (op->kind->keeps_output)
+        own->output = w->value_buffer[op->output->id];
+    entry.back.d_output = w->grad_buffer[op->output->id];
+    writer_append(w, &entry);
 }

@@ -1,5 +1,6 @@
 /*
- * Which parameters backward reaches: those of operations on the way from a result back to anything that learns.
+ * Finds the parameters that backward reaches: those of the operations between a result and any parameter that
+ * learns. It walks from the last operation to the first.
  */
 #include <stdlib.h>
 

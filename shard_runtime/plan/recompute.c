@@ -1,18 +1,22 @@
 /*
- * What is computed again instead of kept, as part of the program: forward entries written once more, where backward
- * needs what they gave. All of a region (activation checkpointing), and everywhere single operations that are cheap. Buffers end with their last use, so that what nobody reads from forward's end to here is simply not kept.
+ * Computes values again in backward instead of keeping them. Forward entries are written a second time before
+ * the backward that needs their outputs. This is done for whole regions (activation checkpointing), and
+ * elsewhere for single cheap operations. A buffer ends with its last use, so a value that no entry reads
+ * between forward and its second computation is not kept.
  */
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/plan/writer.h"
 
-/* What of the region has to be there before its backward runs. */
+/* The values and operations that a region needs before its backward runs. */
 struct needs {
-    bool *values; /* of the graph: read by a backward in the region, or by an operation that runs again */
-    bool *runs;   /* operations that run again */
+    /* values of the graph that a backward in the region reads, or an operation that runs again */
+    bool *values;
+    bool *runs; /* operations that run again */
 };
 
+/* Does the operation's backward read data that its forward saves? */
 static bool saves(const struct graph_op *op)
 {
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
@@ -21,7 +25,7 @@ static bool saves(const struct graph_op *op)
     return false;
 }
 
-/* From the last operation to the first: what reads comes behind what is read. */
+/* Walk from the last operation to the first, as readers come after what they read. */
 static void find_needs(const struct writer *w, const struct graph_region *region, struct needs *needs)
 {
     for (size_t e = region->last_event; e-- > region->first_event;) {
@@ -42,6 +46,7 @@ static void find_needs(const struct writer *w, const struct graph_region *region
     }
 }
 
+/* Does backward come to any operation of the region? */
 static bool backward_reaches(const struct writer *w, const struct graph_region *region)
 {
     bool reached = false;
@@ -52,6 +57,7 @@ static bool backward_reaches(const struct writer *w, const struct graph_region *
     return reached;
 }
 
+/* Write the forwards that run again, and make the parameters whole that they read. */
 static void write_again(struct writer *w, const struct graph_region *region, const struct needs *needs)
 {
     for (size_t e = region->first_event; e < region->last_event && !w->out_of_memory; e++) {
@@ -83,8 +89,6 @@ void recompute_region(struct writer *w, const struct graph_region *region)
     free(needs.runs);
 }
 
-/* --- single operations --- */
-
 void recompute_settle_regions(struct writer *w)
 {
     const struct graph *graph = w->graph;
@@ -97,7 +101,9 @@ void recompute_settle_regions(struct writer *w)
                 w->settled[graph->events[e].index] = true;
 }
 
-/* Are its parameters there, and what it reads kept by its own backward? */
+/*
+ * Is the operation cheap, are its parameters whole, and does its own backward keep everything that it reads?
+ */
 static bool can_run_again(const struct writer *w, const struct graph_op *op)
 {
     bool can = op->kind->cheap && op->output->needs_grad;
@@ -124,7 +130,7 @@ void recompute_cheap(struct writer *w, int index)
         w->settled[producer] = true;
         if (!can_run_again(w, w->graph->ops[producer]))
             continue;
-        recompute_cheap(w, producer); /* what it reads may have been cheap itself */
+        recompute_cheap(w, producer); /* its inputs may be outputs of cheap operations too */
         writer_forward(w, producer, true);
     }
 }

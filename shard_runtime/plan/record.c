@@ -1,13 +1,16 @@
 /*
- * Running the root's forward on symbolic values: modules that call modules, units that are entered and left, regions that
- * are computed again.
+ * Runs the root's forward on symbolic values. Modules call modules; units of sharding are entered and left;
+ * regions that are computed again in backward begin and end.
  */
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/plan/graph.h"
 
-enum { MAX_DEPTH = 256 }; /* of modules calling modules: a forward that calls itself ends here */
+/* the deepest nesting of modules; a forward that calls itself fails at this depth */
+enum { MAX_DEPTH = 256 };
 
 static bool enter_unit(struct graph *graph, const struct fsdp_module *unit)
 {
@@ -29,7 +32,10 @@ static bool leave_unit(struct graph *graph)
     return graph_append_event(graph, GRAPH_LEAVE, (size_t)graph->open_visits[--graph->n_open]);
 }
 
-/* Begin a region, unless the module asks for none or is in one already; *began tells which. */
+/*
+ * Begins a region if the module asks for one and none has begun. Sets *began to whether it did. Returns false
+ * after a failure.
+ */
 static bool begin_region(struct graph *graph, const struct fsdp_module *module, bool *began)
 {
     *began = graph->training && module->checkpoint != FSDP_CHECKPOINT_NONE && !graph->in_region;
@@ -70,7 +76,7 @@ bool graph_leave(struct graph *graph, bool entered)
     return !entered || leave_unit(graph);
 }
 
-/* What a unit's policy asks of its input and output. */
+/* The unit's input in the dtype that its policy asks for; NULL after a failure. */
 static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp_value *input)
 {
     const struct fsdp_mixed_precision_policy *precision = &module_group(unit)->policy.precision;
@@ -81,6 +87,7 @@ static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp
     return fsdp_cast(input, (enum fsdp_dtype)precision->param_dtype);
 }
 
+/* Casts the unit's output to the dtype that its policy asks for; NULL after a failure. */
 static struct fsdp_value *cast_output(const struct fsdp_module *unit, struct fsdp_value *output)
 {
     const struct fsdp_mixed_precision_policy *precision = &module_group(unit)->policy.precision;
@@ -144,6 +151,7 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
     return output;
 }
 
+/* Does any operation read the value? */
 static bool is_read(const struct graph *graph, const struct fsdp_value *value)
 {
     for (size_t i = 0; i < graph->n_ops; i++)
@@ -154,11 +162,11 @@ static bool is_read(const struct graph *graph, const struct fsdp_value *value)
 }
 
 /*
- * How logits are stored. They are float32: the last operation sums in float32 anyway, and where no other operation reads
- * its result, that result is not rounded. If it is a sum over ranks of the parts of a product, the parts become float32
- * too. Exception: a device may ask for a `multiple` (struct graph_input). A linear's result then stays bfloat16 in
- * training, since every later pass over it moves half the bytes. Without a bias its rows are padded as well; the
- * gradient of a bias is a sum over adjacent rows.
+ * How logits are stored. They are float32: the last operation sums in float32 anyway, and where no other
+ * operation reads its result, that result is not rounded. If it is a sum over ranks of the parts of a
+ * product, the parts become float32 too. Exception: a device may ask for a `multiple` (struct graph_input). A
+ * linear's result then stays bfloat16 in training, since every later pass over it moves half the bytes.
+ * Without a bias its rows are padded as well; the gradient of a bias is a sum over adjacent rows.
  */
 static void settle_result(struct graph *graph, struct fsdp_value *result, size_t multiple)
 {
@@ -170,7 +178,7 @@ static void settle_result(struct graph *graph, struct fsdp_value *result, size_t
     producer = graph->ops[result->producer];
     pads = multiple > 0 && producer->kind->pads_output;
     if (pads && producer->n_params == 1)
-        result->row_stride = (result->features + multiple - 1) / multiple * multiple;
+        result->row_stride = round_up(result->features, multiple);
     if (result->dtype != FSDP_BF16 || (pads && graph->training))
         return;
     result->dtype = FSDP_F32;
@@ -178,6 +186,7 @@ static void settle_result(struct graph *graph, struct fsdp_value *result, size_t
         producer->inputs[0]->dtype = FSDP_F32;
 }
 
+/* Record one forward of the root, on an input of its own. */
 static enum fsdp_status record_forward(struct graph *graph, struct fsdp_module *root,
                                        const struct graph_input *input, struct fsdp_err *err)
 {
@@ -214,15 +223,12 @@ enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, con
                               bool training, struct fsdp_err *err)
 {
     const size_t n_forwards = input->n_forwards > 0 ? input->n_forwards : 1;
-    enum fsdp_status status = FSDP_OK;
 
     *graph = (struct graph){ .training = training };
     if (module_check_ties(root, err) != FSDP_OK)
         return FSDP_ERR_ARG;
-    for (size_t f = 0; f < n_forwards && status == FSDP_OK; f++)
-        status = record_forward(graph, root, input, err);
-    if (status != FSDP_OK)
-        return status;
+    for (size_t f = 0; f < n_forwards; f++)
+        OK_OR_RETURN(record_forward(graph, root, input, err));
     graph->input = graph->forwards[0].input;
     graph->result = graph->forwards[0].result;
     return FSDP_OK;

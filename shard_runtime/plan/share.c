@@ -1,11 +1,14 @@
 /*
- * Which buffers can be one: an output that may replace its input because nobody reads the input again, and a
- * copy (the gradient of a sum is the sum's gradient) whose two sides never come to differ while both are
- * wanted. A residual stream's gradient, L copies on paper, becomes one buffer that way.
+ * Finds buffers that can share one place:
+ *   - an output may replace its input if no entry reads the input again;
+ *   - a copy, as the gradient of a sum is for each term, may share with its source if the two never differ
+ *     while both are read. So the gradient of a residual stream, which is L copies on paper, becomes one
+ *     buffer.
  *
- * Every buffer has one first write; later writes add to it. Buffers that share are a class, named by its
- * `storage`. Copy coalescing as in register allocation: Chaitin et al., "Register allocation via coloring",
- * 1981, with the test on values instead of live ranges, since equal contents may overlap.
+ * Every buffer has one first write; later writes add to it. Buffers that share a place form a class, which is
+ * named by its `storage`. This is the copy coalescing of register allocation (Chaitin et al., "Register
+ * allocation via coloring", 1981). The test is on values instead of live ranges, because buffers of equal
+ * contents may live at the same time.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -13,13 +16,14 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/plan/plan.h"
 
-/* The accesses of each class, as a list: -1 ends it, and is the first of a buffer that nothing touches. */
+/* The accesses of each class as linked lists; -1 ends a list, and stands for an empty one. */
 struct sharing {
     struct plan *plan;
-    int *first, *last; /* by storage */
-    int *next;         /* by access */
+    int *first, *last; /* first and last access of each storage */
+    int *next;         /* the access after each access */
 };
 
+/* The buffer that names the class of `buffer`. */
 static int storage_of(const struct plan *plan, int buffer)
 {
     while (plan->buffers[buffer].storage != buffer)
@@ -28,9 +32,11 @@ static int storage_of(const struct plan *plan, int buffer)
 }
 
 struct uses {
-    int first, last, first_write_after; /* entries; INT_MAX: no write behind the entry asked about */
+    /* numbers of entries; first_write_after is INT_MAX if no entry writes after the given one */
+    int first, last, first_write_after;
 };
 
+/* When the class is used, and when it is first written after `entry`. */
 static struct uses find_uses(const struct sharing *sharing, int storage, int entry)
 {
     struct uses uses = { .first = INT_MAX, .last = -1, .first_write_after = INT_MAX };
@@ -48,7 +54,7 @@ static struct uses find_uses(const struct sharing *sharing, int storage, int ent
     return uses;
 }
 
-/* The class of `to` becomes part of that of `from`. */
+/* Make the class of `to` part of the class of `from`. */
 static void join(struct sharing *sharing, int from, int to)
 {
     sharing->plan->buffers[to].storage = from;
@@ -61,7 +67,11 @@ static void join(struct sharing *sharing, int from, int to)
     sharing->last[from] = sharing->last[to];
 }
 
-/* Let `to`, first written by `entry` from `from`, lie where `from` lies, if that changes nothing. */
+/*
+ * `entry` writes buffer `to` first, from buffer `from`. Give `to` the place of `from` if no result changes by
+ * that. With same_value the entry only copies. Returns whether they share. -1 for either buffer is allowed,
+ * and shares nothing.
+ */
 static bool try_share(struct sharing *sharing, int entry, int from, int to, bool same_value)
 {
     struct plan *plan = sharing->plan;
@@ -79,8 +89,8 @@ static bool try_share(struct sharing *sharing, int entry, int from, int to, bool
     if (b.first != entry)
         return false;
     if (!same_value && a.last > entry)
-        return false; /* the input is still wanted */
-    /* Equal until one of them is written again; by then the other must be of no interest. */
+        return false; /* the input is read later */
+    /* They are equal until one of them is written again. By then no entry may read the other any more. */
     if (same_value && (a.first_write_after <= b.last || b.first_write_after <= a.last))
         return false;
     join(sharing, from, to);
@@ -93,18 +103,20 @@ static void share_forward(struct sharing *sharing, int entry)
     const struct plan_entry *e = &plan->entries[entry];
     const struct graph_op *op = plan->graph->ops[e->index];
 
-    if (op->kind->output_is_input && try_share(sharing, entry, e->input[0], e->output, true))
+    if (op->kind->output_is_input && try_share(sharing, entry, e->op.input[0], e->op.output, true))
         return;
     for (int i = op->n_inputs - 1; i >= 0; i--)
-        if (op->kind->forward_in_place[i] && try_share(sharing, entry, e->input[i], e->output, false))
+        if (op->kind->forward_in_place[i] && try_share(sharing, entry, e->op.input[i], e->op.output, false))
             return;
 }
 
-/* x + x writes the gradient of x twice: the second time it is no copy. */
+/*
+ * Is the gradient written for one input only? x + x writes the gradient of x twice, and the second time adds.
+ */
 static bool written_once(const struct plan_entry *e, int n_inputs, int i)
 {
     for (int j = 0; j < n_inputs; j++)
-        if (j != i && e->d_input[j] == e->d_input[i])
+        if (j != i && e->back.d_input[j] == e->back.d_input[i])
             return false;
     return true;
 }
@@ -115,17 +127,17 @@ static void share_backward(struct sharing *sharing, int entry)
     const struct plan_entry *e = &plan->entries[entry];
     const struct graph_op *op = plan->graph->ops[e->index];
 
-    if (e->with_before) { /* all of it happens in the entry before */
+    if (e->op.with_before) { /* the entry before does all the work of this one */
         if (op->kind->grad_in_place)
-            try_share(sharing, entry - 1, e->d_output, e->d_input[0], false);
+            try_share(sharing, entry - 1, e->back.d_output, e->back.d_input[0], false);
         return;
     }
     for (int i = 0; i < op->n_inputs; i++)
-        if (e->wants_d_input[i] && !e->add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY &&
+        if (!e->back.add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY &&
             written_once(e, op->n_inputs, i))
-            try_share(sharing, entry, e->d_output, e->d_input[i], true);
-    if (op->kind->grad_in_place && e->wants_d_input[0] && !e->add_d_input[0])
-        try_share(sharing, entry, e->d_output, e->d_input[0], false);
+            try_share(sharing, entry, e->back.d_output, e->back.d_input[i], true);
+    if (op->kind->grad_in_place && !e->back.add_d_input[0])
+        try_share(sharing, entry, e->back.d_output, e->back.d_input[0], false);
 }
 
 static void list_accesses(struct sharing *sharing)
@@ -167,7 +179,7 @@ enum fsdp_status plan_share_buffers(struct plan *plan, struct fsdp_err *err)
         else if (e->kind == PLAN_BACKWARD)
             share_backward(&sharing, entry);
         else if (e->kind == PLAN_LOSS)
-            try_share(&sharing, entry, e->input[0], e->d_output, false);
+            try_share(&sharing, entry, e->loss.logits, e->loss.d_logits, false);
     }
     for (int b = 0; b < plan->n_buffers; b++)
         plan->buffers[b].storage = storage_of(plan, b);

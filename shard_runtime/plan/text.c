@@ -1,10 +1,11 @@
 /*
- * A plan as text: one line an entry, then what the arena holds. For people, for tests, and to compare two
- * ranks.
+ * A plan as text: one line for each entry, then what the arena holds. It is for people and tests; plan_hash()
+ * is for comparing the plans of two ranks.
  */
 #include <stdio.h>
 
 #include "shard_runtime/core/text.h"
+#include "shard_runtime/plan/hash.h"
 #include "shard_runtime/plan/plan.h"
 
 const char *plan_unit_name(const struct plan *plan, int group)
@@ -14,27 +15,17 @@ const char *plan_unit_name(const struct plan *plan, int group)
     return path[0] == '\0' ? "(root)" : path;
 }
 
-static void print_subject(FILE *out, const struct plan *plan, const struct plan_entry *e)
-{
-    if (e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD)
-        fprintf(out, " %s", plan->graph->ops[e->index]->name);
-    else if (e->kind == PLAN_LOSS)
-        fprintf(out, " cross_entropy");
-    else
-        fprintf(out, " %s", plan_unit_name(plan, e->index));
-}
-
 static void print_entry(FILE *out, const struct plan *plan, int entry)
 {
     const struct plan_entry *e = &plan->entries[entry];
 
-    fprintf(out, "%4d %-7s %-8s", entry, plan_stream_name(e->stream), plan_entry_name(e->kind));
-    print_subject(out, plan, e);
-    if (e->again)
+    fprintf(out, "%4d %-7s %-8s %s", entry, plan_stream_name(e->stream), plan_entry_name(e->kind),
+            plan_entry_subject(plan, e));
+    if (plan_runs_again(e))
         fprintf(out, " again");
     if (plan->n_forwards > 1)
         fprintf(out, " call=%d", e->call);
-    if (e->with_before)
+    if (plan_is_operation(e) && e->op.with_before)
         fprintf(out, " fused");
     if (e->when != PLAN_ALWAYS)
         fprintf(out, " when=%s", e->when == PLAN_FIRST ? "first" : "last");
@@ -75,24 +66,19 @@ char *plan_text(const struct plan *plan)
     return text_of(print_plan, plan);
 }
 
-/* FNV-1a: Fowler, Noll and Vo. */
-static uint64_t with(uint64_t hash, uint64_t word)
-{
-    for (int byte = 0; byte < 8; byte++)
-        hash = (hash ^ (word >> 8 * byte & 0xff)) * 0x100000001b3u;
-    return hash;
-}
-
 uint64_t plan_hash(const struct plan *plan)
 {
-    uint64_t hash = with(0xcbf29ce484222325u, (uint64_t)plan->n_groups);
+    uint64_t hash = hash_word(HASH_BASIS, (uint64_t)plan->n_groups);
 
     for (int entry = 0; entry < plan->n_entries; entry++) {
         const struct plan_entry *e = &plan->entries[entry];
 
-        hash = with(hash, (uint64_t)e->kind | (uint64_t)e->when << 8 | (uint64_t)e->stream << 16 |
-                              (uint64_t)e->into_shards << 24 | (uint64_t)(uint32_t)e->index << 32);
-        hash = with(hash, (uint64_t)(uint32_t)e->call | (uint64_t)(uint32_t)e->k << 32);
+        const bool into_shards = e->kind == PLAN_REDUCE && e->reduce.into_shards;
+        const int k = e->kind == PLAN_GATHER ? e->gather.k : 0;
+
+        hash = hash_word(hash, (uint64_t)e->kind | (uint64_t)e->when << 8 | (uint64_t)e->stream << 16 |
+                                   (uint64_t)into_shards << 24 | (uint64_t)(uint32_t)e->index << 32);
+        hash = hash_word(hash, (uint64_t)(uint32_t)e->call | (uint64_t)(uint32_t)k << 32);
     }
     return hash;
 }

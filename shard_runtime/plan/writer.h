@@ -1,90 +1,108 @@
 /*
- * Writing a program, inside plan/ only: what is known while entries are being appended. passes.c goes through the
- * recording, program.c writes the operations, life.c the life of each group's parameters and gradients around them.
+ * Writing a program, inside plan/ only: what is known while entries are being appended.
+ *   passes.c     walks through the recording, forwards and backwards
+ *   program.c    writes the entries of operations; owns the lists of buffers and entries
+ *   life.c       writes the entries of groups around them; owns struct group_life
+ *   recompute.c  writes forwards again before the backward that needs them
  */
 #ifndef PLAN_WRITER_H
 #define PLAN_WRITER_H
 
 #include "shard_runtime/plan/plan.h"
 
+/* Whether a group's parameters are whole at this point of the program; PENDING: their gather has begun. */
 enum group_state { SHARDED, PENDING, WHOLE };
 
-/* What is known of a group while the program is being written. */
+/* The state of a group while the program is being written. Buffers are numbers; -1: none. */
 struct group_life {
     enum group_state state;
     int gathered, whole[PLAN_N_PARTS]; /* buffers of the gather that is pending or done */
-    int shard;                         /* the copy of its shards that it is gathered or unpacked from; -1 */
-    int copied_out;                    /* what its gradient shards in host memory were last copied from; -1 */
-    int amax;        /* largest sizes, found before the first gather; -1: not yet, or of nothing */
-    int slice;       /* what is kept since forward, to gather from; -1: the shards */
-    int k;           /* rows of `gathered` */
-    int first_visit; /* of those that the backward being written comes to: the last one in it; -1 */
-    bool gathered_before;
-    bool last; /* finished behind the root: no gradient leaves it that would say when it is done */
+    int shard;                         /* the copy of the shards that is gathered or unpacked */
+    int copied_out; /* the buffer that its gradient shards in host memory were last copied from */
+    int amax;       /* largest sizes of coded parameters, from before the first gather on */
+    /* buffer kept since forward that backward gathers from; -1: gathers take the shards */
+    int slice;
+    int k;                /* rows of `gathered` */
+    int first_visit;      /* the earliest visit that the backward being written reaches; -1: none */
+    bool gathered_before; /* in this program */
+    /* the group is finished after the root, because no gradient leaves it that would show when it is done */
+    bool last;
 };
 
 struct writer {
     struct plan *plan;
     const struct graph *graph;
-    struct group_life *life;
-    int *visit_group;     /* of each visit */
-    bool *opens, *closes; /* each visit: is it the first, the last, of a run in which its list's modules all
-                                        ran? Of a unit alone both. */
-    int *enters;          /* visits in order of being entered */
-    int *leaves;          /* visits in order of being left */
-    int *value_buffer, *grad_buffer; /* of each value; -1 */
+    struct group_life *life; /* of each group */
+    int *visit_group;        /* of each visit */
+    /* of each visit: is it the first, or the last, of a run? See find_runs() in passes.c */
+    bool *opens, *closes;
+    int *enters;                     /* visits in order of being entered */
+    int *leaves;                     /* visits in order of being left */
+    int *value_buffer, *grad_buffer; /* of each value; -1: none yet */
     int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
-    bool *settled;                   /* of each operation: what it gave is where it is, made again or kept */
-    const struct graph_op *unreadable; /* the first whose backward would read what is not gathered */
-    int call, backward;                /* of the entries that are being written */
-    bool out_of_memory;
+    bool *settled; /* of each operation: nothing is left to decide about computing it again */
+    /* the first operation whose backward reads what is not gathered; NULL */
+    const struct graph_op *unreadable;
+    int call, backward; /* of the entries that are being written */
+    bool out_of_memory; /* sticky: from then on nothing is appended */
 };
 
-/** Append a buffer; its number, or -1 with out_of_memory set. */
+/**
+ * Append a buffer of size_bytes that holds `what` number `index`. Returns its number, or -1 if memory ran
+ * out.
+ */
 int writer_add_buffer(struct writer *w, enum plan_what what, size_t index, enum plan_class class,
                       size_t size_bytes);
-/** Append an entry with every buffer unset; NULL with out_of_memory set. Valid until the next one. */
-struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind, int index,
-                                    enum plan_stream stream);
+/**
+ * An entry of the call that is being written, with no buffer set. It is part of the program once it is
+ * appended.
+ */
+struct plan_entry writer_entry(const struct writer *w, enum plan_entry_kind kind, int index,
+                               enum plan_stream stream);
+/** Append a copy of `entry`; out_of_memory is set if there is no room. */
+void writer_append(struct writer *w, const struct plan_entry *entry);
 
-/** Write the forward of operation `index`: its value and what it saves are in new buffers from here on. program.c. */
+/** Write the forward of operation `index`. From here on its output, and what it saves, are in new buffers. */
 void writer_forward(struct writer *w, int index, bool again);
-/** The loss of forward number `forward`, and when training the gradient of its result. */
+/**
+ * Write the loss of forward number `forward`; in training it also writes the gradient of the forward's
+ * result.
+ */
 void writer_loss(struct writer *w, int forward);
-/** The backward of operation `index`, if one reaches it. */
+/** Write the backward of operation `index`, if the loss depends on it and anything before it learns. */
 void writer_backward(struct writer *w, int index);
 
 /**
- * recompute.c: backward has come to the end of a region. Run again what its backward reads, so that no buffer of the
- * region is kept from forward to here but its input and, of a selective one, what was costly.
+ * Backward reaches the last operation of a region of activation checkpointing. Append its forward operations
+ * again, as far as its backward reads their results. So no buffer of the region is kept since forward, except
+ * its input and, in a selective region, the outputs of costly operations.
  */
 void recompute_region(struct writer *w, const struct graph_region *region);
-
 /**
- * recompute.c: before the backward of operation `index`. What it reads and cheap operations gave is made again, once:
- * their own backward keeps what they need for it, so that between forward and here nothing is kept for them.
+ * The backward of operation `index` comes next. Write again, once, the forwards of cheap operations that gave
+ * what it reads. Their own backwards keep what these forwards read, so nothing else is kept for them.
  */
 void recompute_cheap(struct writer *w, int index);
-/** Before any of these: what regions make again is none of it. */
+/** Before any of these: mark the operations that recompute_cheap() must leave alone. */
 void recompute_settle_regions(struct writer *w);
 
-/* life.c. Each does nothing for a group that needs none of it. */
+/* The functions of life.c do nothing for a group that does not need what they write. */
 
 /** Begin to gather, if the group is sharded. */
 void life_issue_gather(struct writer *w, int group);
-/** From here on its parameters are whole. */
+/** Make its parameters whole: gather if that has not begun, and unpack. */
 void life_need_whole(struct writer *w, int group);
-/** Free them after forward: but for a slice, where the group keeps one. */
+/** Free its parameters after forward; a group that keeps slices writes its slice first. */
 void life_reshard_after_forward(struct writer *w, int group);
-/** Free them. */
+/** Free its parameters, in the micro-steps that `when` says. */
 void life_reshard(struct writer *w, int group, enum plan_when when);
-/** Its gradients are complete: free its parameters first, then reduce. */
+/** Its gradients are complete: free its parameters, then reduce. */
 void life_finish(struct writer *w, int group);
 /** Do its parameters stay whole from one backward of a step to the next? */
 bool life_stays(const struct writer *w, int group);
-/** The buffer in which parameter `index` of the plan is whole, or -1: it is read where its shard is. */
+/** The buffer in which parameter `index` of the plan is whole; -1: it is read from its shard. */
 int life_whole_of(const struct writer *w, int index);
-/** The buffer of the parameter's gradient, made when there is none yet, or -1: it goes where its shard is. */
+/** The buffer of the parameter's gradient, appended on first use; -1: the gradient goes to its shard. */
 int life_grad_of(struct writer *w, int index);
 
 #endif

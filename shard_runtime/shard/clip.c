@@ -2,17 +2,19 @@
 
 #include <math.h>
 
+#include "shard_runtime/core/require.h"
+
 static double coefficient_of(double norm, double max_norm)
 {
     const double wanted = max_norm / (norm + 1e-6);
 
     if (!(max_norm > 0) || isinf(max_norm))
         return 1.0;
-    /* Written so that a norm that is no number gives a coefficient that is none: it must not pass unseen. */
+    /* In this form a NaN norm gives a NaN coefficient, so that it does not pass unseen. */
     return wanted >= 1.0 ? 1.0 : wanted;
 }
 
-/* The larger, or the one that is no number: it must not pass unseen. */
+/* Returns the larger of the two, or NaN if either is NaN, so that it does not pass unseen. */
 static double larger(double a, double b)
 {
     return a > b || isnan(a) ? a : b;
@@ -23,19 +25,16 @@ enum fsdp_status clip_coefficient(const struct clip_part *parts, int n_parts, st
                                   struct device_stream *stream, struct fsdp_err *err)
 {
     const enum fsdp_reduce_op op = isinf(p) ? FSDP_MAX : FSDP_SUM;
-    enum fsdp_status status = FSDP_OK;
     double both[2] = { 0, *failed }, all = 0;
 
-    for (int i = 0; i < n_parts && status == FSDP_OK; i++) {
+    for (int i = 0; i < n_parts; i++) {
         both[0] = parts[i].sum;
-        status = fsdp_all_reduce(parts[i].comm, both, 2, FSDP_F64, op, stream, err);
+        OK_OR_RETURN(fsdp_all_reduce(parts[i].comm, both, 2, FSDP_F64, op, stream, err));
         all = isinf(p) ? larger(both[0], all) : all + both[0];
     }
     both[0] = all;
-    if (status == FSDP_OK && last != NULL)
-        status = fsdp_all_reduce(last, both, 2, FSDP_F64, op, stream, err);
-    if (status != FSDP_OK)
-        return status;
+    if (last != NULL)
+        OK_OR_RETURN(fsdp_all_reduce(last, both, 2, FSDP_F64, op, stream, err));
     all = both[0];
     *failed = both[1] != 0;
     *norm = isinf(p) || p == 1 ? all : p == 2 ? sqrt(all) : pow(all, 1.0 / p);

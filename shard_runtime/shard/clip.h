@@ -1,6 +1,6 @@
 /*
- * The global norm of gradients that no rank holds whole: each rank measures its own rows, one all-reduce of two numbers for
- * each dimension that shards adds.
+ * The global norm of gradients that no rank holds whole. Each rank measures its own rows; then one all-reduce
+ * of two numbers for each dimension of the mesh that shards adds them up.
  */
 #ifndef SHARD_CLIP_H
 #define SHARD_CLIP_H
@@ -12,17 +12,28 @@
 
 struct device_stream;
 
-/** This rank's sum of |x|^p over some rows, or its largest |x| where p is infinite, and the ranks that hold the others. */
+/**
+ * This rank's sum of |x|^p over some rows, or its largest |x| if p is infinite, and the ranks with the other
+ * rows.
+ */
 struct clip_part {
     struct fsdp_comm *comm;
     double sum;
 };
 
 /**
- * *norm: of order p, over all parts of all ranks, and then over the ranks of `last`, NULL where there is no such dimension.
- * *coefficient = min(1, max_norm / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_ has it, or 1 when max_norm is 0 or
- * infinite. Collective. Padding counts as the zeros it is. *failed: whether this rank has no sums; in the end, whether any of
- * these ranks has none. The norm is then no norm.
+ * Computes the norm of all gradients, and the factor that clips it to max_norm. Collective over the ranks of
+ * all parts and of `last`.
+ *
+ *   parts, n_parts  this rank's sums; each is added over its `comm`
+ *   last            over which the total is added once more; NULL: there is no such dimension
+ *   p               order of the norm, 1 or more, or infinite
+ *   norm            receives the norm; padding counts as the zeros it is
+ *   coefficient     receives min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it;
+ *                   1 if max_norm is 0 or infinite
+ *   failed          in: this rank has no sums. Out: one of these ranks has none, and *norm is not a norm
+ *
+ * Returns the failure of a collective; the results are then not set.
  */
 enum fsdp_status clip_coefficient(const struct clip_part *parts, int n_parts, struct fsdp_comm *last,
                                   double p, double max_norm, double *norm, double *coefficient, bool *failed,

@@ -1,6 +1,7 @@
 /*
- * fully_shard on a tree: marks only. Groups are formed when the model is built, from the nearest mark above
- * each parameter, which is why it is applied bottom-up without any bookkeeping.
+ * fully_shard() on a tree of modules. It only marks modules as units. Groups are formed when the model is
+ * built: a parameter belongs to the nearest unit above it. So units can be marked bottom-up without any
+ * bookkeeping.
  */
 #include <fsdp/fully_shard.h>
 
@@ -31,27 +32,20 @@ static enum fsdp_status check_precision(const struct fsdp_module *module,
                                         const struct fsdp_mixed_precision_policy *policy,
                                         struct fsdp_err *err)
 {
-    enum fsdp_status status = check_dtype(module, "param_dtype", policy->param_dtype, err);
-
-    if (status == FSDP_OK)
-        status = check_dtype(module, "reduce_dtype", policy->reduce_dtype, err);
-    if (status == FSDP_OK)
-        status = check_dtype(module, "output_dtype", policy->output_dtype, err);
-    if (status == FSDP_OK && policy->stochastic_rounding &&
-        (policy->param_dtype != FSDP_BF16 || policy->float8_gather))
-        status = fsdp_fail(err, FSDP_ERR_ARG,
-                           "fully_shard: stochastic_rounding of \"%s\" needs param_dtype bfloat16, without "
-                           "float8_gather",
-                           module->path);
-    return status;
+    OK_OR_RETURN(check_dtype(module, "param_dtype", policy->param_dtype, err));
+    OK_OR_RETURN(check_dtype(module, "reduce_dtype", policy->reduce_dtype, err));
+    OK_OR_RETURN(check_dtype(module, "output_dtype", policy->output_dtype, err));
+    if (policy->stochastic_rounding && (policy->param_dtype != FSDP_BF16 || policy->float8_gather))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "fully_shard: stochastic_rounding of \"%s\" needs param_dtype bfloat16, without "
+                         "float8_gather",
+                         module->path);
+    return FSDP_OK;
 }
 
 static enum fsdp_status check_module(const struct fsdp_module *module, struct fsdp_err *err)
 {
-    const enum fsdp_status status = fsdp_module_check(module, err);
-
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(fsdp_module_check(module, err));
     if (module->sharded)
         return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" is a unit of sharding already",
                          module->path);
@@ -71,7 +65,9 @@ static bool is_listed(const struct fsdp_parameter *parameter, const struct fsdp_
     return false;
 }
 
-/* Which dimension a parameter is cut along. How many ranks there are is known when the model is made. */
+/*
+ * Asks the user's function along which dimension the parameter is cut. The number of ranks is not known yet.
+ */
 static enum fsdp_status place(struct fsdp_parameter *parameter,
                               const struct fsdp_fully_shard_options *options, struct fsdp_err *err)
 {
@@ -89,30 +85,27 @@ static enum fsdp_status place(struct fsdp_parameter *parameter,
     return FSDP_OK;
 }
 
-/* Parameters of the unit: below it, and not in one that was made before. */
+/* Marks the unit's parameters: those below it that are not in a unit that was marked before. */
 static enum fsdp_status mark_parameters(const struct fsdp_module *unit,
                                         const struct fsdp_fully_shard_options *options, size_t *n_ignored,
                                         struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-
     for (const struct fsdp_module *m = unit; m != NULL; m = module_next(unit, m))
-        for (size_t i = 0; i < m->n_parameters && status == FSDP_OK; i++)
+        for (size_t i = 0; i < m->n_parameters; i++)
             if (module_unit(m) == unit) {
                 struct fsdp_parameter *parameter = m->parameters[i];
 
                 parameter->ignored = is_listed(parameter, options);
                 *n_ignored += parameter->ignored;
-                status = place(parameter, options, err);
+                OK_OR_RETURN(place(parameter, options, err));
             }
-    return status;
+    return FSDP_OK;
 }
 
 static enum fsdp_status shard(struct fsdp_module *const *modules, size_t n_modules,
                               const struct fsdp_fully_shard_options *options, struct fsdp_err *err)
 {
     struct unit_policy policy = { .precision = fsdp_mixed_precision_defaults() };
-    enum fsdp_status status = FSDP_OK;
     size_t n_ignored = 0;
 
     if (options != NULL && options->n_ignored_params > 0 && options->ignored_params == NULL)
@@ -126,37 +119,36 @@ static enum fsdp_status shard(struct fsdp_module *const *modules, size_t n_modul
         if (options->mp_policy != NULL)
             policy.precision = *options->mp_policy;
     }
-    for (size_t i = 0; i < n_modules && status == FSDP_OK; i++) {
-        status = check_module(modules[i], err);
-        if (status == FSDP_OK && n_modules > 1 && modules[i]->parent == NULL)
-            status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: the root cannot be one of a list");
-        for (size_t j = 0; j < i && status == FSDP_OK; j++)
+    for (size_t i = 0; i < n_modules; i++) {
+        OK_OR_RETURN(check_module(modules[i], err));
+        if (n_modules > 1 && modules[i]->parent == NULL)
+            return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: the root cannot be one of a list");
+        for (size_t j = 0; j < i; j++)
             if (modules[j] == modules[i] || modules[j]->root != modules[i]->root)
-                status = fsdp_fail(err, FSDP_ERR_ARG,
-                                   "fully_shard: \"%s\" is twice in the list, or of another tree",
-                                   modules[i]->path);
+                return fsdp_fail(err, FSDP_ERR_ARG,
+                                 "fully_shard: \"%s\" is twice in the list, or of another tree",
+                                 modules[i]->path);
     }
-    if (status == FSDP_OK && ((unsigned)policy.reshard_after_forward > FSDP_RESHARD_TO ||
-                              (unsigned)policy.offload > FSDP_OFFLOAD_CPU))
-        status = fsdp_fail(err, FSDP_ERR_ARG,
-                           "fully_shard: \"%s\" has reshard_after_forward %d and offload_policy %d",
-                           modules[0]->path, (int)policy.reshard_after_forward, (int)policy.offload);
-    if (status == FSDP_OK && policy.reshard_after_forward == FSDP_RESHARD_TO && policy.reshard_size < 1)
-        status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" resharded to %d ranks", modules[0]->path,
-                           policy.reshard_size);
-    if (status == FSDP_OK)
-        status = check_precision(modules[0], &policy.precision, err);
-    for (size_t i = 0; i < n_modules && status == FSDP_OK; i++) {
+    if ((unsigned)policy.reshard_after_forward > FSDP_RESHARD_TO ||
+        (unsigned)policy.offload > FSDP_OFFLOAD_CPU)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "fully_shard: \"%s\" has reshard_after_forward %d and offload_policy %d",
+                         modules[0]->path, (int)policy.reshard_after_forward, (int)policy.offload);
+    if (policy.reshard_after_forward == FSDP_RESHARD_TO && policy.reshard_size < 1)
+        return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" resharded to %d ranks", modules[0]->path,
+                         policy.reshard_size);
+    OK_OR_RETURN(check_precision(modules[0], &policy.precision, err));
+    for (size_t i = 0; i < n_modules; i++) {
         modules[i]->sharded = true;
         modules[i]->leader = n_modules > 1 ? modules[0] : NULL;
         modules[i]->policy = policy;
     }
-    for (size_t i = 0; i < n_modules && status == FSDP_OK; i++)
-        status = mark_parameters(modules[i], options, &n_ignored, err);
-    if (status == FSDP_OK && options != NULL && n_ignored < options->n_ignored_params)
-        status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: of %zu ignored parameters %zu are in \"%s\"",
-                           options->n_ignored_params, n_ignored, modules[0]->path);
-    return status;
+    for (size_t i = 0; i < n_modules; i++)
+        OK_OR_RETURN(mark_parameters(modules[i], options, &n_ignored, err));
+    if (options != NULL && n_ignored < options->n_ignored_params)
+        return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: of %zu ignored parameters %zu are in \"%s\"",
+                         options->n_ignored_params, n_ignored, modules[0]->path);
+    return FSDP_OK;
 }
 
 enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, size_t n_modules,
@@ -175,7 +167,10 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
             first->root->refusal = (struct module_refusal){ 0 };
         return FSDP_OK;
     }
-    /* Of the root the mesh is kept all the same: its ranks are those that fsdp_model_create() tells (tree_agree()). */
+    /*
+     * The mesh of the root is kept even after a failure: fsdp_model_create() needs it to tell the root's
+     * ranks of the failure (tree_agree()).
+     */
     if (first != NULL && first->parent == NULL && !first->sharded && options != NULL)
         first->policy.mesh = options->mesh;
     return module_refuse(first, first, &own, err);

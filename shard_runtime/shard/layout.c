@@ -8,7 +8,7 @@ size_t layout_chunk(size_t D, int W)
     return D / (size_t)W + (D % (size_t)W != 0);
 }
 
-/* min(rank * C, D) without the product, which may not fit: C is 0 only when D is. */
+/* Returns min(rank * C, D) without the product, which may overflow. C is 0 only if D is. */
 static size_t shard_start(size_t D, size_t C, size_t rank)
 {
     return C == 0 || rank > D / C ? D : rank * C;
@@ -34,11 +34,6 @@ struct layout_cut layout_cut_of(const size_t *shape, int n_dims, int dim)
     for (int d = dim + 1; d < n_dims; d++)
         cut.inner *= shape[d];
     return cut;
-}
-
-size_t layout_chunk_elems(const struct layout_cut *cut, int W)
-{
-    return cut->outer * layout_chunk(cut->rows, W) * cut->inner;
 }
 
 struct layout_piece layout_piece_of(const struct layout_cut *cut, int W, int rank, size_t i)
@@ -69,7 +64,7 @@ struct layout_walk layout_walk_of(const size_t *whole_shape, int n_dims, int par
 bool layout_walk_next(struct layout_walk *walk, struct layout_piece *run)
 {
     const struct layout_piece piece = layout_piece_of(&walk->cut, walk->W, walk->rank, walk->piece);
-    /* A row of the whole's blocks: as many elements of every part stand together. */
+    /* The whole is rows of n_parts blocks, one of each part; `block` elements of a part are contiguous. */
     const size_t block = walk->split.rows / (size_t)walk->n_parts * walk->split.inner;
     const size_t at = piece.whole_at + walk->done, in_block = at % block, left = piece.n_elems - walk->done;
 

@@ -1,12 +1,13 @@
 /*
- * Who owns what: sharding along dimension 0, and others, as PyTorch's fully_shard does it (Shard(d)). Pure arithmetic.
+ * Which rank owns which rows: sharding along dimension 0 and others, as PyTorch's fully_shard does it
+ * (Shard(d)). Pure arithmetic.
  *
- * A parameter of D rows over W ranks is cut into shards of C = ceil(D / W) rows: rank r owns the rows
- * [min(r * C, D), min((r + 1) * C, D)). Trailing ranks may own fewer rows than C, or none (D = 5, W = 4 gives
- * 2, 2, 1, 0). Every rank's buffer holds C rows, the tail padded with zeros, so that a gathered parameter is
- * (W * C, ...) with all padding behind row D.
+ * A parameter of D rows over W ranks is cut into shards of C = ceil(D / W) rows. Rank r owns the rows [min(r
+ * * C, D), min((r + 1) * C, D)). The last ranks may own fewer rows than C, or none: D = 5, W = 4 gives 2, 2,
+ * 1 and 0 rows. Every rank's buffer holds C rows, its tail padded with zeros. So a gathered parameter is (W *
+ * C, ...), with all padding after row D.
  *
- * W is at least 1 and 0 <= rank < W everywhere: anything else is a bug of the caller and asserted.
+ * W is at least 1 and 0 <= rank < W everywhere. Anything else is a bug of the caller, and asserted.
  */
 #ifndef SHARD_LAYOUT_H
 #define SHARD_LAYOUT_H
@@ -14,51 +15,61 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** Rows first .. first + n_rows - 1 of the global tensor; `first` is min(r * C, D) also where n_rows is 0. */
+/**
+ * The rows first ... first + n_rows - 1 of the global tensor. `first` is min(r * C, D) also if n_rows is 0.
+ */
 struct layout_rows {
     size_t first, n_rows;
 };
 
-/** C: rows of one rank's buffer. 0 when D is 0. */
+/** Returns C, the rows of one rank's buffer; 0 if D is 0. */
 size_t layout_chunk(size_t D, int W);
 
-/** The rows that `rank` owns. */
+/** Returns the rows that `rank` owns. */
 struct layout_rows layout_shard(size_t D, int W, int rank);
 
 /**
- * A shard along any dimension as contiguous pieces of the whole tensor, row-major: `whole` = (outer, rows, inner) with
- * the cut dimension in the middle. Along dimension 0 (outer 1) a shard is one piece, rows as layout_shard() says. Along
- * others the ranks divide the rows evenly, and each of the `outer` pieces stands behind the one before it in the shard.
+ * A tensor as (outer, rows, inner), row-major, with the dimension that is cut in the middle. A shard is
+ * `outer` pieces, each contiguous in the whole tensor. Along dimension 0 (outer 1) it is one piece, the rows
+ * of layout_shard(). Along another dimension the ranks divide its rows evenly, and the pieces follow each
+ * other in the shard.
  */
 struct layout_cut {
     size_t outer, rows, inner;
 };
 
+/** One contiguous piece: where it is in the shard and in the whole tensor, in elements. */
 struct layout_piece {
-    size_t shard_at, whole_at, n_elems; /* in elements */
+    size_t shard_at, whole_at, n_elems;
 };
 
+/** Returns the cut of a tensor of `shape` (n_dims) along dimension `dim`. */
 struct layout_cut layout_cut_of(const size_t *shape, int n_dims, int dim);
-/** Elements of one rank's buffer, padding included. */
-size_t layout_chunk_elems(const struct layout_cut *cut, int W);
-/** Piece number `i` of cut->outer; n_elems 0 where the rank owns no rows. */
+/** Returns piece `i` (0 ... cut->outer - 1) of `rank`'s shard; n_elems is 0 if the rank owns no rows. */
 struct layout_piece layout_piece_of(const struct layout_cut *cut, int W, int rank, size_t i);
 
 enum { LAYOUT_MAX_DIMS = 8 };
 
 /**
- * The same where the tensor is itself one of n_parts equal parts, along `part_dim`, of a whole of shape `whole_shape`: a shard
- * as runs that lie together both in it and in the whole.
+ * A walk over a shard of a tensor that is itself one of n_parts equal parts of a whole (tensor parallelism).
+ * It gives runs of elements that are contiguous both in the shard and in the whole.
  */
 struct layout_walk {
     struct layout_cut cut, split; /* of the part over ranks; of the whole into parts */
     int W, rank, n_parts, part;
-    size_t piece, done; /* runs given so far: whole pieces, elements of the current one */
+    size_t piece, done; /* where the walk is: the current piece, and elements of it that are done */
 };
 
+/**
+ * Begins a walk.
+ *
+ *   whole_shape      (n_dims) of the whole; n_dims is LAYOUT_MAX_DIMS at most
+ *   part_dim         the dimension along which the whole is split into n_parts; this tensor is number `part`
+ *   shard_dim        the dimension along which the part is sharded over W ranks
+ */
 struct layout_walk layout_walk_of(const size_t *whole_shape, int n_dims, int part_dim, int n_parts, int part,
                                   int shard_dim, int W, int rank);
-/** The next run, with whole_at its place in the whole; false behind the last. */
+/** Writes the next run to *run, with whole_at in the whole tensor. Returns false after the last one. */
 bool layout_walk_next(struct layout_walk *walk, struct layout_piece *run);
 
 #endif

@@ -16,7 +16,7 @@ static void put_shape(FILE *out, const struct fsdp_parameter *p)
         fprintf(out, " part=%d/%d", p->split.part, p->split.n_parts);
 }
 
-/* The rows of every rank, equal neighbours as rows*ranks: there are at most three lengths, however many ranks. */
+/* Writes the rows of every rank; equal neighbours become rows*ranks. There are three lengths at most. */
 static void put_rows(FILE *out, size_t D, int W)
 {
     int first = 0;

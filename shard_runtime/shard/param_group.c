@@ -22,13 +22,13 @@ static struct layout_cut cut_of(const struct plan_param *param)
     return layout_cut_of(p->shape, p->n_dims, p->shard_dim);
 }
 
-/* Element `index` of an array of `dtype`. */
+/* Returns the address of element `index` of an array of `dtype`. */
 static void *elem(const void *array, enum fsdp_dtype dtype, size_t index)
 {
     return (char *)(uintptr_t)array + index * fsdp_dtype_size(dtype);
 }
 
-/* The unit's own way to gather, or the group's. Rows with codes in them are bytes to both. */
+/* Gathers by the user's function, if the unit has one, or by the group. Rows with codes are bytes to both. */
 static enum fsdp_status all_gather(const struct plan_group *layout, struct fsdp_comm *comm, const void *send,
                                    void *recv, size_t row_bytes, struct device_stream *stream,
                                    struct fsdp_err *err)
@@ -71,7 +71,7 @@ enum fsdp_status param_group_find_amax(const struct param_group *group, struct d
                : status;
 }
 
-/* Copies on their way to the device, as many at once as it takes in one piece of work. */
+/* Copies that are collected and handed to the device as one piece of work, MAX_COPIES at a time. */
 enum { MAX_COPIES = 512 };
 
 struct copies {
@@ -98,7 +98,7 @@ static void make_copies(struct copies *copies)
     copies->n = 0;
 }
 
-/* from NULL: zeros */
+/* Adds a copy of n_elems with conversion; `from` NULL means zeros. */
 static void add_copy(struct copies *copies, void *to, enum fsdp_dtype to_dtype, const void *from,
                      enum fsdp_dtype from_dtype, size_t n_elems)
 {
@@ -111,7 +111,10 @@ static void add_copy(struct copies *copies, void *to, enum fsdp_dtype to_dtype, 
     };
 }
 
-/* This rank's row as others read it: parameters in param_dtype, codes, and zeros to the row's end. */
+/*
+ * Writes this rank's row as the others will read it: parameters in param_dtype, codes, then zeros to the
+ * row's end.
+ */
 static void write_row(const struct param_group *group, struct device *device, const float *shards,
                       const float *amax, char *row, struct device_stream *stream)
 {
@@ -137,7 +140,10 @@ static void write_row(const struct param_group *group, struct device *device, co
     device->ops->fill_zero(stream, row + end, layout->gather_row_bytes - end);
 }
 
-/* This rank's shards by draws, into its row of what is gathered; NULL: into the whole, which one rank's shards are. */
+/*
+ * Rounds this rank's shards stochastically into `own`, its row of the gathered buffer. `own` NULL: into
+ * `whole`, in a world of one.
+ */
 static void round_shards(const struct param_group *group, struct device *device, int rank, const float *row,
                          char *own, void *const whole[PLAN_N_PARTS], struct device_stream *stream)
 {
@@ -185,7 +191,7 @@ enum fsdp_status param_group_gather_slices(const struct param_group *group, stru
     return all_gather(layout, part, slice, gathered, layout->slice_row_bytes, stream, err);
 }
 
-/* A rank's part of a parameter in a row: elements of `dtype`, or codes where amax is not NULL. */
+/* A rank's part of a parameter in a row: codes if `amax` is not NULL, otherwise elements of `dtype`. */
 struct part {
     char *at;
     enum fsdp_dtype dtype;
@@ -202,7 +208,7 @@ static size_t part_size(const struct part *part)
     return part->amax != NULL ? 1 : fsdp_dtype_size(part->dtype);
 }
 
-/* Rank `rank`'s part of a parameter, cut over n_ranks, into the whole tensor. */
+/* Copies rank `rank`'s part of a parameter that is cut over n_ranks into the whole tensor, decoding codes. */
 static void part_to_whole(const struct plan_param *param, int n_ranks, int rank, struct part part,
                           char *whole, enum fsdp_dtype dtype, struct copies *copies)
 {
@@ -221,7 +227,7 @@ static void part_to_whole(const struct plan_param *param, int n_ranks, int rank,
     }
 }
 
-/* The same the other way. */
+/* Copies rank `rank`'s part out of the whole tensor, encoding it if the parameter is coded. */
 static void part_of_whole(const struct plan_param *param, int n_ranks, int rank, struct part part,
                           const char *whole, struct copies *copies)
 {
@@ -259,7 +265,9 @@ void param_group_slice(const struct param_group *group, struct device *device,
     make_copies(&copies);
 }
 
-/* Where `rank`'s part of a parameter is in what was gathered; in the shards where nothing was. */
+/*
+ * Returns `rank`'s part of a parameter in `gathered`; in `row`, the float32 shards, if nothing was gathered.
+ */
 static struct part gathered_part(const struct param_group *group, const struct plan_param *param,
                                  const void *gathered, int n_rows, int rank, const float *row,
                                  const float *amax)
@@ -299,14 +307,17 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
     make_copies(&copies);
 }
 
-/* Does the reduction itself multiply by what comes before the sum? A function of the user's has no way to. */
+/* Returns whether the reduction multiplies by division.before on its way. A user's function never does. */
 static bool reduction_scales(const struct plan_group *layout, const struct fsdp_comm *comm)
 {
     return layout->division.before != 1.0f && layout->W > 1 && layout->unit->policy.reduce_scatter == NULL &&
            comm_scales(comm);
 }
 
-/* One rank's part of a gradient into its row: the pieces, then zeros up to the chunk. NULL: zeros alone. */
+/*
+ * Adds copies of one rank's part of a gradient into its row, and zeros up to the chunk; `grad` NULL: all
+ * zeros.
+ */
 static void pack_part(const struct plan_group *layout, const struct plan_param *param, const void *grad,
                       int rank, char *to, struct copies *copies)
 {

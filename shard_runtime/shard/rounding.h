@@ -1,7 +1,8 @@
 /*
- * Stochastic rounding of shards on their way into a gather. The draw of an element follows from the run's seed, the updates
- * that its parameter has had, the parameter's name and the element's place in the whole parameter: no rank, no way of
- * sharding and no restart changes it, and all gathers of a step give the same bits.
+ * Stochastic rounding of shards to bfloat16 before they are gathered. The draw of an element depends on the
+ * run's seed, the number of updates of its parameter, the parameter's name and the element's place in the
+ * whole parameter. So no rank, way of sharding or restart changes it, and all gathers of a step give the same
+ * bits.
  */
 #ifndef SHARD_ROUNDING_H
 #define SHARD_ROUNDING_H
@@ -13,15 +14,16 @@
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/plan/plan.h"
 
-/** What draws depend on beside parameter and element. */
+/** What draws depend on in addition to parameter and element. */
 struct rounding_draws {
     uint64_t seed; /* of the run */
     uint64_t step; /* updates that the parameters have had */
 };
 
-/** Tensors on their way, as many at once as the device takes in one piece of work. */
+/* Tensors that are handed to the device at a time. */
 enum { ROUNDING_MAX = 512 };
 
+/** Roundings that are collected for the device. The caller's storage. */
 struct rounding {
     struct device *device;
     struct device_stream *stream;
@@ -30,15 +32,19 @@ struct rounding {
     struct device_rounding at[ROUNDING_MAX];
 };
 
-/** Does the group's policy say so? */
+/** Returns whether the group's policy asks for stochastic rounding. */
 bool rounding_is_on(const struct plan_group *group);
 
+/** Begins a list of roundings that will run on `stream`. */
 void rounding_begin(struct rounding *rounding, const struct rounding_draws *draws, struct device *device,
                     struct device_stream *stream);
-/** `rank`'s shard of a parameter cut over W, (chunk_elems) both; what is padding becomes zero. */
+/**
+ * Adds `rank`'s shard of a parameter that is cut over W ranks. `shard` and `to` are (chunk_elems); the
+ * padding of `to` is zeroed. Both must stay until the stream has passed rounding_end().
+ */
 void rounding_add(struct rounding *rounding, const struct plan_param *param, int W, int rank,
                   const float *shard, uint16_t *to);
-/** Whatever was added is queued on the stream. */
+/** Queues everything that was added. */
 void rounding_end(struct rounding *rounding);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The methods of a sharded module: each changes a field of its unit's policy, and with `recurse` of all units below.
+ * The methods of a sharded module. Each one sets a field of the unit's policy; with `recurse`, also of all
+ * units below.
  */
 #include <fsdp/fully_shard.h>
 
@@ -10,7 +11,10 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/module.h"
 
-/* The next unit at or below `root` behind `module`, NULL: the first; without `recurse` only root itself. */
+/*
+ * Returns the unit after `module` (NULL: the first) at or below `root`; without `recurse`, only `root`
+ * itself.
+ */
 static struct fsdp_module *next_unit(struct fsdp_module *root, struct fsdp_module *module, bool recurse)
 {
     const struct fsdp_module *m = module;
@@ -20,16 +24,16 @@ static struct fsdp_module *next_unit(struct fsdp_module *root, struct fsdp_modul
     do
         m = m == NULL ? root : recurse ? module_next(root, m) : NULL;
     while (m != NULL && !m->sharded);
-    return (struct fsdp_module *)(uintptr_t)m; /* of the tree that `root` lets us change */
+    return (struct fsdp_module *)(uintptr_t)m; /* `root` is not const, so neither is its tree */
 }
 
-/* Of modules that form one group the first has the policy. */
+/* Returns the unit's policy. Modules that form one group share the policy of the first of them. */
 static struct unit_policy *policy_of(struct fsdp_module *unit)
 {
     return unit->leader != NULL ? &unit->leader->policy : &unit->policy;
 }
 
-/* The first unit for a setter; where there is none, the tree remembers that `setter` was called for nothing. */
+/* Returns the first unit for a setter. If there is none, the tree keeps an error that names `setter`. */
 static struct fsdp_module *first_unit(struct fsdp_module *root, bool recurse, const char *setter)
 {
     struct fsdp_module *unit = next_unit(root, NULL, recurse);

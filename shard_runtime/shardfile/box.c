@@ -55,7 +55,10 @@ bool box_is_rows(const struct box *box, const struct box *whole)
     return rows;
 }
 
-/* Dimensions from the last on that are whole in both boxes make one run with the one before them. */
+/*
+ * The trailing dimensions that `meet` spans completely in both boxes form one run, together with the
+ * dimension before them.
+ */
 struct box_runs box_runs_of(const struct box *meet, const struct box *a, const struct box *b)
 {
     struct box_runs runs = { .a = a, .b = b, .meet = meet, .n_outer = meet->n_dims - 1, .run_elems = 1 };
@@ -67,7 +70,7 @@ struct box_runs box_runs_of(const struct box *meet, const struct box *a, const s
     return runs;
 }
 
-/* The element of `meet` that the runs stand at, counted in `box`. */
+/* Returns the offset within `box`, in elements, of the current run's first element. */
 static uint64_t place_in(const struct box_runs *runs, const struct box *box)
 {
     uint64_t place = 0;

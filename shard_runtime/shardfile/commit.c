@@ -8,12 +8,13 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/temporary_lock.h"
 
 #define TRASH_PREFIX ".trash-"
 
-/* --- names --- */
+/* Names */
 
 void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES])
 {
@@ -22,8 +23,9 @@ void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES])
 }
 
 /*
- * The whole number at *at, which moves behind it; -1 where there is none. Callers compare what they read with
- * the one way to write it, which sees to signs, leading zeros and numbers that are too large.
+ * Reads the whole number at *at and moves *at to the byte after it; returns -1 if no digit is there. Accepts
+ * leading zeros and numbers that are too large. Callers detect these: they write the name again from the
+ * numbers and compare it with the input.
  */
 static int64_t read_number(const char **at, int base)
 {
@@ -37,7 +39,10 @@ static int64_t read_number(const char **at, int base)
     return number;
 }
 
-/* Step over `words` at *at. */
+/*
+ * Moves *at past the text `words` and returns true. Returns false if the text at *at does not begin with
+ * `words`.
+ */
 static bool read_words(const char **at, const char *words)
 {
     const size_t length = strlen(words);
@@ -63,7 +68,7 @@ int64_t commit_parse_step(const char *name)
 void commit_temporary_name(int64_t step, uint32_t generation, const void *secret, size_t secret_bytes,
                            char out[COMMIT_NAME_BYTES])
 {
-    /* 32 bits of a hash of the secret: enough to be this run's own, far too little to find the secret by. */
+    /* 32 bits of the secret's hash: enough to tell saves apart, far too few to recover the secret. */
     const uint64_t hash =
         XXH3_64bits_withSeed(secret, secret_bytes, (uint64_t)step ^ (uint64_t)generation << 40);
 
@@ -91,9 +96,12 @@ bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generatio
     return true;
 }
 
-/* --- removing --- */
+/* Removing */
 
-/* Remove a directory and the files in it. Nothing of ours nests deeper; what does is left, and said. */
+/*
+ * Removes a directory and the files in it. We never write subdirectories into it; the function does not
+ * remove one, and fails.
+ */
 static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
@@ -102,7 +110,8 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
 
     if (io->stat(io, path, &stat) < 0)
         return errno == ENOENT ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
-    if (stat.kind != IO_DIRECTORY) { /* a link under our name: never what it points to */
+    /* A link has one of our names: remove the link itself, never its target. */
+    if (stat.kind != IO_DIRECTORY) {
         if (io->unlink(io, path) < 0 && errno != ENOENT)
             return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", path, strerror(errno));
         return FSDP_OK;
@@ -124,21 +133,19 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
     return status;
 }
 
-/* Take directory/name out of sight at once and for good, without deleting a byte yet. */
+/*
+ * Renames directory/name to a trash name and syncs the rename, so that no reader finds it again. Deletes no
+ * file.
+ */
 static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory, const char *name,
                                       char trash[IO_PATH_BYTES], struct fsdp_err *err)
 {
     char trash_name[sizeof TRASH_PREFIX + COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
-    enum fsdp_status status;
 
     snprintf(trash_name, sizeof trash_name, TRASH_PREFIX "%s", name);
-    status = io_join(path, directory, name, err);
-    if (status == FSDP_OK)
-        status = io_join(trash, directory, trash_name, err);
-    if (status == FSDP_OK)
-        status = remove_directory(io, trash, err); /* an earlier deletion that did not get to its end */
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_join(path, directory, name, err));
+    OK_OR_RETURN(io_join(trash, directory, trash_name, err));
+    OK_OR_RETURN(remove_directory(io, trash, err)); /* left by an interrupted deletion */
     if (io->rename(io, path, trash) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
     return io_sync_directory(io, directory, err);
@@ -148,17 +155,16 @@ enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const c
                               struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
-    enum fsdp_status status;
     uint32_t generation;
     int64_t step;
 
     if (!commit_parse_temporary(temporary, &step, &generation))
         return fsdp_fail(err, FSDP_ERR_ARG, "\"%.80s\" is no temporary name of a checkpoint", temporary);
-    status = io_join(path, directory, temporary, err);
-    return status == FSDP_OK ? remove_directory(io, path, err) : status;
+    OK_OR_RETURN(io_join(path, directory, temporary, err));
+    return remove_directory(io, path, err);
 }
 
-/* One that a save still needs is left: FSDP_ERR_BUSY. */
+/* Removes a leftover directory. If a save still needs it, keeps it and returns FSDP_ERR_BUSY. */
 static enum fsdp_status remove_leftover(struct fsdp_io *io, const char *path, struct fsdp_err *err)
 {
     int fd;
@@ -197,7 +203,10 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
 
         if (!is_leftover(names.names[i]))
             continue;
-        /* What a temporary name holds may have another name on the disk: the swap of a save that could not be synced. */
+        /*
+         * Sync before removing. A save that could not sync its swap of two names may have left this directory
+         * with another name on the disk.
+         */
         if (!synced && io_sync_directory(io, directory, &why) == FSDP_OK)
             synced = true;
         if (synced && io_join(path, directory, names.names[i], &why) == FSDP_OK &&
@@ -211,19 +220,15 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
     return FSDP_OK;
 }
 
-/* --- publishing --- */
+/* Publishing */
 
 enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const char *temporary,
                               struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
-    enum fsdp_status status;
 
-    status = io_join(path, directory, temporary, err);
-    if (status == FSDP_OK)
-        status = io_make_directories(io, directory, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_join(path, directory, temporary, err));
+    OK_OR_RETURN(io_make_directories(io, directory, err));
     if (io->mkdir(io, path, 0777) < 0) {
         const int error = errno;
         struct io_stat stat;
@@ -238,7 +243,7 @@ static enum fsdp_status check_fence(const char *temporary, const struct commit_f
                                     size_t head_length, struct fsdp_err *err)
 {
     struct manifest manifest;
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
     uint32_t generation;
     int64_t step;
 
@@ -247,9 +252,7 @@ static enum fsdp_status check_fence(const char *temporary, const struct commit_f
     if (step != fence->step || generation != fence->generation)
         return fsdp_fail(err, FSDP_ERR_MISMATCH, "%s is not of step %lld, generation %lu", temporary,
                          (long long)fence->step, (unsigned long)fence->generation);
-    status = manifest_parse_head(&manifest, head, head_length, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(manifest_parse_head(&manifest, head, head_length, err));
     if (manifest.step != (uint64_t)fence->step || manifest.generation != fence->generation ||
         manifest.world_size != fence->world_size)
         status =
@@ -262,7 +265,7 @@ static enum fsdp_status check_fence(const char *temporary, const struct commit_f
     return status;
 }
 
-/* The manifest into the temporary directory, everything in it durable, and the whole of it read back. */
+/* Writes the manifest into the temporary directory, reads the whole directory back, and syncs it. */
 static enum fsdp_status complete(struct fsdp_io *io, const char *path, const char *text, size_t length,
                                  struct fsdp_err *err)
 {
@@ -270,11 +273,9 @@ static enum fsdp_status complete(struct fsdp_io *io, const char *path, const cha
     enum fsdp_status status;
     struct contents contents;
 
-    status = io_join(manifest_path, path, MANIFEST_FILE, err);
-    if (status == FSDP_OK)
-        status = io_sync_directory(io, path, err); /* the parts are there before anything names them */
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_join(manifest_path, path, MANIFEST_FILE, err));
+    /* the files' names are durable before the manifest names them */
+    OK_OR_RETURN(io_sync_directory(io, path, err));
     if (io->unlink(io, manifest_path) < 0 && errno != ENOENT)
         return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", manifest_path, strerror(errno));
     status = io_write_file(io, manifest_path, text, length, err);
@@ -286,7 +287,10 @@ static enum fsdp_status complete(struct fsdp_io *io, const char *path, const cha
     return io_sync_directory(io, path, err);
 }
 
-/* The new step has its name. Say so in an error from here on: nothing may be removed any more. */
+/*
+ * Syncs `directory` after the step got its final name. An error must report that state: nothing may be
+ * removed any more.
+ */
 static enum fsdp_status sync_names(struct fsdp_io *io, const char *directory, const char *final_path,
                                    const char *replaced, struct fsdp_err *err)
 {
@@ -300,8 +304,8 @@ static enum fsdp_status sync_names(struct fsdp_io *io, const char *directory, co
 }
 
 /*
- * `final` is there already: an older save of this very step, whole or damaged. *in_place as in publish(), also after a
- * failure.
+ * Publishes over an existing checkpoint of the same step, valid or damaged. Sets *in_place as publish() does,
+ * even on failure.
  */
 static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const char *path,
                                 const char *final_name, const char *final_path, bool *in_place,
@@ -313,9 +317,9 @@ static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const
     if (io->exchange(io, path, final_path) == 0) {
         *in_place = true;
         status = sync_names(io, directory, final_path, path, err);
+        /* `path` now names the older checkpoint. commit_clean() later removes what may remain of it. */
         if (status == FSDP_OK)
-            (void)remove_directory(io, path,
-                                   NULL); /* the old one; what is left of it, commit_clean() takes */
+            (void)remove_directory(io, path, NULL);
         return status;
     }
     if (errno != EINVAL)
@@ -323,19 +327,18 @@ static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const
     if (verify_step(io, final_path, VERIFY_CHECKSUMS, NULL, NULL) == FSDP_OK)
         return fsdp_fail(err, FSDP_ERR_BUSY,
                          "%s is there already, and this file system cannot swap directories", final_path);
-    status = move_to_trash(io, directory, final_name, trash, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(move_to_trash(io, directory, final_name, trash, err));
     if (io->rename(io, path, final_path) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
     *in_place = true;
-    status = sync_names(io, directory, final_path, NULL, err);
-    if (status == FSDP_OK)
-        (void)remove_directory(io, trash, NULL);
-    return status;
+    OK_OR_RETURN(sync_names(io, directory, final_path, NULL, err));
+    (void)remove_directory(io, trash, NULL);
+    return FSDP_OK;
 }
 
-/* *in_place: the temporary directory has the step's name, also where the status is not FSDP_OK. */
+/*
+ * Sets *in_place once the temporary directory has the step's final name, even if the status is not FSDP_OK.
+ */
 static enum fsdp_status publish(struct fsdp_io *io, const char *directory, const char *temporary,
                                 const struct commit_fence *fence, const char *head, size_t head_length,
                                 const struct manifest_file *files, size_t n_files, bool *in_place,
@@ -345,17 +348,11 @@ static enum fsdp_status publish(struct fsdp_io *io, const char *directory, const
     enum fsdp_status status;
     size_t length = 0;
 
-    status = check_fence(temporary, fence, head, head_length, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_fence(temporary, fence, head, head_length, err));
     commit_step_name(fence->step, final_name);
-    status = io_join(path, directory, temporary, err);
-    if (status == FSDP_OK)
-        status = io_join(final_path, directory, final_name, err);
-    if (status == FSDP_OK)
-        status = manifest_compose(head, head_length, files, n_files, &text, &length, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_join(path, directory, temporary, err));
+    OK_OR_RETURN(io_join(final_path, directory, final_name, err));
+    OK_OR_RETURN(manifest_compose(head, head_length, files, n_files, &text, &length, err));
     status = complete(io, path, text, length, err);
     free(text);
     if (status != FSDP_OK)
@@ -382,7 +379,7 @@ enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const
     return status;
 }
 
-/* --- retention --- */
+/* Retention */
 
 static void delete_step(struct fsdp_io *io, const char *directory, int64_t step, const struct verify_log *log)
 {
@@ -390,7 +387,7 @@ static void delete_step(struct fsdp_io *io, const char *directory, int64_t step,
     struct fsdp_err why = { 0 };
 
     commit_step_name(step, name);
-    /* A deletion is what was asked for and worth no line; one that fails fills the disk. */
+    /* A deletion is routine and gets no line; a failed one is logged, because it fills the disk. */
     if (move_to_trash(io, directory, name, trash, &why) != FSDP_OK ||
         remove_directory(io, trash, &why) != FSDP_OK)
         verify_log_line(log, "event=checkpoint_not_deleted step=%lld reason=\"%s\"", (long long)step,
@@ -401,16 +398,13 @@ enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32
                                int64_t published_step, int64_t loaded_step, const struct verify_log *log,
                                struct fsdp_err *err)
 {
-    enum fsdp_status status;
     uint32_t n_kept = 0;
     int64_t *steps;
     size_t n_steps;
 
     if (keep == 0)
         return FSDP_OK;
-    status = verify_list_steps(io, directory, &steps, &n_steps, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(verify_list_steps(io, directory, &steps, &n_steps, err));
     for (size_t i = 0; i < n_steps; i++) {
         if (steps[i] > published_step)
             continue;
@@ -418,9 +412,9 @@ enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32
             if (steps[i] != loaded_step)
                 delete_step(io, directory, steps[i], log);
         } else if (verify_named_step(io, directory, steps[i], VERIFY_STRUCTURE, NULL) == FSDP_OK) {
-            n_kept++; /* one that does not verify is never counted as one to fall back on */
+            n_kept++; /* a broken one does not count: the run could not resume from it */
         }
     }
     free(steps);
-    return status;
+    return FSDP_OK;
 }

@@ -1,15 +1,21 @@
 /*
- * How a checkpoint appears, and how it goes. The ranks write into a directory whose name no reader takes
- * (".step-00000050.g2.1a2b3c4d"); one process, the publisher, checks that all parts are there, writes the
- * manifest, syncs, and renames it to "step-00000050". Only that rename makes a checkpoint; before it the
- * older ones are untouched, after it and the sync of the parent the new one is durable.
+ * How a checkpoint is published and how it is removed:
+ *   1. All ranks write into one temporary directory (".step-00000050.g2.1a2b3c4d"). Readers ignore such
+ *      names.
+ *   2. One process, the publisher, checks that all files are there, writes the manifest and syncs the
+ *      directory.
+ *   3. The publisher renames the directory to "step-00000050", then syncs the parent directory.
  *
- * Fencing: step and generation are part of the temporary name and of the manifest's head, and both are
- * checked against what the publisher says is current, so that a writer from before a restart cannot publish.
+ * Only the rename makes a checkpoint. Before it, older checkpoints are untouched. After the sync of the
+ * parent, the new checkpoint survives a power failure.
  *
- * `directory` is RUN/checkpoints, or another that a program chose. One publisher at a time: the holder of the
- * directory's lock (directory_lock.h).
- * Calls block on the disk; any thread, one call at a time for a directory.
+ * Fencing: the step and the generation are part of the temporary name and of the manifest's head. The
+ * publisher compares both with the current step and generation. So a writer that started before a restart
+ * cannot publish.
+ *
+ * `directory` is RUN/checkpoints, or another directory that a program chose. The publisher holds the
+ * directory's lock (directory_lock.h), so there is one publisher at a time. All calls block on the disk. Any
+ * thread may call them, but one call at a time for each directory.
  */
 #ifndef SHARDFILE_COMMIT_H
 #define SHARDFILE_COMMIT_H
@@ -26,24 +32,35 @@
 
 enum { COMMIT_NAME_BYTES = 64 };
 
-/** "step-00000050" */
+/** Writes the final name of a checkpoint, such as "step-00000050", into `out`. */
 void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES]);
-/** The step of such a name, or -1 for any other name. */
+/** Returns the step of a final name, or -1 if `name` is not exactly such a name. */
 int64_t commit_parse_step(const char *name);
 
 /**
- * The temporary name of a save: the same on every rank that gives the same step, generation and `secret`
- * (the hello's token: only a hash of it is seen), and on no other save.
+ * Writes the temporary name of a save into `out`. Ranks that pass the same step, generation and `secret` get
+ * the same name. Any other save gets another name. `secret` is the token of the agent's hello message;
+ * only a 32-bit hash of it becomes visible.
  */
 void commit_temporary_name(int64_t step, uint32_t generation, const void *secret, size_t secret_bytes,
                            char out[COMMIT_NAME_BYTES]);
-/** True, with what it says, for a temporary name. */
+/**
+ * Returns true if `name` is a temporary name, and stores its step and generation. Otherwise returns false and
+ * stores nothing.
+ */
 bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generation);
 
-/** Create directory/temporary (and `directory`); every rank may do so, one that exists is fine. */
+/**
+ * Creates `directory` and directory/temporary, unless they exist. Every rank of a save may call this
+ * function.
+ */
 enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const char *temporary,
                               struct fsdp_err *err);
 
+/*
+ * The current step, generation and world size, as the publisher knows them. The publisher refuses a head or a
+ * temporary name with other values.
+ */
 struct commit_fence {
     int64_t step;
     uint32_t generation;
@@ -51,43 +68,57 @@ struct commit_fence {
 };
 
 /**
- * Make directory/temporary the checkpoint of fence->step. `files` are the parts that were reported, in rising
- * order of rank, `head` rank 0's head. An older checkpoint of that very step is replaced at once, without a
- * moment in which neither is there (where the file system cannot swap names: with one, and only when the
- * older one does not verify; else FSDP_ERR_BUSY).
+ * Publishes directory/temporary as the checkpoint of fence->step.
+ *
+ * `files` are the files that the ranks reported, in ascending order of rank. `head` is the manifest's head,
+ * which rank 0 wrote. If the step already has a checkpoint, the new one replaces it by an atomic swap of the
+ * two names. Some file systems cannot swap names. Then the older one is replaced only if its checksums do not
+ * verify, and for a moment neither is in place. An older one that verifies makes the call fail with
+ * FSDP_ERR_BUSY.
  *   FSDP_ERR_MISMATCH   head or temporary name belong to another step, generation or world; nothing was
  *                       published
- *   FSDP_ERR_FORMAT     a part is missing, of another size, or does not hold what the head says
- *   FSDP_ERR_IO         the system refused; what was published before stands
- * A failure before the step has its name removes directory/temporary. If only the sync of `directory` failed after that,
- * the new step stays under its name, what it replaced stays under `temporary`, and the message says so. The caller
- * removes nothing in either case: commit_abort() is for a save that never came to this call.
+ *   FSDP_ERR_FORMAT     a file is missing, has another size, or its contents contradict the head
+ *   FSDP_ERR_IO         the system refused an operation; earlier checkpoints are unchanged
+ *   FSDP_ERR_BUSY       as above
+ *
+ * A failure before the rename removes directory/temporary. If only the sync of `directory` after the rename
+ * failed, the new step keeps its final name. The checkpoint that it replaced stays under the name
+ * `temporary`, and the message reports that. In both cases the caller must not remove anything.
+ * commit_abort() is only for a save that never called commit_publish().
  */
 enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const char *temporary,
                                 const struct commit_fence *fence, const char *head, size_t head_length,
                                 const struct manifest_file *files, size_t n_files, struct fsdp_err *err);
 
-/** Remove directory/temporary with what is in it; one that is not there is fine. */
+/** Removes directory/temporary and the files in it. Succeeds if the directory does not exist. */
 enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary,
                               struct fsdp_err *err);
 
 /**
- * Remove what earlier saves and deletions left behind: temporary and trash names. What a process still holds
- * (temporary_lock.h), or what could not be removed, is logged and left. A missing `directory` is fine.
- * The caller holds the directory's lock or shares it (directory_lock.h). Only for the agent in its run's directory, between
- * generations, a file system without locks makes no difference.
+ * Removes leftovers of earlier saves and deletions: directories with temporary or trash names. A directory
+ * that a process still holds (temporary_lock.h), or that cannot be removed, is logged and kept. A missing
+ * `directory` is no error. The caller holds the directory's lock exclusively or shares it (directory_lock.h).
+ *
+ * On a file system without locks, a running save is not protected. Only the agent's call is safe there: it
+ * cleans its run's directory between generations, when no rank saves.
  */
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
                               struct fsdp_err *err);
 
 /**
- * Keep the `keep` newest checkpoints whose structure verifies (0: all) and delete the valid and broken ones
- * that are older than all of those. `published_step` is the newest that counts: what is newer did not verify
- * when this run began, or is of another run, and must not push out what was just saved. Never deleted:
- * `loaded_step` (-1: none), what the run started from. Broken ones that are newer than the oldest kept one,
- * and all that are newer than published_step, are left for a person to look at. Deleting is a rename to a
- * trash name, a sync of the parent, then the unlinks, so that a half-deleted one is never taken for a
- * checkpoint.
+ * Deletes checkpoints that are too old to keep. `keep` is the number to keep; 0 keeps all of them. The
+ * function keeps the `keep` newest checkpoints whose structure verifies and deletes every older one, valid or
+ * broken.
+ *
+ * `published_step` is the newest step that counts. A newer step did not verify when this run began, or
+ * belongs to another run. It must not displace the checkpoint that was just saved. Three kinds are never
+ * deleted:
+ *   - `loaded_step`, from which the run started (-1: none)
+ *   - broken checkpoints that are newer than the oldest kept one, so that a person can examine them
+ *   - checkpoints newer than published_step, for the same reason
+ *
+ * Deleting takes three steps: a rename to a trash name, a sync of the parent, then the unlinks. So no reader
+ * takes a half-deleted directory for a checkpoint.
  */
 enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep,
                                int64_t published_step, int64_t loaded_step, const struct verify_log *log,

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
 uint64_t contents_rows(const struct manifest_tensor *tensor)
@@ -11,16 +13,7 @@ uint64_t contents_rows(const struct manifest_tensor *tensor)
     return tensor->n_dims == 0 ? 1 : tensor->shape[0];
 }
 
-uint64_t contents_row_bytes(const struct manifest_tensor *tensor)
-{
-    uint64_t bytes = fsdp_dtype_size(tensor->dtype);
-
-    for (size_t d = 1; d < tensor->n_dims; d++)
-        bytes *= tensor->shape[d];
-    return bytes;
-}
-
-/* The tensors of a manifest in order of their names, to find one of thousands. */
+/* The tensors of a manifest, sorted by name, for lookups among thousands of tensors. */
 struct index {
     const struct manifest_tensor **sorted;
     size_t n;
@@ -41,7 +34,7 @@ static const struct manifest_tensor *find(const struct index *index, const char 
     return found == NULL ? NULL : *found;
 }
 
-/* Linear: callers look up once a tensor they own, and the list is short beside the bytes that follow. */
+/* Searches linearly. A caller looks up each of its tensors once, and reading their data takes far longer. */
 int64_t contents_find(const struct contents *contents, const char *name)
 {
     for (size_t i = 0; i < contents->manifest.n_tensors; i++)
@@ -54,7 +47,7 @@ static enum fsdp_status check_sizes(const struct manifest *manifest, struct fsdp
 {
     for (size_t i = 0; i < manifest->n_tensors; i++) {
         const struct manifest_tensor *tensor = &manifest->tensors[i];
-        const bool known = tensor->dtype < FSDP_DTYPE_COUNT; /* else its elements are counted */
+        const bool known = tensor->dtype < FSDP_DTYPE_COUNT; /* else count elements */
         uint64_t bytes = known ? fsdp_dtype_size(tensor->dtype) : 1;
 
         for (size_t d = 1; d < tensor->n_dims; d++)
@@ -67,7 +60,7 @@ static enum fsdp_status check_sizes(const struct manifest *manifest, struct fsdp
     return FSDP_OK;
 }
 
-/* Metadata `key` must say `value`. */
+/* Checks that the metadata value of `key` is the number `value`. */
 static enum fsdp_status check_mark(const struct safetensors_header *header, const char *key, uint64_t value,
                                    struct fsdp_err *err)
 {
@@ -84,18 +77,13 @@ static enum fsdp_status check_mark(const struct safetensors_header *header, cons
 static enum fsdp_status check_marks(const struct safetensors_header *header, const struct manifest *manifest,
                                     uint32_t rank, struct fsdp_err *err)
 {
-    enum fsdp_status status = check_mark(header, CONTENTS_STEP_KEY, manifest->step, err);
-
-    if (status == FSDP_OK)
-        status = check_mark(header, CONTENTS_GENERATION_KEY, manifest->generation, err);
-    if (status == FSDP_OK)
-        status = check_mark(header, CONTENTS_WORLD_KEY, manifest->world_size, err);
-    return status == FSDP_OK ? check_mark(header, CONTENTS_RANK_KEY, rank, err) : status;
+    OK_OR_RETURN(check_mark(header, CONTENTS_STEP_KEY, manifest->step, err));
+    OK_OR_RETURN(check_mark(header, CONTENTS_GENERATION_KEY, manifest->generation, err));
+    OK_OR_RETURN(check_mark(header, CONTENTS_WORLD_KEY, manifest->world_size, err));
+    return check_mark(header, CONTENTS_RANK_KEY, rank, err);
 }
 
-/*
- * A shard in a file against the tensor that the manifest describes: same type, same global shape.
- */
+/* Checks that a shard in a file has the dtype and global shape that the manifest gives for its tensor. */
 static enum fsdp_status check_shard(const struct safetensors_tensor *shard,
                                     const struct manifest_tensor *tensor, struct fsdp_err *err)
 {
@@ -120,14 +108,8 @@ static struct box box_of(const struct safetensors_tensor *shard)
 
 static enum fsdp_status add_piece(struct contents *out, struct contents_piece piece, struct fsdp_err *err)
 {
-    if ((out->n_pieces & (out->n_pieces - 1)) == 0) {
-        const size_t room = out->n_pieces == 0 ? 1 : out->n_pieces * 2;
-        struct contents_piece *grown = reallocarray(out->pieces, room, sizeof *grown);
-
-        if (grown == NULL)
-            return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu pieces of tensors", room);
-        out->pieces = grown;
-    }
+    if (!alloc_room(&out->pieces, &out->pieces_room, out->n_pieces, sizeof *out->pieces))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu pieces of tensors", out->n_pieces + 1);
     out->pieces[out->n_pieces++] = piece;
     return FSDP_OK;
 }
@@ -135,25 +117,23 @@ static enum fsdp_status add_piece(struct contents *out, struct contents_piece pi
 static enum fsdp_status add_header(struct contents *out, const struct index *index, uint32_t file,
                                    const struct safetensors_header *header, struct fsdp_err *err)
 {
-    enum fsdp_status status = check_marks(header, &out->manifest, out->manifest.files[file].rank, err);
-
-    for (size_t i = 0; i < header->n_tensors && status == FSDP_OK; i++) {
+    OK_OR_RETURN(check_marks(header, &out->manifest, out->manifest.files[file].rank, err));
+    for (size_t i = 0; i < header->n_tensors; i++) {
         const struct safetensors_tensor *shard = &header->tensors[i];
         const struct manifest_tensor *tensor = find(index, shard->name);
 
         if (tensor == NULL)
             return fsdp_fail(err, FSDP_ERR_FORMAT, "holds %.200s, which the manifest does not know",
                              shard->name);
-        status = check_shard(shard, tensor, err);
-        if (status == FSDP_OK)
-            status = add_piece(out,
+        OK_OR_RETURN(check_shard(shard, tensor, err));
+        OK_OR_RETURN(add_piece(out,
                                (struct contents_piece){ .tensor = (uint32_t)(tensor - out->manifest.tensors),
                                                         .file = file,
                                                         .box = box_of(shard),
                                                         .offset = header->data_start + shard->begin },
-                               err);
+                               err));
     }
-    return status;
+    return FSDP_OK;
 }
 
 static enum fsdp_status add_file(struct fsdp_io *io, const char *step_directory, struct contents *out,
@@ -162,14 +142,10 @@ static enum fsdp_status add_file(struct fsdp_io *io, const char *step_directory,
     const struct manifest_file *listed = &out->manifest.files[file];
     struct safetensors_header header = { 0 };
     char path[IO_PATH_BYTES];
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
 
-    status = io_join(path, step_directory, listed->name, err);
-    if (status != FSDP_OK)
-        return status;
-    status = safetensors_open(io, path, &header, NULL, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_join(path, step_directory, listed->name, err));
+    OK_OR_RETURN(safetensors_open(io, path, &header, NULL, err));
     if (header.size_bytes != listed->size_bytes)
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "%llu bytes; the manifest says %llu",
                            (unsigned long long)header.size_bytes, (unsigned long long)listed->size_bytes);
@@ -196,7 +172,9 @@ static int compare_pieces(const void *a, const void *b)
     return 0;
 }
 
-/* Pieces of whole rows, in their order, follow one another from row 0 to the last. */
+/*
+ * Proves that pieces of whole rows, sorted by their first row, follow one another from row 0 to the last row.
+ */
 static enum fsdp_status prove_rows(const struct manifest_tensor *tensor, const struct contents_piece *pieces,
                                    size_t n_pieces, struct fsdp_err *err)
 {
@@ -209,7 +187,8 @@ static enum fsdp_status prove_rows(const struct manifest_tensor *tensor, const s
             return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu and on are %s", tensor->name,
                              (unsigned long long)(first < row ? first : row),
                              first < row ? "there twice" : "in no file");
-        row += pieces[i].box.sizes[0]; /* within the global shape: the header's reader saw to it */
+        /* cannot overflow: the header's reader checked that it is within the global shape */
+        row += pieces[i].box.sizes[0];
     }
     if (row != contents_rows(tensor))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu to %llu are in no file", tensor->name,
@@ -217,7 +196,10 @@ static enum fsdp_status prove_rows(const struct manifest_tensor *tensor, const s
     return FSDP_OK;
 }
 
-/* Boxes that are within the tensor, meet nowhere, and are as many elements as it has, are all of it. */
+/*
+ * Proves that the pieces make up the tensor: they are within it, no two overlap, and their element counts add
+ * up to the tensor's.
+ */
 static enum fsdp_status prove_boxes(const struct manifest_tensor *tensor, const struct contents_piece *pieces,
                                     size_t n_pieces, struct fsdp_err *err)
 {
@@ -252,17 +234,15 @@ static bool are_rows(const struct manifest_tensor *tensor, const struct contents
 
 enum fsdp_status contents_prove(struct contents *out, struct fsdp_err *err)
 {
-    enum fsdp_status status = check_sizes(&out->manifest, err);
     size_t at = 0;
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_sizes(&out->manifest, err));
     out->starts = calloc(out->manifest.n_tensors + 1, sizeof *out->starts);
     if (out->starts == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", out->manifest.n_tensors);
     if (out->n_pieces > 1)
         qsort(out->pieces, out->n_pieces, sizeof *out->pieces, compare_pieces);
-    for (size_t t = 0; t < out->manifest.n_tensors && status == FSDP_OK; t++) {
+    for (size_t t = 0; t < out->manifest.n_tensors; t++) {
         const struct manifest_tensor *tensor = &out->manifest.tensors[t];
         const struct contents_piece *pieces = out->pieces + at;
         size_t n = 0;
@@ -270,15 +250,15 @@ enum fsdp_status contents_prove(struct contents *out, struct fsdp_err *err)
         out->starts[t] = at;
         while (at + n < out->n_pieces && pieces[n].tensor == t)
             n++;
-        status = are_rows(tensor, pieces, n) ? prove_rows(tensor, pieces, n, err)
-                                             : prove_boxes(tensor, pieces, n, err);
+        OK_OR_RETURN(are_rows(tensor, pieces, n) ? prove_rows(tensor, pieces, n, err)
+                                                 : prove_boxes(tensor, pieces, n, err));
         at += n;
     }
     out->starts[out->manifest.n_tensors] = at;
-    return status;
+    return FSDP_OK;
 }
 
-/* PyTorch's reader takes every file of that ending, so that one too many changes what it sees. */
+/* Refuses a .safetensors file that the manifest does not list: PyTorch's reader reads every such file. */
 static enum fsdp_status refuse_strays(struct fsdp_io *io, const char *step_directory,
                                       const struct manifest *manifest, struct fsdp_err *err)
 {
@@ -295,7 +275,7 @@ static enum fsdp_status refuse_strays(struct fsdp_io *io, const char *step_direc
 
         if (length < sizeof ending - 1 || strcmp(name + length - (sizeof ending - 1), ending) != 0)
             continue;
-        /* Names carry the rank in five digits: sorted names are sorted ranks. */
+        /* A name contains the rank as five digits, so names in order are also ranks in order. */
         while (file < manifest->n_files && strcmp(manifest->files[file].name, name) < 0)
             file++;
         if (file == manifest->n_files || strcmp(manifest->files[file].name, name) != 0)
@@ -321,15 +301,11 @@ enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, s
                                struct fsdp_err *err)
 {
     struct index index = { 0 };
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
 
     *out = (struct contents){ 0 };
-    status = refuse_links(io, step_directory, err);
-    if (status != FSDP_OK)
-        return status;
-    status = manifest_read(io, step_directory, &out->manifest, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(refuse_links(io, step_directory, err));
+    OK_OR_RETURN(manifest_read(io, step_directory, &out->manifest, err));
     index.n = out->manifest.n_tensors;
     index.sorted = malloc((index.n + 1) * sizeof(const struct manifest_tensor *));
     if (index.sorted == NULL) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/shardfile/json_reader.h"
 
 void data_record_text(const struct data_record *record, char out[DATA_RECORD_BYTES])
 {
@@ -36,7 +36,7 @@ static bool read_data(struct json_reader *json, struct data_record *out)
             seen |= ORDER;
             snprintf(out->order, sizeof out->order, "%s", words);
         } else {
-            (void)json_skip(json); /* of a later version */
+            (void)json_skip(json); /* key of a later version */
         }
     }
     if (seen != (SIZE | SUM | ORDER | SEQ))

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/require.h"
+
 struct reading {
     struct fsdp_io *io;
     int fd;
@@ -13,41 +15,40 @@ struct reading {
     XXH3_state_t *hash;
 };
 
-/* Add `size_bytes` (at most a block) from `offset` on to the hash. */
+/* Adds the bytes from `offset` on to the hash: `size_bytes` of them, but at most one block. */
 static enum fsdp_status add_block(const struct reading *reading, uint64_t offset, uint64_t size_bytes,
                                   struct fsdp_err *err)
 {
     const size_t n = size_bytes < FINGERPRINT_BLOCK ? (size_t)size_bytes : FINGERPRINT_BLOCK;
-    const enum fsdp_status status =
-        io_read_all(reading->io, reading->fd, reading->block, n, offset, reading->path, err);
 
-    if (status == FSDP_OK)
-        (void)XXH3_128bits_update(reading->hash, reading->block, n);
-    return status;
+    OK_OR_RETURN(io_read_all(reading->io, reading->fd, reading->block, n, offset, reading->path, err));
+    (void)XXH3_128bits_update(reading->hash, reading->block, n);
+    return FSDP_OK;
 }
 
 static enum fsdp_status add_whole(const struct reading *reading, uint64_t size_bytes, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-
-    for (uint64_t at = 0; at < size_bytes && status == FSDP_OK; at += FINGERPRINT_BLOCK)
-        status = add_block(reading, at, size_bytes - at, err);
-    return status;
+    for (uint64_t at = 0; at < size_bytes; at += FINGERPRINT_BLOCK)
+        OK_OR_RETURN(add_block(reading, at, size_bytes - at, err));
+    return FSDP_OK;
 }
 
 static enum fsdp_status add_samples(const struct reading *reading, uint64_t size_bytes, struct fsdp_err *err)
 {
     const uint64_t last = size_bytes - FINGERPRINT_BLOCK, n_gaps = FINGERPRINT_BLOCKS - 1;
-    enum fsdp_status status = FSDP_OK;
     unsigned char length[8];
 
     for (size_t i = 0; i < sizeof length; i++)
         length[i] = (unsigned char)(size_bytes >> 8 * i);
     (void)XXH3_128bits_update(reading->hash, length, sizeof length);
-    /* At i * last / n_gaps, without an overflow. As the file is longer than 64 MiB, no two blocks overlap. */
-    for (uint64_t i = 0; i <= n_gaps && status == FSDP_OK; i++)
-        status = add_block(reading, last / n_gaps * i + last % n_gaps * i / n_gaps, FINGERPRINT_BLOCK, err);
-    return status;
+    /*
+     * Block i starts at i * last / n_gaps, computed here without overflow. The file is longer than 64 MiB, so
+     * no two blocks overlap.
+     */
+    for (uint64_t i = 0; i <= n_gaps; i++)
+        OK_OR_RETURN(
+            add_block(reading, last / n_gaps * i + last % n_gaps * i / n_gaps, FINGERPRINT_BLOCK, err));
+    return FSDP_OK;
 }
 
 enum fsdp_status fingerprint_read(struct fsdp_io *io, int fd, uint64_t size_bytes, const char *path,

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
+
 void io_names_free(struct io_names *names)
 {
     for (size_t i = 0; i < names->n; i++)
@@ -83,14 +85,14 @@ enum fsdp_status io_read_all(struct fsdp_io *io, int fd, void *bytes, size_t siz
     return FSDP_OK;
 }
 
-/* Open for reading what is there, a regular file or, where `directories`, a directory. */
+/* Opens an existing regular file for reading; with `directories`, also a directory. */
 static enum fsdp_status open_read(struct fsdp_io *io, const char *path, int flags, bool directories, int *fd,
                                   struct io_stat *stat, struct fsdp_err *err)
 {
     int opened;
 
     *fd = -1;
-    /* O_NONBLOCK: a fifo under this name must not hold us. */
+    /* O_NONBLOCK: opening must not block if the name is a fifo. */
     do
         opened = io->open(io, path, O_RDONLY | O_NONBLOCK | flags, 0);
     while (opened < 0 && errno == EINTR);
@@ -116,11 +118,10 @@ enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uin
                               struct fsdp_err *err)
 {
     struct io_stat stat = { 0 };
-    const enum fsdp_status status = open_read(io, path, O_NOFOLLOW, false, fd, &stat, err);
 
-    if (status == FSDP_OK)
-        *size_bytes = stat.size_bytes;
-    return status;
+    OK_OR_RETURN(open_read(io, path, O_NOFOLLOW, false, fd, &stat, err));
+    *size_bytes = stat.size_bytes;
+    return FSDP_OK;
 }
 
 enum fsdp_status io_open_named(struct fsdp_io *io, const char *path, int *fd, struct io_stat *stat,
@@ -145,7 +146,7 @@ enum fsdp_status io_sync_directory(struct fsdp_io *io, const char *path, struct 
     return status;
 }
 
-/* Create one directory whose parent exists, and make its name durable. */
+/* Creates one directory in an existing parent, and syncs the parent. */
 static enum fsdp_status make_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)
 {
     char parent[IO_PATH_BYTES];
@@ -179,22 +180,18 @@ enum fsdp_status io_make_directories(struct fsdp_io *io, const char *path, struc
     if (io->stat(io, path, &stat) == 0 && stat.kind == IO_DIRECTORY)
         return FSDP_OK;
     for (size_t i = 1; i <= length; i++) {
-        enum fsdp_status status;
-
         if (path[i] != '/' && path[i] != '\0')
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
         if (i < length && io->stat(io, part, &stat) == 0 && stat.kind != IO_FILE)
-            continue; /* a link to a directory is fine above the checkpoints */
-        status = make_directory(io, part, err);
-        if (status != FSDP_OK)
-            return status;
+            continue; /* a link to a directory is allowed above the checkpoints */
+        OK_OR_RETURN(make_directory(io, part, err));
     }
     return FSDP_OK;
 }
 
-/* All of the file that is open as `fd`, which is closed. */
+/* Reads the whole file that is open as `fd`, and closes `fd` in every case. */
 static enum fsdp_status read_whole(struct fsdp_io *io, int fd, uint64_t size, const char *path,
                                    size_t limit_bytes, char **bytes, size_t *size_bytes, struct fsdp_err *err)
 {
@@ -227,26 +224,23 @@ done:
 enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
                               size_t *size_bytes, struct fsdp_err *err)
 {
-    enum fsdp_status status;
     uint64_t size = 0;
     int fd;
 
     *bytes = NULL;
-    status = io_open_read(io, path, &fd, &size, err);
-    return status == FSDP_OK ? read_whole(io, fd, size, path, limit_bytes, bytes, size_bytes, err) : status;
+    OK_OR_RETURN(io_open_read(io, path, &fd, &size, err));
+    return read_whole(io, fd, size, path, limit_bytes, bytes, size_bytes, err);
 }
 
 enum fsdp_status io_read_named(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
                                size_t *size_bytes, struct fsdp_err *err)
 {
     struct io_stat stat = { 0 };
-    enum fsdp_status status;
     int fd;
 
     *bytes = NULL;
-    status = open_read(io, path, 0, false, &fd, &stat, err);
-    return status == FSDP_OK ? read_whole(io, fd, stat.size_bytes, path, limit_bytes, bytes, size_bytes, err)
-                             : status;
+    OK_OR_RETURN(open_read(io, path, 0, false, &fd, &stat, err));
+    return read_whole(io, fd, stat.size_bytes, path, limit_bytes, bytes, size_bytes, err);
 }
 
 enum fsdp_status io_write_file(struct fsdp_io *io, const char *path, const void *bytes, size_t size_bytes,

@@ -17,11 +17,14 @@ struct io_root {
 };
 
 struct io_beneath {
-    struct fsdp_io io; /* first: what the caller has */
+    struct fsdp_io io; /* first member: the caller has a pointer to it */
     struct io_root root;
 };
 
-/* What of `path` stands below the root; NULL for the root itself and any path elsewhere. */
+/*
+ * Returns the part of `path` below the root directory. Returns NULL for the root itself and for paths
+ * elsewhere.
+ */
 static const char *below(struct fsdp_io *io, const char *path)
 {
     const struct io_root *root = io->root;
@@ -30,12 +33,16 @@ static const char *below(struct fsdp_io *io, const char *path)
                                                                                      : NULL;
 }
 
-/* The folder of the last name of `path`, to be closed; -1 with errno. */
+/*
+ * Opens the directory that contains the last name of `path`, and sets *name to that name. The caller closes
+ * the descriptor. Returns -1 with errno on failure.
+ */
 static int folder_of(struct fsdp_io *io, const char *path, const char **name)
 {
     return beneath_open_folder(io->root->fd, path, name);
 }
 
+/* Closes `fd` and returns `result`, with the errno that `result` came with. */
 static int close_after(int result, int fd)
 {
     const int error = errno;
@@ -176,7 +183,7 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd)
 
     if (beneath == NULL)
         return NULL;
-    beneath->io = io_posix; /* what works on open files */
+    beneath->io = io_posix; /* for the operations on open files */
     io_beneath_use(&beneath->io, &slots);
     beneath->io.root = &beneath->root;
     beneath->root.length = (size_t)snprintf(beneath->root.path, sizeof beneath->root.path, "%s", root);

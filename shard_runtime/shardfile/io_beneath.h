@@ -1,8 +1,10 @@
 /*
- * The file operations of io.h, for paths below a run directory: those are walked from the directory's descriptor by the
- * rule of core/beneath.h. Paths that lead elsewhere, and open files, are treated as io_posix does.
+ * A table of file operations (io.h) that resolves paths below a run directory from the directory's
+ * descriptor. core/beneath.h states the rule by which a path is resolved. Paths elsewhere, and operations on
+ * open files, work as in io_posix.
  *
- * Thread: any number of threads may use it between io_beneath_create() and io_beneath_destroy().
+ * Thread safety: any number of threads may use the table between io_beneath_create() and
+ * io_beneath_destroy().
  */
 #ifndef SHARDFILE_IO_BENEATH_H
 #define SHARDFILE_IO_BENEATH_H
@@ -11,15 +13,25 @@
 
 #include "shard_runtime/shardfile/io.h"
 
-/** `root`: the directory's path, copied; `root_fd`: it, open, duplicated. NULL when memory or descriptors ran out. */
+/**
+ * Creates the table. `root` is the run directory's path, which is copied. `root_fd` is its open descriptor,
+ * which is duplicated. Returns NULL if memory or descriptors ran out, or if the path is too long.
+ */
 struct fsdp_io *io_beneath_create(const char *root, int root_fd);
 
-/** The same, of a directory that this opens (core/beneath.h): fails as beneath_open_root() does, or with FSDP_ERR_NOMEM. */
+/**
+ * Creates the same table for a directory that this function opens. Errors are those of beneath_open_root()
+ * (core/beneath.h), and FSDP_ERR_NOMEM if the table cannot be created.
+ */
 enum fsdp_status io_beneath_open(struct fsdp_io **out, const char *root, struct fsdp_err *err);
 
-/** Have the path operations of `io` be those of `from`, another table of this module or io_posix, which it then needs. */
+/**
+ * Replaces the path operations of `io` by those of `from`. `from` is another table of this module, which must
+ * then outlive `io`, or io_posix.
+ */
 void io_beneath_use(struct fsdp_io *io, const struct fsdp_io *from);
 
-void io_beneath_destroy(struct fsdp_io *io); /* one of io_beneath_create(), or NULL, which is a no-op */
+/* Releases a table that io_beneath_create() or io_beneath_open() made. NULL is a no-op. */
+void io_beneath_destroy(struct fsdp_io *io);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The real file operations. Each slot is one system call, so that a trace of a save reads like its source.
+ * The real file operations. Each slot is one system call, so a trace of a save shows the same calls as the
+ * source.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +23,7 @@ static int posix_open(struct fsdp_io *io, const char *path, int flags, mode_t mo
 static int posix_close(struct fsdp_io *io, int fd)
 {
     (void)io;
-    /* On Linux the descriptor is gone also after EINTR; what was written was synced before. */
+    /* On Linux close() releases the descriptor even if it fails with EINTR. The data was synced earlier. */
     return close(fd) < 0 && errno != EINTR ? -1 : 0;
 }
 
@@ -107,7 +108,7 @@ static int posix_rmdir(struct fsdp_io *io, const char *path)
 int io_rename_result(int result)
 {
     if (result < 0 && errno == ENOTEMPTY)
-        errno = EEXIST; /* a file system may give either */
+        errno = EEXIST; /* file systems report either of the two */
     return result;
 }
 
@@ -141,7 +142,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Grow by one; false with errno set when there is no memory. */
+/* Appends one name. Returns false, with errno set, if there is no memory. */
 static bool add_name(struct io_names *out, size_t *capacity, const char *name)
 {
     if (out->n == *capacity) {

@@ -1,5 +1,5 @@
 /*
- * What the two tables of real system calls share: io_posix.c and io_beneath.c.
+ * Functions that the two tables of real system calls share: io_posix.c and io_beneath.c.
  */
 #ifndef SHARDFILE_IO_SYSTEM_H
 #define SHARDFILE_IO_SYSTEM_H
@@ -8,13 +8,18 @@
 
 #include "shard_runtime/shardfile/io.h"
 
+/** Fills *out from the system's struct stat. */
 void io_stat_of(const struct stat *stat, struct io_stat *out);
 
-/** The result of rename(2), and of renameat2(2) with RENAME_EXCHANGE, with errno as io.h promises it. */
+/**
+ * Each takes the result of a system call and changes errno to the value that io.h promises.
+ * io_rename_result() is for rename(2), io_exchange_result() for renameat2(2) with RENAME_EXCHANGE. Both
+ * return `result`.
+ */
 int io_rename_result(int result);
 int io_exchange_result(int result);
 
-/** The names in an open directory; `fd` is closed in any case. */
+/** Lists the names in the open directory `fd`, as the slot `list` does. Always closes `fd`. */
 int io_list_open(int fd, struct io_names *out);
 
 #endif

@@ -4,25 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/data_record.h"
-#include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/shardfile/json_reader.h"
 
 enum { MEMBERS_MAX = 256, VALUE_SHOWN_BYTES = 32, REST_BYTES = 32 };
 
 struct member {
     const char *section, *name;
-    const char *value; /* not terminated */
+    const char *value; /* not zero-terminated */
     size_t length;
 };
 
-/* The keys of a job, in the order of its text. `text` is a copy that the members point into. */
+/* The keys of a job in the order of its text. The members point into `text`, which is a copy. */
 struct members {
     char *text;
     size_t n;
     struct member list[MEMBERS_MAX];
 };
 
-/* The reading place is the next value, or the end. */
+/* Moves the reader to the next value, or to the end of the text. */
 static void skip_space(struct json_reader *json)
 {
     while (json->at < json->length && memchr(" \t\r\n", json->text[json->at], 4) != NULL)
@@ -35,7 +36,7 @@ static void read_section(struct json_reader *json, const char *section, struct m
 
     skip_space(json);
     if (json->at < json->length && json->text[json->at] != '{') {
-        (void)json_skip(json); /* the job of another program, which may be any object */
+        (void)json_skip(json); /* job of another program: its members can be any values */
         return;
     }
     json_enter_object(json);
@@ -80,7 +81,7 @@ static const struct member *find(const struct members *members, const char *sect
     return NULL;
 }
 
-/* Append one change to the words; "and N more" always finds its room. */
+/* Appends one change to changes->words, if there is room. Always leaves room for "and N more". */
 static void add_change(struct job_changes *changes, const struct member *was, const struct member *is)
 {
     const size_t at = strlen(changes->words), room = sizeof changes->words - REST_BYTES;
@@ -97,7 +98,10 @@ static void add_change(struct job_changes *changes, const struct member *was, co
         memcpy(changes->words + at, words, strlen(words) + 1);
 }
 
-/* How many of the changes found their place in the words? The rest is counted. */
+/*
+ * Appends "and N more" to changes->words if some changes had no room there. `n_written` is the number of
+ * changes that had room.
+ */
 static void count_rest(struct job_changes *changes, size_t n_written)
 {
     const size_t at = strlen(changes->words);
@@ -166,7 +170,8 @@ uint64_t job_changes_count(const struct manifest *manifest, const char *section,
         read_members(members, manifest->job, manifest->job_length, NULL) == FSDP_OK)
         found = find(members, section, name);
     if (found != NULL) {
-        json_read_init(&json, (char *)(uintptr_t)found->value, found->length); /* json_u64() writes nothing */
+        /* json_u64() does not modify the text */
+        json_read_init(&json, (char *)(uintptr_t)found->value, found->length);
         if (!json_u64(&json, &count) || !json_end(&json))
             count = 0;
     }
@@ -184,9 +189,7 @@ enum fsdp_status job_changes_refuse(const struct manifest *manifest, const char 
     enum fsdp_status status;
     bool known, others;
 
-    status = data_record_read(manifest, &record, &known, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(data_record_read(manifest, &record, &known, err));
     known = known && bytes != NULL;
     others = check && known && !fingerprint_same(&record.bytes, bytes);
     status = job_changes_find(&changes, manifest, job, defaults,

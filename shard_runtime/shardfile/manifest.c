@@ -1,16 +1,19 @@
 #include "shard_runtime/shardfile/manifest.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/json.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/fingerprint.h"
-#include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/shardfile/json_reader.h"
 
 #define FORMAT_NAME "fsdp-checkpoint"
 
-/* The last member and what closes the text: `"manifest_xxh3_128":"` 32 digits `"}` newline. */
+/* The last member and the end of the text: `"manifest_xxh3_128":"`, 32 digits, `"}` and a newline. */
 #define SEAL_KEY "manifest_xxh3_128"
 static const char seal_open[] = ",\n\"" SEAL_KEY "\":\"", seal_close[] = "\"}\n";
 enum { SEAL_BYTES = sizeof seal_open - 1 + CHECKSUM_TEXT_BYTES - 1 + sizeof seal_close - 1 };
@@ -28,12 +31,37 @@ static void seal_digest(const char *text, size_t length, char out[CHECKSUM_TEXT_
     checksum_text((const uint64_t[2]){ hash.low64, hash.high64 }, out);
 }
 
-/* --- writing --- */
+/* The kinds of members in manifest.json. A head has neither FILES nor SEAL. */
+enum kind { FORMAT, VERSION, NUMBER, RAW, TENSORS, FILES, SEAL };
 
-static void add_u64(struct json_text *text, const char *key, uint64_t value)
-{
-    json_add(text, ",\n\"%s\":%llu", key, (unsigned long long)value);
-}
+/* Every member, in the order in which it is written. Only RAW members may be absent. */
+static const struct member {
+    const char *name;
+    enum kind kind;
+    /*
+     * Offsets in struct manifest. `field` is that of a NUMBER's or RAW's value, `length` that of a RAW's
+     * length.
+     */
+    size_t field, length;
+} members[] = {
+    { "format", FORMAT, 0, 0 },
+    { "format_version", VERSION, 0, 0 },
+    { "step", NUMBER, offsetof(struct manifest, step), 0 },
+    { "world_size", NUMBER, offsetof(struct manifest, world_size), 0 },
+    { "generation", NUMBER, offsetof(struct manifest, generation), 0 },
+    { "seed", NUMBER, offsetof(struct manifest, seed), 0 },
+    { "cursor", NUMBER, offsetof(struct manifest, cursor), 0 },
+    { "optimizer_step", NUMBER, offsetof(struct manifest, optimizer_step), 0 },
+    { "numerics", RAW, offsetof(struct manifest, numerics), offsetof(struct manifest, numerics_length) },
+    { "job", RAW, offsetof(struct manifest, job), offsetof(struct manifest, job_length) },
+    { "extra", RAW, offsetof(struct manifest, extra), offsetof(struct manifest, extra_length) },
+    { "tensors", TENSORS, 0, 0 },
+    { "files", FILES, 0, 0 },
+    { SEAL_KEY, SEAL, 0, 0 },
+};
+enum { N_MEMBERS = sizeof members / sizeof *members };
+
+/* Writing */
 
 static bool add_raw(struct json_text *text, const char *key, const char *raw, size_t length)
 {
@@ -86,17 +114,17 @@ enum fsdp_status manifest_head_text(const struct manifest *head, char **text, si
     *text = NULL;
     *length = 0;
     json_add(&built, "{\"format\":\"" FORMAT_NAME "\",\n\"format_version\":%d", MANIFEST_FORMAT_VERSION);
-    add_u64(&built, "step", head->step);
-    add_u64(&built, "world_size", head->world_size);
-    add_u64(&built, "generation", head->generation);
-    add_u64(&built, "seed", head->seed);
-    add_u64(&built, "cursor", head->cursor);
-    add_u64(&built, "optimizer_step", head->optimizer_step);
-    if (!add_raw(&built, "numerics", head->numerics, head->numerics_length) ||
-        !add_raw(&built, "job", head->job, head->job_length) ||
-        !add_raw(&built, "extra", head->extra, head->extra_length)) {
-        json_text_free(&built);
-        return fsdp_fail(err, FSDP_ERR_ARG, "numerics, job and extra of a manifest are JSON objects");
+    for (size_t i = 0; i < N_MEMBERS; i++) {
+        const void *field = (const char *)head + members[i].field;
+        const void *raw_length = (const char *)head + members[i].length;
+
+        if (members[i].kind == NUMBER)
+            json_add(&built, ",\n\"%s\":%" PRIu64, members[i].name, *(const uint64_t *)field);
+        if (members[i].kind == RAW &&
+            !add_raw(&built, members[i].name, *(const char *const *)field, *(const size_t *)raw_length)) {
+            json_text_free(&built);
+            return fsdp_fail(err, FSDP_ERR_ARG, "numerics, job and extra of a manifest are JSON objects");
+        }
     }
     add_tensors(&built, head);
     json_add(&built, "}");
@@ -115,7 +143,7 @@ enum fsdp_status manifest_compose(const char *head, size_t head_length, const st
         head_length--;
     if (!json_is_object(head, head_length))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "the head of the manifest is no JSON object");
-    json_add_bytes(&built, head, head_length - 1); /* without its closing brace */
+    json_add_bytes(&built, head, head_length - 1); /* all but its closing brace */
     json_add(&built, ",\n\"files\":[");
     for (size_t i = 0; i < n_files; i++) {
         checksum_text(files[i].checksum, digest);
@@ -132,54 +160,7 @@ enum fsdp_status manifest_compose(const char *head, size_t head_length, const st
     return take_text(&built, text, length, err);
 }
 
-/* --- reading --- */
-
-enum key {
-    KEY_FORMAT,
-    KEY_FORMAT_VERSION,
-    KEY_STEP,
-    KEY_WORLD_SIZE,
-    KEY_GENERATION,
-    KEY_SEED,
-    KEY_CURSOR,
-    KEY_OPTIMIZER_STEP,
-    KEY_NUMERICS,
-    KEY_JOB,
-    KEY_EXTRA,
-    KEY_TENSORS,
-    KEY_FILES,
-    KEY_SEAL,
-    KEY_COUNT
-};
-static const char *const key_names[KEY_COUNT] = {
-    [KEY_FORMAT] = "format",
-    [KEY_FORMAT_VERSION] = "format_version",
-    [KEY_STEP] = "step",
-    [KEY_WORLD_SIZE] = "world_size",
-    [KEY_GENERATION] = "generation",
-    [KEY_SEED] = "seed",
-    [KEY_CURSOR] = "cursor",
-    [KEY_OPTIMIZER_STEP] = "optimizer_step",
-    [KEY_NUMERICS] = "numerics",
-    [KEY_JOB] = "job",
-    [KEY_EXTRA] = "extra",
-    [KEY_TENSORS] = "tensors",
-    [KEY_FILES] = "files",
-    [KEY_SEAL] = SEAL_KEY,
-};
-enum {
-    KEYS_OPTIONAL = 1 << KEY_NUMERICS | 1 << KEY_JOB | 1 << KEY_EXTRA,
-    KEYS_WHOLE_ONLY = 1 << KEY_FILES | 1 << KEY_SEAL,
-    KEYS_ALL = (1 << KEY_COUNT) - 1,
-};
-
-/* Room for one more element; the arrays double. */
-static void *grow(void *array, size_t n, size_t element_bytes)
-{
-    if ((n & (n - 1)) != 0)
-        return array; /* between powers of two there is room */
-    return reallocarray(array, n == 0 ? 1 : n * 2, element_bytes);
-}
+/* Reading */
 
 static bool parse_tensor(struct json_reader *json, struct manifest_tensor *tensor)
 {
@@ -270,11 +251,8 @@ static bool parse_tensors(struct json_reader *json, struct manifest *out)
 {
     json_enter_array(json);
     while (json_next_element(json)) {
-        void *grown = grow(out->tensors, out->n_tensors, sizeof *out->tensors);
-
-        if (grown == NULL)
-            return json_refuse(json, "no memory");
-        out->tensors = grown;
+        if (!json_make_room(json, &out->tensors, out->n_tensors, sizeof *out->tensors))
+            return false;
         if (!parse_tensor(json, &out->tensors[out->n_tensors]))
             return false;
         out->n_tensors++;
@@ -286,11 +264,8 @@ static bool parse_files(struct json_reader *json, struct manifest *out)
 {
     json_enter_array(json);
     while (json_next_element(json)) {
-        void *grown = grow(out->files, out->n_files, sizeof *out->files);
-
-        if (grown == NULL)
-            return json_refuse(json, "no memory");
-        out->files = grown;
+        if (!json_make_room(json, &out->files, out->n_files, sizeof *out->files))
+            return false;
         if (!parse_file(json, &out->files[out->n_files]))
             return false;
         out->n_files++;
@@ -306,50 +281,41 @@ static bool parse_format(struct json_reader *json)
            (strcmp(words, FORMAT_NAME) == 0 || json_refuse(json, "format is not " FORMAT_NAME));
 }
 
-static bool parse_value(struct json_reader *json, enum key key, struct manifest *out, uint64_t *version)
+static bool parse_value(struct json_reader *json, const struct member *member, struct manifest *out,
+                        uint64_t *version)
 {
-    switch (key) {
-    case KEY_FORMAT:
+    void *field = (char *)out + member->field;
+
+    switch (member->kind) {
+    case FORMAT:
         return parse_format(json);
-    case KEY_FORMAT_VERSION:
+    case VERSION:
         return json_u64(json, version);
-    case KEY_STEP:
-        return json_u64(json, &out->step);
-    case KEY_WORLD_SIZE:
-        return json_u64(json, &out->world_size);
-    case KEY_GENERATION:
-        return json_u64(json, &out->generation);
-    case KEY_SEED:
-        return json_u64(json, &out->seed);
-    case KEY_CURSOR:
-        return json_u64(json, &out->cursor);
-    case KEY_OPTIMIZER_STEP:
-        return json_u64(json, &out->optimizer_step);
-    case KEY_NUMERICS:
-        return json_raw_object(json, &out->numerics, &out->numerics_length);
-    case KEY_JOB:
-        return json_raw_object(json, &out->job, &out->job_length);
-    case KEY_EXTRA:
-        return json_raw_object(json, &out->extra, &out->extra_length);
-    case KEY_TENSORS:
+    case NUMBER:
+        return json_u64(json, field);
+    case RAW:
+        return json_raw_object(json, field, (void *)((char *)out + member->length));
+    case TENSORS:
         return parse_tensors(json, out);
-    case KEY_FILES:
+    case FILES:
         return parse_files(json, out);
-    case KEY_SEAL:
-        return json_string(json) != NULL; /* compared before anything was parsed */
-    case KEY_COUNT:
-        break;
+    case SEAL:
+        return json_string(json) != NULL; /* verified before parsing began */
     }
-    return json_refuse(json, "an unknown key");
+    return false;
 }
 
-static enum key find_key(const char *name)
+/*
+ * Returns the index in members[] of the member called `name`, or N_MEMBERS if there is none. Unless `whole`,
+ * only members of a head are found.
+ */
+static size_t find_member(const char *name, bool whole)
 {
     size_t i = 0;
 
-    while (i < KEY_COUNT && strcmp(key_names[i], name) != 0)
+    while (i < N_MEMBERS && (strcmp(members[i].name, name) != 0 || (!whole && members[i].kind >= FILES)))
         i++;
-    return (enum key)i;
+    return i;
 }
 
 static int compare_tensor_names(const void *a, const void *b)
@@ -400,7 +366,7 @@ static enum fsdp_status check_meaning(const struct manifest *manifest, struct fs
     return refuse_doubled_tensors(manifest, err);
 }
 
-static enum fsdp_status parse(struct manifest *out, const char *text, size_t length, unsigned keys,
+static enum fsdp_status parse(struct manifest *out, const char *text, size_t length, bool whole,
                               struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
@@ -418,17 +384,17 @@ static enum fsdp_status parse(struct manifest *out, const char *text, size_t len
     json_read_init(&json, out->text, length);
     json_enter_object(&json);
     while ((name = json_next_member(&json)) != NULL) {
-        const enum key key = find_key(name);
+        const size_t i = find_member(name, whole);
 
-        if (key == KEY_COUNT || (keys & 1u << key) == 0 || (seen & 1u << key) != 0) {
+        if (i == N_MEMBERS || (seen & 1u << i) != 0) {
             status = fsdp_fail(err, FSDP_ERR_FORMAT, "key \"%.64s\" is %s", name,
-                               key != KEY_COUNT && (seen & 1u << key) != 0 ? "there twice" : "unknown");
+                               i == N_MEMBERS ? "unknown" : "there twice");
             break;
         }
-        seen |= 1u << key;
-        if (!parse_value(&json, key, out, &version))
+        seen |= 1u << i;
+        if (!parse_value(&json, &members[i], out, &version))
             break;
-        if (key == KEY_FORMAT_VERSION && version != MANIFEST_FORMAT_VERSION) {
+        if (members[i].kind == VERSION && version != MANIFEST_FORMAT_VERSION) {
             status =
                 fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "format version %llu; this program reads version %d",
                           (unsigned long long)version, MANIFEST_FORMAT_VERSION);
@@ -437,9 +403,9 @@ static enum fsdp_status parse(struct manifest *out, const char *text, size_t len
     }
     if (status == FSDP_OK && !json_end(&json))
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "byte %zu: %s", json.at, json.problem);
-    for (unsigned key = 0; key < KEY_COUNT && status == FSDP_OK; key++)
-        if ((keys & ~(unsigned)KEYS_OPTIONAL & ~seen & 1u << key) != 0)
-            status = fsdp_fail(err, FSDP_ERR_FORMAT, "key \"%s\" is missing", key_names[key]);
+    for (size_t i = 0; i < N_MEMBERS && status == FSDP_OK; i++)
+        if (members[i].kind != RAW && (whole || members[i].kind < FILES) && (seen & 1u << i) == 0)
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "key \"%s\" is missing", members[i].name);
     if (status == FSDP_OK)
         status = check_meaning(out, err);
     if (status != FSDP_OK)
@@ -450,14 +416,17 @@ static enum fsdp_status parse(struct manifest *out, const char *text, size_t len
 enum fsdp_status manifest_parse_head(struct manifest *out, const char *text, size_t length,
                                      struct fsdp_err *err)
 {
-    const enum fsdp_status status = parse(out, text, length, KEYS_ALL & ~(unsigned)KEYS_WHOLE_ONLY, err);
+    const enum fsdp_status status = parse(out, text, length, false, err);
 
     if (status != FSDP_OK)
         fsdp_wrap(err, "the head of the manifest");
     return status;
 }
 
-/* No byte before the seal may have changed; the seal itself has one spelling. */
+/*
+ * Returns true if the text ends in the seal that belongs to the bytes before it. A seal can be written in
+ * only one way.
+ */
 static bool seal_holds(const char *text, size_t length)
 {
     char seal[SEAL_BYTES + 1], digest[CHECKSUM_TEXT_BYTES];
@@ -474,7 +443,7 @@ enum fsdp_status manifest_parse(struct manifest *out, const char *text, size_t l
     *out = (struct manifest){ 0 };
     if (!seal_holds(text, length))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "the manifest's own checksum does not hold");
-    return parse(out, text, length, KEYS_ALL, err);
+    return parse(out, text, length, true, err);
 }
 
 enum fsdp_status manifest_read(struct fsdp_io *io, const char *step_directory, struct manifest *out,
@@ -485,12 +454,8 @@ enum fsdp_status manifest_read(struct fsdp_io *io, const char *step_directory, s
     size_t length = 0;
 
     *out = (struct manifest){ 0 };
-    status = io_join(path, step_directory, MANIFEST_FILE, err);
-    if (status != FSDP_OK)
-        return status;
-    status = io_read_file(io, path, MANIFEST_MAX_BYTES, &text, &length, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_join(path, step_directory, MANIFEST_FILE, err));
+    OK_OR_RETURN(io_read_file(io, path, MANIFEST_MAX_BYTES, &text, &length, err));
     status = manifest_parse(out, text, length, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "%s", path);

@@ -1,12 +1,14 @@
 /*
- * One safetensors file: 8 bytes of header length (little-endian), a JSON header, the tensors back to back.
- * https://github.com/huggingface/safetensors#format; shards carry DCP_SHARDING_INFO in the header, where each
- * one starts in its global tensor, as PyTorch's HuggingFaceStorageReader reads it, and beside it the global
- * shape, which that reader ignores.
+ * Reads and writes one safetensors file: 8 bytes of header length (little-endian), a JSON header, and the
+ * tensors' data without gaps. The format is described at https://github.com/huggingface/safetensors#format.
  *
- * Writing: the header is laid out first and padded with spaces so that data starts at a multiple of
- * `alignment`; its bytes go to the file last, so that a file cut short says "no header" (length 0) to every
- * reader. Reading trusts nothing: all limits and checks of the format are made before a value is used.
+ * A file of shards has DCP_SHARDING_INFO in its header. It gives the start of each shard in its global
+ * tensor, as PyTorch's HuggingFaceStorageReader expects it. We add the global shape, which that reader
+ * ignores.
+ *
+ * Writing: the function first builds the header, padded with spaces so that the data starts at a multiple of
+ * `alignment`. It writes the header's bytes to the file last. So every reader sees a header length of 0 in a
+ * file that was cut short. Reading trusts nothing: it checks all limits of the format before it uses a value.
  */
 #ifndef SHARDFILE_SAFETENSORS_H
 #define SHARDFILE_SAFETENSORS_H
@@ -18,29 +20,31 @@
 #include <fsdp/dtype.h>
 #include <fsdp/status.h>
 
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/shardfile/io.h"
-#include "shard_runtime/shardfile/json.h"
 #include "shard_runtime/shardfile/rows_store.h"
 
 enum {
     SAFETENSORS_MAX_DIMS = 8,
-    SAFETENSORS_MAX_HEADER_BYTES = 100000000, /* the reference reader's limit */
-    SAFETENSORS_ALIGNMENT = 4096,             /* of the data in our own files: a page, a block */
+    SAFETENSORS_MAX_HEADER_BYTES = 100000000, /* limit of the reference reader */
+    /* alignment of the data in our own files: a page, a disk block */
+    SAFETENSORS_ALIGNMENT = 4096,
 };
 
 struct safetensors_tensor {
     const char *name;
-    enum fsdp_dtype dtype;  /* FSDP_DTYPE_COUNT: a type of the format that this tree has no name for */
-    const char *dtype_name; /* as in the header; reading fills it, writing takes `dtype` */
+    enum fsdp_dtype dtype;  /* FSDP_DTYPE_COUNT: a type of the format that this library does not support */
+    const char *dtype_name; /* name in the header; set by reading, ignored by writing */
     size_t n_dims;
-    uint64_t shape[SAFETENSORS_MAX_DIMS]; /* of what is in this file */
-    uint64_t begin, end;                  /* bytes, from the start of the data */
-    bool has_offsets;                     /* a shard: it starts at offsets[] of the global tensor */
+    uint64_t shape[SAFETENSORS_MAX_DIMS]; /* shape of the part in this file */
+    uint64_t begin, end;                  /* byte range, from the start of the data */
+    /* true for a shard, which starts at offsets[] of the global tensor */
+    bool has_offsets;
     uint64_t offsets[SAFETENSORS_MAX_DIMS];
     bool has_global_shape;
     uint64_t global_shape[SAFETENSORS_MAX_DIMS];
     const void *data;               /* writing: (end - begin) bytes, borrowed until the write returns */
-    const struct rows_store *store; /* writing, in place of data: tensor `in_store` of it; or NULL */
+    const struct rows_store *store; /* writing, instead of data: tensor `in_store` of this store; or NULL */
     size_t in_store;
 };
 
@@ -48,70 +52,76 @@ struct safetensors_metadata {
     const char *key, *value;
 };
 
-/* --- writing --- */
+/* Writing */
 
 /**
- * Lay `tensors` out in the order given (begin and end are filled) and build the 8 + N first bytes in `out`
- * (zero-initialised, json_text_free() it). With offsets on any tensor all must have them, and
- * DCP_SHARDING_INFO and DCP_VERSION are written; `format` is always "pt"; `metadata` follows them.
- *   alignment  power of two that 8 + N is padded to: 8 as the reference writer, 4096 for our own files
- *   size_bytes NULL, or receives the size of the whole file
- * FSDP_ERR_ARG: sizes that do not fit, too many dimensions, no name.
+ * Places `tensors` in the given order, setting `begin` and `end` of each, and builds the file's first 8 + N
+ * bytes in `out`. `out` must be zero-initialised; the caller releases it with json_text_free(). If one tensor
+ * has offsets, all must have them; then the header gets DCP_SHARDING_INFO and DCP_VERSION. The metadata
+ * always contains `format` = "pt", then the entries of `metadata`.
+ *   alignment   power of two to which 8 + N is padded: 8 as in the reference writer, 4096 for our own files
+ *   size_bytes  NULL, or receives the size of the whole file
+ *   FSDP_ERR_ARG  a size does not fit 64 bits, or a tensor has too many dimensions, no name, or one that is
+ *                 not UTF-8
+ *   FSDP_ERR_NOMEM
  */
 enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, size_t n_tensors,
                                           const struct safetensors_metadata *metadata, size_t n_metadata,
                                           size_t alignment, struct json_text *out, uint64_t *size_bytes,
                                           struct fsdp_err *err);
 
+/* The size and checksum of the file that safetensors_write() wrote. */
 struct safetensors_written {
     uint64_t size_bytes;
-    uint64_t checksum[2]; /* XXH3-128 of the whole file, computed from memory: low, high */
+    uint64_t checksum[2]; /* XXH3-128 of the whole file, computed from memory: low half, high half */
 };
 
 /**
- * Write and sync `path`, replacing a file of that name that an earlier attempt left. Large files go around
- * the page cache where the file system takes O_DIRECT. Memory: the header and one buffer of 4 MiB. On failure
- * the file is removed.
+ * Writes and syncs the file `path`. Replaces a file of that name that an earlier attempt left. Large files
+ * bypass the page cache if the file system supports O_DIRECT. The function allocates the header and one
+ * buffer of at most 4 MiB. After a failure it removes the file.
  */
 enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
                                    size_t n_tensors, const struct safetensors_metadata *metadata,
                                    size_t n_metadata, size_t alignment, struct safetensors_written *written,
                                    struct fsdp_err *err);
 
-/* --- reading --- */
+/* Reading */
 
 struct safetensors_header {
-    struct safetensors_tensor *tensors; /* in order of their data */
+    struct safetensors_tensor *tensors; /* sorted by position of their data */
     size_t n_tensors;
-    struct safetensors_metadata *metadata; /* by key; without DCP_SHARDING_INFO, which is in the tensors */
+    /* sorted by key; without DCP_SHARDING_INFO, whose values are in `tensors` */
+    struct safetensors_metadata *metadata;
     size_t n_metadata;
-    uint64_t data_start; /* 8 + N */
-    uint64_t size_bytes; /* of the file */
-    char *text;          /* names and values point into it */
+    uint64_t data_start; /* offset of the data in the file: 8 + N */
+    uint64_t size_bytes; /* size of the whole file */
+    char *text;          /* memory that names and values point into */
 };
 
 /**
- * Parse a header's N bytes of JSON; the file has `size_bytes` in all. Takes over `text` (malloc'ed), also on
- * failure. FSDP_ERR_FORMAT says what is wrong and where.
+ * Parses a header's `length` bytes of JSON. `size_bytes` is the size of the whole file. Takes ownership of
+ * `text` (allocated by malloc), even on failure. The message of FSDP_ERR_FORMAT names the problem and its
+ * position.
  */
 enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, size_t length,
                                    uint64_t size_bytes, struct fsdp_err *err);
 
 /**
- * Open `path`, which must be no symbolic link, read and check its header. *fd: NULL to close the file again, or receives it (the caller's).
+ * Opens the file `path`, which must not be a symbolic link, then reads and checks its header. If `fd` is NULL
+ * the file is closed again; otherwise *fd receives the descriptor, which the caller closes.
  */
 enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct safetensors_header *out,
                                   int *fd, struct fsdp_err *err);
 
-/** Read and check the header of the file that is open as `fd`; `path` is for messages. */
+/** Reads and checks the header of the file that is open as `fd`. `path` is used in messages only. */
 enum fsdp_status safetensors_read(struct fsdp_io *io, int fd, const char *path, uint64_t size_bytes,
                                   struct safetensors_header *out, struct fsdp_err *err);
 
-/** The tensor called `name`, or NULL. */
-const struct safetensors_tensor *safetensors_find(const struct safetensors_header *header, const char *name);
-/** The metadata value of `key`, or NULL. */
+/** Returns the metadata value of `key`, or NULL. */
 const char *safetensors_metadata_get(const struct safetensors_header *header, const char *key);
 
+/** Frees what parsing allocated and sets *header to zero. */
 void safetensors_free(struct safetensors_header *header);
 
 #endif

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/json_reader.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
 /* Every element type of the format with its size in bits. */
@@ -24,7 +26,7 @@ static unsigned dtype_bits(const char *name)
     return 0;
 }
 
-/* True when the shape fills exactly end - begin bytes. */
+/* Returns true if a tensor of this dtype and shape has exactly end - begin bytes. */
 static bool size_fits(const struct safetensors_tensor *tensor)
 {
     uint64_t bits = dtype_bits(tensor->dtype_name);
@@ -35,7 +37,7 @@ static bool size_fits(const struct safetensors_tensor *tensor)
     return bits % 8 == 0 && tensor->end >= tensor->begin && tensor->end - tensor->begin == bits / 8;
 }
 
-/* A row of whole numbers; at most SAFETENSORS_MAX_DIMS of them. */
+/* Reads a list of at most SAFETENSORS_MAX_DIMS whole numbers. */
 static bool parse_dims(struct json_reader *json, uint64_t dims[SAFETENSORS_MAX_DIMS], size_t *n_dims)
 {
     *n_dims = 0;
@@ -94,29 +96,14 @@ static bool parse_entry(struct json_reader *json, struct safetensors_tensor *ten
     return size_fits(tensor) || json_refuse(json, "data_offsets that are not the size of the shape");
 }
 
-/* Room for one more; the arrays double. */
-static bool grow(struct json_reader *json, void **array, size_t n, size_t element_bytes)
-{
-    void *grown;
-
-    if ((n & (n - 1)) != 0)
-        return true;
-    grown = reallocarray(*array, n == 0 ? 1 : n * 2, element_bytes);
-    if (grown == NULL)
-        return json_refuse(json, "no memory");
-    *array = grown;
-    return true;
-}
-
 /*
- * The "__metadata__" object; *sharding is the value of DCP_SHARDING_INFO, in place and to be parsed, with its
- * length.
+ * Reads the "__metadata__" object. *sharding receives the value of DCP_SHARDING_INFO, which points into the
+ * header's text, and *length its length. The caller parses that value later.
  */
 static bool parse_metadata(struct json_reader *json, struct safetensors_header *out, char **sharding,
                            size_t *length)
 {
     const char *key;
-
     json_enter_object(json);
     while ((key = json_next_member(json)) != NULL) {
         const char *value = json_string(json);
@@ -130,7 +117,7 @@ static bool parse_metadata(struct json_reader *json, struct safetensors_header *
             *length = strlen(value);
             continue;
         }
-        if (!grow(json, (void **)&out->metadata, out->n_metadata, sizeof *out->metadata))
+        if (!json_make_room(json, &out->metadata, out->n_metadata, sizeof *out->metadata))
             return false;
         out->metadata[out->n_metadata++] = (struct safetensors_metadata){ key, value };
     }
@@ -142,7 +129,6 @@ static bool parse_object(struct json_reader *json, struct safetensors_header *ou
 {
     bool metadata_seen = false;
     const char *name;
-
     json_enter_object(json);
     while ((name = json_next_member(json)) != NULL) {
         if (strcmp(name, "__metadata__") == 0) {
@@ -153,7 +139,7 @@ static bool parse_object(struct json_reader *json, struct safetensors_header *ou
                 return false;
             continue;
         }
-        if (!grow(json, (void **)&out->tensors, out->n_tensors, sizeof *out->tensors))
+        if (!json_make_room(json, &out->tensors, out->n_tensors, sizeof *out->tensors))
             return false;
         out->tensors[out->n_tensors] = (struct safetensors_tensor){ .name = name };
         if (!parse_entry(json, &out->tensors[out->n_tensors]))
@@ -181,7 +167,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(one->key, two->key);
 }
 
-/* Sorts the keys: the format does not limit their number. */
+/* Refuses duplicate keys. Sorts the keys to find them, because the format does not limit their number. */
 static enum fsdp_status check_metadata(struct safetensors_header *header, struct fsdp_err *err)
 {
     if (header->n_metadata > 1)
@@ -219,7 +205,7 @@ static int compare_names(const void *a, const void *b)
                   (*(struct safetensors_tensor *const *)b)->name);
 }
 
-/* {"saved_offsets": [...], "global_shape": [...]}; other keys are a newer writer's and skipped. */
+/* Reads {"saved_offsets": [...], "global_shape": [...]}. Skips other keys: a newer writer may add some. */
 static bool parse_shard(struct json_reader *json, struct safetensors_tensor *tensor)
 {
     const char *key;
@@ -288,7 +274,10 @@ static enum fsdp_status parse_sharding(struct safetensors_tensor **sorted, size_
     return FSDP_OK;
 }
 
-/* What needs the names in order: none doubled, and the sharding information matched to its tensors. */
+/*
+ * Sorts the tensors by name, then refuses duplicate names and matches the sharding information to its
+ * tensors.
+ */
 static enum fsdp_status check_names(struct safetensors_header *header, char *sharding, size_t length,
                                     struct fsdp_err *err)
 {
@@ -322,7 +311,7 @@ enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, s
                                         .data_start = 8 + (uint64_t)length,
                                         .size_bytes = size_bytes };
     while (end > 0 && text[end - 1] == ' ')
-        end--; /* padding is spaces, and only at the end */
+        end--; /* padding consists of spaces at the end */
     json_read_init(&json, text, end);
     if (end == 0 || text[0] != '{' || text[end - 1] != '}')
         json_refuse(&json, "the header is no JSON object");
@@ -351,9 +340,7 @@ static enum fsdp_status read_header(struct fsdp_io *io, int fd, const char *path
 
     if (size_bytes < sizeof prefix)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "a file of %llu bytes", (unsigned long long)size_bytes);
-    status = io_read_all(io, fd, prefix, sizeof prefix, 0, path, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_read_all(io, fd, prefix, sizeof prefix, 0, path, err));
     for (size_t i = sizeof prefix; i-- > 0;)
         length = length << 8 | prefix[i];
     if (length == 0 || length > SAFETENSORS_MAX_HEADER_BYTES || length > size_bytes - sizeof prefix)
@@ -392,23 +379,13 @@ enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct s
     *out = (struct safetensors_header){ 0 };
     if (fd != NULL)
         *fd = -1;
-    status = io_open_read(io, path, &opened, &size_bytes, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_open_read(io, path, &opened, &size_bytes, err));
     status = safetensors_read(io, opened, path, size_bytes, out, err);
     if (status == FSDP_OK && fd != NULL)
         *fd = opened;
     else
         io->close(io, opened);
     return status;
-}
-
-const struct safetensors_tensor *safetensors_find(const struct safetensors_header *header, const char *name)
-{
-    for (size_t i = 0; i < header->n_tensors; i++)
-        if (strcmp(header->tensors[i].name, name) == 0)
-            return &header->tensors[i];
-    return NULL;
 }
 
 const char *safetensors_metadata_get(const struct safetensors_header *header, const char *key)

@@ -4,15 +4,17 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/require.h"
+#include "shard_runtime/core/utf8.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
 enum {
-    RING_BYTES = 4 << 20,        /* at most; a small file has a small ring */
-    DIRECT_FROM_BYTES = 1 << 20, /* smaller files are not worth a second open */
-    BLOCK_BYTES = 4096,          /* of O_DIRECT: memory, offset and length */
+    RING_BYTES = 4 << 20,        /* upper limit; a small file gets a smaller buffer */
+    DIRECT_FROM_BYTES = 1 << 20, /* smaller files do not justify a second open */
+    BLOCK_BYTES = 4096,          /* unit of O_DIRECT for memory, offset and length */
 };
 
-/* --- the header --- */
+/* The header */
 
 static enum fsdp_status place(struct safetensors_tensor *tensor, uint64_t *at, struct fsdp_err *err)
 {
@@ -40,7 +42,8 @@ static void add_dims(struct json_text *text, const uint64_t *dims, size_t n_dims
 }
 
 /*
- * JSON inside a string of JSON, spaced as PyTorch's writer spaces it, so that equal content is equal bytes.
+ * Writes DCP_SHARDING_INFO: JSON inside a JSON string. The spacing is that of PyTorch's writer, so equal
+ * content gives equal bytes.
  */
 static void add_sharding(struct json_text *text, const struct safetensors_tensor *tensors, size_t n_tensors)
 {
@@ -74,6 +77,12 @@ static void put_length(char *to, uint64_t length)
         to[i] = (char)(length >> 8 * i & 0xff);
 }
 
+/* Text that is not UTF-8 must be refused here, because json_add_string() would write other text instead. */
+static bool is_utf8(const char *text)
+{
+    return utf8_prefix(text, strlen(text)) == strlen(text);
+}
+
 enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, size_t n_tensors,
                                           const struct safetensors_metadata *metadata, size_t n_metadata,
                                           size_t alignment, struct json_text *out, uint64_t *size_bytes,
@@ -82,14 +91,16 @@ enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, si
     uint64_t at = 0;
 
     for (size_t i = 0; i < n_tensors; i++) {
-        const enum fsdp_status status = place(&tensors[i], &at, err);
-
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(place(&tensors[i], &at, err));
         if (tensors[i].has_offsets != tensors[0].has_offsets)
             return fsdp_fail(err, FSDP_ERR_ARG, "a file of shards and whole tensors mixed, at %.200s",
                              tensors[i].name);
+        if (!is_utf8(tensors[i].name))
+            return fsdp_fail(err, FSDP_ERR_ARG, "the name of a tensor is not UTF-8: %.200s", tensors[i].name);
     }
+    for (size_t i = 0; i < n_metadata; i++)
+        if (!is_utf8(metadata[i].key) || !is_utf8(metadata[i].value))
+            return fsdp_fail(err, FSDP_ERR_ARG, "metadata is not UTF-8: %.200s", metadata[i].key);
     json_add_bytes(out, "\0\0\0\0\0\0\0\0", 8);
     json_add(out, "{\"__metadata__\":{");
     if (n_tensors > 0 && tensors[0].has_offsets)
@@ -123,17 +134,17 @@ enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, si
     return FSDP_OK;
 }
 
-/* --- the file --- */
+/* The file */
 
 struct writer {
     struct fsdp_io *io;
     const char *path;
     int fd;
-    bool direct;         /* fd was opened with O_DIRECT: whole blocks only */
-    unsigned char *ring; /* ring_bytes, whole blocks and aligned to one */
+    bool direct;         /* fd has O_DIRECT: only whole blocks may be written */
+    unsigned char *ring; /* buffer of ring_bytes: a whole number of blocks, block-aligned */
     size_t ring_bytes;
-    size_t filled; /* bytes in it */
-    uint64_t at;   /* where in the file ring[0] goes */
+    size_t filled; /* bytes in the buffer */
+    uint64_t at;   /* file offset of ring[0] */
     XXH3_state_t *hash;
 };
 
@@ -147,7 +158,7 @@ static int open_for_writing(struct writer *writer, int flags)
     return fd;
 }
 
-/* Create the file. What an earlier attempt of this very save left under the name goes. */
+/* Creates the file. First removes a file of that name, which an earlier attempt of the same save left. */
 static enum fsdp_status create(struct writer *writer, bool try_direct, struct fsdp_err *err)
 {
     writer->fd = open_for_writing(writer, O_CREAT | O_EXCL);
@@ -155,7 +166,8 @@ static enum fsdp_status create(struct writer *writer, bool try_direct, struct fs
         writer->fd = open_for_writing(writer, O_CREAT | O_EXCL);
     if (writer->fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", writer->path, strerror(errno));
-    if (try_direct) { /* a file system without O_DIRECT says EINVAL, here or at the first write */
+    /* A file system without O_DIRECT reports EINVAL, here or at the first write. */
+    if (try_direct) {
         const int fd = open_for_writing(writer, O_DIRECT);
 
         if (fd >= 0) {
@@ -179,12 +191,13 @@ static enum fsdp_status leave_direct(struct writer *writer, struct fsdp_err *err
     return FSDP_OK;
 }
 
-/* Write blocks; under O_DIRECT `size_bytes` and `offset` are whole blocks and a short write falls back. */
+/*
+ * Writes bytes to the file. Under O_DIRECT, `size_bytes` and `offset` must be whole blocks. After a short
+ * write or EINVAL the function continues without O_DIRECT.
+ */
 static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, size_t size_bytes,
                                      uint64_t offset, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     if (writer->direct) {
         ssize_t n;
 
@@ -195,15 +208,14 @@ static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, s
             return FSDP_OK;
         if (n < 0 && errno != EINVAL)
             return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", writer->path, strerror(errno));
-        status = leave_direct(writer, err); /* the whole piece is written again */
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(leave_direct(writer, err)); /* then writes the whole piece again */
     }
     return io_write_all(writer->io, writer->fd, bytes, size_bytes, offset, writer->path, err);
 }
 
 /*
- * Empty the ring. Under O_DIRECT a last part of a block goes out padded; the file is cut to size in the end.
+ * Writes the buffer's contents to the file and empties it. Under O_DIRECT a partial last block is padded with
+ * zeros; the final ftruncate() removes the padding.
  */
 static enum fsdp_status flush(struct writer *writer, struct fsdp_err *err)
 {
@@ -241,36 +253,29 @@ static enum fsdp_status add(struct writer *writer, const struct safetensors_tens
     for (uint64_t done = 0; done < size_bytes;) {
         const size_t room = writer->ring_bytes - writer->filled;
         const size_t n = size_bytes - done < room ? (size_t)(size_bytes - done) : room;
-        enum fsdp_status status = fetch(tensor, done, writer->ring + writer->filled, n, err);
 
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(fetch(tensor, done, writer->ring + writer->filled, n, err));
         XXH3_128bits_update(writer->hash, writer->ring + writer->filled, n);
         writer->filled += n;
         done += n;
         if (writer->filled == writer->ring_bytes)
-            status = flush(writer, err);
-        if (status != FSDP_OK)
-            return status;
+            OK_OR_RETURN(flush(writer, err));
     }
     return FSDP_OK;
 }
 
 /*
- * The header's blocks come last. Data shares a block with it when the header is not padded to blocks, which
- * only small files outside a checkpoint are: those are written without O_DIRECT.
+ * Writes the header, after all data. A header that is not padded to whole blocks shares its last block with
+ * data. Only files outside a checkpoint have such headers; they are written without O_DIRECT.
  */
 static enum fsdp_status write_header(struct writer *writer, const struct json_text *header,
                                      struct fsdp_err *err)
 {
     for (size_t done = 0; done < header->length;) {
         const size_t left = header->length - done, n = left < writer->ring_bytes ? left : writer->ring_bytes;
-        enum fsdp_status status;
 
         memcpy(writer->ring, header->bytes + done, n);
-        status = write_blocks(writer, writer->ring, n, done, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(write_blocks(writer, writer->ring, n, done, err));
         done += n;
     }
     return FSDP_OK;
@@ -280,8 +285,6 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
                                        size_t n_tensors, const struct json_text *header, uint64_t size_bytes,
                                        struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     if (writer->io->allocate(writer->io, writer->fd, size_bytes) < 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS && errno != EINTR)
         return fsdp_fail(err, FSDP_ERR_IO, "reserve %llu bytes for %s: %s", (unsigned long long)size_bytes,
@@ -289,19 +292,16 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
     XXH3_128bits_update(writer->hash, header->bytes, header->length);
     writer->at = header->length;
     for (size_t i = 0; i < n_tensors; i++) {
-        status = add(writer, &tensors[i], err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(add(writer, &tensors[i], err));
     }
-    status = flush(writer, err);
-    if (status != FSDP_OK)
-        return status;
-    status = write_header(writer, header, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(flush(writer, err));
+    OK_OR_RETURN(write_header(writer, header, err));
     if (writer->io->ftruncate(writer->io, writer->fd, size_bytes) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "set the size of %s: %s", writer->path, strerror(errno));
-    /* Never tried again: after a failed sync the pages count as clean and the next one would lie. */
+    /*
+     * Never retry fsync: after a failure the kernel marks the pages clean, so a second call would wrongly
+     * succeed.
+     */
     if (writer->io->fsync(writer->io, writer->fd) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "sync %s: %s", writer->path, strerror(errno));
     return FSDP_OK;

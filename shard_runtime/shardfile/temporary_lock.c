@@ -5,9 +5,13 @@
 #include <string.h>
 #include <sys/file.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 
-/* 0, or an errno; ESTALE: what stands under the name is another directory by the time the lock is there, or none. */
+/*
+ * Checks that `path` still names the locked directory `fd`. Returns 0 or an errno. ESTALE means that the name
+ * was removed, or given to another directory, before the lock was granted.
+ */
 static int check_name(struct fsdp_io *io, int fd, const char *path)
 {
     struct io_stat locked, named;
@@ -19,7 +23,10 @@ static int check_name(struct fsdp_io *io, int fd, const char *path)
     return locked.device == named.device && locked.inode == named.inode ? 0 : ESTALE;
 }
 
-/* The descriptor of the directory, locked; -1 with errno: ESTALE if the name is no longer this directory's. */
+/*
+ * Opens and locks the directory and returns its descriptor. Returns -1 with errno on failure. ESTALE means
+ * that the name no longer belongs to this directory.
+ */
 static int open_locked(struct fsdp_io *io, const char *path, int operation)
 {
     int fd, result, error;
@@ -44,16 +51,13 @@ enum fsdp_status temporary_hold(struct fsdp_io *io, const char *directory, const
                                 struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
-    enum fsdp_status status = io_join(path, directory, temporary, err);
 
     *fd = -1;
+    OK_OR_RETURN(io_join(path, directory, temporary, err));
     do {
-        if (status == FSDP_OK)
-            status = commit_begin(io, directory, temporary, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(commit_begin(io, directory, temporary, err));
         *fd = open_locked(io, path, LOCK_SH);
-    } while (*fd < 0 && (errno == ENOENT || errno == ESTALE)); /* it was being removed */
+    } while (*fd < 0 && (errno == ENOENT || errno == ESTALE)); /* another process was removing it */
     return *fd >= 0 || io_has_no_locks(errno)
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", path, strerror(errno));
@@ -62,7 +66,7 @@ enum fsdp_status temporary_hold(struct fsdp_io *io, const char *directory, const
 enum fsdp_status temporary_claim(struct fsdp_io *io, const char *path, int *fd, struct fsdp_err *err)
 {
     *fd = open_locked(io, path, LOCK_EX | LOCK_NB);
-    /* A link under our name is removed itself, and needs no lock. */
+    /* ELOOP: a link has one of our names. The caller removes the link itself, which needs no lock. */
     if (*fd >= 0 || io_has_no_locks(errno) || errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
         return FSDP_OK;
     if (errno == EWOULDBLOCK || errno == ESTALE)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/contents.h"
 
@@ -25,23 +26,21 @@ void verify_log_line(const struct verify_log *log, const char *format, ...)
     log->line(log->context, words);
 }
 
-/* Where files pass through on their way to the hash. */
+/* State for hashing files: each file is read through `buffer`. */
 struct hasher {
     XXH3_state_t *state;
     unsigned char *buffer;
     size_t buffer_bytes;
 };
 
-/* Hash a whole file. */
+/* Hashes a whole file into hasher->state; *size_bytes receives its size. */
 static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, const struct hasher *hasher,
                                   uint64_t *size_bytes, struct fsdp_err *err)
 {
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
     int fd;
 
-    status = io_open_read(io, path, &fd, size_bytes, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_open_read(io, path, &fd, size_bytes, err));
     XXH3_128bits_reset(hasher->state);
     for (uint64_t at = 0; at < *size_bytes && status == FSDP_OK;) {
         const uint64_t left = *size_bytes - at;
@@ -62,31 +61,25 @@ static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directo
 {
     char path[IO_PATH_BYTES];
     uint64_t size_bytes = 0;
-    enum fsdp_status status;
     XXH128_hash_t hash;
 
-    status = io_join(path, step_directory, file->name, err);
-    if (status == FSDP_OK)
-        status = hash_file(io, path, hasher, &size_bytes, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_join(path, step_directory, file->name, err));
+    OK_OR_RETURN(hash_file(io, path, hasher, &size_bytes, err));
     hash = XXH3_128bits_digest(hasher->state);
     if (size_bytes != file->size_bytes || hash.low64 != file->checksum[0] || hash.high64 != file->checksum[1])
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: the checksum does not hold: the file is damaged", path);
     return FSDP_OK;
 }
 
-/* Of every n_parts-th file, from file `part` on. */
+/* Verifies the checksums of file `part` and of every n_parts-th file after it. */
 static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory, size_t part,
                                          size_t n_parts, struct fsdp_err *err)
 {
     struct hasher hasher = { .buffer_bytes = 4096 };
     struct manifest manifest;
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
 
-    status = manifest_read(io, step_directory, &manifest, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(manifest_read(io, step_directory, &manifest, err));
     for (size_t i = part; i < manifest.n_files; i += n_parts)
         while (hasher.buffer_bytes < manifest.files[i].size_bytes && hasher.buffer_bytes < BUFFER_BYTES)
             hasher.buffer_bytes *= 2;
@@ -106,19 +99,17 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
                              struct manifest *manifest, struct fsdp_err *err)
 {
     struct contents contents;
-    enum fsdp_status status;
 
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
-    /* Checksums first: they say which file is damaged where its header would only not fit to the others'. */
+    /*
+     * Verify checksums first: a wrong checksum names the damaged file. Headers may only show that two files
+     * contradict each other.
+     */
     if (depth == VERIFY_CHECKSUMS) {
-        status = verify_checksums(io, step_directory, 0, 1, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(verify_checksums(io, step_directory, 0, 1, err));
     }
-    status = contents_read(io, step_directory, &contents, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(contents_read(io, step_directory, &contents, err));
     if (manifest != NULL) {
         *manifest = contents.manifest;
         contents.manifest = (struct manifest){ 0 };
@@ -208,15 +199,13 @@ enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum v
     size_t n_steps;
 
     *step = -1;
-    status = verify_list_steps(io, directory, &steps, &n_steps, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(verify_list_steps(io, directory, &steps, &n_steps, err));
     for (size_t i = 0; i < n_steps && *step < 0; i++) {
         struct fsdp_err reason = { 0 };
 
         status = verify_named_step(io, directory, steps[i], depth, &reason);
         if (status == FSDP_ERR_NOMEM) {
-            fsdp_fail(err, status, "%s", reason.message); /* says nothing about the checkpoint */
+            fsdp_fail(err, status, "%s", reason.message); /* no statement about the checkpoint */
             goto done;
         }
         if (status == FSDP_OK)

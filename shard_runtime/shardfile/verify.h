@@ -1,9 +1,17 @@
 /*
- * Is a checkpoint whole? Structure: the manifest's own checksum, every file there with its size, every header
- * sound and of this step, world and rank, the rows of all files covering every tensor exactly once, and no
- * tensor file beside those listed. Checksums: every byte of every file as well.
+ * Verifies that a checkpoint is complete and undamaged, at one of two depths.
  *
- * Nothing is written. Memory: the headers and one buffer of 4 MiB. Calls block on the disk; any thread.
+ * VERIFY_STRUCTURE checks:
+ *   - the manifest's own checksum
+ *   - that every listed file exists with its size
+ *   - that every file header is valid and belongs to this step, generation, world size and rank
+ *   - that the boxes in all files cover every tensor exactly once
+ *   - that the directory contains no other tensor file
+ *
+ * VERIFY_CHECKSUMS checks all of that, and the checksum of every file.
+ *
+ * The functions write nothing. They need memory for the headers and one buffer of at most 4 MiB. They block
+ * on the disk; any thread may call them.
  */
 #ifndef SHARDFILE_VERIFY_H
 #define SHARDFILE_VERIFY_H
@@ -17,48 +25,58 @@
 
 enum verify_depth { VERIFY_STRUCTURE, VERIFY_CHECKSUMS };
 
-/** Where lines for a person go: key=value pairs without a newline. A NULL `line` drops them. */
+/**
+ * A receiver of log lines for people. `line` gets key=value pairs without a newline. A NULL `line` drops
+ * them.
+ */
 struct verify_log {
     void (*line)(void *context, const char *words);
     void *context;
 };
 
+/** Formats one line and passes it to log->line. `log` may be NULL. */
 void verify_log_line(const struct verify_log *log, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /**
- * Verify one step directory. `manifest`: NULL, or receives the manifest (manifest_free() it) on success.
- *   FSDP_ERR_NOT_FOUND  no such directory, manifest or file
- *   FSDP_ERR_FORMAT     damaged: the message names the file
+ * Verifies one step directory. `manifest` is NULL, or receives the manifest on success; the caller releases
+ * it with manifest_free().
+ *   FSDP_ERR_NOT_FOUND  the directory, the manifest or a listed file does not exist
+ *   FSDP_ERR_FORMAT     the checkpoint is damaged; the message names the file
  *   FSDP_ERR_IO, FSDP_ERR_NOMEM, FSDP_ERR_UNSUPPORTED (a newer format)
  */
 enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enum verify_depth depth,
                              struct manifest *manifest, struct fsdp_err *err);
 
 /**
- * Verify the checkpoint of `step` in `directory` (RUN/checkpoints). Its name and what it holds must be of one
- * step: a renamed directory is damage, too. Fails as verify_step() does.
+ * Verifies the checkpoint of `step` in `directory` (RUN/checkpoints). The step in its name and in its
+ * manifest must be the same: a renamed directory counts as damaged. Errors are those of verify_step().
  */
 enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, int64_t step,
                                    enum verify_depth depth, struct fsdp_err *err);
 
 /**
- * One of `n_parts` shares of verify_named_step() with every checksum: the structure of the whole, and the checksums
- * of every n_parts-th file, from file `part` on. The checkpoint verifies when all shares do. Fails as verify_step() does.
+ * Does one of `n_parts` shares of verify_named_step() at depth VERIFY_CHECKSUMS, so that processes can divide
+ * the work. The share `part` checks the structure of the whole checkpoint. It checks the checksums of file
+ * `part` and every n_parts-th file after it. The checkpoint verifies if all shares succeed. Errors are those
+ * of verify_step().
  */
 enum fsdp_status verify_named_part(struct fsdp_io *io, const char *directory, int64_t step, size_t part,
                                    size_t n_parts, struct fsdp_err *err);
 
 /**
- * The newest checkpoint in `directory` (RUN/checkpoints) that verifies; each one passed over is a line in
- * `log`. *step is -1 when there is no checkpoint at all (a missing directory included): a fresh run. With
- * checkpoints of which none verifies the call fails with the first one's reason, FSDP_ERR_FORMAT, rather than
- * begin anew.
+ * Finds the newest checkpoint in `directory` (RUN/checkpoints) that verifies. Writes a line to `log` for each
+ * newer one that does not. *step is -1 if there are no checkpoints at all, or no directory: the run starts
+ * from the beginning. If checkpoints exist but none verifies, the call fails with FSDP_ERR_FORMAT and the
+ * reason of the newest one. It does not let the run start again from the beginning.
  */
 enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth,
                                int64_t *step, const struct verify_log *log, struct fsdp_err *err);
 
-/** The steps that have a directory under their final name, newest first, to be freed; verified or not. */
+/**
+ * Lists the steps that have a directory under their final name, newest first, without verifying them. The
+ * caller frees *steps. A missing `directory` gives an empty list.
+ */
 enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, int64_t **steps,
                                    size_t *n_steps, struct fsdp_err *err);
 

@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/safetensors.h"
 #include "shard_runtime/shardfile/weights_index.h"
 
 static const char weights_ending[] = ".safetensors", index_ending[] = ".json";
 
-/* At least one byte before it. */
+/* Returns true if `name` ends in `ending` and has at least one byte before it. */
 static bool ends_in(const char *name, const char *ending)
 {
     const size_t length = strlen(name), tail = strlen(ending);
@@ -17,7 +18,10 @@ static bool ends_in(const char *name, const char *ending)
     return length > tail && strcmp(name + length - tail, ending) == 0;
 }
 
-/* The files of a list and what their headers say; a list owns no header, so all names are copied at the end. */
+/*
+ * The files of a list and their headers. The finished list does not own the headers, so it gets copies of all
+ * names.
+ */
 struct files {
     char **names;
     struct safetensors_header *headers;
@@ -42,9 +46,7 @@ static enum fsdp_status read_header(struct fsdp_io *io, const char *path, struct
     struct io_stat stat;
     int fd;
 
-    status = io_open_named(io, path, &fd, &stat, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(io_open_named(io, path, &fd, &stat, err));
     status = stat.kind == IO_FILE ? safetensors_read(io, fd, path, stat.size_bytes, out, err)
                                   : fsdp_fail(err, FSDP_ERR_FORMAT, "%s is not a regular file", path);
     io->close(io, fd);
@@ -59,36 +61,33 @@ static enum fsdp_status add_file(struct fsdp_io *io, struct files *files, const 
                                  const char *name, struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
-    enum fsdp_status status;
 
     files->names[files->n] = strdup(name);
     if (files->names[files->n] == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the names of files");
     files->headers[files->n++] = (struct safetensors_header){ 0 };
-    status = io_join(path, directory, name, err);
-    return status == FSDP_OK ? read_header(io, path, &files->headers[files->n - 1], err) : status;
+    OK_OR_RETURN(io_join(path, directory, name, err));
+    return read_header(io, path, &files->headers[files->n - 1], err);
 }
 
 static enum fsdp_status open_files(struct fsdp_io *io, struct files *files, const char *directory,
                                    char *const *names, size_t n, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-
     files->names = calloc(n + 1, sizeof *files->names);
     files->headers = calloc(n + 1, sizeof *files->headers);
     if (files->names == NULL || files->headers == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu files", n);
-    for (size_t i = 0; i < n && status == FSDP_OK; i++)
+    for (size_t i = 0; i < n; i++)
         if (ends_in(names[i], weights_ending))
-            status = add_file(io, files, directory, names[i], err);
-    if (status == FSDP_OK && files->n == 0)
-        status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no file *%s in %s", weights_ending, directory);
-    return status;
+            OK_OR_RETURN(add_file(io, files, directory, names[i], err));
+    if (files->n == 0)
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no file *%s in %s", weights_ending, directory);
+    return FSDP_OK;
 }
 
-/* --- the list ---------------------------------------------------------------------------------------------- */
+/* The list */
 
-/* A tensor, or a shard of one, in a file. */
+/* A tensor in a file, or one shard of it. */
 struct part {
     const struct safetensors_tensor *tensor;
     uint32_t file;
@@ -102,7 +101,10 @@ static int compare_parts(const void *a, const void *b)
     return order != 0 ? order : (one->file > two->file) - (one->file < two->file);
 }
 
-/* The parts of all files, those of one tensor together. To be freed; NULL: no memory. */
+/*
+ * Returns the parts of all files, sorted so that parts of one tensor are adjacent. The caller frees the
+ * array. Returns NULL if there is no memory.
+ */
 static struct part *sort_parts(const struct files *files, size_t *n_parts)
 {
     struct part *parts;
@@ -121,7 +123,9 @@ static struct part *sort_parts(const struct files *files, size_t *n_parts)
     return parts;
 }
 
-/* One block for all names of the list, which contents_free() releases as a manifest's text. */
+/*
+ * Allocates the list. All its names share one block, which contents_free() releases as the manifest's text.
+ */
 static bool alloc_list(struct contents *out, const struct files *files, size_t n_parts, char **text)
 {
     size_t n_bytes = 1;
@@ -151,8 +155,8 @@ static const char *keep_name(char **text, const char *name)
 }
 
 /*
- * The whole of which these are the parts. Its shape is said by the files, or, as in PyTorch's reader, where the last parts
- * end.
+ * Fills in dtype and shape of the tensor that consists of these parts. The shape is the global shape in the
+ * files. Without one it is where the last parts end, as in PyTorch's reader.
  */
 static enum fsdp_status join_parts(struct manifest_tensor *whole, const struct files *files,
                                    const struct part *parts, size_t n, struct fsdp_err *err)
@@ -189,7 +193,7 @@ static enum fsdp_status join_parts(struct manifest_tensor *whole, const struct f
     return FSDP_OK;
 }
 
-/* The n parts of one tensor. */
+/* Adds one tensor to the list, with its n parts as pieces. */
 static enum fsdp_status add_tensor(struct contents *out, const struct files *files, const struct part *parts,
                                    size_t n, char **text, struct fsdp_err *err)
 {
@@ -237,9 +241,9 @@ static enum fsdp_status list_files(struct contents *out, const struct files *fil
     return status == FSDP_OK ? contents_prove(out, err) : status;
 }
 
-/* --- what a path may be ------------------------------------------------------------------------------------ */
+/* The kinds of path that a user may give */
 
-/* "a/b.safetensors" into its directory and its name, which points into `path`. */
+/* Splits "a/b.safetensors" into its directory and its name. The returned name points into `path`. */
 static char *split_path(char *path, char directory[IO_PATH_BYTES])
 {
     char *slash = strrchr(path, '/');
@@ -254,7 +258,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Each tensor of the index is in the file that the index says. */
+/* Checks that each tensor of the index is in the file that the index gives. */
 static enum fsdp_status check_index(const struct weights_index *index, const struct files *files,
                                     struct fsdp_err *err)
 {
@@ -270,7 +274,7 @@ static enum fsdp_status check_index(const struct weights_index *index, const str
         const char *file = index->entries[i].file;
         char *const *name = bsearch(&file, files->names, files->n, sizeof *files->names, compare_names);
 
-        key.file = (uint32_t)(name - files->names); /* all of them were opened */
+        key.file = (uint32_t)(name - files->names); /* found: all files of the index were opened */
         if (bsearch(&key, parts, n_parts, sizeof *parts, compare_parts) == NULL)
             status = fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s is not in %s, where the index has it",
                                wanted.name, file);
@@ -279,7 +283,7 @@ static enum fsdp_status check_index(const struct weights_index *index, const str
     return status;
 }
 
-/* The files that the open index names, each once and in order. */
+/* Opens the files that the index names, each once, sorted by name. The index is open as `fd`. */
 static enum fsdp_status open_indexed(struct fsdp_io *io, int fd, uint64_t size_bytes, const char *path,
                                      const char *directory, struct files *files, struct fsdp_err *err)
 {
@@ -323,7 +327,10 @@ static bool has_manifest(struct fsdp_io *io, const char *directory)
     return io_join(path, directory, MANIFEST_FILE, NULL) == FSDP_OK && io->stat(io, path, &stat) == 0;
 }
 
-/* A step directory may be given by a link to it: "/." is the directory itself, which is no link. */
+/*
+ * Reads a step directory. The path may be a link to one; then "/." is appended, because that names the
+ * directory itself.
+ */
 static enum fsdp_status read_step(struct fsdp_io *io, const char *path, struct contents *out, char *directory,
                                   struct fsdp_err *err)
 {

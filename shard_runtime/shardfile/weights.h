@@ -1,26 +1,37 @@
 /*
- * The tensors of files that are no checkpoint of ours. A path may be:
+ * Lists the tensors of weight files that other programs wrote. A path may be:
  *   - a .safetensors file
- *   - a directory of them, as Hugging Face's libraries leave it; each file says what it holds
- *   - their index (model.safetensors.index.json): exactly the files that it names
- *   - the same of shards, as PyTorch's HuggingFaceStorageWriter saves them (DCP_SHARDING_INFO in each header)
- *   - a step directory of ours, which contents.h reads
- * The user named the path. Symbolic links on it, and the files of the directory, are followed: the cache of Hugging
- * Face's hub consists of links. Only inside a step directory of ours are links refused.
+ *   - a directory of such files, as Hugging Face's libraries write it; each file's header lists its tensors
+ *   - an index (model.safetensors.index.json): exactly the files that it names are read
+ *   - any of these with shards, as PyTorch's HuggingFaceStorageWriter saves them (DCP_SHARDING_INFO in each
+ *     header)
+ *   - a step directory of this project, which contents.h reads
+ *
+ * The user named the path, so symbolic links are followed, both in the path and for the files in the
+ * directory. The cache of Hugging Face's hub consists of links. Only the files inside a step directory of
+ * this project must not be links.
  */
 #ifndef SHARDFILE_WEIGHTS_H
 #define SHARDFILE_WEIGHTS_H
 
 #include "shard_runtime/shardfile/contents.h"
 
-/** A tensor whose type has no name in this tree is listed with this for its dtype: it can be named, not read. */
+/**
+ * The dtype of a listed tensor whose type this library does not support. Such a tensor can be listed, but not
+ * read.
+ */
 #define WEIGHTS_UNKNOWN_DTYPE FSDP_DTYPE_COUNT
 
 /**
- * List what `path` holds. Data is not read. `directory` (IO_PATH_BYTES) receives where the files of the list are.
- *   FSDP_ERR_NOT_FOUND  there is none
- *   FSDP_ERR_FORMAT     damaged, shards that do not cover their tensor once, a tensor in two files, one that is not
- *                       where the index has it, or a file of a checkpoint without its manifest; the message names them
+ * Lists the tensors in the files at `path`, without reading their data.
+ *
+ *   *out       receives the list; the caller releases it with contents_free()
+ *   directory  (IO_PATH_BYTES) receives the directory that contains the listed files
+ *
+ *   FSDP_ERR_NOT_FOUND  there is no such file or directory, or no weight file in the directory
+ *   FSDP_ERR_FORMAT     one of these; the message names the file or the tensor. A file is damaged. Shards do
+ *                       not cover their tensor exactly once. A tensor is in two files, or not in the file
+ *                       that the index names. A file belongs to a checkpoint whose manifest is missing
  */
 enum fsdp_status weights_list(struct fsdp_io *io, const char *path, struct contents *out, char *directory,
                               struct fsdp_err *err);

@@ -4,24 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/shardfile/json_reader.h"
 
 static bool add(struct json_reader *json, struct weights_index *out, const char *tensor, const char *file)
 {
-    const size_t n = out->n_entries;
-
     if (file == NULL)
         return false;
     if (!io_name_is_plain(file))
         return json_refuse(json, "the name of a file in another directory, or none");
-    if ((n & (n - 1)) == 0) {
-        struct weights_index_entry *grown =
-            reallocarray(out->entries, n == 0 ? 1 : n * 2, sizeof *out->entries);
-
-        if (grown == NULL)
-            return json_refuse(json, "no memory");
-        out->entries = grown;
-    }
+    if (!json_make_room(json, &out->entries, out->n_entries, sizeof *out->entries))
+        return false;
     out->entries[out->n_entries++] = (struct weights_index_entry){ tensor, file };
     return true;
 }

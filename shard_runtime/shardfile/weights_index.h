@@ -1,6 +1,7 @@
 /*
- * The index of a model in several files, as Hugging Face's libraries and PyTorch's HuggingFaceStorageWriter write it
- * (model.safetensors.index.json): which tensor is in which file.
+ * Reads the index of a model that is stored in several files (model.safetensors.index.json). Hugging Face's
+ * libraries and PyTorch's HuggingFaceStorageWriter write such an index. The index maps each tensor to its
+ * file.
  */
 #ifndef SHARDFILE_WEIGHTS_INDEX_H
 #define SHARDFILE_WEIGHTS_INDEX_H
@@ -9,29 +10,31 @@
 
 #include "shard_runtime/shardfile/io.h"
 
-enum { WEIGHTS_INDEX_MAX_BYTES = 100000000 }; /* as a header of safetensors */
+enum { WEIGHTS_INDEX_MAX_BYTES = 100000000 }; /* the same limit as for a safetensors header */
 
 struct weights_index_entry {
     const char *tensor, *file;
 };
 
 struct weights_index {
-    struct weights_index_entry *entries; /* by tensor, each of them once; files are plain names */
+    struct weights_index_entry *entries; /* sorted by tensor, each tensor once; the file names are plain */
     size_t n_entries;
-    char *text; /* names point into it */
+    char *text; /* memory that the names point into */
 };
 
 /**
- * Parse `length` bytes of JSON, {"weight_map": {"<tensor>": "<file>", ...}, ...}; other members are skipped. Takes over
- * `text` (malloc'ed), also on failure. FSDP_ERR_FORMAT says what is wrong and where.
+ * Parses `length` bytes of JSON: {"weight_map": {"<tensor>": "<file>", ...}, ...}. Ignores other members.
+ * Takes ownership of `text` (allocated by malloc), even on failure. The message of FSDP_ERR_FORMAT names the
+ * problem and its position.
  */
 enum fsdp_status weights_index_parse(struct weights_index *out, char *text, size_t length,
                                      struct fsdp_err *err);
 
-/** Read and parse the index that is open as `fd`; `path` is for messages. */
+/** Reads and parses the index file that is open as `fd`. `path` is used in messages only. */
 enum fsdp_status weights_index_read(struct weights_index *out, struct fsdp_io *io, int fd,
                                     uint64_t size_bytes, const char *path, struct fsdp_err *err);
 
+/** Frees what parsing allocated and sets *index to zero. */
 void weights_index_free(struct weights_index *index);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A model and its optimizer as the plain list of tensors that checkpoint/ saves and loads. Rows are used
- * where they lie, in memory or in the file of an offloaded optimizer: nothing is copied as a whole.
+ * Saves and loads a model with its optimizer. This file does what all ranks must agree on before and after,
+ * and fills in the manifest's state. checkpoint/ reads and writes the files.
  */
 #include <fsdp/checkpoint.h>
 
@@ -10,59 +10,20 @@
 
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
-#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/engine/unshard.h"
-#include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/shardfile/json_reader.h"
 #include "shard_runtime/state/checkpoint_choose.h"
-#include "shard_runtime/state/device_rows.h"
 #include "shard_runtime/state/save_files.h"
+#include "shard_runtime/state/state_tensors.h"
 
-void model_checkpoint_tensor(const struct fsdp_tensor_shard *shard, struct checkpoint_tensor *tensor)
-{
-    *tensor = (struct checkpoint_tensor){ .name = shard->name,
-                                          .dtype = shard->dtype,
-                                          .n_dims = (size_t)shard->n_dims,
-                                          .placed = true,
-                                          .saved_elsewhere = shard->elsewhere,
-                                          .rows = shard->data };
-    for (int d = 0; d < shard->n_dims; d++) {
-        tensor->shape[d] = shard->shape[d];
-        tensor->offsets[d] = shard->offsets[d];
-        tensor->sizes[d] = shard->sizes[d];
-    }
-}
-
-/* All tensors of both, to be freed; NULL: out of memory. */
-static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
-                                              size_t *n_tensors)
-{
-    const size_t n_model = fsdp_model_parameter_count(model);
-    const size_t n = n_model + (optimizer != NULL ? fsdp_optimizer_state_count(optimizer) : 0);
-    struct fsdp_tensor_shard *shards = alloc_array(n, sizeof *shards);
-    struct checkpoint_tensor *tensors = alloc_array(n, sizeof *tensors);
-
-    *n_tensors = n;
-    if (shards == NULL || tensors == NULL) {
-        free(shards);
-        free(tensors);
-        return NULL;
-    }
-    model_list_state(model, shards);
-    if (optimizer != NULL)
-        fsdp_optimizer_state(optimizer, shards + n_model);
-    for (size_t i = 0; i < n; i++) {
-        model_checkpoint_tensor(&shards[i], &tensors[i]);
-        tensors[i].store = i < n_model ? NULL : optimizer_store(optimizer);
-        tensors[i].in_store = i < n_model ? 0 : i - n_model;
-    }
-    free(shards);
-    return tensors;
-}
-
-/* A checkpoint is the world's: one of several models that groups of its ranks train apart has no place in it. */
+/*
+ * Checks that the model uses all ranks of the world. A checkpoint describes the whole world; it cannot hold
+ * one of several models that groups of ranks train separately.
+ */
 static enum fsdp_status check_world(const struct fsdp_model *model, struct fsdp_err *err)
 {
     return model->data_ranks * model->T == model->context->W
@@ -80,22 +41,29 @@ static enum fsdp_status check_optimizer(const struct fsdp_model *model,
                : fsdp_fail(err, FSDP_ERR_ARG, "a checkpoint of a model and the optimizer of another one");
 }
 
-/* What the bits of a run depend on, as a JSON object, to be freed. */
+/*
+ * Returns a JSON object that lists what bitwise results of a run depend on. The caller frees it. NULL: out of
+ * memory.
+ */
 static char *describe_numerics(const struct fsdp_context *context)
 {
     char words[256];
+    struct json_text text = { 0 };
 
     fsdp_context_describe(context, words, sizeof words);
-    for (char *c = words; *c != '\0'; c++)
-        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
-            *c = '_';
-    return alloc_printf("{\"numerics\": \"%s\", \"threads\": %d}", words, context->threads);
+    json_open(&text, NULL, '{');
+    json_field_string(&text, "numerics", words);
+    json_field(&text, "threads", "%d", context->threads);
+    json_close(&text, '}');
+    if (text.failed)
+        json_text_free(&text);
+    return text.bytes;
 }
 
-/* A checkpoint is of one step: otherwise each rank would wait for another verdict. */
+/* Checks that all ranks save the same step. Otherwise ranks would wait for answers about different steps. */
 static enum fsdp_status compare_steps(const struct fsdp_context *context, int64_t step, struct fsdp_err *err)
 {
-    int64_t most[2] = { step, -step }; /* the newest, the oldest */
+    int64_t most[2] = { step, -step }; /* newest step, negated oldest step */
     enum fsdp_status status = FSDP_OK;
 
     if (context->W > 1)
@@ -126,13 +94,12 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     };
     struct checkpoint_state saved = { 0 };
     char *numerics = describe_numerics(context);
-    size_t n_tensors;
-    struct checkpoint_tensor *tensors = list_tensors(model, optimizer, &n_tensors);
+    struct state_tensors tensors = { 0 };
     enum fsdp_status status;
-    struct device_rows rows = { 0 };
     struct checkpoint_saved done;
 
-    unshard_settle_all(context); /* a failed gather has no part in saving */
+    /* Wait for gathers of fsdp_module_unshard(); whether they failed does not matter here. */
+    unshard_settle_all(context);
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
     status = GIVEN(state, err);
     if (status == FSDP_OK)
@@ -143,14 +110,15 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         status = model_check_not_torn(model, err);
     if (status == FSDP_OK)
         status = save_files_open(&files, context, directory, err);
-    if (status == FSDP_OK && (numerics == NULL || tensors == NULL))
+    if (status == FSDP_OK && numerics == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory",
                            (unsigned long long)state->step);
     if (status == FSDP_OK)
         status = model_draw(model, err);
     if (status == FSDP_OK)
-        status = device_rows_use(&rows, context, tensors, n_tensors, err);
-    status = model_agree(model, NULL, 0, status, err); /* a later failure is told by who publishes */
+        status = state_tensors_make(&tensors, model, optimizer, err);
+    /* after this, the publisher reports failures to all ranks */
+    status = model_agree(model, NULL, 0, status, err);
     if (status == FSDP_OK)
         status = compare_steps(context, (int64_t)state->step, err);
     if (status != FSDP_OK)
@@ -163,16 +131,15 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     saved.extra = context->checkpoint_extra;
     saved.job = job_json != NULL ? job_json : fsdp_context_job(context, NULL);
     context->resume_is_stale = true;
-    status = checkpoint_save(&options, &saved, tensors, n_tensors, &done, err);
+    status = checkpoint_save(&options, &saved, tensors.list, tensors.n, &done, err);
 done:
     save_files_close(&files, context);
-    device_rows_fini(&rows);
-    free(tensors);
+    state_tensors_free(&tensors);
     free(numerics);
     return status;
 }
 
-/* What describe_numerics() wrote; "" when the manifest does not say. */
+/* Reads from the manifest the text that describe_numerics() stored; `out` is "" if there is none. */
 static enum fsdp_status read_numerics(const struct manifest *manifest, char out[FSDP_MADE_WITH_BYTES],
                                       struct fsdp_err *err)
 {
@@ -205,15 +172,13 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
 {
     struct fsdp_context *context = model->context;
     const unsigned flags = optimizer == NULL ? CHECKPOINT_SUBSET : 0u;
-    /* The agent has just verified the step to resume from: not once more here. */
+    /* The agent has just verified the step to resume from, so it is not verified again here. */
     const bool resumes = directory == NULL && step < 0 && !context->resume_is_stale;
     char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
     struct fsdp_io *io = context_files(context);
     enum fsdp_status status = check_world(model, err);
-    struct checkpoint_tensor *tensors = NULL;
-    struct device_rows rows = { 0 };
+    struct state_tensors tensors = { 0 };
     struct checkpoint_loaded loaded;
-    size_t n_tensors;
 
     if (status == FSDP_OK)
         status = check_optimizer(model, optimizer, err);
@@ -223,11 +188,9 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
                      : fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no run directory to load from");
         directory = default_directory;
     }
-    if (status == FSDP_OK && (tensors = list_tensors(model, optimizer, &n_tensors)) == NULL)
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "loading a checkpoint: out of memory");
     if (status == FSDP_OK)
-        status = device_rows_use(&rows, context, tensors, n_tensors, err);
-    status = model_agree(model, NULL, 0, status, err); /* what follows is collective */
+        status = state_tensors_make(&tensors, model, optimizer, err);
+    status = model_agree(model, NULL, 0, status, err); /* the next calls are collective */
     if (status == FSDP_OK && resumes)
         step = fsdp_context_resume_step(context);
     else if (status == FSDP_OK)
@@ -237,10 +200,9 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (status == FSDP_OK)
         status = checkpoint_step_directory(directory, step, step_directory, err);
     if (status == FSDP_OK)
-        status = checkpoint_load(io, step_directory, context->W, context->rank, tensors, n_tensors, flags,
-                                 manifest, &loaded, err);
-    device_rows_fini(&rows);
-    free(tensors);
+        status = checkpoint_load(io, step_directory, context->W, context->rank, tensors.list, tensors.n,
+                                 flags, manifest, &loaded, err);
+    state_tensors_free(&tensors);
     return status;
 }
 

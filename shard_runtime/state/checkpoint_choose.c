@@ -2,9 +2,10 @@
 
 #include <stdlib.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/verify.h"
 
-/* The steps that this rank sees in the directory, newest first. */
+/* The steps that this rank finds in the directory, newest first. */
 struct seen {
     int64_t *steps;
     size_t n;
@@ -34,23 +35,23 @@ static enum fsdp_status differ(int64_t oldest, int64_t newest, struct fsdp_err *
 }
 
 /*
- * Every rank proposes a step, and all of them verify the newest proposal. They get the same answer:
+ * Every rank proposes a step, and all ranks verify the newest proposed step. All ranks get the same result:
  *   FSDP_OK          *step verifies
- *   FSDP_ERR_FORMAT  it does not, and another may be tried; `reason` has the words of a rank that found the damage
- *   any other        the end, with words in `err`
- * `listed`: with another value than FSDP_OK this rank could not look, and its words are in `err` already.
+ *   FSDP_ERR_FORMAT  it does not, and the caller may try another one; `reason` has the message of a rank that
+ *                    found the damage
+ *   any other        the caller must stop; the message is in `err`
+ * `listed` is the status of listing the directory on this rank. If it is not FSDP_OK, the reason is already
+ * in `err`.
  */
 static enum fsdp_status try_one(struct fsdp_context *context, const char *directory, enum fsdp_status listed,
                                 int64_t proposed, int64_t *step, struct fsdp_err *reason,
                                 struct fsdp_err *err)
 {
-    int64_t proposals[2] = { proposed, -proposed }; /* the newest, the oldest */
-    enum fsdp_status status = context_agree(context, listed, err);
+    int64_t proposals[2] = { proposed, -proposed }; /* newest proposal, negated oldest proposal */
+    enum fsdp_status status;
 
-    if (status == FSDP_OK)
-        status = most(context, proposals, 2, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(context_agree(context, listed, err));
+    OK_OR_RETURN(most(context, proposals, 2, err));
     *step = proposals[0];
     if (*step < 0)
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
@@ -60,7 +61,8 @@ static enum fsdp_status try_one(struct fsdp_context *context, const char *direct
         status = differ(-proposals[1], *step, reason);
     status = context_agree(context, status, reason);
     if (status == FSDP_ERR_NOMEM || status == FSDP_ERR_MISMATCH || status == FSDP_ERR_PEER)
-        return fsdp_fail(err, status, "%s", reason->message); /* it says nothing about the checkpoint */
+        /* This failure is not about the checkpoint's contents, so no other step is tried. */
+        return fsdp_fail(err, status, "%s", reason->message);
     return status == FSDP_OK ? FSDP_OK : FSDP_ERR_FORMAT;
 }
 
@@ -86,9 +88,9 @@ static enum fsdp_status choose_newest(struct fsdp_context *context, const char *
     }
     free(seen.steps);
     if (status == FSDP_ERR_NOT_FOUND && n_damaged > 0)
-        return fsdp_fail(
-            err, FSDP_ERR_FORMAT, "none of the %zu checkpoints in %s can be used; the newest: %s", n_damaged,
-            directory, newest.message);
+        return fsdp_fail(err, FSDP_ERR_FORMAT,
+                         "none of the %zu checkpoints in %s can be used; the newest: %s", n_damaged,
+                         directory, newest.message);
     if (status == FSDP_OK)
         *step = tried;
     return status;

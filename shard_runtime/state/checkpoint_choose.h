@@ -1,6 +1,7 @@
 /*
- * Which checkpoint the ranks load. They choose it together, so that all of them load the same step, and they share
- * the work of verifying it: each rank reads the structure of the whole and the checksums of every W-th file.
+ * Chooses the checkpoint that the ranks load. The ranks choose together, so all of them load the same step.
+ * The ranks also share the work of verification: each rank checks the structure of the whole checkpoint, and
+ * the checksums of every W-th file.
  */
 #ifndef STATE_CHECKPOINT_CHOOSE_H
 #define STATE_CHECKPOINT_CHOOSE_H
@@ -8,10 +9,12 @@
 #include "shard_runtime/engine/context.h"
 
 /**
- * Verify step *step of `directory`, or with *step -1 choose the newest step there that verifies; collective. Newer
- * ones that are damaged are passed over. On failure *step is not changed, and every rank fails.
+ * Verifies step *step of `directory`. If *step is -1, chooses the newest step that verifies and skips newer
+ * ones that are damaged. Collective over the world: every rank gets the same status. An error leaves *step
+ * unchanged.
  *   FSDP_ERR_NOT_FOUND  there is no such checkpoint, or none at all
- *   FSDP_ERR_FORMAT     it is damaged, or all are; the words name the file, and the rank that found the damage
+ *   FSDP_ERR_FORMAT     it is damaged, or all are; the message names the file and the rank that found the
+ *                       damage
  *   FSDP_ERR_MISMATCH   the ranks see different checkpoints
  */
 enum fsdp_status checkpoint_choose(struct fsdp_context *context, const char *directory, int64_t *step,

@@ -1,5 +1,6 @@
 /*
- * The state of an optimizer from outside: a list of its tensors, any part of them, and what it takes.
+ * The optimizer state as users of the library see it: the list of its tensors, access to any part of them,
+ * and their sizes.
  */
 #include <string.h>
 
@@ -67,24 +68,35 @@ static float *state_rows(const struct fsdp_optimizer *optimizer, size_t index)
     return optimizer->tensors[index / (size_t)optimizer->n_states].state[index % (size_t)optimizer->n_states];
 }
 
+/* Copies elements of one state tensor to `out`, or from `values`. Exactly one of the two is NULL. */
+static enum fsdp_status move_state(struct fsdp_optimizer *optimizer, size_t index, size_t first,
+                                   size_t n_elems, float *out, const float *values, struct fsdp_err *err)
+{
+    const struct rows_store *store = optimizer_store(optimizer);
+    struct fsdp_context *context = optimizer->model->context;
+    const enum fsdp_status status = check_range(optimizer, index, first, n_elems, err);
+    const size_t at = first * sizeof(float), size_bytes = n_elems * sizeof(float);
+
+    if (status != FSDP_OK || n_elems == 0)
+        return status;
+    if (store != NULL)
+        return out != NULL ? store->read(store->user, index, at, out, size_bytes, err)
+                           : store->write(store->user, index, at, values, size_bytes, err);
+    if (out != NULL)
+        place_read(context, place_of(optimizer, index), out, state_rows(optimizer, index) + first,
+                   size_bytes);
+    else
+        place_write(context, place_of(optimizer, index), state_rows(optimizer, index) + first, values,
+                    size_bytes);
+    return context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
+}
+
 enum fsdp_status fsdp_optimizer_read_state(struct fsdp_optimizer *optimizer, size_t index, size_t first,
                                            size_t n_elems, float *out, struct fsdp_err *err)
 {
     REQUIRE(optimizer, err);
     REQUIRE(out, err);
-
-    const struct rows_store *store = optimizer_store(optimizer);
-    struct fsdp_context *context = optimizer->model->context;
-    struct device_stream *stream = context->streams[PLAN_COMPUTE];
-    const enum fsdp_status status = check_range(optimizer, index, first, n_elems, err);
-
-    if (status != FSDP_OK || n_elems == 0)
-        return status;
-    if (store != NULL)
-        return store->read(store->user, index, first * sizeof(float), out, n_elems * sizeof(float), err);
-    place_read(context, place_of(optimizer, index), out, state_rows(optimizer, index) + first,
-               n_elems * sizeof(float));
-    return context->device.ops->synchronize(stream, err);
+    return move_state(optimizer, index, first, n_elems, out, NULL, err);
 }
 
 enum fsdp_status fsdp_optimizer_write_state(struct fsdp_optimizer *optimizer, size_t index, size_t first,
@@ -92,19 +104,7 @@ enum fsdp_status fsdp_optimizer_write_state(struct fsdp_optimizer *optimizer, si
 {
     REQUIRE(optimizer, err);
     REQUIRE(values, err);
-
-    const struct rows_store *store = optimizer_store(optimizer);
-    struct fsdp_context *context = optimizer->model->context;
-    struct device_stream *stream = context->streams[PLAN_COMPUTE];
-    const enum fsdp_status status = check_range(optimizer, index, first, n_elems, err);
-
-    if (status != FSDP_OK || n_elems == 0)
-        return status;
-    if (store != NULL)
-        return store->write(store->user, index, first * sizeof(float), values, n_elems * sizeof(float), err);
-    place_write(context, place_of(optimizer, index), state_rows(optimizer, index) + first, values,
-                n_elems * sizeof(float));
-    return context->device.ops->synchronize(stream, err);
+    return move_state(optimizer, index, first, n_elems, NULL, values, err);
 }
 
 void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out)

@@ -5,11 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
-/* The agent has a working directory of its own. Slashes at the end are dropped: the agent compares what the ranks say. */
+/*
+ * Makes the path absolute, because the agent has another working directory. Removes slashes at the end,
+ * because the agent compares the paths that the ranks send.
+ */
 static enum fsdp_status make_absolute(char out[IO_PATH_BYTES], const char *directory, struct fsdp_err *err)
 {
     char here[IO_PATH_BYTES] = "";
@@ -28,8 +32,11 @@ static enum fsdp_status make_absolute(char out[IO_PATH_BYTES], const char *direc
 }
 
 /*
- * Remove what an earlier run left unfinished, unless a process holds the directory: our agent, which cleans it itself, or
- * another run, because of which the agent refuses to publish. What another run is writing in its first save is left.
+ * Removes what an earlier run left unfinished in `directory`, unless a process holds the directory's lock.
+ * There are two cases:
+ *   - Our agent holds the lock. Then the agent cleans the directory itself.
+ *   - Another run holds the lock. Then our agent will later refuse to publish.
+ * A directory that another run is writing in its first save is not removed.
  */
 static void clean(struct fsdp_context *context, const char *directory)
 {
@@ -46,20 +53,16 @@ enum fsdp_status save_files_open(struct save_files *files, struct fsdp_context *
                                  const char *directory, struct fsdp_err *err)
 {
     const char *root = directory == NULL ? fsdp_context_run_dir(context) : files->directory;
-    enum fsdp_status status = FSDP_OK;
 
     *files = (struct save_files){ .root = NULL };
     if (directory != NULL)
-        status = make_absolute(files->directory, directory, err);
-    /* The trainer has set them up already, for all files of its run directory. */
-    if (status != FSDP_OK || context_files(context)->root != NULL || root[0] == '\0')
-        return status;
+        OK_OR_RETURN(make_absolute(files->directory, directory, err));
+    /* The trainer has already done this, for all files of its run directory. */
+    if (context_files(context)->root != NULL || root[0] == '\0')
+        return FSDP_OK;
     if (directory != NULL)
-        status = io_make_directories(&io_posix, root, err);
-    if (status == FSDP_OK)
-        status = io_beneath_open(&files->root, root, err);
-    if (status != FSDP_OK)
-        return status;
+        OK_OR_RETURN(io_make_directories(&io_posix, root, err));
+    OK_OR_RETURN(io_beneath_open(&files->root, root, err));
     io_beneath_use(context_files(context), files->root);
     if (directory != NULL && !fsdp_context_alone(context) && context->rank == 0)
         clean(context, root);

@@ -8,28 +8,7 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
-#include "shard_runtime/state/device_rows.h"
-
-/* --- weights from files ---------------------------------------------------------------------------------- */
-
-static struct checkpoint_tensor *list_parameters(struct fsdp_model *model, size_t *n_tensors)
-{
-    const size_t n = fsdp_model_parameter_count(model);
-    struct fsdp_tensor_shard *shards = alloc_array(n, sizeof *shards);
-    struct checkpoint_tensor *tensors = alloc_array(n, sizeof *tensors);
-
-    *n_tensors = n;
-    if (shards != NULL && tensors != NULL)
-        model_list_state(model, shards);
-    for (size_t i = 0; i < n && shards != NULL && tensors != NULL; i++)
-        model_checkpoint_tensor(&shards[i], &tensors[i]);
-    if (shards == NULL) {
-        free(tensors);
-        tensors = NULL;
-    }
-    free(shards);
-    return tensors;
-}
+#include "shard_runtime/state/state_tensors.h"
 
 enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *path, bool strict,
                                          struct fsdp_load_report *report, struct fsdp_err *err)
@@ -47,17 +26,14 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
     struct weights_names theirs = { 0 };
     struct fsdp_context *context = model->context;
     struct weights_report found = { 0 };
-    struct checkpoint_tensor *tensors;
-    struct device_rows rows = { 0 };
+    const size_t n_params = fsdp_model_parameter_count(model);
+    bool *filled = alloc_array(n_params, sizeof *filled);
+    struct state_tensors tensors = { 0 };
     enum fsdp_status status;
-    size_t n_tensors;
-    bool *filled;
 
     unshard_drop_all(model);
     fsdp_context_phase(context, FSDP_PHASE_LOAD);
     *report = (struct fsdp_load_report){ 0 };
-    tensors = list_parameters(model, &n_tensors);
-    filled = alloc_array(n_tensors, sizeof *filled);
     status = GIVEN(path, err);
     if (status == FSDP_OK)
         status = GIVEN(names, err);
@@ -67,22 +43,21 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
         theirs = (struct weights_names){ .prefix = names->prefix,
                                          .passed_over = names->passed_over,
                                          .n_passed_over = names->n_passed_over };
-    if (status == FSDP_OK && (tensors == NULL || filled == NULL))
+    if (status == FSDP_OK && filled == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory");
     if (status == FSDP_OK)
-        status = device_rows_use(&rows, context, tensors, n_tensors, err);
+        status = state_tensors_make(&tensors, model, NULL, err);
     if (status == FSDP_OK)
-        status = weights_load(context_files(context), path, context->W, context->rank, tensors, n_tensors,
-                              strict, &theirs, &found, filled, err);
-    device_rows_fini(&rows);
-    free(tensors);
+        status = weights_load(context_files(context), path, context->W, context->rank, tensors.list,
+                              tensors.n, strict, &theirs, &found, filled, err);
+    state_tensors_free(&tensors);
     *report = (struct fsdp_load_report){ .n_loaded = found.n_loaded,
                                          .n_missing = found.n_missing,
                                          .n_unexpected = found.n_unexpected,
                                          .n_mismatched = found.n_mismatched,
                                          .lines = found.lines };
     status = model_agree(model, NULL, 0, status, err);
-    for (size_t i = 0; i < n_tensors && status == FSDP_OK; i++)
+    for (size_t i = 0; i < n_params && status == FSDP_OK; i++)
         if (filled[i])
             model_is_filled(model, (int)i);
     free(filled);
@@ -96,8 +71,6 @@ void fsdp_load_report_fini(struct fsdp_load_report *report)
     free(report->lines);
     *report = (struct fsdp_load_report){ 0 };
 }
-
-/* --- whole on one rank ----------------------------------------------------------------------------------- */
 
 void fsdp_full_state_dict_fini(struct fsdp_full_state_dict *state)
 {
@@ -119,7 +92,10 @@ static size_t largest_parameter(const struct fsdp_model *model)
     return most;
 }
 
-/* The lowest of the model's ranks, which has the whole tensors; rank 0 of every group that the model's ranks form. */
+/*
+ * Returns true on the lowest of the model's ranks, which gets or gives the whole tensors. That rank is rank 0
+ * of every group.
+ */
 static bool is_first(const struct fsdp_model *model)
 {
     const struct model_mesh *mesh = &model->meshes[0];
@@ -127,7 +103,7 @@ static bool is_first(const struct fsdp_model *model)
     return mesh->shard_rank == 0 && mesh->replica_rank == 0 && model->tensor_rank == 0;
 }
 
-/* Where the whole tensors go on the first rank. */
+/* Allocates the whole tensors. Called on the first rank only. */
 static enum fsdp_status make_tensors(const struct fsdp_model *model, struct fsdp_full_state_dict *out,
                                      struct fsdp_err *err)
 {
@@ -150,7 +126,7 @@ static enum fsdp_status make_tensors(const struct fsdp_model *model, struct fsdp
     return out->tensors != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "a state dict: out of memory");
 }
 
-/* Room for everything, before anything is gathered. */
+/* Allocates all memory before the first gather, so that no rank can fail between two collectives. */
 static enum fsdp_status make_room(struct fsdp_model *model, struct fsdp_full_state_dict *out, float **stage,
                                   struct gather_room *room, struct fsdp_err *err)
 {

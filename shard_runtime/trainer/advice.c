@@ -5,16 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A change that may save memory. `value` NULL: a number made from the present one, by `scale`. */
+/* A change of one key that may save memory. `value` NULL: the new number is the present one times `scale`. */
 struct change {
     const char *section, *key;
-    const char *value; /* JSON */
+    const char *value; /* new value as JSON */
     double scale;
     enum advice_effect effect;
     const char *cost;
 };
 
-/* Of each effect the smaller change first. */
+/* All changes. Among changes with the same effect, smaller changes come first. */
 static const struct change changes[] = {
     { "parallel", "reshard_after_forward", "true", 0, ADVICE_SAME_BITS,
       "parameters are gathered once more in backward" },
@@ -50,7 +50,7 @@ static bool scale_number(cJSON *section, const char *key, double scale)
     const double value = cJSON_IsNumber(item) ? item->valuedouble * scale : 0;
 
     if (value < 1 || value != (double)(uint64_t)value)
-        return false; /* half a sequence */
+        return false; /* the new number would not be whole */
     cJSON_SetNumberValue(item, value);
     return true;
 }
@@ -74,7 +74,10 @@ static void add_words(char setting[ADVICE_WORDS_BYTES], const cJSON *before, con
                  key, is);
 }
 
-/* What --set takes to come from one job to the other by a change that scales. */
+/*
+ * Writes to `setting` the --set arguments that turn the job `before` into the job `after`, for a change that
+ * scales.
+ */
 static void describe_scaled(char setting[ADVICE_WORDS_BYTES], const cJSON *before, const cJSON *after,
                             const struct change *change)
 {
@@ -86,9 +89,12 @@ static void describe_scaled(char setting[ADVICE_WORDS_BYTES], const cJSON *befor
 }
 
 /*
- * Scale a number of the job by 1/2 or 2, and keep the sequences of a step as they are: train.global_batch does that by itself;
- * else a smaller batch has more micro-steps, and more ranks have fewer micro-steps, or a smaller batch. Where neither can be
- * halved the step grows, which *effect then says.
+ * Scales a number of the job by 1/2 or 2, and keeps the sequences per step the same:
+ *   - If train.global_batch is set, the number of sequences per step stays by itself.
+ *   - A smaller batch gets more micro-steps.
+ *   - More ranks get fewer micro-steps, or else a smaller batch.
+ * If more ranks can reduce neither, the step grows, and *effect becomes ADVICE_LARGER_STEP. Returns false if
+ * the number cannot be scaled.
  */
 static bool apply_scaled(cJSON *job, const struct change *change, enum advice_effect *effect)
 {
@@ -105,7 +111,7 @@ static bool apply_scaled(cJSON *job, const struct change *change, enum advice_ef
     return more_ranks;
 }
 
-/* Apply it to the job; false when it would change nothing, or cannot be. */
+/* Applies the change to the job. Returns false if the change would alter nothing, or is impossible. */
 static bool apply(cJSON *job, const struct change *change, char setting[ADVICE_WORDS_BYTES],
                   enum advice_effect *effect)
 {
@@ -137,26 +143,33 @@ static bool apply(cJSON *job, const struct change *change, char setting[ADVICE_W
 }
 
 /*
- * A plan takes a time that grows with the square of the model's blocks. So many plans of one block may be made, which
- * take under two seconds of a core: 48 plans of 50 blocks, 12 of 100, 1 of 256.
+ * A limit on the work of all plans together. The time of one plan grows with the square of the model's
+ * blocks, so a plan of n blocks counts as n * n. This limit takes under two seconds on one core. It allows 48
+ * plans of 50 blocks, 12 of 100, or 1 of 256.
  */
 enum { MOST_WORK = 120000 };
 
-/* What is tried, and what it is held against. */
+/* The job that changes are tried on, and the values that the results are compared with. */
 struct search {
     const cJSON *job;
     const cJSON
-        *before; /* what a setting is said in relation to: the job, or that of changes that come earlier */
+        /*
+         * the job that --set arguments start from: the original one, or one that earlier changes have altered
+         */
+        *before;
     size_t baseline, limit;
-    double share; /* of what there is for a rank of the job as it was: see share_of() */
+    double share; /* memory that the result is compared with, in the unit of share_of() */
     int ranks_per_host;
     uint64_t node_ranks, evaluation;
-    uint64_t work;       /* of one plan */
-    uint64_t *work_left; /* of all that may be made yet */
-    bool *left_out;      /* set when a plan was not made for that */
+    uint64_t work;       /* work of one plan */
+    uint64_t *work_left; /* work that is left for all further plans */
+    bool *left_out;      /* set if a plan was left out because too little work was left */
 };
 
-/* False: such a job is refused. That is no error: it is not advised. The process's own size is taken as it was. */
+/*
+ * Forecasts the changed job. Returns false if such a job is refused; that is not an error, and the change is
+ * not advised. The size of the process itself counts as in the original forecast.
+ */
 static bool forecast_of(const cJSON *job, const struct search *search, struct forecast *forecast)
 {
     struct fsdp_err err = { 0 };
@@ -182,7 +195,10 @@ static bool may_plan(const struct search *search)
     return true;
 }
 
-/* Of what the job's own ranks have: on the cpu, ranks of a node share its memory. */
+/*
+ * Bytes of the forecast, in terms of the memory that a rank of the original job has. Ranks on the cpu share
+ * the memory of their node, so more ranks on a node leave each of them less.
+ */
 static double share_of(const struct search *search, const struct forecast *forecast)
 {
     const double ranks = forecast->on_device ? 1 : (double)forecast->ranks_per_host / search->ranks_per_host;
@@ -197,7 +213,10 @@ static bool node_has(const cJSON *job, const struct search *search)
     return ranks <= search->ranks_per_host || ranks <= (double)search->node_ranks;
 }
 
-/* Try one change on a copy of the job. When it saves memory *out is filled in and the changed job returned. */
+/*
+ * Tries one change on a copy of the job. If the change saves memory, fills in *out and returns the changed
+ * job, which the caller deletes. Otherwise returns NULL.
+ */
 static cJSON *try_change(const struct search *search, const struct change *change, struct advice *out)
 {
     cJSON *job = cJSON_Duplicate(search->job, true);
@@ -250,7 +269,11 @@ const char *advice_effect_words(enum advice_effect effect)
 
 enum { MOST_TIMES = 4 };
 
-/* A change once; one that scales a number, as often as it takes to fit. Where that does not help, once. */
+/*
+ * Tries a change. A change that scales a number is repeated, at most MOST_TIMES times, until the job fits. If
+ * even that does not make it fit, *out describes the change made once. Returns false if the change saves
+ * nothing.
+ */
 static bool try_until_fits(const struct search *search, const struct change *change, struct advice *out)
 {
     struct search now = *search;
@@ -283,7 +306,10 @@ static void find_alone(struct advice_list *list, const struct search *search)
     qsort(list->alone, (size_t)list->n_alone, sizeof *list->alone, advice_compare);
 }
 
-/* The changes with a mark, in the table's order, until it fits; then those that scale once more, as long as they help. */
+/*
+ * Applies the marked changes in the order of the table until the job fits. Then applies the marked changes
+ * that scale a number again, as long as one of them saves memory.
+ */
 static void apply_marked(struct advice_list *list, const struct search *search, const bool marked[N_CHANGES])
 {
     cJSON *job = cJSON_Duplicate(search->job, true);
@@ -317,8 +343,11 @@ static bool together_fits(const struct advice_list *list)
 }
 
 /*
- * All in the table's order until it fits. Then, beginning with those that change most, without each that it fits without; a
- * change of less than precision is left out only if that makes fewer changes.
+ * Finds a combination of changes that makes the job fit:
+ *   1. Apply all changes in the table's order until the job fits.
+ *   2. Beginning with the changes that alter most, try to leave out each change that was used.
+ *   3. A change stays out if the job fits without it. A change of less effect than ADVICE_PRECISION stays out
+ *      only if the combination also gets shorter.
  */
 static void find_together(struct advice_list *list, const struct search *search)
 {

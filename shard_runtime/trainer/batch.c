@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 
 enum fsdp_status batch_init(struct batch *batch, uint64_t size, uint64_t seq, uint64_t n_micro,
                             struct fsdp_err *err)
@@ -40,11 +41,8 @@ enum fsdp_status batch_fill(struct batch *batch, const struct tokens *tokens, co
 
         batch->micro[m].first_sample = first;
         for (uint64_t i = 0; i < batch->size; i++) {
-            const enum fsdp_status status = tokens_read(tokens, order_sample(order, first + i),
-                                                        input + i * batch->seq, target + i * batch->seq, err);
-
-            if (status != FSDP_OK)
-                return status;
+            OK_OR_RETURN(tokens_read(tokens, order_sample(order, first + i), input + i * batch->seq,
+                                     target + i * batch->seq, err));
         }
     }
     return FSDP_OK;

@@ -1,10 +1,10 @@
 /*
- * Which data this run has: the same on every node, and recorded in each checkpoint.
+ * Identifies the data of this run. The data must be the same on every node, and each checkpoint records it.
  *
  *   1. Local rank 0 of each node computes the fingerprint of the data file, once in a launch. It puts the
  *      result at FSDP_LINK_KEPT_KEY; the agent hands it to the workers of the next generation.
- *   2. A later generation takes it from there if the file is still the same one: device, inode, length and
- *      time of change. Otherwise it reads the file again.
+ *   2. In a later generation, local rank 0 takes the fingerprint from there if the file is unchanged: same
+ *      device, inode, length and time of change. Otherwise it reads the file again.
  *   3. All ranks compare what they found. From then on rank 0 has the fingerprint of the data of every node.
  */
 #include <errno.h>
@@ -14,16 +14,17 @@
 #include <sys/stat.h>
 
 #include "shard_runtime/comm/link_client.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/job/schema.h"
 #include "shard_runtime/shardfile/data_record.h"
 #include "shard_runtime/trainer/trainer.h"
 
-/* What is kept from one generation to the next. */
+/* The value that a node keeps for its next generation. */
 struct kept_data {
     struct fingerprint bytes;
     uint64_t device, inode;
-    int64_t changed_s, changed_ns; /* st_ctim, which no program can set */
+    int64_t changed_s, changed_ns; /* st_ctim of the file, which no program can set */
 };
 _Static_assert(sizeof(struct kept_data) <= FSDP_LINK_KEPT_BYTES, "no room for it in a hello");
 
@@ -34,12 +35,13 @@ static bool is_of_file(const struct kept_data *kept, const struct kept_data *fil
            kept->changed_ns == file->changed_ns;
 }
 
-/* Steps 1 and 2. */
+/* Steps 1 and 2: finds the fingerprint of the data file on this node. */
 static enum fsdp_status find_fingerprint(struct trainer *trainer, struct fsdp_err *err)
 {
     struct link *link = context_link(trainer->context);
     const struct fsdp_link_hello *hello = link_hello(link);
-    const uint64_t size_bytes = tokens_count(trainer->tokens); /* of the byte tokenizer, the only one */
+    /* one token is one byte, because the byte tokenizer is the only one */
+    const uint64_t size_bytes = tokens_count(trainer->tokens);
     const int fd = tokens_fd(trainer->tokens);
     struct kept_data file = { 0 }, kept = { 0 };
     enum fsdp_status status;
@@ -69,22 +71,25 @@ static enum fsdp_status find_fingerprint(struct trainer *trainer, struct fsdp_er
                : link_put(link, FSDP_LINK_KEPT_KEY, &file, sizeof file, -1, err);
 }
 
-/* Step 3. Nodes with other data would double some samples and leave others out. */
+/*
+ * Step 3: compares the data of all ranks. If nodes had different data, some samples would be used twice and
+ * others never.
+ */
 static enum fsdp_status compare_nodes(struct trainer *trainer, struct fsdp_err *err)
 {
     const int64_t n = (int64_t)tokens_count(trainer->tokens);
-    /* Where all ranks have the same x, the largest x is x and the largest ~x is ~x. A rank that computed no
-     * fingerprint gives the lowest value for both. */
+    /*
+     * If all ranks have the same x, the largest x is x, and the largest ~x is ~x. A rank that computed no
+     * fingerprint gives the lowest value for both.
+     */
     int64_t most[6] = { n, ~n, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN };
-    enum fsdp_status status;
 
     for (int i = 0; i < 2 && fsdp_context_local_rank(trainer->context) == 0; i++) {
         memcpy(&most[2 + 2 * i], &trainer->data.bytes.checksum[i], sizeof *most);
         most[3 + 2 * i] = ~most[2 + 2 * i];
     }
-    status = fsdp_all_reduce(fsdp_context_comm(trainer->context), most, 6, FSDP_I64, FSDP_MAX, NULL, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(
+        fsdp_all_reduce(fsdp_context_comm(trainer->context), most, 6, FSDP_I64, FSDP_MAX, NULL, err));
     if (most[0] != ~most[1])
         return fsdp_fail(err, FSDP_ERR_MISMATCH,
                          "data file %s has %" PRId64 " tokens for one rank and %" PRId64
@@ -108,11 +113,8 @@ enum fsdp_status trainer_identify_data(struct trainer *trainer, struct fsdp_err 
     snprintf(trainer->data.order, sizeof trainer->data.order, "%.15s", word);
     if (fsdp_context_local_rank(trainer->context) == 0)
         status = find_fingerprint(trainer, err);
-    status = trainer_agree(trainer, status, err);
-    if (status == FSDP_OK)
-        status = trainer_agree(trainer, compare_nodes(trainer, err), err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(trainer_agree(trainer, status, err));
+    OK_OR_RETURN(trainer_agree(trainer, compare_nodes(trainer, err), err));
     data_record_text(&trainer->data, trainer->data_json);
     context_set_checkpoint_extra(trainer->context, trainer->data_json);
     return FSDP_OK;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/io.h"
@@ -21,13 +22,16 @@ struct export
     struct fsdp_model *model;
     size_t n_parameters;
     float *whole;     /* the parameter that was gathered last */
-    int64_t gathered; /* which one; NONE */
-    bool gave_up;     /* a gather failed, as it then did on every rank */
+    int64_t gathered; /* index of that parameter, or NONE */
+    bool gave_up;     /* a gather failed; a gather that fails does so on every rank */
 };
 
-/* --- config.json --- */
+/* Config.json */
 
-/* The names of transformers' GPT2Config. With the published vocabulary its last token ends and begins a text. */
+/*
+ * Writes the keys of GPT2Config in the library transformers. In the published vocabulary of 50257 tokens, the
+ * last token marks both the beginning and the end of a text.
+ */
 static void add_gpt2_config(const struct job *job, struct json_text *out)
 {
     const double p = job->model.dropout;
@@ -69,34 +73,37 @@ void export_config(const struct job *job, struct json_text *out)
         add_own_config(job, out);
 }
 
-/* --- parameters, one whole at a time --- */
+/* Gathering the parameters, one whole parameter at a time */
 
-/* Collective: every rank comes here for every parameter, in order. */
+/*
+ * Gathers one parameter into export->whole. Collective: every rank makes this call for every parameter, in
+ * order.
+ */
 static enum fsdp_status gather(struct export *export, size_t index, struct fsdp_err *err)
 {
     struct fsdp_parameter_info info;
-    enum fsdp_status status = fsdp_model_parameter(export->model, index, &info, err);
+    enum fsdp_status status;
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(fsdp_model_parameter(export->model, index, &info, err));
     export->gathered = (int64_t)index;
     status = fsdp_parameter_gather(export->model, info.name, FSDP_VALUE, export->whole, info.n_elems, err);
     export->gave_up = status != FSDP_OK;
     return status;
 }
 
-/* The writer takes tensor after tensor, each from its beginning to its end. */
+/*
+ * Reads bytes of a parameter for the writer. The writer reads the tensors in order, and each one from
+ * beginning to end.
+ */
 static enum fsdp_status read_whole(void *user, size_t index, uint64_t offset, void *bytes, size_t size_bytes,
                                    struct fsdp_err *err)
 {
     struct export *export = user;
-    enum fsdp_status status = FSDP_OK;
 
-    while (export->gathered < (int64_t)index && status == FSDP_OK)
-        status = gather(export, (size_t)(export->gathered + 1), err);
-    if (status == FSDP_OK)
-        memcpy(bytes, (const char *)export->whole + offset, size_bytes);
-    return status;
+    while (export->gathered < (int64_t)index)
+        OK_OR_RETURN(gather(export, (size_t)(export->gathered + 1), err));
+    memcpy(bytes, (const char *)export->whole + offset, size_bytes);
+    return FSDP_OK;
 }
 
 static enum fsdp_status make_room(struct export *export, struct fsdp_err *err)
@@ -115,7 +122,7 @@ static enum fsdp_status make_room(struct export *export, struct fsdp_err *err)
                : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a parameter of %zu elements", most);
 }
 
-/* --- files --- */
+/* The files of an export */
 
 static enum fsdp_status write_weights(struct export *export, const char *prefix, const char *path,
                                       struct fsdp_err *err)
@@ -142,7 +149,8 @@ static enum fsdp_status write_weights(struct export *export, const char *prefix,
             tensors[i].shape[d] = info.shape[d];
     }
     if (status == FSDP_OK)
-        status = safetensors_write(export->io, path, tensors, export->n_parameters, NULL, 0, 8, &written, err);
+        status =
+            safetensors_write(export->io, path, tensors, export->n_parameters, NULL, 0, 8, &written, err);
     free(names);
     free(tensors);
     return status;
@@ -161,7 +169,7 @@ static enum fsdp_status write_config(struct fsdp_io *io, const struct job *job, 
     return status;
 }
 
-/* What an attempt that did not end may have left. */
+/* Removes the files that an interrupted attempt may have left. */
 static void empty(struct fsdp_io *io, const char *directory)
 {
     const char *const names[] = { weights_name, config_name };
@@ -177,22 +185,17 @@ static enum fsdp_status write_directory(struct export *export, const struct job 
 {
     struct fsdp_io *io = export->io;
     char path[IO_PATH_BYTES];
-    enum fsdp_status status = io_make_directories(io, hidden, err);
 
+    OK_OR_RETURN(io_make_directories(io, hidden, err));
     empty(io, hidden);
-    if (status == FSDP_OK)
-        status = io_join(path, hidden, weights_name, err);
-    if (status == FSDP_OK)
-        status = write_weights(export, models_weight_names(job)->prefix, path, err);
-    if (status == FSDP_OK)
-        status = io_join(path, hidden, config_name, err);
-    if (status == FSDP_OK)
-        status = write_config(io, job, path, err);
-    if (status == FSDP_OK)
-        status = io_sync_directory(io, hidden, err);
-    if (status == FSDP_OK && io->rename(io, hidden, final) < 0)
-        status = fsdp_fail(err, FSDP_ERR_IO, "name %s: %s", final, strerror(errno));
-    return status == FSDP_OK ? io_sync_directory(io, above, err) : status;
+    OK_OR_RETURN(io_join(path, hidden, weights_name, err));
+    OK_OR_RETURN(write_weights(export, models_weight_names(job)->prefix, path, err));
+    OK_OR_RETURN(io_join(path, hidden, config_name, err));
+    OK_OR_RETURN(write_config(io, job, path, err));
+    OK_OR_RETURN(io_sync_directory(io, hidden, err));
+    if (io->rename(io, hidden, final) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "name %s: %s", final, strerror(errno));
+    return io_sync_directory(io, above, err);
 }
 
 struct places {
@@ -203,16 +206,18 @@ static enum fsdp_status find_places(struct places *places, const struct trainer 
                                     struct fsdp_err *err)
 {
     char step[COMMIT_NAME_BYTES], hidden[COMMIT_NAME_BYTES + 1];
-    enum fsdp_status status = io_join(places->above, trainer->run_dir, "export", err);
 
+    OK_OR_RETURN(io_join(places->above, trainer->run_dir, "export", err));
     commit_step_name((int64_t)trainer->step, step);
     snprintf(hidden, sizeof hidden, ".%s", step);
-    if (status == FSDP_OK)
-        status = io_join(places->hidden, places->above, hidden, err);
-    return status == FSDP_OK ? io_join(places->final, places->above, step, err) : status;
+    OK_OR_RETURN(io_join(places->hidden, places->above, hidden, err));
+    return io_join(places->final, places->above, step, err);
 }
 
-/* The ranks must agree whether there is anything to gather. */
+/*
+ * Sets *wanted, alike on all ranks, to whether the export is still missing. All ranks must agree, because
+ * they gather the parameters together.
+ */
 static enum fsdp_status is_wanted(const struct trainer *trainer, const struct places *places, bool *wanted,
                                   struct fsdp_err *err)
 {
@@ -238,7 +243,7 @@ enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err)
     bool wanted;
 
     fsdp_context_phase(trainer->context, FSDP_PHASE_SAVE);
-    status = find_places(&places, trainer, err); /* the same on every rank */
+    status = find_places(&places, trainer, err); /* fails on all ranks or on none */
     if (status == FSDP_OK)
         status = is_wanted(trainer, &places, &wanted, err);
     if (status != FSDP_OK || !wanted)
@@ -248,7 +253,10 @@ enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err)
         goto done;
     if (trainer->rank == 0)
         status = write_directory(&export, trainer->job, places.hidden, places.final, places.above, err);
-    /* Whatever became of the file, the other ranks are in the middle of their parameters: unless a gather failed, on all. */
+    /*
+     * Rank 0 may have failed to write the file, but the other ranks still wait for it in the gathers. So rank
+     * 0 takes part in all remaining ones, unless a gather failed, which then failed on all ranks.
+     */
     while (export.gathered + 1 < (int64_t) export.n_parameters && !export.gave_up)
         rest = gather(&export, (size_t)(export.gathered + 1), &later);
     if (status == FSDP_OK && rest != FSDP_OK)

@@ -1,22 +1,24 @@
 /*
- * The whole model for other programs: <run>/export/step-<8 digits>/ with model.safetensors (every parameter, float32)
- * and config.json. Of kind gpt2 it is what transformers' from_pretrained() opens; of kind transformer, which nobody
- * else has, config.json holds the keys of the job's model section. Complete once it has this name.
+ * Exports the whole model for other programs, to <run>/export/step-<8 digits>/. The files are
+ * model.safetensors (every parameter in float32) and config.json. An export of kind gpt2 can be opened by
+ * from_pretrained() of the library transformers. For kind transformer, config.json holds the keys of the
+ * job's model section; no other program knows this kind. An export directory with this name is complete.
  */
 #ifndef TRAINER_EXPORT_H
 #define TRAINER_EXPORT_H
 
-#include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/trainer/trainer.h"
 
 /**
- * Export the model as it stands after trainer->step; collective. Rank 0 writes; every rank needs room for the largest
- * parameter. An export of this step that is there already is left alone. FSDP_ERR_IO: a disk refused, and nothing of it
- * is left but a hidden directory that the next attempt empties.
+ * Exports the model as it is after trainer->step. Collective. Rank 0 writes the files; every rank needs
+ * memory for the largest parameter. If there already is an export of this step, it is left unchanged.
+ * FSDP_ERR_IO: the disk refused a write. Only a hidden directory is then left, which the next attempt
+ * empties.
  */
 enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err);
 
-/** What config.json says of `job`'s model. Part of export_write(). */
+/** Writes the content of config.json for the model of `job`. Part of export_write(). */
 void export_config(const struct job *job, struct json_text *out);
 
 #endif

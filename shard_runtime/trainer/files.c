@@ -7,10 +7,14 @@
 #include <unistd.h>
 
 #include "shard_runtime/core/beneath.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
-/* A process without an agent owns its run directory as an agent would: by a lock on the same file. */
+/*
+ * A process without an agent takes possession of its run directory as an agent would: by a lock on the same
+ * file.
+ */
 static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *err)
 {
     const struct job *job = trainer->job;
@@ -25,9 +29,7 @@ static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *e
         fsdp_wrap(err, "run directory");
         return status;
     }
-    status = beneath_open_root(&fd, trainer->run_dir, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(beneath_open_root(&fd, trainer->run_dir, err));
     status = beneath_open_record(&trainer->lock_fd, fd, "lock", err);
     (void)close(fd);
     if (status != FSDP_OK) {
@@ -40,7 +42,7 @@ static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *e
     return FSDP_OK;
 }
 
-/* Files below the run directory are reached from its descriptor, by the engine too. */
+/* Makes the trainer and the engine open all files below the run directory relative to its descriptor. */
 static enum fsdp_status guard_run_dir(struct trainer *trainer, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -66,17 +68,13 @@ static enum fsdp_status guard_run_dir(struct trainer *trainer, struct fsdp_err *
 enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *err)
 {
     const struct job *job = trainer->job;
-    enum fsdp_status status = FSDP_OK;
 
     if (fsdp_context_alone(trainer->context))
-        status = take_run_dir(trainer, err);
+        OK_OR_RETURN(take_run_dir(trainer, err));
     else
         snprintf(trainer->run_dir, sizeof trainer->run_dir, "%s", fsdp_context_run_dir(trainer->context));
-    if (status == FSDP_OK)
-        status = guard_run_dir(trainer, err);
-    if (status == FSDP_OK)
-        status = tokens_open(&trainer->tokens, job->data.path, job->data.tokenizer, job->model.seq, err);
-    return status;
+    OK_OR_RETURN(guard_run_dir(trainer, err));
+    return tokens_open(&trainer->tokens, job->data.path, job->data.tokenizer, job->model.seq, err);
 }
 
 void trainer_close_files(struct trainer *trainer)

@@ -4,14 +4,18 @@
 #include <sched.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/trainer/models.h"
 #include "shard_runtime/trainer/sharding.h"
 #include "shard_runtime/trainer/trainer.h"
 
-/* Planning takes a time that grows with the square of the blocks: under a second for so many, on one core. */
+/*
+ * Limits of what is planned. The time to plan grows with the square of the blocks; MAX_BLOCKS takes under a
+ * second on one core.
+ */
 enum { MAX_RANKS = 1 << 20, MAX_BLOCKS = 256 };
 
-/* As the agent of a node like this one would give them. */
+/* The number of compute threads that the agent would give a worker on a node like this one. */
 static int threads_of(const struct job *job)
 {
     cpu_set_t cpus;
@@ -29,7 +33,7 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
 {
     const struct fsdp_model_options options = trainer_model_options(job, forecast->batch, forecast->n_micro);
     const struct fsdp_optimizer_options optimizer = trainer_optimizer_options(job);
-    /* auto may come to be the cpu, which refuses nothing. */
+    /* "auto" may choose the cpu, which supports every job. */
     const char *device = strcmp(job->run.device, "auto") == 0 ? "cpu" : job->run.device;
     const struct fsdp_forecast_world world = { .size = forecast->W,
                                                .device = device,
@@ -47,7 +51,10 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
     forecast->n_parameters = fsdp_module_n_elems(tree);
     status = text != NULL ? fsdp_model_forecast_text(tree, &options, &optimizer, &world, text, err)
                           : fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
-    /* Groups that cannot be, which only the model itself tells: the job's fault. */
+    /*
+     * The model alone can detect impossible groups of parameters. The job asked for them, so this is a fault
+     * of the job.
+     */
     return status == FSDP_ERR_ARG ? fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message) : status;
 }
 
@@ -55,7 +62,8 @@ static void add_up(struct forecast *forecast)
 {
     const struct fsdp_forecast *need = &forecast->need;
     const struct fsdp_forecast_apart *apart = &need->apart;
-    const size_t process = need->process; /* libraries are loaded and their products made, as in a worker */
+    /* the libraries are loaded and have generated their code, as in a worker */
+    const size_t process = need->process;
 
     forecast->baseline = process;
     forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +
@@ -69,7 +77,7 @@ static void add_up(struct forecast *forecast)
                            apart->host_logits + apart->host_staging + need->staging + need->shared + process;
 }
 
-/* Plan the job in its world: forecast->need, or where `text` is not NULL the plan in words. */
+/* Plans the job in its world. Fills in forecast->need or, if `text` is not NULL, gives the plan as text. */
 static enum fsdp_status plan_job(struct forecast *forecast, const struct job *job, uint64_t evaluation,
                                  char **text, struct fsdp_err *err)
 {
@@ -107,10 +115,7 @@ static enum fsdp_status plan_job(struct forecast *forecast, const struct job *jo
 enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, uint64_t evaluation,
                               struct fsdp_err *err)
 {
-    const enum fsdp_status status = plan_job(forecast, job, evaluation, NULL, err);
-
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(plan_job(forecast, job, evaluation, NULL, err));
     forecast->on_device = strcmp(job->run.device, "cuda") == 0;
     add_up(forecast);
     return FSDP_OK;

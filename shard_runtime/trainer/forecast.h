@@ -1,5 +1,6 @@
 /*
- * What a job will need of a rank, from its text alone: no data, no run directory, no other ranks.
+ * Forecasts what each rank of a job will need. The job's text is enough: no data, run directory or other
+ * ranks are used.
  */
 #ifndef TRAINER_FORECAST_H
 #define TRAINER_FORECAST_H
@@ -14,29 +15,36 @@
 
 struct forecast {
     int W, ranks_per_host;
-    uint64_t batch, n_micro; /* sequences of a rank and micro-step; micro-steps a step */
+    uint64_t batch, n_micro; /* sequences per rank and micro-step; micro-steps per step */
     size_t n_parameters;     /* elements of the whole model */
-    uint64_t evaluation;     /* sequences of an evaluation beside training; 0: there is none */
+    /* sequences of an evaluation in addition to training; 0: there is no evaluation */
+    uint64_t evaluation;
     struct fsdp_forecast need;
-    bool on_device;  /* the two below are of device memory: a plan for cuda */
-    size_t baseline; /* of a process that is ready to train and has touched no arena */
-    size_t total;    /* all of a rank: what must fit */
-    /* Of a plan for cuda, in host memory; 0 elsewhere. */
-    size_t host_baseline; /* RssAnon + RssShmem, but for what the driver takes */
+    bool on_device;  /* the plan is for cuda: `baseline` and `total` are device memory, not host memory */
+    size_t baseline; /* bytes of a process that is ready to train and has not touched an arena */
+    size_t total;    /* all bytes of a rank; they must fit in its memory */
+    /* Host memory of a plan for cuda; 0 for other devices. */
+    size_t host_baseline; /* RssAnon + RssShmem, without the driver's memory */
     size_t host_total;
 };
 
-/** FSDP_ERR_CONFIG, FSDP_ERR_UNSUPPORTED: a job that could not be run; the message says why. */
+/**
+ * Forecasts the job, with an evaluation of `evaluation` sequences. FSDP_ERR_CONFIG or FSDP_ERR_UNSUPPORTED:
+ * the job cannot be run; the message gives the reason.
+ */
 enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, uint64_t evaluation,
                               struct fsdp_err *err);
 
-/** The same plan as text: rank 0's layout and the program of a micro-step. To be freed; NULL after a failure. */
+/**
+ * Gives the same plan as text: rank 0's layout and the program of a micro-step. The caller frees *text, which
+ * is NULL after a failure.
+ */
 enum fsdp_status forecast_schedule(const struct job *job, char **text, struct fsdp_err *err);
 
-/** Host memory of all ranks of a node. Segments that they share are counted once. */
+/** Host memory of all ranks of a node. Shared segments are counted once. */
 uint64_t forecast_node_bytes(const struct forecast *forecast);
 
-/** Bytes sent by one rank in one step, all collectives together. */
+/** Bytes that one rank sends in one step, in all collectives together. */
 uint64_t forecast_sent_bytes(const struct forecast *forecast);
 
 #endif

@@ -1,6 +1,5 @@
 #include "shard_runtime/trainer/generate.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 
 #include <fsdp/fsdp.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/shardfile/commit.h"
@@ -21,13 +21,16 @@ enum { BYTE_CLASSES = 256 };
 
 struct writer {
     struct job job;
-    char directory[IO_PATH_BYTES]; /* where the step-... directories are */
+    char directory[IO_PATH_BYTES]; /* the directory that has the step-... directories */
     int64_t step;
     struct fsdp_module *tree;
     struct fsdp_model *model;
 };
 
-/* How many of the classes have a larger logit, or an equal one and a lower index. */
+/*
+ * Place of class `which` by its logit: how many classes have a larger logit, or an equal one and a lower
+ * index.
+ */
 static uint64_t place_of(const float *logits, uint64_t n_classes, uint64_t which)
 {
     uint64_t place = 0;
@@ -49,7 +52,7 @@ uint32_t generate_choose(const float *logits, uint64_t n_classes, double tempera
     if (temperature == 0)
         return (uint32_t)best;
     for (int pass = 0; pass < 2;
-         pass++) { /* first the total, then the class at which the sum passes u of it */
+         pass++) { /* pass 0 finds the total; pass 1 finds the class at which the sum exceeds u * total */
         for (uint64_t c = 0; c < n_classes; c++) {
             if (top_k > 0 && place_of(logits, n_classes, c) >= top_k)
                 continue;
@@ -60,7 +63,7 @@ uint32_t generate_choose(const float *logits, uint64_t n_classes, double tempera
         total = sum;
         sum = 0;
     }
-    return (uint32_t)best; /* u so near 1 that rounding left nothing above it */
+    return (uint32_t)best; /* u is so close to 1 that, after rounding, no sum exceeded u * total */
 }
 
 static bool is_directory(const char *path)
@@ -70,7 +73,10 @@ static bool is_directory(const char *path)
     return io_posix.stat(&io_posix, path, &info) == 0 && info.kind == IO_DIRECTORY;
 }
 
-/* `path` is a checkpoint (step-00000050), the directory of checkpoints, or a run directory. */
+/*
+ * Finds the checkpoint that `path` names: a checkpoint (step-00000050), the directory of checkpoints, or a
+ * run directory.
+ */
 static enum fsdp_status find_checkpoint(struct writer *writer, const char *path, struct fsdp_err *err)
 {
     char text[IO_PATH_BYTES];
@@ -128,25 +134,20 @@ static enum fsdp_status load_model(struct writer *writer, struct fsdp_context *c
 {
     const struct fsdp_model_options options = { .seq = writer->job.model.seq, .seed = writer->job.run.seed };
     struct fsdp_checkpoint_state state;
-    enum fsdp_status status;
 
     if (!writer->job.model.causal)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "a model with model.causal false does not write text");
-    status = models_create(&writer->tree, &writer->job, NULL, err);
-    if (status == FSDP_OK) /* the job was written for the ranks that train */
-        (void)sharding_fit_slices(writer->tree, fsdp_context_world_size(context));
-    if (status == FSDP_OK)
-        status = fsdp_model_create(&writer->model, context, writer->tree, &options, err);
-    if (status == FSDP_OK)
-        status = fsdp_model_prepare_evaluation(writer->model, 1, writer->job.model.seq, err);
-    if (status == FSDP_OK)
-        status = fsdp_checkpoint_load(writer->model, NULL, writer->directory, writer->step, &state, err);
-    return status;
+    OK_OR_RETURN(models_create(&writer->tree, &writer->job, NULL, err));
+    /* The job's numbers for reshard_after_forward were chosen for the number of ranks that train. */
+    (void)sharding_fit_slices(writer->tree, fsdp_context_world_size(context));
+    OK_OR_RETURN(fsdp_model_create(&writer->model, context, writer->tree, &options, err));
+    OK_OR_RETURN(fsdp_model_prepare_evaluation(writer->model, 1, writer->job.model.seq, err));
+    return fsdp_checkpoint_load(writer->model, NULL, writer->directory, writer->step, &state, err);
 }
 
 /*
- * Tokens 0 .. *n - 1 are there; append the next. The model sees the last seq of them; what stands behind the
- * last one in its window is masked (the model is causal) and may be anything.
+ * Appends the next token after tokens 0 .. *n - 1. The model sees the last seq of them. Later positions of
+ * its window may hold any value, because the model is causal and masks them.
  */
 static enum fsdp_status append_token(struct writer *writer, const struct options *options, int32_t *tokens,
                                      uint64_t *n, struct fsdp_err *err)
@@ -154,15 +155,12 @@ static enum fsdp_status append_token(struct writer *writer, const struct options
     const uint64_t seq = writer->job.model.seq, vocab = writer->job.model.vocab;
     const uint64_t first = *n > seq ? *n - seq : 0;
     const uint64_t n_classes =
-        vocab < BYTE_CLASSES ? vocab : BYTE_CLASSES; /* what no byte stands for is not written */
+        vocab < BYTE_CLASSES ? vocab : BYTE_CLASSES; /* only classes that stand for a byte are chosen */
     const float *logits;
     struct fsdp_loss loss;
-    enum fsdp_status status;
     uint32_t words[4];
 
-    status = fsdp_model_evaluate(writer->model, tokens + first, NULL, &logits, &loss, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(fsdp_model_evaluate(writer->model, tokens + first, NULL, &logits, &loss, err));
     rng_philox(rng_key(options->seed, "sample"), 0, *n, words);
     tokens[*n] = (int32_t)generate_choose(logits + (*n - first - 1) * vocab, n_classes, options->temperature,
                                           options->top_k, (double)words[0] * 0x1p-32);
@@ -189,14 +187,15 @@ static enum fsdp_status write_text(struct writer *writer, const struct options *
 
     if (options->tokens > (UINT64_MAX >> 8) - n)
         return fsdp_fail(err, FSDP_ERR_ARG, "--tokens %llu is too much", (unsigned long long)options->tokens);
-    tokens = calloc(end + writer->job.model.seq, sizeof *tokens); /* the window reaches past the last token */
+    /* the model's window extends past the last token */
+    tokens = calloc(end + writer->job.model.seq, sizeof *tokens);
     if (tokens == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %llu tokens", (unsigned long long)end);
     for (uint64_t i = 0; i < n; i++) {
         tokens[i] = (unsigned char)prompt[i];
         write_byte(out, tokens[i], terminal);
     }
-    while (status == FSDP_OK && n < end && !ferror(out)) { /* nobody may read any more */
+    while (status == FSDP_OK && n < end && !ferror(out)) { /* stop if the reader of the output is gone */
         status = append_token(writer, options, tokens, &n, err);
         if (status == FSDP_OK)
             write_byte(out, tokens[n - 1], terminal);

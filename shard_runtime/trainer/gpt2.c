@@ -1,46 +1,31 @@
 #include "shard_runtime/trainer/gpt2.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
+
+#include "shard_runtime/core/require.h"
+#include "shard_runtime/trainer/models.h"
 
 static const float norm_eps = 1e-5f;
-enum { MLP_FACTOR = 4, N_PARTS = 3, BLOCK_NAME_BYTES = 24 };
+enum { MLP_FACTOR = 4, N_PARTS = 3 };
 
 static const char *const beside[] = { "h.*.attn.bias", "h.*.attn.masked_bias", "lm_head.weight" };
 const struct fsdp_weight_names gpt2_weight_names = { .prefix = "transformer.",
                                                      .passed_over = beside,
                                                      .n_passed_over = sizeof beside / sizeof *beside };
 
-static struct fsdp_value *call_child(struct fsdp_module *self, const char *name, struct fsdp_value *input)
-{
-    return fsdp_call(fsdp_module_child(self, name), input);
-}
-
 static struct fsdp_value *attention(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     const struct job *job = user;
 
-    x = fsdp_packed_attention(call_child(self, "c_attn", x), job->model.heads, true,
+    x = fsdp_packed_attention(models_call(self, "c_attn", x), job->model.heads, true,
                               (float)job->model.dropout);
-    return call_child(self, "c_proj", x);
+    return models_call(self, "c_proj", x);
 }
 
 static struct fsdp_value *mlp(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     (void)user;
-    return call_child(self, "c_proj", fsdp_gelu_tanh(call_child(self, "c_fc", x)));
-}
-
-/* h = x + attn(ln_1(x)); h + mlp(ln_2(h)) */
-static struct fsdp_value *block(struct fsdp_module *self, struct fsdp_value *x, void *user)
-{
-    const struct job *job = user;
-    const float p = (float)job->model.dropout;
-    struct fsdp_value *h;
-
-    h = fsdp_add_dropout(x, call_child(self, "attn", call_child(self, "ln_1", x)), p);
-    return fsdp_add_dropout(h, call_child(self, "mlp", call_child(self, "ln_2", h)), p);
+    return models_call(self, "c_proj", fsdp_gelu_tanh(models_call(self, "c_fc", x)));
 }
 
 /* tokens (batch, seq) -> logits (batch, seq, vocab) */
@@ -54,16 +39,19 @@ static struct fsdp_value *gpt2(struct fsdp_module *self, struct fsdp_value *toke
     x = fsdp_dropout(x, (float)job->model.dropout);
     for (size_t i = 0; i < fsdp_module_child_count(blocks); i++)
         x = fsdp_call(fsdp_module_child_at(blocks, i), x);
-    return call_child(self, "lm_head", call_child(self, "ln_f", x));
+    return models_call(self, "lm_head", models_call(self, "ln_f", x));
 }
 
-/* A product whose result is added to the residual stream: 2 a block are, so that its variance stays. */
+/*
+ * Adds a linear layer whose result is added to the residual stream. Each block has two of them. Their smaller
+ * initial weights keep the variance of the stream from growing with the number of layers.
+ */
 static void add_ending(struct fsdp_module *parent, const char *name, size_t in, size_t out,
                        const struct job *job)
 {
     struct fsdp_module *product = fsdp_conv1d(parent, name, in, out, true);
 
-    if (product != NULL) /* else the tree remembers */
+    if (product != NULL) /* otherwise the tree keeps the failure */
         (void)fsdp_parameter_set_init_std(product, "weight", 0.02f / sqrtf(2.0f * (float)job->model.layers),
                                           NULL);
 }
@@ -71,11 +59,8 @@ static void add_ending(struct fsdp_module *parent, const char *name, size_t in, 
 static void add_block(struct fsdp_module *blocks, uint64_t index, const struct job *job)
 {
     const size_t dim = job->model.dim;
-    struct fsdp_module *self, *part;
-    char name[BLOCK_NAME_BYTES];
+    struct fsdp_module *self = models_add_block(blocks, index, job), *part;
 
-    snprintf(name, sizeof name, "%" PRIu64, index);
-    self = fsdp_module_add(blocks, name, block, (void *)job);
     fsdp_layer_norm(self, "ln_1", dim, norm_eps);
     part = fsdp_module_add(self, "attn", attention, (void *)job);
     fsdp_conv1d(part, "c_attn", dim, N_PARTS * dim, true);
@@ -91,7 +76,6 @@ enum fsdp_status gpt2_create(struct fsdp_module **root, const struct job *job, s
     const size_t dim = job->model.dim;
     struct fsdp_module *tree = *root = fsdp_module_create(gpt2, (void *)job);
     struct fsdp_module *blocks;
-    enum fsdp_status status;
 
     if (tree == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
@@ -102,9 +86,7 @@ enum fsdp_status gpt2_create(struct fsdp_module **root, const struct job *job, s
         add_block(blocks, i, job);
     fsdp_layer_norm(tree, "ln_f", dim, norm_eps);
     fsdp_linear(tree, "lm_head", dim, job->model.vocab, false);
-    status = fsdp_module_check(tree, err);
-    if (status == FSDP_OK)
-        status = fsdp_module_tie_parameter(fsdp_module_child(tree, "lm_head"), "weight",
-                                           fsdp_module_child(tree, "wte"), "weight", err);
-    return status;
+    OK_OR_RETURN(fsdp_module_check(tree, err));
+    return fsdp_module_tie_parameter(fsdp_module_child(tree, "lm_head"), "weight",
+                                     fsdp_module_child(tree, "wte"), "weight", err);
 }

@@ -1,10 +1,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "shard_runtime/comm/flight.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/process_memory.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/job/schema.h"
@@ -17,27 +18,20 @@ enum { NO_STOP = -1 };
 struct loop {
     struct trainer *trainer;
     struct batch batch;
-    struct metrics metrics; /* rank 0's; not open elsewhere */
-    uint64_t memory_bytes; /* rank 0: the largest seen */
-    uint64_t first_step;   /* steps done when this process began */
-    uint64_t logged_step;  /* the last logged one; first_step before there is any */
-    double logged_s;       /* clock at its end; the time of saves is added, so that it does not count */
-    double logged_wait_s;  /* what it had waited for the device by then; that of saves is added too */
-    int64_t wanted_stop;   /* what notices told this rank: stop after this step, 0: at once, NO_STOP: go on */
+    struct metrics metrics; /* open on rank 0 only */
+    uint64_t memory_bytes;  /* rank 0: the largest memory seen so far */
+    uint64_t first_step;    /* steps done when this process began */
+    uint64_t logged_step;   /* the last logged step; first_step if no step was logged yet */
+    /* clock at the end of that step, plus the time of saves since, so that saves do not count */
+    double logged_s;
+    double logged_wait_s; /* device wait until that time, plus the wait during saves since */
+    int64_t wanted_stop;  /* the notices' demand: stop after this step; 0: stop at once; NO_STOP: go on */
 
-    /* Of the step that was last done. */
+    /* Results of the last completed step. */
     struct fsdp_loss loss;
     double grad_norm, lr;
     double tokens_per_s;
 };
-
-static double clock_s(clockid_t clock)
-{
-    struct timespec now;
-
-    (void)clock_gettime(clock, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static void sample_memory(struct loop *loop)
 {
@@ -45,14 +39,15 @@ static void sample_memory(struct loop *loop)
 
     if (loop->trainer->rank != 0)
         return;
-    now = fsdp_context_device_memory(loop->trainer->context); /* where tensors are is what a plan speaks of */
+    /* a plan forecasts the memory that holds the tensors, so metrics report the same */
+    now = fsdp_context_device_memory(loop->trainer->context);
     if (now == 0)
         now = process_memory_now();
     if (now > loop->memory_bytes)
         loop->memory_bytes = now;
 }
 
-/* Rank 0 reads memory where it is highest: when backward begins, and when it is done. */
+/* Rank 0 reads its memory when it is highest: at the beginning and at the end of backward. */
 static void on_phase(enum fsdp_phase phase, void *user)
 {
     if (phase == FSDP_PHASE_BACKWARD || phase == FSDP_PHASE_OPTIMIZER)
@@ -65,21 +60,27 @@ static double norm_type(const struct job *job)
                                                      : job->train.clip_norm_type - JOB_CHOICE_NUMBER;
 }
 
-/* *diverged: no function failed, and err may have words for what is not finite. The same on every rank: all
- * of them stop here. */
+/*
+ * Computes one step. If the loss or the gradient is not finite, sets *diverged, returns FSDP_OK and does not
+ * apply the step. `err` may then describe which value was not finite. *diverged is the same on every rank, so
+ * all ranks stop here.
+ */
 static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct fsdp_err *err)
 {
     struct trainer *t = loop->trainer;
+    struct fsdp_progress *page = link_progress(context_link(t->context));
+    const uint64_t began_ns = (uint64_t)clock_now_ns();
     enum fsdp_status status;
 
     fsdp_err_clear(err);
     fsdp_context_phase(t->context, FSDP_PHASE_DATA);
     status = batch_fill(&loop->batch, t->tokens, &t->order, t->cursor, t->data_rank, t->data_ranks, err);
-    if (status != FSDP_OK)
-        return status;
+    flight_spend(page, FSDP_SPENT_DATA, (uint64_t)clock_now_ns() - began_ns);
+    OK_OR_RETURN(status);
     status = fsdp_model_forward_backward(t->model, loop->batch.micro, t->n_micro, &loop->loss, err);
     loop->grad_norm = (double)NAN;
-    *diverged = status == FSDP_ERR_NOT_FINITE; /* optimizer.in_backward alone: it must know before */
+    /* only with optimizer.in_backward, which must check gradients before it uses them */
+    *diverged = status == FSDP_ERR_NOT_FINITE;
     if (status != FSDP_OK)
         return *diverged ? FSDP_OK : status;
     sample_memory(loop);
@@ -91,9 +92,7 @@ static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct f
         *diverged = status == FSDP_ERR_NOT_FINITE || (status == FSDP_OK && !isfinite(loop->loss.mean));
         if (status != FSDP_OK || *diverged)
             return *diverged ? FSDP_OK : status;
-        status = fsdp_optimizer_step(t->optimizer, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(fsdp_optimizer_step(t->optimizer, err));
     }
     t->step++;
     for (uint64_t m = 0; m < t->n_micro; m++)
@@ -125,7 +124,10 @@ static bool is_logged(const struct trainer *t)
     return t->step % t->job->run.log_every == 0 || t->step == 1 || t->step == t->job->train.steps;
 }
 
-/* As with logs, a disk that refuses a line is said once, the lines are counted, and training goes on. */
+/*
+ * Writes a metrics line. If the disk refuses lines, the trainer reports the first one and counts all, as it
+ * does for logs. Training goes on.
+ */
 static void write_metrics(struct loop *loop, const struct metrics_record *record)
 {
     struct fsdp_err why = { 0 };
@@ -145,7 +147,7 @@ static void close_metrics(struct loop *loop)
 static void log_step(struct loop *loop)
 {
     const struct trainer *t = loop->trainer;
-    const double now = clock_s(CLOCK_MONOTONIC);
+    const double now = clock_now_s();
     const uint64_t n_steps = t->step - loop->logged_step;
     const double seconds = now > loop->logged_s ? now - loop->logged_s : 1e-9;
     const double waited_s = fsdp_context_device_wait_s(t->context);
@@ -159,7 +161,7 @@ static void log_step(struct loop *loop)
         .host_s = waited_s > 0 ? (seconds - (waited_s - loop->logged_wait_s)) / (double)n_steps : 0,
         .memory_bytes = loop->memory_bytes,
         .generation = fsdp_context_generation(t->context),
-        .time = clock_s(CLOCK_REALTIME),
+        .time = clock_epoch_s(),
         .gpu = metrics_read_gpu(link_progress(context_link(t->context))),
     };
 
@@ -197,6 +199,7 @@ static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
 
     log_step(loop);
     show_step(loop, t->step);
+    flight_end_step(link_progress(context_link(t->context)), t->step, (uint64_t)clock_now_ns());
     if (t->rank != 0 || t->step != loop->first_step + 1)
         return FSDP_OK;
     snprintf(words, sizeof words, "{\"event\": \"first_step\", \"step\": %" PRIu64 "}", t->step);
@@ -204,14 +207,14 @@ static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
 }
 
 /*
- * A notice reaches the ranks at different moments. Each says after which step it wants to stop; the latest
- * counts, and it is at least the step just done, so that no rank is asked to stop in its past.
+ * Agrees with the other ranks on the step to stop after. A notice reaches the ranks at different moments:
+ *   1. Each rank proposes the step that its notices ask for, but at least the step it has just done.
+ *   2. The latest proposal counts, so no rank must stop after a step that it has passed.
  */
 static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp_err *err)
 {
     const int64_t step = (int64_t)loop->trainer->step;
     struct fsdp_link_notice notice;
-    enum fsdp_status status;
     int64_t after;
 
     while (fsdp_context_poll_notice(loop->trainer->context, &notice))
@@ -220,33 +223,33 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     after = loop->wanted_stop;
     if (after != NO_STOP && after < step)
         after = step;
-    status =
-        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), &after, 1, FSDP_I64, FSDP_MAX, NULL, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(
+        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), &after, 1, FSDP_I64, FSDP_MAX, NULL, err));
     loop->wanted_stop = after;
     *stop = after != NO_STOP && step >= after;
     return FSDP_OK;
 }
 
-/* A NaN has a sign that says nothing. */
+/* Drops the sign of a NaN, which has no meaning. */
 static double plain(double value)
 {
     return isnan(value) ? (double)NAN : value;
 }
 
 /*
- * A disk that refuses a checkpoint on the way is said and trained past: the older ones stand, and the next
- * save may work. Every rank hears the same verdict. The `last` save must succeed, for what it would lose is
- * the run's end.
+ * Saves a checkpoint. If the disk refuses it, rank 0 prints the reason and training goes on: older
+ * checkpoints remain, and the next save may succeed. Every rank gets the same result. The `last` save must
+ * succeed, because otherwise the end of the run would be lost.
  */
 static enum fsdp_status save_step(struct loop *loop, bool last, struct fsdp_err *err)
 {
     const struct fsdp_context *context = loop->trainer->context;
-    const double began_s = clock_s(CLOCK_MONOTONIC), waited_s = fsdp_context_device_wait_s(context);
+    const double began_s = clock_now_s(), waited_s = fsdp_context_device_wait_s(context);
     const enum fsdp_status status = trainer_save(loop->trainer, err);
 
-    loop->logged_s += clock_s(CLOCK_MONOTONIC) - began_s;
+    flight_spend(link_progress(context_link(context)), FSDP_SPENT_SAVE,
+                 (uint64_t)((clock_now_s() - began_s) * 1e9));
+    loop->logged_s += clock_now_s() - began_s;
     loop->logged_wait_s += fsdp_context_device_wait_s(context) - waited_s;
     if (status != FSDP_ERR_IO || last)
         return status;
@@ -257,13 +260,15 @@ static enum fsdp_status save_step(struct loop *loop, bool last, struct fsdp_err 
 }
 
 /*
- * A wrong sum of one rank spoils the loss of all. Where only one rank's own part is no number, that one is named and
- * speaks for all; the numbers of a job that diverges by itself are wrong on every rank, and rank 0 speaks.
+ * Determines which rank reports that training diverged. A wrong sum on one rank makes the loss wrong on all
+ * ranks. If only one rank's own part of the loss is NaN or infinite, that rank is named and reports. If a job
+ * diverges by itself, the parts of many ranks are wrong, and rank 0 reports.
  */
 static enum fsdp_status find_speaker(struct trainer *t, struct fsdp_err *err)
 {
     const bool mine = !isfinite(t->model->own_loss_sum);
-    int64_t bad[2] = { mine ? t->W - t->rank : 0, mine ? t->rank + 1 : 0 }; /* the lowest and the highest win */
+    /* the all-reduce by MAX finds both the lowest and the highest of these ranks */
+    int64_t bad[2] = { mine ? t->W - t->rank : 0, mine ? t->rank + 1 : 0 };
     const enum fsdp_status status =
         fsdp_all_reduce(fsdp_context_comm(t->context), bad, 2, FSDP_I64, FSDP_MAX, NULL, err);
     const bool alone = bad[0] != 0 && t->W - bad[0] == bad[1] - 1 && t->W > 1;
@@ -277,34 +282,25 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
 {
     struct trainer *t = loop->trainer;
     const uint64_t every = t->job->checkpoint.every;
-    enum fsdp_status status;
     bool stop = false, diverged = false;
 
     while (t->step < t->job->train.steps && !stop) {
-        status = compute_step(loop, &diverged, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(compute_step(loop, &diverged, err));
         if (diverged) {
-            *end = TRAINER_DIVERGED;      /* no function failed, but the words are worth having */
-            show_step(loop, t->step + 1); /* which the agent tries once more */
-            status = find_speaker(t, err);
-            if (status != FSDP_OK)
-                return status;
+            *end = TRAINER_DIVERGED; /* no function failed, but `err` gets a description */
+            /* the step that diverged; the agent compares it with the next generation */
+            show_step(loop, t->step + 1);
+            OK_OR_RETURN(find_speaker(t, err));
             return fsdp_fail(err, FSDP_OK,
                              "step %" PRIu64
                              ": training diverged: the loss is %g, its gradient's norm %g%s%s",
                              t->step + 1, plain(loop->loss.mean), plain(loop->grad_norm),
                              err->message[0] != '\0' ? ": " : "", err->message);
         }
-        status = report_step(loop, err);
-        if (status == FSDP_OK)
-            status = agree_on_stop(loop, &stop, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(report_step(loop, err));
+        OK_OR_RETURN(agree_on_stop(loop, &stop, err));
         if (stop || (every > 0 && (t->step % every == 0 || t->step == t->job->train.steps))) {
-            status = save_step(loop, stop || t->step == t->job->train.steps, err);
-            if (status != FSDP_OK)
-                return status;
+            OK_OR_RETURN(save_step(loop, stop || t->step == t->job->train.steps, err));
         }
     }
     *end = t->step < t->job->train.steps ? TRAINER_STOPPED : TRAINER_COMPLETE;
@@ -328,13 +324,13 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
     status = batch_init(&loop.batch, trainer->batch, trainer->job->model.seq, trainer->n_micro, err);
     if (status == FSDP_OK && trainer->rank == 0)
         status = metrics_open(&loop.metrics, trainer->run_dir, err);
-    if (status == FSDP_OK) /* before the clock of the first step starts */
+    if (status == FSDP_OK) /* before the first step is timed */
         status = model_draw(trainer->model, err);
     status = trainer_agree(trainer, status, err);
     if (status == FSDP_OK) {
         sample_memory(&loop);
         fsdp_context_on_phase(trainer->context, trainer->rank == 0 ? on_phase : NULL, &loop);
-        loop.logged_s = clock_s(CLOCK_MONOTONIC);
+        loop.logged_s = clock_now_s();
         loop.logged_wait_s = fsdp_context_device_wait_s(trainer->context);
         status = run_steps(&loop, end, err);
         fsdp_context_on_phase(trainer->context, NULL, NULL);

@@ -1,5 +1,6 @@
 /*
- * fsdp-train: the worker that trains a job, writes text with what it trained, and says what a job will need.
+ * fsdp-train: the worker. It trains a job, writes text with a trained model, or forecasts what a job will
+ * need.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -7,10 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <fsdp/fsdp.h>
 
+#include "shard_runtime/comm/link_gate.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/files.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/core/version.h"
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/shardfile/io.h"
@@ -24,7 +29,7 @@ enum { JOB_FILE_MAX_BYTES = 1 << 20 };
 
 static int fail(enum fsdp_status status, const struct fsdp_err *err)
 {
-    if (err->message[0] != '\0') /* empty: another rank has said it */
+    if (err->message[0] != '\0') /* an empty message means that another rank prints it */
         fprintf(stderr, "fsdp-train: %s\n", err->message);
     return exit_status_of(status);
 }
@@ -44,7 +49,10 @@ static enum fsdp_status parse_job(struct job *job, const char *json, size_t leng
     return status == FSDP_ERR_FORMAT ? FSDP_ERR_CONFIG : status;
 }
 
-/* The job's text: the agent's, or that of the file that was named, in the form of job_to_json(). *owned is to be freed. */
+/*
+ * Reads the job's text from the agent, or from the file that the command line names. Text from a file is
+ * rewritten by job_to_json(). The caller frees *owned.
+ */
 static enum fsdp_status read_job(struct fsdp_context *context, const struct options *options, struct job *job,
                                  const char **json, char **owned, struct fsdp_err *err)
 {
@@ -53,26 +61,30 @@ static enum fsdp_status read_job(struct fsdp_context *context, const struct opti
 
     *json = fsdp_context_job(context, &length);
     if (*json != NULL && options->job_path != NULL)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "the agent gave a job: no job file beside it");
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "the agent gave a job: give no job file");
     if (*json == NULL) {
         if (options->job_path == NULL)
             return fsdp_fail(err, FSDP_ERR_CONFIG, "no job: start it by fsdprun, or name a job.json");
-        status = io_read_named(&io_posix, options->job_path, JOB_FILE_MAX_BYTES, owned, &length, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(io_read_named(&io_posix, options->job_path, JOB_FILE_MAX_BYTES, owned, &length, err));
         *json = *owned;
     }
     status = parse_job(job, *json, length, options->job_path, err);
     if (status != FSDP_OK || *owned == NULL)
         return status;
-    /* Jobs are compared as text (shardfile/job_changes.h): a file by hand may write a value in another way. */
+    /*
+     * Jobs are compared as text (shardfile/job_changes.h), and a person may have written a value in the file
+     * in another form.
+     */
     free(*owned);
     status = job_to_json(job, owned, err);
     *json = *owned;
     return status;
 }
 
-/* What of a job must be known before its process has a place to compute. A job that cannot be read is refused later. */
+/*
+ * The settings of a job that must be known before a device is opened. A job that cannot be read is ignored
+ * here and refused later.
+ */
 struct settings {
     const struct options *options;
     struct job job;
@@ -112,7 +124,7 @@ static enum fsdp_status announce(const struct trainer *trainer)
     return FSDP_OK;
 }
 
-/* Said by rank 0 alone; returns the process's exit status. */
+/* Prints how training ended, on rank 0 or on the rank that diverged. Returns the process's exit status. */
 static int say_end(const struct trainer *trainer, enum trainer_end end, bool was_complete,
                    const struct fsdp_err *err)
 {
@@ -130,7 +142,10 @@ static int say_end(const struct trainer *trainer, enum trainer_end end, bool was
                    trainer->step);
         return FSDP_EXIT_NOTICE;
     case TRAINER_DIVERGED:
-        /* All ranks came to it at once. The one that speaks is the one that is blamed. */
+        /*
+         * All ranks found at the same time that training diverged. Only trainer->speaker exits as the cause;
+         * the others exit with FSDP_EXIT_PEER.
+         */
         if (trainer->rank != trainer->speaker)
             return FSDP_EXIT_PEER;
         fprintf(stderr, "fsdp-train: %s; what was saved stands; try a lower optimizer.lr\n", err->message);
@@ -169,19 +184,17 @@ static int train(struct fsdp_context *context, const struct options *options, st
     return code;
 }
 
-/* The job's text of a file, or of standard input for "-". To be freed. */
+/* Reads the job's text from a file, or from standard input if `path` is "-". The caller frees it. */
 static enum fsdp_status read_file(const char *path, char **text, size_t *length, struct fsdp_err *err)
 {
-    size_t room = 0;
-    ssize_t n;
+    enum fsdp_status status;
 
     if (strcmp(path, "-") != 0)
         return io_read_named(&io_posix, path, JOB_FILE_MAX_BYTES, text, length, err);
-    n = getdelim(text, &room, '\0', stdin);
-    if (n < 0)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "there is no job on standard input");
-    *length = (size_t)n;
-    return FSDP_OK;
+    status = file_read(STDIN_FILENO, JOB_FILE_MAX_BYTES, text, length);
+    if (status == FSDP_OK && *length > 0)
+        return FSDP_OK;
+    return fsdp_fail(err, status == FSDP_OK ? FSDP_ERR_FORMAT : status, "there is no job on standard input");
 }
 
 static enum fsdp_status print_schedule(const struct job *job, struct fsdp_err *err)
@@ -199,6 +212,7 @@ static enum fsdp_status print_forecast(const struct job *job, const char *json, 
                                        struct fsdp_err *err)
 {
     struct advice_list advice, *needed = NULL;
+    struct json_text text = { 0 };
     struct forecast forecast;
     enum fsdp_status status = forecast_job(&forecast, job, options->evaluation, err);
 
@@ -206,14 +220,19 @@ static enum fsdp_status print_forecast(const struct job *job, const char *json, 
         status = advice_find(&advice, json, &forecast, options->memory, options->node_ranks, err);
         needed = &advice;
     }
-    if (status == FSDP_OK && options->json)
-        plan_report_json(stdout, &forecast, options->memory, needed);
-    else if (status == FSDP_OK)
+    if (status == FSDP_OK && options->json) {
+        plan_report_json(&text, &forecast, options->memory, needed);
+        if (text.failed)
+            status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the plan as JSON");
+        else
+            puts(text.bytes);
+        json_text_free(&text);
+    } else if (status == FSDP_OK)
         plan_report_text(stdout, job, &forecast, options->memory, needed);
     return status;
 }
 
-/* What the job needs, from its file alone. */
+/* Prints what the job needs, from its file alone. */
 static int plan(const struct options *options, struct fsdp_err *err)
 {
     struct job job = { 0 };
@@ -253,7 +272,14 @@ int main(int argc, char **argv)
             print_version();
         return 0;
     }
-    (void)signal(SIGPIPE, SIG_IGN); /* whoever reads our lines may leave; training goes on */
+    if (options.gate) {
+        bool opened;
+
+        status = link_gate_wait(&opened, &err);
+        if (status != FSDP_OK || !opened)
+            return status == FSDP_OK ? 0 : fail(status, &err);
+    }
+    (void)signal(SIGPIPE, SIG_IGN); /* the reader of our output may exit; training goes on */
     if (options.plan)
         return plan(&options, &err);
     status = fsdp_context_create(

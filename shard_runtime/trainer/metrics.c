@@ -2,26 +2,15 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <fsdp/link.h>
 
 #include "shard_runtime/core/beneath.h"
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/core/lines.h"
-
-enum { NUMBER_BYTES = 32, GPU_BYTES = 320, HOST_BYTES = 40 };
-
-static const char *number(char out[NUMBER_BYTES], double value, const char *format)
-{
-    if (isfinite(value))
-        snprintf(out, NUMBER_BYTES, format, value);
-    else
-        memcpy(out, "null", sizeof "null");
-    return out;
-}
+#include "shard_runtime/core/require.h"
 
 struct metrics_gpu metrics_read_gpu(const struct fsdp_progress *page)
 {
@@ -40,54 +29,42 @@ struct metrics_gpu metrics_read_gpu(const struct fsdp_progress *page)
     };
 }
 
-static const char *count(char out[NUMBER_BYTES], int64_t value)
+/* Writes a number of the GPU; a negative one is not known and becomes null. */
+static void put_count(struct json_text *line, const char *key, int64_t value)
 {
-    if (value >= 0)
-        snprintf(out, NUMBER_BYTES, "%" PRId64, value);
-    else
-        memcpy(out, "null", sizeof "null");
-    return out;
+    json_field(line, key, value >= 0 ? "%" PRId64 : "null", value);
 }
 
-/* Nothing, or what follows memory_bytes. */
-static const char *format_gpu(char out[GPU_BYTES], const struct metrics_gpu *gpu)
+static void put_gpu(struct json_text *line, const struct metrics_gpu *gpu)
 {
-    char memory[NUMBER_BYTES], busy[NUMBER_BYTES], heat[NUMBER_BYTES], ecc[NUMBER_BYTES], xids[NUMBER_BYTES];
-
-    out[0] = '\0';
-    if (gpu->known)
-        snprintf(out, GPU_BYTES,
-                 "\"gpu_memory_bytes\": %s, \"gpu_utilisation_percent\": %s, \"gpu_temperature_c\": %s, "
-                 "\"gpu_ecc_uncorrected\": %s, \"gpu_xids\": %s, \"gpu_throttle_reasons\": %" PRIu64 ", ",
-                 count(memory, gpu->memory_bytes), count(busy, gpu->utilisation_percent),
-                 count(heat, gpu->temperature_c), count(ecc, gpu->ecc_uncorrected), count(xids, gpu->xids),
-                 gpu->throttle_reasons);
-    return out;
-}
-
-static const char *format_host(char out[HOST_BYTES], double host_s)
-{
-    out[0] = '\0';
-    if (host_s > 0)
-        snprintf(out, HOST_BYTES, "\"host_s\": %.9g, ", host_s);
-    return out;
+    put_count(line, "gpu_memory_bytes", gpu->memory_bytes);
+    put_count(line, "gpu_utilisation_percent", gpu->utilisation_percent);
+    put_count(line, "gpu_temperature_c", gpu->temperature_c);
+    put_count(line, "gpu_ecc_uncorrected", gpu->ecc_uncorrected);
+    put_count(line, "gpu_xids", gpu->xids);
+    json_field(line, "gpu_throttle_reasons", "%" PRIu64, gpu->throttle_reasons);
 }
 
 size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record *record)
 {
-    char loss[NUMBER_BYTES], norm[NUMBER_BYTES], lr[NUMBER_BYTES], rate[NUMBER_BYTES], step_s[NUMBER_BYTES];
-    char time[NUMBER_BYTES], gpu[GPU_BYTES], host[HOST_BYTES];
-    const int length = snprintf(
-        out, METRICS_LINE_BYTES,
-        "{\"step\": %" PRIu64
-        ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"step_s\": %s, "
-        "%s\"memory_bytes\": %" PRIu64 ", %s\"generation\": %d, \"time\": %s}\n",
-        record->step, number(loss, record->loss, "%.9g"), number(norm, record->grad_norm, "%.9g"),
-        number(lr, record->lr, "%.9g"), number(rate, record->tokens_per_s, "%.9g"),
-        number(step_s, record->step_s, "%.9g"), format_host(host, record->host_s), record->memory_bytes,
-        format_gpu(gpu, &record->gpu), record->generation, number(time, record->time, "%.6f"));
+    struct json_text line = json_text_fixed(out, METRICS_LINE_BYTES);
 
-    return (size_t)length; /* sixteen numbers of bounded length: it always fits */
+    json_open(&line, NULL, '{');
+    json_field(&line, "step", "%" PRIu64, record->step);
+    json_field_real(&line, "loss", "%.9g", record->loss);
+    json_field_real(&line, "grad_norm", "%.9g", record->grad_norm);
+    json_field_real(&line, "lr", "%.9g", record->lr);
+    json_field_real(&line, "tokens_per_s", "%.9g", record->tokens_per_s);
+    json_field_real(&line, "step_s", "%.9g", record->step_s);
+    if (record->host_s > 0)
+        json_field_real(&line, "host_s", "%.9g", record->host_s);
+    json_field(&line, "memory_bytes", "%" PRIu64, record->memory_bytes);
+    if (record->gpu.known)
+        put_gpu(&line, &record->gpu);
+    json_field(&line, "generation", "%d", record->generation);
+    json_field_real(&line, "time", "%.6f", record->time);
+    json_add(&line, "}\n");
+    return line.length; /* it always fits: at most sixteen numbers of bounded length */
 }
 
 enum fsdp_status metrics_open(struct metrics *metrics, const char *run_dir, struct fsdp_err *err)
@@ -96,9 +73,7 @@ enum fsdp_status metrics_open(struct metrics *metrics, const char *run_dir, stru
     int folder = -1;
 
     *metrics = (struct metrics){ .fd = -1 };
-    status = beneath_open_root(&folder, run_dir, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(beneath_open_root(&folder, run_dir, err));
     status = beneath_open_record(&metrics->fd, folder, "metrics.jsonl", err);
     if (status == FSDP_ERR_IO && (errno == ENOSPC || errno == EDQUOT)) {
         status = FSDP_OK;
@@ -118,7 +93,7 @@ enum fsdp_status metrics_write(struct metrics *metrics, const struct metrics_rec
 {
     char line[METRICS_LINE_BYTES];
     const size_t length = metrics_format(line, record);
-    int error = ENOSPC; /* of a file that could not be created, and of a line that was cut short */
+    int error = ENOSPC; /* the error if the file could not be created, or a line was cut short */
     ssize_t n = -1;
 
     if (metrics->torn)

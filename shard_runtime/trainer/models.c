@@ -4,13 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/trainer/gpt2.h"
 #include "shard_runtime/trainer/sharding.h"
 
 static const float norm_eps = 1e-5f;
-enum { FFN_FACTOR = 4, LAYER_NAME_BYTES = 24 };
+enum { FFN_FACTOR = 4, BLOCK_NAME_BYTES = 24 };
 
-static struct fsdp_value *call_child(struct fsdp_module *self, const char *name, struct fsdp_value *input)
+struct fsdp_value *models_call(struct fsdp_module *self, const char *name, struct fsdp_value *input)
 {
     return fsdp_call(fsdp_module_child(self, name), input);
 }
@@ -19,18 +20,27 @@ static struct fsdp_value *call_child(struct fsdp_module *self, const char *name,
 static struct fsdp_value *feed_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     (void)user;
-    return call_child(self, "w2", fsdp_gelu(call_child(self, "w1", x)));
+    return models_call(self, "w2", fsdp_gelu(models_call(self, "w1", x)));
 }
 
-/* h = x + attention(norm(x)); h + feed_forward(norm(h)) */
+/* Adds part(norm(x)) to x for each pair of a norm and a part, which are the children in this order. */
 static struct fsdp_value *block(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     const struct job *job = user;
-    const float p = (float)job->model.dropout;
-    struct fsdp_value *h;
 
-    h = fsdp_add_dropout(x, call_child(self, "attention", call_child(self, "attention_norm", x)), p);
-    return fsdp_add_dropout(h, call_child(self, "feed_forward", call_child(self, "ffn_norm", h)), p);
+    for (size_t i = 0; i < fsdp_module_child_count(self); i += 2)
+        x = fsdp_add_dropout(
+            x, fsdp_call(fsdp_module_child_at(self, i + 1), fsdp_call(fsdp_module_child_at(self, i), x)),
+            (float)job->model.dropout);
+    return x;
+}
+
+struct fsdp_module *models_add_block(struct fsdp_module *blocks, uint64_t index, const struct job *job)
+{
+    char name[BLOCK_NAME_BYTES];
+
+    snprintf(name, sizeof name, "%" PRIu64, index);
+    return fsdp_module_add(blocks, name, block, (void *)job);
 }
 
 /* tokens (batch, seq) -> logits (batch, seq, vocab) */
@@ -45,7 +55,7 @@ static struct fsdp_value *transformer(struct fsdp_module *self, struct fsdp_valu
     h = fsdp_dropout(h, (float)job->model.dropout);
     for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
         h = fsdp_call(fsdp_module_child_at(layers, i), h);
-    return call_child(self, "output", call_child(self, "norm", h));
+    return models_call(self, "output", models_call(self, "norm", h));
 }
 
 static void add_norm(struct fsdp_module *parent, const char *name, const struct job *job)
@@ -59,11 +69,8 @@ static void add_norm(struct fsdp_module *parent, const char *name, const struct 
 static void add_block(struct fsdp_module *layers, uint64_t index, const struct job *job)
 {
     const size_t dim = job->model.dim;
-    struct fsdp_module *self, *ffn;
-    char name[LAYER_NAME_BYTES];
+    struct fsdp_module *self = models_add_block(layers, index, job), *ffn;
 
-    snprintf(name, sizeof name, "%" PRIu64, index);
-    self = fsdp_module_add(layers, name, block, (void *)job);
     add_norm(self, "attention_norm", job);
     fsdp_attention(self, "attention", dim, job->model.heads, job->model.causal, (float)job->model.dropout);
     add_norm(self, "ffn_norm", job);
@@ -78,7 +85,6 @@ static enum fsdp_status transformer_create(struct fsdp_module **root, const stru
     const size_t dim = job->model.dim;
     struct fsdp_module *tree = *root = fsdp_module_create(transformer, (void *)job);
     struct fsdp_module *layers;
-    enum fsdp_status status;
 
     if (tree == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
@@ -89,11 +95,12 @@ static enum fsdp_status transformer_create(struct fsdp_module **root, const stru
         add_block(layers, i, job);
     add_norm(tree, "norm", job);
     fsdp_linear(tree, "output", dim, job->model.vocab, false);
-    status = fsdp_module_check(tree, err); /* what went wrong while it was built is remembered in it */
-    if (status == FSDP_OK && job->model.tied)
-        status = fsdp_module_tie_parameter(fsdp_module_child(tree, "output"), "weight",
-                                           fsdp_module_child(tree, "tok_embeddings"), "weight", err);
-    return status;
+    /* the tree keeps any failure that occurred while it was built */
+    OK_OR_RETURN(fsdp_module_check(tree, err));
+    if (job->model.tied)
+        OK_OR_RETURN(fsdp_module_tie_parameter(fsdp_module_child(tree, "output"), "weight",
+                                               fsdp_module_child(tree, "tok_embeddings"), "weight", err));
+    return FSDP_OK;
 }
 
 static bool is_gpt2(const struct job *job)

@@ -1,6 +1,9 @@
 #include "shard_runtime/trainer/optimizer_groups.h"
 
-/* A negative number: as without the rule. */
+/*
+ * The number that the rule sets; a negative one if the rule does not set it, and the optimizer's own value
+ * then applies.
+ */
 static double number_of(const struct job_rule *rule, const char *name)
 {
     const struct job_value *value = job_rule_value(rule, name);

@@ -1,6 +1,4 @@
-/*
- * optimizer.groups of a job as the optimizer takes them.
- */
+/* optimizer.groups of a job, in the form that the optimizer takes. */
 #ifndef TRAINER_OPTIMIZER_GROUPS_H
 #define TRAINER_OPTIMIZER_GROUPS_H
 
@@ -15,7 +13,10 @@ struct optimizer_groups {
     size_t n;
 };
 
-/** FSDP_ERR_CONFIG names the key and what is wrong with it. Patterns are the job's. */
+/**
+ * Reads the groups of `job`. FSDP_ERR_CONFIG: the message names the key and its error. The patterns in
+ * `groups` point into the job.
+ */
 enum fsdp_status optimizer_groups_read(struct optimizer_groups *groups, const struct job *job,
                                        struct fsdp_err *err);
 

@@ -1,14 +1,15 @@
 #include "shard_runtime/trainer/options.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
+
 enum kind { FLAG, TEXT, COUNT, NUMBER, SIZE };
-enum mode { ALWAYS, OF_SAMPLE, OF_PLAN }; /* which option it means something beside */
+enum mode { ALWAYS, OF_SAMPLE, OF_PLAN }; /* the option that this one needs: none, --sample or --plan */
 
 static const struct option {
     const char *name, *argument;
@@ -34,10 +35,12 @@ static const struct option {
     { "--node-ranks", "N", COUNT, OF_PLAN, offsetof(struct options, node_ranks),
       "ranks that a node can have: --memory never proposes more" },
     { "--evaluation", "BATCH", COUNT, OF_PLAN, offsetof(struct options, evaluation),
-      "count an evaluation of so many sequences beside training" },
+      "add an evaluation of this many sequences to training" },
     { "--json", NULL, FLAG, OF_PLAN, offsetof(struct options, json), "as JSON" },
     { "--schedule", NULL, FLAG, OF_PLAN, offsetof(struct options, schedule),
       "print instead how each parameter is cut, and what a step does in order" },
+    { "--gate", NULL, FLAG, ALWAYS, offsetof(struct options, gate),
+      "started by fsdprun --standby: wait until a generation begins" },
     { "--help", NULL, FLAG, ALWAYS, offsetof(struct options, help), "this text" },
     { "--version", NULL, FLAG, ALWAYS, offsetof(struct options, version), "version, commit, compiler" },
 };
@@ -60,7 +63,10 @@ void options_help(FILE *out)
     }
 }
 
-/* "80G", "512M", "1.5T": powers of 1024, an iB or B behind them for those who write it. False: none of these. */
+/*
+ * Reads a size such as "80G", "512M" or "1.5T". Units are powers of 1024; "iB" or "B" may follow. Returns
+ * false if the text is not a size.
+ */
 static bool read_size(const char *text, uint64_t *size)
 {
     static const char units[] = "KMGTP";
@@ -113,7 +119,9 @@ static enum fsdp_status store(struct options *options, const struct option *opti
     return FSDP_OK;
 }
 
-/* The option that `argument` names, as "--name" or "--name=value" with *value behind the sign; NULL for none.
+/*
+ * Finds the option that `argument` names, as "--name" or "--name=value". In the second form, *value points to
+ * the text after the equals sign. Returns NULL if there is no such option.
  */
 static const struct option *find(const char *argument, const char **value)
 {
@@ -138,7 +146,6 @@ enum fsdp_status options_parse(struct options *options, int argc, char **argv, s
     for (int i = 1; i < argc; i++) {
         const char *value = NULL;
         const struct option *option = find(argv[i], &value);
-        enum fsdp_status status;
 
         if (option == NULL && argv[i][0] == '-' && argv[i][1] != '\0')
             return fsdp_fail(err, FSDP_ERR_ARG, "unknown option %s", argv[i]);
@@ -155,9 +162,7 @@ enum fsdp_status options_parse(struct options *options, int argc, char **argv, s
         if (option->kind != FLAG && value == NULL)
             value = argv[++i];
         first_of[option->mode] = option->name;
-        status = store(options, option, value, err);
-        if (status != FSDP_OK)
-            return status;
+        OK_OR_RETURN(store(options, option, value, err));
     }
     if (options->help || options->version)
         return FSDP_OK;
@@ -172,7 +177,9 @@ enum fsdp_status options_parse(struct options *options, int argc, char **argv, s
         return fsdp_fail(err, FSDP_ERR_ARG, "--sample or --plan, not both");
     if (options->plan && options->job_path == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "--plan needs a job: fsdp-train --plan JOB.json");
+    if (options->gate && (options->sample != NULL || options->plan || options->job_path != NULL))
+        return fsdp_fail(err, FSDP_ERR_ARG, "--gate takes neither a job file nor another option");
     if (options->sample != NULL && options->job_path != NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "--sample reads the checkpoint's own job: no job file beside it");
+        return fsdp_fail(err, FSDP_ERR_ARG, "--sample reads the checkpoint's own job: give no job file");
     return FSDP_OK;
 }

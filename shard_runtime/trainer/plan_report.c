@@ -1,10 +1,15 @@
 #include "shard_runtime/trainer/plan_report.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { SIZE_BYTES = 32 };
 
-/* "1.25 GiB", three digits or more. */
+static const char arena_words[] =
+    "next to the place of gradients; the largest sizes of these do not coincide:";
+static const char shared_words[] = "segments of the transport that all ranks of the node map";
+
+/* Writes a size for people: "1.25 GiB", with three digits or more. */
 static const char *human(char out[SIZE_BYTES], uint64_t bytes)
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -23,93 +28,120 @@ static const char *human(char out[SIZE_BYTES], uint64_t bytes)
     return out;
 }
 
+/* The outputs that have a line of a table. The text and the JSON come from one table. */
+enum place { IN_BOTH, IN_TEXT, IN_JSON };
+
 struct line {
-    const char *name, *what; /* name NULL: there is no such thing */
+    const char *name; /* the key in JSON; in text, it is indented if the line is a part of the line above */
+    const char *what; /* description for people; NULL with IN_JSON */
     uint64_t bytes;
+    enum place place;
 };
 
-static void put_lines(FILE *out, const struct line *lines, size_t n)
+/* One table: its title as text, its key in JSON, and a line for each class of memory. */
+typedef void put_table(void *out, const char *title, const char *key, const struct line *lines, size_t n);
+
+static void put_table_text(void *out, const char *title, const char *key, const struct line *lines, size_t n)
 {
     char size[SIZE_BYTES];
 
+    (void)key;
+    fprintf(out, "%s\n", title);
     for (size_t i = 0; i < n; i++)
-        if (lines[i].name != NULL)
+        if (lines[i].place != IN_JSON)
             fprintf(out, "  %-12s %10s   %s\n", lines[i].name, human(size, lines[i].bytes), lines[i].what);
 }
 
-/* On cuda: a rank's device memory, and what it has in the host's. */
-static void put_device_memory(FILE *out, const struct forecast *f)
+static void put_table_json(void *out, const char *title, const char *key, const struct line *lines, size_t n)
+{
+    (void)title;
+    json_open(out, key, '{');
+    for (size_t i = 0; i < n; i++)
+        if (lines[i].place != IN_TEXT)
+            json_field(out, lines[i].name + strspn(lines[i].name, " "), "%" PRIu64, lines[i].bytes);
+    json_close(out, '}');
+}
+
+/* For cuda: prints the device memory of a rank, and its host memory. */
+static void put_device_memory(put_table *put, void *out, const struct forecast *f)
 {
     const struct fsdp_memory *memory = &f->need.memory;
     const struct fsdp_forecast_apart *apart = &f->need.apart;
-    const struct line offloaded = { "offloaded", "on a disk, of each rank: all of its optimizer state",
-                                    f->need.offloaded };
+    const enum place if_evaluates = f->evaluation > 0 ? IN_BOTH : IN_JSON;
     const struct line device[] = {
-        { "parameters", "this rank's rows, padded to equal shards", apart->parameters },
-        { "gradients", "the same of gradients", apart->gradients },
-        { "optimizer", "its state of these rows", apart->optimizer },
-        { "arena",
-          "beside the place of gradients, for what follows, not at its most at once:", memory->arena },
-        { "  gather", "gathered parameters", memory->gather },
-        { "  reduce", "whole gradients, until they are reduced", memory->reduce },
-        { "  activations", "what forward keeps, and their gradients", memory->activations },
-        { "  scratch", "beside norms and attention", memory->scratch },
-        { f->evaluation > 0 ? "evaluation" : NULL, "an arena of its own", memory->evaluation },
-        { "inputs", "a batch", apart->inputs },
-        { "workspace", "of cuBLASLt", apart->workspace },
-        { "kernels", "scratch outside the arena", apart->kernels },
-        { "allocated", "all of that: comparable with memory_bytes of metrics.jsonl", apart->allocated },
-        { "collectives", "NCCL's buffers: an estimate", apart->collectives },
-        { "baseline", "the CUDA context and code: a constant, not measured", f->baseline },
-        { "total", "", f->total },
+        { "parameters", "this rank's rows, padded to equal shards", apart->parameters, IN_BOTH },
+        { "gradients", "the same of gradients", apart->gradients, IN_BOTH },
+        { "optimizer", "its state of these rows", apart->optimizer, IN_BOTH },
+        { "arena", arena_words, memory->arena, IN_TEXT },
+        { "  gather", "gathered parameters", memory->gather, IN_BOTH },
+        { "  reduce", "whole gradients, until they are reduced", memory->reduce, IN_BOTH },
+        { "  activations", "what forward keeps, and their gradients", memory->activations, IN_BOTH },
+        { "  scratch", "for norms and attention", memory->scratch, IN_BOTH },
+        { "arena", NULL, memory->arena, IN_JSON },
+        { "evaluation", "an arena of its own", memory->evaluation, if_evaluates },
+        { "inputs", "a batch", apart->inputs, IN_BOTH },
+        { "workspace", "of cuBLASLt", apart->workspace, IN_BOTH },
+        { "kernels", "scratch outside the arena", apart->kernels, IN_BOTH },
+        { "allocated", "all of that: comparable with memory_bytes of metrics.jsonl", apart->allocated,
+          IN_BOTH },
+        { "collectives", "NCCL's buffers: an estimate", apart->collectives, IN_BOTH },
+        { "snapshot", NULL, 0, IN_JSON },
+        { "shared", NULL, 0, IN_JSON },
+        { "offloaded", NULL, f->need.offloaded, IN_JSON },
+        { "staging", NULL, 0, IN_JSON },
+        { "baseline", "the CUDA context and code: a constant, not measured", f->baseline, IN_BOTH },
+        { "total", "", f->total, IN_BOTH },
     };
     const struct line host[] = {
-        { "parameters", "offloaded, page-locked", apart->host_parameters },
-        { "gradients", "the same", apart->host_gradients },
-        { "optimizer", f->need.offloaded > 0 ? "the window of its state" : "the same",
-          apart->host_optimizer },
-        { f->evaluation > 0 ? "logits" : NULL, "of an evaluation", apart->host_logits },
-        { "staging", "between ranks, by way of the host", apart->host_staging + f->need.staging },
-        { "shared", "segments of the transport that all ranks of the node map", f->need.shared },
-        { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline },
-        { "total", "", f->host_total },
+        { "parameters", "offloaded, page-locked", apart->host_parameters, IN_BOTH },
+        { "gradients", "the same", apart->host_gradients, IN_BOTH },
+        { "optimizer", f->need.offloaded > 0 ? "the window of its state" : "the same", apart->host_optimizer,
+          IN_BOTH },
+        { "logits", "of an evaluation", apart->host_logits, if_evaluates },
+        { "staging", "between ranks, by way of the host", apart->host_staging + f->need.staging, IN_BOTH },
+        { "snapshot", NULL, 0, IN_JSON },
+        { "shared", shared_words, f->need.shared, IN_BOTH },
+        { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline,
+          IN_BOTH },
+        { "total", "", f->host_total, IN_BOTH },
     };
 
-    fprintf(out, "device memory of a rank\n");
-    put_lines(out, device, sizeof device / sizeof *device);
-    fprintf(out, "\nhost memory of a rank\n");
-    put_lines(out, host, sizeof host / sizeof *host);
-    if (f->need.offloaded > 0)
-        put_lines(out, &offloaded, 1);
+    put(out, "device memory of a rank", "per_rank", device, sizeof device / sizeof *device);
+    put(out, "\nhost memory of a rank", "per_rank_host", host, sizeof host / sizeof *host);
 }
 
-static void put_memory(FILE *out, const struct forecast *f)
+static void put_memory(put_table *put, void *out, const struct forecast *f)
 {
-    const struct line offloaded = { "offloaded", "on a disk, of each rank: all of its optimizer state",
-                                    f->need.offloaded };
     const struct fsdp_memory *memory = &f->need.memory;
     const struct line lines[] = {
-        { "parameters", "this rank's rows, padded to equal shards", memory->parameters },
-        { "gradients", "the same of gradients", memory->gradients },
+        { "parameters", "this rank's rows, padded to equal shards", memory->parameters, IN_BOTH },
+        { "gradients", "the same of gradients", memory->gradients, IN_BOTH },
         { "optimizer", f->need.offloaded > 0 ? "the window of its state" : "its state of these rows",
-          f->need.optimizer },
-        { "arena",
-          "beside the place of gradients, for what follows, not at its most at once:", memory->arena },
-        { "  gather", "gathered parameters", memory->gather },
-        { "  reduce", "whole gradients, until they are reduced", memory->reduce },
-        { "  activations", "what forward keeps, and their gradients", memory->activations },
-        { "  scratch", "beside products and norms", memory->scratch },
-        { f->evaluation > 0 ? "evaluation" : NULL, "an arena of its own", memory->evaluation },
-        { "staging", "of the transport between ranks", f->need.staging },
-        { "shared", "segments of the transport that all ranks of the node map", f->need.shared },
-        { "baseline", "the process itself, measured in this one", f->baseline },
-        { "total", "", f->total },
+          f->need.optimizer, IN_BOTH },
+        { "arena", arena_words, memory->arena, IN_TEXT },
+        { "  gather", "gathered parameters", memory->gather, IN_BOTH },
+        { "  reduce", "whole gradients, until they are reduced", memory->reduce, IN_BOTH },
+        { "  activations", "what forward keeps, and their gradients", memory->activations, IN_BOTH },
+        { "  scratch", "for products and norms", memory->scratch, IN_BOTH },
+        { "arena", NULL, memory->arena, IN_JSON },
+        { "evaluation", "an arena of its own", memory->evaluation, f->evaluation > 0 ? IN_BOTH : IN_JSON },
+        { "staging", "of the transport between ranks", f->need.staging, IN_BOTH },
+        { "snapshot", NULL, 0, IN_JSON },
+        { "shared", shared_words, f->need.shared, IN_BOTH },
+        { "offloaded", NULL, f->need.offloaded, IN_JSON },
+        { "baseline", "the process itself, measured in this one", f->baseline, IN_BOTH },
+        { "total", "", f->total, IN_BOTH },
     };
 
-    fprintf(out, "memory of a rank\n");
-    put_lines(out, lines, sizeof lines / sizeof *lines);
-    if (f->need.offloaded > 0)
-        put_lines(out, &offloaded, 1);
+    put(out, "memory of a rank", "per_rank", lines, sizeof lines / sizeof *lines);
+}
+
+static void put_tables(put_table *put, void *out, const struct forecast *f)
+{
+    if (f->on_device)
+        put_device_memory(put, out, f);
+    else
+        put_memory(put, out, f);
 }
 
 static void put_traffic(FILE *out, const struct forecast *f)
@@ -151,10 +183,10 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
             "%s: %zu parameters on %d ranks, %d a node; %" PRIu64 " micro-steps of %" PRIu64 " x %" PRIu64
             " tokens a rank\n\n",
             job->run.name, f->n_parameters, f->W, f->ranks_per_host, f->n_micro, f->batch, job->model.seq);
-    if (f->on_device)
-        put_device_memory(out, f);
-    else
-        put_memory(out, f);
+    put_tables(put_table_text, out, f);
+    if (f->need.offloaded > 0)
+        fprintf(out, "  %-12s %10s   on a disk, of each rank: all of its optimizer state\n", "offloaded",
+                human(size, f->need.offloaded));
     fprintf(out, "  %d ranks of a node: %s of host memory\n", f->ranks_per_host,
             human(size, forecast_node_bytes(f)));
     put_traffic(out, f);
@@ -180,78 +212,43 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
         fputs("\neven with all of that it does not fit: a smaller model\n", out);
 }
 
-static void put_advice_json(FILE *out, const char *name, const struct advice *advice, int n)
+static void put_advice_json(struct json_text *out, const char *key, const struct advice *advice, int n)
 {
-    fprintf(out, ", \"%s\": [", name);
-    for (int i = 0; i < n; i++)
-        fprintf(out,
-                "%s{\"set\": \"%s\", \"total\": %zu, \"sent\": %" PRIu64
-                ", \"fits\": %s, \"effect\": \"%s\", "
-                "\"cost\": \"%s\"}",
-                i == 0 ? "" : ", ", advice[i].setting, advice[i].total, advice[i].sent_bytes,
-                advice[i].fits ? "true" : "false", advice_effect_words(advice[i].effect), advice[i].cost);
-    fputs("]", out);
+    json_open(out, key, '[');
+    for (int i = 0; i < n; i++) {
+        json_open(out, NULL, '{');
+        json_field_string(out, "set", advice[i].setting);
+        json_field(out, "total", "%zu", advice[i].total);
+        json_field(out, "sent", "%" PRIu64, advice[i].sent_bytes);
+        json_field_bool(out, "fits", advice[i].fits);
+        json_field_string(out, "effect", advice_effect_words(advice[i].effect));
+        json_field_string(out, "cost", advice[i].cost);
+        json_close(out, '}');
+    }
+    json_close(out, ']');
 }
 
-static void put_device_memory_json(FILE *out, const struct forecast *f)
+void plan_report_json(struct json_text *out, const struct forecast *f, size_t limit,
+                      const struct advice_list *advice)
 {
-    const struct fsdp_memory *memory = &f->need.memory;
-    const struct fsdp_forecast_apart *apart = &f->need.apart;
-
-    fprintf(
-        out,
-        "\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
-        "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"evaluation\": %zu, "
-        "\"inputs\": %zu, "
-        "\"workspace\": %zu, \"kernels\": %zu, \"allocated\": %zu, \"collectives\": %zu, \"snapshot\": 0, "
-        "\"shared\": 0, \"offloaded\": %" PRIu64 ", \"staging\": 0, \"baseline\": %zu, \"total\": %zu}, ",
-        apart->parameters, apart->gradients, apart->optimizer, memory->gather, memory->reduce,
-        memory->activations, memory->scratch, memory->arena, memory->evaluation, apart->inputs,
-        apart->workspace, apart->kernels, apart->allocated, apart->collectives, f->need.offloaded,
-        f->baseline, f->total);
-    fprintf(
-        out,
-        "\"per_rank_host\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"logits\": %zu, "
-        "\"snapshot\": 0, \"shared\": %zu, \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
-        apart->host_parameters, apart->host_gradients, apart->host_optimizer, apart->host_logits,
-        f->need.shared, apart->host_staging + f->need.staging, f->host_baseline, f->host_total);
-}
-
-static void put_memory_json(FILE *out, const struct forecast *f)
-{
-    const struct fsdp_memory *memory = &f->need.memory;
-
-    fprintf(out,
-            "\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
-            "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"evaluation\": %zu, "
-            "\"snapshot\": 0, \"shared\": %zu, \"offloaded\": %" PRIu64
-            ", \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
-            memory->parameters, memory->gradients, f->need.optimizer, memory->gather, memory->reduce,
-            memory->activations, memory->scratch, memory->arena, memory->evaluation, f->need.shared,
-            f->need.offloaded, f->need.staging, f->baseline, f->total);
-}
-
-void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const struct advice_list *advice)
-{
-    fputs("{", out);
-    if (f->on_device)
-        put_device_memory_json(out, f);
-    else
-        put_memory_json(out, f);
-    fprintf(out,
-            "\"traffic_per_step\": {\"all_gather\": %" PRIu64 ", \"reduce_scatter\": %" PRIu64
-            ", \"all_reduce\": %" PRIu64 "}, \"world_size\": %d, \"n_parameters\": %zu, \"fits\": %s",
-            f->need.all_gather.sent_bytes, f->need.reduce_scatter.sent_bytes, f->need.all_reduce.sent_bytes,
-            f->W, f->n_parameters,
-            limit == 0          ? "null"
-            : f->total <= limit ? "true"
-                                : "false");
-    fprintf(out, ", \"per_node\": {\"ranks\": %d, \"host_total\": %" PRIu64 "}", f->ranks_per_host,
-            forecast_node_bytes(f));
+    json_open(out, NULL, '{');
+    put_tables(put_table_json, out, f);
+    json_open(out, "traffic_per_step", '{');
+    json_field(out, "all_gather", "%" PRIu64, f->need.all_gather.sent_bytes);
+    json_field(out, "reduce_scatter", "%" PRIu64, f->need.reduce_scatter.sent_bytes);
+    json_field(out, "all_reduce", "%" PRIu64, f->need.all_reduce.sent_bytes);
+    json_close(out, '}');
+    json_field(out, "world_size", "%d", f->W);
+    json_field(out, "n_parameters", "%zu", f->n_parameters);
+    json_field(out, "fits", limit == 0 ? "null" : f->total <= limit ? "true" : "false");
+    json_open(out, "per_node", '{');
+    json_field(out, "ranks", "%d", f->ranks_per_host);
+    json_field(out, "host_total", "%" PRIu64, forecast_node_bytes(f));
+    json_close(out, '}');
     if (advice != NULL) {
         put_advice_json(out, "change", advice->alone, advice->n_alone);
         put_advice_json(out, "change_together", advice->together, advice->n_together);
-        fprintf(out, ", \"changes_left_out\": %s", advice->left_out ? "true" : "false");
+        json_field_bool(out, "changes_left_out", advice->left_out);
     }
-    fputs("}\n", out);
+    json_close(out, '}');
 }

@@ -1,19 +1,31 @@
 /*
- * What `fsdprun plan` prints: a forecast for people, or as the JSON that the contract describes.
+ * The output of `fsdprun plan`: a forecast as tables for people, or as JSON for programs. Both come from one
+ * table of lines.
  */
 #ifndef TRAINER_PLAN_REPORT_H
 #define TRAINER_PLAN_REPORT_H
 
-#include <stdbool.h>
 #include <stdio.h>
 
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/trainer/advice.h"
 #include "shard_runtime/trainer/forecast.h"
 
-/** `limit` in bytes of a rank; 0: none was given, and whether it fits is not said. `advice` NULL: none is needed. */
+/**
+ * Prints the forecast of `job` as tables for people.
+ *
+ *   limit   bytes that a rank may use; 0: no limit was given, and the report does not say whether the job
+ *           fits
+ *   advice  changes that would save memory; NULL: the job fits, or there is no limit
+ */
 void plan_report_text(FILE *out, const struct job *job, const struct forecast *forecast, size_t limit,
                       const struct advice_list *advice);
-void plan_report_json(FILE *out, const struct forecast *forecast, size_t limit,
+
+/**
+ * Appends the same forecast to `out` as one JSON object, in the form that `fsdprun plan --json` promises.
+ * `limit` and `advice` are as in plan_report_text().
+ */
+void plan_report_json(struct json_text *out, const struct forecast *forecast, size_t limit,
                       const struct advice_list *advice);
 
 #endif

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "shard_runtime/checkpoint/load.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/json.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/verify.h"
 #include "shard_runtime/trainer/models.h"
 
@@ -34,33 +36,36 @@ bool trainer_goes_on(const struct trainer *trainer)
     return any;
 }
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* With what rank 0 took to come this far: what a restart costs is in the run's own events. */
+/*
+ * Rank 0 reports that training resumes, on stdout and in the run's events. The event includes the times that
+ * rank 0 needed so far, so that the events show the cost of a restart.
+ */
 static enum fsdp_status tell(const struct trainer *trainer, const char *directory, double load_s,
                              struct fsdp_err *err)
 {
     const struct fsdp_opening opening = fsdp_context_opening(trainer->context);
-    char words[TRAINER_PATH_BYTES];
+    char words[256];
+    struct json_text event = json_text_fixed(words, sizeof words);
 
     if (trainer->rank != 0)
         return FSDP_OK;
     printf("resuming after step %" PRIu64 " from %s\n", trainer->step, directory);
     (void)fflush(stdout);
-    snprintf(words, sizeof words,
-             "{\"event\": \"resume\", \"step\": %" PRIu64 ", \"source\": \"disk\", \"context_ms\": %.3f, "
-             "\"collectives_ms\": %.3f, \"load_ms\": %.3f}",
-             trainer->step, opening.device_s * 1e3, opening.collectives_s * 1e3, load_s * 1e3);
+    json_open(&event, NULL, '{');
+    json_field_string(&event, "event", "resume");
+    json_field(&event, "step", "%" PRIu64, trainer->step);
+    json_field_string(&event, "source", "disk");
+    json_field(&event, "context_ms", "%.3f", opening.device_s * 1e3);
+    json_field(&event, "collectives_ms", "%.3f", opening.collectives_s * 1e3);
+    json_field(&event, "load_ms", "%.3f", load_s * 1e3);
+    json_close(&event, '}');
     return fsdp_context_event(trainer->context, words, err);
 }
 
-/* What did not fit is said by rank 0, name by name: a model that starts half at random must not do so unseen. */
+/*
+ * Loads the initial weights that the job names. Rank 0 prints each parameter that did not match by name.
+ * Otherwise a model could start half random without anyone noticing.
+ */
 static enum fsdp_status take_weights(const struct trainer *trainer, struct fsdp_err *err)
 {
     const struct job *job = trainer->job;
@@ -79,7 +84,7 @@ static enum fsdp_status take_weights(const struct trainer *trainer, struct fsdp_
     return status;
 }
 
-/* Rank 0 looks at the checkpoint for all. */
+/* Rank 0 checks the checkpoint on behalf of all ranks. */
 static enum fsdp_status check_saved(struct trainer *trainer, const char *directory,
                                     const struct fsdp_checkpoint_state *state, struct fsdp_err *err)
 {
@@ -93,7 +98,7 @@ static enum fsdp_status check_saved(struct trainer *trainer, const char *directo
     return trainer_agree(trainer, status, err);
 }
 
-/* Nothing to go on from. */
+/* Starts without a checkpoint: with the weights that the job names, or with initial weights. */
 static enum fsdp_status begin(const struct trainer *trainer, struct fsdp_err *err)
 {
     return trainer->job->model.weights == NULL || trainer->job->model.weights[0] == '\0'
@@ -113,9 +118,9 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
         return begin(trainer, err);
     fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
     checkpoint_directory(trainer, directory);
-    began_s = now_s();
-    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, -1, &state,
-                                  err);
+    began_s = clock_now_s();
+    status =
+        fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, -1, &state, err);
     if (status == FSDP_ERR_NOT_FOUND && alone) {
         fsdp_err_clear(err);
         return begin(trainer, err);
@@ -125,9 +130,7 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     if (alone && trainer->job->checkpoint.resume == JOB_RESUME_NEVER)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has checkpoints, and checkpoint.resume is never",
                          directory);
-    status = check_saved(trainer, directory, &state, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(check_saved(trainer, directory, &state, err));
     if (state.seed != trainer->job->run.seed)
         return fsdp_fail(err, FSDP_ERR_MISMATCH,
                          "checkpoint of step %" PRIu64 " was made with run.seed %" PRIu64
@@ -138,7 +141,7 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     trainer->cursor = state.cursor;
     fsdp_context_beat(trainer->context,
                       &(struct fsdp_beat){ .step = trainer->step, .total_steps = trainer->job->train.steps });
-    return tell(trainer, directory, now_s() - began_s, err);
+    return tell(trainer, directory, clock_now_s() - began_s, err);
 }
 
 enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err)

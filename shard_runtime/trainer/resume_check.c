@@ -1,4 +1,4 @@
-/* A checkpoint against the job that goes on from it: what has changed is said, or refused. */
+/* Compares a checkpoint with the job that resumes from it. Differences are reported or refused. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,9 @@
 #include "shard_runtime/shardfile/job_changes.h"
 #include "shard_runtime/trainer/trainer.h"
 
-/* Sequences of a step of the run that saved; 0: the manifest has no job that says so. */
+/*
+ * Sequences per step of the run that saved the checkpoint; 0: the manifest does not have the job's numbers.
+ */
 static uint64_t saved_sequences(const struct manifest *manifest)
 {
     const uint64_t global_batch = job_changes_count(manifest, "train", "global_batch");
@@ -21,7 +23,10 @@ static uint64_t saved_sequences(const struct manifest *manifest)
            job_changes_count(manifest, "train", "grad_accumulation");
 }
 
-/* The same numbers are promised only for the same world, threads, CPU and libraries. */
+/*
+ * Reports that results may differ from those of the run that saved. Equal bits are promised only for the same
+ * world, threads, CPU and libraries.
+ */
 static void say_other_bits(const struct trainer *trainer, const struct fsdp_checkpoint_state *state,
                            const struct manifest *manifest)
 {
@@ -68,7 +73,10 @@ static enum fsdp_status check_data(const struct trainer *trainer, const struct m
     return FSDP_OK;
 }
 
-/* `defaults` of all keys, or of those that decide the result. */
+/*
+ * Compares the job with the job that made the checkpoint. `defaults` has the default values of all keys or,
+ * if training is `complete`, of the keys that affect the result.
+ */
 static enum fsdp_status compare_job(const struct trainer *trainer, const struct manifest *manifest,
                                     bool complete, const char *defaults, struct fsdp_err *err)
 {

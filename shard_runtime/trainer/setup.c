@@ -4,12 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/trainer/models.h"
 #include "shard_runtime/trainer/optimizer_groups.h"
 #include "shard_runtime/trainer/sharding.h"
 
-/* Is it another rank's failure that a call has reported? That rank reports it itself; without words it was agreed on before. */
+/*
+ * Returns whether the failure that a call returned happened on another rank, which reports it itself. A
+ * failure without a message was already agreed on by the ranks.
+ */
 static bool is_of_another(const struct trainer *trainer, enum fsdp_status status, const struct fsdp_err *err)
 {
     int rank;
@@ -21,19 +25,21 @@ static bool is_of_another(const struct trainer *trainer, enum fsdp_status status
 enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err)
 {
     const bool is_own = status != FSDP_OK && !is_of_another(trainer, status, err);
-    int64_t first = is_own ? trainer->W - trainer->rank : 0; /* the lowest rank gives the largest */
+    /* the lowest failing rank gives the largest number */
+    int64_t first = is_own ? trainer->W - trainer->rank : 0;
     struct fsdp_err comm_err = { 0 };
     enum fsdp_status comm_status;
 
-    if (status == FSDP_ERR_DEVICE) /* this rank ends at once, as in the library's agreements (engine/agree.c) */
+    /* a rank whose device failed ends at once, as in the library's agreements (engine/agree.c) */
+    if (status == FSDP_ERR_DEVICE)
         return status;
     comm_status =
         fsdp_all_reduce(fsdp_context_comm(trainer->context), &first, 1, FSDP_I64, FSDP_MAX, NULL, &comm_err);
     if (status != FSDP_OK && (comm_status != FSDP_OK || first == trainer->W - trainer->rank))
-        return status; /* ours is the one to tell, or no other rank can be reached */
+        return status; /* this rank reports its failure, or cannot reach the other ranks */
     if (comm_status != FSDP_OK)
         return fsdp_fail(err, comm_status, "%s", comm_err.message);
-    fsdp_err_clear(err); /* the failing rank has the words */
+    fsdp_err_clear(err); /* the failing rank prints the message */
     return first == 0 && status == FSDP_OK ? FSDP_OK : FSDP_ERR_PEER;
 }
 
@@ -52,14 +58,9 @@ static enum fsdp_status check_job(const struct trainer *trainer, struct fsdp_err
 
 static enum fsdp_status open_inputs(struct trainer *trainer, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
-    status = job_split_batch(trainer->job, trainer->data_ranks, &trainer->batch, &trainer->n_micro, err);
-    if (status == FSDP_OK)
-        status = trainer_open_files(trainer, err);
-    if (status == FSDP_OK)
-        status = check_job(trainer, err);
-    return status;
+    OK_OR_RETURN(job_split_batch(trainer->job, trainer->data_ranks, &trainer->batch, &trainer->n_micro, err));
+    OK_OR_RETURN(trainer_open_files(trainer, err));
+    return check_job(trainer, err);
 }
 
 static enum fsdp_overlap overlap_of(enum job_overlap overlap)
@@ -88,7 +89,7 @@ struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t 
     };
 }
 
-/* optimizer.in_backward: a group's gradients are final. */
+/* For optimizer.in_backward: updates a group's parameters when its gradients are final. */
 static enum fsdp_status update_group(struct fsdp_model *model, int group, void *user, struct fsdp_err *err)
 {
     const struct trainer *trainer = user;
@@ -103,7 +104,10 @@ void trainer_hook_optimizer(struct fsdp_module *tree, const struct job *job, str
         fsdp_module_register_post_accumulate_grad_hook(tree, update_group, trainer, true);
 }
 
-/* A job is written for a number of ranks, and goes on with another: then its slices need not fit. */
+/*
+ * A job that resumes with another number of ranks may have values of reshard_after_forward that no longer
+ * divide it. Lowers those values to ones that do.
+ */
 static void fit_slices(const struct trainer *trainer)
 {
     const int W = trainer->data_ranks / (int)trainer->job->parallel.replicate;
@@ -129,8 +133,8 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
     trainer_hook_optimizer(trainer->tree, trainer->job, trainer);
     if (status == FSDP_OK)
         status = fsdp_model_create(&trainer->model, trainer->context, trainer->tree, &options, err);
-    if (status ==
-        FSDP_ERR_ARG) /* groups that cannot be, which only the world's size or the model itself tells */
+    /* The job asks for groups that are impossible at this world size or with this model. */
+    if (status == FSDP_ERR_ARG)
         status = fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message);
     return status;
 }
@@ -172,10 +176,9 @@ static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_er
     struct fsdp_optimizer_options options = trainer_optimizer_options(trainer->job);
     char own_directory[TRAINER_PATH_BYTES + sizeof "/offload"];
     struct optimizer_groups groups;
-    enum fsdp_status status = trainer_agree(trainer, optimizer_groups_read(&groups, trainer->job, err), err);
+    enum fsdp_status status;
 
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(trainer_agree(trainer, optimizer_groups_read(&groups, trainer->job, err), err));
     if (options.offload_dir != NULL && options.offload_dir[0] == '\0') {
         snprintf(own_directory, sizeof own_directory, "%s/offload", trainer->run_dir);
         options.offload_dir = own_directory;
@@ -189,8 +192,6 @@ static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_er
 enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *context, const struct job *job,
                               const char *job_json, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
     *trainer = (struct trainer){
         .context = context,
         .job = job,
@@ -201,20 +202,15 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
         .data_ranks = sharding_data_ranks(job, fsdp_context_world_size(context)),
         .lock_fd = -1,
     };
-    status = trainer_agree(trainer, open_inputs(trainer, err), err);
-    if (status == FSDP_OK)
-        status = trainer_identify_data(trainer, err);
-    if (status != FSDP_OK)
-        return status;
+    OK_OR_RETURN(trainer_agree(trainer, open_inputs(trainer, err), err));
+    OK_OR_RETURN(trainer_identify_data(trainer, err));
     trainer->order = (struct order){
         .n_samples = tokens_n_samples(trainer->tokens),
         .seed = job->run.seed,
         .shuffled = job->data.order == JOB_ORDER_SHUFFLED,
     };
-    status = trainer_agree(trainer, create_model(trainer, err), err);
-    if (status == FSDP_OK)
-        status = trainer_agree(trainer, create_optimizer(trainer, err), err);
-    return status;
+    OK_OR_RETURN(trainer_agree(trainer, create_model(trainer, err), err));
+    return trainer_agree(trainer, create_optimizer(trainer, err), err);
 }
 
 void trainer_close(struct trainer *trainer)

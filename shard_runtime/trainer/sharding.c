@@ -6,10 +6,11 @@
 #include <string.h>
 
 #include "shard_runtime/core/module.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/trainer/sharding_prefetch.h"
 
-enum { MAX_LISTED = 64 }; /* modules of one list */
+enum { MAX_LISTED = 64 }; /* the most modules in one group */
 
 static const enum fsdp_activation_checkpoint checkpoint_modes[] = {
     [JOB_CHECKPOINT_NONE] = FSDP_CHECKPOINT_NONE,
@@ -49,23 +50,25 @@ static struct fsdp_mixed_precision_policy precision_of(const struct job *job)
     };
 }
 
-/* Some modules that become one group, and what is said about it. */
+/* Modules that become one group, and the job's settings for that group. */
 struct group {
     struct fsdp_module *modules[MAX_LISTED];
     size_t n;
-    const struct job_rule *rule; /* NULL: none of its own */
-    struct job job;              /* with the rule's settings in place */
+    const struct job_rule *rule; /* the rule that made the group; NULL: none */
+    struct job job;              /* the job with the rule's settings applied */
 };
 
-/* The module behind `module` in the tree, parents before children; NULL: the first, the root. */
+/* The module after `module` in the tree, parents before children. `module` NULL: the root. */
 static struct fsdp_module *next_module(struct fsdp_module *root, struct fsdp_module *module)
 {
     const struct fsdp_module *next = module == NULL ? root : module_next(root, module);
 
-    return (struct fsdp_module *)(uintptr_t)next; /* the tree is ours */
+    return (struct fsdp_module *)(uintptr_t)next; /* the tree is our own, so it may be changed */
 }
 
-/* parallel.placement: the dimension of the first rule that matches. */
+/*
+ * The shard dimension of a parameter, from the first rule of parallel.placement that matches; 0 if none does.
+ */
 static int place(const char *name, int n_dims, const size_t *shape, void *user)
 {
     const struct job_rules *rules = user;
@@ -81,7 +84,10 @@ static int place(const char *name, int n_dims, const size_t *shape, void *user)
     return 0;
 }
 
-/* Names of the ignored parameters among those that will be the group's, allocated; *n counts them. */
+/*
+ * Lists the names of the ignored parameters among those that the group will have. The caller frees *names; *n
+ * is their number.
+ */
 static enum fsdp_status list_ignored(const struct group *group, const char ***names, size_t *n,
                                      struct fsdp_err *err)
 {
@@ -109,7 +115,7 @@ static enum fsdp_status list_ignored(const struct group *group, const char ***na
     return FSDP_OK;
 }
 
-/* The setters of a group that is there. */
+/* Sets the job's policies on a group that was just formed. */
 static enum fsdp_status set_policy(const struct group *group, struct fsdp_err *err)
 {
     const struct job *job = &group->job;
@@ -144,7 +150,7 @@ static enum fsdp_status shard_group(const struct group *group, struct fsdp_devic
         .mesh = mesh,
         .shard_placement_fn = job->parallel.placement == NULL ? NULL : place,
         .placement_user = job->parallel.placement,
-        /* An optimizer with its state in a file updates what is in host memory. */
+        /* An optimizer whose state is in a file updates parameters in host memory. */
         .offload_policy = job->parallel.offload != JOB_OFFLOAD_NONE ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE,
         .pin_memory = true,
     };
@@ -158,7 +164,7 @@ static enum fsdp_status shard_group(const struct group *group, struct fsdp_devic
     return status == FSDP_OK ? set_policy(group, err) : status;
 }
 
-/* Activation checkpointing that a rule asks for stands over that of the blocks. */
+/* A rule's activation checkpointing replaces the setting that all blocks have. */
 static void wrap_for_rule(struct fsdp_module *module, const struct job_rule *rule)
 {
     const struct job_value *mode = job_rule_value(rule, "activation_checkpoint");
@@ -167,19 +173,20 @@ static void wrap_for_rule(struct fsdp_module *module, const struct job_rule *rul
         fsdp_checkpoint_wrapper(module, checkpoint_modes[mode->choice]);
 }
 
-/* One pattern: every module of such a name is a group. Several: all that they match are one. */
+/*
+ * Forms the groups of one rule. If the rule has one pattern, every module that matches becomes a group. If it
+ * has several patterns, all modules that match form one group together.
+ */
 static enum fsdp_status apply_rule(struct fsdp_module *root, const struct job_rule *rule,
                                    const struct job *job, struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
     struct group group = { .rule = rule };
-    enum fsdp_status status = FSDP_OK;
 
     job_rule_apply(rule, job, &group.job);
-    for (size_t p = 0; p < rule->names.n && status == FSDP_OK; p++) {
+    for (size_t p = 0; p < rule->names.n; p++) {
         size_t found = 0;
 
-        for (struct fsdp_module *m = next_module(root, NULL); m != NULL && status == FSDP_OK;
-             m = next_module(root, m)) {
+        for (struct fsdp_module *m = next_module(root, NULL); m != NULL; m = next_module(root, m)) {
             if (m == root || !job_module_matches(rule->names.list[p], fsdp_module_path(m)))
                 continue;
             found++;
@@ -189,15 +196,15 @@ static enum fsdp_status apply_rule(struct fsdp_module *root, const struct job_ru
                                  (int)MAX_LISTED);
             group.modules[group.n++] = m;
             if (rule->names.n == 1) {
-                status = shard_group(&group, mesh, err);
+                OK_OR_RETURN(shard_group(&group, mesh, err));
                 group.n = 0;
             }
         }
-        if (status == FSDP_OK && found == 0)
+        if (found == 0)
             return fsdp_fail(err, FSDP_ERR_CONFIG, "parallel.groups: no module is called %s",
                              rule->names.list[p]);
     }
-    return status == FSDP_OK && group.n > 0 ? shard_group(&group, mesh, err) : status;
+    return group.n > 0 ? shard_group(&group, mesh, err) : FSDP_OK;
 }
 
 static bool has_layers(const struct fsdp_module *root)
@@ -205,7 +212,7 @@ static bool has_layers(const struct fsdp_module *root)
     return fsdp_module_child(root, "layers") != NULL;
 }
 
-/* What each block is without rules: a group. */
+/* Without rules in the job, makes each block a group. */
 static enum fsdp_status apply_blocks(struct fsdp_module *root, const struct job *job,
                                      struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
@@ -215,7 +222,7 @@ static enum fsdp_status apply_blocks(struct fsdp_module *root, const struct job 
     return apply_rule(root, has_layers(root) ? &layers : &h, job, mesh, err);
 }
 
-/* A pattern that means nothing is a mistake in it. */
+/* Checks that every pattern matches a parameter. A pattern that matches none is a mistake in the job. */
 static enum fsdp_status check_names(const struct fsdp_module *root, const char *key,
                                     const struct job_names *names, struct fsdp_err *err)
 {
@@ -231,29 +238,29 @@ static enum fsdp_status check_names(const struct fsdp_module *root, const char *
     return FSDP_OK;
 }
 
-/* model.frozen, and that what is ignored is among it: nothing sums its gradients, so that ranks would part. */
+/*
+ * Freezes the parameters of model.frozen. Requires that ignored parameters are frozen too: their gradients
+ * are not summed over the ranks, so the copies of the ranks would drift apart.
+ */
 static enum fsdp_status freeze(struct fsdp_module *root, const struct job *job, struct fsdp_err *err)
 {
-    enum fsdp_status status = check_names(root, "model.frozen", job->model.frozen, err);
-
-    if (status == FSDP_OK)
-        status = check_names(root, "parallel.ignored", job->parallel.ignored, err);
+    OK_OR_RETURN(check_names(root, "model.frozen", job->model.frozen, err));
+    OK_OR_RETURN(check_names(root, "parallel.ignored", job->parallel.ignored, err));
     for (size_t i = 0; job->parallel.placement != NULL && i < job->parallel.placement->n; i++)
-        if (status == FSDP_OK)
-            status = check_names(root, "parallel.placement", &job->parallel.placement->list[i].names, err);
-    for (struct fsdp_module *m = root; m != NULL && status == FSDP_OK; m = next_module(root, m))
-        for (size_t p = 0; p < m->n_parameters && status == FSDP_OK; p++) {
+        OK_OR_RETURN(check_names(root, "parallel.placement", &job->parallel.placement->list[i].names, err));
+    for (struct fsdp_module *m = root; m != NULL; m = next_module(root, m))
+        for (size_t p = 0; p < m->n_parameters; p++) {
             const char *name = m->parameters[p]->name;
 
             if (job_names_match_parameter(job->model.frozen, name))
-                status = fsdp_parameter_set_requires_grad(m, strrchr(name, '.') + 1, false, err);
+                OK_OR_RETURN(fsdp_parameter_set_requires_grad(m, strrchr(name, '.') + 1, false, err));
             else if (job_names_match_parameter(job->parallel.ignored, name))
-                status = fsdp_fail(err, FSDP_ERR_CONFIG,
-                                   "parallel.ignored: %s learns, and nothing sums its gradients over the "
-                                   "ranks: name it in model.frozen too",
-                                   name);
+                return fsdp_fail(err, FSDP_ERR_CONFIG,
+                                 "parallel.ignored: %s learns, and nothing sums its gradients over the "
+                                 "ranks: name it in model.frozen too",
+                                 name);
         }
-    return status;
+    return FSDP_OK;
 }
 
 enum fsdp_status sharding_apply(struct fsdp_module *root, const struct job *job,
@@ -271,7 +278,7 @@ enum fsdp_status sharding_apply(struct fsdp_module *root, const struct job *job,
         status = shard_group(&rest, mesh, err);
     if (status == FSDP_OK)
         status = sharding_prefetch(root, job, err);
-    if (status == FSDP_ERR_ARG) /* the job asks for it, not we */
+    if (status == FSDP_ERR_ARG) /* the job is at fault, not this program */
         status = fsdp_fail(err, FSDP_ERR_CONFIG, "parallel: %s", err != NULL ? err->message : "");
     return status;
 }
@@ -291,7 +298,7 @@ int sharding_fit_slices(struct fsdp_module *root, int W)
     return n_changed;
 }
 
-/* The first of every so many blocks. */
+/* Wraps the first of every activation_checkpoint_every blocks. */
 void sharding_checkpoint_blocks(struct fsdp_module *root, const struct job *job)
 {
     const uint64_t every = job->parallel.activation_checkpoint_every;
@@ -308,7 +315,7 @@ int sharding_data_ranks(const struct job *job, int W)
 
     return T > 1 && W > T ? W / T
            : T > 1        ? 1
-                          : W; /* fewer than a group: refused when the meshes are opened */
+                          : W; /* fewer ranks than a tensor group: sharding_meshes_open() refuses them */
 }
 
 int sharding_data_rank(const struct job *job, int rank)
@@ -321,7 +328,6 @@ enum fsdp_status sharding_meshes_open(struct sharding_meshes *meshes, const stru
 {
     static const char *const names[] = { "replicate", "shard", "tensor" };
     const uint64_t R = job->parallel.replicate, T = job->parallel.tensor;
-    enum fsdp_status status;
 
     *meshes = (struct sharding_meshes){ 0 };
     if (R <= 1 && T <= 1)
@@ -330,14 +336,13 @@ enum fsdp_status sharding_meshes_open(struct sharding_meshes *meshes, const stru
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "parallel.replicate: %" PRIu64 " copies of the model%s do not divide %d ranks", R,
                          T > 1 ? " on groups of parallel.tensor" : "", W);
-    status = fsdp_init_device_mesh(&meshes->all, context, 3, (int[]){ (int)R, W / (int)(R * T), (int)T },
-                                   names, err);
-    if (status == FSDP_OK)
-        status =
-            fsdp_device_mesh_slice(&meshes->data, meshes->all, R > 1 ? names : &names[1], R > 1 ? 2 : 1, err);
-    if (status == FSDP_OK && T > 1)
-        status = fsdp_device_mesh_slice(&meshes->tensor, meshes->all, &names[2], 1, err);
-    return status;
+    OK_OR_RETURN(fsdp_init_device_mesh(&meshes->all, context, 3, (int[]){ (int)R, W / (int)(R * T), (int)T },
+                                       names, err));
+    OK_OR_RETURN(
+        fsdp_device_mesh_slice(&meshes->data, meshes->all, R > 1 ? names : &names[1], R > 1 ? 2 : 1, err));
+    if (T > 1)
+        OK_OR_RETURN(fsdp_device_mesh_slice(&meshes->tensor, meshes->all, &names[2], 1, err));
+    return FSDP_OK;
 }
 
 void sharding_meshes_close(struct sharding_meshes *meshes)

@@ -6,9 +6,9 @@
 #include "shard_runtime/core/module.h"
 #include "shard_runtime/job/rules.h"
 
-/* The groups of a tree but the root's, in the tree's order; of a list the first module. */
+/* The groups of a tree without the root's, in the tree's order. The first module of a group stands for it. */
 struct groups {
-    struct fsdp_module **list, **chosen; /* `chosen` is room for as many */
+    struct fsdp_module **list, **chosen; /* `chosen` has room for the same number */
     size_t n;
 };
 
@@ -32,7 +32,8 @@ static enum fsdp_status list_groups(struct groups *groups, struct fsdp_module *r
     groups->chosen = groups->list + n;
     for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
         if (leads_group(root, m))
-            groups->list[groups->n++] = (struct fsdp_module *)(uintptr_t)m; /* the tree is ours */
+            /* the tree is our own, so it may be changed */
+            groups->list[groups->n++] = (struct fsdp_module *)(uintptr_t)m;
     return FSDP_OK;
 }
 
@@ -43,7 +44,7 @@ static enum fsdp_status set(struct fsdp_module *module, const struct groups *gro
                    : fsdp_module_set_modules_to_backward_prefetch(module, groups->chosen, n, err);
 }
 
-/* The next `depth` groups, in backward those before. */
+/* Prefetches the next `depth` groups; in backward, the `depth` groups before. */
 static enum fsdp_status prefetch_next(const struct groups *groups, size_t at, uint64_t depth, bool forward,
                                       struct fsdp_err *err)
 {
@@ -57,7 +58,7 @@ static enum fsdp_status prefetch_next(const struct groups *groups, size_t at, ui
     return set(groups->list[at], groups, n, forward, err);
 }
 
-/* Does the group that `leader` leads hold a module that matches? */
+/* Returns whether the group of `leader` has a module that matches the pattern. */
 static bool holds(const struct fsdp_module *root, const struct fsdp_module *leader, const char *pattern)
 {
     for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
@@ -90,7 +91,7 @@ static enum fsdp_status prefetch_named(const struct fsdp_module *root, const str
     return set(groups->list[at], groups, n, forward, err);
 }
 
-/* The rule that made the group; NULL: none. */
+/* The rule of the job that made the group; NULL: no rule did. */
 static const struct job_rule *rule_of(const struct fsdp_module *group, const struct job *job)
 {
     const struct job_rules *rules = job->parallel.groups;

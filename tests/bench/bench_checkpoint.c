@@ -9,45 +9,29 @@
  * distributed checkpoint of the same tensors, with sync_files, through the Python that FSDP_BENCH_PYTHON
  * names. All take turns.
  */
-#include <fcntl.h>
-#include <stdint.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
-#include "tests/bench/report.h"
-#include "tests/bench/runs.h"
+#include "tests/bench/bench.h"
 
 enum { N_TENSORS = 32, ELEMENTS = 2 << 20, RUNS = 11, WARM = 1, CHUNK = 4 << 20 };
 #define BYTES ((size_t)N_TENSORS * ELEMENTS * sizeof(float))
 
 static struct checkpoint_tensor tensors[N_TENSORS];
 static unsigned char *buffer; /* CHUNK, aligned */
-static char directory[2048], plain_path[2200], shard_path[2400], manifest_path[2400], step_path[2200],
-    dcp_path[2200];
+static char directory[2048], plain_path[2200], shard_path[2400], step_path[2200], dcp_path[2200];
 
-static struct {
-    pid_t pid;
-    int orders;
-    FILE *answers;
-} peer;
-
-static void die(const char *what)
-{
-    perror(what);
-    exit(1);
-}
+static struct peer peer;
+static bool with_peer;
 
 static void check(enum fsdp_status status, const struct fsdp_err *err)
 {
     if (status != FSDP_OK) {
-        fprintf(stderr, "bench_checkpoint: %s\n", err->message);
-        exit(1);
+        errno = 0;
+        bench_die(err->message);
     }
 }
 
-/* --- ours --- */
+/* Ours */
 
 static double save(int64_t step)
 {
@@ -57,7 +41,7 @@ static double save(int64_t step)
     struct checkpoint_part part;
     struct manifest_file file;
     struct fsdp_err err = { 0 };
-    const double start = report_now();
+    const double start = bench_now();
     size_t length;
 
     commit_temporary_name(step, 0, "bench", 5, temporary);
@@ -70,70 +54,71 @@ static double save(int64_t step)
                                    .checksum = { part.checksum[0], part.checksum[1] } };
     check(commit_publish(&io_posix, directory, temporary, &fence, head, length, &file, 1, &err), &err);
     free(head);
-    return report_now() - start;
+    return bench_now() - start;
 }
 
 static double load(void)
 {
     struct fsdp_err err = { 0 };
-    const double start = report_now();
+    const double start = bench_now();
 
     check(checkpoint_load(&io_posix, step_path, 1, 0, tensors, N_TENSORS, 0, NULL, NULL, &err), &err);
-    return report_now() - start;
+    return bench_now() - start;
 }
 
 static double verify(void)
 {
     struct fsdp_err err = { 0 };
-    const double start = report_now();
+    const double start = bench_now();
 
     check(verify_step(&io_posix, step_path, VERIFY_CHECKSUMS, NULL, &err), &err);
-    return report_now() - start;
+    return bench_now() - start;
 }
 
-/* --- the limits: the same bytes, nothing else --- */
+/* The limits: the same bytes, nothing else */
 
 static double plain_write(void)
 {
-    const double start = report_now();
+    const double start = bench_now();
     const int fd = open(plain_path, O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT, 0600);
 
     if (fd < 0 || fallocate(fd, 0, 0, BYTES) < 0)
-        die(plain_path);
+        bench_die(plain_path);
     for (size_t at = 0; at < BYTES; at += CHUNK)
         if (pwrite(fd, buffer, CHUNK, (off_t)at) != CHUNK)
-            die("write");
+            bench_die("write");
     if (fsync(fd) < 0)
-        die("fsync");
+        bench_die("fsync");
     close(fd);
-    return report_now() - start;
+    return bench_now() - start;
 }
 
 static double plain_read(bool direct)
 {
-    const double start = report_now();
+    const double start = bench_now();
     const int fd = open(plain_path, O_RDONLY | (direct ? O_DIRECT : 0));
 
     if (fd < 0)
-        die(plain_path);
+        bench_die(plain_path);
     for (size_t at = 0; at < BYTES; at += CHUNK) {
         unsigned char *to = direct ? buffer
                                    : (unsigned char *)tensors[at / (ELEMENTS * sizeof(float))].rows +
                                          at % (ELEMENTS * sizeof(float));
 
         if (pread(fd, to, CHUNK, (off_t)at) != CHUNK)
-            die("read");
+            bench_die("read");
     }
     close(fd);
-    return report_now() - start;
+    return bench_now() - start;
 }
 
+/* Has a file's pages in the page cache, or none of them. */
 static void drop_cache(const char *path)
 {
     const int fd = open(path, O_RDONLY);
 
     if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
-        die(path);
+        bench_die(path);
     close(fd);
 }
 
@@ -142,52 +127,40 @@ static void warm_cache(const char *path)
     const int fd = open(path, O_RDONLY);
 
     if (fd < 0)
-        die(path);
+        bench_die(path);
     for (off_t at = 0; pread(fd, buffer, CHUNK, at) > 0; at += CHUNK)
         continue;
     close(fd);
 }
 
-/* --- the peer --- */
+/* The peer */
 
 static bool start_peer(void)
 {
-    const char *python = getenv("FSDP_BENCH_PYTHON");
-    char n_tensors[16], elements[16], line[64];
-    int down[2], up[2];
+    const char *python = peer_python();
+    char n_tensors[16], elements[16];
 
-    if (python == NULL || python[0] == '\0')
-        return false;
-    if (pipe2(down, O_CLOEXEC) < 0 || pipe2(up, O_CLOEXEC) < 0)
-        die("pipe");
     snprintf(n_tensors, sizeof n_tensors, "%d", N_TENSORS);
     snprintf(elements, sizeof elements, "%d", ELEMENTS);
-    peer.pid = fork();
-    if (peer.pid < 0)
-        die("fork");
-    if (peer.pid == 0) {
-        dup2(down[0], 0), dup2(up[1], 1);
-        execlp(python, python, "tests/bench/dcp_rank.py", n_tensors, elements, (char *)NULL);
-        _exit(127);
-    }
-    close(down[0]), close(up[1]);
-    peer.orders = down[1];
-    peer.answers = fdopen(up[0], "r");
-    if (peer.answers == NULL)
-        die("fdopen");
-    if (fgets(line, sizeof line, peer.answers) != NULL && strcmp(line, "ready\n") == 0)
+    if (python == NULL)
+        return false;
+    peer_start(&peer, (const char *const[]){ python, "tests/bench/dcp_rank.py", n_tensors, elements, NULL });
+    if (peer_is_ready(&peer))
         return true;
     fprintf(stderr, "bench_checkpoint: %s has no PyTorch for us\n", python);
     return false;
 }
 
+/* Seconds of "save" or "load"; 1 where there is no peer. */
 static double ask_peer(const char *verb)
 {
     char line[64];
 
+    if (!with_peer)
+        return 1;
     dprintf(peer.orders, "%s %s\n", verb, dcp_path);
-    if (fgets(line, sizeof line, peer.answers) == NULL)
-        die("the peer ended");
+    if (!peer_read(&peer, line, sizeof line))
+        bench_die("the peer ended");
     return atof(line);
 }
 
@@ -206,102 +179,79 @@ static void each_peer_file(void (*visit)(const char *path))
     io_names_free(&names);
 }
 
-static void remove_file(const char *path)
+/* The table */
+
+/* One of each in a turn, in seconds. */
+struct turn {
+    double ours, limit, peer;
+};
+
+static struct turn turn_of_save(void)
 {
-    unlink(path);
+    return (struct turn){ save(1), plain_write(), ask_peer("save") };
 }
 
-static void stop_peer(void)
+static struct turn turn_of_load(void (*prepare)(const char *), bool cold)
 {
-    if (peer.pid <= 0)
-        return;
-    close(peer.orders);
-    waitpid(peer.pid, NULL, 0);
-    fclose(peer.answers);
-    each_peer_file(remove_file);
-    rmdir(dcp_path);
+    struct turn turn;
+
+    prepare(shard_path);
+    turn.ours = load();
+    prepare(plain_path);
+    turn.limit = plain_read(cold);
+    if (with_peer)
+        each_peer_file(prepare);
+    turn.peer = ask_peer("load");
+    return turn;
 }
 
-/* --- the table --- */
-
-static double rate(double seconds)
+static struct turn turn_of_cold_load(void)
 {
-    return (double)BYTES / seconds * 1e-9;
+    return turn_of_load(drop_cache, true);
 }
 
-static void measure_saves(struct report *report, bool with_peer)
+static struct turn turn_of_warm_load(void)
 {
+    return turn_of_load(warm_cache, false);
+}
+
+static struct turn turn_of_verify(void)
+{
+    struct turn turn = { .peer = 1 };
+
+    warm_cache(shard_path);
+    turn.ours = verify();
+    warm_cache(plain_path);
+    turn.limit = plain_read(false);
+    return turn;
+}
+
+static const struct measure {
+    const char *what, *limit_name;
+    struct turn (*turn)(void);
+    bool has_peer;
+} measures[] = {
+    { "save, durable", "O_DIRECT writes + fsync", turn_of_save, true },
+    { "load, page cache dropped", "O_DIRECT reads", turn_of_cold_load, true },
+    { "load from the page cache", "plain reads", turn_of_warm_load, true },
+    { "verify every byte, from the page cache", "plain reads", turn_of_verify, false },
+};
+
+static void add_row(struct report *report, const struct measure *m)
+{
+    const double gb = (double)BYTES * 1e-9;
+    const int n = bench_runs(RUNS);
     double ours[RUNS], limit[RUNS], theirs[RUNS];
 
-    for (int i = -WARM; i < bench_runs(RUNS); i++) {
-        const double a = save(1), b = plain_write(), c = with_peer ? ask_peer("save") : 1;
+    for (int i = -WARM; i < n; i++) {
+        const struct turn turn = m->turn();
+        const int at = i < 0 ? 0 : i;
 
-        if (i >= 0)
-            ours[i] = rate(a), limit[i] = rate(b), theirs[i] = rate(c);
+        ours[at] = gb / turn.ours, limit[at] = gb / turn.limit, theirs[at] = gb / turn.peer;
     }
-    report_add(report, &(struct report_row){ .what = "save, durable",
-                                             .unit = "GB/s",
-                                             .higher_is_better = true,
-                                             .ours = ours,
-                                             .limit = limit,
-                                             .peer = with_peer ? theirs : NULL,
-                                             .n = bench_runs(RUNS),
-                                             .limit_name = "O_DIRECT writes + fsync",
-                                             .peer_name = "PyTorch DCP" });
-}
-
-static void measure_loads(struct report *report, bool with_peer, bool cold)
-{
-    void (*const prepare)(const char *) = cold ? drop_cache : warm_cache;
-    double ours[RUNS], limit[RUNS], theirs[RUNS];
-
-    for (int i = -WARM; i < bench_runs(RUNS); i++) {
-        double a, b, c = 1;
-
-        prepare(shard_path);
-        a = load();
-        prepare(plain_path);
-        b = plain_read(cold);
-        if (with_peer) {
-            each_peer_file(prepare);
-            c = ask_peer("load");
-        }
-        if (i >= 0)
-            ours[i] = rate(a), limit[i] = rate(b), theirs[i] = rate(c);
-    }
-    report_add(report,
-               &(struct report_row){ .what = cold ? "load, page cache dropped" : "load from the page cache",
-                                     .unit = "GB/s",
-                                     .higher_is_better = true,
-                                     .ours = ours,
-                                     .limit = limit,
-                                     .peer = with_peer ? theirs : NULL,
-                                     .n = bench_runs(RUNS),
-                                     .limit_name = cold ? "O_DIRECT reads" : "plain reads",
-                                     .peer_name = "PyTorch DCP" });
-}
-
-static void measure_verify(struct report *report)
-{
-    double ours[RUNS], limit[RUNS];
-
-    for (int i = -WARM; i < bench_runs(RUNS); i++) {
-        double a, b;
-
-        warm_cache(shard_path);
-        a = verify();
-        warm_cache(plain_path);
-        b = plain_read(false);
-        if (i >= 0)
-            ours[i] = rate(a), limit[i] = rate(b);
-    }
-    report_add(report, &(struct report_row){ .what = "verify every byte, from the page cache",
-                                             .unit = "GB/s",
-                                             .higher_is_better = true,
-                                             .ours = ours,
-                                             .limit = limit,
-                                             .n = bench_runs(RUNS),
-                                             .limit_name = "plain reads" });
+    report_add(report, &(struct report_row){ m->what, "GB/s", true, ours, limit,
+                                             with_peer && m->has_peer ? theirs : NULL, n, m->limit_name,
+                                             "PyTorch DCP" });
 }
 
 static void prepare_tensors(void)
@@ -312,7 +262,7 @@ static void prepare_tensors(void)
         float *rows = aligned_alloc(4096, ELEMENTS * sizeof *rows);
 
         if (rows == NULL)
-            die("memory");
+            bench_die("memory");
         for (int i = 0; i < ELEMENTS; i++)
             rows[i] = (float)(i ^ t);
         snprintf(names[t], sizeof names[t], "layers.%d.weight", t);
@@ -322,14 +272,14 @@ static void prepare_tensors(void)
     }
     buffer = aligned_alloc(4096, CHUNK);
     if (buffer == NULL)
-        die("memory");
+        bench_die("memory");
     memset(buffer, 7, CHUNK);
 }
 
 int main(int argc, char **argv)
 {
     struct report report;
-    bool with_peer;
+    char command[2200];
 
     if (argc < 2) {
         fprintf(stderr, "usage: bench_checkpoint JSON_FILE [DIRECTORY]\n");
@@ -337,26 +287,21 @@ int main(int argc, char **argv)
     }
     snprintf(directory, sizeof directory, "%s/bench-checkpoint.XXXXXX", argc > 2 ? argv[2] : "build");
     if (mkdtemp(directory) == NULL)
-        die(directory);
+        bench_die(directory);
     snprintf(plain_path, sizeof plain_path, "%s/plain", directory);
     snprintf(step_path, sizeof step_path, "%s/step-00000001", directory);
     snprintf(shard_path, sizeof shard_path, "%s/shard-00001-model-00001-of-00001.safetensors", step_path);
-    snprintf(manifest_path, sizeof manifest_path, "%s/manifest.json", step_path);
     snprintf(dcp_path, sizeof dcp_path, "%s/dcp", directory);
     prepare_tensors();
     with_peer = start_peer();
     if (!report_begin(&report, argv[1]))
         return 1;
-    measure_saves(&report, with_peer);
-    measure_loads(&report, with_peer, true);
-    measure_loads(&report, with_peer, false);
-    measure_verify(&report);
-    stop_peer();
-    remove_file(plain_path);
-    remove_file(shard_path);
-    remove_file(manifest_path);
-    rmdir(step_path);
-    if (rmdir(directory) < 0)
-        perror(directory);
+    for (size_t i = 0; i < sizeof measures / sizeof *measures; i++)
+        add_row(&report, &measures[i]);
+    if (peer_python() != NULL)
+        peers_stop(&peer, 1);
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    if (system(command) != 0)
+        bench_die(command);
     return report_end(&report) ? 0 : 1;
 }

@@ -1,26 +1,25 @@
 /*
- * bench_launch JSON_FILE FSDPRUN WORKER WORKER.py: what launching costs, ours beside torchrun (through the Python with
- * PyTorch that FSDP_BENCH_PYTHON names) and beside bare posix_spawn. All sides take turns in one run.
+ * bench_launch JSON_FILE FSDPRUN WORKER WORKER.py: what launching costs, ours beside torchrun (through the
+ * Python with PyTorch that FSDP_BENCH_PYTHON names) and beside bare posix_spawn. All sides take turns in one
+ * run.
  *
- *   start          from the start of the launcher to the last of 1, 2, 8, 32 workers in main(): the static worker, and a
+ *   start          from the start of the launcher to the last of 1, 2, 8, 32 workers in main(): the static
+ *                  worker, and a
  *                  Python that imports nothing
  *   replacement    from SIGKILL of one of 2 workers to the last replacement in main(), with a grace of 0
  *   memory         PSS of the launcher's processes while 8 workers idle
  *   CPU            of the launcher's processes while 8 workers idle, as seconds an hour
  *
- * LAUNCH_RUNS and LAUNCH_PEER_RUNS in the environment: samples of ours and of the peer (31); LAUNCH_WINDOW_MS: how long
- * the idle ones are watched for one sample (4000).
+ * LAUNCH_RUNS and LAUNCH_PEER_RUNS in the environment: samples of ours and of the peer (31);
+ * LAUNCH_WINDOW_MS: how long the idle ones are watched for one sample (4000).
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "tests/bench/report.h"
+#include "tests/bench/bench.h"
 
 enum { MOST_WORKERS = 32, MOST_RUNS = 500, RUNS = 31, WAIT_MS = 120000, RECORD_BYTES = 32, IDLE_WORKERS = 8 };
 enum { CPU_WINDOWS = 5, CPU_WINDOW_MS = 4000, MOST_TREE = 64 };
@@ -34,7 +33,7 @@ enum side { BARE, OURS, TORCHRUN };
 
 static const char *fsdprun, *worker, *script, *python;
 static char directory[64], times_path[96], hold_path[96];
-static int times = -1, runs = RUNS, peer_runs = RUNS, window_ms = CPU_WINDOW_MS;
+static int times = -1, runs, peer_runs, window_ms;
 
 struct arrival {
     double at;
@@ -54,21 +53,14 @@ static void clean_up(void)
     nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static void die(const char *what)
-{
-    fprintf(stderr, "bench_launch: %s: %s\n", what, strerror(errno));
-    clean_up();
-    exit(1);
-}
-
-static pid_t start(char *const argv[])
+static pid_t start(const char *const *argv)
 {
     pid_t pid;
-    int error = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
+    int error = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)(uintptr_t)argv, environ);
 
     if (error != 0) {
         errno = error;
-        die(argv[0]);
+        bench_die(argv[0]);
     }
     return pid;
 }
@@ -79,7 +71,7 @@ static void await(pid_t pid)
 
     if (waitpid(pid, &status, 0) != pid || status != 0) {
         errno = ECHILD;
-        die("a launcher or worker failed");
+        bench_die("a launcher or worker failed");
     }
 }
 
@@ -96,50 +88,47 @@ static double arrivals(int n, struct arrival *out)
         errno = ETIMEDOUT;
         if (poll(&p, 1, WAIT_MS) != 1 || read(times, record, RECORD_BYTES) != RECORD_BYTES ||
             sscanf(record, "%lld %d", &ns, &out[i].pid) != 2)
-            die("waiting for the workers");
+            bench_die("waiting for the workers");
         out[i].at = 1e-9 * (double)ns;
         last = out[i].at > last ? out[i].at : last;
     }
     return last;
 }
 
-/* The command line of a side for `n` workers; bare: of one worker. With `hold` workers stay until let_go(). */
-static void command(enum side side, int n, bool in_python, bool hold, bool restart, char *argv[20])
+/*
+ * The command line of a side for `n` workers; bare: of one worker. With `hold` workers stay until let_go().
+ */
+static void command(enum side side, int n, bool in_python, bool hold, bool restart, const char *argv[20])
 {
-    static char count[12];
+    /* torchrun's options are its defaults, but for names that a bare container lacks. */
+    const char *const torchrun[] = { python,
+                                     "-m",
+                                     "torch.distributed.run",
+                                     "--rdzv-backend=c10d",
+                                     "--rdzv-endpoint=127.0.0.1:0",
+                                     "--local-addr=127.0.0.1" };
+    static char count[32];
     int i = 0;
 
-    snprintf(count, sizeof count, "%d", n);
-    if (side == TORCHRUN) {
-        argv[i++] = (char *)python;
-        argv[i++] = "-m";
-        argv[i++] = "torch.distributed.run";
-        argv[i++] = "--rdzv-backend=c10d"; /* its defaults, but for names that a bare container lacks */
-        argv[i++] = "--rdzv-endpoint=127.0.0.1:0";
-        argv[i++] = "--local-addr=127.0.0.1";
-    } else if (side == OURS) {
-        argv[i++] = (char *)fsdprun;
-    }
-    if (side != BARE) {
-        argv[i++] = "--nproc-per-node";
-        argv[i++] = count;
-    }
-    if (side != BARE && restart) {
-        argv[i++] = "--max-restarts";
-        argv[i++] = "1";
-        argv[i++] = "--shutdown-timeout";
-        argv[i++] = "0";
-    }
-    if (side != BARE && !in_python)
-        argv[i++] = "--no-python";
+    snprintf(count, sizeof count, "--nproc-per-node=%d", n);
+    for (size_t k = 0; side == TORCHRUN && k < sizeof torchrun / sizeof *torchrun; k++)
+        argv[i++] = torchrun[k];
+    if (side == OURS)
+        argv[i++] = fsdprun;
     if (side == BARE && in_python) {
-        argv[i++] = (char *)python;
+        argv[i++] = python;
         argv[i++] = "-u";
     }
-    argv[i++] = (char *)(in_python ? script : worker);
+    if (side != BARE) {
+        argv[i++] = count;
+        if (restart)
+            argv[i++] = "--max-restarts=1", argv[i++] = "--shutdown-timeout=0";
+        if (!in_python)
+            argv[i++] = "--no-python";
+    }
+    argv[i++] = in_python ? script : worker;
     argv[i++] = times_path;
-    if (hold)
-        argv[i++] = hold_path;
+    argv[i++] = hold ? hold_path : NULL;
     argv[i] = NULL;
 }
 
@@ -147,12 +136,12 @@ static double run_start(enum side side, int n, bool in_python)
 {
     struct arrival arrived[MOST_WORKERS];
     pid_t pids[MOST_WORKERS];
-    char *argv[20];
+    const char *argv[20];
     double begun, last;
     const int n_started = side == BARE ? n : 1;
 
     command(side, n, in_python, false, false, argv);
-    begun = report_now();
+    begun = bench_now();
     for (int i = 0; i < n_started; i++)
         pids[i] = start(argv);
     last = arrivals(n, arrived);
@@ -161,7 +150,10 @@ static double run_start(enum side side, int n, bool in_python)
     return 1e3 * (last - begun);
 }
 
-/* Workers wait for the other end of the hold FIFO: open it until `pid` has ended, for those that come late too. */
+/*
+ * Workers wait for the other end of the hold FIFO: open it until `pid` has ended, for those that come late
+ * too.
+ */
 static void let_go(pid_t pid)
 {
     int status = 0, hold;
@@ -174,22 +166,22 @@ static void let_go(pid_t pid)
     }
     if (status != 0) {
         errno = ECHILD;
-        die("a launcher failed");
+        bench_die("a launcher failed");
     }
 }
 
-static double run_replacement(enum side side)
+static double run_replacement(enum side side, int most, bool in_python)
 {
-    const int n = side == BARE ? 1 : 2;
+    const int n = side == BARE ? 1 : most;
     struct arrival first[2], second[2];
-    char *argv[20];
+    const char *argv[20];
     double killed, last;
     pid_t pid;
 
-    command(side, n, false, true, true, argv);
+    command(side, n, in_python, true, true, argv);
     pid = start(argv);
     arrivals(n, first);
-    killed = report_now();
+    killed = bench_now();
     kill(first[0].pid, SIGKILL);
     if (side == BARE) {
         waitpid(pid, NULL, 0);
@@ -242,7 +234,7 @@ static double pss_mb(pid_t pid)
     if (rollup != NULL)
         fclose(rollup);
     if (kib < 0)
-        die(path);
+        bench_die(path);
     return (double)kib * 1024e-6;
 }
 
@@ -262,12 +254,15 @@ static double cpu_ns(pid_t pid)
     return sum;
 }
 
-/* Start a side with 8 workers that idle, and look at it: its memory, or the CPU seconds an hour in each window. */
+/*
+ * Start a side with 8 workers that idle, and look at it: its memory, or the CPU seconds an hour in each
+ * window.
+ */
 static void run_idle(enum side side, double *memory, double *cpu)
 {
     struct arrival workers[IDLE_WORKERS];
     pid_t tree[MOST_TREE], pid;
-    char *argv[20];
+    const char *argv[20];
     int n;
 
     command(side, IDLE_WORKERS, false, true, false, argv);
@@ -276,7 +271,7 @@ static void run_idle(enum side side, double *memory, double *cpu)
     n = launcher_tree(pid, workers, IDLE_WORKERS, tree);
     errno = ESRCH;
     if (side == OURS && n != 2)
-        die("the launcher is not two processes, one the child of the other");
+        bench_die("the launcher is not two processes, one the child of the other");
     if (memory != NULL) {
         *memory = 0;
         for (int i = 0; i < n; i++)
@@ -285,55 +280,59 @@ static void run_idle(enum side side, double *memory, double *cpu)
     if (cpu != NULL)
         poll(NULL, 0, 500); /* what the start leaves to do */
     for (int window = 0; cpu != NULL && window < CPU_WINDOWS; window++) {
-        double used = 0, begun = report_now();
+        double used = 0, begun = bench_now();
 
         for (int i = 0; i < n; i++)
             used -= cpu_ns(tree[i]);
         poll(NULL, 0, window_ms);
         for (int i = 0; i < n; i++)
             used += cpu_ns(tree[i]);
-        cpu[window] = 1e-9 * used / (report_now() - begun) * 3600;
+        cpu[window] = 1e-9 * used / (bench_now() - begun) * 3600;
     }
     let_go(pid);
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* Rows */
 
 static double ours[MOST_RUNS], limit[MOST_RUNS], peer[MOST_RUNS];
 
 static void add(struct report *report, const char *what, const char *unit, const char *limit_name, int n,
                 int n_peer)
 {
-    report_add(report, &(struct report_row){ .what = what,
-                                             .unit = unit,
-                                             .ours = ours,
-                                             .limit = limit,
-                                             .n = n,
-                                             .limit_name = limit_name,
-                                             .peer = n_peer > 0 ? peer : NULL,
-                                             .n_peer = n_peer,
-                                             .peer_name = "torchrun" });
+    report->n_peer = n_peer;
+    report_add(report, &(struct report_row){ what, unit, false, ours, limit, n_peer > 0 ? peer : NULL, n,
+                                             limit_name, "torchrun" });
+}
+
+/* Takes samples of all sides in turns, `run` on each, and adds their row. Returns how many are torchrun's. */
+static int add_times(struct report *report, const char *what, const char *limit_name,
+                     double (*run)(enum side side, int n, bool in_python), int n, bool in_python)
+{
+    const int n_peer = python != NULL ? peer_runs : 0;
+
+    for (int i = 0; i < runs || i < n_peer; i++) {
+        if (i < runs) {
+            limit[i] = run(BARE, n, in_python);
+            ours[i] = run(OURS, n, in_python);
+        }
+        if (i < n_peer)
+            peer[i] = run(TORCHRUN, n, in_python);
+    }
+    add(report, what, "ms", limit_name, runs, n_peer);
+    return n_peer;
 }
 
 static void start_row(struct report *report, int n, bool in_python, double times_faster)
 {
-    const int n_peer = python != NULL ? peer_runs : 0;
     char what[80];
+    int n_peer;
 
     snprintf(what, sizeof what, "start to last of %d %s in main()", n,
              in_python ? "Python workers"
              : n == 1  ? "worker"
                        : "workers");
     run_start(BARE, n, in_python), run_start(OURS, n, in_python); /* warm */
-    for (int i = 0; i < runs || i < n_peer; i++) {
-        if (i < runs) {
-            limit[i] = run_start(BARE, n, in_python);
-            ours[i] = run_start(OURS, n, in_python);
-        }
-        if (i < n_peer)
-            peer[i] = run_start(TORCHRUN, n, in_python);
-    }
-    add(report, what, "ms", "bare posix_spawn", runs, n_peer);
+    n_peer = add_times(report, what, "bare posix_spawn", run_start, n, in_python);
     if (in_python)
         return;
     printf("  target: under 2 x limit + 5 ms = %.3f ms", 2 * report_quantile(limit, runs, 0.5) + 5);
@@ -343,25 +342,9 @@ static void start_row(struct report *report, int n, bool in_python, double times
     printf("\n");
 }
 
-static void replacement_row(struct report *report)
-{
-    const int n_peer = python != NULL ? peer_runs : 0;
-
-    for (int i = 0; i < runs || i < n_peer; i++) {
-        if (i < runs) {
-            limit[i] = run_replacement(BARE);
-            ours[i] = run_replacement(OURS);
-        }
-        if (i < n_peer)
-            peer[i] = run_replacement(TORCHRUN);
-    }
-    add(report, "SIGKILL of a worker to replacements in main()", "ms", "reap and posix_spawn", runs, n_peer);
-    printf("  target: under %g ms\n", replacement_limit_ms);
-}
-
 static void memory_row(struct report *report)
 {
-    const int n_peer = python != NULL ? (peer_runs < 5 ? peer_runs : 5) : 0;
+    const int n_peer = python == NULL ? 0 : peer_runs < 5 ? peer_runs : 5;
 
     for (int i = 0; i < runs; i++) {
         run_idle(OURS, &ours[i], NULL);
@@ -383,22 +366,9 @@ static void cpu_row(struct report *report)
         python != NULL ? CPU_WINDOWS : 0);
 }
 
-static int from_environment(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    const int n = text == NULL ? otherwise : atoi(text);
-
-    return n < 1 ? 1 : n;
-}
-
-static int at_most(int n, int most)
-{
-    return n < most ? n : most;
-}
-
 /*
- * All temporary files are below it, those of the launchers too. In memory where that can be: ext4 searches long for an
- * inode that was not deleted a few seconds ago, and only a bench launches thirty times in a row.
+ * All temporary files are below it, those of the launchers too. In memory where that can be: ext4 searches
+ * long for an inode that was not deleted a few seconds ago, and only a bench launches thirty times in a row.
  */
 static void make_directory(void)
 {
@@ -411,7 +381,7 @@ static void make_directory(void)
             return;
         }
     }
-    die(directory);
+    bench_die(directory);
 }
 
 int main(int argc, char **argv)
@@ -419,10 +389,7 @@ int main(int argc, char **argv)
     static const struct {
         int n;
         double times_faster;
-    } sizes[] = { { .n = 1, .times_faster = 200 },
-                  { .n = 2, .times_faster = 200 },
-                  { .n = 8, .times_faster = 100 },
-                  { .n = 32, .times_faster = 50 } };
+    } sizes[] = { { 1, 200 }, { 2, 200 }, { 8, 100 }, { 32, 50 } };
     struct report report;
 
     if (argc < 5)
@@ -430,21 +397,20 @@ int main(int argc, char **argv)
     fsdprun = argv[2];
     worker = argv[3];
     script = argv[4];
-    runs = at_most(from_environment("LAUNCH_RUNS", RUNS), MOST_RUNS);
-    peer_runs = at_most(from_environment("LAUNCH_PEER_RUNS", RUNS), MOST_RUNS);
-    window_ms = from_environment("LAUNCH_WINDOW_MS", CPU_WINDOW_MS);
+    runs = bench_setting("LAUNCH_RUNS", RUNS, MOST_RUNS);
+    peer_runs = bench_setting("LAUNCH_PEER_RUNS", RUNS, MOST_RUNS);
+    window_ms = bench_setting("LAUNCH_WINDOW_MS", CPU_WINDOW_MS, INT_MAX);
     setenv("OMP_NUM_THREADS", "1", 1); /* or torchrun says a word about it at each start */
-    python = getenv("FSDP_BENCH_PYTHON");
-    if (python != NULL && python[0] == '\0')
-        python = NULL;
+    python = peer_python();
     if (python != NULL)
         setenv("PYTHON_EXEC", python, 1); /* both launchers start this one */
     make_directory();
+    atexit(clean_up);
     snprintf(times_path, sizeof times_path, "%s/times", directory);
     snprintf(hold_path, sizeof hold_path, "%s/hold", directory);
     if (mkfifo(times_path, 0600) < 0 || mkfifo(hold_path, 0600) < 0 ||
         (times = open(times_path, O_RDWR | O_CLOEXEC)) < 0)
-        die(directory);
+        bench_die(directory);
     if (!report_begin(&report, argv[1]))
         return 2;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -452,9 +418,10 @@ int main(int argc, char **argv)
         if (python != NULL)
             start_row(&report, sizes[i].n, true, 0);
     }
-    replacement_row(&report);
+    add_times(&report, "SIGKILL of a worker to replacements in main()", "reap and posix_spawn",
+              run_replacement, 2, false);
+    printf("  target: under %g ms\n", replacement_limit_ms);
     memory_row(&report);
     cpu_row(&report);
-    clean_up();
     return report_end(&report) ? 0 : 1;
 }

@@ -1,51 +1,36 @@
 /*
  * bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE]: how soon training goes on.
  *
- * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint; one rank is
- * killed with SIGKILL; the clock stops when the next generation has done its first step. Creating a model: of 128 Mi
- * parameters, alone, with all CPUs of the machine and with one thread; with what follows until it can be used.
+ * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint; one
+ * rank is killed with SIGKILL; the clock stops when the next generation has done its first step. Creating a
+ * model: of 128 Mi parameters, alone, with all CPUs of the machine and with one thread; with what follows
+ * until it can be used.
  *
- * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer: both sides run the same files in
- * turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is the number of turns.
+ * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer: both sides run
+ * the same files in turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is
+ * the number of turns.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdint.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include "tests/bench/report.h"
+#include "tests/bench/bench.h"
 
 enum { MAX_RUNS = 64, PATH_BYTES = 4096, COMMAND_BYTES = 4 * PATH_BYTES, DEADLINE_S = 300 };
 
 static const char *builds[2], *create_model; /* ours, before: NULL where there is none */
 static const char *const names[2] = { "ours", "before" };
 static char directory[PATH_BYTES];
-static int n_runs = 5;
+static int n_runs;
 static pid_t running; /* the run that is under way; 0: none */
 
 static void stop_job(void)
 {
     if (running <= 0)
         return;
-    kill(running, SIGKILL); /* takes all of the run along, and saves nothing */
+    kill(running, SIGTERM); /* saves nothing, and leaves nothing: the next run needs its directory */
     waitpid(running, NULL, 0);
     running = 0;
-}
-
-static void die(const char *what)
-{
-    const int error = errno;
-
-    stop_job();
-    fprintf(stderr, "bench_restart: %s%s%s\n", what, error != 0 ? ": " : "",
-            error != 0 ? strerror(error) : "");
-    exit(1);
 }
 
 static void must_run(const char *format, ...)
@@ -58,10 +43,10 @@ static void must_run(const char *format, ...)
     va_end(words);
     errno = 0;
     if (system(command) != 0)
-        die(command);
+        bench_die(command);
 }
 
-/* --- a restart -------------------------------------------------------------------------------------------- */
+/* A restart */
 
 static void write_job(void)
 {
@@ -69,11 +54,11 @@ static void write_job(void)
     FILE *file;
 
     if (realpath("tests/parity/excerpt.txt", text) == NULL)
-        die("tests/parity/excerpt.txt");
+        bench_die("tests/parity/excerpt.txt");
     snprintf(path, sizeof path, "%s/job.yaml", directory);
     file = fopen(path, "w");
     if (file == NULL)
-        die(path);
+        bench_die(path);
     fprintf(file,
             "run:        {name: ours, dir: %s, log_every: 1000}\n"
             "launch:     {nproc_per_node: 2, max_restarts: 1000}\n"
@@ -83,7 +68,7 @@ static void write_job(void)
             "checkpoint: {every: 1000000, keep: 1}\n",
             directory, text);
     if (fclose(file) != 0)
-        die(path);
+        bench_die(path);
 }
 
 /* The checkpoint of step 1, once; the other side has the same files, and a run directory of its own. */
@@ -96,7 +81,7 @@ static void make_checkpoints(void)
                  directory);
 }
 
-static pid_t start_job(int side)
+static pid_t start_job(int side, const char *standby)
 {
     char program[PATH_BYTES], job[PATH_BYTES + 16], log[PATH_BYTES + 16], name[32];
     const pid_t pid = fork();
@@ -112,11 +97,14 @@ static pid_t start_job(int side)
     fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
         _exit(127);
-    execl(program, program, job, "--set", name, (char *)NULL);
+    execl(program, program, job, "--set", name, standby != NULL ? "--standby" : NULL, standby, (char *)NULL);
     _exit(127);
 }
 
-/* Lines of events.jsonl that have happened since `from` bytes: are there `n` of "first_step"? And the last pid of rank 1. */
+/*
+ * Lines of events.jsonl that have happened since `from` bytes: are there `n` of "first_step"? And the last
+ * pid of rank 1.
+ */
 static bool steps_began(int side, off_t from, int n, pid_t *rank_1)
 {
     char path[PATH_BYTES + 32], line[1024];
@@ -129,7 +117,7 @@ static bool steps_began(int side, off_t from, int n, pid_t *rank_1)
     if (file == NULL) /* not yet */
         return false;
     if (fseeko(file, from, SEEK_SET) < 0)
-        die(path);
+        bench_die(path);
     while (fgets(line, sizeof line, file) != NULL) {
         found += strstr(line, "\"event\": \"first_step\"") != NULL;
         at = strstr(line, "\"event\": \"spawn\"") != NULL ? strstr(line, "\"rank\"") : NULL;
@@ -142,18 +130,17 @@ static bool steps_began(int side, off_t from, int n, pid_t *rank_1)
 
 static void await_steps(int side, off_t from, int n, pid_t *rank_1)
 {
-    const double start = report_now();
+    const double start = bench_now();
 
     while (!steps_began(side, from, n, rank_1)) {
-        if (report_now() - start > DEADLINE_S) {
-            errno = 0;
-            die("the job does not train: see its log");
-        }
+        if (bench_now() - start > DEADLINE_S)
+            bench_die("the job does not train: see its log");
         usleep(2000);
     }
 }
 
-static double restart(int side)
+/* With `standby`, so many workers are on standby; they are there a second after the first step. */
+static double restart(int side, const char *standby, bool settle)
 {
     char path[PATH_BYTES + 32];
     pid_t rank_1 = 0;
@@ -162,21 +149,23 @@ static double restart(int side)
 
     snprintf(path, sizeof path, "%s/%s/events.jsonl", directory, names[side]);
     if (stat(path, &before) < 0 && errno != ENOENT)
-        die(path);
-    running = start_job(side);
+        bench_die(path);
+    running = start_job(side, standby);
     if (running < 0)
-        die("fork");
+        bench_die("fork");
     await_steps(side, before.st_size, 1, &rank_1);
+    if (settle)
+        sleep(2);
     if (rank_1 <= 0 || kill(rank_1, SIGKILL) < 0)
-        die("kill a rank");
-    start = report_now();
+        bench_die("kill a rank");
+    start = bench_now();
     await_steps(side, before.st_size, 2, &rank_1);
-    end = report_now();
+    end = bench_now();
     stop_job();
     return end - start;
 }
 
-/* --- creating a model --------------------------------------------------------------------------------------- */
+/* Creating a model */
 
 static double create(int side, const char *how, int threads)
 {
@@ -188,17 +177,30 @@ static double create(int side, const char *how, int threads)
     out = popen(command, "r");
     if (out == NULL || fgets(line, sizeof line, out) == NULL || pclose(out) != 0) {
         errno = 0;
-        die(command);
+        bench_die(command);
     }
     return atof(line);
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------- */
+/* The table */
 
 struct measure {
     const char *what, *how; /* how NULL: a restart */
     int threads;
 };
+
+/* Both sides are this tree's, and run in turns: with two workers on standby, and with none. */
+static void add_standby(struct report *report)
+{
+    double samples[2][MAX_RUNS];
+
+    for (int run = 0; run < n_runs; run++) {
+        samples[0][run] = restart(0, "2", true);
+        samples[1][run] = restart(0, NULL, true);
+    }
+    report_add(report, &(struct report_row){ "the same, --standby 2", "s", false, samples[0], NULL,
+                                             samples[1], n_runs, NULL, "without" });
+}
 
 static void add(struct report *report, const struct measure *m)
 {
@@ -207,13 +209,10 @@ static void add(struct report *report, const struct measure *m)
     for (int run = 0; run < n_runs; run++)
         for (int side = 0; side < 2; side++)
             if (builds[side] != NULL)
-                samples[side][run] = m->how == NULL ? restart(side) : create(side, m->how, m->threads);
-    report_add(report, &(struct report_row){ .what = m->what,
-                                             .unit = "s",
-                                             .ours = samples[0],
-                                             .peer = builds[1] != NULL ? samples[1] : NULL,
-                                             .n = n_runs,
-                                             .peer_name = "before" });
+                samples[side][run] =
+                    m->how == NULL ? restart(side, NULL, false) : create(side, m->how, m->threads);
+    report_add(report, &(struct report_row){ m->what, "s", false, samples[0], NULL,
+                                             builds[1] != NULL ? samples[1] : NULL, n_runs, NULL, "before" });
 }
 
 int main(int argc, char **argv)
@@ -226,7 +225,6 @@ int main(int argc, char **argv)
         { "create, then every value, all CPUs", "draw", cpus },
         { "create, then every value, 1 thread", "draw", 1 },
     };
-    const char *runs = getenv("RESTART_RUNS");
     struct report report;
 
     if (argc < 5) {
@@ -236,11 +234,11 @@ int main(int argc, char **argv)
     builds[0] = argv[2];
     builds[1] = argc > 5 ? argv[5] : NULL;
     create_model = argv[3];
-    if (runs != NULL && atoi(runs) > 0)
-        n_runs = atoi(runs) < MAX_RUNS ? atoi(runs) : MAX_RUNS;
+    n_runs = bench_setting("RESTART_RUNS", 5, MAX_RUNS);
+    atexit(stop_job);
     snprintf(directory, sizeof directory, "%s/bench-restart.XXXXXX", argv[4]);
     if (mkdtemp(directory) == NULL)
-        die(directory);
+        bench_die(directory);
     if (!report_begin(&report, argv[1]))
         return 1;
     write_job();
@@ -249,6 +247,8 @@ int main(int argc, char **argv)
         if (measures[i].how == NULL)
             make_checkpoints();
         add(&report, &measures[i]);
+        if (measures[i].how == NULL)
+            add_standby(&report);
     }
     must_run("rm -rf '%s'", directory);
     return report_end(&report) ? 0 : 1;

@@ -1,58 +1,47 @@
 /* Links libfsdp.
  *
- * bench_ways [THREADS]: the ways that the runtime chooses between by a table, side by side, in CPU time (best of some runs,
- * in turns), so that the table can be derived anew on another machine. No choice is timed when a job starts: it decides
- * bits, and a run that goes on must have the same ones.
+ * bench_ways [THREADS]: the ways that the runtime chooses between by a table, side by side, in CPU time (best
+ * of some runs, in turns), so that the table can be derived anew on another machine. No choice is timed when
+ * a job starts: it decides bits, and a run that goes on must have the same ones.
  *
- *   products    float32; bfloat16 as it is; bfloat16 by float32 products on copies; float32 as three of bfloat16
+ *   products    float32; bfloat16 as it is; bfloat16 by float32 products on copies; float32 as three of
+ *               bfloat16
  *               -> numerics/ways.c, bf16_products and split_products
  *   attention   whole matrices or fused, forward and backward, each in float32 and bfloat16
  *               -> numerics/ways.c, fused_min_seq...; nn/attention_whole.c, BF16_MIN_SEQ
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/numerics/numerics.h"
-#include "tests/bench/runs.h"
+#include "tests/bench/bench.h"
+#include "tests/support/oracles/operations.h"
 
 enum { RUNS = 7, N_BUFFERS = 9 };
 
-static struct numerics numerics,
-    splitting; /* `splitting` computes float32 as three of bfloat16, where it can */
+/* `splitting` computes float32 as three products of bfloat16, where it can. */
+static struct numerics numerics, splitting;
 static struct device device;
 static struct device_stream *stream;
 static void *buffers[N_BUFFERS]; /* small numbers in either dtype, and place for results */
 static void *scratch;
 static size_t scratch_bytes;
 
-static double cpu_s(void)
+static void require(enum fsdp_status status, const struct fsdp_err *err)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void die(const struct fsdp_err *err)
-{
-    fprintf(stderr, "bench_ways: %s\n", err->message);
-    exit(1);
+    errno = 0;
+    if (status != FSDP_OK)
+        bench_die(err->message);
 }
 
 static void *room(size_t size_bytes)
 {
     void *p = aligned_alloc(64, (size_bytes + 127) / 64 * 64);
 
-    if (p == NULL) {
-        perror("bench_ways");
-        exit(1);
-    }
+    if (p == NULL)
+        bench_die("memory");
     return p;
 }
 
@@ -82,11 +71,11 @@ static double best_ms(void (*run)(void *), void *user)
     double best = INFINITY;
 
     for (int i = 0; i <= bench_runs(RUNS); i++) {
-        const double began = cpu_s();
+        const double began = bench_clock(CLOCK_PROCESS_CPUTIME_ID);
 
         run(user);
-        if (i > 0 && cpu_s() - began < best)
-            best = cpu_s() - began;
+        if (i > 0)
+            best = fmin(best, bench_clock(CLOCK_PROCESS_CPUTIME_ID) - began);
     }
     return best * 1e3;
 }
@@ -97,22 +86,19 @@ static struct matmul *product(struct numerics *n, const struct matmul_desc *desc
     struct fsdp_err err = { 0 };
     size_t bytes;
 
-    if (n->ops->matmul_create(n, desc, &matmul, &bytes, &err) != FSDP_OK)
-        die(&err);
+    require(n->ops->matmul_create(n, desc, &matmul, &bytes, &err), &err);
     need_scratch(bytes);
     return matmul;
 }
 
-static void multiply(struct matmul *matmul, int a, int b, int c)
+static void multiply(struct matmul *matmul, const void *a, const void *b, void *c)
 {
     struct fsdp_err err = { 0 };
 
-    if (numerics.ops->matmul_run(matmul, NULL, buffers[a], buffers[b], NULL, buffers[c], scratch, &err) !=
-        FSDP_OK)
-        die(&err);
+    require(numerics.ops->matmul_run(matmul, NULL, a, b, NULL, c, scratch, &err), &err);
 }
 
-/* --- products of a linear --- */
+/* Products of a linear */
 
 struct linear {
     size_t m, n, k;
@@ -121,7 +107,7 @@ struct linear {
 
 static void run_product(void *user)
 {
-    multiply(((struct linear *)user)->matmul, 0, 1, 2);
+    multiply(((struct linear *)user)->matmul, buffers[0], buffers[1], buffers[2]);
 }
 
 /* What nn/convert.c does around a float32 product of bfloat16 tensors. */
@@ -131,7 +117,7 @@ static void run_on_copies(void *user)
 
     device.ops->cast(stream, buffers[0], FSDP_F32, buffers[3], FSDP_BF16, l->m * l->k, 1.0f, false);
     device.ops->cast(stream, buffers[1], FSDP_F32, buffers[4], FSDP_BF16, l->k * l->n, 1.0f, false);
-    multiply(l->matmul, 0, 1, 2);
+    run_product(l);
     device.ops->cast(stream, buffers[5], FSDP_BF16, buffers[2], FSDP_F32, l->m * l->n, 1.0f, false);
 }
 
@@ -180,28 +166,25 @@ static void products(void)
     }
 }
 
-/* --- attention --- */
+/* Attention */
+
+enum product { SCORES, OUT, DP, DV, DQ, DK, N_PRODUCTS };
 
 struct attention {
     struct attention_desc d;
     enum fsdp_dtype dtype;
     struct fused_attention *fused;
-    struct matmul *scores, *out, *dp, *dv, *dq, *dk;
-    float *p, *ds;
+    struct matmul *products[N_PRODUCTS];
+    float *p, *ds, *lse;
     uint16_t *narrow;
-    float *lse;
 };
 
 static void run_fused(void *user)
 {
     const struct attention *a = user;
     struct fsdp_err err = { 0 };
-    const struct fused_attention_forward forward = { .q = buffers[0],
-                                                     .k = buffers[1],
-                                                     .v = buffers[2],
-                                                     .out = buffers[3],
-                                                     .lse = a->lse,
-                                                     .scratch = scratch };
+    const struct fused_attention_forward forward = { buffers[0], buffers[1], buffers[2], buffers[3],
+                                                     a->lse,     NULL,       scratch };
     const struct fused_attention_backward backward = { .q = buffers[0],
                                                        .k = buffers[1],
                                                        .v = buffers[2],
@@ -213,49 +196,37 @@ static void run_fused(void *user)
                                                        .dv = buffers[7],
                                                        .scratch = scratch };
 
-    if (numerics.ops->attention_forward(a->fused, NULL, &forward, &err) != FSDP_OK ||
-        numerics.ops->attention_backward(a->fused, NULL, &backward, &err) != FSDP_OK)
-        die(&err);
-}
-
-static void whole(struct matmul *matmul, const void *a, const void *b, void *c)
-{
-    struct fsdp_err err = { 0 };
-
-    if (numerics.ops->matmul_run(matmul, NULL, a, b, NULL, c, scratch, &err) != FSDP_OK)
-        die(&err);
+    require(numerics.ops->attention_forward(a->fused, NULL, &forward, &err), &err);
+    require(numerics.ops->attention_backward(a->fused, NULL, &backward, &err), &err);
 }
 
 static void run_whole(void *user)
 {
     static const struct dropout off = { .p = 0 };
     const struct attention *a = user;
-    const struct numerics_ops *ops = numerics.ops;
+    struct matmul *const *by = a->products;
     const bool narrows = a->dtype == FSDP_BF16;
     void *p = narrows ? (void *)a->narrow : a->p, *ds = narrows ? (void *)a->narrow : a->ds;
 
-    whole(a->scores, buffers[0], buffers[1], a->p);
+    multiply(by[SCORES], buffers[0], buffers[1], a->p);
     if (narrows)
-        ops->bf16->softmax(&numerics, NULL, a->p, a->narrow, &a->d);
+        op_softmax_bf16(&numerics, NULL, a->p, a->narrow, &a->d);
     else
-        ops->softmax(&numerics, NULL, a->p, NULL, &a->d, &off);
-    whole(a->out, p, buffers[2], buffers[3]);
-    whole(a->dv, p, buffers[4], buffers[7]);
-    whole(a->dp, buffers[4], buffers[2], a->ds);
+        op_softmax(&numerics, NULL, a->p, NULL, &a->d, &off);
+    multiply(by[OUT], p, buffers[2], buffers[3]);
+    multiply(by[DV], p, buffers[4], buffers[7]);
+    multiply(by[DP], buffers[4], buffers[2], a->ds);
     if (narrows)
-        ops->bf16->softmax_backward(&numerics, NULL, a->narrow, a->ds, &a->d);
+        op_softmax_backward_bf16(&numerics, NULL, a->narrow, a->ds, &a->d);
     else
-        ops->softmax_backward(&numerics, NULL, a->p, a->ds, a->ds, &a->d, &off);
-    whole(a->dq, ds, buffers[1], buffers[5]);
-    whole(a->dk, ds, buffers[0], buffers[6]);
+        op_softmax_backward(&numerics, NULL, a->p, a->ds, a->ds, &a->d, &off);
+    multiply(by[DQ], ds, buffers[1], buffers[5]);
+    multiply(by[DK], ds, buffers[0], buffers[6]);
 }
 
 static struct matmul_view transposed(struct matmul_view v)
 {
-    return (struct matmul_view){ .outer_stride = v.outer_stride,
-                                 .inner_stride = v.inner_stride,
-                                 .row_stride = v.col_stride,
-                                 .col_stride = v.row_stride };
+    return (struct matmul_view){ v.outer_stride, v.inner_stride, v.col_stride, v.row_stride };
 }
 
 static struct matmul *heads(const struct attention *a, size_t n, size_t k, struct matmul_view x,
@@ -277,26 +248,19 @@ static struct matmul *heads(const struct attention *a, size_t n, size_t k, struc
 static double time_whole(struct attention *a)
 {
     const size_t T = a->d.seq, E = a->d.head_dim, features = a->d.heads * E;
-    const struct matmul_view tall = { .outer_stride = T * features,
-                                      .inner_stride = E,
-                                      .row_stride = features,
-                                      .col_stride = 1 },
-                             square = { .outer_stride = a->d.heads * T * T,
-                                        .inner_stride = T * T,
-                                        .row_stride = T,
-                                        .col_stride = 1 };
-    struct matmul *all[6];
+    const struct matmul_view tall = { T * features, E, features, 1 },
+                             square = { a->d.heads * T * T, T * T, T, 1 };
     double ms;
 
-    all[0] = a->scores = heads(a, T, E, tall, transposed(tall), square, true);
-    all[1] = a->out = heads(a, E, T, square, tall, tall, false);
-    all[2] = a->dp = heads(a, T, E, tall, transposed(tall), square, true);
-    all[3] = a->dv = heads(a, E, T, transposed(square), tall, tall, false);
-    all[4] = a->dq = heads(a, E, T, square, tall, tall, false);
-    all[5] = a->dk = heads(a, E, T, transposed(square), tall, tall, false);
+    a->products[SCORES] = heads(a, T, E, tall, transposed(tall), square, true);
+    a->products[OUT] = heads(a, E, T, square, tall, tall, false);
+    a->products[DP] = heads(a, T, E, tall, transposed(tall), square, true);
+    a->products[DV] = heads(a, E, T, transposed(square), tall, tall, false);
+    a->products[DQ] = heads(a, E, T, square, tall, tall, false);
+    a->products[DK] = heads(a, E, T, transposed(square), tall, tall, false);
     ms = best_ms(run_whole, a);
-    for (int i = 0; i < 6; i++)
-        numerics.ops->matmul_destroy(all[i]);
+    for (int i = 0; i < N_PRODUCTS; i++)
+        numerics.ops->matmul_destroy(a->products[i]);
     return ms;
 }
 
@@ -314,8 +278,7 @@ static double time_fused(struct attention *a)
     size_t forward, backward;
     double ms;
 
-    if (numerics.ops->attention_create(&numerics, &desc, &a->fused, &forward, &backward, &err) != FSDP_OK)
-        die(&err);
+    require(numerics.ops->attention_create(&numerics, &desc, &a->fused, &forward, &backward, &err), &err);
     need_scratch(forward > backward ? forward : backward);
     ms = best_ms(run_fused, a);
     numerics.ops->attention_destroy(a->fused);
@@ -324,24 +287,19 @@ static double time_fused(struct attention *a)
 
 static void attention(void)
 {
-    static const size_t lengths[] = { 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048 };
+    enum { TOKENS = 2048, HEADS = 8, HEAD = 64 };
+    const size_t most = (size_t)TOKENS * HEADS * TOKENS;
+    struct attention a = { .p = room(most * sizeof(float)),
+                           .ds = room(most * sizeof(float)),
+                           .lse = room((size_t)TOKENS * HEADS * sizeof(float)),
+                           .narrow = room(most * sizeof(uint16_t)) };
 
     printf("\nattention of 2048 tokens, 8 heads of 64, forward and backward, ms; fused / whole\n");
     printf("seq          float32: whole  fused  ratio   bfloat16: whole  fused  ratio\n");
     for (int causal = 0; causal < 2; causal++)
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            struct attention a = { .d = { .batch = 2048 / lengths[i],
-                                          .seq = lengths[i],
-                                          .heads = 8,
-                                          .head_dim = 64,
-                                          .causal = causal != 0 } };
-            const size_t scores = 2048 * 8 * lengths[i];
-
-            a.p = room(scores * sizeof *a.p);
-            a.ds = room(scores * sizeof *a.ds);
-            a.narrow = room(scores * sizeof *a.narrow);
-            a.lse = room(2048 * 8 * sizeof *a.lse);
-            printf("%4zu %-6s", lengths[i], causal ? "causal" : "");
+        for (size_t seq = 4; seq <= TOKENS; seq *= 2) {
+            a.d = (struct attention_desc){ TOKENS / seq, seq, HEADS, HEAD, causal != 0 };
+            printf("%4zu %-6s", seq, causal ? "causal" : "");
             for (int narrow = 0; narrow < 2; narrow++) {
                 double ways[2] = { NAN, NAN };
 
@@ -353,11 +311,11 @@ static void attention(void)
                 printf("        %8.2f %8.2f  %4.2f", ways[0], ways[1], ways[1] / ways[0]);
             }
             printf("\n");
-            free(a.p);
-            free(a.ds);
-            free(a.narrow);
-            free(a.lse);
         }
+    free(a.p);
+    free(a.ds);
+    free(a.lse);
+    free(a.narrow);
 }
 
 int main(int argc, char **argv)
@@ -366,24 +324,15 @@ int main(int argc, char **argv)
     struct fsdp_err err = { 0 };
     char line[256];
 
-    if (numerics_open(&numerics, &config, &err) != FSDP_OK)
-        die(&err);
+    require(numerics_open(&numerics, &config, &err), &err);
     config.precision = FSDP_MATMUL_HIGH;
     config.splits_anyway = true;
-    if (numerics_open(&splitting, &config, &err) != FSDP_OK ||
-        device_open(&device, &(struct device_config){ .name = "cpu" }, &err) != FSDP_OK ||
-        device.ops->stream_create(&device, &stream, false, &err) != FSDP_OK)
-        die(&err);
+    require(numerics_open(&splitting, &config, &err), &err);
+    require(device_open(&device, &(struct device_config){ .name = "cpu" }, &err), &err);
+    require(device.ops->stream_create(&device, &stream, false, &err), &err);
     printf("%s\n", numerics_describe(&numerics, line, sizeof line));
     fill_buffers((size_t)8192 * 1024);
     products();
     attention();
-    for (int i = 0; i < N_BUFFERS; i++)
-        free(buffers[i]);
-    free(scratch);
-    device.ops->stream_destroy(stream);
-    device_close(&device);
-    numerics_close(&splitting);
-    numerics_close(&numerics);
     return 0;
 }

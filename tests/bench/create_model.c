@@ -1,6 +1,7 @@
 /*
- * create_model HOW DIRECTORY THREADS: what a program pays before its first step, in seconds on stdout. It uses the public API
- * alone and is linked with libfsdp.so, so that LD_LIBRARY_PATH chooses the build that is measured.
+ * create_model HOW DIRECTORY THREADS: what a program pays before its first step, in seconds on stdout. It
+ * uses the public API alone and is linked with libfsdp.so, so that LD_LIBRARY_PATH chooses the build that is
+ * measured.
  *
  *   save    create a model of 128 Mi parameters and save its weights in DIRECTORY, as step 1
  *   create  create it
@@ -9,27 +10,15 @@
  */
 #include <fsdp/fsdp.h>
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "tests/bench/bench.h"
 
 enum { LAYERS = 8, WIDE = 4096 };
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void check(enum fsdp_status status, const struct fsdp_err *err)
 {
-    if (status == FSDP_OK)
-        return;
-    fprintf(stderr, "create_model: %s\n", err->message);
-    exit(1);
+    errno = 0;
+    if (status != FSDP_OK)
+        bench_die(err->message);
 }
 
 static struct fsdp_value *forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
@@ -64,13 +53,13 @@ int main(int argc, char **argv)
     }
     check(fsdp_fully_shard(root, NULL, &err), &err);
     check(fsdp_context_create(&context, &how, &err), &err);
-    start = now();
+    start = bench_now();
     check(fsdp_model_create(&model, context, root, &options, &err), &err);
     if (strcmp(argv[1], "draw") == 0)
         fsdp_model_state(model, shards);
     if (strcmp(argv[1], "load") == 0)
         check(fsdp_checkpoint_load(model, NULL, argv[2], 1, &state, &err), &err);
-    end = now();
+    end = bench_now();
     if (strcmp(argv[1], "save") == 0)
         check(fsdp_checkpoint_save(model, NULL, argv[2], &state, 0, NULL, &err), &err);
     printf("%.6f\n", end - start);

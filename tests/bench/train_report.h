@@ -1,6 +1,7 @@
 /*
- * What a rank of train_timers.c writes when an order is carried out. Seconds: start, end and waiting by the clock on
- * the wall (CLOCK_MONOTONIC), work as CPU time of the process, so that its shares hold on a busy machine too.
+ * What a rank of train_timers.c writes when an order is carried out. Seconds: start, end and waiting by the
+ * clock on the wall (CLOCK_MONOTONIC), work as CPU time of the process, so that its shares hold on a busy
+ * machine too.
  */
 #ifndef TESTS_BENCH_TRAIN_REPORT_H
 #define TESTS_BENCH_TRAIN_REPORT_H

@@ -1,7 +1,8 @@
-# Two hosts in network namespaces, no node ranks: who has the endpoint's address hosts, whoever starts first; and what a
-# cut between them means to a world that may be smaller, and to one that may not.
-. tests/support/harness.sh
-. tests/support/netns.sh
+# Two hosts in network namespaces, no node ranks: who has the endpoint's address hosts, whoever starts first;
+# and what a cut between them means to a world that may be smaller, and to one that may not.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
+. tests/support/shell/netns.sh
 at_exit() { netns_down; }
 netns_up || { skip "partitions" "needs root, ip and nft for network namespaces"; exit 0; }
 
@@ -14,17 +15,9 @@ cd "$WORK" || exit 1
 # start NODE NAME OPTIONS...
 start() {
   local node=$1 name=$2; shift 2
-  rm -f "$name.rc"
-  { on_node "$node" timeout -k 5 1200 "$RUN" --rdzv-backend c10d --rdzv-endpoint 10.77.77.1:$port --insecure "$@" \
-      > "$name.out" 2>&1 < /dev/null; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
+  begin "$name" on_node "$node" timeout -k 5 1200 "$RUN" --rdzv-backend c10d \
+    --rdzv-endpoint 10.77.77.1:$port --insecure "$@"
 }
-ended() { local n; for n in "$@"; do wait_until 90 test -e "$n.rc"; done; }
-rcs() { local n out=; for n in "$@"; do out="$out $(cat "$n.rc" 2> /dev/null || echo none)"; done; echo "${out# }"; }
-lines() { [ "$(wc -l < "$1" 2> /dev/null || echo 0)" -ge "$2" ]; }
-has() { grep -q -- "$2" "$1.out"; }
-# check_ends NAME WANT RUNS...
-check_ends() { local name=$1 want=$2; shift 2; ended "$@"; check_eq "$name" "$want" "$(rcs "$@")"; [ "$want" = "$(rcs "$@")" ] || tail -n 20 $(printf '%s.out ' "$@") >&2; }
-
 # The node that has the address hosts, though the other was there first.
 start 1 a1 --nnodes 2 -- "$TOYW" env=GROUP_RANK
 wait_until 20 sh -c "[ -n \"\$(ip netns pids $NETNS_TAG-1)\" ]"
@@ -34,7 +27,8 @@ check "the one that has the endpoint's address hosts" has a0 "this node hosts, a
 check "the other is a member" has a1 "hosts, at 10.77.77.1:$port; waiting for the world"
 check_eq "and comes second" "GROUP_RANK=0 GROUP_RANK=1" "$(grep -h GROUP_RANK a0.out a1.out | tr '\n' ' ' | sed 's/ $//')"
 
-# A cut without a word: the coordinator's side goes on alone, the other ends; when it is whole again, the node comes back.
+# A cut without a word: the coordinator's side goes on alone, the other ends; when it is whole again, the node
+# comes back.
 port=$((port + 1))
 start 0 b0 --nnodes 1:2 -- "$TOYW" env=WORLD_SIZE touch=b.started wait=b.go
 start 1 b1 --nnodes 1:2 -- "$TOYW" touch=b.started wait=b.go
@@ -76,4 +70,3 @@ check "which comes" wait_until 30 lines d.started 4
 cut_link
 check_ends "a second cut is one too many: 76 on both" "76 76" d0 d2
 heal_link
-exit $((n_failed > 0))

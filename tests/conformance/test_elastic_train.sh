@@ -1,18 +1,18 @@
-# A job of ours on 1:2 nodes: it grows by a node after a save, with no step repeated; shrinks when the node is killed; and
-# its losses are those of a run that nobody disturbed.
-. tests/support/harness.sh
-. tests/support/train.sh
-at_exit() { kill -9 $(cat "$WORK"/*.pid 2> /dev/null) 2> /dev/null; }
+# A job of ours on 1:2 nodes: it grows by a node after a save, with no step repeated; shrinks when the node is
+# killed; and its losses are those of a run that nobody disturbed.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
+. tests/support/shell/train.sh
+at_exit() { kill_agents; }
 tiny_job "$WORK/job.yaml"
 port=$(port_block)
 cd "$WORK" || exit 1
 
 start() { # NAME OPTIONS...
   local name=$1; shift
-  { timeout -k 5 2000 "$BIN/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --insecure --nproc-per-node 1 \
-      --rdzv-conf last_call_timeout=1 "$WORK/job.yaml" --set train.steps=100000 --set checkpoint.every=100000 "$@" > "$name.out" 2>&1 < /dev/null &
-    echo $! > "$name.pid.tmp"; mv "$name.pid.tmp" "$name.pid"
-    wait $!; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } 2> /dev/null &
+  begin "$name" timeout -k 5 2000 "$BIN/fsdprun" --nnodes 1:2 --rdzv-backend c10d \
+    --rdzv-endpoint 127.0.0.1:$port --insecure --nproc-per-node 1 --rdzv-conf last_call_timeout=1 "$WORK/job.yaml" --set train.steps=100000 \
+    --set checkpoint.every=100000 "$@"
 }
 RUN=$WORK/runs/tiny
 start a
@@ -22,11 +22,10 @@ check "a second node is taken in" wait_until 90 has_logged "$RUN" 1 3
 saved=$(grep '"event": *"checkpoint"' "$RUN/events.jsonl" | number step | tail -n 1)
 check_eq "from the step that was saved for it" "$saved" "$(grep '"event": *"resume"' "$RUN/events.jsonl" | number step | head -n 1)"
 check_eq "no step was done twice" "" "$(number step < "$RUN/metrics.jsonl" | sort | uniq -d)"
-kill -9 "$(pgrep -P "$(cat b.pid)" -x fsdprun | head -n 1)"
+signal b KILL
 check "it is killed, and the first goes on alone" wait_until 90 has_logged "$RUN" 2 3
-kill -TERM "$(pgrep -P "$(cat a.pid)" -x fsdprun | head -n 1)"
-check "until it is stopped" wait_until 60 test -e a.rc
-check_eq "which is its status" 143 "$(cat a.rc)"
+signal a TERM
+check_ends "until it is stopped, which is its status" 143 a
 check_eq "three generations, and no restart was counted" "2 0" \
   "$(grep -c '"event": *"membership"' "$RUN/events.jsonl") $(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
 
@@ -35,17 +34,3 @@ run_job calm.out --nproc-per-node 1 "$WORK/job.yaml" --set run.name=calm --set t
 check_eq "a run on one node as far as that ($last steps)" 0 $?
 check "the losses are the same, but for the order of sums" close_figures "$WORK/runs/calm" "$RUN" 1 1e-3
 check_eq "and no line says that a step has changed" 0 "$(grep -c 'sequences of a step went' a.out)"
-
-# With train.batch alone a second node doubles the step, and one line says so.
-rm -f ./*.pid ./*.rc
-port=$((port + 1))
-batch=(--set run.name=batch --set train.global_batch=null --set train.batch=4)
-start c "${batch[@]}"
-wait_until 90 has_logged "$WORK/runs/batch" 0 3
-start d "${batch[@]}"
-check "without train.global_batch, too, a second node is taken in" wait_until 90 has_logged "$WORK/runs/batch" 1 3
-check_eq "and one line says what that changes" 1 \
-  "$(grep -c 'saved by 1 ranks, going on with 2: the sequences of a step went from 4 to 8, because' c.out)"
-kill -TERM "$(pgrep -P "$(cat c.pid)" -x fsdprun | head -n 1)"
-check "it is stopped on both nodes" wait_until 60 test -e c.rc -a -e d.rc
-exit $((n_failed > 0))

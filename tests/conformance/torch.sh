@@ -1,5 +1,5 @@
-# Sourced after harness.sh by the scripts that need PyTorch. Ends the script with one loud skip where there is none;
-# else $PYTHON is it, and `launched LAUNCHER ...` runs torchrun or fsdprun with it.
+# Sourced after harness.sh by the scripts that need PyTorch. Ends the script with one loud skip where there is
+# none; else $PYTHON is it, and `launched LAUNCHER ...` runs torchrun or fsdprun with it.
 FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 PROGRAMS=$SOURCE/tests/conformance/programs
 PYTHON=${FSDP_TEST_PYTHON:-}
@@ -14,11 +14,13 @@ case $version in
 *) not_ok "$script_name: FSDP_TEST_PYTHON has PyTorch 2.15" "it has: ${version:-none}" "$(tail -n 3 "$WORK/err")"; exit 1 ;;
 esac
 TORCHRUN=$(dirname "$PYTHON")/torchrun
-# Without more words torchrun looks the name localhost up, which a bare system (no /etc/hosts, no network) does not know.
+# Without more words torchrun looks the name localhost up, which a bare system (no /etc/hosts, no network)
+# does not know.
 by_address=(--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1)
 export PYTHON_EXEC=$PYTHON # what both launchers start a .py file with
 
-# launched LAUNCHER OPTIONS...: with output in $WORK/out and $WORK/err; a run that hangs is ended after five minutes.
+# launched LAUNCHER OPTIONS...: with output in $WORK/out and $WORK/err; a run that hangs is ended after five
+# minutes.
 launched() {
   local launcher=$1; shift
   timeout -k 5 3000 "$launcher" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null
@@ -27,5 +29,3 @@ launched() {
 empty_dir() { rm -rf "${WORK:?}/$1"; mkdir "$WORK/$1"; echo "$WORK/$1"; }
 # what a run that failed said last, into the log of this script
 why() { tail -n 30 "$WORK/out" "$WORK/err" >&2; }
-# seconds FROM_NS TO_NS
-seconds() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b - a) / 1e9 }'; }

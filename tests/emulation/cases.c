@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,8 @@ float *case_floats(size_t n_elems)
 }
 
 /*
- * Each test is a process of its own, so that the switches are the test's: the same number on every machine, unlike its time.
- * After a test Criterion counts no assertion, only how the process ends.
+ * Each test is a process of its own, so that the switches are the test's: the same number on every machine,
+ * unlike its time. After a test Criterion counts no assertion, only how the process ends.
  */
 static void end_unless_quick(void)
 {
@@ -65,6 +66,7 @@ struct operand operand_empty(enum fsdp_dtype dtype, size_t n_elems)
 
     operand.data = case_bytes(size_of(&operand));
     operand.values = case_floats(n_elems);
+    operand.expected = case_floats(n_elems);
     return operand;
 }
 
@@ -78,6 +80,7 @@ struct operand operand_random(enum fsdp_dtype dtype, size_t n_elems, uint64_t se
     for (size_t i = 0; dtype == FSDP_BF16 && i < n_elems; i++)
         ((uint16_t *)operand.data)[i] = bf16_of_f32(operand.values[i]);
     operand_read(&operand);
+    memcpy(operand.expected, operand.values, n_elems * sizeof(float));
     return operand;
 }
 
@@ -90,15 +93,29 @@ struct operand operand_copy(const struct operand *from)
     return to;
 }
 
+void operand_shift(struct operand *operand, size_t n_elems)
+{
+    const size_t before = n_elems * fsdp_dtype_size(operand->dtype);
+    char *memory = case_bytes(before + size_of(operand));
+
+    memcpy(memory + before, operand->data, size_of(operand));
+    operand->data = memory + before;
+    operand->n_before = n_elems;
+}
+
 void operand_read(struct operand *operand)
 {
+    const unsigned char *data = operand->data;
+
+    for (size_t i = 1; i <= operand->n_before * fsdp_dtype_size(operand->dtype); i++)
+        cr_assert_eq(data[-(ptrdiff_t)i], 0xff, "written in front of a tensor");
     if (operand->dtype == FSDP_F32)
         memcpy(operand->values, operand->data, size_of(operand));
     for (size_t i = 0; operand->dtype == FSDP_BF16 && i < operand->n_elems; i++)
         operand->values[i] = bf16_to_f32(((const uint16_t *)operand->data)[i]);
 }
 
-void under_schedules(void (*run)(void *context), void *context, struct operand **outputs, size_t n_outputs)
+void under_schedules(int (*run)(void *context), void *context, ...)
 {
     static const struct {
         enum emulate_order order;
@@ -106,24 +123,30 @@ void under_schedules(void (*run)(void *context), void *context, struct operand *
     } schedules[] = {
         { EMULATE_FORWARD, 0 }, { EMULATE_REVERSE, 0 }, { EMULATE_SEEDED, 1 }, { EMULATE_SEEDED, 2 }
     };
-    struct operand before[16], first[16];
+    struct operand *outputs[16], before[16], first[16];
+    size_t n = 0;
+    va_list rest;
 
-    cr_assert(n_outputs <= 16);
-    for (size_t i = 0; i < n_outputs; i++)
-        before[i] = operand_copy(outputs[i]);
+    va_start(rest, context);
+    for (struct operand *next; (next = va_arg(rest, struct operand *)) != NULL; n++) {
+        outputs[n] = next;
+        before[n] = operand_copy(next);
+    }
+    va_end(rest);
     for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
-        for (size_t i = 0; i < n_outputs; i++)
+        for (size_t i = 0; i < n; i++)
             memcpy(outputs[i]->data, before[i].data, size_of(outputs[i]));
         emulate_schedule(schedules[s].order, schedules[s].seed);
-        run(context);
-        for (size_t i = 0; s == 0 && i < n_outputs; i++)
-            first[i] = operand_copy(outputs[i]);
-        for (size_t i = 0; i < n_outputs; i++)
+        cr_assert_eq(run(context), 0);
+        for (size_t i = 0; i < n; i++) {
+            if (s == 0)
+                first[i] = operand_copy(outputs[i]);
             cr_assert(memcmp(outputs[i]->data, first[i].data, size_of(outputs[i])) == 0,
                       "output %zu: other bits under schedule %zu", i, s);
+        }
     }
     emulate_schedule(EMULATE_FORWARD, 0);
-    for (size_t i = 0; i < n_outputs; i++)
+    for (size_t i = 0; i < n; i++)
         operand_read(outputs[i]);
 }
 
@@ -132,22 +155,23 @@ float roundoff(enum fsdp_dtype dtype)
     return dtype == FSDP_BF16 ? 0x1p-8f : 0x1p-24f;
 }
 
-void expect_close(const struct operand *got, const float *expected, double tolerance, const char *what)
+void expect_close(const struct operand *got, double tolerance, const char *what)
 {
     for (size_t i = 0; i < got->n_elems; i++) {
-        const double error = fabs((double)got->values[i] - (double)expected[i]);
+        const double error = fabs((double)got->values[i] - (double)got->expected[i]);
 
-        if (isnan(expected[i]) && isnan(got->values[i]))
+        if (isnan(got->expected[i]) && isnan(got->values[i]))
             continue;
         cr_assert(error <= tolerance, "%s: element %zu is %.9g, not %.9g: off by %.3g, more than %.3g", what,
-                  i, (double)got->values[i], (double)expected[i], error, tolerance);
+                  i, (double)got->values[i], (double)got->expected[i], error, tolerance);
     }
 }
 
-void expect_exact(const struct operand *got, const float *expected, const char *what)
+void expect_exact(const struct operand *got, const char *what)
 {
     for (size_t i = 0; i < got->n_elems; i++) {
-        const float want = got->dtype == FSDP_BF16 ? bf16_to_f32(bf16_of_f32(expected[i])) : expected[i];
+        const float want =
+            got->dtype == FSDP_BF16 ? bf16_to_f32(bf16_of_f32(got->expected[i])) : got->expected[i];
 
         cr_assert(memcmp(&got->values[i], &want, sizeof want) == 0, "%s: element %zu is %.9g, not %.9g", what,
                   i, (double)got->values[i], (double)want);

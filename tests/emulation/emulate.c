@@ -47,6 +47,7 @@ static struct {
 } grid;
 
 emulate_queue_fn emulate_queue;
+size_t emulate_max_shared_bytes = EMULATE_MAX_SHARED_BYTES;
 const struct emulate_place *emulate_place;
 
 void emulate_schedule(enum emulate_order order, uint64_t seed)
@@ -249,7 +250,10 @@ static bool run_threads_seeded(uint64_t *random)
     return progress;
 }
 
-/* A warp goes on for as long as it can before the next one moves at all: the furthest that warps can be apart. */
+/*
+ * A warp goes on for as long as it can before the next one moves at all: the furthest that warps can be
+ * apart.
+ */
 static bool run_warps_in_order(void)
 {
     unsigned warps[EMULATE_MAX_THREADS / EMULATE_WARP], lanes[EMULATE_WARP];
@@ -296,8 +300,8 @@ static void check_launch(struct emulate_size blocks, struct emulate_size block, 
     if (block.x == 0 || block.x % EMULATE_WARP != 0 || block.x > EMULATE_MAX_THREADS || block.y != 1 ||
         block.z != 1)
         refuse(NULL, "a block that is not 32 to 1024 threads in whole warps along x", NULL, NULL);
-    if (shared_bytes > EMULATE_MAX_SHARED_BYTES)
-        refuse(NULL, "more shared memory than an sm_80 has", NULL, NULL);
+    if (shared_bytes > emulate_max_shared_bytes)
+        refuse(NULL, "more shared memory than a block may have", NULL, NULL);
     if (argument_bytes > EMULATE_MAX_ARGUMENT_BYTES)
         refuse(NULL, "more than 32764 bytes of arguments", NULL, NULL);
 }

@@ -86,7 +86,7 @@ template <class... P> struct emulated_call {
 };
 
 template <class... P, class... A>
-int launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+MUST_CHECK int launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
                   struct CUstream_st *stream, const A &...arguments)
 {
     const emulated_call<P...> call = { kernel,

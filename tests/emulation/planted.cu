@@ -1,57 +1,36 @@
 /*
- * Kernels with a fault each, and one without, for the test of the emulation itself.
+ * A kernel that is right, or has a fault, for the test of the emulation itself.
  */
 #include "shard_runtime/cuda/kernels/launch.h"
 #include "tests/emulation/planted.h"
 
-/* out[i] = the sum of the block's numbers up to i's neighbour; without the barrier a thread reads what is not there. */
-static __global__ void rotate(const float *in, float *out, bool barrier)
+/* out[i] = the sum of the numbers of i's neighbours; without the barrier a thread reads what is not there. */
+static __global__ void rotate(const float *in, float *out, enum planted_fault fault)
 {
     float *room = block_shared<float>();
+    const int lane = threadIdx.x % 32;
 
     room[threadIdx.x] = in[threadIdx.x];
-    if (barrier)
+    if (fault == PLANTED_TWO_BARRIERS && threadIdx.x == 5)
         block_barrier();
-    out[threadIdx.x] = room[(threadIdx.x + 1) % blockDim.x] + room[(threadIdx.x + blockDim.x - 1) % blockDim.x];
-}
-
-static __global__ void diverge(float *out, enum planted_fault fault)
-{
-    const int lane = threadIdx.x % 32;
-    float value = static_cast<float>(lane);
-
-    if (fault == PLANTED_TWO_BARRIERS) {
-        if (threadIdx.x == 5)
-            block_barrier();
-        else
-            block_barrier();
-    }
-    if (fault == PLANTED_SKIPPED_BARRIER && threadIdx.x != 40)
+    else if (fault == PLANTED_NONE || fault == PLANTED_TWO_BARRIERS ||
+             (fault == PLANTED_SKIPPED_BARRIER && threadIdx.x != 40))
         block_barrier();
     if (fault == PLANTED_SKIPPED_SHUFFLE && lane < 16)
-        value = warp_xor(value, 1);
+        (void)warp_xor(lane, 1);
     if (fault == PLANTED_BARRIER_AND_SHUFFLE) {
         if (lane == 3)
             block_barrier();
         else
-            value = warp_xor(value, 1);
+            (void)warp_xor(lane, 1);
     }
     if (fault == PLANTED_BEYOND_SHARED)
-        block_shared<float>()[64 + lane] = value;
-    out[threadIdx.x] = value;
+        room[64 + lane] = 1;
+    out[threadIdx.x] = room[(threadIdx.x + 1) % blockDim.x] + room[(threadIdx.x + blockDim.x - 1) % blockDim.x];
 }
 
-int planted_rotate(const float *in, float *out, bool barrier)
+int planted_rotate(const float *in, float *out, unsigned n_threads, enum planted_fault fault)
 {
-    return LAUNCH(rotate, 1, 64, 64 * sizeof(float), nullptr, in, out, barrier);
-}
-
-int planted_fault(float *out, enum planted_fault fault)
-{
-    return LAUNCH(diverge, 1, 64, 64 * sizeof(float), nullptr, out, fault);
-}
-
-int planted_size(float *out, unsigned grid, unsigned block, size_t shared_bytes)
-{
-    return LAUNCH(diverge, grid, block, shared_bytes, nullptr, out, PLANTED_NONE);
+    return LAUNCH(rotate, fault == PLANTED_NO_GRID ? 0 : 1, n_threads,
+                  fault == PLANTED_MUCH_SHARED ? 163 * 1024 + 1 : 64 * sizeof(float), nullptr, in, out, fault);
 }

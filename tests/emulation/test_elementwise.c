@@ -1,3 +1,4 @@
+/* Addition, activations, dropout, sums of columns. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,69 +11,47 @@ TestSuite(emulated_elementwise, .fini = cases_end);
 
 /* Odd ends on both sides of a pack (4 or 8 elements), of a warp and of a block. */
 static const size_t sizes[] = { 1, 3, 4, 7, 8, 9, 31, 33, 255, 256, 1000, 2049 };
-enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 struct flat_case {
-    size_t n,
-        shift; /* elements; and how many are left out in front, so that no address is a multiple of 16 */
+    size_t n;
     enum fsdp_dtype dtype;
-    enum kernel_gelu form;
+    enum numerics_function function;
     struct operand a, b, out;
 };
 
-static const void *shifted(const struct flat_case *c, const struct operand *x)
-{
-    return (const char *)x->data + c->shift * fsdp_dtype_size(c->dtype);
-}
-
-static void *out_of(const struct flat_case *c)
-{
-    return (char *)c->out.data + c->shift * fsdp_dtype_size(c->dtype);
-}
-
+/* Every size in both dtypes, with addresses that are multiples of 16 and ones that are not. */
 static void each_case(void (*check)(struct flat_case *c, const char *what))
 {
-    for (size_t i = 0; i < N_SIZES; i++) {
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t variant = 0; variant < 4; variant++) {
-            struct flat_case c = { .n = sizes[i],
-                                   .shift = variant % 2,
-                                   .dtype = variant < 2 ? FSDP_F32 : FSDP_BF16 };
+            struct flat_case c = { .n = sizes[i], .dtype = variant < 2 ? FSDP_F32 : FSDP_BF16 };
             char what[64];
 
-            snprintf(what, sizeof what, "%zu %s from %zu", c.n, fsdp_dtype_name(c.dtype), c.shift);
-            c.a = operand_random(c.dtype, c.n + c.shift, 1, 2.0f);
-            c.b = operand_random(c.dtype, c.n + c.shift, 2, 1.0f);
-            c.out = operand_empty(c.dtype, c.n + c.shift);
+            snprintf(what, sizeof what, "%zu %s from %zu", c.n, fsdp_dtype_name(c.dtype), variant % 2);
+            c.a = operand_random(c.dtype, c.n, 1, 2.0f);
+            c.b = operand_random(c.dtype, c.n, 2, 1.0f);
+            c.out = operand_empty(c.dtype, c.n);
+            operand_shift(&c.a, variant % 2);
+            operand_shift(&c.b, variant % 2);
+            operand_shift(&c.out, variant % 2);
             check(&c, what);
             cases_end();
         }
-    }
 }
 
-/* What is left out in front belongs to somebody else. */
-static struct operand rest_of(const struct flat_case *c)
-{
-    cr_assert(c->shift == 0 || isnan(c->out.values[0]));
-    return (struct operand){ .dtype = c->dtype, .n_elems = c->n, .values = c->out.values + c->shift };
-}
-
-static void run_add(void *context)
+static int run_add(void *context)
 {
     struct flat_case *c = context;
 
-    cr_assert_eq(kernel_add(NULL, shifted(c, &c->a), shifted(c, &c->b), out_of(c), c->n, c->dtype), 0);
+    return kernel_add(NULL, c->a.data, c->b.data, c->out.data, c->n, c->dtype);
 }
 
 static void check_add(struct flat_case *c, const char *what)
 {
-    struct operand *outputs[] = { &c->out }, rest;
-    float *expected = case_floats(c->n);
+    under_schedules(run_add, c, &c->out, NULL);
 
-    under_schedules(run_add, c, outputs, 1);
-
-    ref_add(NULL, NULL, c->a.values + c->shift, c->b.values + c->shift, expected, c->n);
-    rest = rest_of(c);
-    expect_exact(&rest, expected, what);
+    op_add(OP_REF, NULL, FSDP_F32, c->a.values, c->b.values, c->out.expected, c->n);
+    expect_exact(&c->out, what);
 }
 
 Test(emulated_elementwise, add_is_refs_bit_for_bit)
@@ -80,86 +59,81 @@ Test(emulated_elementwise, add_is_refs_bit_for_bit)
     each_case(check_add);
 }
 
-static void run_gelu(void *context)
+static int run_activation(void *context)
 {
     struct flat_case *c = context;
 
-    cr_assert_eq(kernel_gelu(NULL, shifted(c, &c->a), out_of(c), c->n, c->form, c->dtype), 0);
+    return kernel_activation(
+        NULL, &(struct numerics_activation){ c->dtype, c->function, c->a.data, c->out.data, c->n });
 }
 
-static void run_gelu_backward(void *context)
+static int run_activation_backward(void *context)
 {
     struct flat_case *c = context;
+    const struct numerics_activation_backward run = { c->dtype,  c->function, c->b.data,
+                                                      c->a.data, c->out.data, c->n };
 
-    cr_assert_eq(
-        kernel_gelu_backward(NULL, shifted(c, &c->b), shifted(c, &c->a), out_of(c), c->n, c->form, c->dtype),
-        0);
+    return kernel_activation_backward(NULL, &run);
 }
 
-static void check_gelu(struct flat_case *c, const char *what)
+static void check_activation(struct flat_case *c, const char *what)
 {
-    struct operand *outputs[] = { &c->out }, rest;
-    const float *x = c->a.values + c->shift, *dy = c->b.values + c->shift;
-    float *y = case_floats(c->n), *dx = case_floats(c->n);
+    const float *x = c->a.values, *dy = c->b.values;
+    const double unit = (double)roundoff(c->dtype);
 
-    for (int form = KERNEL_GELU_EXACT; form <= KERNEL_GELU_TANH; form++) {
-        c->form = form;
-        if (form == KERNEL_GELU_EXACT) {
-            ref_gelu(NULL, NULL, x, y, c->n);
-            ref_gelu_backward(NULL, NULL, dy, x, dx, c->n);
-        } else {
-            ref_gelu_tanh(NULL, NULL, x, y, c->n);
-            ref_gelu_tanh_backward(NULL, NULL, dy, x, dx, c->n);
-        }
-
-        under_schedules(run_gelu, c, outputs, 1);
-        rest = rest_of(c);
+    for (int function = 0; function < NUMERICS_N_FUNCTIONS; function++) {
+        c->function = (enum numerics_function)function;
+        under_schedules(run_activation, c, &c->out, NULL);
+        op_activation(OP_REF, NULL, FSDP_F32, c->function, x, c->out.expected, c->n);
         /* erfcf and expf within 2 units of an argument that was itself rounded up to four times. */
-        expect_close(&rest, y, 4 * (double)roundoff(c->dtype) * (1 + largest_of(x, c->n)), what);
+        expect_close(&c->out, 4 * unit * (1 + largest_of(x, c->n)), what);
 
-        under_schedules(run_gelu_backward, c, outputs, 1);
-        rest = rest_of(c);
-        expect_close(&rest, dx, 16 * (double)roundoff(c->dtype) * (1 + largest_of(dy, c->n)), what);
+        under_schedules(run_activation_backward, c, &c->out, NULL);
+        op_activation_backward(OP_REF, NULL, FSDP_F32, c->function, dy, x, c->out.expected, c->n);
+        expect_close(&c->out, 16 * unit * (1 + largest_of(dy, c->n)), what);
     }
 }
 
-Test(emulated_elementwise, gelu_is_refs_in_both_forms)
+Test(emulated_elementwise, every_function_is_refs)
 {
-    each_case(check_gelu);
+    each_case(check_activation);
 }
 
-Test(emulated_elementwise, gelu_keeps_its_tails)
+Test(emulated_elementwise, functions_keep_their_tails)
 {
     static const float x[] = { 0, -0.0f, 1e-30f, -6, -12, -40, 40, INFINITY, NAN };
-    static const float forms[2][9] = { { 0, -0.0f, 5e-31f, -5.9195e-9f, 0, 0, 40, INFINITY, NAN },
-                                       { 0, -0.0f, 5e-31f, -6e-10f, 0, 0, 40, INFINITY, NAN } };
+    static const float forms[NUMERICS_N_FUNCTIONS][9] = {
+        { 0, -0.0f, 5e-31f, -5.9195e-9f, 0, 0, 40, INFINITY, NAN },
+        { 0, -0.0f, 5e-31f, -6e-10f, 0, 0, 40, INFINITY, NAN },
+        { 0, -0.0f, 5e-31f, -0.0148357389f, -7.3730103e-5f, 0, 40, INFINITY, NAN },
+    };
 
-    for (int form = KERNEL_GELU_EXACT; form <= KERNEL_GELU_TANH; form++) {
+    for (int form = 0; form < NUMERICS_N_FUNCTIONS; form++) {
         float y[9];
+        const struct numerics_activation run = { FSDP_F32, (enum numerics_function)form, x, y, 9 };
 
-        cr_assert_eq(kernel_gelu(NULL, x, y, 9, (enum kernel_gelu)form, FSDP_F32), 0);
+        cr_assert_eq(kernel_activation(NULL, &run), 0);
         for (int i = 0; i < 9; i++)
             cr_assert(isnan(forms[form][i]) ? isnan(y[i])
                                             : y[i] == forms[form][i] || fabsf(y[i] - forms[form][i]) < 2e-9f,
-                      "gelu(%g) is %g", (double)x[i], (double)y[i]);
+                      "function %d of %g is %g", form, (double)x[i], (double)y[i]);
     }
 }
 
-struct dropout_case {
+struct rows_case {
     size_t rows, cols;
-    enum fsdp_dtype dtype;
     struct dropout dropout;
     bool accumulate;
     struct operand x, out;
+    void *scratch;
 };
 
-static void run_dropout(void *context)
+static int run_dropout(void *context)
 {
-    struct dropout_case *c = context;
+    struct rows_case *c = context;
 
-    cr_assert_eq(
-        kernel_dropout(NULL, c->x.data, c->out.data, c->rows, c->cols, &c->dropout, c->accumulate, c->dtype),
-        0);
+    return kernel_dropout(NULL, c->x.data, c->out.data, c->rows, c->cols, &c->dropout, c->accumulate,
+                          c->x.dtype);
 }
 
 Test(emulated_elementwise, dropout_has_the_cpus_mask_bit_for_bit)
@@ -168,24 +142,50 @@ Test(emulated_elementwise, dropout_has_the_cpus_mask_bit_for_bit)
     static const size_t cols[] = { 1, 3, 4, 6, 64, 101 };
 
     for (size_t v = 0; v < 4 * 6 * 4; v++) {
-        struct dropout_case c = { .rows = 5,
-                                  .cols = cols[v % 6],
-                                  .dtype = v / 24 % 2 == 0 ? FSDP_F32 : FSDP_BF16,
-                                  .accumulate = v / 48 == 1,
-                                  .dropout = { rates[v / 6 % 4], rng_key(9, "dropout:test"),
-                                               (1ull << 33) + 5 } };
-        struct operand *outputs[] = { &c.out };
-        const size_t n = c.rows * c.cols;
-        float *expected = case_floats(n);
+        struct rows_case c = { .rows = 5,
+                               .cols = cols[v % 6],
+                               .accumulate = v / 48 == 1,
+                               .dropout = { rates[v / 6 % 4], rng_key(9, "dropout:test"),
+                                            (1ull << 33) + 5 } };
+        const enum fsdp_dtype dtype = v / 24 % 2 == 0 ? FSDP_F32 : FSDP_BF16;
 
-        c.x = operand_random(c.dtype, n, v, 1.0f);
-        c.out = operand_random(c.dtype, n, v + 100, 1.0f);
-        memcpy(expected, c.out.values, n * sizeof *expected);
+        c.x = operand_random(dtype, c.rows * c.cols, v, 1.0f);
+        c.out = operand_random(dtype, c.rows * c.cols, v + 100, 1.0f);
 
-        under_schedules(run_dropout, &c, outputs, 1);
+        under_schedules(run_dropout, &c, &c.out, NULL);
 
-        ref_dropout(NULL, NULL, c.x.values, expected, c.rows, c.cols, &c.dropout, c.accumulate);
-        expect_exact(&c.out, expected, "dropout");
+        op_dropout(OP_REF, NULL, c.x.values, c.out.expected, c.rows, c.cols, &c.dropout, c.accumulate);
+        expect_exact(&c.out, "dropout");
+        cases_end();
+    }
+}
+
+static int run_column_sum(void *context)
+{
+    struct rows_case *c = context;
+
+    return kernel_column_sum(NULL, c->x.data, c->x.dtype, c->out.data, c->out.dtype, c->rows, c->cols,
+                             c->accumulate, c->scratch);
+}
+
+Test(emulated_elementwise, column_sum_is_refs)
+{
+    static const size_t shapes[][2] = { { 0, 5 }, { 1, 1 }, { 3, 31 }, { 130, 33 }, { 257, 3 }, { 7, 100 } };
+
+    for (size_t v = 0; v < 6 * 8; v++) {
+        struct rows_case c = { .rows = shapes[v % 6][0], .cols = shapes[v % 6][1], .accumulate = v / 24 };
+
+        c.x = operand_random(v / 6 % 2 ? FSDP_BF16 : FSDP_F32, c.rows * c.cols, v, 1.0f);
+        c.out = operand_random(v / 12 % 2 ? FSDP_BF16 : FSDP_F32, c.cols, 1, 1.0f);
+        c.scratch = case_bytes(cuda_column_sum_bytes(c.rows, c.cols));
+
+        under_schedules(run_column_sum, &c, &c.out, NULL);
+
+        op_column_sum(OP_REF, NULL, FSDP_F32, c.x.values, FSDP_F32, c.out.expected, c.rows, c.cols,
+                      c.accumulate);
+        /* Both sum in double and round once: a tie may fall to either side. */
+        expect_close(&c.out, 2 * (double)roundoff(c.out.dtype) * largest_of(c.out.expected, c.cols),
+                     "column sum");
         cases_end();
     }
 }

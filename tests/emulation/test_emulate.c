@@ -12,24 +12,21 @@
 #include "tests/emulation/emulate.h"
 #include "tests/emulation/planted.h"
 
-static const struct {
-    enum emulate_order order;
-    uint64_t seed;
-} schedules[] = { { EMULATE_FORWARD, 0 }, { EMULATE_REVERSE, 0 }, { EMULATE_SEEDED, 7 } };
+TestSuite(emulate, .fini = cases_end);
 
-/* Under how many of the schedules the numbers come out right. */
-static int right_schedules(bool barrier)
+/* Under how many of three schedules the numbers come out right. */
+static int right_schedules(enum planted_fault fault)
 {
     int n_right = 0;
 
-    for (size_t s = 0; s < 3; s++) {
+    for (int order = EMULATE_FORWARD; order <= EMULATE_SEEDED; order++) {
         float in[64], out[64];
         bool right = true;
 
         for (int i = 0; i < 64; i++)
             in[i] = (float)(i * i);
-        emulate_schedule(schedules[s].order, schedules[s].seed);
-        cr_assert_eq(planted_rotate(in, out, barrier), 0);
+        emulate_schedule((enum emulate_order)order, 7);
+        cr_assert_eq(planted_rotate(in, out, 64, fault), 0);
         for (int i = 0; i < 64; i++)
             right = right && out[i] == in[(i + 1) % 64] + in[(i + 63) % 64];
         n_right += right;
@@ -37,21 +34,16 @@ static int right_schedules(bool barrier)
     return n_right;
 }
 
-TestSuite(emulate, .fini = cases_end);
-
-Test(emulate, a_barrier_makes_every_schedule_right)
-{
-    cr_assert_eq(right_schedules(true), 3);
-}
-
 Test(emulate, a_missing_barrier_is_caught_by_every_schedule)
 {
-    cr_assert_eq(right_schedules(false), 0);
+    cr_assert_eq(right_schedules(PLANTED_NONE), 3);
+    cr_assert_eq(right_schedules(PLANTED_NO_BARRIER), 0);
 }
 
-/* Runs `fault` in a child; its first line on stderr, and whether it died of SIGABRT. */
-static bool aborts(void (*fault)(int which), int which, char *line, size_t size)
+/* Runs the fault in a child: its first line on stderr, and whether it died of SIGABRT. */
+static bool aborts(enum planted_fault fault, unsigned n_threads, char *line, size_t size)
 {
+    static float in[64], out[64];
     int ends[2], status;
     size_t n = 0;
     ssize_t got;
@@ -62,9 +54,7 @@ static bool aborts(void (*fault)(int which), int which, char *line, size_t size)
     cr_assert_geq(child, 0);
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        close(ends[1]);
-        fault(which);
+        (void)planted_rotate(in, out, n_threads, fault);
         _exit(0);
     }
     close(ends[1]);
@@ -76,87 +66,50 @@ static bool aborts(void (*fault)(int which), int which, char *line, size_t size)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-static void run_fault(int which)
-{
-    float out[64];
-
-    (void)planted_fault(out, (enum planted_fault)which);
-}
-
-Test(emulate, divergence_ends_the_program_with_kernel_block_and_thread)
+/* A divergence, and a launch that no GPU takes. */
+Test(emulate, a_fault_ends_the_program_with_kernel_block_and_thread)
 {
     static const struct {
         enum planted_fault fault;
         enum emulate_order order;
+        unsigned n_threads;
         const char *what;
     } cases[] = {
-        { PLANTED_TWO_BARRIERS, EMULATE_FORWARD, "thread 5: divergent barrier" },
-        { PLANTED_TWO_BARRIERS, EMULATE_REVERSE, "thread 5: divergent barrier" },
-        { PLANTED_SKIPPED_BARRIER, EMULATE_FORWARD, "thread 40: divergent barrier: ended without it" },
-        { PLANTED_SKIPPED_BARRIER, EMULATE_REVERSE, "thread 40: divergent barrier: ended without it" },
-        { PLANTED_SKIPPED_SHUFFLE, EMULATE_FORWARD, "thread 16: divergent shuffle: ended without it" },
-        { PLANTED_SKIPPED_SHUFFLE, EMULATE_REVERSE, "thread 47: divergent shuffle: another lane has ended" },
-        { PLANTED_BARRIER_AND_SHUFFLE, EMULATE_FORWARD, "thread 3: divergent barrier" },
-        { PLANTED_BARRIER_AND_SHUFFLE, EMULATE_REVERSE, "thread 35: divergent barrier" },
+        { PLANTED_TWO_BARRIERS, EMULATE_FORWARD, 64, "thread 5: divergent barrier" },
+        { PLANTED_TWO_BARRIERS, EMULATE_REVERSE, 64, "thread 5: divergent barrier" },
+        { PLANTED_SKIPPED_BARRIER, EMULATE_FORWARD, 64, "thread 40: divergent barrier: ended without it" },
+        { PLANTED_SKIPPED_BARRIER, EMULATE_REVERSE, 64, "thread 40: divergent barrier: ended without it" },
+        { PLANTED_SKIPPED_SHUFFLE, EMULATE_FORWARD, 64, "thread 16: divergent shuffle: ended without it" },
+        { PLANTED_SKIPPED_SHUFFLE, EMULATE_REVERSE, 64,
+          "thread 47: divergent shuffle: another lane has ended" },
+        { PLANTED_BARRIER_AND_SHUFFLE, EMULATE_FORWARD, 64, "thread 3: divergent barrier" },
+        { PLANTED_BARRIER_AND_SHUFFLE, EMULATE_REVERSE, 64, "thread 35: divergent barrier" },
+        { PLANTED_NONE, EMULATE_FORWARD, 0, "a block that is not 32 to 1024 threads" },
+        { PLANTED_NONE, EMULATE_FORWARD, 33, "a block that is not 32 to 1024 threads" },
+        { PLANTED_NONE, EMULATE_FORWARD, 1056, "a block that is not 32 to 1024 threads" },
+        { PLANTED_NO_GRID, EMULATE_FORWARD, 64, "a grid of no size" },
+        { PLANTED_MUCH_SHARED, EMULATE_FORWARD, 64, "more shared memory than a block may have" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[1000];
 
         emulate_schedule(cases[i].order, 0);
-        cr_assert(aborts(run_fault, cases[i].fault, line, sizeof line), "case %zu went on", i);
-        cr_assert(strncmp(line, "emulation: kernel diverge block (0,0,0) ", 40) == 0, "case %zu: %s", i,
-                  line);
+        cr_assert(aborts(cases[i].fault, cases[i].n_threads, line, sizeof line), "case %zu went on", i);
+        cr_assert(strncmp(line, "emulation: kernel rotate block (0,0,0) ", 39) == 0, "case %zu: %s", i, line);
         cr_assert(strstr(line, cases[i].what) != NULL, "case %zu: %s", i, line);
-    }
-}
-
-Test(emulate, a_kernel_without_fault_runs)
-{
-    float out[64];
-
-    cr_assert_eq(planted_fault(out, PLANTED_NONE), 0);
-    cr_assert_float_eq(out[40], 8, 0);
-}
-
-static const struct {
-    unsigned grid, block;
-    size_t shared_bytes;
-} sizes[] = { { 0, 32, 0 }, { 1, 0, 0 }, { 1, 33, 0 }, { 1, 1056, 0 }, { 1, 32, 163 * 1024 + 1 } };
-
-static void run_size(int which)
-{
-    float out[64];
-
-    (void)planted_size(out, sizes[which].grid, sizes[which].block, sizes[which].shared_bytes);
-}
-
-Test(emulate, a_launch_that_no_gpu_takes_ends_the_program)
-{
-    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
-        char line[1000];
-
-        cr_assert(aborts(run_size, i, line, sizeof line), "size %d went on", i);
-        cr_assert(strncmp(line, "emulation: kernel diverge ", 26) == 0, "size %d: %s", i, line);
     }
 }
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 
-static void write_beyond(int which)
-{
-    __sanitizer_set_report_path(
-        "stderr"); /* the report is expected here, not in the run's folder of reports */
-    run_fault(which);
-}
-
 Test(emulate, the_address_sanitizer_sees_what_lies_beyond_shared_memory)
 {
     char line[4000];
 
-    cr_assert_not(aborts(write_beyond, PLANTED_BEYOND_SHARED, line, sizeof line),
-                  "the sanitizer ends with a status");
+    __sanitizer_set_report_path("stderr"); /* it is expected here, not in the run's folder of reports */
+    cr_assert_not(aborts(PLANTED_BEYOND_SHARED, 64, line, sizeof line), "the sanitizer ends with a status");
     cr_assert(strstr(line, "heap-buffer-overflow") != NULL, "%s", line);
 }
 #endif

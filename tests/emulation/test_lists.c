@@ -17,112 +17,111 @@ static size_t length_of(size_t i)
     return i == 3 ? 0 : i == 7 ? 4099 : 1 + i * 7 % 90;
 }
 
+/* Where tensor i begins among all of them, one after the other; of N_TENSORS: their length. */
+static size_t start_of(size_t i)
+{
+    size_t at = 0;
+
+    while (i > 0)
+        at += length_of(--i);
+    return at;
+}
+
+/* Element `at` of an operand. */
+static void *place(const struct operand *operand, size_t at)
+{
+    return (char *)operand->data + at * fsdp_dtype_size(operand->dtype);
+}
+
 struct optimizer_case {
-    bool sgd, momentum;
+    bool sgd;
     double decay;
     uint64_t step;
-    struct adamw adamw;
-    struct sgd sgd_h;
-    struct kernel_update updates[N_TENSORS];
+    struct op_rates h;
+    struct numerics_update updates[N_TENSORS];
     struct operand param, grad, m, v; /* all tensors, one after the other */
 };
 
-static void run_optimizer(void *context)
+static int run_optimizer(void *context)
 {
     struct optimizer_case *c = context;
+    const struct numerics_sgd sgd = {
+        .updates = c->updates, .n_updates = N_TENSORS, .momentum = c->h.momentum, .step = c->step
+    };
+    const struct numerics_adamw adamw = { .updates = c->updates,
+                                          .n_updates = N_TENSORS,
+                                          .beta1 = c->h.beta1,
+                                          .beta2 = c->h.beta2,
+                                          .eps = c->h.eps,
+                                          .step = c->step };
 
-    if (c->sgd)
-        cr_assert_eq(kernel_sgd(NULL, c->updates, N_TENSORS, &c->sgd_h, c->step), 0);
-    else
-        cr_assert_eq(kernel_adamw(NULL, c->updates, N_TENSORS, &c->adamw, c->step), 0);
-}
-
-static void prepare(struct optimizer_case *c, enum fsdp_dtype grad_dtype)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < N_TENSORS; i++)
-        n += length_of(i);
-    c->param = operand_random(FSDP_F32, n, 1, 1.0f);
-    c->grad = operand_random(grad_dtype, n, 2, 0.1f);
-    c->m = operand_random(FSDP_F32, n, 3, 0.1f);
-    c->v = operand_random(FSDP_F32, n, 4, 0.1f);
-    for (size_t i = 0; i < n; i++)
-        ((float *)c->v.data)[i] = c->v.values[i] = fabsf(c->v.values[i]);
-    for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++)
-        c->updates[i] = (struct kernel_update){
-            .param = (float *)c->param.data + at,
-            .grad = (const char *)c->grad.data + at * fsdp_dtype_size(grad_dtype),
-            .m = c->sgd && !c->momentum ? NULL : (float *)c->m.data + at,
-            .v = (float *)c->v.data + at,
-            .n_elems = length_of(i),
-            .grad_dtype = grad_dtype,
-            .lr = 1e-2 / (1 + (double)(i % 3)),
-            .weight_decay = i % 4 == 0 ? 0 : c->decay,
-            .grad_scale = i % 5 == 0 ? 1.0f : 0.7f,
-        };
+    return c->sgd ? kernel_sgd(NULL, &sgd) : kernel_adamw(NULL, &adamw);
 }
 
 /* The same by ref, one tensor at a time, each with its own rates. */
-static void update_as_ref(const struct optimizer_case *c, const struct kernel_update *update, float *param,
-                          const float *grad, float *m, float *v)
+static void update_as_ref(const struct optimizer_case *c, const struct numerics_update *update, size_t at)
 {
-    const float scale = update->grad_scale;
-    struct adamw adamw = c->adamw;
-    struct sgd sgd = c->sgd_h;
+    float *param = c->param.expected + at, *m = c->m.expected + at, *v = c->v.expected + at;
+    const float *grad = c->grad.values + at;
+    struct op_rates h = c->h;
 
-    adamw.lr = sgd.lr = update->lr;
-    adamw.weight_decay = sgd.weight_decay = update->weight_decay;
+    h.lr = update->lr;
+    h.weight_decay = update->weight_decay;
     if (c->sgd)
-        ref_sgd(NULL, NULL, param, grad, c->momentum ? m : NULL, update->n_elems, &sgd, scale, c->step);
+        op_sgd(OP_REF, NULL, param, grad, update->m != NULL ? m : NULL, update->n_elems, &h,
+               update->grad_scale, c->step);
     else
-        ref_adamw(NULL, NULL, param, grad, m, v, update->n_elems, &adamw, scale, c->step);
+        op_adamw(OP_REF, NULL, param, grad, m, v, update->n_elems, &h, update->grad_scale, c->step);
 }
 
-static void check_optimizer(struct optimizer_case *c, enum fsdp_dtype grad_dtype)
+static void check_optimizer(struct optimizer_case c, enum fsdp_dtype grad_dtype)
 {
-    struct operand *outputs[] = { &c->param, &c->m, &c->v };
-    float *param, *m, *v;
-    size_t n;
+    const size_t n = start_of(N_TENSORS);
 
-    prepare(c, grad_dtype);
-    n = c->param.n_elems;
-    param = case_floats(n), m = case_floats(n), v = case_floats(n);
-    memcpy(param, c->param.values, n * sizeof *param);
-    memcpy(m, c->m.values, n * sizeof *m);
-    memcpy(v, c->v.values, n * sizeof *v);
+    c.param = operand_random(FSDP_F32, n, 1, 1.0f);
+    c.grad = operand_random(grad_dtype, n, 2, 0.1f);
+    c.m = operand_random(FSDP_F32, n, 3, 0.1f);
+    c.v = operand_random(FSDP_F32, n, 4, 0.1f);
+    for (size_t i = 0; i < n; i++)
+        ((float *)c.v.data)[i] = c.v.expected[i] = fabsf(c.v.values[i]);
+    for (size_t i = 0; i < N_TENSORS; i++) {
+        const size_t at = start_of(i);
 
-    under_schedules(run_optimizer, c, outputs, 3);
+        c.updates[i] = (struct numerics_update){
+            .param = place(&c.param, at),
+            .grad = place(&c.grad, at),
+            .m = c.sgd && c.h.momentum <= 0 ? NULL : place(&c.m, at),
+            .v = place(&c.v, at),
+            .n_elems = length_of(i),
+            .grad_dtype = grad_dtype,
+            .lr = 1e-2 / (1 + (double)(i % 3)),
+            .weight_decay = i % 4 == 0 ? 0 : c.decay,
+            .grad_scale = i % 5 == 0 ? 1.0f : 0.7f,
+        };
+    }
 
-    for (size_t t = 0, at = 0; t < N_TENSORS; at += length_of(t), t++)
-        update_as_ref(c, &c->updates[t], param + at, c->grad.values + at, m + at, v + at);
-    expect_exact(&c->param, param, "param");
-    expect_exact(&c->m, m, "m");
-    expect_exact(&c->v, v, "v");
+    under_schedules(run_optimizer, &c, &c.param, &c.m, &c.v, NULL);
+
+    for (size_t i = 0; i < N_TENSORS; i++)
+        update_as_ref(&c, &c.updates[i], start_of(i));
+    expect_exact(&c.param, "param");
+    expect_exact(&c.m, "m");
+    expect_exact(&c.v, "v");
     cases_end();
 }
 
-Test(emulated_lists, adamw_keeps_refs_bits)
+Test(emulated_lists, optimizers_keep_refs_bits)
 {
-    for (int v = 0; v < 8; v++) {
-        struct optimizer_case c = { .decay = v & 1 ? 0.1 : 0,
-                                    .adamw = { .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 },
-                                    .step = v & 4 ? 1 : 300 };
+    for (int v = 0; v < 16; v++) {
+        struct optimizer_case adamw = { .decay = v & 1 ? 0.1 : 0,
+                                        .h = { .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 },
+                                        .step = v & 4 ? 1 : 300 };
+        struct optimizer_case sgd = { .sgd = true,
+                                      .decay = v & 2 ? 0.01 : 0,
+                                      .h = { .momentum = v & 1 ? 0.9 : 0 },
+                                      .step = v & 4 ? 1 : 2 };
 
-        check_optimizer(&c, v & 2 ? FSDP_BF16 : FSDP_F32);
-    }
-}
-
-Test(emulated_lists, sgd_keeps_refs_bits)
-{
-    for (int v = 0; v < 8; v++) {
-        struct optimizer_case c = { .sgd = true,
-                                    .momentum = v & 1,
-                                    .decay = v & 2 ? 0.01 : 0,
-                                    .sgd_h = { .momentum = v & 1 ? 0.9 : 0 },
-                                    .step = v & 4 ? 1 : 2 };
-
-        check_optimizer(&c, v & 2 ? FSDP_BF16 : FSDP_F32);
+        check_optimizer(v & 8 ? adamw : sgd, v & 2 ? FSDP_BF16 : FSDP_F32);
     }
 }
 
@@ -133,46 +132,38 @@ struct cast_case {
     struct operand to, from;
 };
 
-static void run_cast(void *context)
+static int run_cast(void *context)
 {
     struct cast_case *c = context;
 
-    cr_assert_eq(kernel_cast(NULL, c->casts, N_TENSORS, c->scale, c->accumulate), 0);
+    return kernel_cast(NULL, c->casts, N_TENSORS, c->scale, c->accumulate);
 }
 
-/* The padding of a gradient's rows goes in the same list. */
-static bool is_zeros(const struct cast_case *c, size_t i)
-{
-    return !c->accumulate && i % 6 == 1;
-}
-
+/* The padding of a gradient's rows goes in the same list: zeros, which come from nowhere. */
 Test(emulated_lists, cast_is_the_cpus_bit_for_bit)
 {
     for (int v = 0; v < 16; v++) {
         const enum fsdp_dtype to = v & 1 ? FSDP_BF16 : FSDP_F32, from = v & 2 ? FSDP_BF16 : FSDP_F32;
+        const size_t n = start_of(N_TENSORS);
         struct cast_case c = { .scale = v & 4 ? 0.3f : 1.0f, .accumulate = v & 8 };
-        struct operand *outputs[] = { &c.to }, expected;
-        size_t n = 0;
+        struct operand expected;
 
-        for (size_t i = 0; i < N_TENSORS; i++)
-            n += length_of(i);
         c.to = operand_random(to, n, 1, 1.0f);
         c.from = operand_random(from, n, 2, 1.0f);
         expected = operand_copy(&c.to);
-        for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++)
-            c.casts[i] =
-                (struct device_cast){ (char *)c.to.data + at * fsdp_dtype_size(to),
-                                      is_zeros(&c, i) ? NULL
-                                                      : (char *)c.from.data + at * fsdp_dtype_size(from),
-                                      length_of(i), to, from };
-
-        under_schedules(run_cast, &c, outputs, 1);
-
         cpu_cast_elems(expected.data, to, c.from.data, from, n, c.scale, c.accumulate);
-        for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++)
-            if (is_zeros(&c, i))
-                memset((char *)expected.data + at * fsdp_dtype_size(to), 0,
-                       length_of(i) * fsdp_dtype_size(to));
+        for (size_t i = 0; i < N_TENSORS; i++) {
+            const size_t at = start_of(i);
+            const bool is_zeros = !c.accumulate && i % 6 == 1;
+
+            c.casts[i] = (struct device_cast){ place(&c.to, at), is_zeros ? NULL : place(&c.from, at),
+                                               length_of(i), to, from };
+            if (is_zeros)
+                memset(place(&expected, at), 0, length_of(i) * fsdp_dtype_size(to));
+        }
+
+        under_schedules(run_cast, &c, &c.to, NULL);
+
         cr_assert_arr_eq(c.to.data, expected.data, n * fsdp_dtype_size(to), "variant %d", v);
         cases_end();
     }
@@ -183,11 +174,11 @@ struct rounding_case {
     struct operand to, from;
 };
 
-static void run_round(void *context)
+static int run_round(void *context)
 {
     struct rounding_case *c = context;
 
-    cr_assert_eq(kernel_round(NULL, c->roundings, N_TENSORS, 9), 0);
+    return kernel_round(NULL, c->roundings, N_TENSORS, 9);
 }
 
 /* Shards begin anywhere in their parameter; what is not finite or nearly so is among the elements. */
@@ -196,29 +187,25 @@ Test(emulated_lists, rounding_draws_what_the_cpu_draws)
     static const float specials[] = { NAN,  INFINITY, -INFINITY, 3.4e38f, -3.4e38f,
                                       0.0f, -0.0f,    1.0f,      1e-41f,  -1e-45f };
     enum { N_SPECIALS = sizeof specials / sizeof *specials };
-    struct rounding_case c = { 0 };
-    struct operand *outputs[] = { &c.to }, expected;
-    size_t n = 0;
+    const size_t n = start_of(N_TENSORS);
+    struct rounding_case c = { .to = operand_empty(FSDP_BF16, n),
+                               .from = operand_random(FSDP_F32, n, 2, 1.0f) };
+    struct operand expected = operand_copy(&c.to);
 
-    for (size_t i = 0; i < N_TENSORS; i++)
-        n += length_of(i);
-    c.to = operand_empty(FSDP_BF16, n);
-    expected = operand_copy(&c.to);
-    c.from = operand_random(FSDP_F32, n, 2, 1.0f);
     for (size_t i = 0; i < n; i += 17)
         ((float *)c.from.data)[i] = specials[i / 17 % N_SPECIALS];
-    for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++) {
+    for (size_t i = 0; i < N_TENSORS; i++) {
         struct device_rounding *r = &c.roundings[i];
 
-        *r = (struct device_rounding){ .to = (uint16_t *)c.to.data + at,
-                                       .from = (const float *)c.from.data + at,
+        *r = (struct device_rounding){ .to = place(&c.to, start_of(i)),
+                                       .from = place(&c.from, start_of(i)),
                                        .n_elems = length_of(i),
                                        .key = UINT64_C(0x9e3779b97f4a7c15) * (i / 2 + 1),
                                        .first = i % 3 == 0 ? i : (UINT64_C(1) << 33) + 5 * i };
-        cpu_round_elems((uint16_t *)expected.data + at, r->from, r->n_elems, r->key, 9, r->first);
+        cpu_round_elems(place(&expected, start_of(i)), r->from, r->n_elems, r->key, 9, r->first);
     }
 
-    under_schedules(run_round, &c, outputs, 1);
+    under_schedules(run_round, &c, &c.to, NULL);
 
     cr_assert_arr_eq(c.to.data, expected.data, n * sizeof(uint16_t));
 }
@@ -228,100 +215,83 @@ Test(emulated_lists, what_is_no_float_is_refused)
     const float one = 1;
     const struct device_cast cast = { NULL, &one, 1, FSDP_F32, FSDP_I32 },
                              sum_of_zeros = { NULL, NULL, 1, FSDP_F32, FSDP_F32 };
-    const struct kernel_span span = { NULL, 1, FSDP_I64 };
-    const struct kernel_update update = { .n_elems = 1, .grad_dtype = FSDP_F64 };
-    const struct adamw h = { 1, 0.9, 0.95, 1, 0 };
+    const struct numerics_span span = { NULL, 1, FSDP_I64 };
+    const struct numerics_update update = { .n_elems = 1, .grad_dtype = FSDP_F64 };
+    const struct numerics_adamw adamw = { .updates = &update, .n_updates = 1, .step = 1 };
     const uint64_t before = emulate_launches();
     double out;
 
     cr_assert_eq(kernel_cast(NULL, &cast, 1, 1, false), 1);
     cr_assert_eq(kernel_sum_powers(NULL, &span, 1, 2, &out, NULL), 1);
     cr_assert_eq(kernel_cast(NULL, &sum_of_zeros, 1, 1, true), 1);
-    cr_assert_eq(kernel_adamw(NULL, &update, 1, &h, 1), 1);
+    cr_assert_eq(kernel_adamw(NULL, &adamw), 1);
     cr_assert_eq(emulate_launches(), before);
 }
 
 enum { N_SPANS = N_TENSORS + 1, LAST_SPAN = 17000 }; /* the last one is of two chunks */
 
 struct power_case {
-    struct kernel_span spans[N_SPANS];
+    struct numerics_span spans[N_SPANS];
     size_t n_spans;
     double p;
     struct operand x, out; /* out: doubles, each as two float32 */
     void *scratch;
 };
 
-static void run_powers(void *context)
+static int run_powers(void *context)
 {
     struct power_case *c = context;
 
-    cr_assert_eq(kernel_sum_powers(NULL, c->spans, c->n_spans, c->p, c->out.data, c->scratch), 0);
+    return kernel_sum_powers(NULL, c->spans, c->n_spans, c->p, c->out.data, c->scratch);
 }
 
 static void take_powers(struct power_case *c, double *sums)
 {
-    struct operand *outputs[] = { &c->out };
-
     c->out = operand_empty(FSDP_F32, 2 * c->n_spans);
-    c->scratch = case_bytes(kernel_sum_powers_scratch(c->spans, c->n_spans));
-    under_schedules(run_powers, c, outputs, 1);
+    c->scratch = case_bytes(kernel_sum_powers_bytes(c->spans, c->n_spans));
+    under_schedules(run_powers, c, &c->out, NULL);
     memcpy(sums, c->out.data, c->n_spans * sizeof *sums);
 }
 
-static size_t span_length(size_t i)
+/* A span has the bits that it has alone. */
+static void check_alone(const struct power_case *all, const double *together)
 {
-    return i < N_TENSORS ? length_of(i) : LAST_SPAN;
-}
-
-static void prepare_powers(struct power_case *c, enum fsdp_dtype dtype, uint64_t seed)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < N_SPANS; i++)
-        n += span_length(i);
-    c->x = operand_random(dtype, n, seed, 1.0f);
-    for (size_t i = 0, at = 0; i < N_SPANS; at += span_length(i), i++)
-        c->spans[i] =
-            (struct kernel_span){ (char *)c->x.data + at * fsdp_dtype_size(dtype), span_length(i), dtype };
-    c->n_spans = N_SPANS;
-}
-
-Test(emulated_lists, sums_of_powers_are_refs)
-{
-    static const double orders[] = { 1, 2, 3, 2.5, INFINITY };
-
-    for (size_t v = 0; v < 10; v++) {
-        struct power_case c = { .p = orders[v % 5] };
-        double got[N_SPANS];
-
-        prepare_powers(&c, v / 5 ? FSDP_BF16 : FSDP_F32, v);
-
-        take_powers(&c, got);
-
-        for (size_t i = 0, at = 0; i < N_SPANS; at += span_length(i), i++) {
-            const double expected = ref_sum_powers(NULL, NULL, c.x.values + at, span_length(i), c.p);
-
-            cr_assert(fabs(got[i] - expected) <= 1e-13 * expected, "p = %g, span %zu: %.17g, not %.17g", c.p,
-                      i, got[i], expected);
-        }
-        cases_end();
-    }
-}
-
-Test(emulated_lists, a_span_has_the_bits_that_it_has_alone)
-{
-    struct power_case all = { .p = 2 };
-    double together[N_SPANS], alone;
-
-    prepare_powers(&all, FSDP_F32, 3);
-    take_powers(&all, together);
+    double alone;
 
     for (size_t i = 0; i < N_SPANS; i++) {
-        struct power_case one = { .p = 2, .n_spans = 1, .spans = { all.spans[i] } };
+        struct power_case one = { .p = all->p, .n_spans = 1, .spans = { all->spans[i] } };
 
         take_powers(&one, &alone);
         cr_assert_eq(memcmp(&alone, &together[i], sizeof alone), 0, "span %zu: %.17g, not %.17g", i,
                      together[i], alone);
+    }
+}
+
+Test(emulated_lists, sums_of_powers_are_refs_and_have_the_bits_that_each_has_alone)
+{
+    static const double orders[] = { 1, 2, 3, 2.5, INFINITY };
+
+    for (size_t v = 0; v < 10; v++) {
+        struct power_case c = { .p = orders[v % 5], .n_spans = N_SPANS };
+        double got[N_SPANS];
+
+        c.x = operand_random(v / 5 ? FSDP_BF16 : FSDP_F32, start_of(N_TENSORS) + LAST_SPAN, v, 1.0f);
+        for (size_t i = 0; i < N_SPANS; i++)
+            c.spans[i] = (struct numerics_span){ place(&c.x, start_of(i)),
+                                                 i < N_TENSORS ? length_of(i) : LAST_SPAN, c.x.dtype };
+
+        take_powers(&c, got);
+
+        for (size_t i = 0; i < N_SPANS; i++) {
+            const double expected =
+                op_sum_powers(OP_REF, NULL, c.x.values + start_of(i), c.spans[i].n_elems, c.p);
+
+            cr_assert(fabs(got[i] - expected) <= 1e-13 * expected, "p = %g, span %zu: %.17g, not %.17g", c.p,
+                      i, got[i], expected);
+        }
+        if (v == 1)
+            check_alone(&c, got);
+        cases_end();
     }
 }
 
@@ -335,13 +305,15 @@ Test(emulated_lists, a_nan_is_seen_in_every_norm)
 
         c.x = operand_random(FSDP_F32, 500, v, 1.0f);
         ((float *)c.x.data)[v * 200] = NAN;
-        c.spans[0] = (struct kernel_span){ c.x.data, 500, FSDP_F32 };
+        c.spans[0] = (struct numerics_span){ c.x.data, 500, FSDP_F32 };
         take_powers(&c, &sum);
         cr_assert(isnan(sum));
     }
 }
 
-/* What a launch holds is told in kernels.h; here, that it is so, and that the pieces of a longer list join. */
+/*
+ * What a launch holds is told in kernels.h; here, that it is so, and that the pieces of a longer list join.
+ */
 Test(emulated_lists, a_group_is_one_launch)
 {
     enum { N = 1700 };
@@ -350,22 +322,21 @@ Test(emulated_lists, a_group_is_one_launch)
         uint64_t launches;
     } copies[] = { { 0, 0 }, { 1, 1 }, { 99, 1 }, { 100, 1 }, { 790, 1 }, { N, 3 } };
     static struct device_cast casts[N];
-    static struct kernel_update updates[600];
-    const struct adamw h = { .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 };
+    static struct numerics_update updates[600];
+    struct numerics_adamw adamw = { .updates = updates, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1 };
     struct operand from = operand_random(FSDP_F32, N, 1, 1.0f), to = operand_empty(FSDP_BF16, N),
                    m = operand_random(FSDP_F32, N, 1, 0.0f), v = operand_random(FSDP_F32, N, 1, 0.0f);
     uint64_t before;
 
     for (size_t i = 0; i < N; i++)
-        casts[i] =
-            (struct device_cast){ (uint16_t *)to.data + i, (float *)from.data + i, 1, FSDP_BF16, FSDP_F32 };
+        casts[i] = (struct device_cast){ place(&to, i), place(&from, i), 1, FSDP_BF16, FSDP_F32 };
     for (size_t i = 0; i < 600; i++)
-        updates[i] = (struct kernel_update){ .param = (float *)from.data + i,
-                                             .grad = (float *)from.data + i,
-                                             .m = (float *)m.data + i,
-                                             .v = (float *)v.data + i,
-                                             .n_elems = 1,
-                                             .grad_dtype = FSDP_F32 };
+        updates[i] = (struct numerics_update){ .param = place(&from, i),
+                                               .grad = place(&from, i),
+                                               .m = place(&m, i),
+                                               .v = place(&v, i),
+                                               .n_elems = 1,
+                                               .grad_dtype = FSDP_F32 };
 
     for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
         before = emulate_launches();
@@ -373,10 +344,12 @@ Test(emulated_lists, a_group_is_one_launch)
         cr_assert_eq(emulate_launches() - before, copies[i].launches, "%zu copies", copies[i].n);
     }
     operand_read(&to);
-    expect_exact(&to, from.values, "copies of three launches");
-    before = emulate_launches();
-    cr_assert_eq(kernel_adamw(NULL, updates, 470, &h, 1), 0);
-    cr_assert_eq(emulate_launches() - before, 1);
-    cr_assert_eq(kernel_adamw(NULL, updates, 600, &h, 1), 0);
-    cr_assert_eq(emulate_launches() - before, 3);
+    to.expected = from.expected;
+    expect_exact(&to, "copies of three launches");
+    for (size_t launches = 1; launches <= 2; launches++) {
+        adamw.n_updates = launches == 1 ? 470 : 600;
+        before = emulate_launches();
+        cr_assert_eq(kernel_adamw(NULL, &adamw), 0);
+        cr_assert_eq(emulate_launches() - before, launches);
+    }
 }

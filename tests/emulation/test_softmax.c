@@ -1,6 +1,5 @@
 #include <criterion/criterion.h>
 #include <math.h>
-#include <string.h>
 
 #include "shard_runtime/core/rng.h"
 #include "tests/emulation/cases.h"
@@ -14,25 +13,21 @@ struct softmax_case {
     struct operand scores, dropped, p, dp, ds;
 };
 
-static void run_forward(void *context)
+static int run_forward(void *context)
 {
     struct softmax_case *c = context;
 
-    if (c->bf16)
-        cr_assert_eq(kernel_softmax_bf16(NULL, c->scores.data, c->p.data, &c->desc), 0);
-    else
-        cr_assert_eq(kernel_softmax(NULL, c->scores.data, c->dropped.data, &c->desc, &c->dropout), 0);
+    return c->bf16 ? kernel_softmax_bf16(NULL, c->scores.data, c->p.data, &c->desc)
+                   : kernel_softmax(NULL, c->scores.data, c->dropped.data, &c->desc, &c->dropout);
 }
 
-static void run_backward(void *context)
+static int run_backward(void *context)
 {
     struct softmax_case *c = context;
 
-    if (c->bf16)
-        cr_assert_eq(kernel_softmax_backward_bf16(NULL, c->p.data, c->dp.data, &c->desc), 0);
-    else
-        cr_assert_eq(
-            kernel_softmax_backward(NULL, c->scores.data, c->dp.data, c->ds.data, &c->desc, &c->dropout), 0);
+    return c->bf16
+               ? kernel_softmax_backward_bf16(NULL, c->p.data, c->dp.data, &c->desc)
+               : kernel_softmax_backward(NULL, c->scores.data, c->dp.data, c->ds.data, &c->desc, &c->dropout);
 }
 
 static void each_case(void (*check)(struct softmax_case *c, size_t n))
@@ -57,40 +52,36 @@ static void each_case(void (*check)(struct softmax_case *c, size_t n))
 
 static void check_forward(struct softmax_case *c, size_t n)
 {
-    struct operand *outputs[] = { &c->scores, &c->dropped, &c->p };
-    float *p = case_floats(n), *dropped = case_floats(n);
+    op_softmax(OP_REF, NULL, c->scores.expected, c->dropped.expected, &c->desc, &c->dropout);
 
-    memcpy(p, c->scores.values, n * sizeof *p);
-    ref_softmax(NULL, NULL, p, dropped, &c->desc, &c->dropout);
-
-    under_schedules(run_forward, c, outputs, 3);
+    under_schedules(run_forward, c, &c->scores, &c->dropped, &c->p, NULL);
 
     if (c->bf16) {
-        expect_close(&c->p, p, (double)roundoff(FSDP_BF16), "bfloat16 probabilities");
+        c->p.expected = c->scores.expected;
+        expect_close(&c->p, (double)roundoff(FSDP_BF16), "bfloat16 probabilities");
         return;
     }
     /* expf is within 2 units, and is given a rounded difference of up to 16. */
-    expect_close(&c->scores, p, 16 * (double)roundoff(FSDP_F32), "probabilities");
-    expect_close(&c->dropped, dropped, 32 * (double)roundoff(FSDP_F32), "dropped");
+    expect_close(&c->scores, 16 * (double)roundoff(FSDP_F32), "probabilities");
+    expect_close(&c->dropped, 32 * (double)roundoff(FSDP_F32), "dropped");
     for (size_t i = 0; i < n; i++)
-        cr_assert_eq(c->dropped.values[i] == 0, dropped[i] == 0, "the mask at %zu", i);
+        cr_assert_eq(c->dropped.values[i] == 0, c->dropped.expected[i] == 0, "the mask at %zu", i);
 }
 
 static void check_backward(struct softmax_case *c, size_t n)
 {
-    struct operand *outputs[] = { &c->ds, &c->p }, *p = c->bf16 ? &c->p : &c->scores;
-    float *ds = case_floats(n);
+    struct operand *p = c->bf16 ? &c->p : &c->scores, *ds = c->bf16 ? &c->p : &c->ds;
 
-    ref_softmax(NULL, NULL, c->scores.data, c->dropped.data, &c->desc, NULL);
+    op_softmax(OP_REF, NULL, c->scores.data, c->dropped.data, &c->desc, NULL);
     cr_assert_eq(kernel_softmax_bf16(NULL, c->scores.values, c->p.data, &c->desc), 0);
     operand_read(&c->p);
     operand_read(&c->scores);
-    ref_softmax_backward(NULL, NULL, p->values, c->dp.values, ds, &c->desc, c->bf16 ? NULL : &c->dropout);
+    op_softmax_backward(OP_REF, NULL, p->values, c->dp.values, ds->expected, &c->desc,
+                        c->bf16 ? NULL : &c->dropout);
 
-    under_schedules(run_backward, c, outputs, 2);
+    under_schedules(run_backward, c, &c->ds, &c->p, NULL);
 
-    expect_close(c->bf16 ? &c->p : &c->ds, ds, 8 * (double)roundoff(p->dtype) * (1 + largest_of(ds, n)),
-                 "ds");
+    expect_close(ds, 8 * (double)roundoff(p->dtype) * (1 + largest_of(ds->expected, n)), "ds");
 }
 
 Test(emulated_softmax, forward_is_refs_with_its_mask)

@@ -7,7 +7,6 @@
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/rng.h"
 #include "tests/emulation/cases.h"
-#include "tests/emulation/emulate.h"
 
 TestSuite(emulated_tokens, .fini = cases_end);
 
@@ -30,13 +29,12 @@ static int32_t *random_tokens(size_t rows, size_t vocab, uint64_t seed)
     return tokens;
 }
 
-static void run_embedding(void *context)
+static int run_embedding(void *context)
 {
     struct token_case *c = context;
 
-    cr_assert_eq(kernel_embedding(NULL, c->tokens, c->table.data, c->positions ? c->at.data : NULL,
-                                  c->out.data, c->rows, c->cols, c->seq, c->dtype),
-                 0);
+    return kernel_embedding(NULL, c->tokens, c->table.data, c->positions ? c->at.data : NULL, c->out.data,
+                            c->rows, c->cols, c->seq, c->dtype);
 }
 
 Test(emulated_tokens, embedding_is_refs_bit_for_bit)
@@ -50,36 +48,33 @@ Test(emulated_tokens, embedding_is_refs_bit_for_bit)
                                 .vocab = 11,
                                 .dtype = v / 4 % 2 ? FSDP_BF16 : FSDP_F32,
                                 .positions = v / 8 };
-        struct operand *outputs[] = { &c.out };
-        float *expected = case_floats(c.rows * c.cols);
 
         c.tokens = random_tokens(c.rows, c.vocab, v);
         c.table = operand_random(c.dtype, c.vocab * c.cols, 1, 1.0f);
         c.at = operand_random(c.dtype, c.seq * c.cols, 2, 1.0f);
         c.out = operand_empty(c.dtype, c.rows * c.cols);
 
-        under_schedules(run_embedding, &c, outputs, 1);
+        under_schedules(run_embedding, &c, &c.out, NULL);
 
-        ref_embedding(NULL, NULL, c.tokens, c.table.values, c.positions ? c.at.values : NULL, expected,
-                      c.rows, c.cols, c.seq);
-        expect_exact(&c.out, expected, "embedding");
+        op_embedding(OP_REF, NULL, c.tokens, c.table.values, c.positions ? c.at.values : NULL, c.out.expected,
+                     c.rows, c.cols, c.seq);
+        expect_exact(&c.out, "embedding");
         cases_end();
     }
 }
 
-static void run_gradient(void *context)
+static int run_gradient(void *context)
 {
     struct token_case *c = context;
 
-    cr_assert_eq(kernel_embedding_backward(NULL, c->tokens, c->out.data, c->dtype, c->dtable.data,
-                                           c->positions ? c->dpositions.data : NULL, c->grad_dtype, c->rows,
-                                           c->cols, c->seq, c->scratch),
-                 0);
+    return kernel_embedding_backward(NULL, c->tokens, c->out.data, c->dtype, c->dtable.data,
+                                     c->positions ? c->dpositions.data : NULL, c->grad_dtype, c->rows,
+                                     c->cols, c->seq, c->scratch);
 }
 
 /*
- * A token of at most 32 rows has ref's bits. The rows of another are added in pieces of 32 in float32, and the pieces in
- * double: those bits, which are near the sum in double.
+ * A token of at most 32 rows has ref's bits. The rows of another are added in pieces of 32 in float32, and
+ * the pieces in double: those bits, which are near the sum in double.
  */
 static void expect_sum(const struct token_case *c, size_t token, size_t j, float before)
 {
@@ -113,35 +108,24 @@ static void expect_sum(const struct token_case *c, size_t token, size_t j, float
               "token %zu, %zu rows: %.9g is far from %.9g", token, n, (double)got, sum);
 }
 
-/* `before`: what dtable held. */
-static void expect_table(const struct token_case *c, const float *before)
-{
-    for (size_t token = 0; token < c->vocab; token++)
-        for (size_t j = 0; j < c->cols; j++)
-            expect_sum(c, token, j, before[token * c->cols + j]);
-}
-
 static void check_gradient(struct token_case c)
 {
-    struct operand *outputs[] = { &c.dtable, &c.dpositions };
-    float *dtable = case_floats(c.vocab * c.cols), *dpositions = case_floats(c.seq * c.cols);
-
     c.tokens = random_tokens(c.rows, c.vocab, c.rows);
     for (size_t i = 0; c.of_one > 0 && i < c.rows; i++)
         c.tokens[i] = i < c.of_one ? 0 : 1 + c.tokens[i] % (int32_t)(c.vocab - 1);
     c.out = operand_random(c.dtype, c.rows * c.cols, 1, 1.0f);
     c.dtable = operand_random(c.grad_dtype, c.vocab * c.cols, 2, 1.0f);
     c.dpositions = operand_random(c.grad_dtype, c.seq * c.cols, 3, 1.0f);
-    c.scratch = case_bytes(kernel_embedding_backward_scratch(c.rows, c.cols));
-    memcpy(dtable, c.dtable.values, c.dtable.n_elems * sizeof(float));
-    memcpy(dpositions, c.dpositions.values, c.dpositions.n_elems * sizeof(float));
+    c.scratch = case_bytes(cuda_embedding_backward_bytes(c.rows, c.cols));
 
-    under_schedules(run_gradient, &c, outputs, 2);
+    under_schedules(run_gradient, &c, &c.dtable, &c.dpositions, NULL);
 
-    expect_table(&c, dtable);
-    ref_embedding_backward(NULL, NULL, c.tokens, c.out.values, dtable, c.positions ? dpositions : NULL,
-                           c.rows, c.cols, c.seq);
-    expect_exact(&c.dpositions, dpositions, "dpositions");
+    for (size_t token = 0; token < c.vocab; token++)
+        for (size_t j = 0; j < c.cols; j++)
+            expect_sum(&c, token, j, c.dtable.expected[token * c.cols + j]);
+    op_embedding_backward(OP_REF, NULL, c.tokens, c.out.values, c.dtable.expected,
+                          c.positions ? c.dpositions.expected : NULL, c.rows, c.cols, c.seq);
+    expect_exact(&c.dpositions, "dpositions");
     cases_end();
 }
 
@@ -159,7 +143,10 @@ Test(emulated_tokens, embedding_backward_adds_in_refs_order)
                                             .positions = v / 8 });
 }
 
-/* More rows than one sorted tile, and than two: full and partial merges. One token alone, and as many as rows. */
+/*
+ * More rows than one sorted tile, and than two: full and partial merges. One token alone, and as many as
+ * rows.
+ */
 Test(emulated_tokens, embedding_backward_sorts_runs_of_any_length)
 {
     check_gradient(
@@ -171,8 +158,8 @@ Test(emulated_tokens, embedding_backward_sorts_runs_of_any_length)
 }
 
 /*
- * A token of so many rows: on both sides of a piece's end, first and after other tokens, alone in its sorted keys and
- * not. Groups of 4 columns and single ones.
+ * A token of so many rows: on both sides of a piece's end, first and after other tokens, alone in its sorted
+ * keys and not. Groups of 4 columns and single ones.
  */
 Test(emulated_tokens, embedding_backward_cuts_long_runs)
 {
@@ -201,103 +188,82 @@ struct loss_case {
     void *scratch;
 };
 
-static void run_loss(void *context)
+static int run_loss(void *context)
 {
     struct loss_case *c = context;
     void *d = !c->gradient ? NULL : c->in_place ? c->logits.data : c->dlogits.data;
 
-    const struct numerics_loss loss = { .dtype = c->dtype,
-                                        .logits = c->logits.data,
-                                        .targets = c->targets,
-                                        .dlogits = d,
-                                        .rows = c->rows,
-                                        .vocab = c->vocab,
-                                        .row_stride = c->stride,
-                                        .scale = c->scale };
+    const struct numerics_cross_entropy loss = { .dtype = c->dtype,
+                                                 .logits = c->logits.data,
+                                                 .targets = c->targets,
+                                                 .dlogits = d,
+                                                 .rows = c->rows,
+                                                 .vocab = c->vocab,
+                                                 .row_stride = c->stride,
+                                                 .scale = c->scale };
 
-    cr_assert_eq(
-        kernel_cross_entropy(NULL, &loss, (double *)c->sums.data, (uint64_t *)c->sums.data + 1, c->scratch),
-        0);
-}
-
-/* The first `vocab` columns of each row, for the reference. */
-static float *adjacent_rows(const struct loss_case *c, const float *from)
-{
-    float *to = case_floats(c->rows * c->vocab);
-
-    for (size_t i = 0; i < c->rows; i++)
-        memcpy(to + i * c->vocab, from + i * c->stride, c->vocab * sizeof *to);
-    return to;
-}
-
-/* The other way, with zeros behind. */
-static float *rows_apart(const struct loss_case *c, const float *from)
-{
-    float *to = case_floats(c->rows * c->stride);
-
-    for (size_t i = 0; i < c->rows * c->stride; i++)
-        to[i] = i % c->stride < c->vocab ? from[i / c->stride * c->vocab + i % c->stride] : 0.0f;
-    return to;
-}
-
-/* NaN behind each row. */
-static void spoil_padding(const struct loss_case *c)
-{
-    const size_t size = fsdp_dtype_size(c->dtype);
-
-    for (size_t i = 0; i < c->rows; i++)
-        memset((char *)c->logits.data + (i * c->stride + c->vocab) * size, 0xff,
-               (c->stride - c->vocab) * size);
+    return kernel_cross_entropy(NULL, &loss, (double *)c->sums.data, (uint64_t *)c->sums.data + 1,
+                                c->scratch);
 }
 
 static void check_loss(struct loss_case c)
 {
-    const size_t n = c.rows * (c.stride > 0 ? c.stride : c.vocab);
-    struct operand *outputs[] = { &c.sums, &c.dlogits, &c.logits }, original;
-    float *dlogits = case_floats(c.rows * c.vocab);
+    const size_t stride = c.stride > 0 ? c.stride : c.vocab, n = c.rows * stride, vocab = c.vocab;
+    float *logits = case_floats(c.rows * vocab), *dlogits = case_floats(c.rows * vocab);
+    struct operand *gradient = c.in_place ? &c.logits : &c.dlogits;
     double loss = 1.5, got;
     uint64_t n_targets = 3, n_got;
     char what[80];
 
-    c.stride = c.stride > 0 ? c.stride : c.vocab;
-    snprintf(what, sizeof what, "(%zu, %zu) %s%s", c.rows, c.vocab, fsdp_dtype_name(c.dtype),
+    c.stride = stride;
+    snprintf(what, sizeof what, "(%zu, %zu) %s%s", c.rows, vocab, fsdp_dtype_name(c.dtype),
              c.in_place ? " in place" : "");
-    c.logits = operand_random(c.dtype, n, c.vocab, 3.0f);
-    if (c.stride > c.vocab)
-        spoil_padding(&c);
-    original = operand_copy(&c.logits);
+    c.logits = operand_random(c.dtype, n, vocab, 3.0f);
+    for (size_t i = 0; i < c.rows; i++) { /* NaN after each row */
+        const size_t size = fsdp_dtype_size(c.dtype);
+
+        memset((char *)c.logits.data + (i * stride + vocab) * size, 0xff, (stride - vocab) * size);
+        memcpy(logits + i * vocab, c.logits.values + i * stride, vocab * sizeof *logits);
+    }
     c.dlogits = operand_empty(c.dtype, c.gradient && !c.in_place ? n : 0);
-    c.targets = random_tokens(c.rows, c.vocab, 5);
+    c.targets = random_tokens(c.rows, vocab, 5);
     for (size_t i = 2; i < c.rows; i += 5)
         c.targets[i] = -100;
     c.sums = operand_empty(FSDP_F32, 4);
     memcpy(c.sums.data, &loss, sizeof loss);
     memcpy((char *)c.sums.data + 8, &n_targets, sizeof n_targets);
-    c.scratch = case_bytes(kernel_cross_entropy_scratch(c.rows));
+    c.scratch = case_bytes(cuda_cross_entropy_bytes(c.rows));
 
-    under_schedules(run_loss, &c, outputs, 3);
+    under_schedules(run_loss, &c, &c.sums, &c.dlogits, &c.logits, NULL);
 
-    ref_cross_entropy(NULL, NULL, adjacent_rows(&c, original.values), c.targets, c.gradient ? dlogits : NULL,
-                      c.rows, c.vocab, c.scale, &loss, &n_targets);
+    op_cross_entropy(OP_REF, NULL, logits, c.targets, c.gradient ? dlogits : NULL, c.rows, vocab, c.scale,
+                     &loss, &n_targets);
     memcpy(&got, c.sums.data, sizeof got);
     memcpy(&n_got, (char *)c.sums.data + 8, sizeof n_got);
     cr_assert(fabs(got - loss) <= 1e-6 * loss, "%s: loss %.12g, not %.12g", what, got, loss);
     cr_assert_eq(n_got, n_targets);
+    for (size_t i = 0; i < n && c.gradient; i++)
+        gradient->expected[i] = i % stride < vocab ? dlogits[i / stride * vocab + i % stride] : 0.0f;
     if (c.gradient)
-        expect_close(c.in_place ? &c.logits : &c.dlogits, rows_apart(&c, dlogits),
-                     4 * (double)roundoff(c.dtype) * (double)c.scale, what);
+        expect_close(gradient, 4 * (double)roundoff(c.dtype) * (double)c.scale, what);
     cases_end();
 }
 
+/*
+ * Adjacent rows, and rows that stand apart: after the last logit of a row is anything, here NaN, and its
+ * gradient is zero.
+ */
 Test(emulated_tokens, cross_entropy_is_refs)
 {
-    static const size_t vocab[] = { 1, 2, 7, 64, 513, 1000 };
+    static const size_t shapes[][2] = { { 1, 0 },    { 2, 0 },  { 7, 0 }, { 64, 0 },    { 513, 0 },
+                                        { 1000, 0 }, { 1, 64 }, { 7, 9 }, { 300, 320 }, { 513, 576 } };
 
-    for (size_t v = 0; v < 6 * 4; v++)
-        check_loss((struct loss_case){ .rows = v % 6 == 0 ? 1 : 4,
-                                       .vocab = vocab[v % 6],
-                                       .dtype = v / 6 % 2 ? FSDP_BF16 : FSDP_F32,
-                                       .in_place = v / 12,
+    for (size_t v = 0; v < 10 * 4; v++)
+        check_loss((struct loss_case){ .rows = v % 10 == 0 ? 1 : 4,
+                                       .vocab = shapes[v % 10][0],
+                                       .stride = shapes[v % 10][1],
+                                       .dtype = v / 10 % 2 ? FSDP_BF16 : FSDP_F32,
+                                       .in_place = v / 20,
                                        .gradient = true,
                                        .scale = 0.125f });
 }
@@ -307,55 +273,4 @@ Test(emulated_tokens, cross_entropy_without_gradient_and_over_many_rows)
     check_loss((struct loss_case){ .rows = 3, .vocab = 50, .dtype = FSDP_BF16, .scale = 1 });
     check_loss(
         (struct loss_case){ .rows = 300, .vocab = 8, .dtype = FSDP_F32, .scale = 1, .gradient = true });
-}
-
-/* Behind the last logit of a row is anything, here NaN: its gradient is zero. */
-Test(emulated_tokens, cross_entropy_of_rows_that_stand_apart_is_refs)
-{
-    static const size_t vocab[] = { 1, 7, 300, 513 };
-
-    for (size_t v = 0; v < 4 * 4; v++)
-        check_loss((struct loss_case){ .rows = 4,
-                                       .vocab = vocab[v % 4],
-                                       .stride = v % 4 == 1 ? 9 : (vocab[v % 4] + 63) / 64 * 64,
-                                       .dtype = v / 4 % 2 ? FSDP_BF16 : FSDP_F32,
-                                       .in_place = v / 8,
-                                       .gradient = true,
-                                       .scale = 0.125f });
-}
-
-/* The bytes that one run reads and writes, of rows of `vocab` logits in bfloat16. */
-static struct emulate_traffic loss_traffic(size_t vocab, size_t stride)
-{
-    struct loss_case c = { .rows = 2,
-                           .vocab = vocab,
-                           .stride = stride,
-                           .dtype = FSDP_BF16,
-                           .in_place = true,
-                           .gradient = true,
-                           .scale = 1 };
-    struct emulate_traffic before, after;
-
-    c.logits = operand_random(c.dtype, c.rows * c.stride, 1, 3.0f);
-    c.targets = random_tokens(c.rows, c.vocab, 5);
-    c.sums = operand_empty(FSDP_F32, 4);
-    c.scratch = case_bytes(kernel_cross_entropy_scratch(c.rows));
-    before = emulate_moved();
-    run_loss(&c);
-    after = emulate_moved();
-    return (struct emulate_traffic){ after.read_bytes - before.read_bytes,
-                                     after.written_bytes - before.written_bytes };
-}
-
-Test(emulated_tokens, cross_entropy_reads_a_logit_once_and_writes_its_gradient_once)
-{
-    const struct emulate_traffic gpt2 = loss_traffic(50257, 50304), longer = loss_traffic(60000, 60032);
-
-    cr_assert_eq(gpt2.read_bytes, 2 * 2 * 50264, "%zu", (size_t)gpt2.read_bytes);
-    cr_assert_eq(gpt2.written_bytes, 2 * 2 * 50304);
-    /* What shared memory has no room for is read again. */
-    cr_assert_eq(longer.read_bytes, 2 * (2 * 2 * 60000 - KERNEL_LOSS_CACHE_BYTES), "%zu",
-                 (size_t)longer.read_bytes);
-    cr_assert_eq(longer.written_bytes, 2 * 2 * 60032);
-    cases_end();
 }

@@ -2,12 +2,8 @@
  * The YAML path of a job file under libFuzzer: any bytes are taken, or refused with at least one line that
  * names its place; what is taken prints as a job file that is taken again.
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "shard_runtime/job/resolve.h"
+#include "tests/fuzz/fuzz.h"
 
 static void print_and_read_again(const struct job *job, const struct job_origins *origins)
 {
@@ -20,8 +16,7 @@ static void print_and_read_again(const struct job *job, const struct job_origins
     FILE *out = open_memstream(&text, &size);
 
     job_report_init(&report);
-    if (out == NULL || job_print_yaml(job, origins, out, NULL) != FSDP_OK)
-        abort();
+    never(out == NULL || job_print_yaml(job, origins, out, NULL) != FSDP_OK);
     fclose(out);
     input.text = text;
     input.length = size;
@@ -34,8 +29,6 @@ static void print_and_read_again(const struct job *job, const struct job_origins
     free(text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct job_input input = { .path = "t.yaml", .text = (const char *)data, .length = size };
@@ -47,8 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (job_resolve(&job, &origins, &input, &report) == FSDP_OK) {
         print_and_read_again(&job, &origins);
         job_free(&job);
-    } else if (report.n == 0 || strncmp(report.problems[0].line, "t.yaml", 6) != 0) {
-        abort();
+    } else {
+        never(report.n == 0 || strncmp(report.problems[0].line, "t.yaml", 6) != 0);
     }
     job_report_fini(&report);
     return 0;

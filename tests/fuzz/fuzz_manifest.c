@@ -2,14 +2,9 @@
  * A manifest under libFuzzer: as a head, and sealed with a checksum that holds, so that the strict reader
  * behind the checksum is reached. Refused with words, or every name in it is safe to open.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "shard_runtime/shardfile/data_record.h"
 #include "shard_runtime/shardfile/job_changes.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 /* Job and extra are any objects: they are read or refused with words. */
 static void read_what_was_trained(const struct manifest *manifest)
@@ -20,12 +15,9 @@ static void read_what_was_trained(const struct manifest *manifest)
     struct data_record record;
     bool found;
 
-    if (data_record_read(manifest, &record, &found, &err) != FSDP_OK && err.message[0] == '\0')
-        abort();
-    if (job_changes_find(&changes, manifest, job, job, NULL, &err) != FSDP_OK && err.message[0] == '\0')
-        abort();
-    if (strlen(changes.words) >= sizeof changes.words)
-        abort();
+    (void)taken(data_record_read(manifest, &record, &found, &err), &err);
+    (void)taken(job_changes_find(&changes, manifest, job, job, NULL, &err), &err);
+    never(strlen(changes.words) >= sizeof changes.words);
     (void)job_changes_count(manifest, "a", "b");
 }
 
@@ -39,18 +31,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t length;
     char *text;
 
-    if (manifest_parse_head(&manifest, (const char *)data, size, &err) != FSDP_OK && err.message[0] == '\0')
-        abort();
+    (void)taken(manifest_parse_head(&manifest, (const char *)data, size, &err), &err);
     manifest_free(&manifest);
     if (manifest_compose((const char *)data, size, &file, 1, &text, &length, NULL) != FSDP_OK)
         return 0;
     if (manifest_parse(&manifest, text, length, &err) == FSDP_OK) {
         for (size_t i = 0; i < manifest.n_files; i++)
-            if (!io_name_is_plain(manifest.files[i].name))
-                abort();
+            never(!io_name_is_plain(manifest.files[i].name));
         for (size_t i = 0; i < manifest.n_tensors; i++)
-            if (manifest.tensors[i].n_dims > MANIFEST_MAX_DIMS || manifest.tensors[i].name[0] == '\0')
-                abort();
+            never(manifest.tensors[i].n_dims > MANIFEST_MAX_DIMS || manifest.tensors[i].name[0] == '\0');
         read_what_was_trained(&manifest);
     }
     manifest_free(&manifest);

@@ -1,14 +1,11 @@
 /*
- * The command line and what is made of it: the words of one argument each line, lines with a bar in front are variables
- * (|PET_NNODES=2). Whatever they are, reading ends with a status and one line, and a launch that can be made is printed.
+ * The command line and what is made of it: the words of one argument each line, lines with a bar in front are
+ * variables (|PET_NNODES=2). Whatever they are, reading ends with a status and one line, and a launch that
+ * can be made is printed.
  */
-#include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "launcher/launch.h"
 #include "launcher/print_launch.h"
+#include "tests/fuzz/fuzz.h"
 
 enum { MAX_LINES = 64 };
 
@@ -37,12 +34,11 @@ static bool no(void *arg, const char *name)
 
 static const struct what_files files = { no, no, no, no, NULL };
 
-static void split(struct lines *lines, const unsigned char *data, size_t size)
+static void split(struct lines *lines, const uint8_t *data, size_t size)
 {
     char *save = NULL;
 
     lines->text = malloc(size + 1);
-    assert(lines->text != NULL);
     memcpy(lines->text, data, size);
     lines->text[size] = '\0';
     lines->argv[lines->n_words++] = (char *)(uintptr_t) "fsdprun";
@@ -66,14 +62,12 @@ static void launch(const struct options *options, struct lines *lines, FILE *out
     struct launch made;
     int status = launch_program(&made, options, WHAT_SCRIPT, &around, &err);
 
-    assert(status == 0 || (err.message[0] != '\0' && strchr(err.message, '\n') == NULL));
+    never(status != 0 && (err.message[0] == '\0' || strchr(err.message, '\n') != NULL));
     if (status == 0)
         print_launch(&made, options, out);
     launch_fini(&made);
 }
-
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct lines lines = { 0 };
     struct options_input input = { .get_env = get_env, .arg = &lines, .n_cpus = 4 };
@@ -81,13 +75,10 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     struct fsdp_err err = { 0 };
     FILE *out = fopen("/dev/null", "w");
 
-    assert(out != NULL);
     split(&lines, data, size);
     input.argc = lines.n_words;
     input.argv = lines.argv;
-    if (options_read(&options, &input, &err) != FSDP_OK)
-        assert(err.message[0] != '\0');
-    else if (options.n_rest > 0)
+    if (taken(options_read(&options, &input, &err), &err) && options.n_rest > 0)
         launch(&options, &lines, out);
     options_fini(&options);
     fclose(out);

@@ -1,20 +1,20 @@
 /*
- * What workers write and send, under libFuzzer: lines are found the same whatever the pieces they come in, every
- * text becomes valid JSON, and an event of a worker is taken or refused with words.
+ * What workers write and send, under libFuzzer: lines are found the same whatever the pieces they come in,
+ * every text becomes valid JSON, and an event of a worker is taken or refused with words.
  */
 #include <cjson/cJSON.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "agent/os/json_text.h"
 #include "agent/output/line_cut.h"
 #include "agent/output/log_filter.h"
 #include "agent/record/events.h"
+#include "shard_runtime/core/json.h"
+#include "shard_runtime/core/utf8.h"
+#include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Where the lines of the text end, found with the text in pieces of `piece` bytes; returns how many there are. */
+/*
+ * Where the lines of the text end, found with the text in pieces of `piece` bytes; returns how many there
+ * are.
+ */
 static size_t find_ends(const char *text, size_t n, size_t piece, size_t *ends)
 {
     size_t searched = 0, seen = 0, n_ends = 0;
@@ -25,8 +25,7 @@ static size_t find_ends(const char *text, size_t n, size_t piece, size_t *ends)
         seen = n - seen < piece ? n : seen + piece;
         while (searched < seen &&
                line_end(text + searched, seen - searched, &length, &consumed, &n_searched)) {
-            if (length >= consumed || consumed > seen - searched)
-                abort();
+            never(length >= consumed || consumed > seen - searched);
             searched += consumed;
             ends[n_ends++] = searched;
             n_searched = 0;
@@ -50,12 +49,10 @@ static void check_lines(const char *text, size_t n)
                 continue;
             while (j < n_pieces && pieces[j] < whole[i])
                 j++;
-            if (j == n_pieces || pieces[j] != whole[i])
-                abort();
+            never(j == n_pieces || pieces[j] != whole[i]);
         }
     }
-    if (line_cut_length(text, n) > n || (n > 3 && line_cut_length(text, n) < n - 3))
-        abort();
+    never(utf8_cut(text, n) > n || (n > 3 && utf8_cut(text, n) < n - 3));
     free(whole);
     free(pieces);
 }
@@ -69,14 +66,16 @@ static void keep(void *arg, const char *line, size_t length, size_t whole)
 {
     struct kept *kept = arg;
 
-    if (length > whole || length > LOG_FILTER_LINE_BYTES)
-        abort();
+    never(length > whole || length > LOG_FILTER_LINE_BYTES);
     memcpy(kept->bytes + kept->n, line, length);
     kept->n += length;
     kept->bytes[kept->n++] = '\n';
 }
 
-/* Lines that are kept a second time are the same whatever the pieces; runs of carriage returns may be one end or more. */
+/*
+ * Lines that are kept a second time are the same whatever the pieces; runs of carriage returns may be one end
+ * or more.
+ */
 static void check_filter(const char *text, size_t n)
 {
     static char letter[] = "e", pair[] = "ab", *const words[] = { letter, pair, NULL };
@@ -91,9 +90,8 @@ static void check_filter(const char *text, size_t n)
             log_filter_feed(filter, text + at, n - at < piece ? n - at : piece);
         log_filter_end(filter);
         log_filter_destroy(filter);
-        if (piece <= n && memchr(text, '\r', n) == NULL &&
-            (kept->n != whole.n || memcmp(kept->bytes, whole.bytes, whole.n) != 0))
-            abort();
+        never(piece <= n && memchr(text, '\r', n) == NULL &&
+              (kept->n != whole.n || memcmp(kept->bytes, whole.bytes, whole.n) != 0));
     }
     free(whole.bytes);
     free(pieces.bytes);
@@ -102,23 +100,24 @@ static void check_filter(const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
-    char *quoted = malloc(6 * size + 3), *clean;
+    char *string = strndup(text, size), *clean;
+    struct json_text quoted = { 0 };
     struct fsdp_err err = { 0 };
-    size_t n = json_quote(quoted, 6 * size + 3, text, size), n_clean;
-    cJSON *parsed = cJSON_ParseWithLengthOpts(quoted, n + 1, NULL, 1);
+    size_t n_clean;
+    cJSON *parsed;
 
     check_lines(text, size);
     check_filter(text, size);
-    if (!cJSON_IsString(parsed))
-        abort();
+    json_add_string(&quoted, string);
+    parsed = cJSON_ParseWithLengthOpts(quoted.bytes, quoted.length + 1, NULL, 1);
+    never(!cJSON_IsString(parsed));
     cJSON_Delete(parsed);
-    free(quoted);
-    clean = json_clean_copy(text, size, &n_clean);
+    json_text_free(&quoted);
+    free(string);
+    clean = utf8_clean_copy(text, size, &n_clean);
     for (size_t at = 0, step; at < n_clean; at += step)
-        if ((step = json_utf8_length(clean + at, n_clean - at)) == 0)
-            abort();
+        never((step = utf8_length(clean + at, n_clean - at)) == 0);
     free(clean);
-    if (events_relay(NULL, 0, 1, text, size, &err) != FSDP_OK && err.message[0] == '\0')
-        abort();
+    (void)taken(events_relay(NULL, 0, 1, text, size, &err), &err);
     return 0;
 }

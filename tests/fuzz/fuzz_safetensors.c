@@ -1,15 +1,10 @@
 /*
- * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the file, one after
- * the other, and each metadata key is found by its name. The first byte scales how much data the file is said to hold
- * after the header.
+ * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the
+ * file, one after the other, and each metadata key is found by its name. The first byte scales how much data
+ * the file is said to hold after the header.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "shard_runtime/shardfile/safetensors.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -22,21 +17,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     text = malloc(size); /* the parser's from here on */
     memcpy(text, data + 1, size - 1);
-    if (safetensors_parse(&header, text, size - 1, 8 + (size - 1) + data[0], &err) != FSDP_OK) {
-        if (err.message[0] == '\0' || header.text != NULL)
-            abort();
+    if (!taken(safetensors_parse(&header, text, size - 1, 8 + (size - 1) + data[0], &err), &err)) {
+        never(header.text != NULL);
         return 0;
     }
     for (size_t i = 0; i < header.n_tensors; i++) {
-        if (header.tensors[i].begin != at || header.tensors[i].n_dims > SAFETENSORS_MAX_DIMS)
-            abort();
+        never(header.tensors[i].begin != at || header.tensors[i].n_dims > SAFETENSORS_MAX_DIMS);
         at = header.tensors[i].end;
     }
-    if (at != data[0])
-        abort();
+    never(at != data[0]);
     for (size_t i = 0; i < header.n_metadata; i++)
-        if (safetensors_metadata_get(&header, header.metadata[i].key) != header.metadata[i].value)
-            abort();
+        never(safetensors_metadata_get(&header, header.metadata[i].key) != header.metadata[i].value);
     safetensors_free(&header);
     return 0;
 }

@@ -4,15 +4,10 @@
  * that share the keys, each piece behind a byte that says whose it is and how long; a piece of no length is a client
  * that dies, and another that takes its place.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "agent/tcpstore/tcpstore_session.h"
+#include "tests/fuzz/fuzz.h"
 
 enum { N_CLIENTS = 3, MAX_KEPT = 8 << 20 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void on_wake(void *arg, void *owner)
 {
@@ -52,10 +47,8 @@ static bool feed(struct tcpstore_session *session, const uint8_t *data, size_t n
         status = tcpstore_session_feed(session, &at, &n, &err);
         collect(session, answers);
     }
-    if (status != FSDP_OK && err.message[0] == '\0')
-        abort();
     free(copy);
-    return status == FSDP_OK;
+    return taken(status, &err);
 }
 
 static void begin(struct tcpstore_session *session, struct tcpstore_keys *keys)
@@ -64,8 +57,8 @@ static void begin(struct tcpstore_session *session, struct tcpstore_keys *keys)
     const uint32_t magic = TCPSTORE_MAGIC;
 
     tcpstore_session_init(session, keys, session);
-    if (!feed(session, &op, sizeof op, NULL) || !feed(session, (const uint8_t *)&magic, sizeof magic, NULL))
-        abort();
+    never(!feed(session, &op, sizeof op, NULL) ||
+          !feed(session, (const uint8_t *)&magic, sizeof magic, NULL));
 }
 
 static bool run_stream(const uint8_t *data, size_t size, size_t step, struct answers *answers)
@@ -78,8 +71,7 @@ static bool run_stream(const uint8_t *data, size_t size, size_t step, struct ans
     for (size_t at = 0; at < size && alive; at += step)
         alive = feed(&session, data + at, size - at < step ? size - at : step, answers);
     tcpstore_session_fini(&session);
-    if (tcpstore_keys_n_waits(keys) != 0)
-        abort();
+    never(tcpstore_keys_n_waits(keys) != 0);
     tcpstore_keys_destroy(keys);
     return alive;
 }
@@ -89,9 +81,8 @@ static void check_fragments(const uint8_t *data, size_t size)
     struct answers whole = { 0 }, bytewise = { 0 };
     const bool alive = run_stream(data, size, size > 0 ? size : 1, &whole);
 
-    if (run_stream(data, size, 1, &bytewise) != alive || whole.n != bytewise.n ||
-        (whole.n > 0 && memcmp(whole.bytes, bytewise.bytes, whole.n) != 0))
-        abort();
+    never(run_stream(data, size, 1, &bytewise) != alive || whole.n != bytewise.n ||
+          (whole.n > 0 && memcmp(whole.bytes, bytewise.bytes, whole.n) != 0));
     free(whole.bytes);
     free(bytewise.bytes);
 }
@@ -116,13 +107,11 @@ static void check_clients(const uint8_t *data, size_t size)
         }
         data += n;
         size -= n;
-        if (tcpstore_keys_used_bytes(keys) > MAX_KEPT)
-            abort();
+        never(tcpstore_keys_used_bytes(keys) > MAX_KEPT);
     }
     for (int i = 0; i < N_CLIENTS; i++)
         tcpstore_session_fini(&sessions[i]);
-    if (tcpstore_keys_n_waits(keys) != 0)
-        abort();
+    never(tcpstore_keys_n_waits(keys) != 0);
     tcpstore_keys_destroy(keys);
 }
 

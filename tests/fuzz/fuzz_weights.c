@@ -1,16 +1,13 @@
 /*
- * The files of a model under libFuzzer: a list is refused with words, or its pieces are inside their files and tensors and
- * cover each tensor once. Byte 0xff separates the headers of up to three files, the first being the index; a byte before
- * each says how much data follows its header. An index that is empty is not there: then the directory is listed.
+ * The files of a model under libFuzzer: a list is refused with words, or its pieces are inside their files
+ * and tensors and cover each tensor once. Byte 0xff separates the headers of up to three files, the first
+ * being the index; a byte before each says how much data follows its header. An index that is empty is not
+ * there: then the directory is listed.
  */
 #include <errno.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "shard_runtime/shardfile/weights.h"
+#include "tests/fuzz/fuzz.h"
 
 enum { N_FILES = 3 };
 
@@ -52,8 +49,9 @@ static int fuzz_close(struct fsdp_io *io, int fd)
 
 static int fuzz_fstat(struct fsdp_io *io, int fd, struct io_stat *out)
 {
-    *out = fd == DIRECTORY_FD ? (struct io_stat){ IO_DIRECTORY, 0 }
-                              : (struct io_stat){ IO_FILE, ((struct memory *)io)->sizes[fd] };
+    *out = fd == DIRECTORY_FD
+               ? (struct io_stat){ .kind = IO_DIRECTORY }
+               : (struct io_stat){ .kind = IO_FILE, .size_bytes = ((struct memory *)io)->sizes[fd] };
     return 0;
 }
 
@@ -124,19 +122,14 @@ static void check(const struct contents *list, const struct memory *memory, bool
 
             while (at < N_FILES && strcmp(names[at], file) != 0)
                 at++;
-            if (piece->tensor != t || !box_is_within(&piece->box, &whole) || at == 0 || at == N_FILES ||
-                piece->offset > memory->sizes[at] || bytes > memory->sizes[at] - piece->offset)
-                abort();
+            never(piece->tensor != t || !box_is_within(&piece->box, &whole) || at == 0 || at == N_FILES ||
+                  piece->offset > memory->sizes[at] || bytes > memory->sizes[at] - piece->offset);
             n_elems += box_elems(&piece->box);
         }
-        if (n_elems != box_elems(&whole))
-            abort();
+        never(n_elems != box_elems(&whole));
     }
-    if (indexed && list->manifest.n_files == 0)
-        abort();
+    never(indexed && list->manifest.n_files == 0);
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -160,11 +153,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= used;
     }
     status = weights_list(&memory.io, memory.bytes[0] != NULL ? "d/i.json" : "d", &list, directory, &err);
-    if (status == FSDP_OK) {
+    if (taken(status, &err)) {
         check(&list, &memory, memory.bytes[0] != NULL);
         contents_free(&list);
-    } else if (err.message[0] == '\0' || list.manifest.text != NULL || list.pieces != NULL) {
-        abort();
+    } else {
+        never(list.manifest.text != NULL || list.pieces != NULL);
     }
     for (int i = 0; i < N_FILES; i++)
         free(memory.bytes[i]);

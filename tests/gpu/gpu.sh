@@ -1,6 +1,8 @@
-# Sourced by tests/gpu/test_*.sh and tests/bench/gpu/*.sh: finds the libraries, and ends the script with a skip where there is no GPU.
-# What the caller set (FSDP_CUDA_*, FSDP_NCCL_LIBRARY, ...) stays set. FSDP_TEST_EMULATED_GPU=1 takes the emulated device and the libraries with
-# NCCL's and cuDNN's API in a GPU's place, so that these scripts themselves are tried where there is none.
+# Sourced by tests/gpu/test_*.sh and tests/bench/gpu/*.sh: finds the libraries, and ends the script with a
+# skip where there is no GPU.
+# What the caller set (FSDP_CUDA_*, FSDP_NCCL_LIBRARY, ...) stays set. FSDP_TEST_EMULATED_GPU=1 takes the
+# emulated device and the libraries with NCCL's and cuDNN's API in a GPU's place, so that these scripts
+# themselves are tried where there is none.
 . scripts/gpu-env.sh
 if [ -n "${FSDP_TEST_EMULATED_GPU:-}" ]; then
   export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The bandwidth of each kernel where it works: five steps at one rank, with the table of FSDP_CUDA_PROFILE: GB/s of what the plan says that an
-# entry moves, and their share of the memory's peak.
+# The bandwidth of each kernel where it works: five steps at one rank, with the table of FSDP_CUDA_PROFILE:
+# GB/s of what the plan says that an entry moves, and their share of the memory's peak.
 #   profile.sh gpt2 [SIZE[:BATCH]]   GPT-2 in bfloat16 (124m:32); with FSDP_CUDA_EPILOGUES=bias kernels of ours stand in for epilogues
 #   profile.sh others [SIZE]         what GPT-2 has not: RMSNorm, dropout, exact GELU, SGD, stochastic rounding
 #   profile.sh float8 [SIZE]         weights gathered in float8; and sums with their RMSNorm, as there is no dropout
@@ -16,7 +16,8 @@ width="layers: 4, dim: 768, heads: 12, vocab: 50304, seq: 1024"
 optimizer="{lr: 6.0e-4}" parallel="param_dtype: bfloat16"
 case $what in
 gpt2) model="{kind: gpt2, preset: $size}"; [ "$size" != tiny ] || model="{kind: gpt2, $width}" ;;
-others) model="{kind: transformer, $width, norm: rmsnorm, dropout: 0.1}" optimizer="{kind: sgd, lr: 1.0e-3, momentum: 0.9}" parallel="$parallel, stochastic_rounding: true" ;;
+others) model="{kind: transformer, $width, norm: rmsnorm, dropout: 0.1}" \
+  optimizer="{kind: sgd, lr: 1.0e-3, momentum: 0.9}" parallel="$parallel, stochastic_rounding: true" ;;
 float8) model="{kind: transformer, $width, norm: rmsnorm}" parallel="$parallel, float8_gather: true" ;;
 *) echo "profile: $what is none of gpt2, others, float8" >&2; exit 2 ;;
 esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Three steps of GPT-2 at one rank: steps.sh DTYPE [SIZE], float32 or bfloat16, 124m. Prints the run's own lines. A loss that is not finite
-# ends the run. Exit status: 0; 1 the run failed; 69 no GPU here.
+# Three steps of GPT-2 at one rank: steps.sh DTYPE [SIZE], float32 or bfloat16, 124m. Prints the run's own
+# lines. A loss that is not finite ends the run. Exit status: 0; 1 the run failed; 69 no GPU here.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 export BUILD=${BUILD:-$PWD/build}

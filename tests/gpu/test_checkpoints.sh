@@ -1,6 +1,6 @@
-# On a GPU: a run that begins on one device goes on from its checkpoint on the other, at another number of ranks, and has the losses of the
-# stored reference to the end. Each run has its own bound.
-. tests/support/harness.sh
+# On a GPU: a run that begins on one device goes on from its checkpoint on the other, at another number of
+# ranks, and has the losses of the stored reference to the end. Each run has its own bound.
+. tests/support/shell/harness.sh
 . tests/gpu/gpu.sh
 cd "$WORK" || exit 1
 reference=$SOURCE/tests/parity/reference/short.adamw.txt

@@ -1,6 +1,6 @@
-# On a GPU: what a run allocates against `fsdprun plan`, which may be 5 % off: GPT-2 in float32 and bfloat16 at 1 rank, and at 2 ranks that
-# share the GPU. FSDP_GPU_SMALL (124m:32) is the size and its sequences a step.
-. tests/support/harness.sh
+# On a GPU: what a run allocates against `fsdprun plan`, which may be 5 % off: GPT-2 in float32 and bfloat16
+# at 1 rank, and at 2 ranks that share the GPU. FSDP_GPU_SMALL (124m:32) is the size and its sequences a step.
+. tests/support/shell/harness.sh
 . tests/gpu/gpu.sh
 cd "$WORK" || exit 1
 small=${FSDP_GPU_SMALL:-124m:32}

@@ -1,6 +1,7 @@
-# On a GPU: NCCL between two ranks that share it, which NCCL takes from 2.30 on when it is told to. The stored references of
-# tests/parity, with the bits of the way through the host: a sum of two has one order. An older NCCL, or none, is a skip.
-. tests/support/harness.sh
+# On a GPU: NCCL between two ranks that share it, which NCCL takes from 2.30 on when it is told to. The stored
+# references of tests/parity, with the bits of the way through the host: a sum of two has one order. An older
+# NCCL, or none, is a skip.
+. tests/support/shell/harness.sh
 . tests/gpu/gpu.sh
 . tests/gpu/reference.sh
 cd "$WORK" || exit 1

@@ -1,8 +1,9 @@
-# On a GPU: the stored references of tests/parity on the cuda back end, at 1 rank (with NCCL where it is found) and at 2 and 4 ranks that
-# share the GPU; the same bits twice; GPT-2 in bfloat16 and in TF32. The bounds and their reasons: reference.sh.
+# On a GPU: the stored references of tests/parity on the cuda back end, at 1 rank (with NCCL where it is
+# found) and at 2 and 4 ranks that share the GPU; the same bits twice; GPT-2 in bfloat16 and in TF32. The
+# bounds and their reasons: reference.sh.
 #   FSDP_GPU_CASES="short.adamw ..."     the cases
 #   FSDP_GPU_RANKS="1 2 4"               at how many ranks, 1 among them
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 . tests/gpu/gpu.sh
 . tests/gpu/reference.sh
 cd "$WORK" || exit 1

@@ -34,6 +34,7 @@ STEPS, GLOBAL_BATCH, SEED = 10, 24, 1234
 OUT = reference.HERE / "reference" / "fsdp2"
 
 TINY = {"kind": "tiny", "layers": 2, "dim": 12, "heads": 3, "vocab": 19, "seq": 6, "hidden": 20}
+MLP = {"kind": "linears", "widths": "16 20 8"}
 ADAMW = {"lr": 1e-2, "eps": 1e-8, "decay": 0.1, "clip_norm": 0.2, "clip_order": 2.0}
 CASES = {
     # linear shapes of test_fully_shard_training: a dimension that no world size divides, fewer rows than ranks
@@ -51,18 +52,13 @@ CASES = {
     "unused": {**TINY, "skips": 1, **ADAMW},
     "groups": {**TINY, "group": "*.bias 2e-2 0.0", **ADAMW},
     # what two and four ranks divide between them, head by head and feature by feature
-    "mlp": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_norm": 0.1},
+    "mlp": {**MLP, **ADAMW, "clip_norm": 0.1},
     "tensor": {**TINY, "heads": 4, **ADAMW},
-    "clip-1": {**TINY, **ADAMW, "clip_order": 1.0, "clip_norm": 2.0},
-    "clip-3": {**TINY, **ADAMW, "clip_order": 3.0, "clip_norm": 0.1},
-    "clip-inf": {**TINY, **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
-    # the same of what is split: over shard x tensor (with the 2 of mlp and tensor above)
-    "mlp-clip-1": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_order": 1.0, "clip_norm": 1.0},
-    "mlp-clip-3": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_order": 3.0, "clip_norm": 0.05},
-    "mlp-clip-inf": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
-    "tensor-clip-1": {**TINY, "heads": 4, **ADAMW, "clip_order": 1.0, "clip_norm": 2.0},
-    "tensor-clip-3": {**TINY, "heads": 4, **ADAMW, "clip_order": 3.0, "clip_norm": 0.1},
-    "tensor-clip-inf": {**TINY, "heads": 4, **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
+    # other orders of the norm, which are clipped to other values; of what is split, over shard x tensor, too
+    **{f"{prefix}clip-{order:g}": {**model, **ADAMW, "clip_order": order, "clip_norm": norm}
+       for prefix, model, norms in (("", TINY, (2.0, 0.1, 0.02)), ("mlp-", MLP, (1.0, 0.05, 0.02)),
+                                    ("tensor-", {**TINY, "heads": 4}, (2.0, 0.1, 0.02)))
+       for order, norm in zip((1.0, 3.0, math.inf), norms)},
 }
 # with errors of bfloat16, in these worlds; what is to be split over ranks is: (world, ranks that split)
 MIXED = {"linears-a": [(1, 1), (2, 1), (4, 1)], "transformer": [(1, 1), (2, 1), (4, 1)],

@@ -259,21 +259,29 @@ def train(case, model, rank=0, world=1):
     return losses, norms, gradients
 
 
-def fsdp2_rank(rank, world, case, store, out):
+def fsdp2_rank(rank, world, case, policy, store, out):
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     mesh = init_device_mesh("cpu", (world,))
     model = build(case, torch.float32)
     for layer in model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+        fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy(**policy))
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(**policy, output_dtype=torch.float32))
     result = train(case, model, rank, world)
     if rank == 0:
         torch.save(result, out)
     dist.destroy_process_group()
+
+
+def fsdp2(case, world, **policy):
+    """Losses, gradient norms and gradients of PyTorch's own sharded training."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "result")
+        mp.spawn(fsdp2_rank, (world, case, policy, os.path.join(folder, "store"), out), nprocs=world)
+        return torch.load(out)
 
 
 def relative(got, want):
@@ -284,10 +292,7 @@ def fsdp2_deviation(case, reference):
     """What PyTorch's own sharded fp32 training differs by, per world size."""
     lines = []
     for world in (1, 2, 3, 4):
-        with tempfile.TemporaryDirectory() as folder:
-            out = os.path.join(folder, "result")
-            mp.spawn(fsdp2_rank, (world, case, os.path.join(folder, "store"), out), nprocs=world)
-            losses, norms, gradients = torch.load(out)
+        losses, norms, gradients = fsdp2(case, world)
         worst = max(float((gradients[n] - g).norm() / g.norm()) for n, g in reference[2].items())
         lines.append(f"# FSDP2 fp32, W={world}: losses {relative(losses, reference[0]):.1e}, "
                      f"gradient norms {relative(norms, reference[1]):.1e}, worst gradient of step 1 {worst:.1e}")

@@ -11,13 +11,9 @@ PyTorch and we drift alike.
 """
 
 import argparse
-import os
 import pathlib
-import tempfile
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 import reference
 
@@ -25,31 +21,10 @@ WORLDS = (1, 2, 4)
 SHAPES = ("plain", "short", "long", "gpt2")
 
 
-def bf16_rank(rank, world, case, reduce_dtype, store, out):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    mesh = init_device_mesh("cpu", (world,))
-    model = reference.build(case, torch.float32)
-    policy = dict(param_dtype=torch.bfloat16, reduce_dtype=reduce_dtype)
-    for layer in model.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy(**policy))
-    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(**policy, output_dtype=torch.float32))
-    result = reference.train(case, model, rank, world)
-    if rank == 0:
-        torch.save(result, out)
-    dist.destroy_process_group()
-
-
 def errors(case, exact, reduce_name):
     for world in WORLDS:
-        with tempfile.TemporaryDirectory() as folder:
-            out = os.path.join(folder, "result")
-            mp.spawn(bf16_rank, (world, case, getattr(torch, reduce_name), os.path.join(folder, "store"), out),
-                     nprocs=world)
-            losses, norms, gradients = torch.load(out)
+        losses, norms, gradients = reference.fsdp2(case, world, param_dtype=torch.bfloat16,
+                                                   reduce_dtype=getattr(torch, reduce_name))
         yield f"# {reduce_name}, W={world}: gradient norms {reference.relative(norms, exact[1]):.1e}"
         yield f"error {reduce_name} {world} losses {reference.relative(losses, exact[0]):.3e}"
         for step, loss in enumerate(losses, 1):

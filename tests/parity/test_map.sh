@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# docs/fsdp2-map.md: each test that it names is there, and each thing that it says is there names one.
+# docs/fsdp2-map.md: each test that it names is there, and each thing that it says is there names one. And
+# each row of the table of tests/parity/README.md names tests that are there, or a reason.
 cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 MAP=$SOURCE/docs/fsdp2-map.md
 
 # there NAME: a script of that name, a unit suite, or SUITE/TEST of one.
@@ -26,6 +27,15 @@ all_there() {
 }
 # What is there is held by a test; what is not ("none", "not there") has none to name.
 each_held() { ! rows | awk -F '\t' '$1 !~ /^(none|not there)/ && $2 !~ /`/' | grep .; }
+
+table() { grep '^| `test_' "$SOURCE/tests/parity/README.md"; }
+names() { awk -F'|' '{ print $4 }' | grep -oE '`[a-z_0-9]+(/[a-z_0-9]+|\.sh)`' | tr -d '`'; }
+missing=$(table | names | sort -u | while read -r name; do there "${name%.sh}" || echo "$name"; done)
+check_eq "every test that the table names exists" "" "$missing"
+check "many are named" test "$(table | names | wc -l)" -ge 40
+unreasoned=$(table | awk -F'|' '$4 !~ /`[a-z_0-9]+(\/[a-z_0-9]+|\.sh)`/ && $4 !~ /left out: .../')
+check_eq "every row has a test or a reason" "" "$unreasoned"
+check_eq "no stored case is larger than 64 KiB" "" "$(find "$SOURCE/tests/parity/reference" -type f -size +65536c)"
 
 check "every test that it names is there" all_there
 check "every function that it names has a test" each_held

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # fsdp-train under fsdprun against PyTorch in fp64 (tests/parity/README.md), and mutants that must not pass.
 cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
-. tests/support/parity.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
+. tests/support/shell/parity.sh
 references=("$PARITY/reference")
 
 # gradient_run SHAPE OPTIMIZER W

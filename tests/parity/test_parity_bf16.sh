@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Mixed precision under fsdprun against PyTorch in fp64: no worse than PyTorch's own (tests/parity/README.md).
 cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
-. tests/support/parity.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
+. tests/support/shell/parity.sh
 
-# Of the short case at 4 ranks a rank sees nine tokens: which way so few roundings fall is luck, PyTorch's and ours.
+# Of the short case at 4 ranks a rank sees nine tokens: which way so few roundings fall is luck, PyTorch's and
+# ours.
 for shape in plain short long gpt2; do
   case $shape in plain | gpt2) worlds="1 2 4" ;; short | long) worlds="1 2" ;; esac
   for reduce in float32 bfloat16; do

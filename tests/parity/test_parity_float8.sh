@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # float8 e4m3 beside PyTorch's float8_e4m3fn: every bfloat16, a million floats, both sides of every middle; every code back.
 cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 if [ -z "${FSDP_TEST_PYTHON:-}" ]; then
   skip "float8 codes are PyTorch's" "FSDP_TEST_PYTHON names no Python with PyTorch"
   exit 0

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# PyTorch's own FSDP2, run here and now, is as near to the stored references as ours must be, and in the stored order.
+# PyTorch's own FSDP2, run here and now, is as near to the stored references as ours must be, and in the
+# stored order.
 # Nightly: torch-parity
 cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 PARITY=$SOURCE/tests/parity
 if [ -z "${FSDP_TEST_PYTHON:-}" ]; then
   skip "FSDP2 run live" "FSDP_TEST_PYTHON names no Python with PyTorch"

@@ -1,14 +1,13 @@
-#!/usr/bin/env bash
-# Every `make bench-NAME` of the Makefile works: it runs once, in short, ends with 0 and leaves its table as JSON. What it
-# measures means nothing here.
+# Every `make bench-NAME` of the Makefile works: it runs once, in short, ends with 0 and leaves its table as
+# JSON. What it measures means nothing here.
 # Nightly: bench
 # Alone
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 case $(basename "$BUILD") in build) ;; *) skip "benches" "what a sanitizer's build needs is not measured"; exit 0 ;; esac
 export BENCH_RUNS=1 RESTART_RUNS=1 LAUNCH_RUNS=1 LAUNCH_PEER_RUNS=1 LAUNCH_WINDOW_MS=100 BENCH_TRAIN_STEPS=1 BENCH_TRAIN_ONLY=tutorial/float32
+export RENDEZVOUS_NODES=64 RENDEZVOUS_REAL_NODES=4
 export FSDP_BENCH_PYTHON=${FSDP_TEST_PYTHON:-}
-benches=$(sed -n 's/^\(bench-[a-z]*\):.*/\1/p' Makefile | grep -vx bench-gpu) # scripts/gpu-check.sh tests that one
+benches=$(make -s help | grep -o '^bench-[a-z]*' | grep -vx bench-gpu) # scripts/gpu-check.sh tests that one
 check "the Makefile has benches" test "$(wc -w <<< "$benches")" -ge 8
 for bench in $benches; do
   json=$BUILD/bench/${bench#bench-}.json
@@ -22,4 +21,12 @@ for bench in $benches; do
   check "$bench leaves its table as JSON" "$TOY/json_check" "$json"
   check_match "$bench: the JSON has rows" '"what": "[^"]+", "unit": "[^"]+"' "$(cat "$json")"
 done
-[ "$n_failed" -eq 0 ]
+# A bench that is stopped takes its job with it.
+BENCH_TRAIN_STEPS=3 "$BUILD/bench/bench_train" "$WORK/train.json" "$BUILD/bench/train" > /dev/null 2>&1 &
+bench=$!
+check "bench_train starts a launcher" wait_until 60 pgrep -P $bench -x fsdprun
+launcher=$(pgrep -P $bench -x fsdprun)
+folder=$(tr '\0' '\n' < "/proc/$launcher/cmdline" | sed -n 's|/job.yaml$||p')
+kill -TERM $bench
+check "... which ends with it" wait_until 60 eval "! kill -0 $launcher"
+rm -rf "${folder:-none}"

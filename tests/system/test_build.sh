@@ -1,6 +1,6 @@
 # What make leaves and installs: libraries, symbols, what each program needs, and a second compiler's opinion.
 # Shares: build/lib/fsdp.pc, which make install writes
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 
 make -s BUILD="$BUILD" DESTDIR="$WORK/root" PREFIX=/opt/fsdp install > "$WORK/install.log" 2>&1
 check_eq "make install ends well" 0 $? || cat "$WORK/install.log" >&2
@@ -52,9 +52,25 @@ for header in shard_runtime/include/fsdp/status.h agent/config.h; do
 done
 check "compile_commands.json is JSON" sh -c "make -s -B compile_commands.json && $BUILD/test/json_check compile_commands.json"
 
+check "scripts/lint.sh finds nothing" scripts/lint.sh
 undocumented=$(. scripts/packages.sh; for name in $packages_run $packages_build $packages_data $packages_test $packages_pytorch $packages_lint; do
   grep -qw -- "$name" docs/dependencies.md || echo "$name"; done)
 check_eq "every package that is installed stands in docs/dependencies.md" "" "$undocumented"
+
+if command -v cloc > /dev/null; then
+  mkdir -p "$WORK"/tree/{launcher,agent,shard_runtime,tests}
+  printf 'int a /* x */ = b+++c; // y\n\n/* z */\nchar *s = "a/*b*/", c = %s;\nx->y <<= 0x1.8p-3f;\n' "'\"'" > "$WORK/tree/launcher/a.c"
+  check_eq "scripts/size.sh counts lines and tokens" "launcher 1 5 3 1 24" \
+    "$(scripts/size.sh "$WORK/tree" | grep '^launcher' | xargs)"
+else skip "scripts/size.sh" "there is no cloc"; fi
+
+# A commit while tests run: each start finds a whole program, the old one or the new one.
+make -s BUILD="$BUILD" NVCC= -W launcher/main.c "$BIN/fsdprun" > "$WORK/relink" 2>&1 &
+broken=0
+while kill -0 $! 2> /dev/null; do "$BIN/fsdprun" --version > /dev/null 2>&1 || broken=$((broken + 1)); done
+wait $!
+check_eq "the launcher is linked again" 0 $? || cat "$WORK/relink" >&2
+check_eq "... and at no time is there none" 0 $broken
 
 # What a new user meets: packages that are missing, and a compiler that takes minutes.
 check_status "make without its packages fails" 2 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make BUILD="$WORK/none"
@@ -64,9 +80,9 @@ check_eq "... and each package in a line, with nothing compiled" "libuv1-dev lib
 printf '#!/bin/sh\ncase $* in *-E*) ! grep -q dnnl.h ;; esac\n' > "$WORK/cc-without-dnnl"; chmod +x "$WORK/cc-without-dnnl"
 check_status "make without one header fails" 2 make BUILD="$WORK/none" CC="$WORK/cc-without-dnnl"
 check_eq "... and names its package alone" "libdnnl-dev" "$(sed -n 's/^  \([a-z0-9.-]*\) *$/\1/p' "$WORK/err" | xargs)"
-# What only other targets call has no line.
-check_eq "make help has every target" "$(sed -n 's/^\.PHONY: //p' Makefile | tr ' ' '\n' | grep -vxE 'fuzz-run|tsan-programs|help' | sort)" \
-  "$(make -s help | awk '{ print $1 }' | sort)"
+check_eq "make help has every target but those that only other targets call" "fuzz-run help tsan-programs" \
+  "$(grep -h '^\.PHONY:' Makefile mk/*.mk | grep -v '##' | cut -d ' ' -f 2- | xargs -n 1 | sort | xargs)"
+check_match "... with a line each" '^unit +unit tests$' "$(make -s help | grep '^unit ')"
 check_status "make clean needs none" 0 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make -n clean
 printf '#!/bin/sh\necho "nvcc $*" >&2\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\nexit 0\n' > "$WORK/nvcc"; chmod +x "$WORK/nvcc"
 kernel=$(ls shard_runtime/cuda/kernels/*.cu | head -n 1)
@@ -79,4 +95,3 @@ if [ -z "$san" ] && command -v clang-14 > /dev/null; then
   check "clang 14 builds it without a warning" make -s -j"$(nproc)" BUILD=build/clang CC=clang-14 OPENMP=-fopenmp WERROR=1 \
     build/clang/lib/libfsdp.a build/clang/bin/fsdprun build/clang/bin/fsdp-agent
 fi
-exit $((n_failed > 0))

@@ -1,7 +1,7 @@
-# The C library as an outsider meets it: every public header alone, in C and C++, fsdp.pc of a tree that was moved, and what
-# becomes of calls that are wrong.
+# The C library as an outsider meets it: every public header alone, in C and C++, fsdp.pc of a tree that was
+# moved, and what becomes of calls that are wrong.
 # Shares: build/lib/fsdp.pc, which make install writes
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 
 include=shard_runtime/include
 # alone LANGUAGE STANDARD: the headers that cannot be the first and only one of a translation unit.
@@ -23,11 +23,14 @@ fi
 declared=$(grep -L FSDP_BEGIN_DECLS $include/fsdp/*.h | grep -v '/fsdp\.h$')
 check_eq "each public header that declares something gives it C linkage" "" "$declared"
 
-# An installed tree that is staged (DESTDIR), and then moved away from its prefix. The CUDA plug-in has no part in it.
+# An installed tree that is staged (DESTDIR), and then moved away from its prefix. The CUDA plug-in has no
+# part in it.
 make -s NVCC= BUILD="$BUILD" DESTDIR="$WORK/stage" PREFIX=/opt/fsdp install > "$WORK/install.log" 2>&1 || cat "$WORK/install.log" >&2
 mkdir "$WORK/elsewhere" && cp -a "$WORK/stage/opt/fsdp" "$WORK/elsewhere/moved"
 unset PKG_CONFIG_SYSROOT_DIR
-flags() { PKG_CONFIG_PATH=$1/lib/pkgconfig pkg-config "${@:2}" --cflags --libs fsdp | tr -s ' ' | sed 's/ $//'; }
+flags() {
+  PKG_CONFIG_PATH=$1/lib/pkgconfig pkg-config "${@:2}" --cflags --libs fsdp | tr -s ' ' | sed 's/ $//'
+}
 check_eq "fsdp.pc names the prefix" "-I/opt/fsdp/include -L/opt/fsdp/lib -lfsdp" "$(flags "$WORK/stage/opt/fsdp")"
 check_eq "... the staged tree" "-I$WORK/stage/opt/fsdp/include -L$WORK/stage/opt/fsdp/lib -lfsdp" \
   "$(PKG_CONFIG_SYSROOT_DIR=$WORK/stage flags "$WORK/stage/opt/fsdp")"
@@ -41,7 +44,8 @@ check_eq "a LIBDIR below the prefix follows it, too" "libdir=\${prefix}/lib/x86_
   "$(grep ^libdir "$WORK/multiarch/usr/lib/x86_64-linux-gnu/pkgconfig/fsdp.pc")"
 make -s NVCC= BUILD="$BUILD" "$BUILD/lib/fsdp.pc" # names the default prefix again
 
-# A C++ program against the moved tree: it links by the C names, and words that it shares with an agent have their C size.
+# A C++ program against the moved tree: it links by the C names, and words that it shares with an agent have
+# their C size.
 cat > "$WORK/outsider.cpp" <<'CPP'
 extern "C" {
 #include <fsdp/fsdp.h>
@@ -85,20 +89,21 @@ if command -v g++ > /dev/null; then
     "$(LD_LIBRARY_PATH="$WORK/elsewhere/moved/lib" "$WORK/outsider" 2>&1)"
 fi
 
-# Misuses: each comes back with its own words, and nothing of it is left in memory. AddressSanitizer finds leaks of a library
-# that was built without it, too; valgrind does not know every instruction, so the kernels are those of the reference.
+# Misuses: each comes back with its own words, and nothing of it is left in memory. AddressSanitizer finds
+# leaks of a library that was built without it, too; valgrind does not know every instruction, so the kernels
+# are those of the reference.
 moved=$WORK/elsewhere/moved
 # shellcheck disable=SC2046
 misuse() { # NAME FLAGS...
   local name=$1; shift
-  cc -std=c11 -Wall -Wextra -Werror -g "$@" tests/support/misuse/*.c -o "$WORK/$name" $(flags "$moved" --define-prefix) -lm
+  cc -std=c11 -Wall -Wextra -Werror -g "$@" tests/support/workers/misuse/*.c -o "$WORK/$name" $(flags "$moved" --define-prefix) -lm
 }
 check "the misuses build against the installed headers alone" misuse misuse_asan -fsanitize=address,undefined
 check_status "each misuse is refused in its own words, without a crash or a leak" 0 \
   env LD_LIBRARY_PATH="$moved/lib" sh -c "cd '$WORK' && ASAN_OPTIONS=detect_leaks=1 ./misuse_asan" || cat "$WORK/out"
 check "they are at least 200" awk '/ misuses, 0 wrong$/ { n = $1 } END { exit !(n >= 200) }' "$WORK/out"
 left_out=$(for name in $(sed -n '/FSDP_API/,/;/p' $include/fsdp/*.h | grep -oE '\bfsdp_[a-z0-9_]+ *\(' | tr -d ' (' | sort -u); do
-  grep -qw "$name" tests/support/misuse/*.c || echo "$name"; done)
+  grep -qw "$name" tests/support/workers/misuse/*.c || echo "$name"; done)
 check_eq "every public function is among them" "" "$left_out"
 check "nothing is left of them on the disk" test ! -e "$WORK/x" -a ! -e "$WORK/nowhere"
 if [ -n "$san" ]; then
@@ -111,4 +116,3 @@ else
     sh -c "cd '$WORK' && valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
     ./misuse_plain"
 fi
-exit $((n_failed > 0))

@@ -1,12 +1,11 @@
-#!/usr/bin/env bash
-# configs/, each file by name: it resolves, it is planned, and what a CPU can do in seconds runs, small, for two steps; then the
-# example of docs/config.md. Between these runs every key of a job file once has another value than its default and the run ends
-# well, or the lists below say where else.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
+# configs/, each file by name: it resolves, it is planned, and what a CPU can do in seconds runs, small, for
+# two steps; then the example of docs/config.md. Between these runs every key of a job file once has another
+# value than its default and the run ends well, or the lists below say where else.
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 
-# What each file is run with beside the settings of small(): options and key=value. plan: it is for machines that are not here.
+# What each file is run with beside the settings of small(): options and key=value. plan: it is for machines
+# that are not here.
 small_model="model.dim=64 train.batch=2"
 declare -A how=(
   [elastic-batch]="--nproc-per-node 4 model.dim=64"
@@ -27,7 +26,8 @@ declare -A how=(
 # Keys that no run here can change, and the script that does.
 declare -A elsewhere=([launch.nnodes]=tests/system/test_two_nodes_train.sh)
 
-# arguments NAME WORD...: the command line of a run, one word a line; words with = are settings, later ones win.
+# arguments NAME WORD...: the command line of a run, one word a line; words with = are settings, later ones
+# win.
 arguments() {
   local name=$1 word; shift
   for word in "data.path=$SOURCE/tests/parity/excerpt.txt" train.steps=2 run.log_every=1 checkpoint.every=1 "run.dir=$WORK/runs" "run.name=$name" "$@"; do
@@ -53,6 +53,7 @@ fi
 
 for file in configs/*.yaml; do
   name=$(basename "$file" .yaml)
+  check_eq "$name begins with a comment" "#" "$(head -c 1 "$file")"
   check "$name resolves" "$BIN/fsdprun" --dry-run "$file"
   check_match "$name is planned" '"total": [1-9]' "$("$BIN/fsdprun" plan --json "$file")"
   case ${how[$name]:-} in
@@ -70,7 +71,7 @@ check_match "from its checkpoint" '"event": *"resume".*"step": *2' "$(cat "$WORK
 check "init-only made its weights" test -e "$WORK/runs/init-only/checkpoints/step-00000000/manifest.json"
 check "gpt2-124m is of its preset" grep -q '^  preset: 124m ' "$WORK/gpt2-124m.ran"
 
-# --- keys that no file in configs/ changes ---------------------------------------------------------------------------
+# keys that no file in configs/ changes
 
 sed -n '/^## Example/,$ { /^```yaml$/,/^```$/ { /^```/!p } }' docs/config.md > "$WORK/example.yaml"
 check "the example of docs/config.md trains" trains example "$WORK/example.yaml" 2 launch.nnodes=1 \
@@ -118,4 +119,3 @@ for rules in optimizer.groups parallel.groups parallel.placement; do
   missing=$(for field in $(documented "## Rules of \`$rules\`"); do grep -qE "[{ ]$field:" <<< "$values" || echo "$field"; done)
   check_eq "every field of $rules is in a rule of a run" "" "$missing"
 done
-[ "$n_failed" -eq 0 ]

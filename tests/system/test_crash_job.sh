@@ -1,11 +1,10 @@
-#!/usr/bin/env bash
-# A real job under strace, one run for each (system call, k-th occurrence in a process) on the way from its checkpoint
-# at step 5 to the one at step 10; whichever process gets there, guard, agent or worker, is killed by it. The next run
-# goes on from the old or the new one and ends with the figures and weights of a run that nobody touched.
+# A real job under strace, one run for each (system call, k-th occurrence in a process) on the way from its
+# checkpoint at step 5 to the one at step 10; whichever process gets there, guard, agent or worker, is killed
+# by it. The next run goes on from the old or the new one and ends with the figures and weights of a run that
+# nobody touched.
 # FSDP_NIGHTLY=1: the calls that make directories, only read or talk, too.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # LeakSanitizer cannot look while strace does
 if ! strace -f -o "$WORK/probe" true 2> /dev/null; then
   skip "a job killed at every system call of a save" "strace is not there, or may not trace"
@@ -54,4 +53,3 @@ if [ "$wrong" -eq 0 ] && [ "$killed" -gt 10 ] && [ $((killed * 10)) -ge $((n * 8
 else
   not_ok "killed at a call of a save, the job goes on to the same end" "$wrong of $n wrong, $killed killed"
 fi
-[ "$n_failed" -eq 0 ]

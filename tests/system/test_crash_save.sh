@@ -1,9 +1,8 @@
-#!/usr/bin/env bash
-# One save is recorded with strace; then one run for each (system call, k-th occurrence) of it, killed there. After each,
-# recovery gives the old step or the new one, bit-exact, and the next save works. Calls that change something are all
-# taken here; with FSDP_NIGHTLY=1 every call, a first save as well, and an error from each call in place of the kill.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+# One save is recorded with strace; then one run for each (system call, k-th occurrence) of it, killed there.
+# After each, recovery gives the old step or the new one, bit-exact, and the next save works. Calls that
+# change something are all taken here; with FSDP_NIGHTLY=1 every call, a first save as well, and an error from
+# each call in place of the kill.
+. tests/support/shell/harness.sh
 SAVE=$TOY/crash_save
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # LeakSanitizer cannot look while strace does
 if ! strace -o "$WORK/probe" true 2> /dev/null; then
@@ -12,7 +11,8 @@ if ! strace -o "$WORK/probe" true 2> /dev/null; then
 fi
 changing='^(openat|pwrite64|fallocate|ftruncate|fsync|rename|renameat2|mkdir|unlink|rmdir|write)$'
 
-# pairs LOG: "NAME K" of each call between the two marks, K counted from the start of the process, as strace's when=.
+# pairs LOG: "NAME K" of each call between the two marks, K counted from the start of the process, as strace's
+# when=.
 pairs() {
   awk '{ name = $2; sub(/\(.*/, "", name); k[name]++ }
        /crash-save-begins/ { on = 1; next } /crash-save-ends/ { exit }
@@ -62,4 +62,3 @@ if [ -n "${FSDP_NIGHTLY:-}" ]; then
   campaign "an I/O error from each call of a save" 40 error=EIO "$changing"
   campaign "a full disk at each call of a save" 40 error=ENOSPC "$changing"
 fi
-[ "$n_failed" -eq 0 ]

@@ -1,8 +1,9 @@
-# Attention by cuDNN. Its numbers: graphs run by a stand-in that computes what they say, against the reference; every call failing once;
-# whole training runs. The graphs themselves: before cuDNN, where it is found, which compiles them for GPUs that are not here.
+# Attention by cuDNN. Its numbers: graphs run by a stand-in that computes what they say, against the
+# reference; every call failing once; whole training runs. The graphs themselves: before cuDNN, where it is
+# found, which compiles them for GPUs that are not here.
 # Nightly: cuda
-. tests/support/harness.sh
-. tests/support/cuda_emulated.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/cuda_emulated.sh
 export FSDP_CUDNN_LIBRARY=$BUILD/test/emulated/libcudnn_standin.so CUDNN_STANDIN_LOG=$WORK/cudnn.log
 program() { # COMMAND...: its lines are the program's own
   local name; name=$(basename "$1")
@@ -56,11 +57,13 @@ check_match "is ours too" 'attention ours \(cuDNN: libm.so.6 has no cudnn' "$(sa
 FSDP_CUDA_ATTENTION=theirs train word cuda 1 "${bf16[@]}"
 check_match "another word" 'FSDP_CUDA_ATTENTION=theirs: not one of ours, auto, cudnn' "$(cat word.out)"
 
-# cuDNN itself, wherever it is: the toolkit's, PyTorch's, the loader's. Without a driver one stands in that takes modules and runs none.
+# cuDNN itself, wherever it is: the toolkit's, PyTorch's, the loader's. Without a driver one stands in that
+# takes modules and runs none.
 driver=; ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1' || driver=$BUILD/test/emulated/driver
 before() { # TITLE LIBRARY FOLDERS
   local out="$WORK/graphs-$1.out"
-  FSDP_CUDNN_LIBRARY=$2 LD_LIBRARY_PATH=${driver:+$driver:}$3${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout 3000 "$TOY/cudnn_graphs" > "$out" 2>&1 || n_failed=$((n_failed + 1))
+  FSDP_CUDNN_LIBRARY=$2 LD_LIBRARY_PATH=${driver:+$driver:}$3${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout \
+    3000 "$TOY/cudnn_graphs" > "$out" 2>&1 || n_failed=$((n_failed + 1))
   grep -E '^(ok|not ok) ' "$out" || not_ok "our graphs before cuDNN ($1)" "$(tail -n 5 "$out")"
 }
 n_found=0
@@ -74,9 +77,10 @@ case $BUILD in
   done
   site=$([ -n "${FSDP_TEST_PYTHON:-}" ] && "$FSDP_TEST_PYTHON" -c 'import nvidia, sys; print(list(nvidia.__path__)[0])' 2> /dev/null)
   if [ -n "$site" ] && [ -e "$site/cudnn/lib/libcudnn.so.9" ]; then
-    before pytorch "$site/cudnn/lib/libcudnn.so.9" "$site/cudnn/lib:$(dirname "$(ls "$site"/*/lib/libnvrtc.so.* 2> /dev/null | head -n 1)" 2> /dev/null)"; n_found=$((n_found + 1))
+    before pytorch "$site/cudnn/lib/libcudnn.so.9" \
+      "$site/cudnn/lib:$(dirname "$(ls "$site"/*/lib/libnvrtc.so.* 2> /dev/null | head -n 1)" 2> \
+      /dev/null)"; n_found=$((n_found + 1))
   fi
   [ $n_found -gt 0 ] || skip "our graphs before cuDNN itself" "no libcudnn.so.9: no CUDA toolkit with it, and FSDP_TEST_PYTHON has none"
   ;;
 esac
-[ "$n_failed" -eq 0 ]

@@ -1,9 +1,9 @@
-# Training on "cuda" without a GPU: the plug-in's own sources over an emulated device, whose memory the host cannot touch and
-# whose streams run late, early or in a seeded order. Ranks share a device, their collectives go by way of host memory. The run must be the
-# cpu's, up to the rounding of sums that another order makes.
+# Training on "cuda" without a GPU: the plug-in's own sources over an emulated device, whose memory the host
+# cannot touch and whose streams run late, early or in a seeded order. Ranks share a device, their collectives
+# go by way of host memory. The run must be the cpu's, up to the rounding of sums that another order makes.
 # Nightly: cuda
-. tests/support/harness.sh
-. tests/support/cuda_emulated.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/cuda_emulated.sh
 # Every operation against the reference: these lines are the program's own.
 for order in late early 9; do
   mkdir -p "nccl-$order"
@@ -40,10 +40,11 @@ like "RMSNorm" 1e-5 rms --set model.norm=rmsnorm
 like "RMSNorm, dropout, recomputing" 1e-5 rms-dropout --set model.norm=rmsnorm --set model.dropout=0.2 --set parallel.activation_checkpoint=full
 like "RMSNorm, bfloat16" 1e-2 rms-bf16 --set model.norm=rmsnorm --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
 like "bfloat16" 1e-2 bf16 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
-like "bfloat16, rounded stochastically" 1e-2 drawn --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32 --set parallel.stochastic_rounding=true
+like "bfloat16, rounded stochastically" 1e-2 drawn --set parallel.param_dtype=bfloat16 --set \
+  parallel.reduce_dtype=float32 --set parallel.stochastic_rounding=true
 
-# Gathers in float8: the codes of the first step are the cpu's, bit for bit. Later a weight whose last bits differ may take the
-# next code, a sixteenth of it off. A world of one has the codes of a world of two.
+# Gathers in float8: the codes of the first step are the cpu's, bit for bit. Later a weight whose last bits
+# differ may take the next code, a sixteenth of it off. A world of one has the codes of a world of two.
 export FSDP_EMULATED_CAPABILITY=89
 like "float8" 2e-2 float8 --set parallel.float8_gather=true
 like "float8 to bfloat16, slices" 2e-2 float8-bf16 --set parallel.float8_gather=true --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
@@ -71,12 +72,13 @@ check "text from a checkpoint of cuda" env FSDP_DEVICE=cuda "$BIN/fsdp-train" --
 
 # Memory that is not there is told in words.
 FSDP_EMULATED_MEMORY=200000 train nomem cuda 1
-check_match "out of memory, with the call, rank and device" 'cudaMalloc.*out of memory.*device.c:[0-9]+, rank 0, device 0 \(emulated\)' "$(cat nomem.out)"
+check_match "out of memory, with the call, rank and device" 'cudaMalloc.*out of memory.*memory.c:[0-9]+, rank 0, device 0 \(emulated\)' "$(cat nomem.out)"
 # Ranks that share a GPU are NCCL's to refuse, and ours to say.
 COLLECTIVES=nccl train shared cuda 2
 check_match "nccl on a shared GPU is refused" 'share a GPU.*take cpu' "$(cat shared.out)"
-on_one_gpu() { FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so NCCL_STANDIN_DIR=$WORK NCCL_STANDIN_LOG=$WORK/$1.calls COLLECTIVES=nccl train "$1" cuda 2; }
+on_one_gpu() {
+  FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so NCCL_STANDIN_DIR=$WORK NCCL_STANDIN_LOG=$WORK/$1.calls COLLECTIVES=nccl train "$1" cuda 2
+}
 NCCL_MULTI_RANK_GPU_ENABLE=1 on_one_gpu told
 check_match "unless NCCL is told that ranks may share one" '^CommInitRankConfig 0 of 2' "$(cat told.calls.0)"
 same "and the run is the same" told cuda2-late
-[ "$n_failed" -eq 0 ]

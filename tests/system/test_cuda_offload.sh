@@ -1,13 +1,15 @@
-# parallel.offload on the emulated device: shards, gradients and optimizer state in host memory. The losses are those of a run without it, digit for
-# digit (the norm too: sums in double, in another order, of which nine digits are written). What is copied goes on streams of its own, from
-# page-locked memory, and no step waits for it before its end.
+# parallel.offload on the emulated device: shards, gradients and optimizer state in host memory. The losses
+# are those of a run without it, digit for digit (the norm too: sums in double, in another order, of which
+# nine digits are written). What is copied goes on streams of its own, from page-locked memory, and no step
+# waits for it before its end.
 # Nightly: cuda
-. tests/support/harness.sh
-. tests/support/cuda_emulated.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/cuda_emulated.sh
 # train NAME RANKS OPTIONS...: a run of its own
 train() {
   local name=$1 n=$2; shift 2
-  FSDP_DEVICE=cuda FSDP_COLLECTIVES=${COLLECTIVES:-cpu} timeout 2400 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
+  FSDP_DEVICE=cuda FSDP_COLLECTIVES=${COLLECTIVES:-cpu} timeout 2400 "$BIN/fsdprun" --nproc-per-node "$n" \
+    --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
 }
 # on NAME RANKS OPTIONS...: without offload. off WAY NAME RANKS OPTIONS...: with it, and the same digits
 on() { local name=$1 n=$2; shift 2; check "$name: without offload" train "on-$name" "$n" "$@"; }
@@ -45,17 +47,21 @@ check_eq "the two end alike, digit for digit" "$(losses off-to-on)" "$(losses on
 check_match "at the last step" '^6 ' "$(losses on-to-off | tail -n 1)"
 check "text from such a checkpoint" env FSDP_DEVICE=cuda "$BIN/fsdp-train" --sample cpu-two/run --tokens 8
 
-# Steps of a rank, call by call: of each unit a copy in ahead of its use, of its gradients one out, and the host waits for nothing between
-# the first and the last of them (but in the first step, where scratch grows). Streams are numbered as the plan has them: 5 in, 6 out.
+# Steps of a rank, call by call: of each unit a copy in ahead of its use, of its gradients one out, and the
+# host waits for nothing between the first and the last of them (but in the first step, where scratch grows).
+# Streams are numbered as the plan has them: 5 in, 6 out.
 # Three units in forward, two of them again in backward (the root is kept).
-stretches() { awk '$1 == "wait" && (i || o) { print i " in " o " out"; i = o = 0 } $1 == "copy" && $3 == 5 { i++ } $1 == "copy" && $3 == 6 { o++ }' "$1"; }
+stretches() {
+  awk '$1 == "wait" && (i || o) { print i " in " o " out"; i = o = 0 } $1 == "copy" && $3 == 5 { i++ } $1 == "copy" && $3 == 6 { o++ }' "$1"
+}
 FSDP_EMULATED_TRACE=$WORK/trace train traced 1 --set parallel.offload=cpu --set checkpoint.every=0
 check_eq "each step without a wait" "5 in 3 out 5 in 3 out 5 in 3 out" "$(stretches trace.0 | tail -n 3 | xargs)"
 # With NCCL's collectives, which the host does not wait for either.
 mkdir -p standin
-by_nccl() { FSDP_EMULATED_TRACE=$WORK/nccl-trace FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so NCCL_STANDIN_DIR=$WORK/standin FSDP_EMULATED_DEVICES=2 COLLECTIVES=nccl train "$@"; }
+by_nccl() {
+  FSDP_EMULATED_TRACE=$WORK/nccl-trace FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so NCCL_STANDIN_DIR=$WORK/standin FSDP_EMULATED_DEVICES=2 COLLECTIVES=nccl train "$@"
+}
 check "2 ranks by nccl, offloaded" by_nccl nccl-off 2 --set parallel.offload=cpu --set checkpoint.every=0
 check_eq "the same digits" "$(losses on-two)" "$(losses nccl-off)"
 check_eq "each step without a wait" "5 in 3 out 5 in 3 out 5 in 3 out" "$(stretches nccl-trace.0 | tail -n 3 | xargs)"
 check_eq "all of it page-locked" "" "$(awk '$1 == "copy" && ($3 == 5 || $3 == 6) && $5 != "locked"' trace.0)"
-[ "$n_failed" -eq 0 ]

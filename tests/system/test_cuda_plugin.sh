@@ -1,5 +1,6 @@
-# One build for every machine: the plug-in alone needs a CUDA library, and where it cannot be used one line says why.
-. tests/support/harness.sh
+# One build for every machine: the plug-in alone needs a CUDA library, and where it cannot be used one line
+# says why.
+. tests/support/shell/harness.sh
 cd "$WORK" || exit 1
 needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 for file in "$BIN"/* "$BUILD"/examples/* "$BUILD"/lib/libfsdp.so; do
@@ -13,7 +14,9 @@ model: {kind: transformer, layers: 1, dim: 16, heads: 2, vocab: 256, seq: 16}
 train: {steps: 1, batch: 1}
 launch: {max_restarts: 0}
 JOB
-train() { FSDP_CUDA_DRIVER=$1 FSDP_CUDA_PLUGIN=$2 FSDP_DEVICE=$3 "$BIN/fsdprun" --log-dir "$(mktemp -d "$WORK/XXXXXX")" job.yaml 2>&1; }
+train() {
+  FSDP_CUDA_DRIVER=$1 FSDP_CUDA_PLUGIN=$2 FSDP_DEVICE=$3 "$BIN/fsdprun" --log-dir "$(mktemp -d "$WORK/XXXXXX")" job.yaml 2>&1
+}
 out=$(train no-driver.so '' auto)
 check_match "without a driver auto is the cpu" 'a step, cpu' "$out"
 check_eq "without a word" "" "$(printf '%s' "$out" | grep -iE 'cuda|device')"
@@ -30,13 +33,18 @@ if [ -e "$BUILD/lib/libfsdp_cuda.so" ]; then
   if ldconfig -p | grep -q 'libcuda\.so\.1'; then
     skip "the plug-in refuses where no driver works" "this machine has a driver"
   else
-    check_match "the plug-in refuses where no driver works" 'device auto takes the cpu: the CUDA plug-in refuses: .*driver' "$(train libc.so.6 "$BUILD/lib/libfsdp_cuda.so" auto)"
+    check_match "the plug-in refuses where no driver works" \
+      'device auto takes the cpu: the CUDA plug-in refuses: .*driver' \
+      "$(train libc.so.6 "$BUILD/lib/libfsdp_cuda.so" auto)"
   fi
 else
   skip "the plug-in itself" "it is not built here: no nvcc, or not by make cuda"
 fi
-# make builds it where nvcc is found, says so before it begins, and can be told to leave it out; a warning of nvcc's is an error.
-would() { env -u MAKEFLAGS -u MAKELEVEL make -C "$SOURCE" --no-print-directory -n -B BUILD="$WORK/none" "$@" 2> /dev/null; }
+# make builds it where nvcc is found, says so before it begins, and can be told to leave it out; a warning of
+# nvcc's is an error.
+would() {
+  env -u MAKEFLAGS -u MAKELEVEL make -C "$SOURCE" --no-print-directory -n -B BUILD="$WORK/none" "$@" 2> /dev/null
+}
 printf '#!/bin/sh\n' > nvcc; chmod +x nvcc
 check_match "make says that it builds the plug-in, how long it takes, and how to leave it out" 'building the CUDA plug-in with .*: about two minutes \("make NVCC=" builds without it\)' \
   "$(would NVCC="$WORK/nvcc" "$WORK/none/cuda-announced")"
@@ -44,17 +52,7 @@ compiled=$(would NVCC="$WORK/nvcc" all | grep -- "$WORK/nvcc .*\.cu ")
 check_eq "each kernel is compiled for sm_80, sm_90 and as PTX, with warnings as errors" "$(find "$SOURCE"/shard_runtime/cuda/kernels -name '*.cu' | wc -l)" \
   "$(printf '%s\n' "$compiled" | grep -- 'code=sm_80' | grep -- 'code=sm_90' | grep -- 'code=compute_90' | grep -c -- '-Werror all-warnings')"
 check_eq "make NVCC= compiles none of it" 0 "$(would NVCC= all | grep -c 'shard_runtime/cuda/')"
-# docs/cuda.md says of every kernel what holds it to the cpu and where it ran: none is missing, no test is of another name.
-kernels=$(grep -hA1 __global__ "$SOURCE"/shard_runtime/cuda/kernels/*.cu | grep -oE '[a-z_0-9]+\(' | grep -v launch_bounds | tr -d '(')
-table=$(sed -n '/^| file: kernels/,/^$/p' "$SOURCE/docs/cuda.md")
-check_eq "docs/cuda.md has each kernel in its table" "" "$(for name in $kernels; do printf '%s' "$table" | grep -q "\`$name\`" || echo "$name"; done)"
-check_eq "and no test that is not there" "" "$(printf '%s' "$table" | grep -oE '`test_[a-z0-9_]+\.c`' | tr -d '`' | sort -u | while read -r file; do [ -e "$SOURCE/tests/emulation/$file" ] || echo "$file"; done)"
-# Of CUDA's own words, what the emulation cannot take: in the two headers that have a host version of it.
-raw='<<<|extern __shared__|\basm\b|cooperative_groups|cub/|mma\.h|__syncthreads|__shfl|__h(add|sub|mul|div|fma|neg|max|min)[0-9_a-z]*\('
-check_eq "raw CUDA stands in the headers of launches and tiles alone" "launch.h tile.h" \
-  "$(cd "$SOURCE/shard_runtime/cuda/kernels" && grep -lE "$raw" -- * | paste -sd ' ')"
 . "$SOURCE/scripts/gpu-env.sh"
 for script in "$SOURCE"/tests/gpu/test_*.sh; do
   gpu_here || skip "$(basename "$script" .sh) on a GPU" "no GPU here: make test-gpu, scripts/gpu-check.sh"
 done
-[ "$n_failed" -eq 0 ]

@@ -1,13 +1,15 @@
-#!/usr/bin/env bash
 # fsdp-agent as a service: the same runs as fsdprun's own, and nothing left of them when any part goes.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 F=$BIN/fsdprun A=$BIN/fsdp-agent
 S=$WORK/own/agent.sock
 agent=
 at_exit() { [ -z "$agent" ] || { kill -TERM "$agent"; kill -TERM "$agent"; wait "$agent"; } 2> /dev/null; }
 
-start_agent() { "$A" --socket "$S" --pidfile "$WORK/pid" 2>> "$WORK/agent-log" & agent=$!; wait_until 20 grep -qx $agent "$WORK/pid"; }
+start_agent() {
+  "$A" --socket "$S" --pidfile "$WORK/pid" 2>> "$WORK/agent-log" & agent=$!
+  wait_until 20 grep -qx $agent "$WORK/pid"
+}
 # A job of ours, that is named by the file it touches, is alive when processes with that name are.
 none_left() { none_alive "$WORK/up"; }
 begin_hanging() { # name, options of fsdprun...
@@ -21,9 +23,11 @@ start_agent
 check_eq "the socket is its owner's alone, and so is its folder" "600 700" "$(stat -c %a "$S" "$WORK/own" | xargs)"
 check_eq "the pidfile names it" $agent "$(cat "$WORK/pid")"
 
-# --- a run is what it is without the agent -----------------------------------------------------------------------------
+# a run is what it is without the agent
 mkdir "$WORK/here dir"
-unnumbered() { sed -E 's/pid [0-9]+/pid N/; s/fd=[0-9]{2}/fd=NN/; s,/[^ ]*/fsdprun_[^/ ]*/[^/ ]*,RUN,g' <<< "$1"; }
+unnumbered() {
+  sed -E 's/pid [0-9]+/pid N/; s/fd=[0-9]{2}/fd=NN/; s,/[^ ]*/fsdprun_[^/ ]*/[^/ ]*,RUN,g' <<< "$1"
+}
 same() { # name, arguments of fsdprun...: exit status and output, embedded and by the agent
   local name=$1 direct by_agent; shift
   direct=$(cd "$WORK/here dir" && umask 027 && ulimit -S -n 300 && echo input | SPECIAL=$'a\xffb' "$F" "$@" 2>&1; echo "status $?")
@@ -34,11 +38,10 @@ same "the environment, limits, umask and affinity are fsdprun's" sh -c 'echo "$S
 same "so is the terminal's side" "$TOY/toy" read say=out err=err
 same "threads of a worker are the same" --nproc-per-node 2 -t 1 "$TOY/toy" rank=0 env=OMP_NUM_THREADS
 same "an exit status is the same" "$TOY/toy" exit=17
-same "a signal is the same" "$TOY/toy" err=last signal=11
 same "a program that is not there is the same" "$WORK/absent"
-same "one that cannot be executed is the same" -- /etc/passwd
 same "captured output is the same" -t 3 -q --nproc-per-node 1 "$TOY/toy" say=one say=two exit=3
 same "signals are neither blocked nor ignored" "$TOY/toy" mask
+same "the words of the command line are the same" sh -c 'printf "<%s>" "$@"' x "" "a  b" --agent y
 same "no descriptor comes along" "$TOY/toy" fds
 same "restarts are the same" --max-restarts 2 "$TOY/toy" before=2 exit=9 say=third
 "$F" --agent "$S" --log-dir "$WORK/logs" -r 3 --nproc-per-node 2 "$TOY/toy" say=kept
@@ -48,33 +51,36 @@ cd "$WORK/here dir" || exit 1
 check_match "a relative log directory is below fsdprun's working directory" "errors.json" "$(ls relative/*)"
 cd "$SOURCE" || exit 1
 
-# --- a job trains to the same bits --------------------------------------------------------------------------------------
-cat "$SOURCE"/agent/*.c > "$WORK/text"
-cat > "$WORK/train.yaml" << 'YAML'
-run: {name: small, dir: runs, log_every: 1}
-data: {path: text, tokenizer: byte}
-model: {kind: transformer, layers: 2, dim: 32, heads: 4, vocab: 256, seq: 32, dropout: 0.1}
-train: {steps: 12, batch: 4}
-optimizer: {kind: adamw, lr: 1.0e-3}
-checkpoint: {every: 5}
-YAML
-numbers() { sed -E 's/"(tokens_per_s|step_s|memory_bytes|time)": *[^,}]*//g' "$1"; }
-"$F" --nproc-per-node 2 --log-dir "$WORK/by-itself" "$WORK/train.yaml" > "$WORK/out" 2> "$WORK/err"
-check_eq "a job trains" 0 $?
-"$F" --agent "$S" --nproc-per-node 2 --log-dir "$WORK/by-agent" "$WORK/train.yaml" > "$WORK/out" 2> "$WORK/err"
-check_eq "and by the agent" 0 $?
-check_eq "to the same metrics, bit for bit" "$(numbers "$WORK/by-itself/small/metrics.jsonl")" \
-  "$(numbers "$WORK/by-agent/small/metrics.jsonl")"
-check_eq "of every step" 12 "$(wc -l < "$WORK/by-agent/small/metrics.jsonl")"
+# who runs it
+mkdir "$WORK/elsewhere"
+cp "$F" "$WORK/elsewhere/fsdprun"
+ln -s "$F" "$WORK/elsewhere/torchrun"
+check_eq "a job runs under the fsdprun beside the agent, not under the client's" "$(readlink -f "$F")" \
+  "$("$WORK/elsewhere/fsdprun" --agent "$S" sh -c 'readlink /proc/$PPID/exe')"
+check_eq "called torchrun it is torchrun there, and FSDPRUN_AGENT serves as --agent" "$(echo 'print("yes")' > "$WORK/x"; echo yes)" \
+  "$(FSDPRUN_AGENT=$S PYTHON_EXEC=$(command -v python3) "$WORK/elsewhere/torchrun" "$WORK/x")"
 
-# --- several at once -----------------------------------------------------------------------------------------------------
+# a job trains to the same bits
+tiny_job "$WORK/train.yaml"
+check_status "a job trains" 0 "$F" --log-dir "$WORK/by-itself" "$WORK/train.yaml"
+check_status "and by the agent" 0 "$F" --agent "$S" --log-dir "$WORK/by-agent" "$WORK/train.yaml"
+check_eq "to the same metrics, bit for bit" \
+  "$(figures "$WORK/by-itself/tiny")" "$(figures "$WORK/by-agent/tiny")"
+check_eq "of every step" 20 "$(figures "$WORK/by-agent/tiny" | wc -l)"
+check_eq "and the same weights" "$(payloads "$WORK/by-itself/tiny/checkpoints/step-00000020")" \
+  "$(payloads "$WORK/by-agent/tiny/checkpoints/step-00000020")"
+check_match "its lines reach the client" 'step 20/20' "$(cat "$WORK/out")"
+check_status "a data file that is not there: the trainer's own status" 66 "$F" --agent "$S" \
+  --log-dir "$WORK/nodata" --set data.path=/nowhere "$WORK/train.yaml"
+
+# several at once
 for i in 1 2 3; do "$F" --agent "$S" "$TOY/toy" "touch=$WORK/at-$i" "wait=$WORK/go" exit=$i & jobs[i]=$!; done
 for i in 1 2 3; do wait_until 20 test -s "$WORK/at-$i" || not_ok "job $i of three at once runs"; done
 : > "$WORK/go"
 for i in 1 2 3; do wait "${jobs[i]}"; echo $?; done > "$WORK/statuses" 2> "$WORK/err"
 check_eq "three jobs run at once, each with its own end" "1 2 3" "$(xargs < "$WORK/statuses")"
 
-# --- the end of a client ---------------------------------------------------------------------------------------------------
+# the end of a client
 begin_hanging --nproc-per-node 2
 kill -KILL $client; wait $client 2> "$WORK/err"
 check "SIGKILL of fsdprun ends its job, grandchildren included" wait_until 10 none_left
@@ -84,8 +90,13 @@ check_eq "SIGTERM is passed on, and the status comes back" "143 yes" "$? $(none_
 begin_hanging --shutdown-timeout 600
 kill -INT $client; kill -INT $client; wait $client
 check_eq "so is Ctrl-C, twice" "130 yes" "$? $(none_left && echo yes)"
+# The signal and the word that the job was accepted wait for the client at once: it is stopped from before the
+# agent reads its request until the workers run.
+waits() { grep -qx fsdprun "/proc/$1/comm" && grep -q '^State:.S' "/proc/$1/status"; }
+kill -STOP $agent
 "$F" --agent "$S" --forward-signals USR1 "$TOY/toy" "catch=10:$WORK/caught" "touch=$WORK/catching" "wait=$WORK/caught" & client=$!
-wait_until 20 test -s "$WORK/catching"; kill -USR1 $client; wait $client
+wait_until 20 waits $client; kill -STOP $client; kill -CONT $agent
+wait_until 20 test -s "$WORK/catching"; kill -USR1 $client; kill -CONT $client; wait $client
 check_eq "SIGUSR1 reaches the workers where it is to be forwarded" "0 0 10" "$? $(cat "$WORK/caught")"
 
 in_state() { [ "$(awk '/^State/ {print $2}' "/proc/$1/status")" = "$2" ]; }
@@ -100,16 +111,16 @@ kill -TSTP $client; wait_until 20 in_state $worker T
 kill -KILL $client; wait $client 2> "$WORK/err"
 check "SIGKILL of fsdprun after Ctrl-Z ends its job" wait_until 10 none_left
 
-begin_hanging
-kill -KILL "$(pgrep -P $agent)"; wait $client
-check_eq "SIGKILL of a job's outer process ends the job" 137 $?
-check "with everything it started" wait_until 10 none_left
-begin_hanging
-kill -KILL "$(pgrep -P "$(pgrep -P $agent)")"; wait $client
-check_eq "SIGKILL of its inner process, too" 137 $?
-check "with everything it had started" wait_until 10 none_left
+for depth in outer inner; do
+  begin_hanging
+  victim=$(pgrep -P $agent)
+  [ $depth = outer ] || victim=$(pgrep -P "$victim")
+  kill -KILL "$victim"; wait $client
+  check_eq "SIGKILL of a job's $depth process ends the job" 137 $?
+  check "with everything it had started" wait_until 10 none_left
+done
 
-# --- detached ----------------------------------------------------------------------------------------------------------------
+# detached
 rm -f "$WORK/go"
 "$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" say=begun err=e "touch=$WORK/det-up" "wait=$WORK/go" say=ended > "$WORK/out" 2> "$WORK/err"
 check_eq "a detached job lets fsdprun go" 0 $?
@@ -132,20 +143,22 @@ port=$(port_block)
 wait_until 20 grep -q "waiting for the others" "$WORK/err"
 kill -TERM $client; wait $client
 check_eq "a signal before it has started ends it, and fsdprun with it" "143 0 " "$? $(wc -c < "$WORK/out") $(pgrep -P $agent)"
-long() { "$F" --agent "$S" --detach --nproc-per-node 2 --log-dir "$WORK/long" --set train.steps=1000000 --set checkpoint.every=1000000 "$WORK/train.yaml"; }
+long() {
+  "$F" --agent "$S" --detach --nproc-per-node 2 --log-dir "$WORK/long" --set train.steps=1000000 --set checkpoint.every=1000000 "$WORK/train.yaml"
+}
 long > "$WORK/out" 2> "$WORK/err"
 check_eq "a detached job of a file runs" "0 $(cat "$WORK/out")" "$? $(pgrep -P $agent)"
 long > "$WORK/out" 2> "$WORK/err"
 check_eq "on a run directory that is held it is refused, as it would be here" "78 0" "$? $(wc -c < "$WORK/out")"
-check_match "with the line that names the holder" "another live job .* holds the run directory $WORK/long/small" "$(cat "$WORK/err")"
+check_match "with the line that names the holder" "another live job .* holds the run directory $WORK/long/tiny" "$(cat "$WORK/err")"
 
-# --- signals to the agent ----------------------------------------------------------------------------------------------------
+# signals to the agent
 kill -HUP $agent
 check "HUP of the agent is one line" wait_until 20 grep -q "HUP is ignored" "$WORK/agent-log"
 check_eq "and leaves it and its jobs alone" 1 "$(pgrep -cP $agent)"
-wait_until 60 grep -q '"step": 2,' "$WORK/long/small/metrics.jsonl"
+wait_until 60 grep -q '"step": 2,' "$WORK/long/tiny/metrics.jsonl"
 kill -TERM $agent; wait $agent
-check_eq "TERM of the agent: a job of a file saves and ends" "0 1" "$? $(find "$WORK"/long/small/checkpoints -name manifest.json | wc -l)"
+check_eq "TERM of the agent: a job of a file saves and ends" "0 1" "$? $(find "$WORK"/long/tiny/checkpoints -name manifest.json | wc -l)"
 start_agent
 for socket in "$S" "$WORK/own/other.sock"; do
   "$A" --socket "$socket" --pidfile "$WORK/pid" 2> "$WORK/err"
@@ -157,7 +170,7 @@ rm -f "$WORK/up"
 "$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" daemon "touch=$WORK/up" hang > "$WORK/out" 2> "$WORK/err"
 wait_until 20 test -s "$WORK/up"
 
-# --- the end of the agent (the detached job runs) ----------------------------------------------------------------------------
+# the end of the agent (the detached job runs)
 cp "$WORK/up" "$WORK/up-detached"
 "$F" --agent "$S" "$TOY/toy" daemon "touch=$WORK/up" hang 2> "$WORK/err" & client=$!
 wait_until 20 sh -c "[ \$(wc -l < '$WORK/up') = 2 ]"
@@ -179,7 +192,7 @@ wait $client
 check_eq "after its jobs" "143 yes" "$? $(none_left && echo yes)"
 check "the socket and the pidfile are gone with it" test ! -e "$S" -a ! -e "$WORK/pid"
 
-# --- who may not ---------------------------------------------------------------------------------------------------------------
+# who may not
 mkdir -m 777 "$WORK/open"
 check_status "a folder that others may write is refused" 78 "$A" --socket "$WORK/open/s"
 : > "$WORK/own/file"
@@ -209,7 +222,7 @@ check "none of it touched the job that ran" alive "$WORK/up"
 kill -TERM $client; wait $client
 check_eq "which ends as it should" 143 $?
 
-# --- told to systemd ---------------------------------------------------------------------------------------------------------
+# told to systemd
 kill -TERM $agent; wait $agent; agent=
 "$BUILD/test/notified" "$WORK/notify" 2 > "$WORK/told" &
 wait_until 20 test -S "$WORK/notify"
@@ -218,4 +231,3 @@ wait_until 20 grep -q READY=1 "$WORK/told"
 kill -TERM $agent; wait $agent; agent=
 check "systemd is told of the start and the end" wait_until 20 grep -q STOPPING=1 "$WORK/told"
 check_eq "in this order" "READY=1 STOPPING=1" "$(xargs < "$WORK/told")"
-exit $((n_failed > 0))

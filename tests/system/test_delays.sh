@@ -1,8 +1,7 @@
-#!/usr/bin/env bash
-# 100 ms before gathers, before reductions, after forward, before the optimizer and at all of these change no bit, nor does a
-# mode of resharding or prefetching: by shared memory, TCP and both, 2 copies of 2 shards among them. They sleep: all at once.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+# 100 ms before gathers, before reductions, after forward, before the optimizer and at all of these change no
+# bit, nor does a mode of resharding or prefetching: by shared memory, TCP and both, 2 copies of 2 shards
+# among them. They sleep: all at once.
+. tests/support/shell/harness.sh
 shapes=("2 1" "4 1" "2 2" "4 2" "4 4")
 pids=()
 for shape in "${shapes[@]}"; do
@@ -14,4 +13,3 @@ for i in "${!shapes[@]}"; do
   name="delays change no bit of $ranks ranks on $nodes node(s)"
   if wait "${pids[i]}"; then ok "$name"; else not_ok "$name" "$(tail -n 20 "$WORK/$ranks-$nodes.out")"; fi
 done
-[ "$n_failed" -eq 0 ]

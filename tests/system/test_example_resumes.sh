@@ -1,7 +1,8 @@
-# The example as an outsider has it: installed, built by pkg-config from the installed tree, killed and started again. It goes
-# on from its newest checkpoint, in the run directory or in a directory of its own, to the bit.
+# The example as an outsider has it: installed, built by pkg-config from the installed tree, killed and
+# started again. It goes on from its newest checkpoint, in the run directory or in a directory of its own, to
+# the bit.
 # Shares: build/lib/fsdp.pc, which make install writes
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 
 command -v pkg-config > /dev/null || { skip "the example resumes" "needs pkg-config"; exit 0; }
 case $BUILD in *asan*) san=-fsanitize=address,undefined ;; *) san= ;; esac
@@ -16,8 +17,8 @@ export LD_LIBRARY_PATH=$TREE/lib
 text=$WORK/text
 for i in $(seq 400); do echo "line $i of a text that is easy to learn, because it is much the same line again"; done > "$text"
 
-# resumes NAME DIRECTORY WORD COMMAND...: COMMAND runs the example with checkpoints in WORD, which are then in DIRECTORY. It
-# is killed after its second one, and started again.
+# resumes NAME DIRECTORY WORD COMMAND...: COMMAND runs the example with checkpoints in WORD, which are then in
+# DIRECTORY. It is killed after its second one, and started again.
 resumes() {
   local name=$1 directory=$2 word=$3 pid step; shift 3
   "$@" "$example" "$text" 1000000 "$word" > "$WORK/killed.log" 2>&1 & pid=$!
@@ -38,4 +39,3 @@ resumes "alone, in a directory of its own" "$WORK/alone" "$WORK/alone" env
 resumes "under an agent, in a directory of its own" "$WORK/own" "$WORK/own" "$TREE/bin/fsdprun" --nproc-per-node 2 --
 resumes "under an agent, in its run directory" "$WORK/run/checkpoints" - "$TREE/bin/fsdprun" --nproc-per-node 2 --run-dir "$WORK/run" --
 check "both attempts have their folders" test -d "$WORK/run/attempt_0" -a -d "$WORK/run/attempt_1"
-exit $((n_failed > 0))

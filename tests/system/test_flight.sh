@@ -1,8 +1,6 @@
-#!/usr/bin/env bash
 # The last collectives of a rank are on disk when it was killed or hung, and of those that waited for it.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 tiny_job "$WORK/job.yaml"
 RUN=$WORK/runs/tiny
 "$BIN/fsdprun" "$WORK/job.yaml" --set train.steps=100000 --set checkpoint.every=0 --set launch.hang_timeout_s=$((5 * $(pace))) --max-restarts 1 \
@@ -25,6 +23,7 @@ for rank in 0 1; do
     check "generation $generation, rank $rank: one line of JSON" "$TOY/json_check" "$file"
     check_match "generation $generation, rank $rank: named collectives of the world" \
       '"group": "world", "sequence": [0-9]+, "kind": "reduce_scatter", "dtype": "float32", "op": "mean", "bytes": [0-9]+' "$(cat "$file")"
+    check_match "generation $generation, rank $rank: with the layer" '"kind": "all_gather", [^}]*"layer": "layers' "$(cat "$file")"
     listed=$(grep -o '"number"' "$file" | wc -l)
     check "generation $generation, rank $rank: at most the last 256, some" test "$listed" -gt 0 -a "$listed" -le 256
   done
@@ -34,4 +33,3 @@ check_match "the rank that waited shows in what" '"seconds": null}\]}$' "$(cat "
 
 run_job "$WORK/good.log" "$WORK/job.yaml" --set run.name=good
 check_eq "a good run leaves none" "" "$(find "$WORK/runs/good" -name collectives.jsonl)"
-[ "$n_failed" -eq 0 ]

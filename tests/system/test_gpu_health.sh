@@ -1,7 +1,6 @@
-#!/usr/bin/env bash
-# The health of GPUs, with a stand-in for NVML: what is warned of, what is recorded, and a restart that waits for memory.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+# The health of GPUs, with a stand-in for NVML: what is warned of, what is recorded, and a restart that waits
+# for memory.
+. tests/support/shell/harness.sh
 export FSDP_TEST_NVML=$TOY/fake_nvml FAKE_NVML="GPU-aa@3b;GPU-bb@5e" FAKE_NVML_STATE=$WORK/state STATE=$WORK/state
 GIB=1073741824
 fresh() { rm -rf "$STATE" && mkdir "$STATE" && echo $GIB > "$STATE/memory"; }
@@ -63,7 +62,8 @@ sed -i '/^cat /d' "$WORK/held.sh"
 check_status "where it never is, the restart comes all the same" 0 "$BIN/fsdprun" --max-restarts 1 --log-dir "$WORK/never" --no-python bash "$WORK/held.sh"
 check_match "and it is said" 'the memory of a GPU is still in use after 10 s; starting all the same' "$(cat "$WORK/err")"
 
-# What the agent sees of a rank's GPU reaches the rank through its progress page, and rank 0's is in the metrics.
+# What the agent sees of a rank's GPU reaches the rank through its progress page, and rank 0's is in the
+# metrics.
 fresh
 cat > "$WORK/job.yaml" << END
 run: {name: run, log_every: 1}
@@ -90,4 +90,3 @@ for mode in refuse crash hang; do
 done
 FAKE_NVML=hang check_status "nor not to restart, 10 s later" 3 "$BIN/fsdprun" --max-restarts 1 --no-python sh -c 'exit 3'
 check "no watcher is left behind" test -z "$(pgrep -P 1 fsdp-gpu-watch)"
-[ "$n_failed" -eq 0 ]

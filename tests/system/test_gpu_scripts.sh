@@ -1,7 +1,7 @@
-# The scripts for a machine with a GPU, where there is none: what they say then, what the archive for one without our packages holds, and each of
-# their lines over the emulated device.
+# The scripts for a machine with a GPU, where there is none: what they say then, what the archive for one
+# without our packages holds, and each of their lines over the emulated device.
 # Nightly: cuda
-. tests/support/harness.sh
+. tests/support/shell/harness.sh
 . scripts/gpu-env.sh
 if gpu_here; then skip "scripts for a machine with a GPU" "there is one here: scripts/gpu-check.sh"; exit 0; fi
 if [ "$BUILD" != "$SOURCE/build" ]; then skip "scripts for a machine with a GPU" "they work on build, and this is another flavour"; exit 0; fi
@@ -9,7 +9,8 @@ check "the archive holds at most 64 MiB" scripts/gpu-archive.sh --built "$WORK/g
 check "and is that large" test "$(stat -c %s "$WORK/gpu.tar.gz")" -le $((64 << 20))
 check "it unpacks" tar xf "$WORK/gpu.tar.gz" -C "$WORK"
 tree=$WORK/fsdprun
-# bare COMMAND...: as on a machine that has nothing of ours: no variable of this environment, and of PATH only the system's.
+# bare COMMAND...: as on a machine that has nothing of ours: no variable of this environment, and of PATH only
+# the system's.
 bare() { (cd "$tree" && env -i PATH=/usr/bin:/bin HOME="$WORK" TMPDIR="$WORK" "$@"); }
 foreign() { # what a program of the archive needs and neither it nor libc has
   bare env LD_LIBRARY_PATH=build/libs ldd "$1" | awk '/not found/ { print $1 } $3 ~ /^\// && $3 !~ /^build\/libs\// { print $1 }' | grep -vE '^(libc|libm|libdl|librt|libpthread)\.so'
@@ -34,7 +35,8 @@ check "no device node: no GPU" eval '! gpu_here "$WORK/dev"'
 touch "$WORK/dev/nvidia3"
 check "/dev/nvidia3 alone is a GPU" gpu_here "$WORK/dev"
 
-# Libraries that the loader does not find: in the toolkit, next to PyTorch, or nowhere. Nothing is looked for in this machine's own cache.
+# Libraries that the loader does not find: in the toolkit, next to PyTorch, or nowhere. Nothing is looked for
+# in this machine's own cache.
 mkdir -p "$WORK"/toolkit/{bin,lib64} "$WORK"/site/torch "$WORK"/site/nvidia/{nccl,cudnn}/lib "$WORK/loader"
 touch "$WORK/site/torch/__init__.py" "$WORK/toolkit/lib64/libcublasLt.so.13" "$WORK"/site/nvidia/{nccl/lib/libnccl.so.2,cudnn/lib/libcudnn.so.9}
 cat > "$WORK/toolkit/bin/nvcc" <<'NVCC'
@@ -45,7 +47,8 @@ NVCC
 cp "$WORK/toolkit/bin/nvcc" "$WORK/toolkit/bin/gcc"; printf '#!/bin/bash\n' > "$WORK/toolkit/bin/ldconfig"
 cat > "$WORK/toolkit/bin/compute-sanitizer" <<'SANITIZER'
 #!/bin/bash
-# Takes the options that compute-sanitizer 2026.4 has, and runs the program. A filter of kernels, which only this one counts, is a line.
+# Takes the options that compute-sanitizer 2026.4 has, and runs the program. A filter of kernels, which only
+# this one counts, is a line.
 if [ "$1" = --help ]; then echo "  --kernel-name arg                     key1=val1,key2=val2,..."; exit; fi
 while [ $# -gt 0 ]; do
   case $1 in
@@ -79,7 +82,8 @@ check_eq "the other ways are timed" "11 skipped, 28 timed" "$(grep -c '^skip - .
 check "and a refused one is in no row" eval '! grep -qE "BGRAD|beside" "$WORK/err"'
 unset FSDP_CUDA_PLUGIN FSDP_CUDA_DRIVER
 
-# The three parts over the emulated device: the archive carries none, so it is put there. In a second tree each piece is refused, and then hangs.
+# The three parts over the emulated device: the archive carries none, so it is put there. In a second tree
+# each piece is refused, and then hangs.
 cp -r "$BUILD/test/emulated" "$tree/build/test/"
 export FSDP_TEST_EMULATED_GPU=1 NVCC_PATH=$WORK/toolkit/bin:/usr/bin:/bin
 cp -r "$tree" "$WORK/bad"
@@ -132,8 +136,6 @@ for part in 1 2 3; do
   for how in fail hang; do
     check_eq "part $part, $how: the lines of each piece are kept" "$(names $part | wc -l)" "$(grep -c ' is run$' "$WORK/keep-$how/part-$part.txt")"
   done
-done
-for part in 1 2 3; do
   check_eq "part $part, whose first piece takes all its time: each other piece is told not to have run" "$(names $part | sed 1d)" \
     "$(sed -n 's/: not run, no time is left$//p' "$WORK/keep-late/part-$part.summary")"
 done
@@ -149,7 +151,8 @@ check_match "three steps in float32 and in bfloat16" '^2$' "$(grep -c 'complete:
 check_match "the plug-in was built" '^build/lib/libfsdp_cuda.so for sm_90' "$(cat "$report")"
 check_match "and not again by the next part" '^build/lib/libfsdp_cuda.so was built here' "$(cat "$WORK/report.2")"
 report=$WORK/report.2
-# Each model's products in both ways, and what each way was. The emulated library refuses nothing that cuBLASLt may take.
+# Each model's products in both ways, and what each way was. The emulated library refuses nothing that
+# cuBLASLt may take.
 for model in 124m:47 1558m:39 7b:16; do check_match "products of ${model%:*} are timed" "^ok - time of ${model#*:} products of ${model%:*}$" "$(cat "$report")"; done
 check_match "a bias's gradient by BGRAD" '^  product 16x48x24 tn bfloat16 .* BGRADA, algorithm [0-9]+, workspace [0-9]+$' "$(cat "$report")"
 check_match "and by a column sum" '^  kernel_column_sum ' "$(cat "$report")"
@@ -195,4 +198,3 @@ for run in '1 rank(s), FSDP_COLLECTIVES=nccl' '2 rank(s), FSDP_COLLECTIVES=cpu' 
   done
   check "a restart at $run: its parts are the whole, but for what rounding makes" awk '/^whole/ { whole = $(NF - 1); next } { sum += $(NF - 1) } END { exit !(whole > 0 && sum - whole < 1 && whole - sum < 1) }' <<< "$parts"
 done
-[ "$n_failed" -eq 0 ]

@@ -1,8 +1,10 @@
-# An endpoint that is the host's own name, where that host's /etc/hosts gives 127.0.1.1 for it (Debian's default): it
-# listens on every address, and each address that other nodes or ranks are told can be reached by them.
-. tests/support/harness.sh
-. tests/support/netns.sh
-. tests/support/train.sh
+# An endpoint that is the host's own name, where that host's /etc/hosts gives 127.0.1.1 for it (Debian's
+# default): it listens on every address, and each address that other nodes or ranks are told can be reached by
+# them.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
+. tests/support/shell/netns.sh
+. tests/support/shell/train.sh
 at_exit() { netns_down; rm -rf "/etc/netns/$NETNS_TAG-0" "/etc/netns/$NETNS_TAG-1"; }
 netns_up || { skip "an endpoint by the host's own name" "needs root, ip and nft for network namespaces"; exit 0; }
 
@@ -13,7 +15,11 @@ tiny_job "$WORK/job.yaml"
 cd "$WORK" || exit 1
 
 # hosts NODE LINE...: /etc/hosts of a node, as `ip netns exec` mounts it
-hosts() { local i=$1; shift; mkdir -p "/etc/netns/$NETNS_TAG-$i" && printf '%s\n' "127.0.0.1 localhost" "$@" > "/etc/netns/$NETNS_TAG-$i/hosts"; }
+hosts() {
+  local i=$1
+  shift
+  mkdir -p "/etc/netns/$NETNS_TAG-$i" && printf '%s\n' "127.0.0.1 localhost" "$@" > "/etc/netns/$NETNS_TAG-$i/hosts"
+}
 hosts 0 "127.0.1.1 own-name" && hosts 1 "10.77.77.1 own-name"
 if ! on_node 0 getent hosts own-name | grep -q '^127\.0\.1\.1'; then
   skip "an endpoint by the host's own name" "a namespace has no /etc/hosts of its own here"; exit 0
@@ -22,15 +28,8 @@ fi
 # start NODE NAME OPTIONS...
 start() {
   local node=$1 name=$2; shift 2
-  { on_node "$node" timeout -k 5 1200 "$RUN" --insecure "$@" > "$name.out" 2>&1 < /dev/null
-    echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
+  begin "$name" on_node "$node" timeout -k 5 1200 "$RUN" --insecure "$@"
 }
-ended() { local n; for n in "$@"; do wait_until 90 test -e "$n.rc"; done; }
-rcs() { local n out=; for n in "$@"; do out="$out $(cat "$n.rc" 2> /dev/null || echo none)"; done; echo "${out# }"; }
-has() { grep -q -- "$2" "$1.out"; }
-values() { cat "${@:2}" | sed -n "s/^$1=//p" | sort | tr '\n' ' ' | sed 's/ $//'; }
-# check_ends NAME WANT RUNS...
-check_ends() { local name=$1 want=$2; shift 2; ended "$@"; check_eq "$name" "$want" "$(rcs "$@")" || tail -n 8 $(printf '%s.out ' "$@") >&2; }
 # listeners PORT: the addresses on node 0 that have a listener at the port
 listeners() { on_node 0 ss -Hltn "sport = :$1" | awk '{print $4}' | sort | tr '\n' ' ' | sed 's/ $//'; }
 meet=(--rdzv-backend c10d --rdzv-endpoint)
@@ -57,7 +56,8 @@ start 0 c1 --node-rank 1 "${job[@]}"
 check_ends "a job of two agents on the host and one elsewhere" "0 0 0" c0 c1 c2
 
 # IPv6: the other node knows the name by an address of that family only.
-if ip -n "$NETNS_TAG-0" addr add fd77:77::1/64 dev "v0-$$" nodad 2> /dev/null && ip -n "$NETNS_TAG-1" addr add fd77:77::2/64 dev "v1-$$" nodad 2> /dev/null; then
+if ip -n "$NETNS_TAG-0" addr add fd77:77::1/64 dev "v0-$$" nodad 2> /dev/null &&
+  ip -n "$NETNS_TAG-1" addr add fd77:77::2/64 dev "v1-$$" nodad 2> /dev/null; then
   hosts 1 "fd77:77::1 own-name"
   port=$((port + 1))
   for i in 0 1; do start $i "d$i" --nnodes 2 --rdzv-conf join_timeout=20 "${meet[@]}" own-name:$port -- "$TOYW" env=MASTER_ADDR; done
@@ -82,7 +82,7 @@ touch f.go
 check_ends "and two agents of one host meet there" "0 0" f0 f1
 start 0 g0 --nnodes 1 --rdzv-endpoint own-name:$((port + 1)) -- "$TOYW" touch=g.started wait=g.go
 wait_until 20 test -e g.started || not_ok "a world of one node starts" "$(cat g0.out)"
-check_eq "one node by its own name listens on loopback only" "127.0.0.1:$((port + 1))" "$(on_node 0 ss -Hltn | awk '{print $4}' | sort | tr '\n' ' ' | sed 's/ $//')"
+check_eq "one node by its own name listens on loopback only" "127.0.0.1:$((port + 1))" \
+  "$(on_node 0 ss -Hltn | awk '{print $4}' | sort | tr '\n' ' ' | sed 's/ $//')"
 touch g.go
 check_ends "and ends well" "0" g0
-exit $((n_failed > 0))

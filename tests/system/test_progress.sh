@@ -1,9 +1,9 @@
-#!/usr/bin/env bash
-# The progress line of a job: on a terminal that only fsdprun writes to, below the lines of the ranks; nowhere else.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
+# The progress line of a job: on a terminal that only fsdprun writes to, below the lines of the ranks; nowhere
+# else.
+. tests/support/shell/harness.sh
 cat "$SOURCE"/agent/*.c > "$WORK/text"
-# A small model, a checkpoint after every step, and enough of them: slow enough to be seen on a fast machine too.
+# A small model, a checkpoint after every step, and enough of them: slow enough to be seen on a fast machine
+# too.
 cat > "$WORK/job.yaml" << 'YAML'
 run: {name: small, log_every: 10}
 data: {path: text}
@@ -42,4 +42,3 @@ check_eq "TERM=dumb: no line at all" "0 0" "$(grep -c '% \[' "$WORK/tty") $(grep
 "$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/piped" "$WORK/job.yaml" 2>&1 | cat > "$WORK/pipe"
 check_eq "piped: plain lines only" "0 0" "$(grep -c $'\r' "$WORK/pipe") $(grep -c $'\033' "$WORK/pipe")"
 check_match "one every log_every steps" "^\[rank 0\]: .*600/600" "$(grep 'step 600/600' "$WORK/pipe")"
-exit $((n_failed > 0))

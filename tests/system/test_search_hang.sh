@@ -1,16 +1,18 @@
-#!/usr/bin/env bash
 # A disk that hangs while the agent looks for a checkpoint, before there is any worker to watch.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 fuse= mounted=
-at_exit() { [ -z "$fuse" ] || kill "$fuse" 2> /dev/null; [ -z "$mounted" ] || umount -l "$mounted" 2> /dev/null; }
+at_exit() {
+  [ -z "$fuse" ] || kill "$fuse" 2> /dev/null
+  [ -z "$mounted" ] || umount -l "$mounted" 2> /dev/null
+}
 tiny_job "$WORK/job.yaml"
 run_job "$WORK/log" "$WORK/job.yaml" --set train.steps=10
 check_eq "a job of 10 steps" 0 $?
 dir=$WORK/runs/tiny/checkpoints
 
-# search WHERE: the job once more, while the disk that begins at WHERE does not answer; then as that disk was never there.
+# search WHERE: the job once more, while the disk that begins at WHERE does not answer; then as that disk was
+# never there.
 search() {
   local where=$1
   mv "$where" "$WORK/whole" && mkdir "$where"
@@ -44,4 +46,3 @@ done
 run_job "$WORK/log" "$WORK/job.yaml" --set train.steps=12 --set launch.hang_timeout_s=2
 check_eq "then the job goes on" 0 $?
 check_match "from the step that could not be read" "resuming after step 10" "$(cat "$WORK/log")"
-[ "$n_failed" -eq 0 ]

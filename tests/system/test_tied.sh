@@ -1,8 +1,7 @@
-#!/usr/bin/env bash
-# model.tied of a transformer: one weight under two names, in training, in checkpoints and at every number of ranks.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
+# model.tied of a transformer: one weight under two names, in training, in checkpoints and at every number of
+# ranks.
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 tiny_job "$WORK/job.yaml"
 # job NAME W STEPS SETTING...
 job() {
@@ -24,13 +23,6 @@ check "it is another model than the untied one" job untied 3 20 model.tied=false
 check "which has a head of its own" holds untied output.weight
 check "and other figures" test "$(figures "$WORK/runs/whole" | head -n 1)" != "$(figures "$WORK/runs/untied" | head -n 1)"
 
-# What resharding, accumulating, copies and another grouping may change of it: nothing.
-check "kept gathered over micro-steps" job kept 3 20 parallel.reshard_after_forward=false parallel.reshard_after_backward=false train.batch=2
-check "the same run" close_figures "$WORK/runs/whole" "$WORK/runs/kept" 1 5e-6
-check "over two copies" job copies 4 20 parallel.replicate=2
-check "the same run again" close_figures "$WORK/runs/whole" "$WORK/runs/copies" 1 5e-6
-check "in a group with the norm" job grouped 3 20 "parallel.groups=[{modules: layers.*}, {modules: [tok_embeddings, norm, output], reshard_after_forward: true}]"
-check "the same run still" close_figures "$WORK/runs/whole" "$WORK/runs/grouped" 1 5e-6
 check_status "in two groups it is refused" 78 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=parted --set model.tied=true \
   --set "parallel.groups=[{modules: tok_embeddings}, {modules: output}]"
 check_match "with both names" 'tok_embeddings.*output|output.*tok_embeddings' "$(cat "$WORK/out" "$WORK/err")"
@@ -53,4 +45,3 @@ check "its weights begin another run" job from 2 2 "model.weights=$(step whole 2
 check "and one at other ranks" job from4 4 2 "model.weights=$(step whole 20)" checkpoint.every=0
 check "where it left off, alike at both" eval 'close_figures "$WORK/runs/from" "$WORK/runs/from4" 1 5e-6 &&
   awk "NR == FNR { last = \$2; next } FNR == 1 { exit !(\$2 < 1.2 * last) }" <(figures "$WORK/runs/whole") <(figures "$WORK/runs/from")'
-[ "$n_failed" -eq 0 ]

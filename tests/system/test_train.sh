@@ -1,13 +1,11 @@
-#!/usr/bin/env bash
 # One command trains: what it writes, how it stops, what it refuses.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 tiny_job "$WORK/job.yaml"
 job() { run_job "$WORK/log" "$WORK/job.yaml" "$@"; }
 RUN=$WORK/runs/tiny
 
-# --- what a run leaves ----------------------------------------------------------------------------------------
+# what a run leaves
 job --set run.log_every=4
 check_eq "a job trains" 0 $?
 check_eq "the steps of run.log_every, the first and the last are logged" "1 4 8 12 16 20" \
@@ -23,7 +21,7 @@ check_eq "checkpoint.keep leaves the three newest" "step-00000010 step-00000015 
   "$(cd "$RUN/checkpoints" && echo step-*)"
 check_match "memory is that of a process" '^[0-9]{6,}$' "$(number memory_bytes < "$RUN/metrics.jsonl" | tail -n 1)"
 
-# --- text -----------------------------------------------------------------------------------------------------
+# text
 sample() { "$BIN/fsdp-train" --sample "$@"; }
 check_status "--sample writes text from a run directory" 0 sample "$RUN" --prompt "And God" --tokens 40
 check_eq "the prompt and so many tokens" $((7 + 40 + 1)) "$(wc -c < "$WORK/out")"
@@ -39,7 +37,7 @@ check_status "no checkpoint there is status 66" 66 sample "$WORK"
 check_status "no directory there is status 66" 66 sample "$WORK/nothing"
 check_eq "in one line" 1 "$(wc -l < "$WORK/err")"
 
-# --- no steps, no checkpoints ---------------------------------------------------------------------------------
+# no steps, no checkpoints
 job --set run.name=zero --set train.steps=0
 check_eq "train.steps 0 ends with 0" 0 $?
 check_eq "and leaves step 0" step-00000000 "$(cd "$WORK/runs/zero/checkpoints" && echo step-*)"
@@ -47,7 +45,7 @@ job --set run.name=none --set train.steps=3 --set checkpoint.every=0
 check_eq "checkpoint.every 0 trains" 0 $?
 check_eq "and saves nothing" "" "$(ls "$WORK/runs/none/checkpoints" 2> /dev/null)"
 
-# --- data and models that cannot be -----------------------------------------------------------------------------
+# data and models that cannot be
 refused() { # NAME STATUS WORDS SETTING...
   local name=$1 status=$2 words=$3; shift 3
   job --set run.name=refused "$@"
@@ -61,32 +59,7 @@ refused "an empty data file" 66 'is empty' --set "data.path=$WORK/empty"
 refused "a data file shorter than a sample" 66 'needs 17' --set "data.path=$WORK/short"
 refused "a data file that is not there" 66 'nowhere' --set "data.path=$WORK/nowhere"
 refused "a directory for data" 66 'a directory' --set "data.path=$WORK"
-refused "heads that do not divide dim" 78 'heads.*do not divide' --set model.heads=3
-refused "ranks that do not divide the batch" 78 'global_batch' --set train.global_batch=13
-refused "a loss that is not finite" 1 "diverged: the loss is" --set optimizer.kind=sgd --set optimizer.lr=1.0e5 \
-  --set train.clip_norm=0.0 --max-restarts 0
-
-# --- notice -----------------------------------------------------------------------------------------------------
-for signal in TERM USR1; do
-  name=notice-$signal
-  "$BIN/fsdprun" --save-on-signal "$WORK/job.yaml" --set run.name=$name --set train.steps=20000 --set checkpoint.every=0 \
-    > "$WORK/$name.log" 2>&1 < /dev/null &
-  launcher=$!
-  wait_until 60 has_logged "$WORK/runs/$name" 0 3
-  kill -$signal $launcher
-  wait $launcher
-  check_eq "--save-on-signal $signal ends with 77" 77 $?
-  saved=$(cd "$WORK/runs/$name/checkpoints" && echo step-*)
-  last=$(number step < "$WORK/runs/$name/metrics.jsonl" | tail -n 1)
-  check_eq "$signal: the step in hand was finished and saved" "step-$(printf %08d "$last")" "$saved"
-done
-steps=$((last + 5))
-job --set run.name=notice-USR1 --set train.steps=$steps
-check_eq "running again goes on" 0 $?
-job --set run.name=straight --set train.steps=$steps
-check_eq "to the bit" "$(figures "$WORK/runs/straight")" "$(figures "$WORK/runs/notice-USR1")"
-
-# --- without a launcher -----------------------------------------------------------------------------------------
+# without a launcher
 sed -e 's/"name": *"[^"]*"/"name": "alone"/' -e 's/"log_every": *4/"log_every": 1/' "$RUN/job.json" > "$WORK/alone.json"
 check_status "fsdp-train alone trains a job.json" 0 "$BIN/fsdp-train" "$WORK/alone.json"
 check "with one rank's figures" close_figures "$WORK/runs/alone" "$RUN" 1 5e-6
@@ -102,10 +75,10 @@ for name in fifo.json to-fifo.json .; do
 done
 check_status "no job at all is refused" 78 "$BIN/fsdp-train"
 check_status "bad usage is status 2" 2 "$BIN/fsdp-train" --nonsense
+check_match "the help names options and their values" '--sample CHECKPOINT.*--temperature T.*--version' "$("$BIN/fsdp-train" --help | tr '\n' ' ')"
 undocumented=
 for option in $("$BIN/fsdp-train" --help | grep -oE '^ +--[a-z-]+' | tr -d ' '); do
   grep -qF -- "${option//-/\\-}" docs/man/fsdp-train.1 || undocumented="$undocumented $option"
 done
 check_eq "every option stands in the manual page" "" "$undocumented"
 check_match "--version names the commit" 'fsdp-train [0-9.]+ \(commit' "$("$BIN/fsdp-train" --version)"
-[ "$n_failed" -eq 0 ]

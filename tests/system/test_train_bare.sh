@@ -1,8 +1,6 @@
-#!/usr/bin/env bash
 # A job needs no root, no home, no terminal, no room in /dev/shm and almost no environment.
-cd "$(dirname "$0")/../.." || exit 1
-. tests/support/harness.sh
-. tests/support/train.sh
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
 if [ "$(id -u)" != 0 ]; then
   skip "a job of an unprivileged user without a home" "only root can become somebody else"
   exit 0
@@ -14,7 +12,9 @@ chmod 777 "$WORK/runs"
 # The checkout may lie below a directory that nobody else may enter.
 cp "$BIN/fsdprun" "$BIN/fsdp-train" "$WORK/programs"
 cp tests/parity/excerpt.txt "$WORK/excerpt.txt"
-nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH=/usr/bin:/bin HOME=/nonexistent "$@" < /dev/null; }
+nobody() {
+  setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH=/usr/bin:/bin HOME=/nonexistent "$@" < /dev/null
+}
 job() { nobody "$WORK/programs/fsdprun" "$WORK/job.yaml" --set "data.path=$WORK/excerpt.txt" "$@"; }
 
 check_status "nobody without a home trains" 0 job --set run.name=plain
@@ -32,4 +32,3 @@ fi
 chmod 000 "$WORK/excerpt.txt"
 check_status "a data file that may not be read is status 66" 66 job --set run.name=secret
 check_match "and named" 'excerpt.txt: Permission denied' "$(cat "$WORK/err")"
-[ "$n_failed" -eq 0 ]

@@ -1,14 +1,15 @@
-/* Links libfsdp.
+/*
+ * Links libfsdp.
  *
- * One link, three threads under the thread sanitizer: one looks at it as a collective does while it waits, one puts and gets, and
- * one polls for notices, of which each is seen once.
+ * One link, three threads under the thread sanitizer: one looks at it as a collective does while it waits,
+ * one puts and gets, and one polls for notices, of which each is seen once.
  */
 #include <fsdp/context.h>
 #include <pthread.h>
 #include <sched.h>
 
 #include "shard_runtime/comm/link_client.h"
-#include "tests/support/mini_agent.h"
+#include "tests/support/fakes/mini_agent.h"
 
 enum { ROUNDS = 500 };
 

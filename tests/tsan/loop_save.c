@@ -1,7 +1,8 @@
-/* Links libfsdp.
+/*
+ * Links libfsdp.
  *
- * The coordinator's part of checkpoints: publishing, retention and the search for the newest run on libuv's threads while
- * its loop takes the next reports, under the thread sanitizer.
+ * The coordinator's part of checkpoints: publishing, retention and the search for the newest run on libuv's
+ * threads while its loop takes the next reports, under the thread sanitizer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static void require(bool good, const char *words)
 }
 
 static void on_published(void *arg, const struct fsdp_link_published *published, const char *directory,
-                         uint64_t size_bytes, double seconds)
+                         uint64_t size_bytes, double seconds, double blocked_s)
 {
     (void)arg, (void)directory, (void)size_bytes, (void)seconds;
     require(published->status == FSDP_OK, published->words);

@@ -1,7 +1,10 @@
-/* Links libfsdp.
+/*
+ * Links libfsdp.
  *
- * An optimizer whose state is in a file: its second thread reads ahead and writes behind while the first updates, at two
- * ranks that each have a third thread for collectives; saved and loaded between the steps, under the thread sanitizer.
+ * Steps of a small model at two ranks, each with a thread for collectives, under the thread sanitizer. The
+ * optimizer's state is in a file: another thread reads ahead and writes behind while the first one updates. The
+ * state is saved and loaded between the steps. world.c makes ranks of threads; it and the model are the unit
+ * tests' own, without their framework.
  */
 #include <fsdp/fsdp.h>
 #include <unistd.h>
@@ -19,12 +22,15 @@ static void check(enum fsdp_status status, const struct fsdp_err *err)
 static void run_step(struct fsdp_model *model, struct fsdp_optimizer *optimizer, uint64_t sample, double *sum)
 {
     int32_t tokens[2 * 8], targets[2 * 8];
-    const struct fsdp_batch batch = { .input = tokens, .targets = targets, .first_sample = sample };
+    const struct fsdp_batch one = { .input = tokens, .targets = targets, .first_sample = sample };
+    const struct fsdp_batch batch[2] = { one, one };
     struct fsdp_err err = { 0 };
     struct fsdp_loss loss;
+    double norm;
 
     tiny_samples(&tiny_defaults, sample, 2, tokens, targets);
-    check(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
+    check(fsdp_model_forward_backward(model, batch, 2, &loss, &err), &err);
+    check(fsdp_clip_grad_norm(model, 1.0, &norm, &err), &err);
     check(fsdp_optimizer_step(optimizer, &err), &err);
     *sum += loss.mean;
 }
@@ -50,7 +56,7 @@ static void pass_through(struct fsdp_optimizer *optimizer)
 static void train(struct fsdp_context *context, void *user)
 {
     const struct fsdp_model_options options = {
-        .batch = 2, .seq = tiny_defaults.seq, .seed = 5, .overlap = FSDP_OVERLAP_ON
+        .batch = 2, .seq = tiny_defaults.seq, .seed = 5, .accumulates = true, .overlap = FSDP_OVERLAP_ON
     };
     struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     struct fsdp_err err = { 0 };

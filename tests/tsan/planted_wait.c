@@ -1,9 +1,10 @@
-/* Links libfsdp.
+/*
+ * Links libfsdp.
  *
- * A rank that computes without waiting for what its second thread gathers over shared memory: the sanitizer sees it. The child's
- * report is what is looked for, and its status that of this program.
+ * A rank that computes without waiting for what its second thread gathers over shared memory: the sanitizer
+ * sees it. The child's report is what is looked for, and its status that of this program.
  */
-#include "tests/support/slow_steps.h"
+#include "tests/support/workers/slow_steps.h"
 
 int main(void)
 {

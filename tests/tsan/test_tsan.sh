@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Programs under the thread sanitizer. `make tsan` builds them with clang and its OpenMP, whose locks the sanitizer
-# understands (libarcher tells it about them); with gcc's, races are reported that are none.
-. tests/support/harness.sh
+# Programs under the thread sanitizer. `make tsan` builds them with clang and its OpenMP, whose locks the
+# sanitizer understands (libarcher tells it about them); with gcc's, races are reported that are none.
+. tests/support/shell/harness.sh
 unset UBSAN_OPTIONS # its runtime is part of this one, and would send the reports to a file
-export TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$SOURCE/tests/support/tsan.supp${TSAN_OPTIONS:+ $TSAN_OPTIONS}"
+export TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$SOURCE/tests/support/shell/tsan.supp${TSAN_OPTIONS:+ $TSAN_OPTIONS}"
 
 for program in "$BUILD"/test/tsan/*; do
   [ -x "$program" ] || continue

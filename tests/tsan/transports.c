@@ -1,10 +1,12 @@
-/* Links libfsdp.
+/*
+ * Links libfsdp.
  *
- * Steps in which a rank's second thread gathers and reduces over real transports, shared memory, TCP and both, between real
- * processes, under the thread sanitizer. Between processes it sees no order and no race: what it watches are the two threads of
- * each rank, and the buffers that they and a back end share. A rank that raced ends with the sanitizer's status.
+ * Steps in which a rank's second thread gathers and reduces over real transports, shared memory, TCP and
+ * both, between real processes, under the thread sanitizer. Between processes it sees no order and no race:
+ * what it watches are the two threads of each rank, and the buffers that they and a back end share. A rank
+ * that raced ends with the sanitizer's status.
  */
-#include "tests/support/slow_steps.h"
+#include "tests/support/workers/slow_steps.h"
 
 static const struct slow_way ways[] = {
     { .name = "inline", .inlined = true },

@@ -1,8 +1,9 @@
-/* Links libfsdp.
+/*
+ * Links libfsdp.
  *
- * A unit that is unsharded by hand while the rank's second thread gathers it, and communicators of a unit's own: collectives that
- * the program brings, and reductions on a group beside that of the gathers. A second model of the context evaluates in between.
- * Steps of two ranks, under the thread sanitizer.
+ * A unit that is unsharded by hand while the rank's second thread gathers it, and communicators of a unit's
+ * own: collectives that the program brings, and reductions on a group beside that of the gathers. A second
+ * model of the context evaluates in between. Steps of two ranks, under the thread sanitizer.
  */
 #include <fsdp/fsdp.h>
 
@@ -21,17 +22,17 @@ struct counts {
     int gathers, reduces;
 };
 
-static enum fsdp_status gather(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                               enum fsdp_dtype dtype, struct device_stream *stream, void *user,
-                               struct fsdp_err *err)
+static enum fsdp_status count_gather(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
+                                     enum fsdp_dtype dtype, struct device_stream *stream, void *user,
+                                     struct fsdp_err *err)
 {
     ((struct counts *)user)->gathers++;
     return fsdp_all_gather(group, send, recv, n_elems, dtype, stream, err);
 }
 
-static enum fsdp_status reduce(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                               enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct device_stream *stream,
-                               void *user, struct fsdp_err *err)
+static enum fsdp_status count_reduction(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
+                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                        struct device_stream *stream, void *user, struct fsdp_err *err)
 {
     ((struct counts *)user)->reduces++;
     return fsdp_reduce_scatter(group, send, recv, n_elems, dtype, op, stream, err);
@@ -49,7 +50,10 @@ static double step(struct fsdp_model *model, uint64_t sample)
     return loss.mean;
 }
 
-/* Read in turn what was waited for, leave it to the next forward, give it back, leave it to the optimizer step. */
+/*
+ * Read in turn what was waited for, leave it to the next forward, give it back, leave it to the optimizer
+ * step.
+ */
 static double unshard(struct fsdp_model *model, const struct fsdp_module *unit, int turn)
 {
     struct fsdp_unshard_handle *handle;
@@ -95,8 +99,8 @@ static void train(struct fsdp_context *context, void *user)
     struct fsdp_model *model, *second;
     double sum = 0;
 
-    fsdp_module_set_custom_all_gather(unit, gather, &counts);
-    fsdp_module_set_custom_reduce_scatter(unit, reduce, &counts);
+    fsdp_module_set_custom_all_gather(unit, count_gather, &counts);
+    fsdp_module_set_custom_reduce_scatter(unit, count_reduction, &counts);
     fsdp_module_set_separate_reduce_scatter_group(root, true, true);
     check(fsdp_model_create(&model, context, root, &options, &err), &err);
     check(fsdp_optimizer_create(&optimizer, model, &updates, &err), &err);

@@ -1,6 +1,6 @@
 /*
- * AdamW over a list of shards: Loshchilov and Hutter, ICLR 2019, Algorithm 2, with lr scaling the decay. The lines and
- * their roundings are numerics/ref_optim.c's, so that a run on the GPU keeps the CPU's bits.
+ * AdamW over a list of shards: Loshchilov and Hutter, ICLR 2019, Algorithm 2, with lr scaling the decay. The
+ * lines and their roundings are numerics/ref_optim.c's, so that a run on the GPU keeps the CPU's bits.
  */
 #include <math.h>
 
@@ -44,25 +44,27 @@ __global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(READ_ONLY(List) li
 
 } // namespace
 
-int kernel_adamw(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
-                 const struct adamw *h, uint64_t step)
+int kernel_adamw(struct CUstream_st *stream, const struct numerics_adamw *run)
 {
-    const double fix1 = 1 - pow(h->beta1, static_cast<double>(step));
-    const double fix2 = 1 - pow(h->beta2, static_cast<double>(step));
-    const adamw_scalars s = { static_cast<float>(1 - h->beta1), static_cast<float>(h->beta2),
-                              static_cast<float>(1 - h->beta2), static_cast<float>(sqrt(fix2)),
-                              static_cast<float>(h->eps) };
+    const double fix1 = 1 - pow(run->beta1, static_cast<double>(run->step));
+    const double fix2 = 1 - pow(run->beta2, static_cast<double>(run->step));
+    const adamw_scalars s = { static_cast<float>(1 - run->beta1), static_cast<float>(run->beta2),
+                              static_cast<float>(1 - run->beta2), static_cast<float>(sqrt(fix2)),
+                              static_cast<float>(run->eps) };
 
-    if (!can_update(updates, n_updates))
+    if (!can_update(run->updates, run->n_updates))
         return KERNEL_INVALID;
     return each_batch<struct optimizer_entry>(
-        n_updates, OPTIMIZER_CHUNK,
+        run->n_updates, OPTIMIZER_CHUNK,
         [&](size_t i) {
-            return optimizer_entry_of(&updates[i], updates[i].lr / fix1, 1 - updates[i].lr * updates[i].weight_decay);
+            const struct numerics_update *u = &run->updates[i];
+
+            return optimizer_entry_of(u, u->lr / fix1, 1 - u->lr * u->weight_decay);
         },
         [&](const auto &list, unsigned blocks, struct batch_place) {
             typedef list_type<decltype(list)> List;
 
-            return blocks == 0 ? KERNEL_OK : LAUNCH(adamw_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, s);
+            return blocks == 0 ? KERNEL_OK
+                               : LAUNCH(adamw_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, s);
         });
 }

@@ -33,8 +33,9 @@ int kernel_add(struct CUstream_st *stream, const void *a, const void *b, void *o
         if (n_elems == 0)
             return static_cast<int>(KERNEL_OK);
         if (is_packed(a) && is_packed(b) && is_packed(out))
-            return LAUNCH((add_elems<T, pack<T>::N>), blocks_of(n_elems, FLAT_THREADS * pack<T>::N), FLAT_THREADS, 0,
-                          stream, x, y, sum, n_elems);
-        return LAUNCH((add_elems<T, 1>), blocks_of(n_elems, FLAT_THREADS), FLAT_THREADS, 0, stream, x, y, sum, n_elems);
+            return LAUNCH((add_elems<T, pack<T>::N>), blocks_of(n_elems, FLAT_THREADS * pack<T>::N),
+                          FLAT_THREADS, 0, stream, x, y, sum, n_elems);
+        return LAUNCH((add_elems<T, 1>), blocks_of(n_elems, FLAT_THREADS), FLAT_THREADS, 0, stream, x, y, sum,
+                      n_elems);
     });
 }

@@ -1,5 +1,6 @@
 /*
- * Attention's launchers: which kernels serve a call, and the row sums delta = sum_e dout * out that backward needs.
+ * Attention's launchers: which kernels serve a call, and the row sums delta = sum_e dout * out that backward
+ * needs.
  */
 #include "shard_runtime/cuda/kernels/attention.h"
 
@@ -32,9 +33,10 @@ bool is_served(const struct fused_attention_desc *desc)
 {
     const size_t dim = desc->shape.heads * desc->shape.head_dim;
 
-    return desc->shape.head_dim >= 1 && desc->shape.head_dim <= MAX_HEAD_DIM && desc->shape.heads <= MAX_GRID &&
-           desc->shape.batch <= MAX_GRID && desc->shape.seq <= INT32_MAX / 2 && desc->q_stride >= dim &&
-           desc->k_stride >= dim && desc->v_stride >= dim && desc->out_stride >= dim;
+    return desc->shape.head_dim >= 1 && desc->shape.head_dim <= MAX_HEAD_DIM &&
+           desc->shape.heads <= MAX_GRID && desc->shape.batch <= MAX_GRID &&
+           desc->shape.seq <= INT32_MAX / 2 && desc->q_stride >= dim && desc->k_stride >= dim &&
+           desc->v_stride >= dim && desc->out_stride >= dim;
 }
 
 bool tiles_serve(const struct fused_attention_desc *desc)
@@ -45,8 +47,8 @@ bool tiles_serve(const struct fused_attention_desc *desc)
 }
 
 template <class T>
-attention_call<T> call_of(const struct fused_attention_desc *desc, const void *q, const void *k, const void *v,
-                          const void *out, const struct dropout *dropout)
+attention_call<T> call_of(const struct fused_attention_desc *desc, const void *q, const void *k,
+                          const void *v, const void *out, const struct dropout *dropout)
 {
     attention_call<T> call = {};
 
@@ -93,8 +95,8 @@ int run_backward(struct CUstream_st *stream, const struct fused_attention_desc *
     call.dv = { static_cast<T *>(run->dv), desc->v_stride };
     call.lse = run->lse;
     call.delta = delta;
-    status = LAUNCH(attention_delta<T>, dim3(blocks_of(desc->shape.seq, ROW_WARPS), heads.y, heads.z), ROW_THREADS, 0,
-                    stream, call, delta);
+    status = LAUNCH(attention_delta<T>, dim3(blocks_of(desc->shape.seq, ROW_WARPS), heads.y, heads.z),
+                    ROW_THREADS, 0, stream, call, delta);
     if (status != KERNEL_OK)
         return status;
     if constexpr (sizeof(T) == 2) {
@@ -107,11 +109,6 @@ int run_backward(struct CUstream_st *stream, const struct fused_attention_desc *
 
 } // namespace
 
-size_t kernel_attention_backward_scratch(const struct fused_attention_desc *desc)
-{
-    return desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float);
-}
-
 int kernel_attention(struct CUstream_st *stream, const struct fused_attention_desc *desc,
                      const struct fused_attention_forward *run, bool plain)
 {
@@ -121,9 +118,8 @@ int kernel_attention(struct CUstream_st *stream, const struct fused_attention_de
         return KERNEL_INVALID;
     if (desc->shape.batch == 0 || desc->shape.heads == 0 || desc->shape.seq == 0)
         return KERNEL_OK;
-    return by_dtype(desc->dtype, [&](auto type) {
-        return run_forward<decltype(type)>(stream, desc, run, plain, heads);
-    });
+    return by_dtype(desc->dtype,
+                    [&](auto type) { return run_forward<decltype(type)>(stream, desc, run, plain, heads); });
 }
 
 int kernel_attention_backward(struct CUstream_st *stream, const struct fused_attention_desc *desc,
@@ -135,7 +131,6 @@ int kernel_attention_backward(struct CUstream_st *stream, const struct fused_att
         return KERNEL_INVALID;
     if (desc->shape.batch == 0 || desc->shape.heads == 0 || desc->shape.seq == 0)
         return KERNEL_OK;
-    return by_dtype(desc->dtype, [&](auto type) {
-        return run_backward<decltype(type)>(stream, desc, run, plain, heads);
-    });
+    return by_dtype(desc->dtype,
+                    [&](auto type) { return run_backward<decltype(type)>(stream, desc, run, plain, heads); });
 }

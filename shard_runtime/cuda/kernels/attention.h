@@ -1,6 +1,6 @@
 /*
- * What the attention kernels share: one call's tensors as a kernel takes them, and where a row lies. A block works on
- * one head of one sample: blockIdx.y and blockIdx.z.
+ * What the attention kernels share: one call's tensors as a kernel takes them, and where a row lies. A block
+ * works on one head of one sample: blockIdx.y and blockIdx.z.
  */
 #ifndef CUDA_KERNELS_ATTENTION_H
 #define CUDA_KERNELS_ATTENTION_H

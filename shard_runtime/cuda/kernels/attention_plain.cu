@@ -1,7 +1,7 @@
 /*
- * Attention forward in float32 FMA, for any head_dim to 512. Per warp 4 queries; a lane scores one key of each tile of
- * 32, then the same lanes own columns of the output. The maximum and the sum are kept as the tiles go by (Milakov and
- * Gimelshein, 2018).
+ * Attention forward in float32 FMA, for any head_dim to 512. Per warp 4 queries; a lane scores one key of
+ * each tile of 32, then the same lanes own columns of the output. The maximum and the sum are kept as the
+ * tiles go by (Milakov and Gimelshein, 2018).
  */
 #include <math.h>
 
@@ -11,8 +11,7 @@
 namespace
 {
 
-template <int D>
-constexpr size_t shared_floats()
+template <int D> constexpr size_t shared_floats()
 {
     return static_cast<size_t>((PLAIN_OWN + WARP) * plain_row<D>::ELEMS + PLAIN_OWN * WARP);
 }
@@ -23,7 +22,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(attention_
     constexpr int STEP = plain_row<D>::ELEMS;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = attention_tile(PLAIN_OWN);
     const int keys = call.causal && first + PLAIN_OWN < call.seq ? first + PLAIN_OWN : call.seq;
-    float *own = block_shared<float>() + warp * PLAIN_ROWS * STEP, *other = block_shared<float>() + PLAIN_OWN * STEP;
+    float *own = block_shared<float>() + warp * PLAIN_ROWS * STEP,
+          *other = block_shared<float>() + PLAIN_OWN * STEP;
     float *share = other + WARP * STEP + warp * PLAIN_ROWS * WARP;
     float largest[PLAIN_ROWS], sum[PLAIN_ROWS], out[PLAIN_ROWS][D] = {};
 
@@ -42,8 +42,10 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(attention_
             const int query = first + warp * PLAIN_ROWS + r, key = tile + lane;
             /* A query beyond the end scores as the last would; nobody reads it. */
             const bool sees = key < call.seq && (!call.causal || key <= query);
-            const float score = sees ? call.scale * plain_dot<D>(own + r * STEP, other + lane * STEP) : -INFINITY;
-            const float before = largest[r], now = larger(before, warp_largest(score)); /* key 0 is seen by all */
+            const float score =
+                sees ? call.scale * plain_dot<D>(own + r * STEP, other + lane * STEP) : -INFINITY;
+            /* key 0 is seen by all */
+            const float before = largest[r], now = larger(before, warp_largest(score));
             const float p = expf(score - now), shrink = expf(before - now);
 
             largest[r] = now;
@@ -72,15 +74,14 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_rows(attention_
     }
 }
 
-template <class T>
-int launch_plain(struct CUstream_st *stream, const attention_call<T> &call, dim3 heads)
+template <class T> int launch_plain(struct CUstream_st *stream, const attention_call<T> &call, dim3 heads)
 {
     return plain_by_width(call.head_dim, [&](auto row) {
         constexpr int D = plain_width(decltype(row)());
         const dim3 grid(blocks_of(static_cast<size_t>(call.seq), PLAIN_OWN), heads.y, heads.z);
 
-        return LAUNCH((attention_plain_rows<D, T>), grid, PLAIN_THREADS, shared_floats<D>() * sizeof(float), stream,
-                      call);
+        return LAUNCH((attention_plain_rows<D, T>), grid, PLAIN_THREADS, shared_floats<D>() * sizeof(float),
+                      stream, call);
     });
 }
 

@@ -1,6 +1,6 @@
 /*
- * Tiles of the plain attention kernels: a block owns 16 rows, 4 each warp, and walks over the other rows 32 at a time,
- * one each lane. D is head_dim in steps of 32, rounded up; what lies beyond head_dim is zero.
+ * Tiles of the plain attention kernels: a block owns 16 rows, 4 each warp, and walks over the other rows 32
+ * at a time, one each lane. D is head_dim in steps of 32, rounded up; what lies beyond head_dim is zero.
  */
 #ifndef CUDA_KERNELS_ATTENTION_PLAIN_H
 #define CUDA_KERNELS_ATTENTION_PLAIN_H
@@ -19,7 +19,10 @@ template <int D> struct plain_row {
     static constexpr int ELEMS = D * WARP + 1;
 };
 
-/** Rows first .. first + n - 1 of a tensor into shared memory, by the whole block; zeros beyond seq and head_dim. */
+/**
+ * Rows first .. first + n - 1 of a tensor into shared memory, by the whole block; zeros beyond seq and
+ * head_dim.
+ */
 template <int D, class T>
 __device__ void plain_load(float *to, const attention_rows<const T> &rows, const attention_call<T> &call,
                            int first, int n)

@@ -1,6 +1,7 @@
 /*
- * Attention backward in float32 FMA. Two passes of one shape: blocks own queries and write dq, or own keys and write dk
- * and dv. With (a1, a2) the own rows' q and dout (or k and v) and (b1, b2) the others' k and v (or q and dout),
+ * Attention backward in float32 FMA. Two passes of one shape: blocks own queries and write dq, or own keys
+ * and write dk and dv. With (a1, a2) the own rows' q and dout (or k and v) and (b1, b2) the others' k and v
+ * (or q and dout),
  *   s = scale a1 b1^T   P = exp(s - lse)   dP = dropout'(a2 b2^T)   dS = P (dP - delta)
  *   dq or dk = scale dS b1     dv = dropout(P) b2
  * One tile in shared memory holds b1, b2 and b1 again by turns, so that head_dim 512 still fits.
@@ -12,8 +13,7 @@
 namespace
 {
 
-template <int D>
-constexpr size_t shared_floats()
+template <int D> constexpr size_t shared_floats()
 {
     return static_cast<size_t>((2 * PLAIN_OWN + WARP) * plain_row<D>::ELEMS + 2 * PLAIN_OWN * WARP);
 }
@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
     constexpr int STEP = plain_row<D>::ELEMS;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = attention_tile(PLAIN_OWN);
     const int begin = call.causal && !OWNS_QUERIES ? first / WARP * WARP : 0;
-    const int end = call.causal && OWNS_QUERIES && first + PLAIN_OWN < call.seq ? first + PLAIN_OWN : call.seq;
+    const int end =
+        call.causal && OWNS_QUERIES && first + PLAIN_OWN < call.seq ? first + PLAIN_OWN : call.seq;
     const size_t first_row = attention_first(call);
     float *own1 = block_shared<float>(), *own2 = own1 + PLAIN_OWN * STEP, *other = own2 + PLAIN_OWN * STEP;
     float *ds = other + WARP * STEP + warp * PLAIN_ROWS * WARP, *dropped = ds + PLAIN_OWN * WARP;
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
     plain_load<D>(own2, OWNS_QUERIES ? call.dout : call.v, call, first, PLAIN_OWN);
     for (int tile = begin; tile < end; tile += WARP) {
         if (!OWNS_QUERIES && tile + lane < call.seq) {
-            const float its_lse = call.lse[first_row + tile + lane], its_delta = call.delta[first_row + tile + lane];
+            const float its_lse = call.lse[first_row + tile + lane],
+                        its_delta = call.delta[first_row + tile + lane];
 
             UNROLL
             for (int r = 0; r < PLAIN_ROWS; r++) {
@@ -56,7 +58,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
         UNROLL
         for (int r = 0; r < PLAIN_ROWS; r++) {
             const int row = warp * PLAIN_ROWS + r;
-            const int query = OWNS_QUERIES ? first + row : tile + lane, key = OWNS_QUERIES ? tile + lane : first + row;
+            const int query = OWNS_QUERIES ? first + row : tile + lane,
+                      key = OWNS_QUERIES ? tile + lane : first + row;
             const bool sees = attention_sees(call, query, key);
             const float score = plain_dot<D>(own1 + row * STEP, other + lane * STEP);
 
@@ -98,8 +101,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
     }
 }
 
-template <class T>
-int launch_plain(struct CUstream_st *stream, const attention_call<T> &call, dim3 heads)
+template <class T> int launch_plain(struct CUstream_st *stream, const attention_call<T> &call, dim3 heads)
 {
     return plain_by_width(call.head_dim, [&](auto row) {
         constexpr int D = plain_width(decltype(row)());
@@ -108,9 +110,11 @@ int launch_plain(struct CUstream_st *stream, const attention_call<T> &call, dim3
         int status = KERNEL_OK;
 
         if (call.dk.data != NULL || call.dv.data != NULL)
-            status = LAUNCH((attention_plain_gradient<false, D, T>), grid, PLAIN_THREADS, shared, stream, call);
+            status =
+                LAUNCH((attention_plain_gradient<false, D, T>), grid, PLAIN_THREADS, shared, stream, call);
         if (status == KERNEL_OK && call.dq.data != NULL)
-            status = LAUNCH((attention_plain_gradient<true, D, T>), grid, PLAIN_THREADS, shared, stream, call);
+            status =
+                LAUNCH((attention_plain_gradient<true, D, T>), grid, PLAIN_THREADS, shared, stream, call);
         return status;
     });
 }

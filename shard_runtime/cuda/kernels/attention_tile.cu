@@ -1,7 +1,8 @@
 /*
- * Attention forward in bfloat16 on mma: Dao, "FlashAttention-2", ICLR 2024. A block owns 64 queries, a warp 16 of them,
- * whose q stays in registers; keys go by 64 at a time. While a warp scores keys, their values are on their way, and
- * while it adds values up, the next keys are. The scores' registers become the left factor of the second product.
+ * Attention forward in bfloat16 on mma: Dao, "FlashAttention-2", ICLR 2024. A block owns 64 queries, a warp
+ * 16 of them, whose q stays in registers; keys go by 64 at a time. While a warp scores keys, their values are
+ * on their way, and while it adds values up, the next keys are. The scores' registers become the left factor
+ * of the second product.
  */
 #include <math.h>
 
@@ -12,8 +13,7 @@ namespace
 
 enum { KEYS = 64 };
 
-template <int D>
-constexpr size_t shared_bytes()
+template <int D> constexpr size_t shared_bytes()
 {
     return static_cast<size_t>(TILE_OWN + 2 * KEYS) * tile_row<D>::STRIDE * sizeof(bf16);
 }
@@ -22,10 +22,12 @@ struct running {
     float largest[2], sum[2]; /* of the lane's two rows; sum of the lane's own columns */
 };
 
-/* scores (16 x KEYS) become probabilities by the largest so far; *shrink says what that does to earlier sums. */
+/*
+ * scores (16 x KEYS) become probabilities by the largest so far; *shrink says what that does to earlier sums.
+ */
 template <bool DROPS>
-__device__ __forceinline__ void probabilities(const attention_call<bf16> &call, tile_c score[KEYS / 8], running &seen,
-                                              float shrink[2], int first_query, int first_key)
+__device__ __forceinline__ void probabilities(const attention_call<bf16> &call, tile_c score[KEYS / 8],
+                                              running &seen, float shrink[2], int first_query, int first_key)
 {
     const float to_log2 = call.scale * LOG2_E;
 
@@ -37,26 +39,26 @@ __device__ __forceinline__ void probabilities(const attention_call<bf16> &call, 
         UNROLL
         for (int n = 0; n < KEYS / 8; n++)
             UNROLL
-            for (int i = half * 2; i < half * 2 + 2; i++) {
-                const int key = first_key + n * 8 + tile_column_of(i);
-                const bool sees = key < call.seq && (!call.causal || key <= query);
+        for (int i = half * 2; i < half * 2 + 2; i++) {
+            const int key = first_key + n * 8 + tile_column_of(i);
+            const bool sees = key < call.seq && (!call.causal || key <= query);
 
-                score[n].at[i] = sees ? score[n].at[i] * to_log2 : -INFINITY;
-                largest = fmaxf(largest, score[n].at[i]);
-            }
+            score[n].at[i] = sees ? score[n].at[i] * to_log2 : -INFINITY;
+            largest = fmaxf(largest, score[n].at[i]);
+        }
         largest = fmaxf(largest, warp_xor(largest, 1)); /* four lanes have the row */
         largest = fmaxf(largest, warp_xor(largest, 2));
         shrink[half] = exp2f(seen.largest[half] - largest); /* key 0 was seen: largest is finite */
         UNROLL
         for (int n = 0; n < KEYS / 8; n++)
             UNROLL
-            for (int i = half * 2; i < half * 2 + 2; i++) {
-                score[n].at[i] = exp2f(score[n].at[i] - largest);
-                sum += score[n].at[i];
-                if (DROPS)
-                    score[n].at[i] *= drop_factor(call.dropped, attention_first(call) + query,
-                                                  first_key + n * 8 + tile_column_of(i));
-            }
+        for (int i = half * 2; i < half * 2 + 2; i++) {
+            score[n].at[i] = exp2f(score[n].at[i] - largest);
+            sum += score[n].at[i];
+            if (DROPS)
+                score[n].at[i] *= drop_factor(call.dropped, attention_first(call) + query,
+                                              first_key + n * 8 + tile_column_of(i));
+        }
         seen.sum[half] = seen.sum[half] * shrink[half] + sum;
         seen.largest[half] = largest;
     }
@@ -88,7 +90,8 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_rows(attention_ca
 
         tile_copy_rows<D, KEYS>(v, call.v, call, tile);
         tile_copies_close();
-        tile_add_scores<D, KEYS>(score, [&](int e) { return query[e]; }, k);
+        tile_add_scores<D, KEYS>(
+            score, [&](int e) { return query[e]; }, k);
         block_barrier(); /* nobody reads these keys any more */
         if (tile + KEYS < keys)
             tile_copy_rows<D, KEYS>(k, call.k, call, tile + KEYS);
@@ -97,8 +100,8 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_rows(attention_ca
         UNROLL
         for (int n = 0; n < D / 8; n++)
             UNROLL
-            for (int i = 0; i < 4; i++)
-                out[n].at[i] *= shrink[i / 2];
+        for (int i = 0; i < 4; i++)
+            out[n].at[i] *= shrink[i / 2];
         tile_copies_wait<1>(); /* the values */
         block_barrier();
         tile_add_rows<D, KEYS>(out, score, v);
@@ -119,8 +122,7 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_rows(attention_ca
     tile_write<D>(call.to, call, own, out, factor);
 }
 
-template <int D>
-int launch_tiles(struct CUstream_st *stream, const attention_call<bf16> &call, dim3 heads)
+template <int D> int launch_tiles(struct CUstream_st *stream, const attention_call<bf16> &call, dim3 heads)
 {
     const dim3 grid(blocks_of(static_cast<size_t>(call.seq), TILE_OWN), heads.y, heads.z);
 
@@ -133,5 +135,6 @@ int launch_tiles(struct CUstream_st *stream, const attention_call<bf16> &call, d
 
 int attention_tiles(struct CUstream_st *stream, const attention_call<bf16> &call, dim3 heads)
 {
-    return call.head_dim == 64 ? launch_tiles<64>(stream, call, heads) : launch_tiles<128>(stream, call, heads);
+    return call.head_dim == 64 ? launch_tiles<64>(stream, call, heads)
+                               : launch_tiles<128>(stream, call, heads);
 }

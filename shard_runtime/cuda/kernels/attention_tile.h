@@ -1,6 +1,6 @@
 /*
- * What the two attention kernels on tiles share: rows of bfloat16 in shared memory, 64 of its own rows a block, 16 each
- * of its four warps. D is head_dim, 64 or 128.
+ * What the two attention kernels on tiles share: rows of bfloat16 in shared memory, 64 of its own rows a
+ * block, 16 each of its four warps. D is head_dim, 64 or 128.
  */
 #ifndef CUDA_KERNELS_ATTENTION_TILE_H
 #define CUDA_KERNELS_ATTENTION_TILE_H
@@ -46,8 +46,8 @@ __device__ __forceinline__ int tile_column_of(int i)
 }
 
 /**
- * scores (16 x ROWS) += rows others^T: of the warp's 16 rows left(e) is the left factor of columns 16 e .. 16 e + 15;
- * `others` is ROWS rows in shared memory.
+ * scores (16 x ROWS) += rows others^T: of the warp's 16 rows left(e) is the left factor of columns 16 e .. 16
+ * e + 15; `others` is ROWS rows in shared memory.
  */
 template <int D, int ROWS, class Left>
 __device__ __forceinline__ void tile_add_scores(tile_c scores[ROWS / 8], Left left, const bf16 *others)

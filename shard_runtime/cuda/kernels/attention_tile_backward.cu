@@ -1,8 +1,8 @@
 /*
- * Attention backward in bfloat16 on mma. Two passes of one shape, as in attention_plain_backward.cu: a block owns 64
- * queries and writes dq, or 64 keys and writes dk and dv; the others go by 32 at a time, two tiles of them in shared
- * memory, of which one is on its way while the other is worked on. With (a1, a2) the own rows' q and dout (or k and v)
- * and (b1, b2) the others' k and v (or q and dout),
+ * Attention backward in bfloat16 on mma. Two passes of one shape, as in attention_plain_backward.cu: a block
+ * owns 64 queries and writes dq, or 64 keys and writes dk and dv; the others go by 32 at a time, two tiles of
+ * them in shared memory, of which one is on its way while the other is worked on. With (a1, a2) the own rows'
+ * q and dout (or k and v) and (b1, b2) the others' k and v (or q and dout),
  *   s = scale a1 b1^T   P = exp(s - lse)   dP = dropout'(a2 b2^T)   dS = P (dP - delta)
  *   dq or dk = scale dS b1     dv = dropout(P) b2
  */
@@ -16,14 +16,15 @@ namespace
 enum { OTHERS = 32 };
 
 /* Own rows twice, then two stages of the others' rows twice, then two stages of the others' lse and delta. */
-template <int D>
-constexpr size_t shared_bytes()
+template <int D> constexpr size_t shared_bytes()
 {
     return static_cast<size_t>(2 * TILE_OWN + 4 * OTHERS) * tile_row<D>::STRIDE * sizeof(bf16) +
            4 * OTHERS * sizeof(float);
 }
 
-/* Begin to copy lse and delta of queries first .. first + OTHERS - 1, zeros beyond seq; by the whole block. */
+/*
+ * Begin to copy lse and delta of queries first .. first + OTHERS - 1, zeros beyond seq; by the whole block.
+ */
 __device__ __forceinline__ void copy_numbers(float *lse, const attention_call<bf16> &call, int first)
 {
     const int thread = static_cast<int>(threadIdx.x), query = first + thread % OTHERS;
@@ -35,8 +36,8 @@ __device__ __forceinline__ void copy_numbers(float *lse, const attention_call<bf
 }
 
 /*
- * s and dp (16 x OTHERS) become dropout(P) and dS. lse and delta: of the lane's two rows where the block owns queries,
- * else of the OTHERS queries.
+ * s and dp (16 x OTHERS) become dropout(P) and dS. lse and delta: of the lane's two rows where the block owns
+ * queries, else of the OTHERS queries.
  */
 template <bool OWNS_QUERIES, bool DROPS>
 __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call, tile_c s[OTHERS / 8],
@@ -48,21 +49,21 @@ __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call,
     UNROLL
     for (int n = 0; n < OTHERS / 8; n++)
         UNROLL
-        for (int i = 0; i < 4; i++) {
-            const int row = own + tile_row_of(i), column = tile + n * 8 + tile_column_of(i);
-            const int query = OWNS_QUERIES ? row : column, key = OWNS_QUERIES ? column : row;
-            const int number = OWNS_QUERIES ? i / 2 : n * 8 + tile_column_of(i);
-            float p = 0, factor = 1, ds = 0;
+    for (int i = 0; i < 4; i++) {
+        const int row = own + tile_row_of(i), column = tile + n * 8 + tile_column_of(i);
+        const int query = OWNS_QUERIES ? row : column, key = OWNS_QUERIES ? column : row;
+        const int number = OWNS_QUERIES ? i / 2 : n * 8 + tile_column_of(i);
+        float p = 0, factor = 1, ds = 0;
 
-            if (attention_sees(call, query, key)) {
-                p = exp2f((s[n].at[i] * call.scale - lse[number]) * LOG2_E);
-                if (DROPS)
-                    factor = drop_factor(call.dropped, first_row + query, key);
-                ds = p * (dp[n].at[i] * factor - delta[number]);
-            }
-            s[n].at[i] = p * factor;
-            dp[n].at[i] = ds;
+        if (attention_sees(call, query, key)) {
+            p = exp2f((s[n].at[i] * call.scale - lse[number]) * LOG2_E);
+            if (DROPS)
+                factor = drop_factor(call.dropped, first_row + query, key);
+            ds = p * (dp[n].at[i] * factor - delta[number]);
         }
+        s[n].at[i] = p * factor;
+        dp[n].at[i] = ds;
+    }
 }
 
 template <bool OWNS_QUERIES, int D, bool DROPS>
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
         bf16 *next = stages + (1 - stage) * STAGE;
         const float *lse = numbers + stage * 2 * OTHERS;
         /* The whole of it, for this warp: its own rows are on one side of all of the tile's. */
-        const bool masked = call.causal && (OWNS_QUERIES ? tile > first + warp_row + 15 : tile + OTHERS <= first + warp_row);
+        const bool masked =
+            call.causal && (OWNS_QUERIES ? tile > first + warp_row + 15 : tile + OTHERS <= first + warp_row);
         tile_c s[OTHERS / 8] = {}, dp[OTHERS / 8] = {};
 
         if (tile + OTHERS < end) {
@@ -115,9 +117,12 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
         tile_copies_wait<1>();
         block_barrier();
         if (!masked) {
-            tile_add_scores<D, OTHERS>(s, [&](int e) { return tile_load_a(warp1 + e * 16, STRIDE); }, other1);
-            tile_add_scores<D, OTHERS>(dp, [&](int e) { return tile_load_a(warp2 + e * 16, STRIDE); }, other2);
-            score_gradient<OWNS_QUERIES, DROPS>(call, s, dp, first + warp_row, tile, OWNS_QUERIES ? own_lse : lse,
+            tile_add_scores<D, OTHERS>(
+                s, [&](int e) { return tile_load_a(warp1 + e * 16, STRIDE); }, other1);
+            tile_add_scores<D, OTHERS>(
+                dp, [&](int e) { return tile_load_a(warp2 + e * 16, STRIDE); }, other2);
+            score_gradient<OWNS_QUERIES, DROPS>(call, s, dp, first + warp_row, tile,
+                                                OWNS_QUERIES ? own_lse : lse,
                                                 OWNS_QUERIES ? own_delta : lse + OTHERS);
             if constexpr (!OWNS_QUERIES)
                 tile_add_rows<D, OTHERS>(sum2, s, other2);
@@ -143,9 +148,11 @@ int launch_tiles(struct CUstream_st *stream, const attention_call<bf16> &call, d
     int status = KERNEL_OK;
 
     if (call.dk.data != NULL || call.dv.data != NULL)
-        status = LAUNCH((attention_tile_gradient<false, D, DROPS>), grid, TILE_THREADS, shared_bytes<D>(), stream, call);
+        status = LAUNCH((attention_tile_gradient<false, D, DROPS>), grid, TILE_THREADS, shared_bytes<D>(),
+                        stream, call);
     if (status == KERNEL_OK && call.dq.data != NULL)
-        status = LAUNCH((attention_tile_gradient<true, D, DROPS>), grid, TILE_THREADS, shared_bytes<D>(), stream, call);
+        status = LAUNCH((attention_tile_gradient<true, D, DROPS>), grid, TILE_THREADS, shared_bytes<D>(),
+                        stream, call);
     return status;
 }
 
@@ -154,7 +161,8 @@ int launch_tiles(struct CUstream_st *stream, const attention_call<bf16> &call, d
 int attention_tiles_backward(struct CUstream_st *stream, const attention_call<bf16> &call, dim3 heads)
 {
     if (call.head_dim == 64)
-        return call.dropped.on ? launch_tiles<64, true>(stream, call, heads) :
-                                 launch_tiles<64, false>(stream, call, heads);
-    return call.dropped.on ? launch_tiles<128, true>(stream, call, heads) : launch_tiles<128, false>(stream, call, heads);
+        return call.dropped.on ? launch_tiles<64, true>(stream, call, heads)
+                               : launch_tiles<64, false>(stream, call, heads);
+    return call.dropped.on ? launch_tiles<128, true>(stream, call, heads)
+                           : launch_tiles<128, false>(stream, call, heads);
 }

@@ -1,8 +1,9 @@
 /*
- * A list of tensors in one launch: entries travel by value in the kernel's arguments, so nothing is copied to the
- * device first. A short list takes little of them; a longer one up to the 32764 bytes that CUDA 12.1 and later give a
- * kernel on sm_70 and later; what does not fit goes in further launches. Every entry is cut into chunks of one size, a
- * block each, and no block is of two entries: a tensor's bits do not depend on its neighbours in the list.
+ * A list of tensors in one launch: entries travel by value in the kernel's arguments, so nothing is copied to
+ * the device first. A short list takes little of them; a longer one up to the 32764 bytes that CUDA 12.1 and
+ * later give a kernel on sm_70 and later; what does not fit goes in further launches. Every entry is cut into
+ * chunks of one size, a block each, and no block is of two entries: a tensor's bits do not depend on its
+ * neighbours in the list.
  */
 #ifndef CUDA_KERNELS_BATCH_H
 #define CUDA_KERNELS_BATCH_H
@@ -30,7 +31,9 @@ struct batch_place {
     size_t entries;
 };
 
-/** Which entry the calling block works on: the last whose first block is not behind it. Empty ones have none. */
+/**
+ * Which entry the calling block works on: the last whose first block is not behind it. Empty ones have none.
+ */
 template <class List> __device__ __forceinline__ unsigned entry_of_block(const List &list)
 {
     unsigned low = 0, high = list.n;
@@ -76,8 +79,8 @@ int launch_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch, struct
 }
 
 /**
- * Call launch(list, blocks, place) until all `n` entries, which entry_at(i) gives, are through: one call where they
- * fit. `blocks` is 0 where all entries are empty. Returns the first status that is not 0.
+ * Call launch(list, blocks, place) until all `n` entries, which entry_at(i) gives, are through: one call
+ * where they fit. `blocks` is 0 where all entries are empty. Returns the first status that is not 0.
  */
 template <class Entry, class EntryAt, class Launch>
 int each_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch)
@@ -100,8 +103,8 @@ template <int N, class T> __device__ __forceinline__ bool in_groups(const T *dat
 }
 
 /**
- * By all threads of the block: f(width<N>(), i) for each N elements of [first, end) from i where `grouped`, and
- * f(width<1>(), i) for each that is left.
+ * By all threads of the block: f(width<N>(), i) for each N elements of [first, end) from i where `grouped`,
+ * and f(width<1>(), i) for each that is left.
  */
 template <int N, class F>
 __device__ __forceinline__ void chunk_each(size_t first, size_t end, bool grouped, F f)

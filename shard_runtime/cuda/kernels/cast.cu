@@ -1,5 +1,6 @@
 /*
- * Copies of a list of tensors, with conversion, scale and accumulation, and zeros: the staging of gathers and reductions.
+ * Copies of a list of tensors, with conversion, scale and accumulation, and zeros: the staging of gathers and
+ * reductions.
  */
 #include "shard_runtime/cuda/kernels/batch.h"
 
@@ -46,7 +47,8 @@ template <class T> __device__ void move_chunk(T *to, const T *from, size_t first
 }
 
 template <class List>
-__global__ void __launch_bounds__(BATCH_THREADS) cast_chunks(READ_ONLY(List) list, float scale, bool accumulate)
+__global__ void __launch_bounds__(BATCH_THREADS)
+    cast_chunks(READ_ONLY(List) list, float scale, bool accumulate)
 {
     const unsigned entry = entry_of_block(list);
     const struct device_cast &cast = list.at[entry];
@@ -79,7 +81,8 @@ int kernel_cast(struct CUstream_st *stream, const struct device_cast *casts, siz
                 bool accumulate)
 {
     for (size_t i = 0; i < n_casts; i++)
-        if (!is_float_dtype(casts[i].to_dtype) || (casts[i].from != NULL && !is_float_dtype(casts[i].from_dtype)) ||
+        if (!is_float_dtype(casts[i].to_dtype) ||
+            (casts[i].from != NULL && !is_float_dtype(casts[i].from_dtype)) ||
             (casts[i].from == NULL && accumulate))
             return KERNEL_INVALID;
     return each_batch<struct device_cast>(
@@ -87,7 +90,8 @@ int kernel_cast(struct CUstream_st *stream, const struct device_cast *casts, siz
         [&](const auto &list, unsigned blocks, struct batch_place) {
             typedef list_type<decltype(list)> List;
 
-            return blocks == 0 ? KERNEL_OK : LAUNCH(cast_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, scale,
-                          accumulate);
+            return blocks == 0
+                       ? KERNEL_OK
+                       : LAUNCH(cast_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, scale, accumulate);
         });
 }

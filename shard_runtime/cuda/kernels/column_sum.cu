@@ -1,26 +1,18 @@
 /*
- * Column sums in two passes: a block sums its chunk of rows in double, four warps by turns, into one row of scratch; a
- * thread then adds its column's chunks in order. The chunks depend on the number of rows alone.
+ * Column sums in two passes: a block sums its chunk of rows in double, four warps by turns, into one row of
+ * scratch; a thread then adds its column's chunks in order. The chunks depend on the number of rows alone.
  */
 #include "shard_runtime/cuda/kernels/walk.h"
 
 namespace
 {
 
-constexpr size_t MIN_CHUNK_ROWS = 128, MAX_CHUNKS = 128;
-
-size_t chunk_rows_of(size_t rows)
-{
-    const size_t even = (rows + MAX_CHUNKS - 1) / MAX_CHUNKS;
-
-    return even > MIN_CHUNK_ROWS ? even : MIN_CHUNK_ROWS;
-}
-
 template <class T>
-__global__ void __launch_bounds__(ROW_THREADS) column_chunks(const T *x, double *partial, size_t rows, size_t cols,
-                                                             size_t chunk_rows)
+__global__ void __launch_bounds__(ROW_THREADS)
+    column_chunks(const T *x, double *partial, size_t rows, size_t cols, size_t chunk_rows)
 {
-    const size_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, j = blockIdx.x * static_cast<size_t>(WARP) + lane;
+    const size_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP,
+                 j = blockIdx.x * static_cast<size_t>(WARP) + lane;
     const size_t first = blockIdx.y * chunk_rows, end = first + chunk_rows < rows ? first + chunk_rows : rows;
     double *room = block_shared<double>(), sum = 0;
 
@@ -36,8 +28,8 @@ __global__ void __launch_bounds__(ROW_THREADS) column_chunks(const T *x, double 
 }
 
 template <class O>
-__global__ void __launch_bounds__(FLAT_THREADS) column_total(const double *partial, O *out, size_t chunks, size_t cols,
-                                                             bool accumulate)
+__global__ void __launch_bounds__(FLAT_THREADS)
+    column_total(const double *partial, O *out, size_t chunks, size_t cols, bool accumulate)
 {
     const size_t j = static_cast<size_t>(blockIdx.x) * FLAT_THREADS + threadIdx.x;
     double sum;
@@ -52,15 +44,10 @@ __global__ void __launch_bounds__(FLAT_THREADS) column_total(const double *parti
 
 } // namespace
 
-size_t kernel_column_sum_scratch(size_t rows, size_t cols)
-{
-    return blocks_of(rows, chunk_rows_of(rows)) * cols * sizeof(double);
-}
-
 int kernel_column_sum(struct CUstream_st *stream, const void *x, enum fsdp_dtype dtype, void *out,
                       enum fsdp_dtype out_dtype, size_t rows, size_t cols, bool accumulate, void *scratch)
 {
-    const size_t chunk_rows = chunk_rows_of(rows), chunks = blocks_of(rows, chunk_rows);
+    const size_t chunk_rows = cuda_column_chunk_rows(rows), chunks = blocks_of(rows, chunk_rows);
     double *partial = static_cast<double *>(scratch);
     int status = KERNEL_OK;
 
@@ -70,9 +57,9 @@ int kernel_column_sum(struct CUstream_st *stream, const void *x, enum fsdp_dtype
         status = by_dtype(dtype, [&](auto type) {
             using T = decltype(type);
 
-            return LAUNCH(column_chunks<T>, dim3(blocks_of(cols, WARP), static_cast<unsigned>(chunks)), ROW_THREADS,
-                          ROW_THREADS * sizeof(double), stream, static_cast<const T *>(x), partial, rows, cols,
-                          chunk_rows);
+            return LAUNCH(column_chunks<T>, dim3(blocks_of(cols, WARP), static_cast<unsigned>(chunks)),
+                          ROW_THREADS, ROW_THREADS * sizeof(double), stream, static_cast<const T *>(x),
+                          partial, rows, cols, chunk_rows);
         });
     if (status != KERNEL_OK)
         return status;

@@ -1,8 +1,8 @@
 /*
- * Softmax and cross-entropy in one: a block owns a row of logits. The first walk finds the largest and the sum of
- * exponentials together (Milakov and Gimelshein, 2018) and keeps the row in shared memory, as far as it fits. The second
- * reads it there and writes the gradient, which may lie where the logits were. Each row's loss goes to scratch; one last
- * block adds them in order.
+ * Softmax and cross-entropy in one: a block owns a row of logits. The first walk finds the largest and the
+ * sum of exponentials together (Milakov and Gimelshein, 2018) and keeps the row in shared memory, as far as
+ * it fits. The second reads it there and writes the gradient, which may lie where the logits were. Each row's
+ * loss goes to scratch; one last block adds them in order.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/walk.h"
@@ -56,7 +56,8 @@ __device__ __forceinline__ void add_group(const group<T, N> &x, size_t n, float 
         *sum += share_of(widen(x.at[i]), most);
 }
 
-template <class T, int N> __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> rows)
+template <class T, int N>
+__global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> rows)
 {
     const T *logits = rows.logits + blockIdx.x * rows.stride;
     T *dlogits = rows.dlogits == NULL ? NULL : rows.dlogits + blockIdx.x * rows.stride;
@@ -68,7 +69,8 @@ template <class T, int N> __global__ void __launch_bounds__(LOSS_THREADS) loss_r
     if (target == IGNORED) { /* the whole block */
         const group<T, N> zeros = {};
 
-        block_each<N>(dlogits != NULL ? rows.stride : 0, [&](size_t j) { store_group<N>(dlogits + j, zeros); });
+        block_each<N>(dlogits != NULL ? rows.stride : 0,
+                      [&](size_t j) { store_group<N>(dlogits + j, zeros); });
         if (threadIdx.x == 0)
             rows.losses[blockIdx.x] = 0;
         return;
@@ -83,10 +85,11 @@ template <class T, int N> __global__ void __launch_bounds__(LOSS_THREADS) loss_r
     if (threadIdx.x == 0)
         at_target = widen(logits[target]); /* before the barrier, behind which others write there */
     block_largest = static_cast<float>(block_reduce(static_cast<double>(largest), room, take_largest()));
-    total = block_reduce(static_cast<double>(sum) * static_cast<double>(share_of(largest, block_largest)), room,
-                         take_sum());
+    total = block_reduce(static_cast<double>(sum) * static_cast<double>(share_of(largest, block_largest)),
+                         room, take_sum());
     if (threadIdx.x == 0)
-        rows.losses[blockIdx.x] = log(total) - (static_cast<double>(at_target) - static_cast<double>(block_largest));
+        rows.losses[blockIdx.x] =
+            log(total) - (static_cast<double>(at_target) - static_cast<double>(block_largest));
     if (dlogits == NULL)
         return;
     inverse = static_cast<float>(1.0 / total);
@@ -108,8 +111,9 @@ template <class T, int N> __global__ void __launch_bounds__(LOSS_THREADS) loss_r
     });
 }
 
-__global__ void __launch_bounds__(TOTAL_THREADS) loss_total(const double *losses, const int32_t *targets, size_t rows,
-                                                            double *loss_sum, uint64_t *n_targets)
+__global__ void __launch_bounds__(TOTAL_THREADS)
+    loss_total(const double *losses, const int32_t *targets, size_t rows, double *loss_sum,
+               uint64_t *n_targets)
 {
     const size_t run = (rows + TOTAL_THREADS - 1) / TOTAL_THREADS, first = threadIdx.x * run;
     double *room = block_shared<double>(), sum = 0, count = 0; /* a double counts exactly to 2^53 */
@@ -128,13 +132,8 @@ __global__ void __launch_bounds__(TOTAL_THREADS) loss_total(const double *losses
 
 } // namespace
 
-size_t kernel_cross_entropy_scratch(size_t rows)
-{
-    return rows * sizeof(double);
-}
-
 template <class T, int N>
-static int launch_rows(struct CUstream_st *stream, const struct numerics_loss *loss, double *losses)
+static int launch_rows(struct CUstream_st *stream, const struct numerics_cross_entropy *loss, double *losses)
 {
     const size_t wanted = loss->dlogits == NULL ? 0 : (loss->vocab + N - 1) / N * N,
                  most = KERNEL_LOSS_CACHE_BYTES / sizeof(T) / N * N, kept = wanted < most ? wanted : most;
@@ -151,8 +150,8 @@ static int launch_rows(struct CUstream_st *stream, const struct numerics_loss *l
                   LOSS_THREADS / WARP * sizeof(double) + kept * sizeof(T), stream, rows);
 }
 
-int kernel_cross_entropy(struct CUstream_st *stream, const struct numerics_loss *loss, double *loss_sum,
-                         uint64_t *n_targets, void *scratch)
+int kernel_cross_entropy(struct CUstream_st *stream, const struct numerics_cross_entropy *loss,
+                         double *loss_sum, uint64_t *n_targets, void *scratch)
 {
     double *losses = static_cast<double *>(scratch);
     int status;
@@ -170,6 +169,6 @@ int kernel_cross_entropy(struct CUstream_st *stream, const struct numerics_loss 
     });
     if (status != KERNEL_OK)
         return status;
-    return LAUNCH(loss_total, 1, TOTAL_THREADS, TOTAL_THREADS / WARP * sizeof(double), stream, losses, loss->targets,
-                  loss->rows, loss_sum, n_targets);
+    return LAUNCH(loss_total, 1, TOTAL_THREADS, TOTAL_THREADS / WARP * sizeof(double), stream, losses,
+                  loss->targets, loss->rows, loss_sum, n_targets);
 }

@@ -9,8 +9,8 @@ namespace
 
 /* N elements at once: 4, or one where rows do not begin at a multiple of 4. */
 template <class T, int N>
-__global__ void __launch_bounds__(FLAT_THREADS) dropout_rows(const T *x, T *out, size_t rows, size_t cols, drop d,
-                                                             bool accumulate)
+__global__ void __launch_bounds__(FLAT_THREADS)
+    dropout_rows(const T *x, T *out, size_t rows, size_t cols, drop d, bool accumulate)
 {
     const size_t quads = (cols + 3) / 4, i = static_cast<size_t>(blockIdx.x) * FLAT_THREADS + threadIdx.x;
     const size_t row = i / quads, first = i % quads * 4;
@@ -51,9 +51,11 @@ int kernel_dropout(struct CUstream_st *stream, const void *x, void *out, size_t 
         if (rows == 0 || cols == 0)
             return static_cast<int>(KERNEL_OK);
         if (cols % 4 == 0 && is_packed(x) && is_packed(out))
-            return LAUNCH((dropout_rows<T, 4>), blocks_of(rows * (cols / 4), FLAT_THREADS), FLAT_THREADS, 0, stream,
-                          static_cast<const T *>(x), static_cast<T *>(out), rows, cols, drop_of(dropout), accumulate);
-        return LAUNCH((dropout_rows<T, 1>), blocks_of(rows * ((cols + 3) / 4), FLAT_THREADS), FLAT_THREADS, 0, stream,
-                      static_cast<const T *>(x), static_cast<T *>(out), rows, cols, drop_of(dropout), accumulate);
+            return LAUNCH((dropout_rows<T, 4>), blocks_of(rows * (cols / 4), FLAT_THREADS), FLAT_THREADS, 0,
+                          stream, static_cast<const T *>(x), static_cast<T *>(out), rows, cols,
+                          drop_of(dropout), accumulate);
+        return LAUNCH((dropout_rows<T, 1>), blocks_of(rows * ((cols + 3) / 4), FLAT_THREADS), FLAT_THREADS, 0,
+                      stream, static_cast<const T *>(x), static_cast<T *>(out), rows, cols, drop_of(dropout),
+                      accumulate);
     });
 }

@@ -6,12 +6,14 @@
 namespace
 {
 
-enum { SAMPLES = 4 }; /* rows of one position that a thread writes, so that it reads the position once for them */
+/* rows of one position that a thread writes, so that it reads the position once for them */
+enum { SAMPLES = 4 };
 
 /* `rows` are samples of `seq` positions; without positions one sample. */
 template <class T, int N>
-__global__ void __launch_bounds__(FLAT_THREADS) embed_rows(const int32_t *tokens, const T *table, const T *positions,
-                                                           T *out, size_t n_elems, size_t rows, size_t cols, size_t seq)
+__global__ void __launch_bounds__(FLAT_THREADS)
+    embed_rows(const int32_t *tokens, const T *table, const T *positions, T *out, size_t n_elems, size_t rows,
+               size_t cols, size_t seq)
 {
     flat_each<N>(n_elems, [&](auto w, size_t i) {
         constexpr int M = decltype(w)::value; /* divides cols: a group lies in one row */
@@ -37,8 +39,9 @@ __global__ void __launch_bounds__(FLAT_THREADS) embed_rows(const int32_t *tokens
 
 } // namespace
 
-int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const void *table, const void *positions,
-                     void *out, size_t rows, size_t cols, size_t seq, enum fsdp_dtype dtype)
+int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const void *table,
+                     const void *positions, void *out, size_t rows, size_t cols, size_t seq,
+                     enum fsdp_dtype dtype)
 {
     return by_dtype(dtype, [&](auto type) {
         using T = decltype(type);
@@ -51,9 +54,9 @@ int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const vo
             return static_cast<int>(KERNEL_OK);
         n_elems = blocks_of(rows, span * (positions == NULL ? 1 : SAMPLES)) * span * cols;
         if (cols % pack<T>::N == 0 && is_packed(table) && is_packed(positions) && is_packed(out))
-            return LAUNCH((embed_rows<T, pack<T>::N>), blocks_of(n_elems, FLAT_THREADS * pack<T>::N), FLAT_THREADS, 0,
-                          stream, tokens, from, at, to, n_elems, rows, cols, span);
-        return LAUNCH((embed_rows<T, 1>), blocks_of(n_elems, FLAT_THREADS), FLAT_THREADS, 0, stream, tokens, from, at,
-                      to, n_elems, rows, cols, span);
+            return LAUNCH((embed_rows<T, pack<T>::N>), blocks_of(n_elems, FLAT_THREADS * pack<T>::N),
+                          FLAT_THREADS, 0, stream, tokens, from, at, to, n_elems, rows, cols, span);
+        return LAUNCH((embed_rows<T, 1>), blocks_of(n_elems, FLAT_THREADS), FLAT_THREADS, 0, stream, tokens,
+                      from, at, to, n_elems, rows, cols, span);
     });
 }

@@ -1,19 +1,19 @@
 /*
- * Backward of the embedding without atomics. The rows are sorted by (token, row): tiles by a bitonic network in shared
- * memory (Batcher, 1968), then runs merged two by two, each key finding its place in the other run by bisection (all
- * keys differ, so places do).
+ * Backward of the embedding without atomics. The rows are sorted by (token, row): tiles by a bitonic network
+ * in shared memory (Batcher, 1968), then runs merged two by two, each key finding its place in the other run
+ * by bisection (all keys differ, so places do).
  *
- * A run of one token is cut into pieces of 32 rows, counted from its first, so that a frequent token is work for many
- * blocks and its bits depend on its own rows alone. A block adds the pieces that begin among its 32 sorted keys, each
- * in row order. The sum of a run of one piece goes into the table at once; pieces of longer runs go to scratch, and a
- * second kernel adds them in order.
+ * A run of one token is cut into pieces of 32 rows, counted from its first, so that a frequent token is work
+ * for many blocks and its bits depend on its own rows alone. A block adds the pieces that begin among its 32
+ * sorted keys, each in row order. The sum of a run of one piece goes into the table at once; pieces of longer
+ * runs go to scratch, and a second kernel adds them in order.
  */
 #include "shard_runtime/cuda/kernels/walk.h"
 
 namespace
 {
 
-enum { SORT_THREADS = 256, TILE = 1024, SUM_THREADS = 256, PIECE = 32, AHEAD = 8 };
+enum { SORT_THREADS = 256, TILE = 1024, SUM_THREADS = 256, PIECE = CUDA_EMBEDDING_PIECE_ROWS, AHEAD = 8 };
 
 /* token above, row below: one comparison orders both. */
 __device__ __forceinline__ uint64_t key_of(int32_t token, size_t row)
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(SORT_THREADS) sort_tiles(const int32_t *tokens
 }
 
 /* Runs of `length` keys from `from`, two and two into runs of twice that in `to`. */
-__global__ void __launch_bounds__(SORT_THREADS) merge_runs(const uint64_t *from, uint64_t *to, size_t rows, size_t length)
+__global__ void __launch_bounds__(SORT_THREADS)
+    merge_runs(const uint64_t *from, uint64_t *to, size_t rows, size_t length)
 {
     const size_t i = static_cast<size_t>(blockIdx.x) * SORT_THREADS + threadIdx.x;
     size_t run, other, low, high;
@@ -101,15 +102,22 @@ __device__ size_t run_begin(const uint64_t *keys, size_t at)
     return low;
 }
 
-/* Of PIECE keys: [0] the piece of a run that began before them, [1] the first piece of a run of more than one. */
+/*
+ * Of PIECE keys: [0] the piece of a run that began before them, [1] the first piece of a run of more than
+ * one.
+ */
 __device__ __forceinline__ size_t part_of(size_t block, bool begins)
 {
     return 2 * block + (begins ? 1 : 0);
 }
 
-/* sum += the first AHEAD rows, or n where that is less, in order. All are on their way before the first is added. */
+/*
+ * sum += the first AHEAD rows, or n where that is less, in order. All are on their way before the first is
+ * added.
+ */
 template <int N, class T>
-__device__ __forceinline__ void add_rows(group<float, N> &sum, const uint64_t *key, int n, const T *from, size_t cols)
+__device__ __forceinline__ void add_rows(group<float, N> &sum, const uint64_t *key, int n, const T *from,
+                                         size_t cols)
 {
     group<T, N> terms[AHEAD];
 
@@ -124,8 +132,8 @@ __device__ __forceinline__ void add_rows(group<float, N> &sum, const uint64_t *k
 }
 
 template <class T, class G, int N>
-__global__ void __launch_bounds__(SUM_THREADS) sum_pieces(const uint64_t *keys, const T *dout, G *dtable, float *parts,
-                                                          size_t rows, size_t cols)
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_pieces(const uint64_t *keys, const T *dout, G *dtable, float *parts, size_t rows, size_t cols)
 {
     const size_t first = static_cast<size_t>(blockIdx.x) * PIECE;
     const size_t j = (static_cast<size_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
@@ -181,8 +189,8 @@ __global__ void __launch_bounds__(SUM_THREADS) sum_pieces(const uint64_t *keys, 
 
 /* The pieces of the run that begins among the block's keys and has more than one: at most one does. */
 template <class G, int N>
-__global__ void __launch_bounds__(SUM_THREADS) add_pieces(const uint64_t *keys, const float *parts, G *dtable,
-                                                          size_t rows, size_t cols)
+__global__ void __launch_bounds__(SUM_THREADS)
+    add_pieces(const uint64_t *keys, const float *parts, G *dtable, size_t rows, size_t cols)
 {
     const size_t first = static_cast<size_t>(blockIdx.x) * PIECE, next = first + PIECE;
     const size_t j = (static_cast<size_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
@@ -214,8 +222,8 @@ __global__ void __launch_bounds__(SUM_THREADS) add_pieces(const uint64_t *keys, 
 }
 
 template <class T, class G, int N>
-__global__ void __launch_bounds__(SUM_THREADS) sum_positions(const T *dout, G *dpositions, size_t rows, size_t cols,
-                                                             size_t seq)
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_positions(const T *dout, G *dpositions, size_t rows, size_t cols, size_t seq)
 {
     const size_t j = (static_cast<size_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
     double sum[N];
@@ -239,16 +247,18 @@ __global__ void __launch_bounds__(SUM_THREADS) sum_positions(const T *dout, G *d
 }
 
 /* Sorts into one of the two halves of scratch, and says which. */
-int sort_rows(struct CUstream_st *stream, const int32_t *tokens, size_t rows, uint64_t *scratch, uint64_t **sorted)
+int sort_rows(struct CUstream_st *stream, const int32_t *tokens, size_t rows, uint64_t *scratch,
+              uint64_t **sorted)
 {
     uint64_t *from = scratch, *to = scratch + rows;
-    int status = LAUNCH(sort_tiles, blocks_of(rows, TILE), SORT_THREADS, TILE * sizeof(uint64_t), stream, tokens, from,
-                        rows);
+    int status = LAUNCH(sort_tiles, blocks_of(rows, TILE), SORT_THREADS, TILE * sizeof(uint64_t), stream,
+                        tokens, from, rows);
 
     for (size_t length = TILE; length < rows && status == KERNEL_OK; length *= 2) {
         uint64_t *kept = from;
 
-        status = LAUNCH(merge_runs, blocks_of(rows, SORT_THREADS), SORT_THREADS, 0, stream, from, to, rows, length);
+        status = LAUNCH(merge_runs, blocks_of(rows, SORT_THREADS), SORT_THREADS, 0, stream, from, to, rows,
+                        length);
         from = to;
         to = kept;
     }
@@ -258,10 +268,11 @@ int sort_rows(struct CUstream_st *stream, const int32_t *tokens, size_t rows, ui
 
 /* N elements at once: 4, which are 16 bytes of float32, or one. */
 template <int N, class T, class G>
-int launch_sums(struct CUstream_st *stream, const int32_t *tokens, const T *dout, G *dtable, G *dpositions, size_t rows,
-                size_t cols, size_t seq, uint64_t *scratch)
+int launch_sums(struct CUstream_st *stream, const int32_t *tokens, const T *dout, G *dtable, G *dpositions,
+                size_t rows, size_t cols, size_t seq, uint64_t *scratch)
 {
-    const unsigned wanted = blocks_of(cols, N * WARP) * WARP, threads = wanted < SUM_THREADS ? wanted : +SUM_THREADS;
+    const unsigned wanted = blocks_of(cols, N * WARP) * WARP,
+                   threads = wanted < SUM_THREADS ? wanted : +SUM_THREADS;
     const dim3 grid(blocks_of(rows, PIECE), blocks_of(cols, static_cast<size_t>(threads) * N));
     float *parts = reinterpret_cast<float *>(scratch + 2 * rows);
     uint64_t *keys;
@@ -270,27 +281,22 @@ int launch_sums(struct CUstream_st *stream, const int32_t *tokens, const T *dout
     if (dtable != NULL) {
         status = sort_rows(stream, tokens, rows, scratch, &keys);
         if (status == KERNEL_OK)
-            status = LAUNCH((sum_pieces<T, G, N>), grid, threads, 2 * PIECE * sizeof(uint64_t), stream, keys, dout,
-                            dtable, parts, rows, cols);
+            status = LAUNCH((sum_pieces<T, G, N>), grid, threads, 2 * PIECE * sizeof(uint64_t), stream, keys,
+                            dout, dtable, parts, rows, cols);
         if (status == KERNEL_OK && rows > PIECE)
             status = LAUNCH((add_pieces<G, N>), grid, threads, 0, stream, keys, parts, dtable, rows, cols);
     }
     if (status == KERNEL_OK && dpositions != NULL)
-        status = LAUNCH((sum_positions<T, G, N>), dim3(static_cast<unsigned>(seq), grid.y), threads, 0, stream, dout,
-                        dpositions, rows, cols, seq);
+        status = LAUNCH((sum_positions<T, G, N>), dim3(static_cast<unsigned>(seq), grid.y), threads, 0,
+                        stream, dout, dpositions, rows, cols, seq);
     return status;
 }
 
 } // namespace
 
-size_t kernel_embedding_backward_scratch(size_t rows, size_t cols)
-{
-    return 2 * rows * sizeof(uint64_t) + 2 * static_cast<size_t>(blocks_of(rows, PIECE)) * cols * sizeof(float);
-}
-
-int kernel_embedding_backward(struct CUstream_st *stream, const int32_t *tokens, const void *dout, enum fsdp_dtype dtype,
-                              void *dtable, void *dpositions, enum fsdp_dtype grad_dtype, size_t rows, size_t cols,
-                              size_t seq, void *scratch)
+int kernel_embedding_backward(struct CUstream_st *stream, const int32_t *tokens, const void *dout,
+                              enum fsdp_dtype dtype, void *dtable, void *dpositions,
+                              enum fsdp_dtype grad_dtype, size_t rows, size_t cols, size_t seq, void *scratch)
 {
     if (rows > INT32_MAX)
         return KERNEL_INVALID;

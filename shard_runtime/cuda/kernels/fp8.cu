@@ -1,7 +1,8 @@
 /*
- * float8 e4m3 (Micikevicius et al., "FP8 formats for deep learning", 2022): 1 sign, 4 exponent bits of bias 7, 3 of
- * mantissa, no infinity, NaN is 7f and ff, largest 448. Converted by whole numbers, the same bits on every GPU and, as
- * core/e4m3.h has it, on the host. The scale of a tensor is taken from its largest size wherever it is needed.
+ * float8 e4m3 (Micikevicius et al., "FP8 formats for deep learning", 2022): 1 sign, 4 exponent bits of bias
+ * 7, 3 of mantissa, no infinity, NaN is 7f and ff, largest 448. Converted by whole numbers, the same bits on
+ * every GPU and, as core/e4m3.h has it, on the host. The scale of a tensor is taken from its largest size
+ * wherever it is needed.
  */
 #include <math.h>
 
@@ -46,8 +47,10 @@ __device__ float e4m3_value(uint8_t code)
     return (code & 0x80u) != 0 ? -size : size;
 }
 
-/* As whole numbers, sizes are in the floats' order; from infinity on all are infinity: the order of atomics shows in no
- * bit, and a maximum over ranks, which may pass over a NaN, loses nothing. */
+/*
+ * As whole numbers, sizes are in the floats' order; from infinity on all are infinity: the order of atomics
+ * shows in no bit, and a maximum over ranks, which may pass over a NaN, loses nothing.
+ */
 template <class T>
 __global__ void __launch_bounds__(FLAT_THREADS) largest_size(const T *x, size_t n_elems, float *amax)
 {
@@ -88,7 +91,8 @@ __device__ __forceinline__ void store_nan(bf16 *to)
 }
 
 template <class T>
-__global__ void __launch_bounds__(FLAT_THREADS) quantise(const T *x, size_t n_elems, const float *amax, uint8_t *out)
+__global__ void __launch_bounds__(FLAT_THREADS)
+    quantise(const T *x, size_t n_elems, const float *amax, uint8_t *out)
 {
     const float scale = scale_of(*amax);
     const size_t first = (static_cast<size_t>(blockIdx.x) * FLAT_THREADS + threadIdx.x) * 4;
@@ -98,7 +102,8 @@ __global__ void __launch_bounds__(FLAT_THREADS) quantise(const T *x, size_t n_el
 }
 
 template <class T>
-__global__ void __launch_bounds__(FLAT_THREADS) dequantise(const uint8_t *x, size_t n_elems, const float *amax, T *out)
+__global__ void __launch_bounds__(FLAT_THREADS)
+    dequantise(const uint8_t *x, size_t n_elems, const float *amax, T *out)
 {
     const float scale = scale_of(*amax);
     const bool is_finite = bits_of(*amax) < INFINITY_BITS;
@@ -114,7 +119,8 @@ __global__ void __launch_bounds__(FLAT_THREADS) dequantise(const uint8_t *x, siz
 
 } // namespace
 
-int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype, float *amax)
+int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype,
+                    float *amax)
 {
     return by_dtype(dtype, [&](auto type) {
         using T = decltype(type);
@@ -140,15 +146,15 @@ int kernel_fp8_quantise(struct CUstream_st *stream, const void *x, size_t n_elem
     });
 }
 
-int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n_elems, const float *amax, void *out,
-                          enum fsdp_dtype dtype)
+int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n_elems, const float *amax,
+                          void *out, enum fsdp_dtype dtype)
 {
     return by_dtype(dtype, [&](auto type) {
         using T = decltype(type);
 
         if (n_elems == 0)
             return static_cast<int>(KERNEL_OK);
-        return LAUNCH(dequantise<T>, blocks_of(n_elems, FLAT_THREADS * 4), FLAT_THREADS, 0, stream, x, n_elems, amax,
-                      static_cast<T *>(out));
+        return LAUNCH(dequantise<T>, blocks_of(n_elems, FLAT_THREADS * 4), FLAT_THREADS, 0, stream, x,
+                      n_elems, amax, static_cast<T *>(out));
     });
 }

@@ -1,19 +1,24 @@
 /*
- * The execution model, for every .cu file: what a kernel may ask of its grid, and how one is launched. Under nvcc it is
- * CUDA's; without it, the emulation of tests/emulation, where a block is a set of fibers. Kernels say __global__,
- * __device__, __launch_bounds__, threadIdx, blockIdx, blockDim and gridDim as CUDA does, and for the rest:
+ * The execution model, for every .cu file: what a kernel may ask of its grid, and how one is launched. Under
+ * nvcc it is CUDA's; without it, the emulation of tests/emulation, where a block is a set of fibers. Kernels
+ * say __global__, __device__, __launch_bounds__, threadIdx, blockIdx, blockDim and gridDim as CUDA does, and
+ * for the rest:
  *
- *   LAUNCH(kernel, grid, block, shared_bytes, stream, ...)  queue `kernel`; a cudaError_t. Threads of a block are a
- *                                    multiple of 32, in x alone. A template's name with a comma stands in parentheses.
- *   block_shared<T>()                the block's dynamic shared memory, aligned to 16, holding garbage at the start
+ *   LAUNCH(kernel, grid, block, shared_bytes, stream, ...)  queue `kernel`; a cudaError_t. Threads of a block
+ *     are a
+ *                                    multiple of 32, in x alone. A template's name with a comma stands in
+ *                                      parentheses.
+ *   block_shared<T>()                the block's dynamic shared memory, aligned to 16, holding garbage at the
+ *                                    start
  *   block_barrier()                  all threads of the block
  *   warp_xor(v, m), warp_from(v, l)  v of lane (own ^ m); v of lane l; all 32 lanes together
  *   atomic_max(p, v)                 of unsigned integers alone: their order shows in no bit
  *   UNROLL                           before a loop over an array that is to stay in registers
  *   READ_ONLY(type)                  of a kernel's argument that is large: no thread has a copy of its own
  *
- * Nothing else of CUDA is used outside this file and tile.h: no <<<>>>, no extern __shared__, no PTX, no cooperative
- * groups, no CUB. A kernel never spins on another block: the emulation runs blocks one after the other.
+ * Nothing else of CUDA is used outside this file and tile.h: no <<<>>>, no extern __shared__, no PTX, no
+ * cooperative groups, no CUB. A kernel never spins on another block: the emulation runs blocks one after the
+ * other.
  */
 #ifndef CUDA_KERNELS_LAUNCH_H
 #define CUDA_KERNELS_LAUNCH_H
@@ -65,8 +70,8 @@ __device__ __forceinline__ void atomic_max(unsigned *to, unsigned value)
 }
 
 template <class... P, class... A>
-int launch_kernel(const char *, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-                  struct CUstream_st *stream, const A &...arguments)
+MUST_CHECK int launch_kernel(const char *, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+                             struct CUstream_st *stream, const A &...arguments)
 {
     cudaLaunchConfig_t config = {};
 

@@ -1,6 +1,6 @@
 /*
- * LayerNorm forward, alone and after a residual sum. A warp owns a row; after its only read of it from global memory the
- * passes over it (mean, squares about the mean, output) find it in shared memory (residual.h).
+ * LayerNorm forward, alone and after a residual sum. A warp owns a row; after its only read of it from global
+ * memory the passes over it (mean, squares about the mean, output) find it in shared memory (residual.h).
  */
 #include "shard_runtime/cuda/kernels/number.h"
 #include "shard_runtime/cuda/kernels/reduce.h"
@@ -9,8 +9,7 @@
 namespace
 {
 
-template <class T>
-struct norm_forward {
+template <class T> struct norm_forward {
     const T *x;
     residual<T> with;
     const T *weight, *bias;
@@ -76,8 +75,7 @@ __global__ void __launch_bounds__(NORM_THREADS) layer_norm_rows(norm_forward<T> 
     }
 }
 
-template <class T, int N>
-int launch_rows(struct CUstream_st *stream, const norm_forward<T> &norm)
+template <class T, int N> int launch_rows(struct CUstream_st *stream, const norm_forward<T> &norm)
 {
     const norm_block block = norm_block_of(norm.cols * sizeof(T), norm.bias == NULL ? 1 : 2);
     const unsigned blocks = blocks_of(norm.rows, block.warps), threads = block.warps * WARP;
@@ -87,11 +85,11 @@ int launch_rows(struct CUstream_st *stream, const norm_forward<T> &norm)
     return LAUNCH((layer_norm_rows<T, N, false>), blocks, threads, 0, stream, norm);
 }
 
-template <class T>
-int launch_norm(struct CUstream_st *stream, const norm_forward<T> &norm)
+template <class T> int launch_norm(struct CUstream_st *stream, const norm_forward<T> &norm)
 {
     const bool packed = norm.cols % pack<T>::N == 0 && is_packed(norm.x) && is_packed(norm.with.b) &&
-                        is_packed(norm.with.sum) && is_packed(norm.weight) && is_packed(norm.bias) && is_packed(norm.y);
+                        is_packed(norm.with.sum) && is_packed(norm.weight) && is_packed(norm.bias) &&
+                        is_packed(norm.y);
 
     if (norm.rows == 0 || norm.cols == 0)
         return KERNEL_OK;
@@ -100,22 +98,24 @@ int launch_norm(struct CUstream_st *stream, const norm_forward<T> &norm)
 
 } // namespace
 
-int kernel_layer_norm(struct CUstream_st *stream, const void *x, const void *weight, const void *bias, void *y,
-                      float *mean, float *rstd, size_t rows, size_t cols, float eps, enum fsdp_dtype dtype)
+int kernel_layer_norm(struct CUstream_st *stream, const void *x, const void *weight, const void *bias,
+                      void *y, float *mean, float *rstd, size_t rows, size_t cols, float eps,
+                      enum fsdp_dtype dtype)
 {
-    const struct numerics_add_norm alone = { x, NULL, NULL, NULL, y, weight, bias, mean, rstd, rows, cols, eps };
+    const struct numerics_add_norm alone = { dtype, x,    NULL, NULL, NULL, y,  weight,
+                                             bias,  mean, rstd, rows, cols, eps };
 
-    return kernel_add_layer_norm(stream, &alone, dtype);
+    return kernel_add_layer_norm(stream, &alone);
 }
 
-int kernel_add_layer_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm, enum fsdp_dtype dtype)
+int kernel_add_layer_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm)
 {
-    return by_dtype(dtype, [&](auto type) {
+    return by_dtype(norm->dtype, [&](auto type) {
         using T = decltype(type);
 
         return launch_norm<T>(stream, { static_cast<const T *>(norm->a), residual_of<T>(norm),
-                                        static_cast<const T *>(norm->weight), static_cast<const T *>(norm->bias),
-                                        static_cast<T *>(norm->y), norm->mean, norm->rstd, norm->rows, norm->cols,
-                                        norm->eps });
+                                        static_cast<const T *>(norm->weight),
+                                        static_cast<const T *>(norm->bias), static_cast<T *>(norm->y),
+                                        norm->mean, norm->rstd, norm->rows, norm->cols, norm->eps });
     });
 }

@@ -2,10 +2,11 @@
  * Backward of LayerNorm and RMSNorm. With xhat = (x - mean) * rstd (mean 0 for RMSNorm) and g = dy * weight,
  *   dx = rstd * (g - mean_j(g) - xhat * mean_j(g * xhat))        (RMSNorm: without mean_j(g))
  *   dweight_j = sum over rows of dy * xhat                        dbias_j = sum over rows of dy
- * A team of threads owns a row: a warp where rows are short, a block where they are long. It owns every n-th row, writes
- * dx, and adds to its own float32 sums of dweight and dbias. These are in shared memory, and so are the weight and
- * the row between its two passes, so that dy and x are read once from global memory. Each block writes its sums to
- * scratch once, at its end; a second kernel adds the blocks' sums in order, in double.
+ * A team of threads owns a row: a warp where rows are short, a block where they are long. It owns every n-th
+ * row, writes dx, and adds to its own float32 sums of dweight and dbias. These are in shared memory, and so
+ * are the weight and the row between its two passes, so that dy and x are read once from global memory. Each
+ * block writes its sums to scratch once, at its end; a second kernel adds the blocks' sums in order, in
+ * double.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/walk.h"
@@ -13,55 +14,56 @@
 namespace
 {
 
-enum {
-    MAX_BLOCKS = 256,
-    MAX_TILE = WARP * 8,
-    LONG_ROW = 2048, /* columns above which a row has a block */
-    LONG_ROW_THREADS = 256,
-    MAX_SHARED_BYTES = 160 * 1024,
-    TOTAL_WARPS = 8,
-};
+enum { LONG_ROW_THREADS = 256, TOTAL_WARPS = 8 };
 
-/* How the work is cut, by rows and cols alone. A run is (2, padded) floats: sums of dweight, then of dbias. */
+static_assert(+CUDA_NORM_TEAMS == +ROW_WARPS && CUDA_NORM_TILE == WARP * 8,
+              "cut for warps and packs as they are");
+
+/*
+ * How the work is cut: by rows and cols, and where runs and rows are kept by the shared memory that a block
+ * may have.
+ */
 struct norm_cut {
     unsigned blocks, threads;
     unsigned teams; /* of a block */
     size_t padded;  /* cols, rounded up to what a warp takes at once */
-    bool in_shared; /* the teams' runs; else a block has its run in scratch alone */
+    bool in_shared; /* the teams' runs; else a block has its run in scratch alone, and one team */
+    size_t shared_bytes;
 };
 
-norm_cut cut_of(size_t rows, size_t cols)
+norm_cut cut_of(const struct numerics_norm_backward &args, size_t shared_bytes)
 {
+    const struct cuda_norm_cut shape = cuda_norm_cut_of(args.rows, args.cols);
     norm_cut cut;
 
-    cut.padded = (cols + MAX_TILE - 1) / MAX_TILE * MAX_TILE;
-    cut.teams = cut.padded > LONG_ROW ? 1 : static_cast<unsigned>(ROW_WARPS);
-    cut.threads = static_cast<unsigned>(cut.padded > LONG_ROW ? +LONG_ROW_THREADS : +ROW_THREADS);
-    cut.blocks = blocks_of(rows, cut.teams);
-    cut.blocks = cut.blocks < MAX_BLOCKS ? cut.blocks : static_cast<unsigned>(MAX_BLOCKS);
-    cut.in_shared = cut.teams * 2 * cut.padded * sizeof(float) <= MAX_SHARED_BYTES;
+    cut.padded = shape.padded;
+    cut.teams = static_cast<unsigned>(shape.teams);
+    cut.threads = static_cast<unsigned>(cut.teams == 1 ? +LONG_ROW_THREADS : +ROW_THREADS);
+    cut.blocks = static_cast<unsigned>(shape.blocks);
+    cut.shared_bytes = shared_bytes < CUDA_NORM_SHARED_BYTES ? shared_bytes : +CUDA_NORM_SHARED_BYTES;
+    cut.in_shared =
+        cut.threads / WARP * sizeof(double) + cut.teams * 2 * cut.padded * sizeof(float) <= cut.shared_bytes;
     return cut;
 }
 
-/* Column j's place in a run: the i-th elements of all lanes side by side, so that no two lanes share a bank. */
-template <int N>
-__device__ __forceinline__ size_t slot_of(size_t j)
+/*
+ * Column j's place in a run: the i-th elements of all lanes side by side, so that no two lanes share a bank.
+ */
+template <int N> __device__ __forceinline__ size_t slot_of(size_t j)
 {
     const size_t tile = j / (WARP * N) * (WARP * N), within = j - tile;
 
     return tile + within % N * WARP + within / N;
 }
 
-template <int N>
-__device__ __forceinline__ size_t column_of(size_t slot)
+template <int N> __device__ __forceinline__ size_t column_of(size_t slot)
 {
     const size_t tile = slot / (WARP * N) * (WARP * N), within = slot - tile;
 
     return tile + within % WARP * N + within / WARP;
 }
 
-template <class T>
-struct norm_gradient {
+template <class T> struct norm_gradient {
     const T *dy, *x, *weight;
     const float *mean, *rstd;
     T *dx;
@@ -69,9 +71,11 @@ struct norm_gradient {
     bool accumulate_dx, dweight, dbias;
 };
 
-/* What a team works with. Shared memory: double room[warps], the teams' runs, weight[cols], a row of dy and x for each team. */
-template <class T>
-struct norm_team {
+/*
+ * What a team works with. Shared memory: double room[warps], the teams' runs, weight[cols], a row of dy and x
+ * for each team.
+ */
+template <class T> struct norm_team {
     unsigned thread, threads;
     float *run; /* in shared memory or in scratch */
     double *room;
@@ -82,7 +86,8 @@ struct norm_team {
 template <int N, class T, class F>
 __device__ __forceinline__ void team_each(const norm_team<T> &team, size_t cols, F f)
 {
-    for (size_t j = static_cast<size_t>(team.thread) * N; j < cols; j += static_cast<size_t>(team.threads) * N)
+    for (size_t j = static_cast<size_t>(team.thread) * N; j < cols;
+         j += static_cast<size_t>(team.threads) * N)
         f(j);
 }
 
@@ -96,7 +101,8 @@ __device__ __forceinline__ float team_mean(const norm_team<T> &team, float sum, 
 }
 
 template <class T, int N, bool KEPT>
-__device__ void row_gradient(const norm_gradient<T> &norm, size_t row, const norm_team<T> &team, size_t padded)
+__device__ void row_gradient(const norm_gradient<T> &norm, size_t row, const norm_team<T> &team,
+                             size_t padded)
 {
     const size_t at = row * norm.cols;
     const float mean = norm.mean == NULL ? 0.0f : norm.mean[row], rstd = norm.rstd[row];
@@ -144,7 +150,8 @@ __device__ void row_gradient(const norm_gradient<T> &norm, size_t row, const nor
 }
 
 template <class T, int N, bool KEPT>
-__global__ void __launch_bounds__(LONG_ROW_THREADS) norm_rows(norm_gradient<T> norm, float *partial, norm_cut cut)
+__global__ void __launch_bounds__(LONG_ROW_THREADS)
+    norm_rows(norm_gradient<T> norm, float *partial, norm_cut cut)
 {
     const size_t run_size = 2 * cut.padded, runs = cut.in_shared ? cut.teams * run_size : 0;
     const unsigned threads = blockDim.x / cut.teams, index = threadIdx.x / threads;
@@ -152,8 +159,8 @@ __global__ void __launch_bounds__(LONG_ROW_THREADS) norm_rows(norm_gradient<T> n
     float *shared_runs = reinterpret_cast<float *>(room + blockDim.x / WARP);
     float *own = cut.in_shared ? shared_runs : partial + blockIdx.x * run_size; /* the block's */
     T *weight = reinterpret_cast<T *>(shared_runs + runs), *rows = weight + norm.cols + index * 2 * norm.cols;
-    const norm_team<T> team = { threadIdx.x % threads, threads, own + index * run_size, room,
-                                KEPT ? weight : norm.weight, rows, rows + norm.cols };
+    const norm_team<T> team = { threadIdx.x % threads,       threads, own + index * run_size, room,
+                                KEPT ? weight : norm.weight, rows,    rows + norm.cols };
 
     for (size_t k = threadIdx.x; k < cut.teams * run_size; k += blockDim.x)
         own[k] = 0;
@@ -176,11 +183,14 @@ __global__ void __launch_bounds__(LONG_ROW_THREADS) norm_rows(norm_gradient<T> n
     }
 }
 
-/* A block adds 32 columns of all runs: each warp a stretch of the runs, then one warp the warps' sums, in order. */
+/*
+ * A block adds 32 columns of all runs: each warp a stretch of the runs, then one warp the warps' sums, in
+ * order.
+ */
 template <int N, class O>
-__global__ void __launch_bounds__(TOTAL_WARPS *WARP) norm_parameters(const float *partial, size_t partials,
-                                                                     size_t run_size, O *out, size_t cols,
-                                                                     bool accumulate)
+__global__ void __launch_bounds__(TOTAL_WARPS *WARP)
+    norm_parameters(const float *partial, size_t partials, size_t run_size, O *out, size_t cols,
+                    bool accumulate)
 {
     const size_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const size_t slot = static_cast<size_t>(blockIdx.x) * WARP + lane, j = column_of<N>(slot);
@@ -221,15 +231,16 @@ int launch_rows(struct CUstream_st *stream, const norm_gradient<T> &norm, float 
     const size_t room = cut.threads / WARP * sizeof(double), shared = room + runs;
     const size_t kept = shared + (1 + 2 * cut.teams) * norm.cols * sizeof(T);
 
-    if (kept <= MAX_SHARED_BYTES)
+    if (kept <= cut.shared_bytes)
         return LAUNCH((norm_rows<T, N, true>), cut.blocks, cut.threads, kept, stream, norm, partial, cut);
     return LAUNCH((norm_rows<T, N, false>), cut.blocks, cut.threads, shared, stream, norm, partial, cut);
 }
 
 template <class T, int N>
-int launch_gradient(struct CUstream_st *stream, const struct kernel_norm_backward_args &args, float *partial)
+int launch_gradient(struct CUstream_st *stream, const struct numerics_norm_backward &args,
+                    size_t shared_bytes, float *partial)
 {
-    const norm_cut cut = cut_of(args.rows, args.cols);
+    const norm_cut cut = cut_of(args, shared_bytes);
     const norm_gradient<T> norm = { static_cast<const T *>(args.dy),
                                     static_cast<const T *>(args.x),
                                     static_cast<const T *>(args.weight),
@@ -249,30 +260,26 @@ int launch_gradient(struct CUstream_st *stream, const struct kernel_norm_backwar
         status = launch_parameters<N>(stream, partial, cut, args.dweight, args.dweight_dtype, args.cols,
                                       args.accumulate_dweight);
     if (status == KERNEL_OK)
-        status = launch_parameters<N>(stream, partial + cut.padded, cut, args.dbias, args.dbias_dtype, args.cols,
-                                      args.accumulate_dbias);
+        status = launch_parameters<N>(stream, partial + cut.padded, cut, args.dbias, args.dbias_dtype,
+                                      args.cols, args.accumulate_dbias);
     return status;
 }
 
 } // namespace
 
-size_t kernel_norm_backward_scratch(size_t rows, size_t cols)
-{
-    const norm_cut cut = cut_of(rows, cols);
-
-    return cut.blocks * 2 * cut.padded * sizeof(float);
-}
-
-int kernel_norm_backward(struct CUstream_st *stream, const struct kernel_norm_backward_args *norm, void *scratch)
+int kernel_norm_backward(struct CUstream_st *stream, const struct numerics_norm_backward *norm,
+                         size_t shared_bytes, void *scratch)
 {
     if (norm->cols == 0)
         return KERNEL_OK;
+    if (shared_bytes < CUDA_LEAST_SHARED_BYTES)
+        return KERNEL_INVALID;
     return by_dtype(norm->dtype, [&](auto type) {
         using T = decltype(type);
 
-        if (norm->cols % pack<T>::N == 0 && is_packed(norm->dy) && is_packed(norm->x) && is_packed(norm->weight) &&
-            is_packed(norm->dx))
-            return launch_gradient<T, pack<T>::N>(stream, *norm, static_cast<float *>(scratch));
-        return launch_gradient<T, 1>(stream, *norm, static_cast<float *>(scratch));
+        if (norm->cols % pack<T>::N == 0 && is_packed(norm->dy) && is_packed(norm->x) &&
+            is_packed(norm->weight) && is_packed(norm->dx))
+            return launch_gradient<T, pack<T>::N>(stream, *norm, shared_bytes, static_cast<float *>(scratch));
+        return launch_gradient<T, 1>(stream, *norm, shared_bytes, static_cast<float *>(scratch));
     });
 }

@@ -1,6 +1,7 @@
 /*
- * Numbers as the kernels see them: elements of a dtype, 16 bytes of them at once, and float32 arithmetic that is never
- * fused. bfloat16 is the upper half of a float32, as core/bf16.h; only its conversion is here, nothing computes in it.
+ * Numbers as the kernels see them: elements of a dtype, 16 bytes of them at once, and float32 arithmetic that
+ * is never fused. bfloat16 is the upper half of a float32, as core/bf16.h; only its conversion is here,
+ * nothing computes in it.
  */
 #ifndef CUDA_KERNELS_NUMBER_H
 #define CUDA_KERNELS_NUMBER_H

@@ -8,7 +8,7 @@
 
 constexpr size_t OPTIMIZER_CHUNK = 4096; /* elements a block */
 
-/* struct kernel_update with what of its rates can be computed once. */
+/* struct numerics_update with what of its rates can be computed once. */
 struct optimizer_entry {
     float *param, *m, *v;
     const void *grad;
@@ -24,11 +24,12 @@ __device__ __forceinline__ bool in_optimizer_groups(const struct optimizer_entry
 {
     return in_groups<OPTIMIZER_GROUP>(tensor.param) && in_groups<OPTIMIZER_GROUP>(tensor.m) &&
            in_groups<OPTIMIZER_GROUP>(tensor.v) &&
-           (tensor.grad_dtype == FSDP_BF16 ? in_groups<OPTIMIZER_GROUP>(static_cast<const bf16 *>(tensor.grad))
-                                           : in_groups<OPTIMIZER_GROUP>(static_cast<const float *>(tensor.grad)));
+           (tensor.grad_dtype == FSDP_BF16
+                ? in_groups<OPTIMIZER_GROUP>(static_cast<const bf16 *>(tensor.grad))
+                : in_groups<OPTIMIZER_GROUP>(static_cast<const float *>(tensor.grad)));
 }
 
-static inline struct optimizer_entry optimizer_entry_of(const struct kernel_update *update, double rate,
+static inline struct optimizer_entry optimizer_entry_of(const struct numerics_update *update, double rate,
                                                         double decay)
 {
     return { update->param,
@@ -42,7 +43,7 @@ static inline struct optimizer_entry optimizer_entry_of(const struct kernel_upda
              update->grad_scale };
 }
 
-static inline bool can_update(const struct kernel_update *updates, size_t n_updates)
+static inline bool can_update(const struct numerics_update *updates, size_t n_updates)
 {
     for (size_t i = 0; i < n_updates; i++)
         if (!is_float_dtype(updates[i].grad_dtype))

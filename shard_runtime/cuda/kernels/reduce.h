@@ -1,6 +1,6 @@
 /*
- * Sums and maxima over a warp and a block, in an order that is the same on every run: a butterfly over the lanes, whose
- * two halves are added in one order or the other with the same bits, then the warps in order.
+ * Sums and maxima over a warp and a block, in an order that is the same on every run: a butterfly over the
+ * lanes, whose two halves are added in one order or the other with the same bits, then the warps in order.
  */
 #ifndef CUDA_KERNELS_REDUCE_H
 #define CUDA_KERNELS_REDUCE_H
@@ -45,8 +45,8 @@ struct take_largest {
 };
 
 /**
- * `take` over the block's values, in every thread. `room`: one T for each warp in shared memory, free again when the
- * call returns: the call ends with a barrier.
+ * `take` over the block's values, in every thread. `room`: one T for each warp in shared memory, free again
+ * when the call returns: the call ends with a barrier.
  */
 template <class T, class Take> __device__ T block_reduce(T value, T *room, Take take)
 {

@@ -1,8 +1,8 @@
 /*
- * What both norms' forward kernels share. A warp owns a row, which is the input or the residual sum a + dropout(b). The
- * warp reads each element once from global memory and keeps the row in shared memory for its later passes. The block's
- * warps share one copy of the weight and bias there. Rows too long for that are read again from global memory.
- * The sum's roundings are those of add.cu and dropout.cu one after the other.
+ * What both norms' forward kernels share. A warp owns a row, which is the input or the residual sum a +
+ * dropout(b). The warp reads each element once from global memory and keeps the row in shared memory for its
+ * later passes. The block's warps share one copy of the weight and bias there. Rows too long for that are
+ * read again from global memory. The sum's roundings are those of add.cu and dropout.cu one after the other.
  */
 #ifndef CUDA_KERNELS_RESIDUAL_H
 #define CUDA_KERNELS_RESIDUAL_H
@@ -30,8 +30,7 @@ __device__ __forceinline__ group<T, N> summed_group(const T *a, const residual<T
         return x;
     b = load_group<N>(r.b + at);
     for (int i = 0; i < N; i++) {
-        const int of_four =
-            N == 1 ? static_cast<int>(j % 4) : i % 4; /* a pack begins at a multiple of 4 */
+        const int of_four = N == 1 ? static_cast<int>(j % 4) : i % 4; /* a pack begins at a multiple of 4 */
         float term = widen(b.at[i]);
 
         if (r.d.on && i % 4 == 0)
@@ -44,7 +43,10 @@ __device__ __forceinline__ group<T, N> summed_group(const T *a, const residual<T
     return s;
 }
 
-/* A block's rows, one for each warp, and its dynamic shared memory: a row for each warp, then weight and bias. */
+/*
+ * A block's rows, one for each warp, and its dynamic shared memory: a row for each warp, then weight and
+ * bias.
+ */
 struct norm_block {
     unsigned warps;
     bool kept; /* rows and parameters are in shared memory; if not, it is empty */
@@ -55,7 +57,8 @@ enum {
     NORM_WARPS = 8,
     NORM_FEW_WARPS = 4,
     NORM_THREADS = NORM_WARPS * WARP,
-    NORM_SHARED_BYTES = 48 * 1024,     /* of 8 warps: four such blocks fit an SM of sm_90, three one of sm_80 */
+    /* of 8 warps: four such blocks fit an SM of sm_90, three one of sm_80 */
+    NORM_SHARED_BYTES = 48 * 1024,
     NORM_FEW_SHARED_BYTES = 96 * 1024, /* of 4 warps */
 };
 

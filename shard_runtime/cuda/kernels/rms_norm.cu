@@ -1,5 +1,6 @@
 /*
- * RMSNorm forward (Zhang and Sennrich, 2019), alone and after a residual sum: a warp owns a row, as in layer_norm.cu.
+ * RMSNorm forward (Zhang and Sennrich, 2019), alone and after a residual sum: a warp owns a row, as in
+ * layer_norm.cu.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/residual.h"
@@ -7,8 +8,7 @@
 namespace
 {
 
-template <class T>
-struct rms_forward {
+template <class T> struct rms_forward {
     const T *x;
     residual<T> with;
     const T *weight;
@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(NORM_THREADS) rms_norm_rows(rms_forward<T> nor
             for (int i = 0; i < N; i++)
                 squares += widen(v.at[i]) * widen(v.at[i]);
         });
-        r = static_cast<float>(
-            1.0 / sqrt(warp_sum(static_cast<double>(squares)) / static_cast<double>(norm.cols) +
-                       static_cast<double>(norm.eps)));
+        r = static_cast<float>(1.0 /
+                               sqrt(warp_sum(static_cast<double>(squares)) / static_cast<double>(norm.cols) +
+                                    static_cast<double>(norm.eps)));
     }
     if (KEPT)
         block_barrier(); /* the weight is there */
@@ -59,8 +59,7 @@ __global__ void __launch_bounds__(NORM_THREADS) rms_norm_rows(rms_forward<T> nor
         norm.rstd[row] = r;
 }
 
-template <class T, int N>
-int launch_rows(struct CUstream_st *stream, const rms_forward<T> &norm)
+template <class T, int N> int launch_rows(struct CUstream_st *stream, const rms_forward<T> &norm)
 {
     const norm_block block = norm_block_of(norm.cols * sizeof(T), 1);
     const unsigned blocks = blocks_of(norm.rows, block.warps), threads = block.warps * WARP;
@@ -70,8 +69,7 @@ int launch_rows(struct CUstream_st *stream, const rms_forward<T> &norm)
     return LAUNCH((rms_norm_rows<T, N, false>), blocks, threads, 0, stream, norm);
 }
 
-template <class T>
-int launch_rms(struct CUstream_st *stream, const rms_forward<T> &norm)
+template <class T> int launch_rms(struct CUstream_st *stream, const rms_forward<T> &norm)
 {
     const bool packed = norm.cols % pack<T>::N == 0 && is_packed(norm.x) && is_packed(norm.with.b) &&
                         is_packed(norm.with.sum) && is_packed(norm.weight) && is_packed(norm.y);
@@ -83,21 +81,22 @@ int launch_rms(struct CUstream_st *stream, const rms_forward<T> &norm)
 
 } // namespace
 
-int kernel_rms_norm(struct CUstream_st *stream, const void *x, const void *weight, void *y, float *rstd, size_t rows,
-                    size_t cols, float eps, enum fsdp_dtype dtype)
+int kernel_rms_norm(struct CUstream_st *stream, const void *x, const void *weight, void *y, float *rstd,
+                    size_t rows, size_t cols, float eps, enum fsdp_dtype dtype)
 {
-    const struct numerics_add_norm alone = { x, NULL, NULL, NULL, y, weight, NULL, NULL, rstd, rows, cols, eps };
+    const struct numerics_add_norm alone = { dtype, x,    NULL, NULL, NULL, y,  weight,
+                                             NULL,  NULL, rstd, rows, cols, eps };
 
-    return kernel_add_rms_norm(stream, &alone, dtype);
+    return kernel_add_rms_norm(stream, &alone);
 }
 
-int kernel_add_rms_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm, enum fsdp_dtype dtype)
+int kernel_add_rms_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm)
 {
-    return by_dtype(dtype, [&](auto type) {
+    return by_dtype(norm->dtype, [&](auto type) {
         using T = decltype(type);
 
         return launch_rms<T>(stream, { static_cast<const T *>(norm->a), residual_of<T>(norm),
-                                       static_cast<const T *>(norm->weight), static_cast<T *>(norm->y), norm->rstd,
-                                       norm->rows, norm->cols, norm->eps });
+                                       static_cast<const T *>(norm->weight), static_cast<T *>(norm->y),
+                                       norm->rstd, norm->rows, norm->cols, norm->eps });
     });
 }

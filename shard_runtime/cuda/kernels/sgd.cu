@@ -7,7 +7,8 @@ namespace
 {
 
 template <class List>
-__global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(READ_ONLY(List) list, float momentum, bool first_step)
+__global__ void __launch_bounds__(BATCH_THREADS)
+    sgd_chunks(READ_ONLY(List) list, float momentum, bool first_step)
 {
     const unsigned entry = entry_of_block(list);
     const struct optimizer_entry &tensor = list.at[entry];
@@ -36,18 +37,22 @@ __global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(READ_ONLY(List) list
 
 } // namespace
 
-int kernel_sgd(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
-               const struct sgd *h, uint64_t step)
+int kernel_sgd(struct CUstream_st *stream, const struct numerics_sgd *run)
 {
-    if (!can_update(updates, n_updates))
+    if (!can_update(run->updates, run->n_updates))
         return KERNEL_INVALID;
     return each_batch<struct optimizer_entry>(
-        n_updates, OPTIMIZER_CHUNK,
-        [&](size_t i) { return optimizer_entry_of(&updates[i], updates[i].lr, updates[i].weight_decay); },
+        run->n_updates, OPTIMIZER_CHUNK,
+        [&](size_t i) {
+            const struct numerics_update *u = &run->updates[i];
+
+            return optimizer_entry_of(u, u->lr, u->weight_decay);
+        },
         [&](const auto &list, unsigned blocks, struct batch_place) {
             typedef list_type<decltype(list)> List;
 
-            return blocks == 0 ? KERNEL_OK : LAUNCH(sgd_chunks<List>, blocks, BATCH_THREADS, 0, stream, list,
-                          static_cast<float>(h->momentum), step == 1);
+            return blocks == 0 ? KERNEL_OK
+                               : LAUNCH(sgd_chunks<List>, blocks, BATCH_THREADS, 0, stream, list,
+                                        static_cast<float>(run->momentum), run->step == 1);
         });
 }

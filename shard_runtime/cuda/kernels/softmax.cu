@@ -1,6 +1,6 @@
 /*
- * Softmax over stored scores, forward and backward, for attention that is not fused: a warp a row of (batch * heads *
- * seq, seq). With causal, query i sees the keys 0 .. i.
+ * Softmax over stored scores, forward and backward, for attention that is not fused: a warp a row of (batch *
+ * heads * seq, seq). With causal, query i sees the keys 0 .. i.
  */
 #include "shard_runtime/cuda/kernels/philox.h"
 #include "shard_runtime/cuda/kernels/reduce.h"
@@ -11,8 +11,8 @@ namespace
 
 /* T is the dtype of the probabilities; in float32 they are written where the scores are. */
 template <class T>
-__global__ void __launch_bounds__(ROW_THREADS) softmax_rows(float *scores, T *p, float *dropped, size_t rows, size_t seq,
-                                                            bool causal, drop d)
+__global__ void __launch_bounds__(ROW_THREADS)
+    softmax_rows(float *scores, T *p, float *dropped, size_t rows, size_t seq, bool causal, drop d)
 {
     const size_t row = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP, at = row * seq;
     const size_t n = causal ? row % seq + 1 : seq;
@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(ROW_THREADS) softmax_rows(float *scores, T *p,
 
 /* ds = p * (dp' - sum_j p * dp') with dp' = dropout(dp); ds may be p or dp. */
 template <class T>
-__global__ void __launch_bounds__(ROW_THREADS) softmax_gradient(const T *p, const float *dp, T *ds, size_t rows,
-                                                                size_t seq, drop d)
+__global__ void __launch_bounds__(ROW_THREADS)
+    softmax_gradient(const T *p, const float *dp, T *ds, size_t rows, size_t seq, drop d)
 {
     const size_t row = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP, at = row * seq;
     float sum = 0, delta;
@@ -62,18 +62,18 @@ size_t rows_of(const struct attention_desc *desc)
 }
 
 template <class T>
-int launch_softmax(struct CUstream_st *stream, float *scores, T *p, float *dropped, const struct attention_desc *desc,
-                   const drop &d)
+int launch_softmax(struct CUstream_st *stream, float *scores, T *p, float *dropped,
+                   const struct attention_desc *desc, const drop &d)
 {
     if (rows_of(desc) == 0)
         return KERNEL_OK;
-    return LAUNCH(softmax_rows<T>, blocks_of(rows_of(desc), ROW_WARPS), ROW_THREADS, 0, stream, scores, p, dropped,
-                  rows_of(desc), desc->seq, desc->causal, d);
+    return LAUNCH(softmax_rows<T>, blocks_of(rows_of(desc), ROW_WARPS), ROW_THREADS, 0, stream, scores, p,
+                  dropped, rows_of(desc), desc->seq, desc->causal, d);
 }
 
 template <class T>
-int launch_gradient(struct CUstream_st *stream, const T *p, const float *dp, T *ds, const struct attention_desc *desc,
-                    const drop &d)
+int launch_gradient(struct CUstream_st *stream, const T *p, const float *dp, T *ds,
+                    const struct attention_desc *desc, const drop &d)
 {
     if (rows_of(desc) == 0)
         return KERNEL_OK;
@@ -83,15 +83,16 @@ int launch_gradient(struct CUstream_st *stream, const T *p, const float *dp, T *
 
 } // namespace
 
-int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped, const struct attention_desc *desc,
-                   const struct dropout *dropout)
+int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped,
+                   const struct attention_desc *desc, const struct dropout *dropout)
 {
     if (dropped == NULL && dropout_is_on(dropout))
         return KERNEL_INVALID;
     return launch_softmax(stream, scores, scores, dropped, desc, drop_of(dropout));
 }
 
-int kernel_softmax_bf16(struct CUstream_st *stream, float *scores, uint16_t *p, const struct attention_desc *desc)
+int kernel_softmax_bf16(struct CUstream_st *stream, float *scores, uint16_t *p,
+                        const struct attention_desc *desc)
 {
     return launch_softmax(stream, scores, reinterpret_cast<bf16 *>(p), NULL, desc, drop_of(NULL));
 }

@@ -1,6 +1,6 @@
 /*
- * Norms for clipping: a block sums a chunk of one tensor in double, another adds the tensor's chunks, both in an order
- * that its length alone decides.
+ * Norms for clipping: a block sums a chunk of one tensor in double, another adds the tensor's chunks, both in
+ * an order that its length alone decides.
  */
 #include "shard_runtime/cuda/kernels/batch.h"
 #include "shard_runtime/cuda/kernels/reduce.h"
@@ -8,7 +8,6 @@
 namespace
 {
 
-constexpr size_t NORM_CHUNK = 16384;
 constexpr size_t ROOM_BYTES = BATCH_THREADS / WARP * sizeof(double);
 
 __device__ double power_of(double size, double p)
@@ -39,10 +38,12 @@ __global__ void __launch_bounds__(BATCH_THREADS) power_chunks(READ_ONLY(List) li
     size_t first, end;
     double sum = 0;
 
-    chunk_of_block(list, entry, NORM_CHUNK, &first, &end);
+    chunk_of_block(list, entry, CUDA_SPAN_CHUNK_ELEMS, &first, &end);
     for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS)
-        sum = taken(sum, power_of(fabs(static_cast<double>(read_elem(list.at[entry].data, list.at[entry].dtype, i))), p),
-                    p);
+        sum = taken(
+            sum,
+            power_of(fabs(static_cast<double>(read_elem(list.at[entry].data, list.at[entry].dtype, i))), p),
+            p);
     sum = block_taken(sum, p);
     if (threadIdx.x == 0)
         partial[blockIdx.x] = sum;
@@ -50,11 +51,13 @@ __global__ void __launch_bounds__(BATCH_THREADS) power_chunks(READ_ONLY(List) li
 
 /* A block a tensor: the sum of its chunks. */
 template <class List>
-__global__ void __launch_bounds__(BATCH_THREADS) power_totals(READ_ONLY(List) list, double p, const double *partial, double *out)
+__global__ void __launch_bounds__(BATCH_THREADS)
+    power_totals(READ_ONLY(List) list, double p, const double *partial, double *out)
 {
     double sum = 0;
 
-    for (size_t i = list.first_block[blockIdx.x] + threadIdx.x; i < list.first_block[blockIdx.x + 1]; i += BATCH_THREADS)
+    for (size_t i = list.first_block[blockIdx.x] + threadIdx.x; i < list.first_block[blockIdx.x + 1];
+         i += BATCH_THREADS)
         sum = taken(sum, partial[i], p);
     sum = block_taken(sum, p);
     if (threadIdx.x == 0)
@@ -63,16 +66,7 @@ __global__ void __launch_bounds__(BATCH_THREADS) power_totals(READ_ONLY(List) li
 
 } // namespace
 
-size_t kernel_sum_powers_scratch(const struct kernel_span *spans, size_t n_spans)
-{
-    size_t chunks = 0;
-
-    for (size_t i = 0; i < n_spans; i++)
-        chunks += blocks_of(spans[i].n_elems, NORM_CHUNK);
-    return chunks * sizeof(double);
-}
-
-int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *spans, size_t n_spans, double p,
+int kernel_sum_powers(struct CUstream_st *stream, const struct numerics_span *spans, size_t n_spans, double p,
                       double *out, void *scratch)
 {
     for (size_t i = 0; i < n_spans; i++)
@@ -80,17 +74,17 @@ int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *span
             return KERNEL_INVALID;
     if (!(p >= 1))
         return KERNEL_INVALID;
-    return each_batch<struct kernel_span>(
-        n_spans, NORM_CHUNK, [&](size_t i) { return spans[i]; },
+    return each_batch<struct numerics_span>(
+        n_spans, CUDA_SPAN_CHUNK_ELEMS, [&](size_t i) { return spans[i]; },
         [&](const auto &list, unsigned blocks, struct batch_place place) {
             typedef list_type<decltype(list)> List;
             double *partial = static_cast<double *>(scratch) + place.blocks;
-            const int status =
-                blocks == 0 ? KERNEL_OK
-                            : LAUNCH(power_chunks<List>, blocks, BATCH_THREADS, ROOM_BYTES, stream, list, p, partial);
+            const int status = blocks == 0 ? KERNEL_OK
+                                           : LAUNCH(power_chunks<List>, blocks, BATCH_THREADS, ROOM_BYTES,
+                                                    stream, list, p, partial);
 
             return status != KERNEL_OK ? status
-                                       : LAUNCH(power_totals<List>, list.n, BATCH_THREADS, ROOM_BYTES, stream, list, p,
-                                                partial, out + place.entries);
+                                       : LAUNCH(power_totals<List>, list.n, BATCH_THREADS, ROOM_BYTES, stream,
+                                                list, p, partial, out + place.entries);
         });
 }

@@ -1,16 +1,17 @@
 /*
- * Products of small bfloat16 matrices by a warp, and copies that run beside the arithmetic: all PTX of the kernels is
- * here, and each operation has a host version. Kernels built from these are "emulated at tile level" without a GPU:
- * the host version moves every fragment between lanes as the PTX manual (ISA 7.0, mma.m16n8k16 and ldmatrix) lays them
- * out, so layouts and barriers are tested; how the hardware rounds inside a product is not.
+ * Products of small bfloat16 matrices by a warp, and copies that run beside the arithmetic: all PTX of the
+ * kernels is here, and each operation has a host version. Kernels built from these are "emulated at tile
+ * level" without a GPU: the host version moves every fragment between lanes as the PTX manual (ISA 7.0,
+ * mma.m16n8k16 and ldmatrix) lays them out, so layouts and barriers are tested; how the hardware rounds
+ * inside a product is not.
  *
  * In a fragment, lane l holds, with g = l / 4 and c = 2 * (l % 4):
  *   tile_a  (16 x 16) rows g, g + 8 of columns c, c + 1 and of c + 8, c + 9: at[0] (g, c), at[1] (g + 8, c),
  *           at[2] (g, c + 8), at[3] (g + 8, c + 8), two bfloat16 each
  *   tile_b  (16 x 8)  rows c, c + 1 and c + 8, c + 9 of column g
  *   tile_c  (16 x 8)  float32 (g, c), (g, c + 1), (g + 8, c), (g + 8, c + 1)
- * All 32 lanes call together. Shared addresses are multiples of 16 bytes; a row stride of 8 elements more than a
- * multiple of 64 keeps the eight rows of a load in different banks.
+ * All 32 lanes call together. Shared addresses are multiples of 16 bytes; a row stride of 8 elements more
+ * than a multiple of 64 keeps the eight rows of a load in different banks.
  */
 #ifndef CUDA_KERNELS_TILE_H
 #define CUDA_KERNELS_TILE_H
@@ -69,7 +70,9 @@ __device__ __forceinline__ void tile_load_rows_transposed(uint32_t out[4], const
                  : "memory");
 }
 
-/** Begin to copy 16 bytes from global to shared memory, or zeros where not `valid` (`from` is then not read). */
+/**
+ * Begin to copy 16 bytes from global to shared memory, or zeros where not `valid` (`from` is then not read).
+ */
 __device__ __forceinline__ void tile_copy(void *to, const void *from, bool valid)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -164,7 +167,10 @@ inline void tile_load_rows_transposed(uint32_t out[4], const bf16 *row, const ch
     }
 }
 
-/* Copies that are carried out when they are waited for; under half of the schedules they are carried out at once. */
+/*
+ * Copies that are carried out when they are waited for; under half of the schedules they are carried out at
+ * once.
+ */
 struct tile_pending {
     struct copy {
         void *to;

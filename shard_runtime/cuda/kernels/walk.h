@@ -1,6 +1,7 @@
 /*
  * How threads walk over elements, N at a time: 16 bytes of them where the addresses allow, else one.
- *   row_each   a warp along a row; the same lane gets the same elements every time, so that what it wrote it may read
+ *   row_each   a warp along a row; the same lane gets the same elements every time, so that what it wrote it
+ *              may read
  *              again without a barrier
  *   flat_each  all threads of the grid over an array
  */
@@ -60,7 +61,10 @@ template <int N> struct width {
     static constexpr int value = N;
 };
 
-/** f(width<N>(), i) for the calling thread's N elements from i, or f(width<1>(), i) for each of the array's last. */
+/**
+ * f(width<N>(), i) for the calling thread's N elements from i, or f(width<1>(), i) for each of the array's
+ * last.
+ */
 template <int N, class F> __device__ __forceinline__ void flat_each(size_t n_elems, F f)
 {
     size_t i = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;

@@ -1,10 +1,15 @@
 /*
- * Save a model with its optimizer, and go on from it at any world size. Each rank writes its own rows into
- * one safetensors file; the directory gets its final name, step-<8 digits>, in one rename once every file is
- * on disk. PyTorch's HuggingFaceStorageReader reads it. docs/checkpoint-format.md says what is in it.
+ * Save a model with its optimizer, and resume from it at any world size.
  *
- * Of the optimizer it holds the state tensors and the count of updates. Learning rates, schedules and all other options are the
- * program's: it gives them again (fsdp_optimizer_create(), fsdp_optimizer_set_lr(), fsdp_optimizer_set_lr_lambda()).
+ * Each rank writes its own rows into one safetensors file. When every file is on disk, one rename gives the
+ * directory its final name, step-<8 digits>. PyTorch's HuggingFaceStorageReader reads it.
+ * docs/checkpoint-format.md describes the contents.
+ *
+ * Of the optimizer, a checkpoint holds the state tensors and the count of updates. The program gives learning
+ * rates, schedules and all other options again: fsdp_optimizer_create(), fsdp_optimizer_set_lr(),
+ * fsdp_optimizer_set_lr_lambda().
+ *
+ * Thread: both calls are made by the thread that created the context, on every rank of the model.
  */
 #ifndef FSDP_CHECKPOINT_H
 #define FSDP_CHECKPOINT_H
@@ -18,39 +23,44 @@ FSDP_BEGIN_DECLS
 
 enum { FSDP_MADE_WITH_BYTES = 256 };
 
-/** What belongs to a training run beside its tensors. */
+/** The state of a training run in addition to its tensors. */
 struct fsdp_checkpoint_state {
     uint64_t step;           /* steps done: the checkpoint's number */
     uint64_t cursor;         /* samples consumed so far */
     uint64_t seed;           /* of the job */
-    uint64_t optimizer_step; /* updates done; filled in by save and load from the optimizer */
+    uint64_t optimizer_step; /* updates done; save and load fill it in from the optimizer */
 
-    /* Filled in by load: what the bits of a continuation depend on. Where both are as now, it is
-     * bit-identical. */
+    /*
+     * What the bits of a continuation depend on; load fills it in. If both are the same now, the continuation
+     * is bit-identical.
+     */
     int world_size;                       /* ranks that saved */
-    char made_with[FSDP_MADE_WITH_BYTES]; /* fsdp_context_describe() of then; "" when it is not known */
+    char made_with[FSDP_MADE_WITH_BYTES]; /* fsdp_context_describe() when it was saved; "" if not known */
 };
 
 /**
- * Save step state->step; collective. Returns on every rank once the checkpoint is durable, or failed on all.
- *   directory      where the step-... directories go, the same on all ranks and nodes; made where it is not there. A
- *                  relative path is of the working directory. NULL: "checkpoints" in the run directory. Under an
- *                  agent it is the agent that publishes what the ranks wrote, in either
- *   optimizer      NULL: weights only
- *   keep           newest checkpoints to keep, 0: all
- *   job_json       the job, kept in the manifest; NULL: what the context was given, if anything
+ * Save step state->step. Collective: it returns on every rank when the checkpoint is durable, or has failed
+ * on all. Under an agent, the agent publishes what the ranks wrote.
  *
- *   FSDP_ERR_ARG   there is no run directory. Also: an optimizer in backward has updated some groups in a step that
- *                  failed, or that was dropped (reset, or followed by another) before fsdp_optimizer_step() ended it,
- *                  and no checkpoint was loaded since; or in a step that fsdp_optimizer_step() did not end yet
+ *   optimizer  NULL: weights only
+ *   directory  where the step-... directories go, the same on all ranks and nodes; created if missing. A
+ *              relative path starts at the working directory. NULL: "checkpoints" in the run directory
+ *   keep       how many of the newest checkpoints to keep; 0: all
+ *   job_json   the job, as a JSON object to keep in the manifest; NULL: what the context was given, if
+ *              anything
+ *
+ *   FSDP_ERR_ARG       there is no run directory; or some groups are updated and others are not, because an
+ *                      optimizer in backward is in a step that fsdp_optimizer_step() has not ended, or was in
+ *                      one that failed or was dropped (reset, or followed by another step), and no checkpoint
+ *                      was loaded since
  *   FSDP_ERR_CONFIG    `directory` belongs to another user, and everyone may write to it
- *   FSDP_ERR_IO    a disk refused; what was published before stands. The message says so if the new step is complete
- *                  and in place all the same: only the sync of its name failed
- *   FSDP_ERR_BUSY  another process saves to `directory`; the message has its pid and host. The agent, or alone this
- *                  process, holds the directory from the first save until the end of the run, or of the context
- *   FSDP_ERR_PEER  a rank or the agent is gone
- *   FSDP_ERR_MISMATCH  the ranks were told to save different steps, or to different directories; nothing was published
- *   any            another rank failed alone (<fsdp/fsdp.h>)
+ *   FSDP_ERR_IO        a disk refused. Checkpoints published before remain valid. If only the sync of the new
+ *                      name failed, the message says that the new step is complete and in place
+ *   FSDP_ERR_BUSY      another process saves to `directory`; the message has its pid and host. The holder is
+ *                      the agent until the run ends, or, without an agent, the process until its context ends
+ *   FSDP_ERR_PEER      a rank or the agent is gone, or another rank's GPU failed
+ *   FSDP_ERR_MISMATCH  the ranks were told different steps or directories; nothing was published
+ *   any                another rank failed alone (<fsdp/fsdp.h>)
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                                const char *directory,
@@ -58,18 +68,23 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
                                                const char *job_json, struct fsdp_err *err);
 
 /**
- * Load step `step` of `directory` into the model and, unless NULL, the optimizer; collective. `step` -1 is the newest
- * that verifies, those that this run has saved included; damaged ones are passed over. `directory` NULL is the run
- * directory's "checkpoints".
+ * Load a checkpoint into the model and, unless it is NULL, the optimizer; collective.
  *
- * Every byte of the checkpoint is verified before it is loaded: by the ranks, which share the work, or by the agent
- * when it formed this generation (what the first load of NULL and -1 finds).
+ *   directory  as for saving
+ *   step       -1: the newest checkpoint that verifies, including those saved in this run; damaged ones are
+ *              skipped
+ *   *state     filled in on success
  *
- *   FSDP_ERR_NOT_FOUND  there is none, or no run directory
- *   FSDP_ERR_FORMAT     damaged; the message names the file, on the rank that found it
- *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs; or the ranks found different steps
+ * Every byte is verified before it is loaded. The ranks do that and share the work. Only the first load of
+ * NULL and -1 needs no verification: the agent verified that checkpoint when it formed this generation.
+ *
+ *   FSDP_ERR_NOT_FOUND  there is no such checkpoint, or no run directory
+ *   FSDP_ERR_FORMAT     the checkpoint is damaged; on the rank that found it, the message names the file
+ *   FSDP_ERR_MISMATCH   it belongs to another model: the message names the first tensor that differs; or the
+ *                       ranks found different steps
  *   any                 another rank could not load it (<fsdp/fsdp.h>)
- * After a failure parameters and state are undefined, on all ranks; *state and the optimizer's step count are as before.
+ * After an error, parameters and optimizer state are undefined on all ranks. *state and the optimizer's count
+ * of steps are unchanged.
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                                const char *directory, int64_t step,

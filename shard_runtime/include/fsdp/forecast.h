@@ -1,6 +1,6 @@
 /*
- * What training a model will need, before anything is allocated and without the other ranks: the same recording and
- * the same plan that a step is run from, in a world of any size.
+ * Forecasts what training a model will need, before anything is allocated and without the other ranks. It
+ * makes the same recording and the same plan that a real step runs, for a world of any size.
  */
 #ifndef FSDP_FORECAST_H
 #define FSDP_FORECAST_H
@@ -14,60 +14,74 @@
 FSDP_BEGIN_DECLS
 
 struct fsdp_forecast_world {
-    int size;           /* W, at least 1 */
+    int size;           /* number of ranks (W), at least 1 */
     int ranks_per_host; /* divides size */
-    int threads;        /* compute threads of a rank: scratch depends on it */
+    int threads;        /* compute threads of a rank: the size of scratch memory depends on it */
     enum fsdp_matmul_precision matmul_precision;
-    uint64_t n_micro;   /* micro-steps of a step; more than 1 only with options->accumulates */
-    const char *device; /* "cpu", or "cuda", whose memory is not the host's; NULL: "cpu" */
-    bool staged;        /* on such a device: collectives by way of the host, not NCCL's */
-    size_t evaluation_batch, evaluation_seq; /* of fsdp_model_prepare_evaluation(); 0: there will be none */
+    uint64_t n_micro;   /* micro-steps in a step; more than 1 only with options->accumulates */
+    const char *device; /* "cpu", or "cuda", which has memory of its own; NULL: "cpu" */
+    bool staged;        /* with "cuda": collectives go through host memory instead of NCCL */
+    /* arguments of fsdp_model_prepare_evaluation(); 0: there is no evaluation */
+    size_t evaluation_batch, evaluation_seq;
 };
 
 /**
- * On a device with memory of its own: what is there, and what is in the host's. All of it zero on the cpu. In bytes, as they
- * are allocated, but for two that nobody who plans can know: an estimate and a constant.
+ * Bytes that training allocates in device memory and in host memory, if the device has memory of its own. All
+ * fields are zero on the cpu. Two fields cannot be known in advance: `collectives` is an estimate, and
+ * `context` is a constant.
  */
 struct fsdp_forecast_apart {
     size_t parameters, gradients, optimizer; /* in device memory */
-    size_t inputs;                           /* a batch, and one of an evaluation */
-    size_t workspace;                        /* of the library of products */
-    size_t kernels;     /* scratch outside the arena, and numbers on their way to the host */
-    size_t allocated;   /* the six above and the arenas: what fsdp_context_device_memory() comes to */
+    size_t inputs;                           /* a training batch, and an evaluation batch */
+    size_t workspace;                        /* workspace of the matrix-product library */
+    size_t kernels;     /* scratch of kernels outside the arena, and results on their way to the host */
+    size_t allocated;   /* the six fields above and the arenas: the expected fsdp_context_device_memory() */
     size_t collectives; /* NCCL's buffers: an estimate */
-    size_t context;     /* what a process takes of a GPU before it asks for anything: a constant */
+    size_t context;     /* memory that a process takes on a GPU before it allocates anything: a constant */
     size_t host_parameters, host_gradients; /* page-locked */
-    size_t host_optimizer;                  /* the same, or its window of a file */
-    size_t host_staging;                    /* page-locked, for collectives by way of the host */
-    size_t host_logits;                     /* the same, of an evaluation, once they are asked for */
+    /* page-locked optimizer state, or the window of it that is in memory if a file holds the rest */
+    size_t host_optimizer;
+    size_t host_staging; /* page-locked, for collectives through host memory */
+    /* page-locked, allocated when the logits of an evaluation are first requested */
+    size_t host_logits;
 };
 
 struct fsdp_forecast_collectives {
     uint64_t n_calls;
     uint64_t
-        sent_bytes; /* by one rank in one step, by ring algorithms: (W - 1) / W of what is gathered or scattered */
+        /*
+         * bytes that one rank sends in one step, by ring algorithms: (W - 1) / W of what is gathered or
+         * scattered
+         */
+        sent_bytes;
 };
 
 struct fsdp_forecast {
-    struct fsdp_memory memory; /* of rank 0, which owns the most rows */
-    size_t optimizer;          /* its state for rank 0's rows, or its window of it; 0 without an optimizer */
-    uint64_t offloaded;        /* bytes of the file that holds its state; 0: it is in memory */
-    size_t staging;            /* what the transport keeps in this rank's own memory */
-    size_t shared; /* segments of the transport that this rank maps; other ranks of its host map them too */
+    struct fsdp_memory memory; /* memory of rank 0, which owns the most rows */
+    /* optimizer state of rank 0's rows, or the window of it in memory; 0 without an optimizer */
+    size_t optimizer;
+    /* bytes of the file that holds the optimizer state; 0: the state is in memory */
+    uint64_t offloaded;
+    size_t staging; /* memory of the transport that only this rank has */
+    /* shared-memory segments of the transport that this rank maps; other ranks of its host map them too */
+    size_t shared;
     size_t node_shared; /* all such segments of a host, each counted once */
-    /* RssAnon + RssShmem of the process that plans, while the plan exists: the libraries, the code that they
-       generated for the products of this plan, and the plan itself. What the caller holds is in it too. 0: no /proc. */
+    /*
+     * Memory (RssAnon + RssShmem) of the planning process while the plan exists: the libraries, the code that
+     * they generated for the products of this plan, and the plan itself. Memory that the caller holds is
+     * included. 0 if there is no /proc.
+     */
     size_t process;
     struct fsdp_forecast_apart apart;
     struct fsdp_forecast_collectives all_gather, reduce_scatter, all_reduce;
 };
 
 /**
- * Plan the training of `root`, sharded up to its root, as fsdp_model_create() with the same options would.
- * `optimizer` NULL: none. Code that a library generates stays in the process: a second forecast finds that of the
- * first in `process`.
- *   FSDP_ERR_ARG  a tree that does not compute what it should, or a world that makes no sense
- *   FSDP_ERR_UNSUPPORTED  an offload that world->device does not take
+ * Plans the training of the tree `root` as fsdp_model_create() with the same options would. The tree must be
+ * sharded with fsdp_fully_shard() up to its root. `optimizer` may be NULL: no optimizer. Code that a library
+ * generates stays in the process, so `process` of a second forecast includes the code of the first.
+ *   FSDP_ERR_ARG          the tree or the sizes of the world are not valid
+ *   FSDP_ERR_UNSUPPORTED  world->device does not support the requested offload
  */
 FSDP_API enum fsdp_status fsdp_model_forecast(struct fsdp_module *root,
                                               const struct fsdp_model_options *options,
@@ -76,8 +90,9 @@ FSDP_API enum fsdp_status fsdp_model_forecast(struct fsdp_module *root,
                                               struct fsdp_forecast *forecast, struct fsdp_err *err);
 
 /**
- * The same plan as text, to be freed with free(): the layout, a line a parameter, and behind an empty line the program of a
- * micro-step as fsdp_model_plan_text() has it. Fails as fsdp_model_forecast() does, *text then being NULL.
+ * Gives the same plan as text, which the caller frees with free(). The text has the layout with one line for
+ * each parameter, then an empty line. Then follows the program of a micro-step, as in fsdp_model_plan_text().
+ * Fails as fsdp_model_forecast() does; *text is then NULL.
  */
 FSDP_API enum fsdp_status fsdp_model_forecast_text(struct fsdp_module *root,
                                                    const struct fsdp_model_options *options,

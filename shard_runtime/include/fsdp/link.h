@@ -1,18 +1,24 @@
 /*
- * What the node's agent and one of its workers share.
+ * The protocol between a node's agent and each worker that it starts, and the memory that the two share.
  *
- * FSDP_LINK_FD in a worker's environment names one end of a SOCK_SEQPACKET pair; the agent holds the other.
- * One packet is one message: a struct fsdp_link_header, then `size` bytes of payload, and at most one
- * descriptor (SCM_RIGHTS). Both ends are on one host and of one build, so the structs travel as they are.
- * A generation has its own pairs, pages and keys. Only the snapshot segment and the value put at
- * FSDP_LINK_KEPT_KEY outlive it.
+ * The agent and the worker each hold one end of a SOCK_SEQPACKET socket pair. The worker finds the descriptor
+ * number of its end in the environment variable FSDP_LINK_FD. One packet is one message: a struct
+ * fsdp_link_header, then `size` bytes of payload, and at most one descriptor (SCM_RIGHTS). Both processes run
+ * on one host and come from one build, so the structs are sent as they are in memory. Each generation has its
+ * own socket pairs, progress pages and keys. Only the snapshot segment and the value put at
+ * FSDP_LINK_KEPT_KEY survive a generation.
  *
- * Order: the agent's first packets are HELLO (payload struct fsdp_link_hello; descriptor: the progress page),
- * then JOB when it runs a job of ours (descriptor: a sealed memfd with the resolved job as JSON). Both are in the
- * socket before the worker is started, so that a worker knows at once whether it has a job. From then on
- *   worker -> agent   PUT GET EVENT SAVED
- *   agent -> worker   VALUE NOTICE PUBLISHED
- * End of file on either side means that the other process is gone.
+ * Order of packets:
+ *   1. The agent queues HELLO (payload struct fsdp_link_hello; descriptor: the progress page).
+ *   2. If the agent runs a training job of fsdprun, it queues JOB (descriptor: a sealed memfd with the
+ *      resolved job as JSON). Both packets are in the socket before the worker starts, so the worker knows at
+ *      once whether it has a job.
+ *   3. From then on the worker sends PUT, GET, EVENT and SAVED, and the agent sends VALUE, NOTICE and
+ *      PUBLISHED.
+ * A worker on standby (fsdp-train --gate) waits for GATE before that. It is executed before its generation
+ * begins, and its link is that of the generation from HELLO on.
+ *
+ * End of file on the socket means that the other process is gone.
  */
 #ifndef FSDP_LINK_H
 #define FSDP_LINK_H
@@ -22,8 +28,11 @@
 
 #include <fsdp/export.h>
 
-/* A word that two processes share. C++17 and C++20 have no _Atomic. std::atomic has the same size and layout, which is why
- * <stdatomic.h> of C++23 may be shared with C. The language linkage is for a caller that includes us inside extern "C". */
+/*
+ * An atomic type that C and C++ code can share. C++17 and C++20 have no _Atomic. std::atomic has the same
+ * size and layout, which is why C++23 allows its <stdatomic.h> to be shared with C. The extern "C++" block is
+ * needed if a caller includes this header inside extern "C".
+ */
 #ifdef __cplusplus
 extern "C++" {
 #include <atomic>
@@ -38,7 +47,10 @@ FSDP_BEGIN_DECLS
 
 #define FSDP_LINK_FD_ENV "FSDP_LINK_FD"
 
-/* A key whose value (at most FSDP_LINK_KEPT_BYTES) stays on this node: later generations find it in HELLO. */
+/*
+ * A key whose value (at most FSDP_LINK_KEPT_BYTES) the agent keeps on this node. Workers of later generations
+ * find the value in HELLO.
+ */
 #define FSDP_LINK_KEPT_KEY "kept"
 
 enum {
@@ -50,25 +62,39 @@ enum {
     FSDP_LINK_NAME_BYTES = 256,
     FSDP_LINK_WORDS_BYTES = 512,
     FSDP_LINK_KEPT_BYTES = 64,
+    FSDP_LINK_GATE_BYTES = 65536, /* the environment that opens the gate */
 };
 
 enum fsdp_link_type {
     FSDP_LINK_HELLO = 1,
     FSDP_LINK_JOB,
-    FSDP_LINK_PUT,   /* struct fsdp_link_put, then the value; optionally a descriptor. A key is put once. */
-    FSDP_LINK_GET,   /* struct fsdp_link_get. Answered by VALUE when the key is there, however late. */
-    FSDP_LINK_VALUE, /* the value; its descriptor if it was put with one on this host; same `tag` as the GET */
-    FSDP_LINK_EVENT,     /* a JSON object for events.jsonl: {"event": "resume", "step": 7, ...} */
-    FSDP_LINK_SAVED,     /* struct fsdp_link_saved: this rank's part of a checkpoint is on disk, or failed */
-    FSDP_LINK_PUBLISHED, /* struct fsdp_link_published: all ranks' parts made a checkpoint, or did not */
-    FSDP_LINK_NOTICE,    /* struct fsdp_link_notice */
+    /*
+     * struct fsdp_link_put, then the value; optionally a descriptor. Each key is put only once. A key that is
+     * put with a descriptor is for the workers of this host alone.
+     */
+    FSDP_LINK_PUT,
+    /* struct fsdp_link_get. The agent answers with VALUE as soon as the key exists, however late. */
+    FSDP_LINK_GET,
+    /* the value, with the `tag` of the GET; also the descriptor, if one was put with it */
+    FSDP_LINK_VALUE,
+    FSDP_LINK_EVENT, /* a JSON object for events.jsonl: {"event": "resume", "step": 7, ...} */
+    /* struct fsdp_link_saved: this rank's part of a checkpoint is on disk, or saving it failed */
+    FSDP_LINK_SAVED,
+    /* struct fsdp_link_published: the checkpoint of all ranks was published, or publishing failed */
+    FSDP_LINK_PUBLISHED,
+    FSDP_LINK_NOTICE, /* struct fsdp_link_notice */
+    /*
+     * To a worker on standby, before HELLO: its environment as texts "NAME=value", each with its zero. It has
+     * two descriptors, the worker's stdout and stderr.
+     */
+    FSDP_LINK_GATE,
 };
 
 struct fsdp_link_header {
     uint32_t magic;
     uint16_t version;
     uint16_t type;
-    uint32_t tag;  /* chosen by the asker, returned in the answer; 0 where there is no answer */
+    uint32_t tag;  /* chosen by the sender of a request, returned in the answer; 0 if no answer is expected */
     uint32_t size; /* payload bytes that follow */
 };
 
@@ -77,14 +103,16 @@ struct fsdp_link_hello {
     uint32_t local_rank, local_world_size;
     uint32_t node_rank, n_nodes;
     uint32_t generation;
-    uint32_t threads;        /* compute threads this worker may use, at least 1 */
-    int64_t resume_step;     /* the checkpoint every rank loads; -1: start from initial weights */
-    int64_t first_step_ns;   /* CLOCK_MONOTONIC when this generation was begun */
-    char run_dir[4096];      /* absolute; empty when the run has none */
-    char node_address[256];  /* where other nodes reach this one; "127.0.0.1" on a single node */
-    unsigned char token[32]; /* opens worker-to-worker TCP of this generation: key of an HMAC-SHA256 */
-    uint32_t kept_bytes;     /* bytes in `kept`; 0: no worker of this node has put any yet */
-    unsigned char kept[FSDP_LINK_KEPT_BYTES]; /* the last value that was put at FSDP_LINK_KEPT_KEY */
+    uint32_t threads;      /* compute threads this worker may use, at least 1 */
+    int64_t resume_step;   /* the checkpoint every rank loads; -1: start from initial weights */
+    int64_t first_step_ns; /* CLOCK_MONOTONIC when the agent started this worker */
+    char run_dir[4096];    /* absolute; empty when the run has none */
+    /* the address at which other nodes reach this one; "127.0.0.1" on a single node */
+    char node_address[256];
+    /* key of the HMAC-SHA256 by which workers of this generation prove themselves over TCP */
+    unsigned char token[32];
+    uint32_t kept_bytes; /* bytes in `kept`; 0: no worker of this node has put a value yet */
+    unsigned char kept[FSDP_LINK_KEPT_BYTES]; /* the value that was last put at FSDP_LINK_KEPT_KEY */
 };
 
 struct fsdp_link_put {
@@ -96,10 +124,15 @@ struct fsdp_link_get {
 };
 
 /*
- * A rank wrote and synced `file` in `<directory>/<temporary>`. `directory` is the same on every rank; empty: the run
- * directory's "checkpoints". Rank 0's packet carries a memfd with the manifest's head: a JSON object with everything
- * but the list of files (shardfile/manifest.h). The coordinator adds the files, syncs, renames, applies retention and
- * answers every rank. `status` is an enum fsdp_status; when it is not FSDP_OK, `words` says why and nothing is
+ * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`. `directory` is the same on
+ * every rank; an empty one means "checkpoints" in the run directory. Rank 0's packet carries a memfd with the
+ * head of the manifest: a JSON object with everything but the list of files (shardfile/manifest.h). The
+ * coordinator then publishes the checkpoint:
+ *   1. It adds the list of files to the manifest and syncs it.
+ *   2. It renames the temporary folder to its final name.
+ *   3. It deletes checkpoints that are beyond the number to keep.
+ *   4. It answers every rank.
+ * `status` is an enum fsdp_status. If `status` is not FSDP_OK, `words` gives the reason and nothing is
  * published.
  */
 struct fsdp_link_saved {
@@ -109,7 +142,8 @@ struct fsdp_link_saved {
     uint64_t size_bytes;  /* of the file; 0 when this rank owns no rows and wrote none */
     uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
     int64_t started_ns;   /* CLOCK_MONOTONIC */
-    int64_t loaded_step;  /* where `directory` is named: the step that retention never deletes there; -1: none */
+    /* if `directory` is not empty: the step in it that is never deleted; -1: there is none */
+    int64_t loaded_step;
     char directory[4096]; /* absolute */
     char temporary[FSDP_LINK_NAME_BYTES];
     char file[FSDP_LINK_NAME_BYTES];
@@ -124,28 +158,30 @@ struct fsdp_link_published {
 };
 
 enum fsdp_link_notice_kind {
-    FSDP_NOTICE_SAVE_AND_STOP = 1, /* finish the step, save it, exit with FSDP_EXIT_NOTICE */
-    FSDP_NOTICE_ABORT,             /* a peer is gone: leave every collective with FSDP_ERR_PEER */
+    FSDP_NOTICE_SAVE_AND_STOP = 1, /* finish the step, save a checkpoint of it, exit with FSDP_EXIT_NOTICE */
+    FSDP_NOTICE_ABORT,             /* another rank is gone: leave every collective with FSDP_ERR_PEER */
 };
 
 struct fsdp_link_notice {
     uint32_t kind;
     uint32_t reserved;
-    int64_t stop_after_step; /* SAVE_AND_STOP: every rank stops after this step; -1: agree among yourselves */
+    /* SAVE_AND_STOP: the step after which every rank stops; -1: the ranks agree on one */
+    int64_t stop_after_step;
 };
 
 /*
- * Exit statuses by which a worker tells its agent what ended it (the contract's table). A worker that ends with
- * FSDP_EXIT_PEER or FSDP_EXIT_LINK after it has opened its link is a consequence of another's death, never the root
- * cause while there is another.
+ * Exit statuses by which a worker reports to its agent why it ended (the contract's table). A worker that
+ * ends with FSDP_EXIT_PEER or FSDP_EXIT_LINK after it opened its link usually ended because another worker
+ * died. The agent does not name such a worker as the root cause while another worker failed too.
  */
 enum fsdp_exit {
-    FSDP_EXIT_DIVERGED = 1, /* training diverged; other programs that fail give 1, too */
+    /* training diverged; programs other than our trainer also exit with 1 when they fail */
+    FSDP_EXIT_DIVERGED = 1,
     FSDP_EXIT_USAGE = 2,
     FSDP_EXIT_INPUT = 66,
     FSDP_EXIT_BUG = 70,
     FSDP_EXIT_DEVICE = 71, /* a GPU or its driver failed: another try may help */
-    FSDP_EXIT_IO = 74,     /* the system refuses something: a full disk, no memory */
+    FSDP_EXIT_IO = 74,     /* the system refused an operation: the disk is full, or memory ran out */
     FSDP_EXIT_PEER = 75,
     FSDP_EXIT_LINK = 76,
     FSDP_EXIT_NOTICE = 77,
@@ -159,36 +195,92 @@ enum fsdp_phase {
     FSDP_PHASE_FORWARD,
     FSDP_PHASE_BACKWARD,
     FSDP_PHASE_OPTIMIZER,
-    FSDP_PHASE_COLLECTIVE, /* waiting in one: `collective_seq` says which */
+    FSDP_PHASE_COLLECTIVE, /* waiting in a collective; `collective_seq` is its number */
     FSDP_PHASE_SAVE,
     FSDP_PHASE_DONE,
-    FSDP_PHASE_WAIT, /* waiting through the agent: for another rank's address, or for a checkpoint to be published */
-    FSDP_PHASE_DIVERGED, /* the loss or the gradient of `step`, which was not done, is no number; the worker ends */
-    FSDP_PHASE_DIVERGED_ALONE, /* the same, and of all ranks' parts of the loss only this one's is no number */
+    /* waiting for an answer through the agent: another rank's address, or a published checkpoint */
+    FSDP_PHASE_WAIT,
+    /*
+     * the loss or gradient norm of `step` is NaN or infinite: that step was not applied, and the worker ends
+     */
+    FSDP_PHASE_DIVERGED,
+    /* the same, and among all ranks' contributions to the loss only this rank's is NaN or infinite */
+    FSDP_PHASE_DIVERGED_ALONE,
+    /* the link is open, and no other phase has begun: groups and devices are opened, the model is made */
+    FSDP_PHASE_OPEN,
 };
 
 enum { FSDP_GPU_ID_BYTES = 32 };
 
 /*
- * The GPU that a worker computes on, as a part of its page. The worker names it; the agent, which watches all GPUs of the node by NVML,
- * stores what it knows of that one, every few seconds at least. -1: not known.
+ * The GPU that a worker computes on, as a part of the worker's progress page. The worker stores the GPU's id.
+ * The agent watches all GPUs of the node through NVML and stores its measurements of that one, at least every
+ * few seconds. A value of -1 is not known.
  */
 struct fsdp_progress_gpu {
-    char id[FSDP_GPU_ID_BYTES]; /* of the PCI bus, lower case: "0000:3b:00.0" */
-    /* 1: `id` is there, and stays. Last of the worker's stores; the agent's follow */
+    char id[FSDP_GPU_ID_BYTES]; /* address on the PCI bus in lower case: "0000:3b:00.0" */
+    /* 1: `id` is set and no longer changes. The worker stores this last; only then does the agent store */
     FSDP_ATOMIC(uint32_t) named;
     FSDP_ATOMIC(uint32_t) n_xids, last_xid;
     FSDP_ATOMIC(int32_t) utilisation_percent, temperature_c;
     FSDP_ATOMIC(int64_t) memory_used_bytes, memory_total_bytes, ecc_uncorrected;
-    FSDP_ATOMIC(uint64_t) throttle_reasons; /* NVML's bits */
-    /* of it in this run; 0: nothing of it is known. The last of the agent's stores */
+    FSDP_ATOMIC(uint64_t) throttle_reasons; /* bits of nvmlClocksThrottleReasons */
+    /* samples of this GPU in this run; 0: the fields above are not set. The agent stores this last */
     FSDP_ATOMIC(uint64_t) n_samples;
 };
 
+enum {
+    FSDP_THREADS = 2, /* threads of a worker that show their place: one computes, one may communicate */
+    FSDP_GROUPS = 16,
+    FSDP_GROUP_NAME_BYTES = 48,
+    FSDP_PLACES = 2048,
+    FSDP_PLACE_BYTES = 48,
+    FSDP_WAITS_FOR_OTHER_THREAD = 255, /* in place of a group's number */
+};
+
 /*
- * The progress page: the first page of a memfd for each worker, mapped by it and by its agent. The worker beats by plain relaxed
- * stores; the agent reads on a timer and never waits. Doubles travel as their bits. `abort_word` is the agent's:
- * anything but 0 means that a peer is gone, and a rank waiting in a collective gives up.
+ * What a thread of a worker does now, as a part of the progress page. Number 0 is the thread that computes.
+ * Number 1 is the one that communicates, if the worker has such a thread.
+ */
+struct fsdp_progress_thread {
+    FSDP_ATOMIC(uint32_t) place; /* number of the layer or unit in fsdp_places(), counted from 1; 0: none */
+    /* number of the group in whose collective it is, counted from 1; 0: in none */
+    FSDP_ATOMIC(uint32_t) group;
+    /* the first member of that group whose bytes are missing, as its number in the group; -1: not known */
+    FSDP_ATOMIC(int32_t) peer;
+    FSDP_ATOMIC(uint32_t) n_missing; /* members whose bytes are missing; 0: not known */
+    FSDP_ATOMIC(uint64_t) moved;     /* bytes that came over the network so far, in all collectives */
+};
+
+/*
+ * A group of ranks, as a part of the progress page. The worker fills in an entry before the group's first
+ * collective and stores `size` last. Its number is its place in the list, counted from 1. If there are more
+ * groups than places, the last entry stands for all others: its name is empty.
+ */
+struct fsdp_progress_group {
+    char name[FSDP_GROUP_NAME_BYTES]; /* the same on all members, and of no other group */
+    int32_t first, stride;      /* member i is rank first + i * stride; stride 0: the members are not known */
+    FSDP_ATOMIC(uint32_t) size; /* members; 0: there is no such group */
+    FSDP_ATOMIC(uint64_t) begun, ended; /* numbers of the newest collective that began, and that ended */
+};
+
+/* What the thread that computes spent its time on; the rest is computing. */
+enum fsdp_spent { FSDP_SPENT_DATA, FSDP_SPENT_WAIT, FSDP_SPENT_SAVE, FSDP_SPENT_N };
+
+/*
+ * The times at the end of a step, as a part of the progress page. Step s is in place s & 1, so the place of
+ * the step before is not written while it is read. The worker stores 0 in `step` first, and the step last.
+ */
+struct fsdp_progress_step {
+    FSDP_ATOMIC(uint64_t) step, at_ns; /* CLOCK_MONOTONIC of its end */
+    FSDP_ATOMIC(uint64_t) spent_ns[FSDP_SPENT_N];
+};
+
+/*
+ * The progress page: the first page of a memfd. Each worker has its own, which the worker and its agent both
+ * map. The worker updates the page with plain relaxed stores. The agent reads it on a timer and never waits.
+ * Doubles are stored as their bits. Only the agent stores `abort_word`: a value other than 0 means that
+ * another rank is gone, and a rank that waits in a collective then gives up.
  */
 struct fsdp_progress {
     uint32_t magic, version;
@@ -200,36 +292,49 @@ struct fsdp_progress {
     FSDP_ATOMIC(uint64_t) tokens; /* consumed by all ranks so far */
     FSDP_ATOMIC(uint64_t) loss_bits, grad_norm_bits, tokens_per_s_bits;
     FSDP_ATOMIC(uint64_t) memory_bytes;
-    FSDP_ATOMIC(uint64_t) n_collectives; /* noted in the flight recorder so far */
+    FSDP_ATOMIC(uint64_t) n_collectives; /* collectives recorded by the flight recorder so far */
+    /* the phase without COLLECTIVE and WAIT: what the collective, or the wait, is a part of */
+    FSDP_ATOMIC(uint32_t) pass;
+    FSDP_ATOMIC(uint32_t) n_places; /* names in fsdp_places() */
     struct fsdp_progress_gpu gpu;
+    struct fsdp_progress_thread threads[FSDP_THREADS];
+    struct fsdp_progress_group groups[FSDP_GROUPS];
+    FSDP_ATOMIC(uint64_t) spent_ns[FSDP_SPENT_N]; /* since the link was opened */
+    struct fsdp_progress_step step_spent[2];
 };
 
 /*
- * The flight recorder stands behind the page, in the same memfd: the last collectives of this rank, number n in
- * place n % FSDP_FLIGHT_ENTRIES. It needs no help from the worker when that dies or hangs: the agent reads it then. One
- * is noted when it begins, with `number` stored last; `ended_ns` is set when it has ended well.
+ * The flight recorder follows the progress page in the same memfd. It holds the last collectives of this
+ * rank: number n is in place n % FSDP_FLIGHT_ENTRIES. The agent reads it when the worker dies or hangs, and
+ * needs no help from the worker for that. The worker fills in an entry when the collective begins, and stores
+ * `number` last. It sets `ended_ns` when the collective succeeded.
  */
 struct fsdp_flight_entry {
-    FSDP_ATOMIC(uint64_t) number;   /* 1-based; 0 while the entry is written */
-    uint64_t sequence;              /* in its group, as error messages have it */
+    FSDP_ATOMIC(uint64_t) number;   /* counted from 1; 0 while the worker writes the entry */
+    uint64_t sequence;              /* number of the collective in its group, as in error messages */
     uint64_t begun_ns;              /* CLOCK_MONOTONIC */
-    FSDP_ATOMIC(uint64_t) ended_ns; /* 0: it has not ended, or failed */
-    uint64_t size_bytes;            /* per rank of a gather or a scatter, of the buffer of the others */
-    int32_t root;                   /* of a broadcast; -1 */
-    char kind[16];                  /* "all_gather" */
-    char dtype[12];                 /* "float32"; empty where it has none */
-    char op[8];                     /* "sum"; empty where it has none */
-    char group[32];                 /* name of the group, cut to fit */
+    FSDP_ATOMIC(uint64_t) ended_ns; /* 0: the collective has not ended, or it failed */
+    /* bytes per rank for a gather or scatter, else bytes of the whole buffer */
+    uint64_t size_bytes;
+    int32_t root;                /* root rank of a broadcast; else -1 */
+    char kind[16];               /* "all_gather" */
+    char dtype[12];              /* "float32"; empty if the collective has no dtype */
+    char op[8];                  /* "sum"; empty if the collective does not reduce */
+    FSDP_ATOMIC(uint32_t) group; /* number of the group on the progress page, counted from 1 */
+    FSDP_ATOMIC(uint32_t) place; /* of the thread that called it, as in struct fsdp_progress_thread */
 };
 
 enum { FSDP_FLIGHT_ENTRIES = 256, FSDP_FLIGHT_OFFSET = 4096 };
 
-enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 3 };
+enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 5 };
 enum {
-    FSDP_PROGRESS_BYTES = FSDP_FLIGHT_OFFSET + FSDP_FLIGHT_ENTRIES * (int)sizeof(struct fsdp_flight_entry)
+    FSDP_FLIGHT_BYTES = FSDP_FLIGHT_ENTRIES * (int)sizeof(struct fsdp_flight_entry),
+    FSDP_PLACES_OFFSET = FSDP_FLIGHT_OFFSET + (FSDP_FLIGHT_BYTES + 4095) / 4096 * 4096,
+    FSDP_PROGRESS_BYTES = FSDP_PLACES_OFFSET + FSDP_PLACES * FSDP_PLACE_BYTES
 };
-static_assert(FSDP_PROGRESS_BYTES % 4096 == 0 && sizeof(struct fsdp_progress) <= FSDP_FLIGHT_OFFSET,
-              "the page and the recorder are whole pages");
+static_assert(FSDP_PLACES_OFFSET % 4096 == 0 && FSDP_PROGRESS_BYTES % 4096 == 0 &&
+                  sizeof(struct fsdp_progress) <= FSDP_FLIGHT_OFFSET,
+              "the page, the recorder and the names are whole pages");
 
 static inline struct fsdp_flight_entry *fsdp_flight(struct fsdp_progress *page)
 {
@@ -237,10 +342,23 @@ static inline struct fsdp_flight_entry *fsdp_flight(struct fsdp_progress *page)
 }
 
 /*
- * The snapshot segment (filled once in-memory checkpoints exist; laid out now so that agents and workers of
- * either age agree): a head, then two slots, each the exact bytes of this rank's shard file. The worker sets
- * `state` to WRITING, copies, stores step, size and checksum, and sets COMPLETE last; a reader trusts a slot
- * only when it is COMPLETE and its checksum holds.
+ * The names of places follow the recorder in the same memfd: FSDP_PLACES texts of FSDP_PLACE_BYTES, each with
+ * its zero. They are names of a plan's layers and units, such as "layers.3.feed_forward.w1". The front of a
+ * long name is cut off. The worker adds names when it makes a plan, and never changes one. The memory of
+ * names that are not there is never touched.
+ */
+static inline char *fsdp_places(struct fsdp_progress *page)
+{
+    return (char *)page + FSDP_PLACES_OFFSET;
+}
+
+/*
+ * The snapshot segment, for checkpoints in memory. Nothing fills it yet; its layout is fixed now so that
+ * older and newer agents and workers will agree. A head is followed by two slots. Each slot holds the exact
+ * bytes of this rank's shard file. Writing and reading a slot:
+ *   1. The worker sets `state` to WRITING and copies the bytes.
+ *   2. The worker stores step, size and checksum, and sets `state` to COMPLETE last.
+ *   3. A reader trusts a slot only if it is COMPLETE and its checksum matches.
  */
 enum fsdp_snapshot_state { FSDP_SNAPSHOT_EMPTY = 0, FSDP_SNAPSHOT_WRITING = 1, FSDP_SNAPSHOT_COMPLETE = 2 };
 
@@ -248,14 +366,15 @@ struct fsdp_snapshot_slot {
     FSDP_ATOMIC(uint32_t) state;
     uint32_t generation;
     int64_t step;
-    uint64_t offset, capacity; /* of the slot's bytes in the segment */
+    uint64_t offset, capacity; /* place and room of the slot's bytes in the segment */
     uint64_t size_bytes;
     uint64_t checksum[2]; /* XXH3-128: low, high */
 };
 
 struct fsdp_snapshot_head {
     uint32_t magic, version;
-    uint64_t layout_hash; /* of the shard file's header: another model or world size must not match */
+    /* hash of the shard file's header: a snapshot of another model or world size must not match */
+    uint64_t layout_hash;
     unsigned char job_id[16], boot_id[16];
     struct fsdp_snapshot_slot slots[2];
 };

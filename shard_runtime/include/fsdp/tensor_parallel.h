@@ -1,15 +1,16 @@
 /*
- * Tensor parallelism, as torch.distributed.tensor.parallel has it: a Linear's weight is cut over the ranks of a mesh
- * dimension, each of which computes with its part, and what is left of the parameters is sharded over the others.
+ * Tensor parallelism, as in torch.distributed.tensor.parallel. The weight of a Linear is cut over the ranks
+ * of one mesh dimension, and each rank computes with its part. The other mesh dimension shards what remains.
  *
- *   column-parallel   weight (out, in) and bias (out) along `out`: every rank is given the whole input and gives its part of
- *                     the output's features; in backward the input's gradient is all-reduced
- *   row-parallel      weight along `in`, bias whole: every rank is given its part of the input's features; the outputs are
- *                     all-reduced in forward
+ *   column-parallel  cuts weight (out, in) and bias (out) along `out`. Every rank gets the whole input and
+ *                    computes its part of the output's features. Backward all-reduces the input's gradient
+ *   row-parallel     cuts weight along `in`; every rank has the whole bias. Every rank gets its part of the
+ *                    input's features. Forward all-reduces the outputs
  *
- * A column-parallel Linear, what works feature by feature (GELU, sums, attention, whose heads the ranks then divide), and
- * a row-parallel one behind it make a block with one all-reduce in forward and one in backward. The ranks of a tensor group
- * are given the same samples. Names and initial values are those of the whole: equal at every size of either dimension.
+ * Three parts make a block with one all-reduce in forward and one in backward: a column-parallel Linear, then
+ * operations that work on each feature alone (GELU, sums) or attention, whose heads the ranks divide, then a
+ * row-parallel Linear. All ranks of a tensor group get the same samples. Names and initial values are those
+ * of the whole parameter, so they do not depend on the size of either dimension.
  *
  *   struct fsdp_device_mesh *mesh, *dp, *tp;
  *   fsdp_init_device_mesh(&mesh, context, 2, (int[]){ 2, 2 }, (const char *[]){ "dp", "tp" }, &err);
@@ -31,23 +32,36 @@ struct fsdp_device_mesh;
 
 enum fsdp_parallel_style { FSDP_COLWISE_PARALLEL, FSDP_ROWWISE_PARALLEL };
 
-/** ColwiseParallel() and RowwiseParallel() of one Linear, over a mesh of one dimension, which outlives the models of the tree.
- * Before fsdp_fully_shard() takes it.
- *   FSDP_ERR_ARG  no Linear, split or sharded already, a weight that is shared, or features that the ranks do not divide */
+/**
+ * ColwiseParallel(): make one Linear column-parallel, before fsdp_fully_shard() takes it.
+ *
+ *   mesh  of one dimension; it must outlive the models of the tree
+ *   FSDP_ERR_ARG  `linear` is no Linear, is split or sharded already, or shares its weight; or the number of
+ *                 ranks does not divide its features
+ */
 FSDP_API enum fsdp_status fsdp_colwise_parallel(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
                                                 struct fsdp_err *err);
+
+/** RowwiseParallel(): the same for a row-parallel Linear. */
 FSDP_API enum fsdp_status fsdp_rowwise_parallel(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
                                                 struct fsdp_err *err);
 
-/** A line of a parallelize plan: the modules below whose path, from `module` on, matches the pattern ("layers.*.w1"). */
+/**
+ * One rule of a parallelize plan. It names modules by their path below the module that the plan is applied
+ * to.
+ */
 struct fsdp_parallel_rule {
-    const char *pattern;
+    const char *pattern; /* "layers.*.w1" */
     enum fsdp_parallel_style style;
 };
 
-/** parallelize_module(): every rule on every module below that it names. A rule that names none is an error. A failure on one
- * rank alone reaches the others as one of fsdp_fully_shard() does; that of these three functions is never forgotten, because
- * some modules may be split by then. */
+/**
+ * parallelize_module(): apply every rule to every module below `module` that it names. `mesh` and errors are
+ * as above; a rule that names no module is FSDP_ERR_ARG, too.
+ *
+ * If one of these three functions fails on one rank alone, the other ranks learn of it as for
+ * fsdp_fully_shard(). The tree never forgets such a failure, because some modules may be split by then.
+ */
 FSDP_API enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp_device_mesh *mesh,
                                                   const struct fsdp_parallel_rule *rules, size_t n_rules,
                                                   struct fsdp_err *err);

@@ -1,12 +1,12 @@
 /*
- * bfloat16 to float32 and back, as core/bf16.h rounds: to nearest, ties to even, a NaN stays one. Loops that the
- * compiler turns into vectors in every set.
+ * bfloat16 to float32 and back, as core/bf16.h rounds: to nearest, ties to even, a NaN stays one. Loops that
+ * the compiler turns into vectors in every set.
  */
 #include <string.h>
 
 #include "shard_runtime/numerics/isa/kernels.h"
 
-void row_from_bf16(const uint16_t *restrict x, float *restrict out, size_t n)
+void ROW(from_bf16)(const uint16_t *restrict x, float *restrict out, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const uint32_t wide = (uint32_t)x[i] << 16;
@@ -15,7 +15,7 @@ void row_from_bf16(const uint16_t *restrict x, float *restrict out, size_t n)
     }
 }
 
-void row_to_bf16(const float *restrict x, uint16_t *restrict out, size_t n)
+void ROW(to_bf16)(const float *restrict x, uint16_t *restrict out, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits, rounded;
@@ -26,9 +26,9 @@ void row_to_bf16(const float *restrict x, uint16_t *restrict out, size_t n)
     }
 }
 
-void row_split_bf16(const float *restrict x, uint16_t *restrict high, uint16_t *restrict low, size_t n)
+void ROW(split_bf16)(const float *restrict x, uint16_t *restrict high, uint16_t *restrict low, size_t n)
 {
-    row_to_bf16(x, high, n);
+    ROW(to_bf16)(x, high, n);
     for (size_t i = 0; i < n; i++) {
         const uint32_t wide = (uint32_t)high[i] << 16;
         uint32_t bits;

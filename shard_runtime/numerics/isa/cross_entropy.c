@@ -43,7 +43,7 @@ static double sum_exp(const float *x, float largest, float *out, size_t n)
     return total;
 }
 
-double row_cross_entropy(const float *logits, size_t target, float *dlogits, size_t vocab, float scale)
+double ROW(cross_entropy)(const float *logits, size_t target, float *dlogits, size_t vocab, float scale)
 {
     const float largest = largest_of(logits, vocab);
     const double shifted_target =

@@ -1,58 +1,72 @@
 /*
- * The row kernels: one table for each instruction set, all compiled from the same files. A kernel works on a
- * range on one thread; shard_runtime/numerics/rows.c cuts the ranges. A row's or element's result does not
- * depend on the range it is called in, so that the bits do not depend on the number of threads.
+ * The row kernels: the arithmetic of the rows `plain` and `onednn` on one thread, in float32. All files of
+ * numerics/isa are compiled once for each instruction set, and each set fills one struct row_kernels.
+ * shard_runtime/numerics/rows*.c cuts an operation into ranges, one for each thread, and calls a kernel on
+ * each range. The result for a row or an element does not depend on the range it is in, so the bits do not
+ * depend on the number of threads.
+ *
+ * ROW_KERNELS lists every kernel once. A file of numerics/isa defines the kernel `name` as ROW(name).
  */
 #ifndef NUMERICS_ISA_KERNELS_H
 #define NUMERICS_ISA_KERNELS_H
 
 #include "shard_runtime/numerics/numerics.h"
 
-struct row_kernels {
-    const char *isa; /* as FSDP_ISA names it */
+/** A function of one element, over n elements: y = f(x), y may be x; and dx = dy * f'(x), dx may be dy. */
+struct row_activation {
+    void (*forward)(const float *x, float *y, size_t n);
+    void (*backward)(const float *dy, const float *x, float *dx, size_t n);
+};
 
-    void (*add)(const float *a, const float *b, float *out, size_t n);
-    /* out[j] (+)= sum_i x[i * stride + j], j < cols: eight rows at a time in float32, then double. */
-    void (*column_sum)(const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate);
-    /* Rows first_row ... of the whole; dropout is on. */
-    void (*dropout)(const float *x, float *out, size_t rows, size_t cols, const struct dropout *dropout,
-                    uint64_t first_row, bool accumulate);
-    void (*layer_norm)(const float *x, const float *weight, const float *bias, float *y, float *mean,
-                       float *rstd, size_t rows, size_t cols, float eps);
-    /* dweight and dbias of these rows alone, (cols) doubles each; run: 2 * cols floats to work in. */
-    void (*layer_norm_backward)(const float *dy, const float *x, const float *weight, const float *mean,
-                                const float *rstd, float *dx, bool accumulate_dx, double *dweight,
-                                double *dbias, float *run, size_t rows, size_t cols);
-    /* As the two above, without a mean: run: cols floats. */
-    void (*rms_norm)(const float *x, const float *weight, float *y, float *rstd, size_t rows, size_t cols,
-                     float eps);
-    void (*rms_norm_backward)(const float *dy, const float *x, const float *weight, const float *rstd,
-                              float *dx, bool accumulate_dx, double *dweight, float *run, size_t rows,
-                              size_t cols);
-    void (*gelu)(const float *x, float *y, size_t n);
-    void (*gelu_backward)(const float *dy, const float *x, float *dx, size_t n);
-    void (*gelu_tanh)(const float *x, float *y, size_t n);
-    void (*gelu_tanh_backward)(const float *dy, const float *x, float *dx, size_t n);
-    /* Rows begin .. end - 1 of (batch * heads * seq) of a whole tensor whose start is given. */
-    void (*softmax)(float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,
-                    const struct dropout *dropout);
-    void (*softmax_backward)(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
-                             bool causal, const struct dropout *dropout);
-    /* One query's scores s, of which it sees n of cols, become its probabilities; returns log sum_j exp(s_j). */
-    float (*attention_softmax)(float *s, size_t n, size_t cols);
-    /* The same, from that sum. */
-    void (*attention_again)(float *s, float lse, size_t n, size_t cols);
-    /* One row: the loss, with dlogits (or NULL) = (softmax - onehot) * scale. */
-    double (*cross_entropy)(const float *logits, size_t target, float *dlogits, size_t vocab, float scale);
-    void (*adamw)(float *param, const float *grad, float *m, float *v, size_t n, const struct adamw *h,
-                  float grad_scale, uint64_t step);
-    void (*sgd)(float *param, const float *grad, float *buf, size_t n, const struct sgd *h, float grad_scale,
-                uint64_t step);
-    double (*sum_squares)(const float *x, size_t n);
-    void (*from_bf16)(const uint16_t *x, float *out, size_t n);
-    void (*to_bf16)(const float *x, uint16_t *out, size_t n);
-    /* x = high + low up to 2^-16 of it: high is x rounded, low what is left, rounded; 0 of what is not finite. */
-    void (*split_bf16)(const float *x, uint16_t *high, uint16_t *low, size_t n);
+/*
+ * add           out = a + b column_sum    out[j] (+)= sum_i x[i * stride + j] for j < cols: eight rows at a
+ * time in float32, then in double dropout       rows from `first_row` of the whole on; dropout is on norm
+ * numerics_norm of float32 rows norm_backward numerics_norm_backward of float32 rows; run->dx may be NULL.
+ * The sums over these rows replace (cols) doubles
+ *               in dweight and dbias; dbias is not used without a mean. work: 2 * cols floats
+ * softmax       rows begin to end - 1 of the (batch * heads * seq) rows of a whole tensor; `dropped` may be
+ * NULL softmax_backward  the same rows; ds may be dp attention_softmax one query's scores s, of which it sees
+ * n of cols, become its probabilities; returns log sum_j exp(s_j) attention_again   the same probabilities,
+ * computed from that logarithm cross_entropy one row: returns the loss; dlogits (or NULL) = (softmax -
+ * onehot) * scale; dlogits may be logits adamw, sgd    elements begin to end - 1 of one tensor sum_squares
+ * returns the sum in double from_bf16, to_bf16  conversion; to_bf16 rounds to nearest even split_bf16    x =
+ * high + low up to 2^-16 of x: high is x rounded, low the rest, rounded; low is 0 if x is not finite
+ */
+#define ROW_KERNELS(KERNEL)                                                                                  \
+    KERNEL(void, add, (const float *a, const float *b, float *out, size_t n))                                \
+    KERNEL(void, column_sum,                                                                                 \
+           (const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate))           \
+    KERNEL(void, dropout,                                                                                    \
+           (const float *x, float *out, size_t rows, size_t cols, const struct dropout *dropout,             \
+            uint64_t first_row, bool accumulate))                                                            \
+    KERNEL(void, norm, (const struct numerics_norm *run))                                                    \
+    KERNEL(void, norm_backward,                                                                              \
+           (const struct numerics_norm_backward *run, double *dweight, double *dbias, float *work))          \
+    KERNEL(void, softmax,                                                                                    \
+           (float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,                \
+            const struct dropout *dropout))                                                                  \
+    KERNEL(void, softmax_backward,                                                                           \
+           (const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq, bool causal,   \
+            const struct dropout *dropout))                                                                  \
+    KERNEL(float, attention_softmax, (float *s, size_t n, size_t cols))                                      \
+    KERNEL(void, attention_again, (float *s, float lse, size_t n, size_t cols))                              \
+    KERNEL(double, cross_entropy,                                                                            \
+           (const float *logits, size_t target, float *dlogits, size_t vocab, float scale))                  \
+    KERNEL(void, adamw,                                                                                      \
+           (const struct numerics_adamw *run, const struct numerics_update *u, size_t begin, size_t end))    \
+    KERNEL(void, sgd,                                                                                        \
+           (const struct numerics_sgd *run, const struct numerics_update *u, size_t begin, size_t end))      \
+    KERNEL(double, sum_squares, (const float *x, size_t n))                                                  \
+    KERNEL(void, from_bf16, (const uint16_t *x, float *out, size_t n))                                       \
+    KERNEL(void, to_bf16, (const float *x, uint16_t *out, size_t n))                                         \
+    KERNEL(void, split_bf16, (const float *x, uint16_t *high, uint16_t *low, size_t n))
+
+#define ROW_KERNEL_SLOT(result, name, arguments) result(*name) arguments;
+
+struct row_kernels {
+    const char *isa;                          /* as FSDP_ISA names it */
+    const struct row_activation *activations; /* by enum numerics_function */
+    ROW_KERNELS(ROW_KERNEL_SLOT)
 };
 
 extern const struct row_kernels row_kernels_base;
@@ -60,69 +74,15 @@ extern const struct row_kernels row_kernels_base;
 extern const struct row_kernels row_kernels_avx2, row_kernels_avx512;
 #endif
 
-/* NAME_avx2 and so on, so that all sets link into one program. */
-#define ISA_PASTE(name, isa)  name##_##isa
+#ifdef ISA /* for the files that define kernels */
+/* row_NAME_avx2 and so on, so that all sets link into one program. */
+#define ISA_PASTE(name, isa)  row_##name##_##isa
 #define ISA_EXPAND(name, isa) ISA_PASTE(name, isa)
-#define ISA_NAME(name)        ISA_EXPAND(name, ISA)
-#define ISA_TEXT(isa)         #isa
-#define ISA_STRING(isa)       ISA_TEXT(isa)
+#define ROW(name)             ISA_EXPAND(name, ISA)
 
-#ifdef ISA /* for the files that define them */
-#define row_add                 ISA_NAME(row_add)
-#define row_column_sum          ISA_NAME(row_column_sum)
-#define row_dropout             ISA_NAME(row_dropout)
-#define row_layer_norm          ISA_NAME(row_layer_norm)
-#define row_layer_norm_backward ISA_NAME(row_layer_norm_backward)
-#define row_rms_norm            ISA_NAME(row_rms_norm)
-#define row_rms_norm_backward   ISA_NAME(row_rms_norm_backward)
-#define row_gelu                ISA_NAME(row_gelu)
-#define row_gelu_backward       ISA_NAME(row_gelu_backward)
-#define row_gelu_tanh           ISA_NAME(row_gelu_tanh)
-#define row_gelu_tanh_backward  ISA_NAME(row_gelu_tanh_backward)
-#define row_softmax             ISA_NAME(row_softmax)
-#define row_softmax_backward    ISA_NAME(row_softmax_backward)
-#define row_attention_softmax   ISA_NAME(row_attention_softmax)
-#define row_attention_again     ISA_NAME(row_attention_again)
-#define row_cross_entropy       ISA_NAME(row_cross_entropy)
-#define row_adamw               ISA_NAME(row_adamw)
-#define row_sgd                 ISA_NAME(row_sgd)
-#define row_sum_squares         ISA_NAME(row_sum_squares)
-#define row_from_bf16           ISA_NAME(row_from_bf16)
-#define row_to_bf16             ISA_NAME(row_to_bf16)
-#define row_split_bf16          ISA_NAME(row_split_bf16)
-
-void row_add(const float *a, const float *b, float *out, size_t n);
-void row_column_sum(const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate);
-void row_dropout(const float *x, float *out, size_t rows, size_t cols, const struct dropout *dropout,
-                 uint64_t first_row, bool accumulate);
-void row_layer_norm(const float *x, const float *weight, const float *bias, float *y, float *mean,
-                    float *rstd, size_t rows, size_t cols, float eps);
-void row_layer_norm_backward(const float *dy, const float *x, const float *weight, const float *mean,
-                             const float *rstd, float *dx, bool accumulate_dx, double *dweight, double *dbias,
-                             float *run, size_t rows, size_t cols);
-void row_rms_norm(const float *x, const float *weight, float *y, float *rstd, size_t rows, size_t cols,
-                  float eps);
-void row_rms_norm_backward(const float *dy, const float *x, const float *weight, const float *rstd, float *dx,
-                           bool accumulate_dx, double *dweight, float *run, size_t rows, size_t cols);
-void row_gelu(const float *x, float *y, size_t n);
-void row_gelu_backward(const float *dy, const float *x, float *dx, size_t n);
-void row_gelu_tanh(const float *x, float *y, size_t n);
-void row_gelu_tanh_backward(const float *dy, const float *x, float *dx, size_t n);
-void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,
-                 const struct dropout *dropout);
-void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
-                          bool causal, const struct dropout *dropout);
-float row_attention_softmax(float *s, size_t n, size_t cols);
-void row_attention_again(float *s, float lse, size_t n, size_t cols);
-double row_cross_entropy(const float *logits, size_t target, float *dlogits, size_t vocab, float scale);
-void row_adamw(float *param, const float *grad, float *m, float *v, size_t n, const struct adamw *h,
-               float grad_scale, uint64_t step);
-void row_sgd(float *param, const float *grad, float *buf, size_t n, const struct sgd *h, float grad_scale,
-             uint64_t step);
-double row_sum_squares(const float *x, size_t n);
-void row_from_bf16(const uint16_t *x, float *out, size_t n);
-void row_to_bf16(const float *x, uint16_t *out, size_t n);
-void row_split_bf16(const float *x, uint16_t *high, uint16_t *low, size_t n);
+#define ROW_KERNEL_DECLARE(result, name, arguments) result ROW(name) arguments;
+ROW_KERNELS(ROW_KERNEL_DECLARE)
+extern const struct row_activation ROW(activations)[NUMERICS_N_FUNCTIONS];
 #endif
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include "shard_runtime/numerics/isa/kernels.h"
 
-void row_add(const float *a, const float *b, float *out, size_t n)
+void ROW(add)(const float *a, const float *b, float *out, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = a[i] + b[i];
@@ -28,7 +28,7 @@ static void add_one_row(const float *restrict x, size_t cols, double *restrict t
         total[j] += (double)x[j];
 }
 
-void row_column_sum(const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate)
+void ROW(column_sum)(const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate)
 {
     for (size_t begin = 0; begin < cols; begin += BLOCK_COLS) {
         const size_t n = cols - begin < BLOCK_COLS ? cols - begin : BLOCK_COLS;
@@ -47,7 +47,7 @@ void row_column_sum(const float *x, size_t stride, float *out, size_t rows, size
 }
 
 /* Sixteen sums side by side, whatever the width of the registers: the bits are the same in every set. */
-double row_sum_squares(const float *x, size_t n)
+double ROW(sum_squares)(const float *x, size_t n)
 {
     enum { LANES = 16 };
     double lanes[LANES] = { 0 }, sum = 0;

@@ -53,8 +53,8 @@ static void set_zero(float *x, size_t n)
     memset(x, 0, n * sizeof *x);
 }
 
-void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,
-                 const struct dropout *dropout)
+void ROW(softmax)(float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,
+                  const struct dropout *dropout)
 {
     for (size_t i = begin; i < end; i++) {
         const size_t n = causal ? i % seq + 1 : seq;
@@ -72,7 +72,7 @@ void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t
     }
 }
 
-float row_attention_softmax(float *s, size_t n, size_t cols)
+float ROW(attention_softmax)(float *s, size_t n, size_t cols)
 {
     const float lse = softmax_row(s, n);
 
@@ -80,7 +80,7 @@ float row_attention_softmax(float *s, size_t n, size_t cols)
     return lse;
 }
 
-void row_attention_again(float *s, float lse, size_t n, size_t cols)
+void ROW(attention_again)(float *s, float lse, size_t n, size_t cols)
 {
     size_t j = 0;
 
@@ -103,8 +103,8 @@ static double dot(const float *a, const float *b, size_t n)
     return vf_sum(sum);
 }
 
-void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
-                          bool causal, const struct dropout *dropout)
+void ROW(softmax_backward)(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
+                           bool causal, const struct dropout *dropout)
 {
     for (size_t i = begin; i < end; i++) {
         const size_t n = causal ? i % seq + 1 : seq;

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Peak device memory of a run against its plan, which may be 5 % off: memory.sh JOB.yaml METRICS.jsonl [fsdprun's options of the run].
-# Prints "measured planned off within|beyond", in GiB and percent; ends with 0 within, 1 beyond, 2 where there is nothing to compare. What is
-# compared is what the process allocates: a plan's `allocated`, without the context and NCCL's buffers, which nobody here can count.
+# Peak device memory of a run against its plan, which may be 5 % off: memory.sh JOB.yaml METRICS.jsonl
+# [fsdprun's options of the run].
+# Prints "measured planned off within|beyond", in GiB and percent; ends with 0 within, 1 beyond, 2 where there
+# is nothing to compare. What is compared is what the process allocates: a plan's `allocated`, without the
+# context and NCCL's buffers, which nobody here can count.
 set -u
 BUILD=${BUILD:-$(cd "$(dirname "$0")/../../.." && pwd)/build}
 job=$1 metrics=$2; shift 2

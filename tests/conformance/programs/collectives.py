@@ -1,4 +1,4 @@
-"""The first things a job does: form the world, reduce, wait, split, lay a mesh. Rank 0 prints a line a check.
+"""The first things a job does: form the world, reduce, wait, split. Rank 0 prints a line a check.
 
 collectives.py DIR [env|tcp]: DIR is empty and seen by all ranks. A rank on which a check fails ends with an exception.
 """
@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 
 directory, init = sys.argv[1], (sys.argv[2:] or ["env"])[0]
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -45,25 +44,6 @@ def check_world():
 
 def check_collectives():
     equal(summed(rank + 1), size * (size + 1) / 2)
-    tensor = torch.full((5,), rank, dtype=torch.int64)
-    dist.broadcast(tensor, src=size - 1)
-    equal(tensor.tolist(), [size - 1] * 5)
-    gathered = torch.empty(size, dtype=torch.int64)
-    dist.all_gather_into_tensor(gathered, torch.tensor([rank * rank]))
-    equal(gathered.tolist(), [r * r for r in range(size)])
-    part = torch.empty(1)
-    dist.reduce_scatter_tensor(part, torch.arange(size, dtype=torch.float32))
-    equal(part.item(), float(rank * size))
-
-
-def check_neighbours():
-    if size == 1:
-        return
-    got = torch.empty(1)
-    pending = dist.isend(torch.tensor([float(rank)]), (rank + 1) % size)
-    dist.recv(got, (rank - 1) % size)
-    pending.wait()
-    equal(got.item(), float((rank - 1) % size))
 
 
 def check_barrier():
@@ -86,17 +66,6 @@ def check_subgroups():
     equal(summed(rank, group), float(rank))
 
 
-def check_mesh():
-    line = init_device_mesh("cpu", (size,), mesh_dim_names=("all",))
-    equal(summed(rank, line.get_group("all")), size * (size - 1) / 2)
-    if size % 2 == 0:
-        mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard"))
-        row, column = divmod(rank, size // 2)
-        equal(list(mesh.get_coordinate()), [row, column])
-        equal(summed(rank, mesh["shard"].get_group()), float(sum(row * (size // 2) + c for c in range(size // 2))))
-        equal(summed(rank, mesh["replicate"].get_group()), float(column + size // 2 + column))
-
-
 def check_own_store():
     """A program that opens the store by itself, as many do to exchange an address."""
     store = dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=60))
@@ -115,14 +84,12 @@ else:
 checks = {
     "world": check_world,
     "collectives": check_collectives,
-    "neighbours": check_neighbours,
     "barrier": check_barrier,
     "subgroups": check_subgroups,
-    "mesh": check_mesh,
     "own store": check_own_store,
 }
 if size > 8:  # a group costs each of its ranks memory for each other one: in a large world that says nothing new
-    del checks["subgroups"], checks["mesh"]
+    del checks["subgroups"]
 for name, run in checks.items():
     run()
     passed(name)

@@ -20,9 +20,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.fsdp import fully_shard
 
-from transformer import Transformer, initialise, loss_of
+from transformer import build_sharded, loss_of
 
 FATAL = 5
 directory, steps, place, victim = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -39,18 +38,6 @@ def die_if(here, step):
     if (life, here, step, rank) == (0, place, FATAL, victim):
         note("times", f"killed {time.time_ns()}")
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def build():
-    torch.manual_seed(1)
-    with torch.device("meta"):
-        model = Transformer()
-    for layer in model.layers:
-        fully_shard(layer)
-    fully_shard(model)
-    model.to_empty(device="cpu")
-    initialise(model)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
 def newest():
@@ -70,7 +57,7 @@ def state_of(model, optimizer):
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-model, optimizer = build()
+model, optimizer = build_sharded()
 done = newest()
 if done > 0:
     state = state_of(model, optimizer)

@@ -62,15 +62,8 @@ def waits(store):
     thread.join()
 
 
-def appends(store):
-    store.set("foo", "po")
-    store.append("foo", "tato")
-    store.append("bar", "po")
-    store.append("bar", "tato")
-    yield store.get("foo"), store.get("bar"), store.has_extended_api()
-
-
 def several_at_once(store):
+    yield store.has_extended_api()
     store.multi_set(["foo", "bar", "none"], ["po", "tato", ""])
     yield store.multi_get(["bar", "none", "foo", "bar"])
     many = [f"many{i}" for i in range(2000)]
@@ -215,7 +208,7 @@ def agent_store_is_forgiven():
 
 
 def flows():
-    yield from (set_get_check, compare_set, waits, appends, several_at_once, queues, barriers, prefixes, large_values)
+    yield from (set_get_check, compare_set, waits, several_at_once, queues, barriers, prefixes, large_values)
     for seed in range(8):
         flow = functools.partial(random_calls, seed=seed)
         flow.__name__ = f"random_calls {seed}"

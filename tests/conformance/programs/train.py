@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer import Transformer, initialise, loss_of
+from transformer import Transformer, build_sharded, loss_of
 
 STEPS = 6
 directory = sys.argv[1]
@@ -53,31 +53,23 @@ def train_ddp():
         print("passed: ddp", flush=True)
 
 
-def build_sharded(**options):
-    torch.manual_seed(1)
-    with torch.device("meta"):
-        model = Transformer()
-    for layer in model.layers:
-        fully_shard(layer, **options)
-    fully_shard(model, **options)
-    assert isinstance(model, FSDPModule)
-    assert all(isinstance(p, DTensor) and p.is_meta for p in model.parameters())
+def build_prefetching(**options):
+    model, optimizer = build_sharded(**options)
+    assert isinstance(model, FSDPModule) and all(isinstance(p, DTensor) for p in model.parameters())
     model.layers[0].set_modules_to_forward_prefetch([model.layers[1]])
     model.layers[1].set_modules_to_backward_prefetch([model.layers[0]])
-    model.to_empty(device="cpu")
-    initialise(model)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return model, optimizer
 
 
 def train_fsdp2():
-    model, optimizer = build_sharded()
+    model, optimizer = build_prefetching()
     losses = train("fsdp2", model, optimizer, 0, STEPS)
     falls(losses)
     weights, moments = get_state_dict(model, optimizer)
     dcp.save({"weights": weights, "moments": moments}, checkpoint_id=f"{directory}/checkpoint")
     whole = train("fsdp2", model, optimizer, STEPS, 2 * STEPS)
 
-    model, optimizer = build_sharded()
+    model, optimizer = build_prefetching()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()  # so that only the checkpoint can bring the values
@@ -93,7 +85,7 @@ def train_fsdp2():
 
 def train_fsdp2_mixed():
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    model, optimizer = build_sharded(mp_policy=policy)
+    model, optimizer = build_prefetching(mp_policy=policy)
     falls(train("fsdp2-bf16", model, optimizer, 0, STEPS))
     if rank == 0:
         print("passed: fsdp2 in bf16", flush=True)

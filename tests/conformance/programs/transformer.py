@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 VOCAB, DIM, HEADS, LAYERS, SEQ, BATCH = 64, 32, 4, 2, 16, 4
 
@@ -39,6 +40,19 @@ def initialise(model):
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
+
+
+def build_sharded(**options):
+    """Built on the meta device, sharded, then given memory and values: the model and its optimizer."""
+    torch.manual_seed(1)
+    with torch.device("meta"):
+        model = Transformer()
+    for layer in model.layers:
+        fully_shard(layer, **options)
+    fully_shard(model, **options)
+    model.to_empty(device="cpu")
+    initialise(model)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
 def batch_of(step, rank):

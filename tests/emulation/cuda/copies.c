@@ -1,5 +1,4 @@
 /* Copies and fills of the emulated device, and functions of the host's in its queues. */
-#define _GNU_SOURCE
 #include <string.h>
 
 #include "runtime_impl.h"
@@ -27,7 +26,10 @@ static bool lies_in(const void *memory, size_t size_bytes, bool device)
     return range->device == device && (const char *)memory + size_bytes <= range->begin + range->size_bytes;
 }
 
-/* Even from memory that is not page-locked nothing is read before its turn: stricter than CUDA, which may copy it aside. */
+/*
+ * Even from memory that is not page-locked nothing is read before its turn: stricter than CUDA, which may
+ * copy it aside.
+ */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
@@ -39,8 +41,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum 
         return cudaErrorInvalidValue;
     emulated_tally("copy");
     if (stream != NULL)
-        emulated_trace_copy(emulated_number_of(stream), kind, size_bytes,
-                            emulated_range_of(kind == cudaMemcpyHostToDevice ? from : to) != NULL);
+        emulated_trace("copy %s %d %zu %s\n",
+                       kind == cudaMemcpyHostToDevice   ? "in"
+                       : kind == cudaMemcpyDeviceToHost ? "out"
+                                                        : "within",
+                       emulated_number_of(stream), size_bytes,
+                       emulated_range_of(kind == cudaMemcpyHostToDevice ? from : to) != NULL ? "locked"
+                                                                                             : "paged");
     return emulated_queue_copy(stream, run_copy, &copy, sizeof copy);
 }
 

@@ -1,14 +1,16 @@
 /*
- * cuBLASLt as its manual describes it, in plain loops: matrices by columns, one stride of batches, sums of float32. It holds its
- * caller to what the manual asks: shapes that fit, leading dimensions that reach, the alignment that was promised (of a bias
- * that of its pointer when the algorithm was chosen), the workspace that was asked for. And to what we ask of ourselves: a
- * scheme of reduction whose bits do not depend on who comes first. FSDP_EMULATED_LT=plain knows no epilogue but the bias;
- * FSDP_EMULATED_LT=refuse offers an algorithm for the others, whose call then answers NOT_SUPPORTED.
+ * cuBLASLt as its manual describes it, in plain loops: matrices by columns, one stride of batches, sums of
+ * float32. It holds its caller to what the manual asks: shapes that fit, leading dimensions that reach, the
+ * alignment that was promised (of a bias that of its pointer when the algorithm was chosen), the workspace
+ * that was asked for. And to what we ask of ourselves: a scheme of reduction whose bits do not depend on who
+ * comes first. FSDP_EMULATED_LT=plain knows no epilogue but the bias; FSDP_EMULATED_LT=refuse offers an
+ * algorithm for the others, whose call then answers NOT_SUPPORTED.
  */
 #include <cublasLt.h>
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,13 @@
 #include "tests/emulation/cuda/runtime.h"
 
 enum { WORKSPACE_BYTES = 256 };
+
+/* First in each call. */
+#define TOLD(call)                                                                                           \
+    do {                                                                                                     \
+        if (call(__func__) != cudaSuccess)                                                                   \
+            return CUBLAS_STATUS_EXECUTION_FAILED;                                                           \
+    } while (0)
 
 struct emulated_lt_layout {
     cudaDataType_t type;
@@ -71,41 +80,34 @@ static cublasStatus_t make(void **out, size_t size_bytes)
 }
 
 /* One that is told to fail has freed all the same. */
-static cublasStatus_t freed(const char *call)
-{
-    return emulated_host_call(call) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
-}
+#define DESTROYS(call, type)                                                                                 \
+    cublasStatus_t call(type made)                                                                           \
+    {                                                                                                        \
+        free(made);                                                                                          \
+        TOLD(emulated_host_call);                                                                            \
+        return CUBLAS_STATUS_SUCCESS;                                                                        \
+    }
+DESTROYS(cublasLtDestroy, cublasLtHandle_t)
+DESTROYS(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayout_t)
+DESTROYS(cublasLtMatmulDescDestroy, cublasLtMatmulDesc_t)
+DESTROYS(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreference_t)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
-    if (emulated_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_call);
     return make((void **)out, 1);
-}
-
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
-{
-    free(handle);
-    return freed(__func__);
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows,
                                           uint64_t cols, int64_t ld)
 {
-    if (emulated_host_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_host_call);
     if (rows == 0 || cols == 0 || ld < (int64_t)rows)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (make((void **)out, sizeof **out) != CUBLAS_STATUS_SUCCESS)
         return CUBLAS_STATUS_ALLOC_FAILED;
     **out = (struct emulated_lt_layout){ .type = type, .rows = rows, .cols = cols, .ld = ld, .batches = 1 };
     return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
-{
-    free(layout);
-    return freed(__func__);
 }
 
 static cublasStatus_t take(void *to, size_t wanted, const void *value, size_t size_bytes)
@@ -120,8 +122,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t which, const void *value,
                                                 size_t size_bytes)
 {
-    if (emulated_host_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_host_call);
     return which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT
                ? take(&layout->batches, sizeof layout->batches, value, size_bytes)
                : take(&layout->stride, sizeof layout->stride, value, size_bytes);
@@ -130,8 +131,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
-    if (emulated_host_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_host_call);
     (void)compute;
     if (scale != CUDA_R_32F)
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -141,56 +141,44 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product)
-{
-    free(product);
-    return freed(__func__);
-}
+#define ATTRIBUTE(which, member)                                                                             \
+    {                                                                                                        \
+        CUBLASLT_MATMUL_DESC_##which, offsetof(struct emulated_lt_product, member),                          \
+            sizeof((struct emulated_lt_product *)NULL)->member                                               \
+    }
+static const struct {
+    cublasLtMatmulDescAttributes_t which;
+    size_t at, size_bytes;
+} attributes[] = { ATTRIBUTE(TRANSA, op_a),
+                   ATTRIBUTE(TRANSB, op_b),
+                   ATTRIBUTE(EPILOGUE, epilogue),
+                   ATTRIBUTE(BIAS_POINTER, bias),
+                   ATTRIBUTE(BIAS_DATA_TYPE, bias_type),
+                   ATTRIBUTE(EPILOGUE_AUX_POINTER, aux),
+                   ATTRIBUTE(EPILOGUE_AUX_LD, aux_ld) };
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t which, const void *value,
                                               size_t size_bytes)
 {
-    if (emulated_host_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
-    switch (which) {
-    case CUBLASLT_MATMUL_DESC_TRANSA:
-        return take(&product->op_a, sizeof product->op_a, value, size_bytes);
-    case CUBLASLT_MATMUL_DESC_TRANSB:
-        return take(&product->op_b, sizeof product->op_b, value, size_bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE:
-        return take(&product->epilogue, sizeof product->epilogue, value, size_bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-        return take(&product->bias, sizeof product->bias, value, size_bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-        return take(&product->bias_type, sizeof product->bias_type, value, size_bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
-        return take(&product->aux, sizeof product->aux, value, size_bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
-        return take(&product->aux_ld, sizeof product->aux_ld, value, size_bytes);
-    }
+    TOLD(emulated_host_call);
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        if (attributes[i].which == which)
+            return take((char *)product + attributes[i].at, attributes[i].size_bytes, value, size_bytes);
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
-    if (emulated_host_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_host_call);
     return make((void **)out, sizeof **out);
-}
-
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
-{
-    free(preference);
-    return freed(__func__);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t which,
                                                     const void *value, size_t size_bytes)
 {
-    if (emulated_host_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_host_call);
     if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
         return take(&preference->reductions, sizeof preference->reductions, value, size_bytes);
     if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
@@ -218,32 +206,35 @@ static bool fits(const struct emulated_lt_product *product, const struct emulate
            b->batches == d->batches && a->type == b->type;
 }
 
-static bool leaves_sums(const struct emulated_lt_product *product)
-{
-    return product->epilogue == CUBLASLT_EPILOGUE_BGRADA || product->epilogue == CUBLASLT_EPILOGUE_BGRADB;
-}
+/* What follows a product, by CUBLASLT_EPILOGUE_. */
+static const struct epilogue {
+    uint32_t which;
+    const char *tally;
+    bool adds_bias;
+    bool gelu;     /* forward: what goes in is left in aux */
+    bool back;     /* back through a GELU, whose input aux has */
+    bool row_sums; /* the gradient of a bias: of what came out */
+    bool sums;     /* the same, of a factor */
+} epilogues[] = {
+    { .which = CUBLASLT_EPILOGUE_DEFAULT, "product" },
+    { .which = CUBLASLT_EPILOGUE_BIAS, "product", .adds_bias = true },
+    { .which = CUBLASLT_EPILOGUE_GELU_AUX, "product with gelu", .gelu = true },
+    { .which = CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "product with gelu", .gelu = true, .adds_bias = true },
+    { .which = CUBLASLT_EPILOGUE_DGELU, "product back through gelu", .back = true },
+    { .which = CUBLASLT_EPILOGUE_DGELU_BGRAD,
+      "product back through gelu with sums",
+      .back = true,
+      .row_sums = true },
+    { .which = CUBLASLT_EPILOGUE_BGRADA, "product with sums", .sums = true },
+    { .which = CUBLASLT_EPILOGUE_BGRADB, "product with sums", .sums = true },
+};
 
-static bool adds_bias(const struct emulated_lt_product *product)
+static const struct epilogue *epilogue_of(const struct emulated_lt_product *product)
 {
-    return product->epilogue == CUBLASLT_EPILOGUE_BIAS ||
-           product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-}
-
-/* Back through a GELU. */
-static bool goes_back(const struct emulated_lt_product *product)
-{
-    return product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
-}
-
-static bool uses_bias(const struct emulated_lt_product *product)
-{
-    return adds_bias(product) || leaves_sums(product) || product->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
-}
-
-static bool has_gelu(const struct emulated_lt_product *product)
-{
-    return product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
-           product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i++)
+        if (epilogues[i].which == product->epilogue)
+            return &epilogues[i];
+    abort(); /* there is no other */
 }
 
 static bool mode_is(const char *name)
@@ -253,25 +244,26 @@ static bool mode_is(const char *name)
     return mode != NULL && strcmp(mode, name) == 0;
 }
 
-/* An epilogue other than the bias alone. */
-static bool has_other_epilogue(const struct emulated_lt_product *product)
+/* Does more than add a bias. */
+static bool is_other(const struct epilogue *epilogue)
 {
-    return product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && product->epilogue != CUBLASLT_EPILOGUE_BIAS;
+    return epilogue->gelu || epilogue->back || epilogue->sums;
 }
 
-/* Is there an algorithm? Sums are of the result's dtype, and of one product; what goes into a GELU lies in packs of 8. */
+/*
+ * Is there an algorithm? Sums are of the result's dtype, and of one product; what goes into a GELU lies in
+ * packs of 8.
+ */
 static bool knows(const struct emulated_lt_product *product, const struct emulated_lt_layout *d)
 {
+    const struct epilogue *epilogue = epilogue_of(product);
     const bool in_packs =
         product->aux_ld % 8 == 0 && product->aux_ld >= (int64_t)d->rows && (uintptr_t)product->aux % 16 == 0;
 
-    if (!has_other_epilogue(product))
+    if (!is_other(epilogue))
         return true;
-    if (d->batches != 1 || mode_is("plain"))
-        return false;
-    return (leaves_sums(product) || in_packs) &&
-           ((!leaves_sums(product) && product->epilogue != CUBLASLT_EPILOGUE_DGELU_BGRAD) ||
-            product->bias_type == (int32_t)d->type);
+    return d->batches == 1 && !mode_is("plain") && (epilogue->sums || in_packs) &&
+           ((!epilogue->sums && !epilogue->row_sums) || product->bias_type == (int32_t)d->type);
 }
 
 /* What is aligned to `pointer`, at most to 16. */
@@ -289,8 +281,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t *results, int *n_found)
 {
-    if (emulated_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_call);
     (void)handle, (void)c;
     *n_found = 0;
     if (wanted < 1 || !fits(product, a, b, d))
@@ -312,8 +303,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
 {
     const int32_t number = (int32_t)algo->data[2];
 
-    if (emulated_host_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_host_call);
     *written = sizeof number;
     return which == CUBLASLT_ALGO_CONFIG_ID && size_bytes == sizeof number
                ? take(value, sizeof number, &number, size_bytes)
@@ -386,6 +376,7 @@ static void add_row_sums(const struct work *w, const float *results)
 static bool run_product(void *closure)
 {
     const struct work *w = closure;
+    const struct epilogue *epilogue = epilogue_of(&w->product);
     const uint64_t k_end = cols_of(&w->a_layout, w->product.op_a);
     float *results = malloc(w->d_layout.rows * w->d_layout.cols * sizeof *results);
 
@@ -404,23 +395,23 @@ static bool run_product(void *closure)
                 sum *= w->alpha;
                 if (w->beta != 0)
                     sum += w->beta * get(w->d_layout.type, w->d, at);
-                if (adds_bias(&w->product))
+                if (epilogue->adds_bias)
                     sum += get((cudaDataType_t)w->product.bias_type, w->product.bias, (int64_t)row);
-                if (has_gelu(&w->product)) {
+                if (epilogue->gelu) {
                     put(w->d_layout.type, w->product.aux, (int64_t)col * w->product.aux_ld + (int64_t)row,
                         sum);
                     sum = gelu(sum);
                 }
-                if (goes_back(&w->product))
+                if (epilogue->back)
                     sum *= gelu_slope(get(w->d_layout.type, w->product.aux,
                                           (int64_t)col * w->product.aux_ld + (int64_t)row));
                 results[col * w->d_layout.rows + row] = sum;
                 put(w->d_layout.type, w->d, at, sum);
             }
-    if (w->product.epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD)
+    if (epilogue->row_sums)
         add_row_sums(w, results);
     free(results);
-    if (leaves_sums(&w->product))
+    if (epilogue->sums)
         run_sums(w);
     return true;
 }
@@ -434,9 +425,10 @@ static void count_bytes(const struct emulated_lt_layout *layout, const char *how
     emulated_tally_add(what, layout->rows * layout->cols * (uint64_t)layout->batches * size);
 }
 
-static bool is_aligned(const void *pointer, uint64_t alignment)
+/* The device's, and aligned. */
+static bool is_ours(const void *memory, uint64_t alignment)
 {
-    return (uintptr_t)pointer % alignment == 0;
+    return emulated_is_device(memory) && (uintptr_t)memory % alignment == 0;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,
@@ -446,8 +438,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
                               cudaStream_t stream)
 {
-    if (emulated_call(__func__) != cudaSuccess)
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+    TOLD(emulated_call);
+    const struct epilogue *epilogue = epilogue_of(product);
+    const bool uses_bias = epilogue->adds_bias || epilogue->sums || epilogue->row_sums;
     struct work work = { .product = *product,
                          .a_layout = *a_layout,
                          .b_layout = *b_layout,
@@ -455,29 +448,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                          .a = a,
                          .b = b,
                          .d = d,
+                         .alpha = *(const float *)alpha,
+                         .beta = *(const float *)beta,
                          .workspace = workspace,
                          .workspace_bytes = WORKSPACE_BYTES };
 
     (void)handle, (void)c_layout;
-    if (has_other_epilogue(product) && mode_is("refuse"))
+    if (is_other(epilogue) && mode_is("refuse"))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (c != d || !fits(product, a_layout, b_layout, d_layout) || workspace_bytes < WORKSPACE_BYTES ||
-        !is_aligned(a, algo->data[0]) || !is_aligned(b, algo->data[0]) || !is_aligned(d, algo->data[0]) ||
-        !is_aligned(workspace, 16) || !emulated_is_device(a) || !emulated_is_device(b) ||
-        !emulated_is_device(d) || !emulated_is_device(workspace) ||
-        (uses_bias(product) &&
-         (!emulated_is_device(product->bias) || !is_aligned(product->bias, algo->data[1]))) ||
-        ((has_gelu(product) || goes_back(product)) &&
-         (!emulated_is_device(product->aux) || !is_aligned(product->aux, 16))))
+        !is_ours(a, algo->data[0]) || !is_ours(b, algo->data[0]) || !is_ours(d, algo->data[0]) ||
+        !is_ours(workspace, 16) || (uses_bias && !is_ours(product->bias, algo->data[1])) ||
+        ((epilogue->gelu || epilogue->back) && !is_ours(product->aux, 16)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    emulated_tally(leaves_sums(product)                           ? "product with sums"
-                   : has_gelu(product)                            ? "product with gelu"
-                   : product->epilogue == CUBLASLT_EPILOGUE_DGELU ? "product back through gelu"
-                   : product->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD
-                       ? "product back through gelu with sums"
-                       : "product");
-    memcpy(&work.alpha, alpha, sizeof work.alpha);
-    memcpy(&work.beta, beta, sizeof work.beta);
+    emulated_tally(epilogue->tally);
     count_bytes(a_layout, "read");
     count_bytes(b_layout, "read");
     count_bytes(d_layout, "written");

@@ -1,4 +1,7 @@
-/* A graph of cuDNN's operations, read from descriptors, and what it computes: one operation after the other, as each is documented. */
+/*
+ * A graph of cuDNN's operations, read from descriptors, and what it computes: one operation after the other,
+ * as each is documented.
+ */
 #ifndef EMULATED_CUDNN_PROGRAM_H
 #define EMULATED_CUDNN_PROGRAM_H
 
@@ -31,8 +34,8 @@ struct program {
 };
 
 /**
- * Compute it on the memory that its tensors name, and free their numbers. A tensor that is a value brings its number; of the
- * others `values` are made here.
+ * Compute it on the memory that its tensors name, and free their numbers. A tensor that is a value brings its
+ * number; of the others `values` are made here.
  */
 void program_compute(struct program *program);
 

@@ -1,8 +1,9 @@
 /*
- * A library with cuDNN's graph API, as far as attention uses it, for the emulated device. Descriptors are kept as they were filled in;
- * a graph that is run computes what its operations say, one after the other, on the memory that the caller names, in its stream's
- * queue: an edge, a stride, a direction of the mask or a scale that is wrong gives wrong numbers. What cuDNN's own engines take is
- * another question: tests/support/cudnn_graphs.c asks the library itself.
+ * A library with cuDNN's graph API, as far as attention uses it, for the emulated device. Descriptors are
+ * kept as they were filled in; a graph that is run computes what its operations say, one after the other, on
+ * the memory that the caller names, in its stream's queue: an edge, a stride, a direction of the mask or a
+ * scale that is wrong gives wrong numbers. What cuDNN's own engines take is another question:
+ * tests/support/oracles/cudnn_graphs.c asks the library itself.
  *
  * CUDNN_STANDIN_LOG   a line for each plan and each run is appended to this file
  * CUDNN_STANDIN_OLD   its version is 9.15
@@ -19,6 +20,8 @@
 #include "tests/emulation/cuda/runtime.h"
 
 #define EXPORT __attribute__((visibility("default")))
+/* The plug-in finds cuDNN's functions by name: no header declares them. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 enum { MAX_ATTRIBUTES = 10, N_ENGINES = 5, N_ENGINES_MANY = 20 };
 enum { BAD = 2000, UNFINISHED = 2004, REFUSED = 3000, PLANTED = 4000 };
@@ -64,21 +67,14 @@ static int refuse(int status, const char *words)
 
 static size_t size_of_kind(enum cudnn_kind kind)
 {
-    switch (kind) {
-    case CUDNN_KIND_BOOL:
-    case CUDNN_KIND_CHAR:
-        return 1;
-    case CUDNN_KIND_DATA:
-    case CUDNN_KIND_HEURISTIC:
-    case CUDNN_KIND_POINTWISE:
-    case CUDNN_KIND_REDUCTION:
-        return sizeof(int);
-    default:
-        return sizeof(void *);
-    }
+    const bool is_byte = kind == CUDNN_KIND_BOOL || kind == CUDNN_KIND_CHAR;
+    const bool is_enum = kind == CUDNN_KIND_DATA || kind == CUDNN_KIND_HEURISTIC ||
+                         kind == CUDNN_KIND_POINTWISE || kind == CUDNN_KIND_REDUCTION;
+
+    return is_byte ? 1 : is_enum ? sizeof(int) : sizeof(void *);
 }
 
-/* --- programs: a graph with its descriptors resolved ------------------------------------------------------ */
+/* Programs: a graph with its descriptors resolved */
 
 static const struct attribute *find(const struct descriptor *descriptor, enum cudnn_attribute name)
 {
@@ -171,7 +167,8 @@ static bool read_op(struct program *program, const struct descriptor *from)
     if (op.x < 0 || op.y < 0 || op.b == -2 || op.t == -2 || program->n_ops == PROGRAM_MAX_OPS)
         return false;
     /* As cuDNN's engines do with what a product leaves in memory in float32: blocks add their parts to it. */
-    if (op.what == CUDNN_OP_MATMUL && !program->tensors[op.y].within && program->tensors[op.y].data == CUDNN_F32)
+    if (op.what == CUDNN_OP_MATMUL && !program->tensors[op.y].within &&
+        program->tensors[op.y].data == CUDNN_F32)
         program->tensors[op.y].adds = true;
     program->ops[program->n_ops++] = op;
     return true;
@@ -191,7 +188,7 @@ static struct program *read_graph(const struct descriptor *graph)
     return program;
 }
 
-/* --- running it -------------------------------------------------------------------------------------------- */
+/* Running it */
 
 static bool run_program(void *closure)
 {
@@ -214,22 +211,7 @@ static void say(const char *what, const struct program *program)
     (void)fclose(file);
 }
 
-/* --- the API ---------------------------------------------------------------------------------------------- */
-
-EXPORT size_t cudnnGetVersion(void);
-EXPORT const char *cudnnGetErrorString(int status);
-EXPORT void cudnnGetLastErrorString(char *words, size_t size_bytes);
-EXPORT int cudnnCreate(struct cudnn_handle **out);
-EXPORT int cudnnDestroy(struct cudnn_handle *handle);
-EXPORT int cudnnSetStream(struct cudnn_handle *handle, struct CUstream_st *stream);
-EXPORT int cudnnBackendCreateDescriptor(enum cudnn_object object, cudnn_descriptor *out);
-EXPORT int cudnnBackendDestroyDescriptor(cudnn_descriptor descriptor);
-EXPORT int cudnnBackendSetAttribute(cudnn_descriptor descriptor, enum cudnn_attribute name,
-                                    enum cudnn_kind kind, int64_t n, const void *elems);
-EXPORT int cudnnBackendFinalize(cudnn_descriptor descriptor);
-EXPORT int cudnnBackendGetAttribute(const cudnn_descriptor descriptor, enum cudnn_attribute name,
-                                    enum cudnn_kind kind, int64_t n_wanted, int64_t *n, void *elems);
-EXPORT int cudnnBackendExecute(struct cudnn_handle *handle, cudnn_descriptor plan, cudnn_descriptor pack);
+/* The API */
 
 EXPORT void cudnn_standin_fail(int n)
 {

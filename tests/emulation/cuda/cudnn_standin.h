@@ -12,7 +12,9 @@ int cudnn_standin_live(void);
 int cudnn_standin_runs(void);
 /** Plans that were made. */
 int cudnn_standin_plans(void);
-/** The first n engines refuse to be planned; then those that want more workspace than is sensible, m of them. */
+/**
+ * The first n engines refuse to be planned; then those that want more workspace than is sensible, m of them.
+ */
 void cudnn_standin_refuse(int n, int m);
 
 #endif

@@ -1,47 +1,44 @@
 /* What the emulated device is, and the words of its errors. */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime_impl.h"
 
+static const struct error {
+    cudaError_t error;
+    const char *name, *words; /* words NULL: its name */
+} errors[] = {
+    { cudaErrorUnknown, "cudaErrorUnknown", NULL },
+    { cudaSuccess, "cudaSuccess", NULL },
+    { cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument" },
+    { cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory" },
+    { cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected" },
+    { cudaErrorInvalidDevice, "cudaErrorInvalidDevice", NULL },
+    { cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", NULL },
+    { cudaErrorNotReady, "cudaErrorNotReady", NULL },
+    { cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", NULL },
+    { cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered" },
+    { cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure" },
+};
+
+static const struct error *find_error(cudaError_t error)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i].error == error)
+            return &errors[i];
+    return &errors[0];
+}
+
 const char *cudaGetErrorName(cudaError_t error)
 {
-    switch (error) {
-    case cudaSuccess:
-        return "cudaSuccess";
-    case cudaErrorInvalidValue:
-        return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-        return "cudaErrorMemoryAllocation";
-    case cudaErrorNoDevice:
-        return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-        return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle:
-        return "cudaErrorInvalidResourceHandle";
-    case cudaErrorNotReady:
-        return "cudaErrorNotReady";
-    case cudaErrorECCUncorrectable:
-        return "cudaErrorECCUncorrectable";
-    case cudaErrorIllegalAddress:
-        return "cudaErrorIllegalAddress";
-    case cudaErrorLaunchFailure:
-        return "cudaErrorLaunchFailure";
-    case cudaErrorUnknown:
-        break;
-    }
-    return "cudaErrorUnknown";
+    return find_error(error)->name;
 }
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaErrorMemoryAllocation ? "out of memory"
-           : error == cudaErrorInvalidValue   ? "invalid argument"
-           : error == cudaErrorNoDevice       ? "no CUDA-capable device is detected"
-           : error == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
-           : error == cudaErrorLaunchFailure  ? "unspecified launch failure"
-                                              : cudaGetErrorName(error);
+    const struct error *found = find_error(error);
+
+    return found->words != NULL ? found->words : found->name;
 }
 
 /* A mistake in how the device is used: as a fault on a GPU, it is the end. */
@@ -88,7 +85,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 
     (void)device;
     *properties = (struct cudaDeviceProp){
-        .name = "emulated", .major = capability / 10, .minor = capability % 10, .multiProcessorCount = 4
+        .name = "emulated",
+        .major = capability / 10,
+        .minor = capability % 10,
+        .multiProcessorCount = 4,
+        .sharedMemPerBlockOptin = 163 * 1024 /* as sm_80 */
     };
     return cudaSuccess;
 }
@@ -109,19 +110,16 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device)
     return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    EMULATED_CALL();
-    *version = 13000;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int *version)
-{
-    EMULATED_CALL();
-    *version = 13000;
-    return cudaSuccess;
-}
+/* A call that answers with a number. */
+#define ANSWERS(call, answer)                                                                                \
+    cudaError_t call(int *number)                                                                            \
+    {                                                                                                        \
+        EMULATED_CALL();                                                                                     \
+        *number = answer;                                                                                    \
+        return cudaSuccess;                                                                                  \
+    }
+ANSWERS(cudaRuntimeGetVersion, 13000)
+ANSWERS(cudaDriverGetVersion, 13000)
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {

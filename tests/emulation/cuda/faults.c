@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "faults.h"
 
 #include <signal.h>

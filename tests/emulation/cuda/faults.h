@@ -1,12 +1,17 @@
 /*
  * Calls of the emulated device, and of the libraries that stand beside it, that fail as they are told to.
  *
- * FSDP_EMULATED_CALLS  names a file, to which the rank is added: the name of each call, in their order, a line each; with
+ * FSDP_EMULATED_CALLS  names a file, to which the rank is added: the name of each call, in their order, a
+ * line each; with
  *                      " fails" behind that which was told to
- * FSDP_EMULATED_FAULT  [RANK:]WHICH[!KIND]: on that rank (of all, where none is given) call number WHICH, counted from 1, or
- *                      NAME#N, the N-th of that name, does nothing and fails. With !illegal or !ecc that is a fault of the
- *                      device: it and every later call that asks the device gives the same error, nothing that is queued runs any
- *                      more, and what is freed stays. With !kill the process kills itself in the call. Not in a process that
+ * FSDP_EMULATED_FAULT  [RANK:]WHICH[!KIND]: on that rank (of all, where none is given) call number WHICH,
+ * counted from 1, or
+ *                      NAME#N, the N-th of that name, does nothing and fails. With !illegal or !ecc that is a
+ *                        fault of the
+ *                      device: it and every later call that asks the device gives the same error, nothing
+ *                        that is queued runs any
+ *                      more, and what is freed stays. With !kill the process kills itself in the call. Not in
+ *                        a process that
  *                      was restarted (TORCHELASTIC_RESTART_COUNT)
  *
  * Names are CUDA's, cuBLASLt's and NCCL's own; a kernel's launch is "cudaLaunchKernel:NAME".

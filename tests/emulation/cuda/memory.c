@@ -1,5 +1,7 @@
-/* The emulated device's memory: mapped without access but while queued work runs, each allocation with a page behind it. */
-#define _GNU_SOURCE
+/*
+ * The emulated device's memory: mapped without access but while queued work runs, each allocation with a page
+ * behind it.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -66,7 +68,7 @@ static cudaError_t map(void **out, size_t size_bytes, bool device)
     ASAN_POISON_MEMORY_REGION(memory + size_bytes, whole - PAGE - size_bytes);
     used_bytes += device ? size_bytes : 0;
     if (device)
-        emulated_trace_memory("alloc", size_bytes);
+        emulated_trace("alloc %zu\n", size_bytes);
     ranges[n_ranges++] = (struct emulated_range){ memory, size_bytes, whole, device };
     *out = memory;
     return cudaSuccess;
@@ -83,7 +85,7 @@ static cudaError_t unmap(void *memory, bool device)
     emulated_drain(); /* as CUDA's, freeing waits for everything */
     used_bytes -= device ? range->size_bytes : 0;
     if (device)
-        emulated_trace_memory("free", range->size_bytes);
+        emulated_trace("free %zu\n", range->size_bytes);
     ASAN_UNPOISON_MEMORY_REGION(range->begin, range->mapped_bytes);
     (void)munmap(range->begin, range->mapped_bytes);
     *range = ranges[--n_ranges];
@@ -100,8 +102,10 @@ cudaError_t emulated_free(void *memory)
     return unmap(memory, true);
 }
 
-/* A call that is told to fail frees all the same: its failure is that of work before it. On a device that is lost nothing is
- * freed. */
+/*
+ * A call that is told to fail frees all the same: its failure is that of work before it. On a device that is
+ * lost nothing is freed.
+ */
 static cudaError_t free_told(const char *call, void *memory, bool device)
 {
     const cudaError_t told = emulated_call(call), error = emulated_is_lost() ? told : unmap(memory, device);

@@ -1,5 +1,6 @@
-/* Streams of the emulated device: queues whose work is done when somebody waits, in an order that is chosen. */
-#define _GNU_SOURCE
+/*
+ * Streams of the emulated device: queues whose work is done when somebody waits, in an order that is chosen.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -72,7 +73,7 @@ cudaError_t emulated_queue_copy(cudaStream_t stream, emulated_work_fn work, cons
 cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const void *closure, size_t size_bytes)
 {
     if (stream != NULL)
-        emulated_trace_work(stream->number);
+        emulated_trace("work %d\n", stream->number);
     return emulated_queue_copy(stream, work, closure, size_bytes);
 }
 
@@ -214,7 +215,7 @@ static void pause_for_others(void)
 
 static void finish(cudaStream_t stream)
 {
-    emulated_trace_wait(stream->number);
+    emulated_trace("wait %d\n", stream->number);
     while (stream->first != NULL)
         if (!advance(stream))
             pause_for_others();
@@ -239,7 +240,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     EMULATED_CALL();
     bool moved = true;
 
-    emulated_trace_wait(stream->number);
+    emulated_trace("wait %d\n", stream->number);
     for (int i = 0; i < QUERY_STEPS && moved && stream->first != NULL; i++)
         moved = advance(stream);
     emulated_open(false);
@@ -285,7 +286,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return told;
 }
 
-/* --- events ---------------------------------------------------------------------------------------------- */
+/* Events */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {

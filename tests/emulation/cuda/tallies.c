@@ -1,5 +1,4 @@
 /* How much of what was queued: see emulated_tally(). */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

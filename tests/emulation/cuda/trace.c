@@ -1,10 +1,11 @@
-#define _GNU_SOURCE
 #include "trace.h"
 
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* NULL: nobody wants one, or it cannot be written. */
+/* Returns NULL if no trace is wanted, or it cannot be written. */
 static FILE *trace(void)
 {
     static FILE *file;
@@ -24,38 +25,13 @@ static FILE *trace(void)
     return file;
 }
 
-void emulated_trace_copy(int stream, enum cudaMemcpyKind kind, size_t size_bytes, bool locked)
+void emulated_trace(const char *format, ...)
 {
     FILE *file = trace();
+    va_list values;
 
+    va_start(values, format);
     if (file != NULL)
-        fprintf(file, "copy %s %d %zu %s\n",
-                kind == cudaMemcpyHostToDevice   ? "in"
-                : kind == cudaMemcpyDeviceToHost ? "out"
-                                                 : "within",
-                stream, size_bytes, locked ? "locked" : "paged");
-}
-
-void emulated_trace_work(int stream)
-{
-    FILE *file = trace();
-
-    if (file != NULL)
-        fprintf(file, "work %d\n", stream);
-}
-
-void emulated_trace_memory(const char *what, size_t size_bytes)
-{
-    FILE *file = trace();
-
-    if (file != NULL)
-        fprintf(file, "%s %zu\n", what, size_bytes);
-}
-
-void emulated_trace_wait(int stream)
-{
-    FILE *file = trace();
-
-    if (file != NULL)
-        fprintf(file, "wait %d\n", stream);
+        vfprintf(file, format, values);
+    va_end(values);
 }

@@ -49,7 +49,7 @@ static uint64_t distinct_tokens(const int32_t *tokens, size_t n)
     return distinct;
 }
 
-/* --- attention: one head of one sample, causal ------------------------------------------------------------- */
+/* Attention: one head of one sample, causal */
 
 /* Query tiles of 64 rows: key tiles that each of them sees, added up. */
 static uint64_t seen_tiles(size_t seq)
@@ -83,23 +83,25 @@ static uint64_t attention(const struct traffic_case *c)
 }
 
 /*
- * Three passes: row sums of dout * out; dk and dv, whose key tiles own their rows and read q and dout of the query
- * tiles that see them; dq the other way. The two numbers of each query (lse, delta) go with its rows.
+ * Three passes: row sums of dout * out; dk and dv, whose key tiles own their rows and read q and dout of the
+ * query tiles that see them; dq the other way. The two numbers of each query (lse, delta) go with its rows.
  */
 static uint64_t attention_backward(const struct traffic_case *c)
 {
     const struct fused_attention_desc desc = attention_of(c);
-    const struct fused_attention_backward run = { .q = tensor(c),
-                                                  .k = tensor(c),
-                                                  .v = tensor(c),
-                                                  .out = tensor(c),
-                                                  .dout = tensor(c),
-                                                  .lse = traffic_memory(c->rows * sizeof(float)),
-                                                  .dq = tensor(c),
-                                                  .dk = tensor(c),
-                                                  .dv = tensor(c),
-                                                  .scratch = traffic_memory(
-                                                      kernel_attention_backward_scratch(&desc)) };
+    const struct fused_attention_backward run = {
+        .q = tensor(c),
+        .k = tensor(c),
+        .v = tensor(c),
+        .out = tensor(c),
+        .dout = tensor(c),
+        .lse = traffic_memory(c->rows * sizeof(float)),
+        .dq = tensor(c),
+        .dk = tensor(c),
+        .dv = tensor(c),
+        .scratch = traffic_memory(
+            cuda_attention_backward_bytes(desc.shape.batch * desc.shape.heads * desc.shape.seq))
+    };
     const uint64_t tile = 64 * c->cols * fsdp_dtype_size(c->dtype), tiles = seen_tiles(c->rows);
     const uint64_t numbers = c->rows * sizeof(float);
 
@@ -126,15 +128,19 @@ static uint64_t softmax_backward(const struct traffic_case *c)
     return 3 * bytes_of(c);
 }
 
-/* --- norms ------------------------------------------------------------------------------------------------- */
+/* Norms */
 
-/* variant: after a residual sum. */
-static uint64_t norm(const struct traffic_case *c, bool rms)
+/* Variants: RMSNorm, after a residual sum; backward dx is added to what is there. */
+enum { RMS = 1, ADDED = 2 };
+
+static uint64_t norm(const struct traffic_case *c)
 {
     const size_t size = fsdp_dtype_size(c->dtype), numbers = c->rows * sizeof(float);
-    const struct numerics_add_norm norm = { .a = tensor(c),
-                                            .b = c->variant ? tensor(c) : NULL,
-                                            .x = c->variant ? tensor(c) : NULL,
+    const bool rms = c->variant & RMS, added = c->variant & ADDED;
+    const struct numerics_add_norm norm = { .dtype = c->dtype,
+                                            .a = tensor(c),
+                                            .b = added ? tensor(c) : NULL,
+                                            .x = added ? tensor(c) : NULL,
                                             .y = tensor(c),
                                             .weight = traffic_memory(c->cols * size),
                                             .bias = rms ? NULL : traffic_memory(c->cols * size),
@@ -144,57 +150,35 @@ static uint64_t norm(const struct traffic_case *c, bool rms)
                                             .cols = c->cols,
                                             .eps = 1e-5f };
 
-    must((rms ? kernel_add_rms_norm : kernel_add_layer_norm)(NULL, &norm, c->dtype), c->name);
-    return (c->variant ? 4 : 2) * bytes_of(c) + (rms ? 1 : 2) * (c->cols * size + numbers);
+    must((rms ? kernel_add_rms_norm : kernel_add_layer_norm)(NULL, &norm), c->name);
+    return (added ? 4 : 2) * bytes_of(c) + (rms ? 1 : 2) * (c->cols * size + numbers);
 }
 
-static uint64_t layer_norm(const struct traffic_case *c)
+static uint64_t norm_backward(const struct traffic_case *c)
 {
-    return norm(c, false);
-}
+    const size_t size = fsdp_dtype_size(c->dtype), numbers = c->rows * sizeof(float),
+                 sums = c->cols * sizeof(float);
+    const bool rms = c->variant & RMS, added = c->variant & ADDED;
+    const struct numerics_norm_backward args = { .dtype = c->dtype,
+                                                 .dy = tensor(c),
+                                                 .x = tensor(c),
+                                                 .weight = traffic_memory(c->cols * size),
+                                                 .mean = rms ? NULL : traffic_memory(numbers),
+                                                 .rstd = traffic_memory(numbers),
+                                                 .dx = tensor(c),
+                                                 .accumulate_dx = added,
+                                                 .dweight = traffic_memory(sums),
+                                                 .dbias = rms ? NULL : traffic_memory(sums),
+                                                 .rows = c->rows,
+                                                 .cols = c->cols };
 
-static uint64_t rms_norm(const struct traffic_case *c)
-{
-    return norm(c, true);
-}
-
-/* variant: dx is added to what is there. */
-static uint64_t norm_backward(const struct traffic_case *c, bool rms)
-{
-    const size_t size = fsdp_dtype_size(c->dtype), numbers = c->rows * sizeof(float);
-    const struct kernel_norm_backward_args args = { .dtype = c->dtype,
-                                                    .dy = tensor(c),
-                                                    .x = tensor(c),
-                                                    .weight = traffic_memory(c->cols * size),
-                                                    .mean = rms ? NULL : traffic_memory(numbers),
-                                                    .rstd = traffic_memory(numbers),
-                                                    .dx = tensor(c),
-                                                    .accumulate_dx = c->variant,
-                                                    .dweight = traffic_memory(c->cols * sizeof(float)),
-                                                    .dbias =
-                                                        rms ? NULL : traffic_memory(c->cols * sizeof(float)),
-                                                    .dweight_dtype = FSDP_F32,
-                                                    .dbias_dtype = FSDP_F32,
-                                                    .rows = c->rows,
-                                                    .cols = c->cols };
-
-    must(kernel_norm_backward(NULL, &args, traffic_memory(kernel_norm_backward_scratch(c->rows, c->cols))),
+    must(kernel_norm_backward(NULL, &args, CUDA_NORM_SHARED_BYTES,
+                              traffic_memory(cuda_norm_backward_bytes(c->rows, c->cols))),
          c->name);
-    return (c->variant ? 4 : 3) * bytes_of(c) + c->cols * size +
-           (rms ? 1 : 2) * (numbers + c->cols * sizeof(float));
+    return (added ? 4 : 3) * bytes_of(c) + c->cols * size + (rms ? 1 : 2) * (numbers + sums);
 }
 
-static uint64_t layer_norm_backward(const struct traffic_case *c)
-{
-    return norm_backward(c, false);
-}
-
-static uint64_t rms_norm_backward(const struct traffic_case *c)
-{
-    return norm_backward(c, true);
-}
-
-/* --- tokens ------------------------------------------------------------------------------------------------ */
+/* Tokens */
 
 /* variant: with positions. A row of the table is read for each token, a position's once. */
 static uint64_t embedding(const struct traffic_case *c)
@@ -215,7 +199,7 @@ static uint64_t embedding_backward(const struct traffic_case *c)
     must(kernel_embedding_backward(NULL, tokens, tensor(c), c->dtype,
                                    traffic_memory(VOCAB * c->cols * sizeof(float)), NULL, FSDP_F32, c->rows,
                                    c->cols, SEQ,
-                                   traffic_memory(kernel_embedding_backward_scratch(c->rows, c->cols))),
+                                   traffic_memory(cuda_embedding_backward_bytes(c->rows, c->cols))),
          c->name);
     return c->rows * sizeof(int32_t) + bytes_of(c) +
            2 * distinct_tokens(tokens, c->rows) * c->cols * sizeof(float);
@@ -236,22 +220,22 @@ static uint64_t loss(const struct traffic_case *c)
     const size_t multiple = c->variant ? NUMERICS_LOGITS_MULTIPLE : 1,
                  stride = (c->cols + multiple - 1) / multiple * multiple;
     void *logits = traffic_memory(c->rows * stride * fsdp_dtype_size(c->dtype));
-    const struct numerics_loss loss = { .dtype = c->dtype,
-                                        .logits = logits,
-                                        .targets = traffic_tokens(c->rows, zipf_token),
-                                        .dlogits = logits,
-                                        .rows = c->rows,
-                                        .vocab = c->cols,
-                                        .row_stride = stride,
-                                        .scale = 1 };
+    const struct numerics_cross_entropy loss = { .dtype = c->dtype,
+                                                 .logits = logits,
+                                                 .targets = traffic_tokens(c->rows, zipf_token),
+                                                 .dlogits = logits,
+                                                 .rows = c->rows,
+                                                 .vocab = c->cols,
+                                                 .row_stride = stride,
+                                                 .scale = 1 };
 
     must(kernel_cross_entropy(NULL, &loss, traffic_memory(sizeof(double)), traffic_memory(sizeof(uint64_t)),
-                              traffic_memory(kernel_cross_entropy_scratch(c->rows))),
+                              traffic_memory(cuda_cross_entropy_bytes(c->rows))),
          c->name);
     return 2 * bytes_of(c) + c->rows * sizeof(int32_t);
 }
 
-/* --- elementwise ------------------------------------------------------------------------------------------- */
+/* Elementwise */
 
 static uint64_t add(const struct traffic_case *c)
 {
@@ -261,15 +245,19 @@ static uint64_t add(const struct traffic_case *c)
 
 static uint64_t gelu(const struct traffic_case *c)
 {
-    must(kernel_gelu(NULL, tensor(c), tensor(c), c->rows * c->cols, KERNEL_GELU_TANH, c->dtype), c->name);
+    const struct numerics_activation run = { c->dtype, NUMERICS_GELU_TANH, tensor(c), tensor(c),
+                                             c->rows * c->cols };
+
+    must(kernel_activation(NULL, &run), c->name);
     return 2 * bytes_of(c);
 }
 
 static uint64_t gelu_backward(const struct traffic_case *c)
 {
-    must(kernel_gelu_backward(NULL, tensor(c), tensor(c), tensor(c), c->rows * c->cols, KERNEL_GELU_TANH,
-                              c->dtype),
-         c->name);
+    const struct numerics_activation_backward run = { c->dtype,  NUMERICS_GELU_TANH, tensor(c),
+                                                      tensor(c), tensor(c),          c->rows * c->cols };
+
+    must(kernel_activation_backward(NULL, &run), c->name);
     return 3 * bytes_of(c);
 }
 
@@ -284,36 +272,38 @@ static uint64_t dropout(const struct traffic_case *c)
 static uint64_t column_sum(const struct traffic_case *c)
 {
     must(kernel_column_sum(NULL, tensor(c), c->dtype, traffic_memory(c->cols * sizeof(float)), FSDP_F32,
-                           c->rows, c->cols, false,
-                           traffic_memory(kernel_column_sum_scratch(c->rows, c->cols))),
+                           c->rows, c->cols, false, traffic_memory(cuda_column_sum_bytes(c->rows, c->cols))),
          c->name);
     return bytes_of(c) + c->cols * sizeof(float);
 }
 
-/* --- lists ------------------------------------------------------------------------------------------------- */
+/* Lists */
 
 enum { MAX_TENSORS = 8 };
 
 /* dtype: the gradients'. variant: SGD with momentum in place of AdamW. */
 static uint64_t optimizer(const struct traffic_case *c)
 {
-    const struct adamw adamw = { 1e-3, 0.9, 0.95, 1e-8, 0.1 };
-    const struct sgd sgd = { 1e-3, 0.9, 0.1 };
-    struct kernel_update updates[MAX_TENSORS];
+    struct numerics_update updates[MAX_TENSORS];
+    const struct numerics_adamw adamw = {
+        .updates = updates, .n_updates = c->rows, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 2
+    };
+    const struct numerics_sgd sgd = { .updates = updates, .n_updates = c->rows, .momentum = 0.9, .step = 2 };
 
     for (size_t i = 0; i < c->rows; i++)
-        updates[i] = (struct kernel_update){ .param = traffic_memory(c->cols * sizeof(float)),
-                                             .grad = traffic_memory(c->cols * fsdp_dtype_size(c->dtype)),
-                                             .m = traffic_memory(c->cols * sizeof(float)),
-                                             .v = c->variant ? NULL : traffic_memory(c->cols * sizeof(float)),
-                                             .n_elems = c->cols,
-                                             .grad_dtype = c->dtype,
-                                             .lr = 1e-3,
-                                             .grad_scale = 1 };
+        updates[i] =
+            (struct numerics_update){ .param = traffic_memory(c->cols * sizeof(float)),
+                                      .grad = traffic_memory(c->cols * fsdp_dtype_size(c->dtype)),
+                                      .m = traffic_memory(c->cols * sizeof(float)),
+                                      .v = c->variant ? NULL : traffic_memory(c->cols * sizeof(float)),
+                                      .n_elems = c->cols,
+                                      .grad_dtype = c->dtype,
+                                      .lr = 1e-3,
+                                      .grad_scale = 1 };
     if (c->variant)
-        must(kernel_sgd(NULL, updates, c->rows, &sgd, 2), c->name);
+        must(kernel_sgd(NULL, &sgd), c->name);
     else
-        must(kernel_adamw(NULL, updates, c->rows, &adamw, 2), c->name);
+        must(kernel_adamw(NULL, &adamw), c->name);
     return bytes_of(c) + (c->variant ? 4 : 6) * c->rows * c->cols * sizeof(float);
 }
 
@@ -345,13 +335,13 @@ static uint64_t rounding(const struct traffic_case *c)
 
 static uint64_t sum_powers(const struct traffic_case *c)
 {
-    struct kernel_span spans[MAX_TENSORS];
+    struct numerics_span spans[MAX_TENSORS];
 
     for (size_t i = 0; i < c->rows; i++)
         spans[i] =
-            (struct kernel_span){ traffic_memory(c->cols * fsdp_dtype_size(c->dtype)), c->cols, c->dtype };
+            (struct numerics_span){ traffic_memory(c->cols * fsdp_dtype_size(c->dtype)), c->cols, c->dtype };
     must(kernel_sum_powers(NULL, spans, c->rows, 2, traffic_memory(c->rows * sizeof(double)),
-                           traffic_memory(kernel_sum_powers_scratch(spans, c->rows))),
+                           traffic_memory(kernel_sum_powers_bytes(spans, c->rows))),
          c->name);
     return bytes_of(c) + c->rows * sizeof(double);
 }
@@ -372,41 +362,43 @@ const struct traffic_case *traffic_cases(size_t *n)
 {
     /* The bound is 1.3 wherever a kernel meets it; a larger one is what the kernel moves today. */
     static const struct traffic_case cases[] = {
-        { "attention", SEQ, 64, FSDP_BF16, false, 1.3, 0, attention },
-        { "attention, heads of 128", 512, 128, FSDP_BF16, false, 1.3, 0, attention },
-        { "attention backward", SEQ, 64, FSDP_BF16, false, 1.3, 0, attention_backward },
-        { "softmax, unfused", 512, 512, FSDP_F32, false, 0, 0, softmax },
-        { "softmax backward, unfused", 512, 512, FSDP_F32, false, 0, 0, softmax_backward },
-        { "layer norm", SEQ, 768, FSDP_BF16, false, 1.3, 256, layer_norm },
-        { "layer norm", SEQ, 768, FSDP_F32, false, 1.3, 256, layer_norm },
-        { "layer norm after a sum", SEQ, 1600, FSDP_BF16, true, 1.3, 256, layer_norm },
-        { "rms norm", 512, 4096, FSDP_BF16, false, 1.3, 256, rms_norm },
-        { "rms norm after a sum", 512, 8192, FSDP_BF16, true, 1.3, 256, rms_norm },
-        { "layer norm backward", 8 * SEQ, 768, FSDP_BF16, false, 1.3, 256, layer_norm_backward },
-        { "layer norm backward, added", 4 * SEQ, 1600, FSDP_BF16, true, 1.3, 256, layer_norm_backward },
-        { "layer norm backward", 4 * SEQ, 768, FSDP_F32, false, 1.3, 256, layer_norm_backward },
-        { "rms norm backward", 2 * SEQ, 4096, FSDP_BF16, false, 1.3, 256, rms_norm_backward },
-        { "embedding", 4 * SEQ, 768, FSDP_BF16, true, 1.3, 0, embedding },
-        { "embedding, no positions", SEQ, 4096, FSDP_BF16, false, 1.3, 0, embedding },
-        { "embedding backward", 8 * SEQ, 768, FSDP_BF16, false, 1.3, 0, embedding_backward },
-        { "embedding backward", 2 * SEQ, 768, FSDP_F32, false, 1.3, 0, embedding_backward },
-        { "positions backward", 4 * SEQ, 768, FSDP_BF16, false, 1.3, 0, positions_backward },
-        { "loss and gradient", 32, VOCAB, FSDP_BF16, true, 1.1, 256, loss },
-        { "loss and gradient", 32, VOCAB, FSDP_F32, true, 1.3, 256, loss },
-        { "loss and gradient, adjacent", 32, VOCAB, FSDP_BF16, false, 0, 0, loss },
-        { "add", SEQ, 768, FSDP_BF16, false, 0, 0, add },
-        { "gelu", SEQ, 3072, FSDP_BF16, false, 0, 0, gelu },
-        { "gelu backward", SEQ, 3072, FSDP_BF16, false, 0, 0, gelu_backward },
-        { "dropout", SEQ, 768, FSDP_BF16, false, 1.3, 256, dropout },
-        { "column sum", 4 * SEQ, 768, FSDP_BF16, false, 0, 0, column_sum },
-        { "adamw", 3, 100003, FSDP_F32, false, 1.3, 256, optimizer },
-        { "adamw", 3, 100003, FSDP_BF16, false, 1.3, 256, optimizer },
-        { "sgd with momentum", 3, 100003, FSDP_F32, true, 0, 256, optimizer },
-        { "cast", 3, 100003, FSDP_F32, false, 1.3, 256, cast },
-        { "cast, added", 3, 100003, FSDP_BF16, true, 1.3, 256, cast },
-        { "stochastic rounding", 3, 100003, FSDP_F32, false, 1.7, 256, rounding },
-        { "sum of squares", 3, 100003, FSDP_F32, false, 0, 0, sum_powers },
-        { "largest and float8", SEQ, 768, FSDP_BF16, false, 0, 0, fp8 },
+        { "attention", SEQ, 64, FSDP_BF16, 0, 1.3, 0, attention },
+        { "attention, heads of 128", 512, 128, FSDP_BF16, 0, 1.3, 0, attention },
+        { "attention backward", SEQ, 64, FSDP_BF16, 0, 1.3, 0, attention_backward },
+        { "softmax, unfused", 512, 512, FSDP_F32, 0, 0, 0, softmax },
+        { "softmax backward, unfused", 512, 512, FSDP_F32, 0, 0, 0, softmax_backward },
+        { "layer norm", SEQ, 768, FSDP_BF16, 0, 1.3, 256, norm },
+        { "layer norm", SEQ, 768, FSDP_F32, 0, 1.3, 256, norm },
+        { "layer norm after a sum", SEQ, 1600, FSDP_BF16, ADDED, 1.3, 256, norm },
+        { "rms norm", 512, 4096, FSDP_BF16, RMS, 1.3, 256, norm },
+        { "rms norm after a sum", 512, 8192, FSDP_BF16, RMS | ADDED, 1.3, 256, norm },
+        { "layer norm backward", 8 * SEQ, 768, FSDP_BF16, 0, 1.3, 256, norm_backward },
+        { "layer norm backward, added", 4 * SEQ, 1600, FSDP_BF16, ADDED, 1.3, 256, norm_backward },
+        { "layer norm backward", 4 * SEQ, 768, FSDP_F32, 0, 1.3, 256, norm_backward },
+        { "rms norm backward", 2 * SEQ, 4096, FSDP_BF16, RMS, 1.3, 256, norm_backward },
+        { "embedding", 4 * SEQ, 768, FSDP_BF16, 1, 1.3, 0, embedding },
+        { "embedding, no positions", SEQ, 4096, FSDP_BF16, 0, 1.3, 0, embedding },
+        { "embedding backward", 8 * SEQ, 768, FSDP_BF16, 0, 1.3, 0, embedding_backward },
+        { "embedding backward", 2 * SEQ, 768, FSDP_F32, 0, 1.3, 0, embedding_backward },
+        { "positions backward", 4 * SEQ, 768, FSDP_BF16, 0, 1.3, 0, positions_backward },
+        { "loss and gradient", 32, VOCAB, FSDP_BF16, 1, 1.1, 256, loss },
+        { "loss and gradient", 32, VOCAB, FSDP_F32, 1, 1.3, 256, loss },
+        { "loss and gradient, long rows", 32, 60000, FSDP_BF16, 1, 1.1, 256,
+          loss }, /* beyond shared memory */
+        { "loss and gradient, adjacent", 32, VOCAB, FSDP_BF16, 0, 0, 0, loss },
+        { "add", SEQ, 768, FSDP_BF16, 0, 0, 0, add },
+        { "gelu", SEQ, 3072, FSDP_BF16, 0, 0, 0, gelu },
+        { "gelu backward", SEQ, 3072, FSDP_BF16, 0, 0, 0, gelu_backward },
+        { "dropout", SEQ, 768, FSDP_BF16, 0, 1.3, 256, dropout },
+        { "column sum", 4 * SEQ, 768, FSDP_BF16, 0, 0, 0, column_sum },
+        { "adamw", 3, 100003, FSDP_F32, 0, 1.3, 256, optimizer },
+        { "adamw", 3, 100003, FSDP_BF16, 0, 1.3, 256, optimizer },
+        { "sgd with momentum", 3, 100003, FSDP_F32, 1, 0, 256, optimizer },
+        { "cast", 3, 100003, FSDP_F32, 0, 1.3, 256, cast },
+        { "cast, added", 3, 100003, FSDP_BF16, 1, 1.3, 256, cast },
+        { "stochastic rounding", 3, 100003, FSDP_F32, 0, 1.7, 256, rounding },
+        { "sum of squares", 3, 100003, FSDP_F32, 0, 0, 0, sum_powers },
+        { "largest and float8", SEQ, 768, FSDP_BF16, 0, 0, 0, fp8 },
     };
 
     *n = sizeof cases / sizeof *cases;

@@ -49,7 +49,10 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return z ^ (z >> 31);
 }
 
-/* Returns how often `key` came before in this block, and counts it. A key is a hash of 64 bits: none collide in practice. */
+/*
+ * Returns how often `key` came before in this block, and counts it. A key is a hash of 64 bits: none collide
+ * in practice.
+ */
 static uint32_t times_seen(uint64_t key)
 {
     size_t at = key % SLOTS;

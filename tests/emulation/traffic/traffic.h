@@ -1,11 +1,12 @@
 /*
- * Counts the global memory that emulated kernels move, as a GPU's first-level cache would be asked for it with nothing
- * in it: each load or store of a warp moves the 32-byte sectors that its lanes touch, each sector once. A second load
- * of the same bytes counts again.
+ * Counts the global memory that emulated kernels move, as a GPU's first-level cache would be asked for it
+ * with nothing in it: each load or store of a warp moves the 32-byte sectors that its lanes touch, each
+ * sector once. A second load of the same bytes counts again.
  *
- * The kernels are compiled with -fsanitize=thread, which makes g++ call a function before every load and store. Those
- * functions are here; the sanitizer itself is not linked. Loads that the compiler keeps in a register are not
- * counted, as on the GPU. The n-th time that a lane reaches an instruction belongs to the n-th time of its warp.
+ * The kernels are compiled with -fsanitize=thread, which makes g++ call a function before every load and
+ * store. Those functions are here; the sanitizer itself is not linked. Loads that the compiler keeps in a
+ * register are not counted, as on the GPU. The n-th time that a lane reaches an instruction belongs to the
+ * n-th time of its warp.
  */
 #ifndef EMULATION_TRAFFIC_H
 #define EMULATION_TRAFFIC_H

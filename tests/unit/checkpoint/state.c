@@ -53,38 +53,40 @@ static unsigned char value(int64_t step, int i, uint64_t at)
     return (unsigned char)((uint64_t)step * 131 + (uint64_t)i * 29 + at * 7 + at / 256);
 }
 
-void state_fill(struct state_shard *shard, int64_t step)
+enum visit { FILL, WIPE, COMPARE };
+
+/* False where a byte is not the one of `step`; FILL and WIPE change it. */
+static bool visit(const struct state_shard *shard, int64_t step, enum visit how)
 {
     for (int i = 0; i < STATE_TENSORS; i++) {
         const struct checkpoint_rows rows = rows_of(shard, i);
         unsigned char *bytes = shard->tensors[i].rows;
 
-        for (uint64_t at = 0; at < rows.n_rows * rows.row_bytes; at++)
-            bytes[at] = value(step, i, rows.first * rows.row_bytes + at);
+        for (uint64_t at = 0; at < rows.n_rows * rows.row_bytes; at++) {
+            const unsigned char want = value(step, i, rows.first * rows.row_bytes + at);
+
+            if (how == COMPARE && bytes[at] != want)
+                return false;
+            if (how != COMPARE)
+                bytes[at] = how == FILL ? want : 0xee;
+        }
     }
+    return true;
+}
+
+void state_fill(struct state_shard *shard, int64_t step)
+{
+    visit(shard, step, FILL);
 }
 
 void state_wipe(struct state_shard *shard)
 {
-    for (int i = 0; i < STATE_TENSORS; i++) {
-        const struct checkpoint_rows rows = rows_of(shard, i);
-
-        if (rows.n_rows * rows.row_bytes > 0)
-            memset(shard->tensors[i].rows, 0xee, rows.n_rows * rows.row_bytes);
-    }
+    visit(shard, 0, WIPE);
 }
 
 bool state_is(const struct state_shard *shard, int64_t step)
 {
-    for (int i = 0; i < STATE_TENSORS; i++) {
-        const struct checkpoint_rows rows = rows_of(shard, i);
-        const unsigned char *bytes = shard->tensors[i].rows;
-
-        for (uint64_t at = 0; at < rows.n_rows * rows.row_bytes; at++)
-            if (bytes[at] != value(step, i, rows.first * rows.row_bytes + at))
-                return false;
-    }
-    return true;
+    return visit(shard, step, COMPARE);
 }
 
 struct checkpoint_state state_head(int64_t step)
@@ -97,42 +99,54 @@ struct checkpoint_state state_head(int64_t step)
                                       .job = "{\"model\":{\"dim\":7}}" };
 }
 
-enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
-                            uint64_t D, int W, struct fsdp_err *err)
+enum fsdp_status state_write_parts(struct fsdp_io *io, const char *directory, int64_t step,
+                                   uint32_t generation, uint64_t D, int W, struct state_parts *out,
+                                   struct fsdp_err *err)
 {
-    const struct commit_fence fence = { step, generation, (uint32_t)W };
     const struct checkpoint_state head = state_head(step);
-    struct checkpoint_part parts[16];
-    struct manifest_file files[16];
-    char temporary[COMMIT_NAME_BYTES], *text = NULL;
     enum fsdp_status status = FSDP_OK;
-    size_t length = 0, n_files = 0;
 
-    commit_temporary_name(step, generation, "secret", 6, temporary);
+    *out = (struct state_parts){ .fence = { step, generation, (uint32_t)W } };
+    commit_temporary_name(step, generation, "secret", 6, out->temporary);
     for (int rank = 0; rank < W && status == FSDP_OK; rank++) {
+        struct checkpoint_part *part = &out->parts[rank];
         struct state_shard shard;
 
         state_init(&shard, D, W, rank);
         state_fill(&shard, step);
         if (rank == 0)
-            status = checkpoint_head(&head, generation, W, shard.tensors, STATE_TENSORS, &text, &length, err);
+            status = checkpoint_head(&head, generation, W, shard.tensors, STATE_TENSORS, &out->head,
+                                     &out->head_length, err);
         if (status == FSDP_OK)
-            status = checkpoint_write_part(io, directory, temporary, &head, generation, W, rank,
-                                           shard.tensors, STATE_TENSORS, &parts[rank], err);
-        if (parts[rank].size_bytes > 0)
-            files[n_files++] = (struct manifest_file){
-                parts[rank].file,
-                (uint32_t)rank,
-                parts[rank].size_bytes,
-                { parts[rank].checksum[0], parts[rank].checksum[1] },
+            status = checkpoint_write_part(io, directory, out->temporary, &head, generation, W, rank,
+                                           shard.tensors, STATE_TENSORS, part, err);
+        if (part->size_bytes > 0)
+            out->files[out->n_files++] = (struct manifest_file){
+                part->file, (uint32_t)rank, part->size_bytes, { part->checksum[0], part->checksum[1] }
             };
         state_free(&shard);
     }
+    if (status != FSDP_OK)
+        commit_abort(io, directory, out->temporary, NULL);
+    return status;
+}
+
+enum fsdp_status state_publish(struct fsdp_io *io, const char *directory, const struct state_parts *parts,
+                               struct fsdp_err *err)
+{
+    return commit_publish(io, directory, parts->temporary, &parts->fence, parts->head, parts->head_length,
+                          parts->files, parts->n_files, err);
+}
+
+enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
+                            uint64_t D, int W, struct fsdp_err *err)
+{
+    struct state_parts parts;
+    enum fsdp_status status = state_write_parts(io, directory, step, generation, D, W, &parts, err);
+
     if (status == FSDP_OK)
-        status = commit_publish(io, directory, temporary, &fence, text, length, files, n_files, err);
-    else
-        commit_abort(io, directory, temporary, NULL);
-    free(text);
+        status = state_publish(io, directory, &parts, err);
+    free(parts.head);
     return status;
 }
 
@@ -148,8 +162,7 @@ enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t s
 
         state_init(&shard, D, W, rank);
         state_wipe(&shard);
-        status =
-            checkpoint_load(io, path, W, rank, shard.tensors, STATE_TENSORS, 0, &manifest, NULL, err);
+        status = checkpoint_load(io, path, W, rank, shard.tensors, STATE_TENSORS, 0, &manifest, NULL, err);
         if (status == FSDP_OK && (!state_is(&shard, step) || manifest.step != (uint64_t)step ||
                                   manifest.cursor != (uint64_t)step * 12 || manifest.seed != 1234))
             status =
@@ -160,8 +173,8 @@ enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t s
     return status;
 }
 
-enum fsdp_status state_load_verified(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
-                                     struct fsdp_err *err)
+enum fsdp_status state_load_verified(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D,
+                                     int W, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
 

@@ -31,14 +31,29 @@ bool state_is(const struct state_shard *shard, int64_t step);
 /** What stands beside the tensors at `step`. */
 struct checkpoint_state state_head(int64_t step);
 
-/** All W ranks write their parts, and they are published, as agents would have it done. */
+/** A save whose parts are written and which is not published; `head` is to be freed. */
+struct state_parts {
+    char temporary[COMMIT_NAME_BYTES];
+    struct commit_fence fence;
+    struct checkpoint_part parts[16];
+    struct manifest_file files[16];
+    size_t n_files, head_length;
+    char *head;
+};
+/** All W ranks write their parts. A failure leaves no part. */
+enum fsdp_status state_write_parts(struct fsdp_io *io, const char *directory, int64_t step,
+                                   uint32_t generation, uint64_t D, int W, struct state_parts *out,
+                                   struct fsdp_err *err);
+enum fsdp_status state_publish(struct fsdp_io *io, const char *directory, const struct state_parts *parts,
+                               struct fsdp_err *err);
+/** Both, as agents would have it done. */
 enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
                             uint64_t D, int W, struct fsdp_err *err);
 /** All W ranks load `step`: the first failure, or FSDP_ERR_FORMAT when a value is wrong. */
 enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
                             struct fsdp_err *err);
 /** The same after they have verified it, each its share. */
-enum fsdp_status state_load_verified(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
-                                     struct fsdp_err *err);
+enum fsdp_status state_load_verified(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D,
+                                     int W, struct fsdp_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * The agent's end of a link, played by a test: it holds the other end of the socket pair and lays out packets before they are
- * read (tags count from 1), so that every order of events is exact. One link a test: each runs in a process of its own.
+ * The agent's end of a link, played by a test: it holds the other end of the socket pair and lays out packets
+ * before they are read (tags count from 1), so that every order of events is exact. One link a test: each
+ * runs in a process of its own.
  */
 #ifndef TEST_COMM_AGENT_END_H
 #define TEST_COMM_AGENT_END_H
@@ -32,7 +33,10 @@ void agent_end_say_raw(const struct fsdp_link_header *header, const void *payloa
                        const int *fds, int n_fds);
 void agent_end_say_hello(void);
 
-/** What the worker sent: payload length; header and payload are filled in, and its descriptor (fd NULL: not wanted) or -1. */
+/**
+ * What the worker sent: payload length; header and payload are filled in, and its descriptor (fd NULL: not
+ * wanted) or -1.
+ */
 size_t agent_end_heard(struct fsdp_link_header *header, void *payload, size_t room, int *fd);
 
 /** Of this process. */

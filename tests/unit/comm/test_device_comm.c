@@ -1,6 +1,6 @@
 /*
- * A group for device memory around one over host memory: where a collective of the device failed, the members that wait in the
- * group over host memory are told all the same.
+ * A group for device memory around one over host memory: where a collective of the device failed, the members
+ * that wait in the group over host memory are told all the same.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

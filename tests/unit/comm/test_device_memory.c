@@ -1,5 +1,6 @@
 /*
- * Memory that collectives move: told once to each group that uses it, and taken back from each before either is gone.
+ * Memory that collectives move: told once to each group that uses it, and taken back from each before either
+ * is gone.
  */
 #include "shard_runtime/comm/device_memory.h"
 

@@ -1,6 +1,6 @@
 /*
- * Collectives that are queued: their entries of the flight recorder end when the device has passed them, in whatever order it
- * does, and never for another call that has the place by then.
+ * Collectives that are queued: their entries of the flight recorder end when the device has passed them, in
+ * whatever order it does, and never for another call that has the place by then.
  */
 #include "shard_runtime/comm/device_pending.h"
 
@@ -50,24 +50,13 @@ static const struct device_ops ops = {
     .event_create = event_create, .event_destroy = event_destroy, .record = record, .passed = passed
 };
 static struct device device = { .ops = &ops };
-static struct fsdp_progress *page;
+static _Alignas(64) char memory[FSDP_PROGRESS_BYTES];
+static struct fsdp_progress *const page = (struct fsdp_progress *)memory;
 
 static struct fsdp_flight_entry *begin(void)
 {
     return flight_begin(page, &(struct flight_note){ .kind = "all_gather", .root = -1 }, 1);
 }
-
-static void set_up(void)
-{
-    page = calloc(1, FSDP_PROGRESS_BYTES);
-}
-
-static void tear_down(void)
-{
-    free(page);
-}
-
-TestSuite(device_pending, .init = set_up, .fini = tear_down);
 
 Test(device_pending, ends_what_the_device_has_passed_in_any_order)
 {
@@ -76,7 +65,7 @@ Test(device_pending, ends_what_the_device_has_passed_in_any_order)
 
     for (int i = 0; i < 3; i++) {
         entries[i] = begin();
-        device_pending_add(&pending, &device, NULL, entries[i]);
+        device_pending_add(&pending, &device, page, NULL, entries[i]);
     }
     device_pending_look(pending);
     for (int i = 0; i < 3; i++)
@@ -89,7 +78,7 @@ Test(device_pending, ends_what_the_device_has_passed_in_any_order)
     device_pending_look(pending);
     cr_expect(entries[0]->ended_ns != 0 && entries[2]->ended_ns == 0);
     events[2]->passed = true;
-    device_pending_add(&pending, &device, NULL, begin());
+    device_pending_add(&pending, &device, page, NULL, begin());
     cr_expect(entries[2]->ended_ns != 0, "the next call looks too");
 
     device_pending_destroy(pending);
@@ -102,7 +91,7 @@ Test(device_pending, remembers_as_many_as_the_recorder)
     struct fsdp_flight_entry *entry = NULL;
 
     for (int i = 0; i < 3 * FSDP_FLIGHT_ENTRIES; i++)
-        device_pending_add(&pending, &device, NULL, entry = begin());
+        device_pending_add(&pending, &device, page, NULL, entry = begin());
     cr_expect(n_events == FSDP_FLIGHT_ENTRIES && n_recorded == 3 * FSDP_FLIGHT_ENTRIES);
     for (int i = 0; i < n_events; i++)
         events[i]->passed = true;
@@ -118,7 +107,7 @@ Test(device_pending, a_place_that_has_another_call_is_left_alone)
     struct device_pending *pending = NULL;
     struct fsdp_flight_entry *old = begin(), *new;
 
-    device_pending_add(&pending, &device, NULL, old);
+    device_pending_add(&pending, &device, page, NULL, old);
     do /* calls of host memory, which are not queued */
         new = begin();
     while (new != old);
@@ -135,11 +124,11 @@ Test(device_pending, without_memory_or_event_a_call_ends_as_it_is_queued)
     struct fsdp_flight_entry *entry = begin();
 
     alloc_fail_nth(1);
-    device_pending_add(&pending, &device, NULL, entry);
+    device_pending_add(&pending, &device, page, NULL, entry);
     cr_expect(pending == NULL && entry->ended_ns != 0);
     no_events = true;
     entry = begin();
-    device_pending_add(&pending, &device, NULL, entry);
+    device_pending_add(&pending, &device, page, NULL, entry);
     cr_expect(entry->ended_ns != 0);
     device_pending_look(NULL);
     device_pending_look(pending);

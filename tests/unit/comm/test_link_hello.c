@@ -1,6 +1,6 @@
 /*
- * How the worker's end of the link begins: the hello and the job are read, and what is neither is refused without leaving a
- * descriptor behind.
+ * How the worker's end of the link begins: the hello and the job are read, and what is neither is refused
+ * without leaving a descriptor behind.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -15,14 +15,17 @@
 
 static struct fsdp_err err;
 
-Test(link_client, hello_and_job_are_read_and_the_environment_is_cleared)
+Test(link_hello, hello_job_and_page_are_read_and_the_environment_is_cleared)
 {
+    const struct fsdp_link_hello hello = agent_end_two_ranks();
     const char job[] = "{\"run\": {}}";
+    const int fd = agent_end_page();
+    struct fsdp_progress *seen = mmap(NULL, FSDP_PROGRESS_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     struct link *link = NULL;
     size_t length = 0;
 
     agent_end_open();
-    agent_end_say_hello();
+    agent_end_say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, fd);
     agent_end_say(FSDP_LINK_JOB, 0, NULL, 0, agent_end_file(job, sizeof job - 1));
     cr_assert_eq(link_open(&link, &err), FSDP_OK, "%s", err.message);
 
@@ -34,35 +37,16 @@ Test(link_client, hello_and_job_are_read_and_the_environment_is_cleared)
     cr_assert_eq(link_fd(link), agent_end.workers_fd);
     cr_assert_null(getenv(FSDP_LINK_FD_ENV));
     cr_assert(fcntl(agent_end.workers_fd, F_GETFD) & FD_CLOEXEC);
-    link_close(link);
-}
-
-Test(link_client, without_a_job_there_is_none)
-{
-    struct link *link = agent_end_opened();
-    size_t length = 1;
-
-    cr_assert_null(link_job(link, &length));
-    cr_assert_eq(length, 0);
-    link_close(link);
-}
-
-Test(link_client, the_progress_page_is_the_agents_file)
-{
-    const struct fsdp_link_hello hello = agent_end_two_ranks();
-    int fd = agent_end_page();
-    struct fsdp_progress *seen = mmap(NULL, FSDP_PROGRESS_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    struct link *link = NULL;
-
-    agent_end_open();
-    agent_end_say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, fd);
-    cr_assert_eq(link_open(&link, &err), FSDP_OK, "%s", err.message);
     atomic_store(&link_progress(link)->step, 5);
-
     cr_assert_eq(atomic_load(&seen->step), 5);
     cr_assert_eq(seen->magic, FSDP_PROGRESS_MAGIC);
     link_close(link);
     munmap(seen, FSDP_PROGRESS_BYTES);
+
+    link = agent_end_opened();
+    cr_assert_null(link_job(link, &length));
+    cr_assert_eq(length, 0);
+    link_close(link);
 }
 
 /* Each way in which a first packet is no hello; `why` is a part of the message. */
@@ -80,58 +64,56 @@ static void refuse(const char *why, enum fsdp_status expected)
     close(agent_end.fd);
 }
 
-Test(link_client, what_is_no_hello_is_refused)
-{
-    struct fsdp_link_hello hello = agent_end_two_ranks();
-    struct fsdp_link_header header = { FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_HELLO, 0, sizeof hello };
-    int fds[8];
+enum { HELLO = FSDP_LINK_HELLO, SIZE = sizeof(struct fsdp_link_hello) };
 
+Test(link_hello, what_is_no_hello_is_refused)
+{
+    static const struct {
+        const char *why;
+        int newer, type;
+        uint32_t size;
+        size_t sent;
+        int n_pages;
+    } cases[] = {
+        { "version 2", 1, HELLO, SIZE, SIZE, 0 },
+        { "size is not", 0, HELLO, SIZE + 1, SIZE, 0 },
+        { "not this version's hello", 0, HELLO, SIZE - 1, SIZE - 1, 1 },
+        { "not this version's hello", 0, FSDP_LINK_NOTICE, SIZE, SIZE, 1 },
+        { "without a progress page", 0, HELLO, SIZE, SIZE, 0 },
+        { "too many descriptors", 0, HELLO, SIZE, SIZE, 2 },
+        { "too many descriptors", 0, HELLO, SIZE, SIZE, 8 },
+    };
+    const struct fsdp_link_hello hello = agent_end_two_ranks();
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct fsdp_link_header header = { FSDP_LINK_MAGIC,
+                                                 (uint16_t)(FSDP_LINK_VERSION + cases[i].newer),
+                                                 (uint16_t)cases[i].type, 0, cases[i].size };
+        int fds[8];
+
+        agent_end_open();
+        for (int k = 0; k < cases[i].n_pages; k++)
+            fds[k] = agent_end_page();
+        agent_end_say_raw(&header, &hello, cases[i].sent, fds, cases[i].n_pages);
+        for (int k = 0; k < cases[i].n_pages; k++)
+            close(fds[k]);
+        refuse(cases[i].why, FSDP_ERR_FORMAT);
+    }
     agent_end_open();
     close(agent_end.fd);
     refuse("is gone", FSDP_ERR_PEER);
     agent_end_open();
-    agent_end_say_raw(&(struct fsdp_link_header){ 1, 1, 1, 0, 0 }, NULL, 0, NULL, 0);
-    refuse("not of the link's", FSDP_ERR_FORMAT);
-    agent_end_open();
-    header.version++;
-    agent_end_say_raw(&header, &hello, sizeof hello, NULL, 0);
-    refuse("version 2", FSDP_ERR_FORMAT);
-    header.version--;
-    agent_end_open();
-    header.size++;
-    agent_end_say_raw(&header, &hello, sizeof hello, NULL, 0);
-    refuse("size is not", FSDP_ERR_FORMAT);
-    header.size--;
-    agent_end_open();
-    agent_end_say(FSDP_LINK_HELLO, 0, &hello, sizeof hello - 1, agent_end_page());
-    refuse("not this version's hello", FSDP_ERR_FORMAT);
-    agent_end_open();
-    agent_end_say(FSDP_LINK_NOTICE, 0, &hello, sizeof hello, agent_end_page());
-    refuse("not this version's hello", FSDP_ERR_FORMAT);
-    agent_end_open();
-    agent_end_say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, -1);
-    refuse("without a progress page", FSDP_ERR_FORMAT);
-    agent_end_open();
-    agent_end_say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, agent_end_file("x", 1));
-    refuse("without a progress page", FSDP_ERR_FORMAT);
-    agent_end_open();
     cr_assert_eq(send(agent_end.fd, "abc", 3, 0), 3);
     refuse("not of the link's", FSDP_ERR_FORMAT);
     agent_end_open();
-    for (int i = 0; i < 8; i++)
-        fds[i] = agent_end_page();
-    agent_end_say_raw(&header, &hello, sizeof hello, fds, 8);
-    for (int i = 0; i < 8; i++)
-        close(fds[i]);
-    refuse("too many descriptors", FSDP_ERR_FORMAT);
+    agent_end_say_raw(&(struct fsdp_link_header){ 1, 1, 1, 0, 0 }, NULL, 0, NULL, 0);
+    refuse("not of the link's", FSDP_ERR_FORMAT);
     agent_end_open();
-    fds[0] = agent_end_page(), fds[1] = agent_end_page();
-    agent_end_say_raw(&header, &hello, sizeof hello, fds, 2);
-    close(fds[0]), close(fds[1]);
-    refuse("too many descriptors", FSDP_ERR_FORMAT);
+    agent_end_say(HELLO, 0, &hello, SIZE, agent_end_file("x", 1));
+    refuse("without a progress page", FSDP_ERR_FORMAT);
 }
 
-Test(link_client, a_hello_whose_numbers_cannot_be_is_refused)
+Test(link_hello, a_hello_whose_numbers_cannot_be_is_refused)
 {
     struct fsdp_link_hello bad[10];
 
@@ -154,32 +136,27 @@ Test(link_client, a_hello_whose_numbers_cannot_be_is_refused)
     }
 }
 
-Test(link_client, a_job_that_is_no_file_is_refused)
+Test(link_hello, a_job_that_is_no_file_is_refused)
 {
-    int ends[2];
+    int huge;
 
+    for (int way = 0; way < 3; way++) {
+        agent_end_open();
+        agent_end_say_hello();
+        if (way == 2) /* the second of two */
+            agent_end_say(FSDP_LINK_JOB, 0, NULL, 0, agent_end_page());
+        agent_end_say(FSDP_LINK_JOB, 0, "x", way == 1, way == 0 ? -1 : agent_end_page());
+        refuse("a job packet that is not one", FSDP_ERR_FORMAT);
+    }
     agent_end_open();
     agent_end_say_hello();
-    agent_end_say(FSDP_LINK_JOB, 0, NULL, 0, -1);
-    refuse("a job packet that is not one", FSDP_ERR_FORMAT);
-    agent_end_open();
-    agent_end_say_hello();
-    agent_end_say(FSDP_LINK_JOB, 0, "x", 1, agent_end_page());
-    refuse("a job packet that is not one", FSDP_ERR_FORMAT);
-    agent_end_open();
-    agent_end_say_hello();
-    agent_end_say(FSDP_LINK_JOB, 0, NULL, 0, agent_end_page());
-    agent_end_say(FSDP_LINK_JOB, 0, NULL, 0, agent_end_page());
-    refuse("a job packet that is not one", FSDP_ERR_FORMAT);
-    agent_end_open();
-    agent_end_say_hello();
-    ends[0] = memfd_create("huge", MFD_CLOEXEC);
-    cr_assert_eq(ftruncate(ends[0], 1LL << 40), 0);
-    agent_end_say(FSDP_LINK_JOB, 0, NULL, 0, ends[0]);
+    huge = memfd_create("huge", MFD_CLOEXEC);
+    cr_assert_eq(ftruncate(huge, 1LL << 40), 0);
+    agent_end_say(FSDP_LINK_JOB, 0, NULL, 0, huge);
     refuse("sensible size", FSDP_ERR_FORMAT);
 }
 
-Test(link_client, an_environment_that_names_no_link_is_refused)
+Test(link_hello, an_environment_that_names_no_link_is_refused)
 {
     static const char *const texts[] = { "", "x", "3x", "-1", "99999999999999999999", "1000" };
     char text[16];

@@ -1,5 +1,6 @@
 /*
- * float8 e4m3 against its definition, which knows a table of numbers and distances between them, and nothing of bits.
+ * float8 e4m3 against its definition, which knows a table of numbers and distances between them, and nothing
+ * of bits.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -16,28 +17,6 @@ static double value_of(unsigned code)
     const int exponent = (int)(code >> 3), mantissa = (int)(code & 7u);
 
     return exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
-}
-
-/* The nearest of the table; of two as near the even code. Beyond the table its end. */
-static unsigned nearest(float value)
-{
-    const double size = fabs((double)value);
-    unsigned best = 0;
-
-    for (unsigned code = 1; code <= LARGEST; code++) {
-        const double old = fabs(size - value_of(best)), new = fabs(size - value_of(code));
-
-        if (new < old || (new == old &&code % 2 == 0))
-            best = code;
-    }
-    return best | (signbit(value) ? 0x80u : 0);
-}
-
-static void expect_nearest(float value)
-{
-    const unsigned want = isinf(value) ? (unsigned)LARGEST | (value < 0 ? 0x80u : 0) : nearest(value);
-
-    cr_assert_eq(e4m3_of_f32(value), want, "%.9g is %02x, not %02x", (double)value, e4m3_of_f32(value), want);
 }
 
 Test(e4m3, every_code_is_its_number)
@@ -60,50 +39,39 @@ Test(e4m3, every_code_is_its_number)
 /* Rounding is monotone: what holds on both sides of every middle, and on it, holds everywhere. */
 Test(e4m3, every_middle_goes_to_the_even_code_and_its_neighbours_to_the_nearest)
 {
+    static const float larger[] = { 448, 463, 464, 465, 480, 1e30f, INFINITY };
+
     for (unsigned code = 0; code < LARGEST; code++) {
         const float middle = (float)((value_of(code) + value_of(code + 1)) / 2);
-        const float points[] = { middle, nextafterf(middle, 0), nextafterf(middle, 1000),
-                                 (float)value_of(code) };
 
-        cr_assert_eq(e4m3_of_f32(middle), code + code % 2);
-        cr_assert_eq(e4m3_of_f32(nextafterf(middle, 0)), code);
-        cr_assert_eq(e4m3_of_f32(nextafterf(middle, 1000)), code + 1);
-        for (int i = 0; i < 4; i++) {
-            expect_nearest(points[i]);
-            expect_nearest(-points[i]);
+        for (unsigned sign = 0; sign < 2; sign++) {
+            const float one = sign ? -1.0f : 1.0f;
+
+            cr_assert_eq(e4m3_of_f32(one * middle), (code + code % 2) | sign << 7);
+            cr_assert_eq(e4m3_of_f32(one * nextafterf(middle, 0)), code | sign << 7);
+            cr_assert_eq(e4m3_of_f32(one * nextafterf(middle, 1000)), (code + 1) | sign << 7);
         }
+    }
+    for (int i = 0; i < 7; i++) {
+        cr_assert_eq(e4m3_of_f32(larger[i]), LARGEST);
+        cr_assert_eq(e4m3_of_f32(-larger[i]), LARGEST | 0x80);
     }
 }
 
-Test(e4m3, every_bfloat16_and_many_floats_go_to_the_nearest)
+Test(e4m3, what_is_no_number_stays_none_with_its_sign)
 {
     for (unsigned bits = 0; bits < 0x10000; bits++) {
         const float value = bf16_to_f32((uint16_t)bits);
 
         if (isnan(value))
             cr_assert_eq(e4m3_of_f32(value), E4M3_NAN | (bits >> 8 & 0x80u));
-        else
-            expect_nearest(value);
-    }
-    for (uint64_t i = 0; i < 100000; i++) {
-        const float value = e4m3_float((uint32_t)rng_below(3, i, 0x7f800000u));
-
-        expect_nearest(value);
-        expect_nearest(-value);
     }
 }
 
-Test(e4m3, what_is_too_large_is_clamped)
-{
-    const float values[] = { 448, nextafterf(448, 1000), 463, 464, 465, 480, 1e30f, INFINITY };
-
-    for (int i = 0; i < 8; i++) {
-        cr_assert_eq(e4m3_of_f32(values[i]), LARGEST);
-        cr_assert_eq(e4m3_of_f32(-values[i]), LARGEST | 0x80);
-    }
-}
-
-/* The largest size is the largest code, whatever rounding the division does; nothing is lost by the smallest scale. */
+/*
+ * The largest size is the largest code, whatever rounding the division does; nothing is lost by the smallest
+ * scale.
+ */
 Test(e4m3, a_tensor_is_scaled_to_its_largest_size)
 {
     cr_assert(e4m3_scale(448) == 1 && e4m3_scale(0) == E4M3_SMALLEST_SCALE);
@@ -125,7 +93,10 @@ Test(e4m3, a_tensor_is_scaled_to_its_largest_size)
     }
 }
 
-/* A slice is made of decoded weights again: each code must come back, of float32 and of bfloat16, at every scale. */
+/*
+ * A slice is made of decoded weights again: each code must come back, of float32 and of bfloat16, at every
+ * scale.
+ */
 Test(e4m3, what_is_decoded_is_encoded_to_the_same_code)
 {
     for (uint64_t i = 0; i < 20000; i++) {

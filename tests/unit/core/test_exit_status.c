@@ -3,24 +3,16 @@
 
 #include "shard_runtime/core/exit_status.h"
 
-/* CONTRACT and docs/operations.md: 66 input, 70 a bug, 71 a GPU, 1 training that diverged, 74 I/O or memory,
- * 75 a peer, 78 a setting. */
+/*
+ * docs/operations.md: 66 input, 70 a bug, 71 a GPU, 1 training that diverged, 74 I/O or memory, 75 a peer, 78 a
+ * setting.
+ */
 Test(exit_status, every_status_has_the_exit_code_that_is_documented)
 {
     static const int documented[FSDP_STATUS_COUNT] = {
-        [FSDP_OK] = 0,
-        [FSDP_ERR_ARG] = 70,
-        [FSDP_ERR_NOMEM] = 74,
-        [FSDP_ERR_IO] = 74,
-        [FSDP_ERR_NOT_FOUND] = 66,
-        [FSDP_ERR_FORMAT] = 66,
-        [FSDP_ERR_MISMATCH] = 66,
-        [FSDP_ERR_CONFIG] = 78,
-        [FSDP_ERR_UNSUPPORTED] = 78,
-        [FSDP_ERR_PEER] = 75,
-        [FSDP_ERR_BUSY] = 78,
-        [FSDP_ERR_DEVICE] = 71,
-        [FSDP_ERR_NOT_FINITE] = 1,
+        [FSDP_ERR_ARG] = 70,    [FSDP_ERR_NOMEM] = 74,    [FSDP_ERR_IO] = 74,     [FSDP_ERR_NOT_FOUND] = 66,
+        [FSDP_ERR_FORMAT] = 66, [FSDP_ERR_MISMATCH] = 66, [FSDP_ERR_CONFIG] = 78, [FSDP_ERR_UNSUPPORTED] = 78,
+        [FSDP_ERR_PEER] = 75,   [FSDP_ERR_BUSY] = 78,     [FSDP_ERR_DEVICE] = 71, [FSDP_ERR_NOT_FINITE] = 1
     };
 
     for (int i = 0; i < FSDP_STATUS_COUNT; i++)

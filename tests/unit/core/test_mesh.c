@@ -1,6 +1,6 @@
 /*
- * Grids of every small shape: each rank stands once, lines along a dimension part the ranks, slices and flattenings
- * are what their names say.
+ * Grids of every small shape: each rank stands once, lines along a dimension part the ranks, slices and
+ * flattenings are what their names say.
  */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -8,21 +8,6 @@
 #include "shard_runtime/core/mesh.h"
 
 static const char *const names[] = { "a", "b", "c", "d" };
-
-static void each_shape(void (*check)(const struct mesh_grid *grid))
-{
-    for (int a = 1; a <= 4; a++)
-        for (int b = 1; b <= 3; b++)
-            for (int c = 1; c <= 3; c++)
-                for (int n_dims = 1; n_dims <= 3; n_dims++) {
-                    const int sizes[] = { a, b, c };
-                    struct mesh_grid grid;
-
-                    cr_assert(mesh_grid_init(&grid, n_dims, sizes, names, NULL) == FSDP_OK);
-                    check(&grid);
-                    mesh_grid_fini(&grid);
-                }
-}
 
 static void check_places(const struct mesh_grid *grid)
 {
@@ -42,11 +27,6 @@ static void check_places(const struct mesh_grid *grid)
     cr_assert(!mesh_grid_place(grid, n, place));
 }
 
-Test(mesh, ranks_stand_row_by_row)
-{
-    each_shape(check_places);
-}
-
 static void check_lines(const struct mesh_grid *grid)
 {
     for (int d = 0; d < grid->n_dims; d++)
@@ -62,11 +42,6 @@ static void check_lines(const struct mesh_grid *grid)
                           "all agree on it");
             }
         }
-}
-
-Test(mesh, every_member_of_a_line_sees_the_same_line)
-{
-    each_shape(check_lines);
 }
 
 static void check_slices(const struct mesh_grid *grid)
@@ -99,11 +74,6 @@ static void check_slices(const struct mesh_grid *grid)
         }
 }
 
-Test(mesh, a_slice_is_the_part_of_the_grid_that_the_rank_is_in)
-{
-    each_shape(check_slices);
-}
-
 static void check_flat(const struct mesh_grid *grid)
 {
     struct mesh_grid flat;
@@ -114,9 +84,21 @@ static void check_flat(const struct mesh_grid *grid)
     mesh_grid_fini(&flat);
 }
 
-Test(mesh, a_flattened_grid_has_all_ranks_in_order)
+Test(mesh, ranks_lines_slices_and_flattenings_of_every_small_shape)
 {
-    each_shape(check_flat);
+    for (int a = 1; a <= 4; a++)
+        for (int b = 1; b <= 3; b++)
+            for (int c = 1; c <= 3; c++)
+                for (int n_dims = 1; n_dims <= 3; n_dims++) {
+                    struct mesh_grid grid;
+
+                    cr_assert(mesh_grid_init(&grid, n_dims, (int[]){ a, b, c }, names, NULL) == FSDP_OK);
+                    check_places(&grid);
+                    check_lines(&grid);
+                    check_slices(&grid);
+                    check_flat(&grid);
+                    mesh_grid_fini(&grid);
+                }
 }
 
 Test(mesh, impossible_shapes_names_and_slices_are_refused)

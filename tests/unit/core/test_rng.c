@@ -52,12 +52,6 @@ Test(rng, normal_has_its_moments)
     cr_assert(lt(dbl, fabs(sqrt(squares / N) - 2.0), 0.02));
 }
 
-Test(rng, keys_of_near_names_differ)
-{
-    cr_assert(ne(u64, rng_key(1, "layers.1.w"), rng_key(1, "layers.2.w")));
-    cr_assert(ne(u64, rng_key(1, "w"), rng_key(2, "w")));
-}
-
 Test(rng, below_stays_below)
 {
     for (uint64_t bound = 1; bound < 50; bound++)

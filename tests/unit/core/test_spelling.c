@@ -4,15 +4,6 @@
 
 #include "shard_runtime/core/spelling.h"
 
-Test(spelling, distance_counts_edits_and_swaps)
-{
-    cr_assert(eq(sz, spelling_distance("dim", "dim"), 0));
-    cr_assert(eq(sz, spelling_distance("dim", "dimm"), 1));
-    cr_assert(eq(sz, spelling_distance("steps", "setps"), 1));
-    cr_assert(eq(sz, spelling_distance("", "abc"), 3));
-    cr_assert(eq(sz, spelling_distance("kitten", "sitting"), 3));
-}
-
 Test(spelling, a_third_of_the_letters_may_be_wrong_and_the_closest_wins)
 {
     size_t best = (size_t)-1;

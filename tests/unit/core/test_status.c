@@ -3,36 +3,22 @@
 
 #include <fsdp/status.h>
 
-Test(status, fail_records_status_and_words)
+Test(status, words_are_recorded_put_in_front_and_may_be_made_of_those_that_stand_there)
 {
     struct fsdp_err err = { 0 };
 
-    enum fsdp_status status = fsdp_fail(&err, FSDP_ERR_IO, "open %s: %d", "x", 5);
-
-    cr_assert(eq(int, status, FSDP_ERR_IO));
+    cr_assert(eq(int, fsdp_fail(&err, FSDP_ERR_IO, "open %s: %d", "x", 5), FSDP_ERR_IO));
     cr_assert(eq(int, err.status, FSDP_ERR_IO));
     cr_assert(eq(str, err.message, "open x: 5"));
-}
-
-Test(status, words_may_be_made_of_those_that_stand_there)
-{
-    struct fsdp_err err = { 0 };
-
-    fsdp_fail(&err, FSDP_ERR_ARG, "first");
-    fsdp_fail(&err, FSDP_ERR_CONFIG, "again: %s", err.message);
-
-    cr_assert(eq(str, err.message, "again: first"));
-    cr_assert(eq(int, err.status, FSDP_ERR_CONFIG));
-}
-
-Test(status, wrap_puts_words_in_front)
-{
-    struct fsdp_err err = { 0 };
-
-    fsdp_fail(&err, FSDP_ERR_IO, "no space");
     fsdp_wrap(&err, "saving step %d", 7);
+    cr_assert(eq(str, err.message, "saving step 7: open x: 5"));
+    fsdp_fail(&err, FSDP_ERR_CONFIG, "again: %s", err.message);
+    cr_assert(eq(str, err.message, "again: saving step 7: open x: 5"));
+    cr_assert(eq(int, err.status, FSDP_ERR_CONFIG));
 
-    cr_assert(eq(str, err.message, "saving step 7: no space"));
+    cr_assert(eq(int, fsdp_fail(NULL, FSDP_ERR_ARG, "x"), FSDP_ERR_ARG));
+    fsdp_wrap(NULL, "y");
+    fsdp_err_clear(NULL);
 }
 
 Test(status, long_words_are_cut_not_overrun)
@@ -46,13 +32,6 @@ Test(status, long_words_are_cut_not_overrun)
     fsdp_wrap(&err, "%s", text);
 
     cr_assert(eq(sz, strlen(err.message), sizeof err.message - 1));
-}
-
-Test(status, null_err_is_accepted)
-{
-    cr_assert(eq(int, fsdp_fail(NULL, FSDP_ERR_ARG, "x"), FSDP_ERR_ARG));
-    fsdp_wrap(NULL, "y");
-    fsdp_err_clear(NULL);
 }
 
 Test(status, every_status_has_a_name)

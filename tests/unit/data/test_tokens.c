@@ -7,43 +7,42 @@
 #include <unistd.h>
 
 #include "shard_runtime/data/tokens.h"
+#include "tests/unit/shardfile/files.h"
 
-static char folder[64], path[128];
+static const char *path;
 
 static void make_folder(void)
 {
-    snprintf(folder, sizeof folder, "/tmp/fsdp-tokens.XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/data.txt", folder);
+    path = files_path(files_begin(), "data.txt");
 }
 
-static void remove_folder(void)
-{
-    (void)unlink(path);
-    (void)rmdir(path);
-    (void)rmdir(folder);
-}
-
-TestSuite(tokens, .init = make_folder, .fini = remove_folder);
+TestSuite(tokens, .init = make_folder, .fini = files_end);
 
 static void write_bytes(size_t n)
 {
-    FILE *file = fopen(path, "w");
+    unsigned char bytes[20000];
 
-    cr_assert_not_null(file);
     for (size_t i = 0; i < n; i++)
-        fputc((int)(i % 256), file);
-    cr_assert(eq(int, fclose(file), 0));
+        bytes[i] = (unsigned char)i;
+    files_write(path, bytes, n);
 }
 
-static enum fsdp_status try_open(uint64_t seq, struct fsdp_err *err)
+/* Opens the file as samples of `seq` tokens; NULL and err where it is refused. */
+static struct tokens *open_as(uint64_t seq, enum fsdp_status want, struct fsdp_err *err)
 {
     struct tokens *tokens = NULL;
-    const enum fsdp_status status = tokens_open(&tokens, path, "byte", seq, err);
 
-    cr_assert(eq(int, status == FSDP_OK, tokens != NULL));
-    tokens_close(tokens);
-    return status;
+    cr_assert(eq(int, tokens_open(&tokens, path, "byte", seq, err), want));
+    cr_assert(eq(int, want == FSDP_OK, tokens != NULL));
+    return tokens;
+}
+
+static void refuses(uint64_t seq, enum fsdp_status want, const char *words)
+{
+    struct fsdp_err err = { 0 };
+
+    open_as(seq, want, &err);
+    cr_assert_not_null(strstr(err.message, words), "%s", err.message);
 }
 
 Test(tokens, samples_overlap_by_one_token)
@@ -52,7 +51,7 @@ Test(tokens, samples_overlap_by_one_token)
     int32_t input[4], target[4];
 
     write_bytes(14); /* samples begin at 0, 4, 8; the one at 12 would need token 16 */
-    cr_assert(eq(int, tokens_open(&tokens, path, "byte", 4, NULL), FSDP_OK));
+    tokens = open_as(4, FSDP_OK, NULL);
 
     cr_assert(eq(u64, tokens_count(tokens), 14));
     cr_assert(eq(u64, tokens_n_samples(tokens), 3));
@@ -73,7 +72,7 @@ Test(tokens, number_of_samples_follows_the_formula)
             struct tokens *tokens;
 
             write_bytes(n);
-            cr_assert(eq(int, tokens_open(&tokens, path, "byte", seq, NULL), FSDP_OK));
+            tokens = open_as(seq, FSDP_OK, NULL);
             cr_assert(eq(u64, tokens_n_samples(tokens), (n - 1) / seq));
             tokens_close(tokens);
         }
@@ -86,7 +85,7 @@ Test(tokens, bytes_above_127_are_not_negative)
     int32_t input[255], target[255];
 
     write_bytes(256);
-    cr_assert(eq(int, tokens_open(&tokens, path, "byte", 255, NULL), FSDP_OK));
+    tokens = open_as(255, FSDP_OK, NULL);
     cr_assert(eq(int, tokens_read(tokens, 0, input, target, NULL), FSDP_OK));
 
     cr_assert(eq(i32, target[254], 255));
@@ -94,71 +93,27 @@ Test(tokens, bytes_above_127_are_not_negative)
     tokens_close(tokens);
 }
 
-Test(tokens, missing_file_is_not_found)
-{
-    struct fsdp_err err = { 0 };
-
-    cr_assert(eq(int, try_open(4, &err), FSDP_ERR_NOT_FOUND));
-    cr_assert_not_null(strstr(err.message, path));
-}
-
-Test(tokens, empty_file_is_refused)
-{
-    struct fsdp_err err = { 0 };
-
-    write_bytes(0);
-
-    cr_assert(eq(int, try_open(4, &err), FSDP_ERR_FORMAT));
-    cr_assert_not_null(strstr(err.message, "empty"), "%s", err.message);
-}
-
-Test(tokens, file_shorter_than_a_sample_is_refused)
-{
-    struct fsdp_err err = { 0 };
-
-    write_bytes(4);
-
-    cr_assert(eq(int, try_open(4, &err), FSDP_ERR_FORMAT));
-    cr_assert_not_null(strstr(err.message, "needs 5"), "%s", err.message);
-    cr_assert(eq(int, try_open(UINT64_MAX, &err), FSDP_ERR_FORMAT));
-    write_bytes(5);
-    cr_assert(eq(int, try_open(4, &err), FSDP_OK));
-}
-
-Test(tokens, directory_is_refused)
-{
-    struct fsdp_err err = { 0 };
-
-    cr_assert(eq(int, mkdir(path, 0700), 0));
-
-    cr_assert(eq(int, try_open(4, &err), FSDP_ERR_FORMAT));
-    cr_assert_not_null(strstr(err.message, "a directory"), "%s", err.message);
-}
-
-Test(tokens, named_pipe_is_refused_without_waiting, .timeout = 100)
-{
-    cr_assert(eq(int, mkfifo(path, 0600), 0));
-
-    cr_assert(eq(int, try_open(4, NULL), FSDP_ERR_FORMAT));
-}
-
-Test(tokens, file_that_may_not_be_read_is_not_found)
-{
-    write_bytes(100);
-    cr_assert(eq(int, chmod(path, 0), 0));
-    if (access(path, R_OK) == 0)
-        cr_skip_test("this user may read everything");
-
-    cr_assert(eq(int, try_open(4, NULL), FSDP_ERR_NOT_FOUND));
-}
-
-Test(tokens, unknown_tokenizer_is_unsupported)
+Test(tokens, what_is_no_file_with_a_sample_is_refused_without_waiting, .timeout = 100)
 {
     struct tokens *tokens;
 
-    write_bytes(100);
-
+    refuses(4, FSDP_ERR_NOT_FOUND, path);
+    write_bytes(0);
+    refuses(4, FSDP_ERR_FORMAT, "empty");
+    write_bytes(4);
+    refuses(4, FSDP_ERR_FORMAT, "needs 5");
+    refuses(UINT64_MAX, FSDP_ERR_FORMAT, "");
+    write_bytes(5);
+    tokens_close(open_as(4, FSDP_OK, NULL));
     cr_assert(eq(int, tokens_open(&tokens, path, "words", 4, NULL), FSDP_ERR_UNSUPPORTED));
+    cr_assert(eq(int, chmod(path, 0), 0));
+    if (access(path, R_OK) != 0) /* root may read everything */
+        refuses(4, FSDP_ERR_NOT_FOUND, path);
+
+    cr_assert(unlink(path) == 0 && mkdir(path, 0700) == 0);
+    refuses(4, FSDP_ERR_FORMAT, "a directory");
+    cr_assert(rmdir(path) == 0 && mkfifo(path, 0600) == 0);
+    refuses(4, FSDP_ERR_FORMAT, "");
 }
 
 Test(tokens, file_cut_short_while_in_use_is_an_error_not_a_signal)
@@ -168,7 +123,7 @@ Test(tokens, file_cut_short_while_in_use_is_an_error_not_a_signal)
     int32_t input[4], target[4];
 
     write_bytes(20000);
-    cr_assert(eq(int, tokens_open(&tokens, path, "byte", 4, NULL), FSDP_OK));
+    tokens = open_as(4, FSDP_OK, NULL);
     cr_assert(eq(int, truncate(path, 100), 0));
 
     cr_assert(eq(int, tokens_read(tokens, 4000, input, target, &err), FSDP_ERR_FORMAT));
@@ -182,7 +137,7 @@ Test(tokens, file_removed_while_in_use_is_still_read)
     int32_t input[4], target[4];
 
     write_bytes(100);
-    cr_assert(eq(int, tokens_open(&tokens, path, "byte", 4, NULL), FSDP_OK));
+    tokens = open_as(4, FSDP_OK, NULL);
     cr_assert(eq(int, unlink(path), 0));
 
     cr_assert(eq(int, tokens_read(tokens, 2, input, target, NULL), FSDP_OK));

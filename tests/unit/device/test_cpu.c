@@ -22,13 +22,17 @@ static void close_cpu(void)
 
 TestSuite(device_cpu, .init = open_cpu, .fini = close_cpu);
 
+static enum fsdp_status open_named(struct device *other, const char *name, int local_rank,
+                                   struct fsdp_err *err)
+{
+    return device_open(other, &(struct device_config){ .name = name, .local_rank = local_rank }, err);
+}
+
 Test(device_cpu, opens_by_name_and_by_auto)
 {
     struct device other;
 
-    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "auto", .local_rank = 0 }, NULL),
-                 FSDP_OK));
-
+    cr_assert(eq(int, open_named(&other, "auto", 0, NULL), FSDP_OK));
     cr_assert(eq(str, (char *)other.ops->name, "cpu"));
     cr_assert(eq(int, device.local_rank, 3));
     device_close(&other);
@@ -40,13 +44,10 @@ Test(device_cpu, other_names_are_refused_in_words)
     struct device other;
     struct fsdp_err err = { 0 };
 
-    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "cuda", .local_rank = 0 }, &err),
-                 FSDP_ERR_UNSUPPORTED));
-    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "tpu", .local_rank = 0 }, &err),
-                 FSDP_ERR_CONFIG));
+    cr_assert(eq(int, open_named(&other, "cuda", 0, &err), FSDP_ERR_UNSUPPORTED));
+    cr_assert(eq(int, open_named(&other, "tpu", 0, &err), FSDP_ERR_CONFIG));
     cr_assert_not_null(strstr(err.message, "tpu"), "%s", err.message);
-    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "cpu", .local_rank = -1 }, &err),
-                 FSDP_ERR_ARG));
+    cr_assert(eq(int, open_named(&other, "cpu", -1, &err), FSDP_ERR_ARG));
     device_close(&other);
 }
 

@@ -13,75 +13,54 @@ static void arrange(const char *driver, const char *plugin)
     setenv("FSDP_CUDA_PLUGIN", plugin, 1);
 }
 
-Test(device_plugin, without_a_driver_is_no_gpu_and_no_plugin_is_sought)
+Test(device_plugin, that_cannot_be_opened_says_why)
 {
-    const struct plugin *plugin = (const struct plugin *)"left alone";
-    struct fsdp_err err = { 0 };
+    static const struct {
+        const char *driver, *plugin, *words;
+        enum fsdp_status status;
+    } cases[] = {
+        { "no-such-driver.so", BUILD_DIR "/there-is-none.so", "no CUDA driver", FSDP_ERR_NOT_FOUND },
+        { "libc.so.6", BUILD_DIR "/there-is-none.so", "there-is-none.so", FSDP_ERR_UNSUPPORTED },
+        { "libc.so.6", "libm.so.6", "libm.so.6 is no plug-in", FSDP_ERR_UNSUPPORTED },
+    };
 
-    arrange("no-such-driver.so", BUILD_DIR "/there-is-none.so");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct plugin *plugin = (const struct plugin *)"left alone";
+        struct fsdp_err err = { 0 };
 
-    cr_assert(eq(int, plugin_open(&plugin, &err), FSDP_ERR_NOT_FOUND));
-    cr_assert(plugin == NULL);
-    cr_assert(strstr(err.message, "no CUDA driver") != NULL, "%s", err.message);
+        arrange(cases[i].driver, cases[i].plugin);
+        cr_expect(eq(int, plugin_open(&plugin, &err), cases[i].status), "%s", cases[i].words);
+        cr_expect(plugin == NULL && strstr(err.message, cases[i].words) != NULL, "%s", err.message);
+    }
 }
 
-Test(device_plugin, a_driver_without_a_plugin_says_so)
+Test(device_plugin, is_the_cpus_reason_where_the_device_is_chosen_and_an_error_where_it_is_named)
 {
-    const struct plugin *plugin;
-    struct fsdp_err err = { 0 };
+    static const struct {
+        const char *device, *driver, *plugin, *words; /* of the refusal, or of the error */
+        enum fsdp_status status;
+    } cases[] = {
+        { "auto", "libc.so.6", "libm.so.6", "device auto takes the cpu: libm", FSDP_OK },
+        { "auto", "no-such-driver.so", "", "", FSDP_OK },
+        { "cuda", "no-such-driver.so", "", "device cuda: no CUDA driver", FSDP_ERR_UNSUPPORTED },
+    };
 
-    arrange("libc.so.6", BUILD_DIR "/there-is-none.so");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fsdp_err err = { 0 }, refusal = { .status = FSDP_ERR_IO, .message = "of another time" };
+        const char *words = cases[i].status == FSDP_OK ? refusal.message : err.message;
+        struct device device;
 
-    cr_assert(eq(int, plugin_open(&plugin, &err), FSDP_ERR_UNSUPPORTED));
-    cr_assert(strstr(err.message, "there-is-none.so") != NULL, "%s", err.message);
-}
-
-Test(device_plugin, another_library_is_no_plugin)
-{
-    const struct plugin *plugin;
-    struct fsdp_err err = { 0 };
-
-    arrange("libc.so.6", "libm.so.6");
-
-    cr_assert(eq(int, plugin_open(&plugin, &err), FSDP_ERR_UNSUPPORTED));
-    cr_assert(strstr(err.message, "libm.so.6 is no plug-in") != NULL, "%s", err.message);
-}
-
-Test(device_plugin, auto_takes_the_cpu_and_keeps_the_reason)
-{
-    struct fsdp_err err = { 0 }, refusal = { 0 };
-    const struct device_config config = { .name = "auto", .refusal = &refusal };
-    struct device device;
-
-    arrange("libc.so.6", "libm.so.6");
-
-    cr_assert(eq(int, device_open(&device, &config, &err), FSDP_OK));
-    cr_assert(eq(str, (char *)device.ops->name, "cpu"));
-    cr_assert(strstr(refusal.message, "device auto takes the cpu: libm") != NULL, "%s", refusal.message);
-    device_close(&device);
-}
-
-Test(device_plugin, auto_without_a_driver_has_nothing_to_say)
-{
-    struct fsdp_err err = { 0 }, refusal = { .status = FSDP_ERR_IO, .message = "of another time" };
-    const struct device_config config = { .name = "auto", .refusal = &refusal };
-    struct device device;
-
-    arrange("no-such-driver.so", "");
-
-    cr_assert(eq(int, device_open(&device, &config, &err), FSDP_OK));
-    cr_assert(eq(str, refusal.message, ""));
-    device_close(&device);
-}
-
-Test(device_plugin, cuda_that_cannot_be_is_an_error)
-{
-    struct fsdp_err err = { 0 };
-    const struct device_config config = { .name = "cuda" };
-    struct device device;
-
-    arrange("no-such-driver.so", "");
-
-    cr_assert(eq(int, device_open(&device, &config, &err), FSDP_ERR_UNSUPPORTED));
-    cr_assert(strstr(err.message, "device cuda: no CUDA driver") != NULL, "%s", err.message);
+        arrange(cases[i].driver, cases[i].plugin);
+        cr_assert(
+            eq(int,
+               device_open(&device, &(struct device_config){ .name = cases[i].device, .refusal = &refusal },
+                           &err),
+               cases[i].status));
+        cr_expect(strncmp(words, cases[i].words, strlen(cases[i].words)) == 0, "%s", words);
+        cr_expect_eq(words[0] == '\0', cases[i].words[0] == '\0', "%s", words);
+        if (cases[i].status == FSDP_OK) {
+            cr_expect(eq(str, (char *)device.ops->name, "cpu"));
+            device_close(&device);
+        }
+    }
 }

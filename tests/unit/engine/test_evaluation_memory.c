@@ -1,6 +1,6 @@
 /*
- * A process that trains and evaluates in turns holds what its forecast says: the peak of RssAnon + RssShmem less what it
- * held before, within 5 % of the plan; and once it has done both, neither takes a page more.
+ * A process that trains and evaluates in turns holds what its forecast says: the peak of RssAnon + RssShmem
+ * less what it held before, within 5 % of the plan; and once it has done both, neither takes a page more.
  */
 #include <criterion/criterion.h>
 #include <fsdp/forecast.h>
@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 
 #include "shard_runtime/core/process_memory.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool sanitized = true; /* its shadow is memory too */
@@ -69,18 +69,15 @@ static void run(struct fsdp_context *context, const struct tiny *tiny, struct jo
     struct fsdp_err err = { 0 };
 
     *job = (struct job){ .root = tiny_build(tiny, &err) };
-    cr_assert(fsdp_model_create(&job->model, context, job->root, &options, &err) == FSDP_OK, "%s",
-              err.message);
-    cr_assert(fsdp_optimizer_create(&job->optimizer, job->model, &updates, &err) == FSDP_OK);
-    cr_assert(fsdp_model_prepare_evaluation(job->model, EVALUATED, tiny->seq, &err) == FSDP_OK);
+    must(fsdp_model_create(&job->model, context, job->root, &options, &err), &err);
+    must(fsdp_optimizer_create(&job->optimizer, job->model, &updates, &err), &err);
+    must(fsdp_model_prepare_evaluation(job->model, EVALUATED, tiny->seq, &err), &err);
     work(job, tiny);
 }
 
 static void end(struct job *job)
 {
-    fsdp_optimizer_destroy(job->optimizer);
-    fsdp_model_destroy(job->model);
-    fsdp_module_destroy(job->root);
+    world_drop(job->optimizer, job->model, job->root);
 }
 
 static size_t planned(const struct tiny *tiny, size_t *evaluation)

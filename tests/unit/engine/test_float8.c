@@ -1,6 +1,7 @@
 /*
- * Gathers in float8 from end to end: what every rank computes with are the codes of the whole weights, at every world and
- * every way of sharding alike; training learns as without; what is not finite, and what a device cannot do, is told.
+ * Gathers in float8 from end to end: what every rank computes with are the codes of the whole weights, at
+ * every world and every way of sharding alike; training learns as without; what is not finite, and what a
+ * device cannot do, is told.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -10,37 +11,27 @@
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/e4m3.h"
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, STEPS = 8, MAX_ELEMS = 512 };
+enum { STEPS = 8, MAX_ELEMS = 512 };
 
 struct way {
     int W, replicate, tensor; /* 0 counts as 1; W counts all ranks */
     bool bf16, plain;         /* plain: without float8 */
-    enum fsdp_reshard reshard;
-    int reshard_size;
-    bool one_group, tied, listed, frozen, columns, keep_after_backward;
+    struct tiny tiny;
     size_t n_micro; /* 0: 1 */
     enum fsdp_gradient_sync sync;
     enum fsdp_overlap overlap;
     enum fsdp_activation_checkpoint checkpoint;
-    bool counted, apart,
-        by_hand; /* with a gather of our own; each rank its own samples; unsharded before each step */
+    bool counted;                    /* with a gather of the test's own */
+    bool apart;                      /* each rank has its own samples */
+    bool by_hand;                    /* unsharded before each step */
     double losses[STEPS], evaluated; /* of the last samples, after the last update */
 };
 
-static void must(enum fsdp_status status, const struct fsdp_err *err)
-{
-    cr_assert(status == FSDP_OK, "%s", err->message);
-}
-
-/* A model on this rank, and what it was made of. */
 struct run {
-    struct fsdp_device_mesh *all, *data, *tensor;
+    struct rig rig;
     struct fsdp_mixed_precision_policy mp;
-    struct tiny tiny;
-    struct fsdp_module *root;
-    struct fsdp_model *model;
 };
 
 static enum fsdp_status bytes_alone(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
@@ -52,79 +43,45 @@ static enum fsdp_status bytes_alone(struct fsdp_comm *group, const void *send, v
     return fsdp_all_gather(group, send, recv, n_elems, dtype, stream, err);
 }
 
-static void open_meshes(struct run *run, struct fsdp_context *context, const struct way *way)
+static struct rig *open_run(struct run *run, struct fsdp_context *context, const struct way *way)
 {
-    static const char *const names[] = { "replicate", "shard", "tensor" };
-    const int R = way->replicate > 1 ? way->replicate : 1, T = way->tensor > 1 ? way->tensor : 1;
-    struct fsdp_err err = { 0 };
+    struct rig *rig = &run->rig;
 
-    if (R == 1 && T == 1)
-        return;
-    must(fsdp_init_device_mesh(&run->all, context, 3, (int[]){ R, way->W / (R * T), T }, names, &err), &err);
-    must(fsdp_device_mesh_slice(&run->data, run->all, R > 1 ? names : &names[1], R > 1 ? 2 : 1, &err), &err);
-    if (T > 1)
-        must(fsdp_device_mesh_slice(&run->tensor, run->all, &names[2], 1, &err), &err);
-}
-
-static void open_run(struct run *run, struct fsdp_context *context, const struct way *way)
-{
-    const struct fsdp_model_options options = { .batch = BATCH,
-                                                .seq = tiny_defaults.seq,
-                                                .seed = 5,
-                                                .accumulates = way->n_micro > 1,
-                                                .gradient_sync = way->sync,
-                                                .overlap = way->overlap };
-    struct fsdp_module *layers;
-    struct fsdp_err err = { 0 };
-
-    memset(run, 0, sizeof *run);
-    open_meshes(run, context, way);
+    rig_init(rig, context);
     run->mp = fsdp_mixed_precision_defaults();
     run->mp.float8_gather = !way->plain;
     run->mp.param_dtype = way->bf16 ? FSDP_BF16 : FSDP_DTYPE_NONE;
     run->mp.reduce_dtype = FSDP_F32;
-    run->tiny = tiny_defaults;
-    run->tiny.heads = 4;
-    run->tiny.mp_policy = &run->mp;
-    run->tiny.mesh = run->data;
-    run->tiny.tensor = run->tensor;
-    run->tiny.reshard = way->reshard_size > 0 ? FSDP_RESHARD_TO : way->reshard;
-    run->tiny.reshard_size = way->reshard_size;
-    run->tiny.one_group = way->one_group;
-    run->tiny.tied = way->tied;
-    run->tiny.listed = way->listed;
-    run->tiny.frozen = way->frozen;
-    run->tiny.columns = way->columns;
-    run->tiny.keep_after_backward = way->keep_after_backward;
-    run->root = tiny_build(&run->tiny, &err);
-    cr_assert_not_null(run->root, "%s", err.message);
-    layers = fsdp_module_child(run->root, "layers");
-    for (size_t i = 0; i < fsdp_module_child_count(layers); i++) {
-        fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, i), way->checkpoint);
-        if (way->counted)
-            fsdp_module_set_custom_all_gather(fsdp_module_child_at(layers, i), bytes_alone, NULL);
+    rig->tiny = tiny_with(way->tiny);
+    rig->tiny.heads = 4;
+    rig->tiny.mp_policy = &run->mp;
+    if (rig->tiny.reshard_size > 0)
+        rig->tiny.reshard = FSDP_RESHARD_TO;
+    rig_mesh(rig, way->replicate, way->tensor);
+    if (!way->apart) {
+        rig->rank = 0;
+        rig->ranks = 1;
     }
-    must(fsdp_model_create(&run->model, context, run->root, &options, &err), &err);
+    rig->n_micro = way->n_micro > 1 ? way->n_micro : 1;
+    rig->options.accumulates = rig->n_micro > 1;
+    rig->options.gradient_sync = way->sync;
+    rig->options.overlap = way->overlap;
+    rig->options.seed = 5;
+    rig->updates.lr = 1e-2;
+    for (size_t i = 0; i < rig->tiny.layers; i++) {
+        fsdp_checkpoint_wrapper(rig_block(rig, i), way->checkpoint);
+        if (way->counted)
+            fsdp_module_set_custom_all_gather(rig_block(rig, i), bytes_alone, NULL);
+    }
+    rig_open(rig);
+    return rig;
 }
 
-static void close_run(struct run *run)
+static void unshard_all(struct rig *rig, bool async)
 {
-    fsdp_model_destroy(run->model);
-    fsdp_module_destroy(run->root);
-    fsdp_device_mesh_destroy(run->tensor);
-    fsdp_device_mesh_destroy(run->data);
-    fsdp_device_mesh_destroy(run->all);
-}
-
-/* --- the weights --------------------------------------------------------------------------------------------- */
-
-static void unshard_all(struct run *run, bool async)
-{
-    struct fsdp_err err = { 0 };
-
-    for (const struct fsdp_module *m = run->root; m != NULL; m = module_next(run->root, m))
+    for (const struct fsdp_module *m = rig->root; m != NULL; m = module_next(rig->root, m))
         if (m->sharded)
-            must(fsdp_module_unshard(run->model, m, async, NULL, &err), &err);
+            must(fsdp_module_unshard(rig->model, m, async, NULL, &rig->err), &rig->err);
 }
 
 /* Where element i of this rank's part of a matrix stands in the whole. */
@@ -149,26 +106,26 @@ static float rounded(float value, enum fsdp_dtype dtype)
     return dtype == FSDP_F32 ? value : bf16_to_f32(bf16_of_f32(value));
 }
 
-/* Master weights are what the seed says, whoever has which; codes are of these, with the largest size of all of them. */
+/* Whichever rank holds which master weights: the codes are of these, with the largest size of all of them. */
 static void expect_codes_of_masters(struct fsdp_context *context, void *user)
 {
     const struct way *way = user;
     size_t n_coded = 0;
     struct run run;
+    struct rig *rig = open_run(&run, context, way);
 
-    open_run(&run, context, way);
-    for (size_t p = 0; p < fsdp_model_parameter_count(run.model); p++) {
+    for (size_t p = 0; p < fsdp_model_parameter_count(rig->model); p++) {
         float whole[MAX_ELEMS], amax = 0;
-        const struct plan_param *param = &run.model->layout.params[p];
+        const struct plan_param *param = &rig->model->layout.params[p];
         struct fsdp_parameter_info info;
-        struct fsdp_err err = { 0 };
         enum fsdp_dtype dtype;
         const void *seen;
 
-        must(fsdp_model_parameter(run.model, p, &info, &err), &err);
-        must(fsdp_parameter_gather(run.model, info.name, FSDP_VALUE, whole, info.n_elems, &err), &err);
-        unshard_all(&run, false);
-        must(fsdp_parameter_unsharded(run.model, info.name, &seen, &dtype, &err), &err);
+        must(fsdp_model_parameter(rig->model, p, &info, &rig->err), &rig->err);
+        must(fsdp_parameter_gather(rig->model, info.name, FSDP_VALUE, whole, info.n_elems, &rig->err),
+             &rig->err);
+        unshard_all(rig, false);
+        must(fsdp_parameter_unsharded(rig->model, info.name, &seen, &dtype, &rig->err), &rig->err);
         cr_assert_eq(dtype, way->bf16 ? FSDP_BF16 : FSDP_F32);
         for (size_t i = 0; i < info.n_elems; i++)
             amax = fmaxf(amax, fabsf(whole[i]));
@@ -182,8 +139,8 @@ static void expect_codes_of_masters(struct fsdp_context *context, void *user)
                       info.name, i, (double)read_at(seen, dtype, i), (double)want);
         }
     }
-    cr_assert_eq(n_coded, way->tied ? 2 * 6 : 2 * 6 + 1, "%zu", n_coded);
-    close_run(&run);
+    cr_assert_eq(n_coded, way->tiny.tied ? 2 * 6 : 2 * 6 + 1, "%zu", n_coded);
+    rig_close(rig);
 }
 
 Test(float8_gather, every_rank_sees_the_codes_of_the_whole_weights, .timeout = 2400)
@@ -191,11 +148,11 @@ Test(float8_gather, every_rank_sees_the_codes_of_the_whole_weights, .timeout = 2
     for (int W = 1; W <= 6; W++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             struct way ways[] = { { .W = W },
-                                  { .W = W, .one_group = true },
-                                  { .W = W, .tied = true },
-                                  { .W = W, .listed = true },
-                                  { .W = W, .frozen = true },
-                                  { .W = W % 3 == 0 || W == 5 ? 2 : W, .columns = true } };
+                                  { .W = W, .tiny.one_group = true },
+                                  { .W = W, .tiny.tied = true },
+                                  { .W = W, .tiny.listed = true },
+                                  { .W = W, .tiny.frozen = true },
+                                  { .W = W % 3 == 0 || W == 5 ? 2 : W, .tiny.columns = true } };
 
             for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
                 ways[i].bf16 = bf16 != 0;
@@ -220,58 +177,26 @@ Test(float8_gather, parts_and_replicas_share_one_scale, .timeout = 2400)
         world_run(ways[i].W, expect_codes_of_masters, &ways[i]);
 }
 
-/* --- training ------------------------------------------------------------------------------------------------ */
-
-/* Its program is another, with gathers of its own. */
-static double evaluate(struct run *run)
-{
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-    const float *logits;
-
-    tiny_samples(&run->tiny, 3, BATCH, tokens, targets);
-    must(fsdp_model_prepare_evaluation(run->model, BATCH, run->tiny.seq, &err), &err);
-    must(fsdp_model_evaluate(run->model, tokens, targets, &logits, &loss, &err), &err);
-    return loss.mean;
-}
-
 static void train(struct fsdp_context *context, void *user)
 {
     struct way *way = user;
-    const size_t n_micro = way->n_micro > 1 ? way->n_micro : 1;
-    struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_err err = { 0 };
+    struct fsdp_loss evaluated;
     struct run run;
+    struct rig *rig = open_run(&run, context, way);
 
-    updates.lr = 1e-2;
-    open_run(&run, context, way);
-    must(fsdp_optimizer_create(&optimizer, run.model, &updates, &err), &err);
     for (int step = 0; step < STEPS; step++) {
-        int32_t tokens[4][BATCH * 6], targets[4][BATCH * 6];
-        struct fsdp_batch micro[4];
-        struct fsdp_loss loss;
-
-        for (size_t m = 0; m < n_micro; m++) {
-            const uint64_t rank = way->apart ? (uint64_t)fsdp_context_rank(context) : 0;
-            const uint64_t first =
-                (((uint64_t)step * n_micro + m) * (way->apart ? (uint64_t)way->W : 1) + rank) * BATCH;
-
-            tiny_samples(&run.tiny, first, BATCH, tokens[m], targets[m]);
-            micro[m] =
-                (struct fsdp_batch){ .input = tokens[m], .targets = targets[m], .first_sample = first };
-        }
         if (way->by_hand)
-            unshard_all(&run, way->overlap == FSDP_OVERLAP_ON);
-        must(fsdp_model_forward_backward(run.model, micro, n_micro, &loss, &err), &err);
-        must(fsdp_optimizer_step(optimizer, &err), &err);
+            unshard_all(rig, way->overlap == FSDP_OVERLAP_ON);
+        rig_step(rig, step);
         if (fsdp_context_rank(context) == 0)
-            way->losses[step] = loss.mean;
+            way->losses[step] = rig->loss.mean;
     }
-    way->evaluated = evaluate(&run);
-    fsdp_optimizer_destroy(optimizer);
-    close_run(&run);
+    /* An evaluation has another program, with gathers of its own. */
+    must(fsdp_model_prepare_evaluation(rig->model, 2, 6, &rig->err), &rig->err);
+    tiny_samples(&rig->tiny, 3, 2, rig->tokens, rig->targets);
+    must(fsdp_model_evaluate(rig->model, rig->tokens, rig->targets, NULL, &evaluated, &rig->err), &rig->err);
+    way->evaluated = evaluated.mean;
+    rig_close(rig);
 }
 
 static void expect_same_losses(struct way *ways, size_t n_ways)
@@ -290,8 +215,9 @@ static void expect_same_losses(struct way *ways, size_t n_ways)
 }
 
 /*
- * Every rank has the same samples, so that the mean of their gradients is each one's own, exactly in worlds of 2 and 4 (of
- * three times a number the last bit is lost, and found again): what is left to differ are the weights they compute with.
+ * Every rank has the same samples, so that the mean of their gradients is each one's own, exactly in worlds
+ * of 2 and 4 (of three times a number the last bit is lost, and found again): what is left to differ are the
+ * weights they compute with.
  */
 Test(float8_gather, losses_are_the_same_bits_in_every_world, .timeout = 2400)
 {
@@ -303,24 +229,27 @@ Test(float8_gather, losses_are_the_same_bits_in_every_world, .timeout = 2400)
                           { .W = 1, .by_hand = true },
                           { .W = 2, .by_hand = true },
                           { .W = 2, .by_hand = true, .overlap = FSDP_OVERLAP_ON },
-                          { .W = 2, .one_group = true },
-                          { .W = 2, .reshard = FSDP_RESHARD_FALSE },
-                          { .W = 4, .reshard_size = 2 },
-                          { .W = 4, .reshard_size = 2, .overlap = FSDP_OVERLAP_ON },
+                          { .W = 2, .tiny.one_group = true },
+                          { .W = 2, .tiny.reshard = FSDP_RESHARD_FALSE },
+                          { .W = 4, .tiny.reshard_size = 2 },
+                          { .W = 4, .tiny.reshard_size = 2, .overlap = FSDP_OVERLAP_ON },
                           { .W = 4, .replicate = 2 },
                           { .W = 2, .replicate = 2 },
-                          { .W = 2, .columns = true },
+                          { .W = 2, .tiny.columns = true },
                           { .W = 2, .checkpoint = FSDP_CHECKPOINT_FULL } };
 
     expect_same_losses(ways, sizeof ways / sizeof *ways);
 }
 
-/* Of one rank gradients go to their float32 shards unrounded, as without float8: worlds of two and more are alike. */
+/*
+ * Of one rank gradients go to their float32 shards unrounded, as without float8: worlds of two and more are
+ * alike.
+ */
 Test(float8_gather, and_so_they_are_in_bfloat16, .timeout = 2400)
 {
     struct way ways[] = { { .W = 2, .bf16 = true },
                           { .W = 4, .bf16 = true },
-                          { .W = 4, .bf16 = true, .reshard_size = 2 },
+                          { .W = 4, .bf16 = true, .tiny.reshard_size = 2 },
                           { .W = 4, .bf16 = true, .replicate = 2 },
                           { .W = 2, .bf16 = true, .overlap = FSDP_OVERLAP_ON } };
 
@@ -332,15 +261,18 @@ Test(float8_gather, and_over_micro_steps_with_weights_kept_or_not, .timeout = 24
     struct way ways[] = {
         { .W = 1, .n_micro = 3 },
         { .W = 2, .n_micro = 3 },
-        { .W = 2, .n_micro = 3, .keep_after_backward = true },
-        { .W = 4, .n_micro = 3, .keep_after_backward = true, .reshard = FSDP_RESHARD_FALSE },
-        { .W = 2, .n_micro = 3, .keep_after_backward = true, .overlap = FSDP_OVERLAP_ON }
+        { .W = 2, .n_micro = 3, .tiny.keep_after_backward = true },
+        { .W = 4, .n_micro = 3, .tiny.keep_after_backward = true, .tiny.reshard = FSDP_RESHARD_FALSE },
+        { .W = 2, .n_micro = 3, .tiny.keep_after_backward = true, .overlap = FSDP_OVERLAP_ON }
     };
 
     expect_same_losses(ways, sizeof ways / sizeof *ways);
 }
 
-/* Weights of three bits of mantissa: losses of these steps stay within 2 % of those of bfloat16 without float8. */
+/*
+ * Weights of three bits of mantissa: losses of these steps stay within 2 % of those of bfloat16 without
+ * float8.
+ */
 Test(float8_gather, training_stays_near_that_of_bfloat16, .timeout = 2400)
 {
     static const int worlds[] = { 1, 2, 3, 4 };
@@ -358,8 +290,6 @@ Test(float8_gather, training_stays_near_that_of_bfloat16, .timeout = 2400)
     }
 }
 
-/* --- what goes wrong ----------------------------------------------------------------------------------------- */
-
 /* The last element is another rank's where there are several: all of them see it, in that tensor alone. */
 static void spoil_one(struct fsdp_context *context, void *user)
 {
@@ -367,22 +297,21 @@ static void spoil_one(struct fsdp_context *context, void *user)
                       sound[] = "layers.1.feed_forward.w2.weight";
     const struct way *way = user;
     float values[MAX_ELEMS] = { 0 };
-    struct fsdp_err err = { 0 };
     enum fsdp_dtype dtype;
     const void *seen;
     struct run run;
+    struct rig *rig = open_run(&run, context, way);
 
-    open_run(&run, context, way);
     values[20 * 12 - 1] = way->apart ? NAN : -INFINITY;
-    must(fsdp_parameter_set(run.model, spoilt, values, 20 * 12, &err), &err);
-    unshard_all(&run, false);
-    must(fsdp_parameter_unsharded(run.model, spoilt, &seen, &dtype, &err), &err);
+    must(fsdp_parameter_set(rig->model, spoilt, values, 20 * 12, &rig->err), &rig->err);
+    unshard_all(rig, false);
+    must(fsdp_parameter_unsharded(rig->model, spoilt, &seen, &dtype, &rig->err), &rig->err);
     for (size_t i = 0; i < 20 * 12; i++)
         cr_assert(isnan(read_at(seen, dtype, i)));
-    must(fsdp_parameter_unsharded(run.model, sound, &seen, &dtype, &err), &err);
+    must(fsdp_parameter_unsharded(rig->model, sound, &seen, &dtype, &rig->err), &rig->err);
     for (size_t i = 0; i < 20 * 12; i++)
         cr_assert(isfinite(read_at(seen, dtype, i)));
-    close_run(&run);
+    rig_close(rig);
 }
 
 Test(float8_gather, a_weight_that_is_not_finite_is_seen_by_every_rank)
@@ -402,33 +331,30 @@ static enum fsdp_status too_old(const struct device *device, struct fsdp_err *er
 
 static void refuse(struct fsdp_context *context, void *user)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny_defaults.seq };
     const struct device_ops *const own = context->device.ops;
-    struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
     struct device_ops old = *own;
-    struct tiny tiny = tiny_defaults;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root;
-    struct fsdp_model *model;
 
     (void)user;
     old.check_float8 = too_old;
-    tiny.mp_policy = &mp;
     for (int asks = 0; asks < 2; asks++) {
+        struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
+        struct rig rig;
+
+        rig_init(&rig, context);
         mp.float8_gather = asks != 0;
-        root = tiny_build(&tiny, &err);
+        rig.tiny.mp_policy = &mp;
         context->device.ops = &old;
-        cr_expect(fsdp_model_create(&model, context, root, &options, &err) ==
-                  (asks ? FSDP_ERR_UNSUPPORTED : FSDP_OK));
-        cr_expect((model == NULL) == (asks != 0));
-        cr_expect(!asks || strstr(err.message, "float8: device 0 is too old") != NULL, "%s", err.message);
-        fsdp_model_destroy(model);
+        if (asks)
+            expect_refused(fsdp_model_create(&rig.model, context, rig_root(&rig), &rig.options, &rig.err),
+                           FSDP_ERR_UNSUPPORTED, "float8: device 0 is too old", &rig.err);
+        else
+            rig_model(&rig);
+        cr_expect((rig.model == NULL) == (asks != 0));
+        fsdp_model_destroy(rig.model);
+        rig.model = NULL;
         context->device.ops = own;
-        fsdp_module_destroy(root);
+        rig_close(&rig);
     }
 }
 
-Test(float8_gather, a_device_that_is_too_old_refuses_it_and_nothing_else)
-{
-    world_run(1, refuse, NULL);
-}
+WorldTest(float8_gather, a_device_that_is_too_old_refuses_it_and_nothing_else, refuse, 1);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
 struct case_of {
     struct tiny tiny;
@@ -33,40 +33,39 @@ static struct fsdp_forecast forecast_of(const struct case_of *c, int W)
     struct fsdp_forecast forecast;
 
     optimizer.kind = c->kind;
-    cr_assert(fsdp_model_forecast(root, &c->options, &optimizer, &world, &forecast, &err) == FSDP_OK, "%s",
-              err.message);
+    must(fsdp_model_forecast(root, &c->options, &optimizer, &world, &forecast, &err), &err);
     fsdp_module_destroy(root);
     return forecast;
+}
+
+static void open_case(struct rig *rig, struct fsdp_context *context, const struct case_of *c)
+{
+    rig_init(rig, context);
+    rig->tiny = c->tiny;
+    rig->options = c->options;
+    rig->updates.kind = c->kind;
+    rig_open(rig);
 }
 
 static void compare(struct fsdp_context *context, void *user)
 {
     const struct case_of *c = user;
-    struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&c->tiny, &err);
-    struct fsdp_optimizer *optimizer;
     struct fsdp_memory memory;
-    struct fsdp_model *model;
+    struct rig rig;
 
-    updates.kind = c->kind;
-    cr_assert(fsdp_model_create(&model, context, root, &c->options, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
+    open_case(&rig, context, c);
     if (c->evaluation_batch > 0)
-        cr_assert(fsdp_model_prepare_evaluation(model, c->evaluation_batch, c->tiny.seq, &err) == FSDP_OK,
-                  "%s", err.message);
-    fsdp_model_memory(model, &memory);
+        must(fsdp_model_prepare_evaluation(rig.model, c->evaluation_batch, c->tiny.seq, &rig.err), &rig.err);
+    fsdp_model_memory(rig.model, &memory);
 
     cr_assert((memory.evaluation > 0) == (c->evaluation_batch > 0));
     cr_assert(memcmp(&memory, &c->forecast.memory, sizeof memory) == 0, "arena %zu, planned %zu",
               memory.arena, c->forecast.memory.arena);
-    if (fsdp_context_rank(context) == 0)
-        cr_assert_eq(fsdp_optimizer_bytes(optimizer), c->forecast.optimizer);
+    if (rig.rank == 0)
+        cr_assert_eq(fsdp_optimizer_bytes(rig.optimizer), c->forecast.optimizer);
     else
-        cr_assert(fsdp_optimizer_bytes(optimizer) <= c->forecast.optimizer);
-    fsdp_optimizer_destroy(optimizer);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+        cr_assert(fsdp_optimizer_bytes(rig.optimizer) <= c->forecast.optimizer);
+    rig_close(&rig);
 }
 
 Test(forecast, is_the_memory_of_the_model_that_is_made, .timeout = 1200)
@@ -92,20 +91,17 @@ Test(forecast, is_the_memory_of_the_model_that_is_made, .timeout = 1200)
 static void compare_text(struct fsdp_context *context, void *user)
 {
     const struct case_of *c = user;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&c->tiny, &err);
-    struct fsdp_model *model;
     const char *program;
+    struct rig rig;
     char *text;
 
-    cr_assert(fsdp_model_create(&model, context, root, &c->options, &err) == FSDP_OK, "%s", err.message);
-    text = fsdp_model_plan_text(model);
+    open_case(&rig, context, c);
+    text = fsdp_model_plan_text(rig.model);
     program = strstr(c->text, "\n\n");
     cr_assert(text != NULL && program != NULL);
     cr_assert_str_eq(program + 2, text);
     free(text);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
 Test(forecast, its_text_is_the_layout_and_the_program_of_the_model_that_is_made, .timeout = 1200)
@@ -119,8 +115,7 @@ Test(forecast, its_text_is_the_layout_and_the_program_of_the_model_that_is_made,
         struct fsdp_err err = { 0 };
         struct fsdp_module *root = tiny_build(&c.tiny, &err);
 
-        cr_assert(fsdp_model_forecast_text(root, &c.options, NULL, &world, &c.text, &err) == FSDP_OK, "%s",
-                  err.message);
+        must(fsdp_model_forecast_text(root, &c.options, NULL, &world, &c.text, &err), &err);
         cr_assert(strncmp(c.text, "# layout: ", 10) == 0);
         world_run(W, compare_text, &c);
         free(c.text);
@@ -128,37 +123,30 @@ Test(forecast, its_text_is_the_layout_and_the_program_of_the_model_that_is_made,
     }
 }
 
-/* Persistent state per rank: 4 bytes of each padded row of parameters and gradients, 8 of each own element. */
-Test(forecast, state_is_the_formula_padding_included)
+/* 4 bytes of each padded element of parameters and of gradients, 8 of each element without padding. */
+Test(forecast, state_is_the_formula_at_up_to_forty_ranks)
 {
-    for (int W = 1; W <= 40; W++) {
-        struct case_of c = { .tiny = tiny_defaults, .options = { .batch = 1, .seq = tiny_defaults.seq } };
-        const struct tiny *t = &c.tiny;
-        const size_t shapes[][2] = {
-            { t->vocab, t->dim }, { t->seq, t->dim }, { t->dim, 1 }, { t->dim, 1 }, { t->vocab, t->dim },
-        };
-        const size_t layer[][2] = { { t->dim, 1 },      { t->dim, 1 },         { t->dim, t->dim },
-                                    { t->dim, t->dim }, { t->dim, t->dim },    { t->dim, t->dim },
-                                    { t->dim, 1 },      { t->dim, 1 },         { t->hidden, t->dim },
-                                    { t->hidden, 1 },   { t->dim, t->hidden }, { t->dim, 1 } };
-        size_t rows = 0, own = 0;
-        const struct fsdp_forecast forecast = forecast_of(&c, W);
+    const struct case_of c = { .tiny = tiny_defaults, .options = { .batch = 1, .seq = tiny_defaults.seq } };
+    const struct tiny *t = &c.tiny;
+    const size_t L = t->layers, shapes[][3] = {
+        /* how many there are, rows, elements of a row */
+        { 2, t->vocab, t->dim },  { 1, t->seq, t->dim }, { 2 + 5 * L, t->dim, 1 }, { 4 * L, t->dim, t->dim },
+        { L, t->hidden, t->dim }, { L, t->hidden, 1 },   { L, t->dim, t->hidden }
+    };
+
+    for (size_t W = 1; W <= 40; W++) {
+        const struct fsdp_forecast forecast = forecast_of(&c, (int)W);
+        size_t padded = 0, own = 0;
 
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            const size_t C = (shapes[i][0] + (size_t)W - 1) / (size_t)W;
+            const size_t rows = (shapes[i][1] + W - 1) / W;
 
-            rows += C * shapes[i][1];
-            own += (C < shapes[i][0] ? C : shapes[i][0]) * shapes[i][1];
+            padded += shapes[i][0] * rows * shapes[i][2];
+            own += shapes[i][0] * (rows < shapes[i][1] ? rows : shapes[i][1]) * shapes[i][2];
         }
-        for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
-            const size_t C = (layer[i][0] + (size_t)W - 1) / (size_t)W;
-
-            rows += t->layers * C * layer[i][1];
-            own += t->layers * (C < layer[i][0] ? C : layer[i][0]) * layer[i][1];
-        }
-        cr_assert_eq(forecast.memory.parameters, 4 * rows, "W %d", W);
-        cr_assert_eq(forecast.memory.gradients, 4 * rows);
-        cr_assert_eq(forecast.optimizer, 8 * own);
+        cr_assert_eq(forecast.memory.parameters, 4 * padded, "W %zu", W);
+        cr_assert_eq(forecast.memory.gradients, 4 * padded, "W %zu", W);
+        cr_assert_eq(forecast.optimizer, 8 * own, "W %zu", W);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * Several forwards before a backward, call by call: what may come when, what lies between, what is refused. That the
- * gradients are right and the order is PyTorch's: tests/unit/parity/.
+ * Several forwards before a backward, call by call: what may come when, what lies between, what is refused.
+ * That the gradients are right and the order is PyTorch's: tests/unit/parity/.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -8,104 +8,75 @@
 #include <string.h>
 
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, N = 3 };
-
-struct data {
-    int32_t tokens[N][BATCH * 6], targets[N][BATCH * 6];
-    struct fsdp_batch batches[N];
-};
-
-static void fill(struct data *data, int rank)
+static void begin(struct rig *rig, struct fsdp_context *context, size_t n_micro, size_t n_forwards,
+                  enum fsdp_backwards backwards)
 {
-    for (int m = 0; m < N; m++) {
-        const uint64_t first = (uint64_t)(m * 7 + rank * BATCH);
-
-        tiny_samples(&tiny_defaults, first, BATCH, data->tokens[m], data->targets[m]);
-        data->batches[m] = (struct fsdp_batch){ .input = data->tokens[m],
-                                                .targets = data->targets[m],
-                                                .first_sample = first };
-    }
+    rig_init(rig, context);
+    rig->n_micro = n_micro;
+    rig->options.forwards = n_forwards;
+    rig->options.backwards = backwards;
+    rig->options.accumulates = n_forwards == 0;
 }
 
-static struct fsdp_model *make(struct fsdp_context *context, struct fsdp_module *root,
-                               const struct fsdp_model_options *how)
+static enum fsdp_status forward(struct rig *rig, size_t m)
 {
-    struct fsdp_model_options options = *how;
-    struct fsdp_model *model;
-    struct fsdp_err err = { 0 };
-
-    options.batch = BATCH;
-    options.seq = tiny_defaults.seq;
-    options.seed = 5;
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    return model;
+    return fsdp_model_forward(rig->model, &rig->micro[m], &rig->loss, &rig->err);
 }
 
-static void expect_refused(enum fsdp_status status, const struct fsdp_err *err, const char *words)
+static enum fsdp_status run(struct rig *rig, size_t n_batches)
 {
-    cr_expect(status == FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err->message, words), "\"%s\", not \"%s\"", err->message, words);
+    return fsdp_model_forward_backward(rig->model, rig->micro, n_batches, &rig->loss, &rig->err);
 }
 
 static void call_out_of_order(struct fsdp_context *context, void *user)
 {
-    struct fsdp_module *root = tiny_build(&tiny_defaults, NULL);
-    struct fsdp_model *model = make(context, root, &(struct fsdp_model_options){ .forwards = 2 });
-    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-    struct data data;
+    struct fsdp_model *model;
+    struct fsdp_err *err;
+    struct rig rig;
     double norm;
 
     (void)user;
-    fill(&data, fsdp_context_rank(context));
-    cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
-    expect_refused(fsdp_model_backward(model, &err), &err, "0 of 2 forwards have run");
-    expect_refused(fsdp_model_forward_backward(model, data.batches, 1, &loss, &err), &err,
-                   "1 batches in a model that runs 2 forwards before a backward");
-    expect_refused(fsdp_model_forward_backward(model, data.batches, 4, &loss, &err), &err,
-                   "2 micro-steps in a model that was made for one");
-    cr_assert(fsdp_model_forward(model, &data.batches[0], &loss, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(loss.n_targets > 0 && loss.mean > 0);
-    expect_refused(fsdp_model_backward(model, &err), &err, "1 of 2 forwards have run");
-    expect_refused(fsdp_model_forward_backward(model, data.batches, 2, &loss, &err), &err,
-                   "a forward is waiting for its backward");
-    expect_refused(fsdp_module_unshard(model, root, false, NULL, &err), &err,
-                   "a forward is waiting for its backward");
-    expect_refused(fsdp_optimizer_step(optimizer, &err), &err, "yet to come");
-    expect_refused(fsdp_clip_grad_norm(model, 1, &norm, &err), &err, "yet to come");
-    cr_assert(fsdp_model_forward(model, &data.batches[1], &loss, &err) == FSDP_OK, "%s", err.message);
-    expect_refused(fsdp_model_forward(model, &data.batches[1], &loss, &err), &err, "all 2 forwards have run");
+    begin(&rig, context, 4, 2, FSDP_BACKWARD_OF_SUM);
+    rig_open(&rig);
+    rig_fill(&rig, 0);
+    model = rig.model;
+    err = &rig.err;
+    expect_refused(fsdp_model_backward(model, err), FSDP_ERR_ARG, "0 of 2 forwards have run", err);
+    expect_refused(run(&rig, 1), FSDP_ERR_ARG, "1 batches in a model that runs 2 forwards before a backward",
+                   err);
+    expect_refused(run(&rig, 4), FSDP_ERR_ARG, "2 micro-steps in a model that was made for one", err);
+    must(forward(&rig, 0), err);
+    cr_expect(rig.loss.n_targets > 0 && rig.loss.mean > 0);
+    expect_refused(fsdp_model_backward(model, err), FSDP_ERR_ARG, "1 of 2 forwards have run", err);
+    expect_refused(run(&rig, 2), FSDP_ERR_ARG, "a forward is waiting for its backward", err);
+    expect_refused(fsdp_module_unshard(model, rig.root, false, NULL, err), FSDP_ERR_ARG,
+                   "a forward is waiting for its backward", err);
+    expect_refused(fsdp_optimizer_step(rig.optimizer, err), FSDP_ERR_ARG, "yet to come", err);
+    expect_refused(fsdp_clip_grad_norm(model, 1, &norm, err), FSDP_ERR_ARG, "yet to come", err);
+    must(forward(&rig, 1), err);
+    expect_refused(forward(&rig, 1), FSDP_ERR_ARG, "all 2 forwards have run", err);
     fsdp_module_set_is_last_backward(model, false);
-    expect_refused(fsdp_model_backward(model, &err), &err, "made for one micro-step");
+    expect_refused(fsdp_model_backward(model, err), FSDP_ERR_ARG, "made for one micro-step", err);
     fsdp_module_set_is_last_backward(model, true);
-    cr_assert(fsdp_model_backward(model, &err) == FSDP_OK, "%s", err.message);
-    expect_refused(fsdp_model_backward(model, &err), &err, "0 of 2 forwards have run");
-    cr_expect(fsdp_optimizer_step(optimizer, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_model_backward(model, err), err);
+    expect_refused(fsdp_model_backward(model, err), FSDP_ERR_ARG, "0 of 2 forwards have run", err);
+    must(fsdp_optimizer_step(rig.optimizer, err), err);
     /* A refused batch, or fsdp_module_reset_iteration(), and the first forward is next. */
-    cr_assert(fsdp_model_forward(model, &data.batches[0], &loss, &err) == FSDP_OK);
-    data.tokens[1][0] = -1;
-    cr_expect(fsdp_model_forward(model, &data.batches[1], &loss, &err) == FSDP_ERR_ARG);
-    expect_refused(fsdp_model_backward(model, &err), &err, "0 of 2 forwards have run");
-    cr_assert(fsdp_model_forward(model, &data.batches[0], &loss, &err) == FSDP_OK);
-    cr_assert(fsdp_module_reset_iteration(model, &err) == FSDP_OK);
-    expect_refused(fsdp_model_backward(model, &err), &err, "0 of 2 forwards have run");
-    expect_refused(fsdp_optimizer_step(optimizer, &err), &err, "the last step left no gradients");
-    fsdp_optimizer_destroy(optimizer);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    must(forward(&rig, 0), err);
+    rig.tokens[2 * 6] = -1;
+    cr_expect_eq(forward(&rig, 1), FSDP_ERR_ARG);
+    expect_refused(fsdp_model_backward(model, err), FSDP_ERR_ARG, "0 of 2 forwards have run", err);
+    must(forward(&rig, 0), err);
+    must(fsdp_module_reset_iteration(model, err), err);
+    expect_refused(fsdp_model_backward(model, err), FSDP_ERR_ARG, "0 of 2 forwards have run", err);
+    expect_refused(fsdp_optimizer_step(rig.optimizer, err), FSDP_ERR_ARG, "the last step left no gradients",
+                   err);
+    rig_close(&rig);
 }
 
-Test(forwards, come_before_backwards_and_nothing_else_in_between)
-{
-    world_run(1, call_out_of_order, NULL);
-    world_run(2, call_out_of_order, NULL);
-}
-
-/* --- gradients, to the bit or nearly ----------------------------------------------------------------------- */
+WorldTest(forwards, come_before_backwards_and_nothing_else_in_between, call_out_of_order, 1, 2);
 
 struct way {
     int W;
@@ -125,76 +96,54 @@ static double apart(const float *a, const float *b, size_t n)
     return sqrt(difference / size);
 }
 
-static void run_halves(struct fsdp_model *model, const struct way *way, struct data *data, size_t n_backwards)
+/* The gradients of all forwards and then all backwards, whole. Returns how many there are. */
+static size_t run_halves(struct fsdp_context *context, const struct way *way, enum fsdp_backwards backwards,
+                         float *out)
 {
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-    const float *logits;
+    struct rig rig;
+    size_t n;
 
+    begin(&rig, context, way->n, way->n, backwards);
+    rig.tiny.dropout = way->dropout;
+    rig_model(&rig);
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    rig_fill(&rig, 0);
     for (size_t f = 0; f < way->n; f++) {
-        cr_assert(fsdp_model_forward(model, &data->batches[f], &loss, &err) == FSDP_OK, "%s", err.message);
+        must(forward(&rig, f), &rig.err);
         if (way->evaluates)
-            cr_assert(fsdp_model_evaluate(model, data->tokens[0], data->targets[0], &logits, &loss, &err) ==
-                          FSDP_OK,
-                      "%s", err.message);
+            must(fsdp_model_evaluate(rig.model, rig.tokens, rig.targets, NULL, &rig.loss, &rig.err),
+                 &rig.err);
     }
-    for (size_t b = 0; b < n_backwards; b++)
-        cr_assert(fsdp_model_backward(model, &err) == FSDP_OK, "%s", err.message);
-}
-
-/* What is reduced, and the scale that its readers apply. */
-static void copy_gradients(const struct fsdp_model *model, float *out)
-{
-    for (size_t i = 0; i < model->memory[PLACE_DEVICE].gradient_bytes / sizeof(float); i++)
-        out[i] = model->memory[PLACE_DEVICE].gradients[i] * (float)model->loss_scale;
+    for (size_t b = 0; b < (backwards == FSDP_BACKWARD_OF_EACH ? way->n : 1); b++)
+        must(fsdp_model_backward(rig.model, &rig.err), &rig.err);
+    n = rig_gather(&rig, FSDP_GRADIENT, out);
+    rig_close(&rig);
+    return n;
 }
 
 static void compare(struct fsdp_context *context, void *user)
 {
+    static _Thread_local float want[RIG_ELEMS], got[RIG_ELEMS];
     const struct way *way = user;
-    struct tiny tiny = tiny_defaults;
-    struct fsdp_model *micro, *sum, *each;
-    float *want, *got;
-    struct fsdp_module *roots[3];
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-    struct data data;
+    struct rig micro;
     size_t n;
 
-    tiny.dropout = way->dropout;
-    fill(&data, fsdp_context_rank(context));
-    for (int i = 0; i < 3; i++)
-        roots[i] = tiny_build(&tiny, NULL);
-    micro = make(context, roots[0], &(struct fsdp_model_options){ .accumulates = true });
-    sum = make(context, roots[1], &(struct fsdp_model_options){ .forwards = way->n });
-    each = make(context, roots[2],
-                &(struct fsdp_model_options){ .forwards = way->n, .backwards = FSDP_BACKWARD_OF_EACH });
-    cr_assert(fsdp_model_prepare_evaluation(sum, BATCH, 6, &err) == FSDP_OK &&
-              fsdp_model_prepare_evaluation(each, BATCH, 6, &err) == FSDP_OK);
-    n = micro->memory[PLACE_DEVICE].gradient_bytes / sizeof(float);
-    want = malloc(n * sizeof *want);
-    got = malloc(n * sizeof *got);
-    for (size_t m = 0; m < way->n; m++) {
-        fsdp_module_set_is_last_backward(micro, m + 1 == way->n);
-        cr_assert(fsdp_model_forward_backward(micro, &data.batches[m], 1, &loss, &err) == FSDP_OK);
-    }
-    copy_gradients(micro, want);
-    run_halves(each, way, &data, way->n);
-    copy_gradients(each, got);
+    begin(&micro, context, way->n, 0, FSDP_BACKWARD_OF_SUM);
+    micro.tiny.dropout = way->dropout;
+    rig_model(&micro);
+    must(rig_backward(&micro, 0, RIG_CALL_BY_CALL), &micro.err);
+    n = rig_gather(&micro, FSDP_GRADIENT, want);
+    rig_close(&micro);
+    cr_assert_eq(run_halves(context, way, FSDP_BACKWARD_OF_EACH, got), n);
     cr_expect(memcmp(got, want, n * sizeof *want) == 0, "a backward of each: other bits");
-    run_halves(sum, way, &data, 1);
-    copy_gradients(sum, got);
+    cr_assert_eq(run_halves(context, way, FSDP_BACKWARD_OF_SUM, got), n);
     cr_expect(apart(got, want, n) < 1e-6, "one backward: %g", apart(got, want, n));
-    free(want);
-    free(got);
-    fsdp_model_destroy(micro);
-    fsdp_model_destroy(sum);
-    fsdp_model_destroy(each);
-    for (int i = 0; i < 3; i++)
-        fsdp_module_destroy(roots[i]);
 }
 
-/* Dropout goes by the operation's name and the sample: what a forward drops does not depend on how many ran before. */
+/*
+ * Dropout goes by the operation's name and the sample: what a forward drops does not depend on how many ran
+ * before.
+ */
 Test(forwards, give_the_gradients_of_as_many_micro_steps_dropout_included)
 {
     static const struct way ways[] = { { .W = 1, .n = 2 },
@@ -205,8 +154,6 @@ Test(forwards, give_the_gradients_of_as_many_micro_steps_dropout_included)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         world_run(ways[i].W, compare, (void *)(uintptr_t)&ways[i]);
 }
-
-/* --- what is recorded --------------------------------------------------------------------------------------- */
 
 static struct fsdp_value *remembers(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
 {
@@ -228,9 +175,9 @@ Test(forwards, read_nothing_of_one_another)
 
     fsdp_embedding(root, "embedding", 11, 8);
     fsdp_linear(root, "output", 8, 11, false);
-    cr_assert(fsdp_fully_shard(root, &options, &err) == FSDP_OK);
-    cr_expect(graph_record(&graph, root, &input, true, &err) == FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "a value of an earlier forward"), "%s", err.message);
+    must(fsdp_fully_shard(root, &options, &err), &err);
+    expect_refused(graph_record(&graph, root, &input, true, &err), FSDP_ERR_ARG,
+                   "a value of an earlier forward", &err);
     graph_fini(&graph);
     fsdp_module_destroy(root);
 }
@@ -241,12 +188,12 @@ static void measure(struct fsdp_context *context, void *user)
 
     (void)user;
     for (size_t n = 1; n <= 3; n++) {
-        struct fsdp_module *root = tiny_build(&tiny_defaults, NULL);
-        struct fsdp_model *model = make(context, root, &(struct fsdp_model_options){ .forwards = n });
+        struct rig rig;
 
-        fsdp_model_memory(model, &memory[n - 1]);
-        fsdp_model_destroy(model);
-        fsdp_module_destroy(root);
+        begin(&rig, context, 1, n, FSDP_BACKWARD_OF_SUM);
+        rig_model(&rig);
+        fsdp_model_memory(rig.model, &memory[n - 1]);
+        rig_close(&rig);
     }
     for (int n = 1; n < 3; n++) {
         cr_expect(memory[n].parameters == memory[0].parameters);
@@ -259,7 +206,4 @@ static void measure(struct fsdp_context *context, void *user)
     }
 }
 
-Test(forwards, take_a_set_of_activations_each_and_no_more_parameters)
-{
-    world_run(2, measure, NULL);
-}
+WorldTest(forwards, take_a_set_of_activations_each_and_no_more_parameters, measure, 2);

@@ -8,187 +8,125 @@
 #include <string.h>
 
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, SEQ = 6 };
+enum { MICRO_TOKENS = 2 * 6 };
 
-struct run {
-    struct fsdp_context *context;
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_err err;
-};
-
-struct samples {
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
-    struct fsdp_batch batch;
-};
-
-static void open_run(struct run *run, struct fsdp_context *context, struct fsdp_module *root)
+static void start(struct rig *rig, struct fsdp_context *context)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = 4, .accumulates = true };
-    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-
-    *run = (struct run){ .context = context, .root = root };
-    cr_assert(fsdp_model_create(&run->model, context, root, &options, &run->err) == FSDP_OK, "%s",
-              run->err.message);
-    cr_assert(fsdp_optimizer_create(&run->optimizer, run->model, &updates, &run->err) == FSDP_OK, "%s",
-              run->err.message);
+    rig_init(rig, context);
+    rig->options.accumulates = true;
+    rig_open(rig);
 }
 
-static void close_run(struct run *run)
+/* No sample of micro-step `m` has a target. */
+static void ignore_targets(struct rig *rig, size_t m)
 {
-    fsdp_optimizer_destroy(run->optimizer);
-    fsdp_model_destroy(run->model);
-    fsdp_module_destroy(run->root);
-}
-
-/* Number `number` of the samples of this rank; without targets all of them are ignored. */
-static const struct fsdp_batch *fill(struct samples *samples, const struct run *run, int number, bool targets)
-{
-    const uint64_t first = (uint64_t)(number * 40 + fsdp_context_rank(run->context) * BATCH);
-
-    tiny_samples(&tiny_defaults, first, BATCH, samples->tokens, samples->targets);
-    for (int i = 0; i < BATCH * SEQ && !targets; i++)
-        samples->targets[i] = FSDP_IGNORED_TARGET;
-    samples->batch =
-        (struct fsdp_batch){ .input = samples->tokens, .targets = samples->targets, .first_sample = first };
-    return &samples->batch;
-}
-
-static enum fsdp_status call(struct run *run, int number, bool targets, struct fsdp_loss *loss)
-{
-    struct samples samples;
-
-    return fsdp_model_forward_backward(run->model, fill(&samples, run, number, targets), 1, loss, &run->err);
-}
-
-static void must(struct run *run, enum fsdp_status status)
-{
-    cr_assert(status == FSDP_OK, "%s", run->err.message);
+    for (size_t i = m * MICRO_TOKENS; i < (m + 1) * MICRO_TOKENS; i++)
+        rig->targets[i] = FSDP_IGNORED_TARGET;
 }
 
 /* Clipping and each kind of update refuse what there is, with these words, and change nothing. */
-static void expect_no_update(struct run *run, enum fsdp_status status, const char *words, const char *when)
+static void expect_no_update(struct rig *rig, enum fsdp_status status, const char *words, const char *when)
 {
-    const struct model_memory *memory = &run->model->memory[PLACE_DEVICE];
-    const uint64_t step = fsdp_optimizer_step_count(run->optimizer);
-    float *before = malloc(memory->parameter_bytes);
+    const uint64_t step = fsdp_optimizer_step_count(rig->optimizer);
+    float *before = rig_copy(rig, FSDP_VALUE);
 
-    memcpy(before, memory->parameters, memory->parameter_bytes);
-    fsdp_err_clear(&run->err);
-    cr_expect_eq(fsdp_optimizer_step_group(run->optimizer, 0, &run->err), status, "%s: %s", when,
-                 run->err.message);
-    cr_expect_not_null(strstr(run->err.message, words), "%s: \"%s\"", when, run->err.message);
-    fsdp_err_clear(&run->err);
-    cr_expect_eq(fsdp_optimizer_step(run->optimizer, &run->err), status, "%s: %s", when, run->err.message);
-    cr_expect_not_null(strstr(run->err.message, words), "%s: \"%s\"", when, run->err.message);
-    cr_expect_eq(fsdp_optimizer_step_count(run->optimizer), step, "%s: it counts", when);
-    cr_expect(memcmp(before, memory->parameters, memory->parameter_bytes) == 0, "%s: weights changed", when);
+    fsdp_err_clear(&rig->err);
+    expect_refused(fsdp_optimizer_step_group(rig->optimizer, 0, &rig->err), status, words, &rig->err);
+    fsdp_err_clear(&rig->err);
+    expect_refused(fsdp_optimizer_step(rig->optimizer, &rig->err), status, words, &rig->err);
+    cr_expect_eq(fsdp_optimizer_step_count(rig->optimizer), step, "%s: it counts", when);
+    cr_expect(rig_is(rig, FSDP_VALUE, before), "%s: weights changed", when);
     free(before);
 }
 
-static void expect_no_clipping(struct run *run, enum fsdp_status status, const char *words, const char *when)
+static void expect_no_clipping(struct rig *rig, enum fsdp_status status, const char *words, const char *when)
 {
     double norm = 0;
 
-    fsdp_err_clear(&run->err);
-    cr_expect_eq(fsdp_clip_grad_norm(run->model, 1.0, &norm, &run->err), status, "%s: %s", when,
-                 run->err.message);
-    cr_expect_not_null(strstr(run->err.message, words), "%s: \"%s\"", when, run->err.message);
+    fsdp_err_clear(&rig->err);
+    cr_expect_eq(fsdp_clip_grad_norm(rig->model, 1.0, &norm, &rig->err), status, "%s: %s", when,
+                 rig->err.message);
+    cr_expect_not_null(strstr(rig->err.message, words), "%s: \"%s\"", when, rig->err.message);
 }
 
-static void expect_no_gradients(struct run *run, const char *words, const char *when)
+static void expect_no_gradients(struct rig *rig, const char *words, const char *when)
 {
-    expect_no_clipping(run, FSDP_ERR_ARG, words, when);
-    expect_no_update(run, FSDP_ERR_ARG, words, when);
+    expect_no_clipping(rig, FSDP_ERR_ARG, words, when);
+    expect_no_update(rig, FSDP_ERR_ARG, words, when);
 }
 
-/* --- stale ones --------------------------------------------------------------------------------------------
- * */
+/* Stale ones */
 
 static void step_on_stale(struct fsdp_context *context, void *user)
 {
     const bool is_last = fsdp_context_rank(context) + 1 == fsdp_context_world_size(context);
-    struct samples samples;
-    struct fsdp_loss loss;
-    const float *logits;
-    struct run run;
+    static _Thread_local float gradients[RIG_ELEMS];
+    struct rig rig;
     double norm;
 
     (void)user;
-    open_run(&run, context, tiny_build(&tiny_defaults, NULL));
-    must(&run, fsdp_model_prepare_evaluation(run.model, BATCH, SEQ, &run.err));
-    expect_no_gradients(&run, "no backward", "before the first step");
+    start(&rig, context);
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    expect_no_gradients(&rig, "no backward", "before the first step");
 
-    must(&run, call(&run, 1, true, &loss));
-    (void)fill(&samples, &run, 9, true);
-    must(&run, fsdp_model_evaluate(run.model, samples.tokens, NULL, &logits, NULL, &run.err));
-    must(&run, fsdp_clip_grad_norm(run.model, 1.0, &norm, &run.err));
-    must(&run, fsdp_optimizer_step(run.optimizer, &run.err));
-    expect_no_update(&run, FSDP_ERR_ARG, "used already", "a second time");
-    must(&run, fsdp_clip_grad_norm(run.model, 1.0, &norm, &run.err)); /* they may still be looked at */
+    must(rig_backward(&rig, 1, RIG_IN_ONE_CALL), &rig.err);
+    rig_fill(&rig, 9);
+    must(fsdp_model_evaluate(rig.model, rig.tokens, NULL, NULL, NULL, &rig.err), &rig.err);
+    must(fsdp_clip_grad_norm(rig.model, 1.0, &norm, &rig.err), &rig.err);
+    must(fsdp_optimizer_step(rig.optimizer, &rig.err), &rig.err);
+    expect_no_update(&rig, FSDP_ERR_ARG, "used already", "a second time");
+    must(fsdp_clip_grad_norm(rig.model, 1.0, &norm, &rig.err), &rig.err); /* they may still be looked at */
 
-    must(&run, call(&run, 2, false, &loss));
-    cr_expect(loss.n_targets == 0 && isnan(loss.mean));
-    expect_no_gradients(&run, "left no gradients", "without targets");
+    rig_fill(&rig, 2);
+    ignore_targets(&rig, 0);
+    must(rig_run(&rig), &rig.err);
+    cr_expect(rig.loss.n_targets == 0 && isnan(rig.loss.mean));
+    expect_no_gradients(&rig, "left no gradients", "without targets");
 
-    must(&run, call(&run, 3, true, &loss));
-    (void)fill(&samples, &run, 4, true);
-    samples.tokens[0] = is_last ? -1 : samples.tokens[0];
-    cr_expect_eq(fsdp_model_forward_backward(run.model, &samples.batch, 1, &loss, &run.err), FSDP_ERR_ARG);
-    expect_no_gradients(&run, "left no gradients", "after a refused batch");
+    must(rig_backward(&rig, 3, RIG_IN_ONE_CALL), &rig.err);
+    rig_fill(&rig, 4);
+    rig.tokens[0] = is_last ? -1 : rig.tokens[0];
+    cr_expect_eq(rig_run(&rig), FSDP_ERR_ARG);
+    expect_no_gradients(&rig, "left no gradients", "after a refused batch");
 
-    must(&run, call(&run, 5, true, &loss));
-    must(&run, fsdp_module_reset_iteration(run.model, &run.err));
-    expect_no_gradients(&run, "left no gradients", "after a step that was dropped");
-    close_run(&run);
+    must(rig_backward(&rig, 5, RIG_IN_ONE_CALL), &rig.err);
+    must(fsdp_module_reset_iteration(rig.model, &rig.err), &rig.err);
+    expect_no_gradients(&rig, "left no gradients", "after a step that was dropped");
+    for (size_t i = rig_gather(&rig, FSDP_GRADIENT, gradients); i > 0; i--)
+        cr_assert_eq(gradients[i - 1], 0, "a gradient of the dropped step can be read");
+    rig_close(&rig);
 }
 
-Test(fresh_gradients, are_what_an_update_takes_once)
+WorldTest(fresh_gradients, are_what_an_update_takes_once, step_on_stale, 1, 3);
+
+/* Targets over several calls */
+
+/* A step of two micro-steps, of which `with` says whether they have targets. *n: the targets of all calls. */
+static double two_micro_steps(struct rig *rig, enum rig_way way, const bool with[2], uint64_t *n)
 {
-    world_run(1, step_on_stale, NULL);
-    world_run(3, step_on_stale, NULL);
-}
-
-/* --- targets over several calls ----------------------------------------------------------------------------
- * */
-
-enum way { IN_ONE_CALL, CALL_BY_CALL, IN_HALVES, N_WAYS };
-
-/* A step of two micro-steps; which have targets is in `with`. *n: the targets that the calls said, in all. */
-static double two_micro_steps(struct run *run, enum way way, const bool with[2], uint64_t *n)
-{
-    struct samples samples[2];
-    struct fsdp_batch micro[2];
-    struct fsdp_loss loss;
     double sum = 0;
 
+    rig->n_micro = 2;
+    rig_fill(rig, 0);
+    for (size_t m = 0; m < 2; m++)
+        if (!with[m])
+            ignore_targets(rig, m);
     *n = 0;
-    for (int m = 0; m < 2; m++)
-        micro[m] = *fill(&samples[m], run, m, with[m]);
-    if (way == IN_ONE_CALL) {
-        must(run, fsdp_model_forward_backward(run->model, micro, 2, &loss, &run->err));
-        *n = loss.n_targets;
-        return loss.sum;
+    if (way == RIG_IN_ONE_CALL) {
+        must(rig_run(rig), &rig->err);
+        *n = rig->loss.n_targets;
+        return rig->loss.sum;
     }
-    for (int m = 0; m < 2; m++) {
-        fsdp_module_set_is_last_backward(run->model, m == 1);
-        if (way == CALL_BY_CALL) {
-            must(run, fsdp_model_forward_backward(run->model, &micro[m], 1, &loss, &run->err));
-        } else {
-            must(run, fsdp_model_forward(run->model, &micro[m], &loss, &run->err));
-            must(run, fsdp_model_backward(run->model, &run->err));
-        }
-        cr_expect_eq(loss.n_targets, with[m] ? (uint64_t)run->model->data_ranks * BATCH * SEQ : 0);
-        cr_expect_eq(isnan(loss.mean) != 0, !with[m]);
-        *n += loss.n_targets;
-        sum += loss.sum;
-        if (m == 0) {
-            expect_no_clipping(run, FSDP_ERR_ARG, "yet to come", "within a step");
-            expect_no_update(run, FSDP_ERR_ARG, "yet to come", "within a step");
-        }
+    for (size_t m = 0; m < 2; m++) {
+        must(rig_call(rig, m, way), &rig->err);
+        cr_expect_eq(rig->loss.n_targets, with[m] ? (uint64_t)rig->model->data_ranks * MICRO_TOKENS : 0);
+        cr_expect_eq(isnan(rig->loss.mean) != 0, !with[m]);
+        *n += rig->loss.n_targets;
+        sum += rig->loss.sum;
+        if (m == 0)
+            expect_no_gradients(rig, "yet to come", "within a step");
     }
     return sum;
 }
@@ -197,77 +135,66 @@ static void count_targets(struct fsdp_context *context, void *user)
 {
     static const bool with[][2] = { { true, true }, { false, true }, { true, false }, { false, false } };
     double want_sum = 0, want_norm = 0, norm;
-    struct run run;
+    struct rig rig;
 
     (void)user;
-    open_run(&run, context, tiny_build(&tiny_defaults, NULL));
+    start(&rig, context);
     for (int i = 0; i < 4; i++)
-        for (int way = 0; way < N_WAYS; way++) {
-            const uint64_t all = (uint64_t)(with[i][0] + with[i][1]) * (uint64_t)run.model->data_ranks;
+        for (int way = 0; way < RIG_N_WAYS; way++) {
+            const uint64_t all = (uint64_t)(with[i][0] + with[i][1]) * (uint64_t)rig.model->data_ranks;
             uint64_t n;
-            const double sum = two_micro_steps(&run, (enum way)way, with[i], &n);
+            const double sum = two_micro_steps(&rig, (enum rig_way)way, with[i], &n);
 
-            cr_expect_eq(n, all * BATCH * SEQ);
+            cr_expect_eq(n, all * MICRO_TOKENS);
             if (n == 0) {
-                expect_no_gradients(&run, "left no gradients", "no call had targets");
+                expect_no_gradients(&rig, "left no gradients", "no call had targets");
                 continue;
             }
-            must(&run, fsdp_clip_grad_norm(run.model, 0, &norm, &run.err));
-            want_sum = way == IN_ONE_CALL ? sum : want_sum;
-            want_norm = way == IN_ONE_CALL ? norm : want_norm;
+            must(fsdp_clip_grad_norm(rig.model, 0, &norm, &rig.err), &rig.err);
+            want_sum = way == RIG_IN_ONE_CALL ? sum : want_sum;
+            want_norm = way == RIG_IN_ONE_CALL ? norm : want_norm;
             cr_expect(fabs(sum - want_sum) < 1e-6 * want_sum && fabs(norm - want_norm) < 1e-5 * want_norm,
                       "targets %d, way %d: sum %g, norm %g, not %g and %g", i, way, sum, norm, want_sum,
                       want_norm);
         }
-    close_run(&run);
+    rig_close(&rig);
 }
 
-Test(fresh_gradients, are_of_all_targets_of_a_step_however_many_calls_it_has)
-{
-    world_run(1, count_targets, NULL);
-    world_run(2, count_targets, NULL);
-}
+WorldTest(fresh_gradients, are_of_all_targets_of_a_step_however_many_calls_it_has, count_targets, 1, 2);
 
 /* A refused batch ends the step: what came before it is no part of the next one. */
 static void refuse_within(struct fsdp_context *context, void *user)
 {
-    struct samples samples;
-    struct fsdp_loss loss;
-    struct run run;
+    struct rig rig;
     double want, norm;
 
     (void)user;
-    open_run(&run, context, tiny_build(&tiny_defaults, NULL));
-    must(&run, call(&run, 7, true, &loss));
-    must(&run, fsdp_clip_grad_norm(run.model, 0, &want, &run.err));
-    fsdp_module_set_is_last_backward(run.model, false);
-    must(&run, call(&run, 1, true, &loss));
-    fsdp_module_set_is_last_backward(run.model, true);
-    (void)fill(&samples, &run, 2, true);
-    samples.targets[0] = 99;
-    cr_expect_eq(fsdp_model_forward_backward(run.model, &samples.batch, 1, &loss, &run.err), FSDP_ERR_ARG);
-    expect_no_gradients(&run, "left no gradients", "after a refused last batch");
-    must(&run, call(&run, 7, true, &loss));
-    must(&run, fsdp_clip_grad_norm(run.model, 0, &norm, &run.err));
+    start(&rig, context);
+    must(rig_backward(&rig, 7, RIG_IN_ONE_CALL), &rig.err);
+    must(fsdp_clip_grad_norm(rig.model, 0, &want, &rig.err), &rig.err);
+    fsdp_module_set_is_last_backward(rig.model, false);
+    must(rig_backward(&rig, 1, RIG_IN_ONE_CALL), &rig.err);
+    fsdp_module_set_is_last_backward(rig.model, true);
+    rig_fill(&rig, 2);
+    rig.targets[0] = 99;
+    cr_expect_eq(rig_run(&rig), FSDP_ERR_ARG);
+    expect_no_gradients(&rig, "left no gradients", "after a refused last batch");
+    must(rig_backward(&rig, 7, RIG_IN_ONE_CALL), &rig.err);
+    must(fsdp_clip_grad_norm(rig.model, 0, &norm, &rig.err), &rig.err);
     cr_expect(norm == want, "%g, not %g: of the refused step something is left", norm, want);
-    close_run(&run);
+    rig_close(&rig);
 }
 
-Test(fresh_gradients, of_a_step_are_gone_where_one_of_its_batches_is_refused)
-{
-    world_run(1, refuse_within, NULL);
-    world_run(2, refuse_within, NULL);
-}
+WorldTest(fresh_gradients, of_a_step_are_gone_where_one_of_its_batches_is_refused, refuse_within, 1, 2);
 
-/* --- ones that are no numbers ------------------------------------------------------------------------------
- * */
+/* Ones that are no numbers */
 
 struct sick {
-    int W, replicate, tensor;
+    int W, replicate, tensor; /* 0 counts as 1 */
     int victim;
     float value;
     int first; /* element of the victim's row */
-    const char *name;
+    const char *parameter;
 };
 
 struct spoiler {
@@ -292,96 +219,47 @@ static enum fsdp_status spoil(void *row, size_t n_elems, enum fsdp_dtype dtype, 
 
 static void step_on_sick(struct fsdp_context *context, void *user)
 {
-    static const char *const names[] = { "replicate", "shard", "tensor" };
     const struct sick *sick = user;
-    const int sizes[] = { sick->replicate, sick->W / sick->replicate / sick->tensor, sick->tensor };
     struct spoiler spoiler = { .value = sick->value, .at = sick->first };
-    struct tiny tiny = tiny_defaults;
-    struct fsdp_device_mesh *mesh, *data, *tensor;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root;
-    struct fsdp_loss loss;
-    struct run run;
+    struct rig rig;
     double norm;
 
-    tiny.heads = 4; /* two tensor ranks divide them */
-    cr_assert(fsdp_init_device_mesh(&mesh, context, 3, sizes, names, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_device_mesh_slice(&data, mesh, names, 2, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_device_mesh_slice(&tensor, mesh, names + 2, 1, &err) == FSDP_OK, "%s", err.message);
-    tiny.mesh = data;
-    tiny.tensor = sick->tensor > 1 ? tensor : NULL;
-    root = tiny_build(&tiny, &err);
-    cr_assert_not_null(root, "%s", err.message);
-    fsdp_module_set_all_reduce_hook(fsdp_module_child_at(fsdp_module_child(root, "layers"), 1), spoil,
-                                    &spoiler);
-    open_run(&run, context, root);
+    rig_init(&rig, context);
+    rig.options.accumulates = true;
+    rig.tiny.heads = 4; /* two tensor ranks divide them */
+    rig_mesh(&rig, sick->replicate, sick->tensor);
+    fsdp_module_set_all_reduce_hook(rig_block(&rig, 1), spoil, &spoiler);
+    rig_open(&rig);
     for (int clips = 0; clips < 2; clips++) {
-        struct samples samples;
-
         spoiler.on = fsdp_context_rank(context) == sick->victim;
-        (void)fill(&samples, &run, 0, true);
-        tiny_samples(&tiny, 3, BATCH, samples.tokens, samples.targets); /* the same on every rank */
-        samples.batch.first_sample = 3;
-        must(&run, fsdp_model_forward_backward(run.model, &samples.batch, 1, &loss, &run.err));
-        cr_expect(isfinite(loss.mean), "the loss shows nothing of it");
+        must(rig_backward(&rig, 3, RIG_IN_ONE_CALL), &rig.err);
+        cr_expect(isfinite(rig.loss.mean), "the loss shows nothing of it");
         if (clips) {
-            expect_no_clipping(&run, FSDP_ERR_NOT_FINITE, sick->name, "clipping");
-            cr_expect_eq(fsdp_clip_grad_norm(run.model, 1.0, &norm, &run.err), FSDP_ERR_NOT_FINITE);
+            expect_no_clipping(&rig, FSDP_ERR_NOT_FINITE, sick->parameter, "clipping");
+            cr_expect_eq(fsdp_clip_grad_norm(rig.model, 1.0, &norm, &rig.err), FSDP_ERR_NOT_FINITE);
             cr_expect(!isfinite(norm) || sick->tensor > 1 || sick->replicate > 1, /* one copy counts */
                       "%g is measured", norm);
         }
-        expect_no_update(&run, FSDP_ERR_NOT_FINITE, sick->name, "an update");
+        expect_no_update(&rig, FSDP_ERR_NOT_FINITE, sick->parameter, "an update");
         spoiler.on = false;
-        must(&run, fsdp_model_forward_backward(run.model, &samples.batch, 1, &loss, &run.err));
-        must(&run, fsdp_clip_grad_norm(run.model, 1.0, &norm, &run.err));
-        must(&run, fsdp_optimizer_step(run.optimizer, &run.err));
+        must(rig_run(&rig), &rig.err);
+        must(fsdp_clip_grad_norm(rig.model, 1.0, &norm, &rig.err), &rig.err);
+        must(fsdp_optimizer_step(rig.optimizer, &rig.err), &rig.err);
     }
-    close_run(&run);
-    fsdp_device_mesh_destroy(tensor);
-    fsdp_device_mesh_destroy(data);
-    fsdp_device_mesh_destroy(mesh);
+    rig_close(&rig);
 }
 
 Test(fresh_gradients, that_are_no_numbers_on_one_rank_are_refused_by_all_with_the_parameter)
 {
+    static const char weight[] = "\"layers.1.attention_norm.weight\"",
+                      bias[] = "\"layers.1.attention_norm.bias\"";
     static const struct sick all[] = {
-        { .W = 1,
-          .replicate = 1,
-          .tensor = 1,
-          .victim = 0,
-          .value = NAN,
-          .name = "\"layers.1.attention_norm.weight\"" },
-        { .W = 3,
-          .replicate = 1,
-          .tensor = 1,
-          .victim = 2,
-          .value = INFINITY,
-          .name = "\"layers.1.attention_norm.weight\"" },
-        { .W = 3,
-          .replicate = 1,
-          .tensor = 1,
-          .victim = 1,
-          .value = -INFINITY,
-          .first = 4,
-          .name = "\"layers.1.attention_norm.bias\"" },
-        { .W = 4,
-          .replicate = 2,
-          .tensor = 1,
-          .victim = 3,
-          .value = NAN,
-          .name = "\"layers.1.attention_norm.weight\"" },
-        { .W = 4,
-          .replicate = 1,
-          .tensor = 2,
-          .victim = 2,
-          .value = NAN,
-          .name = "\"layers.1.attention_norm.weight\"" },
-        { .W = 4,
-          .replicate = 1,
-          .tensor = 2,
-          .victim = 1,
-          .value = NAN,
-          .name = "\"layers.1.attention_norm.weight\"" },
+        { .W = 1, .victim = 0, .value = NAN, .parameter = weight },
+        { .W = 3, .victim = 2, .value = INFINITY, .parameter = weight },
+        { .W = 3, .victim = 1, .value = -INFINITY, .first = 4, .parameter = bias },
+        { .W = 4, .replicate = 2, .victim = 3, .value = NAN, .parameter = weight },
+        { .W = 4, .tensor = 2, .victim = 2, .value = NAN, .parameter = weight },
+        { .W = 4, .tensor = 2, .victim = 1, .value = NAN, .parameter = weight },
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

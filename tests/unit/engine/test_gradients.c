@@ -7,25 +7,20 @@
 #include <stdlib.h>
 
 #include "shard_runtime/core/rng.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 3, MAX_SEQ = 65 };
-
-static double loss_of(struct fsdp_model *model, const struct tiny *tiny)
+/* Every rank has the same samples. */
+static double loss_of(struct rig *rig)
 {
-    int32_t tokens[BATCH * MAX_SEQ], targets[BATCH * MAX_SEQ];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = 5 };
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-
-    tiny_samples(tiny, 5, BATCH, tokens, targets);
-    cr_assert(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
-    return loss.mean;
+    rig->rank = 0;
+    rig->ranks = 1;
+    must(rig_backward(rig, 2, RIG_IN_ONE_CALL), &rig->err);
+    return rig->loss.mean;
 }
 
 /* The loss along `direction` from the parameter's value, by a fourth-order difference. */
-static double slope(struct fsdp_model *model, const struct tiny *tiny, const struct fsdp_parameter_info *info,
-                    const float *value, const float *direction)
+static double slope(struct rig *rig, const struct fsdp_parameter_info *info, const float *value,
+                    const float *direction)
 {
     static const double places[] = { -2, -1, 1, 2 }, weights[] = { 1, -8, 8, -1 };
     const double h = 4e-3;
@@ -35,10 +30,10 @@ static double slope(struct fsdp_model *model, const struct tiny *tiny, const str
     for (int p = 0; p < 4; p++) {
         for (size_t i = 0; i < info->n_elems; i++)
             moved[i] = value[i] + (float)(places[p] * h) * direction[i];
-        fsdp_parameter_set(model, info->name, moved, info->n_elems, NULL);
-        sum += weights[p] * loss_of(model, tiny);
+        fsdp_parameter_set(rig->model, info->name, moved, info->n_elems, NULL);
+        sum += weights[p] * loss_of(rig);
     }
-    fsdp_parameter_set(model, info->name, value, info->n_elems, NULL);
+    fsdp_parameter_set(rig->model, info->name, value, info->n_elems, NULL);
     free(moved);
     return sum / (12 * h);
 }
@@ -60,19 +55,20 @@ static void spread(struct fsdp_model *model)
     }
 }
 
-static void check_parameter(struct fsdp_model *model, const struct tiny *tiny, size_t index)
+static void check_parameter(struct rig *rig, size_t index)
 {
+    struct fsdp_model *model = rig->model;
     struct fsdp_parameter_info info;
     float *value, *gradient, *direction;
     double along = 0, norm = 0, measured;
 
     fsdp_model_parameter(model, index, &info, NULL);
-    if (tiny->frozen && !info.has_gradient)
+    if (rig->tiny.frozen && !info.has_gradient)
         return;
     value = calloc(info.n_elems, sizeof *value);
     gradient = calloc(info.n_elems, sizeof *gradient);
     direction = calloc(info.n_elems, sizeof *direction);
-    loss_of(model, tiny);
+    loss_of(rig);
     fsdp_parameter_gather(model, info.name, FSDP_VALUE, value, info.n_elems, NULL);
     fsdp_parameter_gather(model, info.name, FSDP_GRADIENT, gradient, info.n_elems, NULL);
     rng_fill_normal(rng_key(11, info.name), 0, direction, info.n_elems, 1.0f);
@@ -80,7 +76,7 @@ static void check_parameter(struct fsdp_model *model, const struct tiny *tiny, s
         along += (double)gradient[i] * direction[i];
         norm += (double)gradient[i] * gradient[i];
     }
-    measured = slope(model, tiny, &info, value, direction);
+    measured = slope(rig, &info, value, direction);
     /* fp32 loss of about 1e-7 over h = 4e-3, against gradients of 0.01 and more. */
     cr_assert(norm > 0 && fabs(measured - along) < 2e-3 * (sqrt(norm) + fabs(along)) + 1e-4,
               "%s: the loss changes by %g, the gradient says %g", info.name, measured, along);
@@ -89,23 +85,25 @@ static void check_parameter(struct fsdp_model *model, const struct tiny *tiny, s
     free(direction);
 }
 
+/* root NULL: the tiny model. */
 static void check_tree(struct fsdp_context *context, const struct tiny *tiny, struct fsdp_module *root)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny->seq, .seed = 1 };
-    struct fsdp_err err = { 0 };
-    struct fsdp_model *model;
+    struct rig rig;
 
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    spread(model);
-    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++)
-        check_parameter(model, tiny, i);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_init(&rig, context);
+    rig.tiny = *tiny;
+    rig.options = (struct fsdp_model_options){ .batch = 3, .seq = tiny->seq, .seed = 1 };
+    rig.root = root;
+    rig_model(&rig);
+    spread(rig.model);
+    for (size_t i = 0; i < fsdp_model_parameter_count(rig.model); i++)
+        check_parameter(&rig, i);
+    rig_close(&rig);
 }
 
 static void check_model(struct fsdp_context *context, void *user)
 {
-    check_tree(context, user, tiny_build(user, NULL));
+    check_tree(context, user, NULL);
 }
 
 /* Values used more than once, in every way that makes the plan add, copy or share gradients; one unit called
@@ -115,7 +113,7 @@ static struct fsdp_value *knot_unit(struct fsdp_module *self, struct fsdp_value 
     struct fsdp_value *h = fsdp_call(fsdp_module_child(self, "norm"), x);
     struct fsdp_value *twice = fsdp_add(h, h);
     struct fsdp_value *attended = fsdp_scaled_dot_product_attention(h, twice, h, 3, true, 0.2f);
-    struct fsdp_value *bent = fsdp_gelu(fsdp_add(attended, x));
+    struct fsdp_value *bent = fsdp_silu(fsdp_add(attended, x));
 
     (void)user;
     x = fsdp_add_dropout(x, fsdp_call(fsdp_module_child(self, "linear"), fsdp_dropout(bent, 0.1f)), 0.2f);
@@ -148,7 +146,10 @@ static void check_knot(struct fsdp_context *context, void *user)
     check_tree(context, tiny, root);
 }
 
-/* What GPT-2 has and the tutorial's transformer has not: (in, out) weights, q, k and v in one tensor, GELU by tanh. */
+/*
+ * What GPT-2 has and the tutorial's transformer has not: (in, out) weights, q, k and v in one tensor, GELU by
+ * tanh.
+ */
 static struct fsdp_value *gpt2_like(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
 {
     struct fsdp_value *x = fsdp_call(fsdp_module_child(self, "embedding"), tokens);

@@ -1,9 +1,9 @@
 /*
- * Shards, gradients and optimizer state in host memory, on a device with memory of its own: the same bits as with all of it
- * on the device, whatever the job; nothing of it on the device; every copy on a stream of its own.
+ * Shards, gradients and optimizer state in host memory, on a device with memory of its own: the same bits as
+ * with all of it on the device, whatever the job; nothing of it on the device; every copy on a stream of its
+ * own.
  */
 #include <criterion/criterion.h>
-#include <fsdp/mesh.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/engine/state_file.h"
 #include "tests/unit/engine/apart_device.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, SEQ = 6, STEPS = 3, MAX_MICRO = 3, MAX_ELEMS = 1024 };
+enum { STEPS = 3 };
 
 struct job {
     const char *what;
@@ -28,104 +28,54 @@ struct job {
     const char *directory; /* of optimizer state; NULL: in memory */
 };
 
-struct run {
-    struct tiny tiny; /* forward looks at it as long as the model lives */
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_device_mesh *mesh;
-};
-
-static void open_run(struct run *run, struct fsdp_context *context, const struct job *job, bool offloads)
+static void open_run(struct rig *rig, struct fsdp_context *context, const struct job *job, bool offloads)
 {
-    const struct fsdp_model_options options = {
-        .batch = BATCH, .seq = SEQ, .seed = 5, .accumulates = job->n_micro > 1, .gradient_sync = job->sync
-    };
-    struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_err err = { 0 };
-
-    *run = (struct run){ .tiny = job->tiny };
-    run->tiny.offloads = offloads;
-    if (job->replicate > 0) {
-        const int sizes[2] = { job->replicate, fsdp_context_world_size(context) / job->replicate };
-        const char *const names[2] = { "replicate", "shard" };
-
-        cr_assert(fsdp_init_device_mesh(&run->mesh, context, 2, sizes, names, &err) == FSDP_OK, "%s",
-                  err.message);
-        run->tiny.mesh = run->mesh;
-    }
-    run->root = tiny_build(&run->tiny, &err);
-    cr_assert_not_null(run->root, "%s", err.message);
+    rig_init(rig, context);
+    rig->tiny = job->tiny;
+    rig->tiny.offloads = offloads;
+    rig->n_micro = job->n_micro;
+    rig->options.accumulates = job->n_micro > 1;
+    rig->options.gradient_sync = job->sync;
+    rig_mesh(rig, job->replicate, 1);
     if (job->defers)
-        fsdp_module_set_requires_all_reduce(run->root, false, true);
+        fsdp_module_set_requires_all_reduce(rig_root(rig), false, true);
     if (job->momentum) {
-        updates.kind = FSDP_SGD;
-        updates.momentum = 0.9;
+        rig->updates.kind = FSDP_SGD;
+        rig->updates.momentum = 0.9;
     }
-    updates.offload_dir = offloads ? job->directory : NULL;
-    updates.offload_window_bytes = 3 * 4096;
-    cr_assert(fsdp_model_create(&run->model, context, run->root, &options, &err) == FSDP_OK, "%s: %s",
-              job->what, err.message);
-    cr_assert(fsdp_optimizer_create(&run->optimizer, run->model, &updates, &err) == FSDP_OK, "%s: %s",
-              job->what, err.message);
+    rig->updates.offload_dir = offloads ? job->directory : NULL;
+    rig->updates.offload_window_bytes = 3 * 4096;
+    rig_open(rig);
 }
 
-static void close_run(struct run *run)
+/* Returns the norm of the gradients. */
+static double step(struct rig *rig, const struct job *job, int number)
 {
-    fsdp_optimizer_destroy(run->optimizer);
-    fsdp_model_destroy(run->model);
-    fsdp_module_destroy(run->root);
-    fsdp_device_mesh_destroy(run->mesh);
-}
-
-/* Clipped where it says so; the norm is returned. */
-static double step(struct run *run, const struct job *job, int number, struct fsdp_loss *loss)
-{
-    struct fsdp_context *context = fsdp_model_context(run->model);
-    const uint64_t W = (uint64_t)fsdp_context_world_size(context);
-    int32_t tokens[MAX_MICRO][BATCH * SEQ], targets[MAX_MICRO][BATCH * SEQ];
-    struct fsdp_batch micro[MAX_MICRO];
-    struct fsdp_err err = { 0 };
     double norm;
 
-    for (size_t m = 0; m < job->n_micro; m++) {
-        const uint64_t first =
-            (((uint64_t)number * job->n_micro + m) * W + (uint64_t)fsdp_context_rank(context)) * BATCH;
-
-        tiny_samples(&run->tiny, first, BATCH, tokens[m], targets[m]);
-        micro[m] = (struct fsdp_batch){ .input = tokens[m], .targets = targets[m], .first_sample = first };
-    }
     if (job->unshards)
-        cr_assert(fsdp_module_unshard(run->model, run->root, false, NULL, &err) == FSDP_OK, "%s",
-                  err.message);
-    cr_assert(fsdp_model_forward_backward(run->model, micro, job->n_micro, loss, &err) == FSDP_OK, "%s: %s",
-              job->what, err.message);
-    cr_assert(fsdp_clip_grad_norm(run->model, INFINITY, &norm, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_optimizer_step(run->optimizer, &err) == FSDP_OK, "%s", err.message);
+        must(fsdp_module_unshard(rig->model, rig->root, false, NULL, &rig->err), &rig->err);
+    must(rig_backward(rig, number, RIG_IN_ONE_CALL), &rig->err);
+    must(fsdp_clip_grad_norm(rig->model, INFINITY, &norm, &rig->err), &rig->err);
+    must(fsdp_optimizer_step(rig->optimizer, &rig->err), &rig->err);
     return norm;
 }
 
-static void compare(struct run *a, struct run *b, const struct job *job)
+static void compare(struct rig *a, struct rig *b, const struct job *job)
 {
-    static _Thread_local float left[MAX_ELEMS], right[MAX_ELEMS];
+    static _Thread_local float left[RIG_ELEMS], right[RIG_ELEMS];
 
-    for (size_t i = 0; i < fsdp_model_parameter_count(a->model); i++) {
-        struct fsdp_parameter_info info;
+    for (int which = FSDP_VALUE; which <= FSDP_GRADIENT; which++) {
+        const size_t n = rig_gather(a, (enum fsdp_which)which, left);
 
-        cr_assert(fsdp_model_parameter(a->model, i, &info, NULL) == FSDP_OK && info.n_elems <= MAX_ELEMS);
-        for (int which = FSDP_VALUE; which <= (info.has_gradient ? FSDP_GRADIENT : FSDP_VALUE); which++) {
-            cr_assert(fsdp_parameter_gather(a->model, info.name, (enum fsdp_which)which, left, info.n_elems,
-                                            NULL) == FSDP_OK);
-            cr_assert(fsdp_parameter_gather(b->model, info.name, (enum fsdp_which)which, right, info.n_elems,
-                                            NULL) == FSDP_OK);
-            cr_assert(memcmp(left, right, info.n_elems * sizeof *left) == 0, "%s: %s of %s differs",
-                      job->what, which == FSDP_VALUE ? "the value" : "the gradient", info.name);
-        }
+        cr_assert_eq(rig_gather(b, (enum fsdp_which)which, right), n);
+        cr_assert(memcmp(left, right, n * sizeof *left) == 0, "%s: %s differ", job->what,
+                  which == FSDP_VALUE ? "values" : "gradients");
     }
 }
 
 /* Shards and state are page-locked or, as was asked for, not; and on the device there is none of them. */
-static void expect_places(const struct run *run, const struct apart_device *apart)
+static void expect_places(const struct rig *run, const struct apart_device *apart)
 {
     const bool pinned = !run->tiny.unpinned;
     struct fsdp_memory memory;
@@ -143,7 +93,7 @@ static void expect_places(const struct run *run, const struct apart_device *apar
 }
 
 /* Of a step: what goes in is every shard once a gather, what comes out every gradient once a reduction. */
-static void expect_copies(const struct run *run, const struct apart_device *apart)
+static void expect_copies(const struct rig *run, const struct apart_device *apart)
 {
     struct fsdp_memory memory;
 
@@ -163,20 +113,20 @@ static void train_both(struct fsdp_context *context, void *user)
 {
     const struct job *job = user;
     struct apart_device apart;
-    struct run kept, offloaded;
+    struct rig kept, offloaded;
 
     apart_device_install(&apart, context);
     open_run(&kept, context, job, false);
     open_run(&offloaded, context, job, true);
     for (int i = 0; i < STEPS; i++) {
-        struct fsdp_loss a, b;
-        const double norm = step(&kept, job, i, &a);
+        const double norm = step(&kept, job, i);
         double other;
 
         memset(apart.copies, 0, sizeof apart.copies);
-        other = step(&offloaded, job, i, &b);
-        cr_assert(a.mean == b.mean && a.sum == b.sum, "%s: step %d: a loss of %.17g, not %.17g", job->what, i,
-                  b.mean, a.mean);
+        other = step(&offloaded, job, i);
+        cr_assert(kept.loss.mean == offloaded.loss.mean && kept.loss.sum == offloaded.loss.sum,
+                  "%s: step %d: a loss of %.17g, not %.17g", job->what, i, offloaded.loss.mean,
+                  kept.loss.mean);
         /* Sums of squares in double, in another order. */
         cr_assert(fabs(norm - other) <= 1e-12 * norm, "%s: step %d: a norm of %.17g, not %.17g", job->what, i,
                   other, norm);
@@ -184,8 +134,8 @@ static void train_both(struct fsdp_context *context, void *user)
         expect_copies(&offloaded, &apart);
         compare(&kept, &offloaded, job);
     }
-    close_run(&kept);
-    close_run(&offloaded);
+    rig_close(&kept);
+    rig_close(&offloaded);
     apart_device_remove(&apart, context);
 }
 
@@ -198,141 +148,122 @@ static const struct fsdp_mixed_precision_policy sums_in_f32 = { .param_dtype = F
                                                                 .output_dtype = FSDP_DTYPE_NONE,
                                                                 .cast_forward_inputs = true };
 
+/* Each job with the sizes of the default model; without micro-steps, of one. */
 static void try_worlds(struct job job, int first_W, int last_W)
 {
+    job.tiny = tiny_with(job.tiny);
+    job.n_micro = job.n_micro > 0 ? job.n_micro : 1;
     for (int W = first_W; W <= last_W; W++)
         if (job.replicate == 0 || W % job.replicate == 0)
             world_run(W, train_both, &job);
 }
 
-Test(host_shards, change_no_bit_at_any_world_size, .timeout = 3000)
+static struct fsdp_mixed_precision_policy with(bool draws, bool float8, bool wide)
 {
-    try_worlds((struct job){ .what = "as it is", .tiny = tiny_defaults, .n_micro = 1 }, 1, 5);
+    struct fsdp_mixed_precision_policy mp = sums_in_f32;
+
+    mp.stochastic_rounding = draws;
+    mp.float8_gather = float8;
+    mp.param_dtype = wide ? FSDP_F32 : FSDP_BF16;
+    return mp;
 }
 
-Test(host_shards, change_no_bit_of_any_dtype, .timeout = 3000)
+TestSuite(host_shards, .timeout = 3000);
+
+Test(host_shards, change_no_bit_at_any_world_size)
 {
-    static const char *const words[] = { "bfloat16", "bfloat16 with float32 sums", "rounded stochastically" };
-    struct fsdp_mixed_precision_policy drawn = sums_in_f32;
-    const struct fsdp_mixed_precision_policy *const policies[] = { &all_bf16, &sums_in_f32, &drawn };
+    try_worlds((struct job){ .what = "as it is" }, 1, 5);
+}
 
-    drawn.stochastic_rounding = true;
-    for (int i = 0; i < 3; i++) {
-        struct job job = { .what = words[i], .n_micro = 1 };
+Test(host_shards, change_no_bit_of_any_dtype)
+{
+    const struct fsdp_mixed_precision_policy drawn = with(true, false, false);
 
-        job.tiny = tiny_defaults;
-        job.tiny.mp_policy = policies[i];
-        try_worlds(job, 1, 3);
-    }
+    try_worlds((struct job){ .what = "bfloat16", .tiny.mp_policy = &all_bf16 }, 1, 3);
+    try_worlds((struct job){ .what = "bfloat16 with float32 sums", .tiny.mp_policy = &sums_in_f32 }, 1, 3);
+    try_worlds((struct job){ .what = "rounded stochastically", .tiny.mp_policy = &drawn }, 1, 3);
 }
 
 /* Largest sizes and codes are of the copy on the device, whoever unsharded it before. */
-Test(host_shards, change_no_bit_of_gathers_in_float8, .timeout = 3000)
+Test(host_shards, change_no_bit_of_gathers_in_float8)
 {
-    struct fsdp_mixed_precision_policy float8 = sums_in_f32;
-    struct job job = { .what = "float8", .n_micro = 1 };
+    const struct fsdp_mixed_precision_policy narrow = with(false, true, false),
+                                             wide = with(false, true, true);
+    struct job kept = {
+        .what = "float8, kept from one micro-step to the next",
+        .tiny = { .mp_policy = &wide, .reshard = FSDP_RESHARD_FALSE, .keep_after_backward = true },
+        .n_micro = 3
+    };
 
-    float8.float8_gather = true;
-    job.tiny = tiny_defaults;
-    job.tiny.mp_policy = &float8;
-    for (int wide = 0; wide < 2; wide++) {
-        float8.param_dtype = wide ? FSDP_F32 : FSDP_BF16;
+    for (int is_wide = 0; is_wide < 2; is_wide++) {
+        struct job job = { .what = "float8", .tiny.mp_policy = is_wide ? &wide : &narrow };
+
         try_worlds(job, 1, 4);
         job.unshards = true;
         try_worlds(job, 1, 3);
-        job.unshards = false;
     }
-    job.what = "slices of float8";
-    job.tiny.reshard = FSDP_RESHARD_TO;
-    job.tiny.reshard_size = 2;
-    try_worlds(job, 4, 4);
-    job.what = "float8, kept from one micro-step to the next";
-    job.tiny.reshard = FSDP_RESHARD_FALSE;
-    job.tiny.keep_after_backward = true;
-    job.n_micro = 3;
-    try_worlds(job, 2, 3);
+    try_worlds((struct job){ .what = "slices of float8",
+                             .tiny = { .mp_policy = &wide, .reshard = FSDP_RESHARD_TO, .reshard_size = 2 } },
+               4, 4);
+    try_worlds(kept, 2, 3);
 }
 
-/* In a world of one, sums of every micro-step are added by the product itself without offload: held to a tolerance elsewhere. */
-Test(host_shards, change_no_bit_of_micro_steps, .timeout = 3000)
+/*
+ * In a world of one, sums of every micro-step are added by the product itself without offload: held to a
+ * tolerance elsewhere.
+ */
+Test(host_shards, change_no_bit_of_micro_steps)
 {
     for (int every = 0; every < 2; every++)
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            struct job job = { .what = every ? "reduced in every micro-step" : "reduced in the last",
-                               .n_micro = 3,
-                               .sync = every ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST };
-
-            job.tiny = tiny_defaults;
-            job.tiny.mp_policy = bf16 ? &all_bf16 : NULL;
-            try_worlds(job, every ? 2 : 1, 3);
-        }
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            try_worlds((struct job){ .what = every ? "reduced in every micro-step" : "reduced in the last",
+                                     .n_micro = 3,
+                                     .sync = every ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
+                                     .tiny.mp_policy = bf16 ? &all_bf16 : NULL },
+                       every ? 2 : 1, 3);
 }
 
-Test(host_shards, change_no_bit_of_replicas, .timeout = 3000)
+Test(host_shards, change_no_bit_of_replicas)
 {
-    for (int defers = 0; defers < 2; defers++) {
-        struct job job = { .what = defers ? "replicas, summed at the end" : "replicas",
-                           .replicate = 2,
-                           .n_micro = defers ? 2 : 1,
-                           .sync = defers ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
-                           .defers = defers };
+    const struct job defers = { .what = "replicas, summed at the end",
+                                .replicate = 2,
+                                .n_micro = 2,
+                                .sync = FSDP_SYNC_EVERY,
+                                .defers = true };
 
-        job.tiny = tiny_defaults;
-        try_worlds(job, defers ? 4 : 2, 4);
-    }
+    try_worlds((struct job){ .what = "replicas", .replicate = 2 }, 2, 4);
+    try_worlds(defers, 4, 4);
 }
 
-Test(host_shards, change_no_bit_of_any_way_to_shard, .timeout = 3000)
+Test(host_shards, change_no_bit_of_any_way_to_shard)
 {
-    struct job job = { .n_micro = 1 };
+    static const struct {
+        struct job job;
+        int first_W, last_W;
+    } ways[] = {
+        { { .what = "kept after forward", .tiny.reshard = FSDP_RESHARD_FALSE }, 1, 3 },
+        { { .what = "slices", .tiny = { .reshard = FSDP_RESHARD_TO, .reshard_size = 2 } }, 4, 4 },
+        { { .what = "tied, a list", .tiny.tied = true }, 1, 3 },
+        { { .what = "frozen", .tiny.frozen = true }, 1, 3 },
+        { { .what = "columns", .tiny.columns = true }, 2, 2 },
+        { { .what = "one group, momentum", .tiny.one_group = true, .momentum = true }, 1, 3 },
+        { { .what = "kept from one micro-step to the next",
+            .tiny.keep_after_backward = true,
+            .momentum = true,
+            .n_micro = 2 },
+          1,
+          3 },
+        { { .what = "unsharded by hand", .unshards = true }, 1, 3 },
+        { { .what = "not page-locked", .tiny.unpinned = true }, 1, 3 },
+    };
 
-    job.tiny = tiny_defaults;
-    job.what = "kept after forward";
-    job.tiny.reshard = FSDP_RESHARD_FALSE;
-    try_worlds(job, 1, 3);
-    job.what = "slices";
-    job.tiny.reshard = FSDP_RESHARD_TO;
-    job.tiny.reshard_size = 2;
-    try_worlds(job, 4, 4);
-    job.tiny = tiny_defaults;
-    job.what = "tied, a list";
-    job.tiny.tied = true;
-    try_worlds(job, 1, 3);
-    job.tiny = tiny_defaults;
-    job.what = "frozen";
-    job.tiny.frozen = true;
-    try_worlds(job, 1, 3);
-    job.tiny = tiny_defaults;
-    job.what = "columns";
-    job.tiny.columns = true;
-    try_worlds(job, 2, 2);
-    job.tiny = tiny_defaults;
-    job.what = "one group, momentum";
-    job.tiny.one_group = true;
-    job.momentum = true;
-    try_worlds(job, 1, 3);
-    job.what = "kept from one micro-step to the next";
-    job.tiny = tiny_defaults;
-    job.tiny.keep_after_backward = true;
-    job.n_micro = 2;
-    try_worlds(job, 1, 3);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        try_worlds(ways[i].job, ways[i].first_W, ways[i].last_W);
 }
 
-Test(host_shards, may_be_unsharded_by_hand_and_be_in_ordinary_memory, .timeout = 3000)
+Test(host_shards, take_optimizer_state_in_a_file)
 {
-    struct job job = { .what = "unsharded by hand", .n_micro = 1, .unshards = true };
-
-    job.tiny = tiny_defaults;
-    try_worlds(job, 1, 3);
-    job.what = "not page-locked";
-    job.unshards = false;
-    job.tiny.unpinned = true;
-    try_worlds(job, 1, 3);
-}
-
-Test(host_shards, take_optimizer_state_in_a_file, .timeout = 3000)
-{
-    struct job job = { .what = "state in a file", .n_micro = 1 };
+    struct job job = { .what = "state in a file" };
     char directory[256];
     struct fsdp_err err = { 0 };
     struct state_file file = { .fd = -1 };
@@ -340,7 +271,6 @@ Test(host_shards, take_optimizer_state_in_a_file, .timeout = 3000)
 
     snprintf(directory, sizeof directory, "%s/host-shards-XXXXXX", BUILD_DIR);
     cr_assert_not_null(mkdtemp(directory));
-    job.tiny = tiny_defaults;
     job.directory = directory;
     status = state_file_open(&file, &io_posix, directory, 0, 4096, &err);
     state_file_close(&file);
@@ -352,28 +282,19 @@ Test(host_shards, take_optimizer_state_in_a_file, .timeout = 3000)
 /* A window of a file is the host's: it cannot be of shards that are on the device. */
 static void state_in_a_file(struct fsdp_context *context, void *user)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ };
-    struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct tiny tiny = tiny_defaults;
     struct apart_device apart;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny, &err);
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_model *model;
+    struct rig rig;
 
     (void)user;
     apart_device_install(&apart, context);
-    updates.offload_dir = BUILD_DIR;
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_ERR_UNSUPPORTED);
-    cr_expect_str_eq(err.message,
-                     "optimizer state in a file needs shards in host memory: \"\" does not offload");
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_init(&rig, context);
+    rig.updates.offload_dir = BUILD_DIR;
+    rig_model(&rig);
+    expect_refused(fsdp_optimizer_create(&rig.optimizer, rig.model, &rig.updates, &rig.err),
+                   FSDP_ERR_UNSUPPORTED,
+                   "optimizer state in a file needs shards in host memory: \"\" does not offload", &rig.err);
+    rig_close(&rig);
     apart_device_remove(&apart, context);
 }
 
-Test(host_shards, are_what_optimizer_state_in_a_file_needs)
-{
-    world_run(1, state_in_a_file, NULL);
-}
+WorldTest(host_shards, are_what_optimizer_state_in_a_file_needs, state_in_a_file, 1);

@@ -1,20 +1,16 @@
 /*
- * Initial values are drawn when something first reads a value, on this rank's rows of what nothing has filled, and nowhere
- * else. Draws are counted, never timed.
+ * Initial values are drawn when something first reads a value, on this rank's rows of what nothing has
+ * filled, and nowhere else. Draws are counted, never timed.
  */
-#include <criterion/criterion.h>
 #include <fsdp/state_dict.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/shardfile/safetensors.h"
 #include "tests/unit/engine/apart_device.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/folder.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, SEQ = 6, SEED = 7, OTHER_SEED = 8 };
+enum { SEED = 7, OTHER_SEED = 8 };
 
 /* How the model is made. */
 struct way {
@@ -26,38 +22,22 @@ struct way {
 
 static const struct way *the_way;
 static uint64_t saved_step;
-static char folder[] = "/tmp/fsdp-initial.XXXXXX", path[64];
+static char folder[64], path[96];
 
-struct run {
-    struct tiny tiny; /* forward looks at it as long as the model lives */
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-};
-
-static void must(enum fsdp_status status, const struct fsdp_err *err)
-{
-    cr_assert(status == FSDP_OK, "%s: %s", the_way->what, err->message);
-}
-
-static void open_run(struct run *run, struct fsdp_context *context, uint64_t seed)
+static void open_run(struct rig *rig, struct fsdp_context *context, uint64_t seed)
 {
     static const char *const ignored[] = { "norm.weight", "pos_embeddings.weight" };
     const struct fsdp_fully_shard_options ignoring = { .ignored_params = ignored, .n_ignored_params = 2 };
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = seed };
-    struct fsdp_err err = { 0 };
 
-    *run = (struct run){ .tiny = the_way->tiny };
-    run->root = the_way->ignores ? tiny_tree(&run->tiny) : tiny_build(&run->tiny, &err);
-    if (the_way->ignores)
-        must(fsdp_fully_shard(run->root, &ignoring, &err), &err);
-    must(fsdp_model_create(&run->model, context, run->root, &options, &err), &err);
-    cr_assert_eq(run->model->n_drawn, 0, "%s: create drew %zu elements", the_way->what, run->model->n_drawn);
-}
-
-static void close_run(struct run *run)
-{
-    fsdp_model_destroy(run->model);
-    fsdp_module_destroy(run->root);
+    rig_init(rig, context);
+    rig->tiny = tiny_with(the_way->tiny);
+    rig->options.seed = seed;
+    if (the_way->ignores) {
+        rig->root = tiny_tree(&rig->tiny);
+        must(fsdp_fully_shard(rig->root, &ignoring, &rig->err), &rig->err);
+    }
+    rig_model(rig);
+    cr_assert_eq(rig->model->n_drawn, 0, "%s: create drew %zu elements", the_way->what, rig->model->n_drawn);
 }
 
 /* Elements of this rank, of all parameters or of every second one. */
@@ -72,121 +52,100 @@ static size_t own_elems(const struct fsdp_model *model, bool odd_ones)
     return sum;
 }
 
-/* The rows of this rank of parameter `index`, as a model of `seed` has them from the start. */
-static void expect_rows(struct fsdp_context *context, struct fsdp_model *model, int index, uint64_t seed)
+/*
+ * The rows of this rank are those of a model of `seed`; with `other` every second parameter is of that seed.
+ */
+static void expect_rows(struct rig *rig, uint64_t seed, uint64_t other)
 {
-    const size_t n = fsdp_model_parameter_count(model);
+    const size_t n = fsdp_model_parameter_count(rig->model);
     struct fsdp_tensor_shard *mine = calloc(n, sizeof *mine), *theirs = calloc(n, sizeof *theirs);
-    struct run other;
-    size_t n_elems;
+    struct rig made;
 
-    open_run(&other, context, seed);
-    fsdp_model_state(model, mine);
-    fsdp_model_state(other.model, theirs);
-    (void)model_shard_elems(model, FSDP_VALUE, index, &n_elems);
-    cr_assert(memcmp(mine[index].data, theirs[index].data, n_elems * sizeof(float)) == 0,
-              "%s: %s is not that of seed %d", the_way->what, mine[index].name, (int)seed);
+    fsdp_model_state(rig->model, mine);
+    for (size_t odd = 0; odd < 2; odd++) {
+        open_run(&made, rig->context, odd ? other : seed);
+        fsdp_model_state(made.model, theirs);
+        for (size_t i = odd; i < n; i += 2) {
+            size_t n_elems;
+
+            (void)model_shard_elems(rig->model, FSDP_VALUE, (int)i, &n_elems);
+            cr_assert(memcmp(mine[i].data, theirs[i].data, n_elems * sizeof(float)) == 0,
+                      "%s: %s is of another seed", the_way->what, mine[i].name);
+        }
+        rig_close(&made);
+    }
     free(mine);
     free(theirs);
-    close_run(&other);
 }
 
-static void expect_all_rows(struct fsdp_context *context, struct fsdp_model *model, uint64_t seed)
+static void evaluate(struct rig *rig)
 {
-    for (int i = 0; i < model->layout.n_params; i++)
-        expect_rows(context, model, i, seed);
+    rig_fill(rig, 0);
+    must(fsdp_model_prepare_evaluation(rig->model, 2, 6, &rig->err), &rig->err);
+    must(fsdp_model_evaluate(rig->model, rig->tokens, NULL, NULL, NULL, &rig->err), &rig->err);
 }
 
-static void evaluate(struct fsdp_model *model)
+static void by_state(struct rig *rig)
 {
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
-    struct fsdp_err err = { 0 };
+    struct fsdp_tensor_shard *shards = calloc(fsdp_model_parameter_count(rig->model), sizeof *shards);
 
-    tiny_samples(&tiny_defaults, 0, BATCH, tokens, targets);
-    must(fsdp_model_prepare_evaluation(model, BATCH, SEQ, &err), &err);
-    must(fsdp_model_evaluate(model, tokens, NULL, NULL, NULL, &err), &err);
-}
-
-/* --- everything that reads values or shows where they are draws them first ---------------------------------- */
-
-static void by_state(struct fsdp_model *model)
-{
-    struct fsdp_tensor_shard *shards = calloc(fsdp_model_parameter_count(model), sizeof *shards);
-
-    fsdp_model_state(model, shards);
+    fsdp_model_state(rig->model, shards);
     free(shards);
 }
 
-static void by_gather(struct fsdp_model *model)
+static void by_gather(struct rig *rig)
 {
-    float out[19 * 12];
-    struct fsdp_err err = { 0 };
+    float out[RIG_ELEMS];
 
-    must(fsdp_parameter_gather(model, "tok_embeddings.weight", FSDP_VALUE, out, 19 * 12, &err), &err);
+    (void)rig_gather(rig, FSDP_VALUE, out);
 }
 
-static void by_full_state(struct fsdp_model *model)
+static void by_full_state(struct rig *rig)
 {
     struct fsdp_full_state_dict state;
-    struct fsdp_err err = { 0 };
 
-    must(fsdp_get_full_state_dict(model, &state, &err), &err);
+    must(fsdp_get_full_state_dict(rig->model, &state, &rig->err), &rig->err);
     fsdp_full_state_dict_fini(&state);
 }
 
 /* A world of one gathers nothing, unless the unit offloads: then the shard itself is shown. */
-static void by_unshard(struct fsdp_model *model)
+static void by_unshard(struct rig *rig)
 {
-    struct fsdp_err err = { 0 };
     enum fsdp_dtype dtype;
     const void *data;
 
-    must(fsdp_module_unshard(model, model->root, false, NULL, &err), &err);
-    if (fsdp_context_world_size(fsdp_model_context(model)) == 1)
-        must(fsdp_parameter_unsharded(model, "norm.weight", &data, &dtype, &err), &err);
-    fsdp_module_reshard(model, model->root);
+    must(fsdp_module_unshard(rig->model, rig->root, false, NULL, &rig->err), &rig->err);
+    if (rig->ranks == 1)
+        must(fsdp_parameter_unsharded(rig->model, "norm.weight", &data, &dtype, &rig->err), &rig->err);
+    fsdp_module_reshard(rig->model, rig->root);
 }
 
-static void by_step(struct fsdp_model *model)
+static void by_step(struct rig *rig)
 {
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
-    const struct fsdp_batch batch = { .input = tokens, .targets = targets };
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-
-    tiny_samples(&tiny_defaults, 0, BATCH, tokens, targets);
-    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
+    must(rig_backward(rig, 0, RIG_IN_ONE_CALL), &rig->err);
 }
 
-static void by_halves(struct fsdp_model *model)
+static void by_halves(struct rig *rig)
 {
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
-    const struct fsdp_batch batch = { .input = tokens, .targets = targets };
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-
-    tiny_samples(&tiny_defaults, 0, BATCH, tokens, targets);
-    must(fsdp_model_forward(model, &batch, &loss, &err), &err);
-    must(fsdp_model_backward(model, &err), &err);
+    must(rig_backward(rig, 0, RIG_IN_HALVES), &rig->err);
 }
 
 /* Ranks that are threads cannot save together: there is no agent to publish what they wrote. */
-static void by_save(struct fsdp_model *model)
+static void by_save(struct rig *rig)
 {
     struct fsdp_checkpoint_state state = { 0 };
-    struct fsdp_err err = { 0 };
 
-    if (fsdp_context_world_size(fsdp_model_context(model)) > 1) {
-        by_state(model);
+    if (rig->ranks > 1) {
+        by_state(rig);
         return;
     }
     state.step = ++saved_step;
-    must(fsdp_checkpoint_save(model, NULL, folder, &state, 0, NULL, &err), &err);
+    must(fsdp_checkpoint_save(rig->model, NULL, folder, &state, 0, NULL, &rig->err), &rig->err);
 }
 
 static const struct reader {
     const char *what;
-    void (*read)(struct fsdp_model *model);
+    void (*read)(struct rig *rig);
 } readers[] = { { "state", by_state },     { "gather", by_gather },    { "full state dict", by_full_state },
                 { "unshard", by_unshard }, { "evaluation", evaluate }, { "step", by_step },
                 { "halves", by_halves },   { "save", by_save } };
@@ -194,50 +153,56 @@ static const struct reader {
 static void read_first(struct fsdp_context *context, void *user)
 {
     const struct reader *reader = user;
-    struct run run;
+    struct rig rig;
 
-    open_run(&run, context, SEED);
-    reader->read(run.model);
-    cr_expect_eq(run.model->n_drawn, own_elems(run.model, false), "%s: %s drew %zu elements of %zu",
-                 the_way->what, reader->what, run.model->n_drawn, own_elems(run.model, false));
-    expect_all_rows(context, run.model, SEED);
-    reader->read(run.model);
-    cr_expect_eq(run.model->n_drawn, own_elems(run.model, false), "%s: %s drew again", the_way->what,
-                 reader->what);
-    close_run(&run);
+    open_run(&rig, context, SEED);
+    for (int again = 0; again < 2; again++) {
+        reader->read(&rig);
+        cr_expect_eq(rig.model->n_drawn, own_elems(rig.model, false), "%s: %s %d drew %zu elements of %zu",
+                     the_way->what, reader->what, again, rig.model->n_drawn, own_elems(rig.model, false));
+        expect_rows(&rig, SEED, SEED);
+    }
+    rig_close(&rig);
 }
 
-/* --- what is filled is not drawn ---------------------------------------------------------------------------- */
+/* Two models; the values of `from` are to become those of `to`. */
+static void open_two(struct rig *from, struct rig *to, struct fsdp_context *context)
+{
+    open_run(from, context, SEED);
+    open_run(to, context, OTHER_SEED);
+}
+
+static void expect_loaded(struct rig *to)
+{
+    evaluate(to);
+    cr_expect_eq(to->model->n_drawn, 0, "%s: %zu elements were drawn of a model that was loaded or set",
+                 the_way->what, to->model->n_drawn);
+    expect_rows(to, SEED, SEED);
+}
 
 static void load_checkpoint(struct fsdp_context *context, void *user)
 {
     struct fsdp_checkpoint_state state;
-    struct run from, to;
-    struct fsdp_err err = { 0 };
+    struct rig from, to;
 
     (void)user;
-    open_run(&from, context, SEED);
-    open_run(&to, context, OTHER_SEED);
-    by_save(from.model); /* by a world of one, which comes first */
-    must(fsdp_checkpoint_load(to.model, NULL, folder, (int64_t)saved_step, &state, &err), &err);
-    evaluate(to.model);
-    cr_expect_eq(to.model->n_drawn, 0, "%s: %zu elements were drawn of a model that was loaded",
-                 the_way->what, to.model->n_drawn);
-    expect_all_rows(context, to.model, SEED);
-    close_run(&to);
-    close_run(&from);
+    open_two(&from, &to, context);
+    by_save(&from); /* by a world of one, which comes first */
+    must(fsdp_checkpoint_load(to.model, NULL, folder, (int64_t)saved_step, &state, &to.err), &to.err);
+    expect_loaded(&to);
+    rig_close(&to);
+    rig_close(&from);
 }
 
 /* Rank 0 writes every tensor, or every second one, as another tool would. */
-static void write_weights(struct fsdp_context *context, struct fsdp_model *model, bool half)
+static void write_weights(struct rig *rig, bool half)
 {
     struct fsdp_full_state_dict state;
     struct safetensors_written written;
     struct safetensors_tensor *tensors;
-    struct fsdp_err err = { 0 };
     size_t n = 0;
 
-    must(fsdp_get_full_state_dict(model, &state, &err), &err);
+    must(fsdp_get_full_state_dict(rig->model, &state, &rig->err), &rig->err);
     tensors = calloc(state.n_tensors + 1, sizeof *tensors);
     for (size_t i = 0; i < state.n_tensors; i += half ? 2 : 1, n++) {
         tensors[n] = (struct safetensors_tensor){ .name = state.tensors[i].name,
@@ -247,81 +212,69 @@ static void write_weights(struct fsdp_context *context, struct fsdp_model *model
         for (int d = 0; d < state.tensors[i].n_dims; d++)
             tensors[n].shape[d] = state.tensors[i].shape[d];
     }
-    if (fsdp_context_rank(context) == 0)
-        must(safetensors_write(&io_posix, path, tensors, n, NULL, 0, 8, &written, &err), &err);
+    if (rig->rank == 0)
+        must(safetensors_write(&io_posix, path, tensors, n, NULL, 0, 8, &written, &rig->err), &rig->err);
     free(tensors);
     fsdp_full_state_dict_fini(&state);
-    must(fsdp_barrier(fsdp_context_comm(context), &err), &err);
+    must(fsdp_barrier(fsdp_context_comm(rig->context), &rig->err), &rig->err);
 }
 
 static void load_weights(struct fsdp_context *context, void *user)
 {
     const bool half = *(const bool *)user;
     struct fsdp_load_report report;
-    struct run from, to;
-    struct fsdp_err err = { 0 };
+    struct rig from, to;
     size_t missing;
 
-    open_run(&from, context, SEED);
-    open_run(&to, context, OTHER_SEED);
-    write_weights(context, from.model, half);
+    open_two(&from, &to, context);
+    write_weights(&from, half);
     missing = half ? own_elems(to.model, true) : 0;
 
     if (half) { /* refused whole: it leaves all values as they are, which is not drawn yet */
-        cr_expect(fsdp_model_load_weights(to.model, path, true, &report, &err) == FSDP_ERR_MISMATCH);
+        cr_expect(fsdp_model_load_weights(to.model, path, true, &report, &to.err) == FSDP_ERR_MISMATCH);
         fsdp_load_report_fini(&report);
-        fsdp_err_clear(&err);
+        fsdp_err_clear(&to.err);
     }
-    must(fsdp_model_load_weights(to.model, path, !half, &report, &err), &err);
+    must(fsdp_model_load_weights(to.model, path, !half, &report, &to.err), &to.err);
     fsdp_load_report_fini(&report);
-    evaluate(to.model);
+    evaluate(&to);
 
     cr_expect_eq(to.model->n_drawn, missing, "%s: %zu elements were drawn, and %zu were not in the file",
                  the_way->what, to.model->n_drawn, missing);
-    for (int i = 0; i < to.model->layout.n_params; i++)
-        expect_rows(context, to.model, i, half && i % 2 == 1 ? OTHER_SEED : SEED);
-    must(fsdp_barrier(fsdp_context_comm(context), &err), &err); /* the file is written again */
-    close_run(&to);
-    close_run(&from);
+    expect_rows(&to, SEED, half ? OTHER_SEED : SEED);
+    must(fsdp_barrier(fsdp_context_comm(context), &to.err), &to.err); /* the file is written again */
+    rig_close(&to);
+    rig_close(&from);
 }
 
 static void set_all(struct fsdp_context *context, void *user)
 {
-    const bool first = fsdp_context_rank(context) == 0;
     struct fsdp_full_state_dict state;
-    struct run from, to;
-    struct fsdp_err err = { 0 };
+    struct rig from, to;
 
     (void)user;
-    open_run(&from, context, SEED);
-    open_run(&to, context, OTHER_SEED);
-    must(fsdp_get_full_state_dict(from.model, &state, &err), &err);
-    must(fsdp_set_full_state_dict(to.model, first ? &state : NULL, &err), &err);
-    evaluate(to.model);
-    cr_expect_eq(to.model->n_drawn, 0, "%s: %zu elements were drawn of a model that was set", the_way->what,
-                 to.model->n_drawn);
-    expect_all_rows(context, to.model, SEED);
+    open_two(&from, &to, context);
+    must(fsdp_get_full_state_dict(from.model, &state, &from.err), &from.err);
+    must(fsdp_set_full_state_dict(to.model, to.rank == 0 ? &state : NULL, &to.err), &to.err);
+    expect_loaded(&to);
     fsdp_full_state_dict_fini(&state);
-    close_run(&to);
-    close_run(&from);
+    rig_close(&to);
+    rig_close(&from);
 }
 
 static void fail_to_load(struct fsdp_context *context, void *user)
 {
     struct fsdp_checkpoint_state state;
-    struct fsdp_err err = { 0 };
-    struct run run;
+    struct rig rig;
 
     (void)user;
-    open_run(&run, context, SEED);
-    cr_expect(fsdp_checkpoint_load(run.model, NULL, folder, 77, &state, &err) != FSDP_OK);
-    cr_expect_eq(run.model->n_drawn, 0);
-    evaluate(run.model);
-    expect_all_rows(context, run.model, SEED);
-    close_run(&run);
+    open_run(&rig, context, SEED);
+    cr_expect(fsdp_checkpoint_load(rig.model, NULL, folder, 77, &state, NULL) != FSDP_OK);
+    cr_expect_eq(rig.model->n_drawn, 0);
+    evaluate(&rig);
+    expect_rows(&rig, SEED, SEED);
+    rig_close(&rig);
 }
-
-/* --- every way of making a model ------------------------------------------------------------------------------ */
 
 struct on_device {
     world_body body;
@@ -343,41 +296,30 @@ static void install(struct fsdp_context *context, void *user)
 
 static void each_way(world_body body, void *user)
 {
-    static struct way ways[] = { { .what = "plain" },
-                                 { .what = "tied", .tiny.tied = true },
-                                 { .what = "cut along columns", .tiny.columns = true },
-                                 { .what = "frozen", .tiny.frozen = true },
-                                 { .what = "ignored", .ignores = true },
-                                 { .what = "on a device", .apart = true },
-                                 { .what = "offloaded", .apart = true, .tiny.offloads = true } };
+    static const struct way ways[] = { { .what = "plain" },
+                                       { .what = "tied", .tiny.tied = true },
+                                       { .what = "cut along columns", .tiny.columns = true },
+                                       { .what = "frozen", .tiny.frozen = true },
+                                       { .what = "ignored", .ignores = true },
+                                       { .what = "on a device", .apart = true },
+                                       { .what = "offloaded", .apart = true, .tiny.offloads = true } };
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        struct tiny *tiny = &ways[i].tiny, marked = *tiny;
-
-        *tiny = tiny_defaults;
-        tiny->tied = marked.tied;
-        tiny->columns = marked.columns;
-        tiny->frozen = marked.frozen;
-        tiny->offloads = marked.offloads;
         the_way = &ways[i];
-        for (int W = 1; W <= (tiny->columns ? 2 : 3); W++)
+        for (int W = 1; W <= (the_way->tiny.columns ? 2 : 3); W++)
             world_run(W, install, &(struct on_device){ body, user });
     }
 }
 
 static void make_folder(void)
 {
-    strcpy(folder, "/tmp/fsdp-initial.XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
+    folder_make(folder);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
 }
 
 static void remove_folder(void)
 {
-    char command[96];
-
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    cr_expect_eq(system(command), 0);
+    folder_remove(folder);
 }
 
 TestSuite(initial, .init = make_folder, .fini = remove_folder, .timeout = 1200);
@@ -413,8 +355,6 @@ Test(initial, a_load_that_fails_leaves_the_initial_values)
     each_way(fail_to_load, NULL);
 }
 
-/* --- threads -------------------------------------------------------------------------------------------------- */
-
 static struct fsdp_value *forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     (void)user;
@@ -437,11 +377,12 @@ Test(initial, any_number_of_threads_draws_the_same)
         struct fsdp_model *model;
 
         fsdp_linear(root, "a", COLS, ROWS, false);
-        cr_assert(fsdp_fully_shard(root, NULL, &err) == FSDP_OK);
-        cr_assert(fsdp_context_create(&context, &how, &err) == FSDP_OK, "%s", err.message);
-        cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-        cr_assert(fsdp_parameter_gather(model, "a.weight", FSDP_VALUE, threads == 1 ? first : values,
-                                        ROWS * COLS, &err) == FSDP_OK);
+        must(fsdp_fully_shard(root, NULL, &err), &err);
+        must(fsdp_context_create(&context, &how, &err), &err);
+        must(fsdp_model_create(&model, context, root, &options, &err), &err);
+        must(fsdp_parameter_gather(model, "a.weight", FSDP_VALUE, threads == 1 ? first : values, ROWS * COLS,
+                                   &err),
+             &err);
         cr_expect(threads == 1 || memcmp(first, values, sizeof first) == 0, "%d threads", threads);
         fsdp_model_destroy(model);
         fsdp_context_destroy(context);

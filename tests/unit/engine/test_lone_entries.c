@@ -1,7 +1,8 @@
 /*
- * One rank fails alone in a collective entry point outside a step: a bad argument, no memory, a file that it cannot read. All ranks
- * come back, with one status; the words of every other rank name the one that failed; and the same call then succeeds.
- * Steps have tests of their own (test_lone_failure.c), real processes too (tests/system/test_lone_failure.sh).
+ * One rank fails alone in a collective entry point outside a step: a bad argument, no memory, a file that it
+ * cannot read. All ranks come back, with one status; the words of every other rank name the one that failed;
+ * and the same call then succeeds. Steps have tests of their own (test_lone_failure.c), real processes too
+ * (tests/system/test_lone_failure.sh).
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,56 +13,52 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/folder.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, SEQ = 6, ELEMS = 19 * 12, DEADLINE_S = 120 };
+enum { ELEMS = 19 * 12 };
 
 static char directory[64];
 
 struct scene {
-    struct fsdp_context *context;
+    struct rig rig;
     struct fsdp_device_mesh *all;
     struct fsdp_device_mesh *mesh; /* of the model's ranks; of 4 two replicas */
     int first_rank;                /* of the model */
-    struct tiny tiny;
-    struct fsdp_module *root;
-    struct fsdp_module *unused; /* a tree that no model is made of */
-    struct fsdp_model *model;
-    struct fsdp_optimizer *optimizer;
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
-    struct fsdp_batch batch;
+    struct fsdp_module *unused;    /* a tree that no model is made of */
 };
 
-/* A call that succeeds on every rank; with `bad` it is this rank's that must fail. */
+/* A call succeeds on every rank; with `bad` it is this rank's that must fail, in this way. */
+enum bad { SOUND, BAD, ABSENT, OTHER };
+
 struct entry {
     const char *name;
-    enum fsdp_status (*call)(struct scene *scene, bool bad, struct fsdp_err *err);
+    enum fsdp_status (*call)(struct scene *scene, enum bad bad, struct fsdp_err *err);
+    enum bad bad;
     enum fsdp_status expected; /* of a bad call; FSDP_OK: it cannot be called badly */
     const char *words;
     enum { ALLOCATES = 1, OVERLAPS } how; /* the second: in a model with a second thread */
 };
 
-/* --- entries ----------------------------------------------------------------------------------------------- */
+static enum fsdp_status gather_value(struct scene *s, enum bad bad, struct fsdp_err *err)
+{
+    static const char *const names[] = { "output.weight", "outptu.weight", NULL };
+    float whole[ELEMS];
 
-static enum fsdp_status gather_value(struct scene *s, bool bad, struct fsdp_err *err)
+    return fsdp_parameter_gather(s->rig.model, names[bad], FSDP_VALUE, whole, ELEMS, err);
+}
+
+static enum fsdp_status gather_gradient(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     float whole[ELEMS];
 
-    return fsdp_parameter_gather(s->model, bad ? "outptu.weight" : "output.weight", FSDP_VALUE, whole, ELEMS,
-                                 err);
+    return fsdp_parameter_gather(s->rig.model, "output.weight", FSDP_GRADIENT, whole, bad ? 3 : ELEMS, err);
 }
 
-static enum fsdp_status gather_gradient(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    float whole[ELEMS];
-
-    return fsdp_parameter_gather(s->model, "output.weight", FSDP_GRADIENT, whole, bad ? 3 : ELEMS, err);
-}
-
-static enum fsdp_status get_full(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status get_full(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     struct fsdp_full_state_dict state;
-    const enum fsdp_status status = fsdp_get_full_state_dict(s->model, &state, err);
+    const enum fsdp_status status = fsdp_get_full_state_dict(s->rig.model, &state, err);
 
     (void)bad;
     if (status == FSDP_OK)
@@ -69,17 +66,17 @@ static enum fsdp_status get_full(struct scene *s, bool bad, struct fsdp_err *err
     return status;
 }
 
-static enum fsdp_status set_full(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status set_full(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     struct fsdp_full_state_dict state = { 0 };
-    const size_t n = (size_t)s->model->layout.n_params;
+    const size_t n = (size_t)s->rig.model->layout.n_params;
     enum fsdp_status status;
 
-    if (s->context->rank == s->first_rank) {
+    if (s->rig.context->rank == s->first_rank) {
         struct fsdp_full_tensor *tensors = calloc(n, sizeof *tensors);
 
         for (size_t i = 0; i < n; i++) {
-            const struct fsdp_parameter *parameter = s->model->layout.params[i].parameter;
+            const struct fsdp_parameter *parameter = s->rig.model->layout.params[i].parameter;
 
             tensors[i] = (struct fsdp_full_tensor){ .name = parameter->name,
                                                     .n_dims = parameter->n_dims,
@@ -90,161 +87,159 @@ static enum fsdp_status set_full(struct scene *s, bool bad, struct fsdp_err *err
         state = (struct fsdp_full_state_dict){ tensors, n };
     }
     (void)bad;
-    status = fsdp_set_full_state_dict(s->model, &state, err);
+    status = fsdp_set_full_state_dict(s->rig.model, &state, err);
     for (size_t i = 0; i < state.n_tensors; i++)
         free(state.tensors[i].data);
     free(state.tensors);
     return status;
 }
 
-static enum fsdp_status load_weights(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status load_weights(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     struct fsdp_load_report report;
     enum fsdp_status status;
     char path[96];
 
-    snprintf(path, sizeof path, "%s/%s", directory, bad ? "not-there" : "step-00000003");
-    status = fsdp_model_load_weights(s->model, path, false, &report, err);
+    snprintf(path, sizeof path, "%s/%s", directory, bad == BAD ? "not-there" : "step-00000003");
+    status = fsdp_model_load_weights(s->rig.model, bad == ABSENT ? NULL : path, false, &report, err);
     fsdp_load_report_fini(&report);
     return status;
 }
 
-static enum fsdp_status load_checkpoint(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status load_checkpoint(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     struct fsdp_checkpoint_state state;
 
-    return fsdp_checkpoint_load(s->model, s->optimizer, bad ? "/not/there" : directory, 3, &state, err);
+    return fsdp_checkpoint_load(s->rig.model, s->rig.optimizer, bad ? "/not/there" : directory, 3, &state,
+                                err);
 }
 
-static enum fsdp_status prepare_evaluation(struct scene *s, bool bad, struct fsdp_err *err)
+/* Ranks that are told to save different steps wait for different verdicts; nothing is saved here. */
+static enum fsdp_status save(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
-    return fsdp_model_prepare_evaluation(s->model, bad ? 0 : BATCH, SEQ, err);
-}
-
-static enum fsdp_status evaluate(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    struct fsdp_loss loss;
-
-    return fsdp_model_evaluate(s->model, bad ? NULL : s->tokens, s->targets, NULL, &loss, err);
-}
-
-static enum fsdp_status evaluate_without_room(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    struct fsdp_loss loss;
-
-    return fsdp_model_evaluate(s->model, s->tokens, s->targets, NULL, bad ? NULL : &loss, err);
-}
-
-static enum fsdp_status clip(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    double norm;
-
-    return fsdp_clip_grad_norm(s->model, bad ? -1 : 0, &norm, err);
-}
-
-static enum fsdp_status clip_largest(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    double norm;
-
-    return fsdp_clip_grad_norm_of(s->model, 0, bad ? 0.5 : INFINITY, &norm, err);
-}
-
-static enum fsdp_status forward_backward(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    struct fsdp_loss loss;
-
-    return fsdp_model_forward_backward(s->model, &s->batch, bad ? 0 : 1, &loss, err);
-}
-
-static enum fsdp_status forward_backward_in_parts(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    struct fsdp_loss loss;
+    const struct fsdp_checkpoint_state state = { .step = 4 + (uint64_t)s->rig.context->rank };
     enum fsdp_status status;
 
-    fsdp_module_set_is_last_backward(s->model, !bad); /* the model does not accumulate */
-    status = fsdp_model_forward_backward(s->model, &s->batch, 1, &loss, err);
-    fsdp_module_set_is_last_backward(s->model, true);
+    alloc_fail_nth(bad == BAD ? 2 : 0);
+    status = fsdp_checkpoint_save(s->rig.model, s->rig.optimizer, directory, bad == ABSENT ? NULL : &state, 0,
+                                  NULL, err);
+    alloc_fail_nth(0);
+    return bad || status != FSDP_ERR_MISMATCH || strstr(err->message, "different steps") == NULL ? status
+                                                                                                 : FSDP_OK;
+}
+
+static enum fsdp_status prepare_evaluation(struct scene *s, enum bad bad, struct fsdp_err *err)
+{
+    return fsdp_model_prepare_evaluation(s->rig.model, bad ? 0 : 2, 6, err);
+}
+
+static enum fsdp_status evaluate(struct scene *s, enum bad bad, struct fsdp_err *err)
+{
+    int32_t tokens[2 * 6];
+
+    memcpy(tokens, s->rig.tokens, sizeof tokens);
+    tokens[3] = bad == OTHER ? 19 : tokens[3];
+    return fsdp_model_evaluate(s->rig.model, bad == BAD ? NULL : tokens, s->rig.targets, NULL,
+                               bad == ABSENT ? NULL : &s->rig.loss, err);
+}
+
+static enum fsdp_status clip(struct scene *s, enum bad bad, struct fsdp_err *err)
+{
+    double norm;
+
+    return fsdp_clip_grad_norm(s->rig.model, bad ? -1 : 0, &norm, err);
+}
+
+static enum fsdp_status clip_largest(struct scene *s, enum bad bad, struct fsdp_err *err)
+{
+    double norm;
+
+    return fsdp_clip_grad_norm_of(s->rig.model, 0, bad ? 0.5 : INFINITY, &norm, err);
+}
+
+static enum fsdp_status forward_backward(struct scene *s, enum bad bad, struct fsdp_err *err)
+{
+    struct fsdp_batch batch = s->rig.micro[0];
+
+    batch.input = bad == OTHER ? NULL : batch.input;
+    return fsdp_model_forward_backward(s->rig.model, bad == ABSENT ? NULL : &batch, bad == BAD ? 0 : 1,
+                                       &s->rig.loss, err);
+}
+
+static enum fsdp_status forward_backward_in_parts(struct scene *s, enum bad bad, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    fsdp_module_set_is_last_backward(s->rig.model, !bad); /* the model does not accumulate */
+    status = forward_backward(s, SOUND, err);
+    fsdp_module_set_is_last_backward(s->rig.model, true);
     return status;
 }
 
-static enum fsdp_status halves(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status halves(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
-    struct fsdp_batch batch = s->batch;
-    struct fsdp_loss loss;
+    struct fsdp_batch batch = s->rig.micro[0];
     enum fsdp_status status;
 
     batch.targets = bad ? NULL : batch.targets;
-    status = fsdp_model_forward(s->model, &batch, &loss, err);
-    return status == FSDP_OK ? fsdp_model_backward(s->model, err) : status;
+    status = fsdp_model_forward(s->rig.model, &batch, &s->rig.loss, err);
+    return status == FSDP_OK ? fsdp_model_backward(s->rig.model, err) : status;
 }
 
-static enum fsdp_status unshard(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status unshard(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
+    struct fsdp_module *root = s->rig.root;
     const enum fsdp_status status =
-        fsdp_module_unshard(s->model, bad ? fsdp_module_child(s->root, "norm") : s->root, false, NULL, err);
+        fsdp_module_unshard(s->rig.model, bad ? fsdp_module_child(root, "norm") : root, false, NULL, err);
 
-    fsdp_module_reshard(s->model, s->root);
+    fsdp_module_reshard(s->rig.model, root);
     return status;
 }
 
-static enum fsdp_status unshard_later(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status unshard_later(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     struct fsdp_unshard_handle *handle;
-    enum fsdp_status status = fsdp_module_unshard(s->model, bad ? NULL : s->root, true, &handle, err);
+    enum fsdp_status status = fsdp_module_unshard(s->rig.model, bad ? NULL : s->rig.root, true, &handle, err);
 
     if (status == FSDP_OK)
         status = fsdp_unshard_handle_wait(handle, err);
-    fsdp_module_reshard(s->model, s->root);
+    fsdp_module_reshard(s->rig.model, s->rig.root);
     return status;
 }
 
-static enum fsdp_status make_mesh(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status make_mesh(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     static const char *const names[] = { "b", "c" };
-    const int sizes[] = { bad ? 3 : 2, s->context->W / 2 };
-    struct fsdp_device_mesh *mesh, *flat;
-    enum fsdp_status status = fsdp_init_device_mesh(&mesh, s->context, 2, sizes, names, err);
+    const int sizes[] = { bad ? 3 : 2, s->rig.context->W / 2 };
+    struct fsdp_device_mesh *mesh = NULL, *flat = NULL;
+    enum fsdp_status status =
+        fsdp_init_device_mesh(&mesh, s->rig.context, 2, bad == ABSENT ? NULL : sizes, names, err);
 
-    if (status != FSDP_OK)
-        return status;
-    status = fsdp_device_mesh_flatten(&flat, mesh, "flat", err);
     if (status == FSDP_OK)
-        fsdp_device_mesh_destroy(flat);
+        status = fsdp_device_mesh_flatten(&flat, mesh, "flat", err);
+    fsdp_device_mesh_destroy(flat);
     fsdp_device_mesh_destroy(mesh);
     return status;
 }
 
-static enum fsdp_status flatten(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status flatten(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
-    struct fsdp_device_mesh *flat;
+    struct fsdp_device_mesh *flat = NULL;
     const enum fsdp_status status = fsdp_device_mesh_flatten(
         &flat, s->mesh, bad ? "a name of more letters than a dimension may have" : "flat", err);
 
-    if (status == FSDP_OK)
-        fsdp_device_mesh_destroy(flat);
+    fsdp_device_mesh_destroy(flat);
     return status;
 }
 
-static enum fsdp_status make_model(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status make_model(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = bad ? 0 : SEQ, .seed = 3 };
-    struct fsdp_model *model;
-    const enum fsdp_status status = fsdp_model_create(&model, s->context, s->unused, &options, err);
+    const struct fsdp_model_options options = { .batch = 2, .seq = bad == BAD ? 0 : 6, .seed = 3 };
+    struct fsdp_model *model = NULL;
+    const enum fsdp_status status = fsdp_model_create(
+        &model, s->rig.context, bad == OTHER ? s->rig.root : s->unused, bad == ABSENT ? NULL : &options, err);
 
-    if (status == FSDP_OK)
-        fsdp_model_destroy(model);
-    return status;
-}
-
-static enum fsdp_status make_second_model(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = 3 };
-    struct fsdp_model *model;
-    const enum fsdp_status status =
-        fsdp_model_create(&model, s->context, bad ? s->root : s->unused, &options, err);
-
-    if (status == FSDP_OK)
-        fsdp_model_destroy(model);
+    fsdp_model_destroy(model);
     return status;
 }
 
@@ -255,110 +250,32 @@ static struct fsdp_value *call_linear(struct fsdp_module *self, struct fsdp_valu
 }
 
 /* The root fails to be sharded over the model's ranks, and the model is created all the same. */
-static enum fsdp_status make_model_unsharded(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status make_model_unsharded(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .input_features = 4 };
+    const struct fsdp_model_options options = { .batch = 2, .seq = 6, .input_features = 4 };
     const struct fsdp_fully_shard_options sharding = { .mesh = s->mesh,
                                                        .reshard_after_forward =
                                                            bad ? FSDP_RESHARD_TO : FSDP_RESHARD_AUTO };
     struct fsdp_module *root = fsdp_module_create(call_linear, NULL);
-    struct fsdp_model *model;
+    struct fsdp_model *model = NULL;
     enum fsdp_status status;
 
     fsdp_linear(root, "linear", 4, 5, true);
     (void)fsdp_fully_shard(root, &sharding, NULL);
-    status = fsdp_model_create(&model, s->context, root, &options, err);
-    if (status == FSDP_OK)
-        fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    status = fsdp_model_create(&model, s->rig.context, root, &options, err);
+    world_drop(NULL, model, root);
     return status;
 }
 
-static enum fsdp_status make_optimizer(struct scene *s, bool bad, struct fsdp_err *err)
+static enum fsdp_status make_optimizer(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
-    struct fsdp_optimizer *optimizer;
+    struct fsdp_optimizer *optimizer = NULL;
     enum fsdp_status status;
 
     options.lr = bad ? -1 : options.lr;
-    status = fsdp_optimizer_create(&optimizer, s->model, &options, err);
-    if (status == FSDP_OK)
-        fsdp_optimizer_destroy(optimizer);
-    return status;
-}
-
-/* Ranks that are told to save different steps wait for different verdicts; nothing is saved here. */
-static enum fsdp_status save_without_memory(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    const struct fsdp_checkpoint_state state = { .step = 4 + (uint64_t)s->context->rank };
-    enum fsdp_status status;
-
-    alloc_fail_nth(bad ? 2 : 0);
-    status = fsdp_checkpoint_save(s->model, s->optimizer, directory, &state, 0, NULL, err);
-    alloc_fail_nth(0);
-    if (bad || status != FSDP_ERR_MISMATCH)
-        return status;
-    return strstr(err->message, "different steps") != NULL ? FSDP_OK : status;
-}
-
-/* A pointer that is NULL on one rank. */
-static enum fsdp_status gather_nameless(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    float whole[ELEMS];
-
-    return fsdp_parameter_gather(s->model, bad ? NULL : "output.weight", FSDP_VALUE, whole, ELEMS, err);
-}
-
-static enum fsdp_status load_nothing(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    struct fsdp_load_report report;
-    enum fsdp_status status;
-    char path[96];
-
-    snprintf(path, sizeof path, "%s/step-00000003", directory);
-    status = fsdp_model_load_weights(s->model, bad ? NULL : path, false, &report, err);
-    fsdp_load_report_fini(&report);
-    return status;
-}
-
-static enum fsdp_status save_nothing(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    const struct fsdp_checkpoint_state state = { .step = 4 + (uint64_t)s->context->rank };
-    const enum fsdp_status status =
-        fsdp_checkpoint_save(s->model, s->optimizer, directory, bad ? NULL : &state, 0, NULL, err);
-
-    return bad || status != FSDP_ERR_MISMATCH || strstr(err->message, "different steps") == NULL ? status
-                                                                                                 : FSDP_OK;
-}
-
-static enum fsdp_status step_on_nothing(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    struct fsdp_loss loss;
-
-    return fsdp_model_forward_backward(s->model, bad ? NULL : &s->batch, 1, &loss, err);
-}
-
-static enum fsdp_status make_mesh_of_nothing(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    const int sizes[] = { s->context->W };
-    struct fsdp_device_mesh *mesh;
-    const enum fsdp_status status =
-        fsdp_init_device_mesh(&mesh, s->context, 1, bad ? NULL : sizes, NULL, err);
-
-    if (status == FSDP_OK)
-        fsdp_device_mesh_destroy(mesh);
-    return status;
-}
-
-static enum fsdp_status make_model_of_nothing(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = 3 };
-    struct fsdp_model *model;
-    const enum fsdp_status status =
-        fsdp_model_create(&model, s->context, s->unused, bad ? NULL : &options, err);
-
-    if (status == FSDP_OK)
-        fsdp_model_destroy(model);
+    status = fsdp_optimizer_create(&optimizer, s->rig.model, &options, err);
+    fsdp_optimizer_destroy(optimizer);
     return status;
 }
 
@@ -369,86 +286,69 @@ static ssize_t refuse_write(struct fsdp_io *io, int fd, const void *bytes, size_
     return -1;
 }
 
-/* The state of the optimizer is in a file, on a disk that is full. */
-static enum fsdp_status step_on_disk(struct scene *s, bool bad, struct fsdp_err *err)
-{
-    struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
-    struct fsdp_io *io = context_files(s->context), sound = *io;
-    struct fsdp_optimizer *optimizer;
-    enum fsdp_status status;
-
-    options.offload_dir = BUILD_DIR;
-    cr_assert(fsdp_optimizer_create(&optimizer, s->model, &options, err) == FSDP_OK, "%s", err->message);
-    cr_assert(forward_backward(s, false, err) == FSDP_OK, "%s", err->message);
-    io->pwrite = bad ? refuse_write : sound.pwrite;
-    status = fsdp_optimizer_step(optimizer, err);
-    *io = sound;
-    fsdp_optimizer_destroy(optimizer);
-    return status;
-}
-
 static double no_rate(uint64_t step, void *user)
 {
     (void)step, (void)user;
     return NAN;
 }
 
-static enum fsdp_status step_at_no_rate(struct scene *s, bool bad, struct fsdp_err *err)
+/* The state of the optimizer is in a file. Bad: its disk is full; absent: there is no learning rate. */
+static enum fsdp_status step_on_disk(struct scene *s, enum bad bad, struct fsdp_err *err)
 {
     struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
+    struct fsdp_io *io = context_files(s->rig.context), sound = *io;
     struct fsdp_optimizer *optimizer;
     enum fsdp_status status;
 
     options.offload_dir = BUILD_DIR;
-    cr_assert(fsdp_optimizer_create(&optimizer, s->model, &options, err) == FSDP_OK, "%s", err->message);
-    cr_assert(forward_backward(s, false, err) == FSDP_OK, "%s", err->message);
-    if (bad)
+    must(fsdp_optimizer_create(&optimizer, s->rig.model, &options, err), err);
+    must(forward_backward(s, SOUND, err), err);
+    io->pwrite = bad == BAD ? refuse_write : sound.pwrite;
+    if (bad == ABSENT)
         fsdp_optimizer_set_lr_lambda(optimizer, no_rate, NULL);
     status = fsdp_optimizer_step(optimizer, err);
+    *io = sound;
     fsdp_optimizer_destroy(optimizer);
     return status;
 }
 
 static const struct entry entries[] = {
-    { "fsdp_parameter_gather", gather_value, FSDP_ERR_ARG, "outptu.weight", ALLOCATES },
-    { "fsdp_parameter_gather of a gradient", gather_gradient, FSDP_ERR_ARG, "elements, not 3", 0 },
-    { "fsdp_get_full_state_dict", get_full, FSDP_OK, NULL, ALLOCATES },
-    { "fsdp_set_full_state_dict", set_full, FSDP_OK, NULL, ALLOCATES },
-    { "fsdp_model_load_weights", load_weights, FSDP_ERR_NOT_FOUND, "not-there", ALLOCATES },
-    { "fsdp_checkpoint_load", load_checkpoint, FSDP_ERR_NOT_FOUND, "/not/there", ALLOCATES },
-    { "fsdp_checkpoint_save", save_without_memory, FSDP_ERR_NOMEM, "saving step", 0 },
-    { "fsdp_model_prepare_evaluation", prepare_evaluation, FSDP_ERR_ARG, "0 samples", ALLOCATES },
-    { "fsdp_model_evaluate", evaluate, FSDP_ERR_ARG, "without input", ALLOCATES },
-    { "fsdp_model_evaluate without a loss", evaluate_without_room, FSDP_ERR_ARG, "place for its loss", 0 },
-    { "fsdp_clip_grad_norm", clip, FSDP_ERR_ARG, "max_norm", 0 },
-    { "fsdp_clip_grad_norm_of", clip_largest, FSDP_ERR_ARG, "norm_type", 0 },
-    { "fsdp_model_forward_backward", forward_backward, FSDP_ERR_ARG, "0 batches", 0 },
-    { "fsdp_module_set_is_last_backward", forward_backward_in_parts, FSDP_ERR_ARG, "not the step's last", 0 },
-    { "fsdp_model_forward", halves, FSDP_ERR_ARG, "no targets", 0 },
-    { "fsdp_module_unshard", unshard, FSDP_ERR_ARG, "no unit", ALLOCATES },
-    { "fsdp_module_unshard in the background", unshard_later, FSDP_ERR_ARG, "no unit", OVERLAPS },
-    { "fsdp_init_device_mesh", make_mesh, FSDP_ERR_ARG, "in a world of", ALLOCATES },
-    { "fsdp_device_mesh_flatten", flatten, FSDP_ERR_ARG, "letters", ALLOCATES },
-    { "fsdp_model_create", make_model, FSDP_ERR_ARG, "seq of at least 1", ALLOCATES },
-    { "fsdp_optimizer_create", make_optimizer, FSDP_ERR_ARG, "lr", ALLOCATES },
-    { "fsdp_parameter_gather of NULL", gather_nameless, FSDP_ERR_ARG, "name is NULL", 0 },
-    { "fsdp_model_load_weights of NULL", load_nothing, FSDP_ERR_ARG, "path is NULL", 0 },
-    { "fsdp_checkpoint_save of NULL", save_nothing, FSDP_ERR_ARG, "state is NULL", 0 },
-    { "fsdp_model_forward_backward of NULL", step_on_nothing, FSDP_ERR_ARG, "no batch", 0 },
-    { "fsdp_init_device_mesh of NULL", make_mesh_of_nothing, FSDP_ERR_ARG, "sizes is NULL", 0 },
-    { "fsdp_model_create again", make_second_model, FSDP_ERR_ARG, "made of this tree already", 0 },
-    { "fsdp_fully_shard", make_model_unsharded, FSDP_ERR_ARG, "resharded to 0 ranks", 0 },
-    { "fsdp_model_create of NULL", make_model_of_nothing, FSDP_ERR_ARG, "options is NULL", 0 },
-    { "fsdp_optimizer_step with a file", step_on_disk, FSDP_ERR_IO, "", 0 },
-    { "fsdp_optimizer_set_lr_lambda", step_at_no_rate, FSDP_ERR_ARG, "", 0 },
+    { "fsdp_parameter_gather", gather_value, BAD, FSDP_ERR_ARG, "outptu.weight", ALLOCATES },
+    { "fsdp_parameter_gather of a gradient", gather_gradient, BAD, FSDP_ERR_ARG, "elements, not 3", 0 },
+    { "fsdp_get_full_state_dict", get_full, SOUND, FSDP_OK, NULL, ALLOCATES },
+    { "fsdp_set_full_state_dict", set_full, SOUND, FSDP_OK, NULL, ALLOCATES },
+    { "fsdp_model_load_weights", load_weights, BAD, FSDP_ERR_NOT_FOUND, "not-there", ALLOCATES },
+    { "fsdp_checkpoint_load", load_checkpoint, BAD, FSDP_ERR_NOT_FOUND, "/not/there", ALLOCATES },
+    { "fsdp_checkpoint_save", save, BAD, FSDP_ERR_NOMEM, "saving step", 0 },
+    { "fsdp_model_prepare_evaluation", prepare_evaluation, BAD, FSDP_ERR_ARG, "0 samples", ALLOCATES },
+    { "fsdp_model_evaluate", evaluate, BAD, FSDP_ERR_ARG, "without input", ALLOCATES },
+    { "fsdp_model_evaluate without a loss", evaluate, ABSENT, FSDP_ERR_ARG, "place for its loss", 0 },
+    { "fsdp_model_evaluate of a token", evaluate, OTHER, FSDP_ERR_ARG, "token 19 is not in the embedding",
+      0 },
+    { "fsdp_clip_grad_norm", clip, BAD, FSDP_ERR_ARG, "max_norm", 0 },
+    { "fsdp_clip_grad_norm_of", clip_largest, BAD, FSDP_ERR_ARG, "norm_type", 0 },
+    { "fsdp_model_forward_backward", forward_backward, BAD, FSDP_ERR_ARG, "0 batches", 0 },
+    { "fsdp_model_forward_backward of no input", forward_backward, OTHER, FSDP_ERR_ARG, "has no input", 0 },
+    { "fsdp_module_set_is_last_backward", forward_backward_in_parts, BAD, FSDP_ERR_ARG, "not the step's last",
+      0 },
+    { "fsdp_model_forward", halves, BAD, FSDP_ERR_ARG, "no targets", 0 },
+    { "fsdp_module_unshard", unshard, BAD, FSDP_ERR_ARG, "no unit", ALLOCATES },
+    { "fsdp_module_unshard in the background", unshard_later, BAD, FSDP_ERR_ARG, "no unit", OVERLAPS },
+    { "fsdp_init_device_mesh", make_mesh, BAD, FSDP_ERR_ARG, "in a world of", ALLOCATES },
+    { "fsdp_device_mesh_flatten", flatten, BAD, FSDP_ERR_ARG, "letters", ALLOCATES },
+    { "fsdp_model_create", make_model, BAD, FSDP_ERR_ARG, "seq of at least 1", ALLOCATES },
+    { "fsdp_optimizer_create", make_optimizer, BAD, FSDP_ERR_ARG, "lr", ALLOCATES },
+    { "fsdp_parameter_gather of NULL", gather_value, ABSENT, FSDP_ERR_ARG, "name is NULL", 0 },
+    { "fsdp_model_load_weights of NULL", load_weights, ABSENT, FSDP_ERR_ARG, "path is NULL", 0 },
+    { "fsdp_checkpoint_save of NULL", save, ABSENT, FSDP_ERR_ARG, "state is NULL", 0 },
+    { "fsdp_model_forward_backward of NULL", forward_backward, ABSENT, FSDP_ERR_ARG, "no batch", 0 },
+    { "fsdp_init_device_mesh of NULL", make_mesh, ABSENT, FSDP_ERR_ARG, "sizes is NULL", 0 },
+    { "fsdp_model_create again", make_model, OTHER, FSDP_ERR_ARG, "made of this tree already", 0 },
+    { "fsdp_fully_shard", make_model_unsharded, BAD, FSDP_ERR_ARG, "resharded to 0 ranks", 0 },
+    { "fsdp_model_create of NULL", make_model, ABSENT, FSDP_ERR_ARG, "options is NULL", 0 },
+    { "fsdp_optimizer_step with a file", step_on_disk, BAD, FSDP_ERR_IO, "", 0 },
+    { "fsdp_optimizer_set_lr_lambda", step_on_disk, ABSENT, FSDP_ERR_ARG, "", 0 },
 };
-
-/* --- one rank's failure ------------------------------------------------------------------------------------ */
-
-static void must(enum fsdp_status status, const struct fsdp_err *err, const char *what)
-{
-    cr_assert(status == FSDP_OK, "%s: %s", what, err->message);
-}
 
 static void open_meshes(struct scene *s, struct fsdp_context *context, int n_parts)
 {
@@ -456,41 +356,30 @@ static void open_meshes(struct scene *s, struct fsdp_context *context, int n_par
     const int W = context->W / n_parts, R = W == 4 ? 2 : 1, sizes[] = { n_parts, R, W / R };
     struct fsdp_err err = { 0 };
 
-    *s = (struct scene){ .context = context, .tiny = tiny_defaults };
-    must(fsdp_init_device_mesh(&s->all, context, 3, sizes, names, &err), &err, "a mesh");
-    must(fsdp_device_mesh_slice(&s->mesh, s->all, &names[1], 2, &err), &err, "a slice of it");
+    *s = (struct scene){ 0 };
+    rig_init(&s->rig, context);
+    must(fsdp_init_device_mesh(&s->all, context, 3, sizes, names, &err), &err);
+    must(fsdp_device_mesh_slice(&s->mesh, s->all, &names[1], 2, &err), &err);
     s->first_rank = context->rank - context->rank % W;
-    s->tiny.mesh = s->mesh;
+    s->rig.tiny.mesh = s->mesh;
 }
 
 static void open_model(struct scene *s, bool overlaps)
 {
-    const struct fsdp_model_options options = {
-        .batch = BATCH, .seq = SEQ, .seed = 3, .overlap = overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF
-    };
-    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_err err = { 0 };
+    struct rig *rig = &s->rig;
 
-    s->batch = (struct fsdp_batch){ .input = s->tokens, .targets = s->targets };
-    tiny_samples(&tiny_defaults, (uint64_t)s->context->rank * BATCH, BATCH, s->tokens, s->targets);
-    s->root = tiny_build(&s->tiny, NULL);
-    s->unused = tiny_build(&s->tiny, NULL);
-    must(fsdp_model_create(&s->model, s->context, s->root, &options, &err), &err, "a model");
-    must(fsdp_optimizer_create(&s->optimizer, s->model, &updates, &err), &err, "an optimizer");
-    must(fsdp_model_prepare_evaluation(s->model, BATCH, SEQ, &err), &err, "an evaluation");
-    must(forward_backward(s, false, &err), &err, "a step");
+    rig->options.overlap = overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF;
+    rig_open(rig);
+    s->unused = tiny_build(&rig->tiny, NULL);
+    rig_fill(rig, 0);
+    must(fsdp_model_prepare_evaluation(rig->model, 2, 6, &rig->err), &rig->err);
+    must(rig_run(rig), &rig->err);
 }
 
-static void close_model(struct scene *s)
+static void close_scene(struct scene *s)
 {
-    fsdp_optimizer_destroy(s->optimizer);
-    fsdp_model_destroy(s->model);
-    fsdp_module_destroy(s->root);
+    rig_close(&s->rig);
     fsdp_module_destroy(s->unused);
-}
-
-static void close_meshes(struct scene *s)
-{
     fsdp_device_mesh_destroy(s->mesh);
     fsdp_device_mesh_destroy(s->all);
 }
@@ -512,67 +401,64 @@ static void among_its_ranks(struct fsdp_context *context, const struct lone *lon
     if (context->rank / n == lone->victim / n) {
         open_model(&s, lone->entry->how == OVERLAPS);
         body(&s, lone);
-        close_model(&s);
     }
-    close_meshes(&s);
+    close_scene(&s);
 }
 
 static void expect_told(const struct scene *s, const struct lone *lone, enum fsdp_status status,
                         enum fsdp_status expected, const char *words, const struct fsdp_err *err)
 {
+    const int rank = s->rig.context->rank;
     char prefix[24];
 
     snprintf(prefix, sizeof prefix, "rank %d: ", lone->victim);
-    cr_expect(status == expected, "%s, rank %d: %s", lone->entry->name, s->context->rank,
+    cr_expect(status == expected, "%s, rank %d: %s", lone->entry->name, rank,
               status == FSDP_OK ? "nothing failed" : err->message);
-    cr_expect_not_null(strstr(err->message, words), "%s, rank %d: %s", lone->entry->name, s->context->rank,
-                       err->message);
-    cr_expect((strncmp(err->message, prefix, strlen(prefix)) == 0) == (s->context->rank != lone->victim),
-              "%s, rank %d: %s", lone->entry->name, s->context->rank, err->message);
+    cr_expect_not_null(strstr(err->message, words), "%s, rank %d: %s", lone->entry->name, rank, err->message);
+    cr_expect((strncmp(err->message, prefix, strlen(prefix)) == 0) == (rank != lone->victim),
+              "%s, rank %d: %s", lone->entry->name, rank, err->message);
 }
 
 /* Step 3, for the entries that load. */
 static void save_step(struct fsdp_context *context, void *user)
 {
     const struct fsdp_checkpoint_state state = { .step = 3 };
-    struct fsdp_err err = { 0 };
-    struct scene s;
+    struct rig rig;
 
     (void)user;
-    open_meshes(&s, context, 1);
-    open_model(&s, false);
-    must(fsdp_checkpoint_save(s.model, s.optimizer, directory, &state, 0, NULL, &err), &err, "saving");
-    close_model(&s);
-    close_meshes(&s);
+    rig_start(&rig, context);
+    must(rig_backward(&rig, 0, RIG_IN_ONE_CALL), &rig.err);
+    must(fsdp_checkpoint_save(rig.model, rig.optimizer, directory, &state, 0, NULL, &rig.err), &rig.err);
+    rig_close(&rig);
 }
 
 static void make_directory(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/fsdp-unit.XXXXXX");
-    cr_assert(mkdtemp(directory) != NULL);
+    folder_make(directory);
     world_run(1, save_step, NULL);
 }
 
 static void remove_directory(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    cr_assert(system(command) == 0);
+    folder_remove(directory);
 }
+
+TestSuite(lone_entries, .init = make_directory, .fini = remove_directory, .timeout = 120);
 
 static void call_badly_twice(struct scene *s, const struct lone *lone)
 {
+    const struct entry *entry = lone->entry;
     struct fsdp_err err = { 0 };
 
     for (int round = 0; round < 2; round++) {
-        const enum fsdp_status status = lone->entry->call(s, s->context->rank == lone->victim, &err);
+        const bool is_victim = s->rig.context->rank == lone->victim;
 
-        expect_told(s, lone, status, lone->entry->expected, lone->entry->words, &err);
-        if (lone->entry->call == prepare_evaluation)
-            must(prepare_evaluation(s, false, &err), &err, "preparing again");
-        must(forward_backward(s, false, &err), &err, "a step afterwards");
-        must(lone->entry->call(s, false, &err), &err, lone->entry->name);
+        expect_told(s, lone, entry->call(s, is_victim ? entry->bad : SOUND, &err), entry->expected,
+                    entry->words, &err);
+        if (entry->call == prepare_evaluation)
+            must(prepare_evaluation(s, SOUND, &err), &err);
+        must(forward_backward(s, SOUND, &err), &err);
+        cr_assert(entry->call(s, SOUND, &err) == FSDP_OK, "%s: %s", entry->name, err.message);
     }
 }
 
@@ -581,8 +467,7 @@ static void call_badly(struct fsdp_context *context, void *user)
     among_its_ranks(context, user, call_badly_twice);
 }
 
-Test(lone_entries, a_bad_argument_of_one_rank_ends_the_call_on_all, .init = make_directory,
-     .fini = remove_directory, .timeout = DEADLINE_S)
+Test(lone_entries, a_bad_argument_of_one_rank_ends_the_call_on_all)
 {
     for (int W = 2; W <= 4; W += 2)
         for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
@@ -613,8 +498,8 @@ static void call_until_it_succeeds(struct scene *s, const struct lone *lone)
     do {
         struct fsdp_err err = { 0 };
 
-        alloc_fail_nth(s->context->rank == lone->victim ? ++nth : (++nth, 0));
-        status = lone->entry->call(s, false, &err);
+        alloc_fail_nth(s->rig.context->rank == lone->victim ? ++nth : (++nth, 0));
+        status = lone->entry->call(s, SOUND, &err);
         alloc_fail_nth(0);
         if (status != FSDP_OK)
             expect_told(s, lone, status, FSDP_ERR_NOMEM, "emory", &err);
@@ -634,8 +519,7 @@ static void call_without_memory(struct fsdp_context *context, void *user)
     context->device.ops = sound_device;
 }
 
-Test(lone_entries, no_memory_on_one_rank_ends_the_call_on_all, .init = make_directory,
-     .fini = remove_directory, .timeout = DEADLINE_S)
+Test(lone_entries, no_memory_on_one_rank_ends_the_call_on_all)
 {
     for (int W = 2; W <= 4; W += 2)
         for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
@@ -646,12 +530,10 @@ Test(lone_entries, no_memory_on_one_rank_ends_the_call_on_all, .init = make_dire
 /* Entries that every rank of the world calls, whatever models there are. */
 static bool is_of_world(const struct entry *entry)
 {
-    return entry->call == load_checkpoint || entry->call == save_without_memory ||
-           entry->call == save_nothing || entry->call == make_mesh || entry->call == make_mesh_of_nothing;
+    return entry->call == load_checkpoint || entry->call == save || entry->call == make_mesh;
 }
 
-Test(lone_entries, ranks_of_a_model_of_half_the_world_need_no_other_rank, .init = make_directory,
-     .fini = remove_directory, .timeout = DEADLINE_S)
+Test(lone_entries, ranks_of_a_model_of_half_the_world_need_no_other_rank)
 {
     for (int W = 4; W <= 8; W += 4)
         for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {

@@ -1,19 +1,18 @@
 /*
- * Meshes of real groups: who hears whom along each dimension, slices and flattenings share or make groups, what cannot
- * be is refused on every rank alike; and what an all-reduce hook sees.
+ * Meshes of real groups: who hears whom along each dimension, slices and flattenings share or make groups,
+ * what cannot be is refused on every rank alike; and what an all-reduce hook sees.
  */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
 static int64_t sum_over(struct fsdp_device_mesh *mesh, int dim, int64_t value)
 {
     struct fsdp_err err = { 0 };
 
-    cr_assert(fsdp_all_reduce(fsdp_device_mesh_get_group(mesh, dim), &value, 1, FSDP_I64, FSDP_SUM, NULL,
-                              &err) == FSDP_OK,
-              "%s", err.message);
+    must(fsdp_all_reduce(fsdp_device_mesh_get_group(mesh, dim), &value, 1, FSDP_I64, FSDP_SUM, NULL, &err),
+         &err);
     return value;
 }
 
@@ -25,7 +24,7 @@ static void use_mesh(struct fsdp_context *context, void *user)
     struct fsdp_err err = { 0 };
 
     (void)user;
-    cr_assert(fsdp_init_device_mesh(&mesh, context, 2, sizes, names, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_init_device_mesh(&mesh, context, 2, sizes, names, &err), &err);
     cr_expect(fsdp_device_mesh_ndim(mesh) == 2 && fsdp_device_mesh_size(mesh, -1) == 6 &&
               fsdp_device_mesh_size(mesh, 1) == 3);
     cr_expect(fsdp_device_mesh_get_local_rank(mesh, 0) == rank / 3 &&
@@ -34,25 +33,21 @@ static void use_mesh(struct fsdp_context *context, void *user)
     cr_expect(sum_over(mesh, 1, rank) == (rank < 3 ? 0 + 1 + 2 : 3 + 4 + 5));
     cr_expect(sum_over(mesh, 0, rank) == 2 * (rank % 3) + 3);
 
-    cr_assert(fsdp_device_mesh_slice(&slice, mesh, &names[1], 1, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_device_mesh_slice(&slice, mesh, &names[1], 1, &err), &err);
     cr_expect(fsdp_device_mesh_get_group(slice, 0) == fsdp_device_mesh_get_group(mesh, 1));
-    cr_assert(fsdp_device_mesh_flatten(&flat, mesh, "all", &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_device_mesh_flatten(&flat, mesh, "all", &err), &err);
     cr_expect(fsdp_comm_size(fsdp_device_mesh_get_group(flat, 0)) == 6 && sum_over(flat, 0, rank) == 15);
     fsdp_device_mesh_destroy(flat);
     fsdp_device_mesh_destroy(slice);
     fsdp_device_mesh_destroy(mesh);
 }
 
-Test(device_mesh, groups_are_the_lines_of_the_grid)
-{
-    world_run(6, use_mesh, NULL);
-}
+WorldTest(device_mesh, groups_are_the_lines_of_the_grid, use_mesh, 6);
 
 static void refuse_meshes(struct fsdp_context *context, void *user)
 {
     static const char *const names[] = { "a", "b", "c" };
     const int too_many[] = { 2, 2 }, three[] = { 1, 2, 1 }, two[] = { 1, 2 };
-    const struct fsdp_model_options options = { .batch = 2, .seq = 6 };
     struct fsdp_device_mesh *mesh;
     struct fsdp_err err = { 0 };
 
@@ -60,27 +55,20 @@ static void refuse_meshes(struct fsdp_context *context, void *user)
     cr_expect(fsdp_init_device_mesh(&mesh, context, 2, too_many, names, &err) == FSDP_ERR_ARG &&
               mesh == NULL);
     for (int nameless = 0; nameless < 2; nameless++) {
-        struct tiny tiny = tiny_defaults;
-        struct fsdp_module *root;
-        struct fsdp_model *model;
+        struct rig rig;
 
-        cr_assert(fsdp_init_device_mesh(&mesh, context, nameless ? 2 : 3, nameless ? two : three,
-                                        nameless ? NULL : names, &err) == FSDP_OK);
-        tiny.mesh = mesh;
-        root = tiny_build(&tiny, &err);
-        cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_ARG);
-        cr_expect_not_null(strstr(err.message, nameless ? "needs names" : "3 dimensions"), "%s", err.message);
-        fsdp_module_destroy(root);
-        fsdp_device_mesh_destroy(mesh);
+        rig_init(&rig, context);
+        must(fsdp_init_device_mesh(&rig.mesh, context, nameless ? 2 : 3, nameless ? two : three,
+                                   nameless ? NULL : names, &err),
+             &err);
+        rig.tiny.mesh = rig.mesh;
+        expect_refused(fsdp_model_create(&rig.model, context, rig_root(&rig), &rig.options, &err),
+                       FSDP_ERR_ARG, nameless ? "needs names" : "3 dimensions", &err);
+        rig_close(&rig);
     }
 }
 
-Test(device_mesh, what_cannot_be_sharded_over_is_refused)
-{
-    world_run(2, refuse_meshes, NULL);
-}
-
-/* --- the hook -------------------------------------------------------------------------------------------------- */
+WorldTest(device_mesh, what_cannot_be_sharded_over_is_refused, refuse_meshes, 2);
 
 struct hooked {
     int W, R, n_calls;
@@ -110,46 +98,30 @@ static enum fsdp_status give_up(void *row, size_t n_elems, enum fsdp_dtype dtype
 
 static void train_hooked(struct fsdp_context *context, void *user)
 {
-    static const char *const names[] = { "replicate", "shard" };
     const struct hooked *shape = user;
     struct hooked hooked = *shape;
-    const int sizes[] = { shape->R, shape->W };
-    const struct fsdp_model_options options = { .batch = 2, .seq = tiny_defaults.seq };
-    struct tiny tiny = tiny_defaults;
-    int32_t tokens[2 * 6], targets[2 * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets };
-    struct fsdp_device_mesh *mesh;
-    struct fsdp_module *root, *block;
-    struct fsdp_model *model;
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
+    struct rig rig;
     float grad[12];
 
-    cr_assert(fsdp_init_device_mesh(&mesh, context, 2, sizes, names, &err) == FSDP_OK, "%s", err.message);
-    tiny.mesh = mesh;
-    root = tiny_build(&tiny, &err);
-    block = fsdp_module_child_at(fsdp_module_child(root, "layers"), 0);
-    fsdp_module_set_all_reduce_hook(block, wipe, &hooked);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    tiny_samples(&tiny, 0, 2, tokens, targets);
-    cr_assert(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
+    rig_init(&rig, context);
+    rig_mesh(&rig, shape->R, 1);
+    fsdp_module_set_all_reduce_hook(rig_block(&rig, 0), wipe, &hooked);
+    rig_model(&rig);
+    must(rig_backward(&rig, 0, RIG_IN_ONE_CALL), &rig.err);
     cr_expect(hooked.n_calls == 1 && hooked.n_elems > 0, "%d calls", hooked.n_calls);
-    cr_assert(fsdp_parameter_gather(model, "layers.0.ffn_norm.bias", FSDP_GRADIENT, grad, 12, &err) ==
-              FSDP_OK);
+    must(fsdp_parameter_gather(rig.model, "layers.0.ffn_norm.bias", FSDP_GRADIENT, grad, 12, &rig.err),
+         &rig.err);
     for (int i = 0; i < 12; i++)
         cr_expect(grad[i] == 0);
-    cr_assert(fsdp_parameter_gather(model, "layers.1.ffn_norm.bias", FSDP_GRADIENT, grad, 12, &err) ==
-              FSDP_OK);
+    must(fsdp_parameter_gather(rig.model, "layers.1.ffn_norm.bias", FSDP_GRADIENT, grad, 12, &rig.err),
+         &rig.err);
     cr_expect(grad[0] != 0);
-    fsdp_model_destroy(model);
+    fsdp_model_destroy(rig.model);
 
-    fsdp_module_set_all_reduce_hook(block, give_up, NULL);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_ERR_IO);
-    cr_expect_not_null(strstr(err.message, "store of layers.0: the hook gives up"), "%s", err.message);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-    fsdp_device_mesh_destroy(mesh);
+    fsdp_module_set_all_reduce_hook(rig_block(&rig, 0), give_up, NULL);
+    rig_model(&rig);
+    expect_refused(rig_run(&rig), FSDP_ERR_IO, "store of layers.0: the hook gives up", &rig.err);
+    rig_close(&rig);
 }
 
 Test(hooks, an_all_reduce_hook_changes_what_is_stored_and_its_error_ends_the_step)

@@ -12,42 +12,34 @@
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 4 };
+enum { BATCH = 4, N_TOKENS = BATCH * 6, OUTPUT_ELEMS = 19 * 12 };
 
-static struct fsdp_model *make_model(struct fsdp_context *context, const struct tiny *tiny,
-                                     struct fsdp_module **root)
+static void start(struct rig *rig, struct fsdp_context *context)
 {
-    const struct fsdp_model_options options = {
-        .batch = BATCH, .seq = tiny->seq, .seed = 5, .accumulates = true
-    };
-    struct fsdp_err err = { 0 };
-    struct fsdp_model *model;
-
-    *root = tiny_build(tiny, &err);
-    cr_assert(fsdp_model_create(&model, context, *root, &options, &err) == FSDP_OK, "%s", err.message);
-    return model;
+    rig_init(rig, context);
+    rig->options = (struct fsdp_model_options){ .batch = BATCH, .seq = 6, .seed = 5, .accumulates = true };
+    rig_model(rig);
 }
 
-/* --- initial weights
- * ------------------------------------------------------------------------------------------- */
+/* Initial weights */
 
 static void check_initial(struct fsdp_context *context, void *user)
 {
-    struct fsdp_module *root;
-    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
+    struct rig rig;
 
     (void)user;
-    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
+    start(&rig, context);
+    for (size_t i = 0; i < fsdp_model_parameter_count(rig.model); i++) {
         struct fsdp_parameter_info info;
         float *got, *want;
         char purpose[128];
 
-        fsdp_model_parameter(model, i, &info, NULL);
+        fsdp_model_parameter(rig.model, i, &info, NULL);
         got = calloc(info.n_elems, sizeof *got);
         want = calloc(info.n_elems, sizeof *want);
-        fsdp_parameter_gather(model, info.name, FSDP_VALUE, got, info.n_elems, NULL);
+        fsdp_parameter_gather(rig.model, info.name, FSDP_VALUE, got, info.n_elems, NULL);
         snprintf(purpose, sizeof purpose, "init:%s", info.name);
         if (info.n_dims == 2)
             rng_fill_normal(rng_key(5, purpose), 0, want, info.n_elems, 0.02f);
@@ -57,58 +49,18 @@ static void check_initial(struct fsdp_context *context, void *user)
         free(got);
         free(want);
     }
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
-Test(model, initial_weights_are_a_function_of_seed_and_name_at_every_world_size)
-{
-    for (int W = 1; W <= 5; W++)
-        world_run(W, check_initial, NULL);
-}
+WorldTest(model, initial_weights_are_a_function_of_seed_and_name_at_every_world_size, check_initial, 1, 2, 3,
+          4, 5);
 
-/* --- the plan
- * ------------------------------------------------------------------------------------------------- */
+/* Losses */
 
-static void read_plan(struct fsdp_context *context, void *user)
-{
-    struct fsdp_module *root;
-    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
-    int W = 0, n_groups = 0, n_entries = 0, n_lines = 0;
-    char *text = fsdp_model_plan_text(model);
-    size_t arena = 0, activations = 0;
-    struct fsdp_memory memory;
-    const char *last;
-
-    (void)user;
-    cr_assert_not_null(text);
-    fsdp_model_memory(model, &memory);
-    cr_expect_eq(sscanf(text, "# world %d, %d groups, %d entries. ", &W, &n_groups, &n_entries), 3);
-    cr_expect(W == 2 && n_groups > 1 && n_entries > n_groups, "%d, %d, %d", W, n_groups, n_entries);
-    for (const char *c = text; *c != '\0'; c++)
-        n_lines += *c == '\n';
-    cr_expect(n_lines == n_entries + 2, "%d lines of %d entries", n_lines, n_entries);
-    text[strlen(text) - 1] = '\0';
-    last = strrchr(text, '\n') + 1;
-    cr_expect_eq(sscanf(last, "# arena %zu bytes; most at once: activations %zu,", &arena, &activations), 2);
-    cr_expect(arena == memory.arena && activations == memory.activations, "%s", last);
-    free(text);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-}
-
-Test(model, its_plan_can_be_read)
-{
-    world_run(2, read_plan, NULL);
-}
-
-/* --- losses
- * ---------------------------------------------------------------------------------------------------- */
-
-/* Rank 0 has half of its targets ignored, the others all of them but one. */
+/* Rank 0 ignores half of its targets, the others all of them but one. */
 static void ignore_some(int rank, int32_t *targets)
 {
-    for (size_t i = 0; i < BATCH * 6; i++)
+    for (size_t i = 0; i < N_TOKENS; i++)
         if (rank == 0 ? i % 2 == 0 : i != 3)
             targets[i] = FSDP_IGNORED_TARGET;
 }
@@ -123,33 +75,19 @@ static void step_with_ignored(struct fsdp_context *context, void *user)
 {
     struct ignoring *t = user;
     const int rank = fsdp_context_rank(context);
-    struct fsdp_module *root;
-    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
-    int32_t tokens[3][BATCH * 6], targets[3][BATCH * 6];
-    struct fsdp_batch micro[3];
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
+    struct rig rig;
     double norm;
-    const size_t n_micro = t->W == 1 ? 3 : 1;
 
-    for (size_t m = 0; m < n_micro; m++) {
-        const int r = t->W == 1 ? (int)m : rank;
-
-        tiny_samples(&tiny_defaults, (uint64_t)r * BATCH, BATCH, tokens[m], targets[m]);
-        ignore_some(r, targets[m]);
-        micro[m] = (struct fsdp_batch){ .input = tokens[m],
-                                        .targets = targets[m],
-                                        .first_sample = (uint64_t)r * BATCH };
-    }
-    cr_assert(fsdp_model_forward_backward(model, micro, n_micro, &loss, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_clip_grad_norm(model, 0, &norm, &err) == FSDP_OK, "%s", err.message);
-    if (rank == 0) {
-        t->mean = loss.mean;
-        t->norm = norm;
-        t->n_targets = loss.n_targets;
-    }
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    start(&rig, context);
+    rig.n_micro = t->W == 1 ? 3 : 1;
+    rig_fill(&rig, 0);
+    for (size_t m = 0; m < rig.n_micro; m++)
+        ignore_some(t->W == 1 ? (int)m : rank, rig.targets + m * N_TOKENS);
+    must(rig_run(&rig), &rig.err);
+    must(fsdp_clip_grad_norm(rig.model, 0, &norm, &rig.err), &rig.err);
+    if (rank == 0)
+        *t = (struct ignoring){ t->W, rig.loss.mean, norm, rig.loss.n_targets };
+    rig_close(&rig);
 }
 
 Test(model, ignored_targets_weigh_nothing_however_they_are_spread)
@@ -164,64 +102,28 @@ Test(model, ignored_targets_weigh_nothing_however_they_are_spread)
     cr_expect(fabs(one.norm - three.norm) < 5e-6 * one.norm, "%g, %g", one.norm, three.norm);
 }
 
-static void all_ignored(struct fsdp_context *context, void *user)
-{
-    struct fsdp_module *root;
-    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets };
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-
-    (void)user;
-    tiny_samples(&tiny_defaults, 0, BATCH, tokens, targets);
-    for (size_t i = 0; i < BATCH * 6; i++)
-        targets[i] = FSDP_IGNORED_TARGET;
-    cr_expect(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(loss.n_targets == 0 && isnan(loss.mean));
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-}
-
-Test(model, a_step_without_targets_computes_nothing)
-{
-    world_run(2, all_ignored, NULL);
-}
-
-/* --- refusals
- * -------------------------------------------------------------------------------------------------- */
+/* Refusals */
 
 static void bad_batches(struct fsdp_context *context, void *user)
 {
-    struct fsdp_module *root;
-    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
     const bool culprit = fsdp_context_rank(context) == fsdp_context_world_size(context) - 1;
+    struct rig rig;
 
     (void)user;
+    start(&rig, context);
     for (int bad = 0; bad < 4; bad++) {
-        int32_t tokens[BATCH * 6], targets[BATCH * 6];
-        const struct fsdp_batch micro = { .input = tokens, .targets = targets };
-        struct fsdp_err err = { 0 };
-        struct fsdp_loss loss;
-
-        tiny_samples(&tiny_defaults, 0, BATCH, tokens, targets);
+        rig_fill(&rig, 0);
         if (culprit) {
-            tokens[5] = bad == 0 ? 19 : bad == 1 ? -1 : tokens[5];
-            targets[5] = bad == 2 ? 19 : bad == 3 ? -7 : targets[5];
+            rig.tokens[5] = bad == 0 ? 19 : bad == 1 ? -1 : rig.tokens[5];
+            rig.targets[5] = bad == 2 ? 19 : bad == 3 ? -7 : rig.targets[5];
         }
-        cr_expect(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_ERR_ARG);
-        cr_expect(strstr(err.message, bad < 2 ? "token" : "target") != NULL, "%s", err.message);
-        cr_expect((strncmp(err.message, "rank 2: ", 8) == 0) == !culprit, "%s", err.message);
+        expect_refused(rig_run(&rig), FSDP_ERR_ARG, bad < 2 ? "token" : "target", &rig.err);
+        cr_expect((strncmp(rig.err.message, "rank 2: ", 8) == 0) == !culprit, "%s", rig.err.message);
     }
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
-Test(model, all_ranks_refuse_a_step_whose_data_one_cannot_use)
-{
-    world_run(1, bad_batches, NULL);
-    world_run(3, bad_batches, NULL);
-}
+WorldTest(model, all_ranks_refuse_a_step_whose_data_one_cannot_use, bad_batches, 1, 3);
 
 static struct fsdp_value *broken_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -277,128 +179,104 @@ static void broken_models(struct fsdp_context *context, void *user)
     }
 }
 
-Test(model, forwards_that_make_no_sense_are_refused_with_their_reason)
-{
-    world_run(1, broken_models, NULL);
-}
+WorldTest(model, forwards_that_make_no_sense_are_refused_with_their_reason, broken_models, 1);
 
-/* --- evaluation
- * ------------------------------------------------------------------------------------------------ */
+/* Evaluation */
 
 static void evaluate(struct fsdp_context *context, void *user)
 {
-    struct tiny tiny = tiny_defaults;
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets };
-    struct fsdp_loss trained, evaluated;
+    struct fsdp_loss evaluated;
     const float *logits, *again;
-    struct fsdp_err err = { 0 };
     double sum = 0;
+    struct rig rig;
 
     (void)user;
-    model = make_model(context, &tiny, &root);
-    tiny_samples(&tiny, (uint64_t)fsdp_context_rank(context) * BATCH, BATCH, tokens, targets);
-    cr_assert(fsdp_model_evaluate(model, tokens, NULL, &logits, NULL, &err) == FSDP_ERR_ARG, "not prepared");
-    cr_assert(fsdp_model_prepare_evaluation(model, 2, tiny.seq, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_model_prepare_evaluation(model, BATCH, tiny.seq, &err) == FSDP_OK, "%s", err.message);
+    start(&rig, context);
+    rig_fill(&rig, 0);
+    cr_assert(fsdp_model_evaluate(rig.model, rig.tokens, NULL, &logits, NULL, &rig.err) == FSDP_ERR_ARG,
+              "not prepared");
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    must(fsdp_model_prepare_evaluation(rig.model, BATCH, 6, &rig.err), &rig.err);
 
-    cr_assert(fsdp_model_forward_backward(model, &micro, 1, &trained, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_model_evaluate(model, tokens, targets, &logits, &evaluated, &err) == FSDP_OK, "%s",
-              err.message);
-    cr_expect(fabs(trained.mean - evaluated.mean) < 1e-12, "%.17g, %.17g", trained.mean, evaluated.mean);
-    cr_expect(trained.n_targets == evaluated.n_targets);
-    for (size_t row = 0; row < BATCH * tiny.seq; row++) {
+    must(rig_run(&rig), &rig.err);
+    must(fsdp_model_evaluate(rig.model, rig.tokens, rig.targets, &logits, &evaluated, &rig.err), &rig.err);
+    cr_expect(fabs(rig.loss.mean - evaluated.mean) < 1e-12, "%.17g, %.17g", rig.loss.mean, evaluated.mean);
+    cr_expect(rig.loss.n_targets == evaluated.n_targets);
+    for (size_t row = 0; row < N_TOKENS; row++) {
         double total = 0;
 
-        for (size_t c = 0; c < tiny.vocab; c++)
-            total += exp(logits[row * tiny.vocab + c]);
-        sum += log(total) - logits[row * tiny.vocab + (size_t)targets[row]];
+        for (size_t c = 0; c < 19; c++)
+            total += exp(logits[row * 19 + c]);
+        sum += log(total) - logits[row * 19 + (size_t)rig.targets[row]];
     }
-    cr_expect(fsdp_context_world_size(context) > 1 || fabs(sum - evaluated.sum) < 1e-4, "%g, %g", sum,
-              evaluated.sum);
-    cr_assert(fsdp_model_evaluate(model, tokens, NULL, &again, NULL, &err) == FSDP_OK, "%s", err.message);
+    cr_expect(rig.ranks > 1 || fabs(sum - evaluated.sum) < 1e-4, "%g, %g", sum, evaluated.sum);
+    must(fsdp_model_evaluate(rig.model, rig.tokens, NULL, &again, NULL, &rig.err), &rig.err);
     cr_expect(again == logits);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
-Test(model, evaluation_gives_the_loss_and_the_logits_of_training)
-{
-    world_run(1, evaluate, NULL);
-    world_run(3, evaluate, NULL);
-}
+WorldTest(model, evaluation_gives_the_loss_and_the_logits_of_training, evaluate, 1, 3);
 
 static void evaluate_only(struct fsdp_context *context, void *user)
 {
-    const struct fsdp_model_options options = { .seq = 6, .seed = 5 };
-    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_module *root = tiny_build(&tiny_defaults, NULL);
     int32_t tokens[6] = { 1, 2, 3, 4, 5, 6 };
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_model *model;
-    struct fsdp_loss loss;
-    struct fsdp_err err = { 0 };
     const float *logits;
+    struct rig rig;
 
     (void)user;
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(fsdp_model_forward_backward(model, NULL, 1, &loss, NULL) == FSDP_ERR_ARG);
-    cr_expect(fsdp_optimizer_create(&optimizer, model, &updates, NULL) == FSDP_ERR_ARG);
-    cr_assert(fsdp_model_prepare_evaluation(model, 1, 6, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_model_evaluate(model, tokens, NULL, &logits, NULL, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(fsdp_model_prepare_evaluation(model, 1, 7, NULL) == FSDP_ERR_ARG, "more tokens than positions");
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_init(&rig, context);
+    rig.options.batch = 0;
+    rig_model(&rig);
+    cr_expect(fsdp_model_forward_backward(rig.model, NULL, 1, &rig.loss, NULL) == FSDP_ERR_ARG);
+    cr_expect(fsdp_optimizer_create(&rig.optimizer, rig.model, &rig.updates, NULL) == FSDP_ERR_ARG);
+    must(fsdp_model_prepare_evaluation(rig.model, 1, 6, &rig.err), &rig.err);
+    must(fsdp_model_evaluate(rig.model, tokens, NULL, &logits, NULL, &rig.err), &rig.err);
+    cr_expect(fsdp_model_prepare_evaluation(rig.model, 1, 7, NULL) == FSDP_ERR_ARG,
+              "more tokens than positions");
+    rig_close(&rig);
 }
 
-Test(model, without_training_it_holds_no_gradients_and_still_evaluates)
+WorldTest(model, without_training_it_holds_no_gradients_and_still_evaluates, evaluate_only, 2);
+
+/* Clipping, reading */
+
+static enum fsdp_status gather_output(struct rig *rig, float *out)
 {
-    world_run(2, evaluate_only, NULL);
+    return fsdp_parameter_gather(rig->model, "output.weight", FSDP_GRADIENT, out, OUTPUT_ELEMS, &rig->err);
 }
-
-/* --- clipping, reading
- * ----------------------------------------------------------------------------------------- */
 
 static void clip(struct fsdp_context *context, void *user)
 {
-    struct fsdp_module *root;
-    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets };
-    float before[19 * 12], after[19 * 12];
+    static const double orders[] = { 1, 2, 3, INFINITY };
+    float before[OUTPUT_ELEMS], after[OUTPUT_ELEMS];
     double norm, clipped, unclipped;
-    struct fsdp_loss loss;
+    struct rig rig;
 
     (void)user;
-    tiny_samples(&tiny_defaults, 0, BATCH, tokens, targets);
-    cr_assert(fsdp_model_forward_backward(model, &micro, 1, &loss, NULL) == FSDP_OK);
-    fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, before, 19 * 12, NULL);
-    cr_assert(fsdp_clip_grad_norm(model, INFINITY, &norm, NULL) == FSDP_OK);
-    cr_assert(fsdp_clip_grad_norm(model, norm * 2, &unclipped, NULL) == FSDP_OK);
-    cr_expect(unclipped == norm);
-    cr_assert(fsdp_clip_grad_norm(model, norm / 4, &unclipped, NULL) == FSDP_OK);
-    cr_expect(unclipped == norm, "the norm is that before clipping");
-    cr_assert(fsdp_clip_grad_norm(model, 0, &clipped, NULL) == FSDP_OK);
-    cr_expect(fabs(clipped - norm / 4) < 1e-5 * norm);
-    fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, after, 19 * 12, NULL);
-    for (int i = 0; i < 19 * 12; i++)
-        cr_expect(fabsf(after[i] - before[i] / 4) <= 1e-5f * fabsf(before[i]) + 1e-12f);
-    cr_expect(fsdp_clip_grad_norm(model, NAN, &norm, NULL) == FSDP_ERR_ARG);
-    cr_expect(fsdp_parameter_gather(model, "output.weight", FSDP_VALUE, after, 7, NULL) == FSDP_ERR_ARG);
-    cr_expect(fsdp_parameter_gather(model, "nobody", FSDP_VALUE, after, 7, NULL) == FSDP_ERR_ARG);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    start(&rig, context);
+    for (int o = 0; o < 4; o++) {
+        must(rig_backward(&rig, 0, RIG_IN_ONE_CALL), &rig.err);
+        must(gather_output(&rig, before), &rig.err);
+        must(fsdp_clip_grad_norm_of(rig.model, INFINITY, orders[o], &norm, &rig.err), &rig.err);
+        must(fsdp_clip_grad_norm_of(rig.model, norm * 2, orders[o], &unclipped, &rig.err), &rig.err);
+        cr_expect(unclipped == norm);
+        must(fsdp_clip_grad_norm_of(rig.model, norm / 4, orders[o], &unclipped, &rig.err), &rig.err);
+        cr_expect(unclipped == norm, "the norm is that before clipping");
+        must(fsdp_clip_grad_norm_of(rig.model, 0, orders[o], &clipped, &rig.err), &rig.err);
+        cr_expect(fabs(clipped - norm / 4) < 1e-5 * norm, "order %g: clipped to %g", orders[o], clipped);
+        must(gather_output(&rig, after), &rig.err);
+        for (int i = 0; i < OUTPUT_ELEMS; i++)
+            cr_expect(fabsf(after[i] - before[i] / 4) <= 1e-5f * fabsf(before[i]) + 1e-12f);
+    }
+    cr_expect(fsdp_clip_grad_norm(rig.model, NAN, &norm, NULL) == FSDP_ERR_ARG);
+    cr_expect(fsdp_parameter_gather(rig.model, "output.weight", FSDP_VALUE, after, 7, NULL) == FSDP_ERR_ARG);
+    cr_expect(fsdp_parameter_gather(rig.model, "nothing", FSDP_VALUE, after, 7, NULL) == FSDP_ERR_ARG);
+    rig_close(&rig);
 }
 
-Test(model, clipping_scales_what_is_read_afterwards)
-{
-    world_run(2, clip, NULL);
-}
+WorldTest(model, clipping_scales_what_is_read_afterwards, clip, 2);
 
-/* --- a classifier of features: no tokens, no sequence
- * ---------------------------------------------------------- */
+/* A classifier of features: no tokens, no sequence */
 
 static struct fsdp_value *classify(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -429,26 +307,20 @@ static void train_classifier(struct fsdp_context *context, void *user)
     fsdp_fully_shard(root, NULL, &err);
     updates.lr = 0.02;
     updates.weight_decay = 0;
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_model_create(&model, context, root, &options, &err), &err);
+    must(fsdp_optimizer_create(&optimizer, model, &updates, &err), &err);
     for (int step = 0; step < 200; step++) {
-        cr_assert(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
-        cr_assert(fsdp_optimizer_step(optimizer, &err) == FSDP_OK, "%s", err.message);
+        must(fsdp_model_forward_backward(model, &micro, 1, &loss, &err), &err);
+        must(fsdp_optimizer_step(optimizer, &err), &err);
         first = step == 0 ? loss : first;
     }
     cr_expect(first.mean > 0.6 && loss.mean < 0.15, "%g, %g", first.mean, loss.mean);
-    fsdp_optimizer_destroy(optimizer);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    world_drop(optimizer, model, root);
 }
 
-Test(model, learns_from_features_as_well)
-{
-    world_run(2, train_classifier, NULL);
-}
+WorldTest(model, learns_from_features_as_well, train_classifier, 2);
 
-/* --- out of memory
- * --------------------------------------------------------------------------------------------- */
+/* Out of memory */
 
 static void fail_every_allocation(struct fsdp_context *context, void *user)
 {
@@ -477,9 +349,7 @@ static void fail_every_allocation(struct fsdp_context *context, void *user)
         whole = status == FSDP_OK;
         cr_expect(whole || status == FSDP_ERR_NOMEM, "failing call %lu: %s", nth, err.message);
         cr_expect((optimizer != NULL) == whole);
-        fsdp_optimizer_destroy(optimizer);
-        fsdp_model_destroy(model);
-        fsdp_module_destroy(root);
+        world_drop(optimizer, model, root);
     }
     cr_expect(nth > 200, "only %lu allocations", nth);
 }
@@ -487,37 +357,4 @@ static void fail_every_allocation(struct fsdp_context *context, void *user)
 Test(model, every_allocation_may_fail, .timeout = 2400)
 {
     world_run(1, fail_every_allocation, NULL);
-}
-
-/* --- memory
- * ---------------------------------------------------------------------------------------------------- */
-
-static void measure(struct fsdp_context *context, void *user)
-{
-    struct fsdp_memory *memory = user;
-    struct fsdp_module *root;
-    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
-
-    if (fsdp_context_rank(context) == 0)
-        fsdp_model_memory(model, memory);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-}
-
-Test(model, memory_is_known_before_the_first_step)
-{
-    const size_t n_elems = 19 * 12 + 6 * 12 + 2 * (4 * 12 + 4 * 144 + 2 * 240 + 20 + 12) + 24 + 19 * 12;
-    struct fsdp_memory one, four;
-
-    world_run(1, measure, &one);
-    world_run(4, measure, &four);
-
-    cr_expect(one.parameters == n_elems * 4 && one.gradients == n_elems * 4, "%zu", one.parameters);
-    cr_expect(one.gather == 0 && one.reduce == 0);
-    /* Rows cut in four: a quarter, and what 19 and 6 rows are padded with. */
-    cr_expect(four.parameters >= n_elems && four.parameters < n_elems + 4 * (2 * 12 + 12), "%zu",
-              four.parameters);
-    cr_expect(four.gather > 0 && four.reduce > 0);
-    cr_expect(four.arena <= four.gather + four.reduce + four.activations + four.scratch);
-    cr_expect(four.arena + four.gradients >= four.activations, "which may lie where gradients will be");
 }

@@ -1,6 +1,6 @@
 /*
- * State in a file: what a run updates is there in the next one and is what a checkpoint reads, through windows of any
- * size; and each file operation that fails is said once and leaks nothing.
+ * State in a file: what a run updates is there in the next one and is what a checkpoint reads, through
+ * windows of any size; and each file operation that fails is said once and leaks nothing.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include "shard_runtime/engine/offload.h"
 #include "shard_runtime/engine/state_file.h"
 #include "shard_runtime/optim/state_window.h"
+#include "tests/unit/engine/must.h"
 #include "tests/unit/shardfile/memory_io.h"
 
 enum { TENSORS = 5, MAX_ELEMS = 9001 };
@@ -96,11 +97,10 @@ static void walk(struct fsdp_io *io, int n_states, size_t window_bytes)
     struct offload *offload;
 
     expected->n_states = n_states;
-    cr_assert(open_offload(&offload, &device, io, n_states, window_bytes, &err) == FSDP_OK, "%s",
-              err.message);
+    must(open_offload(&offload, &device, io, n_states, window_bytes, &err), &err);
     for (int run = 0; run < 6; run++) {
         expected->wanted = run < 3 ? ~0u : run == 3 ? 1u << 0 | 1u << 4 : run == 4 ? 0 : 1u << 3;
-        cr_assert(offload_run(offload, &visitor, &err) == FSDP_OK, "%s", err.message);
+        must(offload_run(offload, &visitor, &err), &err);
         check_store(offload, expected);
     }
     cr_assert_eq(expected->n_updated, 3 * (3000 + 1 + MAX_ELEMS + 17) + 3000 + 17 + MAX_ELEMS);
@@ -125,45 +125,6 @@ Test(offload, what_is_updated_is_there_next_time_through_any_window, .timeout = 
                 cr_assert_eq(io.n_open, 0);
                 memory_io_fini(&io);
             }
-}
-
-Test(offload, on_a_real_disk, .timeout = 600)
-{
-    char directory[] = BUILD_DIR "/offload-XXXXXX", path[4200];
-    struct expected *expected = calloc(1, sizeof *expected);
-    const struct offload_visitor visitor = { .user = expected, .wants = wants, .update = update };
-    struct offload_options options = { .io = &io_posix, .window_bytes = 1 };
-    struct device device = open_device();
-    struct io_names names = { 0 };
-    struct fsdp_err err = { 0 };
-    enum fsdp_status status;
-    struct offload *offload;
-
-    expected->n_states = 2;
-    expected->wanted = ~0u;
-    cr_assert(mkdtemp(directory) != NULL);
-    snprintf(path, sizeof path, "%s/a/b", directory);
-    options.directory = path;
-    status = offload_create(&offload, &device, sizes, TENSORS, 2, &options, &err);
-    if (status == FSDP_ERR_CONFIG) { /* the build stands in memory */
-        cr_assert(strstr(err.message, "is in memory (tmpfs)") != NULL, "%s", err.message);
-    } else {
-        cr_assert(status == FSDP_OK, "%s", err.message);
-        cr_assert(io_posix.list(&io_posix, path, &names) == 0);
-        cr_assert_eq(names.n, 0, "the file has no name");
-        io_names_free(&names);
-        for (int run = 0; run < 3; run++)
-            cr_assert(offload_run(offload, &visitor, &err) == FSDP_OK, "%s", err.message);
-        check_store(offload, expected);
-        offload_destroy(offload);
-    }
-    device_close(&device);
-    free(expected);
-    snprintf(path, sizeof path, "%s/a/b", directory);
-    for (int i = 0; i < 3; i++) {
-        (void)rmdir(path);
-        *strrchr(path, '/') = '\0';
-    }
 }
 
 Test(offload, a_checkpoint_writes_into_it_from_anywhere_to_anywhere, .timeout = 600)

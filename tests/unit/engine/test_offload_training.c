@@ -1,6 +1,7 @@
 /*
- * Training with the optimizer's state in a file: the same bits as with it in memory, at worlds 1 to 4, for every kind of
- * state and windows that cut tensors anywhere; also updated inside backward, and through a checkpoint both ways.
+ * Training with the optimizer's state in a file: the same bits as with it in memory, at worlds 1 to 4, for
+ * every kind of state and windows that cut tensors anywhere; also updated inside backward, and through a
+ * checkpoint both ways.
  */
 #include <criterion/criterion.h>
 #include <fsdp/forecast.h>
@@ -9,17 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shard_runtime/optim/state_window.h"
-#include "tests/unit/engine/world.h"
+#include "shard_runtime/shardfile/io.h"
+#include "tests/unit/engine/folder.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 4, STEPS = 4, SEQ = 6 };
-
-struct run {
-    struct tiny tiny; /* forward looks at it as long as the model lives */
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    struct fsdp_optimizer *optimizer;
-};
+enum { STEPS = 4 };
 
 struct way {
     enum fsdp_optimizer_kind kind;
@@ -48,55 +43,34 @@ static struct fsdp_optimizer_options options_of(const struct way *way, bool offl
 }
 
 /* False: the files cannot be where the build is. */
-static bool open_run(struct run *run, struct fsdp_context *context, const struct way *way, bool offloads,
+static bool open_run(struct rig *rig, struct fsdp_context *context, const struct way *way, bool offloads,
                      uint64_t seed)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = seed };
-    const struct fsdp_optimizer_options updates = options_of(way, offloads);
-    struct fsdp_err err = { 0 };
     enum fsdp_status status;
 
-    run->tiny = tiny_defaults;
-    run->root = tiny_build(&run->tiny, &err);
-    cr_assert(fsdp_model_create(&run->model, context, run->root, &options, &err) == FSDP_OK, "%s",
-              err.message);
-    status = fsdp_optimizer_create(&run->optimizer, run->model, &updates, &err);
+    rig_init(rig, context);
+    rig->options.seed = seed;
+    rig->updates = options_of(way, offloads);
+    rig_model(rig);
+    status = fsdp_optimizer_create(&rig->optimizer, rig->model, &rig->updates, &rig->err);
     if (status == FSDP_ERR_CONFIG) {
-        fsdp_model_destroy(run->model);
-        fsdp_module_destroy(run->root);
+        rig_close(rig);
         return false;
     }
-    cr_assert(status == FSDP_OK, "%s", err.message);
+    must(status, &rig->err);
     return true;
 }
 
-static void close_run(struct run *run)
+static void step(struct rig *rig, int number, const struct way *way)
 {
-    fsdp_optimizer_destroy(run->optimizer);
-    fsdp_model_destroy(run->model);
-    fsdp_module_destroy(run->root);
-}
-
-static void step(struct run *run, int number, const struct way *way)
-{
-    struct fsdp_context *context = fsdp_model_context(run->model);
-    const uint64_t first = ((uint64_t)number * (uint64_t)fsdp_context_world_size(context) +
-                            (uint64_t)fsdp_context_rank(context)) *
-                           BATCH;
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = first };
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-
-    tiny_samples(&run->tiny, first, BATCH, tokens, targets);
-    cr_assert(fsdp_model_forward_backward(run->model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
+    must(rig_backward(rig, number, RIG_IN_ONE_CALL), &rig->err);
     if (way->by_group)
-        cr_assert(fsdp_optimizer_step_group(run->optimizer, 1, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_optimizer_step(run->optimizer, &err) == FSDP_OK, "%s", err.message);
+        must(fsdp_optimizer_step_group(rig->optimizer, 1, &rig->err), &rig->err);
+    must(fsdp_optimizer_step(rig->optimizer, &rig->err), &rig->err);
 }
 
 /* Equal parameters and equal states, bit by bit. */
-static void compare(struct run *a, struct run *b)
+static void compare(struct rig *a, struct rig *b)
 {
     const size_t n_params = fsdp_model_parameter_count(a->model);
     const size_t n_states = fsdp_optimizer_state_count(a->optimizer);
@@ -133,20 +107,29 @@ static void compare(struct run *a, struct run *b)
 static void train_both(struct fsdp_context *context, void *user)
 {
     const struct way *way = user;
-    struct run kept, offloaded;
+    const bool has_state = way->kind == FSDP_ADAMW || way->momentum > 0;
+    struct rig kept, offloaded;
 
     cr_assert(open_run(&kept, context, way, false, 1));
     if (open_run(&offloaded, context, way, true, 1)) {
-        cr_assert(fsdp_optimizer_offloaded_bytes(offloaded.optimizer) >=
-                  fsdp_optimizer_bytes(kept.optimizer));
+        const size_t bytes = fsdp_optimizer_offloaded_bytes(offloaded.optimizer);
+
+        struct io_names names = { 0 };
+
+        cr_assert(!has_state || io_posix.list(&io_posix, way->directory, &names) == 0);
+        cr_assert_eq(names.n, 0, "the file has no name");
+        io_names_free(&names);
+        cr_assert(has_state ? bytes >= fsdp_optimizer_bytes(kept.optimizer) : bytes == 0, "%zu bytes", bytes);
         for (int i = 0; i < STEPS; i++) {
             step(&kept, i, way);
             step(&offloaded, i, way);
             compare(&kept, &offloaded);
         }
-        close_run(&offloaded);
+        rig_close(&offloaded);
+    } else {
+        cr_assert(has_state, "a file was wanted");
     }
-    close_run(&kept);
+    rig_close(&kept);
 }
 
 Test(offload_training, changes_no_bit_at_any_world_size, .timeout = 3000)
@@ -169,28 +152,12 @@ Test(offload_training, changes_no_bit_at_any_world_size, .timeout = 3000)
         }
 }
 
-static void without_state(struct fsdp_context *context, void *user)
-{
-    const struct way *way = user;
-    struct run kept, offloaded;
-
-    cr_assert(open_run(&kept, context, way, false, 1) && open_run(&offloaded, context, way, true, 1));
-    cr_assert_eq(fsdp_optimizer_offloaded_bytes(offloaded.optimizer), 0);
-    for (int i = 0; i < STEPS; i++) {
-        step(&kept, i, way);
-        step(&offloaded, i, way);
-    }
-    compare(&kept, &offloaded);
-    close_run(&offloaded);
-    close_run(&kept);
-}
-
 Test(offload_training, an_optimizer_without_state_needs_no_file, .timeout = 600)
 {
     struct way way = { .kind = FSDP_SGD };
 
     snprintf(way.directory, sizeof way.directory, "/nowhere/that/could/be/made/\x01");
-    world_run(2, without_state, &way);
+    world_run(2, train_both, &way);
 }
 
 static const char *saves_to;
@@ -200,46 +167,41 @@ static void through_a_checkpoint(struct fsdp_context *context, void *user)
 {
     const struct way *way = user;
     struct fsdp_checkpoint_state state = { .seed = 1, .step = 1 }, found;
-    struct run first, kept, offloaded;
+    struct rig first, kept, offloaded;
     struct fsdp_err err = { 0 };
 
     if (!open_run(&first, context, way, true, 1))
         return;
     step(&first, 0, way);
-    cr_assert(fsdp_checkpoint_save(first.model, first.optimizer, saves_to, &state, 0, NULL, &err) == FSDP_OK,
-              "%s", err.message);
+    must(fsdp_checkpoint_save(first.model, first.optimizer, saves_to, &state, 0, NULL, &err), &err);
     cr_assert(open_run(&kept, context, way, false, 7));
-    cr_assert(fsdp_checkpoint_load(kept.model, kept.optimizer, saves_to, 1, &found, &err) == FSDP_OK, "%s",
-              err.message);
+    must(fsdp_checkpoint_load(kept.model, kept.optimizer, saves_to, 1, &found, &err), &err);
     compare(&kept, &first);
     step(&kept, 1, way);
     state.step = 2;
-    cr_assert(fsdp_checkpoint_save(kept.model, kept.optimizer, saves_to, &state, 0, NULL, &err) == FSDP_OK,
-              "%s", err.message);
+    must(fsdp_checkpoint_save(kept.model, kept.optimizer, saves_to, &state, 0, NULL, &err), &err);
     cr_assert(open_run(&offloaded, context, way, true, 8));
-    cr_assert(fsdp_checkpoint_load(offloaded.model, offloaded.optimizer, saves_to, 2, &found, &err) ==
-                  FSDP_OK,
-              "%s", err.message);
+    must(fsdp_checkpoint_load(offloaded.model, offloaded.optimizer, saves_to, 2, &found, &err), &err);
     compare(&kept, &offloaded);
     step(&kept, 2, way);
     step(&offloaded, 2, way);
     compare(&kept, &offloaded);
-    close_run(&offloaded);
-    close_run(&kept);
-    close_run(&first);
+    rig_close(&offloaded);
+    rig_close(&kept);
+    rig_close(&first);
 }
 
 Test(offload_training, a_checkpoint_goes_in_and_out_of_the_file, .timeout = 1200)
 {
     struct way way = { .kind = FSDP_ADAMW, .window_bytes = 1 };
-    char directory[] = "/tmp/fsdp-offload-XXXXXX", command[128];
+    char directory[64];
 
-    cr_assert(make_directory(&way) && mkdtemp(directory) != NULL);
+    cr_assert(make_directory(&way));
+    folder_make(directory);
     saves_to = directory;
     world_run(1, through_a_checkpoint, &way);
     cr_assert(rmdir(way.directory) == 0);
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    cr_assert(system(command) == 0);
+    folder_remove(directory);
 }
 
 static void check_forecast(struct fsdp_context *context, void *user)
@@ -248,22 +210,18 @@ static void check_forecast(struct fsdp_context *context, void *user)
     const struct fsdp_forecast_world world = {
         .size = fsdp_context_world_size(context), .ranks_per_host = 1, .threads = 1, .n_micro = 1
     };
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ };
-    const struct fsdp_optimizer_options updates = options_of(way, true);
     struct fsdp_forecast forecast;
-    struct fsdp_err err = { 0 };
-    struct run run;
+    struct rig run;
 
     if (!open_run(&run, context, way, true, 1))
         return;
-    cr_assert(fsdp_model_forecast(run.root, &options, &updates, &world, &forecast, &err) == FSDP_OK, "%s",
-              err.message);
+    must(fsdp_model_forecast(run.root, &run.options, &run.updates, &world, &forecast, &run.err), &run.err);
     if (fsdp_context_rank(context) == 0) {
         cr_assert_eq(forecast.optimizer, fsdp_optimizer_bytes(run.optimizer));
         cr_assert_eq(forecast.offloaded, fsdp_optimizer_offloaded_bytes(run.optimizer));
         cr_assert(forecast.offloaded >= forecast.optimizer && forecast.optimizer > 0);
     }
-    close_run(&run);
+    rig_close(&run);
 }
 
 Test(offload_training, a_forecast_knows_the_window_and_the_file, .timeout = 600)

@@ -1,6 +1,6 @@
 /*
- * Mixed precision from end to end: it learns as float32 does, at every world size alike, in either dtype of the
- * reduction; the master weights stay float32; and only one rounding is between a copy and the value.
+ * Mixed precision from end to end: it learns as float32 does, at every world size alike, in either dtype of
+ * the reduction; the master weights stay float32; and only one rounding is between a copy and the value.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
 enum { GLOBAL_BATCH = 12, STEPS = 12 };
 
 struct run {
     int W;
-    size_t n_micro;
-    enum fsdp_gradient_sync sync;
+    size_t n_micro;            /* 0 counts as 1 */
+    bool every;                /* gradients are reduced in every micro-step */
     int param, reduce, output; /* FSDP_DTYPE_NONE: none */
     bool only_blocks;          /* the root stays float32: inputs of blocks are cast */
     bool keep_after_backward;
@@ -27,92 +27,56 @@ static void train(struct fsdp_context *context, void *user)
 {
     struct run *run = user;
     struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
-    struct tiny tiny = tiny_defaults;
-    const size_t batch = GLOBAL_BATCH / (size_t)run->W / run->n_micro;
-    const struct fsdp_model_options options = { .batch = batch,
-                                                .seq = tiny.seq,
-                                                .seed = 42,
-                                                .accumulates = run->n_micro > 1,
-                                                .gradient_sync = run->sync };
-    struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    struct fsdp_err err = { 0 };
     struct fsdp_memory memory;
+    struct rig rig;
 
     mp.param_dtype = run->param;
     mp.reduce_dtype = run->reduce;
     mp.output_dtype = run->output;
-    tiny.mp_policy = &mp;
-    tiny.root_in_f32 = run->only_blocks;
-    tiny.keep_after_backward = run->keep_after_backward;
-    updates.lr = 1e-2;
-    root = tiny_build(&tiny, &err);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
+    rig_init(&rig, context);
+    rig.n_micro = run->n_micro > 0 ? run->n_micro : 1;
+    rig.options.batch = GLOBAL_BATCH / (size_t)run->W / rig.n_micro;
+    rig.options.seed = 42;
+    rig.options.accumulates = rig.n_micro > 1;
+    rig.options.gradient_sync = run->every ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST;
+    rig.tiny.mp_policy = &mp;
+    rig.tiny.root_in_f32 = run->only_blocks;
+    rig.tiny.keep_after_backward = run->keep_after_backward;
+    rig.updates.lr = 1e-2;
+    rig_open(&rig);
     for (int step = 0; step < STEPS; step++) {
-        int32_t tokens[6][GLOBAL_BATCH * 6], targets[6][GLOBAL_BATCH * 6];
-        struct fsdp_batch micro[6];
-        struct fsdp_loss loss;
         double norm;
 
-        for (size_t m = 0; m < run->n_micro; m++) {
-            const uint64_t first = (uint64_t)step * GLOBAL_BATCH +
-                                   (m * (size_t)run->W + (size_t)fsdp_context_rank(context)) * batch;
-
-            tiny_samples(&tiny, first, batch, tokens[m], targets[m]);
-            micro[m] =
-                (struct fsdp_batch){ .input = tokens[m], .targets = targets[m], .first_sample = first };
-        }
-        cr_assert(fsdp_model_forward_backward(model, micro, run->n_micro, &loss, &err) == FSDP_OK, "%s",
-                  err.message);
-        cr_assert(fsdp_clip_grad_norm(model, 1.0, &norm, &err) == FSDP_OK, "%s", err.message);
-        cr_assert(fsdp_optimizer_step(optimizer, &err) == FSDP_OK, "%s", err.message);
-        if (fsdp_context_rank(context) == 0) {
-            run->losses[step] = loss.mean;
+        must(rig_backward(&rig, step, RIG_IN_ONE_CALL), &rig.err);
+        must(fsdp_clip_grad_norm(rig.model, 1.0, &norm, &rig.err), &rig.err);
+        must(fsdp_optimizer_step(rig.optimizer, &rig.err), &rig.err);
+        if (rig.rank == 0) {
+            run->losses[step] = rig.loss.mean;
             run->norms[step] = norm;
         }
     }
-    fsdp_model_memory(model, &memory);
-    if (fsdp_context_rank(context) == 0)
+    fsdp_model_memory(rig.model, &memory);
+    if (rig.rank == 0)
         run->gather_bytes = memory.gather;
-    fsdp_optimizer_destroy(optimizer);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
 ParameterizedTestParameters(precision, learns_as_float32_does)
 {
     static struct run runs[] = {
-        { .W = 1, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
+        { .W = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
         { .W = 1, .n_micro = 3, .param = FSDP_BF16, .reduce = -1, .output = -1, .keep_after_backward = true },
-        { .W = 2, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
-        { .W = 2, .n_micro = 1, .param = FSDP_BF16, .reduce = -1, .output = -1 },
-        { .W = 3, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_BF16, .output = FSDP_F32 },
+        { .W = 2, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
+        { .W = 2, .param = FSDP_BF16, .reduce = -1, .output = -1 },
+        { .W = 3, .param = FSDP_BF16, .reduce = FSDP_BF16, .output = FSDP_F32 },
         { .W = 2, .n_micro = 3, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
-        { .W = 2, .n_micro = 3, .param = FSDP_BF16, .reduce = -1, .output = -1, .sync = FSDP_SYNC_EVERY },
-        { .W = 3,
-          .n_micro = 2,
-          .param = FSDP_BF16,
-          .reduce = FSDP_F32,
-          .output = -1,
-          .sync = FSDP_SYNC_EVERY },
-        { .W = 2, .n_micro = 1, .param = -1, .reduce = FSDP_BF16, .output = -1 },
+        { .W = 2, .n_micro = 3, .param = FSDP_BF16, .reduce = -1, .output = -1, .every = true },
+        { .W = 3, .n_micro = 2, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1, .every = true },
+        { .W = 2, .param = -1, .reduce = FSDP_BF16, .output = -1 },
         { .W = 2, .n_micro = 3, .param = -1, .reduce = FSDP_BF16, .output = FSDP_BF16 },
-        { .W = 2,
-          .n_micro = 1,
-          .param = FSDP_BF16,
-          .reduce = FSDP_F32,
-          .output = FSDP_F32,
-          .only_blocks = true },
-        { .W = 1,
-          .n_micro = 1,
-          .param = FSDP_BF16,
-          .reduce = FSDP_F32,
-          .output = FSDP_F32,
-          .only_blocks = true },
-        { .W = 6, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
+        { .W = 2, .param = FSDP_BF16, .reduce = FSDP_F32, .output = FSDP_F32, .only_blocks = true },
+        { .W = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = FSDP_F32, .only_blocks = true },
+        { .W = 6, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
     };
 
     return cr_make_param_array(struct run, runs, sizeof runs / sizeof *runs);
@@ -141,8 +105,6 @@ ParameterizedTest(struct run *run, precision, learns_as_float32_does)
                   exact.gather_bytes);
 }
 
-/* --- refusals ------------------------------------------------------------------------------------------------ */
-
 static struct fsdp_value *mixed_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     (void)user;
@@ -161,17 +123,13 @@ static void refuse_mixed(struct fsdp_context *context, void *user)
     (void)user;
     fsdp_linear(root, "linear", 4, 5, true);
     mp.param_dtype = FSDP_I32;
-    cr_expect(fsdp_fully_shard(root, &options, &err) == FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "param_dtype"), "%s", err.message);
+    expect_refused(fsdp_fully_shard(root, &options, &err), FSDP_ERR_ARG, "param_dtype", &err);
     mp.param_dtype = FSDP_BF16;
     mp.cast_forward_inputs = false;
     cr_expect(fsdp_fully_shard(root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(fsdp_model_create(&model, context, root, &of_model, &err) == FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "cast_forward_inputs"), "%s", err.message);
+    expect_refused(fsdp_model_create(&model, context, root, &of_model, &err), FSDP_ERR_ARG,
+                   "cast_forward_inputs", &err);
     fsdp_module_destroy(root);
 }
 
-Test(precision, an_input_that_nobody_casts_is_refused)
-{
-    world_run(1, refuse_mixed, NULL);
-}
+WorldTest(precision, an_input_that_nobody_casts_is_refused, refuse_mixed, 1);

@@ -1,5 +1,6 @@
 /*
- * With activation checkpointing of any kind: the same losses and the same gradients, to the bit, in less memory.
+ * With activation checkpointing of any kind: the same losses and the same gradients, to the bit, in less
+ * memory.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -7,9 +8,9 @@
 
 #include <fsdp/activation_checkpoint.h>
 
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { STEPS = 2, BATCH = 3, MAX_ELEMS = 1 << 16 };
+enum { STEPS = 2 };
 
 enum where { NOWHERE, EVERY_BLOCK, EVERY_SECOND, ATTENTION, ROOT, N_WHERE };
 
@@ -18,8 +19,8 @@ struct try_it {
     enum fsdp_activation_checkpoint mode;
     bool bf16, cheap; /* cheap: what is cheap is made again, whatever is wrapped */
     double losses[STEPS];
-    float *gradients; /* of rank 0's rows */
-    size_t n_elems, activations;
+    float gradients[RIG_ELEMS];
+    size_t activations;
 };
 
 static void wrap(struct fsdp_module *root, const struct try_it *t)
@@ -38,75 +39,44 @@ static void wrap(struct fsdp_module *root, const struct try_it *t)
     }
 }
 
-static void keep_gradients(struct fsdp_model *model, struct try_it *t)
-{
-    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
-        struct fsdp_parameter_info info;
-
-        fsdp_model_parameter(model, i, &info, NULL);
-        cr_assert(t->n_elems + info.n_elems < MAX_ELEMS);
-        cr_assert(fsdp_parameter_gather(model, info.name, FSDP_GRADIENT, t->gradients + t->n_elems,
-                                        info.n_elems, NULL) == FSDP_OK);
-        t->n_elems += info.n_elems;
-    }
-}
-
 static void train(struct fsdp_context *context, void *user)
 {
     static const struct fsdp_mixed_precision_policy half = { .param_dtype = FSDP_BF16,
                                                              .reduce_dtype = FSDP_F32,
                                                              .output_dtype = FSDP_DTYPE_NONE,
                                                              .cast_forward_inputs = true };
-    const bool first = fsdp_context_rank(context) == 0;
-    struct try_it scratch = *(struct try_it *)user, *t = first ? user : &scratch;
-    struct tiny tiny = tiny_defaults;
-    const struct fsdp_model_options options = { .batch = BATCH,
-                                                .seq = tiny.seq,
-                                                .seed = 5,
-                                                .recompute = t->cheap ? FSDP_RECOMPUTE_CHEAP
-                                                                      : FSDP_RECOMPUTE_NOTHING };
-    struct fsdp_err err = { 0 };
+    struct try_it scratch = *(struct try_it *)user, *t = fsdp_context_rank(context) == 0 ? user : &scratch;
     struct fsdp_memory memory;
-    struct fsdp_module *root;
-    struct fsdp_model *model;
+    struct rig rig;
 
-    tiny.layers = 3;
-    tiny.dropout = 0.3f;
-    tiny.mp_policy = t->bf16 ? &half : NULL;
-    root = tiny_build(&tiny, &err);
-    wrap(root, t);
-    t->gradients = calloc(MAX_ELEMS, sizeof *t->gradients);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
+    rig_init(&rig, context);
+    rig.options.batch = 3;
+    rig.options.recompute = t->cheap ? FSDP_RECOMPUTE_CHEAP : FSDP_RECOMPUTE_NOTHING;
+    rig.tiny.layers = 3;
+    rig.tiny.dropout = 0.3f;
+    rig.tiny.mp_policy = t->bf16 ? &half : NULL;
+    wrap(rig_root(&rig), t);
+    rig_model(&rig);
     for (int step = 0; step < STEPS; step++) {
-        int32_t tokens[BATCH * 8], targets[BATCH * 8];
-        const uint64_t sample = (uint64_t)(step * 8 + fsdp_context_rank(context)) * BATCH;
-        struct fsdp_batch batch = { .input = tokens, .targets = targets, .first_sample = sample };
-        struct fsdp_loss loss;
-
-        tiny_samples(&tiny, sample, BATCH, tokens, targets);
-        cr_assert(fsdp_model_forward_backward(model, &batch, 1, &loss, &err) == FSDP_OK, "%s", err.message);
-        t->losses[step] = loss.mean;
+        must(rig_backward(&rig, step, RIG_IN_ONE_CALL), &rig.err);
+        t->losses[step] = rig.loss.mean;
     }
-    keep_gradients(model, t);
-    fsdp_model_memory(model, &memory);
+    (void)rig_gather(&rig, FSDP_GRADIENT, t->gradients);
+    fsdp_model_memory(rig.model, &memory);
     t->activations = memory.activations;
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-    if (!first)
-        free(t->gradients);
+    rig_close(&rig);
 }
 
 static void compare(const struct try_it *plain, struct try_it *t, int W)
 {
+    t->bf16 = plain->bf16;
     world_run(W, train, t);
     cr_expect(memcmp(plain->losses, t->losses, sizeof plain->losses) == 0, "W %d, place %d, mode %d", W,
               t->where, t->mode);
-    cr_expect(plain->n_elems == t->n_elems &&
-                  memcmp(plain->gradients, t->gradients, t->n_elems * sizeof(float)) == 0,
-              "W %d, place %d, mode %d", W, t->where, t->mode);
+    cr_expect(memcmp(plain->gradients, t->gradients, sizeof plain->gradients) == 0, "W %d, place %d, mode %d",
+              W, t->where, t->mode);
     if (t->where == EVERY_BLOCK || (t->where == NOWHERE && t->cheap))
         cr_expect(t->activations < plain->activations, "%zu, plain %zu", t->activations, plain->activations);
-    free(t->gradients);
 }
 
 Test(recompute_step, no_bit_changes_wherever_it_is_done, .timeout = 2400)
@@ -114,22 +84,18 @@ Test(recompute_step, no_bit_changes_wherever_it_is_done, .timeout = 2400)
     for (int W = 1; W <= 3; W++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             struct try_it plain = { .where = NOWHERE, .bf16 = bf16 };
+            struct try_it cheap = { .where = NOWHERE, .cheap = true };
+            struct try_it both = { .where = EVERY_SECOND, .mode = FSDP_CHECKPOINT_SELECTIVE, .cheap = true };
 
             world_run(W, train, &plain);
             for (int where = EVERY_BLOCK; where < N_WHERE; where++)
                 for (int mode = FSDP_CHECKPOINT_FULL; mode <= FSDP_CHECKPOINT_SELECTIVE; mode++) {
                     struct try_it t = { .where = (enum where)where,
-                                        .mode = (enum fsdp_activation_checkpoint)mode,
-                                        .bf16 = bf16 };
+                                        .mode = (enum fsdp_activation_checkpoint)mode };
 
                     compare(&plain, &t, W);
                 }
-            compare(&plain, &(struct try_it){ .where = NOWHERE, .bf16 = bf16, .cheap = true }, W);
-            compare(
-                &plain,
-                &(struct try_it){
-                    .where = EVERY_SECOND, .mode = FSDP_CHECKPOINT_SELECTIVE, .bf16 = bf16, .cheap = true },
-                W);
-            free(plain.gradients);
+            compare(&plain, &cheap, W);
+            compare(&plain, &both, W);
         }
 }

@@ -1,15 +1,16 @@
 /*
- * Setters called while a model is there: the next step is that of a model which was told so when it was made, in its bits, its
- * collectives, its plan and its arena. PyTorch's loop, which calls some of them before each micro-step, needs one plan.
+ * Setters called while a model is there: the next step is that of a model which was told so when it was made,
+ * in its bits, its collectives, its plan and its arena. PyTorch's loop, which calls some of them before each
+ * micro-step, needs one plan.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, MICRO = 3, STEPS = 3, MAX_RANKS = 4 };
+enum { MICRO = 3, STEPS = 3, MAX_RANKS = 4, OUTPUT_ELEMS = 19 * 12 };
 
 /* What a rank saw of a run. */
 struct seen {
@@ -21,113 +22,78 @@ struct seen {
 
 typedef void (*setter)(struct fsdp_module *root, bool on);
 
+/*
+ * With `in_loop` the setter is called before each micro-step, on for the last one. Otherwise it is called
+ * once, before the model is made or before step `from_step`.
+ */
 static struct way {
     int W, replicate;
     bool halves; /* a forward and a backward are calls of their own */
     setter set;
-    bool
-        in_loop; /* `set` is called before each micro-step, on for the last; else once, before the model, or */
-    int from_step; /* before this step */
+    bool in_loop;
+    int from_step;
     struct seen seen[MAX_RANKS];
 } ways[2];
 
-static void must(enum fsdp_status status, const struct fsdp_err *err)
+static void begin(struct rig *rig, struct fsdp_context *context)
 {
-    cr_assert(status == FSDP_OK, "%s", err->message);
+    rig_init(rig, context);
+    rig->options.accumulates = true;
+    rig->options.gradient_sync = FSDP_SYNC_EVERY;
+    rig->options.overlap = FSDP_OVERLAP_OFF;
 }
 
-static void fill(int rank, int step, int micro, struct fsdp_batch *batch, int32_t *tokens, int32_t *targets)
+/* The model as it is made by default, and the samples of a micro-step. */
+static void start(struct rig *rig, struct fsdp_context *context)
 {
-    const uint64_t first = (uint64_t)(step * 40 + micro * 9 + rank * BATCH);
-
-    tiny_samples(&tiny_defaults, first, BATCH, tokens, targets);
-    *batch = (struct fsdp_batch){ .input = tokens, .targets = targets, .first_sample = first };
+    begin(rig, context);
+    rig_model(rig);
+    rig_fill(rig, 0);
 }
 
-static enum fsdp_status call(struct fsdp_model *model, const struct way *way, const struct fsdp_batch *batch,
-                             double *sum, struct fsdp_err *err)
+static double step(struct rig *rig, const struct way *way, int number)
 {
-    struct fsdp_loss loss;
-    enum fsdp_status status = way->halves ? fsdp_model_forward(model, batch, &loss, err)
-                                          : fsdp_model_forward_backward(model, batch, 1, &loss, err);
-
-    *sum += loss.sum;
-    return status == FSDP_OK && way->halves ? fsdp_model_backward(model, err) : status;
-}
-
-static double step(struct fsdp_model *model, const struct way *way, int number)
-{
-    const int rank = fsdp_context_rank(fsdp_model_context(model));
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    struct fsdp_batch batch;
-    struct fsdp_err err = { 0 };
     double sum = 0;
 
-    for (int m = 0; m < MICRO; m++) {
-        fill(rank, number, m, &batch, tokens, targets);
+    rig->n_micro = MICRO;
+    rig_fill(rig, number);
+    for (size_t m = 0; m < MICRO; m++) {
         if (way->in_loop)
-            way->set(model->root, m + 1 == MICRO);
-        fsdp_module_set_is_last_backward(model, m + 1 == MICRO);
-        must(call(model, way, &batch, &sum, &err), &err);
+            way->set(rig->root, m + 1 == MICRO);
+        must(rig_call(rig, m, way->halves ? RIG_IN_HALVES : RIG_CALL_BY_CALL), &rig->err);
+        sum += rig->loss.sum;
     }
+    rig->n_micro = 1;
     return sum;
-}
-
-static struct fsdp_model *make(struct fsdp_context *context, struct fsdp_module *root, bool accumulates)
-{
-    const struct fsdp_model_options options = { .batch = BATCH,
-                                                .seq = tiny_defaults.seq,
-                                                .seed = 4,
-                                                .accumulates = accumulates,
-                                                .gradient_sync = FSDP_SYNC_EVERY,
-                                                .overlap = FSDP_OVERLAP_OFF };
-    struct fsdp_model *model;
-    struct fsdp_err err = { 0 };
-
-    must(fsdp_model_create(&model, context, root, &options, &err), &err);
-    return model;
 }
 
 static void train(struct fsdp_context *context, void *user)
 {
-    static const char *const names[] = { "replicate", "shard" };
     struct way *way = user;
     struct seen *seen = &way->seen[fsdp_context_rank(context)];
-    const int R = way->replicate > 1 ? way->replicate : 1;
-    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct tiny tiny = tiny_defaults;
-    struct fsdp_device_mesh *mesh;
-    struct fsdp_optimizer *optimizer;
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    struct fsdp_err err = { 0 };
+    struct rig rig;
     char *arena = NULL;
 
-    must(fsdp_init_device_mesh(&mesh, context, 2, (int[]){ R, way->W / R }, names, &err), &err);
-    tiny.mesh = mesh;
-    root = tiny_build(&tiny, &err);
+    begin(&rig, context);
+    rig_mesh(&rig, way->replicate, 1);
     if (!way->in_loop && way->from_step == 0)
-        way->set(root, false);
-    model = make(context, root, true);
-    must(fsdp_optimizer_create(&optimizer, model, &updates, &err), &err);
+        way->set(rig_root(&rig), false);
+    rig_open(&rig);
     for (int s = 0; s < STEPS; s++) {
         const uint64_t before = context->progress->collective_seq;
 
         if (!way->in_loop && s == way->from_step && s > 0)
-            way->set(root, false);
-        seen->losses[s] = step(model, way, s);
+            way->set(rig.root, false);
+        seen->losses[s] = step(&rig, way, s);
         seen->calls[s] = context->progress->collective_seq - before;
-        must(fsdp_optimizer_step(optimizer, &err), &err);
-        cr_expect(s == 0 || !way->in_loop || model->training.arena == arena, "planned anew in step %d", s);
-        arena = model->training.arena;
+        must(fsdp_optimizer_step(rig.optimizer, &rig.err), &rig.err);
+        cr_expect(s == 0 || !way->in_loop || rig.model->training.arena == arena, "planned again in step %d",
+                  s);
+        arena = rig.model->training.arena;
     }
-    seen->bytes = model->memory[PLACE_DEVICE].gradient_bytes;
-    seen->gradients = malloc(seen->bytes);
-    memcpy(seen->gradients, model->memory[PLACE_DEVICE].gradients, seen->bytes);
-    fsdp_optimizer_destroy(optimizer);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-    fsdp_device_mesh_destroy(mesh);
+    seen->bytes = rig.model->memory[PLACE_DEVICE].gradient_bytes;
+    seen->gradients = rig_copy(&rig, FSDP_GRADIENT);
+    rig_close(&rig);
 }
 
 /* Steps from the first on in which both were told the same must be the same. */
@@ -152,8 +118,6 @@ static void expect_alike(const char *what, const struct way *one, const struct w
         free(b->gradients);
     }
 }
-
-/* --- flags of micro-steps ---------------------------------------------------------------------------------- */
 
 static void sync(struct fsdp_module *root, bool on)
 {
@@ -196,8 +160,6 @@ Test(setters, before_each_micro_step_are_the_plan_that_says_it_of_all_but_the_la
         }
 }
 
-/* --- between steps ----------------------------------------------------------------------------------------- */
-
 static void reshard_false(struct fsdp_module *root, bool on)
 {
     (void)on;
@@ -226,7 +188,10 @@ static void recompute(struct fsdp_module *root, bool on)
     fsdp_checkpoint_wrapper(fsdp_module_child_at(fsdp_module_child(root, "layers"), 0), FSDP_CHECKPOINT_FULL);
 }
 
-/* None of these changes a bit, so that a run in which they come late ends as one in which they were there from the start. */
+/*
+ * None of these changes a bit, so that a run in which they come late ends as one in which they were there
+ * from the start.
+ */
 Test(setters, between_steps_are_what_the_next_one_is_planned_from, .timeout = 600)
 {
     static const struct {
@@ -248,117 +213,113 @@ Test(setters, between_steps_are_what_the_next_one_is_planned_from, .timeout = 60
     }
 }
 
-/* --- what is told, and when it is too late ----------------------------------------------------------------- */
-
-static void expect_plan_of(struct fsdp_model *model, struct fsdp_context *context, setter set,
-                           const char *what)
+static void do_nothing(struct fsdp_module *root, bool on)
 {
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    struct fsdp_model *made;
+    (void)root, (void)on;
+}
+
+static void separate(struct fsdp_module *root, bool on)
+{
+    fsdp_module_set_separate_reduce_scatter_group(root, !on, false);
+}
+
+Test(setters, of_a_communicator_for_reductions_change_no_bit, .timeout = 600)
+{
+    for (int W = 2; W <= 3; W++)
+        expect_alike("a group of its own", &(struct way){ .W = W, .set = do_nothing },
+                     &(struct way){ .W = W, .set = separate });
+}
+
+static void expect_plan_of(struct rig *rig, setter set, const char *what)
+{
+    struct rig made;
     char *want, *got;
 
+    begin(&made, rig->context);
     if (set != NULL)
-        set(root, false);
-    made = make(context, root, true);
-    want = fsdp_model_plan_text(made);
-    got = fsdp_model_plan_text(model);
+        set(rig_root(&made), false);
+    rig_model(&made);
+    want = fsdp_model_plan_text(made.model);
+    got = fsdp_model_plan_text(rig->model);
     cr_expect_str_eq(got, want, "%s", what);
     free(want);
     free(got);
-    fsdp_model_destroy(made);
-    fsdp_module_destroy(root);
+    rig_close(&made);
 }
 
-static void one_step(struct fsdp_model *model, int number)
+static enum fsdp_status gather_output(struct rig *rig, float *gradient)
 {
-    static const struct way way = { .W = 2 };
+    return fsdp_parameter_gather(rig->model, "output.weight", FSDP_GRADIENT, gradient, OUTPUT_ELEMS,
+                                 &rig->err);
+}
 
-    (void)step(model, &way, number);
+static enum fsdp_status evaluate(struct rig *rig, struct fsdp_loss *loss)
+{
+    return fsdp_model_evaluate(rig->model, rig->tokens, rig->targets, NULL, loss, &rig->err);
 }
 
 static void change(struct fsdp_context *context, void *user)
 {
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    struct fsdp_model *model = make(context, root, true);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
+    static const struct way way = { .W = 2 };
+    struct rig rig;
     struct fsdp_memory before, kept;
-    struct fsdp_batch batch;
     struct fsdp_loss loss, again;
-    float gradient[19 * 12], kept_gradient[19 * 12];
-    const float *logits;
+    float gradient[OUTPUT_ELEMS], kept_gradient[OUTPUT_ELEMS];
 
     (void)user;
-    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
-    one_step(model, 0);
-    expect_plan_of(model, context, NULL, "as it was made");
-    fsdp_model_memory(model, &before);
-    fill(fsdp_context_rank(context), 1, 0, &batch, tokens, targets);
-    must(fsdp_model_evaluate(model, tokens, targets, &logits, &loss, &err), &err);
+    start(&rig, context);
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    step(&rig, &way, 0);
+    expect_plan_of(&rig, NULL, "as it was made");
+    fsdp_model_memory(rig.model, &before);
+    must(evaluate(&rig, &loss), &rig.err);
 
-    must(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err), &err);
-    reshard_false(root, false);
-    must(fsdp_model_evaluate(model, tokens, targets, &logits, &again, &err), &err);
-    must(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, kept_gradient, 19 * 12, &err), &err);
+    must(gather_output(&rig, gradient), &rig.err);
+    reshard_false(rig.root, false);
+    must(evaluate(&rig, &again), &rig.err);
+    must(gather_output(&rig, kept_gradient), &rig.err);
     cr_expect(memcmp(gradient, kept_gradient, sizeof gradient) == 0,
               "gradients outlive the plan they are of");
     cr_expect(memcmp(&loss, &again, sizeof loss) == 0, "an evaluation follows, and its bits are the same");
-    expect_plan_of(model, context, reshard_false, "evaluation plans the step too");
-    one_step(model, 1);
-    expect_plan_of(model, context, reshard_false, "reshard_after_forward false");
-    fsdp_model_memory(model, &kept);
+    expect_plan_of(&rig, reshard_false, "evaluation plans the step too");
+    step(&rig, &way, 1);
+    expect_plan_of(&rig, reshard_false, "reshard_after_forward false");
+    fsdp_model_memory(rig.model, &kept);
     cr_expect_gt(kept.gather, before.gather, "parameters that are kept need room");
-    reshard_true(root, false);
-    one_step(model, 2);
-    expect_plan_of(model, context, reshard_true, "reshard_after_forward true");
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    reshard_true(rig.root, false);
+    step(&rig, &way, 2);
+    expect_plan_of(&rig, reshard_true, "reshard_after_forward true");
+    rig_close(&rig);
 }
 
-Test(setters, give_the_plan_of_a_model_that_was_made_so, .timeout = 600)
-{
-    world_run(2, change, NULL);
-}
+WorldTest(setters, give_the_plan_of_a_model_that_was_made_so, change, 2);
 
 static void be_late(struct fsdp_context *context, void *user)
 {
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    struct fsdp_model *model = make(context, root, true);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const int rank = fsdp_context_rank(context);
-    struct fsdp_batch batch;
-    struct fsdp_loss loss;
+    struct rig rig;
 
     (void)user;
-    fill(rank, 0, 0, &batch, tokens, targets);
-    fsdp_module_set_is_last_backward(model, false);
-    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
-    sync(root, false); /* the first micro-step reduced, the second is not to: no plan does that */
-    cr_expect_eq(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "within a step"), "%s", err.message);
-    sync(root, true);
-    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
-    reshard_false(root, false);
-    cr_expect_eq(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), FSDP_ERR_ARG);
-    must(fsdp_module_reset_iteration(model, &err), &err);
-    fsdp_module_set_is_last_backward(model, true);
-    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
+    start(&rig, context);
+    fsdp_module_set_is_last_backward(rig.model, false);
+    must(rig_run(&rig), &rig.err);
+    sync(rig.root, false); /* the first micro-step reduced, the second is not to: no plan does that */
+    expect_refused(rig_run(&rig), FSDP_ERR_ARG, "within a step", &rig.err);
+    sync(rig.root, true);
+    must(rig_run(&rig), &rig.err);
+    reshard_false(rig.root, false);
+    cr_expect_eq(rig_run(&rig), FSDP_ERR_ARG);
+    must(fsdp_module_reset_iteration(rig.model, &rig.err), &rig.err);
+    fsdp_module_set_is_last_backward(rig.model, true);
+    must(rig_run(&rig), &rig.err);
 
-    fsdp_module_requires_grad(fsdp_module_child(root, "norm"), false);
-    cr_expect_eq(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "settled when the model is made"), "%s", err.message);
-    fsdp_module_requires_grad(fsdp_module_child(root, "norm"), true);
-    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    fsdp_module_requires_grad(fsdp_module_child(rig.root, "norm"), false);
+    expect_refused(rig_run(&rig), FSDP_ERR_ARG, "settled when the model is made", &rig.err);
+    fsdp_module_requires_grad(fsdp_module_child(rig.root, "norm"), true);
+    must(rig_run(&rig), &rig.err);
+    rig_close(&rig);
 }
 
-Test(setters, that_come_too_late_are_refused_and_nothing_is_lost, .timeout = 600)
-{
-    world_run(2, be_late, NULL);
-}
+WorldTest(setters, that_come_too_late_are_refused_and_nothing_is_lost, be_late, 2);
 
 static enum fsdp_status look_on(void *row, size_t n_elems, enum fsdp_dtype dtype,
                                 struct device_stream *stream, void *user, struct fsdp_err *err)
@@ -370,66 +331,53 @@ static enum fsdp_status look_on(void *row, size_t n_elems, enum fsdp_dtype dtype
 /* Between a forward and its backward, on all ranks or on one. */
 static void take_hook_away(struct fsdp_context *context, void *user)
 {
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
     const int rank = fsdp_context_rank(context);
-    struct fsdp_model *model;
-    struct fsdp_batch batch;
-    struct fsdp_loss before, after;
+    struct fsdp_loss before;
+    struct rig rig;
 
     (void)user;
-    fsdp_module_set_all_reduce_hook(root, look_on, NULL);
-    model = make(context, root, true);
-    fill(rank, 0, 0, &batch, tokens, targets);
+    begin(&rig, context);
+    fsdp_module_set_all_reduce_hook(rig_root(&rig), look_on, NULL);
+    rig_model(&rig);
+    rig_fill(&rig, 0);
     for (int alone = 0; alone < 2; alone++) {
-        must(fsdp_model_forward(model, &batch, &before, &err), &err);
+        must(fsdp_model_forward(rig.model, rig.micro, &before, &rig.err), &rig.err);
         if (!alone || rank == 1)
-            fsdp_module_set_all_reduce_hook(root, NULL, NULL);
-        cr_expect_eq(fsdp_model_backward(model, &err), FSDP_ERR_ARG);
-        cr_expect_not_null(strstr(err.message, "within a step"), "%s", err.message);
-        cr_expect((strstr(err.message, "rank 1: ") != NULL) == (alone && rank == 0), "%s", err.message);
-        fsdp_module_set_all_reduce_hook(root, look_on, NULL);
-        must(fsdp_module_reset_iteration(model, &err), &err);
-        must(fsdp_model_forward(model, &batch, &after, &err), &err);
-        must(fsdp_model_backward(model, &err), &err);
-        cr_expect(memcmp(&before, &after, sizeof after) == 0, "other bits");
+            fsdp_module_set_all_reduce_hook(rig.root, NULL, NULL);
+        expect_refused(fsdp_model_backward(rig.model, &rig.err), FSDP_ERR_ARG, "within a step", &rig.err);
+        cr_expect((strstr(rig.err.message, "rank 1: ") != NULL) == (alone && rank == 0), "%s",
+                  rig.err.message);
+        fsdp_module_set_all_reduce_hook(rig.root, look_on, NULL);
+        must(fsdp_module_reset_iteration(rig.model, &rig.err), &rig.err);
+        must(rig_call(&rig, 0, RIG_IN_HALVES), &rig.err);
+        cr_expect(memcmp(&before, &rig.loss, sizeof before) == 0, "other bits");
     }
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
-Test(setters, between_a_forward_and_its_backward_are_too_late, .timeout = 600)
-{
-    world_run(2, take_hook_away, NULL);
-}
+WorldTest(setters, between_a_forward_and_its_backward_are_too_late, take_hook_away, 2);
 
 /* What is reduced in the last micro-step is not there before. */
 static void gather_within(struct fsdp_context *context, void *user)
 {
-    struct fsdp_err err = { 0 };
     const bool reduces_each = *(const bool *)user;
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    struct fsdp_model *model;
-    struct fsdp_batch batch;
-    struct fsdp_loss loss;
-    float gradient[19 * 12];
-    enum fsdp_status status;
+    float gradient[OUTPUT_ELEMS];
+    struct rig rig;
 
-    sync(root, reduces_each);
-    model = make(context, root, true);
-    fill(fsdp_context_rank(context), 0, 0, &batch, tokens, targets);
-    fsdp_module_set_is_last_backward(model, false);
-    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
-    status = fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err);
-    cr_expect_eq(status, reduces_each ? FSDP_OK : FSDP_ERR_ARG);
-    cr_expect(reduces_each || strstr(err.message, "yet to come") != NULL, "%s", err.message);
-    fsdp_module_set_is_last_backward(model, true);
-    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
-    must(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err), &err);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    begin(&rig, context);
+    sync(rig_root(&rig), reduces_each);
+    rig_model(&rig);
+    rig_fill(&rig, 0);
+    fsdp_module_set_is_last_backward(rig.model, false);
+    must(rig_run(&rig), &rig.err);
+    if (reduces_each)
+        must(gather_output(&rig, gradient), &rig.err);
+    else
+        expect_refused(gather_output(&rig, gradient), FSDP_ERR_ARG, "yet to come", &rig.err);
+    fsdp_module_set_is_last_backward(rig.model, true);
+    must(rig_run(&rig), &rig.err);
+    must(gather_output(&rig, gradient), &rig.err);
+    rig_close(&rig);
 }
 
 Test(setters, of_what_is_reduced_settle_when_gradients_can_be_gathered, .timeout = 600)
@@ -441,43 +389,31 @@ Test(setters, of_what_is_reduced_settle_when_gradients_can_be_gathered, .timeout
     world_run(2, gather_within, &reduces_each);
 }
 
-/* --- an evaluation is prepared ----------------------------------------------------------------------------- */
-
 static void reshard_after_backward(struct fsdp_module *root, bool on)
 {
     fsdp_module_set_reshard_after_backward(root, on, true);
 }
 
-static void prepare_behind_a_loop(struct fsdp_context *context, void *user)
+static void prepare_after_a_loop(struct fsdp_context *context, void *user)
 {
     static const struct way way = { .W = 2, .in_loop = true, .set = reshard_after_backward };
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    struct fsdp_model *model = make(context, root, true);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
     struct fsdp_loss first, second;
-    struct fsdp_batch batch;
-    const float *logits;
+    struct rig rig;
     double sum;
 
     (void)user;
-    fill(fsdp_context_rank(context), 0, 0, &batch, tokens, targets);
-    sum = step(model, &way, 0);
-    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
-    must(fsdp_model_evaluate(model, tokens, targets, &logits, &first, &err), &err);
-    cr_expect(step(model, &way, 0) == sum, "other bits in the next step");
-    must(fsdp_model_evaluate(model, tokens, targets, &logits, &second, &err), &err);
+    start(&rig, context);
+    sum = step(&rig, &way, 0);
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    must(evaluate(&rig, &first), &rig.err);
+    cr_expect(step(&rig, &way, 0) == sum, "other bits in the next step");
+    must(evaluate(&rig, &second), &rig.err);
     cr_expect(memcmp(&first, &second, sizeof first) == 0, "other bits in the next evaluation");
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
-Test(setters, of_the_last_micro_step_are_followed_where_an_evaluation_is_prepared, .timeout = 600)
-{
-    world_run(2, prepare_behind_a_loop, NULL);
-}
-
-/* --- no room for the new arena ----------------------------------------------------------------------------- */
+WorldTest(setters, of_the_last_micro_step_are_followed_where_an_evaluation_is_prepared, prepare_after_a_loop,
+          2);
 
 static enum fsdp_status refuse_memory(struct device *device, size_t size_bytes, void **out,
                                       struct fsdp_err *err)
@@ -487,90 +423,77 @@ static enum fsdp_status refuse_memory(struct device *device, size_t size_bytes, 
     return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes are too many, as the test wants it", size_bytes);
 }
 
+static enum fsdp_status work(struct rig *rig, bool evaluates)
+{
+    return evaluates ? evaluate(rig, &rig->loss) : rig_run(rig);
+}
+
 static void run_short(struct fsdp_context *context, void *user)
 {
     const struct device_ops *sound = context->device.ops;
     struct device_ops short_of_memory = *sound;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    struct fsdp_model *model = make(context, root, true);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
     const int rank = fsdp_context_rank(context);
-    struct fsdp_batch batch;
-    struct fsdp_loss before, after;
-    const float *logits;
+    struct fsdp_loss before;
+    struct rig rig;
 
     (void)user;
-    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
-    fill(rank, 0, 0, &batch, tokens, targets);
-    must(fsdp_model_forward_backward(model, &batch, 1, &before, &err), &err);
+    start(&rig, context);
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    must(rig_run(&rig), &rig.err);
+    before = rig.loss;
     short_of_memory.alloc = refuse_memory;
     for (int evaluates = 0; evaluates < 2; evaluates++) {
-        (evaluates ? reshard_true : reshard_false)(root, false);
+        (evaluates ? reshard_true : reshard_false)(rig.root, false);
         context->device.ops = rank == 1 ? &short_of_memory : sound;
-        cr_expect_eq(evaluates ? fsdp_model_evaluate(model, tokens, targets, &logits, &after, &err)
-                               : fsdp_model_forward_backward(model, &batch, 1, &after, &err),
-                     FSDP_ERR_NOMEM);
-        cr_expect_not_null(strstr(err.message, "as the test wants it"), "%s", err.message);
-        cr_expect((strstr(err.message, "rank 1: ") != NULL) == (rank == 0), "%s", err.message);
+        expect_refused(work(&rig, evaluates), FSDP_ERR_NOMEM, "as the test wants it", &rig.err);
+        cr_expect((strstr(rig.err.message, "rank 1: ") != NULL) == (rank == 0), "%s", rig.err.message);
         context->device.ops = sound;
-        must(evaluates ? fsdp_model_evaluate(model, tokens, targets, &logits, &after, &err)
-                       : fsdp_model_forward_backward(model, &batch, 1, &after, &err),
-             &err);
-        cr_expect(memcmp(&before.mean, &after.mean, sizeof after.mean) == 0, "round %d: other bits",
+        must(work(&rig, evaluates), &rig.err);
+        cr_expect(memcmp(&before.mean, &rig.loss.mean, sizeof before.mean) == 0, "round %d: other bits",
                   evaluates);
     }
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
-Test(setters, without_room_for_their_plan_are_tried_again, .timeout = 600)
-{
-    world_run(2, run_short, NULL);
-}
+WorldTest(setters, without_room_for_their_plan_are_tried_again, run_short, 2);
 
-/* An evaluation cannot be prepared, on rank 1 or on all (*user): it is remembered that there is no plan any more. */
+/*
+ * An evaluation cannot be prepared, on rank 1 or on all ranks (*user). The model then has no plan, and knows
+ * it.
+ */
 static void prepare_short(struct fsdp_context *context, void *user)
 {
     const struct device_ops *sound = context->device.ops;
     struct device_ops short_of_memory = *sound;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const int rank = fsdp_context_rank(context);
-    const bool is_short = *(const bool *)user || rank == 1;
+    const bool is_short = *(const bool *)user || fsdp_context_rank(context) == 1;
     struct fsdp_loss before, after;
-    struct fsdp_model *model;
-    struct fsdp_batch batch;
-    float gradient[19 * 12];
-    const float *logits;
+    float gradient[OUTPUT_ELEMS];
+    struct rig rig;
 
-    reshard_true(root, false);
-    model = make(context, root, true);
-    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
-    fill(rank, 0, 0, &batch, tokens, targets);
-    must(fsdp_model_forward_backward(model, &batch, 1, &before, &err), &err);
-    reshard_false(root, false);
+    begin(&rig, context);
+    reshard_true(rig_root(&rig), false);
+    rig_model(&rig);
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    rig_fill(&rig, 0);
+    must(rig_run(&rig), &rig.err);
+    before = rig.loss;
+    reshard_false(rig.root, false);
     short_of_memory.alloc = refuse_memory;
     context->device.ops = is_short ? &short_of_memory : sound;
-    cr_expect_eq(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), FSDP_ERR_NOMEM);
-    cr_expect((strstr(err.message, "rank 1: ") != NULL) == !is_short, "%s", err.message);
+    cr_expect_eq(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), FSDP_ERR_NOMEM);
+    cr_expect((strstr(rig.err.message, "rank 1: ") != NULL) == !is_short, "%s", rig.err.message);
     context->device.ops = sound;
-    reshard_true(root, false);
+    reshard_true(rig.root, false);
 
-    cr_expect_eq(fsdp_model_backward(model, &err), FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "0 of 1 forwards"), "%s", err.message);
-    cr_expect_eq(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err),
-                 FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "could not be planned"), "%s", err.message);
-    cr_expect((strstr(err.message, "rank 1: ") != NULL) == !is_short, "%s", err.message);
-    must(fsdp_model_forward_backward(model, &batch, 1, &after, &err), &err);
-    cr_expect(memcmp(&before, &after, sizeof after) == 0, "other bits in the next step");
-    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
-    must(fsdp_model_evaluate(model, tokens, targets, &logits, &after, &err), &err);
+    expect_refused(fsdp_model_backward(rig.model, &rig.err), FSDP_ERR_ARG, "0 of 1 forwards", &rig.err);
+    expect_refused(gather_output(&rig, gradient), FSDP_ERR_ARG, "could not be planned", &rig.err);
+    cr_expect((strstr(rig.err.message, "rank 1: ") != NULL) == !is_short, "%s", rig.err.message);
+    must(rig_run(&rig), &rig.err);
+    cr_expect(memcmp(&before, &rig.loss, sizeof before) == 0, "other bits in the next step");
+    must(fsdp_model_prepare_evaluation(rig.model, 2, 6, &rig.err), &rig.err);
+    must(evaluate(&rig, &after), &rig.err);
     cr_expect(memcmp(&before.mean, &after.mean, sizeof after.mean) == 0, "other bits in the evaluation");
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_close(&rig);
 }
 
 Test(setters, without_room_where_an_evaluation_is_prepared_are_tried_again, .timeout = 600)

@@ -1,6 +1,6 @@
 /*
- * Tensor parallelism beside sharding: weights, norms and whole tensors are those of a world of one at every size of the two
- * dimensions; memory and traffic are planned; what cannot be split is refused on every rank.
+ * Tensor parallelism beside sharding: weights, norms and whole tensors are those of a world of one at every
+ * size of the two dimensions; memory and traffic are planned; what cannot be split is refused on every rank.
  */
 #include <criterion/criterion.h>
 #include <fsdp/forecast.h>
@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "shard_runtime/comm/comm.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
-enum { BATCH = 2, MAX_PARAMS = 64, N_NORMS = 4 };
+enum { BATCH = 2, N_NORMS = 4 };
 
 static const double norm_types[N_NORMS] = { 1, 2, 3, INFINITY };
 static const char *const dims[] = { "dp", "tp" };
@@ -22,14 +22,18 @@ struct meshes {
 };
 
 /* context NULL: for planning. */
-static void open_meshes(struct meshes *m, struct fsdp_context *context, int W, int T)
+static struct tiny open_meshes(struct meshes *m, struct fsdp_context *context, int W, int T)
 {
+    struct tiny tiny = tiny_defaults;
     struct fsdp_err err = { 0 };
 
-    cr_assert(fsdp_init_device_mesh(&m->all, context, 2, (int[]){ W, T }, dims, &err) == FSDP_OK, "%s",
-              err.message);
-    cr_assert(fsdp_device_mesh_slice(&m->dp, m->all, &dims[0], 1, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_device_mesh_slice(&m->tp, m->all, &dims[1], 1, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_init_device_mesh(&m->all, context, 2, (int[]){ W, T }, dims, &err), &err);
+    must(fsdp_device_mesh_slice(&m->dp, m->all, &dims[0], 1, &err), &err);
+    must(fsdp_device_mesh_slice(&m->tp, m->all, &dims[1], 1, &err), &err);
+    tiny.heads = 4;
+    tiny.mesh = m->dp;
+    tiny.tensor = m->tp;
+    return tiny;
 }
 
 static void close_meshes(struct meshes *m)
@@ -39,105 +43,51 @@ static void close_meshes(struct meshes *m)
     fsdp_device_mesh_destroy(m->all);
 }
 
-static struct tiny tiny_of(const struct meshes *m)
+/* A model over W times T ranks, each of which has the same samples. */
+static void start(struct rig *rig, struct fsdp_context *context, int T)
 {
-    struct tiny tiny = tiny_defaults;
-
-    tiny.heads = 4;
-    tiny.mesh = m->dp;
-    tiny.tensor = m->tp;
-    return tiny;
+    rig_init(rig, context);
+    rig->tiny.heads = 4;
+    rig_mesh(rig, 1, T);
+    rig->rank = 0;
+    rig->ranks = 1;
+    rig_model(rig);
 }
 
 /* What rank 0 saw. */
 struct seen {
     int W, T;
-    size_t n_params, n_elems[MAX_PARAMS];
-    float *initial[MAX_PARAMS], *after[MAX_PARAMS];
+    size_t n_elems;
+    float initial[RIG_ELEMS], after[RIG_ELEMS];
     double norms[N_NORMS];
 };
 
-static void copy_all(struct fsdp_model *model, struct seen *seen, float **into)
-{
-    const bool keeps = fsdp_context_rank(fsdp_model_context(model)) == 0;
-
-    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
-        struct fsdp_parameter_info info;
-        struct fsdp_err err = { 0 };
-        float *whole;
-
-        fsdp_model_parameter(model, i, &info, NULL);
-        whole = calloc(info.n_elems, sizeof *whole);
-        cr_assert(fsdp_parameter_gather(model, info.name, FSDP_VALUE, whole, info.n_elems, &err) == FSDP_OK,
-                  "%s", err.message);
-        if (!keeps) {
-            free(whole);
-            continue;
-        }
-        seen->n_params = fsdp_model_parameter_count(model);
-        seen->n_elems[i] = info.n_elems;
-        into[i] = whole;
-    }
-}
-
-static void step(struct fsdp_model *model, const struct tiny *tiny, uint64_t first, struct fsdp_err *err)
-{
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = first };
-    struct fsdp_loss loss;
-
-    tiny_samples(tiny, first, BATCH, tokens, targets);
-    cr_assert(fsdp_model_forward_backward(model, &micro, 1, &loss, err) == FSDP_OK, "%s", err->message);
-}
-
 static void look(struct fsdp_context *context, void *user)
 {
-    struct seen *seen = user;
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = 6, .seed = 7 };
-    struct meshes meshes;
-    struct tiny tiny;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root;
-    struct fsdp_model *model;
+    struct seen *kept = user, *seen = fsdp_context_rank(context) == 0 ? kept : calloc(1, sizeof *seen);
+    struct rig rig;
 
-    open_meshes(&meshes, context, seen->W, seen->T);
-    tiny = tiny_of(&meshes);
-    root = tiny_build(&tiny, &err);
-    cr_assert_not_null(root, "%s", err.message);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    copy_all(model, seen, seen->initial);
-    step(model, &tiny, 0, &err); /* every rank the same samples: the same mean at every size */
-    for (int n = 0; n < N_NORMS; n++) {
-        double norm;
-
-        cr_assert(fsdp_clip_grad_norm_of(model, 0, norm_types[n], &norm, &err) == FSDP_OK, "%s", err.message);
-        if (fsdp_context_rank(context) == 0)
-            seen->norms[n] = norm;
-    }
-    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) { /* set is the other way of gather */
+    start(&rig, context, kept->T);
+    seen->n_elems = rig_gather(&rig, FSDP_VALUE, seen->initial);
+    must(rig_backward(&rig, 0, RIG_IN_ONE_CALL), &rig.err);
+    for (int n = 0; n < N_NORMS; n++)
+        must(fsdp_clip_grad_norm_of(rig.model, 0, norm_types[n], &seen->norms[n], &rig.err), &rig.err);
+    for (size_t i = 0, first = 0; i < fsdp_model_parameter_count(rig.model); i++) { /* undoes gather */
         struct fsdp_parameter_info info;
         float *values;
 
-        fsdp_model_parameter(model, i, &info, NULL);
+        fsdp_model_parameter(rig.model, i, &info, NULL);
         values = calloc(info.n_elems, sizeof *values);
         for (size_t e = 0; e < info.n_elems; e++)
-            values[e] = (float)(i * 100000 + e);
-        cr_assert(fsdp_parameter_set(model, info.name, values, info.n_elems, &err) == FSDP_OK, "%s",
-                  err.message);
+            values[e] = (float)(first + e);
+        must(fsdp_parameter_set(rig.model, info.name, values, info.n_elems, &rig.err), &rig.err);
+        first += info.n_elems;
         free(values);
     }
-    copy_all(model, seen, seen->after);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-    close_meshes(&meshes);
-}
-
-static void release(struct seen *seen)
-{
-    for (size_t i = 0; i < seen->n_params; i++) {
-        free(seen->initial[i]);
-        free(seen->after[i]);
-    }
+    (void)rig_gather(&rig, FSDP_VALUE, seen->after);
+    rig_close(&rig);
+    if (seen != kept)
+        free(seen);
 }
 
 Test(tensor_parallel, weights_and_norms_are_those_of_one_rank_at_every_size, .timeout = 1200)
@@ -150,24 +100,17 @@ Test(tensor_parallel, weights_and_norms_are_those_of_one_rank_at_every_size, .ti
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         many = (struct seen){ .W = sizes[s][0], .T = sizes[s][1] };
         world_run(many.W * many.T, look, &many);
-        cr_assert_eq(many.n_params, one.n_params);
-        for (size_t i = 0; i < one.n_params; i++) {
-            cr_assert_eq(many.n_elems[i], one.n_elems[i]);
-            cr_expect(memcmp(many.initial[i], one.initial[i], one.n_elems[i] * sizeof(float)) == 0,
-                      "%d x %d: parameter %zu begins otherwise", many.W, many.T, i);
-            for (size_t e = 0; e < one.n_elems[i]; e++)
-                cr_assert(many.after[i][e] == (float)(i * 100000 + e) && one.after[i][e] == many.after[i][e]);
-        }
+        cr_assert_eq(many.n_elems, one.n_elems);
+        for (size_t i = 0; i < one.n_elems; i++)
+            cr_assert(many.initial[i] == one.initial[i] && many.after[i] == (float)i &&
+                          one.after[i] == (float)i,
+                      "%d x %d: element %zu: %g and %g", many.W, many.T, i, many.initial[i], many.after[i]);
         for (int n = 0; n < N_NORMS; n++)
             cr_expect(fabs(many.norms[n] - one.norms[n]) <= 5e-6 * one.norms[n],
                       "%d x %d: norm %g is %.9g, not %.9g", many.W, many.T, norm_types[n], many.norms[n],
                       one.norms[n]);
-        release(&many);
     }
-    release(&one);
 }
-
-/* --- planned ------------------------------------------------------------------------------------------------ */
 
 static struct fsdp_forecast forecast_of(int W, int T)
 {
@@ -182,12 +125,10 @@ static struct fsdp_forecast forecast_of(int W, int T)
     struct fsdp_module *root;
 
     setenv("FSDP_NUMERICS", "ref", 1); /* as world_run() has it */
-    open_meshes(&meshes, NULL, W, T);
-    tiny = tiny_of(&meshes);
+    tiny = open_meshes(&meshes, NULL, W, T);
     root = tiny_build(&tiny, &err);
     cr_assert_not_null(root, "%s", err.message);
-    cr_assert(fsdp_model_forecast(root, &options, NULL, &world, &forecast, &err) == FSDP_OK, "%s",
-              err.message);
+    must(fsdp_model_forecast(root, &options, NULL, &world, &forecast, &err), &err);
     fsdp_module_destroy(root);
     close_meshes(&meshes);
     return forecast;
@@ -201,24 +142,14 @@ struct planned {
 static void compare_memory(struct fsdp_context *context, void *user)
 {
     const struct planned *planned = user;
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = 6 };
     struct fsdp_memory memory;
-    struct meshes meshes;
-    struct tiny tiny;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root;
-    struct fsdp_model *model;
+    struct rig rig;
 
-    open_meshes(&meshes, context, planned->W, planned->T);
-    tiny = tiny_of(&meshes);
-    root = tiny_build(&tiny, &err);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    fsdp_model_memory(model, &memory);
+    start(&rig, context, planned->T);
+    fsdp_model_memory(rig.model, &memory);
     cr_expect(memcmp(&memory, &planned->forecast.memory, sizeof memory) == 0, "arena %zu, planned %zu",
               memory.arena, planned->forecast.memory.arena);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-    close_meshes(&meshes);
+    rig_close(&rig);
 }
 
 Test(tensor_parallel, memory_is_planned_and_less_than_without, .timeout = 600)
@@ -237,7 +168,10 @@ Test(tensor_parallel, memory_is_planned_and_less_than_without, .timeout = 600)
     }
 }
 
-/* Each block all-reduces its activations twice in forward and twice in backward, for attention and for feed_forward. */
+/*
+ * Each block all-reduces its activations twice in forward and twice in backward, for attention and for
+ * feed_forward.
+ */
 Test(tensor_parallel, collectives_are_counted_and_their_buffers_too)
 {
     const struct tiny *t = &tiny_defaults;
@@ -257,8 +191,6 @@ Test(tensor_parallel, collectives_are_counted_and_their_buffers_too)
         cr_expect(split.staging == 0 && whole.staging == 0, "one node needs no memory for a network");
     }
 }
-
-/* --- refused ------------------------------------------------------------------------------------------------ */
 
 static struct fsdp_value *use_as(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -307,9 +239,9 @@ static void refuse_uses(struct fsdp_context *context, void *user)
         fsdp_linear(root, "b", 8, 8, true);
         fsdp_linear(root, "c", 8, 8, true);
         fsdp_layer_norm(root, "norm", 4, 1e-5f);
-        cr_assert(fsdp_colwise_parallel(fsdp_module_child(root, "a"), meshes.tp, &err) == FSDP_OK);
-        cr_assert(fsdp_rowwise_parallel(fsdp_module_child(root, "b"), meshes.tp, &err) == FSDP_OK);
-        cr_assert(fsdp_fully_shard(root, &by, &err) == FSDP_OK, "%s", err.message);
+        must(fsdp_colwise_parallel(fsdp_module_child(root, "a"), meshes.tp, &err), &err);
+        must(fsdp_rowwise_parallel(fsdp_module_child(root, "b"), meshes.tp, &err), &err);
+        must(fsdp_fully_shard(root, &by, &err), &err);
         cr_expect(fsdp_model_create(&model, context, root, &options, &err) != FSDP_OK, "%s", uses[u].how);
         cr_expect_not_null(strstr(err.message, uses[u].words), "%s: %s", uses[u].how, err.message);
         fsdp_module_destroy(root);
@@ -317,10 +249,7 @@ static void refuse_uses(struct fsdp_context *context, void *user)
     close_meshes(&meshes);
 }
 
-Test(tensor_parallel, what_needs_all_features_refuses_a_part)
-{
-    world_run(2, refuse_uses, NULL);
-}
+WorldTest(tensor_parallel, what_needs_all_features_refuses_a_part, refuse_uses, 2);
 
 static struct fsdp_value *pass_on(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -331,7 +260,7 @@ static struct fsdp_value *pass_on(struct fsdp_module *self, struct fsdp_value *x
 static void refuse_marks(struct fsdp_context *context, void *user)
 {
     struct fsdp_module *root = fsdp_module_create(pass_on, NULL), *a, *b, *odd, *norm;
-    const struct fsdp_parallel_rule nobody = { "layers.*", FSDP_COLWISE_PARALLEL };
+    const struct fsdp_parallel_rule no_match = { "layers.*", FSDP_COLWISE_PARALLEL };
     const struct fsdp_model_options options = { .batch = 2, .seq = 3, .input_features = 8 };
     struct fsdp_model *model;
     struct meshes meshes;
@@ -343,102 +272,70 @@ static void refuse_marks(struct fsdp_context *context, void *user)
     b = fsdp_linear(root, "b", 8, 8, false);
     odd = fsdp_linear(root, "odd", 8, 7, true);
     norm = fsdp_layer_norm(root, "norm", 8, 1e-5f);
-    cr_expect(fsdp_colwise_parallel(norm, meshes.tp, &err) == FSDP_ERR_ARG &&
-              strstr(err.message, "no linear"));
-    cr_expect(fsdp_colwise_parallel(odd, meshes.tp, &err) == FSDP_ERR_ARG &&
-              strstr(err.message, "do not divide the 7"));
-    cr_expect(fsdp_colwise_parallel(a, meshes.all, &err) == FSDP_ERR_ARG &&
-              strstr(err.message, "one dimension"));
-    cr_expect(fsdp_parallelize_module(root, meshes.tp, &nobody, 1, &err) == FSDP_ERR_ARG &&
-              strstr(err.message, "layers.*"));
-    cr_assert(fsdp_colwise_parallel(a, meshes.tp, &err) == FSDP_OK);
-    cr_expect(fsdp_rowwise_parallel(a, meshes.tp, &err) == FSDP_ERR_ARG &&
-              strstr(err.message, "split already"));
-    cr_assert(fsdp_rowwise_parallel(b, meshes.tp, &err) == FSDP_OK);
-    cr_assert(fsdp_fully_shard(root, NULL, &err) == FSDP_OK);
-    cr_expect(fsdp_colwise_parallel(odd, meshes.tp, &err) == FSDP_ERR_ARG &&
-              strstr(err.message, "sharded already"));
+    expect_refused(fsdp_colwise_parallel(norm, meshes.tp, &err), FSDP_ERR_ARG, "no linear", &err);
+    expect_refused(fsdp_colwise_parallel(odd, meshes.tp, &err), FSDP_ERR_ARG, "do not divide the 7", &err);
+    expect_refused(fsdp_colwise_parallel(a, meshes.all, &err), FSDP_ERR_ARG, "one dimension", &err);
+    expect_refused(fsdp_parallelize_module(root, meshes.tp, &no_match, 1, &err), FSDP_ERR_ARG, "layers.*",
+                   &err);
+    must(fsdp_colwise_parallel(a, meshes.tp, &err), &err);
+    expect_refused(fsdp_rowwise_parallel(a, meshes.tp, &err), FSDP_ERR_ARG, "split already", &err);
+    must(fsdp_rowwise_parallel(b, meshes.tp, &err), &err);
+    must(fsdp_fully_shard(root, NULL, &err), &err);
+    expect_refused(fsdp_colwise_parallel(odd, meshes.tp, &err), FSDP_ERR_ARG, "sharded already", &err);
     cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_ARG);
     cr_expect_not_null(strstr(err.message, "\"norm\" is no linear"), "the tree keeps the first: %s",
                        err.message);
     fsdp_module_destroy(root);
     root = fsdp_module_create(pass_on, NULL);
-    cr_assert(fsdp_colwise_parallel(fsdp_linear(root, "a", 8, 8, true), meshes.tp, &err) == FSDP_OK);
-    cr_assert(fsdp_fully_shard(root, NULL, &err) == FSDP_OK); /* over all ranks: those that split too */
-    cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.message, "ranks that the model is sharded over"), "%s", err.message);
+    must(fsdp_colwise_parallel(fsdp_linear(root, "a", 8, 8, true), meshes.tp, &err), &err);
+    must(fsdp_fully_shard(root, NULL, &err), &err); /* over all ranks: those that split too */
+    expect_refused(fsdp_model_create(&model, context, root, &options, &err), FSDP_ERR_ARG,
+                   "ranks that the model is sharded over", &err);
     fsdp_module_destroy(root);
     close_meshes(&meshes);
 }
 
-Test(tensor_parallel, what_cannot_be_split_is_refused)
-{
-    world_run(4, refuse_marks, NULL);
-}
+WorldTest(tensor_parallel, what_cannot_be_split_is_refused, refuse_marks, 4);
 
 static void give_other_samples(struct fsdp_context *context, void *user)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = 6 };
     const int rank = fsdp_context_rank(context);
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = 0 };
-    struct meshes meshes;
-    struct tiny tiny;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    struct fsdp_loss loss;
+    struct rig rig;
 
     (void)user;
-    open_meshes(&meshes, context, 2, 2);
-    tiny = tiny_of(&meshes);
-    root = tiny_build(&tiny, &err);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    tiny_samples(&tiny, rank == 3 ? 9 : 0, BATCH, tokens, targets);
-    cr_expect(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_ERR_MISMATCH, "rank %d: %s",
-              rank, err.message);
-    cr_expect_not_null(strstr(err.message, "different samples"), "%s", err.message);
-    cr_expect((strncmp(err.message, "rank 2: ", 8) == 0) == (rank < 2), "%s", err.message);
-    step(model, &tiny, 0, &err); /* and goes on with the right ones */
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
-    close_meshes(&meshes);
+    start(&rig, context, 2);
+    rig_fill(&rig, 0);
+    tiny_samples(&rig.tiny, rank == 3 ? 9 : 0, BATCH, rig.tokens, rig.targets);
+    expect_refused(rig_run(&rig), FSDP_ERR_MISMATCH, "different samples", &rig.err);
+    cr_expect((strncmp(rig.err.message, "rank 2: ", 8) == 0) == (rank < 2), "%s", rig.err.message);
+    must(rig_backward(&rig, 0, RIG_IN_ONE_CALL), &rig.err); /* and goes on with the right ones */
+    rig_close(&rig);
 }
 
-Test(tensor_parallel, ranks_of_a_group_with_different_samples_are_told_apart_at_once, .timeout = 300)
-{
-    world_run(4, give_other_samples, NULL);
-}
-
-/* --- sub-worlds -------------------------------------------------------------------------------------------- */
+WorldTest(tensor_parallel, ranks_of_a_group_with_different_samples_are_told_apart_at_once, give_other_samples,
+          4);
 
 /* Ranks 0 and 2 train one model, 1 and 3 another: groups smaller than the world that never meet. */
 static void train_apart(struct fsdp_context *context, void *user)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = 6 };
     struct fsdp_checkpoint_state state = { 0 };
+    const int rank = fsdp_context_rank(context);
     double *losses = user;
-    struct tiny tiny = tiny_defaults;
     struct meshes meshes;
-    struct fsdp_err err = { 0 };
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets };
-    struct fsdp_loss loss;
+    struct rig rig;
 
-    open_meshes(&meshes, context, 2, 2);
-    tiny.mesh = meshes.dp;
-    root = tiny_build(&tiny, &err);
-    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
-    tiny_samples(&tiny, (uint64_t)fsdp_context_rank(context) % 2 * 5, BATCH, tokens, targets);
-    cr_assert(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
-    cr_expect_eq(loss.n_targets, 2 * BATCH * 6);
-    losses[fsdp_context_rank(context)] = loss.mean;
-    cr_expect(fsdp_checkpoint_save(model, NULL, "nowhere", &state, 0, NULL, &err) == FSDP_ERR_UNSUPPORTED);
-    cr_expect_not_null(strstr(err.message, "2 of the world's 4"), "%s", err.message);
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(root);
+    rig_init(&rig, context);
+    (void)open_meshes(&meshes, context, 2, 2);
+    rig.tiny.mesh = meshes.dp;
+    rig.rank = rank % 2;
+    rig.ranks = 2;
+    rig_model(&rig);
+    must(rig_backward(&rig, 0, RIG_IN_ONE_CALL), &rig.err);
+    cr_expect_eq(rig.loss.n_targets, 2 * BATCH * 6);
+    losses[rank] = rig.loss.mean;
+    expect_refused(fsdp_checkpoint_save(rig.model, NULL, "nowhere", &state, 0, NULL, &rig.err),
+                   FSDP_ERR_UNSUPPORTED, "2 of the world's 4", &rig.err);
+    rig_close(&rig);
     close_meshes(&meshes);
 }
 

@@ -10,6 +10,18 @@ const struct tiny tiny_defaults = {
     .layers = 2, .dim = 12, .heads = 3, .vocab = 19, .seq = 6, .hidden = 20, .causal = true
 };
 
+struct tiny tiny_with(struct tiny marks)
+{
+    marks.layers = tiny_defaults.layers;
+    marks.dim = tiny_defaults.dim;
+    marks.heads = tiny_defaults.heads;
+    marks.vocab = tiny_defaults.vocab;
+    marks.seq = tiny_defaults.seq;
+    marks.hidden = tiny_defaults.hidden;
+    marks.causal = tiny_defaults.causal;
+    return marks;
+}
+
 static struct fsdp_value *mlp_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     (void)user;

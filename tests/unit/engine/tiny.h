@@ -1,5 +1,6 @@
 /*
- * The model that most tests train: a small transformer of which no size divides evenly, sharded in this way or that.
+ * The model that most tests train: a small transformer of which no size divides evenly, sharded in this way
+ * or that.
  */
 #ifndef TEST_ENGINE_TINY_H
 #define TEST_ENGINE_TINY_H
@@ -24,7 +25,8 @@ struct tiny {
     bool listed; /* the same list, untied, and the two first blocks another */
     bool rms;    /* RMSNorms in place of LayerNorms */
     bool
-        frozen; /* of each block the attention, but for wo, and ffn_norm.bias (rms: its weight); and the positions */
+        /* of each block the attention, but for wo, and ffn_norm.bias (rms: its weight); and the positions */
+        frozen;
     bool columns;            /* matrices are cut along dimension 1 */
     bool root_in_f32;        /* the root does without it */
     bool offloads, unpinned; /* all units; the second: to memory that is not page-locked */
@@ -33,8 +35,13 @@ struct tiny {
 /** layers 2, dim 12, heads 3, vocab 19, seq 6, hidden 20, causal: nothing divides evenly. */
 extern const struct tiny tiny_defaults;
 
-/** A transformer as in the job file's kind: transformer, not sharded nor split yet; `tiny` outlives it. Destroyed with
- * fsdp_module_destroy(). */
+/** `marks` with the sizes and the mask of tiny_defaults. */
+struct tiny tiny_with(struct tiny marks);
+
+/**
+ * A transformer as in the job file's kind: transformer, not sharded nor split yet; `tiny` outlives it.
+ * Destroyed with fsdp_module_destroy().
+ */
 struct fsdp_module *tiny_tree(const struct tiny *tiny);
 
 /** The same, sharded. NULL: err says why. */

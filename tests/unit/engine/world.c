@@ -46,15 +46,6 @@ static void part(struct fsdp_comm *comm)
     pthread_barrier_wait(&meeting->barrier);
 }
 
-static enum fsdp_status thread_open(struct fsdp_comm *comm, const struct comm_config *config,
-                                    struct fsdp_err *err)
-{
-    (void)comm;
-    (void)config;
-    (void)err;
-    return FSDP_OK;
-}
-
 static void thread_close(struct fsdp_comm *comm)
 {
     (void)comm; /* meetings end with the world */
@@ -85,90 +76,49 @@ static enum fsdp_status thread_split(struct fsdp_comm *world, struct fsdp_comm *
     return FSDP_OK;
 }
 
-static enum fsdp_status thread_all_gather(struct fsdp_comm *comm, const void *send, void *recv,
-                                          size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err)
+/* The sums of the real back ends, over the other threads' own buffers: of row `row` of each, or of its only one. */
+static void reduce(const struct fsdp_comm *comm, const struct comm_call *call, size_t row, char *result)
 {
     const struct meeting *meeting = comm->state;
-    const size_t bytes = n_elems * fsdp_dtype_size(dtype);
-
-    (void)err;
-    meet(comm, send);
-    for (int r = 0; r < comm->size; r++)
-        if ((char *)recv + bytes * (size_t)r != meeting->send[r])
-            memcpy((char *)recv + bytes * (size_t)r, meeting->send[r], bytes);
-    part(comm);
-    return FSDP_OK;
-}
-
-/* The sums of the real back ends, over the other threads' own buffers. */
-static enum fsdp_status thread_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
-                                              size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                              struct fsdp_err *err)
-{
-    const struct meeting *meeting = comm->state;
-    const size_t row = n_elems * fsdp_dtype_size(dtype);
+    const enum fsdp_dtype dtype = (enum fsdp_dtype)call->dtype;
     const void *sources[MAX_RANKS];
-    char *result = malloc(row + 1);
 
-    (void)err;
-    meet(comm, send);
     for (int r = 0; r < comm->size; r++)
-        sources[r] = (const char *)meeting->send[r] + (size_t)comm->rank * row;
-    reduce_sources(result, dtype, sources, dtype, comm->size, n_elems, op, comm->size);
-    part(comm);
-    memcpy(recv, result, row);
-    free(result);
-    return FSDP_OK;
+        sources[r] = (const char *)meeting->send[r] + row * call->size_bytes;
+    reduce_sources(result, dtype, sources, dtype, comm->size, comm_call_elems(call),
+                   (enum fsdp_reduce_op)call->op, comm->size);
 }
 
-static enum fsdp_status thread_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
-                                          enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status thread_run(struct fsdp_comm *comm, const struct comm_work *work, struct fsdp_err *err)
 {
     const struct meeting *meeting = comm->state;
-    const size_t bytes = n_elems * fsdp_dtype_size(dtype);
-    const void *sources[MAX_RANKS];
-    char *result = malloc(bytes + 1);
+    const struct comm_call *call = &work->call;
+    const bool scatters = call->kind == COMM_REDUCE_SCATTER;
+    const bool reduces = scatters || call->kind == COMM_ALL_REDUCE;
+    const size_t bytes = call->size_bytes;
+    char *result = reduces ? malloc(bytes + 1) : NULL;
 
     (void)err;
-    meet(comm, buffer);
-    for (int r = 0; r < comm->size; r++)
-        sources[r] = meeting->send[r];
-    reduce_sources(result, dtype, sources, dtype, comm->size, n_elems, op, comm->size);
+    if (call->kind != COMM_BARRIER)
+        meet(comm, work->send);
+    for (int r = 0; r < comm->size && call->kind == COMM_ALL_GATHER; r++)
+        if ((char *)work->recv + bytes * (size_t)r != meeting->send[r])
+            memcpy((char *)work->recv + bytes * (size_t)r, meeting->send[r], bytes);
+    if (reduces)
+        reduce(comm, call, scatters ? (size_t)comm->rank : 0, result);
+    if (call->kind == COMM_BROADCAST && comm->rank != (int)call->root)
+        memcpy(work->recv, meeting->send[call->root], bytes);
     part(comm);
-    memcpy(buffer, result, bytes);
+    if (reduces)
+        memcpy(work->recv, result, bytes);
     free(result);
-    return FSDP_OK;
-}
-
-static enum fsdp_status thread_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
-                                         struct fsdp_err *err)
-{
-    const struct meeting *meeting = comm->state;
-
-    (void)err;
-    meet(comm, buffer);
-    if (comm->rank != root)
-        memcpy(buffer, meeting->send[root], size_bytes);
-    part(comm);
-    return FSDP_OK;
-}
-
-static enum fsdp_status thread_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
-{
-    (void)err;
-    part(comm);
     return FSDP_OK;
 }
 
 static const struct comm_ops thread_ops = {
     .name = "threads",
-    .open = thread_open,
     .close = thread_close,
-    .all_gather = thread_all_gather,
-    .reduce_scatter = thread_reduce_scatter,
-    .all_reduce = thread_all_reduce,
-    .broadcast = thread_broadcast,
-    .barrier = thread_barrier,
+    .run = thread_run,
     .split = thread_split,
 };
 
@@ -233,4 +183,11 @@ void world_run_on(int W, const char *numerics, world_body body, void *user)
     }
     pthread_mutex_destroy(&meeting.lock);
     pthread_barrier_destroy(&meeting.barrier);
+}
+
+void world_drop(struct fsdp_optimizer *optimizer, struct fsdp_model *model, struct fsdp_module *root)
+{
+    fsdp_optimizer_destroy(optimizer);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
 }

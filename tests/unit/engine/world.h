@@ -17,4 +17,7 @@ void world_run(int W, world_body body, void *user);
 /** The same on the numerics row `numerics`, as fsdp_context_options names it. */
 void world_run_on(int W, const char *numerics, world_body body, void *user);
 
+/** Destroy an optimizer (NULL: there is none), its model and the model's tree. */
+void world_drop(struct fsdp_optimizer *optimizer, struct fsdp_model *model, struct fsdp_module *root);
+
 #endif

@@ -266,39 +266,35 @@ static const struct broken {
 };
 /* clang-format on */
 
-Test(broken_job, names_are_unique_and_more_than_forty)
+/* The lines that a text gives; its job is refused. */
+static const char *lines_of(const char *text, size_t length, const char *name)
 {
-    cr_assert(ge(sz, sizeof broken / sizeof *broken, 40));
-    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
-        for (size_t j = 0; j < i; j++)
-            cr_assert(ne(str, (char *)broken[i].name, (char *)broken[j].name));
+    static char lines[8192];
+    struct job_origins origins;
+    struct job job;
+
+    cr_expect(
+        eq(int, resolve_text(&job, &origins, text, length, NULL, 0, lines, sizeof lines), FSDP_ERR_CONFIG),
+        "%s", name);
+    return lines;
 }
 
 Test(broken_job, each_file_gives_its_lines)
 {
-    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
-        struct job_origins origins;
-        struct job job;
-        char lines[8192];
-
-        enum fsdp_status status = resolve_text(&job, &origins, broken[i].text, strlen(broken[i].text), NULL,
-                                               0, lines, sizeof lines);
-
-        cr_expect(eq(int, status, FSDP_ERR_CONFIG), "%s", broken[i].name);
-        cr_expect(eq(str, lines, (char *)broken[i].lines), "%s", broken[i].name);
-    }
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        cr_expect_str_eq(lines_of(broken[i].text, strlen(broken[i].text), broken[i].name), broken[i].lines,
+                         "%s", broken[i].name);
 }
 
 Test(broken_job, twenty_problems_are_kept_in_the_order_of_the_file)
 {
-    struct job_origins origins;
-    struct job job;
-    char text[4096] = DATA "model:\n", lines[8192];
+    char text[4096] = DATA "model:\n";
+    const char *lines;
     size_t used = strlen(text), n_lines = 1;
 
     for (int i = 0; i < 30; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "  zebra%d: 1\n", i);
-    resolve_text(&job, &origins, text, used, NULL, 0, lines, sizeof lines);
+    lines = lines_of(text, used, "thirty problems");
 
     for (const char *c = lines; *c != '\0'; c++)
         n_lines += *c == '\n';
@@ -308,28 +304,13 @@ Test(broken_job, twenty_problems_are_kept_in_the_order_of_the_file)
     cr_assert_null(strstr(lines, "zebra20"));
 }
 
-Test(broken_job, a_file_too_large_is_one_line)
+Test(broken_job, what_is_too_large_or_nested_without_end_is_refused_at_once, .timeout = 200)
 {
-    static char text[TREE_MAX_BYTES + 2];
-    struct job_origins origins;
-    struct job job;
-    char lines[4096];
+    static char text[TREE_MAX_BYTES + 2] = DATA "model: ";
 
+    memset(text + strlen(text), '[', 10000);
+    cr_assert_not_null(strstr(lines_of(text, strlen(text), "nested"), "is nested too deeply"));
     memset(text, '#', sizeof text);
-    resolve_text(&job, &origins, text, sizeof text, NULL, 0, lines, sizeof lines);
-
-    cr_assert(eq(str, lines, "t.yaml:1:1: is too large for a job file (1048578 bytes)"));
-}
-
-Test(broken_job, ten_thousand_nested_lists_end_at_once, .timeout = 200)
-{
-    struct job_origins origins;
-    struct job job;
-    char text[10200] = DATA "model: ", lines[4096];
-    size_t used = strlen(text);
-
-    memset(text + used, '[', 10000);
-    resolve_text(&job, &origins, text, used + 10000, NULL, 0, lines, sizeof lines);
-
-    cr_assert_not_null(strstr(lines, "is nested too deeply"));
+    cr_assert_str_eq(lines_of(text, sizeof text, "large"),
+                     "t.yaml:1:1: is too large for a job file (1048578 bytes)");
 }

@@ -5,16 +5,21 @@
 
 #include "launcher/cmd_docs.h"
 #include "launcher/cmd_version.h"
+#include "shard_runtime/core/version.h"
 #include "shard_runtime/job/schema.h"
 
-/* NULL: the page of --help-all. */
+/* A page of the documents; also "--help-all" and "--version". */
 static char *printed(const char *page)
 {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    cr_assert(eq(int, page == NULL ? cmd_help_all("fsdprun", out) : cmd_docs(page, out), 0));
+    cr_assert(eq(int,
+                 strcmp(page, "--version") == 0    ? cmd_version(out)
+                 : strcmp(page, "--help-all") == 0 ? cmd_help_all("fsdprun", out)
+                                                   : cmd_docs(page, out),
+                 0));
     fclose(out);
     return text;
 }
@@ -32,29 +37,36 @@ static char *stored(const char *path)
     return text;
 }
 
+/* Of a manual page, the part between its two marks, and the version in its first line. */
 static void is_up_to_date(const char *page, const char *path)
 {
-    char *made = printed(page), *kept = stored(path);
+    char *made = printed(page), *text = stored(path), *kept = text, *end, version[64];
 
+    if (strcmp(page, "config.md") != 0) {
+        snprintf(version, sizeof version, "\"fsdprun %s\"", version_number());
+        cr_expect_not_null(strstr(text, version), "%s does not name %s", path, version);
+        kept = strstr(text, "\n.\\\" BEGIN");
+        cr_assert_not_null(kept, "%s has no mark", path);
+        kept = strchr(kept + 1, '\n') + 1;
+        end = strstr(kept, ".\\\" END\n");
+        cr_assert_not_null(end, "%s has no second mark", path);
+        *end = '\0';
+    }
     cr_assert(strcmp(made, kept) == 0, "%s is not what its table says: make docs", path);
     free(made);
-    free(kept);
+    free(text);
 }
 
-Test(docs, config_md_is_what_the_table_says)
+Test(docs, pages_are_what_the_tables_say)
 {
     is_up_to_date("config.md", "docs/config.md");
-}
-
-Test(docs, manual_pages_are_what_the_tables_say)
-{
     is_up_to_date("fsdprun.1", "docs/man/fsdprun.1");
     is_up_to_date("fsdp.yaml.5", "docs/man/fsdp.yaml.5");
 }
 
 Test(docs, help_names_every_key_once)
 {
-    char *text = printed(NULL), path[JOB_KEY_PATH_BYTES], line[JOB_KEY_PATH_BYTES + 4];
+    char *text = printed("--help-all"), path[JOB_KEY_PATH_BYTES], line[JOB_KEY_PATH_BYTES + 4];
 
     for (size_t i = 0; i < job_schema_size; i++) {
         const char *at;
@@ -74,16 +86,11 @@ Test(docs, an_unknown_page_is_bad_usage)
 
 Test(docs, version_names_version_commit_compiler_and_features)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    cr_assert(eq(int, cmd_version(out), 0));
-    fclose(out);
+    char *text = printed("--version");
 
     cr_assert(eq(int, strncmp(text, "fsdprun ", 8), 0));
-    cr_assert_not_null(strstr(text, "\ncommit "));
-    cr_assert_not_null(strstr(text, "\ncompiler "));
-    cr_assert_not_null(strstr(text, "\nfeatures "));
+    cr_assert(strstr(text, "\ncommit ") != NULL && strstr(text, "\ncompiler ") != NULL &&
+                  strstr(text, "\nfeatures ") != NULL,
+              "%s", text);
     free(text);
 }

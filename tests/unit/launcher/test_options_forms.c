@@ -1,7 +1,7 @@
 /*
- * Every option in every form in which it may be written, held against a list of torchrun's own that is written down
- * here once more: with dashes, with underscores, cut at every length, with "=" and without, by its letter, and by
- * the environment.
+ * Every option of a list, in every form: with dashes and with underscores, with "=" and without, and from the
+ * environment. test_options.c has the letters. conformance/test_cli_torchrun.sh cuts every name at every
+ * length.
  */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -14,54 +14,53 @@
 static const struct known {
     enum option_id id;
     const char *name;
-    char letter;
     bool flag, no_pet;
     const char *value, *other; /* two that it takes */
     const char *bad;           /* and one that it does not; NULL: it takes any */
     bool theirs;               /* one of torchrun's thirty */
 } known[] = {
-    { OPT_NNODES, "nnodes", 0, false, false, "2", "1:4", "1:2:3", true },
-    { OPT_NPROC_PER_NODE, "nproc-per-node", 0, false, false, "3", "cpu", "tpu", true },
-    { OPT_RDZV_BACKEND, "rdzv-backend", 0, false, false, "c10d", "static", "etcd", true },
-    { OPT_RDZV_ENDPOINT, "rdzv-endpoint", 0, false, false, "h:1", "[::1]:2", NULL, true },
-    { OPT_RDZV_ID, "rdzv-id", 0, false, false, "one", "two", NULL, true },
-    { OPT_RDZV_CONF, "rdzv-conf", 0, false, false, "join_timeout=5", "a=b,c=d", "a=", true },
-    { OPT_STANDALONE, "standalone", 0, true, false, NULL, NULL, "yes", true },
-    { OPT_MAX_RESTARTS, "max-restarts", 0, false, false, "3", "0", "-1", true },
-    { OPT_MONITOR_INTERVAL, "monitor-interval", 0, false, false, "0.1", "5", "-1", true },
-    { OPT_START_METHOD, "start-method", 0, false, false, "spawn", "forkserver", "thread", true },
-    { OPT_EVENT_LOG_HANDLER, "event-log-handler", 0, false, false, "null", "null", "console", true },
-    { OPT_ROLE, "role", 0, false, false, "trainer", "reader", NULL, true },
-    { OPT_MODULE, "module", 'm', true, false, NULL, NULL, "yes", true },
-    { OPT_NO_PYTHON, "no-python", 0, true, false, NULL, NULL, "yes", true },
-    { OPT_RUN_PATH, "run-path", 0, true, false, NULL, NULL, "yes", true },
-    { OPT_LOG_DIR, "log-dir", 0, false, false, "/a", "b", NULL, true },
-    { OPT_REDIRECTS, "redirects", 'r', false, false, "3", "0:1,11:2", "4", true },
-    { OPT_TEE, "tee", 't', false, false, "1", "10:3", "0:", true },
-    { OPT_LOCAL_RANKS_FILTER, "local-ranks-filter", 0, false, false, "0", "1,12", "a", true },
-    { OPT_DUPLICATE_STDOUT_FILTERS, "duplicate-stdout-filters", 0, false, false, "a", "a,,b,c", "a,", true },
-    { OPT_DUPLICATE_STDERR_FILTERS, "duplicate-stderr-filters", 0, false, false, "a", "x", ",,,", true },
-    { OPT_NODE_RANK, "node-rank", 0, false, false, "0", "7", "-1", true },
-    { OPT_MASTER_ADDR, "master-addr", 0, false, false, "h", "::1", NULL, true },
-    { OPT_MASTER_PORT, "master-port", 0, false, false, "29500", "0", "65536", true },
-    { OPT_LOCAL_ADDR, "local-addr", 0, false, false, "10.0.0.1", "h", NULL, true },
-    { OPT_LOGS_SPECS, "logs-specs", 0, false, true, NULL, NULL, "mine", true },
-    { OPT_NUMA_BINDING, "numa-binding", 0, false, true, "node", "core-complex", "core", true },
-    { OPT_SIGNALS_TO_HANDLE, "signals-to-handle", 0, false, false, "SIGTERM", "TERM,SIGUSR1", "SIGKILL",
-      true },
-    { OPT_SHUTDOWN_TIMEOUT, "shutdown-timeout", 0, false, false, "0", "60", "-5", true },
-    { OPT_VIRTUAL_LOCAL_RANK, "virtual-local-rank", 0, true, false, NULL, NULL, "yes", true },
-    { OPT_LOG_LINE_PREFIX_TEMPLATE, "log-line-prefix-template", 0, false, false, "${rank}:", "x", NULL,
-      false },
-    { OPT_FORWARD_SIGNALS, "forward-signals", 0, false, true, "USR1", "SIGUSR1,usr2", "STOP", false },
-    { OPT_LOG_LIMIT, "log-limit", 0, false, true, "100M", "4096", "0", false },
-    { OPT_SECRET_FILE, "secret-file", 0, false, true, "/s", "t", "", false },
-    { OPT_INSECURE, "insecure", 0, true, true, NULL, NULL, "yes", false },
-    { OPT_SAVE_ON_SIGNAL, "save-on-signal", 0, true, true, NULL, NULL, "yes", false },
-    { OPT_PREFIX, "prefix", 0, true, true, NULL, NULL, "yes", false },
-    { OPT_DIRECT_OUTPUT, "direct-output", 0, true, true, NULL, NULL, "yes", false },
-    { OPT_QUIET, "quiet", 'q', true, true, NULL, NULL, "yes", false },
-    { OPT_AGENT, "agent", 0, false, true, "/a", "b", "", false },
+    { OPT_NNODES, "nnodes", false, false, "2", "1:4", "1:2:3", true },
+    { OPT_NPROC_PER_NODE, "nproc-per-node", false, false, "3", "cpu", "tpu", true },
+    { OPT_RDZV_BACKEND, "rdzv-backend", false, false, "c10d", "static", "etcd", true },
+    { OPT_RDZV_ENDPOINT, "rdzv-endpoint", false, false, "h:1", "[::1]:2", NULL, true },
+    { OPT_RDZV_ID, "rdzv-id", false, false, "one", "two", NULL, true },
+    { OPT_RDZV_CONF, "rdzv-conf", false, false, "join_timeout=5", "a=b,c=d", "a=", true },
+    { OPT_STANDALONE, "standalone", true, false, NULL, NULL, "yes", true },
+    { OPT_MAX_RESTARTS, "max-restarts", false, false, "3", "240/1000000", "3/-1", true },
+    { OPT_MONITOR_INTERVAL, "monitor-interval", false, false, "0.1", "5", "-1", true },
+    { OPT_START_METHOD, "start-method", false, false, "spawn", "forkserver", "thread", true },
+    { OPT_EVENT_LOG_HANDLER, "event-log-handler", false, false, "null", "null", "console", true },
+    { OPT_ROLE, "role", false, false, "trainer", "reader", NULL, true },
+    { OPT_MODULE, "module", true, false, NULL, NULL, "yes", true },
+    { OPT_NO_PYTHON, "no-python", true, false, NULL, NULL, "yes", true },
+    { OPT_RUN_PATH, "run-path", true, false, NULL, NULL, "yes", true },
+    { OPT_LOG_DIR, "log-dir", false, false, "/a", "b", NULL, true },
+    { OPT_REDIRECTS, "redirects", false, false, "3", "0:1,11:2", "4", true },
+    { OPT_TEE, "tee", false, false, "1", "10:3", "0:", true },
+    { OPT_LOCAL_RANKS_FILTER, "local-ranks-filter", false, false, "0", "1,12", "a", true },
+    { OPT_DUPLICATE_STDOUT_FILTERS, "duplicate-stdout-filters", false, false, "a", "a,,b,c", "a,", true },
+    { OPT_DUPLICATE_STDERR_FILTERS, "duplicate-stderr-filters", false, false, "a", "x", ",,,", true },
+    { OPT_NODE_RANK, "node-rank", false, false, "0", "7", "-1", true },
+    { OPT_MASTER_ADDR, "master-addr", false, false, "h", "::1", NULL, true },
+    { OPT_MASTER_PORT, "master-port", false, false, "29500", "0", "65536", true },
+    { OPT_LOCAL_ADDR, "local-addr", false, false, "10.0.0.1", "h", NULL, true },
+    { OPT_LOGS_SPECS, "logs-specs", false, true, NULL, NULL, "mine", true },
+    { OPT_NUMA_BINDING, "numa-binding", false, true, "node", "core-complex", "core", true },
+    { OPT_SIGNALS_TO_HANDLE, "signals-to-handle", false, false, "SIGTERM", "TERM,SIGUSR1", "SIGKILL", true },
+    { OPT_SHUTDOWN_TIMEOUT, "shutdown-timeout", false, false, "0", "60", "-5", true },
+    { OPT_VIRTUAL_LOCAL_RANK, "virtual-local-rank", true, false, NULL, NULL, "yes", true },
+    { OPT_LOG_LINE_PREFIX_TEMPLATE, "log-line-prefix-template", false, false, "${rank}:", "x", NULL, false },
+    { OPT_FORWARD_SIGNALS, "forward-signals", false, true, "USR1", "SIGUSR1,usr2", "STOP", false },
+    { OPT_LOG_LIMIT, "log-limit", false, true, "100M", "4096", "0", false },
+    { OPT_SECRET_FILE, "secret-file", false, true, "/s", "t", "", false },
+    { OPT_INSECURE, "insecure", true, true, NULL, NULL, "yes", false },
+    { OPT_SAVE_ON_SIGNAL, "save-on-signal", true, true, NULL, NULL, "yes", false },
+    { OPT_PREFIX, "prefix", true, true, NULL, NULL, "yes", false },
+    { OPT_DIRECT_OUTPUT, "direct-output", true, true, NULL, NULL, "yes", false },
+    { OPT_QUIET, "quiet", true, true, NULL, NULL, "yes", false },
+    { OPT_PYTHON_STACKS, "python-stacks", true, true, NULL, NULL, "yes", false },
+    { OPT_HANG_TIMEOUT, "hang-timeout", false, true, "60", "0", "-1", false },
+    { OPT_AGENT, "agent", false, true, "/a", "b", "", false },
 };
 enum { N_KNOWN = sizeof known / sizeof *known, MAX_WORDS = 8 };
 
@@ -117,7 +116,7 @@ static void is_refused(struct case_input in, const char *how)
     cr_expect(strchr(err.message, '\n') == NULL && strlen(err.message) > 8, "%s: %s", how, err.message);
 }
 
-/* `name` after two dashes as an argument: alone with the value behind it, and with "=". */
+/* `name` after two dashes as an argument: with the value in the next word, and with "=". */
 static void taken_by_name(const struct known *k, const char *name)
 {
     char written[80], joined[160];
@@ -144,13 +143,6 @@ static void taken_by_name(const struct known *k, const char *name)
     is_refused((struct case_input){ .words = { written, "--tee", "0", "prog" } }, written);
 }
 
-static void underscored(char *out, const char *name)
-{
-    strcpy(out, name);
-    for (char *c = out; *c != '\0'; c++)
-        *c = *c == '-' ? '_' : *c;
-}
-
 Test(options_forms, dashes_and_underscores_with_a_value_apart_or_attached, .timeout = 600)
 {
     for (size_t i = 0; i < N_KNOWN; i++) {
@@ -159,72 +151,10 @@ Test(options_forms, dashes_and_underscores_with_a_value_apart_or_attached, .time
         if (known[i].id == OPT_LOGS_SPECS)
             continue;
         taken_by_name(&known[i], known[i].name);
-        underscored(name, known[i].name);
+        strcpy(name, known[i].name);
+        for (char *c = name; *c != '\0'; c++)
+            *c = *c == '-' ? '_' : *c;
         taken_by_name(&known[i], name);
-    }
-}
-
-/* How many of torchrun's thirty, and --help, begin so. */
-static size_t count_theirs(const char *start)
-{
-    size_t n = strncmp("help", start, strlen(start)) == 0;
-
-    for (size_t i = 0; i < N_KNOWN; i++)
-        n += known[i].theirs && strncmp(known[i].name, start, strlen(start)) == 0;
-    return n;
-}
-
-Test(options_forms, a_name_may_be_cut_wherever_torchruns_is_the_only_one, .timeout = 600)
-{
-    size_t n_cut = 0, n_ambiguous = 0;
-
-    for (size_t i = 0; i < N_KNOWN; i++)
-        for (size_t length = 1; known[i].theirs && length < strlen(known[i].name); length++) {
-            char start[64], under[64], written[80];
-            struct options options;
-            struct fsdp_err err;
-            struct case_input in = { .words = { written, "prog" } };
-
-            snprintf(start, sizeof start, "%.*s", (int)length, known[i].name);
-            underscored(under, start);
-            if (count_theirs(start) == 1) {
-                n_cut++;
-                if (known[i].id != OPT_LOGS_SPECS) {
-                    taken_by_name(&known[i], start);
-                    taken_by_name(&known[i], under);
-                }
-                continue;
-            }
-            n_ambiguous++;
-            snprintf(written, sizeof written, "--%s", start);
-            cr_expect(eq(int, read_case(&options, &in, &err), FSDP_ERR_CONFIG), "%s", written);
-            for (size_t j = 0; j < N_KNOWN; j++) {
-                snprintf(under, sizeof under, "--%s", known[j].name);
-                if (strncmp(known[j].name, start, length) == 0)
-                    cr_expect_not_null(strstr(err.message, under), "%s of %s", under, err.message);
-            }
-        }
-    cr_expect(n_cut > 200 && n_ambiguous > 20, "%zu cut, %zu ambiguous", n_cut, n_ambiguous);
-}
-
-Test(options_forms, letters)
-{
-    for (size_t i = 0; i < N_KNOWN; i++) {
-        const struct known *k = &known[i];
-        char apart[4], joined[80];
-
-        if (k->letter == 0)
-            continue;
-        snprintf(apart, sizeof apart, "-%c", k->letter);
-        if (k->flag) {
-            is_taken(k, (struct case_input){ .words = { apart, "prog", "arg" } }, NULL, apart);
-            continue;
-        }
-        is_taken(k, (struct case_input){ .words = { apart, k->other, "prog", "arg" } }, k->other, apart);
-        snprintf(joined, sizeof joined, "-%c%s", k->letter, k->other);
-        is_taken(k, (struct case_input){ .words = { joined, "prog", "arg" } }, k->other, joined);
-        snprintf(joined, sizeof joined, "-%c=%s", k->letter, k->other);
-        is_taken(k, (struct case_input){ .words = { joined, "prog", "arg" } }, k->other, joined);
     }
 }
 
@@ -233,6 +163,17 @@ static void variable_name(char *out, const char *prefix, const char *name)
     sprintf(out, "%s%s", prefix, name);
     for (char *c = out; *c != '\0'; c++)
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+/* The variable is not read. */
+static void is_left_out(const struct known *k, struct case_input *in)
+{
+    struct options options;
+    struct fsdp_err err;
+
+    cr_expect(eq(int, read_case(&options, in, &err), FSDP_OK), "%s: %s", in->variable, err.message);
+    cr_expect_null(options.of[k->id].text, "%s is read", in->variable);
+    options_fini(&options);
 }
 
 Test(options_forms, variables_of_the_environment)
@@ -244,15 +185,11 @@ Test(options_forms, variables_of_the_environment)
 
         for (int ours = 0; ours < 2; ours++) {
             struct case_input in = { .words = { "prog", "arg" }, .variable = name, .variable_value = value };
-            struct options options;
-            struct fsdp_err err;
 
             variable_name(name, ours ? "FSDPRUN_" : "PET_", k->name);
             if (k->id == OPT_LOGS_SPECS || (!ours && k->no_pet)) {
                 in.variable_value = k->bad;
-                cr_expect(eq(int, read_case(&options, &in, &err), FSDP_OK), "%s is read", name);
-                cr_expect_null(options.of[k->id].text, "%s is read", name);
-                options_fini(&options);
+                is_left_out(k, &in);
                 continue;
             }
             is_taken(k, in, value, name);
@@ -261,9 +198,7 @@ Test(options_forms, variables_of_the_environment)
                 is_refused(in, name);
             }
             in.variable_value = ""; /* as if it were not there */
-            cr_expect(eq(int, read_case(&options, &in, &err), FSDP_OK), "%s=: %s", name, err.message);
-            cr_expect_null(options.of[k->id].text, "%s", name);
-            options_fini(&options);
+            is_left_out(k, &in);
         }
     }
 }

@@ -15,6 +15,7 @@ Test(rdzv_conf, what_is_taken)
         { "  ", 0, 0, 0, -1, "" },
         { "timeout=900", 900, 0, 0, -1, "" },
         { "join_timeout=5,last_call_timeout=1", 0, 5, 1, -1, "" },
+        { "lease=5", 0, 0, 0, -1, "" },
         { " join_timeout = 5 , is_host = true ", 0, 5, 0, 1, "" },
         { "join_timeout=5,join_timeout=6", 0, 6, 0, -1, "" },
         { "is_host=1", 0, 0, 0, 1, "" },
@@ -46,9 +47,9 @@ Test(rdzv_conf, what_is_taken)
 
         cr_expect(eq(int, rdzv_conf_read(&conf, cases[i].text, &err), FSDP_OK), "%s: %s", cases[i].text,
                   err.message);
-        cr_expect(eq(i64, conf.timeout_s, cases[i].timeout), "%s", cases[i].text);
-        cr_expect(eq(i64, conf.join_timeout_s, cases[i].join), "%s", cases[i].text);
-        cr_expect(eq(i64, conf.last_call_timeout_s, cases[i].last_call), "%s", cases[i].text);
+        cr_expect(conf.timeout_s == cases[i].timeout && conf.join_timeout_s == cases[i].join &&
+                      conf.last_call_timeout_s == cases[i].last_call,
+                  "%s", cases[i].text);
         cr_expect(eq(int, conf.is_host, cases[i].is_host), "%s", cases[i].text);
         cr_expect(eq(str, conf.unknown, (char *)cases[i].unknown), "%s", cases[i].text);
     }
@@ -62,8 +63,8 @@ Test(rdzv_conf, what_is_refused)
         { "timeout", "must be KEY=VALUE,KEY=VALUE,..., and timeout has no value" },
         { "timeout=", "must be KEY=VALUE,KEY=VALUE,..., and timeout= has no value" },
         { "=3", "must be KEY=VALUE,KEY=VALUE,..., and =3 has no key" },
-        { "timeout=3,", "must be KEY=VALUE,KEY=VALUE,..., and the place beside a comma has no key" },
-        { ",timeout=3", "must be KEY=VALUE,KEY=VALUE,..., and the place beside a comma has no key" },
+        { "timeout=3,", "must be KEY=VALUE,KEY=VALUE,..., and the place next to a comma has no key" },
+        { ",timeout=3", "must be KEY=VALUE,KEY=VALUE,..., and the place next to a comma has no key" },
         { "zebra= ,timeout=3", "must be KEY=VALUE,KEY=VALUE,..., and zebra= has no value" },
         { "\"timeout\"", "must be KEY=VALUE,KEY=VALUE,..., and timeout has no value" },
         { "timeout=\"\"", "must be KEY=VALUE,KEY=VALUE,..., and timeout=\"\" has no value" },

@@ -25,23 +25,21 @@ static const char *get_env(void *arg, const char *name)
 /* clang-format off */
 static const struct {
     const char *variables;
-    int n_tasks; /* 1: not one of several */
-    int n_nodes;
+    int n_tasks, n_nodes; /* 1 task: not one of several */
     const char *starter, *head;
 } cases[] = {
     { "", 1, 0, "", "" },
-    { "HOME=/ PATH=/bin", 1, 0, "", "" },
     /* sbatch -N2 -n8, the script itself; the same with the rank that it is given */
     { "SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_NNODES=2 SLURM_JOB_NODELIST=n[1-2]", 1, 0, "", "" },
-    { "SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_NNODES=2 SLURM_PROCID=0 SLURM_NODEID=0 SLURM_LOCALID=0", 1, 0, "", "" },
+    { "SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_NNODES=2 SLURM_PROCID=0 SLURM_LOCALID=0", 1, 0, "", "" },
     /* salloc with an interactive step: its number is one of Slurm's own */
     { "SLURM_STEP_ID=4294967290 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0", 1, 0, "", "" },
     { "SLURM_STEP_ID=4294967290 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=8", 1, 0, "", "" },
     /* srun */
     { "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 SLURM_NTASKS=8", 1, 0, "", "" },
     { "SLURM_STEP_ID=0 SLURM_NTASKS=1", 1, 0, "", "" },
-    { "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=n[03-04] SLURM_NNODES=9 "
-      "SLURM_JOB_NODELIST=x", 2, 2, "srun", "n03" },
+    { "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=n[03-04] "
+      "SLURM_NNODES=9 SLURM_JOB_NODELIST=x", 2, 2, "srun", "n03" },
     { "SLURM_STEP_ID=3 SLURM_NTASKS=4 SLURM_NNODES=2 SLURM_JOB_NODELIST=a,b", 4, 2, "srun", "a" },
     { "SLURM_NTASKS=4 SLURM_PROCID=3", 4, 0, "srun", "" },
     { "SLURM_STEP_NUM_TASKS=4", 4, 0, "srun", "" },
@@ -75,42 +73,34 @@ Test(scheduler, one_of_several_is_known_by_its_variables)
         cr_expect(eq(int, found, cases[i].n_tasks != 1), "%s", cases[i].variables);
         if (!found || cases[i].n_tasks == 1)
             continue;
-        cr_expect(eq(int, step.n_tasks, cases[i].n_tasks), "%s", cases[i].variables);
-        cr_expect(eq(int, step.n_nodes, cases[i].n_nodes), "%s", cases[i].variables);
-        cr_expect(eq(str, (char *)step.starter, (char *)cases[i].starter), "%s", cases[i].variables);
-        cr_expect(eq(str, step.head, (char *)cases[i].head), "%s", cases[i].variables);
+        cr_expect(step.n_tasks == cases[i].n_tasks && step.n_nodes == cases[i].n_nodes, "%s",
+                  cases[i].variables);
+        cr_expect(strcmp(step.starter, cases[i].starter) == 0 && strcmp(step.head, cases[i].head) == 0, "%s",
+                  cases[i].variables);
     }
 }
 
 Test(scheduler, advice_names_the_options_to_add)
 {
+#define OWN    ", and each would be a world of its own: "
+#define C10D   "--rdzv-backend c10d --rdzv-endpoint "
+#define SECRET " --secret-file FILE (or --standalone, for worlds of their own)"
     static const struct {
         struct scheduler_step step;
         const char *want;
     } advice[] = {
-        { { "srun", 2, 2, "n1" },
-          "srun started this 2 times, and each would be a world of its own: add --nnodes 2 --rdzv-backend "
-          "c10d "
-          "--rdzv-endpoint n1:29400 --secret-file FILE (or --standalone, for worlds of their own)" },
+        { { "srun", 2, 2, "n1" }, "srun started this 2 times" OWN "add --nnodes 2 " C10D "n1:29400" SECRET },
         { { "srun", 8, 2, "n1" },
-          "srun started this 8 times, and each would be a world of its own: start one a node (srun "
-          "--ntasks-per-node=1) with --nproc-per-node 4 and add --nnodes 2 --rdzv-backend c10d "
-          "--rdzv-endpoint "
-          "n1:29400 --secret-file FILE (or --standalone, for worlds of their own)" },
+          "srun started this 8 times" OWN "start one a node (srun --ntasks-per-node=1) with "
+          "--nproc-per-node 4 and add --nnodes 2 " C10D "n1:29400" SECRET },
         { { "srun", 4, 1, "n1" },
-          "srun started this 4 times, and each would be a world of its own: start it once, with "
-          "--nproc-per-node 4 "
-          "(or add --standalone, for worlds of their own)" },
+          "srun started this 4 times" OWN
+          "start it once, with --nproc-per-node 4 (or add --standalone, for worlds of their own)" },
         { { "mpirun", 6, 3, "" },
-          "mpirun started this 6 times, and each would be a world of its own: start one a node (mpirun "
-          "--map-by "
-          "ppr:1:node) with --nproc-per-node 2 and add --nnodes 3 --rdzv-backend c10d --rdzv-endpoint "
-          "HOST:29400 "
-          "--secret-file FILE (or --standalone, for worlds of their own)" },
+          "mpirun started this 6 times" OWN "start one a node (mpirun --map-by ppr:1:node) with "
+          "--nproc-per-node 2 and add --nnodes 3 " C10D "HOST:29400" SECRET },
         { { "mpirun", 0, 0, "" },
-          "mpirun started this several times, and each would be a world of its own: add --nnodes N "
-          "--rdzv-backend c10d "
-          "--rdzv-endpoint HOST:29400 --secret-file FILE (or --standalone, for worlds of their own)" },
+          "mpirun started this several times" OWN "add --nnodes N " C10D "HOST:29400" SECRET },
     };
 
     for (size_t i = 0; i < sizeof advice / sizeof *advice; i++) {
@@ -123,6 +113,8 @@ Test(scheduler, advice_names_the_options_to_add)
 
 Test(scheduler, nodes_that_stand_idle)
 {
+#define IDLE  " and only this one is used: start it by srun --ntasks-per-node=1, with --nnodes "
+#define ALONE " --secret-file FILE (or --standalone, for this node alone)"
     static const struct {
         const char *variables;
         int n;
@@ -133,16 +125,10 @@ Test(scheduler, nodes_that_stand_idle)
         { "SLURM_JOB_NUM_NODES=two", 0, "" },
         { "SLURM_JOB_NUM_NODES=2 SLURM_STEP_ID=0", 0, "" },
         { "SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=n[03-04]", 2,
-          "this Slurm job has 2 nodes and only this one is used: start it by srun --ntasks-per-node=1, with "
-          "--nnodes 2 "
-          "--rdzv-backend c10d --rdzv-endpoint n03:29400 --secret-file FILE (or --standalone, for this node "
-          "alone)" },
+          "this Slurm job has 2 nodes" IDLE "2 " C10D "n03:29400" ALONE },
         /* an interactive step is no srun of the user's */
         { "SLURM_JOB_NUM_NODES=3 SLURM_STEP_ID=4294967290", 3,
-          "this Slurm job has 3 nodes and only this one is used: start it by srun --ntasks-per-node=1, with "
-          "--nnodes 3 "
-          "--rdzv-backend c10d --rdzv-endpoint HOST:29400 --secret-file FILE (or --standalone, for this node "
-          "alone)" },
+          "this Slurm job has 3 nodes" IDLE "3 " C10D "HOST:29400" ALONE },
     };
 
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
@@ -160,17 +146,15 @@ Test(scheduler, kill_wait_of_a_line_and_what_a_save_has_of_it)
     static const struct {
         const char *line;
         int seconds;
-    } lines[] = {
-        { "KillWait=60\n", 60 },
-        { "  killwait = \"7\" # seconds", 7 },
-        { "InactiveLimit=0 KillWait=45 MinJobAge=300", 45 },
-        { "#KillWait=60", -1 },
-        { "OverKillWait=60", -1 },
-        { "KillWaiting=60", -1 },
-        { "KillWait=", -1 },
-        { "KillWait=-1", -1 },
-        { "", -1 },
-    };
+    } lines[] = { { "KillWait=60\n", 60 },
+                  { "  killwait = \"7\" # seconds", 7 },
+                  { "#KillWait=60", -1 },
+                  { "InactiveLimit=0 KillWait=45 MinJobAge=300", 45 },
+                  { "OverKillWait=60", -1 },
+                  { "KillWaiting=60", -1 },
+                  { "KillWait=", -1 },
+                  { "KillWait=-1", -1 },
+                  { "", -1 } };
     static const int save_times[][2] = { { 0, 1 },  { 1, 1 },  { 5, 3 },   { 9, 5 },
                                          { 10, 5 }, { 11, 6 }, { 30, 25 }, { 300, 295 } };
 
@@ -182,17 +166,15 @@ Test(scheduler, kill_wait_of_a_line_and_what_a_save_has_of_it)
 
 Test(scheduler, first_hosts)
 {
-    static const char *const hosts[][2] = {
-        { "n1", "n1" },
-        { "n1,n2", "n1" },
-        { "n[1-4]", "n1" },
-        { "n[03-05,7],m1", "n03" },
-        { "r[1-2]n[5,7]", "r1n5" },
-        { "n[9].site,b", "n9.site" },
-        { "", NULL },
-        { "n[1-", NULL },
-        { ",n1", NULL },
-    };
+    static const char *const hosts[][2] = { { "n1", "n1" },
+                                            { "n1,n2", "n1" },
+                                            { "n[1-4]", "n1" },
+                                            { "n[03-05,7],m1", "n03" },
+                                            { "r[1-2]n[5,7]", "r1n5" },
+                                            { "n[9].site,b", "n9.site" },
+                                            { "", NULL },
+                                            { "n[1-", NULL },
+                                            { ",n1", NULL } };
 
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
         char out[SCHEDULER_HOST_BYTES];

@@ -37,21 +37,12 @@ static void remove_file(void)
 
 TestSuite(secret, .init = no_environment, .fini = remove_file);
 
-Test(secret, comes_from_a_file_without_its_newline)
-{
-    struct secret secret;
-
-    cr_assert(eq(int, secret_load(&secret, make_file("0123456789abcdef\n", 0600), NULL), FSDP_OK));
-
-    cr_assert(eq(sz, secret.n_bytes, 16));
-    cr_assert(memcmp(secret.bytes, "0123456789abcdef", 16) == 0);
-}
+static struct secret secret;
 
 /* Load a fresh file of this owner and mode; "" or the error's words. */
 static const char *load_owned(uid_t owner, mode_t mode)
 {
     static struct fsdp_err err;
-    struct secret secret;
 
     err = (struct fsdp_err){ 0 };
     make_file("0123456789abcdef\n", mode);
@@ -91,7 +82,6 @@ Test(secret, the_group_may_read_a_file_only_if_root_owns_it)
 
 Test(secret, a_file_of_another_user_is_refused_and_one_of_root_is_not)
 {
-    struct secret secret;
     const char *words;
 
     if (geteuid() != 0)
@@ -109,8 +99,6 @@ Test(secret, a_file_of_another_user_is_refused_and_one_of_root_is_not)
 Test(secret, a_symbolic_link_to_a_file_is_followed)
 {
     char link[sizeof path + 8];
-    struct secret secret;
-
     make_file("0123456789abcdef\n", 0600);
     snprintf(link, sizeof link, "%s.link", path);
     cr_assert_eq(symlink(path, link), 0);
@@ -122,33 +110,23 @@ Test(secret, a_symbolic_link_to_a_file_is_followed)
 Test(secret, too_short_too_long_missing_and_no_file_are_refused)
 {
     static char longer[SECRET_MAX_BYTES + 2];
-    struct secret secret;
-
+    const char *const texts[] = { "0123456789abcde\n", longer };
     memset(longer, 'x', sizeof longer - 1);
-    cr_assert(eq(int, secret_load(&secret, make_file("0123456789abcde\n", 0600), NULL), FSDP_ERR_CONFIG));
-    unlink(path);
-    cr_assert(eq(int, secret_load(&secret, make_file(longer, 0600), NULL), FSDP_ERR_CONFIG));
-    unlink(path);
-    cr_assert(eq(int, secret_load(&secret, path, NULL), FSDP_ERR_CONFIG));
-    cr_assert(eq(int, secret_load(&secret, "/tmp", NULL), FSDP_ERR_CONFIG));
-    path[0] = '\0';
+    for (size_t i = 0; i < 2; i++) {
+        cr_expect(eq(int, secret_load(&secret, make_file(texts[i], 0600), NULL), FSDP_ERR_CONFIG));
+        unlink(path);
+    }
+    cr_expect(eq(int, secret_load(&secret, path, NULL), FSDP_ERR_CONFIG));
+    cr_expect(eq(int, secret_load(&secret, "/tmp", NULL), FSDP_ERR_CONFIG));
 }
 
-Test(secret, the_command_line_beats_the_environment)
+Test(secret, the_command_line_beats_the_environment_and_none_given_is_none)
 {
-    struct secret secret;
-
-    setenv("FSDPRUN_SECRET", "from the environment", 1);
-    cr_assert(eq(int, secret_load(&secret, make_file("from the file of it\n", 0600), NULL), FSDP_OK));
-    cr_assert(eq(sz, secret.n_bytes, 19));
-    cr_assert(eq(int, secret_load(&secret, NULL, NULL), FSDP_OK));
-    cr_assert(eq(sz, secret.n_bytes, 20));
-}
-
-Test(secret, none_given_is_none)
-{
-    struct secret secret;
-
     cr_assert(eq(int, secret_load(&secret, NULL, NULL), FSDP_OK));
     cr_assert(eq(sz, secret.n_bytes, 0));
+    setenv("FSDPRUN_SECRET", "from the environment", 1);
+    cr_assert(eq(int, secret_load(&secret, NULL, NULL), FSDP_OK));
+    cr_assert(secret.n_bytes == 20 && memcmp(secret.bytes, "from the environment", 20) == 0);
+    cr_assert(eq(int, secret_load(&secret, make_file("from the file of it\n", 0600), NULL), FSDP_OK));
+    cr_assert(secret.n_bytes == 19 && memcmp(secret.bytes, "from the file of it", 19) == 0);
 }

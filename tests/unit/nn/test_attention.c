@@ -9,6 +9,7 @@
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/nn/nn.h"
+#include "tests/unit/engine/must.h"
 
 enum { SEQ = 128, HEADS = 2, DIM = 32, N = SEQ * DIM, N_RESULTS = 4 };
 
@@ -44,11 +45,10 @@ static void run(struct numerics *numerics, const struct graph_op *op, struct res
     fill(k, 2);
     fill(v, 3);
     fill(dout, 4);
-    cr_assert(device_open(&device, &(struct device_config){ .name = "cpu" }, &err) == FSDP_OK, "%s",
-              err.message);
-    cr_assert(device.ops->stream_create(&device, &run.stream, false, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(nn_forward(&run, op, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(nn_backward(&run, op, &err) == FSDP_OK, "%s", err.message);
+    must(device_open(&device, &(struct device_config){ .name = "cpu" }, &err), &err);
+    must(device.ops->stream_create(&device, &run.stream, false, &err), &err);
+    must(nn_forward(&run, op, &err), &err);
+    must(nn_backward(&run, op, &err), &err);
     device.ops->stream_destroy(run.stream);
     device_close(&device);
     free(run.saved[0]);
@@ -79,10 +79,10 @@ static bool is_fused(struct numerics *numerics, enum ways_isa isa, enum fsdp_dty
     numerics->isa = isa;
     fsdp_linear(root, "before", DIM, DIM, false);
     fsdp_attention(root, "attention", DIM, HEADS, causal, 0);
-    cr_assert(fsdp_fully_shard(root, &options, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_fully_shard(root, &options, &err), &err);
     nn_kernels_init(&kernels, numerics);
-    cr_assert(graph_record(&graph, root, &input, true, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(nn_prepare(&kernels, &graph, &err) == FSDP_OK, "%s", err.message);
+    must(graph_record(&graph, root, &input, true, &err), &err);
+    must(nn_prepare(&kernels, &graph, &err), &err);
     for (size_t i = 0; i < graph.n_ops; i++)
         if (strcmp(graph.ops[i]->kind->name, "attention") == 0)
             op = graph.ops[i];
@@ -119,8 +119,7 @@ Test(nn_attention, the_way_goes_by_the_instruction_set)
     struct fsdp_err err = { 0 };
     bool native;
 
-    cr_assert(numerics_open(&numerics, &(struct numerics_config){ .threads = 2, .name = "auto" }, &err) ==
-              FSDP_OK);
+    must(numerics_open(&numerics, &(struct numerics_config){ .threads = 2, .name = "auto" }, &err), &err);
     native = numerics.bf16_products && numerics.ops->attention_create != NULL;
     for (int causal = 0; native && causal < 2; causal++) {
         static struct results fused, whole;

@@ -7,6 +7,7 @@
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/nn/nn.h"
+#include "tests/unit/engine/must.h"
 
 enum { SEQ = 37, IN = 16, OUT = 1031 }; /* more elements than are narrowed at once, and no multiple of it */
 
@@ -79,11 +80,10 @@ static void run(struct numerics *numerics, const struct graph_op *op, struct buf
                           .scratch = aligned_alloc(64, (scratch + 64) / 64 * 64) };
     struct fsdp_err err = { 0 };
 
-    cr_assert(device_open(&device, &(struct device_config){ .name = "cpu" }, &err) == FSDP_OK, "%s",
-              err.message);
-    cr_assert(device.ops->stream_create(&device, &run.stream, false, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(nn_forward(&run, op, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(nn_backward(&run, op, &err) == FSDP_OK, "%s", err.message);
+    must(device_open(&device, &(struct device_config){ .name = "cpu" }, &err), &err);
+    must(device.ops->stream_create(&device, &run.stream, false, &err), &err);
+    must(nn_forward(&run, op, &err), &err);
+    must(nn_backward(&run, op, &err), &err);
     device.ops->stream_destroy(run.stream);
     device_close(&device);
     free(run.scratch);
@@ -125,12 +125,11 @@ Test(nn_linear, the_gradient_of_logits_is_rounded_once_where_it_lies)
     mp.param_dtype = FSDP_BF16;
     fsdp_linear(root, "before", IN, IN, false); /* so that a gradient of the input is wanted */
     fsdp_linear(root, "output", IN, OUT, false);
-    cr_assert(fsdp_fully_shard(root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(numerics_open(&numerics, &(struct numerics_config){ .threads = 2, .name = "auto" }, &err) ==
-              FSDP_OK);
+    must(fsdp_fully_shard(root, &options, &err), &err);
+    must(numerics_open(&numerics, &(struct numerics_config){ .threads = 2, .name = "auto" }, &err), &err);
     nn_kernels_init(&kernels, &numerics);
-    cr_assert(graph_record(&graph, root, &input, true, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(nn_prepare(&kernels, &graph, &err) == FSDP_OK, "%s", err.message);
+    must(graph_record(&graph, root, &input, true, &err), &err);
+    must(nn_prepare(&kernels, &graph, &err), &err);
     op = graph.ops[graph.n_ops - 1];
     cr_expect(op->output->dtype == FSDP_F32 && op->inputs[0]->dtype == FSDP_BF16);
     cr_expect(op->takes_bf16 == numerics.bf16_products);

@@ -10,6 +10,7 @@
 
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/numerics/numerics.h"
+#include "tests/support/oracles/operations.h"
 
 enum {
     EVERY_ROWS = 297,
@@ -50,37 +51,35 @@ static inline void every_elementwise(struct every_op *e, struct numerics *n)
     const struct dropout dropout = { .p = 0.2f, .key = 11, .first_row = 1000 };
     double squares;
 
-    n->ops->add(n, NULL, e->x, e->y, e->z, EVERY_ELEMS);
-    n->ops->dropout(n, NULL, e->x, e->z, EVERY_ROWS, EVERY_COLS, &dropout, true);
-    n->ops->gelu(n, NULL, e->z, e->z, EVERY_ELEMS);
-    n->ops->gelu_backward(n, NULL, e->z, e->x, e->z, EVERY_ELEMS);
-    n->ops->gelu_tanh(n, NULL, e->z, e->z, EVERY_ELEMS);
-    n->ops->gelu_tanh_backward(n, NULL, e->z, e->x, e->z, EVERY_ELEMS);
+    op_add(n, NULL, FSDP_F32, e->x, e->y, e->z, EVERY_ELEMS);
+    op_dropout(n, NULL, e->x, e->z, EVERY_ROWS, EVERY_COLS, &dropout, true);
+    for (int function = 0; function < NUMERICS_N_FUNCTIONS; function++) {
+        op_activation(n, NULL, FSDP_F32, (enum numerics_function)function, e->z, e->z, EVERY_ELEMS);
+        op_activation_backward(n, NULL, FSDP_F32, (enum numerics_function)function, e->z, e->x, e->z,
+                               EVERY_ELEMS);
+    }
     every_keep(e, e->z, EVERY_ELEMS);
-    n->ops->column_sum(n, NULL, e->x, e->z, EVERY_ROWS * 3, EVERY_COLS / 3, false);
+    op_column_sum(n, NULL, FSDP_F32, e->x, FSDP_F32, e->z, EVERY_ROWS * 3, EVERY_COLS / 3, false);
     every_keep(e, e->z, EVERY_COLS / 3);
-    squares = n->ops->sum_squares(n, NULL, e->x, EVERY_ELEMS);
+    squares = op_sum_powers(n, NULL, e->x, EVERY_ELEMS, 2);
     every_keep(e, &squares, 2);
 }
 
+/* LayerNorm, and without a mean RMSNorm. */
 static inline void every_norm(struct every_op *e, struct numerics *n)
 {
     float *params = every_floats(5, 4 * EVERY_COLS), *stats = every_floats(6, 2 * EVERY_ROWS);
 
-    n->ops->layer_norm(n, NULL, e->x, params, params + EVERY_COLS, e->z, stats, stats + EVERY_ROWS,
-                       EVERY_ROWS, EVERY_COLS, 1e-5f);
-    every_keep(e, e->z, EVERY_ELEMS);
-    n->ops->layer_norm_backward(n, NULL, e->y, e->x, params, stats, stats + EVERY_ROWS, e->z, true,
-                                params + 2 * EVERY_COLS, params + 3 * EVERY_COLS, true, e->scratch,
-                                EVERY_ROWS, EVERY_COLS);
-    every_keep(e, e->z, EVERY_ELEMS);
-    /* Without a mean RMSNorm. */
-    n->ops->layer_norm(n, NULL, e->x, params, NULL, e->z, NULL, stats + EVERY_ROWS, EVERY_ROWS, EVERY_COLS,
-                       1e-5f);
-    every_keep(e, e->z, EVERY_ELEMS);
-    n->ops->layer_norm_backward(n, NULL, e->y, e->x, params, NULL, stats + EVERY_ROWS, e->z, true,
-                                params + 2 * EVERY_COLS, NULL, true, e->scratch, EVERY_ROWS, EVERY_COLS);
-    every_keep(e, e->z, EVERY_ELEMS);
+    for (int rms = 0; rms < 2; rms++) {
+        float *mean = rms ? NULL : stats, *rstd = stats + EVERY_ROWS;
+
+        op_norm(n, NULL, FSDP_F32, e->x, params, rms ? NULL : params + EVERY_COLS, e->z, mean, rstd,
+                EVERY_ROWS, EVERY_COLS, 1e-5f);
+        every_keep(e, e->z, EVERY_ELEMS);
+        op_norm_backward(n, NULL, e->y, e->x, params, mean, rstd, e->z, true, params + 2 * EVERY_COLS,
+                         rms ? NULL : params + 3 * EVERY_COLS, true, e->scratch, EVERY_ROWS, EVERY_COLS);
+        every_keep(e, e->z, EVERY_ELEMS);
+    }
     every_keep(e, params, 4 * EVERY_COLS);
     every_keep(e, stats, 2 * EVERY_ROWS);
     free(params);
@@ -96,10 +95,10 @@ static inline void every_attention(struct every_op *e, struct numerics *n)
     const size_t scores = 3 * EVERY_HEADS * EVERY_SEQ * EVERY_SEQ; /* just above EVERY_ELEMS */
     float *p = every_floats(7, scores), *dropped = every_floats(8, scores);
 
-    n->ops->softmax(n, NULL, p, dropped, &heads, &dropout);
+    op_softmax(n, NULL, p, dropped, &heads, &dropout);
     every_keep(e, p, scores);
     every_keep(e, dropped, scores);
-    n->ops->softmax_backward(n, NULL, p, dropped, dropped, &heads, &dropout);
+    op_softmax_backward(n, NULL, p, dropped, dropped, &heads, &dropout);
     every_keep(e, dropped, scores);
     free(p);
     free(dropped);
@@ -107,48 +106,26 @@ static inline void every_attention(struct every_op *e, struct numerics *n)
 
 static inline void every_fused_attention(struct every_op *e, struct numerics *n)
 {
-    const struct fused_attention_desc desc = {
-        .shape = { .batch = 3, .seq = EVERY_SEQ, .heads = EVERY_HEADS, .head_dim = 8, .causal = true },
-        .dtype = FSDP_F32,
-        .scale = 0.35f,
-        .drops = true,
-        .q_stride = 96,
-        .k_stride = 96,
-        .v_stride = 96,
-        .out_stride = 96
-    };
+    struct fused_attention_desc desc = op_attention(
+        (struct attention_desc){
+            .batch = 3, .seq = EVERY_SEQ, .heads = EVERY_HEADS, .head_dim = 8, .causal = true },
+        FSDP_F32, 96);
     const struct dropout dropout = { .p = 0.2f, .key = 12, .first_row = 77 };
     const size_t elems = 3 * EVERY_SEQ * 96, rows = 3 * EVERY_HEADS * EVERY_SEQ;
     float *out = every_floats(9, 4 * elems), *lse = every_floats(10, rows);
+    void *const in[] = { e->x, e->y, e->x + 100 }, *const d[] = { out + elems, out + 2 * elems,
+                                                                  out + 3 * elems };
     struct fused_attention *attention;
     size_t forward, backward;
     void *scratch;
 
+    desc.drops = true;
     if (n->ops->attention_create(n, &desc, &attention, &forward, &backward, NULL) != FSDP_OK)
         abort();
     scratch = aligned_alloc(64, (backward + 64) / 64 * 64);
-    if (n->ops->attention_forward(attention, NULL,
-                                  &(struct fused_attention_forward){ .q = e->x,
-                                                                     .k = e->y,
-                                                                     .v = e->x + 100,
-                                                                     .out = out,
-                                                                     .lse = lse,
-                                                                     .dropout = &dropout,
-                                                                     .scratch = scratch },
-                                  NULL) != FSDP_OK ||
-        n->ops->attention_backward(attention, NULL,
-                                   &(struct fused_attention_backward){ .q = e->x,
-                                                                       .k = e->y,
-                                                                       .v = e->x + 100,
-                                                                       .out = out,
-                                                                       .dout = e->y + 100,
-                                                                       .lse = lse,
-                                                                       .dropout = &dropout,
-                                                                       .dq = out + elems,
-                                                                       .dk = out + 2 * elems,
-                                                                       .dv = out + 3 * elems,
-                                                                       .scratch = scratch },
-                                   NULL) != FSDP_OK)
+    if (op_attention_forward(n, attention, NULL, in, out, lse, &dropout, scratch, NULL) != FSDP_OK ||
+        op_attention_backward(n, attention, NULL, in, out, e->y + 100, lse, &dropout, d, scratch, NULL) !=
+            FSDP_OK)
         abort();
     every_keep(e, out, 4 * elems);
     every_keep(e, lse, rows);
@@ -160,22 +137,24 @@ static inline void every_fused_attention(struct every_op *e, struct numerics *n)
 
 static inline void every_end(struct every_op *e, struct numerics *n)
 {
-    const struct adamw adamw = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1 };
-    const struct sgd sgd = { .lr = 1e-2, .momentum = 0.9, .weight_decay = 0.01 };
+    const struct op_rates adamw = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1
+    };
+    const struct op_rates sgd = { .lr = 1e-2, .momentum = 0.9, .weight_decay = 0.01 };
     uint64_t n_targets = 0;
     double loss = 0;
 
-    n->ops->embedding(n, NULL, e->tokens, e->x, e->y, e->z, EVERY_ROWS, EVERY_COLS, EVERY_SEQ);
+    op_embedding(n, NULL, e->tokens, e->x, e->y, e->z, EVERY_ROWS, EVERY_COLS, EVERY_SEQ);
     every_keep(e, e->z, EVERY_ELEMS);
-    n->ops->embedding_backward(n, NULL, e->tokens, e->x, e->z, e->y, EVERY_ROWS, EVERY_COLS, EVERY_SEQ);
+    op_embedding_backward(n, NULL, e->tokens, e->x, e->z, e->y, EVERY_ROWS, EVERY_COLS, EVERY_SEQ);
     every_keep(e, e->z, EVERY_ELEMS);
     every_keep(e, e->y, EVERY_SEQ * EVERY_COLS);
-    n->ops->cross_entropy(n, NULL, e->x, e->tokens, e->z, EVERY_ROWS, EVERY_COLS, 0.01f, &loss, &n_targets);
+    op_cross_entropy(n, NULL, e->x, e->tokens, e->z, EVERY_ROWS, EVERY_COLS, 0.01f, &loss, &n_targets);
     every_keep(e, e->z, EVERY_ELEMS);
     every_keep(e, &loss, 2);
     memset(e->z, 0, EVERY_ELEMS * sizeof *e->z);
-    n->ops->adamw(n, NULL, e->x, e->y, e->z, e->z + EVERY_ELEMS, EVERY_ELEMS, &adamw, 0.5f, 1);
-    n->ops->sgd(n, NULL, e->x, e->y, e->z, EVERY_ELEMS, &sgd, 0.5f, 2);
+    op_adamw(n, NULL, e->x, e->y, e->z, e->z + EVERY_ELEMS, EVERY_ELEMS, &adamw, 0.5f, 1);
+    op_sgd(n, NULL, e->x, e->y, e->z, EVERY_ELEMS, &sgd, 0.5f, 2);
     every_keep(e, e->x, EVERY_ELEMS);
     every_keep(e, e->z, EVERY_ELEMS);
 }
@@ -183,46 +162,21 @@ static inline void every_end(struct every_op *e, struct numerics *n)
 /* Heads of products, as attention has them, and a plain product with a bias. */
 static inline void every_product(struct every_op *e, struct numerics *n)
 {
-    const struct matmul_desc descs[] = {
-        { .outer = 1,
-          .inner = 1,
-          .m = EVERY_ROWS,
-          .n = 40,
-          .k = EVERY_COLS,
-          .a = { 0, 0, EVERY_COLS, 1 },
-          .b = { 0, 0, 1, EVERY_COLS },
-          .c = { 0, 0, 40, 1 },
-          .dtype = FSDP_F32,
-          .bias = true,
-          .alpha = 1.0f },
-        { .outer = 3,
-          .inner = 4,
-          .m = EVERY_SEQ,
-          .n = EVERY_SEQ,
-          .k = 8,
-          .a = { EVERY_SEQ * 32, 8, 32, 1 },
-          .b = { EVERY_SEQ * 32, 8, 1, 32 },
-          .c = { 4 * EVERY_SEQ * EVERY_SEQ, EVERY_SEQ * EVERY_SEQ, EVERY_SEQ, 1 },
-          .dtype = FSDP_F32,
-          .accumulate = true,
-          .alpha = 0.25f },
-    };
+    struct matmul_desc descs[] = { op_product(EVERY_ROWS, 40, EVERY_COLS, false, true),
+                                   op_product(EVERY_SEQ, EVERY_SEQ, 8, false, true) };
     const size_t elems[] = { EVERY_ROWS * 40, 12 * EVERY_SEQ * EVERY_SEQ };
 
+    descs[0].bias = true;
+    descs[1].outer = 3, descs[1].inner = 4;
+    descs[1].a = (struct matmul_view){ EVERY_SEQ * 32, 8, 32, 1 };
+    descs[1].b = (struct matmul_view){ EVERY_SEQ * 32, 8, 1, 32 };
+    descs[1].c = (struct matmul_view){ 4 * EVERY_SEQ * EVERY_SEQ, EVERY_SEQ * EVERY_SEQ, EVERY_SEQ, 1 };
+    descs[1].accumulate = true;
+    descs[1].alpha = 0.25f;
     for (size_t i = 0; i < 2; i++) {
-        struct matmul *matmul;
-        size_t scratch_bytes;
-        void *scratch;
-
-        if (n->ops->matmul_create(n, &descs[i], &matmul, &scratch_bytes, NULL) != FSDP_OK)
-            abort();
-        scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
-        if (n->ops->matmul_run(matmul, NULL, e->x, e->y, descs[i].bias ? e->x : NULL, e->z, scratch, NULL) !=
-            FSDP_OK)
+        if (op_multiply(n, &descs[i], e->x, e->y, e->x, e->z, NULL) != FSDP_OK)
             abort();
         every_keep(e, e->z, elems[i]);
-        n->ops->matmul_destroy(matmul);
-        free(scratch);
     }
 }
 
@@ -235,7 +189,7 @@ static inline float *every_op_run(struct numerics *numerics, size_t *n_out)
                           .out = malloc(EVERY_OUT * sizeof(float)),
                           .tokens = malloc(EVERY_ROWS * sizeof *e.tokens) };
 
-    e.scratch = malloc(numerics->ops->layer_norm_scratch(numerics, EVERY_ROWS, EVERY_COLS) + 1);
+    e.scratch = malloc(numerics->ops->norm_scratch(numerics, FSDP_F32, EVERY_ROWS, EVERY_COLS) + 1);
     if (e.out == NULL || e.tokens == NULL || e.scratch == NULL)
         abort();
     for (size_t i = 0; i < EVERY_ROWS; i++)

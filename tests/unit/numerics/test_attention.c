@@ -1,10 +1,8 @@
-/* Fused attention against the formulas of numerics.h on whole matrices, in double. */
+/* Fused attention against the formulas of numerics->h on whole matrices, in double. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/core/bf16.h"
-#include "shard_runtime/core/rng.h"
 #include "tests/unit/numerics/rows.h"
 
 /* One block of queries, a few, and many; heads and samples that do and do not share a product. */
@@ -25,23 +23,14 @@ struct problem {
     double *want[N_TENSORS], *want_d[N_TENSORS], *want_lse;
 };
 
-static double factor(const struct dropout *dropout, size_t row, size_t j)
-{
-    uint32_t words[4];
-
-    if (dropout->p <= 0)
-        return 1;
-    rng_philox(dropout->key, dropout->first_row + row, j / 4, words);
-    return (double)words[j % 4] < floor((1 - (double)dropout->p) * 0x1p32) ? 1 / (1 - (double)dropout->p) : 0;
-}
-
-/* --- the oracle: one sample's head --- */
+/* The oracle: one sample's head */
 
 static void matrices(const struct problem *p, const struct dropout *dropout, size_t b, size_t h)
 {
     const struct attention_desc *d = &p->desc.shape;
     const size_t T = d->seq, E = d->head_dim, at = b * T * p->stride + h * E;
-    double *P = calloc(T * T, sizeof *P), *D = calloc(T * T, sizeof *D), *dS = calloc(T * T, sizeof *dS);
+    double *P = row_zeros((T * T) * sizeof *P), *D = row_zeros((T * T) * sizeof *D),
+           *dS = row_zeros((T * T) * sizeof *dS);
 
     for (size_t i = 0; i < T; i++) {
         const size_t n = d->causal ? i + 1 : T, row = (b * d->heads + h) * T + i;
@@ -59,10 +48,10 @@ static void matrices(const struct problem *p, const struct dropout *dropout, siz
             double dD = 0;
 
             P[i * T + j] /= sum;
-            D[i * T + j] = P[i * T + j] * factor(dropout, row, j);
+            D[i * T + j] = P[i * T + j] * dropout_factor(dropout, row, j);
             for (size_t e = 0; e < E; e++)
                 dD += (double)p->d[OUT][at + i * p->stride + e] * (double)p->in[V][at + j * p->stride + e];
-            dS[i * T + j] = dD * factor(dropout, row, j);
+            dS[i * T + j] = dD * dropout_factor(dropout, row, j);
             delta += P[i * T + j] * dS[i * T + j];
         }
         for (size_t j = 0; j < n; j++)
@@ -79,9 +68,6 @@ static void matrices(const struct problem *p, const struct dropout *dropout, siz
                 p->want_d[Q][x] += scale * dS[i * T + j] * (double)p->in[K][y];
                 p->want_d[K][y] += scale * dS[i * T + j] * (double)p->in[Q][x];
             }
-    free(P);
-    free(D);
-    free(dS);
 }
 
 static size_t elems_of(const struct problem *p)
@@ -100,21 +86,16 @@ static void problem_init(struct problem *p, const struct attention_desc *shape, 
 {
     *p = (struct problem){ .stride = shape->heads * shape->head_dim + gap,
                            .rows = shape->batch * shape->heads * shape->seq };
-    p->desc = (struct fused_attention_desc){ .shape = *shape,
-                                             .dtype = FSDP_F32,
-                                             .scale = 1 / sqrtf((float)shape->head_dim),
-                                             .drops = dropout->p > 0,
-                                             .q_stride = p->stride,
-                                             .k_stride = p->stride,
-                                             .v_stride = p->stride,
-                                             .out_stride = p->stride };
+    p->desc = op_attention(*shape, FSDP_F32, p->stride);
+    p->desc.out_stride = p->stride;
+    p->desc.drops = dropout->p > 0;
     p->lse = random_floats(9, p->rows, 1.0f);
-    p->want_lse = calloc(p->rows, sizeof *p->want_lse);
+    p->want_lse = row_zeros(p->rows * sizeof *p->want_lse);
     for (int i = 0; i < N_TENSORS; i++) {
         p->in[i] = random_floats((uint64_t)i + 1, elems_of(p), 1.0f);
         p->d[i] = random_floats((uint64_t)i + 5, elems_of(p), 1.0f);
-        p->want[i] = calloc(elems_of(p), sizeof(double));
-        p->want_d[i] = calloc(elems_of(p), sizeof(double));
+        p->want[i] = row_zeros(elems_of(p) * sizeof(double));
+        p->want_d[i] = row_zeros(elems_of(p) * sizeof(double));
     }
 }
 
@@ -125,19 +106,7 @@ static void problem_solve(struct problem *p, const struct dropout *dropout)
             matrices(p, dropout, b, h);
 }
 
-static void problem_fini(struct problem *p)
-{
-    for (int i = 0; i < N_TENSORS; i++) {
-        free(p->in[i]);
-        free(p->d[i]);
-        free(p->want[i]);
-        free(p->want_d[i]);
-    }
-    free(p->lse);
-    free(p->want_lse);
-}
-
-/* --- one run, forward and backward, on buffers of the dtype; `which`: bits of the gradients that are wanted --- */
+/* One run, forward and backward, on buffers of the dtype; `which`: bits of the gradients that are wanted */
 
 struct buffers {
     void *in[N_TENSORS], *d[N_TENSORS];
@@ -146,6 +115,8 @@ struct buffers {
 static void run(struct numerics *n, struct problem *p, struct buffers *b, const struct dropout *dropout,
                 unsigned which)
 {
+    void *const wanted[] = { which & 1u ? b->d[Q] : NULL, which & 2u ? b->d[K] : NULL,
+                             which & 4u ? b->d[V] : NULL };
     struct fused_attention *attention;
     size_t forward = 0, backward = 0;
     struct fsdp_err err = { 0 };
@@ -153,35 +124,13 @@ static void run(struct numerics *n, struct problem *p, struct buffers *b, const 
 
     cr_assert(n->ops->attention_create(n, &p->desc, &attention, &forward, &backward, &err) == FSDP_OK, "%s",
               err.message);
-    scratch = aligned_alloc(64, ((forward > backward ? forward : backward) + 64) / 64 * 64);
-    cr_assert_not_null(scratch);
-    cr_assert(n->ops->attention_forward(attention, NULL,
-                                        &(struct fused_attention_forward){ .q = b->in[Q],
-                                                                           .k = b->in[K],
-                                                                           .v = b->in[V],
-                                                                           .out = b->in[OUT],
-                                                                           .lse = p->lse,
-                                                                           .dropout = dropout,
-                                                                           .scratch = scratch },
-                                        &err) == FSDP_OK,
+    scratch = row_zeros(forward > backward ? forward : backward);
+    cr_assert(op_attention_forward(n, attention, NULL, b->in, b->in[OUT], p->lse, dropout, scratch, &err) ==
+                      FSDP_OK &&
+                  op_attention_backward(n, attention, NULL, b->in, b->in[OUT], b->d[OUT], p->lse, dropout,
+                                        wanted, scratch, &err) == FSDP_OK,
               "%s", err.message);
-    cr_assert(
-        n->ops->attention_backward(attention, NULL,
-                                   &(struct fused_attention_backward){ .q = b->in[Q],
-                                                                       .k = b->in[K],
-                                                                       .v = b->in[V],
-                                                                       .out = b->in[OUT],
-                                                                       .dout = b->d[OUT],
-                                                                       .lse = p->lse,
-                                                                       .dropout = dropout,
-                                                                       .dq = which & 1u << Q ? b->d[Q] : NULL,
-                                                                       .dk = which & 1u << K ? b->d[K] : NULL,
-                                                                       .dv = which & 1u << V ? b->d[V] : NULL,
-                                                                       .scratch = scratch },
-                                   &err) == FSDP_OK,
-        "%s", err.message);
     n->ops->attention_destroy(attention);
-    free(scratch);
 }
 
 static struct buffers floats_of(const struct problem *p)
@@ -216,9 +165,6 @@ static void check(const struct row_case *row, const struct problem *p, const flo
 
 ROWS_TEST(numerics_attention, forward_and_backward_are_the_formulas)
 {
-    struct numerics numerics;
-
-    row_open(&numerics, row);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const struct dropout *dropout = s % 2 == 0 ? &on : &off;
         struct problem p;
@@ -231,58 +177,38 @@ ROWS_TEST(numerics_attention, forward_and_backward_are_the_formulas)
             expect_between_untouched(&p, p.want_d[i], p.d[i]);
         b = floats_of(&p);
 
-        run(&numerics, &p, &b, dropout, 7);
+        run(numerics, &p, &b, dropout, 7);
 
-        /* Sums of up to 1100 terms of about 1 in float32; P from the rounded lse is off by 2^-24 of |lse| < 8. */
+        /*
+         * Sums of up to 1100 terms of about 1 in float32; P from the rounded lse is off by 2^-24 of |lse| <
+         * 8.
+         */
         check(row, &p, p.in[OUT], p.d, 2e-5, 2e-5);
-        problem_fini(&p);
     }
-    numerics_close(&numerics);
 }
 
 ROWS_TEST(numerics_attention, each_gradient_alone_is_what_it_is_with_the_others)
 {
     const struct attention_desc shape = { 2, 300, 2, 4, true };
-    struct numerics numerics;
     struct problem p;
     struct buffers b;
     float *all[3];
 
-    row_open(&numerics, row);
     problem_init(&p, &shape, 0, &on);
     b = floats_of(&p);
-    run(&numerics, &p, &b, &on, 7);
+    run(numerics, &p, &b, &on, 7);
     for (int i = Q; i <= V; i++)
         all[i] = copy_floats(p.d[i], elems_of(&p));
 
     for (int i = Q; i <= V; i++) {
         memset(p.d[i], 0, elems_of(&p) * sizeof(float));
-        run(&numerics, &p, &b, &on, 1u << i);
+        run(numerics, &p, &b, &on, 1u << i);
         cr_assert(memcmp(p.d[i], all[i], elems_of(&p) * sizeof(float)) == 0, "gradient %d of %s", i,
                   row->name);
-        free(all[i]);
     }
-    problem_fini(&p);
-    numerics_close(&numerics);
 }
 
-/* --- bfloat16 --- */
-
-static void round_floats(float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] = bf16_to_f32(bf16_of_f32(x[i]));
-}
-
-static uint16_t *narrow(const float *x, size_t n)
-{
-    uint16_t *y = malloc(n * sizeof *y);
-
-    cr_assert_not_null(y);
-    for (size_t i = 0; i < n; i++)
-        y[i] = bf16_of_f32(x[i]);
-    return y;
-}
+/* Bfloat16 */
 
 static void widen(const uint16_t *x, float *y, size_t n)
 {
@@ -292,10 +218,7 @@ static void widen(const uint16_t *x, float *y, size_t n)
 
 ROWS_TEST(numerics_attention, bfloat16_rounds_its_factors_and_results_only)
 {
-    struct numerics numerics;
-
-    row_open(&numerics, row);
-    if (!numerics.bf16_products)
+    if (!numerics->bf16_products)
         cr_skip_test("%s has no products of bfloat16 here", row->name);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const struct dropout *dropout = s % 2 == 0 ? &off : &on;
@@ -305,82 +228,65 @@ ROWS_TEST(numerics_attention, bfloat16_rounds_its_factors_and_results_only)
         problem_init(&p, &shapes[s], 0, dropout);
         p.desc.dtype = FSDP_BF16;
         for (int i = 0; i < N_TENSORS; i++) {
-            round_floats(p.in[i], elems_of(&p));
-            round_floats(p.d[i], elems_of(&p));
-            b.in[i] = narrow(p.in[i], elems_of(&p));
-            b.d[i] = narrow(p.d[i], elems_of(&p));
+            b.in[i] = narrow_of(p.in[i], elems_of(&p));
+            b.d[i] = narrow_of(p.d[i], elems_of(&p));
+            widen(b.in[i], p.in[i], elems_of(&p));
+            widen(b.d[i], p.d[i], elems_of(&p));
         }
         problem_solve(&p, dropout);
 
-        run(&numerics, &p, &b, dropout, 7);
+        run(numerics, &p, &b, dropout, 7);
 
         for (int i = 0; i < N_TENSORS; i++) {
             widen(b.in[i], p.in[i], elems_of(&p));
             widen(b.d[i], p.d[i], elems_of(&p));
         }
-        /* Each D and dS is off by 2^-9 of itself, each result by 2^-9 more; sums of them are of terms of order 1. */
+        /*
+         * Each D and dS is off by 2^-9 of itself, each result by 2^-9 more; sums of them are of terms of
+         * order 1.
+         */
         check(row, &p, p.in[OUT], p.d, 0x1p-7, 0x1p-6);
-        for (int i = 0; i < N_TENSORS; i++) {
-            free(b.in[i]);
-            free(b.d[i]);
-        }
-        problem_fini(&p);
     }
-    numerics_close(&numerics);
 }
 
-/* --- what it asks for --- */
+/* What it asks for */
 
 ROWS_TEST(numerics_attention, scratch_does_not_grow_with_the_square_of_the_sequence)
 {
-    struct numerics numerics;
     size_t backward[2] = { 0 };
 
-    row_open(&numerics, row);
     for (size_t i = 0; i < 2; i++) {
         const size_t seq = (size_t)4096 << i;
-        const struct fused_attention_desc desc = { .shape = { 2, seq, 4, 16, true },
-                                                   .dtype = FSDP_F32,
-                                                   .scale = 1,
-                                                   .drops = true,
-                                                   .q_stride = 64,
-                                                   .k_stride = 64,
-                                                   .v_stride = 64,
-                                                   .out_stride = 64 };
+        struct fused_attention_desc desc =
+            op_attention((struct attention_desc){ 2, seq, 4, 16, true }, FSDP_F32, 64);
         struct fused_attention *attention;
         size_t forward;
 
-        cr_assert(numerics.ops->attention_create(&numerics, &desc, &attention, &forward, &backward[i],
-                                                 NULL) == FSDP_OK);
+        desc.drops = true;
+        cr_assert(numerics->ops->attention_create(numerics, &desc, &attention, &forward, &backward[i],
+                                                  NULL) == FSDP_OK);
         cr_assert(le(sz, forward, backward[i]));
-        numerics.ops->attention_destroy(attention);
+        numerics->ops->attention_destroy(attention);
     }
     cr_assert(le(sz, backward[1], 2 * backward[0] + (1 << 20)), "%zu and %zu", backward[0], backward[1]);
     cr_assert(le(sz, backward[0], (size_t)8 << 20), "%zu", backward[0]);
-    numerics_close(&numerics);
 }
 
 ROWS_TEST(numerics_attention, a_stride_too_short_is_refused)
 {
-    struct numerics numerics;
-
-    row_open(&numerics, row);
     for (int i = 0; i < 5; i++) {
-        const struct fused_attention_desc desc = { .shape = { 1, i == 4 ? 0 : 4, 2, 8, true },
-                                                   .dtype = FSDP_F32,
-                                                   .scale = 1,
-                                                   .q_stride = i == 0 ? 15 : 16,
-                                                   .k_stride = i == 1 ? 15 : 16,
-                                                   .v_stride = i == 2 ? 15 : 16,
-                                                   .out_stride = i == 3 ? 15 : 16 };
+        struct fused_attention_desc desc =
+            op_attention((struct attention_desc){ 1, i == 4 ? 0 : 4, 2, 8, true }, FSDP_F32, 16);
+        size_t *const strides[] = { &desc.q_stride, &desc.k_stride, &desc.v_stride, &desc.out_stride };
         struct fused_attention *attention;
         struct fsdp_err err = { 0 };
         size_t bytes;
 
-        cr_assert(numerics.ops->attention_create(&numerics, &desc, &attention, &bytes, &bytes, &err) ==
+        if (i < 4)
+            *strides[i] = 15;
+        cr_assert(numerics->ops->attention_create(numerics, &desc, &attention, &bytes, &bytes, &err) ==
                       FSDP_ERR_ARG,
                   "case %d", i);
         cr_assert_null(attention);
     }
-    numerics_close(&numerics);
 }

@@ -10,21 +10,18 @@ static void assert_same_bits(const float *a, const float *b, size_t n, const cha
 
 ROWS_TEST(numerics_determinism, every_operation_gives_the_same_bits_again)
 {
-    struct numerics numerics;
     float *first, *again;
     size_t n, n_again;
 
-    row_open(&numerics, row);
-    first = every_op_run(&numerics, &n);
+    first = every_op_run(numerics, &n);
 
     for (int run = 0; run < 3; run++) {
-        again = every_op_run(&numerics, &n_again);
+        again = every_op_run(numerics, &n_again);
         cr_assert(eq(sz, n, n_again));
         assert_same_bits(first, again, n, "second run");
         free(again);
     }
     free(first);
-    numerics_close(&numerics);
 }
 
 /* Only oneDNN's products may see the threads. */

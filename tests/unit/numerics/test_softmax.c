@@ -1,8 +1,6 @@
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/core/rng.h"
 #include "tests/unit/numerics/rows.h"
 
 static const struct attention_desc shapes[] = {
@@ -15,17 +13,6 @@ static const struct dropout off = { .p = 0 };
 static size_t scores_of(const struct attention_desc *d)
 {
     return d->batch * d->heads * d->seq * d->seq;
-}
-
-/* Whether the element is kept, by the definition in numerics.h; its factor. */
-static double factor(const struct dropout *dropout, size_t row, size_t j)
-{
-    uint32_t words[4];
-
-    if (dropout->p <= 0)
-        return 1;
-    rng_philox(dropout->key, dropout->first_row + row, j / 4, words);
-    return (double)words[j % 4] < floor((1 - (double)dropout->p) * 0x1p32) ? 1 / (1 - (double)dropout->p) : 0;
 }
 
 static void softmax_in_double(const double *s, double *p, size_t n)
@@ -43,7 +30,7 @@ static void softmax_in_double(const double *s, double *p, size_t n)
 static void check_forward(const struct row_case *row, const struct attention_desc *d, const float *scores,
                           const float *p, const float *dropped, const struct dropout *dropout)
 {
-    double *s = malloc(d->seq * sizeof *s), *want = malloc(d->seq * sizeof *want);
+    double *s = row_zeros(d->seq * sizeof *s), *want = row_zeros(d->seq * sizeof *want);
 
     for (size_t i = 0; i < d->batch * d->heads * d->seq; i++) {
         const size_t n = d->causal ? i % d->seq + 1 : d->seq;
@@ -56,62 +43,49 @@ static void check_forward(const struct row_case *row, const struct attention_des
         /* The difference of two scores below 40 rounds at 2e-6 / 2; exp, sum and division add a few 6e-8. */
         assert_near(row, "p", p + i * d->seq, want, d->seq, 2e-6, 2e-38);
         for (size_t j = 0; j < d->seq && dropped != NULL; j++)
-            want[j] *= factor(dropout, i, j);
+            want[j] *= dropout_factor(dropout, i, j);
         if (dropped != NULL)
             assert_near(row, "dropped", dropped + i * d->seq, want, d->seq, 2e-6, 2e-38);
     }
-    free(s);
-    free(want);
 }
 
 ROWS_TEST(numerics_softmax, forward_masks_normalises_and_drops)
 {
     const struct dropout on = { .p = 0.25f, .key = 99, .first_row = 1234567 };
-    struct numerics numerics;
 
-    row_open(&numerics, row);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const size_t n = scores_of(&shapes[k]);
         float *scores = random_floats(k + 1, n, 5.0f), *p = copy_floats(scores, n),
               *dropped = random_floats(2, n, 1.0f);
 
-        numerics.ops->softmax(&numerics, NULL, p, NULL, &shapes[k], &off);
+        op_softmax(numerics, NULL, p, NULL, &shapes[k], &off);
         check_forward(row, &shapes[k], scores, p, NULL, &off);
         memcpy(p, scores, n * sizeof *p);
-        numerics.ops->softmax(&numerics, NULL, p, dropped, &shapes[k], NULL);
+        op_softmax(numerics, NULL, p, dropped, &shapes[k], NULL);
         check_forward(row, &shapes[k], scores, p, dropped, &off);
         memcpy(p, scores, n * sizeof *p);
-        numerics.ops->softmax(&numerics, NULL, p, dropped, &shapes[k], &on);
+        op_softmax(numerics, NULL, p, dropped, &shapes[k], &on);
         check_forward(row, &shapes[k], scores, p, dropped, &on);
-        free(scores);
-        free(p);
-        free(dropped);
     }
-    numerics_close(&numerics);
 }
 
 ROWS_TEST(numerics_softmax, what_is_masked_is_not_read)
 {
     const struct attention_desc d = { .batch = 1, .seq = 33, .heads = 1, .head_dim = 1, .causal = true };
-    struct numerics numerics;
     float *p = random_floats(1, 33 * 33, 1.0f), *dp = random_floats(2, 33 * 33, 1.0f);
 
-    row_open(&numerics, row);
     for (size_t i = 0; i < 33; i++)
         for (size_t j = i + 1; j < 33; j++)
             p[i * 33 + j] = dp[i * 33 + j] = NAN;
 
-    numerics.ops->softmax(&numerics, NULL, p, NULL, &d, &off);
+    op_softmax(numerics, NULL, p, NULL, &d, &off);
     for (size_t i = 0; i < 33 * 33; i++)
         cr_assert(isfinite(p[i]), "element %zu", i);
     if (strcmp(row->name, "ref") != 0) { /* the reference multiplies by p = 0, as the formula says */
-        numerics.ops->softmax_backward(&numerics, NULL, p, dp, dp, &d, &off);
+        op_softmax_backward(numerics, NULL, p, dp, dp, &d, &off);
         for (size_t i = 0; i < 33 * 33; i++)
             cr_assert(isfinite(dp[i]), "gradient %zu", i);
     }
-    free(p);
-    free(dp);
-    numerics_close(&numerics);
 }
 
 ROWS_TEST(numerics_softmax, scores_far_apart_and_huge_do_not_overflow)
@@ -120,32 +94,25 @@ ROWS_TEST(numerics_softmax, scores_far_apart_and_huge_do_not_overflow)
     float p[16] = { 1e30f, -1e30f, 1e30f, 0, -200,   -100,   -50,    0,
                     3e38f, 0,      0,     0, -3e38f, -3e38f, -3e38f, -3e38f };
     float before[16];
-    struct numerics numerics;
 
-    row_open(&numerics, row);
     memcpy(before, p, sizeof p);
 
-    numerics.ops->softmax(&numerics, NULL, p, NULL, &d, &off);
+    op_softmax(numerics, NULL, p, NULL, &d, &off);
 
     check_forward(row, &d, before, p, NULL, &off);
-    numerics_close(&numerics);
 }
 
 ROWS_TEST(numerics_softmax, a_nan_score_reaches_its_whole_row)
 {
     const struct attention_desc d = { .batch = 1, .seq = 20, .heads = 1, .head_dim = 1 };
-    struct numerics numerics;
     float *p = random_floats(1, 400, 1.0f);
 
-    row_open(&numerics, row);
     p[7 * 20 + 3] = NAN;
 
-    numerics.ops->softmax(&numerics, NULL, p, NULL, &d, &off);
+    op_softmax(numerics, NULL, p, NULL, &d, &off);
 
     for (size_t i = 0; i < 400; i++)
         cr_assert(isnan(p[i]) == (i / 20 == 7), "element %zu is %g", i, (double)p[i]);
-    free(p);
-    numerics_close(&numerics);
 }
 
 /* d/ds_m of sum_j dp_j * factor_j * softmax(s)_j by central differences. */
@@ -153,24 +120,22 @@ static double slope(const double *s, const float *dp, const struct dropout *drop
                     size_t n)
 {
     const double h = 1e-4;
-    double *moved = malloc(n * sizeof *moved), *p = malloc(n * sizeof *p), sum = 0;
+    double moved[64], p[64], sum = 0; /* n: at most 50 */
 
     for (int sign = -1; sign <= 1; sign += 2) {
         for (size_t j = 0; j < n; j++)
             moved[j] = s[j] + (j == m ? sign * h : 0);
         softmax_in_double(moved, p, n);
         for (size_t j = 0; j < n; j++)
-            sum += sign * (double)dp[j] * factor(dropout, row, j) * p[j];
+            sum += sign * (double)dp[j] * dropout_factor(dropout, row, j) * p[j];
     }
-    free(moved);
-    free(p);
     return sum / (2 * h);
 }
 
 static void check_backward(const struct row_case *row, const struct attention_desc *d, const float *scores,
                            const float *dp, const float *ds, const struct dropout *dropout)
 {
-    double *s = malloc(d->seq * sizeof *s);
+    double *s = row_zeros(d->seq * sizeof *s);
 
     for (size_t i = 0; i < d->batch * d->heads * d->seq; i++) {
         const size_t n = d->causal ? i % d->seq + 1 : d->seq;
@@ -184,7 +149,6 @@ static void check_backward(const struct row_case *row, const struct attention_de
                         5e-7); /* p * (dp - mean): both of size 1 */
         }
     }
-    free(s);
 }
 
 ROWS_TEST(numerics_softmax, backward_is_the_slope_of_forward)
@@ -194,9 +158,7 @@ ROWS_TEST(numerics_softmax, backward_is_the_slope_of_forward)
         { 1, 33, 1, 4, false }, { 1, 50, 1, 4, true },
     };
     const struct dropout on = { .p = 0.25f, .key = 99, .first_row = 1234567 };
-    struct numerics numerics;
 
-    row_open(&numerics, row);
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         for (int with = 0; with < 2; with++) {
             const struct dropout *dropout = with ? &on : &off;
@@ -205,17 +167,11 @@ ROWS_TEST(numerics_softmax, backward_is_the_slope_of_forward)
             float *dp = random_floats(k + 7, n, 1.0f), *ds = random_floats(3, n, 1.0f),
                   *dropped = copy_floats(ds, n);
 
-            numerics.ops->softmax(&numerics, NULL, p, dropped, &some[k], dropout);
-            numerics.ops->softmax_backward(&numerics, NULL, p, dp, ds, &some[k], dropout);
+            op_softmax(numerics, NULL, p, dropped, &some[k], dropout);
+            op_softmax_backward(numerics, NULL, p, dp, ds, &some[k], dropout);
             check_backward(row, &some[k], scores, dp, ds, dropout);
-            numerics.ops->softmax_backward(&numerics, NULL, p, dp, dp, &some[k], dropout);
+            op_softmax_backward(numerics, NULL, p, dp, dp, &some[k], dropout);
             cr_assert_arr_eq(dp, ds, n * sizeof *ds, "in place differs");
-            free(scores);
-            free(p);
-            free(dp);
-            free(ds);
-            free(dropped);
         }
     }
-    numerics_close(&numerics);
 }

@@ -8,7 +8,7 @@
 
 static int32_t *random_tokens(uint64_t seed, size_t n, size_t vocab)
 {
-    int32_t *tokens = malloc((n + 1) * sizeof *tokens);
+    int32_t *tokens = row_zeros((n + 1) * sizeof *tokens);
 
     for (size_t i = 0; i < n; i++)
         tokens[i] = (int32_t)rng_below(seed, i, vocab);
@@ -22,9 +22,6 @@ static const struct {
 
 ROWS_TEST(numerics_embedding, rows_are_table_plus_position)
 {
-    struct numerics numerics;
-
-    row_open(&numerics, row);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const size_t rows = shapes[k].rows, cols = shapes[k].cols, seq = shapes[k].seq;
         int32_t *tokens = random_tokens(k, rows, shapes[k].vocab);
@@ -33,27 +30,18 @@ ROWS_TEST(numerics_embedding, rows_are_table_plus_position)
         float *out = random_floats(3, rows * cols, 1.0f);
 
         for (int with = 0; with < 2; with++) {
-            numerics.ops->embedding(&numerics, NULL, tokens, table, with ? positions : NULL, out, rows, cols,
-                                    seq);
+            op_embedding(numerics, NULL, tokens, table, with ? positions : NULL, out, rows, cols, seq);
             for (size_t i = 0; i < rows; i++)
                 for (size_t j = 0; j < cols; j++)
                     cr_assert(out[i * cols + j] == table[(size_t)tokens[i] * cols + j] +
                                                        (with ? positions[i % seq * cols + j] : 0.0f),
                               "row %zu column %zu", i, j);
         }
-        free(tokens);
-        free(table);
-        free(positions);
-        free(out);
     }
-    numerics_close(&numerics);
 }
 
 ROWS_TEST(numerics_embedding, backward_adds_every_row_to_its_token_and_position)
 {
-    struct numerics numerics;
-
-    row_open(&numerics, row);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const size_t rows = shapes[k].rows, cols = shapes[k].cols, seq = shapes[k].seq,
                      vocab = shapes[k].vocab;
@@ -61,8 +49,8 @@ ROWS_TEST(numerics_embedding, backward_adds_every_row_to_its_token_and_position)
         float *dout = random_floats(1, rows * cols, 1.0f);
         float *dtable = random_floats(2, vocab * cols, 1.0f),
               *dpositions = random_floats(3, seq * cols, 1.0f);
-        double *table = malloc(vocab * cols * sizeof *table),
-               *positions = malloc(seq * cols * sizeof *positions);
+        double *table = row_zeros(vocab * cols * sizeof *table),
+               *positions = row_zeros(seq * cols * sizeof *positions);
 
         for (size_t i = 0; i < vocab * cols; i++)
             table[i] = (double)dtable[i];
@@ -75,20 +63,13 @@ ROWS_TEST(numerics_embedding, backward_adds_every_row_to_its_token_and_position)
             }
         }
 
-        numerics.ops->embedding_backward(&numerics, NULL, tokens, dout, dtable, NULL, rows, cols, seq);
-        numerics.ops->embedding_backward(&numerics, NULL, tokens, dout, NULL, dpositions, rows, cols, seq);
+        op_embedding_backward(numerics, NULL, tokens, dout, dtable, NULL, rows, cols, seq);
+        op_embedding_backward(numerics, NULL, tokens, dout, NULL, dpositions, rows, cols, seq);
 
         /* Row by row in float32: up to 1000 roundings of sums near sqrt(1000), which wander as their root. */
         assert_near(row, "dtable", dtable, table, vocab * cols, 1e-6, 6e-8 * sqrt((double)rows) * 30);
         assert_near(row, "dpositions", dpositions, positions, seq * cols, 2e-7, 2e-7 * sqrt((double)rows));
-        free(tokens);
-        free(dout);
-        free(dtable);
-        free(dpositions);
-        free(table);
-        free(positions);
     }
-    numerics_close(&numerics);
 }
 
 static double loss_of(const double *logits, size_t target, size_t vocab)
@@ -107,14 +88,13 @@ static void try_loss(struct numerics *numerics, const struct row_case *row, size
 {
     float *logits = random_floats(rows, rows * vocab, 3.0f), *dlogits = random_floats(2, rows * vocab, 1.0f);
     int32_t *targets = random_tokens(vocab, rows, vocab);
-    double *x = malloc(vocab * sizeof *x), sum = 0, loss = 0.5, again = 0;
+    double *x = row_zeros(vocab * sizeof *x), sum = 0, loss = 0.5, again = 0;
     uint64_t n_targets = 3, n_again = 0, n = 0;
 
     for (size_t i = 2; i < rows; i += 3)
         targets[i] = -100;
-    numerics->ops->cross_entropy(numerics, NULL, logits, targets, dlogits, rows, vocab, scale, &loss,
-                                 &n_targets);
-    numerics->ops->cross_entropy(numerics, NULL, logits, targets, NULL, rows, vocab, scale, &again, &n_again);
+    op_cross_entropy(numerics, NULL, logits, targets, dlogits, rows, vocab, scale, &loss, &n_targets);
+    op_cross_entropy(numerics, NULL, logits, targets, NULL, rows, vocab, scale, &again, &n_again);
 
     for (size_t i = 0; i < rows; i++) {
         const bool ignored = targets[i] == -100;
@@ -139,72 +119,32 @@ static void try_loss(struct numerics *numerics, const struct row_case *row, size
     cr_assert(fabs(loss - 0.5 - sum) <= 2e-7 * (double)(n + 1), "%s %s: %zu x %zu: loss %.12g for %.12g",
               row->name, row->isa, rows, vocab, loss - 0.5, sum);
     cr_assert(fabs(again - sum) <= 2e-7 * (double)(n + 1), "loss alone: %.12g for %.12g", again, sum);
-    numerics->ops->cross_entropy(numerics, NULL, logits, targets, logits, rows, vocab, scale, &again,
-                                 &n_again);
+    op_cross_entropy(numerics, NULL, logits, targets, logits, rows, vocab, scale, &again, &n_again);
     cr_assert_arr_eq(logits, dlogits, rows * vocab * sizeof *logits, "in place differs");
-    free(logits);
-    free(dlogits);
-    free(targets);
-    free(x);
 }
 
 ROWS_TEST(numerics_cross_entropy, loss_and_gradient_are_those_of_softmax)
 {
-    struct numerics numerics;
-
-    row_open(&numerics, row);
     for (size_t r = 0; r < n_odd_sizes; r++)
         for (size_t c = 0; c < n_odd_sizes; c++)
-            try_loss(&numerics, row, odd_sizes[r] < 1000 ? odd_sizes[r] : 100, odd_sizes[c],
+            try_loss(numerics, row, odd_sizes[r] < 1000 ? odd_sizes[r] : 100, odd_sizes[c],
                      c % 2 ? 1.0f : 1.0f / 512);
-    try_loss(&numerics, row, 3, 50257, 1.0f);
-    numerics_close(&numerics);
-}
-
-/* The slope of the loss by central differences, independent of the formula above. */
-ROWS_TEST(numerics_cross_entropy, gradient_is_the_slope_of_the_loss)
-{
-    enum { VOCAB = 37 };
-    const int32_t target = 5;
-    struct numerics numerics;
-    float *logits = random_floats(1, VOCAB, 2.0f), dlogits[VOCAB];
-    double loss = 0;
-    uint64_t n = 0;
-
-    row_open(&numerics, row);
-
-    numerics.ops->cross_entropy(&numerics, NULL, logits, &target, dlogits, 1, VOCAB, 1.0f, &loss, &n);
-
-    for (size_t j = 0; j < VOCAB; j++) {
-        double up[VOCAB], down[VOCAB], want;
-
-        for (size_t k = 0; k < VOCAB; k++)
-            up[k] = down[k] = (double)logits[k];
-        up[j] += 1e-4;
-        down[j] -= 1e-4;
-        want = (loss_of(up, 5, VOCAB) - loss_of(down, 5, VOCAB)) / 2e-4;
-        assert_near(row, "dlogits", dlogits + j, &want, 1, 2e-6, 1e-7);
-    }
-    free(logits);
-    numerics_close(&numerics);
+    try_loss(numerics, row, 3, 50257, 1.0f);
 }
 
 ROWS_TEST(numerics_cross_entropy, nothing_to_learn_from_is_no_loss)
 {
     const int32_t targets[2] = { -100, -100 };
-    struct numerics numerics;
     float logits[2 * 9] = { 0 }, dlogits[2 * 9];
     double loss = 0;
     uint64_t n = 0;
 
-    row_open(&numerics, row);
     memset(dlogits, 0xFF, sizeof dlogits);
 
-    numerics.ops->cross_entropy(&numerics, NULL, logits, targets, dlogits, 2, 9, 1.0f, &loss, &n);
-    numerics.ops->cross_entropy(&numerics, NULL, logits, targets, dlogits, 0, 9, 1.0f, &loss, &n);
+    op_cross_entropy(numerics, NULL, logits, targets, dlogits, 2, 9, 1.0f, &loss, &n);
+    op_cross_entropy(numerics, NULL, logits, targets, dlogits, 0, 9, 1.0f, &loss, &n);
 
     cr_assert(loss == 0 && n == 0);
     for (size_t i = 0; i < 18; i++)
         cr_assert(dlogits[i] == 0);
-    numerics_close(&numerics);
 }

@@ -17,7 +17,7 @@ struct run {
     struct seen *seen;
 };
 
-/* --- data ------------------------------------------------------------------------------------------------ */
+/* Data */
 
 struct slice {
     float features[REFERENCE_BATCH * 16];
@@ -30,8 +30,10 @@ static int32_t text(const struct reference *r, uint64_t place)
     return (int32_t)((place * place * 7 + place * 3 + 1) % r->vocab);
 }
 
-/* Samples first ... first + batch - 1 of the step. What lies behind its last one pads a batch that the ranks do not
- * divide, and its targets are ignored. */
+/*
+ * Samples first ... first + batch - 1 of the step. What lies behind its last one pads a batch that the ranks
+ * do not divide, and its targets are ignored.
+ */
 static void fill(const struct reference *r, int step, size_t first, size_t batch, struct slice *out)
 {
     const size_t seq = r->seq > 0 ? r->seq : 1;
@@ -51,30 +53,20 @@ static void fill(const struct reference *r, int step, size_t first, size_t batch
     }
 }
 
-/* --- a run ----------------------------------------------------------------------------------------------- */
-
-static size_t micro_steps(const struct way *way)
-{
-    return way->n_micro > 0 ? way->n_micro : 1;
-}
+/* A run */
 
 static size_t batch_of(const struct way *way)
 {
-    const size_t parts = (size_t)case_data_ranks(way) * micro_steps(way);
+    const size_t parts = (size_t)case_data_ranks(way) * way->n_micro;
 
     return (REFERENCE_BATCH + parts - 1) / parts;
-}
-
-static size_t forwards_of(const struct way *way)
-{
-    return way->forwards > 0 ? way->forwards : 1;
 }
 
 /* The forwards, then a backward of all of them or one of each. */
 static void in_halves(struct fsdp_model *model, const struct way *way, const struct fsdp_batch *micro,
                       struct fsdp_loss *sum)
 {
-    const size_t n = forwards_of(way), n_backwards = way->backwards == FSDP_BACKWARD_OF_EACH ? n : 1;
+    const size_t n = way->forwards, n_backwards = way->backwards == FSDP_BACKWARD_OF_EACH ? n : 1;
     struct fsdp_err err = { 0 };
 
     *sum = (struct fsdp_loss){ 0 };
@@ -93,7 +85,7 @@ static void in_halves(struct fsdp_model *model, const struct way *way, const str
 static double call_by_call(struct fsdp_model *model, const struct way *way, const struct fsdp_batch *micro,
                            size_t n_micro)
 {
-    const size_t n = forwards_of(way);
+    const size_t n = way->forwards;
     struct fsdp_err err = { 0 };
     double sum = 0, n_targets = 0;
 
@@ -114,8 +106,8 @@ static double call_by_call(struct fsdp_model *model, const struct way *way, cons
 
 static double forward_backward(struct fsdp_model *model, const struct run *run, int step)
 {
-    const size_t batch = batch_of(run->way), n_micro = micro_steps(run->way);
-    const size_t rank = (size_t)(fsdp_context_rank(fsdp_model_context(model)) / case_parts(run->way));
+    const size_t batch = batch_of(run->way), n_micro = run->way->n_micro;
+    const size_t rank = (size_t)(fsdp_context_rank(fsdp_model_context(model)) / run->way->tensor);
     struct slice slices[MAX_MICRO];
     struct fsdp_batch micro[MAX_MICRO];
     struct fsdp_err err = { 0 };
@@ -174,7 +166,7 @@ static struct fsdp_model_options model_options(const struct run *run)
                                         .seq = r->seq > 0 ? r->seq : 1,
                                         .input_features = r->widths[0],
                                         .seed = REFERENCE_SEED,
-                                        .accumulates = micro_steps(run->way) > forwards_of(run->way),
+                                        .accumulates = run->way->n_micro > run->way->forwards,
                                         .forwards = run->way->forwards,
                                         .backwards = run->way->backwards,
                                         .gradient_sync = run->way->sync,
@@ -205,10 +197,9 @@ static void train(struct fsdp_model *model, const struct run *run)
 {
     struct fsdp_optimizer *optimizer = optimizer_of(model, run->reference);
     struct fsdp_context *context = fsdp_model_context(model);
-    const int n_steps = run->way->steps > 0 ? run->way->steps : REFERENCE_STEPS;
     struct fsdp_err err = { 0 };
 
-    for (int step = 0; step < n_steps; step++) {
+    for (int step = 0; step < run->way->steps; step++) {
         const double loss = forward_backward(model, run, step);
         double norm;
 
@@ -258,8 +249,14 @@ static void run_rank(struct fsdp_context *context, void *user)
 
 void case_run(const struct reference *reference, const struct way *way, struct seen *seen)
 {
-    struct run run = { .reference = reference, .way = way, .seen = seen };
+    struct way full = *way;
+    struct run run = { .reference = reference, .way = &full, .seen = seen };
 
+    full.n_micro = way->n_micro > 0 ? way->n_micro : 1;
+    full.forwards = way->forwards > 0 ? way->forwards : 1;
+    full.tensor = way->tensor > 1 ? way->tensor : 1;
+    full.replicate = way->replicate > 1 ? way->replicate : 1;
+    full.steps = way->steps > 0 ? way->steps : REFERENCE_STEPS;
     memset(seen, 0, sizeof *seen);
     sabotage_choose(way->slow, way->sabotage);
     world_run_on(way->W, way->numerics != NULL ? way->numerics : "ref", run_rank, &run);
@@ -273,7 +270,7 @@ void seen_free(struct seen *seen)
     }
 }
 
-/* --- against the reference, and against each other ------------------------------------------------------- */
+/* Against the reference, and against each other */
 
 double distance(const float *a, const double *b, size_t n)
 {
@@ -323,7 +320,7 @@ int seen_compare(const struct seen *seen, const struct reference *r, const char 
     return n_far;
 }
 
-void case_expect(const char *name, const struct way *ways, size_t n_ways)
+static void expect_case(const char *name, const struct way *ways, size_t n_ways)
 {
     static const char *const rows[] = { "ref", "auto" };
     struct reference *reference = reference_read(name);
@@ -340,6 +337,20 @@ void case_expect(const char *name, const struct way *ways, size_t n_ways)
         seen_free(&seen);
     }
     reference_free(reference);
+}
+
+void case_expect(const char *cases, const struct way *ways, size_t n_ways)
+{
+    char names[128], *rest, *name;
+
+    snprintf(names, sizeof names, "%s", cases);
+    for (name = strtok_r(names, " ", &rest); name != NULL; name = strtok_r(NULL, " ", &rest)) {
+        char *colon = strchr(name, ':');
+
+        if (colon != NULL)
+            *colon = '\0';
+        expect_case(name, ways, colon == NULL ? n_ways : strtoul(colon + 1, NULL, 10));
+    }
 }
 
 static bool same(const float *a, const float *b, size_t n)

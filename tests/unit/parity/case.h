@@ -1,6 +1,6 @@
 /*
- * Train a stored case in one way of sharding it, in a world of threads, and hold what comes out against the reference
- * or against another way.
+ * Train a stored case in one way of sharding it, in a world of threads, and hold what comes out against the
+ * reference or against another way.
  */
 #ifndef TEST_PARITY_CASE_H
 #define TEST_PARITY_CASE_H
@@ -25,7 +25,8 @@ enum { SLOW_GATHER = 1, SLOW_REDUCE = 2, SLOW_AFTER_FORWARD = 4, SLOW_BEFORE_OPT
 struct way {
     int W;         /* all ranks */
     int replicate; /* copies of the model; 0 and 1: one */
-    int tensor; /* ranks that split each linear but the root's, or a and b; 0 and 1: not at all. W counts them */
+    /* ranks that split each linear but the root's, or a and b; 0 and 1: not at all. W counts them */
+    int tensor;
     bool mixed_meshes; /* blocks over replicate x shard, the root over all of these ranks flat */
     bool calls;        /* each micro-step is a call of its own */
     size_t n_micro;    /* batches of a rank and step; 0: 1 */
@@ -56,8 +57,24 @@ struct way {
 };
 
 /* Two forwards before a backward, and a backward of each. */
-#define TWO_FORWARDS .W = 2, .n_micro = 2, .forwards = 2
+#define TWO_FORWARDS  .W = 2, .n_micro = 2, .forwards = 2
 #define TWO_BACKWARDS TWO_FORWARDS, .backwards = FSDP_BACKWARD_OF_EACH
+
+#define N(array) (sizeof(array) / sizeof *(array))
+/* A way whose row would not fit on a line. */
+#define WAY(...)                                                                                             \
+    {                                                                                                        \
+        __VA_ARGS__                                                                                          \
+    }
+
+/* A row of two words and a way. */
+#define OF(one, other, ...)                                                                                  \
+    {                                                                                                        \
+        one, other,                                                                                          \
+        {                                                                                                    \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    }
 
 /* What rank 0 saw. */
 struct seen {
@@ -74,12 +91,27 @@ struct seen {
 void case_run(const struct reference *reference, const struct way *way, struct seen *seen);
 void seen_free(struct seen *seen);
 
-/** Numbers of `seen` that are farther from the reference than 2e-6 (losses) and 5e-6 (norms, gradients), told with `label`
- * unless it is NULL. */
+/**
+ * Numbers of `seen` that are farther from the reference than 2e-6 (losses) and 5e-6 (norms, gradients), told
+ * with `label` unless it is NULL.
+ */
 int seen_compare(const struct seen *seen, const struct reference *reference, const char *label);
 
-/** Run on the reference numerics and on those that a job gets by default, and expect no such number. */
-void case_expect(const char *name, const struct way *ways, size_t n_ways);
+/**
+ * Run each way on the reference numerics and on those that a job gets by default, and expect no such number.
+ * `cases`: names of stored cases; "NAME:n" for the first n ways only.
+ */
+void case_expect(const char *cases, const struct way *ways, size_t n_ways);
+/** A test of its own: expect(cases, ways, their number) on the ways that follow. */
+#define TEST_OF_WAYS(expect, suite, name, cases, ...)                                                        \
+    Test(suite, name, .timeout = 3000)                                                                       \
+    {                                                                                                        \
+        static const struct way ways[] = { __VA_ARGS__ };                                                    \
+                                                                                                             \
+        expect(cases, ways, N(ways));                                                                        \
+    }                                                                                                        \
+    struct way
+#define WaysTest(...) TEST_OF_WAYS(case_expect, __VA_ARGS__)
 
 /** The same bits in losses, norms, gradients and weights? */
 bool seen_same_bits(const struct seen *one, const struct seen *other);

@@ -14,7 +14,7 @@ void case_must(enum fsdp_status status, const struct fsdp_err *err)
     cr_assert(status == FSDP_OK);
 }
 
-/* --- the models ------------------------------------------------------------------------------------------ */
+/* The models */
 
 static struct fsdp_value *linears_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -32,7 +32,7 @@ struct tiny case_tiny(const struct reference *r, bool skips)
                           .seq = r->seq,
                           .hidden = r->hidden,
                           .causal = true,
-                          .visits = r->visits,
+                          .visits = (int)r->visits,
                           .skips = skips ? "layers.1" : NULL,
                           .tied = r->tied,
                           .rms = r->rms };
@@ -58,7 +58,7 @@ void case_freeze(struct fsdp_module *root, const char *trains)
             m->parameters[i]->frozen = fnmatch(trains, m->parameters[i]->name, 0) != 0;
 }
 
-/* --- how it is sharded ----------------------------------------------------------------------------------- */
+/* How it is sharded */
 
 static int last_dimension(const char *name, int n_dims, const size_t *shape, void *user)
 {
@@ -126,27 +126,22 @@ static void prefetch_lists(struct fsdp_module *root, int ahead)
     }
 }
 
-int case_parts(const struct way *way)
-{
-    return way->tensor > 1 ? way->tensor : 1;
-}
-
 int case_data_ranks(const struct way *way)
 {
-    return way->W / case_parts(way);
+    return way->W / way->tensor;
 }
 
 void case_open_meshes(struct case_meshes *meshes, struct fsdp_context *context, const struct way *way)
 {
     static const char *const names[] = { "replicate", "shard", "tensor" };
-    const int R = way->replicate > 1 ? way->replicate : 1;
+    const int R = way->replicate;
     struct fsdp_err err = { 0 };
 
     *meshes = (struct case_meshes){ 0 };
     if (R == 1 && way->tensor <= 1)
         return;
     case_must(fsdp_init_device_mesh(&meshes->all, context, 3,
-                                    (int[]){ R, case_data_ranks(way) / R, case_parts(way) }, names, &err),
+                                    (int[]){ R, case_data_ranks(way) / R, way->tensor }, names, &err),
               &err);
     case_must(
         fsdp_device_mesh_slice(&meshes->data, meshes->all, R > 1 ? names : &names[1], R > 1 ? 2 : 1, &err),

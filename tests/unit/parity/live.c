@@ -59,8 +59,9 @@ static bool fits(const struct fsdp_comm *comm, size_t n_elems)
 
     switch (current->kind) {
     case PLAN_GATHER:
-        return comm->size == current->k &&
-               n_elems * size == (current->slice >= 0 ? group->slice_row_bytes : group->gather_row_bytes);
+        return comm->size == current->gather.k &&
+               n_elems * size ==
+                   (current->gather.slice >= 0 ? group->slice_row_bytes : group->gather_row_bytes);
     case PLAN_REDUCE:
         return comm->size == group->W && n_elems == group->grad_row_elems;
     default:

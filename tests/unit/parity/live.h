@@ -1,7 +1,8 @@
 /*
- * What the ranks do in a step, noted while they do it, in the words of tests/parity/fsdp2_schedule.py: a collective when it
- * is called, a unit's parameters when they are freed, the end of a forward. Collectives are heard at the back end, so that
- * one that is left out, comes twice, goes to another group or has another size is another line.
+ * What the ranks do in a step, noted while they do it, in the words of tests/parity/fsdp2_schedule.py: a
+ * collective when it is called, a unit's parameters when they are freed, the end of a forward. Collectives
+ * are heard at the back end, so that one that is left out, comes twice, goes to another group or has another
+ * size is another line.
  */
 #ifndef TEST_PARITY_LIVE_H
 #define TEST_PARITY_LIVE_H
@@ -16,8 +17,10 @@ struct live {
     int n_runs;
 };
 
-/** way.prepare: from here on rank r's steps are noted in ((struct live *)lives)[r], as long as its thread lives. Runs inline:
- * what a second thread calls nobody notes. */
+/**
+ * way.prepare: from here on rank r's steps are noted in ((struct live *)lives)[r], as long as its thread
+ * lives. Runs inline: what a second thread calls nobody notes.
+ */
 void live_begin(struct fsdp_model *model, void *lives);
 
 #endif

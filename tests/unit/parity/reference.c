@@ -15,7 +15,11 @@ static void set(struct reference *r, const char *line)
                   { "heads", offsetof(struct reference, heads) },
                   { "vocab", offsetof(struct reference, vocab) },
                   { "seq", offsetof(struct reference, seq) },
-                  { "hidden", offsetof(struct reference, hidden) } },
+                  { "hidden", offsetof(struct reference, hidden) },
+                  { "visits", offsetof(struct reference, visits) },
+                  { "tied", offsetof(struct reference, tied) },
+                  { "rms", offsetof(struct reference, rms) },
+                  { "skips", offsetof(struct reference, skips) } },
       reals[] = { { "lr", offsetof(struct reference, lr) },
                   { "eps", offsetof(struct reference, eps) },
                   { "decay", offsetof(struct reference, decay) },
@@ -34,22 +38,12 @@ static void set(struct reference *r, const char *line)
             *(double *)((char *)r + reals[i].offset) = strtod(value, NULL);
             return;
         }
-    if (strcmp(key, "kind") == 0)
-        snprintf(r->kind, sizeof r->kind, "%.15s", value);
-    else if (strcmp(key, "widths") == 0)
+    if (strcmp(key, "widths") == 0)
         cr_assert(sscanf(value, "%zu %zu %zu", &r->widths[0], &r->widths[1], &r->widths[2]) == 3);
-    else if (strcmp(key, "visits") == 0)
-        r->visits = atoi(value);
-    else if (strcmp(key, "tied") == 0)
-        r->tied = true;
-    else if (strcmp(key, "rms") == 0)
-        r->rms = true;
-    else if (strcmp(key, "skips") == 0)
-        r->skips = true;
-    else if (strcmp(key, "trains") == 0)
-        snprintf(r->trains, sizeof r->trains, "%.31s", value);
     else if (strcmp(key, "group") == 0)
         cr_assert(sscanf(value, "%31s %lf %lf", r->group_pattern, &r->group_lr, &r->group_decay) == 3);
+    else if (strcmp(key, "kind") == 0 || strcmp(key, "trains") == 0)
+        snprintf(key[0] == 'k' ? r->kind : r->trains, sizeof r->kind, "%.15s", value);
     else
         cr_assert_fail("a key that nobody knows: %s", line);
 }

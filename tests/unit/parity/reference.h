@@ -26,10 +26,10 @@ struct reference {
     char kind[16];                                 /* "linears" or "tiny" */
     size_t widths[3];                              /* of linears */
     size_t layers, dim, heads, vocab, seq, hidden; /* of tiny */
-    int visits;                                    /* times each block is called */
-    bool tied, rms;
-    bool skips;             /* the second half of each step's samples goes past block 1's feed_forward */
-    char trains[32];        /* pattern of the parameters that do */
+    size_t visits;                                 /* times each block is called */
+    size_t tied, rms;                              /* 1: it is */
+    size_t skips;           /* 1: the second half of each step's samples goes past block 1's feed_forward */
+    char trains[16];        /* pattern of the parameters that do */
     char group_pattern[32]; /* "" without an optimizer group */
     double group_lr, group_decay;
     double lr, eps, decay, clip_norm, clip_order;

@@ -11,19 +11,12 @@
 
 enum { DELAY_MS = 100 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const struct comm_ops *sound;
 static struct comm_ops ops;
 static int slow;
 static enum sabotage sabotage;
 static _Thread_local sabotage_listener listens;
 static _Thread_local bool in_a_hurry;
-
-static void tell(const struct fsdp_comm *comm, enum comm_kind kind, size_t n_elems)
-{
-    if (listens != NULL)
-        listens(comm, kind, n_elems);
-}
 
 static void be_slow(void)
 {
@@ -36,51 +29,28 @@ static bool is_late(const struct fsdp_comm *comm)
     return !in_a_hurry && comm->sequence % (uint64_t)comm->size == (uint64_t)comm->rank;
 }
 
-static enum fsdp_status gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                               enum fsdp_dtype dtype, struct fsdp_err *err)
+static enum fsdp_status run(struct fsdp_comm *comm, const struct comm_work *work, struct fsdp_err *err)
 {
-    const size_t bytes = n_elems * fsdp_dtype_size(dtype);
+    const struct comm_call *call = &work->call;
+    const bool gathers = call->kind == COMM_ALL_GATHER, reduces = call->kind == COMM_REDUCE_SCATTER;
+    const bool silent = reduces && sabotage == REDUCES_TOO_LITTLE && comm->rank == comm->size - 1;
+    void *zeros = silent ? calloc((size_t)comm->size, call->size_bytes + 1) : NULL;
+    struct comm_work wrong = *work;
     enum fsdp_status status;
 
-    tell(comm, COMM_ALL_GATHER, n_elems);
-    if (slow & SLOW_GATHER && is_late(comm))
+    if (listens != NULL && (gathers || reduces || call->kind == COMM_ALL_REDUCE))
+        listens(comm, (enum comm_kind)call->kind, comm_call_elems(call));
+    if (((slow & SLOW_GATHER && gathers) || (slow & SLOW_REDUCE && reduces)) && is_late(comm))
         be_slow();
-    status = sound->all_gather(comm, send, recv, n_elems, dtype, err);
-    if (sabotage == LOSES_A_ROW && comm->rank == 0)
-        memset((char *)recv + bytes * (size_t)(comm->size - 1), 0, bytes);
-    return status;
-}
-
-static enum fsdp_status reduce(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                               enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
-{
-    const bool silent = sabotage == REDUCES_TOO_LITTLE && comm->rank == comm->size - 1;
-    void *zeros = silent ? calloc((size_t)comm->size * n_elems + 1, fsdp_dtype_size(dtype)) : NULL;
-    enum fsdp_status status;
-
-    tell(comm, COMM_REDUCE_SCATTER, n_elems);
-    if (slow & SLOW_REDUCE && is_late(comm))
-        be_slow();
-    if (sabotage == SUMS_FOR_MEANS && op == FSDP_MEAN)
-        op = FSDP_SUM;
-    status = sound->reduce_scatter(comm, silent ? zeros : send, recv, n_elems, dtype, op, err);
+    if (reduces && sabotage == SUMS_FOR_MEANS && call->op == FSDP_MEAN)
+        wrong.call.op = FSDP_SUM;
+    if (silent)
+        wrong.send = zeros;
+    status = sound->run(comm, &wrong, err);
     free(zeros);
+    if (gathers && sabotage == LOSES_A_ROW && comm->rank == 0)
+        memset((char *)work->recv + call->size_bytes * (size_t)(comm->size - 1), 0, call->size_bytes);
     return status;
-}
-
-static enum fsdp_status reduce_all(struct fsdp_comm *comm, void *buffer, size_t n_elems,
-                                   enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
-{
-    tell(comm, COMM_ALL_REDUCE, n_elems);
-    return sound->all_reduce(comm, buffer, n_elems, dtype, op, err);
-}
-
-static void make_ops(void)
-{
-    ops = *sound;
-    ops.all_gather = gather;
-    ops.reduce_scatter = reduce;
-    ops.all_reduce = reduce_all;
 }
 
 void sabotage_hurry(bool hurries)
@@ -111,10 +81,12 @@ void sabotage_context(struct fsdp_context *context)
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
     pthread_mutex_lock(&lock);
-    if (sound == NULL)
+    if (sound == NULL) {
         sound = context->comm->ops;
+        ops = *sound;
+        ops.run = run;
+    }
     pthread_mutex_unlock(&lock);
-    pthread_once(&once, make_ops);
     context->comm->ops = &ops;
     if (slow & SLOW_AFTER_FORWARD && context->rank == 0)
         fsdp_context_on_phase(context, on_phase, NULL);

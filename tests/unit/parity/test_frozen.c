@@ -1,35 +1,21 @@
-/* test_fully_shard_frozen.py: only biases learn. What is frozen is gathered, and neither reduced nor updated. */
+/*
+ * test_fully_shard_frozen.py: only biases learn. What is frozen is gathered, and neither reduced nor updated.
+ */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "tests/unit/parity/case.h"
 
-#define N(ways) (sizeof(ways) / sizeof *(ways))
-
-Test(parity_frozen, only_biases_learn, .timeout = 3000)
-{
-    static const struct way ways[] = { { .W = 1 },
-                                       { .W = 2 },
-                                       { .W = 3, .reshard = FSDP_RESHARD_TRUE },
-                                       { .W = 4, .replicate = 2 },
-                                       { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY },
-                                       { .W = 2, .recompute = FSDP_CHECKPOINT_FULL } };
-
-    case_expect("biases", ways, N(ways));
-}
+WaysTest(parity_frozen, only_biases_learn, "biases", { .W = 1 }, { .W = 2 },
+         { .W = 3, .reshard = FSDP_RESHARD_TRUE }, { .W = 4, .replicate = 2 },
+         { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY }, { .W = 2, .recompute = FSDP_CHECKPOINT_FULL });
 
 /* A block that backward never comes to is neither gathered for it nor computed again. */
-Test(parity_frozen, a_leading_block_learns_nothing, .timeout = 3000)
-{
-    static const struct way ways[] = { { .W = 1 },
-                                       { .W = 2 },
-                                       { .W = 3, .reshard = FSDP_RESHARD_TRUE, .groups = BY_LINEAR },
-                                       { .W = 2, .recompute = FSDP_CHECKPOINT_FULL, .groups = BY_LINEAR },
-                                       { .W = 2, .n_micro = 3, .reshard = FSDP_RESHARD_FALSE },
-                                       { .W = 2, .overlap = FSDP_OVERLAP_ON, .n_micro = 2 } };
-
-    case_expect("leading", ways, N(ways));
-}
+WaysTest(parity_frozen, a_leading_block_learns_nothing, "leading", { .W = 1 }, { .W = 2 },
+         { .W = 3, .reshard = FSDP_RESHARD_TRUE, .groups = BY_LINEAR },
+         { .W = 2, .recompute = FSDP_CHECKPOINT_FULL, .groups = BY_LINEAR },
+         { .W = 2, .n_micro = 3, .reshard = FSDP_RESHARD_FALSE },
+         { .W = 2, .overlap = FSDP_OVERLAP_ON, .n_micro = 2 });
 
 Test(parity_frozen, what_is_frozen_has_no_gradient_and_the_weights_it_began_with, .timeout = 3000)
 {

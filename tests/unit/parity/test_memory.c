@@ -1,9 +1,9 @@
 /*
- * test_fully_shard_memory.py, to the byte. While a step runs, every byte of the arena that no buffer of the plan lives in
- * is poisoned with NaN: before each entry, whatever ended its life is poisoned, and nothing outside the lives may have been
- * written. So an entry that writes outside its buffers is caught in the act, one that reads what is not there any more (or
- * not yet) spoils the result, which must be the same bits as without; and what was written at once, class by class, is
- * what the plan says at most.
+ * test_fully_shard_memory.py, to the byte. While a step runs, every byte of the arena that no buffer of the
+ * plan lives in is poisoned with NaN: before each entry, whatever ended its life is poisoned, and nothing
+ * outside the lives may have been written. So an entry that writes outside its buffers is caught in the act,
+ * one that reads what is not there any more (or not yet) spoils the result, which must be the same bits as
+ * without; and what was written at once, class by class, is what the plan says at most.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -187,7 +187,7 @@ static void expect_planned_in_rows(const struct reference *reference, const stru
 {
     static const char *const rows[] = { "ref", "auto" };
 
-    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+    for (size_t row = 0; row < N(rows); row++) {
         struct way way = *plain;
         char label[96];
 
@@ -204,60 +204,46 @@ Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 30
         const char *reference, *name;
         struct way way;
     } cases[] = {
-        { "transformer", "default", { .W = 2 } },
-        { "transformer", "one rank", { .W = 1 } },
-        { "transformer", "reshard true", { .W = 3, .reshard = FSDP_RESHARD_TRUE } },
-        { "transformer", "reshard false", { .W = 3, .reshard = FSDP_RESHARD_FALSE } },
-        { "transformer", "reshard to 2", { .W = 4, .reshard_size = 2 } },
-        { "transformer", "prefetch", { .W = 2, .prefetch = 2, .in_flight = 2 } },
-        { "transformer", "recompute", { .W = 2, .recompute = FSDP_CHECKPOINT_FULL } },
-        { "transformer", "selective", { .W = 2, .recompute = FSDP_CHECKPOINT_SELECTIVE } },
-        { "transformer", "bfloat16", { .W = 2, .param_dtype = FSDP_BF16 } },
-        { "transformer",
-          "bfloat16, bfloat16 sums",
-          { .W = 3, .param_dtype = FSDP_BF16, .reduce_dtype = FSDP_BF16 } },
-        { "transformer",
-          "bfloat16, float32 sums",
-          { .W = 3, .param_dtype = FSDP_BF16, .reduce_dtype = FSDP_F32 } },
-        { "transformer", "float8", { .W = 2, .float8 = true } },
-        { "transformer", "float8 of one rank", { .W = 1, .float8 = true } },
-        { "transformer",
-          "float8 to bfloat16, slices, micro-steps",
-          { .W = 4, .float8 = true, .param_dtype = FSDP_BF16, .reshard_size = 2, .n_micro = 2 } },
-        { "transformer",
-          "float8, kept after backward",
-          { .W = 3, .float8 = true, .n_micro = 2, .keep_after_backward = true } },
-        { "transformer", "hybrid", { .W = 4, .replicate = 2 } },
-        { "transformer", "micro-steps", { .W = 2, .n_micro = 3 } },
-        { "transformer", "micro-steps, reduced in each", { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY } },
-        { "transformer",
-          "kept",
-          { .W = 2, .n_micro = 3, .keep_after_backward = true, .reshard = FSDP_RESHARD_FALSE } },
-        { "transformer", "two forwards", { .W = 2, .n_micro = 2, .forwards = 2 } },
-        { "transformer",
-          "two forwards, recompute",
-          { .W = 2, .n_micro = 2, .forwards = 2, .recompute = FSDP_CHECKPOINT_FULL } },
-        { "transformer",
-          "two forwards, a backward of each",
-          { .W = 2,
-            .n_micro = 2,
-            .forwards = 2,
-            .backwards = FSDP_BACKWARD_OF_EACH,
-            .sync = FSDP_SYNC_EVERY } },
-        { "transformer", "columns", { .W = 2, .columns = true } },
-        { "tensor", "tensor parallel", { .W = 4, .tensor = 2 } },
-        { "tensor",
-          "tensor parallel, recompute",
-          { .W = 2, .tensor = 2, .recompute = FSDP_CHECKPOINT_SELECTIVE } },
-        { "tensor", "tensor parallel, bfloat16", { .W = 4, .tensor = 4, .param_dtype = FSDP_BF16 } },
-        { "tensor", "meshes of units", { .W = 4, .replicate = 2, .mixed_meshes = true } },
-        { "leading", "frozen leading block", { .W = 2, .reshard = FSDP_RESHARD_TRUE } },
-        { "twice", "twice", { .W = 2 } },
-        { "tied", "tied", { .W = 3 } },
-        { "biases", "frozen", { .W = 2 } },
+        OF("transformer", "default", .W = 2),
+        OF("transformer", "one rank", .W = 1),
+        OF("transformer", "reshard true", .W = 3, .reshard = FSDP_RESHARD_TRUE),
+        OF("transformer", "reshard false", .W = 3, .reshard = FSDP_RESHARD_FALSE),
+        OF("transformer", "reshard to 2", .W = 4, .reshard_size = 2),
+        OF("transformer", "prefetch", .W = 2, .prefetch = 2, .in_flight = 2),
+        OF("transformer", "recompute", .W = 2, .recompute = FSDP_CHECKPOINT_FULL),
+        OF("transformer", "selective", .W = 2, .recompute = FSDP_CHECKPOINT_SELECTIVE),
+        OF("transformer", "bfloat16", .W = 2, .param_dtype = FSDP_BF16),
+        OF("transformer", "bfloat16, bfloat16 sums", .W = 3, .param_dtype = FSDP_BF16,
+           .reduce_dtype = FSDP_BF16),
+        OF("transformer", "bfloat16, float32 sums", .W = 3, .param_dtype = FSDP_BF16,
+           .reduce_dtype = FSDP_F32),
+        OF("transformer", "float8", .W = 2, .float8 = true),
+        OF("transformer", "float8 of one rank", .W = 1, .float8 = true),
+        OF("transformer", "float8 to bfloat16, slices, micro-steps", .W = 4, .float8 = true,
+           .param_dtype = FSDP_BF16, .reshard_size = 2, .n_micro = 2),
+        OF("transformer", "float8, kept after backward", .W = 3, .float8 = true, .n_micro = 2,
+           .keep_after_backward = true),
+        OF("transformer", "hybrid", .W = 4, .replicate = 2),
+        OF("transformer", "micro-steps", .W = 2, .n_micro = 3),
+        OF("transformer", "micro-steps, reduced in each", .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY),
+        OF("transformer", "kept", .W = 2, .n_micro = 3, .keep_after_backward = true,
+           .reshard = FSDP_RESHARD_FALSE),
+        OF("transformer", "two forwards", TWO_FORWARDS),
+        OF("transformer", "two forwards, recompute", TWO_FORWARDS, .recompute = FSDP_CHECKPOINT_FULL),
+        OF("transformer", "two forwards, a backward of each", TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY),
+        OF("transformer", "columns", .W = 2, .columns = true),
+        OF("tensor", "tensor parallel", .W = 4, .tensor = 2),
+        OF("tensor", "tensor parallel, recompute", .W = 2, .tensor = 2,
+           .recompute = FSDP_CHECKPOINT_SELECTIVE),
+        OF("tensor", "tensor parallel, bfloat16", .W = 4, .tensor = 4, .param_dtype = FSDP_BF16),
+        OF("tensor", "meshes of units", .W = 4, .replicate = 2, .mixed_meshes = true),
+        OF("leading", "frozen leading block", .W = 2, .reshard = FSDP_RESHARD_TRUE),
+        OF("twice", "twice", .W = 2),
+        OF("tied", "tied", .W = 3),
+        OF("biases", "frozen", .W = 2),
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < N(cases); i++) {
         struct reference *reference = reference_read(cases[i].reference);
 
         expect_planned_in_rows(reference, &cases[i].way, cases[i].name);
@@ -277,12 +263,12 @@ Test(parity_memory, long_sequences_stay_within_it_too, .timeout = 3000)
     struct reference *reference = reference_read("transformer");
 
     reference->seq = 70;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < N(cases); i++)
         expect_planned_in_rows(reference, &cases[i].way, cases[i].name);
     reference_free(reference);
 }
 
-/* --- an evaluation, whose program and arena are its own ------------------------------------------------- */
+/* An evaluation, whose program and arena are its own */
 
 enum { EVALUATED = 3 };
 
@@ -338,7 +324,7 @@ Test(parity_memory, an_evaluation_stays_within_its_plan, .timeout = 3000)
     struct reference *reference = reference_read("transformer");
     static struct seen seen;
 
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < N(ways); i++) {
         struct way way = ways[i];
 
         way.steps = 1;
@@ -388,8 +374,11 @@ Test(parity_memory, a_byte_outside_the_plan_is_seen, .timeout = 3000)
     reference_free(reference);
 }
 
-/* --- what stays between steps: fsdp2's formula, 4 bytes of each padded row of parameters, 4 of each that learns, and
- * AdamW's 8 of each own element without padding. Replicas do not count; of a tensor that is split the part is cut. ------ */
+/*
+ * --- what stays between steps: fsdp2's formula, 4 bytes of each padded row of parameters, 4 of each that
+ * learns, and AdamW's 8 of each own element without padding. Replicas do not count; of a tensor that is split
+ * the part is cut. ------
+ */
 
 /* Rows of the part that this rank has of a tensor, and elements of each. */
 static size_t rows_of_part(const struct fsdp_parameter_info *info)
@@ -466,7 +455,7 @@ Test(parity_memory, persistent_state_is_the_formula_in_every_mode, .timeout = 30
 {
     static const char *const cases[] = { "transformer", "tied", "biases", "linears-b" };
 
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    for (size_t c = 0; c < N(cases); c++) {
         struct way ways[] = { { .W = 1 },
                               { .W = 3 },
                               { .W = 8 },
@@ -476,7 +465,7 @@ Test(parity_memory, persistent_state_is_the_formula_in_every_mode, .timeout = 30
                               { .W = 4, .reshard_size = 2 },
                               { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_LAST } };
 
-        expect_formula_in(cases[c], ways, sizeof ways / sizeof *ways);
+        expect_formula_in(cases[c], ways, N(ways));
     }
 }
 
@@ -491,5 +480,5 @@ Test(parity_memory, and_of_split_models_and_of_meshes_of_units, .timeout = 3000)
                            { .W = 8, .tensor = 2, .replicate = 2 },
                            { .W = 4, .replicate = 2, .mixed_meshes = true } };
 
-    expect_formula_in("tensor", split, sizeof split / sizeof *split);
+    expect_formula_in("tensor", split, N(split));
 }

@@ -1,14 +1,12 @@
 /*
- * test_fully_shard_mixed_precision.py: bfloat16 parameters with either dtype of the reduction. No tensor is farther from
- * fp64 than 1.25 times PyTorch's own error plus 1e-3 of its norm, no loss farther than 1e-3, or 1.25 times PyTorch's own worst
- * loss where that is farther (case mlp: 1.4e-3).
+ * test_fully_shard_mixed_precision.py: bfloat16 parameters with either dtype of the reduction. No tensor is
+ * farther from fp64 than 1.25 times PyTorch's own error plus 1e-3 of its norm, no loss farther than 1e-3, or
+ * 1.25 times PyTorch's own worst loss where that is farther (case mlp: 1.4e-3).
  */
 #include <criterion/criterion.h>
 #include <math.h>
 
 #include "tests/unit/parity/case.h"
-
-#define N(ways) (sizeof(ways) / sizeof *(ways))
 
 static void expect_near(const struct reference *r, const struct seen *seen, const struct way *way,
                         const char *reduce)
@@ -31,8 +29,10 @@ static void expect_near(const struct reference *r, const struct seen *seen, cons
     }
 }
 
-/* On the reference numerics and on those that a job gets: there products are of bfloat16 where the CPU has them, but in
- * attention of less than 16 positions, which these cases are. */
+/*
+ * On the reference numerics and on those that a job gets: there products are of bfloat16 where the CPU has
+ * them, but in attention of less than 16 positions, which these cases are.
+ */
 static void expect_bounded(const char *name, const struct way *ways, size_t n_ways, enum fsdp_dtype reduce)
 {
     static const char *const rows[] = { "ref", "auto" };

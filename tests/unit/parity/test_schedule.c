@@ -1,8 +1,9 @@
 /*
- * test_fully_shard_comm.py, the orders of events: what PyTorch's FSDP2 noted (tests/parity/fsdp2_schedule.py) against what our
- * ranks did in a step (live.h), in many ways of sharding. The order of gathers and reductions, of all groups together, is the
- * same, and so is that in which parameters are freed and gradients reduced. Forward gathers a unit's parameters ahead in the
- * program, where PyTorch's CPU runs ahead of its streams: so gathers are compared with what is freed group by group.
+ * test_fully_shard_comm.py, the orders of events: what PyTorch's FSDP2 noted (tests/parity/fsdp2_schedule.py)
+ * against what our ranks did in a step (live.h), in many ways of sharding. The order of gathers and
+ * reductions, of all groups together, is the same, and so is that in which parameters are freed and gradients
+ * reduced. Forward gathers a unit's parameters ahead in the program, where PyTorch's CPU runs ahead of its
+ * streams: so gathers are compared with what is freed group by group.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -64,58 +65,50 @@ static const struct schedule {
     const char *name, *reference;
     struct way way;
 } schedules[] = {
-    { "default", "transformer", { .W = 2 } },
-    { "reshard-true", "transformer", { .W = 2, .reshard = FSDP_RESHARD_TRUE } },
-    { "reshard-false", "transformer", { .W = 2, .reshard = FSDP_RESHARD_FALSE } },
-    { "reshard-to-2", "transformer", { .W = 4, .reshard_size = 2, .auto_root = true } },
-    { "root-only", "transformer", { .W = 2, .groups = ROOT_ONLY } },
-    { "nested", "transformer", { .W = 2, .groups = BY_LINEAR } },
-    { "lists", "transformer", { .W = 2, .groups = IN_LISTS } },
-    { "prefetch-2", "transformer", { .W = 2, .prefetch = 2 } },
-    { "recompute", "transformer", { .W = 2, .recompute = FSDP_CHECKPOINT_FULL } },
-    { "hybrid", "transformer", { .W = 4, .replicate = 2 } },
-    { "accumulate-last", "transformer", { .W = 2, .n_micro = 3 } },
-    { "accumulate-every", "transformer", { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY } },
-    { "accumulate-kept",
-      "transformer",
-      { .W = 2, .n_micro = 3, .reshard = FSDP_RESHARD_FALSE, .keep_after_backward = true } },
-    { "hybrid-deferred",
-      "transformer",
-      { .W = 4, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .defers_all_reduce = true } },
-    { "twice", "twice", { .W = 2 } },
-    { "twice-reshard-false", "twice", { .W = 2, .reshard = FSDP_RESHARD_FALSE } },
-    { "two-forwards", "transformer", { TWO_FORWARDS } },
-    { "two-forwards-reshard-true", "transformer", { TWO_FORWARDS, .reshard = FSDP_RESHARD_TRUE } },
-    { "two-forwards-reshard-false", "transformer", { TWO_FORWARDS, .reshard = FSDP_RESHARD_FALSE } },
-    { "two-forwards-reshard-to-2",
-      "transformer",
-      { .W = 4, .n_micro = 2, .forwards = 2, .reshard_size = 2, .auto_root = true } },
-    { "two-forwards-nested", "transformer", { TWO_FORWARDS, .groups = BY_LINEAR } },
-    { "two-forwards-recompute", "transformer", { TWO_FORWARDS, .recompute = FSDP_CHECKPOINT_FULL } },
-    { "two-forwards-twice", "twice", { TWO_FORWARDS } },
-    { "two-forwards-leading", "leading", { TWO_FORWARDS } },
-    { "two-forwards-hybrid", "transformer", { .W = 4, .replicate = 2, .n_micro = 2, .forwards = 2 } },
-    { "two-backwards", "transformer", { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY } },
-    { "two-backwards-last", "transformer", { TWO_BACKWARDS, .sync = FSDP_SYNC_LAST } },
-    { "two-backwards-reshard-true",
-      "transformer",
-      { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY, .reshard = FSDP_RESHARD_TRUE } },
-    { "two-backwards-reshard-false",
-      "transformer",
-      { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY, .reshard = FSDP_RESHARD_FALSE } },
-    { "two-backwards-kept",
-      "transformer",
-      { TWO_BACKWARDS, .sync = FSDP_SYNC_LAST, .reshard = FSDP_RESHARD_FALSE, .keep_after_backward = true } },
-    { "two-backwards-nested",
-      "transformer",
-      { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY, .groups = BY_LINEAR } },
-    { "tied", "tied", { .W = 2 } },
-    { "frozen", "biases", { .W = 2 } },
-    { "frozen-leading", "leading", { .W = 2 } },
-    { "frozen-leading-reshard-true", "leading", { .W = 2, .reshard = FSDP_RESHARD_TRUE } },
-    { "frozen-leading-kept", "leading", { .W = 2, .reshard = FSDP_RESHARD_FALSE } },
-    { "frozen-leading-nested", "leading", { .W = 2, .groups = BY_LINEAR } },
-    { "tensor", "tensor", { .W = 4, .tensor = 2 } },
+    OF("default", "transformer", .W = 2),
+    OF("reshard-true", "transformer", .W = 2, .reshard = FSDP_RESHARD_TRUE),
+    OF("reshard-false", "transformer", .W = 2, .reshard = FSDP_RESHARD_FALSE),
+    OF("reshard-to-2", "transformer", .W = 4, .reshard_size = 2, .auto_root = true),
+    OF("root-only", "transformer", .W = 2, .groups = ROOT_ONLY),
+    OF("nested", "transformer", .W = 2, .groups = BY_LINEAR),
+    OF("lists", "transformer", .W = 2, .groups = IN_LISTS),
+    OF("prefetch-2", "transformer", .W = 2, .prefetch = 2),
+    OF("recompute", "transformer", .W = 2, .recompute = FSDP_CHECKPOINT_FULL),
+    OF("hybrid", "transformer", .W = 4, .replicate = 2),
+    OF("accumulate-last", "transformer", .W = 2, .n_micro = 3),
+    OF("accumulate-every", "transformer", .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY),
+    OF("accumulate-kept", "transformer", .W = 2, .n_micro = 3, .reshard = FSDP_RESHARD_FALSE,
+       .keep_after_backward = true),
+    OF("hybrid-deferred", "transformer", .W = 4, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY,
+       .defers_all_reduce = true),
+    OF("twice", "twice", .W = 2),
+    OF("twice-reshard-false", "twice", .W = 2, .reshard = FSDP_RESHARD_FALSE),
+    OF("two-forwards", "transformer", TWO_FORWARDS),
+    OF("two-forwards-reshard-true", "transformer", TWO_FORWARDS, .reshard = FSDP_RESHARD_TRUE),
+    OF("two-forwards-reshard-false", "transformer", TWO_FORWARDS, .reshard = FSDP_RESHARD_FALSE),
+    OF("two-forwards-reshard-to-2", "transformer", .W = 4, .n_micro = 2, .forwards = 2, .reshard_size = 2,
+       .auto_root = true),
+    OF("two-forwards-nested", "transformer", TWO_FORWARDS, .groups = BY_LINEAR),
+    OF("two-forwards-recompute", "transformer", TWO_FORWARDS, .recompute = FSDP_CHECKPOINT_FULL),
+    OF("two-forwards-twice", "twice", TWO_FORWARDS),
+    OF("two-forwards-leading", "leading", TWO_FORWARDS),
+    OF("two-forwards-hybrid", "transformer", .W = 4, .replicate = 2, .n_micro = 2, .forwards = 2),
+    OF("two-backwards", "transformer", TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY),
+    OF("two-backwards-last", "transformer", TWO_BACKWARDS, .sync = FSDP_SYNC_LAST),
+    OF("two-backwards-reshard-true", "transformer", TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY,
+       .reshard = FSDP_RESHARD_TRUE),
+    OF("two-backwards-reshard-false", "transformer", TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY,
+       .reshard = FSDP_RESHARD_FALSE),
+    OF("two-backwards-kept", "transformer", TWO_BACKWARDS, .sync = FSDP_SYNC_LAST,
+       .reshard = FSDP_RESHARD_FALSE, .keep_after_backward = true),
+    OF("two-backwards-nested", "transformer", TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY, .groups = BY_LINEAR),
+    OF("tied", "tied", .W = 2),
+    OF("frozen", "biases", .W = 2),
+    OF("frozen-leading", "leading", .W = 2),
+    OF("frozen-leading-reshard-true", "leading", .W = 2, .reshard = FSDP_RESHARD_TRUE),
+    OF("frozen-leading-kept", "leading", .W = 2, .reshard = FSDP_RESHARD_FALSE),
+    OF("frozen-leading-nested", "leading", .W = 2, .groups = BY_LINEAR),
+    OF("tensor", "tensor", .W = 4, .tensor = 2),
 };
 
 /* A step of it; what rank 0 did, which is what every rank did. */
@@ -143,7 +136,7 @@ static const struct live *run_live(const struct schedule *schedule)
 Test(parity_comm, the_schedule_is_pytorchs, .timeout = 3000)
 {
     FILE *file = fopen(SOURCE_DIR "/tests/parity/reference/fsdp2/schedule.txt", "r");
-    const size_t n_schedules = sizeof schedules / sizeof *schedules;
+    const size_t n_schedules = N(schedules);
     char line[LINE], name[32], current[32] = "";
     const struct live *live = NULL;
     size_t n_live = 0;

@@ -2,8 +2,10 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "shard_runtime/shard/layout.h"
+#include "tests/unit/engine/must.h"
 
 static struct fsdp_value *block_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -63,33 +65,95 @@ struct plan_options options_for(int W)
     return (struct plan_options){ .W = W, .prefetch = 1, .keeps_cheap = true, .chunk_rows = layout_chunk };
 }
 
-void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
-             bool training)
+void plan_it(struct planned *p, struct fsdp_module *root, const struct plan_options *options, bool training)
 {
-    plan_forwards(planned, root, options, training, 1);
+    plan_forwards(p, root, options, training, 1);
 }
 
-void plan_forwards(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
-                   bool training, size_t n_forwards)
+struct planned made;
+
+enum fsdp_status plan_try(struct planned *p, struct fsdp_module *root, const struct plan_options *options,
+                          bool training, size_t n_forwards, struct fsdp_err *err)
 {
     const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3, .n_forwards = n_forwards };
-    struct fsdp_err err = { 0 };
+    enum fsdp_status status;
 
-    planned->root = root;
-    cr_assert(graph_record(&planned->graph, root, &input, training, &err) == FSDP_OK, "%s", err.message);
-    for (size_t i = 0; i < planned->graph.n_ops; i++) {
-        struct graph_op *op = planned->graph.ops[i];
+    if (p == &made)
+        planned_fini(p); /* of the plan before */
+    *p = (struct planned){ .root = root };
+    status = graph_record(&p->graph, root, &input, training, err);
+    if (status != FSDP_OK)
+        return status;
+    for (size_t i = 0; i < p->graph.n_ops; i++) {
+        struct graph_op *op = p->graph.ops[i];
 
         op->saved_bytes[0] = i % 3 == 0 ? 40 + i : 0;
         op->forward_scratch = i % 4 == 1 ? 300 : 0;
         op->backward_scratch = i % 2 == 0 ? 100 * i : 0;
     }
-    cr_assert(plan_make(&planned->plan, &planned->graph, root, options, &err) == FSDP_OK, "%s", err.message);
+    return plan_make(&p->plan, &p->graph, root, options, err);
 }
 
-void planned_fini(struct planned *planned)
+void plan_forwards(struct planned *p, struct fsdp_module *root, const struct plan_options *options,
+                   bool training, size_t n_forwards)
 {
-    plan_fini(&planned->plan);
-    graph_fini(&planned->graph);
-    fsdp_module_destroy(planned->root);
+    struct fsdp_err err = { 0 };
+
+    must(plan_try(p, root, options, training, n_forwards, &err), &err);
+}
+
+void plan_blocks(int W, struct blocks blocks)
+{
+    static struct blocks kept; /* the tree's forward reads them */
+    const struct plan_options options = options_for(W);
+
+    kept = blocks;
+    plan_it(&made, blocks_build(&kept), &options, true);
+}
+
+int count_entries(const struct plan *plan, enum plan_entry_kind kind)
+{
+    int n = 0;
+
+    for (int i = 0; i < plan->n_entries; i++)
+        n += plan->entries[i].kind == kind;
+    return n;
+}
+
+void planned_fini(struct planned *p)
+{
+    plan_fini(&p->plan);
+    graph_fini(&p->graph);
+    fsdp_module_destroy(p->root);
+    *p = (struct planned){ 0 };
+}
+
+void planned_drop(void)
+{
+    planned_fini(&made);
+}
+
+void expect_events(const struct plan *plan, bool frees, const char *want)
+{
+    static const char *const letters[] = {
+        [PLAN_AMAX] = "A",    [PLAN_GATHER] = "U",      [PLAN_RESHARD] = "F",
+        [PLAN_REDUCE] = "PB", [PLAN_ALL_REDUCE] = "AR", [PLAN_COMPLETE] = NULL
+    };
+    char got[1024] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < plan->n_entries; i++) {
+        const struct plan_entry *e = &plan->entries[i];
+        const char *name, *dot;
+
+        if (e->kind == PLAN_LOSS)
+            n += (size_t)snprintf(got + n, sizeof got - n, " |");
+        if (letters[e->kind] == NULL || (e->kind == PLAN_RESHARD && !frees))
+            continue;
+        name = plan_unit_name(plan, e->index);
+        dot = strrchr(name, '.');
+        n += (size_t)snprintf(got + n, sizeof got - n, " %s%s%s", letters[e->kind],
+                              dot != NULL ? dot + 1 : name, e->when == PLAN_FIRST ? "1" : "");
+    }
+    cr_expect_str_eq(got, want, "%s, not%s", got, want);
 }

@@ -28,12 +28,31 @@ struct blocks {
 struct fsdp_module *blocks_build(struct blocks *blocks);
 
 /** Record and plan `root`, which is owned from now on; fails the test when that fails. */
-void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
-             bool training);
+void plan_it(struct planned *p, struct fsdp_module *root, const struct plan_options *options, bool training);
 /** The same with several forwards before a backward. */
-void plan_forwards(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
+void plan_forwards(struct planned *p, struct fsdp_module *root, const struct plan_options *options,
                    bool training, size_t n_forwards);
-void planned_fini(struct planned *planned);
+/** The same, and an error is returned; *p is to be ended all the same. */
+enum fsdp_status plan_try(struct planned *p, struct fsdp_module *root, const struct plan_options *options,
+                          bool training, size_t n_forwards, struct fsdp_err *err);
+void planned_fini(struct planned *p);
+
+/**
+ * Fails the test unless the plan's gathers and reductions, in order, are `want`. Each is a letter and the
+ * unit's name: A for the agreement on largest sizes, U gather, PB reduce-scatter, AR all-reduce, with `frees`
+ * F reshard. A 1 at its end marks what only the first micro-step does. "|" is the loss.
+ */
+void expect_events(const struct plan *plan, bool frees, const char *want);
+
+/** The plan of most tests. Each suite that uses it has planned_drop() as its .fini. */
+extern struct planned made;
+void planned_drop(void);
+
+/** The blocks over W ranks, planned for training into `made`. */
+void plan_blocks(int W, struct blocks blocks);
+
+/** How many entries of that kind the plan has. */
+int count_entries(const struct plan *plan, enum plan_entry_kind kind);
 
 /** The options that most tests vary; what is cheap is kept. */
 struct plan_options options_for(int W);

@@ -6,23 +6,25 @@
 #include "shard_runtime/numerics/cuda_plan.h"
 #include "tests/unit/plan/models.h"
 
+TestSuite(plan_fuse, .fini = planned_drop);
+
 /* Blocks whose sum can be one pass with what the next block begins with. */
-static void plan_fusing(struct planned *planned, int W)
+static void plan_fusing(struct planned *p, int W)
 {
     static struct blocks blocks = { .n_blocks = 4 };
     const struct plan_options options = options_for(W);
     const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3 };
 
-    planned->root = blocks_build(&blocks);
-    cr_assert(graph_record(&planned->graph, planned->root, &input, true, NULL) == FSDP_OK);
-    for (size_t i = 0; i < planned->graph.n_ops; i++) {
-        struct graph_op *op = planned->graph.ops[i];
+    p->root = blocks_build(&blocks);
+    cr_assert(graph_record(&p->graph, p->root, &input, true, NULL) == FSDP_OK);
+    for (size_t i = 0; i < p->graph.n_ops; i++) {
+        struct graph_op *op = p->graph.ops[i];
 
         op->fuses = strcmp(op->kind->name, "add") == 0;
         op->saved_bytes[0] = 40;
         op->forward_scratch = 300;
     }
-    cr_assert(plan_make(&planned->plan, &planned->graph, planned->root, &options, NULL) == FSDP_OK);
+    cr_assert(plan_make(&p->plan, &p->graph, p->root, &options, NULL) == FSDP_OK);
 }
 
 static bool overlap(const struct plan *plan, int a, int b)
@@ -34,44 +36,40 @@ static bool overlap(const struct plan *plan, int a, int b)
 
 Test(plan_fuse, neighbours_are_one_pass_and_the_second_writes_nothing_that_the_first_reads)
 {
-    struct planned planned;
     int n_fused = 0;
 
-    plan_fusing(&planned, 1);
-    for (int i = 0; i + 1 < planned.plan.n_entries; i++) {
-        const struct plan_entry *e = &planned.plan.entries[i], *next = e + 1;
+    plan_fusing(&made, 1);
+    for (int i = 0; i + 1 < made.plan.n_entries; i++) {
+        const struct plan_entry *e = &made.plan.entries[i], *next = e + 1;
 
-        cr_expect_eq(e->with_next, next->with_before);
-        if (!e->with_next)
+        const bool first = plan_is_operation(e) && e->op.with_next;
+
+        cr_expect_eq(first, plan_is_operation(next) && next->op.with_before);
+        if (!first)
             continue;
         n_fused++;
         cr_expect_eq(next->index, e->index + 1);
-        cr_expect_eq(next->input[0], e->output);
+        cr_expect_eq(next->op.input[0], e->op.output);
         for (int in = 0; in < 2; in++) {
-            cr_expect(!overlap(&planned.plan, next->output, e->input[in]), "entry %d, input %d", i, in);
-            cr_expect(!overlap(&planned.plan, next->saved[0], e->input[in]), "entry %d, input %d", i, in);
-            cr_expect(!overlap(&planned.plan, next->scratch, e->input[in]), "entry %d, input %d", i, in);
+            cr_expect(!overlap(&made.plan, next->op.output, e->op.input[in]), "entry %d, input %d", i, in);
+            cr_expect(!overlap(&made.plan, next->op.saved[0], e->op.input[in]), "entry %d, input %d", i, in);
+            cr_expect(!overlap(&made.plan, next->op.scratch, e->op.input[in]), "entry %d, input %d", i, in);
         }
-        cr_expect(!overlap(&planned.plan, next->output, e->output));
+        cr_expect(!overlap(&made.plan, next->op.output, e->op.output));
     }
     cr_expect_eq(n_fused, 4, "three into the next block, one into the output: %d", n_fused);
-    planned_fini(&planned);
 }
 
 /* What has to be gathered in between keeps them apart. */
 Test(plan_fuse, what_stands_between_two_keeps_them_apart)
 {
-    struct planned planned;
     int n_fused = 0;
 
-    plan_fusing(&planned, 2);
-    for (int i = 0; i < planned.plan.n_entries; i++)
-        n_fused += planned.plan.entries[i].with_next;
+    plan_fusing(&made, 2);
+    for (int i = 0; i < made.plan.n_entries; i++)
+        n_fused += plan_is_operation(&made.plan.entries[i]) && made.plan.entries[i].op.with_next;
     cr_expect_lt(n_fused, 4);
-    planned_fini(&planned);
 }
-
-/* --- backward: a linear and the GELU before it, with the gradient of the bias before that -------------------------- */
 
 enum { FEATURES = 16, HIDDEN = 64 };
 
@@ -96,13 +94,13 @@ static struct fsdp_value *of_mlps(struct fsdp_module *self, struct fsdp_value *t
     return fsdp_call(fsdp_module_child(self, "output"), x);
 }
 
-static void plan_mlps(struct planned *planned, const struct numerics_ops *row, int W, const bool *twice,
+static void plan_mlps(struct planned *p, const struct numerics_ops *row, int W, const bool *twice,
                       bool frozen)
 {
     struct plan_options options = options_for(W);
     const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 24 };
     const struct numerics_config config = { .threads = 1, .name = "plain", .row = row };
-    struct fsdp_module *root = planned->root = fsdp_module_create(of_mlps, NULL);
+    struct fsdp_module *root = p->root = fsdp_module_create(of_mlps, NULL);
     struct numerics numerics;
     struct nn_kernels kernels;
 
@@ -123,9 +121,9 @@ static void plan_mlps(struct planned *planned, const struct numerics_ops *row, i
     cr_assert(fsdp_fully_shard(root, NULL, NULL) == FSDP_OK);
     cr_assert(numerics_open(&numerics, &config, NULL) == FSDP_OK);
     nn_kernels_init(&kernels, &numerics);
-    cr_assert(graph_record(&planned->graph, root, &input, true, NULL) == FSDP_OK);
-    cr_assert(nn_prepare(&kernels, &planned->graph, NULL) == FSDP_OK);
-    cr_assert(plan_make(&planned->plan, &planned->graph, root, &options, NULL) == FSDP_OK);
+    cr_assert(graph_record(&p->graph, root, &input, true, NULL) == FSDP_OK);
+    cr_assert(nn_prepare(&kernels, &p->graph, NULL) == FSDP_OK);
+    cr_assert(plan_make(&p->plan, &p->graph, root, &options, NULL) == FSDP_OK);
     nn_kernels_fini(&kernels);
     numerics_close(&numerics);
 }
@@ -136,8 +134,10 @@ static int count_fused_backwards(const struct plan *plan, int *n_biases)
 
     *n_biases = 0;
     for (int i = 0; i < plan->n_entries; i++) {
-        n += plan->entries[i].kind == PLAN_BACKWARD && plan->entries[i].with_next;
-        *n_biases += plan->entries[i].bias_before;
+        if (plan->entries[i].kind != PLAN_BACKWARD)
+            continue;
+        n += plan->entries[i].op.with_next;
+        *n_biases += plan->entries[i].back.bias_before;
     }
     return n;
 }
@@ -160,23 +160,24 @@ Test(plan_fuse, a_way_back_through_a_gelu_is_one_pass_that_needs_no_more_memory)
             const struct plan_entry *e = &plan->entries[i], *next = e + 1;
             int bias;
 
-            if (e->kind != PLAN_BACKWARD || !e->with_next)
+            if (e->kind != PLAN_BACKWARD || !e->op.with_next)
                 continue;
             cr_assert(strcmp(plan->graph->ops[next->index]->kind->name, "gelu_tanh") == 0);
-            cr_expect_eq(plan->buffers[next->d_input[0]].storage, plan->buffers[e->d_input[0]].storage,
+            cr_expect_eq(plan->buffers[next->back.d_input[0]].storage,
+                         plan->buffers[e->back.d_input[0]].storage,
                          "what is between the two has no memory of its own");
-            cr_expect(!overlap(plan, next->d_input[0], e->d_output));
-            cr_expect(!overlap(plan, next->d_input[0], e->input[0]));
-            cr_expect(!overlap(plan, next->d_input[0], next->input[0]),
+            cr_expect(!overlap(plan, next->back.d_input[0], e->back.d_output));
+            cr_expect(!overlap(plan, next->back.d_input[0], e->op.input[0]));
+            cr_expect(!overlap(plan, next->back.d_input[0], next->op.input[0]),
                       "what went into the GELU is still read");
-            cr_assert_gt(e->bias_of, i);
-            cr_expect(plan->entries[e->bias_of].bias_before);
-            cr_expect_eq(plan->entries[e->bias_of].index, e->index - 2);
-            bias = plan->entries[e->bias_of].d_param[1];
+            cr_assert_gt(e->back.bias_entry, i);
+            cr_expect(plan->entries[e->back.bias_entry].back.bias_before);
+            cr_expect_eq(plan->entries[e->back.bias_entry].index, e->index - 2);
+            bias = plan->entries[e->back.bias_entry].back.d_param[1];
             cr_expect(bias < 0 || plan->buffers[bias].first == i, "the bias's gradient is written here");
             for (int b = 0; b < plan->n_buffers && bias >= 0; b++)
                 cr_expect(plan->buffers[b].storage == plan->buffers[bias].storage ||
-                              plan->buffers[b].last < i || plan->buffers[b].first > e->bias_of ||
+                              plan->buffers[b].last < i || plan->buffers[b].first > e->back.bias_entry ||
                               !overlap(plan, b, bias),
                           "buffer %d lies where the bias's gradient waits", b);
         }
@@ -188,16 +189,13 @@ Test(plan_fuse, a_way_back_through_a_gelu_is_one_pass_that_needs_no_more_memory)
 Test(plan_fuse, it_is_not_where_another_gradient_is_added_or_the_bias_does_not_learn)
 {
     static const bool once = false, twice = true;
-    struct planned planned = { 0 };
     int n_biases;
 
-    plan_mlps(&planned, &numerics_cuda_plan_ops, 2, &twice, false);
-    cr_expect_eq(count_fused_backwards(&planned.plan, &n_biases), 0);
+    plan_mlps(&made, &numerics_cuda_plan_ops, 2, &twice, false);
+    cr_expect_eq(count_fused_backwards(&made.plan, &n_biases), 0);
     cr_expect_eq(n_biases, 0);
-    planned_fini(&planned);
-    planned = (struct planned){ 0 };
-    plan_mlps(&planned, &numerics_cuda_plan_ops, 2, &once, true);
-    cr_expect_eq(count_fused_backwards(&planned.plan, &n_biases), 2);
+    planned_fini(&made);
+    plan_mlps(&made, &numerics_cuda_plan_ops, 2, &once, true);
+    cr_expect_eq(count_fused_backwards(&made.plan, &n_biases), 2);
     cr_expect_eq(n_biases, 0);
-    planned_fini(&planned);
 }

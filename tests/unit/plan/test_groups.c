@@ -1,12 +1,15 @@
 /*
- * Which parameters form a group and what is gathered and reduced of it: lists of modules, shared, frozen, ignored and
- * unused parameters, dimensions to cut along.
+ * Which parameters form a group and what is gathered and reduced of it: lists of modules, shared, frozen,
+ * ignored and unused parameters, dimensions to cut along.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/engine/must.h"
 #include "tests/unit/plan/models.h"
+
+TestSuite(plan_groups, .fini = planned_drop);
 
 /* first(x), then what `order` says: names of children, in order. */
 static struct fsdp_value *run_children(struct fsdp_module *self, struct fsdp_value *x, void *user)
@@ -31,7 +34,7 @@ static struct fsdp_module *build(const char *order, const char *list)
     for (; *list != '\0'; list++)
         listed[n++] = fsdp_module_child(root, (char[]){ *list, '\0' });
     if (n > 0)
-        cr_assert(fsdp_fully_shard_modules(listed, n, NULL, &err) == FSDP_OK, "%s", err.message);
+        must(fsdp_fully_shard_modules(listed, n, NULL, &err), &err);
     return root;
 }
 
@@ -39,40 +42,21 @@ static void shard_root(struct fsdp_module *root)
 {
     struct fsdp_err err = { 0 };
 
-    cr_assert(fsdp_fully_shard(root, NULL, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_fully_shard(root, NULL, &err), &err);
 }
 
-static void events(const struct plan *plan, char *out, size_t size)
-{
-    static const char *const words[] = { [PLAN_GATHER] = " U", [PLAN_RESHARD] = " F", [PLAN_REDUCE] = " PB" };
-    size_t n = 0;
-
-    out[0] = '\0';
-    for (int i = 0; i < plan->n_entries; i++) {
-        const struct plan_entry *e = &plan->entries[i];
-        const char *path = e->index >= 0 && e->kind != PLAN_FORWARD && e->kind != PLAN_BACKWARD
-                               ? plan->groups[e->index].unit->path
-                               : "";
-
-        if (e->kind == PLAN_LOSS)
-            n += (size_t)snprintf(out + n, size - n, " |");
-        else if (e->kind == PLAN_GATHER || e->kind == PLAN_RESHARD || e->kind == PLAN_REDUCE)
-            n += (size_t)snprintf(out + n, size - n, "%s%s", words[e->kind], path[0] == '\0' ? "r" : path);
-    }
-}
-
-/* U: gathered, F: freed, PB: reduced; r: the root's. A list is gathered once for a run of all its modules. */
+/* See expect_events(). A list is gathered once for a run of all its modules. */
 static const struct {
     const char *order, *list, *events;
 } lists[] = {
-    { "abc", "ab", " Ur Ua Fa | Ua Fa PBa Fr PBr" },
-    { "abc", "ac", " Ur Ua Fa | Ua Fa PBa Fr PBr" },
-    { "aab", "ab", " Ur Ua Fa | Ua Fa PBa Fr PBr" },
-    { "abab", "ab", " Ur Ua Fa Ua Fa | Ua Fa Ua Fa PBa Fr PBr" },
+    { "abc", "ab", " U(root) Ua Fa | Ua Fa PBa F(root) PB(root)" },
+    { "abc", "ac", " U(root) Ua Fa | Ua Fa PBa F(root) PB(root)" },
+    { "aab", "ab", " U(root) Ua Fa | Ua Fa PBa F(root) PB(root)" },
+    { "abab", "ab", " U(root) Ua Fa Ua Fa | Ua Fa Ua Fa PBa F(root) PB(root)" },
     /* one of them runs again alone: whole from there until its backward is done */
-    { "aba", "ab", " Ur Ua Fa Ua | Fa Ua Fa PBa Fr PBr" },
+    { "aba", "ab", " U(root) Ua Fa Ua | Fa Ua Fa PBa F(root) PB(root)" },
     /* one of them never runs: it stays whole */
-    { "acc", "ab", " Ur Ua | Fa PBa Fr PBr" },
+    { "acc", "ab", " U(root) Ua | Fa PBa F(root) PB(root)" },
 };
 
 Test(plan_groups, a_list_is_gathered_freed_and_reduced_as_one)
@@ -80,18 +64,13 @@ Test(plan_groups, a_list_is_gathered_freed_and_reduced_as_one)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         struct plan_options options = options_for(2);
         struct fsdp_module *root = build(lists[i].order, lists[i].list);
-        struct planned planned;
-        char got[256];
 
         options.prefetch = 0;
         shard_root(root);
-        plan_it(&planned, root, &options, true);
-        events(&planned.plan, got, sizeof got);
+        plan_it(&made, root, &options, true);
 
-        cr_expect_str_eq(got, lists[i].events, "%s of %s:%s, not%s", lists[i].list, lists[i].order, got,
-                         lists[i].events);
-        cr_expect(planned.plan.n_groups == 2);
-        planned_fini(&planned);
+        expect_events(&made.plan, true, lists[i].events);
+        cr_expect(made.plan.n_groups == 2);
     }
 }
 
@@ -100,16 +79,14 @@ Test(plan_groups, an_evaluation_leaves_no_list_whole)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         const struct plan_options options = options_for(2);
         struct fsdp_module *root = build(lists[i].order, lists[i].list);
-        struct planned planned;
         int n_whole = 0;
 
         shard_root(root);
-        plan_it(&planned, root, &options, false);
-        for (int e = 0; e < planned.plan.n_entries; e++)
-            n_whole += (planned.plan.entries[e].kind == PLAN_UNPACK) -
-                       (planned.plan.entries[e].kind == PLAN_RESHARD);
+        plan_it(&made, root, &options, false);
+        for (int e = 0; e < made.plan.n_entries; e++)
+            n_whole +=
+                (made.plan.entries[e].kind == PLAN_UNPACK) - (made.plan.entries[e].kind == PLAN_RESHARD);
         cr_expect(n_whole == 0, "%s of %s", lists[i].list, lists[i].order);
-        planned_fini(&planned);
     }
 }
 
@@ -130,55 +107,44 @@ Test(plan_groups, what_cannot_be_a_list_is_refused)
     fsdp_module_destroy(root);
 }
 
-/* --- shared parameters */
-
 Test(plan_groups, a_shared_parameter_is_one_in_one_group)
 {
     const struct plan_options options = options_for(2);
     struct fsdp_module *root = build("abc", "eo");
-    struct planned planned;
     struct fsdp_err err = { 0 };
     int n_weights = 0, n_adds = 0;
 
-    cr_assert(fsdp_module_tie_parameter(fsdp_module_child(root, "o"), "weight", fsdp_module_child(root, "e"),
-                                        "weight", &err) == FSDP_OK,
-              "%s", err.message);
+    must(fsdp_module_tie_parameter(fsdp_module_child(root, "o"), "weight", fsdp_module_child(root, "e"),
+                                   "weight", &err),
+         &err);
     shard_root(root);
-    plan_it(&planned, root, &options, true);
+    plan_it(&made, root, &options, true);
 
-    for (int i = 0; i < planned.plan.n_params; i++)
-        n_weights += strcmp(planned.plan.params[i].parameter->name, "e.weight") == 0 ||
-                     strcmp(planned.plan.params[i].parameter->name, "o.weight") == 0;
-    for (int i = 0; i < planned.plan.n_entries; i++)
-        if (planned.plan.entries[i].kind == PLAN_BACKWARD)
-            n_adds += planned.plan.entries[i].add_d_param[0];
+    for (int i = 0; i < made.plan.n_params; i++)
+        n_weights += strcmp(made.plan.params[i].parameter->name, "e.weight") == 0 ||
+                     strcmp(made.plan.params[i].parameter->name, "o.weight") == 0;
+    for (int i = 0; i < made.plan.n_entries; i++)
+        if (made.plan.entries[i].kind == PLAN_BACKWARD)
+            n_adds += made.plan.entries[i].back.add_d_param[0];
     cr_expect(n_weights == 1 && n_adds == 1, "two uses: the second adds");
-    planned_fini(&planned);
 }
 
 Test(plan_groups, a_parameter_shared_by_two_groups_is_refused_with_both_names)
 {
-    struct fsdp_module *root = build("abc", "ab");
-    const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3 };
+    const struct plan_options options = options_for(2);
+    struct fsdp_module *root = build("abc", "ab"), *output = fsdp_module_child(root, "o");
+    struct fsdp_module *b = fsdp_module_child(root, "b");
     struct fsdp_err err = { 0 };
-    struct graph graph;
 
-    cr_assert(fsdp_module_tie_parameter(fsdp_module_child(root, "c"), "weight", fsdp_module_child(root, "b"),
-                                        "weight", &err) == FSDP_OK);
-    cr_expect(fsdp_module_tie_parameter(fsdp_module_child(root, "o"), "weight", fsdp_module_child(root, "b"),
-                                        "weight", &err) == FSDP_ERR_ARG);
-    cr_expect(fsdp_module_tie_parameter(fsdp_module_child(root, "o"), "nothing", fsdp_module_child(root, "b"),
-                                        "weight", &err) == FSDP_ERR_ARG);
+    must(fsdp_module_tie_parameter(fsdp_module_child(root, "c"), "weight", b, "weight", &err), &err);
+    cr_expect(fsdp_module_tie_parameter(output, "weight", b, "weight", &err) == FSDP_ERR_ARG);
+    cr_expect(fsdp_module_tie_parameter(output, "nothing", b, "weight", &err) == FSDP_ERR_ARG);
     shard_root(root);
-    cr_expect(graph_record(&graph, root, &input, true, &err) == FSDP_ERR_ARG);
-    cr_expect_str_eq(err.message,
-                     "\"b.weight\" is shared by the groups of \"a\" and \"\": shard the modules that use "
-                     "it as one list");
-    graph_fini(&graph);
-    fsdp_module_destroy(root);
+    expect_refused(plan_try(&made, root, &options, true, 1, &err), FSDP_ERR_ARG,
+                   "\"b.weight\" is shared by the groups of \"a\" and \"\": shard the modules that use "
+                   "it as one list",
+                   &err);
 }
-
-/* --- what is not trained, not sharded, not used */
 
 static const struct plan_param *find(const struct plan *plan, const char *name)
 {
@@ -196,29 +162,27 @@ Test(plan_groups, frozen_parameters_are_gathered_and_not_reduced)
         const struct plan_options options = options_for(2);
         struct fsdp_module *root = build("abc", "ab");
         size_t packed = 0, gathered = 0, learns = 0, all = 0;
-        struct planned planned;
 
         for (int i = 0; i < 5; i++)
             if ((frozen >> i & 1u) != 0)
                 fsdp_module_requires_grad(fsdp_module_child(root, (char[]){ "eabco"[i], '\0' }), false);
         shard_root(root);
-        plan_it(&planned, root, &options, true);
+        plan_it(&made, root, &options, true);
 
-        for (int i = 0; i < planned.plan.n_params; i++) {
-            const struct plan_param *param = &planned.plan.params[i];
+        for (int i = 0; i < made.plan.n_params; i++) {
+            const struct plan_param *param = &made.plan.params[i];
 
             cr_assert(param->trains == !param->parameter->frozen, "%s", param->parameter->name);
             all += param->chunk_elems;
             learns += param->trains ? param->chunk_elems : 0;
         }
-        for (int g = 0; g < planned.plan.n_groups; g++)
-            gathered += planned.plan.groups[g].row_elems;
-        for (int b = 0; b < planned.plan.n_buffers; b++)
-            if (planned.plan.buffers[b].what == PLAN_PACK_ROWS)
-                packed += planned.plan.buffers[b].size_bytes / (2 * sizeof(float));
+        for (int g = 0; g < made.plan.n_groups; g++)
+            gathered += made.plan.groups[g].row_elems;
+        for (int b = 0; b < made.plan.n_buffers; b++)
+            if (made.plan.buffers[b].what == PLAN_PACK_ROWS)
+                packed += made.plan.buffers[b].size_bytes / (2 * sizeof(float));
         cr_assert(gathered == all && packed == learns, "%zu of %zu, %zu of %zu", gathered, all, packed,
                   learns);
-        planned_fini(&planned);
     }
 }
 
@@ -227,16 +191,14 @@ Test(plan_groups, unused_parameters_are_reduced_only_when_told)
     for (int told = 0; told < 2; told++) {
         const struct plan_options options = options_for(2);
         struct fsdp_module *root = build("a", "abc");
-        struct planned planned;
 
         shard_root(root);
         fsdp_module_set_reduce_scatter_unused_params(root, told != 0, true);
-        plan_it(&planned, root, &options, true);
+        plan_it(&made, root, &options, true);
 
-        cr_expect(find(&planned.plan, "a.weight")->trains);
-        cr_expect(find(&planned.plan, "b.weight")->trains == (told != 0));
-        cr_expect(planned.plan.groups[1].grad_row_elems == (told ? 3u : 1u) * (4u * 8u + 4u));
-        planned_fini(&planned);
+        cr_expect(find(&made.plan, "a.weight")->trains);
+        cr_expect(find(&made.plan, "b.weight")->trains == (told != 0));
+        cr_expect(made.plan.groups[1].grad_row_elems == (told ? 3u : 1u) * (4u * 8u + 4u));
     }
 }
 
@@ -256,27 +218,23 @@ Test(plan_groups, ignored_parameters_never_travel)
     const struct plan_options options = options_for(3);
     enum fsdp_status status;
     struct fsdp_err err = { 0 };
-    struct planned planned;
     struct fsdp_module *root = ignoring(names, 2, &status, &err);
     const struct plan_group *local;
 
-    cr_assert(status == FSDP_OK, "%s", err.message);
-    plan_it(&planned, root, &options, true);
-    local = &planned.plan.groups[planned.plan.n_groups - 1];
+    must(status, &err);
+    plan_it(&made, root, &options, true);
+    local = &made.plan.groups[made.plan.n_groups - 1];
 
     cr_expect(local->local && local->n_params == 2 && !local->gathers && !local->reduces);
     cr_expect(local->row_elems == 8 * 8 + 11 * 8 && local->grad_row_elems == local->row_elems);
-    for (int i = 0; i < planned.plan.n_entries; i++)
-        if (planned.plan.entries[i].kind == PLAN_GATHER || planned.plan.entries[i].kind == PLAN_REDUCE)
-            cr_expect(!planned.plan.groups[planned.plan.entries[i].index].local);
-    planned_fini(&planned);
+    for (int i = 0; i < made.plan.n_entries; i++)
+        if (made.plan.entries[i].kind == PLAN_GATHER || made.plan.entries[i].kind == PLAN_REDUCE)
+            cr_expect(!made.plan.groups[made.plan.entries[i].index].local);
 
     root = ignoring(wrong, 1, &status, &err);
     cr_expect(status == FSDP_ERR_ARG, "a deeper unit's parameter is not this one's to ignore");
     fsdp_module_destroy(root);
 }
-
-/* --- dimensions */
 
 static int along(const char *name, int n_dims, const size_t *shape, void *user)
 {
@@ -291,29 +249,25 @@ Test(plan_groups, a_parameter_is_cut_along_the_dimension_that_was_asked_for)
         for (int W = 1; W <= 5; W++) {
             const struct fsdp_fully_shard_options cut = { .shard_placement_fn = along,
                                                           .placement_user = &dim };
-            const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3 };
             const struct plan_options options = options_for(W);
+            const bool rows = dim == 0 || dim == -2;
             struct fsdp_module *root = build("abc", "");
+            const struct plan_param *e;
             struct fsdp_err err = { 0 };
             enum fsdp_status status = fsdp_fully_shard(root, &cut, &err);
-            struct graph graph = { 0 };
-            struct plan plan = { 0 };
 
             cr_assert((status == FSDP_OK) == (dim >= -2 && dim <= 1), "dimension %d: %s", dim, err.message);
-            if (status == FSDP_OK) {
-                cr_assert(graph_record(&graph, root, &input, true, &err) == FSDP_OK);
-                status = plan_make(&plan, &graph, root, &options, &err);
-                /* 8 columns; rows are 11 and 8, and uneven ones are padded */
-                cr_assert((status == FSDP_OK) == (dim == 0 || dim == -2 || 8 % W == 0), "%d of %d: %s", dim,
-                          W, err.message);
+            if (status != FSDP_OK) {
+                fsdp_module_destroy(root);
+                continue;
             }
-            if (status == FSDP_OK) {
-                cr_expect(find(&plan, "e.weight")->parameter->shard_dim == (dim < 0 ? dim + 2 : dim));
-                cr_expect(find(&plan, "e.weight")->chunk_elems ==
-                          (dim == 0 || dim == -2 ? (11 + (size_t)W - 1) / (size_t)W * 8 : 88 / (size_t)W));
-            }
-            plan_fini(&plan);
-            graph_fini(&graph);
-            fsdp_module_destroy(root);
+            status = plan_try(&made, root, &options, true, 1, &err);
+            /* 8 columns; rows are 11 and 8, and uneven ones are padded */
+            cr_assert((status == FSDP_OK) == (rows || 8 % W == 0), "%d of %d: %s", dim, W, err.message);
+            if (status != FSDP_OK)
+                continue;
+            e = find(&made.plan, "e.weight");
+            cr_expect(e->parameter->shard_dim == (dim < 0 ? dim + 2 : dim));
+            cr_expect(e->chunk_elems == (rows ? (11 + (size_t)W - 1) / (size_t)W * 8 : 88 / (size_t)W));
         }
 }

@@ -1,6 +1,6 @@
 /*
  * Buffers that share a place, places in the arena, and waits between streams, by brute force: random models
- * are recorded and planned, and every program is run on symbols. A machine in which each buffer has memory of
+ * are recorded and made, and every program is run on symbols. A machine in which each buffer has memory of
  * its own says what each read must find; a machine with the arena must find the same. Streams may run in any
  * order that the waits allow, so any two entries that touch the same bytes must be ordered by them.
  */
@@ -11,8 +11,7 @@
 #include "shard_runtime/core/rng.h"
 #include "tests/unit/plan/models.h"
 
-/* --- random models
- * --------------------------------------------------------------------------------------------- */
+TestSuite(plan_memory, .fini = planned_drop);
 
 enum { MAX_VALUES = 64, FEATURES = 8 };
 
@@ -44,7 +43,7 @@ static struct fsdp_value *random_ops(struct fsdp_module *self, struct fsdp_value
             values[n++] = fsdp_add(a, b);
             break;
         case 1:
-            values[n++] = fsdp_gelu(a);
+            values[n++] = i % 2 == 0 ? fsdp_gelu(a) : fsdp_silu(a);
             break;
         case 2:
             values[n++] = fsdp_call(fsdp_module_child(self, "linear"), a);
@@ -118,9 +117,6 @@ static struct fsdp_module *random_model(struct dice *dice)
     return root;
 }
 
-/* --- two machines
- * ---------------------------------------------------------------------------------------------- */
-
 struct cell {
     size_t offset, size;
     uint64_t content;
@@ -183,7 +179,7 @@ static bool takes_part(const struct machines *m, const struct plan_entry *e)
 
 static bool is_param_grad(const struct plan_entry *e, int buffer)
 {
-    return e->kind == PLAN_BACKWARD && (e->d_param[0] == buffer || e->d_param[1] == buffer);
+    return e->kind == PLAN_BACKWARD && (e->back.d_param[0] == buffer || e->back.d_param[1] == buffer);
 }
 
 /* The buffer whose content `buffer` takes over, when the entry merely copies it; or -1. */
@@ -192,8 +188,8 @@ static int copied_from(const struct plan *plan, const struct plan_entry *e, int 
     const struct graph_op *op = e->kind == PLAN_BACKWARD ? plan->graph->ops[e->index] : NULL;
 
     for (int i = 0; op != NULL && i < op->n_inputs; i++)
-        if (e->d_input[i] == buffer && !e->add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY)
-            return e->d_output;
+        if (e->back.d_input[i] == buffer && !e->back.add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY)
+            return e->back.d_output;
     return -1;
 }
 
@@ -253,9 +249,6 @@ static int run_both(const struct plan *plan, size_t n_runs)
     free(m.arena);
     return m.n_wrong;
 }
-
-/* --- what must hold
- * -------------------------------------------------------------------------------------------- */
 
 static bool bytes_meet(const struct plan_buffer *a, const struct plan_buffer *b)
 {
@@ -334,7 +327,6 @@ Test(plan_memory, random_models_find_what_they_wrote, .timeout = 2400)
         struct plan_options options = options_for(1 + (int)(seed % 3));
         const bool training = seed % 5 != 4;
         const size_t n_forwards = training ? 1 + seed / 5 % 3 : 1;
-        struct planned planned;
 
         options.accumulates = training && seed % 2 == 0;
         options.gradient_sync = seed % 7 < 4 ? FSDP_SYNC_LAST : FSDP_SYNC_EVERY;
@@ -344,12 +336,11 @@ Test(plan_memory, random_models_find_what_they_wrote, .timeout = 2400)
         options.backwards = seed % 13 < 7 ? FSDP_BACKWARD_OF_SUM : FSDP_BACKWARD_OF_EACH;
         if (n_forwards > 1 && options.backwards == FSDP_BACKWARD_OF_EACH)
             options.accumulates = training;
-        plan_forwards(&planned, root, &options, training, n_forwards);
+        plan_forwards(&made, root, &options, training, n_forwards);
 
-        cr_expect(count_overlaps(&planned.plan) == 0, "seed %d", (int)seed);
-        cr_expect(count_races(&planned.plan) == 0, "seed %d", (int)seed);
-        cr_expect(run_both(&planned.plan, options.accumulates ? 3 : 1) == 0, "seed %d", (int)seed);
-        planned_fini(&planned);
+        cr_expect(count_overlaps(&made.plan) == 0, "seed %d", (int)seed);
+        cr_expect(count_races(&made.plan) == 0, "seed %d", (int)seed);
+        cr_expect(run_both(&made.plan, options.accumulates ? 3 : 1) == 0, "seed %d", (int)seed);
     }
 }
 
@@ -358,11 +349,10 @@ Test(plan_memory, broken_plans_are_seen)
 {
     const struct plan_options options = options_for(2);
     struct blocks blocks = { .n_blocks = 2 };
-    struct planned planned;
-    struct plan *plan = &planned.plan;
+    struct plan *plan = &made.plan;
     const struct plan_entry *gelu;
 
-    plan_it(&planned, blocks_build(&blocks), &options, true);
+    plan_it(&made, blocks_build(&blocks), &options, true);
     cr_assert(count_overlaps(plan) == 0 && count_races(plan) == 0 && run_both(plan, 1) == 0);
 
     for (int i = 0; i < plan->n_entries; i++)
@@ -372,49 +362,44 @@ Test(plan_memory, broken_plans_are_seen)
     gelu = &plan->entries[0];
     while (gelu->kind != PLAN_FORWARD || strcmp(plan->graph->ops[gelu->index]->kind->name, "gelu") != 0)
         gelu++;
-    plan->buffers[gelu->output].offset =
-        plan->buffers[gelu->input[0]].offset; /* its input is kept for backward */
+    plan->buffers[gelu->op.output].offset =
+        plan->buffers[gelu->op.input[0]].offset; /* its input is kept for backward */
     cr_expect(run_both(plan, 1) > 0);
     cr_expect(count_overlaps(plan) > 0);
-    planned_fini(&planned);
 }
 
 /* L blocks add to one residual stream: its gradient is one buffer from the last block to the embedding. */
 Test(plan_memory, the_gradient_of_a_residual_stream_is_one_buffer)
 {
-    const struct plan_options options = options_for(1);
-    struct blocks blocks = { .n_blocks = 6 };
-    struct planned planned;
     int storage = -1, n_sums = 0;
 
-    plan_it(&planned, blocks_build(&blocks), &options, true);
+    plan_blocks(1, (struct blocks){ .n_blocks = 6 });
 
-    for (int b = 0; b < planned.plan.n_buffers; b++) {
-        const struct plan_buffer *buffer = &planned.plan.buffers[b];
+    for (int b = 0; b < made.plan.n_buffers; b++) {
+        const struct plan_buffer *buffer = &made.plan.buffers[b];
         const struct fsdp_value *value =
-            buffer->what == PLAN_VALUE_GRAD ? planned.graph.values[buffer->index] : NULL;
+            buffer->what == PLAN_VALUE_GRAD ? made.graph.values[buffer->index] : NULL;
 
-        if (value == NULL || strcmp(planned.graph.ops[value->producer]->kind->name, "add") != 0)
+        if (value == NULL || strcmp(made.graph.ops[value->producer]->kind->name, "add") != 0)
             continue;
         cr_expect(storage < 0 || storage == buffer->storage);
         storage = buffer->storage;
         n_sums++;
     }
     cr_expect(n_sums == 6);
-    planned_fini(&planned);
 }
 
-/* What no backward reads, as the rows of an embedding, ends with its last forward; what one reads stays as long as it must. */
+/*
+ * What no backward reads, as the rows of an embedding, ends with its last forward; what one reads stays as
+ * long as it must.
+ */
 Test(plan_memory, parameters_that_only_forward_reads_end_there)
 {
-    const struct plan_options options = options_for(2);
-    struct blocks blocks = { .n_blocks = 2 };
-    struct planned planned;
-    const struct plan *plan = &planned.plan;
+    const struct plan *plan = &made.plan;
     const struct plan_group *root;
     int early, late, loss = 0;
 
-    plan_it(&planned, blocks_build(&blocks), &options, true);
+    plan_blocks(2, (struct blocks){ .n_blocks = 2 });
     root = &plan->groups[0];
     while (plan->entries[loss].kind != PLAN_LOSS)
         loss++;
@@ -422,8 +407,8 @@ Test(plan_memory, parameters_that_only_forward_reads_end_there)
         cr_expect(plan->params[i].part == (strcmp(plan->params[i].parameter->name, "embedding.weight") == 0
                                                ? PLAN_FORWARD_ONLY
                                                : PLAN_BOTH_WAYS));
-    early = plan->entries[1].whole[PLAN_FORWARD_ONLY];
-    late = plan->entries[1].whole[PLAN_BOTH_WAYS];
+    early = plan->entries[1].unpack.whole[PLAN_FORWARD_ONLY];
+    late = plan->entries[1].unpack.whole[PLAN_BOTH_WAYS];
     cr_assert(plan->entries[1].kind == PLAN_UNPACK && plan->entries[1].index == 0 && early >= 0 && late >= 0);
     cr_expect(plan->buffers[early].size_bytes == root->whole_bytes[PLAN_FORWARD_ONLY]);
     cr_expect(plan->buffers[late].size_bytes == root->whole_bytes[PLAN_BOTH_WAYS]);
@@ -432,7 +417,6 @@ Test(plan_memory, parameters_that_only_forward_reads_end_there)
         cr_expect(plan->entries[i].kind == PLAN_FORWARD || plan->entries[i].kind == PLAN_GATHER, "entry %d",
                   i);
     cr_expect(plan->buffers[early].last < loss && plan->buffers[late].last > loss);
-    planned_fini(&planned);
 }
 
 Test(plan_memory, gathered_parameters_stay_at_two_units_and_the_root)
@@ -449,19 +433,15 @@ Test(plan_memory, gathered_parameters_stay_at_two_units_and_the_root)
     planned_fini(&twelve);
 }
 
-/* --- gradient shards in front of the arena -------------------------------------------------------------- */
-
 static size_t arena_of(const struct plan_options *options, int n_blocks, size_t *gradient_bytes)
 {
     struct blocks blocks = { .n_blocks = n_blocks };
-    struct planned planned;
     size_t arena;
 
-    plan_it(&planned, blocks_build(&blocks), options, true);
-    cr_assert(count_overlaps(&planned.plan) == 0 && run_both(&planned.plan, 1) == 0);
-    arena = planned.plan.arena_bytes;
-    *gradient_bytes = planned.plan.gradient_bytes;
-    planned_fini(&planned);
+    plan_it(&made, blocks_build(&blocks), options, true);
+    cr_assert(count_overlaps(&made.plan) == 0 && run_both(&made.plan, 1) == 0);
+    arena = made.plan.arena_bytes;
+    *gradient_bytes = made.plan.gradient_bytes;
     return arena;
 }
 
@@ -494,20 +474,18 @@ Test(plan_memory, gradients_that_are_added_to_are_in_nobodys_place)
         for (int W = 1; W <= 2; W++) {
             struct plan_options options = options_for(W);
             struct blocks blocks = { .n_blocks = 3 };
-            struct planned planned;
             size_t kept = 0;
 
             options.holds_gradients = options.accumulates = true;
             options.gradient_sync = sync == 0 ? FSDP_SYNC_LAST : FSDP_SYNC_EVERY;
-            plan_it(&planned, blocks_build(&blocks), &options, true);
-            for (int b = 0; b < planned.plan.n_buffers; b++)
-                if (planned.plan.buffers[b].fixed && planned.plan.buffers[b].step_long)
-                    kept += planned.plan.buffers[b].size_bytes;
+            plan_it(&made, blocks_build(&blocks), &options, true);
+            for (int b = 0; b < made.plan.n_buffers; b++)
+                if (made.plan.buffers[b].fixed && made.plan.buffers[b].step_long)
+                    kept += made.plan.buffers[b].size_bytes;
 
             if (W > 1 && sync == 0) /* written once a step: only what is behind rows is kept */
-                cr_expect(kept < planned.plan.gradient_bytes);
+                cr_expect(kept < made.plan.gradient_bytes);
             else
-                cr_expect_eq(kept, planned.plan.gradient_bytes);
-            planned_fini(&planned);
+                cr_expect_eq(kept, made.plan.gradient_bytes);
         }
 }

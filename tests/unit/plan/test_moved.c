@@ -7,6 +7,8 @@
 
 #include "tests/unit/plan/models.h"
 
+TestSuite(plan_moved, .fini = planned_drop);
+
 static uint64_t bytes_of(const struct plan *plan, enum plan_entry_kind kind, const char *name)
 {
     for (int i = 0; i < plan->n_entries; i++) {
@@ -49,22 +51,20 @@ static void check_operations(int W, bool holds_gradients)
     };
     struct blocks blocks = { .n_blocks = 2 };
     struct plan_options options = options_for(W);
-    struct planned planned;
 
     options.holds_gradients = holds_gradients;
-    plan_it(&planned, blocks_build(&blocks), &options, true);
+    plan_it(&made, blocks_build(&blocks), &options, true);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const uint64_t forward = bytes_of(&planned.plan, PLAN_FORWARD, known[i].name) -
-                                 scratch_of(&planned.plan, PLAN_FORWARD, known[i].name),
-                       backward = bytes_of(&planned.plan, PLAN_BACKWARD, known[i].name) -
-                                  scratch_of(&planned.plan, PLAN_BACKWARD, known[i].name);
+        const uint64_t forward = bytes_of(&made.plan, PLAN_FORWARD, known[i].name) -
+                                 scratch_of(&made.plan, PLAN_FORWARD, known[i].name),
+                       backward = bytes_of(&made.plan, PLAN_BACKWARD, known[i].name) -
+                                  scratch_of(&made.plan, PLAN_BACKWARD, known[i].name);
 
         cr_assert(forward == known[i].forward, "W %d: forward of %s: %lu bytes, not %lu", W, known[i].name,
                   (unsigned long)forward, (unsigned long)known[i].forward);
         cr_assert(backward == known[i].backward, "W %d: backward of %s: %lu bytes, not %lu", W, known[i].name,
                   (unsigned long)backward, (unsigned long)known[i].backward);
     }
-    planned_fini(&planned);
 }
 
 Test(plan_moved, an_operation_moves_its_values_and_its_own_parameters)
@@ -80,23 +80,20 @@ Test(plan_moved, an_operation_moves_its_values_and_its_own_parameters)
 Test(plan_moved, a_group_moves_its_rows_and_the_end_of_parameters_nothing)
 {
     struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
-    struct blocks blocks = { .n_blocks = 2, .mp_policy = &mp };
-    const struct plan_options options = options_for(3);
-    struct planned planned;
     bool seen[PLAN_COMPLETE + 1] = { false };
 
     mp.param_dtype = mp.reduce_dtype = FSDP_BF16;
-    plan_it(&planned, blocks_build(&blocks), &options, true);
-    for (int i = 0; i < planned.plan.n_entries; i++) {
-        const struct plan_entry *e = &planned.plan.entries[i];
+    plan_blocks(3, (struct blocks){ .n_blocks = 2, .mp_policy = &mp });
+    for (int i = 0; i < made.plan.n_entries; i++) {
+        const struct plan_entry *e = &made.plan.entries[i];
         const struct plan_group *group =
-            &planned.plan.groups[e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD ? 0 : e->index];
-        const uint64_t bytes = plan_entry_bytes(&planned.plan, e);
+            &made.plan.groups[e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD ? 0 : e->index];
+        const uint64_t bytes = plan_entry_bytes(&made.plan, e);
         const uint64_t logits = 6 * 11 * sizeof(float);
 
         seen[e->kind] = true;
         if (e->kind == PLAN_LOSS)
-            cr_assert(bytes == 2 * graph_value_bytes(planned.graph.result) && bytes <= 2 * logits);
+            cr_assert(bytes == 2 * graph_value_bytes(made.graph.result) && bytes <= 2 * logits);
         else if (e->kind == PLAN_GATHER)
             cr_assert(bytes == 3 * group->gather_row_bytes + group->row_elems * sizeof(float));
         else if (e->kind == PLAN_UNPACK)
@@ -107,5 +104,4 @@ Test(plan_moved, a_group_moves_its_rows_and_the_end_of_parameters_nothing)
             cr_assert(bytes == 0);
     }
     cr_assert(seen[PLAN_GATHER] && seen[PLAN_UNPACK] && seen[PLAN_STORE] && seen[PLAN_RESHARD]);
-    planned_fini(&planned);
 }

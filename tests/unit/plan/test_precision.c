@@ -1,11 +1,13 @@
 /*
- * The dtypes of a plan's buffers, and the entries that exist because of them, over every policy, world and way to
- * accumulate.
+ * The dtypes of a plan's buffers, and the entries that exist because of them, over every policy, world and
+ * way to accumulate.
  */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "tests/unit/plan/models.h"
+
+TestSuite(plan_precision, .fini = planned_drop);
 
 struct mode {
     int param, reduce, W;
@@ -16,15 +18,6 @@ struct mode {
 static size_t size_of(int dtype)
 {
     return dtype == FSDP_BF16 ? 2 : 4;
-}
-
-static int count(const struct plan *plan, enum plan_entry_kind kind)
-{
-    int n = 0;
-
-    for (int i = 0; i < plan->n_entries; i++)
-        n += plan->entries[i].kind == kind;
-    return n;
 }
 
 static void check_buffers(const struct plan *plan, const struct mode *mode)
@@ -67,17 +60,17 @@ static void check_entries(const struct plan *plan, const struct mode *mode)
 {
     const int reduce = mode->reduce == FSDP_DTYPE_NONE ? mode->param : mode->reduce;
     const bool adds = mode->accumulates && mode->sync == FSDP_SYNC_EVERY;
-    const int n_reduces = count(plan, PLAN_REDUCE);
+    const int n_reduces = count_entries(plan, PLAN_REDUCE);
 
-    cr_assert(count(plan, PLAN_GATHER) == (mode->W > 1 ? count(plan, PLAN_UNPACK) : 0));
-    cr_assert((count(plan, PLAN_UNPACK) > 0) == (mode->W > 1 || mode->param == FSDP_BF16));
+    cr_assert(count_entries(plan, PLAN_GATHER) == (mode->W > 1 ? count_entries(plan, PLAN_UNPACK) : 0));
+    cr_assert((count_entries(plan, PLAN_UNPACK) > 0) == (mode->W > 1 || mode->param == FSDP_BF16));
     cr_assert(n_reduces == (mode->W > 1 ? plan->n_groups : 0));
-    cr_assert(count(plan, PLAN_STORE) == (reduce == FSDP_BF16 || adds ? n_reduces : 0));
+    cr_assert(count_entries(plan, PLAN_STORE) == (reduce == FSDP_BF16 || adds ? n_reduces : 0));
     for (int i = 0; i < plan->n_entries; i++)
         if (plan->entries[i].kind == PLAN_STORE) {
-            cr_assert(plan->entries[i - 1].kind == PLAN_REDUCE && !plan->entries[i - 1].into_shards);
-            cr_assert(plan->entries[i].adds == adds &&
-                      plan->entries[i].packed == plan->entries[i - 1].packed);
+            cr_assert(plan->entries[i - 1].kind == PLAN_REDUCE && !plan->entries[i - 1].reduce.into_shards);
+            cr_assert(plan->entries[i].store.adds == adds &&
+                      plan->entries[i].store.packed == plan->entries[i - 1].reduce.packed);
         }
 }
 
@@ -94,16 +87,14 @@ Test(plan_precision, buffers_and_entries_follow_from_the_policy)
                     struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
                     struct blocks blocks = { .n_blocks = 2, .mp_policy = &mp };
                     struct plan_options options = options_for(W);
-                    struct planned planned;
 
                     mp.param_dtype = mode.param;
                     mp.reduce_dtype = mode.reduce;
                     options.accumulates = mode.accumulates;
                     options.gradient_sync = mode.sync;
-                    plan_it(&planned, blocks_build(&blocks), &options, true);
-                    check_buffers(&planned.plan, &mode);
-                    check_entries(&planned.plan, &mode);
-                    planned_fini(&planned);
+                    plan_it(&made, blocks_build(&blocks), &options, true);
+                    check_buffers(&made.plan, &mode);
+                    check_entries(&made.plan, &mode);
                 }
 }
 
@@ -111,25 +102,23 @@ Test(plan_precision, buffers_and_entries_follow_from_the_policy)
 Test(plan_precision, logits_are_float32_and_all_before_them_is_not)
 {
     struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
-    struct blocks blocks = { .n_blocks = 2, .mp_policy = &mp };
-    const struct plan_options options = options_for(2);
-    struct planned planned;
 
     mp.param_dtype = FSDP_BF16;
-    plan_it(&planned, blocks_build(&blocks), &options, true);
+    plan_blocks(2, (struct blocks){ .n_blocks = 2, .mp_policy = &mp });
 
-    cr_assert(planned.graph.result->dtype == FSDP_F32);
-    for (size_t i = 0; i < planned.graph.n_ops; i++) {
-        const struct graph_op *op = planned.graph.ops[i];
+    cr_assert(made.graph.result->dtype == FSDP_F32);
+    for (size_t i = 0; i < made.graph.n_ops; i++) {
+        const struct graph_op *op = made.graph.ops[i];
 
         cr_expect(strcmp(op->kind->name, "cast") != 0, "%s", op->name);
-        cr_expect(op->output == planned.graph.result || op->output->dtype == FSDP_BF16, "%s", op->name);
+        cr_expect(op->output == made.graph.result || op->output->dtype == FSDP_BF16, "%s", op->name);
     }
-    planned_fini(&planned);
 }
 
-/* For a device that asks for it: 11 logits a row are 16 apart and stay bfloat16 in training, and the head's weight has
- * 5 rows of zeros behind it where it is computed with in bfloat16. */
+/*
+ * For a device that asks for it: 11 logits a row are 16 apart and stay bfloat16 in training, and the head's
+ * weight has 5 rows of zeros behind it where it is computed with in bfloat16.
+ */
 Test(plan_precision, logits_are_padded_and_bfloat16_where_the_device_takes_them)
 {
     for (int v = 0; v < 4; v++) {
@@ -138,27 +127,26 @@ Test(plan_precision, logits_are_padded_and_bfloat16_where_the_device_takes_them)
         const struct plan_options options = options_for(2);
         struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
         struct blocks blocks = { .n_blocks = 1, .mp_policy = &mp };
-        struct planned planned = { 0 };
         const struct plan_param *head;
         const struct fsdp_value *result;
 
         mp.param_dtype = halves ? FSDP_BF16 : FSDP_F32;
-        planned.root = blocks_build(&blocks);
-        cr_assert(graph_record(&planned.graph, planned.root, &input, training, NULL) == FSDP_OK);
-        cr_assert(plan_make(&planned.plan, &planned.graph, planned.root, &options, NULL) == FSDP_OK);
-        result = planned.graph.result;
-        head = &planned.plan.params[planned.plan.n_params - 1];
+        planned_fini(&made);
+        made.root = blocks_build(&blocks);
+        cr_assert(graph_record(&made.graph, made.root, &input, training, NULL) == FSDP_OK);
+        cr_assert(plan_make(&made.plan, &made.graph, made.root, &options, NULL) == FSDP_OK);
+        result = made.graph.result;
+        head = &made.plan.params[made.plan.n_params - 1];
 
         cr_expect(result->dtype == (halves && training ? FSDP_BF16 : FSDP_F32));
         cr_expect(result->features == 11 && result->row_stride == 16);
         cr_expect(graph_value_bytes(result) == 2 * 3 * 16 * fsdp_dtype_size(result->dtype));
         cr_expect(strcmp(head->parameter->name, "output.weight") == 0);
         cr_expect(head->zero_elems == (halves ? 5 * 8 : 0));
-        cr_expect(planned.plan.groups[head->group].whole_bytes[head->part] >=
+        cr_expect(made.plan.groups[head->group].whole_bytes[head->part] >=
                   (head->whole_offset + (11 * 8 + head->zero_elems)) * (halves ? 2 : 4));
-        for (int p = 0; p + 1 < planned.plan.n_params; p++)
-            cr_expect(planned.plan.params[p].zero_elems == 0);
-        planned_fini(&planned);
+        for (int p = 0; p + 1 < made.plan.n_params; p++)
+            cr_expect(made.plan.params[p].zero_elems == 0);
     }
 }
 
@@ -166,21 +154,17 @@ Test(plan_precision, logits_are_padded_and_bfloat16_where_the_device_takes_them)
 Test(plan_precision, inputs_and_outputs_of_a_unit_are_cast)
 {
     struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
-    struct blocks blocks = { .n_blocks = 1, .mp_policy = &mp, .root_in_f32 = true };
-    const struct plan_options options = options_for(2);
-    struct planned planned;
     int n_casts = 0;
 
     mp.param_dtype = FSDP_BF16;
     mp.output_dtype = FSDP_F32;
-    plan_it(&planned, blocks_build(&blocks), &options, true);
+    plan_blocks(2, (struct blocks){ .n_blocks = 1, .mp_policy = &mp, .root_in_f32 = true });
 
-    for (size_t i = 0; i < planned.graph.n_ops; i++) {
-        const struct graph_op *op = planned.graph.ops[i];
+    for (size_t i = 0; i < made.graph.n_ops; i++) {
+        const struct graph_op *op = made.graph.ops[i];
 
         if (strcmp(op->kind->name, "cast") == 0)
             cr_expect(op->output->dtype == (n_casts++ == 0 ? FSDP_BF16 : FSDP_F32), "%s", op->name);
     }
     cr_expect(n_casts == 2);
-    planned_fini(&planned);
 }

@@ -10,6 +10,8 @@
 
 #include "tests/unit/plan/models.h"
 
+TestSuite(recompute, .fini = planned_drop);
+
 /* "w1 gelu | w1 gelu": of each block, the last first, the operations that run again. */
 static void again(const struct plan *plan, char *out, size_t size)
 {
@@ -19,7 +21,7 @@ static void again(const struct plan *plan, char *out, size_t size)
     out[0] = '\0';
     for (int i = 0; i < plan->n_entries; i++) {
         const struct plan_entry *e = &plan->entries[i];
-        const struct graph_op *op = e->again ? plan->graph->ops[e->index] : NULL;
+        const struct graph_op *op = plan_runs_again(e) ? plan->graph->ops[e->index] : NULL;
 
         if (op == NULL)
             continue;
@@ -32,8 +34,8 @@ static void again(const struct plan *plan, char *out, size_t size)
     }
 }
 
-static void plan_blocks(struct planned *planned, struct blocks *blocks, enum fsdp_activation_checkpoint mode,
-                        int W)
+static void plan_wrapped(struct planned *p, struct blocks *blocks, enum fsdp_activation_checkpoint mode,
+                         int W)
 {
     struct fsdp_module *root = blocks_build(blocks);
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
@@ -41,26 +43,25 @@ static void plan_blocks(struct planned *planned, struct blocks *blocks, enum fsd
 
     for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
         fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, i), mode);
-    plan_it(planned, root, &options, true);
+    plan_it(p, root, &options, true);
 }
 
 static void expect_again(enum fsdp_activation_checkpoint mode, int visits, const char *want)
 {
     struct blocks blocks = { .n_blocks = 2, .visits = visits };
-    struct planned planned;
     char got[200];
 
-    plan_blocks(&planned, &blocks, mode, 2);
-    again(&planned.plan, got, sizeof got);
+    plan_wrapped(&made, &blocks, mode, 2);
+    again(&made.plan, got, sizeof got);
     cr_expect_str_eq(got, want, "%s", got);
-    planned_fini(&planned);
 }
 
 Test(recompute, only_what_backward_reads_runs_again)
 {
     /*
-     * x + w2(gelu(w1(x))): nothing reads what w2 and the sum gave. But models.c lets every third operation save something
-     * for its backward (here w2 of block 0; in the second visits w2 of both blocks and one sum): those run for that.
+     * x + w2(gelu(w1(x))): nothing reads what w2 and the sum gave. But models.c lets every third operation
+     * save something for its backward (here w2 of block 0; in the second visits w2 of both blocks and one
+     * sum): those run for that.
      */
     expect_again(FSDP_CHECKPOINT_NONE, 1, "");
     expect_again(FSDP_CHECKPOINT_FULL, 1, "w1 gelu | w1 gelu w2");
@@ -68,31 +69,32 @@ Test(recompute, only_what_backward_reads_runs_again)
     expect_again(FSDP_CHECKPOINT_FULL, 2, "w1#1 gelu#1 w2#1 | w1#1 gelu#1 w2#1 add#1 | w1 gelu | w1 gelu w2");
 }
 
-/* In the program: the block's parameters are whole, all of it runs again, then its backward, nothing in between. */
+/*
+ * In the program: the block's parameters are whole, all of it runs again, then its backward, nothing in
+ * between.
+ */
 Test(recompute, a_block_runs_again_right_before_its_backward)
 {
     struct blocks blocks = { .n_blocks = 3 };
-    struct planned planned;
     int first_backward[4] = { -1, -1, -1, -1 }, last_again[4] = { -1, -1, -1, -1 };
 
-    plan_blocks(&planned, &blocks, FSDP_CHECKPOINT_FULL, 2);
-    for (int i = 0; i < planned.plan.n_entries; i++) {
-        const struct plan_entry *e = &planned.plan.entries[i];
+    plan_wrapped(&made, &blocks, FSDP_CHECKPOINT_FULL, 2);
+    for (int i = 0; i < made.plan.n_entries; i++) {
+        const struct plan_entry *e = &made.plan.entries[i];
         const int visit = e->index >= 0 && (e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD)
-                              ? planned.graph.ops[e->index]->visit
+                              ? made.graph.ops[e->index]->visit
                               : 0;
 
         if (e->kind == PLAN_BACKWARD && first_backward[visit] < 0)
             first_backward[visit] = i;
-        if (e->again)
+        if (plan_runs_again(e))
             last_again[visit] = i;
-        for (int p = 0; e->again && p < planned.graph.ops[e->index]->n_params; p++)
-            cr_expect(e->params[p] >= 0, "its parameters are gathered");
+        for (int p = 0; plan_runs_again(e) && p < made.graph.ops[e->index]->n_params; p++)
+            cr_expect(e->op.params[p] >= 0, "its parameters are gathered");
     }
     for (int visit = 1; visit < 4; visit++)
         cr_expect(last_again[visit] > 0 && last_again[visit] < first_backward[visit]);
     cr_expect(last_again[2] > first_backward[3], "not before the block behind it is done");
-    planned_fini(&planned);
 }
 
 /* What is kept from forward to backward grows by one value a block, whatever the block computes. */
@@ -104,11 +106,9 @@ Test(recompute, a_block_more_costs_its_input_alone)
     for (int mode = 0; mode < 3; mode++)
         for (int more = 0; more < 2; more++) {
             struct blocks blocks = { .n_blocks = 8 + more };
-            struct planned planned;
 
-            plan_blocks(&planned, &blocks, (enum fsdp_activation_checkpoint)mode, 1);
-            activations[more][mode] = planned.plan.class_bytes[PLAN_ACTIVATIONS];
-            planned_fini(&planned);
+            plan_wrapped(&made, &blocks, (enum fsdp_activation_checkpoint)mode, 1);
+            activations[more][mode] = made.plan.class_bytes[PLAN_ACTIVATIONS];
         }
     cr_expect_eq(activations[1][FSDP_CHECKPOINT_FULL] - activations[0][FSDP_CHECKPOINT_FULL], value);
     cr_expect(activations[1][FSDP_CHECKPOINT_SELECTIVE] - activations[0][FSDP_CHECKPOINT_SELECTIVE] > value);
@@ -121,14 +121,12 @@ Test(recompute, without_backward_nothing_runs_again)
     struct blocks blocks = { .n_blocks = 2 };
     struct fsdp_module *root = blocks_build(&blocks);
     const struct plan_options options = options_for(2);
-    struct planned planned;
     char got[200];
 
     fsdp_checkpoint_wrapper(root, FSDP_CHECKPOINT_FULL);
-    plan_it(&planned, root, &options, false);
-    again(&planned.plan, got, sizeof got);
+    plan_it(&made, root, &options, false);
+    again(&made.plan, got, sizeof got);
     cr_expect_str_eq(got, "");
-    planned_fini(&planned);
 }
 
 /* The outermost region counts; the units inside it are gathered again for it, and reduced as ever. */
@@ -138,32 +136,25 @@ Test(recompute, a_region_may_hold_units_and_other_regions)
     struct fsdp_module *root = blocks_build(&blocks);
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
     const struct plan_options options = options_for(2);
-    struct planned planned;
     char got[200];
-    int n_reduces = 0;
 
     fsdp_checkpoint_wrapper(root, FSDP_CHECKPOINT_FULL);
     fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, 0), FSDP_CHECKPOINT_SELECTIVE);
-    plan_it(&planned, root, &options, true);
-    cr_expect_eq(planned.graph.n_regions, 1);
-    for (int i = 0; i < planned.plan.n_entries; i++)
-        n_reduces += planned.plan.entries[i].kind == PLAN_REDUCE;
-    cr_expect_eq(n_reduces, 3);
+    plan_it(&made, root, &options, true);
+    cr_expect_eq(made.graph.n_regions, 1);
+    cr_expect_eq(count_entries(&made.plan, PLAN_REDUCE), 3);
     got[0] = '\0';
-    for (int i = 0; i < planned.plan.n_entries; i++)
-        if (planned.plan.entries[i].again) {
-            strcat(got, planned.graph.ops[planned.plan.entries[i].index]->name);
+    for (int i = 0; i < made.plan.n_entries; i++)
+        if (plan_runs_again(&made.plan.entries[i])) {
+            strcat(got, made.graph.ops[made.plan.entries[i].index]->name);
             strcat(got, " ");
         }
     cr_expect_str_eq(got,
                      "embedding layers.0.w1 layers.0.gelu layers.0.w2 layers.0.add layers.1.w1 layers.1.gelu "
                      "layers.1.w2 layers.1.add output ");
-    planned_fini(&planned);
 }
 
-/* --- what is cheap, without a wrapper --- */
-
-static void plan_cheap(struct planned *planned, struct blocks *blocks, enum fsdp_activation_checkpoint mode,
+static void plan_cheap(struct planned *p, struct blocks *blocks, enum fsdp_activation_checkpoint mode,
                        bool keeps, int W)
 {
     struct fsdp_module *root = blocks_build(blocks);
@@ -171,45 +162,43 @@ static void plan_cheap(struct planned *planned, struct blocks *blocks, enum fsdp
 
     options.keeps_cheap = keeps;
     fsdp_checkpoint_wrapper(fsdp_module_child_at(fsdp_module_child(root, "layers"), 0), mode);
-    plan_it(planned, root, &options, true);
+    plan_it(p, root, &options, true);
 }
 
 Test(recompute, what_is_cheap_runs_again_right_before_the_backward_that_reads_it)
 {
     struct blocks blocks = { .n_blocks = 3 };
-    struct planned planned;
     char got[200];
 
-    plan_cheap(&planned, &blocks, FSDP_CHECKPOINT_NONE, false, 2);
-    again(&planned.plan, got, sizeof got);
+    plan_cheap(&made, &blocks, FSDP_CHECKPOINT_NONE, false, 2);
+    again(&made.plan, got, sizeof got);
     cr_expect_str_eq(got, "gelu | gelu | gelu");
-    for (int i = 0; i + 1 < planned.plan.n_entries; i++) {
-        const struct plan_entry *e = &planned.plan.entries[i], *next = e + 1;
+    for (int i = 0; i + 1 < made.plan.n_entries; i++) {
+        const struct plan_entry *e = &made.plan.entries[i], *next = e + 1;
 
-        if (!e->again)
+        if (!plan_runs_again(e))
             continue;
         cr_expect_eq(next->kind, PLAN_BACKWARD);
-        cr_expect_eq(next->input[0], e->output, "%s reads what was made for it",
-                     planned.graph.ops[next->index]->name);
+        cr_expect_eq(next->op.input[0], e->op.output, "%s reads what was made for it",
+                     made.graph.ops[next->index]->name);
     }
-    planned_fini(&planned);
 }
 
-/* A block that is checkpointed as a whole makes its own GELU again, once; one of two visits as well as the other. */
+/*
+ * A block that is checkpointed as a whole makes its own GELU again, once; one of two visits as well as the
+ * other.
+ */
 Test(recompute, what_is_cheap_runs_again_once)
 {
     struct blocks twice = { .n_blocks = 2, .visits = 2 }, wrapped = { .n_blocks = 2 };
-    struct planned planned;
     char got[200];
 
-    plan_cheap(&planned, &wrapped, FSDP_CHECKPOINT_FULL, false, 2);
-    again(&planned.plan, got, sizeof got);
+    plan_cheap(&made, &wrapped, FSDP_CHECKPOINT_FULL, false, 2);
+    again(&made.plan, got, sizeof got);
     cr_expect_str_eq(got, "gelu | w1 gelu w2");
-    planned_fini(&planned);
-    plan_cheap(&planned, &twice, FSDP_CHECKPOINT_NONE, false, 2);
-    again(&planned.plan, got, sizeof got);
+    plan_cheap(&made, &twice, FSDP_CHECKPOINT_NONE, false, 2);
+    again(&made.plan, got, sizeof got);
     cr_expect_str_eq(got, "gelu#1 | gelu#1 | gelu | gelu");
-    planned_fini(&planned);
 }
 
 /* What GELU gave is twice as wide as the residual stream here: each block keeps that much less. */
@@ -220,11 +209,9 @@ Test(recompute, a_block_more_costs_less_where_what_is_cheap_is_not_kept)
     for (int keeps = 0; keeps < 2; keeps++)
         for (int more = 0; more < 2; more++) {
             struct blocks blocks = { .n_blocks = 8 + more };
-            struct planned planned;
 
-            plan_cheap(&planned, &blocks, FSDP_CHECKPOINT_NONE, keeps != 0, 1);
-            activations[more][keeps] = planned.plan.class_bytes[PLAN_ACTIVATIONS];
-            planned_fini(&planned);
+            plan_cheap(&made, &blocks, FSDP_CHECKPOINT_NONE, keeps != 0, 1);
+            activations[more][keeps] = made.plan.class_bytes[PLAN_ACTIVATIONS];
         }
     cr_expect(activations[1][0] - activations[0][0] < activations[1][1] - activations[0][1], "%zu and %zu",
               activations[1][0] - activations[0][0], activations[1][1] - activations[0][1]);

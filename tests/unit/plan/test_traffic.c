@@ -1,11 +1,13 @@
 /*
- * What a step sends, against the formulas of a ring: with U the padded bytes of all groups and R those of the root's,
- * a gather of x sends (W - 1) / W of it, and so does a reduce-scatter.
+ * What a step sends, against the formulas of a ring: with U the padded bytes of all groups and R those of the
+ * root's, a gather of x sends (W - 1) / W of it, and so does a reduce-scatter.
  */
 #include <criterion/criterion.h>
 
 #include "shard_runtime/plan/traffic.h"
 #include "tests/unit/plan/models.h"
+
+TestSuite(plan_traffic, .fini = planned_drop);
 
 static uint64_t padded(const struct plan *plan, int first_group)
 {
@@ -21,7 +23,10 @@ struct mode {
     bool keep; /* after backward */
     bool accumulates;
     enum fsdp_gradient_sync sync;
-    /* How often all groups, the root's less, are gathered in a micro-step; those of the root; and how often reduced. */
+    /*
+     * How often all groups, the root's less, are gathered in a micro-step; those of the root; and how often
+     * reduced.
+     */
     int gathers, root_gathers;
     bool gathered_once; /* in the whole step */
     bool reduced_once;
@@ -54,15 +59,14 @@ static void check_mode(const struct mode *mode, int W, uint64_t n_micro)
     const uint64_t share = (uint64_t)(W - 1), n_gathers = mode->gathered_once ? 1 : n_micro;
     const uint64_t n_reduces = mode->reduced_once ? 1 : n_micro;
     struct plan_traffic traffic;
-    struct planned planned;
     uint64_t all, root;
 
     options.accumulates = mode->accumulates;
     options.gradient_sync = mode->sync;
-    plan_it(&planned, blocks_build(&blocks), &options, true);
-    all = padded(&planned.plan, 0);
-    root = all - padded(&planned.plan, 1);
-    plan_count_traffic(&planned.plan, n_micro, &traffic);
+    plan_it(&made, blocks_build(&blocks), &options, true);
+    all = padded(&made.plan, 0);
+    root = all - padded(&made.plan, 1);
+    plan_count_traffic(&made.plan, n_micro, &traffic);
 
     cr_assert(traffic.all_gather.sent_bytes * (uint64_t)W ==
                   share * n_gathers *
@@ -73,7 +77,6 @@ static void check_mode(const struct mode *mode, int W, uint64_t n_micro)
     cr_assert(traffic.all_gather.n_calls ==
               (W > 1 ? n_gathers * (3 * (uint64_t)mode->gathers + (uint64_t)mode->root_gathers) : 0));
     cr_assert(traffic.all_reduce.n_calls == 0 && traffic.all_reduce.sent_bytes == 0);
-    planned_fini(&planned);
 }
 
 Test(plan_traffic, is_what_the_formulas_say_in_every_mode)
@@ -84,8 +87,10 @@ Test(plan_traffic, is_what_the_formulas_say_in_every_mode)
                 check_mode(&modes[m], W, n_micro);
 }
 
-/* Over (R, W) each group's row is scattered and gathered once more over the copies: 2 (R - 1) / R of it, in the dtype of
- * the reduction, or, left to the last micro-step, once a step in float32. */
+/*
+ * Over (R, W) each group's row is scattered and gathered once more over the copies: 2 (R - 1) / R of it, in
+ * the dtype of the reduction, or, left to the last micro-step, once a step in float32.
+ */
 Test(plan_traffic, copies_add_an_all_reduce_of_a_row)
 {
     for (int R = 2; R <= 4; R++)
@@ -98,7 +103,6 @@ Test(plan_traffic, copies_add_an_all_reduce_of_a_row)
                 const uint64_t size = way == 1 ? 2 : 4;
                 struct fsdp_module *root;
                 struct plan_traffic traffic;
-                struct planned planned;
                 uint64_t rows = 0, want = 0;
 
                 mp.reduce_dtype = way == 1 ? FSDP_BF16 : FSDP_F32;
@@ -107,10 +111,10 @@ Test(plan_traffic, copies_add_an_all_reduce_of_a_row)
                 options.R = R;
                 options.accumulates = true;
                 options.gradient_sync = FSDP_SYNC_EVERY;
-                plan_it(&planned, root, &options, true);
-                plan_count_traffic(&planned.plan, n_micro, &traffic);
-                for (int g = 0; g < planned.plan.n_groups; g++) {
-                    const uint64_t bytes = planned.plan.groups[g].grad_row_elems * size;
+                plan_it(&made, root, &options, true);
+                plan_count_traffic(&made.plan, n_micro, &traffic);
+                for (int g = 0; g < made.plan.n_groups; g++) {
+                    const uint64_t bytes = made.plan.groups[g].grad_row_elems * size;
 
                     rows += bytes;
                     want += times * 2 * bytes * (uint64_t)(R - 1) / (uint64_t)R;
@@ -118,7 +122,6 @@ Test(plan_traffic, copies_add_an_all_reduce_of_a_row)
                 cr_assert(traffic.all_reduce.n_calls == 4 * times, "R %d W %d way %d", R, W, way);
                 cr_assert(traffic.all_reduce.sent_bytes == want);
                 cr_assert(traffic.reduce_scatter.sent_bytes == n_micro * (uint64_t)(W - 1) * rows);
-                planned_fini(&planned);
             }
 }
 
@@ -129,24 +132,20 @@ Test(plan_traffic, a_slice_is_gathered_over_its_own_ranks)
 
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const uint64_t W = (uint64_t)shapes[i][0], k = (uint64_t)shapes[i][1];
-        struct blocks blocks = { .n_blocks = 3,
-                                 .reshard_blocks = FSDP_RESHARD_TO,
-                                 .reshard_root = FSDP_RESHARD_TO,
-                                 .reshard_size = (int)k };
-        const struct plan_options options = options_for((int)W);
         struct plan_traffic traffic;
-        struct planned planned;
         uint64_t want = 0;
 
-        plan_it(&planned, blocks_build(&blocks), &options, true);
-        plan_count_traffic(&planned.plan, 1, &traffic);
-        for (int g = 0; g < planned.plan.n_groups; g++) {
-            const struct plan_group *group = &planned.plan.groups[g];
+        plan_blocks((int)W, (struct blocks){ .n_blocks = 3,
+                                             .reshard_blocks = FSDP_RESHARD_TO,
+                                             .reshard_root = FSDP_RESHARD_TO,
+                                             .reshard_size = (int)k });
+        plan_count_traffic(&made.plan, 1, &traffic);
+        for (int g = 0; g < made.plan.n_groups; g++) {
+            const struct plan_group *group = &made.plan.groups[g];
 
             want += 4 * (W - 1) * group->row_elems + (k - 1) * group->slice_row_bytes;
         }
         cr_assert(traffic.all_gather.sent_bytes == want && traffic.all_gather.n_calls == 8, "W %d k %d",
                   (int)W, (int)k);
-        planned_fini(&planned);
     }
 }

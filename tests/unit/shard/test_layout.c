@@ -5,22 +5,6 @@
 
 enum { MAX_D = 40, MAX_W = 9 };
 
-Test(layout, shards_cover_all_rows_in_order_without_overlap)
-{
-    for (size_t D = 0; D <= MAX_D; D++)
-        for (int W = 1; W <= MAX_W; W++) {
-            size_t next = 0;
-
-            for (int rank = 0; rank < W; rank++) {
-                struct layout_rows rows = layout_shard(D, W, rank);
-
-                cr_assert(rows.first == next, "D %zu W %d rank %d", D, W, rank);
-                next = rows.first + rows.n_rows;
-            }
-            cr_assert(next == D, "D %zu W %d", D, W);
-        }
-}
-
 Test(layout, shards_are_those_of_the_definition)
 {
     for (size_t D = 0; D <= MAX_D; D++)
@@ -37,17 +21,6 @@ Test(layout, shards_are_those_of_the_definition)
                           rank);
             }
         }
-}
-
-Test(layout, five_rows_over_four_ranks)
-{
-    static const size_t want[4][2] = { { 0, 2 }, { 2, 2 }, { 4, 1 }, { 5, 0 } };
-
-    for (int rank = 0; rank < 4; rank++) {
-        struct layout_rows rows = layout_shard(5, 4, rank);
-
-        cr_assert(rows.first == want[rank][0] && rows.n_rows == want[rank][1], "rank %d", rank);
-    }
 }
 
 Test(layout, sizes_near_the_limit_do_not_wrap)

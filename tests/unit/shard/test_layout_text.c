@@ -95,7 +95,7 @@ Test(layout_text, rows_of_all_ranks_add_up_in_every_world)
     }
 }
 
-/* --- marks ------------------------------------------------------------------------------------------------- */
+/* Marks */
 
 static struct fsdp_value *in_a_row(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -114,7 +114,10 @@ static int last(const char *name, int n_dims, const size_t *shape, void *user)
     return n_dims - 1;
 }
 
-/* embedding, a and b in one list cut along their last dimension, output ignored; of b the bias learns nothing. */
+/*
+ * embedding, a and b in one list cut along their last dimension, output ignored; of b the bias learns
+ * nothing.
+ */
 static struct fsdp_module *build_marked(void)
 {
     static const char *const ignored[] = { "output.weight" };

@@ -1,6 +1,7 @@
 /*
- * A group's copies over a grid of rows, worlds and dtypes: what is gathered becomes the whole parameters, what is
- * packed is cut as the shards are, and nothing but padding is between. In float8 too, and over fewer ranks.
+ * A group's copies over a grid of rows, worlds and dtypes: what is gathered becomes the whole parameters,
+ * what is packed is cut as the shards are, and nothing but padding is between. In float8 too, and over fewer
+ * ranks.
  */
 #include <criterion/criterion.h>
 #include <stdint.h>
@@ -146,7 +147,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     take_down(&l);
 }
 
-/* --- float8 ---------------------------------------------------------------------------------------------- */
+/* Float8 */
 
 /* The other ranks' rows are written where they would be gathered to. */
 static enum fsdp_status leave_in_place(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
@@ -243,7 +244,7 @@ static void check_float8(struct device *device, struct device_stream *stream, si
     take_down(&l);
 }
 
-/* --- over everything ------------------------------------------------------------------------------------- */
+/* Over everything */
 
 static struct device_stream *open_device(struct device *device)
 {

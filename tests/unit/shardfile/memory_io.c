@@ -1,5 +1,6 @@
 #include "tests/unit/shardfile/memory_io.h"
 
+#include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ struct memory_node {
     struct memory_node *next, *copy;
 };
 
-/* --- nodes and paths --- */
+/* Nodes and paths */
 
 static struct memory_node *make_node(struct memory_io *io, bool directory)
 {
@@ -55,18 +56,6 @@ static struct memory_node *make_node(struct memory_io *io, bool directory)
     return node;
 }
 
-static void set_bytes(struct bytes *bytes, const unsigned char *from, size_t n)
-{
-    unsigned char *at = malloc(n + 1);
-
-    if (at == NULL)
-        abort();
-    if (n > 0)
-        memcpy(at, from, n);
-    free(bytes->at);
-    *bytes = (struct bytes){ at, n };
-}
-
 static void resize(struct bytes *bytes, size_t n)
 {
     bytes->at = realloc(bytes->at, n + 1);
@@ -75,6 +64,13 @@ static void resize(struct bytes *bytes, size_t n)
     if (n > bytes->n)
         memset(bytes->at + bytes->n, 0, n - bytes->n);
     bytes->n = n;
+}
+
+static void set_bytes(struct bytes *bytes, const struct bytes *from)
+{
+    resize(bytes, from->n);
+    if (from->n > 0)
+        memcpy(bytes->at, from->at, from->n);
 }
 
 static int find(const struct entries *entries, const char *name)
@@ -170,29 +166,47 @@ static struct memory_node *walk(struct memory_io *io, const char *path, struct m
     return node;
 }
 
-/* --- the calls --- */
+/* The calls */
 
-/* Every call begins here: false when it must fail, errno set. */
-static bool begin(struct fsdp_io *base, const char *name)
+static int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+/* Every call begins here: 0, or -1 with errno where it must fail. */
+static int begin(struct fsdp_io *base, const char *name)
 {
     struct memory_io *io = (struct memory_io *)base;
 
     io->calls++;
     io->last = name;
-    if (io->stop_at > 0 && io->calls >= io->stop_at) {
-        errno = EIO;
-        return false;
-    }
-    if (io->calls == io->fail_at) {
-        errno = io->fail_errno;
-        return false;
-    }
-    return true;
+    if (io->stop_at > 0 && io->calls >= io->stop_at)
+        return fail(EIO);
+    if (io->calls != io->fail_at)
+        return 0;
+    io->has_failed = true;
+    return fail(io->fail_errno);
 }
 
-static struct memory_file *file_of(struct memory_io *io, int fd)
+/* As begin(), for calls that may be interrupted. */
+static int begin_slow(struct fsdp_io *base, const char *name)
 {
-    return fd >= 3 && fd < 3 + 64 && io->open_files[fd - 3].node != NULL ? &io->open_files[fd - 3] : NULL;
+    const struct memory_io *io = (struct memory_io *)base;
+
+    if (begin(base, name) < 0)
+        return -1;
+    return io->short_calls && io->calls % 3 == 0 ? fail(EINTR) : 0;
+}
+
+/* To use what is not open is a bug that must not pass as a failed call. */
+static struct memory_file *file_of(struct fsdp_io *base, int fd)
+{
+    struct memory_io *io = (struct memory_io *)base;
+
+    if (fd < 3 || fd >= 3 + 64 || io->open_files[fd - 3].node == NULL)
+        abort();
+    return &io->open_files[fd - 3];
 }
 
 static int memory_open(struct fsdp_io *base, const char *path, int flags, mode_t mode)
@@ -203,33 +217,21 @@ static int memory_open(struct fsdp_io *base, const char *path, int flags, mode_t
     int slot = 0;
 
     (void)mode;
-    if (!begin(base, "open"))
+    if (begin_slow(base, "open") < 0)
         return -1;
-    if (io->short_calls && io->calls % 3 == 0) {
-        errno = EINTR;
-        return -1;
-    }
     node = walk(io, path, &parent, name);
     if (node == NULL && ((flags & O_CREAT) == 0 || parent == NULL))
         return -1;
-    if ((flags & O_DIRECT) != 0 && !io->takes_direct) {
-        errno = EINVAL;
-        return -1;
-    }
-    if (node != NULL && (flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {
-        errno = EEXIST;
-        return -1;
-    }
-    if (node != NULL && (flags & O_DIRECTORY) != 0 && !node->directory) {
-        errno = ENOTDIR;
-        return -1;
-    }
+    if ((flags & O_DIRECT) != 0 && !io->takes_direct)
+        return fail(EINVAL);
+    if (node != NULL && (flags & O_CREAT) != 0 && (flags & O_EXCL) != 0)
+        return fail(EEXIST);
+    if (node != NULL && (flags & O_DIRECTORY) != 0 && !node->directory)
+        return fail(ENOTDIR);
     while (slot < 64 && io->open_files[slot].node != NULL)
         slot++;
-    if (slot == 64) {
-        errno = EMFILE;
-        return -1;
-    }
+    if (slot == 64)
+        return fail(EMFILE);
     if (node == NULL) {
         node = make_node(io, false);
         change(parent, ADD, name, NULL, node);
@@ -241,35 +243,20 @@ static int memory_open(struct fsdp_io *base, const char *path, int flags, mode_t
 
 static int memory_close(struct fsdp_io *base, int fd)
 {
-    struct memory_io *io = (struct memory_io *)base;
-    struct memory_file *file = file_of(io, fd);
-    const bool fine = begin(base, "close");
-
-    if (file == NULL)
-        abort();       /* closing what is not open is a bug that must not pass as a failed call */
-    file->node = NULL; /* as on Linux the descriptor is gone even when close() fails */
-    io->n_open--;
-    return fine ? 0 : -1;
+    file_of(base, fd)->node = NULL; /* as on Linux the descriptor is gone even when close() fails */
+    ((struct memory_io *)base)->n_open--;
+    return begin(base, "close");
 }
 
 static ssize_t memory_pwrite(struct fsdp_io *base, int fd, const void *bytes, size_t n, uint64_t offset)
 {
-    struct memory_io *io = (struct memory_io *)base;
-    struct memory_file *file = file_of(io, fd);
+    const struct memory_file *file = file_of(base, fd);
 
-    if (!begin(base, "pwrite"))
+    if (begin_slow(base, "pwrite") < 0)
         return -1;
-    if (file == NULL)
-        abort();
-    if (file->direct && ((uintptr_t)bytes % BLOCK != 0 || n % BLOCK != 0 || offset % BLOCK != 0)) {
-        errno = EINVAL;
-        return -1;
-    }
-    if (io->short_calls && io->calls % 3 == 0) {
-        errno = EINTR;
-        return -1;
-    }
-    if (io->short_calls && n > 1)
+    if (file->direct && ((uintptr_t)bytes % BLOCK != 0 || n % BLOCK != 0 || offset % BLOCK != 0))
+        return fail(EINVAL);
+    if (((struct memory_io *)base)->short_calls && n > 1)
         n /= 2;
     if (file->node->now.n < offset + n)
         resize(&file->node->now, offset + n);
@@ -279,60 +266,47 @@ static ssize_t memory_pwrite(struct fsdp_io *base, int fd, const void *bytes, si
 
 static ssize_t memory_pread(struct fsdp_io *base, int fd, void *bytes, size_t n, uint64_t offset)
 {
-    struct memory_io *io = (struct memory_io *)base;
-    struct memory_file *file = file_of(io, fd);
-    size_t left;
+    const struct bytes *now = &file_of(base, fd)->node->now;
+    const size_t left = offset < now->n ? now->n - offset : 0;
 
-    if (!begin(base, "pread"))
+    if (begin_slow(base, "pread") < 0)
         return -1;
-    if (file == NULL)
-        abort();
-    if (io->short_calls && io->calls % 3 == 0) {
-        errno = EINTR;
-        return -1;
-    }
-    left = offset < file->node->now.n ? file->node->now.n - offset : 0;
     n = n < left ? n : left;
-    if (io->short_calls && n > 1)
+    if (((struct memory_io *)base)->short_calls && n > 1)
         n /= 2;
     if (n > 0)
-        memcpy(bytes, file->node->now.at + offset, n);
+        memcpy(bytes, now->at + offset, n);
     return (ssize_t)n;
 }
 
 static int memory_allocate(struct fsdp_io *base, int fd, uint64_t n)
 {
-    struct memory_file *file = file_of((struct memory_io *)base, fd);
+    struct bytes *now = &file_of(base, fd)->node->now;
 
-    if (!begin(base, "allocate"))
+    if (begin(base, "allocate") < 0)
         return -1;
-    if (file->node->now.n < n)
-        resize(&file->node->now, n);
+    if (now->n < n)
+        resize(now, n);
     return 0;
 }
 
 static int memory_ftruncate(struct fsdp_io *base, int fd, uint64_t n)
 {
-    struct memory_file *file = file_of((struct memory_io *)base, fd);
-
-    if (!begin(base, "ftruncate"))
+    if (begin(base, "ftruncate") < 0)
         return -1;
-    resize(&file->node->now, n);
+    resize(&file_of(base, fd)->node->now, n);
     return 0;
 }
 
 static int memory_fsync(struct fsdp_io *base, int fd)
 {
-    struct memory_file *file = file_of((struct memory_io *)base, fd);
+    struct memory_node *node = file_of(base, fd)->node;
 
-    if (!begin(base, "fsync"))
+    if (begin(base, "fsync") < 0)
         return -1;
-    if (file->node->directory) {
-        file->node->durable = file->node->entries;
-        file->node->n_changes = 0;
-    } else {
-        set_bytes(&file->node->synced, file->node->now.at, file->node->now.n);
-    }
+    node->durable = node->entries;
+    node->n_changes = 0;
+    set_bytes(&node->synced, &node->now);
     return 0;
 }
 
@@ -348,14 +322,14 @@ static int describe(const struct memory_node *node, struct io_stat *out)
 
 static int memory_fstat(struct fsdp_io *base, int fd, struct io_stat *out)
 {
-    return begin(base, "fstat") ? describe(file_of((struct memory_io *)base, fd)->node, out) : -1;
+    return begin(base, "fstat") < 0 ? -1 : describe(file_of(base, fd)->node, out);
 }
 
 /* A memory_io is one process's; what two processes do is a real file system's to say. */
 static int memory_lock(struct fsdp_io *base, int fd, int operation)
 {
     (void)fd, (void)operation;
-    return begin(base, "lock") ? 0 : -1;
+    return begin(base, "lock");
 }
 
 static int memory_stat(struct fsdp_io *base, const char *path, struct io_stat *out)
@@ -363,7 +337,7 @@ static int memory_stat(struct fsdp_io *base, const char *path, struct io_stat *o
     struct memory_node *parent;
     char name[NAME];
 
-    return begin(base, "stat") ? describe(walk((struct memory_io *)base, path, &parent, name), out) : -1;
+    return begin(base, "stat") < 0 ? -1 : describe(walk((struct memory_io *)base, path, &parent, name), out);
 }
 
 static int memory_mkdir(struct fsdp_io *base, const char *path, mode_t mode)
@@ -373,12 +347,10 @@ static int memory_mkdir(struct fsdp_io *base, const char *path, mode_t mode)
     char name[NAME];
 
     (void)mode;
-    if (!begin(base, "mkdir"))
+    if (begin(base, "mkdir") < 0)
         return -1;
-    if (walk(io, path, &parent, name) != NULL) {
-        errno = EEXIST;
-        return -1;
-    }
+    if (walk(io, path, &parent, name) != NULL)
+        return fail(EEXIST);
     if (parent == NULL)
         return -1;
     change(parent, ADD, name, NULL, make_node(io, true));
@@ -390,67 +362,59 @@ static int memory_remove(struct fsdp_io *base, const char *path, bool directory)
     struct memory_node *parent, *node;
     char name[NAME];
 
+    if (begin(base, directory ? "rmdir" : "unlink") < 0)
+        return -1;
     node = walk((struct memory_io *)base, path, &parent, name);
     if (node == NULL)
         return -1;
-    if (node->directory != directory || node->entries.n > 0) {
-        errno = node->directory ? (directory ? ENOTEMPTY : EISDIR) : ENOTDIR;
-        return -1;
-    }
+    if (node->directory != directory || node->entries.n > 0)
+        return fail(!node->directory ? ENOTDIR : directory ? ENOTEMPTY : EISDIR);
     change(parent, REMOVE, name, NULL, NULL);
     return 0;
 }
 
 static int memory_rmdir(struct fsdp_io *base, const char *path)
 {
-    return begin(base, "rmdir") ? memory_remove(base, path, true) : -1;
+    return memory_remove(base, path, true);
 }
 
 static int memory_unlink(struct fsdp_io *base, const char *path)
 {
-    return begin(base, "unlink") ? memory_remove(base, path, false) : -1;
+    return memory_remove(base, path, false);
 }
 
-/* Renames stay within one directory here, as they do in what is tested. */
-static int memory_rename(struct fsdp_io *base, const char *from, const char *to)
+/* Both stay within one directory here, as they do in what is tested. */
+static int move(struct memory_io *io, int kind, const char *one, const char *two)
 {
-    struct memory_node *from_parent, *to_parent, *node, *target;
-    char from_name[NAME], to_name[NAME];
+    struct memory_node *parent, *other_parent, *node, *other;
+    char name[NAME], other_name[NAME];
 
-    if (!begin(base, "rename"))
+    if (begin(&io->base, kind == RENAME ? "rename" : "exchange") < 0)
         return -1;
-    node = walk((struct memory_io *)base, from, &from_parent, from_name);
+    if (kind == EXCHANGE && io->cannot_exchange)
+        return fail(EINVAL);
+    node = walk(io, one, &parent, name);
     if (node == NULL)
         return -1;
-    target = walk((struct memory_io *)base, to, &to_parent, to_name);
-    if (from_parent != to_parent)
+    other = walk(io, two, &other_parent, other_name);
+    if (parent != other_parent)
         abort();
-    if (target != NULL && (node->directory != target->directory || target->entries.n > 0)) {
-        errno = node->directory == target->directory ? EEXIST : ENOTDIR;
+    if (kind == EXCHANGE && other == NULL)
         return -1;
-    }
-    change(from_parent, RENAME, from_name, to_name, NULL);
+    if (kind == RENAME && other != NULL && (node->directory != other->directory || other->entries.n > 0))
+        return fail(node->directory == other->directory ? EEXIST : ENOTDIR);
+    change(parent, kind, name, other_name, NULL);
     return 0;
+}
+
+static int memory_rename(struct fsdp_io *base, const char *from, const char *to)
+{
+    return move((struct memory_io *)base, RENAME, from, to);
 }
 
 static int memory_exchange(struct fsdp_io *base, const char *one, const char *two)
 {
-    struct memory_io *io = (struct memory_io *)base;
-    struct memory_node *one_parent, *two_parent;
-    char one_name[NAME], two_name[NAME];
-
-    if (!begin(base, "exchange"))
-        return -1;
-    if (io->cannot_exchange) {
-        errno = EINVAL;
-        return -1;
-    }
-    if (walk(io, one, &one_parent, one_name) == NULL || walk(io, two, &two_parent, two_name) == NULL)
-        return -1;
-    if (one_parent != two_parent)
-        abort();
-    change(one_parent, EXCHANGE, one_name, two_name, NULL);
-    return 0;
+    return move((struct memory_io *)base, EXCHANGE, one, two);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -464,15 +428,13 @@ static int memory_list(struct fsdp_io *base, const char *path, struct io_names *
     char name[NAME];
 
     *out = (struct io_names){ 0 };
-    if (!begin(base, "list"))
+    if (begin(base, "list") < 0)
         return -1;
     node = walk((struct memory_io *)base, path, &parent, name);
     if (node == NULL)
         return -1;
-    if (!node->directory) {
-        errno = ENOTDIR;
-        return -1;
-    }
+    if (!node->directory)
+        return fail(ENOTDIR);
     out->names = calloc((size_t)node->entries.n + 1, sizeof *out->names);
     for (int i = 0; i < node->entries.n; i++)
         out->names[out->n++] = strdup(node->entries.at[i].name);
@@ -480,26 +442,24 @@ static int memory_list(struct fsdp_io *base, const char *path, struct io_names *
     return 0;
 }
 
-static const struct fsdp_io memory_calls = {
-    .open = memory_open,
-    .close = memory_close,
-    .pwrite = memory_pwrite,
-    .pread = memory_pread,
-    .allocate = memory_allocate,
-    .ftruncate = memory_ftruncate,
-    .fsync = memory_fsync,
-    .fstat = memory_fstat,
-    .lock = memory_lock,
-    .stat = memory_stat,
-    .mkdir = memory_mkdir,
-    .rmdir = memory_rmdir,
-    .rename = memory_rename,
-    .exchange = memory_exchange,
-    .unlink = memory_unlink,
-    .list = memory_list,
-};
+static const struct fsdp_io memory_calls = { .open = memory_open,
+                                             .close = memory_close,
+                                             .pwrite = memory_pwrite,
+                                             .pread = memory_pread,
+                                             .allocate = memory_allocate,
+                                             .ftruncate = memory_ftruncate,
+                                             .fsync = memory_fsync,
+                                             .fstat = memory_fstat,
+                                             .lock = memory_lock,
+                                             .stat = memory_stat,
+                                             .mkdir = memory_mkdir,
+                                             .rmdir = memory_rmdir,
+                                             .rename = memory_rename,
+                                             .exchange = memory_exchange,
+                                             .unlink = memory_unlink,
+                                             .list = memory_list };
 
-/* --- life, copies and crashes --- */
+/* Life, copies and crashes */
 
 void memory_io_init(struct memory_io *io)
 {
@@ -533,8 +493,8 @@ void memory_io_copy(struct memory_io *to, const struct memory_io *from)
         struct memory_node *copy = node == from->root ? to->root : make_node(to, node->directory);
 
         node->copy = copy;
-        set_bytes(&copy->now, node->now.at, node->now.n);
-        set_bytes(&copy->synced, node->synced.at, node->synced.n);
+        set_bytes(&copy->now, &node->now);
+        set_bytes(&copy->synced, &node->synced);
         copy->entries = node->entries;
         copy->durable = node->durable;
         copy->n_changes = node->n_changes;
@@ -562,7 +522,7 @@ static void crash_file(struct memory_node *node, enum memory_crash kind, uint64_
 
     if (kind == CRASH_KEEP_ALL)
         return;
-    set_bytes(&now, node->synced.at, node->synced.n);
+    set_bytes(&now, &node->synced);
     if (kind == CRASH_KEEP_NAMES || (kind == CRASH_KEEP_RANDOM && rng_below(seed, (*random)++, 2) == 0))
         resize(&now, node->now.n);
     for (size_t at = 0; kind == CRASH_KEEP_RANDOM && at < now.n && at < node->now.n; at += BLOCK) {
@@ -600,8 +560,26 @@ void memory_io_crash(struct memory_io *io, enum memory_crash kind, uint64_t seed
         /* What came up is what is on the disk. */
         node->durable = node->entries;
         node->n_changes = 0;
-        set_bytes(&node->synced, node->now.at, node->now.n);
+        set_bytes(&node->synced, &node->now);
     }
     memset(io->open_files, 0, sizeof io->open_files);
     io->n_open = io->calls = io->fail_at = io->stop_at = 0;
+}
+
+int memory_io_fail_each(int error, void (*body)(struct memory_io *io, int n))
+{
+    bool reached = true;
+    int n = 0;
+
+    while (reached) {
+        struct memory_io io;
+
+        memory_io_init(&io);
+        io.fail_errno = error;
+        body(&io, ++n);
+        reached = io.has_failed;
+        cr_assert(io.n_open == 0, "call %d: %d descriptors are left open", n, io.n_open);
+        memory_io_fini(&io);
+    }
+    return n - 1;
 }

@@ -28,6 +28,7 @@ struct memory_io {
     int calls;   /* made so far */
     int fail_at; /* this call fails with fail_errno, without effect; 0: none */
     int fail_errno;
+    bool has_failed;   /* call fail_at was reached */
     int stop_at;       /* from this call on all fail with EIO: the process is dead; 0: never */
     bool takes_direct; /* O_DIRECT works, and asks for whole blocks; else EINVAL at open */
     bool short_calls;  /* reads and writes move half of what is asked, every third call is EINTR */
@@ -42,6 +43,13 @@ enum memory_crash { CRASH_KEEP_SYNCED, CRASH_KEEP_ALL, CRASH_KEEP_NAMES, CRASH_K
 
 /** The machine comes up again: all descriptors are gone, unsynced state as `kind` says, no failures armed. */
 void memory_io_crash(struct memory_io *io, enum memory_crash kind, uint64_t seed);
+
+/**
+ * Calls `body` with a new disk for n = 1, 2, ... until a run has no nth call. The body saves what it needs,
+ * sets calls to 0 and fail_at to n, does what is tested, sets fail_at to 0 and looks. No descriptor may be
+ * left open. Returns how many calls were made to fail.
+ */
+int memory_io_fail_each(int error, void (*body)(struct memory_io *io, int n));
 
 /** A deep copy of what is there, synced and not, to crash it more than once. */
 void memory_io_copy(struct memory_io *to, const struct memory_io *from);

@@ -6,7 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/unit/checkpoint/state.h"
 #include "tests/unit/shardfile/files.h"
+
+enum { D = 5, W = 2 };
 
 static const char *root;
 static char checkpoints[512];
@@ -23,44 +26,44 @@ static void save(int64_t step)
 {
     struct fsdp_err err = { 0 };
 
-    cr_assert(files_save_all(&io_posix, checkpoints, step, 0, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(state_save(&io_posix, checkpoints, step, 0, D, W, &err) == FSDP_OK, "%s", err.message);
+}
+
+/* The file of a step, or its directory where `name` is "". */
+static const char *in_step(int64_t step, const char *name)
+{
+    char step_name[COMMIT_NAME_BYTES];
+
+    commit_step_name(step, step_name);
+    return files_path(files_path(checkpoints, step_name), name);
 }
 
 static bool is_there(int64_t step)
 {
-    char name[COMMIT_NAME_BYTES];
-
-    commit_step_name(step, name);
-    return files_exist(files_path(checkpoints, name));
+    return files_exist(in_step(step, ""));
 }
 
 Test(commit, names_have_one_spelling)
 {
-    static const char *const others[] = { "step-5",
-                                          "step-0000000005",
-                                          "step-00000005x",
-                                          "step--0000005",
-                                          "step- 0000005",
-                                          "Step-00000005",
-                                          "step-",
-                                          "",
-                                          "step-+0000005",
-                                          "step-99999999999999999999",
-                                          "step-9223372036854775808",
-                                          "step-0x000010",
-                                          "step-0000000a" };
+    char others[] = "step-5 step-0000000005 step-00000005x step--0000005 Step-00000005 step- step-+0000005 "
+                    "step-99999999999999999999 step-9223372036854775808 step-0x000010 step-0000000a";
     char name[COMMIT_NAME_BYTES];
 
     for (int64_t step = 0; step < 10000000000; step = step * 7 + 1) {
         commit_step_name(step, name);
         cr_expect(commit_parse_step(name) == step, "%s", name);
     }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        cr_expect(commit_parse_step(others[i]) == -1, "%s", others[i]);
+    for (char *other = strtok(others, " "); other != NULL; other = strtok(NULL, " "))
+        cr_expect(commit_parse_step(other) == -1, "%s", other);
+    cr_expect(commit_parse_step("") == -1 && commit_parse_step("step- 0000005") == -1);
 }
 
 Test(commit, temporary_names_tell_step_and_generation_and_depend_on_the_secret)
 {
+    char others[] = ".step-00000050.g3 .step-00000050.g3.1234567/../x step-00000050 "
+                    ".step-00000050.g03.12345678 .step-00000050.g-3.12345678 "
+                    ".step-00000050.g4294967296.12345678 .step-00000050.g3.123456789 "
+                    ".step-00000050.g3.1234567G .step-00000050.g3.0x345678";
     char one[COMMIT_NAME_BYTES], two[COMMIT_NAME_BYTES];
     uint32_t generation;
     int64_t step;
@@ -71,95 +74,57 @@ Test(commit, temporary_names_tell_step_and_generation_and_depend_on_the_secret)
     cr_assert(commit_parse_temporary(one, &step, &generation) && step == 50 && generation == 3);
     cr_assert(strcmp(one, two) != 0);
     cr_assert(strstr(one, "safetensors") == NULL && commit_parse_step(one) == -1);
-    cr_assert(!commit_parse_temporary(".step-00000050.g3", &step, &generation));
-    cr_assert(!commit_parse_temporary(".step-00000050.g3.1234567/../x", &step, &generation));
-    cr_assert(!commit_parse_temporary("step-00000050", &step, &generation));
-    cr_assert(!commit_parse_temporary(".step-00000050.g03.12345678", &step, &generation));
-    cr_assert(!commit_parse_temporary(".step-00000050.g-3.12345678", &step, &generation));
-    cr_assert(!commit_parse_temporary(".step-00000050.g4294967296.12345678", &step, &generation));
-    cr_assert(!commit_parse_temporary(".step-00000050.g3.123456789", &step, &generation));
-    cr_assert(!commit_parse_temporary(".step-00000050.g3.1234567G", &step, &generation));
-    cr_assert(!commit_parse_temporary(".step-00000050.g3.0x345678", &step, &generation));
+    for (char *other = strtok(others, " "); other != NULL; other = strtok(NULL, " "))
+        cr_expect(!commit_parse_temporary(other, &step, &generation), "%s", other);
 }
 
-Test(commit, a_published_step_verifies_and_leaves_nothing_beside_it)
+static void write_parts(uint32_t generation, struct state_parts *parts)
 {
-    struct manifest manifest;
     struct fsdp_err err = { 0 };
 
-    save(50);
-
-    cr_assert(files_count(checkpoints) == 1 && is_there(50));
-    cr_assert(verify_step(&io_posix, files_path(checkpoints, "step-00000050"), VERIFY_CHECKSUMS, &manifest,
-                          &err) == FSDP_OK,
-              "%s", err.message);
-    cr_assert(manifest.step == 50 && manifest.cursor == 400 && manifest.n_files == 2 &&
-              manifest.n_tensors == 3);
-    manifest_free(&manifest);
+    cr_assert(state_write_parts(&io_posix, checkpoints, 50, generation, D, W, parts, &err) == FSDP_OK, "%s",
+              err.message);
 }
 
 Test(commit, a_stale_generation_cannot_publish)
 {
-    struct files_save stale;
-    struct commit_fence now;
-    struct fsdp_err err = { 0 };
+    struct state_parts stale;
 
-    cr_assert(files_save_parts(&io_posix, checkpoints, 50, 1, &stale, &err) == FSDP_OK, "%s", err.message);
-    now = stale.fence;
-    now.generation = 2;
-
-    cr_assert(commit_publish(&io_posix, checkpoints, stale.temporary, &now, stale.head, stale.head_length,
-                             stale.files, FILES_RANKS, &err) == FSDP_ERR_MISMATCH);
+    write_parts(1, &stale);
+    stale.fence.generation = 2;
+    cr_assert(state_publish(&io_posix, checkpoints, &stale, NULL) == FSDP_ERR_MISMATCH);
     commit_temporary_name(50, 2, "secret", 6, stale.temporary); /* nor with the new name and its old head */
-    cr_assert(commit_publish(&io_posix, checkpoints, stale.temporary, &now, stale.head, stale.head_length,
-                             stale.files, FILES_RANKS, &err) == FSDP_ERR_MISMATCH);
+    cr_assert(state_publish(&io_posix, checkpoints, &stale, NULL) == FSDP_ERR_MISMATCH);
     cr_assert(!is_there(50));
-    files_save_free(&stale);
+    free(stale.head);
 }
 
 Test(commit, a_missing_short_or_extra_part_is_not_published)
 {
     for (int fault = 0; fault < 4; fault++) {
-        char temporary[IO_PATH_BYTES];
-        struct files_save parts;
+        const char *temporary, *part;
+        struct state_parts parts;
         struct fsdp_err err = { 0 };
 
-        cr_assert(files_save_parts(&io_posix, checkpoints, 50, 0, &parts, &err) == FSDP_OK, "%s",
-                  err.message);
-        snprintf(temporary, sizeof temporary, "%s/%s", checkpoints, parts.temporary);
+        write_parts(0, &parts);
+        temporary = files_path(checkpoints, parts.temporary);
+        part = files_path(temporary, parts.files[1].name);
         if (fault == 0)
-            unlink(files_path(temporary, parts.names[1]));
+            cr_assert(unlink(part) == 0);
         else if (fault == 1)
-            cr_assert(truncate(files_path(temporary, parts.names[1]), 100) == 0);
+            cr_assert(truncate(part, 100) == 0);
         else if (fault == 2)
             files_write(files_path(temporary, "more.safetensors"), "x", 1);
         else
             parts.files[1].size_bytes++;
 
-        cr_expect(commit_publish(&io_posix, checkpoints, parts.temporary, &parts.fence, parts.head,
-                                 parts.head_length, parts.files, FILES_RANKS, &err) == FSDP_ERR_FORMAT,
-                  "fault %d: %s", fault, err.message);
+        cr_expect(state_publish(&io_posix, checkpoints, &parts, &err) == FSDP_ERR_FORMAT, "fault %d: %s",
+                  fault, err.message);
         cr_expect(!is_there(50), "fault %d", fault);
         cr_expect(commit_abort(&io_posix, checkpoints, parts.temporary, &err) == FSDP_OK);
         cr_expect(files_count(checkpoints) == 0, "fault %d", fault);
-        files_save_free(&parts);
+        free(parts.head);
     }
-}
-
-Test(commit, saving_a_step_again_replaces_it)
-{
-    unsigned char *bytes;
-    size_t size;
-
-    save(50);
-    files_write(files_path(checkpoints, "step-00000050/manifest.json"), "damaged", 7);
-    save(50);
-
-    bytes = files_read(files_path(checkpoints, "step-00000050/manifest.json"), &size);
-    cr_assert(size > 7 && files_count(checkpoints) == 1);
-    cr_assert(verify_step(&io_posix, files_path(checkpoints, "step-00000050"), VERIFY_CHECKSUMS, NULL,
-                          NULL) == FSDP_OK);
-    free(bytes);
 }
 
 static int refuse_exchange(struct fsdp_io *io, const char *one, const char *two)
@@ -180,26 +145,26 @@ Test(commit, where_names_cannot_be_swapped_a_damaged_one_is_replaced_and_a_whole
 
     io.exchange = refuse_exchange;
     save(50);
-    cr_assert(files_save_all(&io, checkpoints, 50, 0, &err) == FSDP_ERR_BUSY, "%s", err.message);
+    cr_assert(state_save(&io, checkpoints, 50, 0, D, W, &err) == FSDP_ERR_BUSY, "%s", err.message);
 
-    shard = files_path(checkpoints, "step-00000050/shard-00001-model-00001-of-00001.safetensors");
+    shard = in_step(50, "shard-00001-model-00001-of-00001.safetensors");
     bytes = files_read(shard, &size);
     bytes[size - 1] ^= 1;
     files_write(shard, bytes, size);
     free(bytes);
     cr_assert(commit_clean(&io, checkpoints, NULL, NULL) == FSDP_OK);
-    cr_assert(files_save_all(&io, checkpoints, 50, 0, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(state_save(&io, checkpoints, 50, 0, D, W, &err) == FSDP_OK, "%s", err.message);
     cr_assert(verify_named_step(&io, checkpoints, 50, VERIFY_CHECKSUMS, NULL) == FSDP_OK);
     cr_assert(files_count(checkpoints) == 1);
 }
 
 Test(commit, cleaning_takes_temporary_and_trash_names_only)
 {
-    struct files_save parts;
+    struct state_parts parts;
 
     save(40);
-    cr_assert(files_save_parts(&io_posix, checkpoints, 50, 0, &parts, NULL) == FSDP_OK);
-    files_save_free(&parts);
+    write_parts(0, &parts);
+    free(parts.head);
     cr_assert(mkdir(files_path(checkpoints, ".trash-step-00000030"), 0700) == 0);
     files_write(files_path(checkpoints, ".trash-step-00000030/x"), "x", 1);
     files_write(files_path(checkpoints, "notes.txt"), "mine", 4);
@@ -230,82 +195,51 @@ Test(commit, nothing_is_removed_through_a_link)
     cr_assert(is_there(50) && is_there(40) && files_count(checkpoints) == 2);
 }
 
-Test(commit, retention_keeps_the_newest_and_what_was_loaded)
+Test(commit, retention_keeps_the_newest_valid_ones_and_what_is_in_use)
 {
-    for (int64_t step = 10; step <= 60; step += 10)
-        save(step);
+    static const struct {
+        const char *why;
+        int64_t saved[6], cut, unlinked[2], renamed;
+        uint32_t keep;
+        int64_t published, loaded;
+        const char *left;
+    } cases[] = {
+        { "what was loaded stays", { 10, 20, 30, 40, 50, 60 }, 0, { 0 }, 0, 2, 60, 20, "20 50 60 " },
+        { "broken ones do not count, and newer ones are left for a person to see",
+          { 10, 20, 30, 40, 50 },
+          50,
+          { 20 },
+          0,
+          2,
+          50,
+          -1,
+          "30 40 50 " },
+        { "the last valid one stays", { 10, 20, 30 }, 0, { 20, 30 }, 0, 1, 30, -1, "10 20 30 " },
+        /* The run went back to 50, as a byte of 100 had changed; retention does not see that. */
+        { "what was just published stays", { 50, 100, 73 }, 0, { 0 }, 0, 1, 73, 50, "50 73 100 " },
+        { "a renamed one does not count", { 10, 20, 30 }, 0, { 0 }, 20, 2, 30, -1, "10 25 30 " },
+        { "0 keeps all", { 10, 20, 30 }, 0, { 0 }, 0, 0, 30, -1, "10 20 30 " },
+    };
 
-    cr_assert(commit_retain(&io_posix, checkpoints, 2, 60, 20, NULL, NULL) == FSDP_OK);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        char left[64] = "";
 
-    cr_assert(is_there(60) && is_there(50) && is_there(20));
-    cr_assert(files_count(checkpoints) == 3);
-}
+        snprintf(checkpoints, sizeof checkpoints, "%s/%zu", root, c);
+        for (int i = 0; i < 6 && cases[c].saved[i] > 0; i++)
+            save(cases[c].saved[i]);
+        if (cases[c].cut > 0)
+            cr_assert(truncate(in_step(cases[c].cut, "manifest.json"), 30) == 0);
+        for (int i = 0; i < 2 && cases[c].unlinked[i] > 0; i++)
+            cr_assert(unlink(in_step(cases[c].unlinked[i], "manifest.json")) == 0);
+        if (cases[c].renamed > 0)
+            cr_assert(rename(in_step(cases[c].renamed, ""), in_step(25, "")) == 0);
 
-Test(commit, retention_does_not_count_broken_ones)
-{
-    for (int64_t step = 10; step <= 50; step += 10)
-        save(step);
-    cr_assert(truncate(files_path(checkpoints, "step-00000050/manifest.json"), 30) == 0);
-    cr_assert(unlink(files_path(checkpoints, "step-00000020/manifest.json")) == 0);
+        cr_assert(commit_retain(&io_posix, checkpoints, cases[c].keep, cases[c].published, cases[c].loaded,
+                                NULL, NULL) == FSDP_OK);
 
-    cr_assert(commit_retain(&io_posix, checkpoints, 2, 50, -1, NULL, NULL) == FSDP_OK);
-
-    cr_assert(is_there(50), "newer than the kept ones, left for a person to see");
-    cr_assert(is_there(40) && is_there(30));
-    cr_assert(!is_there(20) && !is_there(10));
-}
-
-Test(commit, retention_never_deletes_the_last_valid_one)
-{
-    for (int64_t step = 10; step <= 30; step += 10)
-        save(step);
-    for (int64_t step = 20; step <= 30; step += 10) {
-        char name[COMMIT_NAME_BYTES];
-
-        commit_step_name(step, name);
-        cr_assert(unlink(files_path(files_path(checkpoints, name), "manifest.json")) == 0);
+        for (int64_t step = 0; step <= 100; step++)
+            if (is_there(step))
+                snprintf(left + strlen(left), sizeof left - strlen(left), "%d ", (int)step);
+        cr_expect_str_eq(left, cases[c].left, "%s", cases[c].why);
     }
-
-    cr_assert(commit_retain(&io_posix, checkpoints, 1, 30, -1, NULL, NULL) == FSDP_OK);
-
-    cr_assert(is_there(10));
-}
-
-/* The run went back to 50, because a byte of 100 had changed: retention itself does not see that. */
-Test(commit, retention_never_deletes_what_was_just_published)
-{
-    save(50);
-    save(100);
-    save(73);
-
-    cr_assert(commit_retain(&io_posix, checkpoints, 1, 73, 50, NULL, NULL) == FSDP_OK);
-
-    cr_assert(is_there(73) && is_there(50));
-    cr_assert(is_there(100), "left for a person to see");
-}
-
-Test(commit, retention_does_not_count_a_renamed_one)
-{
-    int64_t step = -1;
-
-    for (int64_t s = 10; s <= 30; s += 10)
-        save(s);
-    cr_assert(rename(files_path(checkpoints, "step-00000020"), files_path(checkpoints, "step-00000025")) ==
-              0);
-
-    cr_assert(commit_retain(&io_posix, checkpoints, 2, 30, -1, NULL, NULL) == FSDP_OK);
-
-    cr_assert(is_there(30) && is_there(25) && is_there(10));
-    cr_assert(verify_newest(&io_posix, checkpoints, VERIFY_CHECKSUMS, &step, NULL, NULL) == FSDP_OK &&
-              step == 30);
-}
-
-Test(commit, keep_0_keeps_all)
-{
-    for (int64_t step = 10; step <= 30; step += 10)
-        save(step);
-
-    cr_assert(commit_retain(&io_posix, checkpoints, 0, 30, -1, NULL, NULL) == FSDP_OK);
-
-    cr_assert(files_count(checkpoints) == 3);
 }

@@ -105,17 +105,3 @@ Test(fingerprint, a_file_that_has_shrunk_is_refused)
 
     cr_assert(eq(int, fingerprint_read(&io_posix, fileno(file), 101, "f", &out, &err), FSDP_ERR_FORMAT));
 }
-
-Test(fingerprint, a_checksum_survives_its_text)
-{
-    const uint64_t checksum[2] = { 0x0123456789abcdefull, 0xfedcba9876543210ull };
-    char text[CHECKSUM_TEXT_BYTES];
-    uint64_t again[2];
-
-    checksum_text(checksum, text);
-
-    cr_assert(eq(str, text, "fedcba98765432100123456789abcdef"));
-    cr_assert(checksum_parse(text, again) && again[0] == checksum[0] && again[1] == checksum[1]);
-    cr_assert(not(checksum_parse("fedcba98765432100123456789abcdeF", again)));
-    cr_assert(not(checksum_parse("fedcba98765432100123456789abcde", again)));
-}

@@ -19,61 +19,47 @@ static struct manifest saved(const char *job, const char *extra)
                               .extra_length = extra == NULL ? 0 : strlen(extra) };
 }
 
-static size_t changes(const char *was, const char *is, const char *skip, const char *want)
+#define WAS                                                                                                  \
+    "{\"data\":{\"path\":\"/a\",\"order\":\"shuffled\"},\"optimizer\":{\"lr\":0.1,\"betas\":[0.9, 0.95],"    \
+    "\"groups\":null},\"other\":{\"x\":1}}"
+
+Test(job_changes, each_changed_key_is_named_with_both_values_or_its_default)
 {
-    const struct manifest manifest = saved(was, NULL);
-    struct job_changes found;
-    struct fsdp_err err = { 0 };
+    static const struct {
+        const char *was, *is, *skip, *words;
+        size_t n;
+    } cases[] = {
+        { WAS, WAS, NULL, "", 0 },
+        { WAS,
+          "{ \"data\": { \"path\": \"/b\", \"order\": \"shuffled\" },\n"
+          "  \"optimizer\": { \"lr\": 0.2, \"betas\": [0.9, 0.95], \"groups\": null } }",
+          NULL, "data.path \"/a\" -> \"/b\", optimizer.lr 0.1 -> 0.2", 2 },
+        { WAS, "{\"data\":{\"path\":\"/b\"},\"optimizer\":{\"lr\":0.1}}", "data.path", "", 0 },
+        /* A long value is left out. */
+        { "{\"optimizer\":{\"groups\":null}}",
+          "{\"optimizer\":{\"groups\":[{\"parameters\": [\"*.bias\"], \"lr\": 0.1}]}}", NULL,
+          "optimizer.groups", 1 },
+        /* A key that one job lacks has its default. */
+        { "{\"optimizer\":{\"eps\":1}}", "{\"optimizer\":{\"lr\":0.001,\"betas\":[0.9, 0.95]}}", NULL, "",
+          0 },
+        { "{\"optimizer\":{\"eps\":1}}", "{\"optimizer\":{\"lr\":0.5}}", NULL, "optimizer.lr 0.001 -> 0.5",
+          1 },
+        /* Another program's job is not compared. */
+        { NULL, "{\"optimizer\":{\"lr\":0.5}}", NULL, "", 0 },
+        { "{\"optimizer\":\"adam\",\"n\":[1,{}]}", "{\"optimizer\":{\"lr\":0.5}}", NULL, "", 0 },
+    };
 
-    cr_assert(eq(int, job_changes_find(&found, &manifest, is, defaults, skip, &err), FSDP_OK), "%s",
-              err.message);
-    cr_expect(eq(str, found.words, (char *)want));
-    return found.n;
-}
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct manifest manifest = saved(cases[i].was, NULL);
+        struct job_changes found;
+        struct fsdp_err err = { 0 };
 
-Test(job_changes, each_changed_key_is_named_with_both_values)
-{
-    const char *was =
-        "{\"data\":{\"path\":\"/a\",\"order\":\"shuffled\"},\"optimizer\":{\"lr\":0.1,\"betas\":[0.9, 0.95],"
-        "\"groups\":null},\"other\":{\"x\":1}}";
-
-    cr_expect(eq(sz, changes(was, was, NULL, ""), 0));
-    cr_expect(eq(sz,
-                 changes(was,
-                         "{ \"data\": { \"path\": \"/b\", \"order\": \"shuffled\" },\n"
-                         "  \"optimizer\": { \"lr\": 0.2, \"betas\": [0.9, 0.95], \"groups\": null } }",
-                         NULL, "data.path \"/a\" -> \"/b\", optimizer.lr 0.1 -> 0.2"),
-                 2));
-    cr_expect(
-        eq(sz, changes(was, "{\"data\":{\"path\":\"/b\"},\"optimizer\":{\"lr\":0.1}}", "data.path", ""), 0));
-}
-
-Test(job_changes, a_long_value_is_named_without_it)
-{
-    cr_expect(eq(sz,
-                 changes("{\"optimizer\":{\"groups\":null}}",
-                         "{\"optimizer\":{\"groups\":[{\"parameters\": [\"*.bias\"], \"lr\": 0.1}]}}", NULL,
-                         "optimizer.groups"),
-                 1));
-}
-
-Test(job_changes, a_key_that_one_job_lacks_has_its_default)
-{
-    cr_expect(eq(sz,
-                 changes("{\"optimizer\":{\"eps\":1}}",
-                         "{\"optimizer\":{\"lr\":0.001,\"betas\":[0.9, 0.95]}}", NULL, ""),
-                 0));
-    cr_expect(eq(sz,
-                 changes("{\"optimizer\":{\"eps\":1}}", "{\"optimizer\":{\"lr\":0.5}}", NULL,
-                         "optimizer.lr 0.001 -> 0.5"),
-                 1));
-}
-
-Test(job_changes, another_programs_job_is_not_compared)
-{
-    cr_expect(eq(sz, changes(NULL, "{\"optimizer\":{\"lr\":0.5}}", NULL, ""), 0));
-    cr_expect(eq(
-        sz, changes("{\"optimizer\":\"adam\",\"n\":[1,{}]}", "{\"optimizer\":{\"lr\":0.5}}", NULL, ""), 0));
+        cr_assert(
+            eq(int, job_changes_find(&found, &manifest, cases[i].is, defaults, cases[i].skip, &err), FSDP_OK),
+            "%s", err.message);
+        cr_expect_str_eq(found.words, cases[i].words);
+        cr_expect(eq(sz, found.n, cases[i].n), "case %zu", i);
+    }
 }
 
 Test(job_changes, many_changes_are_cut_and_counted)
@@ -109,7 +95,7 @@ Test(job_changes, a_count_is_read_out_of_the_job)
     cr_expect(eq(u64, job_changes_count(&manifest, "model", "batch"), 0));
 }
 
-/* --- a run that has all its steps --- */
+/* A run that has all its steps */
 
 static const char job_a[] = "{\"data\":{\"path\":\"/a\",\"order\":\"shuffled\"},\"optimizer\":{\"lr\":0.1}}";
 static const char job_b[] = "{\"data\":{\"path\":\"/b\",\"order\":\"shuffled\"},\"optimizer\":{\"lr\":0.1}}";
@@ -152,7 +138,7 @@ Test(job_changes, a_complete_run_stands_for_the_jobs_that_would_give_it)
     }
 }
 
-/* --- the record of the data --- */
+/* The record of the data */
 
 Test(data_record, what_is_written_is_read_back)
 {
@@ -172,24 +158,29 @@ Test(data_record, what_is_written_is_read_back)
 
 Test(data_record, it_may_be_absent_and_may_not_be_damaged)
 {
-    static const char *const fine[] = { NULL, "{}", "{\"mine\": {\"data\": 1}}" };
-    static const char *const bad[] = {
-        "{\"data\": 1}", "{\"data\": {}}",
-        "{\"data\":{\"size_bytes\":5,\"xxh3_128\":\"07\",\"order\":\"x\",\"seq\":2}}"
+    static const struct {
+        const char *extra;
+        enum fsdp_status status;
+    } cases[] = {
+        { NULL, FSDP_OK },
+        { "{}", FSDP_OK },
+        { "{\"mine\": {\"data\": 1}}", FSDP_OK },
+        { "{\"data\": 1}", FSDP_ERR_FORMAT },
+        { "{\"data\": {}}", FSDP_ERR_FORMAT },
+        { "{\"data\":{\"size_bytes\":5,\"xxh3_128\":\"07\",\"order\":\"x\",\"seq\":2}}", FSDP_ERR_FORMAT },
+        { "{\"data\":{\"size_bytes\":5,\"xxh3_128\":\"0123456789abcdef0123456789abcdeF\",\"order\":\"x\","
+          "\"seq\":2}}",
+          FSDP_ERR_FORMAT },
     };
-    struct data_record record;
-    bool found;
 
-    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
-        const struct manifest manifest = saved(NULL, fine[i]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct manifest manifest = saved(NULL, cases[i].extra);
+        struct data_record record;
+        bool found;
 
-        cr_expect(eq(int, data_record_read(&manifest, &record, &found, NULL), FSDP_OK));
-        cr_expect(not(found));
-    }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const struct manifest manifest = saved(NULL, bad[i]);
-
-        cr_expect(eq(int, data_record_read(&manifest, &record, &found, NULL), FSDP_ERR_FORMAT), "%s", bad[i]);
+        cr_expect(eq(int, data_record_read(&manifest, &record, &found, NULL), cases[i].status), "case %zu",
+                  i);
+        cr_expect(cases[i].status != FSDP_OK || !found);
     }
 }
 

@@ -87,7 +87,7 @@ Test(manifest, raw_members_must_be_objects)
     }
 }
 
-/* --- faults of a head: one piece of a good one replaced --- */
+/* Faults of a head: one piece of a good one replaced */
 
 static const struct fault {
     const char *from, *to, *words;
@@ -150,7 +150,7 @@ Test(manifest, every_fault_of_a_head_is_named)
     free(head);
 }
 
-/* --- faults of the list of files, under a checksum that holds --- */
+/* Faults of the list of files, under a checksum that holds */
 
 Test(manifest, every_fault_of_the_files_is_named)
 {
@@ -186,29 +186,4 @@ Test(manifest, every_fault_of_the_files_is_named)
         free(text);
     }
     free(head);
-}
-
-Test(manifest, a_text_without_its_seal_is_refused)
-{
-    const struct manifest good = sample();
-    size_t head_length, length;
-    char *head = head_of(&good, &head_length), *text;
-    struct manifest read;
-
-    cr_assert(manifest_compose(head, head_length, NULL, 0, &text, &length, NULL) == FSDP_OK);
-    cr_assert(manifest_parse(&read, text, length, NULL) == FSDP_OK);
-    manifest_free(&read);
-    for (size_t cut = 0; cut < length; cut++)
-        cr_expect(manifest_parse(&read, text, cut, NULL) == FSDP_ERR_FORMAT, "%zu", cut);
-    cr_expect(manifest_parse(&read, head, head_length, NULL) == FSDP_ERR_FORMAT);
-    free(head);
-    free(text);
-}
-
-Test(manifest, shard_names_are_pytorchs)
-{
-    char name[MANIFEST_SHARD_NAME_BYTES];
-
-    manifest_shard_name(2, name);
-    cr_assert_str_eq(name, "shard-00003-model-00001-of-00001.safetensors");
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "tests/unit/shardfile/files.h"
 
@@ -24,9 +25,10 @@ static void begin(void)
 
 TestSuite(temporary_lock, .init = begin, .fini = files_end, .timeout = 600);
 
+static struct fsdp_err err;
+
 static int hold(struct fsdp_io *io)
 {
-    struct fsdp_err err = { 0 };
     int fd;
 
     cr_assert(temporary_hold(io, checkpoints, TEMPORARY, &fd, &err) == FSDP_OK, "%s", err.message);
@@ -35,8 +37,6 @@ static int hold(struct fsdp_io *io)
 
 static void clean(void)
 {
-    struct fsdp_err err = { 0 };
-
     cr_assert(commit_clean(&io_posix, checkpoints, NULL, &err) == FSDP_OK, "%s", err.message);
 }
 
@@ -111,19 +111,12 @@ Test(temporary_lock, a_claim_is_worth_nothing_when_the_name_is_another_directory
     cr_assert(files_exist(path));
 }
 
-static int no_locks(struct fsdp_io *io, int fd, int operation)
-{
-    (void)io, (void)fd, (void)operation;
-    errno = EOPNOTSUPP;
-    return -1;
-}
-
 Test(temporary_lock, without_locks_a_save_and_a_removal_go_on)
 {
     struct fsdp_io io = io_posix;
     int fd;
 
-    io.lock = no_locks;
+    io.lock = files_no_locks;
     cr_assert(hold(&io) < 0 && files_exist(path));
     cr_assert(temporary_claim(&io, path, &fd, NULL) == FSDP_OK && fd < 0);
 }
@@ -145,7 +138,7 @@ Test(temporary_lock, what_cannot_be_claimed_is_not_removed)
     cr_assert(files_exist(path));
 }
 
-/* --- the lock of the directory of checkpoints, which a process that cleans only shares --- */
+/* The lock of the directory of checkpoints, which a process that cleans only shares */
 
 static struct directory_lock *cleaners;
 static int n_waits;
@@ -163,7 +156,6 @@ Test(temporary_lock, who_saves_waits_for_those_that_clean_and_refuses_them_from_
 {
     struct directory_lock *ours = NULL, *theirs = NULL;
     struct fsdp_io io = io_posix;
-    struct fsdp_err err = { 0 };
     bool held;
 
     close(hold(&io_posix));
@@ -175,7 +167,8 @@ Test(temporary_lock, who_saves_waits_for_those_that_clean_and_refuses_them_from_
               "two may clean: %s", err.message);
     directory_lock_release(&theirs, &io_posix);
 
-    cr_assert(directory_lock_take(&ours, &io, checkpoints, &held, &err) == FSDP_OK && held, "%s", err.message);
+    cr_assert(directory_lock_take(&ours, &io, checkpoints, &held, &err) == FSDP_OK && held, "%s",
+              err.message);
     cr_assert(n_waits == 3 && cleaners == NULL);
 
     cr_assert(directory_lock_share(&theirs, &io_posix, checkpoints, &held, &err) == FSDP_ERR_BUSY);

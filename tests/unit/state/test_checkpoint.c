@@ -3,112 +3,74 @@
  * interrupted. (The files themselves, crashes and other world sizes: tests/unit/checkpoint and the system
  * tests.)
  */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "tests/unit/engine/folder.h"
+#include "tests/unit/engine/rig.h"
 
-#include "tests/unit/engine/world.h"
-
-enum { BATCH = 4, SAVE_AT = 3, STEPS = 6 };
-
-struct run {
-    struct fsdp_module *root;
-    struct fsdp_model *model;
-    struct fsdp_optimizer *optimizer;
-};
+enum { SAVE_AT = 3, STEPS = 6 };
 
 static char directory[64];
 
-static void open_run(struct run *run, struct fsdp_context *context, uint64_t seed, size_t dim)
+static void open_run(struct rig *rig, struct fsdp_context *context, uint64_t seed, size_t dim)
 {
-    static _Thread_local struct tiny tiny; /* forward looks at it as long as the model lives */
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = 6, .seed = seed };
-    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
-    struct fsdp_err err = { 0 };
-
-    tiny = tiny_defaults;
-    tiny.dim = dim;
-    run->root = tiny_build(&tiny, &err);
-    cr_assert(fsdp_model_create(&run->model, context, run->root, &options, &err) == FSDP_OK, "%s",
-              err.message);
-    cr_assert(fsdp_optimizer_create(&run->optimizer, run->model, &updates, &err) == FSDP_OK, "%s",
-              err.message);
+    rig_init(rig, context);
+    rig->tiny.dim = dim;
+    rig->options.seed = seed;
+    rig_open(rig);
 }
 
-static void close_run(struct run *run)
+static enum fsdp_status save(struct rig *rig, const char *path, const struct fsdp_checkpoint_state *state)
 {
-    fsdp_optimizer_destroy(run->optimizer);
-    fsdp_model_destroy(run->model);
-    fsdp_module_destroy(run->root);
+    return fsdp_checkpoint_save(rig->model, rig->optimizer, path, state, 0, NULL, &rig->err);
 }
 
-static double step(struct run *run, uint64_t cursor)
+static enum fsdp_status load(struct rig *rig, const char *path, int64_t step,
+                             struct fsdp_checkpoint_state *state)
 {
-    int32_t tokens[BATCH * 6], targets[BATCH * 6];
-    const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = cursor };
-    struct fsdp_err err = { 0 };
-    struct fsdp_loss loss;
-
-    tiny_samples(&tiny_defaults, cursor, BATCH, tokens, targets);
-    cr_assert(fsdp_model_forward_backward(run->model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_optimizer_step(run->optimizer, &err) == FSDP_OK, "%s", err.message);
-    return loss.mean;
+    return fsdp_checkpoint_load(rig->model, rig->optimizer, path, step, state, &rig->err);
 }
 
 static void save_and_resume(struct fsdp_context *context, void *user)
 {
-    struct fsdp_checkpoint_state state = { .seed = 1 }, found = { 0 };
+    const struct fsdp_checkpoint_state state = { .seed = 1, .step = SAVE_AT, .cursor = SAVE_AT * 2 };
+    struct fsdp_checkpoint_state found = { 0 };
     double wanted[STEPS], got;
-    struct fsdp_err err = { 0 };
-    struct run run, resumed;
+    struct rig rig, resumed;
 
     (void)user;
-    open_run(&run, context, 1, 12);
+    open_run(&rig, context, 1, 12);
     for (int i = 0; i < STEPS; i++) {
-        wanted[i] = step(&run, (uint64_t)i * BATCH);
-        if (i + 1 != SAVE_AT)
-            continue;
-        state.step = SAVE_AT;
-        state.cursor = SAVE_AT * BATCH;
-        cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, directory, &state, 0, NULL, &err) == FSDP_OK,
-                  "%s", err.message);
+        wanted[i] = rig_step(&rig, i);
+        if (i + 1 == SAVE_AT)
+            must(save(&rig, directory, &state), &rig.err);
     }
     open_run(&resumed, context, 99, 12); /* other initial weights: all must come from the checkpoint */
-    cr_assert(fsdp_checkpoint_load(resumed.model, resumed.optimizer, directory, -1, &found, &err) == FSDP_OK,
-              "%s", err.message);
-    cr_assert(found.step == SAVE_AT && found.cursor == SAVE_AT * BATCH && found.seed == 1 &&
+    must(load(&resumed, directory, -1, &found), &resumed.err);
+    cr_assert(found.step == SAVE_AT && found.cursor == SAVE_AT * 2 && found.seed == 1 &&
               found.optimizer_step == SAVE_AT);
     for (int i = SAVE_AT; i < STEPS; i++) {
-        got = step(&resumed, (uint64_t)i * BATCH);
+        got = rig_step(&resumed, i);
         cr_assert(memcmp(&got, &wanted[i], sizeof got) == 0, "step %d: %.17g, not %.17g", i + 1, got,
                   wanted[i]);
     }
-    close_run(&resumed);
-    close_run(&run);
+    rig_close(&resumed);
+    rig_close(&rig);
 }
 
 static void refuse_others(struct fsdp_context *context, void *user)
 {
     struct fsdp_checkpoint_state state = { .step = 1 };
-    struct fsdp_err err = { 0 };
-    struct run run, other;
+    struct rig rig, other;
 
     (void)user;
-    open_run(&run, context, 1, 12);
-    cr_assert(fsdp_checkpoint_load(run.model, run.optimizer, directory, -1, &state, &err) ==
-              FSDP_ERR_NOT_FOUND);
-    cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, directory, &state, 0, NULL, &err) == FSDP_OK,
-              "%s", err.message);
+    open_run(&rig, context, 1, 12);
+    cr_assert(load(&rig, directory, -1, &state) == FSDP_ERR_NOT_FOUND);
+    must(save(&rig, directory, &state), &rig.err);
     open_run(&other, context, 1, 18);
-    cr_assert(fsdp_checkpoint_load(other.model, other.optimizer, directory, 1, &state, &err) ==
-                  FSDP_ERR_MISMATCH,
-              "%s", err.message);
-    cr_assert(fsdp_checkpoint_load(run.model, NULL, directory, 1, &state, &err) == FSDP_OK,
-              "weights alone: %s", err.message);
-    close_run(&other);
-    close_run(&run);
+    cr_assert(load(&other, directory, 1, &state) == FSDP_ERR_MISMATCH, "%s", other.err.message);
+    cr_assert(fsdp_checkpoint_load(rig.model, NULL, directory, 1, &state, &rig.err) == FSDP_OK,
+              "weights alone: %s", rig.err.message);
+    rig_close(&other);
+    rig_close(&rig);
 }
 
 static const char *own_directory(int rank, char out[96])
@@ -119,67 +81,51 @@ static const char *own_directory(int rank, char out[96])
 
 static void save_steps_apart(struct fsdp_context *context, void *user)
 {
-    struct fsdp_err err = { 0 };
-    struct run run;
+    struct rig rig;
 
     (void)user;
-    open_run(&run, context, 1, 12);
+    rig_start(&rig, context);
     for (int rank = 0; rank < 3; rank++) {
         const struct fsdp_checkpoint_state state = { .step = 10 + (uint64_t)rank };
         char path[96];
 
-        cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, own_directory(rank, path), &state, 0, NULL,
-                                       &err) == FSDP_OK,
-                  "%s", err.message);
+        must(save(&rig, own_directory(rank, path), &state), &rig.err);
     }
-    close_run(&run);
+    rig_close(&rig);
 }
 
 static void load_steps_apart(struct fsdp_context *context, void *user)
 {
     struct fsdp_checkpoint_state state;
-    struct fsdp_err err = { 0 };
-    struct run run;
+    struct rig rig;
     char path[96];
 
     (void)user;
-    open_run(&run, context, 1, 12);
-    cr_assert(fsdp_checkpoint_load(run.model, run.optimizer, own_directory(1, path), -1, &state, &err) ==
-                      FSDP_OK &&
-                  state.step == 11,
-              "%s", err.message);
-    own_directory(fsdp_context_rank(context), path);
-    cr_assert(fsdp_checkpoint_load(run.model, run.optimizer, path, -1, &state, &err) == FSDP_ERR_MISMATCH);
-    cr_assert(strstr(err.message, "from step 10 to step 12") != NULL, "%s", err.message);
-    close_run(&run);
+    rig_start(&rig, context);
+    must(load(&rig, own_directory(1, path), -1, &state), &rig.err);
+    cr_assert_eq(state.step, 11);
+    expect_refused(load(&rig, own_directory(rig.rank, path), -1, &state), FSDP_ERR_MISMATCH,
+                   "from step 10 to step 12", &rig.err);
+    rig_close(&rig);
 }
 
 static void make_directory(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/fsdp-unit.XXXXXX");
-    cr_assert(mkdtemp(directory) != NULL);
+    folder_make(directory);
 }
 
 static void remove_directory(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    cr_assert(system(command) == 0);
+    folder_remove(directory);
 }
 
-Test(engine_checkpoint, resumes_bit_for_bit, .init = make_directory, .fini = remove_directory)
-{
-    world_run(1, save_and_resume, NULL);
-}
+TestSuite(engine_checkpoint, .init = make_directory, .fini = remove_directory);
 
-Test(engine_checkpoint, of_another_model_is_refused, .init = make_directory, .fini = remove_directory)
-{
-    world_run(1, refuse_others, NULL);
-}
+WorldTest(engine_checkpoint, resumes_bit_for_bit, save_and_resume, 1);
 
-Test(engine_checkpoint, ranks_do_not_go_on_from_different_steps, .init = make_directory,
-     .fini = remove_directory)
+WorldTest(engine_checkpoint, of_another_model_is_refused, refuse_others, 1);
+
+Test(engine_checkpoint, ranks_do_not_go_on_from_different_steps)
 {
     world_run(1, save_steps_apart, NULL);
     world_run(3, load_steps_apart, NULL);

@@ -1,15 +1,12 @@
 /*
- * The whole of a sharded model on rank 0 and back again, and weights from a file, at several world sizes.
+ * The whole of a sharded model on rank 0 and back again at several world sizes.
  */
 #include <criterion/criterion.h>
 #include <fsdp/state_dict.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "shard_runtime/shardfile/safetensors.h"
-#include "tests/unit/engine/world.h"
+#include "tests/unit/engine/rig.h"
 
 struct place {
     struct fsdp_module *root;
@@ -22,8 +19,7 @@ static struct place make_model(struct fsdp_context *context, const struct tiny *
     struct fsdp_err err = { 0 };
     struct place place = { .root = tiny_build(tiny, &err) };
 
-    cr_assert(fsdp_model_create(&place.model, context, place.root, &options, &err) == FSDP_OK, "%s",
-              err.message);
+    must(fsdp_model_create(&place.model, context, place.root, &options, &err), &err);
     return place;
 }
 
@@ -63,15 +59,15 @@ static void there_and_back_on(struct fsdp_context *context, const struct tiny *t
     struct fsdp_full_state_dict state;
     struct fsdp_err err = { 0 };
 
-    cr_assert(fsdp_get_full_state_dict(from.model, &state, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_get_full_state_dict(from.model, &state, &err), &err);
     cr_assert_eq(state.n_tensors, first ? fsdp_model_parameter_count(from.model) : 0);
     for (size_t i = 0; i < state.n_tensors; i++) {
         struct fsdp_parameter_info info;
 
-        cr_assert(fsdp_model_parameter(from.model, i, &info, &err) == FSDP_OK);
+        must(fsdp_model_parameter(from.model, i, &info, &err), &err);
         cr_assert_str_eq(state.tensors[i].name, info.name);
     }
-    cr_assert(fsdp_set_full_state_dict(to.model, first ? &state : NULL, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_set_full_state_dict(to.model, first ? &state : NULL, &err), &err);
     expect_seed(context, tiny, to.model, 7);
     fsdp_full_state_dict_fini(&state);
     drop_model(&from);
@@ -84,11 +80,7 @@ static void there_and_back(struct fsdp_context *context, void *user)
     there_and_back_on(context, &tiny_defaults, fsdp_context_rank(context) == 0);
 }
 
-Test(state_dict, what_is_gathered_and_broadcast_is_the_same_model, .timeout = 1200)
-{
-    for (int W = 1; W <= 5; W++)
-        world_run(W, there_and_back, NULL);
-}
+WorldTest(state_dict, what_is_gathered_and_broadcast_is_the_same_model, there_and_back, 1, 2, 3, 4, 5);
 
 /* The upper half of the world has a model; the lower half calls nothing. */
 static void there_and_back_in_half(struct fsdp_context *context, void *user)
@@ -100,8 +92,8 @@ static void there_and_back_in_half(struct fsdp_context *context, void *user)
     struct fsdp_err err = { 0 };
 
     (void)user;
-    cr_assert(fsdp_init_device_mesh(&all, context, 3, sizes, names, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_device_mesh_slice(&half, all, &names[1], 2, &err) == FSDP_OK, "%s", err.message);
+    must(fsdp_init_device_mesh(&all, context, 3, sizes, names, &err), &err);
+    must(fsdp_device_mesh_slice(&half, all, &names[1], 2, &err), &err);
     tiny.mesh = half;
     if (fsdp_device_mesh_get_local_rank(all, 0) == 1)
         there_and_back_on(context, &tiny, fsdp_context_rank(context) == W / 2);
@@ -123,11 +115,11 @@ static void misfit(struct fsdp_context *context, void *user)
     struct fsdp_err err = { 0 };
 
     (void)user;
-    cr_assert(fsdp_get_full_state_dict(place.model, &state, &err) == FSDP_OK);
+    must(fsdp_get_full_state_dict(place.model, &state, &err), &err);
     if (first)
         state.tensors[3].name = "another";
-    cr_assert(fsdp_set_full_state_dict(place.model, first ? &state : NULL, &err) == FSDP_ERR_MISMATCH);
-    cr_assert_not_null(strstr(err.message, first ? "is missing" : "rank 0: "), "%s", err.message);
+    expect_refused(fsdp_set_full_state_dict(place.model, first ? &state : NULL, &err), FSDP_ERR_MISMATCH,
+                   first ? "is missing" : "rank 0: ", &err);
     fsdp_err_clear(&err);
     cr_assert(fsdp_set_full_state_dict(place.model, NULL, &err) == FSDP_ERR_ARG, "none was given");
     expect_seed(context, &tiny_defaults, place.model, 7);
@@ -135,59 +127,4 @@ static void misfit(struct fsdp_context *context, void *user)
     drop_model(&place);
 }
 
-Test(state_dict, a_misfit_is_told_on_every_rank_and_changes_nothing, .timeout = 1200)
-{
-    for (int W = 1; W <= 3; W++)
-        world_run(W, misfit, NULL);
-}
-
-/* Rank 0 writes the whole model as another tool would; all load it into a model of another seed. */
-static void through_a_file(struct fsdp_context *context, void *user)
-{
-    struct place from = make_model(context, &tiny_defaults, 7), to = make_model(context, &tiny_defaults, 8);
-    const char *path = user;
-    struct fsdp_full_state_dict state;
-    struct fsdp_load_report report;
-    struct fsdp_err err = { 0 };
-
-    cr_assert(fsdp_get_full_state_dict(from.model, &state, &err) == FSDP_OK);
-    if (fsdp_context_rank(context) == 0) {
-        struct safetensors_tensor *tensors = calloc(state.n_tensors, sizeof *tensors);
-        struct safetensors_written written;
-
-        for (size_t i = 0; i < state.n_tensors; i++) {
-            tensors[i] = (struct safetensors_tensor){ .name = state.tensors[i].name,
-                                                      .dtype = FSDP_F32,
-                                                      .n_dims = (size_t)state.tensors[i].n_dims,
-                                                      .data = state.tensors[i].data };
-            for (int d = 0; d < state.tensors[i].n_dims; d++)
-                tensors[i].shape[d] = state.tensors[i].shape[d];
-        }
-        cr_assert(safetensors_write(&io_posix, path, tensors, state.n_tensors, NULL, 0, 8, &written, &err) ==
-                  FSDP_OK);
-        free(tensors);
-    }
-    cr_assert(fsdp_barrier(fsdp_context_comm(context), &err) == FSDP_OK);
-    cr_assert(fsdp_model_load_weights(to.model, path, true, &report, &err) == FSDP_OK, "%s", err.message);
-    cr_assert_eq(report.n_loaded, fsdp_model_parameter_count(to.model));
-    fsdp_load_report_fini(&report);
-    expect_seed(context, &tiny_defaults, to.model, 7);
-    cr_assert(fsdp_model_load_weights(to.model, "/nowhere.safetensors", true, &report, &err) ==
-              FSDP_ERR_NOT_FOUND);
-    fsdp_load_report_fini(&report);
-    fsdp_full_state_dict_fini(&state);
-    drop_model(&from);
-    drop_model(&to);
-}
-
-Test(state_dict, a_file_of_whole_tensors_is_taken_row_by_row, .timeout = 1200)
-{
-    char folder[] = "/tmp/fsdp-state.XXXXXX", path[64];
-
-    cr_assert_not_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    for (int W = 1; W <= 4; W++)
-        world_run(W, through_a_file, path);
-    unlink(path);
-    rmdir(folder);
-}
+WorldTest(state_dict, a_misfit_is_told_on_every_rank_and_changes_nothing, misfit, 1, 2, 3);

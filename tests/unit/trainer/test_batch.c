@@ -1,35 +1,38 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "shard_runtime/trainer/batch.h"
+#include "tests/unit/shardfile/files.h"
 
 enum { SEQ = 3, FILE_BYTES = 61 }; /* 20 samples; sample i begins with byte 3 i */
 
-static struct tokens *open_data(void)
+static struct tokens *tokens;
+static struct batch batch;
+
+static void begin(void)
 {
-    char path[] = "/tmp/fsdp-batch.XXXXXX";
-    struct tokens *tokens;
+    const char *path = files_path(files_begin(), "data");
     unsigned char bytes[FILE_BYTES];
-    const int fd = mkstemp(path);
 
     for (int i = 0; i < FILE_BYTES; i++)
         bytes[i] = (unsigned char)i;
-    cr_assert(eq(int, (int)write(fd, bytes, sizeof bytes), FILE_BYTES));
-    close(fd);
+    files_write(path, bytes, sizeof bytes);
     cr_assert(eq(int, tokens_open(&tokens, path, "byte", SEQ, NULL), FSDP_OK));
-    unlink(path);
-    return tokens;
 }
+
+static void end(void)
+{
+    batch_fini(&batch);
+    tokens_close(tokens);
+    files_end();
+}
+
+TestSuite(batch, .init = begin, .fini = end);
 
 Test(batch, ranks_and_micro_steps_take_the_samples_of_the_contract)
 {
     enum { W = 2, SIZE = 2, MICRO = 3, CURSOR = 4 };
-    struct tokens *tokens = open_data();
     const struct order order = { .n_samples = 20, .seed = 0, .shuffled = false };
-    struct batch batch;
 
     cr_assert(eq(int, batch_init(&batch, SIZE, SEQ, MICRO, NULL), FSDP_OK));
     for (int rank = 0; rank < W; rank++) {
@@ -47,15 +50,11 @@ Test(batch, ranks_and_micro_steps_take_the_samples_of_the_contract)
             }
         }
     }
-    batch_fini(&batch);
-    tokens_close(tokens);
 }
 
 Test(batch, one_crosses_into_the_next_epoch)
 {
-    struct tokens *tokens = open_data();
     const struct order order = { .n_samples = 20, .seed = 5, .shuffled = true };
-    struct batch batch;
 
     cr_assert(eq(int, batch_init(&batch, 4, SEQ, 1, NULL), FSDP_OK));
     cr_assert(eq(int, batch_fill(&batch, tokens, &order, 18, 0, 1, NULL), FSDP_OK));
@@ -68,14 +67,9 @@ Test(batch, one_crosses_into_the_next_epoch)
     }
     cr_assert(eq(u64, batch.micro[0].first_sample,
                  18)); /* the position, not the sample: dropout differs by epoch */
-    batch_fini(&batch);
-    tokens_close(tokens);
 }
 
 Test(batch, sizes_that_overflow_are_refused)
 {
-    struct batch batch;
-
     cr_assert(eq(int, batch_init(&batch, UINT64_MAX / 2, SEQ, 1, NULL), FSDP_ERR_NOMEM));
-    batch_fini(&batch);
 }

@@ -1,15 +1,13 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shard_runtime/trainer/metrics.h"
+#include "tests/unit/shardfile/files.h"
 
 #include <fsdp/link.h>
 
@@ -25,41 +23,29 @@ static const struct metrics_record sample = {
     .time = 1790000000.25,
 };
 
-static char folder[64], path[128];
+static const char *folder, *path;
 
 static void make_folder(void)
 {
-    snprintf(folder, sizeof folder, "/tmp/fsdp-metrics.XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    folder = files_begin();
+    path = files_path(folder, "metrics.jsonl");
 }
 
-static void remove_folder(void)
-{
-    (void)unlink(path);
-    (void)rmdir(folder);
-}
-
-TestSuite(metrics, .init = make_folder, .fini = remove_folder);
+TestSuite(metrics, .init = make_folder, .fini = files_end);
 
 static void put(const char *text)
 {
-    FILE *file = fopen(path, "w");
-
-    cr_assert_not_null(file);
-    fputs(text, file);
-    fclose(file);
+    files_write(path, text, strlen(text));
 }
 
 static size_t get(char *out, size_t size)
 {
-    FILE *file = fopen(path, "r");
     size_t n;
+    unsigned char *bytes = files_read(path, &n);
 
-    cr_assert_not_null(file);
-    n = fread(out, 1, size - 1, file);
-    out[n] = '\0';
-    fclose(file);
+    cr_assert_lt(n, size);
+    memcpy(out, bytes, n + 1);
+    free(bytes);
     return n;
 }
 
@@ -159,21 +145,6 @@ Test(metrics, what_is_no_number_is_null)
     cr_assert_not_null(strstr(line, "\"loss\": null, \"grad_norm\": null,"), "%s", line);
 }
 
-Test(metrics, lines_are_appended_to_what_is_there)
-{
-    char text[2048];
-    struct metrics metrics;
-
-    put("{\"step\": 1}\n");
-    cr_assert(eq(int, metrics_open(&metrics, folder, NULL), FSDP_OK));
-    cr_assert(eq(int, metrics_write(&metrics, &sample, NULL), FSDP_OK));
-    metrics_close(&metrics);
-
-    (void)get(text, sizeof text);
-    cr_assert_str_eq(strtok(text, "\n"), "{\"step\": 1}");
-    cr_assert_not_null(strstr(strtok(NULL, "\n"), "\"step\": 10"));
-}
-
 /* Reopen a file of `before` and append a line: what stands in front of that line. */
 static void reopened(const char *before, const char *want)
 {
@@ -199,6 +170,7 @@ Test(metrics, line_cut_by_an_earlier_run_is_dropped)
     const size_t length = metrics_format(line, &sample);
 
     reopened("", "");
+    reopened("{\"step\": 1}\n", "{\"step\": 1}\n");
     reopened("{", "");
     reopened("{\"ste", "");
     reopened("{\"seed\": 1}\n{\"ste", "{\"seed\": 1}\n");
@@ -232,45 +204,4 @@ Test(metrics, missing_directory_is_an_io_error)
 
     cr_assert(eq(int, metrics_open(&metrics, "/nonexistent/run", &err), FSDP_ERR_IO));
     cr_assert_not_null(strstr(err.message, "/nonexistent/run"));
-}
-
-Test(metrics, a_fifo_and_a_link_of_another_user_are_refused, .timeout = 100)
-{
-    struct fsdp_err err = { 0 };
-    struct metrics metrics;
-
-    cr_assert(eq(int, mkfifo(path, 0600), 0));
-    cr_expect(eq(int, metrics_open(&metrics, folder, &err), FSDP_ERR_CONFIG));
-    cr_expect_not_null(strstr(err.message, "metrics.jsonl is no regular file"), "%s", err.message);
-    if (geteuid() != 0)
-        return;
-    cr_assert(unlink(path) == 0 && symlink("/dev/null", path) == 0);
-    cr_expect(eq(int, metrics_open(&metrics, folder, &err), FSDP_OK));
-    metrics_close(&metrics);
-    cr_assert(eq(int, lchown(path, 65534, 65534), 0));
-    cr_expect(eq(int, metrics_open(&metrics, folder, &err), FSDP_ERR_CONFIG));
-}
-
-Test(metrics, a_full_disk_costs_whole_lines_which_are_counted)
-{
-    const struct rlimit room = { 100, RLIM_INFINITY }, more = { RLIM_INFINITY, RLIM_INFINITY };
-    struct fsdp_err err = { 0 };
-    char text[2 * METRICS_LINE_BYTES];
-    struct metrics metrics;
-
-    put("{\"step\": 1}\n");
-    cr_assert(eq(int, metrics_open(&metrics, folder, NULL), FSDP_OK));
-    signal(SIGXFSZ, SIG_IGN);
-    cr_assert(eq(int, setrlimit(RLIMIT_FSIZE, &room), 0));
-    cr_assert(eq(int, metrics_write(&metrics, &sample, &err), FSDP_ERR_IO)); /* 88 bytes fit */
-    cr_assert(eq(int, metrics_write(&metrics, &sample, &err), FSDP_ERR_IO));
-    cr_assert(eq(ulong, metrics.n_lost, 2));
-    (void)get(text, sizeof text);
-    cr_assert_str_eq(text, "{\"step\": 1}\n");
-    cr_assert(eq(int, setrlimit(RLIMIT_FSIZE, &more), 0));
-    cr_assert(eq(int, metrics_write(&metrics, &sample, &err), FSDP_OK));
-    metrics_close(&metrics);
-
-    (void)get(text, sizeof text);
-    cr_assert_not_null(strstr(text, "1}\n{\"step\": 10"), "%s", text);
 }

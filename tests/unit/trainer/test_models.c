@@ -21,89 +21,29 @@ static struct job small(void)
     return job;
 }
 
-Test(models, transformer_has_the_contracts_names_shapes_and_groups)
-{
-    static const char want[] = "tok_embeddings.weight 10x8\npos_embeddings.weight 5x8\n"
-                               "layers.0.attention_norm.weight 8\nlayers.0.attention_norm.bias 8\n"
-                               "layers.0.attention.wq.weight 8x8\nlayers.0.attention.wk.weight 8x8\n"
-                               "layers.0.attention.wv.weight 8x8\nlayers.0.attention.wo.weight 8x8\n"
-                               "layers.0.ffn_norm.weight 8\nlayers.0.ffn_norm.bias 8\n"
-                               "layers.0.feed_forward.w1.weight 32x8\nlayers.0.feed_forward.w1.bias 32\n"
-                               "layers.0.feed_forward.w2.weight 8x32\nlayers.0.feed_forward.w2.bias 8\n"
-                               "layers.1.attention_norm.weight 8\nlayers.1.attention_norm.bias 8\n"
-                               "layers.1.attention.wq.weight 8x8\nlayers.1.attention.wk.weight 8x8\n"
-                               "layers.1.attention.wv.weight 8x8\nlayers.1.attention.wo.weight 8x8\n"
-                               "layers.1.ffn_norm.weight 8\nlayers.1.ffn_norm.bias 8\n"
-                               "layers.1.feed_forward.w1.weight 32x8\nlayers.1.feed_forward.w1.bias 32\n"
-                               "layers.1.feed_forward.w2.weight 8x32\nlayers.1.feed_forward.w2.bias 8\n"
-                               "norm.weight 8\nnorm.bias 8\noutput.weight 10x8\n";
-    const struct fsdp_model_options options = { .batch = 1, .seq = 5, .seed = 1 };
-    const struct job job = small();
-    struct fsdp_context *context;
-    struct fsdp_module *tree;
-    struct fsdp_model *model;
-    char got[4096] = "";
-    size_t length = 0;
-    int groups[3] = { -1, -1, -1 }; /* of layers.0, layers.1, the rest */
-
-    cr_assert(eq(int, fsdp_context_create(&context, &(struct fsdp_context_options){ .threads = 1 }, NULL),
-                 FSDP_OK));
-    cr_assert(eq(int, models_create(&tree, &job, NULL, NULL), FSDP_OK));
-    cr_assert(eq(int, fsdp_model_create(&model, context, tree, &options, NULL), FSDP_OK));
-
-    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
-        struct fsdp_parameter_info info;
-        int unit;
-
-        cr_assert(eq(int, fsdp_model_parameter(model, i, &info, NULL), FSDP_OK));
-        length += (size_t)snprintf(got + length, sizeof got - length, "%s %zu", info.name, info.shape[0]);
-        for (int d = 1; d < info.n_dims; d++)
-            length += (size_t)snprintf(got + length, sizeof got - length, "x%zu", info.shape[d]);
-        length += (size_t)snprintf(got + length, sizeof got - length, "\n");
-        unit = strncmp(info.name, "layers.0.", 9) == 0 ? 0 : strncmp(info.name, "layers.1.", 9) == 0 ? 1 : 2;
-        if (groups[unit] < 0)
-            groups[unit] = info.group;
-        cr_assert(eq(int, info.group, groups[unit]), "%s", info.name);
-    }
-    cr_assert_str_eq(got, want);
-    cr_assert(groups[0] != groups[1] && groups[1] != groups[2] && groups[0] != groups[2]);
-
-    fsdp_model_destroy(model);
-    fsdp_module_destroy(tree);
-    fsdp_context_destroy(context);
-}
-
-Test(models, heads_that_do_not_divide_dim_are_refused)
+Test(models, heads_that_do_not_divide_dim_and_other_kinds_are_refused)
 {
     struct fsdp_err err = { 0 };
     struct job job = small();
     struct fsdp_module *tree;
 
     job.model.heads = 3;
-
     cr_assert(eq(int, models_create(&tree, &job, NULL, &err), FSDP_ERR_CONFIG));
     cr_assert_null(tree);
     cr_assert_str_eq(err.message, "model.heads: 3 heads do not divide model.dim 8");
-}
-
-Test(models, other_kinds_are_refused)
-{
-    struct job job = small();
-    struct fsdp_module *tree;
-
     job.model.kind = (char *)"llama";
-
     cr_assert(eq(int, models_create(&tree, &job, NULL, NULL), FSDP_ERR_UNSUPPORTED));
 }
 
-/* "name shape group" of every parameter, a line each. */
-static void list_parameters(const struct job *job, char *out, size_t size)
+/* Each parameter is a line "name shape group". */
+static void expect_parameters(const struct job *job, const char *want)
 {
     const struct fsdp_model_options options = { .batch = 1, .seq = 5, .seed = 1 };
     struct fsdp_context *context;
     struct fsdp_module *tree;
     struct fsdp_model *model;
     struct fsdp_err err = { 0 };
+    char out[4096];
     size_t length = 0;
 
     cr_assert(eq(int, fsdp_context_create(&context, &(struct fsdp_context_options){ .threads = 1 }, NULL),
@@ -114,54 +54,67 @@ static void list_parameters(const struct job *job, char *out, size_t size)
         struct fsdp_parameter_info info;
 
         cr_assert(eq(int, fsdp_model_parameter(model, i, &info, NULL), FSDP_OK));
-        length += (size_t)snprintf(out + length, size - length, "%s %zu", info.name, info.shape[0]);
+        length += (size_t)snprintf(out + length, sizeof out - length, "%s %zu", info.name, info.shape[0]);
         for (int d = 1; d < info.n_dims; d++)
-            length += (size_t)snprintf(out + length, size - length, "x%zu", info.shape[d]);
-        length += (size_t)snprintf(out + length, size - length, " %d\n", info.group);
+            length += (size_t)snprintf(out + length, sizeof out - length, "x%zu", info.shape[d]);
+        length += (size_t)snprintf(out + length, sizeof out - length, " %d\n", info.group);
     }
+    cr_expect_str_eq(out, want);
     fsdp_model_destroy(model);
     fsdp_module_destroy(tree);
     fsdp_context_destroy(context);
 }
 
-Test(models, rms_norms_have_the_same_names_and_no_bias)
+Test(models, each_has_its_names_shapes_and_a_group_a_block)
 {
-    static const char want[] = "tok_embeddings.weight 10x8 0\npos_embeddings.weight 5x8 0\n"
-                               "layers.0.attention_norm.weight 8 1\n"
-                               "layers.0.attention.wq.weight 8x8 1\nlayers.0.attention.wk.weight 8x8 1\n"
-                               "layers.0.attention.wv.weight 8x8 1\nlayers.0.attention.wo.weight 8x8 1\n"
-                               "layers.0.ffn_norm.weight 8 1\n"
-                               "layers.0.feed_forward.w1.weight 32x8 1\nlayers.0.feed_forward.w1.bias 32 1\n"
-                               "layers.0.feed_forward.w2.weight 8x32 1\nlayers.0.feed_forward.w2.bias 8 1\n"
-                               "norm.weight 8 0\noutput.weight 10x8 0\n";
-    struct job job = small();
-    char got[4096];
+    static const struct {
+        const char *kind;
+        int norm, layers;
+        const char *parameters;
+    } models[] = {
+        { "transformer", JOB_LAYERNORM, 2,
+          "tok_embeddings.weight 10x8 0\npos_embeddings.weight 5x8 0\n"
+          "layers.0.attention_norm.weight 8 1\nlayers.0.attention_norm.bias 8 1\n"
+          "layers.0.attention.wq.weight 8x8 1\nlayers.0.attention.wk.weight 8x8 1\n"
+          "layers.0.attention.wv.weight 8x8 1\nlayers.0.attention.wo.weight 8x8 1\n"
+          "layers.0.ffn_norm.weight 8 1\nlayers.0.ffn_norm.bias 8 1\n"
+          "layers.0.feed_forward.w1.weight 32x8 1\nlayers.0.feed_forward.w1.bias 32 1\n"
+          "layers.0.feed_forward.w2.weight 8x32 1\nlayers.0.feed_forward.w2.bias 8 1\n"
+          "layers.1.attention_norm.weight 8 2\nlayers.1.attention_norm.bias 8 2\n"
+          "layers.1.attention.wq.weight 8x8 2\nlayers.1.attention.wk.weight 8x8 2\n"
+          "layers.1.attention.wv.weight 8x8 2\nlayers.1.attention.wo.weight 8x8 2\n"
+          "layers.1.ffn_norm.weight 8 2\nlayers.1.ffn_norm.bias 8 2\n"
+          "layers.1.feed_forward.w1.weight 32x8 2\nlayers.1.feed_forward.w1.bias 32 2\n"
+          "layers.1.feed_forward.w2.weight 8x32 2\nlayers.1.feed_forward.w2.bias 8 2\n"
+          "norm.weight 8 0\nnorm.bias 8 0\noutput.weight 10x8 0\n" },
+        /* The same names, and no bias. */
+        { "transformer", JOB_RMSNORM, 1,
+          "tok_embeddings.weight 10x8 0\npos_embeddings.weight 5x8 0\n"
+          "layers.0.attention_norm.weight 8 1\n"
+          "layers.0.attention.wq.weight 8x8 1\nlayers.0.attention.wk.weight 8x8 1\n"
+          "layers.0.attention.wv.weight 8x8 1\nlayers.0.attention.wo.weight 8x8 1\n"
+          "layers.0.ffn_norm.weight 8 1\n"
+          "layers.0.feed_forward.w1.weight 32x8 1\nlayers.0.feed_forward.w1.bias 32 1\n"
+          "layers.0.feed_forward.w2.weight 8x32 1\nlayers.0.feed_forward.w2.bias 8 1\n"
+          "norm.weight 8 0\noutput.weight 10x8 0\n" },
+        /* Hugging Face's names and shapes. */
+        { "gpt2", JOB_LAYERNORM, 1,
+          "wte.weight 10x8 0\nwpe.weight 5x8 0\n"
+          "h.0.ln_1.weight 8 1\nh.0.ln_1.bias 8 1\n"
+          "h.0.attn.c_attn.weight 8x24 1\nh.0.attn.c_attn.bias 24 1\n"
+          "h.0.attn.c_proj.weight 8x8 1\nh.0.attn.c_proj.bias 8 1\n"
+          "h.0.ln_2.weight 8 1\nh.0.ln_2.bias 8 1\n"
+          "h.0.mlp.c_fc.weight 8x32 1\nh.0.mlp.c_fc.bias 32 1\n"
+          "h.0.mlp.c_proj.weight 32x8 1\nh.0.mlp.c_proj.bias 8 1\n"
+          "ln_f.weight 8 0\nln_f.bias 8 0\n" },
+    };
 
-    job.model.layers = 1;
-    job.model.norm = JOB_RMSNORM;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct job job = small();
 
-    list_parameters(&job, got, sizeof got);
-
-    cr_assert_str_eq(got, want);
-}
-
-Test(models, gpt2_has_hugging_faces_names_and_shapes_and_a_group_a_block)
-{
-    static const char want[] = "wte.weight 10x8 0\nwpe.weight 5x8 0\n"
-                               "h.0.ln_1.weight 8 1\nh.0.ln_1.bias 8 1\n"
-                               "h.0.attn.c_attn.weight 8x24 1\nh.0.attn.c_attn.bias 24 1\n"
-                               "h.0.attn.c_proj.weight 8x8 1\nh.0.attn.c_proj.bias 8 1\n"
-                               "h.0.ln_2.weight 8 1\nh.0.ln_2.bias 8 1\n"
-                               "h.0.mlp.c_fc.weight 8x32 1\nh.0.mlp.c_fc.bias 32 1\n"
-                               "h.0.mlp.c_proj.weight 32x8 1\nh.0.mlp.c_proj.bias 8 1\n"
-                               "ln_f.weight 8 0\nln_f.bias 8 0\n";
-    struct job job = small();
-    char got[4096];
-
-    job.model.kind = (char *)"gpt2";
-    job.model.layers = 1;
-
-    list_parameters(&job, got, sizeof got);
-
-    cr_assert_str_eq(got, want);
+        job.model.kind = (char *)(uintptr_t)models[i].kind;
+        job.model.norm = models[i].norm;
+        job.model.layers = (uint64_t)models[i].layers;
+        expect_parameters(&job, models[i].parameters);
+    }
 }

@@ -100,16 +100,3 @@ Test(options, a_plan_that_makes_no_sense_is_refused)
     refused("only for --plan", 3, (char *[]){ "x", "a.json", "--evaluation=2" });
     refused("not a whole number", 4, (char *[]){ "x", "--plan", "a.json", "--evaluation=some" });
 }
-
-Test(options, help_names_every_option)
-{
-    char text[4096] = "";
-    FILE *out = fmemopen(text, sizeof text, "w");
-
-    options_help(out);
-    fclose(out);
-
-    cr_assert_not_null(strstr(text, "--sample CHECKPOINT"));
-    cr_assert_not_null(strstr(text, "--temperature T"));
-    cr_assert_not_null(strstr(text, "--version"));
-}

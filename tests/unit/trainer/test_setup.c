@@ -7,35 +7,26 @@
 
 #include "shard_runtime/trainer/trainer.h"
 #include "tests/unit/engine/world.h"
+#include "tests/unit/shardfile/files.h"
 
 enum { RANKS = 3, TOKENS = 100 };
 
-static char folder[64];
+static const char *folder;
 
 static void make_folder(void)
 {
-    snprintf(folder, sizeof folder, "/tmp/fsdp-setup.XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
+    folder = files_begin();
 }
 
-static void remove_folder(void)
+TestSuite(trainer_setup, .init = make_folder, .fini = files_end, .timeout = 600);
+
+static void put_tokens(const char *path, size_t n_tokens, char first)
 {
-    char command[96];
+    char tokens[TOKENS + 1];
 
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    cr_assert(eq(int, system(command), 0));
-}
-
-TestSuite(trainer_setup, .init = make_folder, .fini = remove_folder, .timeout = 600);
-
-static void put_tokens(const char *path, size_t n_tokens, int first)
-{
-    FILE *file = fopen(path, "w");
-
-    cr_assert_not_null(file);
     for (size_t i = 0; i < n_tokens; i++)
-        fputc(i == 0 ? first : 'a' + (int)(i % 20), file);
-    fclose(file);
+        tokens[i] = i == 0 ? first : (char)('a' + i % 20);
+    files_write(path, tokens, n_tokens);
 }
 
 struct outcome {
@@ -50,7 +41,7 @@ static void open_trainer(struct fsdp_context *context, void *user)
 {
     const int rank = fsdp_context_rank(context);
     struct outcome *outcome = user;
-    char dir[96], path[128];
+    char dir[300], path[300];
     struct trainer trainer;
     struct job job = { .run = { .name = (char *)"run", .dir = dir, .seed = 1 },
                        .data = { .path = path, .tokenizer = (char *)"byte" },
@@ -72,46 +63,20 @@ static void open_trainer(struct fsdp_context *context, void *user)
     trainer_close(&trainer);
 }
 
-Test(trainer_setup, equal_data_on_every_rank_opens)
+Test(trainer_setup, data_of_another_length_or_other_bytes_is_refused_by_all_and_said_once)
 {
-    struct outcome outcome = { .n_tokens = { TOKENS, TOKENS, TOKENS } };
-
-    world_run(RANKS, open_trainer, &outcome);
-
-    for (int rank = 0; rank < RANKS; rank++)
-        cr_assert(eq(int, outcome.status[rank], FSDP_OK), "%s", outcome.err[rank].message);
-}
-
-Test(trainer_setup, data_of_two_lengths_is_refused_by_all_and_said_once)
-{
-    for (int other = 0; other < RANKS; other++) {
+    for (int other = 0; other < 2 * RANKS; other++) {
+        const bool longer = other >= RANKS; /* as many samples, and yet another file */
+        const char *words = longer ? "has 100 tokens for one rank and 101 for another"
+                                   : "has 100 tokens on every node, but not the same ones";
         struct outcome outcome = { .n_tokens = { TOKENS, TOKENS, TOKENS } };
 
-        outcome.n_tokens[other]++; /* as many samples, and yet another file */
+        outcome.n_tokens[other % RANKS] += longer;
+        outcome.other[other % RANKS] = !longer;
         world_run(RANKS, open_trainer, &outcome);
 
         cr_assert(eq(int, outcome.status[0], FSDP_ERR_MISMATCH));
-        cr_assert_not_null(strstr(outcome.err[0].message, "has 100 tokens for one rank and 101 for another"),
-                           "%s", outcome.err[0].message);
-        for (int rank = 1; rank < RANKS; rank++) {
-            cr_assert(eq(int, outcome.status[rank], FSDP_ERR_PEER));
-            cr_assert_str_eq(outcome.err[rank].message, "");
-        }
-    }
-}
-
-Test(trainer_setup, data_of_one_length_and_other_bytes_is_refused_by_all_and_said_once)
-{
-    for (int other = 0; other < RANKS; other++) {
-        struct outcome outcome = { .n_tokens = { TOKENS, TOKENS, TOKENS } };
-
-        outcome.other[other] = true;
-        world_run(RANKS, open_trainer, &outcome);
-
-        cr_assert(eq(int, outcome.status[0], FSDP_ERR_MISMATCH));
-        cr_assert_not_null(
-            strstr(outcome.err[0].message, "has 100 tokens on every node, but not the same ones"), "%s",
-            outcome.err[0].message);
+        cr_assert_not_null(strstr(outcome.err[0].message, words), "%s", outcome.err[0].message);
         for (int rank = 1; rank < RANKS; rank++) {
             cr_assert(eq(int, outcome.status[rank], FSDP_ERR_PEER));
             cr_assert_str_eq(outcome.err[rank].message, "");

@@ -1,4 +1,7 @@
-/* As much of cuBLASLt as the plug-in calls, for a host without it; tests/emulation/cuda/cublaslt.c stands behind it. */
+/*
+ * As much of cuBLASLt as the plug-in calls, for a host without it; tests/emulation/cuda/cublaslt.c stands
+ * behind it.
+ */
 #ifndef EMULATED_CUBLASLT_H
 #define EMULATED_CUBLASLT_H
 

@@ -1,6 +1,7 @@
 /*
- * As much of the CUDA runtime as the plug-in calls, for a host without it. Names and meanings are CUDA's; what stands behind
- * them is in tests/emulation/cuda. No result may go unused. Not for programs that run beside a real runtime.
+ * As much of the CUDA runtime as the plug-in calls, for a host without it. Names and meanings are CUDA's;
+ * what stands behind them is in tests/emulation/cuda. No result may go unused. Not for programs that run
+ * beside a real runtime.
  */
 #ifndef EMULATED_CUDA_RUNTIME_API_H
 #define EMULATED_CUDA_RUNTIME_API_H
@@ -44,6 +45,7 @@ typedef void (*cudaHostFn_t)(void *user);
 struct cudaDeviceProp {
     char name[256];
     int major, minor, multiProcessorCount;
+    size_t sharedMemPerBlockOptin;
 };
 
 enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };

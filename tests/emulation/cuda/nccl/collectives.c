@@ -75,29 +75,24 @@ static bool fails_now(const struct nccl_communicator *comm)
            number == comm->n_calls;
 }
 
-static enum nccl_result queue(struct nccl_communicator *comm, const char *name, struct work work,
-                              struct CUstream_st *stream)
+static enum nccl_result queue(struct nccl_communicator *comm, const char *name, struct head head,
+                              const void *send, void *recv, struct CUstream_st *stream)
 {
+    struct work work = { .comm = comm, .head = head, .send = send, .recv = recv };
+    const char *own = (const char *)recv + (size_t)comm->rank * head.n_elems * standin_size(head.type);
     char words[160];
 
     if (comm->in_progress > 0) /* a caller that does not ask until it is done */
         return NCCL_INVALID_USAGE;
     if (comm->failed != NCCL_SUCCESS)
         return comm->failed;
-    if (!emulated_is_device(work.send) || !emulated_is_device(work.recv))
+    if (!emulated_is_device(send) || !emulated_is_device(recv))
         return NCCL_INVALID_ARGUMENT;
-    comm->n_calls++;
-    work.comm = comm;
-    work.number = comm->n_calls;
+    work.number = ++comm->n_calls;
     snprintf(words, sizeof words, "#%llu n %llu type %d op %d factor %g root %d comm %d %s",
-             (unsigned long long)work.number, (unsigned long long)work.head.n_elems, work.head.type,
-             work.head.op, (double)work.head.factor, work.head.root, comm->own,
-             work.head.what == ALL_GATHER &&
-                     (const char *)work.send == (const char *)work.recv + (size_t)comm->rank *
-                                                                              work.head.n_elems *
-                                                                              standin_size(work.head.type)
-                 ? "in place"
-                 : "");
+             (unsigned long long)work.number, (unsigned long long)head.n_elems, head.type, head.op,
+             (double)head.factor, head.root, comm->own,
+             head.what == ALL_GATHER && (const char *)send == own ? "in place" : "");
     standin_record(comm, name, words);
     if (fails_now(comm)) {
         comm->failed = NCCL_REMOTE_ERROR;
@@ -124,34 +119,16 @@ static bool own_factor(const struct nccl_communicator *comm, enum nccl_op *op, f
 }
 
 EXPORT enum nccl_result ncclAllGather(const void *send, void *recv, size_t n_elems, enum nccl_type type,
-                                      struct nccl_communicator *comm, struct CUstream_st *stream);
-EXPORT enum nccl_result ncclReduceScatter(const void *send, void *recv, size_t n_elems, enum nccl_type type,
-                                          enum nccl_op op, struct nccl_communicator *comm,
-                                          struct CUstream_st *stream);
-EXPORT enum nccl_result ncclAllReduce(const void *send, void *recv, size_t n_elems, enum nccl_type type,
-                                      enum nccl_op op, struct nccl_communicator *comm,
-                                      struct CUstream_st *stream);
-EXPORT enum nccl_result ncclBroadcast(const void *send, void *recv, size_t n_elems, enum nccl_type type,
-                                      int root, struct nccl_communicator *comm, struct CUstream_st *stream);
-EXPORT enum nccl_result ncclRedOpCreatePreMulSum(enum nccl_op *op, void *scalar, enum nccl_type type,
-                                                 int residence, struct nccl_communicator *comm);
-EXPORT enum nccl_result ncclRedOpDestroy(enum nccl_op op, struct nccl_communicator *comm);
-
-enum nccl_result ncclAllGather(const void *send, void *recv, size_t n_elems, enum nccl_type type,
-                               struct nccl_communicator *comm, struct CUstream_st *stream)
+                                      struct nccl_communicator *comm, struct CUstream_st *stream)
 {
     TOLD();
-    return queue(
-        comm, "AllGather",
-        (struct work){ .head = { .what = ALL_GATHER, .type = (int32_t)type, .n_elems = n_elems, .factor = 1 },
-                       .send = send,
-                       .recv = recv },
-        stream);
+    return queue(comm, "AllGather", (struct head){ ALL_GATHER, (int32_t)type, 0, 0, n_elems, 1 }, send, recv,
+                 stream);
 }
 
-enum nccl_result ncclReduceScatter(const void *send, void *recv, size_t n_elems, enum nccl_type type,
-                                   enum nccl_op op, struct nccl_communicator *comm,
-                                   struct CUstream_st *stream)
+EXPORT enum nccl_result ncclReduceScatter(const void *send, void *recv, size_t n_elems, enum nccl_type type,
+                                          enum nccl_op op, struct nccl_communicator *comm,
+                                          struct CUstream_st *stream)
 {
     float factor;
 
@@ -159,48 +136,29 @@ enum nccl_result ncclReduceScatter(const void *send, void *recv, size_t n_elems,
     if (!own_factor(comm, &op, &factor))
         return NCCL_INVALID_ARGUMENT;
     return queue(comm, "ReduceScatter",
-                 (struct work){ .head = { .what = REDUCE_SCATTER,
-                                          .type = (int32_t)type,
-                                          .op = (int32_t)op,
-                                          .n_elems = n_elems,
-                                          .factor = factor },
-                                .send = send,
-                                .recv = recv },
+                 (struct head){ REDUCE_SCATTER, (int32_t)type, (int32_t)op, 0, n_elems, factor }, send, recv,
                  stream);
 }
 
-enum nccl_result ncclAllReduce(const void *send, void *recv, size_t n_elems, enum nccl_type type,
-                               enum nccl_op op, struct nccl_communicator *comm, struct CUstream_st *stream)
+EXPORT enum nccl_result ncclAllReduce(const void *send, void *recv, size_t n_elems, enum nccl_type type,
+                                      enum nccl_op op, struct nccl_communicator *comm,
+                                      struct CUstream_st *stream)
 {
     TOLD();
-    return queue(comm, "AllReduce",
-                 (struct work){ .head = { .what = ALL_REDUCE,
-                                          .type = (int32_t)type,
-                                          .op = (int32_t)op,
-                                          .n_elems = n_elems,
-                                          .factor = 1 },
-                                .send = send,
-                                .recv = recv },
-                 stream);
+    return queue(comm, "AllReduce", (struct head){ ALL_REDUCE, (int32_t)type, (int32_t)op, 0, n_elems, 1 },
+                 send, recv, stream);
 }
 
-enum nccl_result ncclBroadcast(const void *send, void *recv, size_t n_elems, enum nccl_type type, int root,
-                               struct nccl_communicator *comm, struct CUstream_st *stream)
+EXPORT enum nccl_result ncclBroadcast(const void *send, void *recv, size_t n_elems, enum nccl_type type,
+                                      int root, struct nccl_communicator *comm, struct CUstream_st *stream)
 {
     TOLD();
-    return queue(comm, "Broadcast",
-                 (struct work){ .head = { .what = BROADCAST,
-                                          .type = (int32_t)type,
-                                          .root = root,
-                                          .n_elems = n_elems,
-                                          .factor = 1 },
-                                .send = send,
-                                .recv = recv },
-                 stream);
+    return queue(comm, "Broadcast", (struct head){ BROADCAST, (int32_t)type, 0, root, n_elems, 1 }, send,
+                 recv, stream);
 }
 
-enum nccl_result ncclRedOpCreatePreMulSum(enum nccl_op *op, void *scalar, enum nccl_type type, int residence,
-                                          struct nccl_communicator *comm)
+EXPORT enum nccl_result ncclRedOpCreatePreMulSum(enum nccl_op *op, void *scalar, enum nccl_type type,
+                                                 int residence, struct nccl_communicator *comm)
 {
     char words[64];
     uint16_t half;
@@ -226,7 +184,7 @@ enum nccl_result ncclRedOpCreatePreMulSum(enum nccl_op *op, void *scalar, enum n
     return NCCL_SUCCESS;
 }
 
-enum nccl_result ncclRedOpDestroy(enum nccl_op op, struct nccl_communicator *comm)
+EXPORT enum nccl_result ncclRedOpDestroy(enum nccl_op op, struct nccl_communicator *comm)
 {
     const enum nccl_result told = standin_told(__func__);
     const int own = (int)op - FIRST_OWN_OP;

@@ -47,7 +47,10 @@ enum nccl_result standin_told(const char *call)
     return emulated_call(call) == cudaSuccess ? NCCL_SUCCESS : NCCL_UNHANDLED_CUDA_ERROR;
 }
 
-/* How often this thread has waited for something. A thread that yields is switched too, but not counted here: getrusage(2). */
+/*
+ * How often this thread has waited for something. A thread that yields is switched too, but not counted here:
+ * getrusage(2).
+ */
 static long switches_so_far(void)
 {
     struct rusage usage;
@@ -88,18 +91,7 @@ enum nccl_result standin_answer(struct nccl_communicator *comm)
     return NCCL_IN_PROGRESS;
 }
 
-EXPORT enum nccl_result ncclGetVersion(int *version);
-EXPORT enum nccl_result ncclGetUniqueId(nccl_id *id);
-EXPORT enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id,
-                                               int rank, struct nccl_config *config);
-EXPORT enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result);
-EXPORT enum nccl_result ncclCommFinalize(struct nccl_communicator *comm);
-EXPORT enum nccl_result ncclCommDestroy(struct nccl_communicator *comm);
-EXPORT enum nccl_result ncclCommAbort(struct nccl_communicator *comm);
-EXPORT const char *ncclGetErrorString(enum nccl_result result);
-EXPORT const char *ncclGetLastError(struct nccl_communicator *comm);
-
-enum nccl_result ncclGetVersion(int *version)
+EXPORT enum nccl_result ncclGetVersion(int *version)
 {
     if (emulated_host_call(__func__) != cudaSuccess)
         return NCCL_UNHANDLED_CUDA_ERROR;
@@ -111,7 +103,7 @@ enum nccl_result ncclGetVersion(int *version)
     return NCCL_SUCCESS;
 }
 
-enum nccl_result ncclGetUniqueId(nccl_id *id)
+EXPORT enum nccl_result ncclGetUniqueId(nccl_id *id)
 {
     static unsigned n_made;
 
@@ -130,8 +122,8 @@ static void record_environment(const struct nccl_communicator *comm)
             standin_record(comm, "environment", *variable);
 }
 
-enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id, int rank,
-                                        struct nccl_config *config)
+EXPORT enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id,
+                                               int rank, struct nccl_config *config)
 {
     static int n_opened;
     const char *folder = getenv("NCCL_STANDIN_DIR");
@@ -168,7 +160,10 @@ static bool all_joined(const struct nccl_communicator *comm)
     return true;
 }
 
-/* As NCCL, which takes two ranks on one GPU for a mistake: from 2.30 on unless it is told that they are wanted. */
+/*
+ * As NCCL, which takes two ranks on one GPU for a mistake: from 2.30 on unless it is told that they are
+ * wanted.
+ */
 static bool may_share(const struct nccl_communicator *comm)
 {
     const struct head mine = { .root = emulated_device() };
@@ -180,7 +175,7 @@ static bool may_share(const struct nccl_communicator *comm)
     return !shared || (wanted != NULL && strcmp(wanted, "1") == 0);
 }
 
-enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result)
+EXPORT enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result)
 {
     TOLD();
     if (is_lazy() || getenv("NCCL_STANDIN_NEVER") != NULL)
@@ -201,7 +196,7 @@ enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl
     return NCCL_SUCCESS;
 }
 
-enum nccl_result ncclCommFinalize(struct nccl_communicator *comm)
+EXPORT enum nccl_result ncclCommFinalize(struct nccl_communicator *comm)
 {
     TOLD();
     standin_record(comm, "CommFinalize", "");
@@ -221,7 +216,7 @@ static void record_left(const struct nccl_communicator *comm)
         standin_record(comm, "left", words);
 }
 
-enum nccl_result ncclCommDestroy(struct nccl_communicator *comm)
+EXPORT enum nccl_result ncclCommDestroy(struct nccl_communicator *comm)
 {
     const enum nccl_result told = standin_told(__func__);
 
@@ -232,7 +227,7 @@ enum nccl_result ncclCommDestroy(struct nccl_communicator *comm)
     return told;
 }
 
-enum nccl_result ncclCommAbort(struct nccl_communicator *comm)
+EXPORT enum nccl_result ncclCommAbort(struct nccl_communicator *comm)
 {
     const enum nccl_result told = standin_told(__func__);
 
@@ -243,14 +238,14 @@ enum nccl_result ncclCommAbort(struct nccl_communicator *comm)
     return told;
 }
 
-const char *ncclGetErrorString(enum nccl_result result)
+EXPORT const char *ncclGetErrorString(enum nccl_result result)
 {
     return result == NCCL_REMOTE_ERROR    ? "remote process exited or there was a network error"
            : result == NCCL_INVALID_USAGE ? "invalid usage"
                                           : "unhandled error";
 }
 
-const char *ncclGetLastError(struct nccl_communicator *comm)
+EXPORT const char *ncclGetLastError(struct nccl_communicator *comm)
 {
     return comm->failed != NCCL_SUCCESS ? "as it was told to" : "";
 }

@@ -9,16 +9,10 @@ typedef int nothing_of_this_is_in_an_old_one;
 
 enum { MAX_OWN_MEMORY = 64 };
 
-EXPORT enum nccl_result ncclMemAlloc(void **out, size_t size_bytes);
-EXPORT enum nccl_result ncclMemFree(void *memory);
-EXPORT enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, size_t size_bytes,
-                                         void **handle);
-EXPORT enum nccl_result ncclCommDeregister(struct nccl_communicator *comm, void *handle);
-
 /* Of no communicator: known apart from cudaMalloc's by being given back here. */
 static void *own_memory[MAX_OWN_MEMORY];
 
-enum nccl_result ncclMemAlloc(void **out, size_t size_bytes)
+EXPORT enum nccl_result ncclMemAlloc(void **out, size_t size_bytes)
 {
     int own = 0;
 
@@ -33,7 +27,7 @@ enum nccl_result ncclMemAlloc(void **out, size_t size_bytes)
     return NCCL_SUCCESS;
 }
 
-enum nccl_result ncclMemFree(void *memory)
+EXPORT enum nccl_result ncclMemFree(void *memory)
 {
     const enum nccl_result told = standin_told(__func__);
 
@@ -55,8 +49,8 @@ static bool is_own_memory(const void *memory)
     return false;
 }
 
-enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, size_t size_bytes,
-                                  void **handle)
+EXPORT enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, size_t size_bytes,
+                                         void **handle)
 {
     char words[64];
 
@@ -74,7 +68,7 @@ enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, 
     return standin_answer(comm);
 }
 
-enum nccl_result ncclCommDeregister(struct nccl_communicator *comm, void *handle)
+EXPORT enum nccl_result ncclCommDeregister(struct nccl_communicator *comm, void *handle)
 {
     const enum nccl_result told = standin_told(__func__);
 

@@ -1,18 +1,20 @@
 /*
- * A library with NCCL's API between processes of one host, over files: for the emulated device. It records what it is called with and
- * can be told to misbehave. A collective is an operation in its stream's queue: its rank's part is published as a file, and it is done
- * when everybody's is there; one whose peer is gone stays in its queue until the communicator is aborted, as NCCL's kernel would.
+ * A library with NCCL's API between processes of one host, over files: for the emulated device. It records
+ * what it is called with and can be told to misbehave. A collective is an operation in its stream's queue:
+ * its rank's part is published as a file, and it is done when everybody's is there; one whose peer is gone
+ * stays in its queue until the communicator is aborted, as NCCL's kernel would.
  *
  * NCCL_STANDIN_DIR    where its files are (required)
  * NCCL_STANDIN_LOG    a line for each call goes to <this>.<rank>
  * NCCL_STANDIN_LAZY   every call first answers that it is in progress
- *                     With this or NEVER, the log says at the end how often the caller asked again, and before how many of these
+ *                     With this or NEVER, the log says at the end how often the caller asked again, and
+ *                       before how many of these
  *                     questions it gave up the processor to wait ("asked N, waited M").
  * NCCL_STANDIN_FAIL   RANK:N: on that rank the n-th collective leaves an asynchronous error behind
- * NCCL_STANDIN_HOLD   RANK:N:FILE: on that rank the n-th collective of a group does not begin while FILE is there
- * NCCL_STANDIN_NEVER  opening a communicator stays in progress for ever
- * NCCL_STANDIN_CLOCK  the lines of the log end with the time, seconds since 1970
- * NCCL_STANDIN_SMALL  its allocator has no memory, and registering is refused
+ * NCCL_STANDIN_HOLD   RANK:N:FILE: on that rank the n-th collective of a group does not begin while FILE is
+ * there NCCL_STANDIN_NEVER  opening a communicator stays in progress for ever NCCL_STANDIN_CLOCK  the lines
+ * of the log end with the time, seconds since 1970 NCCL_STANDIN_SMALL  its allocator has no memory, and
+ * registering is refused
  *
  * Compiled with NCCL_STANDIN_OLD it is version 2.18, which has neither.
  * Every call can be told to fail, too: tests/emulation/cuda/faults.h.
@@ -29,6 +31,8 @@
 #include "tests/emulation/cuda/runtime.h"
 
 #define EXPORT __attribute__((visibility("default")))
+/* The plug-in finds NCCL's functions by name: no header declares them. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 /* First in each call. */
 #define TOLD()                                                                                               \
@@ -50,7 +54,12 @@ struct nccl_communicator {
     int n_users; /* the handle, and queued operations */
     bool aborted, ready;
     int in_progress; /* polls until a lazy call is done */
-    long switches;   /* of the caller's thread, voluntary, as of the last answer "in progress"; -1: the last answer was another */
+    long
+        /*
+         * of the caller's thread, voluntary, as of the last answer "in progress"; -1: the last answer was
+         * another
+         */
+        switches;
     unsigned long n_asked, n_waited;
     enum nccl_result failed;
     float factors[MAX_OWN_OPS];
@@ -84,8 +93,10 @@ size_t standin_size(int type);
 enum nccl_result standin_answer(struct nccl_communicator *comm);
 void standin_let_go(struct nccl_communicator *comm);
 
-/* Files: this rank's part of call `number`, whole or not at all; has a rank's come; part of a rank's data behind its head, false if that
- * is not as ours; and everybody has passed that call. */
+/*
+ * Files: this rank's part of call `number`, whole or not at all; has a rank's come; part of a rank's data
+ * behind its head, false if that is not as ours; and everybody has passed that call.
+ */
 void standin_publish(const struct nccl_communicator *comm, uint64_t number, const struct head *head,
                      const void *data, size_t size_bytes);
 bool standin_is_there(const struct nccl_communicator *comm, uint64_t number, int rank);
@@ -93,7 +104,10 @@ bool standin_fetch(const struct nccl_communicator *comm, uint64_t number, int ra
                    size_t at, void *to, size_t size_bytes);
 void standin_forget(const struct nccl_communicator *comm, uint64_t number);
 
-/** `n_elems` of everybody, from element `first`, reduced in the order of the ranks; false: they do not agree what. */
+/**
+ * `n_elems` of everybody, from element `first`, reduced in the order of the ranks; false: they do not agree
+ * what.
+ */
 bool standin_reduce(const struct work *w, size_t first, size_t n_elems);
 
 #endif

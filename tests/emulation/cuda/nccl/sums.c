@@ -45,8 +45,10 @@ static double rounded(int type, double value)
                                   : value;
 }
 
-/* As NCCL multiplies and adds: in the type, each product and each sum rounded. A mean of floats is a sum of products with 1 / n,
- * which is of the type too. */
+/*
+ * As NCCL multiplies and adds: in the type, each product and each sum rounded. A mean of floats is a sum of
+ * products with 1 / n, which is of the type too.
+ */
 static double factor_of(const struct work *w)
 {
     return w->head.op == NCCL_AVG && w->head.type != NCCL_INT64 ? rounded(w->head.type, 1.0 / w->comm->size)

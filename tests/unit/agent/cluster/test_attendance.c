@@ -1,6 +1,7 @@
 #include <criterion/criterion.h>
 
 #include "agent/cluster/attendance.h"
+#include "tests/unit/agent/forbid.h"
 
 static struct attendance attendance;
 
@@ -67,4 +68,53 @@ Test(attendance, nodes_that_are_none_are_not_minded)
         attendance_came(&attendance, 0, pid);
     cr_assert(attendance_has(&attendance, 0, 1));
     cr_assert(attendance_begin(&attendance, 1) && !attendance_has(&attendance, 0, 1), "a new generation");
+}
+
+Test(attendance, a_connection_looks_at_no_other_node)
+{
+    enum { N = 50000 };
+
+    cr_assert(attendance_begin(&attendance, N));
+    for (int i = 0; i < N; i++)
+        cr_assert(attendance_expect(&attendance, i, 1));
+    for (int i = 1; i < N; i++)
+        attendance_came(&attendance, i, 0);
+
+    forbid(&attendance.nodes[1], &attendance.nodes[N], true);
+    cr_assert(!attendance_complete(&attendance));
+    attendance_came(&attendance, 0, 77);
+    attendance_came(&attendance, 0, 78);
+    cr_assert(attendance_complete(&attendance) && attendance_has(&attendance, 0, 77));
+    forbid(&attendance.nodes[1], &attendance.nodes[N], false);
+}
+
+Test(attendance, a_node_is_found_by_its_addresses_as_long_as_it_misses_workers)
+{
+    expect(4, (int[]){ 1, 1, 2, 1 });
+    cr_assert(attendance_add_address(&attendance, 1, "10.0.0.1") &&
+              attendance_add_address(&attendance, 1, "fd00::1") &&
+              attendance_add_address(&attendance, 2, "10.0.0.2"));
+    cr_assert_eq(attendance_node_at(&attendance, "fd00::1"), 1);
+    cr_assert_eq(attendance_node_at(&attendance, "10.0.0.9"), -1);
+    attendance_came(&attendance, 1, 0);
+    cr_assert_eq(attendance_node_at(&attendance, "10.0.0.1"), -1);
+    attendance_came(&attendance, 2, 0);
+    cr_assert_eq(attendance_node_at(&attendance, "10.0.0.2"), 2, "it has come halfway");
+    attendance_came(&attendance, 2, 0);
+    cr_assert_eq(attendance_node_at(&attendance, "10.0.0.2"), -1);
+}
+
+Test(attendance, nodes_of_one_address_come_one_after_the_other_and_are_not_met_again)
+{
+    enum { N = 5000 };
+
+    cr_assert(attendance_begin(&attendance, N));
+    for (int i = 0; i < N; i++)
+        cr_assert(attendance_expect(&attendance, i, 1) && attendance_add_address(&attendance, i, "::1"));
+    for (int i = 0; i < N; i++) {
+        cr_assert_leq(attendance.addresses.n_entries, (size_t)(N - i + 1), "those that are complete are gone");
+        attendance_came(&attendance, attendance_node_at(&attendance, "::1"), 0);
+    }
+    cr_assert(attendance_complete(&attendance));
+    cr_assert_eq(attendance_node_at(&attendance, "::1"), -1);
 }

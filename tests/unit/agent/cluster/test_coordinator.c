@@ -1,619 +1,511 @@
-/* The coordinator with nodes that are only played: who is told what when nodes come, fail, vanish and leave. */
-#include "agent/cluster/coordinator.h"
+/*
+ * The coordinator with nodes that are only played: who is told what when nodes come, fail, vanish and leave.
+ */
+#include "tests/support/oracles/ends.h"
+#include "tests/unit/agent/cluster/stage.h"
 
-#include <criterion/criterion.h>
-#include <criterion/new/assert.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <fsdp/link.h>
-
-#include "agent/cluster/identity.h"
-
-enum { MAX_NODES = 8 };
-
-struct stage;
-
-struct actor {
-    struct stage *stage;
-    int node; /* its number */
-    struct world_plan plan;
-    int n_formed, n_stops, n_notices, n_finished, status;
-    char line[1100];
-};
-
-struct stage {
-    uv_loop_t loop;
-    uv_timer_t tick; /* so that the loop comes back to the test */
-    struct agent_config config;
-    struct coordinator *coordinator;
-    struct actor actors[MAX_NODES];
-    int n_actors;
-};
-
-static void play_form(void *member, const struct world_plan *plan)
-{
-    struct actor *actor = member;
-
-    actor->plan = *plan;
-    actor->n_formed++;
-    actor->n_stops = actor->n_notices = 0;
-}
-
-static void play_stop(void *member, int signal, bool now)
-{
-    struct actor *actor = member;
-
-    (void)signal;
-    (void)now;
-    actor->n_stops++;
-}
-
-static void play_forward(void *member, int signal)
-{
-    (void)member;
-    (void)signal;
-}
-
-static void play_notify(void *member, const struct fsdp_link_notice *notice)
-{
-    struct actor *actor = member;
-
-    cr_assert(eq(int, (int)notice->kind, FSDP_NOTICE_SAVE_AND_STOP));
-    actor->n_notices++;
-}
-
-static void play_publish(void *member, const struct fsdp_link_published *published)
-{
-    (void)member;
-    (void)published;
-}
-
-static void play_put(void *member, int generation, const char *key, const void *value, size_t size_bytes)
-{
-    (void)member;
-    (void)generation;
-    (void)key;
-    (void)value;
-    (void)size_bytes;
-}
-
-static void play_finish(void *member, const struct coordinator_end *end)
-{
-    struct actor *actor = member;
-
-    actor->n_finished++;
-    actor->status = end->status;
-    snprintf(actor->line, sizeof actor->line, "%s", end->line);
-}
-
-static const struct coordinator_member play = { play_form,    play_stop, play_forward, play_notify,
-                                                play_publish, play_put,  play_finish };
-
-/* --- the stage */
-
-static void on_tick(uv_timer_t *timer)
-{
-    (void)timer;
-}
-
-static void set_up(struct stage *stage, int min_nodes, int max_nodes, int max_restarts)
-{
-    const struct coordinator_services services = { .loop = &stage->loop,
-                                                   .os = &agent_os_linux,
-                                                   .io = &io_posix };
-    struct fsdp_err err = { 0 };
-
-    memset(stage, 0, sizeof *stage);
-    uv_loop_init(&stage->loop);
-    uv_timer_init(&stage->loop, &stage->tick);
-    uv_timer_start(&stage->tick, on_tick, 5, 5);
-    agent_config_init(&stage->config);
-    stage->config.min_nodes = min_nodes;
-    stage->config.n_nodes = max_nodes;
-    stage->config.node_rank = -1;
-    stage->config.max_restarts = max_restarts;
-    stage->config.quiet = true;
-    stage->config.join_timeout_ms = 600000;
-    stage->config.last_call_timeout_ms = 600000;
-    cr_assert(eq(int, coordinator_create(&stage->coordinator, &stage->config, &services, &err), FSDP_OK),
-              "%s", err.message);
-}
-
-static struct actor *enter(struct stage *stage)
-{
-    struct actor *actor = &stage->actors[stage->n_actors];
-    struct proto_refused refused;
-    struct proto_join join;
-
-    actor->stage = stage;
-    if (stage->n_actors++ > 0) {
-        identity_fill(&join, &stage->config);
-        actor->node = coordinator_admit(stage->coordinator, &join, "127.0.0.1", &refused);
-        cr_assert(gt(int, actor->node, 0), "%s", refused.words);
-    }
-    coordinator_attach(stage->coordinator, actor->node, &play, actor);
-    return actor;
-}
-
-static void enter_all(struct stage *stage, int n)
-{
-    for (int i = 0; i < n; i++)
-        enter(stage);
-}
-
-/* Its one worker ended; then nothing is left there. */
-static void ends(struct actor *actor, enum death_kind kind, int code, int sent_signal)
-{
-    const struct death death = { .kind = kind,
-                                 .rank = actor->plan.first_rank,
-                                 .code = code,
-                                 .sent_signal = sent_signal,
-                                 .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) };
-
-    coordinator_exited(actor->stage->coordinator, actor->node, actor->plan.generation, &death, NULL);
-    coordinator_stopped(actor->stage->coordinator, actor->node, actor->plan.generation);
-}
-
-static void ends_well(struct actor *actor)
-{
-    ends(actor, DEATH_NONE, 0, 0);
-}
-
-static void obeys(struct actor *actor)
-{
-    ends(actor, DEATH_SIGNAL, SIGTERM, SIGTERM);
-}
-
-static void vanishes(struct actor *actor)
-{
-    coordinator_lost(actor->stage->coordinator, actor->node, 100, "closed the connection");
-}
-
-/* A run that still goes on is stopped first, as it is by its user. */
-static void tear_down(struct stage *stage)
-{
-    if (stage->actors[0].n_finished == 0) {
-        coordinator_stop(stage->coordinator, SIGTERM, true);
-        for (int i = 0; i < stage->n_actors; i++)
-            obeys(&stage->actors[i]);
-    }
-    cr_assert(eq(int, stage->actors[0].n_finished, 1));
-    cr_assert(coordinator_destroy(stage->coordinator));
-    uv_close((uv_handle_t *)&stage->tick, NULL);
-    uv_run(&stage->loop, UV_RUN_DEFAULT);
-    cr_assert(eq(int, uv_loop_close(&stage->loop), 0));
-}
-
-/* Let time pass until the first of the actors has been formed n times, or finished. */
-static void wait_for(struct stage *stage, int n_formed)
-{
-    while (stage->actors[0].n_formed < n_formed && stage->actors[0].n_finished == 0)
-        uv_run(&stage->loop, UV_RUN_ONCE);
-}
+TestSuite(coordinator, .init = make_config, .fini = end, .timeout = 300);
 
 /* --- forming */
 
-Test(coordinator, a_world_forms_at_once_when_all_are_there, .timeout = 300)
+Test(coordinator, a_world_forms_at_once_when_all_are_there)
 {
-    struct stage stage;
-
-    set_up(&stage, 1, 3, 0);
-    enter_all(&stage, 2);
-    cr_assert(eq(int, stage.actors[0].n_formed, 0), "the last call has not been made");
-    enter(&stage);
+    begin(1, 3, 0, 2);
+    cr_assert(eq(int, actors[0].n_formed, 0), "the last call has not been made");
+    enter();
 
     for (int i = 0; i < 3; i++)
-        cr_assert(stage.actors[i].n_formed == 1 && stage.actors[i].plan.world_size == 3 &&
-                  stage.actors[i].plan.node_rank == i && stage.actors[i].plan.generation == 0);
+        check_plan(i, 0, 3, i, 0);
+    cr_assert(actors[0].n_formed == 1 && actors[0].plan.world_size == 3);
     for (int i = 0; i < 3; i++)
-        ends_well(&stage.actors[i]);
+        ends_well(i);
     for (int i = 0; i < 3; i++)
-        cr_assert(stage.actors[i].n_finished == 1 && stage.actors[i].status == 0);
-    tear_down(&stage);
+        check_finished(i, 0);
+}
+
+/* A node's own world spawns its workers while it is told to start: the others must not wait for that. */
+Test(coordinator, start_goes_to_the_others_first)
+{
+    begin(2, 2, 0, 2);
+    wait_for(1);
+
+    cr_assert(actors[1].formed_at == 1 && actors[0].formed_at == 2);
 }
 
 /* The key of the connections between ranks. */
-Test(coordinator, each_generation_has_a_key_of_its_own, .timeout = 300)
+Test(coordinator, each_generation_has_a_key_of_its_own)
 {
     static const unsigned char none[sizeof((struct world_plan *)0)->token];
     unsigned char first[sizeof none];
-    struct stage stage;
 
-    set_up(&stage, 2, 2, 1);
-    enter_all(&stage, 2);
-    wait_for(&stage, 1);
-    memcpy(first, stage.actors[0].plan.token, sizeof first);
+    begin(2, 2, 1, 2);
+    wait_for(1);
+    memcpy(first, actors[0].plan.token, sizeof first);
     cr_expect(memcmp(first, none, sizeof first) != 0);
-    cr_expect(memcmp(stage.actors[1].plan.token, first, sizeof first) == 0, "it is one for all nodes");
+    cr_expect(memcmp(actors[1].plan.token, first, sizeof first) == 0, "it is one for all nodes");
 
-    ends(&stage.actors[1], DEATH_EXIT, 3, 0);
-    obeys(&stage.actors[0]);
-    wait_for(&stage, 2);
-    cr_assert(eq(int, stage.actors[0].plan.generation, 1));
-    cr_expect(memcmp(stage.actors[0].plan.token, first, sizeof first) != 0);
-    cr_expect(memcmp(stage.actors[0].plan.token, stage.actors[1].plan.token, sizeof first) == 0);
-    tear_down(&stage);
+    ends(1, DEATH_EXIT, 3, 0);
+    obeys(0);
+    wait_for(2);
+    cr_assert(eq(int, actors[0].plan.generation, 1));
+    cr_expect(memcmp(actors[0].plan.token, first, sizeof first) != 0);
+    cr_expect(memcmp(actors[0].plan.token, actors[1].plan.token, sizeof first) == 0);
 }
 
-Test(coordinator, a_smaller_world_forms_after_the_last_call, .timeout = 300)
+Test(coordinator, a_node_that_waits_and_goes_is_waited_for_again)
 {
-    struct stage stage;
+    begin(3, 3, 0, 2);
+    vanishes(1);
+    enter();
+    cr_assert(eq(int, actors[0].n_formed, 0), "two of three");
+    enter();
 
-    set_up(&stage, 2, 3, 0);
-    stage.config.last_call_timeout_ms = 50;
-    enter_all(&stage, 2);
-    cr_assert(eq(int, stage.actors[0].n_formed, 0));
-    wait_for(&stage, 1);
-
-    cr_assert(eq(int, stage.actors[0].plan.n_nodes, 2));
-    tear_down(&stage);
-}
-
-Test(coordinator, too_few_by_the_join_timeout_are_75_and_say_who_is_here, .timeout = 300)
-{
-    struct stage stage;
-
-    set_up(&stage, 3, 4, 0);
-    stage.config.join_timeout_ms = 50;
-    enter_all(&stage, 2);
-    wait_for(&stage, 1);
-
-    for (int i = 0; i < 2; i++)
-        cr_assert(stage.actors[i].n_finished == 1 && stage.actors[i].status == FSDP_EXIT_PEER);
-    cr_assert_not_null(strstr(stage.actors[0].line, "2 of 3 nodes came"), "%s", stage.actors[0].line);
-    tear_down(&stage);
-}
-
-Test(coordinator, a_node_that_waits_and_goes_is_waited_for_again, .timeout = 300)
-{
-    struct stage stage;
-
-    set_up(&stage, 3, 3, 0);
-    enter_all(&stage, 2);
-    vanishes(&stage.actors[1]);
-    enter(&stage);
-    cr_assert(eq(int, stage.actors[0].n_formed, 0), "two of three");
-    enter(&stage);
-
-    cr_assert(stage.actors[0].n_formed == 1 && stage.actors[0].plan.n_nodes == 3);
-    tear_down(&stage);
+    check_plan(0, 0, 3, 0, 0);
 }
 
 /* --- a fixed number of nodes */
 
-Test(coordinator, a_lost_node_of_a_fixed_world_without_restarts_is_76, .timeout = 300)
+Test(coordinator, a_lost_node_of_a_fixed_world_costs_a_restart_or_is_76)
 {
-    struct stage stage;
-
-    set_up(&stage, 2, 2, 0);
-    enter_all(&stage, 2);
-    vanishes(&stage.actors[1]);
-    cr_assert(eq(int, stage.actors[0].n_stops, 1), "at once");
-    obeys(&stage.actors[0]);
-
-    cr_assert(stage.actors[0].n_finished == 1 && stage.actors[0].status == FSDP_EXIT_LINK);
-    cr_assert_not_null(strstr(stage.actors[0].line, "node 1"), "%s", stage.actors[0].line);
-    tear_down(&stage);
-}
-
-Test(coordinator, a_lost_node_of_a_fixed_world_costs_a_restart_and_is_waited_for, .timeout = 300)
-{
-    struct stage stage;
-
-    set_up(&stage, 2, 2, 1);
-    enter_all(&stage, 2);
-    vanishes(&stage.actors[1]);
-    obeys(&stage.actors[0]);
-    cr_assert(stage.actors[0].n_formed == 1 && stage.actors[0].n_finished == 0, "it waits");
-    enter(&stage);
+    begin(2, 2, 1, 2);
+    vanishes(1);
+    cr_assert(eq(int, actors[0].n_stops, 1), "at once");
+    obeys(0);
+    cr_assert(actors[0].n_formed == 1 && actors[0].n_finished == 0, "it waits");
+    enter();
     for (int i = 0; i < 3; i += 2)
-        cr_assert(stage.actors[i].plan.generation == 1 && stage.actors[i].plan.restart_count == 1 &&
-                  stage.actors[i].plan.node_rank == i / 2);
+        check_plan(i, 1, 2, i / 2, 1);
 
-    vanishes(&stage.actors[2]);
-    obeys(&stage.actors[0]);
-    cr_assert(eq(int, stage.actors[0].status, FSDP_EXIT_LINK), "no restart is left");
-    tear_down(&stage);
+    vanishes(2);
+    obeys(0);
+    check_finished(0, FSDP_EXIT_LINK);
+    cr_assert_not_null(strstr(actors[0].line, "node 1"), "%s", actors[0].line);
 }
 
-Test(coordinator, nobody_takes_the_place_in_time, .timeout = 300)
+Test(coordinator, a_node_lost_between_two_generations_counts_too_and_the_last_restart_is_not_spent_twice)
 {
-    struct stage stage;
-
-    set_up(&stage, 2, 2, 5);
-    enter_all(&stage, 2);
-    stage.config.join_timeout_ms = 50;
-    vanishes(&stage.actors[1]);
-    obeys(&stage.actors[0]);
-    wait_for(&stage, 2);
-
-    cr_assert(stage.actors[0].status == FSDP_EXIT_LINK && stage.actors[0].n_formed == 1);
-    cr_assert_not_null(strstr(stage.actors[0].line, "no other came"), "%s", stage.actors[0].line);
-    tear_down(&stage);
-}
-
-Test(coordinator, a_node_lost_between_two_generations_counts_too, .timeout = 300)
-{
-    for (int left = 0; left < 2; left++) {
-        struct stage stage;
-
-        set_up(&stage, 3, 3, 2 + left);
-        enter_all(&stage, 3);
-        vanishes(&stage.actors[1]); /* one restart */
-        obeys(&stage.actors[0]);
-        obeys(&stage.actors[2]);
-        vanishes(&stage.actors[2]); /* two */
-        cr_assert(eq(int, stage.actors[0].n_finished, 0));
-        enter(&stage);
-        enter(&stage);
-        cr_assert(eq(int, stage.actors[0].plan.restart_count, 2));
-        vanishes(&stage.actors[3]);
-        obeys(&stage.actors[0]);
-        obeys(&stage.actors[4]);
-        cr_assert(eq(int, stage.actors[0].n_finished, left == 0), "with %d left", left);
-        tear_down(&stage);
+    for (int left = -1; left < 2; left++) {
+        begin(3, 3, 2 + left, 3);
+        vanishes(1); /* one restart */
+        obeys(0);
+        obeys(2);
+        vanishes(2); /* two */
+        cr_assert(eq(int, actors[0].n_finished, left < 0));
+        if (left >= 0) {
+            enter();
+            enter();
+            cr_assert(eq(int, actors[0].plan.restart_count, 2));
+            vanishes(3);
+            obeys(0);
+            obeys(4);
+        }
+        cr_assert(eq(int, actors[0].n_finished, left <= 0), "with %d left", left);
+        cr_assert(eq(int, actors[0].status, left <= 0 ? FSDP_EXIT_LINK : 0));
+        end();
     }
 }
 
-Test(coordinator, the_last_restart_is_not_spent_twice, .timeout = 300)
+/* Three failures at 0, 40 and 60 s: the first no longer counts at the third. Then two within 20 s. */
+Test(coordinator, restarts_count_within_their_window_and_the_last_line_names_it)
 {
-    struct stage stage;
+    static const int seconds[] = { 1, 41, 61, 62 };
 
-    set_up(&stage, 3, 3, 1);
-    enter_all(&stage, 3);
-    vanishes(&stage.actors[1]);
-    obeys(&stage.actors[0]);
-    obeys(&stage.actors[2]);
-    vanishes(&stage.actors[2]);
+    config.restart_window_ms = 60000;
+    clock_ns = 1;
+    begin(1, 1, 2, 1);
+    for (int i = 0; i < 4; i++) {
+        cr_assert(actors[0].n_formed == i + 1 && actors[0].plan.restart_count == i);
+        clock_ns = seconds[i] * INT64_C(1000000000);
+        ends(0, DEATH_EXIT, 3, 0);
+    }
 
-    cr_assert(stage.actors[0].n_finished == 1 && stage.actors[0].status == FSDP_EXIT_LINK);
-    tear_down(&stage);
+    check_finished(0, 3);
+    cr_assert_not_null(strstr(actors[0].line, "; restarts used: 2 of 2 within 60 s"), "%s", actors[0].line);
+}
+
+/* Ranks whose peers are gone may fail before the node is known to be lost. */
+Test(coordinator, nodes_that_are_stopping_are_told_of_a_loss_that_is_seen_later)
+{
+    begin(3, 3, 1, 3);
+    ends(2, DEATH_EXIT, 1, 0);
+    cr_assert(actors[0].n_stops == 1 && !actors[0].lost);
+    vanishes(1);
+    cr_assert(actors[0].n_stops == 2 && actors[0].lost);
+    obeys(0);
+    enter();
+    cr_assert(eq(int, actors[0].n_formed, 2));
+    ends(0, DEATH_EXIT, 1, 0);
+    cr_assert(actors[2].n_stops == 1 && !actors[2].lost, "the next generation has lost none");
 }
 
 /* What fails because a node is gone may be seen before the node is: nothing had been heard of it by then. */
-Test(coordinator, a_node_that_had_fallen_silent_is_blamed_for_what_failed_since, .timeout = 300)
+Test(coordinator, a_node_that_had_fallen_silent_is_blamed_for_what_failed_since)
 {
-    struct stage stage;
+    begin(1, 2, 0, 2);
+    ends(0, DEATH_EXIT, 1, 0);
+    coordinator_lost(coordinator, actors[1].node, 3000, "no sign of life");
 
-    set_up(&stage, 1, 2, 0);
-    enter_all(&stage, 2);
-    ends(&stage.actors[0], DEATH_EXIT, 1, 0);
-    coordinator_lost(stage.coordinator, stage.actors[1].node, 3000, "no sign of life");
-
-    cr_assert(eq(int, stage.actors[0].n_finished, 0));
-    cr_assert(stage.actors[0].n_formed == 2 && stage.actors[0].plan.restart_count == 0);
-    tear_down(&stage);
+    cr_assert(actors[0].n_finished == 0 && actors[0].n_formed == 2 && actors[0].plan.restart_count == 0);
 }
 
 /* --- a world that may be smaller */
 
-Test(coordinator, a_lost_node_of_an_elastic_world_costs_nothing, .timeout = 300)
+Test(coordinator, a_lost_node_of_an_elastic_world_costs_nothing)
 {
-    struct stage stage;
-
-    set_up(&stage, 1, 3, 0);
-    enter_all(&stage, 3);
-    vanishes(&stage.actors[1]);
-    obeys(&stage.actors[0]);
-    obeys(&stage.actors[2]);
+    begin(1, 3, 0, 3);
+    vanishes(1);
+    obeys(0);
+    obeys(2);
 
     for (int i = 0; i < 3; i += 2)
-        cr_assert(stage.actors[i].n_formed == 2 && stage.actors[i].plan.n_nodes == 2 &&
-                  stage.actors[i].plan.generation == 1 && stage.actors[i].plan.restart_count == 0 &&
-                  stage.actors[i].plan.node_rank == i / 2);
-    tear_down(&stage);
+        check_plan(i, 1, 2, i / 2, 0);
 }
 
-Test(coordinator, a_newcomer_is_taken_in_without_a_restart, .timeout = 300)
+Test(coordinator, newcomers_are_taken_in_together_and_without_a_restart)
 {
-    struct stage stage;
+    config.last_call_timeout_ms = 1;
+    begin(1, 5, 0, 1);
+    wait_for(1);
+    for (int i = 0; i < 3; i++)
+        enter();
+    cr_assert(eq(int, actors[0].n_stops, 0), "more may be on their way");
+    while (actors[0].n_stops == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    obeys(0);
 
-    set_up(&stage, 1, 2, 0);
-    stage.config.last_call_timeout_ms = 1;
-    enter(&stage);
-    wait_for(&stage, 1);
-    enter(&stage);
-    while (stage.actors[0].n_stops == 0)
-        uv_run(&stage.loop, UV_RUN_ONCE);
-    obeys(&stage.actors[0]);
-
-    for (int i = 0; i < 2; i++)
-        cr_assert(stage.actors[i].plan.n_nodes == 2 && stage.actors[i].plan.generation == 1 &&
-                  stage.actors[i].plan.restart_count == 0);
-    tear_down(&stage);
+    for (int i = 0; i < 4; i++)
+        check_plan(i, 1, 4, i, 0);
 }
 
-Test(coordinator, newcomers_that_come_together_are_taken_in_together, .timeout = 300)
+/*
+ * A job is asked to save and leave when a node comes. The agent of node 1 stands still, so no clock of its own
+ * stops its rank.
+ */
+Test(coordinator, a_job_that_does_not_leave_after_a_change_is_stopped_after_the_grace)
 {
-    struct stage stage;
+    config.job_json = "{}";
+    config.grace_ms = 30000;
+    config.last_call_timeout_ms = 1;
+    clock_ns = 1;
+    begin(2, 3, 0, 2);
+    pass_ms(1);
+    enter();
+    pass_ms(1);
+    cr_assert(eq(int, actors[0].n_notices, 1));
+    ends(0, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
+    pass_ms(30000);
+    cr_assert(eq(int, actors[1].n_stops, 0), "it has the grace");
 
-    set_up(&stage, 1, 5, 0);
-    stage.config.last_call_timeout_ms = 1;
-    enter(&stage);
-    wait_for(&stage, 1);
-    enter_all(&stage, 3);
-    cr_assert(eq(int, stage.actors[0].n_stops, 0), "more may be on their way");
-    while (stage.actors[0].n_stops == 0)
-        uv_run(&stage.loop, UV_RUN_ONCE);
-    obeys(&stage.actors[0]);
-
-    cr_assert(stage.actors[0].plan.n_nodes == 4 && stage.actors[0].plan.generation == 1);
-    tear_down(&stage);
-}
-
-Test(coordinator, a_world_that_is_ending_is_not_disturbed, .timeout = 300)
-{
-    struct stage stage;
-
-    set_up(&stage, 1, 3, 0);
-    stage.config.last_call_timeout_ms = 1;
-    enter_all(&stage, 2);
-    wait_for(&stage, 1);
-    ends_well(&stage.actors[1]);
-    enter(&stage);
-    for (int i = 0; i < 20; i++)
-        uv_run(&stage.loop, UV_RUN_NOWAIT);
-    cr_assert(eq(int, stage.actors[0].n_stops, 0));
-    ends_well(&stage.actors[0]);
+    pass_ms(2000);
+    cr_assert(eq(int, actors[1].n_stops, 1));
+    ends(1, DEATH_SIGNAL, SIGKILL, SIGKILL);
 
     for (int i = 0; i < 3; i++)
-        cr_assert(stage.actors[i].n_finished == 1 && stage.actors[i].status == 0, "%d", i);
-    tear_down(&stage);
+        check_plan(i, 1, 3, i, 0);
 }
 
-Test(coordinator, one_that_vanishes_when_its_ranks_have_ended_is_not_missed, .timeout = 300)
+/* --- nodes that come and go */
+
+/* Lets time pass in short steps. Every rank obeys when it is told to stop. */
+static void live_ms(int64_t ms)
 {
-    struct stage stage;
+    for (; ms > 0; ms -= 500) {
+        pass_ms(500);
+        for (int i = 0; i < n_actors; i++)
+            if (actors[i].n_stops > 0)
+                obeys(i);
+    }
+}
 
-    set_up(&stage, 2, 2, 0);
-    enter_all(&stage, 2);
-    ends_well(&stage.actors[1]);
-    vanishes(&stage.actors[1]);
-    cr_assert(eq(int, stage.actors[0].n_stops, 0));
-    ends_well(&stage.actors[0]);
+/* The node of the last actor dies and comes back. Returns how many seconds it has to wait. */
+static int bounce(void)
+{
+    vanishes(n_actors - 1);
+    live_ms(500);
+    enter();
+    return welcome_of(n_actors - 1).wait == PROTO_WAIT_QUARANTINE ? welcome_of(n_actors - 1).seconds : 0;
+}
 
-    cr_assert(stage.actors[0].n_finished == 1 && stage.actors[0].status == 0);
-    tear_down(&stage);
+/* Node 1 of 1:2 dies 3 s after it came, and comes back at once, 19 times: the world used to form 39 times. */
+Test(coordinator, a_node_that_comes_and_goes_costs_a_world_of_two_few_generations)
+{
+    int wait_s = 0;
+
+    config.last_call_timeout_ms = 1;
+    clock_ns = 1;
+    begin(1, 2, 0, 2);
+    for (int i = 0; i < 19; i++) {
+        live_ms(3000);
+        wait_s = bounce();
+    }
+
+    cr_assert(actors[0].n_formed >= 4 && actors[0].n_formed <= 9, "%d generations", actors[0].n_formed);
+    cr_assert(wait_s > 0 && actors[0].plan.n_nodes == 1);
+    live_ms(wait_s * 1000 + 2000);
+    cr_assert(eq(int, actors[0].plan.n_nodes, 2), "it stays, and is taken in");
+    cr_assert(eq(int, actors[0].plan.restart_count, 0));
+}
+
+/* Node 2 of 2:3 has 40 s to wait when node 1 is lost: 10 s at most, and never beyond the time to join. */
+Test(coordinator, a_node_in_quarantine_that_is_needed_waits_for_ten_seconds_at_most)
+{
+    static const int join_timeouts_ms[] = { 600000, 5000 };
+
+    for (int i = 0; i < 2; i++) {
+        config.join_timeout_ms = join_timeouts_ms[i];
+        clock_ns = 1;
+        begin(2, 3, 0, 3);
+        for (int strike = 1; strike < 4; strike++)
+            live_ms(bounce() * 1000 + 3000);
+        cr_assert(eq(int, actors[0].plan.n_nodes, 3));
+        cr_assert(eq(int, bounce(), 40));
+        live_ms(3000);
+        vanishes(1);
+        live_ms(4000);
+        cr_assert(eq(int, actors[n_actors - 1].n_formed, 0));
+
+        live_ms(i == 0 ? 4000 : 2000);
+        cr_assert(actors[n_actors - 1].n_formed == 1 && actors[0].plan.n_nodes == 2, "join timeout %d", i);
+        end();
+    }
+}
+
+/* A node that its user stops, and a node of a world of fixed size, is taken in as soon as it comes again. */
+Test(coordinator, goodbyes_and_fixed_worlds_have_no_quarantine)
+{
+    config.last_call_timeout_ms = 1;
+    clock_ns = 1;
+    begin(1, 2, 0, 2);
+    for (int i = 1; i < 5; i++) {
+        asks(i, SIGTERM, REPORTER_STOP);
+        live_ms(500);
+        enter();
+        live_ms(2000);
+        cr_assert(actors[i + 1].n_formed == 1 && actors[0].plan.n_nodes == 2, "goodbye %d", i);
+    }
+    end();
+    begin(2, 2, 9, 2);
+    for (int i = 1; i < 5; i++) {
+        cr_assert(eq(int, bounce(), 0));
+        live_ms(500);
+        cr_assert(eq(int, actors[i + 1].n_formed, 1), "loss %d", i);
+    }
+}
+
+/* --- the queue */
+
+/* All of it comes from within one action, when nothing is taken from the queue. */
+Test(coordinator, no_number_of_failures_and_signals_fills_the_queue)
+{
+    begin(2, 2, 0, 2);
+    actors[0].n_storm = 2 * COORDINATOR_QUEUE;
+    actors[1].n_storm = 1;
+    asks(0, SIGTERM, REPORTER_STOP);
+
+    check_finished(0, 1);
+}
+
+static void fill_queue(void)
+{
+    begin(2, 2, 0, 0);
+    for (int i = 0; i <= COORDINATOR_QUEUE; i++)
+        coordinator_post(coordinator, CE_PREPARED);
+}
+
+static void end_before_the_beginning(void)
+{
+    begin(2, 2, 0, 0);
+    coordinator_post(coordinator, CE_DOWN_OK);
+    coordinator_run(coordinator);
+}
+
+Test(coordinator, a_full_queue_and_an_event_out_of_order_stop_as_a_bug)
+{
+    char text[300];
+
+    cr_expect(eq(int, run_to_its_end(fill_queue, text, sizeof text), FSDP_EXIT_BUG));
+    cr_expect(eq(str, text,
+                 "fsdprun: bug: event prepared has no place in the queue, in state gathering; stopping\n"));
+    cr_expect(eq(int, run_to_its_end(end_before_the_beginning, text, sizeof text), FSDP_EXIT_BUG));
+    cr_expect(eq(str, text, "fsdprun: bug: event down_ok came out of order, in state gathering; stopping\n"));
 }
 
 /* --- goodbyes */
 
-Test(coordinator, who_says_goodbye_leaves_and_the_others_go_on, .timeout = 300)
+Test(coordinator, where_too_few_would_remain_a_goodbye_stops_the_job)
 {
-    struct stage stage;
-
-    set_up(&stage, 1, 2, 0);
-    enter_all(&stage, 2);
-    coordinator_leave(stage.coordinator, stage.actors[1].node, SIGTERM, false, false);
-    coordinator_leave(stage.coordinator, stage.actors[1].node, SIGTERM, false, false);
-    cr_assert(stage.actors[0].n_stops == 1 && stage.actors[1].n_stops == 1);
-    obeys(&stage.actors[1]);
-    obeys(&stage.actors[0]);
-
-    cr_assert(stage.actors[1].n_finished == 1 && stage.actors[1].status == 128 + SIGTERM);
-    cr_assert(stage.actors[0].n_formed == 2 && stage.actors[0].plan.n_nodes == 1 &&
-              stage.actors[0].plan.restart_count == 0 && stage.actors[0].n_finished == 0);
-    vanishes(&stage.actors[1]); /* its connection closes: nobody is missed */
-    cr_assert(eq(int, stage.actors[0].n_stops, 0));
-    tear_down(&stage);
-}
-
-Test(coordinator, where_too_few_would_remain_a_goodbye_stops_the_job, .timeout = 300)
-{
-    struct stage stage;
-
-    set_up(&stage, 2, 2, 3);
-    enter_all(&stage, 2);
-    coordinator_leave(stage.coordinator, stage.actors[1].node, SIGINT, false, false);
-    obeys(&stage.actors[0]);
-    obeys(&stage.actors[1]);
+    begin(2, 2, 3, 2);
+    asks(1, SIGINT, REPORTER_STOP);
+    obeys(0);
+    obeys(1);
 
     for (int i = 0; i < 2; i++)
-        cr_assert(stage.actors[i].n_finished == 1 && stage.actors[i].status == 128 + SIGINT);
-    tear_down(&stage);
+        check_finished(i, 128 + SIGINT);
 }
 
-Test(coordinator, a_spare_takes_the_place_of_who_says_goodbye, .timeout = 300)
+Test(coordinator, a_spare_takes_the_place_of_who_says_goodbye)
 {
-    struct stage stage;
+    begin(2, 2, 0, 3);
+    cr_assert(eq(int, actors[2].n_formed, 0));
+    asks(1, SIGTERM, REPORTER_STOP);
+    obeys(0);
+    obeys(1);
 
-    set_up(&stage, 2, 2, 0);
-    enter_all(&stage, 3);
-    cr_assert(eq(int, stage.actors[2].n_formed, 0));
-    coordinator_leave(stage.coordinator, stage.actors[1].node, SIGTERM, false, false);
-    obeys(&stage.actors[0]);
-    obeys(&stage.actors[1]);
-
-    cr_assert(stage.actors[2].n_formed == 1 && stage.actors[2].plan.node_rank == 1);
-    cr_assert(stage.actors[1].status == 128 + SIGTERM && stage.actors[0].n_finished == 0);
-    tear_down(&stage);
+    cr_assert(actors[2].n_formed == 1 && actors[2].plan.node_rank == 1);
+    cr_assert(actors[1].status == 128 + SIGTERM && actors[0].n_finished == 0);
 }
 
-Test(coordinator, who_leaves_on_notice_is_asked_to_save_first, .timeout = 300)
+Test(coordinator, who_leaves_on_notice_is_asked_to_save_first)
 {
-    struct stage stage;
+    begin(1, 2, 0, 2);
+    asks(1, SIGUSR1, REPORTER_SAVE);
+    for (int i = 0; i < 2; i++)
+        cr_assert(actors[i].n_notices == 1 && actors[i].n_stops == 0);
+    ends(0, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
+    ends(1, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
 
-    set_up(&stage, 1, 2, 0);
-    enter_all(&stage, 2);
-    coordinator_leave(stage.coordinator, stage.actors[1].node, SIGUSR1, false, true);
-    cr_assert(stage.actors[0].n_notices == 1 && stage.actors[1].n_notices == 1);
-    cr_assert(stage.actors[0].n_stops == 0 && stage.actors[1].n_stops == 0);
-    ends(&stage.actors[0], DEATH_NONE, FSDP_EXIT_NOTICE, 0);
-    ends(&stage.actors[1], DEATH_NONE, FSDP_EXIT_NOTICE, 0);
-
-    cr_assert(stage.actors[1].n_finished == 1 && stage.actors[1].status == FSDP_EXIT_NOTICE);
-    cr_assert(stage.actors[0].n_formed == 2 && stage.actors[0].n_finished == 0);
-    tear_down(&stage);
-}
-
-Test(coordinator, a_run_that_has_ended_lets_nobody_in_and_says_how_it_ended, .timeout = 300)
-{
-    struct stage stage;
-    struct proto_refused refused = { .status = -1 };
-    struct proto_join join;
-
-    set_up(&stage, 2, 2, 0);
-    enter_all(&stage, 2);
-    ends_well(&stage.actors[0]);
-    ends_well(&stage.actors[1]);
-    identity_fill(&join, &stage.config);
-
-    cr_assert(eq(int, coordinator_admit(stage.coordinator, &join, "127.0.0.1", &refused), -1));
-    cr_assert(eq(int, refused.status, 0));
-    cr_assert_not_null(strstr(refused.words, "the job is complete"), "%s", refused.words);
-    tear_down(&stage);
+    check_finished(1, FSDP_EXIT_NOTICE);
+    cr_assert(actors[0].n_formed == 2 && actors[0].n_finished == 0);
 }
 
 /* One that came while the world was ending: as the others if the job goes on, and else not as they. */
-Test(coordinator, who_comes_while_the_world_ends_has_the_jobs_status_only_after_a_part_in_it, .timeout = 300)
+Test(coordinator, who_comes_while_the_world_ends_has_the_jobs_status_only_after_a_part_in_it)
 {
+    config.last_call_timeout_ms = 50;
     for (int max_restarts = 0; max_restarts < 2; max_restarts++) {
-        struct stage stage;
-        struct actor *late;
+        const struct reporter *first = &actors[0].reporter;
+        struct death death = { .kind = DEATH_EXIT, .code = 41 };
 
-        set_up(&stage, 1, 2, max_restarts);
-        stage.config.last_call_timeout_ms = 50;
-        enter(&stage);
-        wait_for(&stage, 1);
-        coordinator_exited(stage.coordinator, 0, 0,
-                           &(struct death){ .kind = DEATH_EXIT,
-                                            .code = 41,
-                                            .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) },
-                           NULL);
-        late = enter(&stage);
-        cr_assert(eq(int, (int)coordinator_wait_of(stage.coordinator, late->node), PROTO_WAIT_ENDING));
-        coordinator_stopped(stage.coordinator, 0, 0);
+        begin(1, 2, max_restarts, 1);
+        wait_for(1);
+        death.when_ns = agent_os_linux.now_ns(agent_os_linux.arg);
+        first->exited(first->to, 0, &death, NULL);
+        enter();
+        cr_assert(eq(int, (int)welcome_of(1).wait, PROTO_WAIT_ENDING));
+        first->stopped(first->to, 0);
         if (max_restarts == 1) {
-            wait_for(&stage, 2);
-            cr_assert(eq(int, late->n_formed, 1));
-            ends(&stage.actors[0], DEATH_EXIT, 41, 0);
-            obeys(late);
+            wait_for(2);
+            cr_assert(eq(int, actors[1].n_formed, 1));
+            ends(0, DEATH_EXIT, 41, 0);
+            obeys(1);
         }
 
-        cr_assert(eq(int, stage.actors[0].status, 41));
-        cr_assert(eq(int, late->status, max_restarts == 1 ? 41 : FSDP_EXIT_PEER));
-        tear_down(&stage);
+        check_finished(0, 41);
+        check_finished(1, max_restarts == 1 ? 41 : FSDP_EXIT_PEER);
+        end();
     }
 }
 
 /* What was sent in an older generation means nothing now. */
-Test(coordinator, reports_of_an_older_generation_are_dropped, .timeout = 300)
+Test(coordinator, reports_of_an_older_generation_are_dropped)
 {
-    struct stage stage;
-    struct actor late;
+    begin(1, 2, 0, 2);
+    vanishes(1);
+    obeys(0);
+    check_plan(0, 1, 1, 0, 0);
+    actors[0].plan.generation = 0;
+    ends(0, DEATH_EXIT, 9, 0);
 
-    set_up(&stage, 1, 2, 0);
-    enter_all(&stage, 2);
-    late = stage.actors[0];
-    vanishes(&stage.actors[1]);
-    obeys(&stage.actors[0]);
-    cr_assert(eq(int, stage.actors[0].plan.generation, 1));
-    ends(&late, DEATH_EXIT, 9, 0);
+    cr_assert(actors[0].n_finished == 0 && actors[0].n_stops == 0);
+    actors[0].plan.generation = 1;
+    ends_well(0);
+    check_finished(0, 0);
+}
 
-    cr_assert(stage.actors[0].n_finished == 0 && stage.actors[0].n_stops == 0);
-    ends_well(&stage.actors[0]);
-    cr_assert(stage.actors[0].n_finished == 1 && stage.actors[0].status == 0);
-    tear_down(&stage);
+/* --- the timeline of a restart */
+
+static char timelines[2][512];
+static int n_timelines;
+
+static void keep_timeline(void *arg, const char *event)
+{
+    (void)arg;
+    if (strstr(event, "\"timeline\"") != NULL && n_timelines < 2)
+        snprintf(timelines[n_timelines++], sizeof timelines[0], "%s", strchr(event, ','));
+}
+
+/* A member's spawn comes as text, the host's as fields. A generation that fails before its last one is told. */
+Test(coordinator, a_restart_writes_its_timeline_whole_or_when_the_next_begins)
+{
+    struct events *events;
+
+    begin(2, 2, 2, 2);
+    cr_assert(eq(int, events_open(&events, -1, "events", NULL), FSDP_OK));
+    events_watch(events, keep_timeline, NULL);
+    coordinator->services.events = events;
+    ends(1, DEATH_SIGNAL, SIGSEGV, 0);
+    obeys(0);
+    actors[0].reporter.record(actors[0].reporter.to, 1, "spawn", NULL);
+    ends(0, DEATH_EXIT, 3, 0);
+    obeys(1);
+    cr_assert(eq(int, n_timelines, 1));
+    cr_expect_not_null(strstr(timelines[0], "\"generation\": 1, \"reason\": \"signal\", \"rank\": 1,"));
+    cr_expect_not_null(strstr(timelines[0], "\"spawned_ms\": null"), "%s", timelines[0]);
+
+    actors[1].reporter.event(actors[1].reporter.to, 2, -1, "{\"event\": \"spawn\", \"rank\": 1}", 30);
+    actors[1].reporter.event(actors[1].reporter.to, 2, 1, "{\"event\": \"spawn\"}", 18);
+    cr_assert(eq(int, n_timelines, 1), "a worker's event, not an agent's");
+    actors[0].reporter.record(actors[0].reporter.to, 2, "spawn", NULL);
+    cr_assert(eq(int, n_timelines, 2));
+    cr_expect_not_null(strstr(timelines[1], "\"generation\": 2, \"reason\": \"exit\", \"rank\": 0,"));
+    cr_expect_null(strstr(timelines[1], "\"spawned_ms\": null"), "%s", timelines[1]);
+
+    end();
+    events_close(events);
+}
+
+static void puts_key(int i, const char *key, const char *value)
+{
+    actors[i].reporter.put(actors[i].reporter.to, actors[i].plan.generation, key, value, strlen(value));
+}
+
+static void wants(int i, const char *key)
+{
+    actors[i].reporter.want(actors[i].reporter.to, actors[i].plan.generation, key);
+}
+
+static int n_told_puts(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < n_actors; i++)
+        n += actors[i].n_puts;
+    return n;
+}
+
+Test(coordinator, a_value_goes_once_to_each_node_that_asked_for_its_key_and_to_no_other)
+{
+    begin(8, 8, 1, 8);
+    wait_for(1);
+    puts_key(3, "early", "1");
+    cr_assert(eq(int, n_told_puts(), 0), "no node waits for it");
+    wants(5, "late");
+    wants(6, "late");
+    wants(0, "early");
+    cr_assert(eq(int, n_told_puts(), 1));
+    cr_assert(eq(str, actors[0].put, "early=1"));
+
+    wants(2, "late");
+    puts_key(2, "late", "2");
+    cr_assert(eq(int, n_told_puts(), 3), "the node that put it needs nothing");
+    cr_assert(eq(str, actors[5].put, "late=2"));
+    cr_assert(eq(str, actors[6].put, "late=2"));
+    wants(7, "late");
+    puts_key(4, "late", "3");
+    cr_assert(eq(int, n_told_puts(), 4), "it was put before");
+    cr_assert(eq(str, actors[7].put, "late=2"));
+}
+
+Test(coordinator, keys_and_who_asked_for_them_are_forgotten_with_their_generation)
+{
+    begin(2, 2, 1, 2);
+    wait_for(1);
+    puts_key(0, "old", "1");
+    wants(0, "new");
+    ends(1, DEATH_EXIT, 1, 0);
+    obeys(0);
+    wait_for(2);
+    wants(1, "old");
+    puts_key(1, "new", "2");
+    cr_assert(eq(int, n_told_puts(), 0));
 }

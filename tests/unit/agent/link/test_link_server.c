@@ -17,14 +17,12 @@ static uv_loop_t loop;
 static struct link_server *server;
 static int worker[W];
 static struct {
-    int n_saved, n_events, n_broken, n_puts, saved_rank, head_fd;
-    char event[256], words[256], put[FSDP_LINK_KEY_BYTES];
+    int n_saved, n_events, n_broken, n_puts, n_wants, saved_rank, head_fd;
+    char event[256], words[256], put[FSDP_LINK_KEY_BYTES], want[FSDP_LINK_KEY_BYTES];
 } seen;
 
 static void on_saved(void *arg, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
 {
-    (void)arg;
-    (void)saved;
     seen.n_saved++;
     seen.saved_rank = rank;
     seen.head_fd = manifest_fd;
@@ -32,27 +30,26 @@ static void on_saved(void *arg, int rank, const struct fsdp_link_saved *saved, i
 
 static void on_event(void *arg, int rank, const char *json, size_t length)
 {
-    (void)arg;
-    (void)rank;
     seen.n_events++;
     snprintf(seen.event, sizeof seen.event, "%.*s", (int)length, json);
 }
 
 static void on_broken(void *arg, int rank, const char *words)
 {
-    (void)arg;
-    (void)rank;
     seen.n_broken++;
     snprintf(seen.words, sizeof seen.words, "%s", words);
 }
 
 static void on_put(void *arg, const char *key, const void *value, size_t size_bytes)
 {
-    (void)arg;
-    (void)value;
-    (void)size_bytes;
     seen.n_puts++;
     snprintf(seen.put, sizeof seen.put, "%s", key);
+}
+
+static void on_want(void *arg, const char *key)
+{
+    seen.n_wants++;
+    snprintf(seen.want, sizeof seen.want, "%s", key);
 }
 
 struct message {
@@ -60,6 +57,7 @@ struct message {
     unsigned char payload[FSDP_LINK_VALUE_BYTES];
     int fd;
 };
+static struct message message; /* the last that was received, or to be sent */
 
 static void turn(void)
 {
@@ -67,28 +65,28 @@ static void turn(void)
         uv_run(&loop, UV_RUN_NOWAIT);
 }
 
-static bool receive(int socket, struct message *message)
+static bool receive(int socket)
 {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    struct iovec iov = { message, sizeof message->header + sizeof message->payload };
+    struct iovec iov = { &message, sizeof message.header + sizeof message.payload };
     struct msghdr header = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
     };
     struct cmsghdr *c;
     ssize_t n;
 
-    message->fd = -1;
+    message.fd = -1;
     turn();
     n = recvmsg(socket, &header, MSG_DONTWAIT);
     if (n <= 0)
         return false;
     c = CMSG_FIRSTHDR(&header);
     if (c != NULL)
-        memcpy(&message->fd, CMSG_DATA(c), sizeof message->fd);
-    return (size_t)n == sizeof message->header + message->header.size;
+        memcpy(&message.fd, CMSG_DATA(c), sizeof message.fd);
+    return (size_t)n == sizeof message.header + message.header.size;
 }
 
 static bool send_raw(int socket, const void *bytes, size_t size, const int *fds, int n_fds)
@@ -113,8 +111,6 @@ static bool send_raw(int socket, const void *bytes, size_t size, const int *fds,
 
 static bool send_message(int socket, int type, uint32_t tag, const void *payload, size_t size, int fd)
 {
-    static struct message message;
-
     message.header = (struct fsdp_link_header){ .magic = FSDP_LINK_MAGIC,
                                                 .version = FSDP_LINK_VERSION,
                                                 .type = (uint16_t)type,
@@ -152,7 +148,7 @@ static bool is_closed(int socket)
 static void open_links(void)
 {
     const struct link_server_handlers handlers = {
-        .saved = on_saved, .event = on_event, .broken = on_broken, .put = on_put
+        .saved = on_saved, .event = on_event, .broken = on_broken, .put = on_put, .want = on_want
     };
 
     cr_assert_eq(uv_loop_init(&loop), 0);
@@ -168,10 +164,8 @@ static void open_links(void)
 /* Take the greeting off every link. */
 static void greet(void)
 {
-    static struct message message;
-
     for (int i = 0; i < W; i++)
-        while (receive(worker[i], &message))
+        while (receive(worker[i]))
             if (message.fd >= 0)
                 close(message.fd);
 }
@@ -190,12 +184,11 @@ TestSuite(link_server, .init = open_links, .fini = close_links, .timeout = 300);
 
 Test(link_server, hello_comes_first_with_the_page_then_the_job)
 {
-    static struct message message;
     const struct fsdp_link_hello *hello = (const void *)message.payload;
     struct fsdp_progress *page;
     char text[64] = { 0 };
 
-    cr_assert(receive(worker[0], &message));
+    cr_assert(receive(worker[0]));
     cr_expect(message.header.type == FSDP_LINK_HELLO && hello->rank == 10 && hello->resume_step == 7);
     page = mmap(NULL, FSDP_PROGRESS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, message.fd, 0);
     cr_assert(page != MAP_FAILED);
@@ -205,50 +198,60 @@ Test(link_server, hello_comes_first_with_the_page_then_the_job)
     cr_expect(ftruncate(message.fd, 0) < 0, "nobody can cut it under the agent");
     munmap(page, FSDP_PROGRESS_BYTES);
     close(message.fd);
-    cr_assert(receive(worker[0], &message));
+    cr_assert(receive(worker[0]));
     cr_expect_eq(message.header.type, FSDP_LINK_JOB);
     cr_expect_eq(pread(message.fd, text, sizeof text, 0), 8);
     cr_expect_str_eq(text, "{\"a\": 1}");
     cr_expect(write(message.fd, "x", 1) < 0, "it is sealed");
     close(message.fd);
-    cr_assert(receive(worker[1], &message));
+    cr_assert(receive(worker[1]));
     close(message.fd);
-    cr_expect_not(receive(worker[1], &message), "a program gets no job");
+    cr_expect_not(receive(worker[1]), "a program gets no job");
 }
 
 Test(link_server, a_value_and_its_descriptor_reach_who_asks_before_and_after)
 {
-    static struct message message;
     struct stat mine, theirs;
     int fd = memfd_create("shared", MFD_CLOEXEC);
 
     greet();
     cr_assert(get(worker[1], "key", 5));
-    cr_expect_not(receive(worker[1], &message), "it waits");
+    cr_expect_not(receive(worker[1]), "it waits");
     cr_assert(put(worker[0], "key", "value", fd));
-    cr_assert(receive(worker[1], &message));
+    cr_assert(receive(worker[1]));
     cr_expect(message.header.type == FSDP_LINK_VALUE && message.header.tag == 5 && message.header.size == 5);
     cr_expect_eq(memcmp(message.payload, "value", 5), 0);
     cr_assert(message.fd >= 0 && fstat(fd, &mine) == 0 && fstat(message.fd, &theirs) == 0);
     cr_expect_eq(mine.st_ino, theirs.st_ino);
     close(message.fd);
     cr_assert(get(worker[2], "key", 6));
-    cr_assert(receive(worker[2], &message));
+    cr_assert(receive(worker[2]));
     cr_expect(message.header.tag == 6 && message.fd >= 0);
     close(message.fd);
     close(fd);
-    cr_expect(seen.n_puts == 1 && strcmp(seen.put, "key") == 0, "the other nodes are told");
+    cr_expect_eq(seen.n_puts, 0, "a descriptor is of use on this host alone");
+}
+
+Test(link_server, other_nodes_are_asked_once_for_a_key_and_told_what_is_put_here)
+{
+    greet();
+    cr_assert(get(worker[0], "far", 1) && get(worker[1], "far", 2) && get(worker[0], "far", 3));
+    turn();
+    cr_expect(seen.n_wants == 1 && strcmp(seen.want, "far") == 0);
+    cr_assert(put(worker[2], "near", "value", -1));
+    cr_assert(get(worker[0], "near", 4));
+    turn();
+    cr_expect(seen.n_puts == 1 && strcmp(seen.put, "near") == 0);
+    cr_expect_eq(seen.n_wants, 1, "it is here");
 }
 
 Test(link_server, another_nodes_key_answers_too_and_is_not_told_again)
 {
-    static struct message message;
-
     greet();
     cr_assert(get(worker[0], "far", 9));
     turn();
     cr_expect_eq(link_server_put(server, "far", "x", 1, NULL), FSDP_OK);
-    cr_assert(receive(worker[0], &message));
+    cr_assert(receive(worker[0]));
     cr_expect(message.header.tag == 9 && message.fd == -1);
     cr_expect_eq(link_server_put(server, "far", "y", 1, NULL), FSDP_ERR_ARG);
     cr_expect_eq(seen.n_puts, 0);
@@ -256,7 +259,6 @@ Test(link_server, another_nodes_key_answers_too_and_is_not_told_again)
 
 Test(link_server, abort_sets_every_page_and_is_sent_once)
 {
-    static struct message message;
     const struct fsdp_link_notice *notice = (const void *)message.payload;
 
     greet();
@@ -264,9 +266,9 @@ Test(link_server, abort_sets_every_page_and_is_sent_once)
     link_server_abort(server);
     for (int i = 0; i < W; i++) {
         cr_expect_neq(atomic_load(&link_server_page(server, i)->abort_word), 0);
-        cr_assert(receive(worker[i], &message));
+        cr_assert(receive(worker[i]));
         cr_expect(message.header.type == FSDP_LINK_NOTICE && notice->kind == FSDP_NOTICE_ABORT);
-        cr_expect_not(receive(worker[i], &message));
+        cr_expect_not(receive(worker[i]));
     }
 }
 
@@ -291,7 +293,6 @@ Test(link_server, events_and_saves_come_with_their_rank_even_after_death)
 
 Test(link_server, a_worker_that_does_not_read_is_cut_off_and_the_others_go_on)
 {
-    static struct message message;
     static char value[FSDP_LINK_VALUE_BYTES] = "big";
 
     greet();
@@ -303,13 +304,12 @@ Test(link_server, a_worker_that_does_not_read_is_cut_off_and_the_others_go_on)
     }
     cr_expect_eq(seen.n_broken, 1);
     cr_assert(get(worker[2], "big", 77));
-    cr_assert(receive(worker[2], &message));
+    cr_assert(receive(worker[2]));
     cr_expect_eq(message.header.tag, 77);
 }
 
 Test(link_server, more_answers_than_the_socket_holds_arrive_as_they_are_read)
 {
-    static struct message message;
     static char value[FSDP_LINK_VALUE_BYTES] = "big";
     int n = 0;
 
@@ -317,13 +317,14 @@ Test(link_server, more_answers_than_the_socket_holds_arrive_as_they_are_read)
     cr_assert(send_message(worker[0], FSDP_LINK_PUT, 0, value, sizeof value, -1));
     for (int i = 0; i < 40; i++)
         cr_assert(get(worker[1], "big", (uint32_t)i));
-    while (receive(worker[1], &message))
+    while (receive(worker[1]))
         cr_assert_eq(message.header.tag, (uint32_t)n++, "in order");
     cr_expect_eq(n, 40);
     cr_expect_eq(seen.n_broken, 0);
 }
 
 /* Whatever a worker sends that is not the protocol closes its link, and only its. */
+#define OURS FSDP_LINK_MAGIC, FSDP_LINK_VERSION
 static const struct {
     const char *name;
     uint32_t magic;
@@ -335,33 +336,28 @@ static const struct {
 } wrong[] = {
     { "magic", 1, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 0, 2, 0, "{}" },
     { "version", FSDP_LINK_MAGIC, 99, FSDP_LINK_EVENT, 0, 2, 0, "{}" },
-    { "type", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, 77, 0, 2, 0, "{}" },
-    { "a type of the agent's", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_HELLO, 0, 2, 0, "{}" },
-    { "size too large", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 1, 2, 0, "{}" },
-    { "size too small", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, -1, 2, 0, "{}" },
-    { "an event too long", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 0, FSDP_LINK_EVENT_BYTES + 1,
-      0, "{}" },
-    { "a put without room for a key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_PUT, 0, 4, 0, "key" },
-    { "a put with an empty key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_PUT, 0, FSDP_LINK_KEY_BYTES, 0,
-      "" },
-    { "a get with more than a key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_GET, 0,
-      FSDP_LINK_KEY_BYTES + 1, 0, "k" },
-    { "a short report", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_SAVED, 0,
-      sizeof(struct fsdp_link_saved) - 1, 0, "" },
-    { "two descriptors", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 0, 2, 2, "{}" },
+    { "type", OURS, 77, 0, 2, 0, "{}" },
+    { "a type of the agent's", OURS, FSDP_LINK_HELLO, 0, 2, 0, "{}" },
+    { "size too large", OURS, FSDP_LINK_EVENT, 1, 2, 0, "{}" },
+    { "size too small", OURS, FSDP_LINK_EVENT, -1, 2, 0, "{}" },
+    { "an event too long", OURS, FSDP_LINK_EVENT, 0, FSDP_LINK_EVENT_BYTES + 1, 0, "{}" },
+    { "a put without room for a key", OURS, FSDP_LINK_PUT, 0, 4, 0, "key" },
+    { "a put with an empty key", OURS, FSDP_LINK_PUT, 0, FSDP_LINK_KEY_BYTES, 0, "" },
+    { "a get with more than a key", OURS, FSDP_LINK_GET, 0, FSDP_LINK_KEY_BYTES + 1, 0, "k" },
+    { "a short report", OURS, FSDP_LINK_SAVED, 0, sizeof(struct fsdp_link_saved) - 1, 0, "" },
+    { "two descriptors", OURS, FSDP_LINK_EVENT, 0, 2, 2, "{}" },
 };
 
 Test(link_server, what_is_not_the_protocol_closes_that_link_only)
 {
-    static struct message message;
     const int fds[2] = { 0, 1 };
 
     close_links();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         memset(&seen, 0, sizeof seen);
-        memset(&message, 0, sizeof message);
         open_links();
         greet();
+        memset(&message, 0, sizeof message);
         message.header =
             (struct fsdp_link_header){ .magic = wrong[i].magic,
                                        .version = wrong[i].version,
@@ -373,7 +369,7 @@ Test(link_server, what_is_not_the_protocol_closes_that_link_only)
         cr_expect(is_closed(worker[1]), "%s", wrong[i].name);
         cr_expect_eq(seen.n_broken, 1, "%s", wrong[i].name);
         cr_assert(put(worker[0], "still", "here", -1) && get(worker[2], "still", 1));
-        cr_expect(receive(worker[2], &message), "%s: the others go on", wrong[i].name);
+        cr_expect(receive(worker[2]), "%s: the others go on", wrong[i].name);
         close_links();
     }
     open_links();

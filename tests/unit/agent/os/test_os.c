@@ -13,180 +13,179 @@
 #include <unistd.h>
 
 #include "agent/os/descendants.h"
-#include "agent/placement/cpus.h"
+#include "tests/unit/agent/scratch.h"
 
 static struct os_baseline baseline;
+static struct os_spawn spawn; /* what is asked for, and what came of it */
+static struct os_child child;
+static struct os_spawn_failure failure;
 
-static struct os_spawn request(const char *path, char *const *argv)
+static void request(const char *path, char *const *argv)
 {
     static char *const nothing[] = { NULL };
 
     os_baseline_capture(&baseline);
-    return (struct os_spawn){ .path = path,
-                              .argv = argv,
-                              .envp = nothing,
-                              .stdio = { 0, 1, 2 },
-                              .keep_fds = { -1, -1 },
-                              .baseline = &baseline };
+    spawn = (struct os_spawn){ .path = path,
+                               .argv = argv,
+                               .envp = nothing,
+                               .stdio = { 0, 1, 2 },
+                               .keep_fds = { -1, -1, -1, -1 },
+                               .baseline = &baseline };
 }
 
-static siginfo_t wait_for(const struct os_child *child)
+/* A shell with this script, and `word` as its $0. */
+static void request_shell(const char *script, const char *word)
 {
-    struct pollfd p = { .fd = child->pidfd, .events = POLLIN };
+    static char *argv[5] = { "sh", "-c" };
+
+    argv[2] = (char *)(uintptr_t)script;
+    argv[3] = (char *)(uintptr_t)word;
+    request("/bin/sh", argv);
+}
+
+static bool start(void)
+{
+    return agent_os_linux.spawn(NULL, &spawn, &child, &failure);
+}
+
+static void is_refused(const char *call, int error)
+{
+    cr_expect_not(start());
+    cr_expect(failure.exec == (strcmp(call, "execve") == 0) && failure.error == error &&
+                  strcmp(failure.call, call) == 0,
+              "%s: %s", failure.call, strerror(failure.error));
+}
+
+/* The child has ended in this way. */
+static void ended(int code, int status)
+{
+    struct pollfd p = { .fd = child.pidfd, .events = POLLIN };
     siginfo_t info;
 
     cr_assert_eq(poll(&p, 1, 200000), 1);
-    cr_assert(agent_os_linux.reap(NULL, child, &info));
-    close(child->pidfd);
-    return info;
+    cr_assert(agent_os_linux.reap(NULL, &child, &info));
+    close(child.pidfd);
+    cr_expect(info.si_pid == child.pid && info.si_status == status &&
+                  (info.si_code == code || (code == CLD_KILLED && info.si_code == CLD_DUMPED)),
+              "code %d, status %d", info.si_code, info.si_status);
 }
 
-Test(os, a_child_runs_and_its_exit_is_seen_by_pidfd, .timeout = 300)
-{
-    char *argv[] = { "sh", "-c", "exit 7", NULL };
-    struct os_spawn spawn = request("/bin/sh", argv);
-    struct os_child child;
-    struct os_spawn_failure failure;
-    siginfo_t info;
+TestSuite(os, .timeout = 300);
 
-    cr_assert(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
-    info = wait_for(&child);
-    cr_expect(info.si_pid == child.pid && info.si_code == CLD_EXITED && info.si_status == 7);
+Test(os, a_child_runs_and_its_exit_is_seen_by_pidfd)
+{
+    request_shell("exit 7", NULL);
+    cr_assert(start());
+    ended(CLD_EXITED, 7);
 }
 
-Test(os, reap_never_waits_and_kill_reaches_the_group, .timeout = 300)
+Test(os, reap_never_waits_and_kill_reaches_the_group)
 {
-    char *argv[] = { "sh", "-c", "sleep 100 & wait", NULL };
-    struct os_spawn spawn = request("/bin/sh", argv);
-    struct os_child child;
-    struct os_spawn_failure failure;
     siginfo_t info;
 
-    cr_assert(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
+    request_shell("sleep 100 & wait", NULL);
+    cr_assert(start());
     cr_expect_not(agent_os_linux.reap(NULL, &child, &info));
     cr_expect_eq(getsid(child.pid), child.pid);
     cr_expect_eq(agent_os_linux.kill_group(NULL, &child, SIGKILL), 0);
-    info = wait_for(&child);
-    cr_expect(info.si_code == CLD_KILLED && info.si_status == SIGKILL);
+    ended(CLD_KILLED, SIGKILL);
 }
 
-Test(os, a_child_ignores_the_signals_named_and_ends_by_others, .timeout = 300)
+Test(os, a_child_ignores_the_signals_named_and_ends_by_others)
 {
-    char *argv[] = { "sh", "-c", "kill -TERM $$; kill -USR2 $$; kill -USR1 $$; exit 7", NULL };
-    struct os_spawn spawn = request("/bin/sh", argv);
-    struct os_child child;
-    struct os_spawn_failure failure;
-    siginfo_t info;
-
+    request_shell("kill -TERM $$; kill -USR2 $$; kill -USR1 $$; exit 7", NULL);
     spawn.ignored = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGUSR2;
-    cr_assert(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
-    info = wait_for(&child);
-    cr_expect((info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED) && info.si_status == SIGUSR1);
+    cr_assert(start());
+    ended(CLD_KILLED, SIGUSR1);
 }
 
-Test(os, what_exec_refuses_comes_back_as_its_errno_and_nothing_is_left, .timeout = 300)
+Test(os, what_exec_refuses_comes_back_as_its_errno_and_nothing_is_left)
 {
     char *argv[] = { "x", NULL };
-    struct os_spawn spawn = request("/no/such/file", argv);
-    struct os_child child = { .pid = -5, .pidfd = -6 };
-    struct os_spawn_failure failure;
 
-    cr_expect_not(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
-    cr_expect(failure.exec && failure.error == ENOENT && strcmp(failure.call, "execve") == 0);
+    child = (struct os_child){ .pid = -5, .pidfd = -6 };
+    request("/no/such/file", argv);
+    is_refused("execve", ENOENT);
     cr_expect(child.pid == -5 && child.pidfd == -6, "untouched");
     cr_expect(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
-    spawn = request("/etc/passwd", argv);
-    cr_expect_not(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
-    cr_expect(failure.exec && failure.error == EACCES);
-    spawn = request("/bin/sh", argv);
+    request("/etc/passwd", argv);
+    is_refused("execve", EACCES);
+    request("/bin/sh", argv);
     spawn.directory = "/no/such/directory";
-    cr_expect_not(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
-    cr_expect(!failure.exec && failure.error == ENOENT && strcmp(failure.call, "chdir") == 0);
+    is_refused("chdir", ENOENT);
 }
 
-Test(os, standard_descriptors_may_stand_on_each_others_numbers, .timeout = 300)
+Test(os, standard_descriptors_may_stand_on_each_others_numbers)
 {
-    char *argv[] = { "sh", "-c", "echo out; echo err >&2", NULL };
-    struct os_spawn spawn = request("/bin/sh", argv);
-    struct os_child child;
-    struct os_spawn_failure failure;
     char text[16] = { 0 };
     int out[2], err[2], saved[2] = { dup(1), dup(2) };
 
+    request_shell("echo out; echo err >&2", NULL);
     cr_assert(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
     fflush(NULL);
     dup2(err[1], 1); /* 1 is what the child's stderr is to be, and 2 its stdout */
     dup2(out[1], 2);
     spawn.stdio[1] = 2;
     spawn.stdio[2] = 1;
-    bool started = agent_os_linux.spawn(NULL, &spawn, &child, &failure);
+    const bool started = start();
     dup2(saved[0], 1);
     dup2(saved[1], 2);
     cr_assert(started);
-    wait_for(&child);
+    ended(CLD_EXITED, 0);
     cr_expect_eq(read(out[0], text, sizeof text), 4);
     cr_expect_str_eq(text, "out\n");
     cr_expect_eq(read(err[0], text, sizeof text), 4);
     cr_expect_str_eq(text, "err\n");
 }
 
-Test(os, programs_are_found_as_exec_would)
+/* A file of the scratch folder. */
+static void make_file(const char *name, mode_t mode)
 {
-    char directory[] = "/tmp/fsdp-find-XXXXXX", path[4096], list[128], file[64];
-
-    cr_assert_not_null(mkdtemp(directory));
-    snprintf(file, sizeof file, "%s/tool", directory);
-    close(open(file, O_WRONLY | O_CREAT, 0644));
-    snprintf(list, sizeof list, "/nowhere:%s:/bin", directory);
-
-    cr_expect_eq(os_find_program("sh", list, NULL, path, sizeof path), 0);
-    cr_expect_str_eq(path, "/bin/sh");
-    cr_expect_eq(os_find_program("tool", list, NULL, path, sizeof path), EACCES);
-    cr_expect_eq(os_find_program("nothing-of-that-name", list, NULL, path, sizeof path), ENOENT);
-    cr_expect_eq(os_find_program("", list, NULL, path, sizeof path), ENOENT);
-    cr_expect_eq(os_find_program(directory, list, NULL, path, sizeof path), EACCES,
-                 "a directory is no program");
-    chmod(file, 0755);
-    cr_expect_eq(os_find_program("tool", list, NULL, path, sizeof path), 0);
-    cr_expect_str_eq(path, file);
-    cr_expect_eq(os_find_program("./tool", "/bin", directory, path, sizeof path), 0,
-                 "from the workers' directory");
-    cr_expect_eq(os_find_program("./tool", "/bin", "/", path, sizeof path), ENOENT);
-    cr_expect_eq(os_find_program("sh", NULL, NULL, path, sizeof path), 0);
-    unlink(file);
-    rmdir(directory);
+    close(open(scratch_path("%s", name), O_WRONLY | O_CREAT, mode));
 }
 
-Test(os, a_script_is_checked_as_its_interpreter_will_see_it)
+/* `want` NULL: any path will do, or, with an error, none. */
+static void finds(const char *name, const char *list, int error, const char *want)
 {
-    char directory[] = "/tmp/fsdp-script-XXXXXX", file[64], package[64], main_file[96];
+    char path[4096] = "";
 
-    cr_assert_not_null(mkdtemp(directory));
-    snprintf(file, sizeof file, "%s/x.py", directory);
-    snprintf(package, sizeof package, "%s/package", directory);
-    snprintf(main_file, sizeof main_file, "%s/__main__.py", package);
-    close(open(file, O_WRONLY | O_CREAT, 0600));
-    mkdir(package, 0700);
-
-    cr_expect_eq(os_check_script(file, NULL), 0);
-    cr_expect_eq(os_check_script("x.py", directory), 0, "from the workers' directory");
-    cr_expect_eq(os_check_script("x.py", "/"), ENOENT);
-    cr_expect_eq(os_check_script(file, "/"), 0, "an absolute path stands for itself");
-    cr_expect_eq(os_check_script("/dev/stdin", NULL), 0, "it need not be a regular file");
-    cr_expect_eq(os_check_script(package, NULL), EISDIR);
-    close(open(main_file, O_WRONLY | O_CREAT, 0600));
-    cr_expect_eq(os_check_script("package", directory), 0, "Python runs a directory with a __main__.py");
-    if (geteuid() != 0) {
-        chmod(file, 0);
-        cr_expect_eq(os_check_script(file, NULL), EACCES);
-    }
-    unlink(main_file);
-    rmdir(package);
-    unlink(file);
-    rmdir(directory);
+    cr_expect_eq(os_find_program(name, list, path, sizeof path), error, "%s", name);
+    if (want != NULL)
+        cr_expect_str_eq(path, want);
 }
 
-Test(os, descendants_are_ended_but_the_excepted, .timeout = 300)
+Test(os, programs_are_found_as_exec_would, .init = scratch_make, .fini = scratch_remove)
+{
+    char list[128];
+
+    make_file("tool", 0644);
+    snprintf(list, sizeof list, "/nowhere:%s:/bin", scratch);
+
+    finds("sh", list, 0, "/bin/sh");
+    finds("tool", list, EACCES, NULL);
+    finds("nothing-of-that-name", list, ENOENT, NULL);
+    finds("", list, ENOENT, NULL);
+    finds(scratch, list, EACCES, NULL); /* a directory is no program */
+    chmod(scratch_path("tool"), 0755);
+    finds("tool", list, 0, scratch_path("tool"));
+    finds("./tool", "/bin", ENOENT, NULL);
+    cr_assert_eq(chdir(scratch), 0);
+    finds("./tool", "/bin", 0, NULL);
+    finds("sh", NULL, 0, NULL);
+}
+
+/* What a script must be, system/test_job_file.sh looks at. */
+Test(os, a_script_is_looked_for_in_the_workers_directory, .init = scratch_make, .fini = scratch_remove)
+{
+    make_file("x.py", 0600);
+    cr_expect_eq(os_check_script(scratch_path("x.py")), 0);
+    cr_expect_eq(os_check_script("x.py"), ENOENT);
+    cr_assert_eq(chdir(scratch), 0);
+    cr_expect_eq(os_check_script("x.py"), 0);
+    cr_expect_eq(os_check_script("/dev/stdin"), 0, "it need not be a regular file");
+}
+
+Test(os, descendants_are_ended_but_the_excepted)
 {
     pid_t spared = fork(), other;
 
@@ -210,30 +209,94 @@ Test(os, descendants_are_ended_but_the_excepted, .timeout = 300)
     cr_expect(kill(spared, 0) < 0 && errno == ESRCH);
 }
 
-Test(os, a_child_is_bound_to_the_cpus_it_is_given, .timeout = 300)
+Test(os, a_child_that_is_bound_to_no_cpu_of_this_machine_is_not_started)
 {
-    char *argv[] = { "sh", "-c", "grep Cpus_allowed_list: /proc/self/status | grep -qw \"$0\"", NULL, NULL };
-    char text[CPU_MASK_TEXT_BYTES];
-    struct cpu_mask allowed, one = { { 0 } };
-    struct os_spawn spawn;
-    struct os_child child;
-    struct os_spawn_failure failure;
-    siginfo_t info;
+    struct cpu_mask one = { { 0 } };
 
-    cpus_allowed(&allowed);
-    for (int cpu = cpu_mask_next(&allowed, -1); cpu >= 0; cpu = cpu_mask_next(&allowed, cpu)) {
-        memset(&one, 0, sizeof one);
-        cpu_mask_add(&one, cpu);
-        argv[3] = cpu_mask_text(&one, text);
-        spawn = request("/bin/sh", argv);
-        spawn.cpus = &one;
-        cr_assert(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
-        info = wait_for(&child);
-        cr_expect(info.si_code == CLD_EXITED && info.si_status == 0, "not on CPU %s alone", text);
-    }
     /* Nothing runs on CPUs that are not there, and the call that said so is named. */
-    memset(&one, 0, sizeof one);
+    request_shell("exit 0", NULL);
     cpu_mask_add(&one, CPU_MASK_CPUS - 1);
-    cr_expect_not(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
-    cr_expect(!failure.exec && failure.error == EINVAL && strcmp(failure.call, "sched_setaffinity") == 0);
+    spawn.cpus = &one;
+    is_refused("sched_setaffinity", EINVAL);
+}
+
+/* A copy of the shell whose exec waits until the lease is given back, or the kernel's 45 s are over. */
+static int make_slow_shell(const char *script)
+{
+    static char *argv[] = { "sh", "-c", NULL, NULL };
+    char path[4096];
+    int fd;
+
+    scratch_make();
+    snprintf(path, sizeof path, "cp /bin/sh %s", scratch_path("slow"));
+    cr_assert_eq(system(path), 0);
+    signal(SIGIO, SIG_IGN);
+    fd = open(scratch_path("slow"), O_RDONLY | O_CLOEXEC);
+    if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+        cr_skip_test("the file system of %s has no leases", scratch);
+    argv[2] = (char *)(uintptr_t)script;
+    request(strdup(scratch_path("slow")), argv);
+    return fd;
+}
+
+/* The start does not wait for the exec. Returns what shows its end. */
+static int start_unwaited(void)
+{
+    int exec_fd = -1;
+
+    spawn.exec_fd = &exec_fd;
+    cr_assert(start() && exec_fd >= 0);
+    return exec_fd;
+}
+
+static enum os_exec exec_over(int exec_fd)
+{
+    struct pollfd p = { .fd = exec_fd, .events = POLLIN };
+
+    cr_assert_eq(poll(&p, 1, 200000), 1);
+    return agent_os_linux.executed(NULL, exec_fd, &failure);
+}
+
+Test(os, a_start_need_not_wait_for_its_exec_and_holds_nothing_of_ours_meanwhile, .fini = scratch_remove)
+{
+    const int lease = make_slow_shell("exit 7");
+    struct pollfd end = { .events = POLLIN };
+    int ends[2], exec_fd;
+    char byte;
+
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    exec_fd = start_unwaited();
+    cr_expect_eq(agent_os_linux.executed(NULL, exec_fd, &failure), OS_EXEC_PENDING);
+    close(ends[1]);
+    end.fd = ends[0];
+    cr_expect(poll(&end, 1, 30000) == 1 && read(ends[0], &byte, 1) == 0, "the child holds the pipe open");
+    cr_expect_eq(agent_os_linux.executed(NULL, exec_fd, &failure), OS_EXEC_PENDING);
+    close(lease);
+    cr_expect_eq(exec_over(exec_fd), OS_EXEC_DONE);
+    ended(CLD_EXITED, 7);
+}
+
+Test(os, a_child_that_waits_for_its_exec_can_be_killed_at_any_time, .fini = scratch_remove)
+{
+    make_slow_shell("exit 7");
+    for (int i = 0; i < 20; i++) {
+        const int exec_fd = start_unwaited();
+
+        cr_expect_eq(agent_os_linux.kill_group(NULL, &child, SIGKILL), 0);
+        ended(CLD_KILLED, SIGKILL);
+        cr_expect_eq(exec_over(exec_fd), OS_EXEC_DONE, "no call has failed");
+        close(exec_fd);
+    }
+}
+
+Test(os, an_exec_that_was_not_waited_for_reports_its_errno)
+{
+    char *argv[] = { "x", NULL };
+    int exec_fd;
+
+    request("/etc/passwd", argv);
+    exec_fd = start_unwaited();
+    cr_expect_eq(exec_over(exec_fd), OS_EXEC_FAILED);
+    cr_expect(failure.exec && failure.error == EACCES);
+    ended(CLD_EXITED, 127);
 }

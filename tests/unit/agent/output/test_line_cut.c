@@ -64,24 +64,6 @@ Test(line_cut, carriage_returns_alone_never_stop_the_search)
     cr_assert(searched == sizeof bytes - 1);
 }
 
-Test(line_cut, a_cut_never_splits_a_character)
-{
-    const char *text = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z"; /* 1, 2, 3, 4 and 1 bytes */
-    const size_t ends[] = { 0, 1, 3, 6, 10, 11 };
-
-    for (size_t n = 0; n <= strlen(text); n++) {
-        size_t want = 0;
-
-        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-            if (ends[i] <= n)
-                want = ends[i];
-
-        cr_assert(line_cut_length(text, n) == want, "%zu bytes: %zu", n, line_cut_length(text, n));
-    }
-    cr_assert(line_cut_length("\x80\x80\x80\x80\x80", 5) == 5,
-              "what is no UTF-8 is cut where it was asked for");
-}
-
 /* What line_end() says, one line after another. */
 static size_t ends_one_by_one(const char *text, size_t n, size_t ends[32], size_t *n_searched)
 {

@@ -11,7 +11,6 @@ static size_t n_kept, last_whole;
 
 static void keep(void *arg, const char *line, size_t length, size_t whole)
 {
-    (void)arg;
     memcpy(kept + n_kept, line, length);
     n_kept += length;
     kept[n_kept++] = '|';

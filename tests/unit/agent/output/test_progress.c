@@ -30,15 +30,21 @@ static int shown_columns(const char *line)
     return n;
 }
 
+static char line[256];
+
+static const char *line_of(int columns, const struct agent_progress *progress, double left_s)
+{
+    return progress_line(line, sizeof line, columns, false, progress, left_s);
+}
+
 Test(progress, a_wide_line_has_everything)
 {
     struct agent_progress progress = at_step(120);
-    char line[256];
 
     progress.generation = 1;
 
     cr_assert_str_eq(
-        progress_line(line, sizeof line, 120, false, &progress, 42.4),
+        line_of(120, &progress, 42.4),
         "step 120/200  60% [##############----------]  loss 2.4312  0:42 left  3.14k tok/s  generation 1");
 }
 
@@ -51,7 +57,6 @@ Test(progress, no_width_is_exceeded_and_none_overruns)
     for (int colour = 0; colour < 2; colour++)
         for (int columns = 0; columns < 150; columns++)
             for (size_t size = 1; size < 200; size++) {
-                char line[256];
 
                 memset(line, 'x', sizeof line);
                 progress_line(line, size, columns, colour, &progress, 4242);
@@ -66,25 +71,21 @@ Test(progress, no_width_is_exceeded_and_none_overruns)
 Test(progress, parts_leave_from_the_right)
 {
     struct agent_progress progress = at_step(7);
-    char line[256];
 
-    cr_assert_str_eq(progress_line(line, sizeof line, 40, false, &progress, 100),
-                     "step 7/200   3%  loss 2.4312  1:40 left");
-    cr_assert_str_eq(progress_line(line, sizeof line, 20, false, &progress, 100), "step 7/200   3%");
-    cr_assert_str_eq(progress_line(line, sizeof line, 10, false, &progress, 100), "step 7/200");
-    cr_assert_str_eq(progress_line(line, sizeof line, 9, false, &progress, 100), "");
+    cr_assert_str_eq(line_of(40, &progress, 100), "step 7/200   3%  loss 2.4312  1:40 left");
+    cr_assert_str_eq(line_of(20, &progress, 100), "step 7/200   3%");
+    cr_assert_str_eq(line_of(10, &progress, 100), "step 7/200");
+    cr_assert_str_eq(line_of(9, &progress, 100), "");
 }
 
 Test(progress, what_is_unknown_is_left_out)
 {
     struct agent_progress progress = { .loss = NAN, .tokens_per_s = NAN, .phase = FSDP_PHASE_LOAD };
-    char line[256];
 
-    cr_assert_str_eq(progress_line(line, sizeof line, 100, false, &progress, -1), "step 0  loading");
+    cr_assert_str_eq(line_of(100, &progress, -1), "step 0  loading");
     progress.total_steps = 3;
     progress.step = 9; /* more than all */
-    cr_assert_not_null(
-        strstr(progress_line(line, sizeof line, 100, false, &progress, NAN), "step 9/3 100% [####"));
+    cr_assert_not_null(strstr(line_of(100, &progress, NAN), "step 9/3 100% [####"));
 }
 
 Test(progress, rates_and_times_read_well)
@@ -102,10 +103,9 @@ Test(progress, rates_and_times_read_well)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char line[256];
 
         progress.tokens_per_s = cases[i].rate;
-        progress_line(line, sizeof line, 150, false, &progress, cases[i].left);
+        line_of(150, &progress, cases[i].left);
         cr_assert_not_null(strstr(line, cases[i].want), "%s", line);
     }
 }

@@ -37,9 +37,6 @@ void fake_root_add(const char *root, const char *text, const char *format, ...)
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *ftw)
 {
-    (void)info;
-    (void)kind;
-    (void)ftw;
     return remove(path);
 }
 

@@ -1,5 +1,6 @@
 /*
- * The process that NVML runs in: executed anew, so that whoever starts it may have threads, and with nothing of ours open.
+ * The process that NVML runs in. It executes the program again, so that its parent may have threads, and it
+ * keeps none of the parent's descriptors open.
  */
 #include "agent/placement/nvml_process.h"
 
@@ -19,11 +20,13 @@
 
 #include "agent/placement/gpu_health.h"
 #include "agent/placement/nvml.h"
-#include "agent/placement/nvml_watch.h"
 
 #define LIBRARY BUILD_DIR "/test/fake_nvml"
 
-/* What fsdprun and fsdp-agent do first in main(), and Criterion has its own: this program is executed anew, too. */
+/*
+ * fsdprun and fsdp-agent call this first in main(). Here main() is Criterion's, and this program is executed
+ * again as well.
+ */
 __attribute__((constructor)) static void be_the_process(int argc, char **argv)
 {
     nvml_process_main(argc, argv);
@@ -34,7 +37,6 @@ static atomic_bool enough;
 /* Holds the locks of malloc() and dlopen() most of the time. */
 static void *hold_locks(void *arg)
 {
-    (void)arg;
     while (!atomic_load(&enough)) {
         void *library = dlopen("libm.so.6", RTLD_NOW);
 
@@ -76,7 +78,9 @@ static int count_open(pid_t pid)
     return n;
 }
 
-/* The library hangs in its first call: before that, the process was called so and had let go of everything. */
+/*
+ * The library hangs in its first call: before that, the process was called so and had let go of everything.
+ */
 static bool has_come_up(pid_t pid)
 {
     char path[64], name[32] = "", state[2] = "";
@@ -100,7 +104,7 @@ Test(nvml_process, has_nothing_open_but_what_it_answers_on, .timeout = 600)
     setenv("FAKE_NVML", "hang", 1);
     cr_assert(pipe(inherited) == 0); /* which exec would not close */
 
-    cr_assert(nvml_watch_start(LIBRARY, &pid, &fd, NULL) == FSDP_OK);
+    cr_assert(nvml_process_start(NVML_WATCH, LIBRARY, &pid, &fd, NULL) == FSDP_OK);
     while (!has_come_up(pid))
         nanosleep(&slice, NULL);
 
@@ -117,7 +121,7 @@ Test(nvml_process, watches_until_it_is_killed, .timeout = 600)
     pid_t pid;
 
     setenv("FAKE_NVML", "GPU-aa@3b", 1);
-    cr_assert(nvml_watch_start(LIBRARY, &pid, &fd, NULL) == FSDP_OK);
+    cr_assert(nvml_process_start(NVML_WATCH, LIBRARY, &pid, &fd, NULL) == FSDP_OK);
     for (int i = 0; i < 2; i++) {
         cr_assert(read(fd, &sample, sizeof sample) == (ssize_t)sizeof sample);
         cr_expect(sample.index == 0 && strcmp(sample.pci, "0000:3b:00.0") == 0);

@@ -8,10 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "agent/os/descendants.h"
 #include "agent/placement/cpus.h"
 #include "tests/unit/agent/placement/fake_root.h"
+
+#define ONE_GPU "GPU-a@01+MIG-b"
 
 static uv_loop_t loop;
 static int n_done;
@@ -39,7 +42,7 @@ static void set_up(void)
     snprintf(root_variable, sizeof root_variable, "FSDP_TEST_ROOT=%s", root);
     snprintf(nvml_variable, sizeof nvml_variable, "FSDP_TEST_NVML=%s", BUILD_DIR "/test/fake_nvml");
     agent_config_init(&config);
-    config.environment = environment;
+    environ = environment;
     config.n_workers = 3;
     config.numa = AGENT_NUMA_NODE;
     cr_assert_eq(uv_loop_init(&loop), 0);
@@ -69,75 +72,57 @@ static void on_done(void *arg, const struct placement *found, enum fsdp_status s
     snprintf(reason, sizeof reason, "%s", why != NULL ? why : "");
 }
 
-static struct placement_search *begin(uint64_t within_ms)
+static struct placement_search *begin(const char *nvml, uint64_t within_ms)
 {
     struct placement_search *search;
     struct fsdp_err err = { 0 };
 
+    setenv("FAKE_NVML", nvml, 1);
     cr_assert_eq(placement_search_begin(&search, &loop, &config, within_ms, on_done, &loop, &err), FSDP_OK,
                  "%s", err.message);
     return search;
 }
 
+static void run_until_found(enum fsdp_status status, const char *words)
+{
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert(n_done == 1 && found_status == status, "%s", reason);
+    cr_assert_str_eq(reason, words);
+    cr_assert((found_placement.cpus != NULL) == (status == FSDP_OK));
+}
+
+/* Also of so many workers that the masks do not fit a pipe: then the answer is put together of pieces. */
 Test(placement_search, it_finds_what_a_look_from_here_finds)
 {
-    struct placement here;
+    for (int n_workers = 3; n_workers <= 1000; n_workers += 997) {
+        struct placement here;
 
-    setenv("FAKE_NVML", "GPU-a@01+MIG-b", 1);
-    cr_assert_eq(placement_init(&here, &config, NULL), FSDP_OK);
-    begin(50000);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert(n_done == 1 && found_status == FSDP_OK, "%s", reason);
-    cr_expect_eq(found_placement.threads, here.threads);
-    cr_assert_not_null(found_placement.cpus);
-    cr_expect_eq(memcmp(found_placement.cpus, here.cpus, 3 * sizeof *here.cpus), 0);
-    placement_fini(&here);
-}
-
-/* Of so many workers that the masks do not fit a pipe. */
-Test(placement_search, an_answer_is_put_together_of_pieces)
-{
-    struct placement here;
-
-    config.n_workers = 1000;
-    setenv("FAKE_NVML", "GPU-a@01+MIG-b", 1);
-    cr_assert_eq(placement_init(&here, &config, NULL), FSDP_OK);
-    begin(50000);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert(n_done == 1 && found_status == FSDP_OK, "%s", reason);
-    cr_expect_eq(memcmp(found_placement.cpus, here.cpus, 1000 * sizeof *here.cpus), 0);
-    placement_fini(&here);
-}
-
-Test(placement_search, why_not_is_told_in_its_own_words)
-{
-    setenv("FAKE_NVML", "refuse", 1);
-    begin(50000);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert(n_done == 1 && found_status == FSDP_ERR_UNSUPPORTED);
-    cr_expect_null(found_placement.cpus);
-    cr_expect_str_eq(reason,
-                     "--numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML: "
-                     "Driver Not Loaded");
+        config.n_workers = n_workers;
+        n_done = 0;
+        placement_fini(&found_placement);
+        setenv("FAKE_NVML", ONE_GPU, 1);
+        cr_assert_eq(placement_init(&here, &config, NULL), FSDP_OK);
+        begin(ONE_GPU, 50000);
+        run_until_found(FSDP_OK, "");
+        cr_expect_eq(found_placement.threads, here.threads);
+        cr_expect_eq(memcmp(found_placement.cpus, here.cpus, (size_t)n_workers * sizeof *here.cpus), 0);
+        placement_fini(&here);
+    }
 }
 
 Test(placement_search, an_nvml_that_hangs_is_left_at_the_bound)
 {
-    setenv("FAKE_NVML", "hang", 1);
-    begin(300);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert(n_done == 1 && found_status == FSDP_ERR_UNSUPPORTED);
-    cr_expect_str_eq(reason, "--numa-binding node: the machine's drivers did not answer within 0.3 s");
+    begin("hang", 300);
+    run_until_found(FSDP_ERR_UNSUPPORTED,
+                    "--numa-binding node: the machine's drivers did not answer within 0.3 s");
 }
 
 Test(placement_search, one_that_is_cancelled_is_not_heard_of)
 {
-    setenv("FAKE_NVML", "hang", 1);
-    placement_search_cancel(begin(50000));
+    placement_search_cancel(begin("hang", 50000));
     uv_run(&loop, UV_RUN_DEFAULT);
-    setenv("FAKE_NVML", "GPU-a@01+MIG-b", 1);
     for (int i = 0; i < 10; i++) {
-        struct placement_search *search = begin(50000);
+        struct placement_search *search = begin(ONE_GPU, 50000);
 
         for (int turns = 0; turns < i && n_done == 0; turns++)
             uv_run(&loop, UV_RUN_ONCE); /* it may have come by now, and then it is gone */
@@ -152,10 +137,7 @@ Test(placement_search, one_that_is_cancelled_is_not_heard_of)
 
 Test(placement_search, one_whose_process_is_killed_says_so)
 {
-    setenv("FAKE_NVML", "hang", 1);
-    begin(50000);
+    begin("hang", 50000);
     descendants_signal(SIGKILL, NULL, 0);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert(n_done == 1 && found_status == FSDP_ERR_IO);
-    cr_expect_str_eq(reason, "--numa-binding node: the process that looked at the machine ended");
+    run_until_found(FSDP_ERR_IO, "--numa-binding node: the process that looked at the machine ended");
 }

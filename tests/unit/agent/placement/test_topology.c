@@ -9,7 +9,23 @@
 
 #define CPU "/sys/devices/system/cpu/cpu%d/"
 
-static void add_cache(const char *root, int cpu, int index, const char *type, int level, const char *shared)
+static char root[FAKE_ROOT_BYTES];
+static struct topology *t;
+
+static void make_root(void)
+{
+    fake_root_make(root);
+}
+
+static void end(void)
+{
+    free(t);
+    fake_root_remove(root);
+}
+
+TestSuite(topology, .init = make_root, .fini = end);
+
+static void add_cache(int cpu, int index, const char *type, int level, const char *shared)
 {
     char text[16];
 
@@ -21,11 +37,8 @@ static void add_cache(const char *root, int cpu, int index, const char *type, in
 
 Test(topology, a_machine_with_gaps_reads_as_it_is)
 {
-    char root[FAKE_ROOT_BYTES];
-    struct topology *t;
     struct fsdp_err err = { 0 };
 
-    fake_root_make(root);
     fake_root_add(root, "0-1,4-5,7\n", "/sys/devices/system/cpu/online");
     fake_root_add(root, "0-1\n", "/sys/devices/system/node/node0/cpulist");
     fake_root_add(root, "4-5,7\n", "/sys/devices/system/node/node3/cpulist");
@@ -41,10 +54,10 @@ Test(topology, a_machine_with_gaps_reads_as_it_is)
                       : i < 6 ? "4-5\n"
                               : "7\n",
                       CPU "topology/thread_siblings_list", i);
-        add_cache(root, i, 0, "Data\n", 1, "0\n");
-        add_cache(root, i, 1, "Instruction\n", 9, "0\n");
-        add_cache(root, i, 2, "Unified\n", 2, i < 2 ? "0-1\n" : "4-7\n");
-        add_cache(root, i, 3, "Unified\n", 3, i < 2 ? "0-1\n" : i < 6 ? "4-5\n" : "7\n");
+        add_cache(i, 0, "Data\n", 1, "0\n");
+        add_cache(i, 1, "Instruction\n", 9, "0\n");
+        add_cache(i, 2, "Unified\n", 2, i < 2 ? "0-1\n" : "4-7\n");
+        add_cache(i, 3, "Unified\n", 3, i < 2 ? "0-1\n" : i < 6 ? "4-5\n" : "7\n");
     }
 
     cr_assert_eq(topology_read(&t, root, &err), FSDP_OK, "%s", err.message);
@@ -60,16 +73,10 @@ Test(topology, a_machine_with_gaps_reads_as_it_is)
         cr_expect_eq(t->cpus[i].core, i < 2 ? 0 : i < 6 ? 4 : 7);
         cr_expect_eq(t->cpus[i].cache, i < 2 ? 0 : i < 6 ? 4 : 7);
     }
-    free(t);
-    fake_root_remove(root);
 }
 
 Test(topology, what_is_not_told_is_one_node_one_package_and_a_core_each)
 {
-    char root[FAKE_ROOT_BYTES];
-    struct topology *t;
-
-    fake_root_make(root);
     cr_expect_eq(topology_read(&t, root, NULL), FSDP_ERR_UNSUPPORTED);
     cr_expect_null(t);
     fake_root_add(root, "nonsense\n", "/sys/devices/system/cpu/online");
@@ -79,30 +86,14 @@ Test(topology, what_is_not_told_is_one_node_one_package_and_a_core_each)
     for (int i = 0; i < 3; i++)
         cr_expect(t->cpus[i].node == 0 && t->cpus[i].package == 0 && t->cpus[i].core == i &&
                   t->cpus[i].cache == -1);
-    free(t);
-    fake_root_remove(root);
-}
-
-Test(topology, this_machine_is_one_too)
-{
-    struct topology *t;
-    struct fsdp_err err = { 0 };
-
-    cr_assert_eq(topology_read(&t, "", &err), FSDP_OK, "%s", err.message);
-    cr_expect_gt(t->n_cpus, 0);
-    free(t);
 }
 
 Test(topology, the_node_of_a_pci_device)
 {
-    char root[FAKE_ROOT_BYTES];
-
-    fake_root_make(root);
     fake_root_add(root, "3\n", "/sys/bus/pci/devices/0000:3b:00.0/numa_node");
     fake_root_add(root, "-1\n", "/sys/bus/pci/devices/0000:5e:00.0/numa_node");
     cr_expect_eq(topology_node_of_pci(root, "0000:3b:00.0"), 3);
     cr_expect_eq(topology_node_of_pci(root, "0000:5e:00.0"), -1);
     cr_expect_eq(topology_node_of_pci(root, "0000:9a:00.0"), -1);
     cr_expect_eq(topology_node_of_pci(root, ""), -1);
-    fake_root_remove(root);
 }

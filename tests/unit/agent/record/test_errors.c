@@ -24,31 +24,48 @@ static struct errors_report killed(void)
     };
 }
 
-Test(errors, the_line_names_rank_signal_and_place)
+static const char *line_of(const struct errors_report *report)
 {
-    struct errors_report report = killed();
-    char line[256];
+    static char line[512];
 
-    report.n_collateral = 7;
-
-    cr_assert_str_eq(errors_line(&report, line, sizeof line),
-                     "rank 3 (host n1, pid 4242) was killed by SIGSEGV in forward of step 17, generation 2; "
-                     "7 other ranks were stopped");
+    return errors_line(report, line, sizeof line);
 }
 
-Test(errors, a_message_of_several_lines_is_joined)
+Test(errors, the_lines_of_a_copied_detail_are_its_own)
 {
-    struct errors_report report = killed();
-    char line[512];
+    struct errors_detail detail = { 0 }, copy;
 
+    errors_tail_take(&detail.tail, "one\ntwo\n", 8, false);
+    errors_detail_copy(&copy, &detail);
+    memset(&detail, 'x', sizeof detail);
+
+    cr_assert_eq(copy.tail.n_lines, 2);
+    cr_assert_str_eq(copy.tail.lines[0], "one");
+    cr_assert_str_eq(copy.tail.lines[1], "two");
+}
+
+Test(errors, the_line_names_rank_signal_and_place)
+{
+    const struct errors_report unstarted = { .class = ERRORS_EXEC,
+                                             .cause = { .rank = 0, .exit_code = 126 },
+                                             .step = -1,
+                                             .message = "./x: Permission denied" };
+    struct errors_report report = killed();
+
+    report.n_collateral = 7;
+    cr_assert_str_eq(line_of(&report),
+                     "rank 3 (host n1, pid 4242) was killed by SIGSEGV in forward of step 17, generation 2; "
+                     "7 other ranks were stopped");
+    report = killed();
+    report.phase = "rendezvous";
+    report.where = "in rendezvous";
+    report.step = -1;
+    cr_assert_str_eq(line_of(&report),
+                     "rank 3 (host n1, pid 4242) was killed by SIGSEGV in rendezvous, generation 2");
+    cr_assert_str_eq(line_of(&unstarted),
+                     "rank 0 could not be started, generation 0: ./x: Permission denied");
     report.message = "E: loading:\n\tkey a.\n\n  \tkey  b.";
-    cr_assert(strstr(errors_line(&report, line, sizeof line), ": E: loading: key a. key  b.") != NULL, "%s",
-              line);
-    for (size_t size = 1; size < sizeof line; size++) {
-        memset(line, 'x', sizeof line);
-        errors_line(&report, line, size);
-        cr_assert(strlen(line) < size && line[size] == 'x', "size %zu", size);
-    }
+    cr_assert_not_null(strstr(line_of(&report), ": E: loading: key a. key  b."), "%s", line_of(&report));
 }
 
 Test(errors, every_class_has_a_name_and_a_line_that_fits)
@@ -72,20 +89,6 @@ Test(errors, every_class_has_a_name_and_a_line_that_fits)
     cr_assert_str_eq(errors_class_name(0), "unknown");
 }
 
-Test(errors, a_program_that_cannot_start_says_why)
-{
-    struct errors_report report = {
-        .class = ERRORS_EXEC,
-        .cause = { .rank = 0, .exit_code = 126 },
-        .step = -1,
-        .message = "./x: Permission denied",
-    };
-    char line[256];
-
-    cr_assert_str_eq(errors_line(&report, line, sizeof line),
-                     "rank 0 could not be started, generation 0: ./x: Permission denied");
-}
-
 Test(errors, signals_have_their_names)
 {
     char name[32];
@@ -95,30 +98,36 @@ Test(errors, signals_have_their_names)
     cr_assert_str_eq(errors_signal_name(99, name), "signal 99");
 }
 
+static cJSON *json_of(const struct errors_report *report)
+{
+    char *text = errors_json(report, 1.5);
+    cJSON *json = cJSON_ParseWithOpts(text, NULL, 1);
+
+    cr_assert_not_null(json, "%s", text);
+    free(text);
+    return json;
+}
+
 Test(errors, json_counts_all_and_lists_the_first_1024_that_died_of_it)
 {
     static struct errors_death others[1500];
     struct errors_report report = killed();
     const cJSON *collateral;
-    char *text;
     cJSON *json;
 
     report.collateral = others;
     report.n_collateral = 1500;
-    text = errors_json(&report, 1.5);
-    json = cJSON_Parse(text);
+    json = json_of(&report);
     collateral = cJSON_GetObjectItem(json, "collateral");
     cr_expect_eq(cJSON_GetObjectItem(collateral, "count")->valueint, 1500);
     cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(collateral, "ranks")), 1024);
     cJSON_Delete(json);
-    free(text);
 }
 
 Test(errors, what_a_terminal_would_obey_is_replaced_in_the_account)
 {
-    static struct errors_detail stderr_lines = {
-        .tail = { .n_lines = 2, .lines = { "\x1b]0;title\a", "a\ttab \x7f" } }
-    };
+    static struct errors_detail stderr_lines = { .tail = { .n_lines = 2,
+                                                           .lines = { "\x1b]0;title\a", "a\ttab \x7f" } } };
     static struct errors_detail raised = { .traceback = "Traceback:\n\x1b[2Jgone\r" };
     char text[256];
 
@@ -130,33 +139,33 @@ Test(errors, what_a_terminal_would_obey_is_replaced_in_the_account)
 
 Test(errors, json_holds_cause_and_collateral)
 {
+    static const char want[] =
+        "{\"time\": 1.500000, \"status\": 139,\n"
+        "  \"cause\": {\"class\": \"signal\", \"rank\": 3, \"local_rank\": 1, \"host\": \"n1\", \"pid\": "
+        "4242, "
+        "\"exit_code\": null, \"signal\": 11, \"signal_name\": \"SIGSEGV\", \"phase\": \"forward\", "
+        "\"step\": 17, \"oom_kill\": false, \"generation\": 2, \"message\": null, \"traceback\": null, "
+        "\"raised\": null, \"error_file\": null, \"log\": null, "
+        "\"stderr\": [\"bad \xef\xbf\xbd byte\", \"last\"], \"hang\": {\"waiting\": 7}},\n"
+        "  \"collateral\": {\"count\": 2, \"ranks\": [\n"
+        "    {\"rank\": 0, \"local_rank\": 0, \"host\": null, \"pid\": null, \"exit_code\": 75, "
+        "\"signal\": null, \"signal_name\": null},\n"
+        "    {\"rank\": 1, \"local_rank\": null, \"host\": null, \"pid\": null, \"exit_code\": null, "
+        "\"signal\": 15, \"signal_name\": \"SIGTERM\"}]}}\n";
     struct errors_report report = killed();
     struct errors_death others[2] = { { .rank = 0, .local_rank = 0, .exit_code = 75 },
                                       { .rank = 1, .local_rank = -1, .exit_code = -1, .signal = SIGTERM } };
     static struct errors_detail detail = { .tail = { .n_lines = 2, .lines = { "bad \xff byte", "last" } } };
     char *text;
-    cJSON *json, *cause, *rank;
 
     report.collateral = others;
     report.n_collateral = 2;
     report.detail = &detail;
+    report.hang = "{\"waiting\": 7}";
     text = errors_json(&report, 1.5);
-    json = cJSON_ParseWithOpts(text, NULL, 1);
 
-    cr_assert_not_null(json, "%s", text);
-    cr_assert(cJSON_GetObjectItem(json, "status")->valueint == 139);
-    cause = cJSON_GetObjectItem(json, "cause");
-    cr_assert_str_eq(cJSON_GetObjectItem(cause, "class")->valuestring, "signal");
-    cr_assert_str_eq(cJSON_GetObjectItem(cause, "signal_name")->valuestring, "SIGSEGV");
-    cr_assert(cJSON_IsNull(cJSON_GetObjectItem(cause, "exit_code")));
-    cr_assert(cJSON_GetObjectItem(cause, "pid")->valueint == 4242);
-    cr_assert_str_eq(cJSON_GetArrayItem(cJSON_GetObjectItem(cause, "stderr"), 0)->valuestring,
-                     "bad \xef\xbf\xbd byte");
-    cr_assert(cJSON_GetObjectItem(cJSON_GetObjectItem(json, "collateral"), "count")->valueint == 2);
-    rank = cJSON_GetArrayItem(cJSON_GetObjectItem(cJSON_GetObjectItem(json, "collateral"), "ranks"), 1);
-    cr_assert(cJSON_IsNull(cJSON_GetObjectItem(rank, "local_rank")));
-    cr_assert_str_eq(cJSON_GetObjectItem(rank, "signal_name")->valuestring, "SIGTERM");
-    cJSON_Delete(json);
+    cr_assert_str_eq(text, want);
+    cJSON_Delete(json_of(&report));
     free(text);
 }
 
@@ -206,19 +215,6 @@ Test(errors, the_tail_of_long_lines_stays_small)
     got = tail_of(text, false);
     cr_assert(strncmp(got, "endx", 4) == 0 && strlen(got) == 1000,
               "a line that does not begin in sight is left out");
-}
-
-Test(errors, where_a_program_was_is_told)
-{
-    struct errors_report report = killed();
-    char line[256];
-
-    report.phase = "rendezvous";
-    report.where = "in rendezvous";
-    report.step = -1;
-
-    cr_assert_str_eq(errors_line(&report, line, sizeof line),
-                     "rank 3 (host n1, pid 4242) was killed by SIGSEGV in rendezvous, generation 2");
 }
 
 Test(errors, what_has_just_gone_by_is_known)

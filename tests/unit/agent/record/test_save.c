@@ -1,11 +1,10 @@
-/* Collecting reports and giving verdicts; that a published checkpoint is whole is shardfile's and the system tests'. */
+/*
+ * Collecting reports and giving verdicts; that a published checkpoint is whole is shardfile's and the system
+ * tests'.
+ */
 #include "agent/record/save.h"
 
-#include <criterion/criterion.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,12 +12,13 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
+#include "tests/unit/agent/scratch.h"
 
 enum { W = 3, GENERATION = 4 };
 
 static uv_loop_t loop;
 static struct save *save;
-static char run_dir[64], directory[128], temporary[COMMIT_NAME_BYTES];
+static char directory[128], temporary[COMMIT_NAME_BYTES];
 static struct {
     int n_published, n_prepared, n_lines;
     struct fsdp_link_published published;
@@ -28,55 +28,54 @@ static struct {
 } seen;
 
 static void on_published(void *arg, const struct fsdp_link_published *published, const char *named,
-                         uint64_t size_bytes, double seconds)
+                         uint64_t size_bytes, double seconds, double blocked_s)
 {
-    (void)arg;
     snprintf(seen.directory, sizeof seen.directory, "%s", named);
-    (void)size_bytes;
-    (void)seconds;
     seen.n_published++;
     seen.published = *published;
 }
 
 static void on_line(void *arg, const char *words)
 {
-    (void)arg;
-    (void)words;
     seen.n_lines++;
 }
 
 static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 {
-    (void)arg;
     seen.n_prepared++;
     seen.step = step;
     seen.err = *err;
 }
 
+/* In place of the one there is. `run_directory` NULL: the run has none. */
+static void create(struct fsdp_io *io, const char *run_directory, int64_t patience_ms, int world_size)
+{
+    const struct save_handlers handlers = { .published = on_published,
+                                            .line = on_line,
+                                            .patience_ms = patience_ms };
+
+    save_destroy(save);
+    cr_assert_eq(save_create(&save, &loop, io, run_directory, &handlers, NULL), FSDP_OK);
+    save_begin(save, GENERATION, world_size, -1);
+}
+
 static void begin(void)
 {
-    const struct save_handlers handlers = { .published = on_published, .line = on_line };
-
-    strcpy(run_dir, "/tmp/fsdp-save-XXXXXX");
-    cr_assert_not_null(mkdtemp(run_dir));
-    snprintf(directory, sizeof directory, "%s/checkpoints", run_dir);
+    scratch_make();
+    snprintf(directory, sizeof directory, "%s/checkpoints", scratch);
     uv_loop_init(&loop);
-    cr_assert_eq(save_create(&save, &loop, &io_posix, run_dir, &handlers, NULL), FSDP_OK);
-    save_begin(save, GENERATION, W, -1);
+    create(&io_posix, scratch, 0, W);
     commit_temporary_name(50, GENERATION, "secret", 6, temporary);
     cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
 }
 
 static void end(void)
 {
-    char command[128];
-
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_expect(save_idle(save));
     save_destroy(save);
     cr_expect_eq(uv_loop_close(&loop), 0);
-    snprintf(command, sizeof command, "rm -rf %s", run_dir);
-    cr_expect_eq(system(command), 0);
+    scratch_remove();
 }
 
 TestSuite(save, .init = begin, .fini = end, .timeout = 300);
@@ -98,49 +97,84 @@ static int head(void)
     return fd;
 }
 
-static void report(int rank)
+/* The report of one rank, on a step into the directory `mine` below the run's; NULL: the run's own. */
+static void report_of_step(int rank, int64_t step, const char *mine)
 {
     struct fsdp_link_saved saved = report_of(rank);
 
+    saved.step = step;
+    if (mine != NULL)
+        snprintf(saved.directory, sizeof saved.directory, "%s/%s", scratch, mine);
     save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
+}
+
+static void report(int rank)
+{
+    report_of_step(rank, 50, NULL);
+}
+
+static void report_all(void)
+{
+    for (int rank = W - 1; rank >= 0; rank--)
+        report(rank);
+}
+
+static void run(void)
+{
+    uv_run(&loop, UV_RUN_DEFAULT);
+}
+
+static void prepare(void)
+{
+    save_prepare(save, on_prepared, NULL);
+    run();
+}
+
+static bool is_there(const char *folder, const char *name)
+{
+    return access(scratch_path("%s/%s", folder, name), F_OK) == 0;
 }
 
 static bool temporary_is_there(void)
 {
-    char path[256];
-    struct stat info;
-
-    snprintf(path, sizeof path, "%s/%s", directory, temporary);
-    return stat(path, &info) == 0;
+    return is_there("checkpoints", temporary);
 }
 
 static bool published_is_there(void)
 {
-    char path[256];
-    struct stat info;
-
-    snprintf(path, sizeof path, "%s/step-00000050", directory);
-    return stat(path, &info) == 0;
+    return is_there("checkpoints", "step-00000050");
 }
 
 Test(save, no_verdict_before_every_rank_has_reported)
 {
     report(0);
     report(1);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    run();
     cr_expect_eq(seen.n_published, 0);
 }
 
 Test(save, parts_that_are_not_there_are_refused_and_removed)
 {
-    for (int rank = W - 1; rank >= 0; rank--)
-        report(rank);
+    report_all();
     cr_expect_not(save_idle(save));
-    uv_run(&loop, UV_RUN_DEFAULT);
+    run();
     cr_expect_eq(seen.n_published, 1);
     cr_expect(seen.published.step == 50 && seen.published.status != FSDP_OK &&
               seen.published.words[0] != '\0');
     cr_expect(!published_is_there() && !temporary_is_there());
+}
+
+Test(save, a_head_that_is_a_pipe_is_refused_without_waiting_for_its_end)
+{
+    const struct fsdp_link_saved saved = report_of(0);
+    int ends[2];
+
+    cr_assert_eq(pipe(ends), 0);
+    create(&io_posix, scratch, 0, 1);
+    save_take(save, GENERATION, 0, &saved, ends[0]);
+    run();
+    cr_expect(seen.n_published == 1 && seen.published.status == FSDP_ERR_FORMAT);
+    close(ends[1]);
 }
 
 Test(save, one_ranks_failure_is_told_at_once_and_the_rest_removed_when_all_are_done)
@@ -156,7 +190,19 @@ Test(save, one_ranks_failure_is_told_at_once_and_the_rest_removed_when_all_are_d
     cr_expect_str_eq(seen.published.words, "rank 1: no space");
     cr_expect(temporary_is_there(), "rank 2 may still write there");
     report(2);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    run();
+    cr_expect_eq(seen.n_published, 1, "no second verdict");
+    cr_expect_not(temporary_is_there());
+}
+
+Test(save, the_rest_of_a_refused_save_is_removed_when_a_rank_ends_before_it_reports)
+{
+    struct fsdp_link_saved saved = report_of(1);
+
+    saved.status = FSDP_ERR_IO;
+    save_take(save, GENERATION, 1, &saved, -1);
+    save_abandon(save);
+    run();
     cr_expect_eq(seen.n_published, 1, "no second verdict");
     cr_expect_not(temporary_is_there());
 }
@@ -170,106 +216,73 @@ Test(save, reports_of_another_generation_do_not_count)
     save_take(save, GENERATION - 1, 2, &saved, -1);
     save_take(save, GENERATION + 1, 2, &saved, -1);
     save_take(save, GENERATION, W, &saved, -1);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    run();
     cr_expect_eq(seen.n_published, 0);
-}
-
-Test(save, what_was_collected_is_forgotten_with_its_generation)
-{
-    report(0);
-    report(1);
     save_begin(save, GENERATION + 1, W, -1);
-    struct fsdp_link_saved saved = report_of(2);
     save_take(save, GENERATION + 1, 2, &saved, -1);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_expect_eq(seen.n_published, 0);
+    run();
+    cr_expect_eq(seen.n_published, 0, "what was collected is forgotten with its generation");
 }
 
-Test(save, ranks_that_do_not_agree_are_refused)
+Test(save, reports_that_do_not_agree_are_refused)
 {
-    struct fsdp_link_saved saved = report_of(1);
+    struct fsdp_link_saved elsewhere = report_of(1), headless = report_of(0);
 
-    strcpy(saved.temporary, ".step-00000050.g4.00000000");
-    report(0);
-    save_take(save, GENERATION, 1, &saved, -1);
-    cr_expect_eq(seen.n_published, 1);
-    cr_expect_eq(seen.published.status, FSDP_ERR_MISMATCH);
-}
-
-Test(save, a_report_that_comes_twice_is_refused)
-{
-    report(1);
-    report(1);
-    cr_expect_eq(seen.n_published, 1);
-    cr_expect_eq(seen.published.status, FSDP_ERR_MISMATCH);
-}
-
-Test(save, the_head_comes_from_rank_0_alone)
-{
-    struct fsdp_link_saved saved = report_of(0);
-
-    save_take(save, GENERATION, 0, &saved, -1);
-    cr_expect_eq(seen.n_published, 1);
-    cr_expect_eq(seen.published.status, FSDP_ERR_MISMATCH);
+    strcpy(elsewhere.temporary, ".step-00000050.g4.00000000");
+    for (int i = 0; i < 3; i++) {
+        save_begin(save, GENERATION, W, -1);
+        if (i == 0) { /* another directory */
+            report(0);
+            save_take(save, GENERATION, 1, &elsewhere, -1);
+        } else if (i == 1) { /* twice */
+            report(1);
+            report(1);
+        } else { /* rank 0 without the manifest's head */
+            save_take(save, GENERATION, 0, &headless, -1);
+        }
+        cr_expect_eq(seen.n_published, i + 1);
+        cr_expect_eq(seen.published.status, FSDP_ERR_MISMATCH);
+    }
 }
 
 Test(save, a_run_without_a_directory_saves_nothing_and_finds_nothing)
 {
-    const struct save_handlers handlers = { .published = on_published, .line = on_line };
-    struct save *homeless;
-    struct fsdp_link_saved saved = report_of(0);
-
-    cr_assert_eq(save_create(&homeless, &loop, &io_posix, NULL, &handlers, NULL), FSDP_OK);
-    save_begin(homeless, 0, 1, -1);
-    save_take(homeless, 0, 0, &saved, head());
+    create(&io_posix, NULL, 0, 1);
+    report(0);
     cr_expect_eq(seen.published.status, FSDP_ERR_CONFIG);
-    save_prepare(homeless, on_prepared, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    prepare();
     cr_expect(seen.n_prepared == 1 && seen.step == -1 && seen.err.status == FSDP_OK);
-    save_destroy(homeless);
+}
+
+/* One verdict on step 50 + i, the i-th that was saved. */
+static void check_verdict(int i)
+{
+    run();
+    cr_expect_eq(seen.n_published, i + 1, "one verdict each");
+    cr_expect_eq(seen.published.step, 50 + i);
+    cr_expect(seen.published.status != FSDP_OK && seen.published.status != FSDP_ERR_BUSY, "%s",
+              seen.published.words);
 }
 
 Test(save, a_rank_that_names_no_directory_where_the_run_has_none_ends_that_save_alone)
 {
-    const struct save_handlers handlers = { .published = on_published, .line = on_line };
-    struct save *homeless;
-
-    cr_assert_eq(save_create(&homeless, &loop, &io_posix, NULL, &handlers, NULL), FSDP_OK);
-    save_begin(homeless, 0, 2, -1);
-    for (int save_number = 0; save_number < 3; save_number++) { /* the last time each rank names it */
-        for (int rank = 0; rank < 2; rank++) {
-            struct fsdp_link_saved saved = report_of(rank);
-
-            saved.step = 50 + save_number;
-            if (rank != save_number)
-                snprintf(saved.directory, sizeof saved.directory, "%s/mine", run_dir);
-            save_take(homeless, 0, rank, &saved, rank == 0 ? head() : -1);
-        }
-        uv_run(&loop, UV_RUN_DEFAULT);
-        cr_expect_eq(seen.n_published, save_number + 1, "one verdict each");
-        cr_expect_eq(seen.published.step, 50 + save_number);
-        cr_expect(seen.published.status != FSDP_OK && seen.published.status != FSDP_ERR_BUSY, "%s",
-                  seen.published.words);
+    create(&io_posix, NULL, 0, 2);
+    for (int i = 0; i < 3; i++) { /* the last time each rank names it */
+        for (int rank = 0; rank < 2; rank++)
+            report_of_step(rank, 50 + i, rank != i ? "mine" : NULL);
+        check_verdict(i);
     }
-    save_destroy(homeless);
 }
 
 Test(save, a_report_that_finds_no_memory_ends_that_save_alone)
 {
     for (int victim = 0; victim < W; victim++) {
         for (int rank = 0; rank < W; rank++) {
-            struct fsdp_link_saved saved = report_of(rank);
-
-            saved.step = 50 + victim;
-            if (rank == victim)
-                snprintf(saved.directory, sizeof saved.directory, "%s/mine%d", run_dir, victim);
             alloc_fail_nth(rank == victim ? 1 : 0);
-            save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
+            report_of_step(rank, 50 + victim, rank == victim ? temporary : NULL);
         }
         alloc_fail_nth(0);
-        uv_run(&loop, UV_RUN_DEFAULT);
-        cr_expect_eq(seen.n_published, victim + 1, "one verdict each");
-        cr_expect_eq(seen.published.step, 50 + victim);
+        check_verdict(victim);
         cr_expect_eq(seen.published.status, FSDP_ERR_NOMEM, "%s", seen.published.words);
     }
 }
@@ -280,55 +293,38 @@ Test(save, a_save_whose_first_reports_find_no_memory_fails_once_and_the_next_one
     for (int n_lost = 1; n_lost <= W; n_lost++) {
         cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
         for (int rank = W - 1; rank >= 0; rank--) {
-            struct fsdp_link_saved saved = report_of(rank);
-
-            saved.step = 50 + n_lost;
             alloc_fail_nth(rank >= W - n_lost ? 1 : 0);
-            save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
+            report_of_step(rank, 50 + n_lost, NULL);
         }
         alloc_fail_nth(0);
-        uv_run(&loop, UV_RUN_DEFAULT);
+        run();
         cr_expect_eq(seen.n_published, n_lost, "one verdict each");
         cr_expect_eq(seen.published.step, 50 + n_lost);
         cr_expect_eq(seen.published.status, FSDP_ERR_NOMEM, "%s", seen.published.words);
         cr_expect_eq(temporary_is_there(), n_lost == W, "%d lost: what was written is removed", n_lost);
     }
-    for (int rank = 0; rank < W; rank++)
-        report(rank);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    report_all();
+    run();
     cr_expect(seen.n_published == W + 1 && seen.published.step == 50);
     cr_expect(seen.published.status != FSDP_ERR_BUSY && seen.published.status != FSDP_ERR_NOMEM, "%s",
               seen.published.words);
 }
 
-Test(save, preparing_removes_what_an_earlier_save_left_and_finds_nothing)
-{
-    save_prepare(save, on_prepared, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_expect(seen.n_prepared == 1 && seen.step == -1 && seen.err.status == FSDP_OK);
-    cr_expect_not(temporary_is_there());
-}
-
 Test(save, preparing_waits_for_a_publication_that_is_under_way)
 {
-    for (int rank = 0; rank < W; rank++)
-        report(rank);
+    report_all();
     save_abandon(save); /* the generation is over; the thread is not */
     save_prepare(save, on_prepared, NULL);
     cr_expect_eq(seen.n_prepared, 0);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    run();
     cr_expect_eq(seen.n_published, 1);
     cr_expect_eq(seen.n_prepared, 1);
 }
 
 Test(save, checkpoints_of_which_none_verifies_are_no_fresh_start)
 {
-    char path[256];
-
-    snprintf(path, sizeof path, "%s/step-00000010", directory);
-    cr_assert_eq(mkdir(path, 0777), 0);
-    save_prepare(save, on_prepared, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert_eq(mkdir(scratch_path("checkpoints/step-00000010"), 0777), 0);
+    prepare();
     cr_expect_eq(seen.n_prepared, 1);
     cr_expect(seen.err.status != FSDP_OK && seen.step == -1);
 }
@@ -340,68 +336,26 @@ Test(save, a_directory_that_another_process_saves_to_is_left_alone)
     bool held;
 
     cr_assert(directory_lock_take(&others, &io_posix, directory, &held, NULL) == FSDP_OK && held);
-    for (int rank = 0; rank < W; rank++)
-        report(rank);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    report_all();
+    run();
     cr_expect(seen.n_published == 1 && seen.published.status == FSDP_ERR_BUSY);
     cr_expect(strstr(seen.published.words, "another process (pid ") != NULL, "%s", seen.published.words);
     cr_expect(!published_is_there() && !temporary_is_there());
 
     cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
-    save_prepare(save, on_prepared, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    prepare();
     cr_expect(seen.err.status == FSDP_ERR_BUSY, "%s", seen.err.message);
     cr_expect(temporary_is_there(), "it may be the other's");
     directory_lock_release(&others, &io_posix);
-    save_prepare(save, on_prepared, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    prepare();
     cr_expect(seen.err.status == FSDP_OK && !temporary_is_there());
 }
 
-static sem_t opened;
-
-static int hanging_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
-{
-    if (strstr(path, "manifest.json") != NULL)
-        while (sem_wait(&opened) != 0)
-            continue;
-    return io_posix.open(io, path, flags, mode);
-}
-
-/* Until the disk answers after all; then nothing more is said, and the memory is free (LeakSanitizer). */
-Test(save, a_search_that_the_disk_does_not_answer_fails_once_and_names_the_directory)
-{
-    const struct save_handlers handlers = { .published = on_published, .line = on_line, .patience_ms = 20 };
-    static struct fsdp_io io; /* the suite's end destroys `save`, which still uses it */
-    char path[256];
-
-    save_destroy(save);
-    io = io_posix;
-    io.open = hanging_open;
-    sem_init(&opened, 0, 0);
-    cr_assert_eq(save_create(&save, &loop, &io, run_dir, &handlers, NULL), FSDP_OK);
-    snprintf(path, sizeof path, "%s/step-00000010", directory);
-    cr_assert_eq(mkdir(path, 0777), 0);
-    save_prepare(save, on_prepared, NULL);
-    while (seen.n_prepared == 0)
-        uv_run(&loop, UV_RUN_ONCE);
-    cr_expect(seen.err.status == FSDP_ERR_IO && seen.step == -1);
-    cr_expect(strstr(seen.err.message, directory) != NULL, "%s", seen.err.message);
-    cr_expect(!save_idle(save), "the thread is where it was");
-
-    sem_post(&opened);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_expect(seen.n_prepared == 1 && save_idle(save));
-    sem_destroy(&opened);
-}
-
-/* A disk on which nothing is renamed until it is let go: as one that is late. */
+/* A disk that answers some calls late: when the gate is opened. The suite's end still uses it. */
 static struct {
     struct fsdp_io base;
     sem_t gate;
 } late;
-static int n_idle;
-static bool busy_when_idle;
 
 static void wait_for_disk(void)
 {
@@ -412,39 +366,66 @@ static void wait_for_disk(void)
 
 static int late_rename(struct fsdp_io *io, const char *from, const char *to)
 {
-    (void)io;
     wait_for_disk();
     return io_posix.rename(&io_posix, from, to);
 }
 
 static int late_rmdir(struct fsdp_io *io, const char *path)
 {
-    (void)io;
     wait_for_disk();
     return io_posix.rmdir(&io_posix, path);
 }
 
+static int late_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
+{
+    if (strstr(path, "manifest.json") != NULL)
+        wait_for_disk();
+    return io_posix.open(&io_posix, path, flags, mode);
+}
+
+static void create_late(int64_t patience_ms)
+{
+    late.base = io_posix;
+    late.base.open = late_open;
+    late.base.rename = late_rename;
+    late.base.rmdir = late_rmdir;
+    sem_init(&late.gate, 0, 0);
+    create(&late.base, scratch, patience_ms, W);
+}
+
+/* Until the disk answers after all; then nothing more is said, and the memory is free (LeakSanitizer). */
+Test(save, a_search_that_the_disk_does_not_answer_fails_once_and_names_the_directory)
+{
+    create_late(20);
+    cr_assert_eq(mkdir(scratch_path("checkpoints/step-00000010"), 0777), 0);
+    save_prepare(save, on_prepared, NULL);
+    while (seen.n_prepared == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_expect(seen.err.status == FSDP_ERR_IO && seen.step == -1);
+    cr_expect(strstr(seen.err.message, directory) != NULL, "%s", seen.err.message);
+    cr_expect(!save_idle(save), "the thread is where it was");
+
+    sem_post(&late.gate);
+    run();
+    cr_expect(seen.n_prepared == 1 && save_idle(save));
+}
+
+static int n_idle;
+static bool busy_when_idle;
+
 static void on_idle(void *arg)
 {
-    (void)arg;
     n_idle++;
     busy_when_idle = !save_idle(save) || seen.n_published == 0;
 }
 
-/* What the end of a run waits for (run.c): it comes once, when the disk has answered and the verdict is out. */
+/*
+ * What the end of a run waits for (run.c): it comes once, when the disk has answered and the verdict is out.
+ */
 Test(save, the_end_of_what_is_under_way_is_an_event_and_comes_no_earlier)
 {
-    const struct save_handlers handlers = { .published = on_published, .line = on_line };
-
-    save_destroy(save);
-    late.base = io_posix;
-    late.base.rename = late_rename;
-    late.base.rmdir = late_rmdir;
-    sem_init(&late.gate, 0, 0);
-    cr_assert_eq(save_create(&save, &loop, &late.base, run_dir, &handlers, NULL), FSDP_OK);
-    save_begin(save, GENERATION, W, -1);
-    for (int rank = 0; rank < W; rank++)
-        report(rank);
+    create_late(0);
+    report_all();
     cr_assert_not(save_idle(save));
     save_when_idle(save, on_idle, NULL);
     for (int turn = 0; turn < 100; turn++)
@@ -452,49 +433,39 @@ Test(save, the_end_of_what_is_under_way_is_an_event_and_comes_no_earlier)
     cr_expect(!save_idle(save) && n_idle == 0 && seen.n_published == 0, "the disk has not answered");
 
     sem_post(&late.gate);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    run();
     cr_expect_eq(n_idle, 1);
     cr_expect_not(busy_when_idle, "nothing is under way any more, and the verdict was given");
     cr_expect_eq(seen.n_published, 1);
-    sem_destroy(&late.gate);
+}
+
+/* A rank has begun to write in a directory of the program's own, below the run's, and reports that. */
+static void save_to(const char *mine, int rank)
+{
+    cr_assert_eq(commit_begin(&io_posix, scratch_path("%s", mine), temporary, NULL), FSDP_OK);
+    report_of_step(rank, 50, mine);
 }
 
 Test(save, what_a_generation_left_in_a_programs_own_directory_is_removed_before_the_next)
 {
-    struct fsdp_link_saved saved = report_of(1);
-    struct stat info;
-    char path[256];
-
-    snprintf(saved.directory, sizeof saved.directory, "%s/mine", run_dir);
-    cr_assert_eq(commit_begin(&io_posix, saved.directory, temporary, NULL), FSDP_OK);
-    save_take(save, GENERATION, 1, &saved, -1);
+    save_to("mine", 1);
     save_abandon(save);
-    save_prepare(save, on_prepared, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
+    prepare();
 
-    snprintf(path, sizeof path, "%s/mine/%s", run_dir, temporary);
-    cr_expect(stat(path, &info) != 0);
+    cr_expect_not(is_there("mine", temporary));
     cr_expect_eq(seen.n_published, 0);
     cr_expect(seen.n_prepared == 1 && seen.step == -1 && seen.err.status == FSDP_OK);
 }
 
 Test(save, a_refused_save_leaves_nothing_in_any_directory_that_was_named)
 {
-    struct stat info;
-    char path[256];
+    static const char *const mine[W] = { "mine0", "mine1", "mine2" };
 
-    for (int rank = 0; rank < W; rank++) {
-        struct fsdp_link_saved saved = report_of(rank);
-
-        snprintf(saved.directory, sizeof saved.directory, "%s/mine%d", run_dir, rank);
-        cr_assert_eq(commit_begin(&io_posix, saved.directory, temporary, NULL), FSDP_OK);
-        save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
-    }
-    uv_run(&loop, UV_RUN_DEFAULT);
+    for (int rank = 0; rank < W; rank++)
+        save_to(mine[rank], rank);
+    run();
 
     cr_expect(seen.n_published == 1 && seen.published.status == FSDP_ERR_MISMATCH);
-    for (int rank = 0; rank < W; rank++) {
-        snprintf(path, sizeof path, "%s/mine%d/%s", run_dir, rank, temporary);
-        cr_expect(stat(path, &info) != 0, "rank %d", rank);
-    }
+    for (int rank = 0; rank < W; rank++)
+        cr_expect_not(is_there(mine[rank], temporary), "rank %d", rank);
 }

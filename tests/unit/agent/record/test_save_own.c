@@ -1,22 +1,19 @@
 /* Cleaning in the directories of a program's own choice, on a disk that is slow or does not answer. */
-#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/record/save.h"
 #include "shard_runtime/shardfile/commit.h"
+#include "tests/unit/agent/scratch.h"
 
 enum { N_FILES = 40, PATIENCE_MS = 200 };
 
 static uv_loop_t loop;
 static struct save *save;
-static char directory[64], temporary[COMMIT_NAME_BYTES];
+static char temporary[COMMIT_NAME_BYTES];
 static sem_t asked, answered;
 static bool slow;
 static int n_prepared;
@@ -40,7 +37,7 @@ static void wait_for_ask(void)
 }
 
 static void on_published(void *arg, const struct fsdp_link_published *published, const char *named,
-                         uint64_t size_bytes, double seconds)
+                         uint64_t size_bytes, double seconds, double blocked_s)
 {
     (void)arg, (void)published, (void)named, (void)size_bytes, (void)seconds;
 }
@@ -59,10 +56,7 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 
 static bool temporary_is_there(void)
 {
-    char path[256];
-
-    snprintf(path, sizeof path, "%s/%s", directory, temporary);
-    return access(path, F_OK) == 0;
+    return access(scratch_path("%s", temporary), F_OK) == 0;
 }
 
 /* A run without a directory, of which one rank has left a part of a save in the program's. */
@@ -73,22 +67,17 @@ static void begin(void)
                                             .patience_ms = PATIENCE_MS };
     struct fsdp_link_saved saved = { .step = 50, .size_bytes = 100 };
 
-    strcpy(directory, "/tmp/fsdp-own-XXXXXX");
-    cr_assert_not_null(mkdtemp(directory));
+    scratch_make();
     uv_loop_init(&loop);
     sem_init(&asked, 0, 0);
     sem_init(&answered, 0, 0);
     cr_assert_eq(save_create(&save, &loop, &io_posix, NULL, &handlers, NULL), FSDP_OK);
     save_begin(save, 0, 2, -1);
     commit_temporary_name(50, 0, "secret", 6, temporary);
-    cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
-    for (int i = 0; i < N_FILES; i++) {
-        char path[256];
-
-        snprintf(path, sizeof path, "%s/%s/%d", directory, temporary, i);
-        cr_assert_eq(io_write_file(&io_posix, path, "x", 1, NULL), FSDP_OK);
-    }
-    snprintf(saved.directory, sizeof saved.directory, "%s", directory);
+    cr_assert_eq(commit_begin(&io_posix, scratch, temporary, NULL), FSDP_OK);
+    for (int i = 0; i < N_FILES; i++)
+        cr_assert_eq(io_write_file(&io_posix, scratch_path("%s/%d", temporary, i), "x", 1, NULL), FSDP_OK);
+    snprintf(saved.directory, sizeof saved.directory, "%s", scratch);
     snprintf(saved.temporary, sizeof saved.temporary, "%s", temporary);
     save_take(save, 0, 1, &saved, -1);
     save_abandon(save);
@@ -99,16 +88,14 @@ static void begin(void)
 
 static void end(void)
 {
-    char command[128];
-
     for (int i = 0; i < N_FILES; i++)
         sem_post(&answered);
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_expect(save_idle(save) && n_prepared == 1);
     save_destroy(save);
     cr_expect_eq(uv_loop_close(&loop), 0);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    cr_expect_eq(system(command), 0);
+    slow = false;
+    scratch_remove();
 }
 
 TestSuite(save_own, .init = begin, .fini = end, .timeout = 300);
@@ -135,6 +122,6 @@ Test(save_own, a_disk_that_does_not_answer_is_named)
 
     while (n_prepared == 0)
         uv_run(&loop, UV_RUN_ONCE);
-    snprintf(words, sizeof words, "the disk of %s has not answered for 0.2 s", directory);
+    snprintf(words, sizeof words, "the disk of %s has not answered for 0.2 s", scratch);
     cr_expect(seen.status == FSDP_ERR_IO && strstr(seen.message, words) != NULL, "%s", seen.message);
 }

@@ -11,21 +11,18 @@ static int n_silent;
 
 static ssize_t read_nothing(struct fsdp_io *io, int fd, void *bytes, size_t size_bytes, uint64_t offset)
 {
-    (void)io, (void)fd, (void)bytes, (void)size_bytes, (void)offset;
     return 0;
 }
 
 /* At every turn of the loop, so at least once between two looks, however slow the machine is. */
 static void on_turn(uv_prepare_t *turn)
 {
-    (void)turn;
     if (reads)
         files.base.pread(&files.base, -1, NULL, 0, 0);
 }
 
 static void on_silent(void *arg)
 {
-    (void)arg;
     n_silent++;
 }
 

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/os/clock.h"
+#include "shard_runtime/core/clock.h"
 
 enum { N_CLIENTS = 8, N_HELD = 256 };
 
@@ -20,16 +20,12 @@ static char said[256];
 
 static void on_said(void *arg, const char *words)
 {
-    (void)arg;
     n_said++;
     snprintf(said, sizeof said, "%s", words);
 }
 
 static void on_came(void *arg, const struct sockaddr_storage *from, unsigned long inode)
 {
-    (void)arg;
-    (void)from;
-    (void)inode;
     n_came++;
 }
 
@@ -46,7 +42,7 @@ static void open_store(void)
     cr_assert_eq(tcpstore_open(&store, &loop, &config, &err), FSDP_OK, "%s", err.message);
 }
 
-/* The kernel finishes the handshake: they are connected before anybody accepts. */
+/* The kernel finishes the handshake: they are connected before the store accepts them. */
 static void connect_clients(void)
 {
     const struct sockaddr_in at = { .sin_family = AF_INET,
@@ -78,7 +74,6 @@ static void let_descriptors_go(void)
 
 static void on_tick(uv_timer_t *timer)
 {
-    (void)timer;
 }
 
 /* How often the loop wakes within so many milliseconds. */
@@ -106,17 +101,33 @@ static void run_until_all_came(void)
     cr_assert_eq(n_came, N_CLIENTS);
 }
 
-Test(tcpstore, a_storm_beyond_the_descriptors_waits_and_nothing_spins, .timeout = 600)
+/* More clients than there are descriptors for have come. */
+static void begin(void)
 {
-    int turns;
-
     cr_assert_eq(uv_loop_init(&loop), 0);
     open_store();
     connect_clients();
     hold_descriptors();
+}
 
+/* It may be closed while it waits for descriptors: nothing is left of the pause. */
+static void end(void)
+{
+    tcpstore_close(store);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&loop), 0, "a handle was left open");
+    let_descriptors_go();
+    for (int i = 0; i < N_CLIENTS; i++)
+        close(clients[i]);
+}
+
+TestSuite(tcpstore, .init = begin, .fini = end, .timeout = 600);
+
+Test(tcpstore, a_storm_beyond_the_descriptors_waits_and_nothing_spins)
+{
     /* The tick wakes the loop 20 times a second, the pause 10 times, and each try of an accept once more. */
-    turns = count_turns(1000);
+    const int turns = count_turns(1000);
+
     cr_expect_leq(turns, 60, "%d turns of the loop in a second", turns);
     cr_expect_eq(n_came, 0);
     cr_expect_eq(n_said, 1, "said once, however often it is tried");
@@ -125,27 +136,10 @@ Test(tcpstore, a_storm_beyond_the_descriptors_waits_and_nothing_spins, .timeout 
     let_descriptors_go();
     run_until_all_came();
     cr_expect_eq(n_said, 1, "%s", said);
-
-    tcpstore_close(store);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert_eq(uv_loop_close(&loop), 0, "a handle was left open");
-    for (int i = 0; i < N_CLIENTS; i++)
-        close(clients[i]);
 }
 
-/* It is closed while it waits for descriptors: nothing is left of the pause. */
-Test(tcpstore, a_paused_listener_can_be_closed, .timeout = 600)
+Test(tcpstore, a_paused_listener_can_be_closed)
 {
-    cr_assert_eq(uv_loop_init(&loop), 0);
-    open_store();
-    connect_clients();
-    hold_descriptors();
     count_turns(200);
     cr_expect_eq(n_said, 1);
-    tcpstore_close(store);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert_eq(uv_loop_close(&loop), 0, "a handle was left open");
-    let_descriptors_go();
-    for (int i = 0; i < N_CLIENTS; i++)
-        close(clients[i]);
 }

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "tests/support/tcpstore_wire.h"
+#include "tests/support/oracles/tcpstore_wire.h"
 
 enum { PLENTY = 1 << 20 };
 
@@ -14,13 +14,13 @@ struct client {
     int order; /* when it was woken last, counted over all */
 };
 
+static struct tcpstore_keys *keys; /* of the test */
 static int n_wakes;
 
 static void on_wake(void *arg, void *owner)
 {
     struct client *client = owner;
 
-    (void)arg;
     client->n_woken++;
     client->order = ++n_wakes;
 }
@@ -41,7 +41,7 @@ static bool reads(struct tcpstore_text got, const char *want)
     return got.size == strlen(want) && memcmp(got.bytes, want, got.size) == 0;
 }
 
-static bool value_is(struct tcpstore_keys *keys, const char *key, const char *want)
+static bool value_is(const char *key, const char *want)
 {
     struct tcpstore_text value;
 
@@ -51,8 +51,7 @@ static bool value_is(struct tcpstore_keys *keys, const char *key, const char *wa
 }
 
 /* True: it waits. `names` ends with NULL. */
-static bool wait_for(struct tcpstore_keys *keys, struct client *client, const char *const *names,
-                     enum fsdp_status *status)
+static bool wait_for(struct client *client, const char *const *names, enum fsdp_status *status)
 {
     struct wire wire = { 0 };
     struct tcpstore_parser parser = { 0 };
@@ -71,97 +70,76 @@ static bool wait_for(struct tcpstore_keys *keys, struct client *client, const ch
     return waiting;
 }
 
-#define WAIT(keys, client, ...)                                                                              \
-    wait_for(keys, client, (const char *[]){ __VA_ARGS__, NULL }, &(enum fsdp_status){ 0 })
+#define WAIT(client, ...) wait_for(client, (const char *[]){ __VA_ARGS__, NULL }, &(enum fsdp_status){ 0 })
 
-/* --- claims ------------------------------------------------------------------------------------------------------- */
+static void create(void)
+{
+    keys = tcpstore_keys_create(128 << 20, on_wake, NULL);
+}
+
+static void destroy(void)
+{
+    tcpstore_keys_destroy(keys);
+    keys = NULL;
+}
+
+static void set(const char *key, const char *value)
+{
+    cr_assert_eq(tcpstore_keys_set(keys, text(key), text(value), NULL), FSDP_OK);
+}
+
+TestSuite(tcpstore_keys, .init = create, .fini = destroy, .timeout = 1200);
+
+/* Claims */
 
 Test(tcpstore_keys, compare_set_follows_its_four_cases)
 {
-    struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
-    struct tcpstore_text result;
+    static const struct {
+        const char *expected, *desired, *answer, *then, *what;
+    } cases[] = {
+        { "x", "y", "x", NULL, "missing, something expected: nothing is stored" },
+        { "", "one", "one", "one", "missing, nothing expected: stored" },
+        { "two", "three", "one", "one", "different: what is there stays" },
+        { "one", "three", "three", "three", "equal: replaced" },
+    };
 
-    cr_assert_eq(tcpstore_keys_compare_set(keys, text("k"), text("x"), text("y"), &result, NULL), FSDP_OK);
-    cr_assert(reads(result, "x") && value_is(keys, "k", NULL),
-              "missing, something expected: nothing is stored");
-    tcpstore_keys_compare_set(keys, text("k"), text(""), text("one"), &result, NULL);
-    cr_assert(reads(result, "one") && value_is(keys, "k", "one"), "missing, nothing expected: stored");
-    tcpstore_keys_compare_set(keys, text("k"), text("two"), text("three"), &result, NULL);
-    cr_assert(reads(result, "one") && value_is(keys, "k", "one"), "different: what is there stays");
-    tcpstore_keys_compare_set(keys, text("k"), text("one"), text("three"), &result, NULL);
-    cr_assert(reads(result, "three") && value_is(keys, "k", "three"), "equal: replaced");
-    tcpstore_keys_destroy(keys);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tcpstore_text got;
+
+        cr_assert_eq(tcpstore_keys_compare_set(keys, text("k"), text(cases[i].expected),
+                                               text(cases[i].desired), &got, NULL),
+                     FSDP_OK);
+        cr_assert(reads(got, cases[i].answer) && value_is("k", cases[i].then), "%s", cases[i].what);
+    }
 }
 
 Test(tcpstore_keys, add_counts_in_decimal_text)
 {
-    struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
+    static const char *const bad[] = { "abc", "", "99999999999999999999", "9223372036854775807" };
     int64_t sum;
 
     cr_assert_eq(tcpstore_keys_add(keys, text("n"), 5, &sum, NULL), FSDP_OK);
-    cr_assert(sum == 5 && value_is(keys, "n", "5"));
+    cr_assert(sum == 5 && value_is("n", "5"));
     tcpstore_keys_add(keys, text("n"), -12, &sum, NULL);
-    cr_assert(sum == -7 && value_is(keys, "n", "-7"));
-    tcpstore_keys_set(keys, text("n"), text("12abc"), NULL);
+    cr_assert(sum == -7 && value_is("n", "-7"));
+    set("n", "12abc");
     tcpstore_keys_add(keys, text("n"), 1, &sum, NULL);
     cr_assert_eq(sum, 13, "as PyTorch's reads it");
-    tcpstore_keys_set(keys, text("n"), text("abc"), NULL);
-    cr_assert_eq(tcpstore_keys_add(keys, text("n"), 1, &sum, NULL), FSDP_ERR_FORMAT);
-    tcpstore_keys_set(keys, text("n"), text(""), NULL);
-    cr_assert_eq(tcpstore_keys_add(keys, text("n"), 1, &sum, NULL), FSDP_ERR_FORMAT);
-    tcpstore_keys_set(keys, text("n"), text("99999999999999999999"), NULL);
-    cr_assert_eq(tcpstore_keys_add(keys, text("n"), 1, &sum, NULL), FSDP_ERR_FORMAT);
-    tcpstore_keys_set(keys, text("n"), text("9223372036854775807"), NULL);
-    cr_assert_eq(tcpstore_keys_add(keys, text("n"), 1, &sum, NULL), FSDP_ERR_FORMAT);
-    cr_assert(value_is(keys, "n", "9223372036854775807"), "a sum that cannot be changes nothing");
-    tcpstore_keys_destroy(keys);
-}
-
-Test(tcpstore_keys, a_wait_counts_only_what_was_missing)
-{
-    struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
-    struct client client;
-
-    client_init(&client);
-    tcpstore_keys_set(keys, text("a"), text("1"), NULL);
-    cr_assert(WAIT(keys, &client, "a", "b", "b", "c"));
-    tcpstore_keys_delete(keys, text("a"));
-    tcpstore_keys_set(keys, text("b"), text(""), NULL);
-    cr_assert_eq(client.n_woken, 0);
-    tcpstore_keys_set(keys, text("c"), text(""), NULL);
-    cr_assert(client.n_woken == 1 && tcpstore_keys_n_waits(keys) == 0, "a went again, but it was there");
-    tcpstore_keys_destroy(keys);
-}
-
-Test(tcpstore_keys, a_push_wakes_the_first_and_no_other)
-{
-    struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
-    struct client both, first, second;
-
-    client_init(&both);
-    client_init(&first);
-    client_init(&second);
-    cr_assert(WAIT(keys, &both, "q", "other") && WAIT(keys, &first, "q") && WAIT(keys, &second, "q"));
-    tcpstore_keys_push(keys, text("q"), text("1"), NULL);
-
-    cr_assert(both.n_woken == 0 && first.n_woken == 1 && second.n_woken == 0);
-    tcpstore_keys_set(keys, text("other"), text("1"), NULL);
-    cr_assert_eq(both.n_woken, 1, "the push counted for it too");
-    tcpstore_keys_push(keys, text("q"), text("2"), NULL);
-    cr_assert_eq(second.n_woken, 1);
-    cr_assert_not(WAIT(keys, &second, "q"), "there is something in it");
-    tcpstore_keys_destroy(keys);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        set("n", bad[i]);
+        cr_assert_eq(tcpstore_keys_add(keys, text("n"), 1, &sum, NULL), FSDP_ERR_FORMAT, "%s", bad[i]);
+    }
+    cr_assert(value_is("n", "9223372036854775807"), "a sum that cannot be changes nothing");
 }
 
 Test(tcpstore_keys, a_queue_is_not_a_value)
 {
-    struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
     struct tcpstore_text front;
 
     tcpstore_keys_push(keys, text("q"), text("one"), NULL);
     tcpstore_keys_push(keys, text("q"), text("two"), NULL);
 
-    cr_assert(tcpstore_keys_count(keys) == 0 && value_is(keys, "q", NULL) &&
+    cr_assert(tcpstore_keys_count(keys) == 0 && value_is("q", NULL) &&
               !tcpstore_keys_delete(keys, text("q")));
     cr_assert(tcpstore_keys_queue_length(keys, text("q")) == 2 &&
               tcpstore_keys_front(keys, text("q"), &front) && reads(front, "one"));
@@ -170,12 +148,10 @@ Test(tcpstore_keys, a_queue_is_not_a_value)
     tcpstore_keys_pop(keys, text("q"));
     cr_assert(!tcpstore_keys_front(keys, text("q"), &front) && tcpstore_keys_used_bytes(keys) == 0);
     tcpstore_keys_pop(keys, text("q"));
-    tcpstore_keys_destroy(keys);
 }
 
 Test(tcpstore_keys, a_barrier_lets_all_go_with_the_last_and_whoever_is_late)
 {
-    struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
     struct client clients[4];
     bool waiting;
 
@@ -185,36 +161,17 @@ Test(tcpstore_keys, a_barrier_lets_all_go_with_the_last_and_whoever_is_late)
         cr_assert_eq(waiting, i < 2, "client %d", i);
     }
     cr_assert(clients[0].n_woken == 1 && clients[1].n_woken == 1 && clients[2].n_woken == 0);
-    cr_assert(clients[0].order < clients[1].order && value_is(keys, "b", "4"));
-    tcpstore_keys_destroy(keys);
-}
-
-Test(tcpstore_keys, who_is_forgotten_is_not_answered)
-{
-    struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
-    struct client gone, stays;
-
-    client_init(&gone);
-    client_init(&stays);
-    cr_assert(WAIT(keys, &gone, "a", "b") && WAIT(keys, &gone, "a") && WAIT(keys, &stays, "a"));
-    tcpstore_keys_forget(keys, &gone.waits);
-    tcpstore_keys_set(keys, text("a"), text(""), NULL);
-    tcpstore_keys_set(keys, text("b"), text(""), NULL);
-
-    cr_assert(gone.n_woken == 0 && stays.n_woken == 1);
-    tcpstore_keys_destroy(keys);
+    cr_assert(clients[0].order < clients[1].order && value_is("b", "4"));
 }
 
 static void count_key(void *arg, struct tcpstore_text key)
 {
-    (void)key;
     ++*(int *)arg;
 }
 
 Test(tcpstore_keys, many_keys_are_found_again_and_go)
 {
     enum { N = 20000 };
-    struct tcpstore_keys *keys = tcpstore_keys_create(64 << 20, on_wake, NULL);
     int n = 0;
     char key[32];
 
@@ -226,16 +183,14 @@ Test(tcpstore_keys, many_keys_are_found_again_and_go)
     cr_assert(n == N && tcpstore_keys_count(keys) == N);
     for (int i = 0; i < N; i++) {
         snprintf(key, sizeof key, "/key/%d", i);
-        cr_assert(value_is(keys, key, key + 5), "%s", key);
+        cr_assert(value_is(key, key + 5), "%s", key);
         cr_assert(tcpstore_keys_delete(keys, text(key)) && !tcpstore_keys_delete(keys, text(key)));
     }
     cr_assert(tcpstore_keys_count(keys) == 0 && tcpstore_keys_used_bytes(keys) == 0);
-    tcpstore_keys_destroy(keys);
 }
 
 Test(tcpstore_keys, small_pieces_are_appended_without_copying_all_of_it_each_time)
 {
-    struct tcpstore_keys *keys = tcpstore_keys_create(128 << 20, on_wake, NULL);
     unsigned char piece[1 << 10] = { 0 };
     const struct tcpstore_text bytes = { piece, sizeof piece };
     struct tcpstore_text value;
@@ -248,10 +203,9 @@ Test(tcpstore_keys, small_pieces_are_appended_without_copying_all_of_it_each_tim
     cr_assert_eq(status, FSDP_ERR_FORMAT);
     cr_assert(tcpstore_keys_get(keys, text("k"), &value) && value.size == TCPSTORE_MAX_REQUEST &&
               n == TCPSTORE_MAX_REQUEST / sizeof piece + 1);
-    tcpstore_keys_destroy(keys);
 }
 
-/* --- the whole space, against a model that anybody can read ------------------------------------------------------- */
+/* The whole space, against a model that is easy to read */
 
 enum { N_KEYS = 2, N_CLIENTS = 2, MAX_WAITS = 16, LENGTH = 5 };
 
@@ -329,8 +283,7 @@ static void model_set(struct model *model, int key, const char *value)
     model_came(model, key, false);
 }
 
-static void take_step(enum step step, struct tcpstore_keys *keys, struct client clients[N_CLIENTS],
-                      struct model *model)
+static void take_step(enum step step, struct client clients[N_CLIENTS], struct model *model)
 {
     struct tcpstore_text result;
     char number[32];
@@ -372,19 +325,19 @@ static void take_step(enum step step, struct tcpstore_keys *keys, struct client 
         model->queued[0] -= model->queued[0] > 0;
         return;
     case WAIT_0_A:
-        WAIT(keys, &clients[0], names[0]);
+        WAIT(&clients[0], names[0]);
         model_wait(model, 0, 1);
         return;
     case WAIT_0_AB:
-        WAIT(keys, &clients[0], names[0], names[1]);
+        WAIT(&clients[0], names[0], names[1], names[1]); /* named twice */
         model_wait(model, 0, 3);
         return;
     case WAIT_1_A:
-        WAIT(keys, &clients[1], names[0]);
+        WAIT(&clients[1], names[0]);
         model_wait(model, 1, 1);
         return;
     case WAIT_1_B:
-        WAIT(keys, &clients[1], names[1]);
+        WAIT(&clients[1], names[1]);
         model_wait(model, 1, 2);
         return;
     case BARRIER_1_A:
@@ -411,12 +364,10 @@ static void take_step(enum step step, struct tcpstore_keys *keys, struct client 
     }
 }
 
-static void compare(struct tcpstore_keys *keys, const struct client clients[N_CLIENTS],
-                    const struct model *model, long path)
+static void compare(const struct client clients[N_CLIENTS], const struct model *model, long path)
 {
     for (int k = 0; k < N_KEYS; k++) {
-        cr_assert(value_is(keys, names[k], model->there[k] ? model->values[k] : NULL), "path %ld: key %d",
-                  path, k);
+        cr_assert(value_is(names[k], model->there[k] ? model->values[k] : NULL), "path %ld: key %d", path, k);
         cr_assert_eq(tcpstore_keys_queue_length(keys, text(names[k])), (size_t)model->queued[k], "path %ld",
                      path);
     }
@@ -428,14 +379,13 @@ static void compare(struct tcpstore_keys *keys, const struct client clients[N_CL
 }
 
 /* APPEND may leave what ADD cannot read, or more digits than fit: neither comes up within LENGTH steps. */
-Test(tcpstore_keys, every_path_of_five_steps_ends_as_in_the_model, .timeout = 1200)
+Test(tcpstore_keys, every_path_of_five_steps_ends_as_in_the_model)
 {
     long n_paths = 1;
 
     for (int i = 0; i < LENGTH; i++)
         n_paths *= N_STEPS;
     for (long path = 0; path < n_paths; path++) {
-        struct tcpstore_keys *keys = tcpstore_keys_create(PLENTY, on_wake, NULL);
         struct client clients[N_CLIENTS];
         struct model model;
         long rest = path;
@@ -444,8 +394,8 @@ Test(tcpstore_keys, every_path_of_five_steps_ends_as_in_the_model, .timeout = 12
         for (int i = 0; i < N_CLIENTS; i++)
             client_init(&clients[i]);
         for (int i = 0; i < LENGTH; i++, rest /= N_STEPS)
-            take_step((enum step)(rest % N_STEPS), keys, clients, &model);
-        compare(keys, clients, &model, path);
+            take_step((enum step)(rest % N_STEPS), clients, &model);
+        compare(clients, &model, path);
 
         for (int i = 0; i < N_CLIENTS; i++)
             tcpstore_keys_forget(keys, &clients[i].waits);
@@ -455,13 +405,12 @@ Test(tcpstore_keys, every_path_of_five_steps_ends_as_in_the_model, .timeout = 12
                 tcpstore_keys_pop(keys, text(names[k]));
         }
         cr_assert_eq(tcpstore_keys_used_bytes(keys), 0, "path %ld leaves bytes behind", path);
-        tcpstore_keys_destroy(keys);
     }
 }
 
-/* --- a full store ------------------------------------------------------------------------------------------------- */
+/* A full store */
 
-static enum fsdp_status change(struct tcpstore_keys *keys, int which, struct client *client)
+static enum fsdp_status change(int which, struct client *client)
 {
     struct tcpstore_text result;
     enum fsdp_status status;
@@ -481,8 +430,8 @@ static enum fsdp_status change(struct tcpstore_keys *keys, int which, struct cli
     case 4:
         return tcpstore_keys_push(keys, text("/q"), text("an element"), NULL);
     case 5:
-        WAIT(keys, client, "/x");
-        return wait_for(keys, client, (const char *[]){ "/y", "/k", "/z", NULL }, &status), status;
+        WAIT(client, "/x");
+        return wait_for(client, (const char *[]){ "/y", "/k", "/z", NULL }, &status), status;
     default:
         return tcpstore_keys_barrier(keys, text("/b"), 2, &client->waits, &waiting, NULL);
     }
@@ -490,35 +439,33 @@ static enum fsdp_status change(struct tcpstore_keys *keys, int which, struct cli
 
 Test(tcpstore_keys, a_full_store_changes_nothing_and_works_on)
 {
-    struct tcpstore_keys *one = tcpstore_keys_create(PLENTY, on_wake, NULL);
     size_t full;
 
-    tcpstore_keys_set(one, text("/k"), text("old"), NULL);
-    full = tcpstore_keys_used_bytes(one);
-    tcpstore_keys_destroy(one);
+    set("/k", "old");
+    full = tcpstore_keys_used_bytes(keys);
     for (int which = 0; which < 7; which++) {
         enum fsdp_status status = FSDP_ERR_NOMEM;
         int n_refused = 0;
 
         for (size_t room = 0; status != FSDP_OK; room++) {
-            struct tcpstore_keys *keys = tcpstore_keys_create(full + room, on_wake, NULL);
             struct client client;
             size_t before;
 
+            destroy();
+            keys = tcpstore_keys_create(full + room, on_wake, NULL);
             client_init(&client);
-            cr_assert_eq(tcpstore_keys_set(keys, text("/k"), text("old"), NULL), FSDP_OK);
+            set("/k", "old");
             before = tcpstore_keys_used_bytes(keys);
-            status = change(keys, which, &client);
+            status = change(which, &client);
             if (status != FSDP_OK) {
                 n_refused++;
                 cr_assert_eq(status, FSDP_ERR_NOMEM);
                 tcpstore_keys_forget(keys, &client.waits);
-                cr_assert(value_is(keys, "/k", "old") && tcpstore_keys_count(keys) == 1 &&
+                cr_assert(value_is("/k", "old") && tcpstore_keys_count(keys) == 1 &&
                               tcpstore_keys_used_bytes(keys) == before && client.n_woken == 0,
                           "change %d with room for %zu", which, room);
             }
             tcpstore_keys_forget(keys, &client.waits);
-            tcpstore_keys_destroy(keys);
         }
         cr_assert(n_refused > 0, "change %d was never refused", which);
     }

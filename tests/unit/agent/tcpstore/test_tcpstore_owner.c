@@ -8,54 +8,58 @@
 #include <unistd.h>
 
 /* One connection over loopback: the listener's end, and the other one. */
-struct pair {
+static struct pair {
     int client, server;
     struct tcpstore_connection connection;
-};
+} pair;
 
-static bool connect_pair(struct pair *pair, const struct sockaddr *address, socklen_t size)
+static struct sockaddr_in loopback = { .sin_family = AF_INET };
+static const struct sockaddr_in6 loopback6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+
+static void set_up(void)
 {
-    struct sockaddr_storage at = { 0 };
-    socklen_t at_size = sizeof at, peer_size = sizeof pair->connection.peer,
-              own_size = sizeof pair->connection.own;
-    int listener = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool made = false;
+    loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+}
 
-    memset(pair, 0, sizeof *pair);
-    pair->client = pair->server = -1;
-    if (listener >= 0 && bind(listener, address, size) == 0 && listen(listener, 1) == 0 &&
-        getsockname(listener, (struct sockaddr *)&at, &at_size) == 0) {
-        pair->client = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        made = connect(pair->client, (struct sockaddr *)&at, at_size) == 0;
-        pair->server = accept(listener, (struct sockaddr *)&pair->connection.peer, &peer_size);
-        getsockname(pair->server, (struct sockaddr *)&pair->connection.own, &own_size);
+TestSuite(tcpstore_owner, .init = set_up);
+
+static int listen_at(const void *address, socklen_t size, struct sockaddr_storage *at, socklen_t *at_size)
+{
+    const int listener = socket(((const struct sockaddr *)address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (listener < 0 || bind(listener, address, size) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)at, at_size) != 0) {
+        close(listener);
+        return -1;
     }
+    return listener;
+}
+
+static void accept_from(int listener)
+{
+    socklen_t peer_size = sizeof pair.connection.peer, own_size = sizeof pair.connection.own;
+
+    pair.server = accept(listener, (struct sockaddr *)&pair.connection.peer, &peer_size);
+    getsockname(pair.server, (struct sockaddr *)&pair.connection.own, &own_size);
     close(listener);
-    return made;
 }
 
-static bool connect_ip4(struct pair *pair)
+static bool connect_pair(const void *address, socklen_t size)
 {
-    const struct sockaddr_in loopback = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_storage at;
+    socklen_t at_size = sizeof at;
+    const int listener = listen_at(address, size, &at, &at_size);
 
-    return connect_pair(pair, (const struct sockaddr *)&loopback, sizeof loopback);
-}
-
-static bool connect_ip6(struct pair *pair)
-{
-    const struct sockaddr_in6 loopback = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
-
-    return connect_pair(pair, (const struct sockaddr *)&loopback, sizeof loopback);
-}
-
-static void close_pair(struct pair *pair)
-{
-    close(pair->client);
-    close(pair->server);
+    if (listener < 0)
+        return false;
+    pair.client = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(pair.client, (struct sockaddr *)&at, at_size), 0);
+    accept_from(listener);
+    return true;
 }
 
 /* By the kernel's diagnostics where they work, and by /proc, which has to say the same. */
-static void check_both_ways(struct pair *pair, bool found, uid_t uid)
+static void check_both_ways(bool found, uid_t uid)
 {
     struct tcpstore_owners owners;
 
@@ -63,60 +67,44 @@ static void check_both_ways(struct pair *pair, bool found, uid_t uid)
         tcpstore_owners_open(&owners);
         if (way == 1)
             tcpstore_owners_close(&owners);
-        pair->connection.uid = 12345;
-        cr_assert_eq(tcpstore_owners_find(&owners, &pair->connection, 1, NULL), FSDP_OK);
-        cr_assert_eq(pair->connection.found, found, "way %d", way);
-        cr_assert(!found || pair->connection.uid == uid, "way %d: uid %u", way,
-                  (unsigned)pair->connection.uid);
+        pair.connection.uid = 12345;
+        cr_assert_eq(tcpstore_owners_find(&owners, &pair.connection, 1, NULL), FSDP_OK);
+        cr_assert_eq(pair.connection.found, found, "way %d", way);
+        cr_assert(!found || pair.connection.uid == uid, "way %d: uid %u", way, (unsigned)pair.connection.uid);
         tcpstore_owners_close(&owners);
     }
 }
 
-Test(tcpstore_owner, a_socket_of_ours_is_ours)
+Test(tcpstore_owner, a_socket_of_ours_is_ours_until_it_is_closed)
 {
-    struct pair pair;
-
-    cr_assert(connect_ip4(&pair));
-    check_both_ways(&pair, true, geteuid());
-    close_pair(&pair);
+    cr_assert(connect_pair(&loopback, sizeof loopback));
+    check_both_ways(true, geteuid());
+    close(pair.client);
+    check_both_ways(false, 0);
+    close(pair.server);
 }
 
 Test(tcpstore_owner, over_ipv6_too)
 {
-    struct pair pair;
-
-    if (!connect_ip6(&pair))
+    if (!connect_pair(&loopback6, sizeof loopback6))
         cr_skip_test("no IPv6 on loopback here");
-    check_both_ways(&pair, true, geteuid());
-    close_pair(&pair);
-}
-
-Test(tcpstore_owner, one_that_has_been_closed_is_nobodys)
-{
-    struct pair pair;
-
-    cr_assert(connect_ip4(&pair));
+    check_both_ways(true, geteuid());
     close(pair.client);
-    check_both_ways(&pair, false, 0);
     close(pair.server);
 }
 
 Test(tcpstore_owner, another_user_is_seen_as_that)
 {
-    const struct sockaddr_in loopback = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     const uid_t nobody = 65534;
-    struct sockaddr_in at = { 0 };
-    socklen_t at_size = sizeof at, peer_size, own_size;
-    struct pair pair = { 0 };
-    int listener = socket(AF_INET, SOCK_STREAM, 0), hold[2];
+    struct sockaddr_storage at;
+    socklen_t at_size = sizeof at;
+    int listener, hold[2];
     pid_t child;
 
     if (geteuid() != 0)
-        cr_skip_test("needs root to be somebody else");
-    cr_assert(bind(listener, (const struct sockaddr *)&loopback, sizeof loopback) == 0 &&
-              listen(listener, 1) == 0);
-    getsockname(listener, (struct sockaddr *)&at, &at_size);
-    cr_assert_eq(pipe(hold), 0);
+        cr_skip_test("needs root to be another user");
+    listener = listen_at(&loopback, sizeof loopback, &at, &at_size);
+    cr_assert(listener >= 0 && pipe(hold) == 0);
     child = fork();
     if (child == 0) {
         char byte;
@@ -126,36 +114,32 @@ Test(tcpstore_owner, another_user_is_seen_as_that)
         if (setresuid(nobody, nobody, nobody) != 0)
             _exit(1);
         fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+        if (connect(fd, (struct sockaddr *)&at, at_size) == 0)
             (void)!read(hold[0], &byte, 1); /* until the test is over */
         _exit(0);
     }
     close(hold[0]);
-    peer_size = sizeof pair.connection.peer;
-    own_size = sizeof pair.connection.own;
-    pair.server = accept(listener, (struct sockaddr *)&pair.connection.peer, &peer_size);
-    getsockname(pair.server, (struct sockaddr *)&pair.connection.own, &own_size);
+    accept_from(listener);
 
-    check_both_ways(&pair, true, nobody);
+    check_both_ways(true, nobody);
     close(hold[1]);
     close(pair.server);
-    close(listener);
     waitpid(child, NULL, 0);
 }
 
 Test(tcpstore_owner, addresses_are_compared_without_ports_and_through_mapping)
 {
-    struct sockaddr_storage a = { 0 }, b = { 0 }, mapped = { 0 }, other = { 0 };
+    static const char *const texts[] = { "10.1.2.3", "10.1.2.3", "10.1.2.4", "::ffff:10.1.2.3" };
+    struct sockaddr_storage of[4] = { 0 }, *a = &of[0], *b = &of[1], *other = &of[2], *mapped = &of[3];
 
-    ((struct sockaddr_in *)&a)->sin_family = ((struct sockaddr_in *)&b)->sin_family = AF_INET;
-    ((struct sockaddr_in *)&other)->sin_family = AF_INET;
-    inet_pton(AF_INET, "10.1.2.3", &((struct sockaddr_in *)&a)->sin_addr);
-    inet_pton(AF_INET, "10.1.2.3", &((struct sockaddr_in *)&b)->sin_addr);
-    inet_pton(AF_INET, "10.1.2.4", &((struct sockaddr_in *)&other)->sin_addr);
-    ((struct sockaddr_in *)&b)->sin_port = htons(99);
-    ((struct sockaddr_in6 *)&mapped)->sin6_family = AF_INET6;
-    inet_pton(AF_INET6, "::ffff:10.1.2.3", &((struct sockaddr_in6 *)&mapped)->sin6_addr);
+    for (int i = 0; i < 3; i++) {
+        of[i].ss_family = AF_INET;
+        inet_pton(AF_INET, texts[i], &((struct sockaddr_in *)&of[i])->sin_addr);
+    }
+    ((struct sockaddr_in *)b)->sin_port = htons(99);
+    mapped->ss_family = AF_INET6;
+    inet_pton(AF_INET6, texts[3], &((struct sockaddr_in6 *)mapped)->sin6_addr);
 
-    cr_assert(tcpstore_same_address(&a, &b) && tcpstore_same_address(&a, &mapped));
-    cr_assert(!tcpstore_same_address(&a, &other) && !tcpstore_same_address(&mapped, &other));
+    cr_assert(tcpstore_same_address(a, b) && tcpstore_same_address(a, mapped));
+    cr_assert(!tcpstore_same_address(a, other) && !tcpstore_same_address(mapped, other));
 }

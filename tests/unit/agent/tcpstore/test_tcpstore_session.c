@@ -2,174 +2,156 @@
 
 #include <criterion/criterion.h>
 
-#include "tests/support/tcpstore_wire.h"
+#include "tests/support/oracles/tcpstore_wire.h"
 
 static void on_wake(void *arg, void *owner)
 {
-    (void)arg;
     tcpstore_session_woken(owner);
 }
 
-static struct tcpstore_keys *new_keys(void)
-{
-    return tcpstore_keys_create(64 << 20, on_wake, NULL);
-}
+static struct tcpstore_keys *keys;
+static struct tcpstore_session session, other; /* of two clients */
+static struct wire wire;
 
-static enum fsdp_status feed(struct tcpstore_session *session, const void *bytes, size_t n,
-                             struct fsdp_err *err)
+static enum fsdp_status feed(struct tcpstore_session *to, const void *bytes, size_t n, struct fsdp_err *err)
 {
     const unsigned char *at = bytes;
 
-    return tcpstore_session_feed(session, &at, &n, err);
+    return tcpstore_session_feed(to, &at, &n, err);
 }
 
-static void open_session(struct tcpstore_session *session, struct tcpstore_keys *keys)
+/* Feed what the wire holds, and empty the wire. */
+static enum fsdp_status ask(struct tcpstore_session *to, struct fsdp_err *err)
 {
-    struct wire wire = { 0 };
+    const size_t n = wire.n;
 
-    tcpstore_session_init(session, keys, session);
+    wire.n = 0;
+    return feed(to, wire.bytes, n, err);
+}
+
+static void init_session(void)
+{
+    tcpstore_session_init(&session, keys, &session);
+}
+
+static void open_sessions(void)
+{
+    keys = tcpstore_keys_create(64 << 20, on_wake, NULL);
+    init_session();
+    tcpstore_session_init(&other, keys, &other);
     wire_validate(&wire);
-    cr_assert_eq(feed(session, wire.bytes, wire.n, NULL), FSDP_OK);
+    cr_assert_eq(ask(&session, NULL), FSDP_OK);
+    wire_validate(&wire);
+    cr_assert_eq(ask(&other, NULL), FSDP_OK);
+}
+
+static void close_sessions(void)
+{
+    tcpstore_session_fini(&session);
+    tcpstore_session_fini(&other);
+    tcpstore_keys_destroy(keys);
     free(wire.bytes);
 }
 
+TestSuite(tcpstore_session, .init = open_sessions, .fini = close_sessions);
+
+/* Begin again, with a client that has said nothing yet. */
+static void renew(void)
+{
+    tcpstore_session_fini(&session);
+    init_session();
+}
+
 /* The bytes that wait to be sent are these, and are taken away. */
-static void expect_answer(struct tcpstore_session *session, const struct wire *want, const char *when)
+static void expect_answer(const void *want, size_t n_want, const char *when)
 {
     size_t n;
-    unsigned char *got = tcpstore_session_take(session, &n);
+    unsigned char *got = tcpstore_session_take(&session, &n);
 
-    cr_assert(n == want->n && (n == 0 || memcmp(got, want->bytes, n) == 0),
-              "%s: %zu bytes are answered, want %zu", when, n, want->n);
+    cr_assert(n == n_want && (n == 0 || memcmp(got, want, n) == 0), "%s: %zu bytes are answered, want %zu",
+              when, n, n_want);
     free(got);
 }
 
-Test(tcpstore_session, a_conversation_is_the_same_cut_at_every_byte)
+Test(tcpstore_session, a_conversation_is_the_same_cut_at_every_byte_and_byte_by_byte)
 {
     struct wire asked = { 0 }, answered = { 0 };
 
     wire_conversation(&asked, &answered);
-    for (size_t cut = 0; cut <= asked.n; cut++) {
-        struct tcpstore_keys *keys = new_keys();
-        struct tcpstore_session session;
-
-        tcpstore_session_init(&session, keys, &session);
-        cr_assert_eq(feed(&session, asked.bytes, cut, NULL), FSDP_OK);
-        cr_assert_eq(feed(&session, asked.bytes + cut, asked.n - cut, NULL), FSDP_OK);
-        expect_answer(&session, &answered, "cut");
+    for (size_t cut = 0; cut <= asked.n + 1; cut++) {
+        close_sessions();
+        wire = (struct wire){ 0 };
+        open_sessions();
+        renew();
+        if (cut <= asked.n) {
+            cr_assert_eq(feed(&session, asked.bytes, cut, NULL), FSDP_OK);
+            cr_assert_eq(feed(&session, asked.bytes + cut, asked.n - cut, NULL), FSDP_OK);
+        } else {
+            for (size_t i = 0; i < asked.n; i++)
+                cr_assert_eq(feed(&session, asked.bytes + i, 1, NULL), FSDP_OK);
+        }
+        expect_answer(answered.bytes, answered.n, "cut");
         cr_assert_eq(tcpstore_keys_n_waits(keys), 0);
-        tcpstore_session_fini(&session);
-        tcpstore_keys_destroy(keys);
     }
-    free(asked.bytes);
-    free(answered.bytes);
-}
-
-Test(tcpstore_session, a_conversation_is_the_same_byte_by_byte)
-{
-    struct wire asked = { 0 }, answered = { 0 };
-    struct tcpstore_keys *keys = new_keys();
-    struct tcpstore_session session;
-
-    wire_conversation(&asked, &answered);
-    tcpstore_session_init(&session, keys, &session);
-    for (size_t i = 0; i < asked.n; i++)
-        cr_assert_eq(feed(&session, asked.bytes + i, 1, NULL), FSDP_OK);
-    expect_answer(&session, &answered, "byte by byte");
-    tcpstore_session_fini(&session);
-    tcpstore_keys_destroy(keys);
     free(asked.bytes);
     free(answered.bytes);
 }
 
 Test(tcpstore_session, a_wait_is_answered_when_another_client_sets_the_key)
 {
-    struct tcpstore_keys *keys = new_keys();
-    struct tcpstore_session waits, sets;
-    struct wire wire = { 0 };
-
-    open_session(&waits, keys);
-    open_session(&sets, keys);
     wire_list(&wire, TCPSTORE_WAIT, (const char *[]){ "/a", "/b", NULL });
-    feed(&waits, wire.bytes, wire.n, NULL);
-    wire.n = 0;
+    ask(&session, NULL);
     wire_key(&wire, TCPSTORE_SET, "/a", "1");
-    feed(&sets, wire.bytes, wire.n, NULL);
-    expect_answer(&waits, &(struct wire){ 0 }, "half of it is there");
-    wire.n = 0;
+    ask(&other, NULL);
+    expect_answer(NULL, 0, "half of it is there");
     wire_list(&wire, TCPSTORE_MULTI_SET, (const char *[]){ "/c", "1", "/b", "2", NULL });
-    feed(&sets, wire.bytes, wire.n, NULL);
-    wire.n = 0;
-    wire_byte(&wire, 0);
-    expect_answer(&waits, &wire, "all of it is there");
-    tcpstore_session_fini(&waits);
-    tcpstore_session_fini(&sets);
-    tcpstore_keys_destroy(keys);
-    free(wire.bytes);
+    ask(&other, NULL);
+    expect_answer("", 1, "all of it is there");
 }
 
 Test(tcpstore_session, a_raced_cancel_reads_both_answers)
 {
-    struct tcpstore_keys *keys = new_keys();
-    struct tcpstore_session waits, sets;
-    struct wire wire = { 0 };
-
-    open_session(&waits, keys);
-    open_session(&sets, keys);
     wire_list(&wire, TCPSTORE_WAIT, (const char *[]){ "/a", NULL });
-    feed(&waits, wire.bytes, wire.n, NULL);
-    wire.n = 0;
+    ask(&session, NULL);
     wire_key(&wire, TCPSTORE_SET, "/a", "1");
-    feed(&sets, wire.bytes, wire.n, NULL);
-    wire.n = 0;
+    ask(&other, NULL);
     wire_op(&wire, TCPSTORE_CANCEL_WAIT);
-    feed(&waits, wire.bytes, wire.n, NULL);
-    expect_answer(&waits, &(struct wire){ .bytes = (unsigned char[]){ 0, 1 }, .n = 2 }, "raced");
-    tcpstore_session_fini(&waits);
-    tcpstore_session_fini(&sets);
-    tcpstore_keys_destroy(keys);
-    free(wire.bytes);
+    ask(&session, NULL);
+    expect_answer("\0\1", 2, "raced");
 }
 
 Test(tcpstore_session, a_client_that_dies_while_it_waits_leaves_nothing)
 {
-    struct tcpstore_keys *keys = new_keys();
-    struct tcpstore_session dies, lives;
-    struct wire wire = { 0 };
-
-    open_session(&dies, keys);
-    open_session(&lives, keys);
     wire_list(&wire, TCPSTORE_WAIT, (const char *[]){ "/a", "/b", NULL });
     wire_key(&wire, TCPSTORE_BARRIER, "/c", NULL);
     wire_i64(&wire, 2);
     wire_raw(&wire, "\1", 1); /* and in the middle of a SET */
-    feed(&dies, wire.bytes, wire.n, NULL);
+    ask(&session, NULL);
     cr_assert_eq(tcpstore_keys_n_waits(keys), 2);
-    tcpstore_session_fini(&dies);
+    renew();
     cr_assert_eq(tcpstore_keys_n_waits(keys), 0);
-    wire.n = 0;
     wire_list(&wire, TCPSTORE_MULTI_SET, (const char *[]){ "/a", "1", "/b", "2", "/c", "3", NULL });
-    cr_assert_eq(feed(&lives, wire.bytes, wire.n, NULL), FSDP_OK);
-    tcpstore_session_fini(&lives);
-    tcpstore_keys_destroy(keys);
-    free(wire.bytes);
+    cr_assert_eq(ask(&other, NULL), FSDP_OK);
+}
+
+/* SET /k to so many bytes. */
+static void set_long(size_t n)
+{
+    char *value = calloc(1, n + 1);
+
+    memset(value, 'v', n);
+    wire_key(&wire, TCPSTORE_SET, "/k", value);
+    ask(&session, NULL);
+    free(value);
 }
 
 Test(tcpstore_session, a_client_that_does_not_read_is_not_heard)
 {
     enum { VALUE = 100000, ASKED = 1000 };
-    struct tcpstore_keys *keys = new_keys();
-    struct tcpstore_session session;
-    struct wire wire = { 0 };
-    char *value = calloc(1, VALUE + 1);
     const unsigned char *at;
     size_t n, n_answered = 0;
 
-    memset(value, 'v', VALUE);
-    open_session(&session, keys);
-    wire_key(&wire, TCPSTORE_SET, "/k", value);
-    feed(&session, wire.bytes, wire.n, NULL);
-    wire.n = 0;
+    set_long(VALUE);
     for (int i = 0; i < ASKED; i++)
         wire_key(&wire, TCPSTORE_GET, "/k", NULL);
     at = wire.bytes;
@@ -184,36 +166,20 @@ Test(tcpstore_session, a_client_that_does_not_read_is_not_heard)
     }
     cr_assert_eq(n_answered, (size_t)ASKED * (VALUE + 8));
     cr_assert_eq(tcpstore_session_held_bytes(&session), 0, "an idle client holds nothing");
-    tcpstore_session_fini(&session);
-    tcpstore_keys_destroy(keys);
-    free(value);
-    free(wire.bytes);
 }
 
 Test(tcpstore_session, an_answer_without_end_is_refused)
 {
-    struct tcpstore_keys *keys = new_keys();
-    struct tcpstore_session session;
-    struct wire wire = { 0 };
     struct fsdp_err err = { 0 };
-    char *value = calloc(1, TCPSTORE_MAX_VALUE + 1);
 
-    memset(value, 'v', TCPSTORE_MAX_VALUE);
-    open_session(&session, keys);
-    wire_key(&wire, TCPSTORE_SET, "/k", value);
-    feed(&session, wire.bytes, wire.n, NULL);
-    wire.n = 0;
+    set_long(TCPSTORE_MAX_VALUE);
     wire_op(&wire, TCPSTORE_MULTI_GET);
     wire_i64(&wire, 1000);
     for (int i = 0; i < 1000; i++)
         wire_text(&wire, "/k");
 
-    cr_assert_eq(feed(&session, wire.bytes, wire.n, &err), FSDP_ERR_NOMEM);
+    cr_assert_eq(ask(&session, &err), FSDP_ERR_NOMEM);
     cr_assert_str_eq(err.message, "MULTI_GET: no room for the answer");
-    tcpstore_session_fini(&session);
-    tcpstore_keys_destroy(keys);
-    free(value);
-    free(wire.bytes);
 }
 
 /* What ends a conversation: bytes after VALIDATE where `valid`, else instead of it. */
@@ -235,47 +201,67 @@ static const struct end {
 
 Test(tcpstore_session, what_is_not_the_protocol_ends_it)
 {
+    wire_key(&wire, TCPSTORE_SET, "k", "no number");
+    cr_assert_eq(ask(&other, NULL), FSDP_OK);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        struct tcpstore_keys *keys = new_keys();
-        struct tcpstore_session session, other;
         struct fsdp_err err = { 0 };
-        struct wire wire = { 0 };
 
-        open_session(&other, keys);
-        wire_key(&wire, TCPSTORE_SET, "k", "no number");
-        cr_assert_eq(feed(&other, wire.bytes, wire.n, NULL), FSDP_OK);
-        if (ends[i].valid)
-            open_session(&session, keys);
-        else
-            tcpstore_session_init(&session, keys, &session);
-
+        renew();
+        if (ends[i].valid) {
+            wire_validate(&wire);
+            cr_assert_eq(ask(&session, NULL), FSDP_OK);
+        }
         cr_assert_eq(feed(&session, ends[i].bytes, ends[i].n, &err), FSDP_ERR_FORMAT, "end %zu", i);
         cr_assert_not_null(strstr(err.message, ends[i].words), "end %zu: %s", i, err.message);
         cr_assert_eq(tcpstore_keys_count(keys), 1);
-        tcpstore_session_fini(&session);
-        tcpstore_session_fini(&other);
-        tcpstore_keys_destroy(keys);
-        free(wire.bytes);
     }
 }
 
 Test(tcpstore_session, an_element_whose_answer_cannot_be_kept_stays_in_its_queue)
 {
-    struct tcpstore_keys *keys = new_keys();
-    struct tcpstore_session session;
-    struct wire push = { 0 }, pop = { 0 };
     const struct tcpstore_text key = { .bytes = (const unsigned char *)"/q", .size = 2 };
 
-    open_session(&session, keys);
-    wire_key(&push, TCPSTORE_QUEUE_PUSH, "/q", "an element");
-    wire_key(&pop, TCPSTORE_QUEUE_POP, "/q", NULL);
-    cr_assert(feed(&session, push.bytes, push.n, NULL) == FSDP_OK);
+    wire_key(&wire, TCPSTORE_QUEUE_PUSH, "/q", "an element");
+    cr_assert_eq(ask(&session, NULL), FSDP_OK);
     session.out_of_memory = true;
 
-    cr_assert(feed(&session, pop.bytes, pop.n, NULL) == FSDP_ERR_NOMEM);
-    cr_assert(tcpstore_keys_queue_length(keys, key) == 1);
-    free(push.bytes);
-    free(pop.bytes);
-    tcpstore_session_fini(&session);
-    tcpstore_keys_destroy(keys);
+    wire_key(&wire, TCPSTORE_QUEUE_POP, "/q", NULL);
+    cr_assert_eq(ask(&session, NULL), FSDP_ERR_NOMEM);
+    cr_assert_eq(tcpstore_keys_queue_length(keys, key), 1);
+}
+
+/* Sends what is on the wire. Returns whether it changed a key. */
+static bool changes(void)
+{
+    session.changed = false;
+    cr_assert_eq(ask(&session, NULL), FSDP_OK);
+    return session.changed;
+}
+
+static void compare_set(const char *expected, const char *desired)
+{
+    wire_key(&wire, TCPSTORE_COMPARE_SET, "k", expected);
+    wire_text(&wire, desired);
+}
+
+Test(tcpstore_session, only_requests_that_change_a_key_are_changes)
+{
+    wire_key(&wire, TCPSTORE_SET, "k", "1");
+    cr_expect(changes());
+    wire_key(&wire, TCPSTORE_GET, "k", NULL);
+    cr_expect_not(changes());
+    wire_list(&wire, TCPSTORE_CHECK, (const char *const[]){ "k", NULL });
+    cr_expect_not(changes());
+    wire_key(&wire, TCPSTORE_ADD, "k", NULL);
+    wire_i64(&wire, 0);
+    cr_expect_not(changes());
+    wire_key(&wire, TCPSTORE_ADD, "k", NULL);
+    wire_i64(&wire, 1);
+    cr_expect(changes());
+    compare_set("9", "3");
+    cr_expect_not(changes());
+    compare_set("2", "3");
+    cr_expect(changes());
+    wire_key(&wire, TCPSTORE_QUEUE_POP, "q", NULL);
+    cr_expect_not(changes());
 }

@@ -7,14 +7,15 @@
 
 Test(endpoint, brackets_are_taken_off)
 {
+    static const char *const hosts[][2] = { { "[fd00::1]", "fd00::1" },
+                                            { "fd00::1", "fd00::1" },
+                                            { "n0", "n0" } };
     struct endpoint endpoint;
 
-    cr_assert(eq(int, endpoint_init(&endpoint, "[fd00::1]", 29400, NULL), FSDP_OK));
-    cr_assert(eq(str, endpoint.host, "fd00::1"));
-    cr_assert(eq(int, endpoint_init(&endpoint, "fd00::1", 29400, NULL), FSDP_OK));
-    cr_assert(eq(str, endpoint.host, "fd00::1"));
-    cr_assert(eq(int, endpoint_init(&endpoint, "n0", 1, NULL), FSDP_OK));
-    cr_assert(eq(str, endpoint.host, "n0"));
+    for (int i = 0; i < 3; i++) {
+        cr_assert(eq(int, endpoint_init(&endpoint, hosts[i][0], 29400, NULL), FSDP_OK));
+        cr_assert(eq(str, endpoint.host, (char *)hosts[i][1]));
+    }
 }
 
 Test(endpoint, what_nobody_can_be_met_at_is_refused)
@@ -55,10 +56,16 @@ Test(endpoint, an_address_is_written_so_that_it_can_be_read)
     cr_assert(eq(str, (char *)endpoint_text(text, "10.0.0.1", 1), "10.0.0.1:1"));
 }
 
-/* A list as the resolver gives it, from texts; the last `next` is NULL. */
-static void make_list(struct addrinfo *list, struct sockaddr_storage *addresses, const char *const *texts,
-                      int n)
+enum { MOST = 40 };
+
+static struct endpoint_addresses found;
+
+/* Collect a list as the resolver gives it, from texts. */
+static void collect(const char *const *texts, int n)
 {
+    static struct addrinfo list[MOST];
+    static struct sockaddr_storage addresses[MOST];
+
     for (int i = 0; i < n; i++) {
         const bool v6 = strchr(texts[i], ':') != NULL;
 
@@ -73,23 +80,20 @@ static void make_list(struct addrinfo *list, struct sockaddr_storage *addresses,
                                .ai_addrlen = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in),
                                .ai_next = i + 1 < n ? &list[i + 1] : NULL };
     }
+    endpoint_collect(&found, list);
 }
 
 Test(endpoint, any_order_of_the_resolver_gives_one_list_without_repetitions)
 {
     const char *const forward[] = { "::1", "10.0.0.2", "10.0.0.1", "::1", "10.0.0.2", "fd00::1" };
     const char *const want[] = { "10.0.0.1", "10.0.0.2", "::1", "fd00::1" };
-    struct addrinfo list[6];
-    struct sockaddr_storage addresses[6];
-    struct endpoint_addresses found;
 
     for (int shift = 0; shift < 6; shift++) {
         const char *turned[6];
 
         for (int i = 0; i < 6; i++)
             turned[i] = forward[(i + shift) % 6];
-        make_list(list, addresses, turned, 6);
-        endpoint_collect(&found, list);
+        collect(turned, 6);
 
         cr_assert(eq(int, found.n, 4));
         for (int i = 0; i < 4; i++) {
@@ -106,32 +110,23 @@ Test(endpoint, this_host_has_loopback_and_not_what_was_set_aside_for_documentati
     /* RFC 5737 and RFC 3849 */
     const char *const elsewhere[] = { "203.0.113.77", "2001:db8::77" }, *const here[] = { "203.0.113.77",
                                                                                           "127.0.1.1" };
-    struct addrinfo list[2];
-    struct sockaddr_storage addresses[2];
-    struct endpoint_addresses found;
 
-    make_list(list, addresses, elsewhere, 2);
-    endpoint_collect(&found, list);
+    collect(elsewhere, 2);
     cr_assert(not(endpoint_is_here(&found)));
-    make_list(list, addresses, here, 2);
-    endpoint_collect(&found, list);
+    collect(here, 2);
     cr_assert(endpoint_is_here(&found));
 }
 
 Test(endpoint, no_more_addresses_than_there_is_room_for)
 {
-    struct addrinfo list[40];
-    struct sockaddr_storage addresses[40];
-    const char *texts[40];
-    char names[40][16];
-    struct endpoint_addresses found;
+    const char *texts[MOST];
+    char names[MOST][16];
 
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < MOST; i++) {
         snprintf(names[i], sizeof names[i], "10.0.1.%d", i);
         texts[i] = names[i];
     }
-    make_list(list, addresses, texts, 40);
-    endpoint_collect(&found, list);
+    collect(texts, MOST);
     cr_assert(eq(int, found.n, ENDPOINT_MAX_ADDRESSES));
     endpoint_collect(&found, NULL);
     cr_assert(eq(int, found.n, 0));

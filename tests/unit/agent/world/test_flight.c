@@ -9,17 +9,29 @@
 #include "agent/world/flight.h"
 #include "shard_runtime/comm/flight.h"
 
-static struct fsdp_progress *new_page(void)
-{
-    struct fsdp_progress *page = aligned_alloc(4096, FSDP_PROGRESS_BYTES);
+static struct fsdp_progress *page;
+static cJSON *object; /* the last that was read of it */
+static uint32_t world_group;
 
+static void new_page(void)
+{
+    page = aligned_alloc(4096, FSDP_PROGRESS_BYTES);
     memset(page, 0, FSDP_PROGRESS_BYTES);
-    return page;
+    world_group = flight_add_group(page, &(struct flight_group){ "world", 2, 0, 1 });
 }
 
-static struct fsdp_flight_entry *note(struct fsdp_progress *page, uint64_t sequence)
+static void free_page(void)
 {
-    const struct flight_note call = { .group = "world",
+    cJSON_Delete(object);
+    object = NULL;
+    free(page);
+}
+
+TestSuite(flight, .init = new_page, .fini = free_page, .timeout = 100);
+
+static struct fsdp_flight_entry *note(uint64_t sequence)
+{
+    const struct flight_note call = { .group = world_group,
                                       .kind = "reduce_scatter",
                                       .dtype = "float32",
                                       .op = "mean",
@@ -30,25 +42,27 @@ static struct fsdp_flight_entry *note(struct fsdp_progress *page, uint64_t seque
     return flight_begin(page, &call, 1000000000 * sequence);
 }
 
-static cJSON *read_page(struct fsdp_progress *page, uint64_t now_ns)
+/* Returns the list of collectives. */
+static cJSON *read_page(uint64_t now_ns)
 {
     const struct flight_source source = {
         .generation = 2, .rank = 7, .pid = 42, .page = page, .now_ns = now_ns
     };
     size_t length;
     char *text = flight_json(&source, &length);
-    cJSON *object = cJSON_Parse(text);
 
+    cJSON_Delete(object);
+    object = cJSON_Parse(text);
     cr_assert_not_null(object, "%s", text);
     cr_assert(length == strlen(text) && text[length - 1] == '\n');
     cr_assert_null(memchr(text, '\n', length - 1), "one line");
     free(text);
-    return object;
+    return cJSON_GetObjectItem(object, "collectives");
 }
 
-static double number(const cJSON *object, const char *key)
+static double number(const cJSON *of, const char *key)
 {
-    const cJSON *item = cJSON_GetObjectItem(object, key);
+    const cJSON *item = cJSON_GetObjectItem(of, key);
 
     cr_assert(cJSON_IsNumber(item), "%s", key);
     return item->valuedouble;
@@ -56,14 +70,12 @@ static double number(const cJSON *object, const char *key)
 
 Test(flight, what_began_and_ended_is_read_as_it_was_noted)
 {
-    struct fsdp_progress *page = new_page();
-    const struct flight_note barrier = { .group = "a", .kind = "barrier", .sequence = 1, .root = -1 };
-    cJSON *object, *list, *one;
+    const struct flight_note barrier = { .kind = "barrier", .sequence = 1, .root = -1 };
+    cJSON *list, *one;
 
-    flight_end(note(page, 5), 5500000000);
+    flight_end(page, note(5), 5500000000);
     flight_begin(page, &barrier, 6000000000);
-    object = read_page(page, 9000000000);
-    list = cJSON_GetObjectItem(object, "collectives");
+    list = read_page(9000000000);
 
     cr_assert(number(object, "n") == 2 && number(object, "rank") == 7 && number(object, "generation") == 2);
     cr_assert_eq(cJSON_GetArraySize(list), 2);
@@ -77,47 +89,77 @@ Test(flight, what_began_and_ended_is_read_as_it_was_noted)
     cr_assert(cJSON_IsNull(cJSON_GetObjectItem(one, "seconds")), "it never ended");
     cr_assert(cJSON_IsNull(cJSON_GetObjectItem(one, "dtype")));
     cr_assert(number(one, "began") == 3);
-    cJSON_Delete(object);
-    free(page);
 }
 
 Test(flight, the_last_ones_are_kept_in_order_however_many_there_were)
 {
     for (uint64_t n = 1; n <= 3 * FSDP_FLIGHT_ENTRIES; n += n < 4 ? 1 : 63) {
-        struct fsdp_progress *page = new_page();
         const int listed = n < FSDP_FLIGHT_ENTRIES ? (int)n : FSDP_FLIGHT_ENTRIES;
-        cJSON *object, *list;
+        cJSON *list;
 
+        free_page();
+        new_page();
         for (uint64_t i = 1; i <= n; i++)
-            flight_end(note(page, i), 1000000000 * i + 1);
-        object = read_page(page, 1000000000 * n);
-        list = cJSON_GetObjectItem(object, "collectives");
+            flight_end(page, note(i), 1000000000 * i + 1);
+        list = read_page(1000000000 * n);
         cr_assert_eq(cJSON_GetArraySize(list), listed);
         for (int i = 0; i < listed; i++)
             cr_assert(number(cJSON_GetArrayItem(list, i), "number") ==
                       (double)(n - (uint64_t)listed) + i + 1);
-        cJSON_Delete(object);
-        free(page);
     }
+}
+
+Test(flight, a_group_is_named_in_full_and_a_layer_by_the_end_of_its_name)
+{
+    static const char name[] = "tensor_parallel_of_a_mesh.with_a_long_name.12.7";
+    static const char layer[] = "model.decoder.layers.117.feed_forward.experts.31.down_projection.weight";
+    struct flight_note call = { .kind = "all_reduce", .sequence = 9, .root = -1 };
+    const cJSON *one;
+
+    call.group = flight_add_group(page, &(struct flight_group){ name, 4, 3, 2 });
+    call.place = flight_add_place(page, layer);
+    flight_end(page, flight_begin(page, &call, 1), 2);
+    call.sequence = 10;
+    flight_begin(page, &call, 3);
+    one = cJSON_GetArrayItem(read_page(9), 1);
+
+    cr_assert_str_eq(cJSON_GetObjectItem(one, "group")->valuestring, name);
+    cr_assert_str_eq(cJSON_GetObjectItem(one, "layer")->valuestring,
+                     layer + strlen(layer) - (FSDP_PLACE_BYTES - 1));
+    cr_assert(page->groups[call.group - 1].begun == 10 && page->groups[call.group - 1].ended == 9);
+    cr_assert_eq(flight_add_place(page, layer), call.place, "a name is there once");
+}
+
+/* A job of many groups or layers loses names, and nothing else. */
+Test(flight, what_has_no_room_on_the_page_has_no_name)
+{
+    struct flight_note call = { .kind = "barrier", .root = -1 };
+    char name[16];
+    const cJSON *one;
+
+    for (int i = 0; i <= FSDP_PLACES; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        call.place = flight_add_place(page, name);
+        call.group = flight_add_group(page, &(struct flight_group){ name, 2, 0, 1 });
+    }
+    flight_end(page, flight_begin(page, &call, 1), 2);
+    one = cJSON_GetArrayItem(read_page(9), 0);
+
+    cr_assert(call.place == 0 && call.group == FSDP_GROUPS);
+    cr_assert(cJSON_IsNull(cJSON_GetObjectItem(one, "layer")) &&
+              cJSON_IsNull(cJSON_GetObjectItem(one, "group")));
 }
 
 Test(flight, one_that_was_being_written_is_left_out)
 {
-    struct fsdp_progress *page = new_page();
-    cJSON *object;
-
     for (uint64_t i = 1; i <= FSDP_FLIGHT_ENTRIES + 1; i++)
-        note(page, i);
+        note(i);
     atomic_store(&fsdp_flight(page)[1].number, 0); /* of the newest, as if its writer had died */
-    object = read_page(page, 1);
-    cr_assert_eq(cJSON_GetArraySize(cJSON_GetObjectItem(object, "collectives")), FSDP_FLIGHT_ENTRIES - 1);
-    cJSON_Delete(object);
-    free(page);
+    cr_assert_eq(cJSON_GetArraySize(read_page(1)), FSDP_FLIGHT_ENTRIES - 1);
 }
 
 Test(flight, whatever_the_page_holds_becomes_one_object)
 {
-    struct fsdp_progress *page = new_page();
     uint64_t state = 88172645463325252;
 
     for (int round = 0; round < 50; round++) {
@@ -130,35 +172,33 @@ Test(flight, whatever_the_page_holds_becomes_one_object)
         for (uint64_t i = 0; i < FSDP_FLIGHT_ENTRIES; i++)
             atomic_store(&fsdp_flight(page)[i].number, 512 + i);
         atomic_store(&page->n_collectives, 512 + (uint64_t)round % 256);
-        cJSON_Delete(read_page(page, state));
+        read_page(state);
     }
-    free(page);
 }
 
-Test(flight, lines_are_added_and_a_worker_without_collectives_leaves_no_file, .timeout = 100)
+Test(flight, lines_are_added_and_no_file_is_waited_for)
 {
     char folder[] = "/tmp/fsdp-flight-XXXXXX", path[64];
-    struct fsdp_progress *page = new_page();
     const struct flight_source source = { .page = page };
     struct fsdp_err err = { 0 };
     struct stat stat;
-    off_t first;
+    size_t length;
+    char *line;
 
     cr_assert_not_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/collectives.jsonl", folder);
-    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_OK);
-    cr_assert(lstat(path, &stat) < 0, "nothing was noted");
-    note(page, 1);
-    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
-    first = stat.st_size;
-    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
-    cr_assert(stat.st_size == 2 * first);
+    note(1);
+    line = flight_json(&source, &length);
+    for (int i = 1; i <= 2; i++) {
+        cr_assert(flight_write(line, length, &io_posix, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
+        cr_assert(stat.st_size == i * (off_t)length);
+    }
     unlink(path);
-    cr_assert(mkfifo(path, 0600) == 0 && flight_write(&source, &io_posix, folder, &err) == FSDP_ERR_IO,
+    cr_assert(mkfifo(path, 0600) == 0 && flight_write(line, length, &io_posix, folder, &err) == FSDP_ERR_IO,
               "a FIFO that nobody reads is not waited for");
     unlink(path);
     rmdir(folder);
-    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_ERR_IO, "the folder is gone");
+    cr_assert(flight_write(line, length, &io_posix, folder, &err) == FSDP_ERR_IO, "the folder is gone");
     cr_assert_not_null(strstr(err.message, "collectives.jsonl"));
-    free(page);
+    free(line);
 }

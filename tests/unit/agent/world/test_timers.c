@@ -8,86 +8,84 @@
 
 static struct timers timers;
 
-static enum fsdp_status parse(struct timer_request *request, const char *line)
+static struct timer_request request;
+
+static enum fsdp_status parse(const char *line)
 {
-    return timers_parse(request, line, strlen(line), NULL);
+    return timers_parse(&request, line, strlen(line), NULL);
 }
 
 static enum fsdp_status set(pid_t pid, const char *scope, int64_t expires_us)
 {
-    struct timer_request request = { .pid = pid, .expires_us = expires_us, .signal = SIGKILL };
+    struct timer_request one = { .pid = pid, .expires_us = expires_us, .signal = SIGKILL };
 
-    snprintf(request.scope, sizeof request.scope, "%s", scope);
-    return timers_take(&timers, &request, NULL);
+    snprintf(one.scope, sizeof one.scope, "%s", scope);
+    return timers_take(&timers, &one, NULL);
 }
+
+static void forget(void)
+{
+}
+
+TestSuite(timers, .fini = forget);
 
 Test(timers, a_line_of_the_client)
 {
-    struct timer_request request;
-
-    cr_assert_eq(parse(&request, "{\"version\": 1, \"pid\": 4242, \"scope_id\": \"a \\\"b\\\"\", "
-                                 "\"expiration_time\": 1700000000.25, \"signal\": 9}"),
+    cr_assert_eq(parse("{\"version\": 1, \"pid\": 4242, \"scope_id\": \"a \\\"b\\\"\", "
+                       "\"expiration_time\": 1700000000.25, \"signal\": 9}"),
                  FSDP_OK);
     cr_expect_eq(request.pid, 4242);
     cr_expect_str_eq(request.scope, "a \"b\"");
     cr_expect_eq(request.expires_us, 1700000000250000);
     cr_expect_eq(request.signal, SIGKILL);
 
-    cr_assert_eq(
-        parse(&request, "{\"pid\":1,\"scope_id\":\"\",\"expiration_time\":-1,\"signal\":0,\"more\":[]}"),
-        FSDP_OK);
-    cr_expect_lt(request.expires_us, 0);
-    cr_assert_eq(parse(&request, "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":0,\"signal\":-15}"),
+    cr_assert_eq(parse("{\"pid\":1,\"scope_id\":\"\",\"expiration_time\":-1,\"signal\":0,\"more\":[]}"),
                  FSDP_OK);
+    cr_expect_lt(request.expires_us, 0);
+    cr_assert_eq(parse("{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":0,\"signal\":-15}"), FSDP_OK);
     cr_expect_eq(request.expires_us, 0);
     cr_expect_eq(request.signal, 0, "none is sent");
 }
 
 Test(timers, what_is_no_request_is_refused_with_its_key)
 {
+#define SCOPE ",\"scope_id\":\"x\""
+#define REST  ",\"expiration_time\":1,\"signal\":9}"
     static const char *const bad[][2] = {
-        { "", "no JSON object" },
-        { "{", "no JSON object" },
-        { "[1]", "no JSON object" },
-        { "{\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}", "its pid is missing or unfit" },
-        { "{\"pid\":0,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
-          "its pid is missing or unfit" },
-        { "{\"pid\":-1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
-          "its pid is missing or unfit" },
-        { "{\"pid\":1.5,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
-          "its pid is missing or unfit" },
-        { "{\"pid\":1e12,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
-          "its pid is missing or unfit" },
-        { "{\"pid\":1,\"scope_id\":7,\"expiration_time\":1,\"signal\":9}",
-          "its scope_id is missing or unfit" },
-        { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":\"1\",\"signal\":9}",
-          "its expiration_time is missing or unfit" },
-        { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1e300,\"signal\":9}",
-          "its expiration_time is missing or unfit" },
-        { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":65}",
-          "its signal is missing or unfit" },
-        { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1}", "its signal is missing or unfit" },
-        { "{\"version\":2,\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
-          "its version is missing or unfit" },
+        { "", NULL },
+        { "{", NULL },
+        { "[1]", NULL },
+        { "{\"scope_id\":\"x\"" REST, "pid" },
+        { "{\"pid\":0" SCOPE REST, "pid" },
+        { "{\"pid\":-1" SCOPE REST, "pid" },
+        { "{\"pid\":1.5" SCOPE REST, "pid" },
+        { "{\"pid\":1e12" SCOPE REST, "pid" },
+        { "{\"pid\":1,\"scope_id\":7" REST, "scope_id" },
+        { "{\"pid\":1" SCOPE ",\"expiration_time\":\"1\",\"signal\":9}", "expiration_time" },
+        { "{\"pid\":1" SCOPE ",\"expiration_time\":1e300,\"signal\":9}", "expiration_time" },
+        { "{\"pid\":1" SCOPE ",\"expiration_time\":1,\"signal\":65}", "signal" },
+        { "{\"pid\":1" SCOPE ",\"expiration_time\":1}", "signal" },
+        { "{\"version\":2,\"pid\":1" SCOPE REST, "version" },
     };
-    struct timer_request request;
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct fsdp_err err = { 0 };
+        char words[64] = "no JSON object";
 
+        if (bad[i][1] != NULL)
+            snprintf(words, sizeof words, "its %s is missing or unfit", bad[i][1]);
         cr_assert_eq(timers_parse(&request, bad[i][0], strlen(bad[i][0]), &err), FSDP_ERR_FORMAT, "%s",
                      bad[i][0]);
-        cr_assert_str_eq(err.message, bad[i][1], "%s", bad[i][0]);
+        cr_assert_str_eq(err.message, words, "%s", bad[i][0]);
     }
 }
 
 Test(timers, a_long_scope_is_cut)
 {
-    struct timer_request request;
     char line[1000];
 
     snprintf(line, sizeof line, "{\"pid\":1,\"scope_id\":\"%0500d\",\"expiration_time\":1,\"signal\":9}", 0);
-    cr_assert_eq(parse(&request, line), FSDP_OK);
+    cr_assert_eq(parse(line), FSDP_OK);
     cr_expect_eq(strlen(request.scope), TIMERS_SCOPE_BYTES - 1);
 }
 
@@ -107,27 +105,12 @@ Test(timers, they_expire_in_order_and_not_before)
     cr_expect_str_eq(expired.scope, "b");
     cr_expect_not(timers_pop(&timers, 25, &expired));
     cr_expect_eq(timers_next_us(&timers), 30);
-    timers_fini(&timers);
-}
-
-Test(timers, keyed_by_process_and_scope)
-{
-    set(1, "a", 10);
-    set(1, "a", 50); /* set anew */
-    set(2, "a", 20);
-    cr_expect_eq(timers.n, 2);
-    cr_expect_eq(timers_next_us(&timers), 20);
-    set(2, "a", -1);
-    set(2, "a", -1); /* twice is well */
-    set(3, "x", -1);
-    cr_expect_eq(timers.n, 1);
-    cr_expect_eq(timers_next_us(&timers), 50);
-    timers_fini(&timers);
+    timers_shift(&timers, 100);
+    cr_expect_eq(timers_next_us(&timers), 130, "after a stop of the clock");
 }
 
 static bool is_odd(void *arg, pid_t pid)
 {
-    (void)arg;
     return pid % 2 == 1;
 }
 
@@ -143,16 +126,6 @@ Test(timers, those_of_the_dead_are_forgotten)
         cr_expect_eq(timers.items[i].pid, 1);
     timers_drop(&timers, 1);
     cr_expect_eq(timers_next_us(&timers), -1);
-    timers_fini(&timers);
-}
-
-Test(timers, a_stop_of_the_clock_moves_all)
-{
-    set(1, "a", 10);
-    set(1, "b", 20);
-    timers_shift(&timers, 100);
-    cr_expect_eq(timers_next_us(&timers), 110);
-    timers_fini(&timers);
 }
 
 Test(timers, no_more_than_the_limit)
@@ -167,7 +140,6 @@ Test(timers, no_more_than_the_limit)
     cr_expect_eq(set(1, "7", 5), FSDP_OK, "one that is there can be set anew");
     cr_expect_eq(set(1, "7", -1), FSDP_OK);
     cr_expect_eq(set(1, "more", 5), FSDP_OK);
-    timers_fini(&timers);
 }
 
 /* Against a model: a plain array of what each of 3 x 3 keys should be. */
@@ -195,7 +167,6 @@ Test(timers, a_thousand_random_steps_agree_with_a_model)
         cr_assert_eq(timers.n, n, "step %d", step);
         cr_assert_eq(timers_next_us(&timers), next, "step %d", step);
     }
-    timers_fini(&timers);
 }
 
 Test(timers, who_lives_on_for_a_minute_has_survived_its_timer)

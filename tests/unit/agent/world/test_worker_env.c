@@ -1,30 +1,36 @@
 #include "agent/world/worker_env.h"
 
 #include <criterion/criterion.h>
-#include <criterion/parameterized.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/os/environment.h"
+#include "agent/world/worker.h"
 
-static const struct worker_identity rank_5_of_8 = {
-    .rank = 5,
-    .world_size = 8,
-    .local_rank = 1,
-    .local_world_size = 4,
-    .node_rank = 1,
-    .role_rank = 3,
-    .role_world_size = 6,
-    .n_nodes = 2,
+static const struct agent_config four_workers = {
+    .n_workers = 4,
     .role = "trainer",
     .run_id = "job7",
+    .max_restarts = 3,
+    .stop_signals_text = "SIGTERM,SIGUSR1",
+};
+static const struct world_plan second_of_2 = {
+    .restart_count = 2,
+    .world_size = 8,
+    .first_rank = 4,
+    .n_nodes = 2,
+    .node_rank = 1,
+    .role_rank = 2,
+    .role_world_size = 6,
     .master_address = "10.0.0.1",
     .master_port = 29501,
-    .agent_store = true,
-    .restart_count = 2,
-    .max_restarts = 3,
-    .stop_signals = "SIGTERM,SIGUSR1",
+};
+static const struct worker_identity rank_5_of_8 = {
+    .config = &four_workers,
+    .plan = &second_of_2,
+    .local_rank = 1,
     .threads = 6,
     .error_file = "/e/error.json",
     .run_dir = "/r",
@@ -32,147 +38,122 @@ static const struct worker_identity rank_5_of_8 = {
     .link_fd = 11,
 };
 
-struct expected {
-    char name[40], value[24]; /* no pointers: each case runs in a process of its own */
-};
+static char **environment; /* of the test's worker */
 
-static struct expected wanted[] = {
-    { "RANK", "5" },
-    { "WORLD_SIZE", "8" },
-    { "LOCAL_RANK", "1" },
-    { "LOCAL_WORLD_SIZE", "4" },
-    { "GROUP_RANK", "1" },
-    { "GROUP_WORLD_SIZE", "2" },
-    { "ROLE_NAME", "trainer" },
-    { "ROLE_RANK", "3" },
-    { "ROLE_WORLD_SIZE", "6" },
-    { "MASTER_ADDR", "10.0.0.1" },
-    { "MASTER_PORT", "29501" },
-    { "TORCHELASTIC_RUN_ID", "job7" },
-    { "TORCHELASTIC_RESTART_COUNT", "2" },
-    { "TORCHELASTIC_MAX_RESTARTS", "3" },
-    { "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1" },
-    { "TORCHELASTIC_USE_AGENT_STORE", "True" },
-    { "TORCHELASTIC_ERROR_FILE", "/e/error.json" },
-    { "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1" },
-    { "OMP_NUM_THREADS", "6" },
-    { "FSDP_RUN_DIR", "/r" },
-    { "TORCHELASTIC_TIMER_FILE", "/t" },
-    { "FSDP_LINK_FD", "11" },
-    { "HOME", "/home/me" },
-};
+static void build(char *const *parent, const struct worker_identity *identity)
+{
+    free(environment);
+    environment = worker_env_build(parent, identity);
+    cr_assert_not_null(environment);
+}
+
+static void free_environment(void)
+{
+    free(environment);
+}
+
+TestSuite(worker_env, .fini = free_environment);
+
+/* `want` NULL: the worker has no such variable. */
+static void is(const char *name, const char *want)
+{
+    const char *value = environment_find(environment, name);
+
+    cr_expect((value == NULL) == (want == NULL), "%s", name);
+    if (value != NULL && want != NULL)
+        cr_expect_str_eq(value, want, "%s is %s", name, value);
+}
 
 Test(worker_env, the_secret_is_not_handed_on)
 {
     char *parent[] = { "HOME=/home/me", "FSDPRUN_SECRET=0123456789abcdef", "FSDPRUN_SECRET_FILE=/key",
                        "FSDPRUN_SECRETARY=1", NULL };
-    char **environment = worker_env_build(parent, &rank_5_of_8);
 
-    cr_assert_not_null(environment);
-    cr_expect_null(environment_find(environment, "FSDPRUN_SECRET"));
-    cr_expect_null(environment_find(environment, "FSDPRUN_SECRET_FILE"));
-    cr_expect_not_null(environment_find(environment, "FSDPRUN_SECRETARY"), "only whole names count");
-    free(environment);
+    build(parent, &rank_5_of_8);
+    is("FSDPRUN_SECRET", NULL);
+    is("FSDPRUN_SECRET_FILE", NULL);
+    is("FSDPRUN_SECRETARY", "1"); /* only whole names count */
 }
 
-ParameterizedTestParameters(worker_env, variable)
+Test(worker_env, a_variable_of_the_parent_is_replaced)
 {
-    return cr_make_param_array(struct expected, wanted, sizeof wanted / sizeof *wanted);
-}
-
-ParameterizedTest(struct expected *want, worker_env, variable)
-{
+    static const char *const wanted[][2] = { { "RANK", "5" },          { "ROLE_RANK", "3" },
+                                             { "WORLD_SIZE", "8" },    { "FSDP_RUN_DIR", "/r" },
+                                             { "FSDP_LINK_FD", "11" }, { "HOME", "/home/me" } };
     char *parent[] = { "HOME=/home/me",       "RANK=77", "WORLD_SIZE=99", "FSDP_LINK_FD=3",
                        "FSDP_RUN_DIR=/other", NULL };
-    char **environment = worker_env_build(parent, &rank_5_of_8);
-    int n = 0;
 
-    cr_assert_not_null(environment);
-    for (char **at = environment; *at != NULL; at++)
-        n += strncmp(*at, want->name, strlen(want->name)) == 0 && (*at)[strlen(want->name)] == '=';
-    cr_expect_eq(n, 1, "%s stands there %d times", want->name, n);
-    cr_expect_str_eq(environment_find(environment, want->name), want->value);
-    free(environment);
-}
+    build(parent, &rank_5_of_8);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        const size_t n_name = strlen(wanted[i][0]);
+        int n = 0;
 
-Test(worker_env, what_the_parent_set_for_threads_and_nccl_stays)
-{
-    char *parent[] = { "OMP_NUM_THREADS=3", "TORCH_NCCL_ASYNC_ERROR_HANDLING=0", NULL };
-    char **environment = worker_env_build(parent, &rank_5_of_8);
-
-    cr_expect_str_eq(environment_find(environment, "OMP_NUM_THREADS"), "3");
-    cr_expect_str_eq(environment_find(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
-    free(environment);
+        for (char **at = environment; *at != NULL; at++)
+            n += strncmp(*at, wanted[i][0], n_name) == 0 && (*at)[n_name] == '=';
+        cr_expect_eq(n, 1, "%s stands there %d times", wanted[i][0], n);
+        is(wanted[i][0], wanted[i][1]);
+    }
 }
 
 Test(worker_env, ranks_of_identical_workers_are_those_of_the_world)
 {
-    static const struct {
-        char *word, *rank, *size;
-    } cases[] = { { "=1", "5", "8" }, { "=0", "3", "6" }, { "=", "3", "6" }, { "=11", "3", "6" } };
+    static const char *const cases[][3] = {
+        { "=1", "5", "8" }, { "=0", "3", "6" }, { "=", "3", "6" }, { "=11", "3", "6" }
+    };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char variable[64], *parent[] = { variable, NULL }, **environment;
+        char variable[64], *parent[] = { variable, NULL };
 
-        snprintf(variable, sizeof variable, "TORCH_ELASTIC_WORKER_IDENTICAL%s", cases[i].word);
-        environment = worker_env_build(parent, &rank_5_of_8);
-        cr_expect_str_eq(environment_find(environment, "ROLE_RANK"), cases[i].rank, "%s", variable);
-        cr_expect_str_eq(environment_find(environment, "ROLE_WORLD_SIZE"), cases[i].size, "%s", variable);
-        cr_expect_str_eq(environment_find(environment, "ROLE_NAME"), "trainer");
-        free(environment);
+        snprintf(variable, sizeof variable, "TORCH_ELASTIC_WORKER_IDENTICAL%s", cases[i][0]);
+        build(parent, &rank_5_of_8);
+        is("ROLE_RANK", cases[i][1]);
+        is("ROLE_WORLD_SIZE", cases[i][2]);
+        is("ROLE_NAME", "trainer");
     }
 }
 
 Test(worker_env, at_least_one_thread_and_no_link_or_directory_of_another_launcher)
 {
-    char *parent[] = { "FSDP_LINK_FD=9", "FSDP_RUN_DIR=/outer", NULL };
+    char *parent[] = { "FSDP_LINK_FD=9", "FSDP_RUN_DIR=/outer", "FSDPRUN_HEARTBEAT_FD=8", NULL };
     struct worker_identity identity = rank_5_of_8;
-    char **environment;
 
     identity.threads = 0;
     identity.link_fd = -1;
     identity.run_dir = identity.error_file = NULL;
-    environment = worker_env_build(parent, &identity);
-
-    cr_expect_str_eq(environment_find(environment, "OMP_NUM_THREADS"), "1");
-    cr_expect_null(environment_find(environment, "FSDP_LINK_FD"));
-    cr_expect_null(environment_find(environment, "FSDP_RUN_DIR"));
-    cr_expect_str_eq(environment_find(environment, "TORCHELASTIC_ERROR_FILE"), "");
-    free(environment);
+    build(parent, &identity);
+    is("OMP_NUM_THREADS", "1");
+    is("FSDP_LINK_FD", NULL);
+    is("FSDP_RUN_DIR", NULL);
+    is("FSDPRUN_HEARTBEAT_FD", NULL);
+    is("TORCHELASTIC_ERROR_FILE", "");
 }
 
-struct device_case {
-    char list[40]; /* empty: the parent has none */
-    int local_rank;
-    char want[8];
-};
-
-static struct device_case device_cases[] = {
-    { "", 2, "2" },
-    { "CUDA_VISIBLE_DEVICES=4,5,6", 1, "5" },
-    { "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", 0, "GPU-a" },
-    { "CUDA_VISIBLE_DEVICES=4", 1, "1" },
-    { "CUDA_VISIBLE_DEVICES=", 1, "1" },
-};
-
-ParameterizedTestParameters(worker_env, virtual_local_rank)
+Test(worker_env, virtual_local_rank)
 {
-    return cr_make_param_array(struct device_case, device_cases, sizeof device_cases / sizeof *device_cases);
-}
+    static const struct {
+        const char *list; /* NULL: the parent has none */
+        int local_rank;
+        const char *want;
+    } cases[] = {
+        { NULL, 2, "2" },
+        { "CUDA_VISIBLE_DEVICES=4,5,6", 1, "5" },
+        { "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", 0, "GPU-a" },
+        { "CUDA_VISIBLE_DEVICES=4", 1, "1" },
+        { "CUDA_VISIBLE_DEVICES=", 1, "1" },
+    };
 
-ParameterizedTest(struct device_case *c, worker_env, virtual_local_rank)
-{
-    char *parent[] = { c->list[0] != '\0' ? c->list : NULL, NULL };
-    struct worker_identity identity = rank_5_of_8;
-    char **environment;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *parent[] = { (char *)(uintptr_t)cases[i].list, NULL };
+        struct worker_identity identity = rank_5_of_8;
+        struct agent_config config = four_workers;
 
-    identity.virtual_local_rank = true;
-    identity.local_rank = c->local_rank;
-    environment = worker_env_build(parent, &identity);
-
-    cr_expect_str_eq(environment_find(environment, "LOCAL_RANK"), "0");
-    cr_expect_str_eq(environment_find(environment, "CUDA_VISIBLE_DEVICES"), c->want);
-    free(environment);
+        config.virtual_local_rank = true;
+        identity.config = &config;
+        identity.local_rank = cases[i].local_rank;
+        build(parent, &identity);
+        is("LOCAL_RANK", "0");
+        is("CUDA_VISIBLE_DEVICES", cases[i].want);
+    }
 }
 
 Test(worker_env, an_environment_too_long_for_us_is_still_whole)
@@ -180,27 +161,21 @@ Test(worker_env, an_environment_too_long_for_us_is_still_whole)
     static char long_dir[9000], long_id[9000];
     char *parent[] = { NULL };
     struct worker_identity identity = rank_5_of_8;
-    char **environment;
+    struct agent_config config = four_workers;
 
     memset(long_dir, 'd', sizeof long_dir - 1);
     memset(long_id, 'i', sizeof long_id - 1);
     identity.run_dir = long_dir;
-    identity.run_id = long_id;
-    environment = worker_env_build(parent, &identity);
-
-    cr_assert_not_null(environment);
-    cr_expect_str_eq(environment_find(environment, "FSDP_RUN_DIR"), long_dir);
-    cr_expect_str_eq(environment_find(environment, "TORCHELASTIC_RUN_ID"), long_id);
-    cr_expect_not_null(environment_find(environment, "FSDP_LINK_FD"));
-    free(environment);
+    identity.config = &config;
+    config.run_id = long_id;
+    build(parent, &identity);
+    is("FSDP_RUN_DIR", long_dir);
+    is("TORCHELASTIC_RUN_ID", long_id);
+    is("FSDP_LINK_FD", "11");
 }
 
-struct argument_case {
-    char argument[40], want[40];
-};
-
 /* What Python's string.Template makes of each; tests/conformance/test_cli_torchrun.sh asks it. */
-static struct argument_case argument_cases[] = {
+static const char *const arguments[][2] = {
     { "plain", "plain" },
     { "", "" },
     { "${local_rank}", "12" },
@@ -225,21 +200,30 @@ static struct argument_case argument_cases[] = {
     { "$\xc3\xa9", "$\xc3\xa9" },
 };
 
-ParameterizedTestParameters(worker_env, argument)
+Test(worker_env, an_empty_pythonpath_adds_no_entry_after_the_archive)
 {
-    return cr_make_param_array(struct argument_case, argument_cases,
-                               sizeof argument_cases / sizeof *argument_cases);
+    char *empty[] = { "PYTHONPATH=", NULL }, *one[] = { "PYTHONPATH=/mine", NULL };
+    struct worker_identity identity = rank_5_of_8;
+
+    identity.stacks_fd = 13;
+    identity.archive_fd = 12;
+    build(empty, &identity);
+    is("PYTHONPATH", "/proc/self/fd/12");
+    build(one, &identity);
+    is("PYTHONPATH", "/proc/self/fd/12:/mine");
 }
 
-ParameterizedTest(struct argument_case *c, worker_env, argument)
+Test(worker_env, argument)
 {
-    char *argv[] = { "prog${local_rank}", c->argument, "last", NULL };
-    char **out = worker_env_args(argv, 12);
+    for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
+        char *argv[] = { "prog${local_rank}", (char *)(uintptr_t)arguments[i][0], "last", NULL };
+        char **out = worker_env_args(argv, 12);
 
-    cr_assert_not_null(out);
-    cr_expect_str_eq(out[0], "prog${local_rank}");
-    cr_expect_str_eq(out[1], c->want);
-    cr_expect_str_eq(out[2], "last");
-    cr_expect_null(out[3]);
-    free(out);
+        cr_assert_not_null(out);
+        cr_expect_str_eq(out[0], "prog${local_rank}");
+        cr_expect_str_eq(out[1], arguments[i][1]);
+        cr_expect_str_eq(out[2], "last");
+        cr_expect_null(out[3]);
+        free(out);
+    }
 }

@@ -1,323 +1,27 @@
-/*
- * The world's libuv glue on an operating system of ours: it starts what we say, kills what we let it kill, and its
- * children end when and how we want. Loop, timers, links and descriptors are real.
- */
-#include <criterion/criterion.h>
-#include <dirent.h>
-#include <errno.h>
-#include <signal.h>
+/* The world's libuv glue, on an operating system of the test's own. */
+#include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <time.h>
-#include <unistd.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
-#include "agent/world/world_impl.h"
+#include "agent/os/deadlines.h"
+#include "agent/os/descendants.h"
+#include "tests/support/oracles/ends.h"
+#include "tests/unit/agent/find_cause.h"
+#include "tests/unit/agent/world/fake_world.h"
 
-enum {
-    MAX_CHILDREN = 64,
-    MAX_DEATHS = 64,
-    FIRST_PID = 900000000 /* beyond every pid_max: /proc has none of them */
-};
+TestSuite(world_fake_os, .init = make_config, .fini = finish, .timeout = 1200);
 
-struct fake_child {
-    int event; /* our end of its "pidfd": written when it ends */
-    bool ended, reaped;
-    siginfo_t info; /* how it ended */
-    int signals[32], n_signals;
-};
-
-struct fake_os {
-    struct agent_os base;
-    struct fake_child children[MAX_CHILDREN];
-    int n_children, n_spawns;
-    int fail_spawn_at; /* the nth call refuses; 0: none */
-    bool exec_refuses; /* ... because the program cannot be executed */
-    bool deaf;         /* children end by KILL only */
-    bool immortal;     /* nor by that */
-    int64_t later_ns;  /* the clock is so far ahead of the real one */
-    int link_fd;       /* the last child's end of its link; 0: none */
-};
-
-static void end_child(struct fake_os *os, int i, int code, int status)
-{
-    struct fake_child *child = &os->children[i];
-
-    if (child->ended)
-        return;
-    child->ended = true;
-    /* One after another: pid and status are parts of one union member, which an initialiser of both would halve. */
-    memset(&child->info, 0, sizeof child->info);
-    child->info.si_code = code;
-    child->info.si_pid = FIRST_PID + i;
-    child->info.si_status = status;
-    cr_assert_eq(eventfd_write(child->event, 1), 0);
-}
-
-static bool fake_spawn(void *arg, const struct os_spawn *spawn, struct os_child *out,
-                       struct os_spawn_failure *failure)
-{
-    struct fake_os *os = arg;
-    struct fake_child *child = &os->children[os->n_children];
-    int fd;
-
-    cr_assert_not_null(spawn->path);
-    if (++os->n_spawns == os->fail_spawn_at) {
-        *failure = (struct os_spawn_failure){ .call = os->exec_refuses ? "execve" : "clone",
-                                              .error = os->exec_refuses ? ENOEXEC : EAGAIN,
-                                              .exec = os->exec_refuses };
-        return false;
-    }
-    fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    *child = (struct fake_child){ .event = dup(fd) };
-    if (os->link_fd > 0)
-        close(os->link_fd);
-    os->link_fd = dup(spawn->keep_fds[0]);
-    *out = (struct os_child){ .pid = FIRST_PID + os->n_children++, .pidfd = fd };
-    return true;
-}
-
-static int fake_kill_group(void *arg, const struct os_child *child, int signal)
-{
-    struct fake_os *os = arg;
-    const int i = child->pid - FIRST_PID;
-    struct fake_child *target = &os->children[i];
-
-    cr_assert(!target->reaped, "a child that is gone is signalled");
-    if (target->n_signals < 32)
-        target->signals[target->n_signals++] = signal;
-    if (signal == SIGCONT || os->immortal || (signal != SIGKILL && os->deaf))
-        return 0;
-    end_child(os, i, CLD_KILLED, signal);
-    return 0;
-}
-
-static bool fake_reap(void *arg, const struct os_child *child, siginfo_t *info)
-{
-    struct fake_os *os = arg;
-    struct fake_child *target = &os->children[child->pid - FIRST_PID];
-
-    cr_assert(!target->reaped, "a child is reaped twice");
-    if (!target->ended)
-        return false;
-    target->reaped = true;
-    *info = target->info;
-    return true;
-}
-
-static int64_t fake_now_ns(void *arg)
-{
-    const struct fake_os *os = arg;
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec + os->later_ns;
-}
-
-/* --- a world, and what it tells ----------------------------------------------------------------------------------- */
-
-struct told {
-    struct death deaths[MAX_DEATHS];
-    int n_deaths, n_stopped, n_left_behind;
-    bool ended;
-};
-
-static struct fake_os os;
-static struct told told;
-static struct agent_config config;
-static struct os_baseline baseline;
-static struct world *world;
-static uv_loop_t loop;
-static char *argv[] = { "/bin/sh", NULL };
-static char *environment[] = { "PATH=/bin", NULL };
-
-static void on_exited(void *arg, int generation, const struct death *death,
-                      const struct errors_detail *detail)
-{
-    (void)arg;
-    (void)generation;
-    (void)detail;
-    cr_assert_lt(told.n_deaths, MAX_DEATHS);
-    told.deaths[told.n_deaths++] = *death;
-}
-
-static void on_stopped(void *arg, int generation)
-{
-    (void)arg;
-    (void)generation;
-    told.n_stopped++;
-}
-
-static void on_event(void *arg, int generation, int rank, const char *json, size_t length)
-{
-    (void)arg;
-    (void)generation;
-    (void)rank;
-    (void)json;
-    (void)length;
-}
-
-static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved,
-                     int manifest_fd)
-{
-    (void)arg;
-    (void)generation;
-    (void)rank;
-    (void)saved;
-    if (manifest_fd >= 0)
-        close(manifest_fd);
-}
-
-static void on_record(void *arg, int generation, const char *event, const struct events_field *fields)
-{
-    (void)arg;
-    (void)generation;
-    (void)fields;
-    told.n_left_behind += strcmp(event, "left_behind") == 0;
-}
-
-static void on_ended(void *arg)
-{
-    (void)arg;
-    told.ended = true;
-}
-
-static int count_descriptors(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    int n = 0;
-
-    cr_assert_not_null(directory);
-    while (readdir(directory) != NULL)
-        n++;
-    closedir(directory);
-    return n;
-}
-
-static void begin(int n_workers, int64_t grace_ms)
-{
-    static const struct placement placement = { .threads = 1 };
-    struct world_services services = {
-        .loop = &loop, .os = &os.base, .baseline = &baseline, .placement = &placement
-    };
-    const struct world_listener listener = { .exited = on_exited,
-                                             .stopped = on_stopped,
-                                             .event = on_event,
-                                             .saved = on_saved,
-                                             .record = on_record,
-                                             .ended = on_ended };
-
-    told = (struct told){ 0 };
-    os.n_children = os.n_spawns = 0;
-    os.base = (struct agent_os){ .arg = &os,
-                                 .spawn = fake_spawn,
-                                 .kill_group = fake_kill_group,
-                                 .reap = fake_reap,
-                                 .now_ns = fake_now_ns };
-    agent_config_init(&config);
-    config.argv = argv;
-    config.environment = environment;
-    config.n_workers = n_workers;
-    config.grace_ms = grace_ms;
-    cr_assert_eq(uv_loop_init(&loop), 0);
-    cr_assert_eq(world_create(&world, &config, &services, &listener, NULL), FSDP_OK);
-}
-
-static void form(int generation)
-{
-    struct world_plan plan = {
-        .generation = generation, .world_size = config.n_workers, .n_nodes = 1, .resume_step = -1
-    };
-
-    world_form(world, &plan);
-}
-
-/* Until `*flag` is at least `want`; a bug that never comes there is ended by the test's time limit. */
-static void run_until(const int *flag, int want)
-{
-    while (*flag < want)
-        uv_run(&loop, UV_RUN_ONCE);
-}
-
-static void count_tick(uv_timer_t *timer)
-{
-    ++*(int *)timer->data;
-}
-
-/* What is ready now, and what follows from it. */
-static void run_ready(void)
-{
-    for (int i = 0; i < 4; i++)
-        uv_run(&loop, UV_RUN_NOWAIT);
-}
-
-static void note_closed(uv_handle_t *handle)
-{
-    *(int *)handle->data = 1;
-}
-
-/* The pages have been looked at `n` times more. */
-static void run_looks(int n)
-{
-    uv_timer_t timer;
-    int n_looks = 0, closed = 0;
-
-    uv_timer_init(&loop, &timer);
-    timer.data = &n_looks;
-    uv_timer_start(&timer, count_tick, 250, 250);
-    run_until(&n_looks, n);
-    timer.data = &closed;
-    uv_close((uv_handle_t *)&timer, note_closed); /* it is on this stack: wait until the loop has let go of it */
-    run_until(&closed, 1);
-}
-
-static void finish(void)
-{
-    world_end(world);
-    while (!told.ended)
-        uv_run(&loop, UV_RUN_ONCE);
-    world_destroy(world);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert_eq(uv_loop_close(&loop), 0, "a handle is left");
-    for (int i = 0; i < os.n_children; i++)
-        close(os.children[i].event);
-    if (os.link_fd > 0)
-        close(os.link_fd);
-    os.link_fd = 0;
-}
-
-static int was_sent(int child, int signal)
-{
-    int n = 0;
-
-    for (int i = 0; i < os.children[child].n_signals; i++)
-        n += os.children[child].signals[i] == signal;
-    return n;
-}
-
-/* What the first loop of a process opens for good is no leak. */
-static int descriptors_before(void)
-{
-    os = (struct fake_os){ 0 };
-    begin(1, 0);
-    finish();
-    return count_descriptors();
-}
-
-/* --- the tests ---------------------------------------------------------------------------------------------------- */
-
-Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_leaks_nothing, .timeout = 600)
+Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_leaks_nothing)
 {
     enum { N = 4 };
     const int before = descriptors_before();
 
     for (int kind = 0; kind < 2; kind++)
         for (int nth = 1; nth <= N + 1; nth++) {
-            os = (struct fake_os){ .fail_spawn_at = nth, .exec_refuses = kind == 1 };
-            begin(N, 30000);
-
-            form(0);
+            os.fail_spawn_at = nth;
+            os.exec_refuses = kind == 1;
+            start(N, 30000);
             if (nth > N) /* none fails */
                 for (int i = 0; i < N; i++)
                     end_child(&os, i, CLD_EXITED, 0);
@@ -329,7 +33,7 @@ Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_lea
                 cr_assert_eq(told.deaths[0].kind, DEATH_SPAWN, "failing call %d", nth);
                 cr_assert_eq(told.deaths[0].rank, nth - 1);
                 cr_assert_eq(told.deaths[0].code, kind == 1 ? 126 : FSDP_EXIT_PEER);
-                cr_assert_eq(first_cause_find(told.deaths, (size_t)told.n_deaths), 0);
+                cr_assert_eq(find_cause(told.deaths, (size_t)told.n_deaths), 0);
             }
             for (int i = 0; i < os.n_children; i++)
                 cr_assert(nth > N || was_sent(i, SIGTERM) == 1, "failing call %d, child %d", nth, i);
@@ -339,8 +43,11 @@ Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_lea
         }
 }
 
-/* Three workers that end in every order, each in every way; what follows is checked against a model of two lines. */
-Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_first, .timeout = 1200)
+/*
+ * Three workers that end in every order, each in every way; what follows is checked against a model of two
+ * lines.
+ */
+Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_first)
 {
     static const int orders[6][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 },
                                       { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
@@ -355,9 +62,7 @@ Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_firs
             const int way[3] = { combination & 3, combination >> 2 & 3, combination >> 4 };
             int want = -1, cause;
 
-            os = (struct fake_os){ 0 };
-            begin(3, 30000);
-            form(0);
+            start(3, 30000);
 
             for (int k = 0; k < 3; k++) {
                 const int i = orders[order][k];
@@ -371,7 +76,7 @@ Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_firs
 
             cr_assert_eq(told.n_deaths, 3, "order %d, ways %d", order, combination);
             cr_assert_eq(told.n_stopped, 1);
-            cause = first_cause_find(told.deaths, 3);
+            cause = find_cause(told.deaths, 3);
             if (want >= 0)
                 cr_assert_eq(told.deaths[cause].rank, want, "order %d, ways %d: rank %d", order, combination,
                              told.deaths[cause].rank);
@@ -387,11 +92,10 @@ Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_firs
         }
 }
 
-Test(world_fake_os, workers_are_stopped_by_the_signal_that_stops_the_run, .timeout = 300)
+Test(world_fake_os, workers_are_stopped_by_the_signal_that_stops_the_run)
 {
-    os = (struct fake_os){ .deaf = true };
-    begin(2, 60000);
-    form(0);
+    os.deaf = true;
+    start(2, 60000);
 
     world_stop(world, SIGINT, false);
     world_stop(world, SIGTERM, false);
@@ -413,14 +117,11 @@ Test(world_fake_os, workers_are_stopped_by_the_signal_that_stops_the_run, .timeo
         cr_expect(told.deaths[i].killed);
         cr_expect(first_cause_is_consequence(&told.deaths[i]));
     }
-    finish();
 }
 
-Test(world_fake_os, the_next_generation_is_not_stopped_by_the_signal_of_the_last, .timeout = 300)
+Test(world_fake_os, the_next_generation_is_not_stopped_by_the_signal_of_the_last)
 {
-    os = (struct fake_os){ 0 };
-    begin(1, 60000);
-    form(0);
+    start(1, 60000);
     world_stop(world, SIGUSR1, false);
     run_until(&told.n_stopped, 1);
     cr_expect_eq(os.children[0].signals[0], SIGUSR1);
@@ -431,14 +132,12 @@ Test(world_fake_os, the_next_generation_is_not_stopped_by_the_signal_of_the_last
     run_until(&told.n_stopped, 2);
     cr_expect_eq(os.children[1].n_signals, 0);
     cr_expect_eq(told.deaths[1].kind, DEATH_NONE);
-    finish();
 }
 
-Test(world_fake_os, without_grace_kill_comes_at_once, .timeout = 300)
+Test(world_fake_os, without_grace_kill_comes_at_once)
 {
-    os = (struct fake_os){ .deaf = true };
-    begin(2, 0);
-    form(0);
+    os.deaf = true;
+    start(2, 0);
     end_child(&os, 1, CLD_EXITED, 9);
 
     run_until(&told.n_stopped, 1);
@@ -447,17 +146,44 @@ Test(world_fake_os, without_grace_kill_comes_at_once, .timeout = 300)
     cr_expect_geq(was_sent(0, SIGKILL), 1);
     cr_expect_eq(told.deaths[0].rank, 1);
     cr_expect_eq(told.deaths[0].sent_signal, 0);
-    finish();
 }
 
-/* Its workers ignore what asks them to end, and lose nothing: whatever stops them, the grace is not for that. */
-Test(world_fake_os, workers_of_a_job_are_killed_at_once, .timeout = 300)
+Test(world_fake_os, after_the_loss_of_a_node_the_grace_is_short_whether_or_not_it_has_begun)
+{
+    for (int begun = 0; begun < 2; begun++) {
+        os.deaf = true;
+        start(2, 60000);
+        if (begun)
+            world_stop(world, 0, false);
+
+        world_lost(world);
+        world_stop(world, 0, false);
+
+        cr_expect_leq(world->deadline_ns - fake_now_ns(&os), LOST_GRACE_MS * INT64_C(1000000));
+        cr_expect_eq(was_sent(0, SIGTERM), 1);
+        world_stop(world, 0, true);
+        run_until(&told.n_stopped, 1);
+
+        form(1);
+        run_ready();
+        world_stop(world, 0, false);
+        cr_expect_gt(world->deadline_ns - fake_now_ns(&os), 2 * LOST_GRACE_MS * INT64_C(1000000),
+                     "the next generation has the whole grace");
+        world_stop(world, 0, true);
+        run_until(&told.n_stopped, 2);
+        finish();
+    }
+}
+
+/*
+ * Its workers ignore what asks them to end, and lose nothing: whatever stops them, the grace is not for that.
+ */
+Test(world_fake_os, workers_of_a_job_are_killed_at_once)
 {
     for (int failure = 0; failure < 2; failure++) {
-        os = (struct fake_os){ .deaf = true };
-        begin(2, 60000);
+        os.deaf = true;
         config.job_json = "{}";
-        form(0);
+        start(2, 60000);
         if (failure)
             end_child(&os, 1, CLD_EXITED, 9);
         else
@@ -475,14 +201,14 @@ Test(world_fake_os, workers_of_a_job_are_killed_at_once, .timeout = 300)
     }
 }
 
-Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 600)
+Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for)
 {
     const int before = descriptors_before();
     int64_t began;
 
-    os = (struct fake_os){ .deaf = true, .immortal = true };
-    begin(2, 0);
-    form(0);
+    os.deaf = true;
+    os.immortal = true;
+    start(2, 0);
     began = fake_now_ns(&os);
 
     world_stop(world, SIGTERM, false);
@@ -504,13 +230,13 @@ Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 600)
 }
 
 /* It was never heard of: stopped, or stuck in a library, before it opened its link. */
-Test(world_fake_os, a_worker_of_a_job_that_never_begins_is_a_hang_in_every_generation, .timeout = 300)
+Test(world_fake_os, a_worker_of_a_job_that_never_begins_is_a_hang_in_every_generation)
 {
-    os = (struct fake_os){ 0 };
     begin(2, 30000);
     config.job_json = "{}";
     config.hang_timeout_ms = 5000;
     for (int generation = 0; generation < 2; generation++) {
+        told.account[0] = '\0';
         form(generation);
         os.later_ns += 6000 * 1000000LL;
         run_until(&told.n_stopped, generation + 1);
@@ -518,24 +244,8 @@ Test(world_fake_os, a_worker_of_a_job_that_never_begins_is_a_hang_in_every_gener
         cr_assert_eq(told.deaths[3 * generation].kind, DEATH_HANG);
         cr_expect_eq(told.deaths[3 * generation].phase, FSDP_PHASE_START);
         cr_expect_eq(told.deaths[3 * generation].step, -1);
-        cr_expect_eq(first_cause_find(&told.deaths[3 * generation], 3), 0);
+        cr_expect_eq(find_cause(&told.deaths[3 * generation], 3), 0);
     }
-    finish();
-}
-
-Test(world_fake_os, a_program_that_shows_no_progress_is_no_hang, .timeout = 300)
-{
-    os = (struct fake_os){ 0 };
-    begin(1, 30000);
-    config.hang_timeout_ms = 5000;
-    form(0);
-    os.later_ns = 3600 * 1000000000LL;
-    run_looks(4);
-    cr_expect_eq(told.n_deaths, 0);
-    end_child(&os, 0, CLD_EXITED, 0);
-    run_until(&told.n_stopped, 1);
-    cr_expect_eq(told.deaths[0].kind, DEATH_NONE);
-    finish();
 }
 
 /* A sign of life of a worker, as it leaves it on its page. */
@@ -546,17 +256,19 @@ static void show(int worker, uint64_t beat, enum fsdp_phase phase, uint64_t step
     atomic_store(&page->beat_ns, beat);
     atomic_store(&page->step, step);
     atomic_store(&page->phase, (uint32_t)phase);
+    atomic_store(&page->pass, (uint32_t)(phase == FSDP_PHASE_WAIT ? FSDP_PHASE_SAVE : phase));
 }
 
-Test(world_fake_os, a_program_of_the_library_is_watched_from_its_first_step_on, .timeout = 300)
+Test(world_fake_os, a_program_is_watched_from_the_first_step_that_it_shows_on)
 {
-    os = (struct fake_os){ 0 };
-    begin(1, 30000);
     config.hang_timeout_ms = 5000;
-    form(0);
+    start(1, 30000);
+    os.later_ns = 3600 * 1000000000LL;
+    run_looks(4);
+    cr_expect_eq(told.n_deaths, 0, "no program of the library's");
     show(0, 1, FSDP_PHASE_FORWARD, 0);
     run_looks(2);
-    os.later_ns = 6000 * 1000000LL;
+    os.later_ns += 6000 * 1000000LL;
     run_looks(4);
     cr_assert_eq(told.n_deaths, 0);
 
@@ -566,16 +278,13 @@ Test(world_fake_os, a_program_of_the_library_is_watched_from_its_first_step_on, 
     run_until(&told.n_stopped, 1);
     cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
     cr_expect_eq(told.deaths[0].phase, FSDP_PHASE_FORWARD);
-    finish();
 }
 
-Test(world_fake_os, a_rank_that_waits_is_no_hang_while_another_goes_on, .timeout = 300)
+Test(world_fake_os, a_rank_that_waits_is_no_hang_while_another_goes_on)
 {
-    os = (struct fake_os){ 0 };
-    begin(2, 30000);
     config.job_json = "{}";
     config.hang_timeout_ms = 5000;
-    form(0);
+    start(2, 30000);
     show(0, 1, FSDP_PHASE_WAIT, 1);
     show(1, 1, FSDP_PHASE_SAVE, 1);
     run_looks(2);
@@ -590,14 +299,142 @@ Test(world_fake_os, a_rank_that_waits_is_no_hang_while_another_goes_on, .timeout
     run_until(&told.n_stopped, 1);
     cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
     cr_expect_eq(told.deaths[0].rank, 1);
-    finish();
+    cr_expect_not_null(strstr(told.account, "\"ranks\": \"1\", \"culprit\": true"), "%s", told.account);
+    cr_expect_not_null(strstr(told.account, "\"ranks\": \"0\", \"culprit\": false"), "%s", told.account);
 }
 
-Test(world_fake_os, a_wake_up_without_an_end_is_no_end, .timeout = 300)
+Test(world_fake_os, a_rank_that_goes_on_while_it_is_looked_at_is_no_hang)
 {
-    os = (struct fake_os){ 0 };
-    begin(1, 60000);
-    form(0);
+    config.job_json = "{}";
+    config.hang_timeout_ms = 5000;
+    start(1, 30000);
+    show(0, 1, FSDP_PHASE_FORWARD, 1);
+    run_looks(2);
+    world_account_begin(world, &world->workers[0], ""); /* as if it had been silent until now */
+    cr_assert_not_null(world->account);
+
+    run_looks(2);
+
+    cr_expect_eq(told.n_deaths, 0);
+    cr_expect_str_empty(told.account);
+    cr_expect_null(world->account);
+    end_child(&os, 0, CLD_EXITED, 0);
+    run_until(&told.n_stopped, 1);
+}
+
+/* This process's /proc shows another process in the place of the worker. */
+static void look_at(pid_t pid)
+{
+    world->workers[0].child.pid = pid;
+}
+
+static void end_process(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+}
+
+static pid_t start_traced(void)
+{
+    const pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFSTOPPED(status));
+    return pid;
+}
+
+Test(world_fake_os, while_a_debugger_holds_a_rank_no_hang_is_reported)
+{
+    const pid_t pid = start_traced();
+
+    config.job_json = "{}";
+    config.hang_timeout_ms = 5000;
+    start(1, 30000);
+    show(0, 1, FSDP_PHASE_FORWARD, 1);
+    run_looks(2);
+    look_at(pid);
+    os.later_ns += 6000 * 1000000LL;
+    while (!world->said_traced && told.n_deaths == 0)
+        run_looks(1);
+    look_at(FIRST_PID);
+    end_process(pid);
+
+    cr_expect_eq(told.n_deaths, 0);
+    end_child(&os, 0, CLD_EXITED, 0);
+    run_until(&told.n_stopped, 1);
+}
+
+/* While its vfork() child lives, a process sleeps in the kernel. The child ends when `go` is closed. */
+static pid_t start_sleeping(int *go)
+{
+    char place[64], byte;
+    int ends[2];
+    pid_t pid;
+
+    cr_assert_eq(pipe(ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        close(ends[1]);
+        if (vfork() == 0) {
+            while (read(ends[0], &byte, 1) > 0)
+                ;
+            _exit(0);
+        }
+        _exit(0);
+    }
+    close(ends[0]);
+    *go = ends[1];
+    while (descendants_state(pid, place, sizeof place) != 'D')
+        poll(NULL, 0, 1);
+    return pid;
+}
+
+/* Three seconds pass, and the world looks at its ranks. */
+static void pass(int n)
+{
+    for (int i = 0; i < n && world->account == NULL; i++) {
+        os.later_ns += 3000 * 1000000LL;
+        world_look_for_hang(world);
+    }
+}
+
+/* After steps of which each read its data at once, a read waits for a file system for longer than 5 bounds. */
+Test(world_fake_os, a_rank_that_waits_for_a_file_system_is_no_hang_before_the_limit)
+{
+    int go;
+    const pid_t pid = start_sleeping(&go);
+
+    config.job_json = "{}";
+    config.hang_timeout_ms = 600000;
+    start(1, 30000);
+    for (uint64_t step = 0; step <= 21; step++) {
+        show(0, 1 + step, FSDP_PHASE_DATA, step);
+        world_look_for_hang(world);
+    }
+    cr_assert_eq(world_bound_ns(world, &world->workers[0]), 10000 * 1000000LL, "it is learned");
+    look_at(pid);
+    pass(100);
+    cr_expect_null(world->account, "after 300 s");
+    cr_expect_neq(world->told_waiting_ns, 0, "a line says so");
+    pass(110);
+    cr_expect_not_null(world->account, "after 600 s");
+    look_at(FIRST_PID);
+    close(go);
+    waitpid(pid, NULL, 0);
+    run_until(&told.n_stopped, 1);
+    cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
+    cr_expect_not_null(strstr(told.deaths[0].words, "no progress for 6"), "%s", told.deaths[0].words);
+}
+
+Test(world_fake_os, a_wake_up_without_an_end_is_no_end)
+{
+    start(1, 60000);
 
     cr_assert_eq(eventfd_write(os.children[0].event, 1), 0);
     run_ready();
@@ -608,15 +445,14 @@ Test(world_fake_os, a_wake_up_without_an_end_is_no_end, .timeout = 300)
     end_child(&os, 0, CLD_EXITED, 0);
     run_until(&told.n_stopped, 1);
     cr_expect_eq(told.n_deaths, 1);
-    finish();
 }
 
 /* A stop in each moment of a start and of an end: before, between and after the exits. */
-Test(world_fake_os, a_stop_at_any_moment_leads_down, .timeout = 600)
+Test(world_fake_os, a_stop_at_any_moment_leads_down)
 {
     for (int moment = 0; moment <= 3; moment++)
         for (int now = 0; now < 2; now++) {
-            os = (struct fake_os){ .deaf = now == 1 };
+            os.deaf = now == 1;
             begin(2, 60000);
             if (moment > 0)
                 form(0);
@@ -635,7 +471,7 @@ Test(world_fake_os, a_stop_at_any_moment_leads_down, .timeout = 600)
         }
 }
 
-/* --- what outlives a generation ----------------------------------------------------------------------- */
+/* What outlives a generation */
 
 static struct fsdp_link_hello read_hello(void)
 {
@@ -664,12 +500,11 @@ static void put(const char *key, const void *value, uint32_t size)
                  (ssize_t)(sizeof header + header.size));
 }
 
-Test(world_fake_os, what_a_worker_keeps_is_in_the_hellos_of_the_next_generations, .timeout = 600)
+Test(world_fake_os, what_a_worker_keeps_is_in_the_hellos_of_the_next_generations)
 {
     static const char too_long[FSDP_LINK_KEPT_BYTES + 1];
     const int before = descriptors_before();
 
-    os = (struct fake_os){ 0 };
     begin(1, 30000);
     for (int generation = 0; generation < 4; generation++) {
         struct fsdp_link_hello hello;
@@ -690,4 +525,42 @@ Test(world_fake_os, what_a_worker_keeps_is_in_the_hellos_of_the_next_generations
     }
     finish();
     cr_assert_eq(count_descriptors(), before);
+}
+
+/*
+ * A worker cannot be started, which is told from within an action: nothing is taken from the queue meanwhile.
+ */
+Test(world_fake_os, no_number_of_signals_fills_the_queue)
+{
+    os.fail_spawn_at = 1;
+    begin(1, 30000);
+    told.n_storm = 4 * WORLD_QUEUE;
+
+    form(0);
+
+    cr_assert(told.n_deaths == 1 && told.n_stopped == 1, "the end of the last worker was taken at once");
+}
+
+static void fill_queue(void)
+{
+    begin(1, 0);
+    for (int i = 0; i <= WORLD_QUEUE; i++)
+        world_post(world, WE_SWEPT);
+}
+
+static void sweep_while_it_runs(void)
+{
+    start(1, 0);
+    world_post(world, WE_SWEPT);
+    world_proceed(world);
+}
+
+Test(world_fake_os, a_full_queue_and_an_event_out_of_order_stop_as_a_bug)
+{
+    char text[300];
+
+    cr_expect_eq(run_to_its_end(fill_queue, text, sizeof text), FSDP_EXIT_BUG);
+    cr_expect_str_eq(text, "fsdprun: bug: event swept has no place in the queue, in state down; stopping\n");
+    cr_expect_eq(run_to_its_end(sweep_while_it_runs, text, sizeof text), FSDP_EXIT_BUG);
+    cr_expect_str_eq(text, "fsdprun: bug: event swept came out of order, in state running; stopping\n");
 }

@@ -1,0 +1,214 @@
+/*
+ * Asks the nodes what their ranks are doing, when a rank was silent for too long, and names the culprit. See
+ * agent/cluster/hang_leader.h.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/cluster/coordinator_impl.h"
+#include "agent/os/bug.h"
+#include "agent/world/hang_life.h"
+#include "agent/world/hang_verdict.h"
+
+static void post(struct coordinator *coordinator, enum hang_leader_event event);
+
+/* Begins a question: no rank of the generation has answered it. */
+static bool clear_ranks(struct coordinator *coordinator)
+{
+    struct search *search = &coordinator->search;
+
+    if (search->ranks == NULL)
+        search->ranks = calloc((size_t)coordinator->world_size, sizeof *search->ranks);
+    if (search->ranks == NULL)
+        return false;
+    for (int i = 0; i < coordinator->roster.capacity; i++) {
+        const struct roster_node *node = &coordinator->roster.nodes[i];
+
+        for (int r = 0; node->active && r < node->who.n_workers; r++)
+            search->ranks[node->first_rank + r] =
+                (struct hang_rank){ .rank = node->first_rank + r, .node = node->node_rank, .group = -1 };
+    }
+    search->question++;
+    search->n_missing = coordinator->world_size;
+    return true;
+}
+
+static void set_deadline(struct coordinator *coordinator, int64_t ms)
+{
+    coordinator->search.until_ms = uv_now(coordinator->services.loop) + (uint64_t)ms;
+    coordinator_arm(coordinator);
+}
+
+static void ask(struct coordinator *coordinator)
+{
+    const struct search *search = &coordinator->search;
+    const struct proto_look look = { .question = search->question + 1,
+                                     .shown_ns = search->shown_at_ns == 0
+                                                     ? INT64_MAX
+                                                     : (int64_t)uv_hrtime() - search->shown_at_ns };
+
+    set_deadline(coordinator, HANG_ASK_MS);
+    if (clear_ranks(coordinator))
+        coordinator_tell_all(coordinator, -1, PROTO_LOOK, &look);
+}
+
+/* Writes the verdict to events.jsonl, and tells the culprit's node, which reports the hang. */
+static void name_culprit(struct coordinator *coordinator, const struct hang_verdict *verdict)
+{
+    const struct hang_rank *ranks = coordinator->search.ranks, *culprit = &ranks[verdict->ranks[0]];
+    const char *phase = first_cause_phase_name(hang_rank_phase(culprit));
+    struct proto_hung hung = { .rank = culprit->rank };
+
+    hang_words(verdict, ranks, hung.words);
+    coordinator_note(
+        coordinator, "hang",
+        (struct events_field[]){
+            EVENT_TEXT("kind", hang_kind_name(verdict->kind)), EVENT_INT("rank", culprit->rank),
+            EVENT_TEXT("phase", phase != NULL ? phase : "unknown"),
+            culprit->layer[0] != '\0' ? EVENT_TEXT("layer", culprit->layer) : EVENT_JSON("layer", "null"),
+            EVENT_INT("step", culprit->step), EVENT_REAL("silent_s", (double)culprit->silent_ns / 1e9),
+            EVENT_REAL("bound_s", (double)culprit->bound_ns / 1e9), EVENT_INT("waiters", verdict->n_waiters),
+            EVENT_END });
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator_in_play(coordinator, i) && coordinator->roster.nodes[i].node_rank == culprit->node)
+            coordinator->nodes[i].tell(coordinator->nodes[i].member, PROTO_HUNG, coordinator->generation,
+                                       &hung);
+}
+
+/*
+ * What one node has seen holds for all of them: the next question tells them. Otherwise the ranks of a node
+ * that prints nothing would be silent for too long, although others print.
+ */
+static void note_shown(struct coordinator *coordinator, int64_t shown_ns)
+{
+    const int64_t at_ns = (int64_t)uv_hrtime() - shown_ns;
+
+    if (shown_ns >= 0 && shown_ns < INT64_MAX && at_ns > coordinator->search.shown_at_ns)
+        coordinator->search.shown_at_ns = at_ns;
+}
+
+/* Finds the culprit. Programs that show no steps are judged by what else they show. */
+static bool reach_verdict(struct coordinator *coordinator, struct hang_verdict *verdict)
+{
+    const struct hang_rank *ranks = coordinator->search.ranks;
+    const int64_t store_ns =
+        coordinator->store == NULL ? INT64_MAX : tcpstore_idle_ms(coordinator->store) * INT64_C(1000000);
+
+    if (ranks == NULL)
+        return false;
+    for (int r = 0; r < coordinator->world_size; r++) {
+        if (!ranks[r].program || !ranks[r].live)
+            continue;
+        note_shown(coordinator, hang_life_shown(ranks, coordinator->world_size, store_ns));
+        hang_life_judge(verdict, ranks, coordinator->world_size, store_ns);
+        return true;
+    }
+    return hang_verdict_reach(verdict, ranks, coordinator->world_size);
+}
+
+static void judge(struct coordinator *coordinator)
+{
+    struct search *search = &coordinator->search;
+    struct hang_verdict verdict;
+
+    if (!reach_verdict(coordinator, &verdict)) {
+        search->again_ms = HANG_AGAIN_MS; /* without memory for it */
+        post(coordinator, HE_EXCUSED);
+    } else if (verdict.kind == HANG_NONE) {
+        search->again_ms = verdict.again_ns / 1000000 + 1;
+        if (search->again_ms > HANG_AGAIN_MS)
+            search->again_ms = HANG_AGAIN_MS;
+        post(coordinator, verdict.again_ns == 0 ? HE_CLEAR : HE_EXCUSED);
+    } else {
+        search->again_ms = HANG_NAMED_MS;
+        post(coordinator, HE_NAMED);
+        name_culprit(coordinator, &verdict);
+    }
+}
+
+static void post(struct coordinator *coordinator, enum hang_leader_event event)
+{
+    enum hang_leader_action action;
+
+    if (!hang_leader_step(&coordinator->search.state, event, &action))
+        bug_stop("hang event %d came out of order, in state %d", (int)event, (int)coordinator->search.state);
+    if (action == HA_ASK)
+        ask(coordinator);
+    else if (action == HA_JUDGE)
+        judge(coordinator);
+    else if (action == HA_PAUSE)
+        set_deadline(coordinator, coordinator->search.again_ms);
+}
+
+static bool is_over(const struct coordinator *coordinator)
+{
+    return coordinator->search.until_ms != 0 &&
+           uv_now(coordinator->services.loop) >= coordinator->search.until_ms;
+}
+
+void coordinator_hang_look(struct coordinator *coordinator)
+{
+    if (!is_over(coordinator))
+        return;
+    coordinator->search.until_ms = 0;
+    if (coordinator->state == CS_UP)
+        post(coordinator, HE_DEADLINE);
+}
+
+void coordinator_hang_begin(struct coordinator *coordinator)
+{
+    enum hang_leader_action action;
+
+    if (coordinator->search.state == HL_UNSET)
+        coordinator->search.state = HL_QUIET;
+    (void)hang_leader_step(&coordinator->search.state, HE_FORM, &action);
+    coordinator->search.until_ms = 0;
+    coordinator->search.shown_at_ns = 0;
+    coordinator_hang_fini(coordinator);
+}
+
+void coordinator_hang_fini(struct coordinator *coordinator)
+{
+    free(coordinator->search.ranks);
+    coordinator->search.ranks = NULL;
+}
+
+/* Reports of the nodes */
+
+static bool is_current(const struct coordinator *coordinator, int generation)
+{
+    return generation == coordinator->generation && coordinator->state == CS_UP;
+}
+
+void coordinator_report_suspects(void *to, int generation)
+{
+    struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
+
+    if (!is_current(coordinator, generation))
+        return;
+    coordinator_hang_look(coordinator); /* a single node has no timer, and looks now */
+    post(coordinator, HE_SUSPECT);
+}
+
+void coordinator_report_rank(void *to, int generation, uint64_t question, const struct hang_rank *rank)
+{
+    const struct coordinator_node *node = to;
+    struct coordinator *coordinator = node->coordinator;
+    const struct roster_node *at = &coordinator->roster.nodes[node - coordinator->nodes];
+    struct search *search = &coordinator->search;
+
+    if (!is_current(coordinator, generation) || question != search->question || search->ranks == NULL ||
+        rank->rank < at->first_rank || rank->rank >= at->first_rank + at->who.n_workers ||
+        search->ranks[rank->rank].answered)
+        return;
+    search->ranks[rank->rank] = *rank;
+    search->ranks[rank->rank].node = at->node_rank;
+    search->ranks[rank->rank].answered = true;
+    if (rank->program)
+        search->ranks[rank->rank].pass =
+            coordinator_phase_of(coordinator, (int)(node - coordinator->nodes),
+                                 &(struct death){ .phase = PROGRAM_STARTING, .pid = rank->pid });
+    if (--search->n_missing == 0)
+        post(coordinator, HE_ANSWERED);
+}

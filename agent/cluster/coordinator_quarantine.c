@@ -1,0 +1,97 @@
+#include "agent/cluster/coordinator_impl.h"
+
+/* Writes on the console and in events.jsonl that a node has to wait. */
+static void report(struct coordinator *coordinator, int node, int strikes, int64_t wait_ms)
+{
+    const struct roster_node *at = &coordinator->roster.nodes[node];
+    char name[ROSTER_NAME_BYTES];
+
+    console_say(coordinator->services.console,
+                "fsdprun: %s has been lost %d times: it waits %lld s before it takes part again",
+                roster_name(name, at->who.host, at->address), strikes, (long long)(wait_ms / 1000));
+    coordinator_note(coordinator, "quarantine",
+                     (struct events_field[]){ EVENT_TEXT("host", at->who.host),
+                                              EVENT_TEXT("address", at->address), EVENT_INT("lost", strikes),
+                                              EVENT_INT("seconds", wait_ms / 1000), EVENT_END });
+}
+
+static void hold(struct coordinator *coordinator, int node, int64_t wait_ms)
+{
+    struct coordinator_node *at = &coordinator->nodes[node];
+
+    at->held_until_ms = coordinator_now_ms(coordinator) + (uint64_t)wait_ms;
+    at->needed_ms = coordinator_now_ms(coordinator) + QUARANTINE_FIRST_MS;
+    coordinator->n_held++;
+    roster_hold(&coordinator->roster, node);
+}
+
+void coordinator_hold(struct coordinator *coordinator, int node)
+{
+    int strikes;
+    const int64_t wait_ms = quarantine_came(&coordinator->quarantine, node, &coordinator->roster.nodes[node],
+                                            (int64_t)coordinator_now_ms(coordinator), &strikes);
+
+    coordinator->nodes[node].held_until_ms = 0;
+    if (wait_ms == 0)
+        return;
+    hold(coordinator, node, wait_ms);
+    report(coordinator, node, strikes, wait_ms);
+}
+
+bool coordinator_set_aside(struct coordinator *coordinator, int node, int64_t wait_ms)
+{
+    if (node == COORDINATOR_SELF || !roster_stays(&coordinator->roster.nodes[node]) ||
+        !roster_can_spare(&coordinator->roster, node))
+        return false;
+    hold(coordinator, node, wait_ms);
+    coordinator_change(coordinator, true);
+    return true;
+}
+
+void coordinator_release(struct coordinator *coordinator, int node)
+{
+    if (coordinator->nodes[node].held_until_ms == 0)
+        return;
+    coordinator->nodes[node].held_until_ms = 0;
+    coordinator->n_held--;
+    roster_release(&coordinator->roster, node);
+}
+
+/*
+ * Returns when the quarantine of a node ends. If the others are too few without it, that is after
+ * QUARANTINE_FIRST_MS at the latest, and before the job gives up waiting for nodes.
+ */
+static uint64_t end_of(const struct coordinator *coordinator, int node)
+{
+    const struct coordinator_node *at = &coordinator->nodes[node];
+    uint64_t end = at->held_until_ms;
+
+    if (roster_enough(&coordinator->roster))
+        return end;
+    if (end > at->needed_ms)
+        end = at->needed_ms;
+    if (coordinator->gather_until_ms != 0 && end > coordinator->gather_until_ms)
+        end = coordinator->gather_until_ms;
+    return end;
+}
+
+uint64_t coordinator_held_ms(const struct coordinator *coordinator)
+{
+    uint64_t first = 0;
+
+    for (int i = 0; coordinator->n_held > 0 && i < coordinator->roster.capacity; i++)
+        if (coordinator->nodes[i].held_until_ms != 0 && (first == 0 || end_of(coordinator, i) < first))
+            first = end_of(coordinator, i);
+    return first;
+}
+
+bool coordinator_release_due(struct coordinator *coordinator)
+{
+    const uint64_t now = coordinator_now_ms(coordinator);
+    const int n_held = coordinator->n_held;
+
+    for (int i = 0; coordinator->n_held > 0 && i < coordinator->roster.capacity; i++)
+        if (coordinator->nodes[i].held_until_ms != 0 && now >= end_of(coordinator, i))
+            coordinator_release(coordinator, i);
+    return coordinator->n_held < n_held;
+}

@@ -1,0 +1,108 @@
+#include "agent/os/lease.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "shard_runtime/core/clock.h"
+
+struct lease_page {
+    _Atomic int64_t until_ns;
+    _Atomic uint32_t under; /* generation + 1 that is under the lease; 0: none */
+    _Atomic uint32_t over;  /* generation + 1 whose lease has ended */
+};
+
+enum fsdp_status lease_create(struct lease *lease, struct fsdp_err *err)
+{
+    /* It has a name, so that /proc/PID/maps shows which processes have a lease. */
+    const int fd = memfd_create("fsdp-lease", MFD_CLOEXEC);
+    void *page = MAP_FAILED;
+
+    *lease = (struct lease){ .timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK) };
+    if (fd >= 0 && lease->timer >= 0 && ftruncate(fd, sizeof(struct lease_page)) == 0)
+        page = mmap(NULL, sizeof(struct lease_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        fsdp_fail(err, FSDP_ERR_IO, "no lease can be made: %s", strerror(errno));
+    if (page == MAP_FAILED && lease->timer >= 0)
+        close(lease->timer);
+    if (fd >= 0)
+        close(fd);
+    if (page == MAP_FAILED)
+        return FSDP_ERR_IO;
+    lease->page = page;
+    return FSDP_OK;
+}
+
+void lease_destroy(struct lease *lease)
+{
+    if (lease->page == NULL)
+        return;
+    munmap(lease->page, sizeof *lease->page);
+    close(lease->timer);
+    lease->page = NULL;
+}
+
+void lease_extend(const struct lease *lease, int64_t sent_ns, int64_t lease_ms)
+{
+    const int64_t until_ns = sent_ns + lease_ms * 1000000;
+
+    if (sent_ns <= clock_boot_ns() && until_ns > lease->page->until_ns && !lease_is_over(lease))
+        lease->page->until_ns = until_ns;
+}
+
+void lease_clear(const struct lease *lease)
+{
+    lease->page->until_ns = 0;
+}
+
+bool lease_runs(const struct lease *lease)
+{
+    return clock_boot_ns() < lease->page->until_ns;
+}
+
+void lease_begin(const struct lease *lease, int generation)
+{
+    lease->page->under = (uint32_t)generation + 1;
+    lease_wake_at(lease, lease->page->until_ns);
+}
+
+void lease_end(const struct lease *lease)
+{
+    lease->page->under = 0;
+}
+
+int64_t lease_look(const struct lease *lease)
+{
+    struct lease_page *page = lease->page;
+    const uint32_t under = page->under;
+    const int64_t until_ns = page->until_ns;
+
+    if (under == 0)
+        return 0;
+    if (page->over != under && clock_boot_ns() < until_ns)
+        return until_ns;
+    page->over = under;
+    return INT64_MIN;
+}
+
+bool lease_is_over(const struct lease *lease)
+{
+    return lease->page != NULL && lease_look(lease) == INT64_MIN;
+}
+
+int64_t lease_over_ms(const struct lease *lease)
+{
+    const int64_t over_ns = clock_boot_ns() - lease->page->until_ns;
+
+    return over_ns > 0 ? over_ns / 1000000 : 0;
+}
+
+void lease_wake_at(const struct lease *lease, int64_t when_ns)
+{
+    const struct itimerspec at = { .it_value = { when_ns / 1000000000, when_ns % 1000000000 } };
+
+    (void)timerfd_settime(lease->timer, TFD_TIMER_ABSTIME, &at, NULL);
+}

@@ -1,0 +1,65 @@
+/*
+ * The lease of a node of a job of several nodes: until when its ranks may run without a word of the
+ * coordinator. The guard makes it before it forks, so that guard and agent share its page and its timer:
+ *   1. The agent extends the lease with each answer of the coordinator.
+ *   2. The agent puts the ranks of a generation under the lease before it starts them.
+ *   3. When the lease is over, the guard kills the ranks (agent/os/guard_lease.h), whatever the agent does:
+ *      it may be stopped, or blocked.
+ * The coordinator begins no other generation before the lease of a lost node must be over. So at most one
+ * generation runs, also while the nodes cannot reach each other.
+ *
+ * All times are those of CLOCK_BOOTTIME: a host that was suspended finds its lease over when it wakes.
+ */
+#ifndef AGENT_LEASE_H
+#define AGENT_LEASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+struct lease_page;
+
+struct lease {
+    struct lease_page *page; /* NULL: the job has one node, and there is no lease */
+    int timer;               /* a timerfd that wakes the guard */
+};
+
+/**
+ * Make a lease that is over, with no generation under it. It is shared with the processes that are forked
+ * later. FSDP_ERR_IO: the system refused it, and nothing was made.
+ */
+enum fsdp_status lease_create(struct lease *lease, struct fsdp_err *err);
+void lease_destroy(struct lease *lease);
+
+/**
+ * The agent: the coordinator has answered a question that was sent at that time. The lease never ends earlier
+ * because of it, and a lease that is over stays over.
+ */
+void lease_extend(const struct lease *lease, int64_t sent_ns, int64_t lease_ms);
+/** The agent: it joins, and no generation is under the lease. Answers that it had before do not count. */
+void lease_clear(const struct lease *lease);
+/** The agent: does the lease still run, so that a generation may begin? */
+bool lease_runs(const struct lease *lease);
+/** The agent: the ranks of this generation are under the lease from now on. */
+void lease_begin(const struct lease *lease, int generation);
+/** The agent: no process of the generation is left. */
+void lease_end(const struct lease *lease);
+/**
+ * Must the ranks of the generation that is under the lease not run any more? Always false without a lease,
+ * and while no generation is under it. Once true, it stays true until lease_end(). A child may call it
+ * between clone and exec.
+ */
+bool lease_is_over(const struct lease *lease);
+/** The agent: for how long has the lease been over? 0: it still runs. */
+int64_t lease_over_ms(const struct lease *lease);
+
+/**
+ * The guard: when is the lease over? 0: no generation is under it. INT64_MIN: it is over, for good. If the
+ * time has passed, the call itself ends the lease.
+ */
+int64_t lease_look(const struct lease *lease);
+/** Wake the guard at this time. */
+void lease_wake_at(const struct lease *lease, int64_t when_ns);
+
+#endif

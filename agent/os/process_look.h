@@ -1,0 +1,89 @@
+/*
+ * What the kernel shows of one process that makes no progress: its state, where it waits, its system call,
+ * its kernel stack and its threads.
+ *
+ * Files that take the memory lock of the process (maps, cmdline, environ) are never read, because a stuck
+ * process may hold that lock for ever. What is read can still block for a while (a process in execve), so the
+ * caller uses a thread of its own.
+ *
+ * Pure but for the files below `proc`, which tests replace. Thread: any.
+ */
+#ifndef AGENT_PROCESS_LOOK_H
+#define AGENT_PROCESS_LOOK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    PROCESS_LOOK_NAME_BYTES = 64,
+    PROCESS_LOOK_FILE_BYTES = 128,
+    PROCESS_LOOK_FRAMES = 12,
+    PROCESS_LOOK_KINDS = 6,   /* kinds of further threads that are told apart */
+    PROCESS_LOOK_THREADS = 64 /* threads that are looked at; the others are only counted */
+};
+
+/* Threads that are in the same state and wait in the same function. */
+struct process_look_threads {
+    int count;
+    char state;
+    char wchan[PROCESS_LOOK_NAME_BYTES];
+};
+
+/* An empty text, or 0 where it is said, is not known. State to frames are of the main thread. */
+struct process_look {
+    char state;                          /* 'S', 'D', 'T', 'R', ...; '?': unknown, or the process is gone */
+    char wchan[PROCESS_LOOK_NAME_BYTES]; /* the kernel function in which it waits */
+    char syscall[24];                    /* "futex", "#435", "running" (in none) */
+    char file[PROCESS_LOOK_FILE_BYTES];  /* what the descriptor of that system call is open on */
+    char frames[PROCESS_LOOK_FRAMES][PROCESS_LOOK_NAME_BYTES]; /* kernel functions, innermost first */
+    int n_frames;
+    bool frames_refused; /* this process may not read kernel stacks: that needs CAP_SYS_ADMIN */
+    int n_threads;       /* all of them; 0: unknown */
+    struct process_look_threads others[PROCESS_LOOK_KINDS]; /* all threads but the main one, by kind */
+    int n_others;
+};
+
+/** Fill in `look`. `proc` is the directory of the process's /proc, "/proc" except in tests. */
+void process_look(struct process_look *look, const char *proc, pid_t pid);
+
+/**
+ * Returns the process that traces `pid` (a debugger); 0: none. Never blocks: `status` needs no lock that a
+ * stuck process can hold (fs/proc/array.c of Linux), so the answer does not depend on process_look().
+ */
+pid_t process_tracer(const char *proc, pid_t pid);
+
+/** Returns whether the process handles that signal. Never blocks, as process_tracer(). */
+bool process_catches(const char *proc, pid_t pid, int signal);
+
+/* What the kernel counts of a process that may be kept from running. */
+struct process_toll {
+    bool blocked; /* in state D */
+    int n_threads;
+    struct process_toll_thread {
+        pid_t thread;
+        uint64_t delay_ns; /* how long it was ready to run and had no CPU */
+    } threads[PROCESS_LOOK_THREADS];
+    uint64_t run_ns; /* how long its main thread ran; 0: not known */
+};
+
+/** Fill in `toll` with what can be read; never blocks for long. `proc` as above. */
+void process_toll(struct process_toll *toll, const char *proc, pid_t pid);
+/**
+ * Returns how long a process was kept from running between two tolls of it: the delay of the thread that was
+ * delayed the most. A sum would grow with the number of threads, and exceed the time that has passed.
+ */
+uint64_t process_toll_delay(const struct process_toll *before, const struct process_toll *now);
+
+/* What a process, and its children that were waited for, have used since they began. */
+struct process_usage {
+    uint64_t cpu_ns;
+    uint64_t work;          /* page faults, and calls of the process that read or write */
+    uint64_t written_bytes; /* by calls that write to files, pipes and terminals */
+};
+
+/** Add what can be read to `usage`. Nothing of a process that waits in state D. `proc` as above. */
+void process_usage_add(struct process_usage *usage, const char *proc, pid_t pid);
+
+#endif

@@ -1,0 +1,175 @@
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "agent/record/save_impl.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
+#include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/io_beneath.h"
+#include "shard_runtime/shardfile/manifest.h"
+#include "shard_runtime/shardfile/verify.h"
+
+static void keep_line(void *context, const char *words)
+{
+    struct work *work = context;
+    int n = snprintf(work->lines + work->lines_bytes, sizeof work->lines - work->lines_bytes, "%s\n", words);
+
+    if (n > 0 && (size_t)n < sizeof work->lines - work->lines_bytes)
+        work->lines_bytes += (size_t)n;
+    else
+        work->lines[work->lines_bytes] = '\0'; /* no room: the first lines say enough */
+}
+
+/* The head must be a file: a pipe could keep this thread waiting as long as the worker lets it. */
+static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsdp_err *err)
+{
+    struct stat stat = { 0 };
+    enum fsdp_status status;
+
+    if (fstat(fd, &stat) < 0 || !S_ISREG(stat.st_mode) || stat.st_size <= 0 ||
+        stat.st_size > MANIFEST_MAX_BYTES)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "the manifest's head is no file, or has %lld bytes",
+                         (long long)stat.st_size);
+    status = file_read(fd, (size_t)stat.st_size, out, length);
+    return status == FSDP_OK ? FSDP_OK : fsdp_fail(err, status, "the manifest's head cannot be read");
+}
+
+/*
+ * The run directory has its own lock, but a process without an agent may save to the same directory of
+ * checkpoints. A process that only cleans there is waited for, for `wait_ms` at most.
+ */
+static enum fsdp_status lock_directory(struct work *work, int wait_ms, bool *held)
+{
+    struct fsdp_io *io = work->collection == NULL ? &work->files.base : work->io;
+
+    return directory_lock_take_within(&work->save->locks, io, work->directory, wait_ms, held, &work->err);
+}
+
+/*
+ * In every directory that the program has named: after a generation, when no rank is writing, all that is
+ * unfinished (`temporary` NULL); of a save that was refused what has that name, since the ranks may have
+ * named several.
+ */
+static void clean_own(struct work *work, const char *temporary)
+{
+    const struct verify_log log = { keep_line, work };
+
+    for (const struct save_own *own = work->own; own != NULL; own = own->next) {
+        struct counting_io files;
+        struct fsdp_io *root;
+        bool held;
+
+        work->at = own->path;
+        if (io_beneath_open(&root, own->path, NULL) != FSDP_OK)
+            continue;
+        counting_io_init(&files, root, &work->n_done);
+        if (temporary != NULL)
+            (void)commit_abort(root, own->path, temporary, NULL);
+        else if (directory_lock_take(&work->save->locks, &files.base, own->path, &held, NULL) == FSDP_OK &&
+                 held)
+            (void)commit_clean(&files.base, own->path, &log, NULL);
+        io_beneath_destroy(root);
+    }
+}
+
+static void publish(struct work *work)
+{
+    struct collection *collection = work->collection;
+    const struct commit_fence fence = { .step = collection->step,
+                                        .generation = collection->generation,
+                                        .world_size = (uint32_t)collection->world_size };
+    const char *temporary = collection->temporary;
+    const struct verify_log log = { keep_line, work };
+    struct manifest_file *files = calloc((size_t)collection->world_size, sizeof *files);
+    size_t n_files = 0, head_length = 0;
+    char *head = NULL;
+    bool held;
+
+    if (collection->refused) {
+        if (work->directory[0] != '\0')
+            commit_abort(work->io, work->directory, temporary, NULL);
+        clean_own(work, temporary);
+        goto done;
+    }
+    if (files == NULL) {
+        fsdp_fail(&work->err, FSDP_ERR_NOMEM, "out of memory");
+        goto done;
+    }
+    for (int rank = 0; rank < collection->world_size; rank++) {
+        const struct part *part = &collection->parts[rank];
+
+        if (part->size_bytes == 0)
+            continue; /* it owns no rows */
+        files[n_files++] = (struct manifest_file){ .name = part->file,
+                                                   .rank = (uint32_t)rank,
+                                                   .size_bytes = part->size_bytes,
+                                                   .checksum = { part->checksum[0], part->checksum[1] } };
+        work->size_bytes += part->size_bytes;
+    }
+    if (lock_directory(work, DIRECTORY_LOCK_WAIT_MS, &held) != FSDP_OK ||
+        read_head(collection->head_fd, &head, &head_length, &work->err) != FSDP_OK) {
+        commit_abort(work->io, work->directory, temporary, NULL);
+    } else if (commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files,
+                              &work->err) == FSDP_OK) {
+        struct fsdp_err ignored = { 0 };
+
+        work->seconds = (double)(clock_now_ns() - collection->started_ns) * 1e-9;
+        if (commit_retain(work->io, work->directory, collection->keep, fence.step, collection->loaded_step,
+                          &log, &ignored) != FSDP_OK)
+            verify_log_line(&log, "event=retain_failed reason=\"%s\"", ignored.message);
+    }
+done:
+    free(files);
+    free(head);
+}
+
+/* Publish in a directory of the program's own. Its links are followed by the rule of core/beneath.h. */
+static void publish_in(struct work *work, const struct save_own *own)
+{
+    struct fsdp_io *root;
+
+    if (io_beneath_open(&root, own->path, &work->err) != FSDP_OK)
+        return;
+    work->io = root;
+    snprintf(work->directory, sizeof work->directory, "%s", own->path);
+    publish(work);
+    io_beneath_destroy(root);
+}
+
+static void prepare(struct work *work)
+{
+    const struct save_handlers *handlers = &work->save->handlers;
+    const struct verify_log log = { keep_line, work };
+    struct fsdp_io *io = &work->files.base;
+    bool held;
+
+    clean_own(work, NULL);
+    work->at = work->directory;
+    if (work->directory[0] == '\0')
+        return;
+    /* A directory that can only be read has nothing to clean, and is still one to go on from. */
+    /* No rank waits here, and search_watch.h ends a run whose disk does not answer. */
+    if (lock_directory(work, INT_MAX, &held) == FSDP_ERR_BUSY)
+        return;
+    fsdp_err_clear(&work->err);
+    if (commit_clean(io, work->directory, &log, &work->err) != FSDP_OK)
+        return;
+    if (verify_newest(io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err) == FSDP_OK &&
+        work->step >= 0 && handlers->weigh != NULL)
+        (void)handlers->weigh(handlers->arg, io, work->directory, work->step, &work->err);
+}
+
+void save_do_work(uv_work_t *request)
+{
+    struct work *work = request->data;
+
+    if (work->collection == NULL)
+        prepare(work);
+    else if (work->collection->own != NULL && !work->collection->refused)
+        publish_in(work, work->collection->own);
+    else
+        publish(work);
+}

@@ -1,0 +1,525 @@
+#include "agent/wire/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "agent/wire/session_impl.h"
+
+enum {
+    DIAL_MS = 250,            /* time between two dials (RFC 8305, section 8, names it for the first ones) */
+    DIALS = 12,               /* a lease / 12, if that is shorter */
+    ANSWERS = 3,              /* a lease / 3 is the time for a handshake, and for the answer to a HELLO */
+    QUEUE_BYTES = 1024 * 1024 /* frames are written while fewer bytes wait in the connection's queue */
+};
+
+/* The end of a session */
+
+static void close_attempts(struct session *session)
+{
+    for (int i = 0; i < session->n_attempts; i++)
+        peer_reset(session->attempts[i].peer);
+    session->n_attempts = 0;
+}
+
+/*
+ * Ends the session, and calls ended() with `why` unless that is NULL.
+ *   flush  what was written is sent first; else the connection is reset
+ */
+static void end(struct session *session, const struct fsdp_err *why, bool flush)
+{
+    const struct session_config *config = &session->pool->config;
+
+    if (session->over)
+        return;
+    session->over = true;
+    session_pool_count(session);
+    session_forget(session);
+    close_attempts(session);
+    if (session->peer != NULL && flush)
+        peer_close(session->peer, NULL);
+    else if (session->peer != NULL)
+        peer_reset(session->peer);
+    session->peer = NULL;
+    if (why != NULL && !session->leaving)
+        config->handlers.ended(config->arg, session, why);
+}
+
+void session_drop(struct session *session)
+{
+    end(session, NULL, true);
+    session_reap(session);
+}
+
+void session_leave(struct session *session)
+{
+    session->leaving = true;
+    session->leave_by_ns = session_now_ns() + session->core.lease_ns * 11 / 10;
+    if (!session->opened || session->over ||
+        session_core_send(&session->core, SESSION_BYE, 0, NULL, 0, NULL) != FSDP_OK)
+        session_drop(session);
+    else
+        session_pump(session);
+}
+
+/* Ends a session of which nothing was heard for the lease, or whose frames could not be kept. */
+static void expire(struct session *session, int64_t now_ns)
+{
+    struct fsdp_err why = { 0 };
+    const double silent_s = (double)(now_ns - session->core.heard_ns) / 1e9;
+
+    if (session->failed || now_ns - session->core.heard_ns < session->core.lease_ns)
+        why = session->why; /* the other end closed the connection, or takes nothing */
+    else if (session->core.up || session->why.status == FSDP_OK)
+        fsdp_fail(&why, FSDP_ERR_PEER, "no sign of life for %.1f s", silent_s);
+    else
+        fsdp_fail(&why, FSDP_ERR_PEER, "%.200s; no sign of life for %.1f s", session->why.message, silent_s);
+    end(session, &why, false);
+}
+
+/* Sending */
+
+void session_write_hello(struct peer *peer, uint16_t type, const struct session_hello *hello)
+{
+    unsigned char payload[SESSION_HELLO_BYTES];
+
+    session_hello_write(payload, hello);
+    peer_send(peer, &(struct frame){ .type = type, .payload = payload, .size = sizeof payload });
+}
+
+void session_pump(struct session *session)
+{
+    struct frame frame;
+
+    while (session->peer != NULL && peer_queued(session->peer) < QUEUE_BYTES &&
+           session_core_next(&session->core, &frame))
+        peer_send(session->peer, &frame);
+}
+
+void session_send(struct session *session, uint16_t type, uint32_t generation, const void *payload,
+                  size_t size_bytes)
+{
+    if (session->over || session->leaving || session->failed)
+        return;
+    session->failed =
+        session_core_send(&session->core, type, generation, payload, size_bytes, &session->why) != FSDP_OK;
+    session_pump(session);
+}
+
+static void write_ack(struct session *session, int64_t now_ns)
+{
+    const struct frame ack = session_core_ack(&session->core, now_ns);
+
+    peer_send(session->peer, &ack);
+}
+
+/* Dialling */
+
+/* Chooses the address of the next dial. Every second one goes to an address that has not served. */
+static int next_address(const struct session *session)
+{
+    const int n = session->n_dialled, n_addresses = session->addresses.n;
+
+    if (!session->opened || n_addresses == 1)
+        return n % n_addresses;
+    return n % 2 == 0 ? 0 : 1 + n / 2 % (n_addresses - 1);
+}
+
+static void remove_attempt(struct session *session, int i)
+{
+    session->n_attempts--;
+    memmove(session->attempts + i, session->attempts + i + 1,
+            (size_t)(session->n_attempts - i) * sizeof *session->attempts);
+}
+
+void session_dial_next(struct session *session, int64_t now_ns)
+{
+    const int64_t pace_ns = session->core.lease_ns / DIALS, longest_ns = INT64_C(1000000) * DIAL_MS;
+    struct session_pool *pool = session->pool;
+    const int address = next_address(session);
+    struct peer *peer;
+
+    session->dial_at_ns = now_ns + (pace_ns < longest_ns ? pace_ns : longest_ns);
+    if (session->n_attempts == SESSION_ATTEMPTS) {
+        if (peer_connected(session->attempts[0].peer))
+            return;
+        peer_reset(session->attempts[0].peer);
+        remove_attempt(session, 0);
+    }
+    session->n_dialled++;
+    if (peer_connect(&peer, pool->loop, (const struct sockaddr *)&session->addresses.of[address],
+                     &pool->peers, &session->why) != FSDP_OK)
+        return;
+    pool->n_peers++;
+    session->n_peers++;
+    peer_set_data(peer, session);
+    session->attempts[session->n_attempts++] = (struct session_attempt){ peer, address, now_ns };
+}
+
+/*
+ * Does the current connection work in both directions? What comes proves only one of them. After a cut each
+ * end's TCP tries again at times of its own, and the other end may wait much longer than this one.
+ */
+static bool works(const struct session *session)
+{
+    return session->core.up && (!session->suspect || (peer_received(session->peer) != session->n_heard &&
+                                                      peer_unacknowledged(session->peer) == 0));
+}
+
+void session_attempt_opened(struct session *session, struct peer *peer)
+{
+    const int64_t now = session_now_ns();
+    struct session_hello hello;
+
+    for (int i = 0; i < session->n_attempts; i++)
+        if (session->attempts[i].peer == peer) {
+            session->current = session->attempts[i].address;
+            remove_attempt(session, i);
+            break;
+        }
+    if (session->over || works(session) || (session->peer != NULL && !session->core.up)) {
+        peer_reset(peer); /* another connection serves, or waits for its answer */
+        return;
+    }
+    close_attempts(session);
+    if (!session->opened)
+        session->n_dialled = session->addresses.n; /* try no further addresses */
+    if (session->peer != NULL)
+        peer_reset(session->peer); /* before HELLO: nothing may be written on it any more */
+    session->peer = peer;
+    session->answer_by_ns = now + session->core.lease_ns / ANSWERS;
+    session_core_dial(&session->core, &hello);
+    session_write_hello(peer, SESSION_HELLO, &hello);
+}
+
+/* An interruption begins with the last sign of life before it. */
+static void note_trouble(struct session *session, int64_t heard_ns)
+{
+    if (session->trouble_ns == 0)
+        session->trouble_ns = heard_ns;
+}
+
+/* Says that the session goes on after an interruption. */
+static void note_resumed(struct session *session)
+{
+    const int64_t silent_ns = session_now_ns() - session->trouble_ns;
+    char words[FSDP_ERR_MESSAGE_BYTES + 160];
+
+    snprintf(words, sizeof words,
+             "the link to %s was interrupted for %.1f s (%.200s) and goes on; %u message%s sent again",
+             session->name, (double)silent_ns / 1e9,
+             silent_ns < session->core.lease_ns / 4 && session->why.status != FSDP_OK ? session->why.message
+                                                                                      : "nothing came",
+             session->core.n_replayed, session->core.n_replayed == 1 ? " was" : "s were");
+    fsdp_err_clear(&session->why);
+    session_pool_note(session->pool, SESSION_NOTE_LINK, words);
+}
+
+/* The current connection serves: the session begins or goes on. */
+static void begin(struct session *session)
+{
+    const struct session_config *config = &session->pool->config;
+    const bool first = !session->opened;
+
+    session->opened = true;
+    session->suspect = false;
+    session_pool_count(session);
+    session->n_heard = peer_received(session->peer);
+    snprintf(session->name, sizeof session->name, "%s", peer_name(session->peer));
+    if (first) {
+        fsdp_err_clear(&session->why);
+        if (config->handlers.opened != NULL)
+            config->handlers.opened(config->arg, session);
+    } else if (!session->leaving) {
+        note_resumed(session);
+    }
+    session->trouble_ns = 0;
+    session_pump(session);
+}
+
+/* Takes the answer to the HELLO of the current connection. */
+static void take_answer(struct session *session, const struct frame *frame)
+{
+    const int64_t now = session_now_ns();
+    struct sockaddr_storage *addresses = session->addresses.of, served = addresses[session->current];
+    struct session_hello answer;
+    struct fsdp_err err = { 0 };
+
+    if (frame->type != SESSION_ANSWER)
+        fsdp_fail(&err, FSDP_ERR_FORMAT, "its first message is no answer of ours");
+    else if (session_hello_read(&answer, frame->payload, frame->size, &err) == FSDP_OK)
+        session_core_answered(&session->core, &answer, now, &err);
+    if (err.status == FSDP_ERR_FORMAT) {
+        peer_close(session->peer, &err);
+        return;
+    }
+    if (err.status != FSDP_OK) {
+        end(session, &err, false);
+        return;
+    }
+    addresses[session->current] = addresses[0];
+    addresses[0] = served;
+    session->current = session->n_dialled = 0;
+    peer_admit(session->peer);
+    session_pool_take_lease(session->pool, session->core.lease_ns / 1000000);
+    begin(session);
+}
+
+/* Accepting */
+
+void session_take_hello(struct session *session, struct peer *peer, const struct session_hello *hello)
+{
+    const int64_t now = session_now_ns(), heard_ns = session->core.heard_ns;
+    struct session_hello answer;
+    struct fsdp_err why = { 0 };
+    const enum session_verdict verdict = session_core_accept(&session->core, hello, &answer, now);
+
+    if (verdict == SESSION_STALE) {
+        peer_close(peer, NULL); /* a later connection of the same session has come before it */
+        return;
+    }
+    session_write_hello(peer, SESSION_ANSWER, &answer);
+    if (verdict == SESSION_NEW || verdict == SESSION_GO_ON) {
+        if (session->peer != NULL)
+            peer_reset(session->peer); /* what it still brings comes again on the new one */
+        session->peer = peer;
+        session->n_peers++;
+        peer_set_data(peer, session);
+        if (session->admitted)
+            peer_admit(peer);
+        note_trouble(session, heard_ns);
+        begin(session);
+        return;
+    }
+    peer_close(peer, NULL);
+    if (verdict == SESSION_BACKWARDS)
+        fsdp_fail(&why, FSDP_ERR_MISMATCH, "this node or the other was restored from an earlier state");
+    end(session, verdict == SESSION_BACKWARDS ? &why : NULL, false);
+    session_reap(session);
+}
+
+void session_admit(struct session *session)
+{
+    session->admitted = true;
+    session_pool_count(session);
+    if (session->peer != NULL)
+        peer_admit(session->peer);
+}
+
+/* Receiving */
+
+void session_take_frame(struct session *session, struct peer *peer, const struct frame *frame)
+{
+    const struct session_config *config = &session->pool->config;
+    struct fsdp_err why = { 0 };
+
+    if (session->over || session->peer != peer)
+        return; /* it comes again on the current connection */
+    if (!session->core.up) {
+        take_answer(session, frame);
+        return;
+    }
+    switch (session_core_take(&session->core, frame, &why)) {
+    case SESSION_DELIVER:
+        if (!session->leaving)
+            config->handlers.frame(config->arg, session, frame);
+        break;
+    case SESSION_DROP:
+        break;
+    case SESSION_FAREWELL:
+        write_ack(session, session_now_ns());
+        snprintf(why.message, sizeof why.message, "has left");
+        end(session, &why, true);
+        return;
+    case SESSION_WRONG:
+        end(session, &why, false);
+        return;
+    }
+    if (session->over || session->peer != peer)
+        return;
+    if (session->leaving && session->core.acked == session->core.sent)
+        end(session, NULL, true);
+    else if (session_core_ack_is_due(&session->core, session_now_ns()))
+        write_ack(session, session_now_ns());
+}
+
+/* A connection that is gone */
+
+/*
+ * Keeps the reason why a connection failed. While the session has not begun, the first reason that no further
+ * attempt can change stays: another secret, or another job.
+ */
+static void keep_reason(struct session *session, const struct fsdp_err *why)
+{
+    const enum fsdp_status kept = session->why.status;
+
+    if (why->status != FSDP_OK && !session->failed &&
+        (session->opened || (kept != FSDP_ERR_MISMATCH && kept != FSDP_ERR_FORMAT)))
+        session->why = *why;
+}
+
+/* Ends a session that has not begun, once every address was tried. */
+static void end_if_none_answers(struct session *session)
+{
+    if (session->dials && !session->opened && session->peer == NULL && session->n_attempts == 0 &&
+        session->n_dialled == session->addresses.n)
+        end(session, &session->why, false);
+}
+
+static void lose_connection(struct session *session, bool ended, const struct fsdp_err *why)
+{
+    const int64_t now = session_now_ns();
+
+    session->peer = NULL;
+    note_trouble(session, session->core.heard_ns);
+    if (ended)
+        session_core_closed(&session->core, now);
+    else
+        session_core_broken(&session->core);
+    session_pool_count(session);
+    keep_reason(session, why);
+    if (!session->dials && !session->admitted)
+        end(session, why, false);
+    else if (session->dials && session->opened)
+        session_dial_next(session, now);
+}
+
+void session_peer_closed(struct session *session, struct peer *peer, const struct fsdp_err *why)
+{
+    for (int i = 0; i < session->n_attempts; i++)
+        if (session->attempts[i].peer == peer) {
+            remove_attempt(session, i);
+            if (!session->opened)
+                keep_reason(session, why);
+            break;
+        }
+    if (session->peer == peer)
+        lose_connection(session, peer_ended(peer), why);
+    end_if_none_answers(session);
+    session->n_peers--;
+    session_reap(session);
+}
+
+/* Time */
+
+/*
+ * Is one more connection needed than the current one? Not if only the process at the other end stands still:
+ * its kernel still acknowledges what comes. From half a lease on it may as well be a proxy in between.
+ */
+static bool needs_another(const struct session *session)
+{
+    return session->suspect &&
+           (peer_unacknowledged(session->peer) > 0 || session->core.left_ns < session->core.lease_ns / 2);
+}
+
+/*
+ * Is the other host there, but its process has not answered yet? It may have thousands of others to answer,
+ * and each further connection would cost it as much as this one.
+ */
+static bool is_about_to_open(const struct session *session, int64_t now_ns)
+{
+    for (int i = 0; i < session->n_attempts; i++)
+        if (peer_connected(session->attempts[i].peer) &&
+            now_ns - session->attempts[i].dialled_ns < session->core.lease_ns / ANSWERS)
+            return true;
+    return false;
+}
+
+/* Dials, as far as it is due: at the begin each address once, later as long as no connection serves. */
+static void dial_if_due(struct session *session, int64_t now_ns)
+{
+    const bool waits = session->peer != NULL && !session->core.up; /* for an answer */
+    const bool wants = session->core.up  ? needs_another(session)
+                       : session->opened ? !waits
+                                         : session->n_dialled < session->addresses.n;
+
+    if (session->core.up && !session->suspect) {
+        close_attempts(session);
+    } else if (waits && session->opened && now_ns >= session->answer_by_ns) {
+        peer_reset(session->peer);
+        lose_connection(session, false, &(struct fsdp_err){ 0 });
+    } else if (wants && now_ns >= session->dial_at_ns && !is_about_to_open(session, now_ns)) {
+        session_dial_next(session, now_ns);
+    }
+    end_if_none_answers(session);
+}
+
+void session_look(struct session *session, int64_t now_ns)
+{
+    enum session_health health;
+
+    if (session->over)
+        return;
+    if (session->core.up && peer_received(session->peer) != session->n_heard) {
+        session->n_heard = peer_received(session->peer);
+        session_core_heard(&session->core, now_ns);
+    }
+    health = session_core_look(&session->core, now_ns);
+    if (health == SESSION_SILENT) {
+        session->suspect = true;
+        note_trouble(session, session->core.heard_ns);
+    } else if (session->suspect && session->core.up && peer_unacknowledged(session->peer) == 0) {
+        session->suspect = false;
+        session->trouble_ns = 0;
+    }
+    session_pool_count(session);
+    if (session->opened && (health == SESSION_EXPIRED || session->failed ||
+                            (session->leaving && now_ns >= session->leave_by_ns))) {
+        expire(session, now_ns);
+        return;
+    }
+    if (session->dials)
+        dial_if_due(session, now_ns);
+    if (session_core_ack_is_due(&session->core, now_ns))
+        write_ack(session, now_ns);
+}
+
+/* Opening */
+
+enum fsdp_status session_dial(struct session **out, struct session_pool *pool,
+                              const struct endpoint_addresses *addresses, struct fsdp_err *err)
+{
+    unsigned char identity[SESSION_IDENTITY_BYTES];
+
+    *out = NULL;
+    if (getrandom(identity, sizeof identity, 0) != sizeof identity)
+        return fsdp_fail(err, FSDP_ERR_IO, "no random bytes for a session");
+    *out = session_make(pool, identity, err);
+    if (*out == NULL)
+        return FSDP_ERR_NOMEM;
+    (*out)->dials = (*out)->admitted = true;
+    (*out)->addresses = *addresses;
+    session_dial_next(*out, session_now_ns());
+    return FSDP_OK;
+}
+
+/* Properties of a session */
+
+void session_set_data(struct session *session, void *data)
+{
+    session->data = data;
+}
+
+void *session_data(const struct session *session)
+{
+    return session->data;
+}
+
+int64_t session_silent_ms(const struct session *session)
+{
+    return (session_now_ns() - session->core.heard_ns) / 1000000;
+}
+
+const char *session_name(const struct session *session)
+{
+    return session->name;
+}
+
+void session_address(const struct session *session, bool ours, char *out, size_t size)
+{
+    if (session->peer != NULL)
+        peer_address(session->peer, ours, out, size);
+    else
+        snprintf(out, size, "?");
+}

@@ -1,0 +1,111 @@
+/*
+ * Sessions between two agents (agent/wire/session_core.h) over connections (agent/wire/peer.h). A pool holds
+ * the sessions of one end: the coordinator's accepts them, a member's dials one.
+ *   - A connection that breaks is replaced. The end that dialled it dials again at once, and then every
+ *     lease / 12. It also does so while its connection has been silent for a quarter of the lease, because
+ *     TCP's own back-off makes a cut of 2 s a silence of 3.3 s. A host that has accepted a connection gets a
+ *     third of the lease for the handshake before the next dial.
+ *   - Frames that the other end has not acknowledged are sent again. Neither end loses or repeats a frame.
+ *   - A session ends when nothing was heard for a lease, when the other end leaves, or when it no longer
+ *     knows the session. If the other end's process dies, its kernel closes the connection in order; a
+ *     session of which no connection comes back within a tenth of the lease has then ended.
+ *   - An accepted session ends with its first connection until session_admit() is called for it.
+ *
+ * All functions must be called on the loop's thread. Any callback may call any function of this header.
+ */
+#ifndef AGENT_SESSION_H
+#define AGENT_SESSION_H
+
+#include "agent/wire/endpoint.h"
+#include "agent/wire/frame.h"
+
+struct session;
+struct session_pool;
+
+struct session_handlers {
+    /* The other end is there, and frames may be sent. Comes once. May be NULL. */
+    void (*opened)(void *arg, struct session *session);
+    void (*frame)(void *arg, struct session *session, const struct frame *frame);
+    /*
+     * The session is over, and no longer exists after this call. `why` is FSDP_OK if the other end has left.
+     * Comes once and last, but not after session_leave() or session_drop().
+     */
+    void (*ended)(void *arg, struct session *session, const struct fsdp_err *why);
+    /* A line for the log: a connection was replaced, or a stranger was dropped. */
+    void (*note)(void *arg, const char *words);
+};
+
+struct session_config {
+    /* (TLS_KEY_BYTES), copied; NULL: clear text, for which the user must have asked */
+    const unsigned char *key;
+    uint64_t job;     /* the number in every frame */
+    int64_t lease_ms; /* the accepting end's holds for both ends */
+    int n_expected; /* of a pool that listens: sessions that will come, perhaps all at once, and come back */
+    struct session_handlers handlers;
+    void *arg;
+};
+
+/**
+ * Create a pool without sessions.
+ *   listens  its sessions are accepted by listeners; false: they are dialled
+ *   config   copied
+ */
+enum fsdp_status session_pool_create(struct session_pool **out, uv_loop_t *loop, bool listens,
+                                     const struct session_config *config, struct fsdp_err *err);
+
+/** Listen on one more address, up to ENDPOINT_MAX_ADDRESSES. Errors as those of peer_listen(). */
+enum fsdp_status session_pool_listen(struct session_pool *pool, const struct sockaddr *address,
+                                     struct fsdp_err *err);
+
+/**
+ * Drop all sessions but those that are leaving. No callback follows. The listeners stay until the leaving
+ * sessions have ended, so that their other ends can still come back. Close callbacks free the pool. NULL is
+ * a no-op.
+ */
+void session_pool_close(struct session_pool *pool);
+
+/**
+ * Begin a session that dials. It tries each address once, one after another, and ends if none answers.
+ *   addresses  copied; at least one
+ */
+enum fsdp_status session_dial(struct session **out, struct session_pool *pool,
+                              const struct endpoint_addresses *addresses, struct fsdp_err *err);
+
+/**
+ * The caller has found that the other end belongs to the job. From now on the session outlives its
+ * connection, and accepts large frames. A session that dials needs no call.
+ */
+void session_admit(struct session *session);
+
+/**
+ * Send one frame. If SESSION_HELD_MAX_BYTES wait for the other end, the session ends. No effect on a session
+ * that is leaving.
+ */
+void session_send(struct session *session, uint16_t type, uint32_t generation, const void *payload,
+                  size_t size_bytes);
+
+/**
+ * End the session in order: the other end receives everything that was sent, and then learns that this end
+ * has left. The caller must not use the session any more. The pool keeps it until the other end has
+ * acknowledged all, for 1.1 leases at most.
+ */
+void session_leave(struct session *session);
+/** End the session at once. The caller must not use it any more. */
+void session_drop(struct session *session);
+
+/** Set and get a pointer of the caller's, which is NULL at first. */
+void session_set_data(struct session *session, void *data);
+void *session_data(const struct session *session);
+/** Returns for how long nothing was heard from the other end. */
+int64_t session_silent_ms(const struct session *session);
+/** Returns the address and port of the other end as text, "10.0.0.2:4312"; "?" if none has answered. */
+const char *session_name(const struct session *session);
+/**
+ * Print the address of the other end (or, `ours`, of this end) of the current connection, without its port;
+ * "?" if there is none.
+ */
+void session_address(const struct session *session, bool ours, char *out, size_t size);
+/** Returns the port on which the first listener of the pool listens. */
+int session_pool_port(const struct session_pool *pool);
+
+#endif

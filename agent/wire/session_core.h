@@ -1,0 +1,141 @@
+/*
+ * One end of a session: a conversation between two agents that outlives its connections. Frames are numbered
+ * and kept until the other end has acknowledged them. When a connection breaks, the next one goes on where it
+ * ended:
+ *   1. The end that dials says in HELLO what it has received and sent. The other end answers with the same.
+ *   2. Each end drops the frames that the other has received, and sends the later ones again.
+ *   3. A frame that arrives a second time is dropped by its number.
+ * So each frame is delivered once and in order, whatever connections were cut in between.
+ *
+ * A session ends when nothing was heard for a lease. This end's own absence does not count: time in which it
+ * did not look (a stopped process, a paused machine) counts as SESSION_STALL of the lease at most, and the
+ * caller passes on everything that has arrived before it judges.
+ *
+ * Pure: no sockets, no loop, no clock. Times are nanoseconds of any clock that goes forward.
+ */
+#ifndef AGENT_SESSION_CORE_H
+#define AGENT_SESSION_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/wire/frame.h"
+#include "agent/wire/session_hello.h"
+
+enum {
+    SESSION_BEATS = 10, /* signs of life in one lease */
+    SESSION_STALL = 6,  /* a lease / 6 is the longest time between two looks that counts in full */
+    SESSION_HELD_MAX_BYTES = 64 * 1024 * 1024, /* frames that wait to be acknowledged, with their heads */
+    SESSION_ACK_FRAMES = 32,                   /* acknowledge at the latest after so many frames */
+    SESSION_ACK_BYTES = 65536                  /* and after so many bytes */
+};
+
+/* Types of frames that belong to the session itself. */
+enum {
+    SESSION_ACK = 0,         /* seq 0; no payload: an acknowledgement and a sign of life */
+    SESSION_HELLO = 0xff01,  /* seq 0; struct session_hello, from the end that dials */
+    SESSION_ANSWER = 0xff02, /* seq 0; struct session_hello, from the end that accepts */
+    SESSION_BYE = 0xff03     /* has a seq: it arrives after everything that was sent before it */
+};
+
+/* What becomes of a frame that has arrived. */
+enum session_take {
+    SESSION_DELIVER,  /* the next in order: the handler gets it */
+    SESSION_DROP,     /* nothing more to do: it came before, or was an acknowledgement */
+    SESSION_FAREWELL, /* the other end has left */
+    SESSION_WRONG     /* a number that cannot be */
+};
+
+/* The state of a session at a moment. */
+enum session_health {
+    SESSION_WELL,
+    SESSION_SILENT, /* nothing was heard for a quarter of the lease */
+    SESSION_EXPIRED /* nothing was heard for the lease */
+};
+
+struct session_held;
+
+struct session_core {
+    unsigned char identity[SESSION_IDENTITY_BYTES];
+    int64_t lease_ns;
+    bool up;             /* a connection stands, and both ends know each other's numbers on it */
+    uint32_t connection; /* number of the latest connection; 0: none */
+    uint64_t sent, acked, received;
+    struct session_held *oldest, *newest; /* frames that are not acknowledged */
+    struct session_held *to_write;        /* the first of them that was not written on this connection */
+    size_t held_bytes;
+    uint32_t untold_frames, untold_bytes; /* received since the last acknowledgement was written */
+    uint32_t n_replayed;                  /* frames that this connection sends again */
+    int64_t left_ns;                      /* what is left of the lease */
+    int64_t heard_ns, looked_ns;          /* last sign of life; last look */
+    int64_t told_ns;                      /* when this end last gave a sign of life */
+};
+
+void session_core_init(struct session_core *core, const unsigned char identity[SESSION_IDENTITY_BYTES],
+                       int64_t lease_ns, int64_t now_ns);
+void session_core_fini(struct session_core *core);
+
+/* Frames that leave */
+
+/**
+ * Number a frame and keep a copy until it is acknowledged. Nothing is kept after a failure.
+ *   FSDP_ERR_BUSY   SESSION_HELD_MAX_BYTES wait already
+ *   FSDP_ERR_NOMEM  no memory, or a frame above FRAME_MAX_BYTES
+ */
+enum fsdp_status session_core_send(struct session_core *core, uint16_t type, uint32_t generation,
+                                   const void *payload, size_t size_bytes, struct fsdp_err *err);
+/**
+ * Take the next frame to write on this connection. Its payload is valid until the next call for this core.
+ * Returns false if there is none, or if the session is not up.
+ */
+bool session_core_next(struct session_core *core, struct frame *out);
+/** The acknowledgement to write now: a SESSION_ACK. */
+struct frame session_core_ack(struct session_core *core, int64_t now_ns);
+/** Is an acknowledgement due: so much has been received, or a beat has passed since the last one? */
+bool session_core_ack_is_due(const struct session_core *core, int64_t now_ns);
+
+/* Frames that arrive */
+
+/** Take a frame of the current connection. SESSION_WRONG: `err` has the reason. */
+enum session_take session_core_take(struct session_core *core, const struct frame *frame,
+                                    struct fsdp_err *err);
+
+/* Connections */
+
+/**
+ * Begin the next connection, at the end that dials: fill in the HELLO. Until session_core_answered() nothing
+ * is written on it. The previous connection must be closed before, so that no number above `sent` of this
+ * HELLO was ever written.
+ */
+void session_core_dial(struct session_core *core, struct session_hello *hello);
+/**
+ * Take the answer to the HELLO of the current connection. After FSDP_OK the session is up.
+ *   FSDP_ERR_PEER      the other end has ended the session
+ *   FSDP_ERR_MISMATCH  one end was restored from an earlier state
+ *   FSDP_ERR_FORMAT    the answer cannot be
+ */
+enum fsdp_status session_core_answered(struct session_core *core, const struct session_hello *answer,
+                                       int64_t now_ns, struct fsdp_err *err);
+/**
+ * Judge a HELLO, at the end that accepts, and fill in the answer. After SESSION_NEW and SESSION_GO_ON the
+ * session is up on the new connection; nothing that the previous one still brings may be taken.
+ */
+enum session_verdict session_core_accept(struct session_core *core, const struct session_hello *hello,
+                                         struct session_hello *answer, int64_t now_ns);
+/** The current connection is gone. */
+void session_core_broken(struct session_core *core);
+/**
+ * The other end closed the connection in order, without BYE. A process that dies does that. The other end
+ * gets one beat to dial again.
+ */
+void session_core_closed(struct session_core *core, int64_t now_ns);
+
+/* Time */
+
+/** Bytes have arrived on the current connection. */
+void session_core_heard(struct session_core *core, int64_t now_ns);
+/** Time has passed. Call it only after everything that had arrived was passed on. */
+enum session_health session_core_look(struct session_core *core, int64_t now_ns);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * The first frame of each connection of a session, and the answer to it. Each end says how much it has
+ * received and sent, so that both know which frames are to be sent again.
+ *
+ * The payload, all numbers little-endian:
+ *   identity (16) | connection u32 | verdict u32 | received u64 | sent u64 | lease_ms u32 | 0 u32
+ *
+ * Pure: no sockets, no loop.
+ */
+#ifndef AGENT_SESSION_HELLO_H
+#define AGENT_SESSION_HELLO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+enum { SESSION_IDENTITY_BYTES = 16, SESSION_HELLO_BYTES = 48 };
+
+/* What the accepting end says to a HELLO. */
+enum session_verdict {
+    SESSION_NEW,       /* the session begins */
+    SESSION_GO_ON,     /* the session goes on with this connection */
+    SESSION_GONE,      /* this end does not know the session, or has ended it */
+    SESSION_STALE,     /* a later connection of this session has come already */
+    SESSION_BACKWARDS, /* numbers that were reached before: one end was restored from an earlier state */
+    SESSION_VERDICTS
+};
+
+struct session_hello {
+    unsigned char identity[SESSION_IDENTITY_BYTES]; /* random; names the session */
+    uint32_t connection;                            /* 1, 2, 3 ... of this session */
+    enum session_verdict verdict;                   /* of an answer; else SESSION_NEW */
+    uint64_t received;                              /* highest seq that this end has delivered */
+    uint64_t sent;                                  /* highest seq that this end has ever given */
+    uint32_t lease_ms;                              /* of an answer: the lease that holds for both ends */
+};
+
+void session_hello_write(unsigned char out[SESSION_HELLO_BYTES], const struct session_hello *hello);
+
+/** Read a payload, which may come from anyone. FSDP_ERR_FORMAT: it is no hello. */
+enum fsdp_status session_hello_read(struct session_hello *hello, const void *payload, size_t n_bytes,
+                                    struct fsdp_err *err);
+
+#endif

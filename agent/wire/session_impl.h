@@ -1,0 +1,111 @@
+/* Shared by session.c (one session) and session_pool.c (the sessions of one end, listeners, and time). */
+#ifndef AGENT_SESSION_IMPL_H
+#define AGENT_SESSION_IMPL_H
+
+#include "agent/wire/peer.h"
+#include "agent/wire/session.h"
+#include "agent/wire/session_core.h"
+
+enum {
+    SESSION_ATTEMPTS = 4, /* connections of one session that are dialled at a time */
+    SESSION_BUCKETS = 1024
+};
+
+/* Lines for the log, which are limited by their kind. */
+enum session_notes { SESSION_NOTE_LINK, SESSION_NOTE_STRANGER, SESSION_NOTES };
+
+struct session {
+    struct session_pool *pool;
+    struct session_core core;
+    struct session *next, **link; /* in the pool's list */
+    struct session *same, **from; /* in the list of its bucket; from NULL: it is in none */
+    struct peer *peer;            /* the current connection; NULL: none */
+    uint64_t n_heard;             /* bytes that had come over it when it was looked at last */
+    int n_peers;                  /* connections whose closed() has not been called yet */
+
+    /* of a session that dials */
+    struct endpoint_addresses addresses; /* the one that served last comes first, once one has served */
+    struct session_attempt {
+        struct peer *peer;
+        int address;
+        int64_t dialled_ns;
+    } attempts[SESSION_ATTEMPTS]; /* oldest first */
+    int n_attempts;
+    int current;   /* the address of the current connection */
+    int n_dialled; /* since the last connection that served */
+    int64_t dial_at_ns, answer_by_ns;
+
+    bool dials, admitted, leaving, over;
+    bool counted; /* in the pool's n_well */
+    bool opened;  /* each end has heard from the other once */
+    /* nothing was heard for a quarter of the lease, and the connection has not recovered since */
+    bool suspect;
+    int64_t trouble_ns;  /* last sign of life before the connection broke or fell silent; 0: all is well */
+    bool failed;         /* a frame could not be kept: the session ends at the next look */
+    int64_t leave_by_ns; /* of a session that leaves */
+    struct fsdp_err why; /* the reason why a connection broke last */
+    void *data;
+    char name[80];
+};
+
+struct session_pool {
+    uv_loop_t *loop;
+    struct session_config config;
+    struct tls_context *tls; /* NULL: clear text */
+    struct peer_config peers;
+    struct peer_listener *listeners[ENDPOINT_MAX_ADDRESSES];
+    int n_listeners;
+    int n_well; /* admitted sessions whose connection serves */
+    struct session *all;
+    struct session *buckets[SESSION_BUCKETS]; /* by identity */
+    int n_peers;                              /* connections whose closed() has not been called yet */
+    /*
+     * libuv runs timers before it polls. So the timer only asks for a look, which the check handle takes
+     * after everything that had arrived was read. The idle handle keeps that poll from waiting.
+     */
+    uv_timer_t timer;
+    uv_idle_t idle;
+    uv_check_t check;
+    int n_open; /* handles whose memory the loop still holds */
+    struct session_note_limit {
+        int n; /* lines in the hour that began then */
+        int64_t began_ns;
+    } notes[SESSION_NOTES];
+    bool closing, walking, handles_closed;
+};
+
+/* session_pool.c */
+
+/** The time by which sessions are judged: fresh, not the loop's. */
+int64_t session_now_ns(void);
+struct session *session_make(struct session_pool *pool, const unsigned char identity[SESSION_IDENTITY_BYTES],
+                             struct fsdp_err *err);
+/** No HELLO finds the session any more. */
+void session_forget(struct session *session);
+/** Free the session if it is over and nothing refers to it, and the pool if that was the last of it. */
+void session_reap(struct session *session);
+/** The other end of a pool that dials has answered which lease holds for both. */
+void session_pool_take_lease(struct session_pool *pool, int64_t lease_ms);
+/** The state of a session has changed: as many connections are expected as sessions are missing. */
+void session_pool_count(struct session *session);
+void session_pool_note(struct session_pool *pool, enum session_notes kind, const char *words);
+
+/* session.c */
+
+/** Begin one more connection. */
+void session_dial_next(struct session *session, int64_t now_ns);
+/** A connection of this session has opened: say HELLO. */
+void session_attempt_opened(struct session *session, struct peer *peer);
+/** A HELLO came on `peer`, whose data is NULL: answer it, and go on with that connection if it fits. */
+void session_take_hello(struct session *session, struct peer *peer, const struct session_hello *hello);
+/** A frame came on a connection of this session. */
+void session_take_frame(struct session *session, struct peer *peer, const struct frame *frame);
+/** Write what waits, as far as the connection's queue is short. */
+void session_pump(struct session *session);
+void session_peer_closed(struct session *session, struct peer *peer, const struct fsdp_err *why);
+/** Time has passed, and everything that had arrived was read. */
+void session_look(struct session *session, int64_t now_ns);
+/** Write a frame with a hello on a connection. */
+void session_write_hello(struct peer *peer, uint16_t type, const struct session_hello *hello);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * Signs of life of a program's ranks (--hang-timeout SECONDS), and who is blamed when there are none.
+ *
+ *   strong  output, a change of a key in the store, a step of a program that uses our library. It counts for
+ *           all ranks of the world: while one rank prints, others may wait for it.
+ *   weak    CPU time (5 % of a core or more) together with page faults or calls that read or write; a GPU of
+ *           the node that is busy and uses its memory. It counts for this rank alone. A rank that spins while
+ *           it waits for others gives none.
+ *
+ * A rank is silent since its last weak sign or the last strong one, whichever is later. Weak signs count only
+ * for 9 limits after the last strong one, so a rank that shows nothing else is silent for too long after 10.
+ * On several nodes a node hears of the signs that others saw up to 3 limits later, so there after 7 to 10.
+ * A rank that has used its heartbeat is silent since its last beat, whatever else is seen.
+ *
+ * The ranks hang if no strong sign was seen on any node for a limit, and some rank was silent for a limit; or
+ * if some heartbeat has stopped for a limit. As long as a node has seen no strong sign in a generation, the
+ * limit of its ranks is at least a minute, because programs start slowly.
+ *
+ * Pure: times are arguments.
+ */
+#ifndef AGENT_HANG_LIFE_H
+#define AGENT_HANG_LIFE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/os/process_look.h"
+#include "agent/record/hang_rank.h"
+
+/* The strong signs that a node has seen in a generation. */
+struct hang_life {
+    int64_t limit_ns; /* 0: the ranks are not watched */
+    int64_t shown_ns; /* the last one; at first when the generation began */
+    bool shown;       /* there was one */
+};
+
+/** How long a rank without a heartbeat may be silent. */
+int64_t hang_life_bound(const struct hang_life *life);
+
+/** Do weak signs still count? */
+bool hang_life_takes_weak(const struct hang_life *life, int64_t now_ns);
+
+/**
+ * Has the node seen no strong sign for so long that it should ask what others have seen (3 limits), and asked
+ * last a limit ago?
+ */
+bool hang_life_wants_news(const struct hang_life *life, int64_t now_ns, int64_t asked_ns);
+
+/* What a rank and its descendants had used when they were looked at last; all zero: they never were. */
+struct hang_sample {
+    int64_t taken_ns;
+    struct process_usage usage;
+};
+
+/**
+ * Is it time to take hang_life_works()? Four times a limit, from a quarter of it after the last strong sign
+ * on.
+ */
+bool hang_life_wants_sample(const struct hang_life *life, const struct hang_sample *sample, int64_t now_ns);
+
+/** Takes the next look. Returns whether the processes have shown a weak sign since the one before. */
+bool hang_life_works(struct hang_sample *sample, int64_t now_ns, const struct process_usage *usage);
+
+/**
+ * Returns how long ago any rank showed a strong sign. -1: it is not known, because a rank has not answered,
+ * or is one that its node does not watch. `store_ns` as below.
+ */
+int64_t hang_life_shown(const struct hang_rank *rows, int n, int64_t store_ns);
+
+/**
+ * Judges the rows of ranks 0 to n - 1, of which those with `program` count.
+ *
+ *   store_ns  how long ago a key of the store was changed; INT64_MAX: there is no store, or never
+ *
+ * The culprit is, by the first rule that tells: a stopped rank, one in state D, one whose heartbeat stopped,
+ * one that has not come to the store, one whose Python stack does not wait for others, one at a line where
+ * the fewest ranks are, the one that is silent for longest, the lowest. A rank whose stack waits is excused
+ * while another one, whose stack does not, gives weak signs. None is named while another one has been silent
+ * for more than half of its limit, and not for all of it: what it does is not known yet.
+ */
+void hang_life_judge(struct hang_verdict *verdict, const struct hang_rank *rows, int n, int64_t store_ns);
+
+#endif

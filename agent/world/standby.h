@@ -1,0 +1,40 @@
+/*
+ * The workers on standby of a node (--standby). Each is an fsdp-train that was executed ahead of time and
+ * waits at the gate of its link (shard_runtime/comm/link_gate.h). When the next generation begins, it becomes
+ * the worker of its local rank, and nothing has to be executed. It belongs to no generation before that: no
+ * end of a generation waits for it or kills it.
+ *
+ * Each local rank has at most one. Pure, except that it signals processes and closes descriptors.
+ */
+#ifndef AGENT_STANDBY_H
+#define AGENT_STANDBY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "agent/os/os.h"
+
+struct standby;
+
+/** Make room for the local ranks 0 to n - 1. NULL: out of memory. */
+struct standby *standby_create(int n);
+/** Kill them all, and close what belongs to them. They are reaped as orphans. NULL is a no-op. */
+void standby_destroy(struct standby *standby, const struct agent_os *os);
+
+/**
+ * Return a local rank that has none, or -1. A local rank is named only once for each generation, so that a
+ * program that ends at its gate is not started again and again.
+ */
+int standby_next(struct standby *standby, int generation);
+/**
+ * Add a process that waits for this local rank. `socket`, our end of its link, and its pidfd are taken over.
+ */
+void standby_put(struct standby *standby, int local_rank, const struct os_child *child, int socket);
+/** Take out the process of a local rank; `child` and `socket` are the caller's then. False: there is none. */
+bool standby_take(struct standby *standby, int local_rank, struct os_child *child, int *socket);
+/** A child has ended and is about to be reaped. Forget it, if it is one of these. */
+void standby_ended(struct standby *standby, pid_t pid);
+/** Write the pids of all of them into `pids`, which has room for n. Returns how many they are. */
+size_t standby_pids(const struct standby *standby, pid_t *pids);
+
+#endif

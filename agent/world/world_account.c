@@ -1,0 +1,390 @@
+/*
+ * The account of a hang. Before a hung rank is reported, and then killed, a thread looks at the process of
+ * every rank of this node (agent/os/process_look.h), because a read of /proc can block, and asks programs for
+ * their Python stacks (agent/world/python_stacks.h). Of a program, what that shows tells which rank is the
+ * culprit, so the account is made before one is named. The loop checks for its results. After ACCOUNT_MS it
+ * goes on with what it has, and a thread that is still blocked is left behind.
+ */
+#include <assert.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/os/descendants.h"
+#include "agent/os/process_look.h"
+#include "agent/record/hang_report.h"
+#include "agent/world/flight.h"
+#include "agent/world/hang_read.h"
+#include "agent/world/python_stacks.h"
+#include "agent/world/world_impl.h"
+
+static_assert((int)FLIGHT_NAME_BYTES <= (int)HANG_NAME_BYTES, "a row holds any name of a progress page");
+
+enum {
+    ACCOUNT_MS = 1000,
+    STALE_MS = 5000, /* an account whose culprit is not known by then is made again */
+    CHECK_MS = 20,   /* the progress pages are looked at so often while a thread looks at the processes */
+    STACK_BYTES = 512 * 1024,
+    TRACED_PROCESSES = 1024
+};
+
+/*
+ * One rank to look at. The thread fills it in. The loop reads `look` once `looked` is set, and what is
+ * known of its Python once `answered` is set. A file of /proc that blocks delays only what comes after it.
+ */
+struct sample {
+    pid_t pid; /* 0: none lives */
+    atomic_bool looked, answered;
+    struct process_look look;
+    struct process_look below; /* of the process below a shell that may be its Python */
+};
+
+/* What the loop and the thread share. The one that is done last frees it. */
+struct samples {
+    atomic_int n_users;
+    int n;
+    char directory[1024];
+    struct python_ask *asks; /* (n) */
+    struct sample of[];
+};
+
+struct world_account {
+    struct samples *samples; /* one for each worker */
+    struct worker *culprit;  /* NULL: not known yet */
+    int64_t begun_ns;
+    char words[HANG_WORDS_BYTES];
+};
+
+static void let_go(struct samples *samples)
+{
+    if (atomic_fetch_sub(&samples->n_users, 1) != 1)
+        return;
+    for (int i = 0; samples->asks != NULL && i < samples->n; i++)
+        if (samples->asks[i].fd >= 0)
+            close(samples->asks[i].fd);
+    free(samples->asks);
+    free(samples);
+}
+
+/* Whether a process below the worker is to be looked at as well: it may be the rank's Python. */
+static bool has_below(const struct samples *samples, int i)
+{
+    return samples->asks != NULL && samples->asks[i].python != 0 &&
+           samples->asks[i].python != samples->of[i].pid;
+}
+
+/* The stacks come last: a signal disturbs what the kernel shows. */
+static void *look_at_all(void *arg)
+{
+    struct samples *samples = arg;
+
+    for (int i = 0; i < samples->n; i++) {
+        struct sample *of = &samples->of[i];
+
+        if (of->pid != 0)
+            process_look(&of->look, "/proc", of->pid);
+        atomic_store(&of->looked, true);
+        atomic_store(&of->answered, samples->asks == NULL);
+    }
+    if (samples->asks != NULL)
+        python_stacks_find(samples->asks, samples->n);
+    for (int i = 0; i < samples->n; i++)
+        if (has_below(samples, i))
+            process_look(&samples->of[i].below, "/proc", samples->asks[i].python);
+    if (samples->asks != NULL)
+        python_stacks_take(samples->asks, samples->n, samples->directory);
+    for (int i = 0; i < samples->n; i++)
+        atomic_store(&samples->of[i].answered, true);
+    let_go(samples);
+    return NULL;
+}
+
+/* Start the thread, with all signals blocked because the loop takes them. */
+static bool start_thread(struct samples *samples)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+    bool started;
+
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    started = pthread_create(&thread, &attributes, look_at_all, samples) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+/* The thread gets descriptors of its own, because it may be left behind. */
+static void prepare_asks(const struct world *world, struct samples *samples)
+{
+    if (world->life.limit_ns > 0)
+        samples->asks = calloc((size_t)samples->n, sizeof *samples->asks);
+    if (getcwd(samples->directory, sizeof samples->directory) == NULL)
+        samples->directory[0] = '\0';
+    for (int i = 0; samples->asks != NULL && i < samples->n; i++) {
+        const struct worker *worker = &world->workers[i];
+
+        samples->asks[i].worker = samples->of[i].pid;
+        samples->asks[i].worker_fd = worker->stacks_fd;
+        samples->asks[i].fd = worker->stacks_fd > 0 ? fcntl(worker->stacks_fd, F_DUPFD_CLOEXEC, 3) : -1;
+    }
+}
+
+static struct samples *take_samples(const struct world *world)
+{
+    const int n = world->config->n_workers;
+    struct samples *samples = calloc(1, sizeof *samples + (size_t)n * sizeof *samples->of);
+
+    if (samples == NULL)
+        return NULL;
+    samples->n = n;
+    atomic_init(&samples->n_users, 2);
+    for (int i = 0; i < n; i++)
+        samples->of[i].pid = world->workers[i].live ? world->workers[i].child.pid : 0;
+    prepare_asks(world, samples);
+    if (start_thread(samples))
+        return samples;
+    atomic_store(&samples->n_users, 1);
+    let_go(samples);
+    return NULL;
+}
+
+/* What the progress page and the flight recorder show of a rank */
+
+static void copy_words(char *to, size_t size, const char *from, size_t from_bytes)
+{
+    snprintf(to, size, "%.*s", (int)(from_bytes < size ? from_bytes : size - 1), from);
+}
+
+static void read_collective(struct hang_row *row, struct fsdp_progress *page, int64_t now_ns)
+{
+    const uint64_t number = atomic_load_explicit(&page->n_collectives, memory_order_acquire);
+    const struct fsdp_flight_entry *entries = fsdp_flight(page);
+    const struct fsdp_flight_entry *entry = &entries[number % FSDP_FLIGHT_ENTRIES];
+    uint64_t ended_ns;
+
+    if (number == 0 || atomic_load_explicit(&entry->number, memory_order_acquire) != number)
+        return;
+    row->collective.sequence = entry->sequence;
+    row->collective.size_bytes = entry->size_bytes;
+    flight_group_name(page, atomic_load_explicit(&entry->group, memory_order_relaxed), row->collective.group);
+    copy_words(row->collective.kind, sizeof row->collective.kind, entry->kind, sizeof entry->kind);
+    ended_ns = atomic_load_explicit(&entry->ended_ns, memory_order_acquire);
+    if (ended_ns != 0)
+        row->collective.ended_s_ago = (double)(now_ns - (int64_t)ended_ns) / 1e9;
+}
+
+static struct hang_row row_of(const struct world *world, const struct worker *worker,
+                              const struct worker *culprit)
+{
+    struct fsdp_progress *page = link_server_page(world->links, worker->local_rank);
+    const int64_t now = world_now_ns(world);
+    struct death place = worker->death;
+    struct hang_row row = { .rank = worker->rank,
+                            .pid = worker->child.pid,
+                            .culprit = worker == culprit,
+                            .host = world->host,
+                            .silent_s = (double)(now - worker->changed_ns) / 1e9,
+                            .collective = { .ended_s_ago = (double)NAN } };
+
+    place.step = worker->heart.step; /* of a program that names it, and its phase */
+    snprintf(row.layer, sizeof row.layer, "%s", worker->heart.phase);
+    place.phase = world->config->job_json != NULL ? FSDP_PHASE_START : -1;
+    worker_read_place(&place, page);
+    row.phase = first_cause_phase_name(place.phase);
+    row.waits = place.phase == FSDP_PHASE_COLLECTIVE || place.phase == FSDP_PHASE_WAIT;
+    row.step = place.step;
+    if (page == NULL || place.phase < 0)
+        return row;
+    if (row.waits)
+        row.pass = first_cause_phase_name((int)atomic_load_explicit(&page->pass, memory_order_relaxed));
+    flight_place_name(page, atomic_load_explicit(&page->threads[0].place, memory_order_relaxed), row.layer);
+    read_collective(&row, page, now);
+    return row;
+}
+
+/* What the thread saw of a rank. Of one whose Python answered below a shell, that Python. */
+static void read_sample(const struct world *world, struct hang_row *row, int i)
+{
+    const struct samples *samples = world->account->samples;
+    const struct sample *of = &samples->of[i];
+
+    row->looked = atomic_load(&of->looked);
+    if (row->looked) {
+        row->look = of->look;
+        row->pid = of->pid;
+    }
+    row->python = world_account_stack(world, i);
+    if (row->python != NULL && has_below(samples, i)) {
+        row->look = of->below;
+        row->pid = samples->asks[i].python;
+    }
+    if (world->config->python_stacks && samples->asks != NULL && atomic_load(&of->answered))
+        row->python_missing = samples->asks[i].missing;
+}
+
+/* Report what the ranks showed. Without memory for it the hang is reported alone. */
+static void report_account(const struct world *world, const struct world_account *account)
+{
+    const struct worker *culprit = account->culprit;
+    struct hang_report report = {
+        .bound_s = (double)(world_bound_ns(world, culprit) + world_blocked_ns(world, culprit)) / 1e9
+    };
+    char *json;
+
+    report.rows = calloc((size_t)world->config->n_workers, sizeof *report.rows);
+    if (report.rows == NULL)
+        return;
+    for (int i = 0; i < world->config->n_workers; i++) {
+        struct hang_row *row = &report.rows[report.n_rows];
+
+        if (!world->workers[i].live)
+            continue;
+        *row = row_of(world, &world->workers[i], account->culprit);
+        read_sample(world, row, i);
+        report.n_rows++;
+    }
+    hang_report_sort(&report);
+    json = hang_report_json(&report);
+    if (json != NULL)
+        world->reporter.explained(world->reporter.to, world->plan.generation, json, strlen(json));
+    free(json);
+    free(report.rows);
+}
+
+static void report_hang(struct world *world, struct worker *worker, const char *words)
+{
+    struct fsdp_progress *page = link_server_page(world->links, worker->local_rank);
+    struct hang_rank rank = { 0 };
+    struct death hang = worker->death;
+
+    hang.kind = DEATH_HANG;
+    hang.code = SIGKILL;
+    hang.when_ns = world_now_ns(world);
+    hang.silent_ns = hang.when_ns - worker->changed_ns;
+    hang_bounds_saw(&world->bounds, worker->class, hang.silent_ns); /* a false alarm does not come again */
+    worker_read_place(&hang, page);
+    hang_rank_read(&rank, page);
+    hang.phase = hang_rank_phase(&rank); /* START if the process has not opened its link yet */
+    if (world_life_has(world, worker)) {
+        hang.phase = PROGRAM_STARTING; /* the coordinator knows whether it came further */
+        hang.step = worker->heart.step;
+    }
+    snprintf(hang.words, sizeof hang.words, "%s", words);
+    world_report(world, &hang, NULL);
+    if (world_life_has(world, worker)) /* it would use up the grace: it does not handle what it is asked */
+        worker_end(worker, world->services.os, SIGKILL);
+    world_post(world, WE_FAILED);
+}
+
+static bool is_complete(const struct samples *samples)
+{
+    for (int i = 0; i < samples->n; i++)
+        if (!atomic_load(&samples->of[i].answered))
+            return false;
+    return true;
+}
+
+/*
+ * Of all processes below the workers, since the rank may run below a shell. Asked on the loop: a thread that
+ * is blocked in another file of /proc could not answer.
+ */
+static bool is_traced(const struct world *world)
+{
+    pid_t pids[TRACED_PROCESSES];
+    size_t n = descendants_living(pids, TRACED_PROCESSES, NULL, 0);
+
+    for (size_t i = 0; i < n && i < TRACED_PROCESSES; i++)
+        if (world_worker_above(world, pids[i]) != NULL && process_tracer("/proc", pids[i]) != 0)
+            return true;
+    return false;
+}
+
+bool world_account_begin(struct world *world, struct worker *culprit, const char *words)
+{
+    struct world_account *account = calloc(1, sizeof *account);
+
+    if (account != NULL)
+        account->samples = take_samples(world);
+    if (account == NULL || account->samples == NULL) {
+        free(account);
+        if (culprit != NULL)
+            report_hang(world, culprit, words);
+        return false;
+    }
+    account->begun_ns = world_now_ns(world);
+    world->account = account;
+    world_account_name(world, culprit, words);
+    return true;
+}
+
+struct worker *world_account_culprit(const struct world *world)
+{
+    return world->account != NULL ? world->account->culprit : NULL;
+}
+
+void world_account_name(struct world *world, struct worker *culprit, const char *words)
+{
+    world->account->culprit = culprit;
+    snprintf(world->account->words, sizeof world->account->words, "%s", words);
+    world_look_soon(world, CHECK_MS);
+}
+
+const struct python_stack *world_account_stack(const struct world *world, int i)
+{
+    const struct samples *samples = world->account != NULL ? world->account->samples : NULL;
+
+    if (samples == NULL || samples->asks == NULL || !atomic_load(&samples->of[i].answered) ||
+        samples->asks[i].stack.n_frames == 0)
+        return NULL;
+    return &samples->asks[i].stack;
+}
+
+bool world_account_look(struct world *world)
+{
+    const struct world_account *account = world->account;
+    const int64_t age_ms = (world_now_ns(world) - account->begun_ns) / 1000000;
+
+    if (!is_complete(account->samples) && age_ms < ACCOUNT_MS) {
+        world_look_soon(world, CHECK_MS);
+        return false;
+    }
+    if (is_traced(world)) {
+        if (!world->said_traced)
+            world_say(world, "a debugger holds a rank: no hang is reported meanwhile");
+        world->said_traced = true;
+        world_forget_silence(world);
+        world_account_drop(world);
+        return false;
+    }
+    if (account->culprit == NULL && age_ms < STALE_MS)
+        return true;
+    if (account->culprit == NULL) {
+        world_account_drop(world);
+        return !world_account_begin(world, NULL, "");
+    }
+    report_account(world, account);
+    report_hang(world, account->culprit, account->words);
+    world_account_drop(world);
+    return false;
+}
+
+void world_account_drop(struct world *world)
+{
+    if (world->account == NULL)
+        return;
+    let_go(world->account->samples);
+    free(world->account);
+    world->account = NULL;
+}

@@ -1,0 +1,50 @@
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/world/world_impl.h"
+
+/*
+ * Returns whether every worker of this node trains. Only then are others executed, which would take CPU time
+ * from the start of these.
+ */
+static bool all_train(const struct world *world)
+{
+    for (int i = 0; i < world->config->n_workers; i++) {
+        const struct fsdp_progress *page = link_server_page(world->links, i);
+        const uint32_t pass =
+            page == NULL ? FSDP_PHASE_START : atomic_load_explicit(&page->pass, memory_order_relaxed);
+
+        if (!world->workers[i].live || pass < FSDP_PHASE_DATA || pass > FSDP_PHASE_SAVE)
+            return false;
+    }
+    return true;
+}
+
+void world_standby_look(struct world *world)
+{
+    struct worker worker;
+    int local_rank, socket;
+
+    if (world->standby == NULL || world->state != WS_RUNNING || !all_train(world))
+        return;
+    local_rank = standby_next(world->standby, world->plan.generation);
+    if (local_rank < 0)
+        return;
+    if (world_start_standby(world, &worker, local_rank, &socket))
+        standby_put(world->standby, local_rank, &worker.child, socket);
+    else
+        world_say(world, worker.death.words);
+}
+
+size_t world_spared(const struct world *world, const pid_t **pids)
+{
+    const size_t n = (size_t)world->n_left;
+
+    *pids = world->left;
+    if (world->standby == NULL)
+        return n;
+    *pids = world->spared;
+    memcpy(world->spared, world->left, n * sizeof *world->spared);
+    return n + standby_pids(world->standby, world->spared + n);
+}

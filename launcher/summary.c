@@ -1,0 +1,303 @@
+#include "launcher/summary.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shard_runtime/core/clock.h"
+
+enum { CAUSE_BYTES = 1 << 20 };
+
+/* The most that a number of an event may be. */
+static const double MOST_STEPS = 9e15, MOST_S = 1e9;
+
+enum fsdp_status summary_check_path(const char *path, struct fsdp_err *err)
+{
+    char folder[PATH_MAX];
+    struct stat stat_of;
+    int error = 0;
+
+    if (path == NULL)
+        return FSDP_OK;
+    snprintf(folder, sizeof folder, "%s", path);
+    if (stat(path, &stat_of) == 0)
+        error = S_ISDIR(stat_of.st_mode) ? EISDIR : access(path, W_OK) < 0 ? errno : 0;
+    else if (errno != ENOENT || access(dirname(folder), W_OK | X_OK) < 0)
+        error = errno;
+    return error == 0 ? FSDP_OK
+                      : fsdp_fail(err, FSDP_ERR_CONFIG, "--summary: %s cannot be written: %s", path,
+                                  strerror(error));
+}
+
+struct summary *summary_create(const struct agent_config *config)
+{
+    struct summary *summary =
+        mmap(NULL, sizeof *summary, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (summary == MAP_FAILED)
+        return NULL;
+    summary_init(summary, config, clock_now_ms());
+    return summary;
+}
+
+void summary_init(struct summary *summary, const struct agent_config *config, int64_t now_ms)
+{
+    *summary = (struct summary){ .config = config,
+                                 .phase = config->n_nodes > 1 ? SUMMARY_WAITING : SUMMARY_STARTING,
+                                 .began_ms = now_ms,
+                                 .since_ms = now_ms,
+                                 .began_s = (int64_t)time(NULL) };
+}
+
+static void begin_phase(struct summary *summary, enum summary_phase phase, int64_t at_ms)
+{
+    const int64_t passed_ms = at_ms - summary->since_ms;
+    /* a save may be reported after the failure, which ended the phase earlier */
+    const int64_t saving_ms = summary->saving_ms < passed_ms ? summary->saving_ms : passed_ms;
+
+    summary->spent_ms[summary->phase] += passed_ms - saving_ms;
+    summary->spent_ms[SUMMARY_SAVING] += saving_ms;
+    summary->saving_ms = 0;
+    summary->phase = phase;
+    summary->since_ms = at_ms;
+}
+
+static void take_spawn(struct summary *summary, const cJSON *event, int64_t now_ms)
+{
+    const cJSON *generation = cJSON_GetObjectItemCaseSensitive(event, "generation");
+
+    if (cJSON_IsNumber(generation) && generation->valueint >= summary->generations)
+        summary->generations = generation->valueint + 1;
+    if (summary->phase == SUMMARY_WAITING)
+        begin_phase(summary, SUMMARY_STARTING, now_ms);
+    if (summary->config->job_json == NULL)
+        begin_phase(summary, SUMMARY_TRAINING, now_ms);
+}
+
+static void take_exit(struct summary *summary, const cJSON *event, int64_t now_ms)
+{
+    const cJSON *code = cJSON_GetObjectItemCaseSensitive(event, "code");
+
+    if (summary->failed_ms == 0 && (!cJSON_IsNumber(code) || code->valueint != 0))
+        summary->failed_ms = now_ms;
+}
+
+/* Only a restart shows that the time since the failure was lost: the same failure could have been the end. */
+static void take_restart(struct summary *summary, int64_t now_ms)
+{
+    /* The first step of another rank may be reported after the failure: no phase is shorter than nothing. */
+    const int64_t failed_ms = summary->failed_ms > summary->since_ms ? summary->failed_ms : summary->since_ms;
+
+    begin_phase(summary, SUMMARY_RESTARTING, summary->failed_ms != 0 ? failed_ms : now_ms);
+    summary->failed_ms = 0;
+    summary->n_trained += summary->reached - summary->from;
+    summary->from = summary->reached = 0;
+}
+
+/*
+ * The number of a member, from 0 to `most`; 0 if there is none. A worker may write anything into its events.
+ */
+static double number(const cJSON *event, const char *key, double most)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(event, key);
+
+    if (!cJSON_IsNumber(value) || !(value->valuedouble > 0))
+        return 0;
+    return value->valuedouble < most ? value->valuedouble : 0;
+}
+
+static void take_save(struct summary *summary, const cJSON *event)
+{
+    const double blocked_s = number(event, "blocked_s", MOST_S);
+
+    summary->n_saves++;
+    summary->save_s += blocked_s;
+    if (summary->phase == SUMMARY_TRAINING)
+        summary->saving_ms += (int64_t)(blocked_s * 1e3);
+}
+
+static void take_timeline(struct summary *summary, const cJSON *event)
+{
+    summary->n_repeated += (uint64_t)number(event, "lost_steps", MOST_STEPS);
+    summary->repeated_s += number(event, "lost_s", MOST_S);
+}
+
+static void take_first_step(struct summary *summary, const cJSON *event, int64_t now_ms)
+{
+    begin_phase(summary, SUMMARY_TRAINING, now_ms);
+    summary->from = summary->reached = (uint64_t)number(event, "step", MOST_STEPS);
+}
+
+void summary_event(struct summary *summary, const char *line, int64_t now_ms)
+{
+    cJSON *event = json_parse_object(line, strlen(line));
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(event, "event"));
+
+    if (name == NULL)
+        name = "";
+    if (strcmp(name, "spawn") == 0)
+        take_spawn(summary, event, now_ms);
+    else if (strcmp(name, "exit") == 0)
+        take_exit(summary, event, now_ms);
+    else if (strcmp(name, "restart") == 0 || strcmp(name, "membership") == 0)
+        take_restart(summary, now_ms);
+    else if (strcmp(name, "first_step") == 0)
+        take_first_step(summary, event, now_ms);
+    else if (strcmp(name, "checkpoint") == 0)
+        take_save(summary, event);
+    else if (strcmp(name, "timeline") == 0)
+        take_timeline(summary, event);
+    else if (strcmp(name, "complete") == 0)
+        summary_steps(summary, summary->config->total_steps);
+    summary->restarts += strcmp(name, "restart") == 0;
+    summary->n_failures += strcmp(name, "failure") == 0;
+    if (strcmp(name, "first_step") == 0 || strcmp(name, "checkpoint") == 0)
+        summary_steps(summary, (uint64_t)number(event, "step", MOST_STEPS));
+    cJSON_Delete(event);
+}
+
+void summary_steps(struct summary *summary, uint64_t steps)
+{
+    if (steps > summary->steps)
+        summary->steps = steps;
+    if (summary->from > 0 && steps > summary->reached)
+        summary->reached = steps;
+}
+
+struct cost summary_cost(const struct summary *summary, int64_t now_ms)
+{
+    struct summary ended = *summary;
+    uint64_t n_steps;
+
+    begin_phase(&ended, ended.phase, now_ms);
+    n_steps = ended.n_trained + ended.reached - ended.from;
+    return (struct cost){
+        .seconds = (double)(now_ms - ended.began_ms) * 1e-3,
+        .waiting_s = (double)ended.spent_ms[SUMMARY_WAITING] * 1e-3,
+        .starting_s = (double)ended.spent_ms[SUMMARY_STARTING] * 1e-3,
+        .training_s = (double)ended.spent_ms[SUMMARY_TRAINING] * 1e-3,
+        .saving_s = (double)ended.spent_ms[SUMMARY_SAVING] * 1e-3,
+        .restarting_s = (double)ended.spent_ms[SUMMARY_RESTARTING] * 1e-3,
+        .repeated_s = ended.repeated_s,
+        .step_s = n_steps > 0 ? (double)ended.spent_ms[SUMMARY_TRAINING] * 1e-3 / (double)n_steps : 0,
+        .save_s = ended.n_saves > 0 ? ended.save_s / ended.n_saves : 0,
+        .n_restarts = ended.generations > 0 ? ended.generations - 1 : 0,
+        .n_failures = ended.n_failures,
+    };
+}
+
+/*
+ * The cause in errors.json, to be freed; NULL where this run has written none. An earlier run may have left
+ * one.
+ */
+static char *read_cause(const struct summary *summary)
+{
+    const char *run_dir = summary->config->run_dir;
+    char path[PATH_MAX + 16], *bytes = malloc(CAUSE_BYTES), *cause = NULL;
+    FILE *file = NULL;
+    cJSON *errors;
+
+    if (run_dir != NULL && snprintf(path, sizeof path, "%s/errors.json", run_dir) < (int)sizeof path)
+        file = fopen(path, "re");
+    if (file != NULL && bytes != NULL) {
+        errors = json_parse_object(bytes, fread(bytes, 1, CAUSE_BYTES, file));
+        if (cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(errors, "time")) >=
+            (double)summary->began_s)
+            cause = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(errors, "cause"));
+        cJSON_Delete(errors);
+    }
+    if (file != NULL)
+        fclose(file);
+    free(bytes);
+    return cause;
+}
+
+static void add_seconds(struct json_text *text, const char *key, int64_t ms)
+{
+    json_field(text, key, "%" PRId64 ".%03d", ms / 1000, (int)(ms % 1000));
+}
+
+static void add_cost(const struct summary *summary, int64_t now_ms, struct json_text *text)
+{
+    const struct cost cost = summary_cost(summary, now_ms);
+    const struct cost_advice advice = cost_advise(&cost);
+
+    json_field(text, "saves", "%d", summary->n_saves);
+    json_field(text, "failures", "%d", summary->n_failures);
+    json_field_real(text, "effective", "%.4f", cost_effective(&cost));
+    if (!advice.known) {
+        json_field(text, "advice", "null");
+        return;
+    }
+    json_open(text, "advice", '{');
+    json_field(text, "every_steps", "%" PRIu64, advice.every_steps);
+    json_field_real(text, "save_s", "%.3f", cost.save_s);
+    json_field_real(text, "between_failures_s", "%.3f", advice.between_failures_s);
+    json_close(text, '}');
+}
+
+void summary_add(const struct summary *summary, int status, int64_t now_ms, struct json_text *text)
+{
+    static const char *const names[SUMMARY_N_PHASES] = {
+        [SUMMARY_WAITING] = "waiting", [SUMMARY_STARTING] = "starting",     [SUMMARY_TRAINING] = "training",
+        [SUMMARY_SAVING] = "saving",   [SUMMARY_RESTARTING] = "restarting",
+    };
+    const struct agent_config *config = summary->config;
+    /* A run that never began has no cause of its own: what stands in the directory may be another run's. */
+    char *cause = status != 0 && summary->generations > 0 ? read_cause(summary) : NULL;
+    struct summary ended = *summary;
+
+    begin_phase(&ended, ended.phase, now_ms);
+    json_open(text, NULL, '{');
+    json_field(text, "status", "%d", status);
+    json_field(text, "generations", "%d", summary->generations);
+    json_field(text, "restarts", "%d", summary->restarts);
+    if (config->job_json != NULL) {
+        json_field(text, "steps", "%" PRIu64, summary->steps);
+        json_field(text, "steps_repeated", "%" PRIu64, summary->n_repeated);
+    }
+    add_seconds(text, "seconds", now_ms - summary->began_ms);
+    json_open(text, "seconds_by", '{');
+    for (int i = 0; i < SUMMARY_N_PHASES; i++)
+        add_seconds(text, names[i], ended.spent_ms[i]);
+    json_close(text, '}');
+    add_cost(summary, now_ms, text);
+    json_field(text, "first_cause", "%s", cause != NULL ? cause : "null");
+    json_field_string(text, "run_dir",
+                      config->run_dir != NULL && access(config->run_dir, F_OK) == 0 ? config->run_dir : NULL);
+    json_close(text, '}');
+    json_add(text, "\n");
+    cJSON_free(cause);
+}
+
+enum fsdp_status summary_write(struct summary *summary, const char *path, int status, struct fsdp_err *err)
+{
+    const bool is_host = summary->config->n_nodes == 1 || summary->generations > 0;
+    struct json_text text = { 0 };
+    enum fsdp_status written = FSDP_OK;
+    FILE *file = NULL;
+
+    if (is_host) {
+        summary_add(summary, status, clock_now_ms(), &text);
+        file = fopen(path, "we");
+    }
+    if (text.failed)
+        written = fsdp_fail(err, FSDP_ERR_NOMEM, "--summary: no memory");
+    else if (is_host && (file == NULL || fputs(text.bytes, file) < 0 || fflush(file) != 0))
+        written = fsdp_fail(err, FSDP_ERR_IO, "--summary: write %s: %s", path, strerror(errno));
+    if (file != NULL)
+        fclose(file);
+    json_text_free(&text);
+    munmap(summary, sizeof *summary);
+    return written;
+}

@@ -1,0 +1,26 @@
+# What is installed, and where.
+
+# The example jobs read ../data/bible.txt. Without the whole text an excerpt is installed under that name: the
+# jobs run, and scripts/prepare-data.sh, which is installed next to it, writes the whole.
+TEXT  ?= $(wildcard data/bible.txt)
+SHARE  = $(DESTDIR)$(PREFIX)/share
+.PHONY: install ## copies what was built: make install DESTDIR= PREFIX=/usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp \
+	  $(addprefix $(SHARE)/fsdprun/,configs data examples scripts) \
+	  $(addprefix $(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(BUILD)/lib/libfsdp.so.$(VERSION) $(wildcard $(BUILD)/lib/libfsdp_cuda.so) $(DESTDIR)$(LIBDIR)/
+	ln -sf libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so.$(SOVERSION)
+	ln -sf libfsdp.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so
+	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
+	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
+	install -m 644 configs/*.yaml $(SHARE)/fsdprun/configs/
+	install -m 644 shard_runtime/examples/*.c $(SHARE)/fsdprun/examples/
+	install -m 644 $(or $(TEXT),tests/parity/excerpt.txt) $(SHARE)/fsdprun/data/bible.txt
+	install -m 755 scripts/prepare-data.sh scripts/packages.sh $(SHARE)/fsdprun/scripts/
+	$(BUILD)/bin/fsdprun --print-completion bash > $(SHARE)/bash-completion/completions/fsdprun
+	$(BUILD)/bin/fsdprun --print-completion zsh > $(SHARE)/zsh/site-functions/_fsdprun
+	$(BUILD)/bin/fsdprun --print-completion fish > $(SHARE)/fish/vendor_completions.d/fsdprun.fish
+	for page in docs/man/*.[1-8]; do install -D -m 644 $$page $(SHARE)/man/man$${page##*.}/$${page##*/} || exit 1; done

@@ -1,0 +1,34 @@
+/*
+ * Reads a whole file into memory, up to a limit, and writes a whole buffer. Two kinds of files have their own
+ * readers. Checkpoint files use shardfile/io.h, because tests replace the disk there. Kernel files in /proc
+ * and /sys use agent/os/small_file.h.
+ */
+#ifndef CORE_FILES_H
+#define CORE_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <fsdp/status.h>
+
+/**
+ * Reads at most `limit` bytes: a file from its beginning, or a pipe from its current position. A caller that
+ * must refuse longer files passes a limit of one byte more than it accepts, and then checks *length.
+ *
+ *   fd       open for reading; remains the caller's; the position of a regular file does not change
+ *   *text    receives the bytes and a final zero, which the caller frees; NULL after an error
+ *   *length  receives the number of bytes without the zero
+ *
+ *   FSDP_ERR_IO     reading failed; errno holds the reason
+ *   FSDP_ERR_NOMEM  there is not enough memory for the file
+ * Any thread may call it.
+ */
+enum fsdp_status file_read(int fd, size_t limit, char **text, size_t *length);
+
+/**
+ * Writes bytes[0..size) to `fd`, a file or a pipe, in as many write() calls as necessary. Returns false with
+ * errno if it could not write all of them. Any thread may call it.
+ */
+bool file_write(int fd, const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
+ * The functions keep no state; any thread may call them.
+ */
+#ifndef CORE_UTF8_H
+#define CORE_UTF8_H
+
+#include <stddef.h>
+
+/** U+FFFD, which replaces a byte that is not UTF-8: three bytes. */
+#define UTF8_REPLACEMENT "\xef\xbf\xbd"
+
+/**
+ * Returns the length in bytes (1 to 4) of the character that begins at `bytes`. Returns 0 if no valid
+ * character begins there, or if it does not end within `n_bytes`.
+ */
+size_t utf8_length(const char *bytes, size_t n_bytes);
+
+/** Returns the offset of the first byte that is not UTF-8, or `length` if all of `text` is valid. */
+size_t utf8_prefix(const char *text, size_t length);
+
+/**
+ * Returns the largest length <= n at which `bytes` can be cut without splitting a character. If the bytes
+ * before `n` are not UTF-8, returns `n`.
+ */
+size_t utf8_cut(const char *bytes, size_t n);
+
+/**
+ * Copies `length` bytes of `text` and replaces every byte that is not UTF-8 by U+FFFD. Returns a
+ * zero-terminated string, which the caller frees, and stores its length in *out_length. Returns NULL if
+ * memory runs out; then *out_length is not set.
+ */
+char *utf8_clean_copy(const char *text, size_t length, size_t *out_length);
+
+#endif

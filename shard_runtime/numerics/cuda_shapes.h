@@ -1,0 +1,119 @@
+/*
+ * How the CUDA kernels cut their work, and the scratch that follows from it. The kernels (cuda/kernels/) and
+ * the plan, which is made where there is no GPU, both include this header, so that what is planned is what is
+ * used. Every number is a function of shapes alone. C11 and CUDA C++ both read it; it includes nothing of
+ * CUDA.
+ */
+#ifndef NUMERICS_CUDA_SHAPES_H
+#define NUMERICS_CUDA_SHAPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shard_runtime/numerics/numerics.h"
+
+/* Device memory that all products of cuBLASLt share as a workspace. NVIDIA recommends this size for sm_90. */
+#define CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
+
+enum {
+    CUDA_RESULTS_BYTES = 8192,      /* the most of page-locked memory for numbers that go to the host */
+    CUDA_COLUMN_CHUNK_ROWS = 128,   /* the least rows in a chunk of a column sum, */
+    CUDA_COLUMN_MAX_CHUNKS = 128,   /* and the most chunks */
+    CUDA_SPAN_CHUNK_ELEMS = 16384,  /* elements that one block of a norm over a list sums */
+    CUDA_EMBEDDING_PIECE_ROWS = 32, /* rows of one token that are added in float32, before pieces are added */
+    CUDA_NORM_TEAMS = 4,            /* rows that a block works on in a norm's backward, a warp each */
+    CUDA_NORM_MAX_BLOCKS = 256,
+    CUDA_NORM_TILE = 32 * 8,   /* columns that a warp takes at once, at most */
+    CUDA_NORM_LONG_ROW = 2048, /* columns above which a whole block works on a row */
+    CUDA_LEAST_SHARED_BYTES =
+        99 * 1024, /* what a block may have on every device from sm_80 on: sm_86, sm_89, sm_120 */
+    CUDA_NORM_SHARED_BYTES =
+        160 * 1024, /* the most shared memory that a block of a norm's backward asks for */
+};
+
+/** The number of pieces of `each` that hold `n`. */
+static inline size_t cuda_pieces(size_t n, size_t each)
+{
+    return n / each + (n % each != 0);
+}
+
+/** Rows that one block sums in the first pass of a column sum. */
+static inline size_t cuda_column_chunk_rows(size_t rows)
+{
+    const size_t even = cuda_pieces(rows, CUDA_COLUMN_MAX_CHUNKS);
+
+    return even > CUDA_COLUMN_CHUNK_ROWS ? even : (size_t)CUDA_COLUMN_CHUNK_ROWS;
+}
+
+/** Scratch of a column sum: a row of doubles for each chunk. */
+static inline size_t cuda_column_sum_bytes(size_t rows, size_t cols)
+{
+    return cuda_pieces(rows, cuda_column_chunk_rows(rows)) * cols * sizeof(double);
+}
+
+/** Scratch of the embedding's backward: two lists of keys to sort, and two sums for each piece. */
+static inline size_t cuda_embedding_backward_bytes(size_t rows, size_t cols)
+{
+    return 2 * rows * sizeof(uint64_t) +
+           2 * cuda_pieces(rows, CUDA_EMBEDDING_PIECE_ROWS) * cols * sizeof(float);
+}
+
+/** Scratch of the loss: a double for each row. */
+static inline size_t cuda_cross_entropy_bytes(size_t rows)
+{
+    return rows * sizeof(double);
+}
+
+/** Scratch of the norm of one span of a list; a list needs the sum of its spans. A double for each chunk. */
+static inline size_t cuda_sum_powers_bytes(size_t n_elems)
+{
+    return cuda_pieces(n_elems, CUDA_SPAN_CHUNK_ELEMS) * sizeof(double);
+}
+
+/** How a norm's backward is cut. A run is (2, padded) floats: a team's sums of dweight, then of dbias. */
+struct cuda_norm_cut {
+    size_t blocks;
+    size_t teams;  /* of a block; each owns rows */
+    size_t padded; /* cols, rounded up to whole tiles */
+};
+
+static inline struct cuda_norm_cut cuda_norm_cut_of(size_t rows, size_t cols)
+{
+    struct cuda_norm_cut cut;
+
+    cut.padded = cuda_pieces(cols, CUDA_NORM_TILE) * CUDA_NORM_TILE;
+    cut.teams = cut.padded > CUDA_NORM_LONG_ROW ? 1 : (size_t)CUDA_NORM_TEAMS;
+    cut.blocks = cuda_pieces(rows, cut.teams);
+    if (cut.blocks > CUDA_NORM_MAX_BLOCKS)
+        cut.blocks = CUDA_NORM_MAX_BLOCKS;
+    return cut;
+}
+
+/** Scratch of a norm's backward, aligned to 16: a run for each block. */
+static inline size_t cuda_norm_backward_bytes(size_t rows, size_t cols)
+{
+    const struct cuda_norm_cut cut = cuda_norm_cut_of(rows, cols);
+
+    return cut.blocks * 2 * cut.padded * sizeof(float);
+}
+
+/**
+ * Does cuBLASLt's row take `desc->beside`, as far as the shape decides? The matrix before a GELU has rows of
+ * 16 bytes.
+ */
+static inline bool cuda_takes_beside(const struct matmul_desc *desc)
+{
+    const bool has_z = desc->beside != MATMUL_SUMS_OF_A && desc->beside != MATMUL_SUMS_OF_B;
+
+    return desc->outer * desc->inner == 1 && desc->m > 0 && desc->n > 0 && desc->k > 0 && !desc->accumulate &&
+           (!desc->bias || desc->beside == MATMUL_BEFORE_GELU) && (!has_z || desc->n % 8 == 0);
+}
+
+/** Scratch of our attention's backward: for each of n_rows = batch * heads * seq the sum of dout * out. */
+static inline size_t cuda_attention_backward_bytes(size_t n_rows)
+{
+    return n_rows * sizeof(float);
+}
+
+#endif

@@ -1,0 +1,440 @@
+/*
+ * bench_rendezvous JSON_FILE FSDPRUN: what meeting costs as the number of nodes grows, on loopback with TLS.
+ *
+ * The coordinator is a real fsdprun with one worker, /bin/sleep. The other nodes are a swarm of members
+ * without workers in this process (tests/bench/member_swarm.h). Rows for 64, 1,024, 4,096 and 10,000 nodes:
+ *   - join: from the first connection to the last START, and the CPU time of the coordinator for it. The
+ *     peer is a bare loop that accepts and does the same handshake of TLS, with nothing after it.
+ *   - form again: a worker fails; from the last STOPPED to the last START.
+ *   - beats: cores that the coordinator uses while nothing happens.
+ * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
+ * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
+ * Growth: the exponent of each time over the number of nodes, by least squares of their logarithms.
+ *
+ * BENCH_RUNS (3) is how often each is measured, RENDEZVOUS_NODES (10000) the most nodes, and
+ * RENDEZVOUS_REAL_NODES (512) the number of real ones.
+ */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "agent/cluster/rendezvous.h"
+#include "agent/wire/tls.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/member_swarm.h"
+
+enum { MAX_RUNS = 15, MAX_SIZES = 4, CLIENTS = 4, IDLE_S = 3, PATH_BYTES = 4096 };
+
+static const int sizes[MAX_SIZES] = { 64, 1024, 4096, 10000 };
+static const char *fsdprun;
+static char directory[] = "/tmp/bench-rendezvous.XXXXXX";
+static char secret_file[sizeof directory + 16], log_file[sizeof directory + 16];
+static char secret[TLS_KEY_BYTES + 1] = "a secret of bench-rendezvous----";
+static pid_t coordinator; /* 0: none runs */
+
+static void stop_coordinator(void)
+{
+    if (coordinator <= 0)
+        return;
+    kill(coordinator, SIGTERM);
+    waitpid(coordinator, NULL, 0);
+    coordinator = 0;
+}
+
+static void clean_up(void)
+{
+    stop_coordinator();
+    unlink(secret_file);
+    unlink(log_file);
+    rmdir(directory);
+}
+
+static int listen_on_loopback(int *port)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof address;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, 4096) < 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+        bench_die("a port");
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* Returns the pid of a new fsdprun, one of `n_nodes`, with a worker that runs `words`. */
+static pid_t start_node(int node, int n_nodes, int port, const char *program, const char *argument)
+{
+    char nodes[16], rank[16], endpoint[32];
+    const pid_t pid = fork();
+    int log;
+
+    if (pid != 0)
+        return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a bench that is stopped leaves no node */
+    signal(SIGPIPE, SIG_DFL);
+    log = open(log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
+        _exit(127);
+    snprintf(nodes, sizeof nodes, "%d", n_nodes);
+    snprintf(rank, sizeof rank, "%d", node);
+    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", port);
+    execl(fsdprun, fsdprun, "--quiet", "--nnodes", nodes, "--nproc-per-node", "1", "--node-rank", rank,
+          "--max-restarts", "1000", "--shutdown-timeout", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+          endpoint, "--rdzv-id", "bench", "--secret-file", secret_file, "--no-python", program, argument,
+          (char *)NULL);
+    _exit(127);
+}
+
+/* The agent of a node is the only child of its guard. */
+static pid_t agent_of(pid_t guard)
+{
+    char path[64], line[32];
+    const double deadline = bench_now() + 10;
+    int agent = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)guard, (int)guard);
+    while (agent == 0 && bench_now() < deadline) {
+        FILE *file = fopen(path, "r");
+
+        if (file != NULL && fgets(line, sizeof line, file) != NULL)
+            agent = atoi(line);
+        if (file != NULL)
+            fclose(file);
+    }
+    if (agent == 0)
+        bench_die("the coordinator has no agent");
+    return agent;
+}
+
+/* CPU seconds of all threads of a process. */
+static double cpu_seconds(pid_t pid)
+{
+    char path[64 + 256];
+    const struct dirent *thread;
+    uint64_t sum_ns = 0, ns;
+    DIR *threads;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    threads = opendir(path);
+    if (threads == NULL)
+        bench_die(path);
+    while ((thread = readdir(threads)) != NULL) {
+        FILE *file;
+
+        if (thread->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)pid, thread->d_name);
+        file = fopen(path, "r");
+        if (file == NULL || fscanf(file, "%" SCNu64, &ns) != 1)
+            bench_die(path);
+        fclose(file);
+        sum_ns += ns;
+    }
+    closedir(threads);
+    return 1e-9 * (double)sum_ns;
+}
+
+/* A bare loop of the same handshake */
+
+/* Handshakes over a blocking socket, and closes it. */
+static void shake_hands(int fd, const struct tls_context *context, bool client)
+{
+    unsigned char bytes[4096];
+    struct tls *tls;
+    struct fsdp_err err = { 0 };
+    ssize_t n = 0;
+
+    if (tls_create(&tls, context, &err) != FSDP_OK || (client && tls_start(tls, &err) != FSDP_OK))
+        bench_die(err.message);
+    do {
+        if (n > 0 && tls_feed(tls, bytes, (size_t)n, &err) != FSDP_OK)
+            bench_die(err.message);
+        for (size_t size; (size = tls_take(tls, bytes, sizeof bytes)) > 0;)
+            if (send(fd, bytes, size, MSG_NOSIGNAL) != (ssize_t)size)
+                bench_die("send");
+    } while (!tls_established(tls) && (n = recv(fd, bytes, sizeof bytes, 0)) > 0);
+    if (!tls_established(tls))
+        bench_die("a handshake");
+    tls_destroy(tls);
+    close(fd);
+}
+
+static _Noreturn void bare_client(int port, int n, const unsigned char *key)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct tls_context *context;
+    struct fsdp_err err = { 0 };
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (tls_context_create(&context, false, key, &err) != FSDP_OK)
+        bench_die(err.message);
+    for (int i = 0; i < n; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+            bench_die("connect");
+        shake_hands(fd, context, true);
+    }
+    _exit(0);
+}
+
+/* Accepts and handshakes `n` times in this process, for clients in others. Seconds and CPU seconds of one. */
+static void measure_bare(int n, double *seconds, double *cpu)
+{
+    unsigned char key[TLS_KEY_BYTES];
+    struct tls_context *context;
+    struct fsdp_err err = { 0 };
+    int port, fd = listen_on_loopback(&port);
+    double start, start_cpu;
+
+    if (tls_derive_key(key, secret, strlen(secret), "bench", &err) != FSDP_OK ||
+        tls_context_create(&context, true, key, &err) != FSDP_OK)
+        bench_die(err.message);
+    start = bench_now();
+    start_cpu = bench_clock(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; i < CLIENTS; i++)
+        if (fork() == 0)
+            bare_client(port, n / CLIENTS, key);
+    for (int i = 0; i < n / CLIENTS * CLIENTS; i++) {
+        const int one = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+
+        if (one < 0)
+            bench_die("accept");
+        shake_hands(one, context, false);
+    }
+    *seconds = bench_now() - start;
+    *cpu = bench_clock(CLOCK_PROCESS_CPUTIME_ID) - start_cpu;
+    for (int i = 0; i < CLIENTS; i++)
+        wait(NULL);
+    tls_context_destroy(context);
+    close(fd);
+}
+
+/* A coordinator and its swarm */
+
+static void configure(struct agent_config *config, int port)
+{
+    agent_config_init(config);
+    config->run_id = "bench";
+    config->secret = secret;
+    config->secret_bytes = strlen(secret);
+    config->rendezvous_host = "127.0.0.1";
+    config->rendezvous_port = port;
+    config->node_rank = -1;
+    config->hosting = AGENT_HOST_NO;
+}
+
+/* Begins a world of the coordinator and a swarm; what is listened on the port is known to be free. */
+static pid_t begin(struct swarm *swarm, struct agent_config *config, int n_nodes, int capacity)
+{
+    int port;
+    pid_t agent;
+
+    close(listen_on_loopback(&port));
+    configure(config, port);
+    config->n_nodes = config->min_nodes = n_nodes;
+    swarm_open(swarm, config, capacity);
+    coordinator = start_node(0, n_nodes, port, "/bin/sleep", "1000000");
+    agent = agent_of(coordinator);
+    for (double deadline = bench_now() + 10; bench_now() < deadline;) { /* until it listens */
+        struct sockaddr_in address = { .sin_family = AF_INET,
+                                       .sin_port = htons((uint16_t)port),
+                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const bool listens = connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
+
+        close(fd);
+        if (listens)
+            return agent;
+        usleep(1000);
+    }
+    bench_die("the coordinator does not listen");
+}
+
+struct samples {
+    double join[MAX_RUNS], join_cpu[MAX_RUNS], bare[MAX_RUNS], bare_cpu[MAX_RUNS]; /* ms a node */
+    double form[MAX_RUNS];                                                         /* us a node */
+    double beats[MAX_RUNS];                                                        /* cores */
+};
+
+static void measure(struct samples *samples, int run, int n_nodes)
+{
+    const int n = n_nodes - 1;
+    struct agent_config config;
+    struct swarm swarm;
+    double start, start_cpu;
+    pid_t agent;
+
+    measure_bare(n, &samples->bare[run], &samples->bare_cpu[run]);
+    agent = begin(&swarm, &config, n_nodes, n);
+    start = bench_now();
+    start_cpu = cpu_seconds(agent);
+    swarm_join(&swarm, n);
+    swarm_await(&swarm, &swarm.n_started, n, "nodes that have started");
+    samples->join[run] = (swarm.started_at - start) * 1e3 / n;
+    samples->join_cpu[run] = (cpu_seconds(agent) - start_cpu) * 1e3 / n;
+    samples->bare[run] *= 1e3 / n;
+    samples->bare_cpu[run] *= 1e3 / n;
+
+    swarm.n_started = swarm.n_stopped = 0;
+    swarm_fail(&swarm);
+    swarm_await(&swarm, &swarm.n_started, n, "nodes that have started again");
+    samples->form[run] = (swarm.started_at - swarm.stopped_at) * 1e6 / n;
+
+    start = bench_now();
+    start_cpu = cpu_seconds(agent);
+    swarm_idle(&swarm, IDLE_S);
+    samples->beats[run] = (cpu_seconds(agent) - start_cpu) / (bench_now() - start);
+    swarm_close(&swarm);
+    stop_coordinator();
+}
+
+/* A node that stands still */
+
+/* Seconds from SIGSTOP of a node of `n_nodes` to the last START of the next generation; a spare is there. */
+static double replace(int n_nodes)
+{
+    struct agent_config config;
+    struct swarm swarm, victim;
+    double start;
+    pid_t stopped;
+
+    begin(&swarm, &config, n_nodes, n_nodes - 1);
+    stopped = fork();
+    if (stopped == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        swarm_open(&victim, &config, 1);
+        swarm_join(&victim, 1);
+        swarm_idle(&victim, 1000000);
+    }
+    swarm_join(&swarm, n_nodes - 2);
+    swarm_await(&swarm, &swarm.n_started, n_nodes - 2, "nodes that have started");
+    swarm_join(&swarm, 1);
+    swarm_await(&swarm, &swarm.n_welcomed, n_nodes - 1, "a spare that was let in");
+    swarm_idle(&swarm, 0.5);
+    swarm.n_started = 0;
+    kill(stopped, SIGSTOP);
+    start = bench_now();
+    swarm_await(&swarm, &swarm.n_started, n_nodes - 1,
+                "nodes that have started without the one that stands still");
+    kill(stopped, SIGKILL);
+    waitpid(stopped, NULL, 0);
+    swarm_close(&swarm);
+    stop_coordinator();
+    return swarm.started_at - start;
+}
+
+/* Real nodes */
+
+static double run_real_nodes(int n)
+{
+    int port, status;
+    double start;
+
+    close(listen_on_loopback(&port));
+    start = bench_now();
+    for (int i = 0; i < n; i++)
+        if (start_node(i, n, port, "/bin/true", NULL) < 0)
+            bench_die("fork");
+    for (int i = 0; i < n; i++)
+        if (wait(&status) < 0 || status != 0) {
+            errno = 0;
+            bench_die("a real node failed");
+        }
+    return bench_now() - start;
+}
+
+/* The table */
+
+/* The exponent e of seconds ~ n^e over the sizes, of medians of values per node. */
+static double exponent(const double *per_node, int n_sizes)
+{
+    double x = 0, y = 0, xx = 0, xy = 0;
+
+    for (int i = 0; i < n_sizes; i++) {
+        const double lx = log(sizes[i]), ly = log(per_node[i] * sizes[i]);
+
+        x += lx, y += ly, xx += lx * lx, xy += lx * ly;
+    }
+    return (n_sizes * xy - x * y) / (n_sizes * xx - x * x);
+}
+
+static void add(struct report *report, const char *what, int n_nodes, const char *unit, const double *ours,
+                const double *peer, double limit, int n)
+{
+    double limits[MAX_RUNS];
+    char words[64];
+
+    for (int i = 0; i < n; i++)
+        limits[i] = limit;
+    snprintf(words, sizeof words, n_nodes > 0 ? "%s, %d nodes" : "%s", what, n_nodes);
+    report_add(report, &(struct report_row){ words, unit, false, ours, limit > 0 ? limits : NULL, peer, n,
+                                             "target", "bare handshakes" });
+}
+
+int main(int argc, char **argv)
+{
+    const int n_runs = bench_runs(3), most = bench_setting("RENDEZVOUS_NODES", 10000, 10000);
+    const int n_real = bench_setting("RENDEZVOUS_REAL_NODES", 512, 4096);
+    static struct samples samples[MAX_SIZES];
+    double joins[MAX_SIZES], forms[MAX_SIZES], times[MAX_RUNS];
+    struct rlimit files;
+    struct report report;
+    int n_sizes = 0;
+    FILE *file;
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: bench_rendezvous JSON_FILE FSDPRUN\n");
+        return 2;
+    }
+    fsdprun = argv[2];
+    signal(SIGPIPE, SIG_IGN); /* the coordinator may close a connection first */
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < (rlim_t)most + 256)
+        bench_die("too few open files are allowed: see RENDEZVOUS_NODES");
+    if (mkdtemp(directory) == NULL)
+        bench_die(directory);
+    snprintf(secret_file, sizeof secret_file, "%s/secret", directory);
+    snprintf(log_file, sizeof log_file, "%s/log", directory);
+    atexit(clean_up);
+    umask(077);
+    file = fopen(secret_file, "w");
+    if (file == NULL || fputs(secret, file) < 0 || fclose(file) != 0)
+        bench_die(secret_file);
+    if (!report_begin(&report, argv[1]))
+        return 1;
+    for (; n_sizes < MAX_SIZES && sizes[n_sizes] <= most; n_sizes++) {
+        struct samples *of = &samples[n_sizes];
+        const int n = sizes[n_sizes];
+
+        for (int run = 0; run < n_runs; run++)
+            measure(of, run, n);
+        add(&report, "join", n, "ms", of->join, of->bare, 0, n_runs);
+        add(&report, "join, CPU of the coordinator", n, "ms", of->join_cpu, of->bare_cpu, 0, n_runs);
+        add(&report, "form again", n, "us", of->form, NULL, 30, n_runs);
+        add(&report, "beats", n, "cores", of->beats, NULL, 0.5, n_runs);
+        joins[n_sizes] = report_quantile(of->join, n_runs, 0.5);
+        forms[n_sizes] = report_quantile(of->form, n_runs, 0.5);
+    }
+    if (n_sizes > 1) {
+        const double of_join = exponent(joins, n_sizes), of_form = exponent(forms, n_sizes);
+
+        add(&report, "growth of join", 0, "", &of_join, NULL, 1.1, 1);
+        add(&report, "growth of form again", 0, "", &of_form, NULL, 1.1, 1);
+    }
+    for (int run = 0; run < n_runs; run++)
+        times[run] = replace(sizes[0]);
+    add(&report, "a node that stands still is replaced", 0, "s", times, NULL, 0, n_runs);
+    for (int run = 0; run < n_runs; run++)
+        times[run] = run_real_nodes(n_real);
+    add(&report, "real nodes, exec to end", n_real, "s", times, NULL, 0, n_runs);
+    return report_end(&report) ? 0 : 1;
+}

@@ -1,0 +1,38 @@
+/*
+ * Many members of one job in one process: each is a session (agent/wire/session.h) of one pool, which joins
+ * and answers as a node without workers would. Members are as the product's own, but for their workers.
+ */
+#ifndef TESTS_BENCH_MEMBER_SWARM_H
+#define TESTS_BENCH_MEMBER_SWARM_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "agent/config.h"
+
+struct swarm {
+    uv_loop_t loop;
+    struct session_pool *pool;
+    struct session **members; /* (capacity) NULL: it has left */
+    int capacity, n;          /* n: how many were begun */
+    /* Counts since they were last set to 0 */
+    int n_welcomed, n_started, n_stopped;
+    double started_at, stopped_at; /* when the last of them was */
+    int generation, rank;          /* of the last START; the rank is the first member's */
+    const struct agent_config *config;
+};
+
+/** Open a swarm that can have `capacity` members. `config` is borrowed; its secret is the key. */
+void swarm_open(struct swarm *swarm, const struct agent_config *config, int capacity);
+/** Begin `n` more members. */
+void swarm_join(struct swarm *swarm, int n);
+/** A worker of the first member fails: the coordinator restarts the world. */
+void swarm_fail(struct swarm *swarm);
+/** Run the loop until *count is at least `wanted`; ends the bench after DEADLINE seconds. */
+void swarm_await(struct swarm *swarm, const int *count, int wanted, const char *what);
+/** Run the loop for so long. */
+void swarm_idle(struct swarm *swarm, double seconds);
+/** Drop every member at once, and close the swarm. */
+void swarm_close(struct swarm *swarm);
+
+#endif

@@ -1,0 +1,199 @@
+/* The plan of a seed: how many nodes, what they run, and what happens to them. */
+#include <signal.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+struct plan sim_plan;
+
+void sim_make_plan(uint64_t seed)
+{
+    const int64_t leases_ms[] = { 3000, 3000, 3000, 1500, 6000 };
+    struct plan *plan = &sim_plan;
+    int n_spares;
+
+    sim_seed(seed);
+    *plan = (struct plan){ .seed = seed };
+    plan->max_nodes = (int)sim_between(SIM_PLAN, 2, 4);
+    plan->min_nodes =
+        sim_one_in(SIM_PLAN, 2) ? plan->max_nodes : (int)sim_between(SIM_PLAN, 1, plan->max_nodes);
+    n_spares = sim_one_in(SIM_PLAN, 3) ? (int)sim_between(SIM_PLAN, 1, 2) : 0;
+    plan->n_hosts = plan->max_nodes + n_spares;
+    plan->n_workers = (int)sim_between(SIM_PLAN, 1, SIM_WORKERS);
+    plan->max_restarts = (int)sim_between(SIM_PLAN, 0, 4);
+    plan->job = sim_one_in(SIM_PLAN, 3);
+    plan->lease_ms = leases_ms[sim_draw(SIM_PLAN) % 5];
+    plan->grace_ms = sim_between(SIM_PLAN, 500, 25000);
+    plan->join_ms = sim_between(SIM_PLAN, 15000, 40000);
+    plan->work_ns = sim_between(SIM_PLAN, 2, 40) * SECOND;
+    plan->quiet = sim_one_in(SIM_PLAN, 16);
+    plan->gentle = plan->quiet || sim_one_in(SIM_PLAN, 3);
+    plan->last_call_ms =
+        plan->gentle ? 8000 : sim_between(SIM_PLAN, 1000, 5000); /* gentle: all come in time */
+    plan->chatter_ms = sim_one_in(SIM_PLAN, 4) ? 0 : sim_between(SIM_PLAN, 20, 400);
+    plan->fails_one_in = plan->gentle || sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 5, 40);
+    plan->ignores_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 1, 4);
+    plan->delay_ns =
+        sim_one_in(SIM_PLAN, 3) ? sim_between(SIM_PLAN, MS, 40 * MS) : sim_between(SIM_PLAN, 50000, MS);
+    plan->loses_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 8, 200);
+    plan->spikes_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 20, 500);
+    plan->last_fault = 30 * SECOND;
+    for (int i = 0; i < plan->n_hosts; i++) {
+        struct host *host = &sim_hosts[i];
+
+        memset(host, 0, sizeof *host);
+        host->number = i;
+        host->offset_ns = sim_between(SIM_PLAN, 1, 1000) * SECOND;
+        host->rate = 0.99 + (double)(sim_draw(SIM_PLAN) % 1000) / 1000 * 0.02;
+    }
+}
+
+static void start(void *what, uint64_t number)
+{
+    (void)number;
+    sim_start(what);
+}
+
+/* Its user, or the scheduler of the cluster, starts it again. */
+static void comes_back(void *what, uint64_t number)
+{
+    struct host *host = what;
+
+    (void)number;
+    if (host->process->alive)
+        return; /* it has not ended, or was started again already */
+    host->down = false;
+    host->stalled_until = sim_now;
+    host->suspended = false;
+    sim_start(host);
+}
+
+static void heal(void *what, uint64_t pair)
+{
+    const int a = (int)(pair / SIM_HOSTS), b = (int)(pair % SIM_HOSTS);
+
+    (void)what;
+    sim_cut[a][b] = false;
+    sim_trace("the path from n%d to n%d is whole again", a, b);
+}
+
+static void cut(int a, int b, int64_t for_ns)
+{
+    if (a == b || sim_cut[a][b])
+        return;
+    sim_cut[a][b] = true;
+    sim_trace("the path from n%d to n%d is cut for %.2f s", a, b, (double)for_ns / 1e9);
+    sim_at(sim_now + for_ns, heal, NULL, (uint64_t)(a * SIM_HOSTS + b));
+}
+
+static bool is_clean(void)
+{
+    return sim_plan.loses_one_in == 0 && sim_plan.spikes_one_in == 0;
+}
+
+/*
+ * How long a fault lasts. What is shorter than the lease by half a second must end nothing: the dials
+ * after it come within that time. They need as much again where messages are lost or late.
+ */
+static int64_t draw_length(void)
+{
+    const int64_t lease_ns = sim_plan.lease_ms * MS;
+
+    if (sim_plan.gentle)
+        return sim_between(SIM_FAULTS, MS, lease_ns - (is_clean() ? SECOND / 2 : SECOND));
+    return sim_one_in(SIM_FAULTS, 2) ? sim_between(SIM_FAULTS, MS, lease_ns)
+                                     : sim_between(SIM_FAULTS, MS, 4 * lease_ns);
+}
+
+/*
+ * Everything stands still at once, for example because one hypervisor has all the nodes. If that is shorter
+ * than the lease, it ends nothing.
+ */
+static void pause_all(void)
+{
+    const int64_t lease_ns = sim_plan.lease_ms * MS;
+    const int64_t for_ns = sim_plan.gentle && !is_clean()
+                               ? draw_length()
+                               : sim_between(SIM_FAULTS, MS, sim_plan.gentle ? lease_ns : 4 * lease_ns);
+
+    for (int i = 0; i < sim_plan.n_hosts; i++)
+        sim_stall(&sim_hosts[i], for_ns, sim_one_in(SIM_FAULTS, 2));
+}
+
+static void hard_fault(struct host *host)
+{
+    static const enum reporter_ask asks[] = { REPORTER_STOP, REPORTER_STOP, REPORTER_STOP_NOW, REPORTER_SAVE,
+                                              REPORTER_FORWARD };
+    struct process *process = host->process;
+
+    if (process == NULL || !process->alive)
+        return;
+    switch (sim_draw(SIM_FAULTS) % 4) {
+    case 0:
+        sim_kill(process, sim_one_in(SIM_FAULTS, 3));
+        break;
+    case 1:
+        process->crash_at_send = process->n_sends + 1 + sim_draw(SIM_FAULTS) % 20;
+        break;
+    case 2:
+        sim_signal(process, SIGTERM, asks[sim_draw(SIM_FAULTS) % 5]);
+        break;
+    default:
+        sim_kill(process, false);
+        break;
+    }
+    if (sim_one_in(SIM_FAULTS, 2))
+        sim_at(sim_now + sim_between(SIM_FAULTS, 300 * MS, 8 * SECOND), comes_back, host, 0);
+}
+
+static void fault(void *what, uint64_t number)
+{
+    struct host *host = &sim_hosts[sim_draw(SIM_FAULTS) % (uint64_t)sim_plan.n_hosts];
+    /* all talk is between the coordinator's node and another one */
+    const int member = (int)sim_between(SIM_FAULTS, 1, sim_plan.n_hosts - 1);
+    const int64_t for_ns = draw_length();
+
+    (void)what;
+    (void)number;
+    switch (sim_draw(SIM_FAULTS) % (sim_plan.gentle ? 5 : 8)) {
+    case 0:
+        cut(0, member, for_ns);
+        cut(member, 0, for_ns);
+        break;
+    case 1:
+        if (sim_one_in(SIM_FAULTS, 2))
+            cut(0, member, for_ns);
+        else /* the member hears the coordinator, and leaves it to TCP to send again: that takes longer */
+            cut(member, 0, sim_plan.gentle ? for_ns / 3 : for_ns);
+        break;
+    case 2:
+        sim_trace("the connections between n0 and n%d are reset", member);
+        sim_net_reset(0, member);
+        break;
+    case 3:
+        sim_stall(host, for_ns, sim_one_in(SIM_FAULTS, 3));
+        break;
+    case 4:
+        pause_all();
+        break;
+    default:
+        hard_fault(host);
+        break;
+    }
+}
+
+void sim_schedule(void)
+{
+    int64_t at = 0;
+
+    for (int i = 0; i < sim_plan.n_hosts; i++)
+        sim_at(sim_between(SIM_PLAN, 0, 800 * MS), start, &sim_hosts[i], 0);
+    if (sim_plan.quiet)
+        return;
+    /* A gentle plan leaves time between two faults: two short ones in a row are a long one. */
+    for (int64_t n = sim_between(SIM_FAULTS, 1, 10); n > 0 && at < sim_plan.last_fault; n--) {
+        at += sim_plan.gentle ? sim_between(SIM_FAULTS, 6 * sim_plan.lease_ms, 9 * sim_plan.lease_ms) * MS
+                              : sim_between(SIM_FAULTS, 0, 8 * SECOND);
+        sim_at(at, fault, NULL, 0);
+    }
+}

@@ -1,0 +1,405 @@
+/*
+ * The workers of a node: agent/world/world.c as a model of a hundred lines, over the product's own state
+ * machine. The agent's deadlines run in its loop, so they stand still with it; ranks run on the host.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/os/deadlines.h"
+#include "tests/sim/sim.h"
+
+enum { BLAME_MS = 1000 };
+
+struct formed *sim_formed;
+
+static void post(struct process *process, enum world_event event);
+
+/* Ranks */
+
+static bool runs_on(struct host *host, void (*again)(void *, uint64_t), void *what, uint64_t number)
+{
+    if (host->suspended && sim_now < host->stalled_until) {
+        sim_at(host->stalled_until + 1000, again, what, number);
+        return false;
+    }
+    return true;
+}
+
+static void end_rank(struct rank *rank, enum death_kind kind, int code)
+{
+    if (!rank->alive)
+        return;
+    rank->alive = false;
+    rank->kind = kind;
+    rank->code = code;
+    if (kind != DEATH_NONE)
+        rank->formed->broken = true;
+    sim_trace("rank %d of generation %d on n%d ends (%s %d)", rank->number, rank->formed->generation,
+              rank->owner->host->number,
+              kind == DEATH_NONE   ? "well"
+              : kind == DEATH_EXIT ? "code"
+                                   : "signal",
+              code);
+    sim_wake(rank->owner);
+}
+
+static void dies_of_signal(void *what, uint64_t signal)
+{
+    struct rank *rank = what;
+
+    if (runs_on(rank->owner->host, dies_of_signal, what, signal))
+        end_rank(rank, DEATH_SIGNAL, (int)signal);
+}
+
+static void fails(void *what, uint64_t code)
+{
+    struct rank *rank = what;
+
+    if (runs_on(rank->owner->host, fails, what, code))
+        end_rank(rank, DEATH_EXIT, (int)code);
+}
+
+/* The rank has done its work, if all the others run; it waits for them in its collectives. */
+static void finishes(void *what, uint64_t number)
+{
+    struct rank *rank = what;
+
+    if (!rank->alive || rank->formed->broken || !runs_on(rank->owner->host, finishes, what, number))
+        return;
+    if (rank->formed->n_started < rank->formed->world_size)
+        sim_at(sim_now + 100 * MS, finishes, what, number);
+    else
+        end_rank(rank, DEATH_NONE, 0);
+}
+
+static void saves_and_leaves(void *what, uint64_t number)
+{
+    struct rank *rank = what;
+
+    if (runs_on(rank->owner->host, saves_and_leaves, what, number))
+        end_rank(rank, DEATH_NONE, 0);
+}
+
+static void signal_rank(struct rank *rank, int signal)
+{
+    const int64_t kill_ns = sim_between(SIM_AGENTS, MS, 20 * MS);
+
+    if (!rank->alive)
+        return;
+    if (signal == SIGKILL) {
+        rank->killed = true;
+        sim_at(sim_now + kill_ns, dies_of_signal, rank, SIGKILL);
+        return;
+    }
+    rank->sent_signal = signal;
+    if (!sim_one_in(SIM_AGENTS, sim_plan.ignores_one_in))
+        sim_at(sim_now + sim_between(SIM_AGENTS, MS, 2 * SECOND), dies_of_signal, rank, (uint64_t)signal);
+}
+
+static void signal_all(struct process *process, int signal)
+{
+    for (struct rank *rank = process->world.ranks; rank != NULL; rank = rank->next)
+        signal_rank(rank, signal);
+}
+
+void sim_world_sweep(struct process *process)
+{
+    for (struct rank *rank = process->world.ranks; rank != NULL; rank = rank->next)
+        if (!rank->killed)
+            signal_rank(rank, SIGKILL);
+}
+
+static void spawn(struct process *process, const struct world_plan *plan)
+{
+    struct world_model *world = &process->world;
+
+    for (int i = 0; i < process->config.n_workers; i++) {
+        struct rank *rank = calloc(1, sizeof *rank);
+
+        *rank = (struct rank){ .next = world->ranks,
+                               .owner = process,
+                               .formed = world->formed,
+                               .number = plan->first_rank + i,
+                               .alive = true };
+        world->ranks = rank;
+        world->formed->n_started++;
+        sim_at(sim_now + sim_plan.work_ns + sim_between(SIM_AGENTS, 0, 50 * MS), finishes, rank, 0);
+        if (sim_one_in(SIM_AGENTS, sim_plan.fails_one_in))
+            sim_at(sim_now + sim_between(SIM_AGENTS, 0, sim_plan.work_ns), fails, rank, 1);
+    }
+}
+
+/* What the workers report while they run */
+
+void sim_tag(char *out, const struct process *leader, int generation)
+{
+    snprintf(out, SIM_TAG_BYTES, "n%d life %d generation %d", leader->host->number, leader->life, generation);
+}
+
+static void on_chatter(uv_timer_t *timer)
+{
+    struct process *process = timer->data;
+    struct world_model *world = &process->world;
+    const struct reporter *to = &process->reporter;
+    const int64_t n = sim_one_in(SIM_AGENTS, 20) ? sim_between(SIM_AGENTS, 30, 120) : 1;
+    char key[64], tag[SIM_TAG_BYTES];
+
+    if (world->ranks == NULL || process->finished)
+        return;
+    sim_tag(tag, world->formed->leader, world->generation);
+    for (int64_t i = 0; i < n; i++) {
+        snprintf(key, sizeof key, "%d.%llu", world->ranks->number, (unsigned long long)world->n_put++);
+        to->put(to->to, world->generation, key, tag, strlen(tag));
+    }
+    snprintf(key, sizeof key, "%d.%llu", (int)sim_between(SIM_AGENTS, 0, world->formed->world_size - 1),
+             (unsigned long long)sim_between(SIM_AGENTS, 0, (int64_t)world->n_put + 5));
+    to->want(to->to, world->generation, key);
+    to->event(to->to, world->generation, world->ranks->number, "{}", 2);
+    uv_timer_start(timer, on_chatter, (uint64_t)sim_between(SIM_AGENTS, 1, 2 * sim_plan.chatter_ms), 0);
+}
+
+static void check_put(const struct process *process, const struct proto_put *put)
+{
+    char tag[SIM_TAG_BYTES];
+
+    sim_tag(tag, process->world.formed->leader, process->world.generation);
+    if (put->value_bytes != strlen(tag) || memcmp(put->value, tag, put->value_bytes) != 0)
+        sim_violated("old generations", "n%d runs %s and gets a key of %.*s", process->host->number, tag,
+                     (int)put->value_bytes, (const char *)put->value);
+}
+
+/* The state machine */
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct process *process = timer->data;
+
+    process->world.deadline_ms = 0;
+    post(process, WE_DEADLINE);
+}
+
+static void set_deadline(struct process *process, int64_t ms)
+{
+    process->world.deadline_ms = (int64_t)process->loop_ms + ms;
+    uv_timer_start(&process->world.deadline, on_deadline, (uint64_t)ms, 0);
+}
+
+static int64_t grace_of(const struct process *process)
+{
+    const int64_t grace_ms = process->config.job_json != NULL ? 0 : process->config.grace_ms;
+
+    return process->world.lost && grace_ms > LOST_GRACE_MS ? LOST_GRACE_MS : grace_ms;
+}
+
+static void on_swept(uv_timer_t *timer)
+{
+    post(timer->data, WE_SWEPT);
+}
+
+static void perform(struct process *process, enum world_action action)
+{
+    struct world_model *world = &process->world;
+
+    switch (action) {
+    case WA_ABORT:
+        set_deadline(process, BLAME_MS);
+        break;
+    case WA_NOTIFY:
+        world->noticed = true;
+        for (struct rank *rank = world->ranks; rank != NULL; rank = rank->next)
+            if (!sim_one_in(SIM_AGENTS, sim_plan.ignores_one_in))
+                sim_at(sim_now + sim_between(SIM_AGENTS, MS, 2 * SECOND), saves_and_leaves, rank, 0);
+        set_deadline(process, process->config.grace_ms);
+        break;
+    case WA_CLEAR:
+    case WA_TERM:
+        signal_all(process, process->config.job_json != NULL ? SIGKILL
+                            : world->stop_signal != 0        ? world->stop_signal
+                                                             : SIGTERM);
+        set_deadline(process, grace_of(process));
+        break;
+    case WA_KILL:
+        signal_all(process, SIGKILL);
+        set_deadline(process, KILL_MS);
+        break;
+    case WA_DRAIN:
+    case WA_SWEEP:
+        uv_timer_start(&world->deadline, on_swept, 1, 0);
+        break;
+    case WA_ABANDON:
+    case WA_DOWN:
+        sim_trace("generation %d is down here", world->generation);
+        world->stop_signal = 0;
+        process->reporter.stopped(process->reporter.to, world->generation);
+        break;
+    default:
+        break;
+    }
+}
+
+static void post(struct process *process, enum world_event event)
+{
+    struct world_model *world = &process->world;
+    const enum world_state before = world->state;
+    enum world_action action;
+
+    if (!world_fsm_step(&world->state, event, &action))
+        sim_violated("no bug", "the world of n%d gets %s while %s", process->host->number,
+                     world_event_name(event), world_state_name(before));
+    if (world->state != before) {
+        uv_timer_stop(&world->deadline);
+        world->deadline_ms = 0;
+    }
+    perform(process, action);
+}
+
+void sim_world_begin(struct process *process)
+{
+    process->world.state = WS_DOWN;
+    uv_timer_init(&process->loop, &process->world.deadline);
+    uv_timer_init(&process->loop, &process->world.chatter);
+    process->world.deadline.data = process->world.chatter.data = process;
+}
+
+/* Ranks that have ended are seen by the agent, one after another. */
+void sim_world_reap(struct process *process)
+{
+    struct world_model *world = &process->world;
+    struct rank **link = &world->ranks, *rank;
+
+    while ((rank = *link) != NULL) {
+        struct death death;
+
+        if (rank->alive) {
+            link = &rank->next;
+            continue;
+        }
+        *link = rank->next;
+        death = (struct death){ .kind = rank->kind,
+                                .rank = rank->number,
+                                .code = rank->code,
+                                .sent_signal = rank->sent_signal,
+                                .killed = rank->killed,
+                                .when_ns = sim_clock_of(process->host),
+                                .step = -1,
+                                .phase = -1 };
+        sim_tag(death.words, rank->formed->leader, rank->formed->generation);
+        process->reporter.exited(process->reporter.to, world->generation, &death, NULL);
+        if (rank->kind != DEATH_NONE && !first_cause_is_consequence(&death) && world->state != WS_DRAINING &&
+            world->state != WS_SWEEPING && world->state != WS_DOWN)
+            post(process, WE_FAILED);
+        if (world->ranks == NULL && world->state != WS_DOWN) {
+            post(process, WE_REAPED);
+            return;
+        }
+        link = &world->ranks; /* a report may have led to a call into the world */
+    }
+}
+
+static struct formed *find_formed(const struct world_plan *plan)
+{
+    for (struct formed *formed = sim_formed; formed != NULL; formed = formed->next)
+        if (memcmp(formed->token, plan->token, sizeof formed->token) == 0)
+            return formed;
+    sim_violated("no bug", "a START that no coordinator sent");
+}
+
+static void stop(struct process *process, const struct proto_stop *how)
+{
+    struct world_model *world = &process->world;
+
+    if (how->lost) {
+        world->lost = true;
+        if (world->deadline_ms > (int64_t)process->loop_ms + grace_of(process) && world->state == WS_STOPPING)
+            set_deadline(process, grace_of(process));
+    }
+    if (world->stop_signal == 0)
+        world->stop_signal = how->signal;
+    post(process, how->now ? WE_STOP_NOW : WE_STOP);
+}
+
+static void on_settled(uv_timer_t *timer)
+{
+    struct process *process = timer->data;
+
+    if (process->n_preparing > 0 || !coordinator_destroy(process->coordinator)) {
+        uv_timer_start(timer, on_settled, 10, 0);
+        return;
+    }
+    process->coordinator = NULL;
+    uplink_destroy(process->uplink);
+    nodes_destroy(process->nodes);
+    process->uplink = NULL;
+    process->nodes = NULL;
+    process->leaving = true;
+}
+
+static void finish(struct process *process, const struct coordinator_end *end)
+{
+    if (process->finished)
+        sim_violated("no bug", "n%d is told twice that the run is over", process->host->number);
+    if (strstr(end->line, "does not talk as it should") != NULL)
+        sim_violated("no bug", "n%d: %s", process->host->number, end->line);
+    process->finished = true;
+    process->status = end->status;
+    sim_trace("the run is over here: %d %.120s", end->status, end->line);
+    post(process, WE_END);
+    uv_timer_stop(&process->world.chatter);
+    uv_timer_start(&process->patience, on_settled, 0, 0);
+}
+
+void sim_world_tell(void *member, enum proto_type type, int generation, const void *message)
+{
+    struct process *process = member;
+    struct world_model *world = &process->world;
+    const struct world_plan *plan = message;
+
+    if (type != PROTO_PUT)
+        sim_trace("is told %s of generation %d", proto_name(type), generation);
+    if (type == PROTO_START) {
+        world->formed = find_formed(plan);
+        world->generation = plan->generation;
+        world->lost = world->noticed = false;
+        world->stop_signal = 0;
+        sim_check_start(process, plan);
+        post(process, WE_FORM);
+        spawn(process, plan);
+        world->n_put = 0;
+        if (sim_plan.chatter_ms > 0)
+            uv_timer_start(&world->chatter, on_chatter, 1, 0);
+    } else if (type == PROTO_FINISH) {
+        finish(process, message);
+    } else if (generation != world->generation) {
+        sim_violated("old generations", "n%d runs generation %d and is told %s of generation %d",
+                     process->host->number, world->generation, proto_name(type), generation);
+    } else if (process->coordinator == NULL && world->state == WS_DOWN) {
+        sim_violated("old generations", "n%d is told %s of generation %d, which is over there",
+                     process->host->number, proto_name(type), generation);
+    } else if (type == PROTO_STOP) {
+        stop(process, message);
+    } else if (type == PROTO_PUT) {
+        check_put(process, message);
+    } else if (type == PROTO_NOTICE) {
+        post(process, WE_NOTICE);
+    }
+}
+
+static void killed_with_agent(void *what, uint64_t number)
+{
+    struct rank *rank = what;
+
+    if (runs_on(rank->owner->host, killed_with_agent, what, number))
+        end_rank(rank, DEATH_SIGNAL, SIGKILL);
+}
+
+void sim_world_end(struct process *process, bool silent)
+{
+    for (struct rank *rank = process->world.ranks; rank != NULL; rank = rank->next) {
+        if (silent)
+            end_rank(rank, DEATH_SIGNAL, SIGKILL);
+        else if (rank->alive) /* PR_SET_PDEATHSIG */
+            sim_at(sim_now + sim_between(SIM_AGENTS, MS, 20 * MS), killed_with_agent, rank, 0);
+    }
+}

@@ -1,0 +1,228 @@
+/*
+ * A deterministic simulation of several nodes. The product's own code runs in it: meeting, sessions,
+ * rendezvous, uplink, coordinator and the state machine of the world. The simulation replaces what is below
+ * that code, by functions of the same names that the linker takes first:
+ *   loop.c     libuv's loops and timers, the clocks, random bytes and look-ups of names
+ *   net.c      connections between hosts, as their kernels have them
+ *   peer.c     agent/wire/peer.h: what a process sees of them
+ *   ranks.c    the workers of a node, driven by agent/world/world_fsm.h
+ *   lease.c    agent/os/lease.h: the lease of a node, and its guard
+ *   agent.c    one fsdprun: it wires the product's parts as agent/run does
+ *   faults.c   what happens to the nodes of one seed
+ *   oracle.c   what must hold after each event
+ *   main.c     seeds, processes, and the report
+ * A function that is new in peer.h is needed in peer.c here too: else the linker takes both files, and says
+ * so.
+ *
+ * One seed is one history, in a process of its own. All of it follows from the seed, so a seed replays.
+ * Time is virtual: an event runs to its end at one moment.
+ */
+#ifndef SIM_H
+#define SIM_H
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/cluster/coordinator_impl.h"
+#include "agent/cluster/nodes.h"
+#include "agent/cluster/uplink.h"
+#include "agent/config.h"
+#include "agent/os/lease.h"
+#include "agent/world/world_fsm.h"
+
+enum { SIM_HOSTS = 6, SIM_WORKERS = 2, SIM_LIVES = 40, SIM_TAG_BYTES = 32 };
+#define MS     INT64_C(1000000)
+#define SECOND INT64_C(1000000000)
+#define NEVER  INT64_MAX
+
+/* Random numbers: one stream for each use, so that a new fault does not change all the rest. */
+enum sim_stream { SIM_PLAN, SIM_NET, SIM_FAULTS, SIM_AGENTS, SIM_STREAMS };
+void sim_seed(uint64_t seed);
+uint64_t sim_draw(enum sim_stream stream);
+/** Returns a number from low to high, both included. */
+int64_t sim_between(enum sim_stream stream, int64_t low, int64_t high);
+/** Returns true once in n times; never for n = 0. */
+bool sim_one_in(enum sim_stream stream, int n);
+
+/* Time */
+extern int64_t sim_now; /* nanoseconds since the start of the history */
+/** Call `run` at that time. Events of the same time run in the order of these calls. */
+void sim_at(int64_t when, void (*run)(void *what, uint64_t number), void *what, uint64_t number);
+/** Run events until `until`, or until none is left, or until `over` returns true. */
+void sim_run(int64_t until, bool (*over)(void));
+extern uint64_t sim_n_events;
+
+/** Keep a line of what happens; `make sim SEED=n` prints all lines, a violation the last ones. */
+void sim_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern bool sim_prints;     /* print each line at once */
+extern uint64_t sim_digest; /* of all lines: equal for two runs of a seed */
+/** An invariant does not hold: print it with the last lines, and end this process. */
+_Noreturn void sim_violated(const char *invariant, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* One rank of a node. */
+struct rank {
+    struct rank *next; /* in the list of its world; a dead rank leaves the list when it is reaped */
+    struct process *owner;
+    struct formed *formed; /* its generation */
+    int number;
+    bool alive;
+    int sent_signal;
+    bool killed;
+    enum death_kind kind; /* how it ended */
+    int code;
+};
+
+/* A generation that some coordinator has formed. */
+struct formed {
+    struct formed *next;
+    struct process *leader;
+    int generation, world_size, n_started;
+    bool broken;                 /* one of its ranks has failed: the others wait for it without end */
+    unsigned char token[32];     /* names it in every START */
+    int64_t at, over_at;         /* over_at: a later one was formed, or its leader is gone; NEVER: neither */
+    int64_t stall_at[SIM_HOSTS]; /* host.stalled_ns when it was over */
+    struct process *ranks_of[SIM_HOSTS * SIM_WORKERS + 1]; /* the process that has each rank */
+};
+extern struct formed *sim_formed; /* newest first */
+
+/* The workers of one fsdprun (agent/world/world.c). */
+struct world_model {
+    enum world_state state;
+    struct formed *formed;
+    int generation;
+    bool lost, noticed;
+    int stop_signal;
+    uv_timer_t deadline;
+    int64_t deadline_ms; /* by the loop's clock; 0: none */
+    uv_timer_t chatter;  /* its workers put keys, ask for keys, and write events */
+    uint64_t n_put;
+    struct rank *ranks;
+};
+
+/* One fsdprun. It is never freed: a history is short, and a process that was killed frees nothing. */
+struct process {
+    struct host *host;
+    int life; /* 1: the first of its host */
+    bool alive;
+    int status; /* exit status; -1: it runs, or was killed */
+
+    /* its loop */
+    uv_loop_t loop;
+    int64_t turn_at; /* time of the next turn */
+    uint64_t turn_number, n_timers_started, loop_ms;
+    uv_timer_t *timers;
+    uv_idle_t *idles;
+    uv_check_t *checks;
+    uv_handle_t *closing;
+    struct work *works;
+    struct peer *peers; /* all that are not closed */
+    struct peer *ready, **ready_end;
+    struct peer_listener *listeners;
+
+    /* the product */
+    struct agent_config config;
+    struct lease lease;
+    struct uplink *uplink;
+    struct coordinator *coordinator;
+    struct nodes *nodes;
+    struct reporter reporter;
+    struct world_model world;
+    int n_preparing; /* searches for a checkpoint that are under way */
+    uv_timer_t patience;
+    bool finished, leaving;
+    uint32_t taken_generation; /* of the frame that is being delivered */
+    int seen_deaths, seen_restarts;
+
+    uint64_t n_sends, crash_at_send; /* it is killed at that send; 0: never */
+};
+
+struct host {
+    int number;
+    bool down;
+    int64_t offset_ns;
+    double rate;
+    /* Until then its agent stands still. `suspended`: its clock and its ranks too. */
+    int64_t stalled_until;
+    bool suspended;
+    int64_t suspended_ns, stalled_ns; /* in all */
+    struct process *process;          /* the newest one; NULL: none yet */
+    int n_lives;
+};
+
+/* The plan of a seed. */
+struct plan {
+    uint64_t seed;
+    int n_hosts, min_nodes, max_nodes, n_workers, max_restarts;
+    bool job;
+    int64_t lease_ms, grace_ms, join_ms, last_call_ms, work_ns;
+    int64_t chatter_ms; /* workers of a node report something so often; 0: never */
+    int fails_one_in;   /* ranks that fail by themselves; 0: none */
+    int ignores_one_in; /* ranks that ignore TERM */
+    int64_t delay_ns;   /* usual delay of a message */
+    int loses_one_in, spikes_one_in;
+    int64_t last_fault;
+    bool gentle; /* every fault is shorter than what a session has to bridge */
+    bool quiet;  /* no fault at all */
+};
+extern struct plan sim_plan;
+extern struct host sim_hosts[SIM_HOSTS];
+extern struct process *sim_current; /* whose turn it is */
+extern jmp_buf sim_turn;            /* where a process that dies within its turn goes */
+
+/* loop.c */
+int64_t sim_clock_of(const struct host *host);
+/** The process has something to do: its loop turns soon. */
+void sim_wake(struct process *process);
+void sim_loop_begin(struct process *process);
+/** Call `run` in a turn of the process, after that time. */
+void sim_later(struct process *process, int64_t after_ns, void (*run)(void *arg), void *arg);
+/** Does its loop have nothing left that could call it back? */
+bool sim_loop_is_empty(const struct process *process);
+
+/* net.c */
+/** May a message pass from one host to another now? */
+extern bool sim_cut[SIM_HOSTS][SIM_HOSTS];
+/** Call the handlers of what has arrived. */
+void sim_net_deliver(struct process *process);
+/** The process is gone, and its kernel closes what it had open. `silent`: the host is gone too. */
+void sim_net_end(struct process *process, bool silent);
+/** Reset every connection between two hosts (`ss -K`). */
+void sim_net_reset(int a, int b);
+
+/* ranks.c */
+void sim_world_tell(void *member, enum proto_type type, int generation, const void *message);
+void sim_world_begin(struct process *process);
+void sim_world_reap(struct process *process);
+/** Print a name of the generation into `out` (SIM_TAG_BYTES): what belongs to it carries that name. */
+void sim_tag(char *out, const struct process *leader, int generation);
+/** The process is gone, and its ranks with it. */
+void sim_world_end(struct process *process, bool silent);
+
+/** The guard sends KILL to all ranks of the process. */
+void sim_world_sweep(struct process *process);
+
+/* lease.c */
+void sim_lease_make(struct process *process);
+
+/* agent.c */
+void sim_start(struct host *host);
+/** Kill it: SIGKILL to guard and agent; `silent`: the whole host ends. */
+void sim_kill(struct process *process, bool silent);
+/** Run a part of the product for a process that no event of its loop has called, for example for a signal. */
+void sim_signal(struct process *process, int signal, enum reporter_ask how);
+void sim_stall(struct host *host, int64_t for_ns, bool suspended);
+
+/* faults.c */
+void sim_make_plan(uint64_t seed);
+void sim_schedule(void);
+
+/* oracle.c */
+void sim_check(struct process *process);
+void sim_check_end(void);
+/** The state of the process before its parts are destroyed. */
+void sim_check_start(struct process *process, const struct world_plan *plan);
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * Reads float32 numbers on standard input and writes their float8 e4m3 codes, a byte each, then with -d the
+ * numbers of all 256 codes: what other software's are held against.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "shard_runtime/core/e4m3.h"
+
+int main(int argc, char **argv)
+{
+    float value;
+
+    while (fread(&value, sizeof value, 1, stdin) == 1)
+        putchar(e4m3_of_f32(value));
+    for (int code = 0; argc > 1 && strcmp(argv[1], "-d") == 0 && code < 256; code++) {
+        value = e4m3_to_f32((uint8_t)code);
+        fwrite(&value, sizeof value, 1, stdout);
+    }
+    return ferror(stdin) != 0 || fflush(stdout) != 0;
+}

@@ -1,0 +1,13 @@
+# Simulated nodes (tests/sim/sim.h): in every history, whatever happens to hosts and links, each message arrives
+# once and in order, at most one generation runs, nothing of an old generation is acted on, and every fsdprun
+# ends with a stated status.
+# `build/test/sim SEED` replays a seed.
+. tests/support/shell/harness.sh
+SIM=$BUILD/test/sim
+
+check "200 histories without a violation" "$SIM" 1 200 2
+"$SIM" 7 > "$WORK/first"
+"$SIM" 7 > "$WORK/second"
+check "a seed replays: the same lines twice" cmp "$WORK/first" "$WORK/second"
+check_match "its last line has the digest of all lines" '^[0-9]+ events, digest [0-9a-f]{16}: no violation$' \
+  "$(tail -n 1 "$WORK/first")"

@@ -1,0 +1,139 @@
+# Two nodes whose run directory, or whose program, does not answer for longer than a node may be silent. The
+# agents keep talking to each other, so nothing ends or starts again because of the disk.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
+. tests/support/shell/train.sh
+cd "$WORK" || exit 1
+disk=$WORK/disk
+
+# The disk: a file system of its own, which fsfreeze(8) stops. Whoever writes to it then waits for `thaw`.
+holder=
+at_exit() { fsfreeze -u "$disk"; kill_agents; kill $holder; umount -l "$disk"; } 2> /dev/null
+disk_up() {
+  command -v fsfreeze mkfs.ext4 > /dev/null && mkdir "$disk" && truncate -s 64M disk.img &&
+    mkfs.ext4 -q -F disk.img && mount -o loop disk.img "$disk"
+}
+if ! disk_up > /dev/null 2>&1; then
+  skip "a stuck disk and two nodes" "a disk that can be frozen needs root, a loop device, mkfs.ext4 and fsfreeze"
+  exit 0
+fi
+freeze() { fsfreeze -f "$disk"; }
+thaw() { fsfreeze -u "$disk"; }
+
+# agent NAME NODE ARGS...: the agent of one of two nodes
+port=$(port_block)
+agent() {
+  begin "$1-$2" timeout -k 5 600 "$BIN/fsdprun" --nnodes 2 --node-rank "$2" --rdzv-endpoint 127.0.0.1:$port --insecure "${@:3}"
+}
+# both NAME ARGS...: an agent for each of two nodes
+both() {
+  port=$((port + 1))
+  agent "$1" 0 "${@:2}"
+  agent "$1" 1 "${@:2}"
+}
+any_ended() { [ -e "$1-0.rc" ] || [ -e "$1-1.rc" ]; }
+# stands TITLE NAME: both agents live for 6 s more, twice as long as a node may be silent
+stands() {
+  if wait_at_most 6 any_ended "$2"; then
+    not_ok "$1" "$(tail -n 5 "$2-0.out" "$2-1.out")"
+  else
+    ok "$1"
+  fi
+}
+
+# The end of rank 1 is an event, which node 0 cannot write.
+both event --run-dir "$disk/event" -- "$TOY/toy" touch=event.started rank=1 wait=event.one rank=0 wait=event.go
+wait_until 30 lines event.started 2 || { not_ok "the world forms" "$(cat event-?.out)"; exit 1; }
+freeze
+touch event.one
+stands "an event that the disk does not take ends neither node" event
+thaw
+touch event.go
+check_ends "both end with 0 when it does" "0 0" event-0 event-1
+check_eq "the event is written then" 1 "$(grep '"event": *"exit"' "$disk/event/events.jsonl" | grep -c '"rank": *1')"
+
+# Rank 1 dies: the folders of the next generation wait for the disk.
+both again --max-restarts 1 --run-dir "$disk/again" -- "$TOY/toy" touch=again.started rank=1 gen=0 wait=again.die \
+  rank=1 gen=0 exit=3 wait=again.go
+wait_until 30 lines again.started 2 || { not_ok "the world forms" "$(cat again-?.out)"; exit 1; }
+freeze
+touch again.die
+stands "a restart that the disk holds up ends neither node" again
+check_eq "and starts no worker before the disk answers" 2 "$(wc -l < again.started)"
+thaw
+check "then the workers are started" wait_until 30 lines again.started 4
+touch again.go
+check_ends "and both end with 0" "0 0" again-0 again-1
+check_eq "with one restart" 1 "$(grep -c '"event": *"restart"' "$disk/again/events.jsonl")"
+
+# A program whose output is kept: its log files do not take what it prints.
+both logs --tee 3 --redirects 0 --run-dir "$disk/logs" -- "$TOY/toy" touch=logs.started say=before wait=logs.on flood=5000 \
+  say=after touch=logs.after wait=logs.go
+wait_until 30 lines logs.started 2 || { not_ok "the world forms" "$(cat logs-?.out)"; exit 1; }
+freeze
+touch logs.on
+check "workers that print go on" wait_until 30 lines logs.after 2
+stands "lines that no log takes end neither node" logs
+thaw
+touch logs.go
+check_ends "both end with 0" "0 0" logs-0 logs-1
+for rank in 0 1; do
+  check_eq "the log of rank $rank has every line" "before after" \
+    "$(grep -xE 'before|after' "$disk/logs/attempt_0/$rank/stdout.log" | xargs)"
+done
+check "and the console shows them" has logs-1 '^\[default0\]:after$'
+
+# A job: its logs, events and figures stand still with the disk, and then it goes on where it was.
+tiny_job "$WORK/job.yaml"
+both job "$WORK/job.yaml" --nproc-per-node 1 --set run.dir="$disk" --set run.name=job --set train.steps=300
+wait_until 120 has_logged "$disk/job" 0 6 || { not_ok "the job trains" "$(cat job-?.out)"; exit 1; }
+freeze
+stands "a job whose disk stands still ends on neither node" job
+thaw
+check_ends "it ends with 0" "0 0" job-0 job-1
+check_eq "each step is there once" 300 "$(figures "$disk/job" | wc -l)"
+check_eq "without a restart" 0 "$(grep -c '"event": *"restart"' "$disk/job/events.jsonl")"
+
+# A program whose exec waits: as for a file system that does not answer, the kernel makes it wait for the holder
+# of a lease on the file, for 45 s at most.
+lease='import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(os.open(sys.argv[1], os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open(sys.argv[1] + ".held", "w").close()
+signal.pause()'
+# hold NAME: a program of that name whose exec waits until the process $holder is gone
+hold() {
+  cp "$TOY/toy" "$1"
+  python3 -c "$lease" "./$1" &
+  holder=$!
+  wait_until 30 test -e "$1.held"
+}
+let_go() { kill "$holder"; wait "$holder" 2> /dev/null || :; }
+# one_waits NAME ARGS...: two agents, of which node 1 has a program whose exec waits
+one_waits() {
+  hold "$1"
+  port=$((port + 1))
+  agent "$1" 0 -- "$TOY/toy" "${@:2}"
+  agent "$1" 1 -- "./$1" "${@:2}"
+}
+# executing NAME: has this agent a child that is still a copy of it?
+executing() { pgrep -P "$(inner_of "$1")" -x fsdprun-agent; }
+if ! command -v python3 > /dev/null; then
+  skip "an exec that waits" "no python3"
+  exit 0
+fi
+one_waits slow touch=slow.started lines=2:slow.started
+check "an exec that waits is named with its rank" \
+  wait_until 15 has slow-1 "rank 1 (pid .*): exec of ./slow: no answer for 10 s (state"
+check_eq "and ends neither node" "none none" "$(rcs slow-0 slow-1)"
+let_go
+check_ends "they go on when it does" "0 0" slow-0 slow-1
+check_eq "without a second start" 2 "$(wc -l < slow.started)"
+
+one_waits never touch=never.started wait=never.go
+check "node 1 waits for its exec" wait_until 30 executing never-1
+check "node 0 does not" wait_until 30 lines never.started 1
+signal never-1 TERM
+check_ends "a stop does not wait for it" "143 143" never-0 never-1
+check_eq "and its program never runs" 1 "$(wc -l < never.started)"
+let_go

@@ -1,0 +1,93 @@
+/*
+ * The search for a hang over nodes that are only played: who is asked, whose answers count, and who is told of
+ * the culprit. Ranks 0 and 1 are on nodes of their own, in a world group.
+ */
+#include "tests/unit/agent/cluster/stage.h"
+
+static void form(void)
+{
+    make_config();
+    begin(2, 2, 0, 2);
+    wait_for(1);
+}
+
+TestSuite(coordinator_hang, .init = form, .fini = end, .timeout = 300);
+
+static void suspects(int i)
+{
+    actors[i].reporter.suspects(actors[i].reporter.to, actors[i].plan.generation);
+}
+
+/* Node i answers that `rank` has begun so many collectives, is inside the last of them, and for how long. */
+static void answers(int i, int rank, uint64_t begun, bool inside, int silent_s)
+{
+    struct hang_rank row = { .rank = rank,
+                             .answered = true,
+                             .live = true,
+                             .silent_ns = silent_s * INT64_C(1000000000),
+                             .bound_ns = 10 * INT64_C(1000000000),
+                             .pass = FSDP_PHASE_FORWARD,
+                             .group = inside ? 0 : -1,
+                             .sequence = begun,
+                             .kind = "all_gather",
+                             .peer = -1,
+                             .n_groups = 1,
+                             .groups = { { "world", 0, 1, 2, begun, begun - inside } } };
+
+    actors[i].reporter.rank(actors[i].reporter.to, actors[i].plan.generation, actors[i].question, &row);
+}
+
+static void wait_for_question(int i, uint64_t after)
+{
+    while (actors[i].question <= after)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+Test(coordinator_hang, the_node_of_the_rank_that_has_not_come_is_told_and_no_other)
+{
+    suspects(0);
+    suspects(1);
+    cr_assert(actors[0].question == 1 && actors[1].question == 1, "both are asked once");
+    answers(0, 0, 7, true, 11);
+    cr_assert(eq(int, actors[1].n_hung, 0), "not before all have answered");
+    answers(1, 1, 6, false, 12);
+
+    cr_assert(actors[0].n_hung == 0 && actors[1].n_hung == 1);
+    cr_assert(eq(int, actors[1].hung.rank, 1));
+    cr_expect(
+        eq(str, actors[1].hung.words, "no progress for 10 s; 1 rank waits for it in all_gather #7 of world"));
+}
+
+Test(coordinator_hang, a_rank_that_waits_is_asked_for_again_while_the_other_goes_on)
+{
+    suspects(0);
+    answers(0, 0, 7, true, 11);
+    answers(1, 1, 6, false, 1);
+    wait_for_question(0, 1);
+    answers(0, 0, 7, true, 12);
+    answers(1, 1, 6, false, 2);
+    cr_assert(actors[0].n_hung == 0 && actors[1].n_hung == 0);
+
+    wait_for_question(0, 2);
+    answers(0, 0, 8, true, 1); /* it came */
+    answers(1, 1, 8, true, 1);
+    suspects(0);
+    cr_expect(eq(int, (int)actors[0].question, 4), "the search was over, and begins again");
+}
+
+/* Node 0 names a rank of node 1, and node 1 says nothing. */
+Test(coordinator_hang, a_node_answers_for_its_own_ranks_and_a_silent_node_is_waited_for)
+{
+    suspects(0);
+    answers(0, 0, 7, true, 11);
+    answers(0, 1, 6, false, 12);
+    answers(0, 1000, 6, false, 12);
+    answers(0, -1, 6, false, 12);
+    wait_for_question(1, 1); /* the deadline of the first question, and a pause */
+
+    cr_assert(actors[0].n_hung == 0 && actors[1].n_hung == 0);
+    actors[1].question = 1;
+    answers(1, 1, 6, false, 12); /* an answer to the first question */
+    answers(0, 0, 7, true, 12);
+    cr_expect(eq(int, actors[1].n_hung, 0));
+}

@@ -1,0 +1,130 @@
+/*
+ * The coordinator and the leases of its nodes: no generation begins while ranks of a lost node may run.
+ */
+#include "agent/os/deadlines.h"
+#include "tests/unit/agent/cluster/stage.h"
+
+TestSuite(coordinator_lease, .init = make_config, .fini = end, .timeout = 300);
+
+/* Begins a run at a time that the test sets. Every node but the host has had an answer at its begin. */
+static void begin_leased(int min_nodes, int max_nodes, int max_restarts)
+{
+    clock_ns = 1000000000;
+    begin(min_nodes, max_nodes, max_restarts, max_nodes);
+    for (int i = 1; i < n_actors; i++)
+        coordinator_granted(coordinator, actors[i].node);
+}
+
+Test(coordinator_lease, no_generation_begins_while_ranks_of_a_lost_node_may_run)
+{
+    const int fence_ms = LEASE_FENCE_MS(config.lease_ms);
+
+    config.last_call_timeout_ms = 1;
+    begin_leased(1, 3, 0);
+    pass_ms(1000);
+    coordinator_granted(coordinator, actors[1].node);
+    pass_ms(100);
+    vanishes(1);
+    obeys(0);
+    obeys(2);
+    pass_ms(fence_ms - 200);
+    cr_assert(eq(int, (int)uv_timer_get_due_in(coordinator->timer), 101),
+              "the loop does not turn until then");
+    pass_ms(100);
+    cr_assert(eq(int, actors[0].n_formed, 1), "clocks may differ, and the guard needs its time");
+    pass_ms(1);
+    check_plan(0, 1, 2, 0, 0);
+}
+
+Test(coordinator_lease, a_replacement_waits_for_the_end_of_the_lost_nodes_lease_too)
+{
+    begin_leased(2, 2, 1);
+    vanishes(1);
+    obeys(0);
+    enter();
+    cr_assert(eq(int, actors[0].n_formed, 1));
+    pass_ms(LEASE_FENCE_MS(config.lease_ms) + 1);
+    check_plan(2, 1, 2, 1, 1);
+}
+
+/* No rank of it can run: its ranks had ended, it had no lease yet, or it says that it has killed them. */
+Test(coordinator_lease, a_lost_node_whose_ranks_cannot_run_is_not_waited_for)
+{
+    begin_leased(1, 2, 0);
+    ends_well(1);
+    vanishes(1);
+    ends(0, DEATH_EXIT, 1, 0);
+    cr_assert(actors[0].n_finished == 1 || actors[0].n_formed == 2);
+    end();
+
+    clock_ns = 1000000000;
+    begin(1, 2, 0, 2);
+    vanishes(1);
+    obeys(0);
+    cr_assert(eq(int, actors[0].n_formed, 2), "no lease");
+    end();
+
+    begin_leased(1, 2, 0);
+    coordinator_swept(coordinator, actors[1].node);
+    obeys(0);
+    cr_assert(eq(int, actors[0].n_formed, 2), "proof");
+}
+
+/* A job that ends begins no generation. */
+Test(coordinator_lease, the_end_of_a_job_does_not_wait_for_a_lease)
+{
+    begin_leased(2, 2, 0);
+    vanishes(1);
+    obeys(0);
+    check_finished(0, FSDP_EXIT_LINK);
+}
+
+Test(coordinator_lease, a_fenced_node_stays_and_takes_part_in_the_next_generation)
+{
+    begin_leased(2, 2, 1);
+    coordinator_fenced(coordinator, actors[1].node, 0, 500);
+    cr_assert(actors[0].n_stops == 1 && actors[0].lost, "the others can do no collective");
+    ends(1, DEATH_SIGNAL, SIGKILL, 0);
+    coordinator_fenced(coordinator, actors[1].node, 0, 500);
+    obeys(0);
+    for (int i = 0; i < 2; i++)
+        check_plan(i, 1, 2, i, 1);
+
+    coordinator_fenced(coordinator, actors[1].node, 0, 500);
+    cr_assert(eq(int, actors[0].n_stops, 0), "that generation is over");
+    coordinator_fenced(coordinator, actors[1].node, 1, 500);
+    obeys(0);
+    obeys(1);
+    check_finished(0, FSDP_EXIT_LINK);
+    check_finished(1, FSDP_EXIT_LINK);
+    cr_assert_not_null(strstr(actors[0].line, "its ranks were killed"), "%s", actors[0].line);
+}
+
+/*
+ * The rank of node 0 fails because its peer was killed, and that is seen before the lease is known to be
+ * over.
+ */
+Test(coordinator_lease, a_fenced_node_is_blamed_for_what_failed_since)
+{
+    begin_leased(1, 2, 0);
+    pass_ms(4000);
+    ends(0, DEATH_EXIT, 1, 0);
+    coordinator_fenced(coordinator, actors[1].node, 0, 1000);
+    obeys(1);
+    cr_assert(actors[0].n_finished == 0 && actors[0].n_formed == 2 && actors[0].plan.restart_count == 0);
+}
+
+Test(coordinator_lease, a_node_of_an_elastic_world_that_is_fenced_again_has_to_wait)
+{
+    begin_leased(1, 2, 0);
+    for (int times = 1; times <= 2; times++) {
+        coordinator_fenced(coordinator, actors[1].node, times - 1, 0);
+        obeys(0);
+        obeys(1);
+        check_plan(0, times, times == 1 ? 2 : 1, 0, 0);
+    }
+    pass_ms(QUARANTINE_FIRST_MS);
+    pass_ms(1000);
+    obeys(0);
+    check_plan(1, 3, 2, 1, 0);
+}
