@@ -6,7 +6,7 @@
 
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/cluster/identity.h"
-#include "agent/cluster/verdict.h"
+#include "agent/members/verdict.h"
 #include "agent/os/bug.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/require.h"

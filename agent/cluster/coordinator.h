@@ -3,7 +3,7 @@
  * whether to go on, publishes checkpoints, and writes the events of the run. On one node it lives in the
  * agent of that node and has one member, the world of the same process. With more nodes, each other node is a
  * member that is reached by a connection (agent/cluster/nodes.h). Nodes may come and go during the run
- * (agent/cluster/roster.h). Each generation is formed of the nodes that are present.
+ * (agent/members/roster.h). Each generation is formed of the nodes that are present.
  *
  * Thread: the loop's. A member may report from within a call that the coordinator makes to it.
  */
@@ -14,8 +14,8 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/cluster/proto.h"
 #include "agent/config.h"
+#include "agent/members/proto.h"
 #include "agent/output/console.h"
 #include "agent/record/errors.h"
 #include "agent/record/events.h"
@@ -27,7 +27,7 @@
 struct coordinator;
 
 /*
- * Sends a message of the coordinator to a node: one of its messages (agent/cluster/proto.h) from PROTO_START
+ * Sends a message of the coordinator to a node: one of its messages (agent/members/proto.h) from PROTO_START
  * on, as the struct of its type. The struct is borrowed for the call. `member` is the argument that
  * coordinator_attach() got.
  */

@@ -1,6 +1,6 @@
 /*
  * Asks the nodes what their ranks are doing, when a rank was silent for too long, and names the culprit. See
- * agent/cluster/hang_leader.h.
+ * agent/members/hang_leader.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/os/bug.h"
-#include "agent/world/hang_life.h"
-#include "agent/world/hang_verdict.h"
+#include "agent/watch/hang_life.h"
+#include "agent/watch/hang_verdict.h"
 
 static void post(struct coordinator *coordinator, enum hang_leader_event event);
 

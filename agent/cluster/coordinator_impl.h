@@ -18,21 +18,21 @@
 #ifndef AGENT_COORDINATOR_IMPL_H
 #define AGENT_COORDINATOR_IMPL_H
 
-#include "agent/cluster/attendance.h"
-#include "agent/cluster/budget.h"
 #include "agent/cluster/coordinator.h"
-#include "agent/cluster/coordinator_fsm.h"
-#include "agent/cluster/hang_leader.h"
-#include "agent/cluster/quarantine.h"
-#include "agent/cluster/recurrence.h"
-#include "agent/cluster/roster.h"
-#include "agent/cluster/stragglers.h"
-#include "agent/cluster/timeline.h"
-#include "agent/cluster/verdict.h"
 #include "agent/link/store.h"
-#include "agent/record/hang_report.h"
+#include "agent/members/attendance.h"
+#include "agent/members/budget.h"
+#include "agent/members/coordinator_fsm.h"
+#include "agent/members/hang_leader.h"
+#include "agent/members/quarantine.h"
+#include "agent/members/recurrence.h"
+#include "agent/members/roster.h"
+#include "agent/members/stragglers.h"
+#include "agent/members/timeline.h"
+#include "agent/members/verdict.h"
 #include "agent/record/save.h"
 #include "agent/tcpstore/tcpstore.h"
+#include "agent/watch/hang_report.h"
 #include "agent/wire/lookup.h"
 
 /*

@@ -1,5 +1,5 @@
 /*
- * Compares what the ranks of a job spend, and reports stragglers. See agent/cluster/stragglers.h.
+ * Compares what the ranks of a job spend, and reports stragglers. See agent/members/stragglers.h.
  */
 #include <stdio.h>
 #include <stdlib.h>

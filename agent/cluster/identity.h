@@ -5,8 +5,8 @@
 #ifndef AGENT_IDENTITY_H
 #define AGENT_IDENTITY_H
 
-#include "agent/cluster/proto.h"
 #include "agent/config.h"
+#include "agent/members/proto.h"
 
 /**
  * Fill `self`: build, host, address, role, the place that was asked for and the place that the cluster's

@@ -11,7 +11,7 @@
 
 #include <uv.h>
 
-#include "agent/cluster/proto.h"
+#include "agent/members/proto.h"
 #include "agent/wire/endpoint.h"
 #include "agent/wire/session.h"
 

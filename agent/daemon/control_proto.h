@@ -33,7 +33,7 @@
 #include <fsdp/status.h>
 
 enum control_type {
-    CONTROL_RUN = 0x40, /* above every number of agent/cluster/proto.h */
+    CONTROL_RUN = 0x40, /* above every number of agent/members/proto.h */
     CONTROL_SIGNAL,
     CONTROL_ACCEPTED,
     CONTROL_REFUSED,

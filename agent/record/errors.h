@@ -5,7 +5,7 @@
  * {"time", "status",
  *   "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name", "phase",
  *             "step", "oom_kill", "generation", "message", "traceback", "raised", "error_file", "log",
- *             "stderr": [lines], "hang": {as in agent/record/hang_report.h}},
+ *             "stderr": [lines], "hang": {as in agent/watch/hang_report.h}},
  *   "collateral": {"count", "ranks": [{"rank", "local_rank", "host", "pid", "exit_code", "signal",
  *                                      "signal_name"}]}}
  *

@@ -1,6 +1,6 @@
 /*
  * What is known of a hang: a row for each rank, and the verdict on all rows. A node fills in the rows of its
- * ranks (agent/world/hang_read.h), and the coordinator's node judges them (agent/world/hang_verdict.h).
+ * ranks (agent/watch/hang_read.h), and the coordinator's node judges them (agent/watch/hang_verdict.h).
  *
  *   silent   for how long a rank has shown no sign of life
  *   bound    for how long it may be silent
@@ -33,7 +33,7 @@ struct hang_rank {
     int state;     /* of its process, as in /proc: 'R', 'S', 'D', 'T', ...; '?': unknown */
     int64_t silent_ns;
     int64_t bound_ns; /* 0: it may be silent for ever */
-    bool program; /* it shows no progress page: what any program shows is watched (agent/world/hang_life.h) */
+    bool program; /* it shows no progress page: what any program shows is watched (agent/watch/hang_life.h) */
     bool hearts;  /* ... and it has used its heartbeat */
     bool python;  /* ... and its Python stack is known: `layer` is its line, and `waits` what it does there */
     int64_t shown_ns;             /* ... how long ago its node has seen a strong sign of any rank */

@@ -19,7 +19,7 @@
 #include "agent/record/events.h"
 #include "agent/record/first_cause.h"
 #include "agent/record/hang_rank.h"
-#include "agent/world/pace.h"
+#include "agent/watch/pace.h"
 
 /* What a signal to fsdprun asks for. */
 enum reporter_ask {
@@ -38,7 +38,7 @@ struct reporter {
     void (*exited)(void *to, int generation, const struct death *death, const struct errors_detail *detail);
     /*
      * What the ranks of this node showed when one of them was found to hang: `json` (length bytes) is a
-     * report of agent/record/hang_report.h. It comes before `exited` for that rank.
+     * report of agent/watch/hang_report.h. It comes before `exited` for that rank.
      */
     void (*explained)(void *to, int generation, const char *json, size_t length);
     /* No worker of the generation, and nothing that one left running, is alive here (or can be killed). */

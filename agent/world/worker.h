@@ -24,10 +24,10 @@
 #include "agent/output/output.h"
 #include "agent/placement/placement.h"
 #include "agent/record/first_cause.h"
-#include "agent/world/hang_bounds.h"
-#include "agent/world/hang_life.h"
-#include "agent/world/heartbeat.h"
-#include "agent/world/pace.h"
+#include "agent/watch/hang_bounds.h"
+#include "agent/watch/hang_life.h"
+#include "agent/watch/heartbeat.h"
+#include "agent/watch/pace.h"
 #include "agent/world/standby.h"
 
 /* What the coordinator tells a node about a generation. (Not the plan of a step.) */
@@ -61,7 +61,7 @@ struct worker {
     struct hang_patience patience; /* of its silence since then */
     int heart_fd;                  /* where its heartbeats come in; 0: it is not watched (world_life.c) */
     struct heartbeat heart;
-    int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/world/python_stacks.h) */
+    int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/watch/python_stacks.h) */
     struct hang_sample sample;
     int64_t first_step, step;  /* of a job: first of the generation, and newest; -1: it has begun none */
     struct pace_window window; /* of a job: what it spent is measured since then */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "agent/os/environment.h"
-#include "agent/world/python_stacks.h"
+#include "agent/watch/python_stacks.h"
 #include "agent/world/worker.h"
 
 enum { N_OURS_MAX = 32, TEXT_BYTES = 16384, NUMBER_BYTES = 12 };
@@ -71,7 +71,7 @@ static bool is_identical(char *const *parent)
 }
 
 /*
- * See agent/world/python_stacks.h. The inode tells a process that has closed the descriptor. An empty
+ * See agent/watch/python_stacks.h. The inode tells a process that has closed the descriptor. An empty
  * PYTHONPATH adds nothing: an empty entry after a colon would be the working directory.
  */
 static void set_stacks(struct ours *ours, char *const *parent, const struct worker_identity *id)

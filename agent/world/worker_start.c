@@ -10,7 +10,7 @@
 
 #include "agent/link/link_gate.h"
 #include "agent/output/log_index.h"
-#include "agent/world/python_stacks.h"
+#include "agent/watch/python_stacks.h"
 #include "agent/world/worker.h"
 #include "agent/world/worker_env.h"
 

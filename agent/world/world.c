@@ -7,7 +7,7 @@
 
 #include "agent/os/bug.h"
 #include "agent/os/deadlines.h"
-#include "agent/world/python_stacks.h"
+#include "agent/watch/python_stacks.h"
 #include "agent/world/world_impl.h"
 
 enum { BLAME_MS = 1000 }; /* how long to wait for the rank that ended first to be seen */

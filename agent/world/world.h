@@ -68,7 +68,7 @@ void world_publish(struct world *world, const struct fsdp_link_published *publis
 void world_put(struct world *world, int generation, const char *key, const void *value, size_t size_bytes);
 /*
  * Report what every worker is doing, as the answer to that question. Some node saw a strong sign of the ranks
- * (agent/world/hang_life.h) `shown_ns` ago; INT64_MAX: not known.
+ * (agent/watch/hang_life.h) `shown_ns` ago; INT64_MAX: not known.
  */
 void world_answer(struct world *world, int generation, uint64_t question, int64_t shown_ns);
 /* That rank of this node hangs, which `words` explain: report it, unless it has gone on. */

@@ -1,7 +1,7 @@
 /*
  * The account of a hang. Before a hung rank is reported, and then killed, a thread looks at the process of
  * every rank of this node (agent/os/process_look.h), because a read of /proc can block, and asks programs for
- * their Python stacks (agent/world/python_stacks.h). Of a program, what that shows tells which rank is the
+ * their Python stacks (agent/watch/python_stacks.h). Of a program, what that shows tells which rank is the
  * culprit, so the account is made before one is named. The loop checks for its results. After ACCOUNT_MS it
  * goes on with what it has, and a thread that is still blocked is left behind.
  */
@@ -18,10 +18,10 @@
 
 #include "agent/os/descendants.h"
 #include "agent/os/process_look.h"
-#include "agent/record/hang_report.h"
-#include "agent/world/flight.h"
-#include "agent/world/hang_read.h"
-#include "agent/world/python_stacks.h"
+#include "agent/watch/flight.h"
+#include "agent/watch/hang_read.h"
+#include "agent/watch/hang_report.h"
+#include "agent/watch/python_stacks.h"
 #include "agent/world/world_impl.h"
 
 static_assert((int)FLIGHT_NAME_BYTES <= (int)HANG_NAME_BYTES, "a row holds any name of a progress page");

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "agent/record/error_file.h"
-#include "agent/world/python_with_torch.h"
+#include "agent/watch/python_with_torch.h"
 #include "agent/world/world_impl.h"
 #include "shard_runtime/core/clock.h"
 

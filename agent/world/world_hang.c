@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "agent/os/descendants.h"
-#include "agent/world/hang_read.h"
-#include "agent/world/python_stacks.h"
+#include "agent/watch/hang_read.h"
+#include "agent/watch/python_stacks.h"
 #include "agent/world/world_impl.h"
 
 /* In a world of several nodes, how often a node reports that it has a silent rank. */

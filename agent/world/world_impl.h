@@ -24,8 +24,8 @@
 #include "agent/os/oom.h"
 #include "agent/output/progress.h"
 #include "agent/placement/gpu_health.h"
-#include "agent/world/hang_life.h"
-#include "agent/world/timer_pipe.h"
+#include "agent/watch/hang_life.h"
+#include "agent/watch/timer_pipe.h"
 #include "agent/world/world.h"
 #include "agent/world/world_fsm.h"
 
@@ -159,7 +159,7 @@ void world_drain(struct world *world);
 /** Name the processes that cannot be killed. From now on nothing waits for them. */
 void world_abandon(struct world *world);
 
-/** Make world->timers, if the environment asks for watchdog timers (agent/world/timer_pipe.h). */
+/** Make world->timers, if the environment asks for watchdog timers (agent/watch/timer_pipe.h). */
 enum fsdp_status world_make_timers(struct world *world, struct fsdp_err *err);
 
 /** A generation is to be formed: watch its GPUs. Unless it is the first, begin to wait for their memory. */

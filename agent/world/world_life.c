@@ -1,5 +1,5 @@
 /*
- * What the ranks of a program show (agent/world/hang_life.h): heartbeats, output, the work of their processes
+ * What the ranks of a program show (agent/watch/hang_life.h): heartbeats, output, the work of their processes
  * and of the GPUs. Nothing here exists without --hang-timeout.
  */
 #include <stdlib.h>

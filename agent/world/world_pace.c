@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "agent/world/pace.h"
+#include "agent/watch/pace.h"
 #include "agent/world/world_impl.h"
 
 /* A test need not wait as long as a user. */

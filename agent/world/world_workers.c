@@ -2,7 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/world/flight.h"
+#include "agent/watch/flight.h"
 #include "agent/world/world_impl.h"
 #include "shard_runtime/core/clock.h"
 

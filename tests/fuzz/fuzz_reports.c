@@ -3,13 +3,13 @@
  * accounts of hangs, stacks of Python, hellos, watchdog timers, and the texts by which an OOM kill is found.
  * Each is refused, or taken into bounded fields. A timer that was taken is in the set once.
  */
-#include "agent/cluster/proto.h"
+#include "agent/members/proto.h"
 #include "agent/os/oom.h"
 #include "agent/record/error_file.h"
-#include "agent/record/hang_report.h"
-#include "agent/record/python_stack.h"
+#include "agent/watch/hang_report.h"
+#include "agent/watch/python_stack.h"
+#include "agent/watch/timers.h"
 #include "agent/wire/session_core.h"
-#include "agent/world/timers.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_error_file(const char *text, size_t size)
@@ -71,7 +71,8 @@ static void check_stack(const char *text, size_t size)
     never(stack.n_frames > PYTHON_STACK_FRAMES || stack.own >= stack.n_frames);
     for (int i = 0; i < stack.n_frames; i++)
         for (const char *at = stack.frames[i]; *at != '\0'; at++)
-            never(at - stack.frames[i] >= PYTHON_STACK_FRAME_BYTES || (unsigned char)*at < 0x20 || *at == 0x7f);
+            never(at - stack.frames[i] >= PYTHON_STACK_FRAME_BYTES || (unsigned char)*at < 0x20 ||
+                  *at == 0x7f);
 }
 
 /*

@@ -1,7 +1,7 @@
 /*
  * The house: which folder may include which. docs/architecture.md gives the reason for each wall; this table
- * is the wall. Every #include "..." of a header of ours is held against it, and pure files include no library
- * of loops, GPUs or networks.
+ * is the wall. Every #include "..." of a header of ours is held against it, pure files include no library of
+ * loops, GPUs or networks, and no room of the agent grows without end.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #define R "shard_runtime/"
 
 /* What each folder may include besides itself and shard_runtime/include (as <fsdp/...>). */
-enum { MOST_ARROWS = 10 };
+enum { MOST_ARROWS = 12 };
 static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
@@ -24,10 +24,11 @@ static const struct room {
       { A "cluster", A "world", A "output", A "record", A "placement", A "os", "agent", R "shardfile",
         R "core" } },
     { A "cluster",
-      { A "world", A "output", A "wire", A "record", A "tcpstore", A "link", A "os", "agent", R "shardfile",
-        R "core" } },
-    { A "world",
-      { A "output", A "record", A "placement", A "link", A "os", "agent", R "shardfile", R "core" } },
+      { A "members", A "world", A "watch", A "output", A "wire", A "record", A "tcpstore", A "link", A "os",
+        "agent", R "shardfile", R "core" } },
+    { A "members", { A "world", A "watch", A "wire", A "record", A "os", "agent", R "core" } },
+    { A "world", { A "watch", A "output", A "record", A "placement", A "link", A "os", "agent", R "core" } },
+    { A "watch", { A "record", A "os", R "shardfile", R "core" } },
     { A "output", { A "record", A "os", "agent", R "shardfile", R "core" } },
     { A "record", { A "os", R "shardfile", R "core" } },
     { A "placement", { A "os", "agent", R "core" } },
@@ -56,11 +57,17 @@ static const struct room {
 enum { N_ROOMS = sizeof rooms / sizeof *rooms };
 static bool used[N_ROOMS][MOST_ARROWS];
 
+/* A room of the agent is not larger than this: a newcomer can read it. */
+enum { MOST_FILES = 30, MOST_LINES = 5000 };
+static struct size {
+    int files, lines;
+} sizes[N_ROOMS];
+
 /*
  * A pure file includes no library of loops, GPUs or networks. All files of these folders are pure, and so is
  * every module whose header says "Pure" in its first comment.
  */
-static const char *const pure[] = { R "plan/", R "core/", R "job/" };
+static const char *const pure[] = { A "members/", R "plan/", R "core/", R "job/" };
 static const char *const impure_headers[] = { "uv.h", "cuda", "nccl", "openssl/", "dnnl" };
 
 static int n_files, n_pure, n_violations, n_tables;
@@ -173,6 +180,20 @@ static void check_exit_code(const char *path, int line, const char *text, const 
     fprintf(stderr, "%s:%d: a second table of exit codes: use exit_status_of()\n", path, line);
 }
 
+static void count(const char *path, int lines)
+{
+    char folder[256];
+
+    for (int i = 0; i < N_ROOMS; i++)
+        if (strcmp(rooms[i].name, folder_of(path, folder)) == 0)
+            sizes[i] = (struct size){ sizes[i].files + 1, sizes[i].lines + lines };
+}
+
+static bool is_too_large(struct size size)
+{
+    return size.files > MOST_FILES || size.lines > MOST_LINES;
+}
+
 static void check_file(const char *path)
 {
     char full[4096], text[2048], before[2048] = "", header[512];
@@ -194,6 +215,7 @@ static void check_file(const char *path)
         memcpy(before, text, sizeof before);
     }
     fclose(file);
+    count(path, line);
 }
 
 static void walk(const char *path)
@@ -220,7 +242,7 @@ static void walk(const char *path)
     closedir(dir);
 }
 
-Test(house, every_include_follows_an_arrow_every_arrow_is_used_and_one_table_has_exit_codes)
+Test(house, every_include_follows_an_arrow_every_arrow_is_used_and_rooms_stay_small)
 {
     walk("launcher");
     walk("agent");
@@ -234,6 +256,10 @@ Test(house, every_include_follows_an_arrow_every_arrow_is_used_and_one_table_has
                 n_violations++;
                 fprintf(stderr, "no file uses the arrow from %s to %s\n", rooms[i].name, rooms[i].to[k]);
             }
+    for (int i = 0; i < N_ROOMS; i++)
+        if (strncmp(rooms[i].name, A, strlen(A)) == 0)
+            cr_assert(!is_too_large(sizes[i]), "%s has %d files of %d lines", rooms[i].name, sizes[i].files,
+                      sizes[i].lines);
     cr_assert(n_violations == 0, "%d violations", n_violations);
     cr_assert(n_tables == 0, "%d rows that turn a status into an exit code elsewhere", n_tables);
 }
@@ -254,6 +280,8 @@ Test(house, a_planted_violation_is_seen)
     check_exit_code("agent/x.c", 1, "    [FSDP_ERR_NOMEM] = FSDP_EXIT_BUG,\n", "");
     check_exit_code("agent/x.c", 1, "        return FSDP_EXIT_IO;\n", "    case FSDP_ERR_IO:\n");
     cr_assert(n_tables == 2, "%d of 2 planted rows seen", n_tables);
+    cr_assert(is_too_large((struct size){ MOST_FILES + 1, 1 }));
+    cr_assert(is_too_large((struct size){ 1, MOST_LINES + 1 }));
 
     check_include("shard_runtime/core/tensor.c", 1, "agent/world/world.h", true);
     check_include("shard_runtime/plan/memory.c", 1, "uv.h", false);

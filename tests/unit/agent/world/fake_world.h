@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/world/hang_verdict.h"
+#include "agent/watch/hang_verdict.h"
 #include "agent/world/world_impl.h"
 
 enum {

@@ -1,0 +1,50 @@
+#include "agent/members/budget.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static const int64_t ns_per_ms = 1000000, ns_per_s = 1000000000;
+
+void budget_init(struct budget *budget, const struct agent_config *config)
+{
+    assert(config->restart_window_ms == 0 || config->max_restarts <= AGENT_RESTARTS_IN_WINDOW);
+    *budget =
+        (struct budget){ .most = config->max_restarts, .window_ns = config->restart_window_ms * ns_per_ms };
+}
+
+void budget_take(struct budget *budget, int64_t now_ns)
+{
+    if (budget->window_ns != 0 && budget->most > 0)
+        budget->stamps[budget->n_restarts % budget->most] = now_ns;
+    budget->n_restarts++;
+}
+
+int budget_used(const struct budget *budget, int64_t now_ns)
+{
+    const int kept = budget->n_restarts < budget->most ? budget->n_restarts : budget->most;
+    int n = 0;
+
+    if (budget->window_ns == 0)
+        return budget->n_restarts;
+    for (int i = 0; i < kept; i++)
+        n += now_ns - budget->stamps[i] < budget->window_ns;
+    return n;
+}
+
+bool budget_spent(const struct budget *budget, int64_t now_ns)
+{
+    return budget_used(budget, now_ns) >= budget->most;
+}
+
+const char *budget_words(const struct budget *budget, int64_t now_ns, char out[BUDGET_WORDS_BYTES])
+{
+    const int used = budget_used(budget, now_ns);
+
+    if (budget->window_ns == 0)
+        snprintf(out, BUDGET_WORDS_BYTES, "%d of %d", used, budget->most);
+    else
+        snprintf(out, BUDGET_WORDS_BYTES, "%d of %d within %" PRId64 " s", used, budget->most,
+                 budget->window_ns / ns_per_s);
+    return out;
+}

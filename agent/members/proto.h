@@ -1,0 +1,248 @@
+/*
+ * The messages between agents, which travel inside frames (agent/wire/frame.h). The coordinator is the agent
+ * that listens at the endpoint. The other agents are members.
+ *
+ *   member -> coordinator   JOIN  PUT  WANT  EXITED  SUSPECT  RANK  EXPLAINED  STOPPED  EVENT  SAVED  PACE
+ *                           ASK  BEAT  FENCED  SWEPT
+ *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  HUNG
+ *                           FINISH  BEAT
+ *
+ * The order of the messages:
+ *   1. A member sends JOIN. It sends nothing else before the coordinator has answered with WELCOME.
+ *   2. The coordinator begins a generation with a START for every member that takes part in it.
+ *   3. The generation ends when each of these members has sent STOPPED. Then step 2 may follow again.
+ *   4. The coordinator sends FINISH when the job is over, or to let one member go. That member then closes
+ *      the connection.
+ * The receiver drops messages of an older generation.
+ *
+ * From WELCOME on, a member sends LEASE_BEATS times a BEAT in each lease, and the coordinator sends each one
+ * back. This extends the member's lease (agent/os/lease.h), without which it begins no generation. FENCED
+ * says that the lease is over, and that the ranks are killed. SWEPT is the last message of a member whose
+ * guard is gone: it has killed its ranks, and leaves.
+ *
+ * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
+ * (agent/wire/fields.h). PUT, WANT, EVENT, RANK and EXPLAINED have encodings of their own. STOPPED, SUSPECT
+ * and SWEPT have no payload.
+ *
+ * Pure: no sockets, no loop.
+ */
+#ifndef AGENT_PROTO_H
+#define AGENT_PROTO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/link.h>
+#include <fsdp/status.h>
+
+#include "agent/record/errors.h"
+#include "agent/record/first_cause.h"
+#include "agent/record/hang_rank.h"
+#include "agent/world/reporter.h"
+#include "agent/world/worker.h"
+
+/*
+ * The type of a frame; after each, the struct that proto_encode() and proto_decode() take, if there is one.
+ */
+enum proto_type {
+    PROTO_JOIN = 1, /* struct proto_join: a node wants to take part */
+    PROTO_REFUSED,  /* struct proto_refused: it may not */
+    /* struct world_plan (agent/world/worker.h): a generation begins; its number is the frame's */
+    PROTO_START,
+    PROTO_PUT,       /* struct proto_put: what a worker put, for the ranks of nodes that asked for it */
+    PROTO_EXITED,    /* struct proto_exited: one worker ended */
+    PROTO_STOP,      /* struct proto_stop: stop the workers of this generation */
+    PROTO_STOPPED,   /* empty: none of this generation's workers is left on the node */
+    PROTO_EVENT,     /* struct proto_event: a line for events.jsonl */
+    PROTO_SAVED,     /* struct proto_saved: a rank's part of a checkpoint is on disk, or failed */
+    PROTO_PUBLISHED, /* struct fsdp_link_published */
+    PROTO_NOTICE,    /* struct fsdp_link_notice, of kind FSDP_NOTICE_SAVE_AND_STOP: save and stop */
+    PROTO_ASK,       /* struct proto_ask: the fsdprun of this member got a signal */
+    PROTO_FINISH,    /* struct coordinator_end: the job is over, or goes on without this node */
+    PROTO_WELCOME,   /* struct proto_welcome: a JOIN is accepted, and the member waits for START */
+    PROTO_FORWARD,   /* struct proto_stop with `signal` alone: pass this signal on to the workers */
+    PROTO_EXPLAINED, /* struct proto_explained: what the ranks of a node showed while one of them hung */
+    PROTO_WANT,      /* struct proto_want: a worker asked for a key that no worker of its node has put */
+    PROTO_SUSPECT,   /* empty: a rank of this node was silent for too long */
+    PROTO_LOOK,      /* struct proto_look: report what each rank is doing, by a RANK for each */
+    PROTO_RANK,      /* struct proto_rank: what a rank is doing */
+    PROTO_HUNG,      /* struct proto_hung: a rank of this node is the cause of a hang: report it */
+    PROTO_PACE,      /* struct pace (agent/watch/pace.h): what a rank of this node spent in some steps */
+    PROTO_BEAT,      /* struct proto_beat: a question for a sign of life, and its answer */
+    PROTO_FENCED,    /* struct proto_fenced: the lease is over, and the ranks are killed; STOPPED follows */
+    PROTO_SWEPT,     /* empty: the node has killed its ranks, and leaves the job */
+    PROTO_COUNT
+};
+
+enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512 };
+
+/* The node that joins. The coordinator compares everything that must be the same on every node. */
+struct proto_join {
+    char version[64]; /* number and commit of the build: link structs travel inside messages */
+    char host[PROTO_TEXT_BYTES];
+    char address[PROTO_TEXT_BYTES]; /* where the other nodes reach it; empty: take it from the connection */
+    char role[PROTO_TEXT_BYTES];
+    int node_rank; /* -1: any */
+    int order;     /* its place among the nodes as the cluster's scheduler counts them; -1: unknown */
+    int min_nodes, n_nodes;
+    int n_workers;
+    uint64_t what; /* XXH3 of the resolved job; 0 for a program */
+};
+
+/* The event that a node waits for after it was let in. */
+enum proto_wait {
+    PROTO_WAIT_FORMING,
+    PROTO_WAIT_RUNNING,
+    PROTO_WAIT_SPARE,
+    PROTO_WAIT_ENDING,    /* a rank has ended: the job is over, or another generation begins */
+    PROTO_WAIT_QUARANTINE /* the node was lost more than once: it waits for a time */
+};
+
+struct proto_welcome {
+    char host[PROTO_TEXT_BYTES]; /* host of the coordinator */
+    enum proto_wait wait;
+    int seconds; /* of PROTO_WAIT_QUARANTINE: the time */
+};
+
+struct proto_refused {
+    int status; /* the member's exit status */
+    char words[PROTO_WORDS_BYTES];
+};
+
+struct proto_exited {
+    struct death death; /* without node_rank and when_ns, which the coordinator's node fills in */
+    struct errors_detail detail;
+};
+
+struct proto_saved {
+    int rank;
+    struct fsdp_link_saved saved;
+};
+
+struct proto_stop {
+    int signal; /* the signal that ends the workers; 0: a rank failed */
+    bool now;   /* send KILL at once, without the grace */
+    bool lost;  /* a node of the generation is lost: its other nodes get a short grace at most */
+};
+
+struct proto_beat {
+    int64_t sent_ns;  /* when the member sent it, by the member's CLOCK_BOOTTIME */
+    int64_t lease_ms; /* of an answer: how long the lease runs from then on */
+};
+
+struct proto_fenced {
+    int64_t ago_ms; /* for how long the lease had been over when this was sent */
+};
+
+struct proto_ask {
+    int signal;
+    enum reporter_ask how;
+};
+
+struct proto_look {
+    uint64_t question; /* its number */
+    /* of a program: how long ago some node saw a strong sign (agent/watch/hang_life.h); INT64_MAX: unknown */
+    int64_t shown_ns;
+};
+
+struct proto_rank {
+    uint64_t question;
+    struct hang_rank rank; /* without `node`; `answered` is true */
+};
+
+struct proto_hung {
+    int rank;
+    char words[HANG_WORDS_BYTES]; /* for the user: hang_words() */
+};
+
+/* After proto_decode() the pointers of these three point into the payload. */
+struct proto_put {
+    const char *key;   /* not empty, below FSDP_LINK_KEY_BYTES */
+    const void *value; /* (value_bytes) any bytes; may be NULL if there are none */
+    size_t value_bytes;
+};
+
+struct proto_want {
+    const char *key; /* as in a PUT */
+};
+
+struct proto_event {
+    int rank;         /* -1: the agent itself */
+    const char *json; /* (length) a JSON object, which proto_decode() does not check */
+    size_t length;
+};
+
+struct proto_explained {
+    const char
+        *json; /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
+    size_t length;
+};
+
+enum { COORDINATOR_LINE_BYTES = 1024 };
+
+/* How the run ended, the same on every node. */
+struct coordinator_end {
+    int status;                        /* exit status */
+    char line[COORDINATOR_LINE_BYTES]; /* the first cause in words; empty: all went well */
+    int node;                          /* the node on which a worker is the cause; -1: no worker is */
+    int code;                          /* exit code of that worker, or minus its signal */
+    struct errors_detail detail;       /* details about that worker; copied by errors_detail_copy() */
+    bool explained;                    /* errors.json has details; known on the coordinator's node only */
+};
+
+/* The struct of any message. */
+union proto_message {
+    struct proto_join join;
+    struct proto_refused refused;
+    struct proto_welcome welcome;
+    struct world_plan start;
+    struct proto_exited exited;
+    struct proto_stop stop;
+    struct proto_saved saved;
+    struct fsdp_link_published published;
+    struct fsdp_link_notice notice;
+    struct proto_ask ask;
+    struct proto_beat beat;
+    struct proto_fenced fenced;
+    struct proto_put put;
+    struct proto_want want;
+    struct proto_event event;
+    struct proto_explained explained;
+    struct proto_look look;
+    struct proto_rank rank;
+    struct proto_hung hung;
+    struct pace pace;
+    struct coordinator_end finish;
+};
+
+/**
+ * Encode a message: a PUT as its key with the zero and then its value, a WANT as its key with the zero, an
+ * EVENT as its rank, a space and its line, an EXPLAINED as its report, a RANK as zero-terminated lines of
+ * JSON, any other as zero-terminated JSON text.
+ *
+ *   type        a type that has a struct, see enum proto_type
+ *   message     that struct
+ *   size_bytes  receives the size of the payload, without a zero at its end
+ *
+ * Returns the payload, which the caller frees, or NULL if there is no memory for it.
+ */
+char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes);
+
+/**
+ * Decode the payload of a frame, which may come from anyone.
+ *
+ *   type     the frame's type, any number
+ *   message  receives the struct of that type; what no key of the message sets is zero
+ *   payload  (n_bytes) the payload
+ *
+ * Returns FSDP_OK, or FSDP_ERR_FORMAT for a type without a struct and for a payload that is not exactly such
+ * a message. Then the contents of `message` are undefined.
+ */
+enum fsdp_status proto_decode(unsigned type, union proto_message *message, const void *payload,
+                              size_t n_bytes, struct fsdp_err *err);
+
+/** The name of a type, "join", "start", ...; "unknown" for any other number. */
+const char *proto_name(unsigned type);
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * Nodes that come and go. In a world that may be smaller, a node that is lost costs all others a new
+ * generation, and so does its return. A node that was lost often is therefore not taken in at once: it waits,
+ * longer each time.
+ *
+ *   1. Each loss of a node that took part is a strike. A node that its user stops gets none.
+ *   2. A node with s strikes that comes waits 0 s for s = 1, then 10, 20, 40, ... s, at most 600 s.
+ *   3. For each 10 minutes in which the node may take part, one strike is forgotten at its next loss.
+ *
+ * So a world with one such node starts at most 4 + 2 log2(1 + t / 10) generations in t seconds, up to
+ * 20 minutes (9 in 60 s), and two in 10 minutes from then on.
+ *
+ * A node is known by its host name, its address, and its numbers from the scheduler and the user
+ * (--node-rank): its identity is another one each time. Several agents of one host may agree in all of these.
+ * Each of them has an entry of its own while it is there, and keeps it when it is lost. The next one that
+ * comes takes the entry that is free and was lost last, because a node that flaps comes back before others
+ * do. Only if two that agree are away at a time, one may get the strikes of the other.
+ *
+ * Pure: the caller passes the time, by a clock that never goes back.
+ */
+#ifndef AGENT_QUARANTINE_H
+#define AGENT_QUARANTINE_H
+
+#include <stdint.h>
+
+#include "agent/members/roster.h"
+
+enum {
+    QUARANTINE_FIRST_MS = 10000,
+    QUARANTINE_MOST_MS = 600000,
+    QUARANTINE_FORGET_MS = 600000,
+    /* nodes that are remembered; beyond it, the one whose loss is longest ago is forgotten */
+    QUARANTINE_NODES = 1024
+};
+
+struct quarantine_node {
+    char host[PROTO_TEXT_BYTES], address[PROTO_TEXT_BYTES];
+    int order, node_rank;
+    int number; /* the node's number in the roster; -1: it is away */
+    int strikes;
+    int64_t lost_ms;
+    int64_t free_ms; /* from then on the node may take part; meaningless while it is away */
+};
+
+struct quarantine {
+    struct quarantine_node *nodes; /* (n), allocated */
+    int n, capacity;
+};
+
+/** Free what quarantine_lost() allocated. */
+void quarantine_fini(struct quarantine *quarantine);
+/**
+ * Count the loss of a node that took part, which has this number in the roster. Without memory for it, the
+ * loss is not counted.
+ */
+void quarantine_lost(struct quarantine *quarantine, int number, const struct roster_node *node,
+                     int64_t now_ms);
+/** A node is gone, and its number is free. After quarantine_lost(), and for an unknown node, no effect. */
+void quarantine_gone(struct quarantine *quarantine, int number);
+/**
+ * A node has come.
+ *   number   in the roster, until quarantine_gone() or quarantine_lost()
+ *   strikes  receives its strikes
+ * Returns how many milliseconds it has to wait before it may take part; 0: it need not wait.
+ */
+int64_t quarantine_came(struct quarantine *quarantine, int number, const struct roster_node *node,
+                        int64_t now_ms, int *strikes);
+
+#endif

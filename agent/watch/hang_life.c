@@ -1,0 +1,191 @@
+#include "agent/watch/hang_life.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "agent/record/first_cause.h"
+
+enum {
+    SAMPLES = 4,
+    BUSY = 20 /* a twentieth of a core */,
+    WORK_LEAST = 8,
+    PATIENCE = 9,
+    NEWS = 3,
+    WORTH_STARTING = 3, /* it, and what is worth more, says little about a rank */
+    LINES = 32,
+    NS_PER_S = 1000000000
+};
+static const int64_t START_NS = 60000000000, AGAIN_NS = 1000000000;
+
+int64_t hang_life_bound(const struct hang_life *life)
+{
+    return life->shown || life->limit_ns > START_NS ? life->limit_ns : START_NS;
+}
+
+bool hang_life_takes_weak(const struct hang_life *life, int64_t now_ns)
+{
+    return (now_ns - life->shown_ns) / PATIENCE < hang_life_bound(life);
+}
+
+bool hang_life_wants_news(const struct hang_life *life, int64_t now_ns, int64_t asked_ns)
+{
+    const int64_t bound_ns = hang_life_bound(life);
+
+    return life->limit_ns > 0 && (now_ns - life->shown_ns) / NEWS > bound_ns && now_ns - asked_ns > bound_ns;
+}
+
+bool hang_life_wants_sample(const struct hang_life *life, const struct hang_sample *sample, int64_t now_ns)
+{
+    const int64_t every_ns = life->limit_ns / SAMPLES;
+
+    return now_ns - life->shown_ns >= every_ns && now_ns - sample->taken_ns >= every_ns;
+}
+
+bool hang_life_works(struct hang_sample *sample, int64_t now_ns, const struct process_usage *usage)
+{
+    const struct process_usage before = sample->usage;
+    const int64_t passed_ns = now_ns - sample->taken_ns;
+    const bool first = sample->taken_ns == 0;
+
+    *sample = (struct hang_sample){ now_ns, *usage };
+    if (first || passed_ns <= 0)
+        return false;
+    if (usage->cpu_ns < before.cpu_ns || usage->work < before.work)
+        return true; /* a descendant has ended, which took its numbers along */
+    return (usage->cpu_ns - before.cpu_ns) * BUSY >= (uint64_t)passed_ns &&
+           usage->work - before.work >= WORK_LEAST;
+}
+
+/* The judge */
+
+static int worth(const struct hang_rank *row)
+{
+    if (row->state == 'T' || row->state == 't' || row->state == 'Z')
+        return 0;
+    if (row->state == 'D')
+        return 1;
+    if (row->hearts)
+        return 2;
+    return row->pass == PROGRAM_STARTING ? WORTH_STARTING : 4;
+}
+
+/* Lines of ranks whose stack is known, each with how many ranks are there. */
+struct lines {
+    int n;
+    struct {
+        const char *line;
+        int n_ranks;
+    } of[LINES];
+};
+
+static int *count_of(struct lines *lines, const char *line)
+{
+    for (int i = 0; i < lines->n; i++)
+        if (strcmp(lines->of[i].line, line) == 0)
+            return &lines->of[i].n_ranks;
+    if (lines->n == LINES)
+        return NULL;
+    lines->of[lines->n].line = line;
+    lines->of[lines->n].n_ranks = 0;
+    return &lines->of[lines->n++].n_ranks;
+}
+
+static void count_lines(struct lines *lines, const struct hang_rank *rows, int n)
+{
+    lines->n = 0;
+    for (int r = 0; r < n; r++) {
+        int *count = rows[r].live && rows[r].python ? count_of(lines, rows[r].layer) : NULL;
+
+        if (count != NULL)
+            ++*count;
+    }
+}
+
+/* How many ranks stand where this one does; of one that is not known, as if all did. */
+static int n_alike(struct lines *lines, const struct hang_rank *row)
+{
+    const int *count = row->python ? count_of(lines, row->layer) : NULL;
+
+    return count != NULL && *count > 0 ? *count : INT_MAX;
+}
+
+/* Silences are compared in whole seconds, because samples are that far apart. */
+static bool is_blamed_before(const struct hang_rank *a, const struct hang_rank *b, struct lines *lines)
+{
+    if (worth(a) != worth(b))
+        return worth(a) < worth(b);
+    if (a->waits != b->waits)
+        return b->waits;
+    if (n_alike(lines, a) != n_alike(lines, b))
+        return n_alike(lines, a) < n_alike(lines, b);
+    if (a->silent_ns / NS_PER_S != b->silent_ns / NS_PER_S)
+        return a->silent_ns > b->silent_ns;
+    return a->rank < b->rank;
+}
+
+int64_t hang_life_shown(const struct hang_rank *rows, int n, int64_t store_ns)
+{
+    int64_t shown_ns = store_ns;
+
+    for (int r = 0; r < n; r++) {
+        if (!rows[r].answered || (rows[r].live && !rows[r].program && rows[r].bound_ns == 0))
+            return -1;
+        if (rows[r].live && rows[r].program && rows[r].shown_ns < shown_ns)
+            shown_ns = rows[r].shown_ns;
+    }
+    return shown_ns;
+}
+
+/* Does the rank wait, while another one, which does not, gives weak signs? */
+static bool is_excused(const struct hang_rank *culprit, const struct hang_rank *rows, int n)
+{
+    for (int r = 0; r < n && culprit->waits; r++)
+        if (rows[r].live && rows[r].python && !rows[r].waits && rows[r].silent_ns <= rows[r].bound_ns)
+            return true;
+    return false;
+}
+
+/*
+ * Has the rank been silent for so long that it no longer works, and not for long enough yet? It may have
+ * stopped last, or first: its weak signs are a sample apart.
+ */
+static bool is_undecided(const struct hang_rank *row)
+{
+    return row->live && row->program && !row->hearts && row->silent_ns <= row->bound_ns &&
+           row->silent_ns > row->bound_ns / 2;
+}
+
+void hang_life_judge(struct hang_verdict *verdict, const struct hang_rank *rows, int n, int64_t store_ns)
+{
+    const int64_t shown_ns = hang_life_shown(rows, n, store_ns);
+    const struct hang_rank *culprit = NULL;
+    bool undecided = false;
+    struct lines lines;
+
+    *verdict = (struct hang_verdict){ .ranks = { -1, -1 }, .waiter = -1 };
+    count_lines(&lines, rows, n);
+    if (shown_ns < 0)
+        verdict->again_ns = AGAIN_NS;
+    for (int r = 0; r < n && shown_ns >= 0; r++) {
+        const struct hang_rank *row = &rows[r];
+
+        undecided = undecided || is_undecided(row);
+        if (!row->live || !row->program || row->bound_ns <= 0 || row->silent_ns <= row->bound_ns)
+            continue;
+        if (!row->hearts && shown_ns <= row->bound_ns)
+            verdict->again_ns = AGAIN_NS;
+        else if (culprit == NULL || is_blamed_before(row, culprit, &lines))
+            culprit = row;
+    }
+    if (culprit != NULL && worth(culprit) >= WORTH_STARTING && (undecided || is_excused(culprit, rows, n))) {
+        verdict->again_ns = AGAIN_NS;
+        return;
+    }
+    if (culprit == NULL)
+        return;
+    verdict->kind = HANG_STUCK;
+    verdict->ranks[0] = culprit->rank;
+    verdict->n_ranks = 1;
+    verdict->again_ns = 0;
+}

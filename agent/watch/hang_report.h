@@ -1,0 +1,91 @@
+/*
+ * The account of a hang: what each rank of a node showed just before it was killed. The node that sees the
+ * hang makes it. The coordinator prints it and keeps it in errors.json as `cause.hang`:
+ *
+ * {"ranks": "3", "silent_s": 10.2, "bound_s": 10, "waiting": 7,
+ *  "rows": [{"ranks": "0-2,4-7", "culprit": false, "host": "n1", "pid": 4242, "phase": "collective",
+ *            "pass": "backward", "layer": "layers.6", "step": 128, "silent_s": 10.1,
+ *            "collective": {"group": "world", "sequence": 912, "kind": "reduce_scatter", "bytes": 1048576,
+ *                           "ended_s_ago": null},
+ *            "state": "S", "wchan": "futex_wait_queue", "syscall": "futex", "file": null,
+ *            "kernel": ["futex_wait_queue"],
+ *            "threads": {"count": 5, "others": [{"count": 4, "state": "S", "wchan": "ep_poll"}]},
+ *            "python": {"line": "train.py:41", "function": "step", "threads": 3,
+ *                       "frames": ["train.py:41 in step", "train.py:88 in <module>"]},
+ *            "missing": ["kernel: needs root"]}]}
+ *
+ * Ranks whose rows would show the same are one row: pid is of the first of them, silent_s the longest. The
+ * culprit's row comes first. What is not known is null.
+ *
+ * Pure.
+ */
+#ifndef AGENT_HANG_REPORT_H
+#define AGENT_HANG_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/os/process_look.h"
+#include "agent/watch/python_stack.h"
+
+enum {
+    HANG_NAME_BYTES = 64,
+    HANG_ROWS_LISTED = 32, /* in the JSON */
+    HANG_LINES = 20,       /* in print, of at most HANG_LINE_BYTES with their zero */
+    HANG_LINE_BYTES = 111,
+    HANG_PRINT_BYTES = HANG_LINES * HANG_LINE_BYTES + 1,
+    HANG_REPORT_BYTES = 65536 /* the longest JSON that a coordinator takes */
+};
+
+/* What one rank showed. */
+struct hang_row {
+    int rank, pid;
+    bool culprit;
+    bool waits;        /* it is in a collective, or waits for an answer of another rank */
+    const char *host;  /* borrowed */
+    const char *phase; /* NULL: unknown */
+    const char *pass;  /* of which a collective or a wait is a part; NULL: unknown, or it does not wait */
+    char layer[HANG_NAME_BYTES]; /* of the plan's operation that it runs; empty: none */
+    int64_t step;                /* -1: unknown */
+    double silent_s;
+    struct {
+        uint64_t sequence, size_bytes; /* sequence 0: it has begun none */
+        char group[HANG_NAME_BYTES], kind[16];
+        double ended_s_ago; /* NaN: it has not ended */
+    } collective;           /* the newest that the rank has begun */
+    bool looked;            /* false: /proc did not answer in time, and `look` is empty */
+    struct process_look look;
+    const struct python_stack *python; /* borrowed; NULL: not known */
+    const char *python_missing;        /* why not; NULL: it was not asked for */
+};
+
+struct hang_report {
+    double bound_s;        /* the silence that was allowed */
+    int n_rows;            /* at least 1 */
+    struct hang_row *rows; /* borrowed; hang_report_sort() */
+};
+
+/** Bring the rows into the order in which they are shown: the culprit, then by rank. */
+void hang_report_sort(struct hang_report *report);
+
+/**
+ * Returns the JSON, at most HANG_REPORT_BYTES, to be freed by the caller; NULL if there is no memory. Rows
+ * that do not fit are left out and counted as "omitted_rows". It has one member more, "print": the lines for
+ * people, at most HANG_LINES. Sort the rows first.
+ */
+char *hang_report_json(const struct hang_report *report);
+
+/**
+ * Take a report that a node sent, which may be any bytes: json[0..length) must be one JSON object of at most
+ * HANG_REPORT_BYTES.
+ *   lines  receives its "print", joined by newlines, without control bytes: at most HANG_LINES lines, each
+ *          cut
+ *          to fit HANG_LINE_BYTES
+ *
+ * Returns the rest of the object as JSON, to be freed by the caller. NULL, with empty lines: it is no such
+ * object, or there is no memory.
+ */
+char *hang_report_take(const char *json, size_t length, char lines[HANG_PRINT_BYTES]);
+
+#endif

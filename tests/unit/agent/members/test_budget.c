@@ -1,0 +1,70 @@
+/*
+ * Restarts that count for the whole run, or for its last seconds.
+ */
+#include "agent/members/budget.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+
+static struct budget budget;
+
+static int64_t at(double seconds)
+{
+    return (int64_t)(seconds * 1e9);
+}
+
+static void begin(int most, int window_s)
+{
+    budget_init(&budget,
+                &(struct agent_config){ .max_restarts = most, .restart_window_ms = window_s * 1000 });
+}
+
+Test(budget, without_a_window_every_restart_of_the_run_counts)
+{
+    begin(2, 0);
+    cr_expect(not(budget_spent(&budget, at(0))));
+    budget_take(&budget, at(0));
+    cr_expect(not(budget_spent(&budget, at(1e6))), "one is left");
+    budget_take(&budget, at(1e6));
+    cr_expect(budget_spent(&budget, at(1e9)));
+    cr_expect(eq(int, budget.n_restarts, 2));
+}
+
+Test(budget, a_window_forgets_a_restart_after_its_seconds_and_not_before)
+{
+    begin(2, 60);
+    budget_take(&budget, at(100));
+    budget_take(&budget, at(130));
+
+    cr_expect(budget_spent(&budget, at(159.999999999)));
+    cr_expect(not(budget_spent(&budget, at(160))), "the first is 60 s old");
+    cr_expect(eq(int, budget_used(&budget, at(160)), 1));
+    budget_take(&budget, at(160));
+    cr_expect(budget_spent(&budget, at(189)), "the second and the third");
+    cr_expect(eq(int, budget_used(&budget, at(190)), 1));
+    cr_expect(eq(int, budget_used(&budget, at(220)), 0));
+    cr_expect(eq(int, budget.n_restarts, 3), "the count of the run goes on");
+}
+
+/* One failure in every 10 s, and as many restarts as there is room for. */
+Test(budget, the_largest_window_keeps_as_many_as_it_allows)
+{
+    begin(AGENT_RESTARTS_IN_WINDOW, 10 * AGENT_RESTARTS_IN_WINDOW);
+    for (int i = 0; i < 10 * AGENT_RESTARTS_IN_WINDOW; i++) {
+        cr_assert(not(budget_spent(&budget, at(10.0 * i))), "restart %d", i);
+        budget_take(&budget, at(10.0 * i));
+    }
+    cr_assert(budget_spent(&budget, at(100.0 * AGENT_RESTARTS_IN_WINDOW - 10)));
+}
+
+Test(budget, no_restart_at_all_is_spent_from_the_beginning)
+{
+    char words[BUDGET_WORDS_BYTES];
+
+    begin(0, 60);
+    cr_expect(budget_spent(&budget, at(0)));
+    budget_take(&budget, at(0));
+    cr_expect(eq(str, (char *)budget_words(&budget, at(0), words), "0 of 0 within 60 s"));
+    begin(3, 0);
+    cr_expect(eq(str, (char *)budget_words(&budget, at(0), words), "0 of 3"));
+}

@@ -1,0 +1,279 @@
+#include "agent/members/proto.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <signal.h>
+#include <stdio.h>
+
+static union proto_message back;
+
+/* A message of each type that has a struct, with values at the ends of what it may carry. */
+static union proto_message messages[PROTO_COUNT] = {
+    [PROTO_JOIN] = { .join = { .version = "0.1.0 abc",
+                               .host = "n\"1\\",
+                               .address = "fd00::2",
+                               .role = "trainer",
+                               .node_rank = -1,
+                               .order = 3,
+                               .min_nodes = 1,
+                               .n_nodes = 2,
+                               .n_workers = 8,
+                               .what = 0xfedcba9876543210u } },
+    [PROTO_REFUSED] = { .refused = { .status = 78, .words = "you are not wanted" } },
+    [PROTO_WELCOME] = { .welcome = { .host = "h", .wait = PROTO_WAIT_QUARANTINE, .seconds = 10 } },
+    [PROTO_START] = { .start = { .restart_count = 1,
+                                 .world_size = 4,
+                                 .first_rank = 3,
+                                 .n_nodes = 2,
+                                 .node_rank = 1,
+                                 .role_rank = 1,
+                                 .role_world_size = 2,
+                                 .first_attempt = 7,
+                                 .resume_step = -1,
+                                 .master_address = "10.0.0.1",
+                                 .node_address = "10.0.0.2",
+                                 .master_port = 29500,
+                                 .token = { 0, 9, 255, [31] = 17 } } },
+    [PROTO_EXITED] = { .exited = { .death = { .kind = DEATH_SIGNAL,
+                                              .rank = 9,
+                                              .local_rank = 1,
+                                              .pid = 4242,
+                                              .code = 9,
+                                              .sent_signal = 15,
+                                              .killed = true,
+                                              .age_ns = 1234567890123,
+                                              .silent_ns = 600250000000,
+                                              .oom_kill = true,
+                                              .step = -1,
+                                              .phase = -1,
+                                              .host = "n1",
+                                              .words = "w" },
+                                   .detail = { .message = "m",
+                                               .traceback = "T\n x\n",
+                                               .raised_us = 17,
+                                               .error_file = "/e",
+                                               .log = "/l",
+                                               .shown = true,
+                                               .output_at = UINT64_C(1) << 40 } } },
+    [PROTO_STOP] = { .stop = { .signal = 0, .now = true, .lost = true } },
+    [PROTO_SAVED] = { .saved = { .rank = 5,
+                                 .saved = { .step = 7,
+                                            .status = FSDP_ERR_IO,
+                                            .keep = 3,
+                                            .size_bytes = UINT64_C(1) << 60,
+                                            .checksum = { UINT64_MAX, 1 },
+                                            .loaded_step = -1,
+                                            .directory = "/d",
+                                            .temporary = ".t",
+                                            .file = "f",
+                                            .words = "no space" } } },
+    [PROTO_PUBLISHED] = { .published = { .step = 7, .status = FSDP_ERR_IO, .words = "w" } },
+    [PROTO_NOTICE] = { .notice = { .stop_after_step = -1 } },
+    [PROTO_ASK] = { .ask = { .signal = NSIG - 1, .how = REPORTER_FORWARD } },
+    [PROTO_FINISH] = { .finish = { .status = 41,
+                                   .line = "rank 1 was killed",
+                                   .node = -1,
+                                   .code = -9,
+                                   .detail = { .message = "m" } } },
+    [PROTO_FORWARD] = { .stop = { .signal = SIGUSR2 } },
+    [PROTO_LOOK] = { .look = { .question = UINT64_MAX, .shown_ns = INT64_MAX } },
+    [PROTO_RANK] = { .rank = { .question = 3,
+                               .rank = { .rank = 9,
+                                         .local_rank = 1,
+                                         .pid = 77,
+                                         .answered = true,
+                                         .live = true,
+                                         .state = 'T',
+                                         .silent_ns = INT64_MAX,
+                                         .bound_ns = 5,
+                                         .program = true,
+                                         .hearts = true,
+                                         .python = true,
+                                         .shown_ns = 7,
+                                         .pass = FSDP_PHASE_BACKWARD,
+                                         .step = -1,
+                                         .waits = true,
+                                         .layer = "layers.6",
+                                         .group = 1,
+                                         .sequence = UINT64_MAX,
+                                         .size_bytes = 12,
+                                         .kind = "all_gather",
+                                         .queued = true,
+                                         .peer = -1,
+                                         .n_missing = 2,
+                                         .n_groups = 2,
+                                         .groups = { { "world", 0, 1, 16, 7, 6 },
+                                                     { "tp.1.8", 8, 1, 2, 9, 8 } } } } },
+    [PROTO_PACE] = { .pace = { .rank = 3,
+                               .step = 40,
+                               .n_steps = 12,
+                               .total_ns = INT64_MAX,
+                               .own_ns = 5,
+                               .data_ns = 4,
+                               .delay_ns = 3,
+                               .idle_ns = 2 } },
+    [PROTO_BEAT] = { .beat = { .sent_ns = 1, .lease_ms = 999999999000 } },
+    [PROTO_FENCED] = { .fenced = { .ago_ms = INT64_C(1) << 40 } },
+    [PROTO_HUNG] = { .hung = { .rank = 3, .words = "no progress for 5 s" } },
+};
+
+static bool has_struct(unsigned type)
+{
+    return type != PROTO_PUT && type != PROTO_WANT && type != PROTO_EVENT && type != PROTO_EXPLAINED &&
+           type != PROTO_STOPPED && type != PROTO_SUSPECT && type != PROTO_SWEPT;
+}
+
+/* Lines point into the struct, so that they are not constant. */
+static void set_tail(struct errors_tail *tail)
+{
+    errors_tail_take(tail, "a\nb", 3, false);
+}
+
+static enum fsdp_status decode(unsigned type, const char *text, struct fsdp_err *err)
+{
+    return proto_decode(type, &back, text, strlen(text), err);
+}
+
+Test(proto, every_message_has_a_name_and_comes_back_as_it_was)
+{
+    set_tail(&messages[PROTO_EXITED].exited.detail.tail);
+    set_tail(&messages[PROTO_FINISH].finish.detail.tail);
+    for (unsigned type = PROTO_JOIN; type < PROTO_COUNT; type++) {
+        struct errors_tail *tail = type == PROTO_EXITED ? &back.exited.detail.tail : &back.finish.detail.tail;
+        size_t n_bytes;
+        char *text;
+
+        cr_expect(ne(str, (char *)proto_name(type), "unknown"), "%u", type);
+        if (!has_struct(type))
+            continue;
+        memset(&back, 0, sizeof back);
+        text = proto_encode(type, &messages[type], &n_bytes);
+        cr_assert(eq(int, decode(type, text, NULL), FSDP_OK), "%s: %s", proto_name(type), text);
+        if (type == PROTO_EXITED || type == PROTO_FINISH) {
+            cr_assert(eq(int, tail->n_lines, 2));
+            cr_expect(eq(str, (char *)tail->lines[1], "b"));
+            memcpy(tail,
+                   type == PROTO_EXITED ? &messages[type].exited.detail.tail
+                                        : &messages[type].finish.detail.tail,
+                   sizeof *tail);
+        }
+        cr_expect(memcmp(&back, &messages[type], sizeof back) == 0, "%s: %s", proto_name(type), text);
+        free(text);
+    }
+    cr_expect(eq(str, (char *)proto_name(0), "unknown"));
+    cr_expect(eq(str, (char *)proto_name(PROTO_COUNT), "unknown"));
+}
+
+Test(proto, what_cannot_be_is_refused)
+{
+    static const struct {
+        unsigned type;
+        const char *text, *words;
+    } cases[] = {
+        { 0, "{}", "a message of type 0 (unknown)" },
+        { PROTO_COUNT, "{}", "a message of type 26 (unknown)" },
+        { PROTO_STOPPED, "{}", "a message of type 7 (stopped)" },
+        { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
+        { PROTO_WELCOME, "{\"host\":\"h\",\"wait\":5,\"seconds\":0}",
+          "a message whose wait is missing or unfit" },
+        { PROTO_STOP, "{\"signal\":65,\"now\":false}", "a message whose signal is missing or unfit" },
+        { PROTO_FORWARD, "{\"signal\":0}", "a message whose signal is missing or unfit" },
+        { PROTO_ASK, "{\"signal\":0,\"how\":0}", "a message whose signal is missing or unfit" },
+        { PROTO_ASK, "{\"signal\":2,\"how\":4}", "a message whose how is missing or unfit" },
+        { PROTO_RANK, "{}", "a rank without the lines of its groups" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fsdp_err err = { 0 };
+
+        cr_expect(eq(int, decode(cases[i].type, cases[i].text, &err), FSDP_ERR_FORMAT), "%s", cases[i].text);
+        cr_expect(eq(str, err.message, (char *)cases[i].words), "%s", cases[i].text);
+    }
+}
+
+/* An exit of a kind that a node cannot report, or that is yet to come; a generation without ranks. */
+Test(proto, a_number_out_of_its_limits_is_refused)
+{
+    static const struct {
+        unsigned type;
+        const char *was, *is;
+    } cases[] = {
+        { PROTO_EXITED, "\"kind\":2", "\"kind\":6" },
+        { PROTO_EXITED, "\"age_ns\":\"1", "\"age_ns\":\"-" },
+        { PROTO_START, "\"world_size\":4", "\"world_size\":0" },
+        { PROTO_START, "\"first_rank\":3", "\"first_rank\":-1" },
+        { PROTO_START, "\"node_rank\":1", "\"node_rank\":-1" },
+        { PROTO_START, "\"role_rank\":1", "\"role_rank\":-1" },
+        { PROTO_START, "\"first_attempt\":7", "\"first_attempt\":-1" },
+        { PROTO_PACE, "\"n_steps\":\"12", "\"n_steps\":\"0" },
+        { PROTO_PACE, "\"delay_ns\":\"3", "\"delay_ns\":\"-3" },
+        { PROTO_BEAT, "\"sent_ns\":\"1", "\"sent_ns\":\"0" },
+        { PROTO_BEAT, "\"lease_ms\":\"999999999000", "\"lease_ms\":\"9" },
+        { PROTO_BEAT, "\"lease_ms\":\"999999999000", "\"lease_ms\":\"9223372036854" },
+        { PROTO_FENCED, "\"ago_ms\":\"", "\"ago_ms\":\"-" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n_bytes;
+        char *text = proto_encode(cases[i].type, &messages[cases[i].type], &n_bytes), changed[2000];
+        const char *at = strstr(text, cases[i].was);
+
+        cr_assert_not_null(at, "%s in %s", cases[i].was, text);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, cases[i].is,
+                 at + strlen(cases[i].was));
+        cr_expect(eq(int, decode(cases[i].type, changed, NULL), FSDP_ERR_FORMAT), "%s", changed);
+        free(text);
+    }
+}
+
+Test(proto, put_needs_a_key_with_its_end)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+    } bad[] = { { "kvv", 3 }, { "\0vv", 3 }, { "", 0 } };
+    size_t n_bytes;
+    char *payload = proto_encode(PROTO_PUT, &(struct proto_put){ "k", "vv", 2 }, &n_bytes);
+
+    cr_assert(eq(int, proto_decode(PROTO_PUT, &back, payload, n_bytes, NULL), FSDP_OK));
+    cr_assert(eq(str, (char *)back.put.key, "k"));
+    cr_assert(back.put.value_bytes == 2 && memcmp(back.put.value, "vv", 2) == 0);
+    for (int i = 0; i < 3; i++)
+        cr_assert(eq(int, proto_decode(PROTO_PUT, &back, bad[i].bytes, bad[i].n, NULL), FSDP_ERR_FORMAT));
+    free(payload);
+}
+
+Test(proto, want_is_a_key_and_nothing_more)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+    } bad[] = { { "k", 1 }, { "\0", 1 }, { "k\0v", 3 }, { "k\0", 3 }, { "", 0 } };
+    char longest[FSDP_LINK_KEY_BYTES + 1] = { 0 };
+    size_t n_bytes;
+    char *payload;
+
+    memset(longest, 'k', FSDP_LINK_KEY_BYTES - 1);
+    payload = proto_encode(PROTO_WANT, &(struct proto_want){ longest }, &n_bytes);
+    cr_assert(eq(int, proto_decode(PROTO_WANT, &back, payload, n_bytes, NULL), FSDP_OK));
+    cr_assert(eq(str, (char *)back.want.key, longest));
+    for (int i = 0; i < 5; i++)
+        cr_assert(eq(int, proto_decode(PROTO_WANT, &back, bad[i].bytes, bad[i].n, NULL), FSDP_ERR_FORMAT),
+                  "%d", i);
+    longest[FSDP_LINK_KEY_BYTES - 1] = 'k';
+    cr_assert(eq(int, proto_decode(PROTO_WANT, &back, longest, sizeof longest, NULL), FSDP_ERR_FORMAT));
+    free(payload);
+}
+
+Test(proto, event_needs_a_rank)
+{
+    static const char *const bad[] = { "-2 {}", "1x {}", "{}" };
+    size_t n_bytes;
+    char *payload = proto_encode(PROTO_EVENT, &(struct proto_event){ -1, "{}", 2 }, &n_bytes);
+
+    cr_assert(eq(int, proto_decode(PROTO_EVENT, &back, payload, n_bytes, NULL), FSDP_OK));
+    cr_assert(back.event.rank == -1 && back.event.length == 2 && memcmp(back.event.json, "{}", 2) == 0);
+    for (int i = 0; i < 3; i++)
+        cr_assert(eq(int, decode(PROTO_EVENT, bad[i], NULL), FSDP_ERR_FORMAT));
+    free(payload);
+}

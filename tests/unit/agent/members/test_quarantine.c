@@ -1,0 +1,162 @@
+/*
+ * How long a node that comes and goes has to wait, and how many generations it can cost. No clock runs here.
+ */
+#include "agent/members/quarantine.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <math.h>
+#include <stdio.h>
+
+static struct quarantine quarantine;
+static const struct roster_node one = { .who = { .host = "n1", .address = "10.0.0.1", .order = -1 } };
+
+static void forget(void)
+{
+    quarantine_fini(&quarantine);
+}
+
+TestSuite(quarantine, .fini = forget);
+
+static int64_t came(const struct roster_node *node, int64_t now_ms)
+{
+    int strikes;
+
+    return quarantine_came(&quarantine, 1, node, now_ms, &strikes);
+}
+
+/* It comes and is lost, n times at once. */
+static void flap(const struct roster_node *node, int64_t now_ms, int n)
+{
+    for (int i = 0; i < n; i++) {
+        came(node, now_ms);
+        quarantine_lost(&quarantine, 1, node, now_ms);
+    }
+}
+
+Test(quarantine, the_first_return_is_free_and_each_later_one_waits_twice_as_long)
+{
+    static const int64_t seconds[] = { 0, 10, 20, 40, 80, 160, 320, 600, 600 };
+    int strikes;
+
+    cr_expect(eq(i64, came(&one, 0), 0), "it was never lost");
+    for (int i = 0; i < 9; i++) {
+        quarantine_lost(&quarantine, 1, &one, 0);
+        cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 0, &strikes), seconds[i] * 1000));
+        cr_expect(eq(int, strikes, i + 1));
+    }
+}
+
+Test(quarantine, a_strike_is_forgotten_for_each_ten_minutes_in_the_world)
+{
+    int64_t now_ms = 0;
+
+    for (int i = 0; i < 4; i++) {
+        quarantine_lost(&quarantine, 1, &one, now_ms);
+        came(&one, now_ms);
+    }
+    now_ms += 40000 + 2 * QUARANTINE_FORGET_MS; /* the wait itself counts for nothing */
+    quarantine_lost(&quarantine, 1, &one, now_ms - 1);
+    cr_expect(eq(i64, came(&one, now_ms), 40000), "four, less one, and one more");
+    now_ms += 40000 + 9 * (int64_t)QUARANTINE_FORGET_MS;
+    quarantine_lost(&quarantine, 1, &one, now_ms);
+    cr_expect(eq(i64, came(&one, now_ms), 0), "only the last one");
+}
+
+Test(quarantine, other_nodes_are_left_alone)
+{
+    struct roster_node others[4] = { one, one, one, one };
+
+    snprintf(others[0].who.host, sizeof others[0].who.host, "n2");
+    snprintf(others[1].who.address, sizeof others[1].who.address, "10.0.0.2");
+    others[2].who.order = 1;
+    others[3].who.node_rank = 1;
+    flap(&one, 0, 5);
+
+    for (int i = 0; i < 4; i++)
+        cr_expect(eq(i64, came(&others[i], 0), 0), "node %d", i);
+    cr_expect(gt(i64, came(&one, 0), 0));
+}
+
+/* A node that names no address is known by the one that its connection comes from. */
+Test(quarantine, a_node_without_an_address_of_its_own_is_known_by_its_connection)
+{
+    const struct roster_node here = { .who = { .host = "n1", .order = -1 }, .from = "10.0.0.1" },
+                             there = { .who = { .host = "n1", .order = -1 }, .from = "10.0.0.2" };
+
+    flap(&here, 0, 2);
+    cr_expect(eq(i64, came(&here, 0), 10000));
+    cr_expect(eq(i64, came(&there, 0), 0));
+}
+
+/* Eight agents of a host, which is restarted: each of them was lost once. */
+Test(quarantine, agents_of_one_host_have_strikes_of_their_own)
+{
+    enum { AGENTS = 8 };
+    int strikes;
+
+    for (int i = 1; i <= AGENTS; i++)
+        quarantine_lost(&quarantine, i, &one, i);
+    for (int i = 1; i <= AGENTS; i++) {
+        cr_expect(eq(i64, quarantine_came(&quarantine, i, &one, 100, &strikes), 0), "agent %d", i);
+        cr_expect(eq(int, strikes, 1));
+    }
+}
+
+/* One of two flaps: its entry is its own again, by whatever number it comes. The other one is lost once. */
+Test(quarantine, an_agent_that_flaps_leaves_its_neighbour_alone)
+{
+    int strikes;
+
+    quarantine_lost(&quarantine, 1, &one, 0);
+    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 10, &strikes), 0));
+    for (int i = 0; i < 4; i++) {
+        quarantine_lost(&quarantine, 2 + i, &one, 20);
+        quarantine_came(&quarantine, 3 + i, &one, 20, &strikes);
+        cr_expect(eq(int, strikes, 1 + i));
+    }
+    quarantine_lost(&quarantine, 1, &one, 30);
+
+    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 40, &strikes), 10000));
+    cr_expect(eq(int, strikes, 2), "its own two");
+    quarantine_gone(&quarantine, 1); /* its user stops it: no strike, and its entry waits for it */
+    cr_expect(eq(i64, quarantine_came(&quarantine, 9, &one, 50, &strikes), 10000));
+    cr_expect(eq(int, strikes, 2));
+}
+
+Test(quarantine, a_full_table_forgets_the_node_whose_loss_is_longest_ago)
+{
+    struct roster_node node = one;
+
+    for (int i = 0; i < QUARANTINE_NODES + 1; i++) {
+        snprintf(node.who.host, sizeof node.who.host, "m%d", i);
+        flap(&node, i, 2);
+    }
+    cr_expect(eq(int, quarantine.n, QUARANTINE_NODES));
+    cr_expect(eq(i64, came(&node, 5000), 10000));
+    snprintf(node.who.host, sizeof node.who.host, "m0");
+    cr_expect(eq(i64, came(&node, 5000), 0));
+    snprintf(node.who.host, sizeof node.who.host, "m1");
+    cr_expect(eq(i64, came(&node, 5000), 10000));
+}
+
+/*
+ * The worst node: it is lost as soon as it takes part, and comes back at once. Each of both begins a
+ * generation.
+ */
+Test(quarantine, one_node_costs_few_generations_in_any_time)
+{
+    int64_t now_ms = 0;
+    int n = 1;
+
+    while (now_ms <= 1200 * 1000) {
+        quarantine_lost(&quarantine, 1, &one, now_ms);
+        n++;
+        cr_assert(n <= (int)(4 + 2 * log2(1 + (double)now_ms / 10000)), "%d after %d ms", n, (int)now_ms);
+        if (now_ms <= 60000)
+            cr_assert(le(int, n, 9));
+        now_ms += came(&one, now_ms);
+        n++;
+    }
+    cr_assert(ge(int, n, 10), "it was taken in again and again");
+}
