@@ -147,8 +147,14 @@ two() { # NAME PROGRAM...: its output in NAME.0.out and NAME.1.out, the statuses
   ended "$name.0" "$name.1"
   statuses=$(rcs "$name.0" "$name.1")
 }
+# Rank 3 goes on when the others run: how many are stopped is then the same in each run.
+worker meet <<'END'
+[ "$RANK" = 3 ] || : > "$1.$RANK"
+until [ -e "$1.0" ] && [ -e "$1.1" ] && [ -e "$1.2" ]; do sleep 0.05; done
+END
 worker far <<'END'
 #!/bin/sh
+. "${0%/*}/meet"
 [ "$RANK" = 3 ] || exec sleep 1000
 cat > "$TORCHELASTIC_ERROR_FILE" << JSON
 {"message": {"message": "ValueError: far away", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  in far\nValueError: far away\n", "timestamp": "$(date +%s)"}}}
@@ -156,7 +162,7 @@ JSON
 exit 17
 END
 began=$(date +%s)
-two far "$WORK/far"
+two far "$WORK/far" "$WORK/far.up"
 check_eq "a failure on node 1 is the status of both" "17 17" "$statuses"
 check "and nobody waits at an exit barrier" in_good_time 20000 $((($(date +%s) - began) * 1000))
 for node in 0 1; do
@@ -169,11 +175,12 @@ check_eq "errors.json stands once, with the node that hosts" 1 "$(ls "$WORK"/far
 # by them.
 worker own <<'END'
 #!/bin/sh
-[ "$RANK" = 3 ] && exit "$1"
-sleep 1000; : > "$2.own-end"
+. "${0%/*}/meet"
+[ "$RANK" = 3 ] && exit "$2"
+sleep 1000; : > "$1.own-end"
 END
 for code in 75 76; do
-  two own$code "$WORK/own" $code "$WORK/own$code"
+  two own$code "$WORK/own" "$WORK/own$code" $code
   check_eq "a program that exits with $code on node 1 is the cause on both" "$code $code" "$statuses"
   check_match "node 0 names it" "rank 3 \(host .*\) exited with status $code[a-z ]*, generation 0; 3 other ranks were stopped" "$(tail -n 1 "$WORK/own$code.0.out")"
   check "and no other rank runs to its own end" test ! -e "$WORK/own$code.own-end"
