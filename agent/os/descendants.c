@@ -255,23 +255,70 @@ size_t descendants_running_below(pid_t root)
     return n;
 }
 
+/* Writes those that live, and frees the list. Returns how many they are. */
+static size_t list_living(struct pids *pids, pid_t *out, size_t capacity)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < pids->n; i++) {
+        struct process process;
+
+        if (!read_process(pids->items[i], &process) || process.state == 'Z' || process.state == 'X')
+            continue;
+        if (n < capacity)
+            out[n] = pids->items[i];
+        n++;
+    }
+    free(pids->items);
+    return n;
+}
+
 size_t descendants_living(pid_t *out, size_t capacity, const pid_t *except, size_t n_except)
 {
     struct pids pids = { 0 };
-    size_t n = 0;
 
     collect(&pids, except, n_except);
-    for (size_t i = 0; i < pids.n; i++) {
-        struct process process;
+    return list_living(&pids, out, capacity);
+}
 
-        if (!read_process(pids.items[i], &process) || process.state == 'Z' || process.state == 'X')
-            continue;
-        if (n < capacity)
-            out[n] = pids.items[i];
-        n++;
+size_t descendants_living_below(pid_t root, pid_t *out, size_t capacity)
+{
+    struct pids pids = { 0 };
+    size_t n;
+
+    collect_below(&pids, root, NULL, 0);
+    out[0] = root;
+    n = 1 + list_living(&pids, out + 1, capacity - 1);
+    return n < capacity ? n : capacity;
+}
+
+/* How firmly a process is held: 2 if it is stopped, 1 in state D, else 0. */
+static int hold_of(pid_t pid)
+{
+    struct process process;
+
+    if (!read_process(pid, &process))
+        return 0;
+    return process.state == 'T' || process.state == 't' ? 2 : process.state == 'D';
+}
+
+pid_t descendants_held(pid_t root)
+{
+    struct pids pids = { 0 };
+    pid_t held = root;
+    int most = hold_of(root);
+
+    collect_below(&pids, root, NULL, 0);
+    for (size_t i = 0; i < pids.n && most < 2; i++) {
+        const int hold = hold_of(pids.items[i]);
+
+        if (hold > most) {
+            most = hold;
+            held = pids.items[i];
+        }
     }
     free(pids.items);
-    return n;
+    return held;
 }
 
 pid_t descendants_top(pid_t pid)

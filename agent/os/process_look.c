@@ -229,16 +229,15 @@ bool process_catches(const char *proc, pid_t pid, int signal)
            (value_of(text, "\nSigCgt:", 16) >> (signal - 1) & 1) != 0;
 }
 
-void process_toll(struct process_toll *toll, const char *proc, pid_t pid)
+void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid)
 {
     char directory[256], path[300], text[128];
     const struct dirent *entry;
     DIR *tasks;
 
-    *toll = (struct process_toll){ 0 };
     if ((size_t)snprintf(directory, sizeof directory, "%s/%d", proc, (int)pid) >= sizeof directory)
         return;
-    toll->blocked = read_state(directory) == 'D';
+    toll->blocked = toll->blocked || read_state(directory) == 'D';
     snprintf(path, sizeof path, "%s/task", directory);
     tasks = opendir(path);
     while (tasks != NULL && toll->n_threads < PROCESS_LOOK_THREADS && (entry = readdir(tasks)) != NULL) {
@@ -250,7 +249,7 @@ void process_toll(struct process_toll *toll, const char *proc, pid_t pid)
             continue;
         toll->threads[toll->n_threads++] = (struct process_toll_thread){ thread, delay_ns };
         if (thread == pid)
-            toll->run_ns = run_ns;
+            toll->run_ns += run_ns;
     }
     if (tasks != NULL)
         closedir(tasks);

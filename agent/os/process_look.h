@@ -57,22 +57,22 @@ pid_t process_tracer(const char *proc, pid_t pid);
 /** Returns whether the process handles that signal. Never blocks, as process_tracer(). */
 bool process_catches(const char *proc, pid_t pid, int signal);
 
-/* What the kernel counts of a process that may be kept from running. */
+/* What the kernel counts of one or more processes that may be kept from running. */
 struct process_toll {
-    bool blocked; /* in state D */
+    bool blocked; /* one of them is in state D */
     int n_threads;
     struct process_toll_thread {
         pid_t thread;
         uint64_t delay_ns; /* how long it was ready to run and had no CPU */
     } threads[PROCESS_LOOK_THREADS];
-    uint64_t run_ns; /* how long its main thread ran; 0: not known */
+    uint64_t run_ns; /* how long their main threads ran; 0: not known */
 };
 
-/** Fill in `toll` with what can be read; never blocks for long. `proc` as above. */
-void process_toll(struct process_toll *toll, const char *proc, pid_t pid);
+/** Add what can be read to `toll`, which is all zero at first; never blocks for long. `proc` as above. */
+void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid);
 /**
- * Returns how long a process was kept from running between two tolls of it: the delay of the thread that was
- * delayed the most. A sum would grow with the number of threads, and exceed the time that has passed.
+ * Returns how long the processes were kept from running between two tolls of them: the delay of the thread
+ * that was delayed the most. A sum would grow with the number of threads, and exceed the time that passed.
  */
 uint64_t process_toll_delay(const struct process_toll *before, const struct process_toll *now);
 

@@ -30,8 +30,7 @@ enum {
     ACCOUNT_MS = 1000,
     STALE_MS = 5000, /* an account whose culprit is not known by then is made again */
     CHECK_MS = 20,   /* the progress pages are looked at so often while a thread looks at the processes */
-    STACK_BYTES = 512 * 1024,
-    TRACED_PROCESSES = 1024
+    STACK_BYTES = 512 * 1024
 };
 
 /*
@@ -135,7 +134,7 @@ static void prepare_asks(const struct world *world, struct samples *samples)
     for (int i = 0; samples->asks != NULL && i < samples->n; i++) {
         const struct worker *worker = &world->workers[i];
 
-        samples->asks[i].worker = samples->of[i].pid;
+        samples->asks[i].worker = worker->live ? worker->child.pid : 0;
         samples->asks[i].worker_fd = worker->stacks_fd;
         samples->asks[i].fd = worker->stacks_fd > 0 ? fcntl(worker->stacks_fd, F_DUPFD_CLOEXEC, 3) : -1;
     }
@@ -151,7 +150,7 @@ static struct samples *take_samples(const struct world *world)
     samples->n = n;
     atomic_init(&samples->n_users, 2);
     for (int i = 0; i < n; i++)
-        samples->of[i].pid = world->workers[i].live ? world->workers[i].child.pid : 0;
+        samples->of[i].pid = world->workers[i].live ? descendants_held(world->workers[i].child.pid) : 0;
     prepare_asks(world, samples);
     if (start_thread(samples))
         return samples;
@@ -302,12 +301,16 @@ static bool is_complete(const struct samples *samples)
  */
 static bool is_traced(const struct world *world)
 {
-    pid_t pids[TRACED_PROCESSES];
-    size_t n = descendants_living(pids, TRACED_PROCESSES, NULL, 0);
+    pid_t pids[WORLD_PROCESSES];
 
-    for (size_t i = 0; i < n && i < TRACED_PROCESSES; i++)
-        if (world_worker_above(world, pids[i]) != NULL && process_tracer("/proc", pids[i]) != 0)
-            return true;
+    for (int i = 0; i < world->config->n_workers; i++) {
+        const struct worker *worker = &world->workers[i];
+        size_t n = worker->live ? descendants_living_below(worker->child.pid, pids, WORLD_PROCESSES) : 0;
+
+        for (size_t j = 0; j < n; j++)
+            if (process_tracer("/proc", pids[j]) != 0)
+                return true;
+    }
     return false;
 }
 

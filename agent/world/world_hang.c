@@ -171,7 +171,7 @@ static void tell_waiting(struct world *world, struct worker *worker)
     if (!worker->patience.toll.blocked || bound <= 0 || now - worker->changed_ns <= bound ||
         (world->told_waiting_ns != 0 && now - world->told_waiting_ns < TELL_EVERY_NS))
         return;
-    descendants_state(worker->child.pid, place, sizeof place);
+    descendants_state(descendants_held(worker->child.pid), place, sizeof place);
     snprintf(
         words, sizeof words,
         "rank %d has shown no progress for %.0f s and sleeps in the kernel (state D, in %.64s), as for a "
@@ -180,6 +180,17 @@ static void tell_waiting(struct world *world, struct worker *worker)
         (double)(bound + excuse_ns(world, worker)) / 1e9);
     world_say(world, words);
     world->told_waiting_ns = now;
+}
+
+/* A rank is its process and all below it: a shell that waits for its Python is held where that is. */
+static void take_toll(struct process_toll *toll, pid_t root)
+{
+    pid_t pids[WORLD_PROCESSES];
+    const size_t n = descendants_living_below(root, pids, WORLD_PROCESSES);
+
+    *toll = (struct process_toll){ 0 };
+    for (size_t i = 0; i < n; i++)
+        process_toll_add(toll, "/proc", pids[i]);
 }
 
 /* Once a second, what kept a silent rank from running. */
@@ -194,7 +205,7 @@ static void look_for_excuses(struct world *world)
         if (!worker->live || now - worker->changed_ns < EXCUSES_AFTER_NS ||
             now - worker->patience.asked_ns < EXCUSES_EVERY_NS)
             continue;
-        process_toll(&toll, "/proc", worker->child.pid);
+        take_toll(&toll, worker->child.pid);
         hang_excuse(&worker->patience, now, &toll);
         tell_waiting(world, worker);
     }
@@ -291,7 +302,8 @@ void world_answer(struct world *world, int generation, uint64_t question, int64_
             rank.bound_ns = world_bound_ns(world, worker) + world_blocked_ns(world, worker);
             rank.silent_ns = world_silence_ns(world, worker) + world_blocked_ns(world, worker);
         }
-        rank.state = worker->live ? descendants_state(worker->child.pid, place, sizeof place) & 0x7f : 0;
+        if (worker->live)
+            rank.state = descendants_state(descendants_held(worker->child.pid), place, sizeof place) & 0x7f;
         world->reporter.rank(world->reporter.to, world->plan.generation, question, &rank);
     }
 }

@@ -36,7 +36,12 @@
  *     waits is not queued again.
  *   - Each other event answers one action or one order of the coordinator.
  */
-enum { WORLD_QUEUE = 2 * WE_COUNT, WORLD_LEFT = 64, WORLD_LOOK_EVERY_MS = 250 };
+enum {
+    WORLD_QUEUE = 2 * WE_COUNT,
+    WORLD_LEFT = 64,
+    WORLD_LOOK_EVERY_MS = 250,
+    WORLD_PROCESSES = 1024 /* so many processes of a worker are looked at */
+};
 
 struct gpu_watch;
 struct world_account;

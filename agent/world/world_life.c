@@ -9,7 +9,7 @@
 #include "agent/os/descendants.h"
 #include "agent/world/world_impl.h"
 
-enum { PROCESSES = 1024, HEART_BYTES = 4096, HEART_READS = 16 };
+enum { HEART_BYTES = 4096, HEART_READS = 16 };
 
 bool world_life_has(const struct world *world, const struct worker *worker)
 {
@@ -114,14 +114,14 @@ static bool read_heart(struct worker *worker)
 /* Adds up what the processes of each worker have used. */
 static void add_usages(const struct world *world, struct process_usage *usages)
 {
-    pid_t pids[PROCESSES];
-    size_t n = descendants_living(pids, PROCESSES, NULL, 0);
+    pid_t pids[WORLD_PROCESSES];
 
-    for (size_t i = 0; i < n && i < PROCESSES; i++) {
-        const struct worker *worker = world_worker_above(world, pids[i]);
+    for (int i = 0; i < world->config->n_workers; i++) {
+        const struct worker *worker = &world->workers[i];
+        size_t n = worker->live ? descendants_living_below(worker->child.pid, pids, WORLD_PROCESSES) : 0;
 
-        if (worker != NULL)
-            process_usage_add(&usages[worker->local_rank], "/proc", pids[i]);
+        for (size_t j = 0; j < n; j++)
+            process_usage_add(&usages[i], "/proc", pids[j]);
     }
 }
 

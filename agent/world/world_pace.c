@@ -19,7 +19,7 @@ static void look(struct world *world, struct worker *worker)
 {
     const struct fsdp_progress *page = link_server_page(world->links, worker->local_rank);
     struct pace pace = { .rank = worker->rank };
-    struct process_toll counted;
+    struct process_toll counted = { 0 };
     struct pace_toll toll;
     struct pace_mark now;
     enum pace_step step;
@@ -29,7 +29,7 @@ static void look(struct world *world, struct worker *worker)
     step = pace_look(&worker->window, &now);
     if (step == PACE_WAIT)
         return;
-    process_toll(&counted, "/proc", worker->child.pid);
+    process_toll_add(&counted, "/proc", worker->child.pid);
     toll = pace_toll_of(&counted);
     if (step == PACE_OVER && pace_sum(&pace, &worker->window, &now, &toll))
         world->reporter.pace(world->reporter.to, world->plan.generation, &pace);

@@ -42,7 +42,8 @@ Test(process_look, a_process_shows_its_call_its_file_its_frames_and_its_threads_
     fake_root_add(root, "folio_wait_bit", "/7/wchan");
     snprintf(text, sizeof text, "%ld 0x3 0x7f00 0x0", (long)SYS_read);
     fake_root_add(root, text, "/7/syscall");
-    fake_root_add(root, "[<0>] folio_wait_bit+0x1/0x2\n[<0>] nfs_read [nfs]\nodd\n[<0>] last+0x0/0x1", "/7/stack");
+    fake_root_add(root, "[<0>] folio_wait_bit+0x1/0x2\n[<0>] nfs_read [nfs]\nodd\n[<0>] last+0x0/0x1",
+                  "/7/stack");
     fake_root_add(root, "", "/7/fd/none");
     snprintf(path, sizeof path, "%s/7/fd/3", root);
     cr_assert_eq(symlink("/data/shard-3", path), 0);
@@ -127,17 +128,17 @@ Test(process_look, a_process_was_delayed_for_as_long_as_its_most_delayed_thread)
 {
     enum { N = 32 };
     static const int64_t second = 1000000000;
-    struct process_toll before, now;
+    struct process_toll before = { 0 }, now = { 0 };
 
     fake_root_add(root, "7 (x) S 1 7 7 0", "/7/stat");
     for (int i = 0; i < N; i++)
         add_delay(7 + i, i * second);
-    process_toll(&before, root, 7);
+    process_toll_add(&before, root, 7);
     for (int i = 0; i < N; i++)
         add_delay(7 + i, i * second + second / 10);
     add_delay(8, second + second / 2);
     add_delay(7 + N, 100 * second); /* begun meanwhile: how much of it is new is not known */
-    process_toll(&now, root, 7);
+    process_toll_add(&now, root, 7);
 
     cr_expect_eq(before.n_threads, N);
     cr_expect_eq(process_toll_delay(&before, &now), (uint64_t)second / 2);
@@ -168,20 +169,43 @@ Test(process_look, a_stopped_process_of_this_machine_is_seen_as_such)
 
 Test(process_look, the_time_of_the_main_thread_on_a_cpu)
 {
-    struct process_toll toll;
+    struct process_toll toll = { 0 };
 
     fake_root_add(root, "7 (x) D 1", "/7/stat");
     fake_root_add(root, "1000 20 3\n", "/7/task/7/schedstat");
     fake_root_add(root, "5000 300 3\n", "/7/task/8/schedstat");
     fake_root_add(root, "odd\n", "/7/task/9/schedstat");
 
-    process_toll(&toll, root, 7);
+    process_toll_add(&toll, root, 7);
 
     cr_expect(toll.blocked);
     cr_expect_eq(toll.run_ns, 1000);
     cr_expect_eq(toll.n_threads, 2);
-    process_toll(&toll, root, 8);
+    toll = (struct process_toll){ 0 };
+    process_toll_add(&toll, root, 8);
     cr_expect_eq(toll.run_ns, 0);
+}
+
+/* A shell that waits for its Python, which waits for a CPU or in the kernel. */
+Test(process_look, a_toll_of_two_processes_is_blocked_by_either_and_delayed_by_the_threads_of_both)
+{
+    struct process_toll before = { 0 }, now = { 0 };
+
+    fake_root_add(root, "7 (sh) S 1", "/7/stat");
+    fake_root_add(root, "10 20 3\n", "/7/task/7/schedstat");
+    fake_root_add(root, "8 (python) D 7", "/8/stat");
+    fake_root_add(root, "1000 300 3\n", "/8/task/8/schedstat");
+    process_toll_add(&before, root, 7);
+    cr_expect_not(before.blocked);
+    process_toll_add(&before, root, 8);
+    cr_expect(before.blocked);
+    cr_expect_eq(before.run_ns, 1010);
+
+    fake_root_add(root, "1000 800 3\n", "/8/task/8/schedstat");
+    process_toll_add(&now, root, 8);
+    process_toll_add(&now, root, 7);
+    cr_expect(now.blocked);
+    cr_expect_eq(process_toll_delay(&before, &now), 500);
 }
 
 Test(process_look, usage_is_of_the_process_and_its_children_that_were_waited_for)
@@ -190,7 +214,8 @@ Test(process_look, usage_is_of_the_process_and_its_children_that_were_waited_for
     struct process_usage usage = { .cpu_ns = 1, .work = 1, .written_bytes = 1 };
 
     fake_root_add(root, "7 (x) y) S 1 7 7 0 -1 4194304 10 20 30 40 1 2 3 4 20 0 5 0 999", "/7/stat");
-    fake_root_add(root, "rchar: 9\nwchar: 5\nsyscr: 100\nsyscw: 200\nread_bytes: 7\nwrite_bytes: 8\n", "/7/io");
+    fake_root_add(root, "rchar: 9\nwchar: 5\nsyscr: 100\nsyscw: 200\nread_bytes: 7\nwrite_bytes: 8\n",
+                  "/7/io");
     fake_root_add(root, "8 (x) D 1 7 7 0 -1 4194304 1 0 0 0 1 0 0 0 20 0 5 0 999", "/8/stat");
     fake_root_add(root, "rchar: 9\nwchar: 5\nsyscr: 100\n", "/8/io");
     fake_root_add(root, "9 (x) S 1 7", "/9/stat");
@@ -199,13 +224,15 @@ Test(process_look, usage_is_of_the_process_and_its_children_that_were_waited_for
         process_usage_add(&usage, root, pid);
 
     cr_assert_eq(usage.cpu_ns, 1 + 11 * tick_ns);
-    cr_assert_eq(usage.work, 1 + 100 + 300 + 1, "what a process in state D reads and writes is not asked for");
+    cr_assert_eq(usage.work, 1 + 100 + 300 + 1,
+                 "what a process in state D reads and writes is not asked for");
     cr_assert_eq(usage.written_bytes, 6);
 }
 
 Test(process_look, the_signals_that_a_process_handles)
 {
-    fake_root_add(root, "Name:\tx\nSigIgn:\tffffffffffffffff\nSigCgt:\t0000100000004002\nCapInh:\t0\n", "/7/status");
+    fake_root_add(root, "Name:\tx\nSigIgn:\tffffffffffffffff\nSigCgt:\t0000100000004002\nCapInh:\t0\n",
+                  "/7/status");
     fake_root_add(root, "Name:\tx\n", "/8/status");
 
     cr_expect(process_catches(root, 7, 2));

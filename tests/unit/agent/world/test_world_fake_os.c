@@ -8,6 +8,7 @@
 #include "agent/os/descendants.h"
 #include "tests/support/oracles/ends.h"
 #include "tests/unit/agent/find_cause.h"
+#include "tests/unit/agent/sleeping.h"
 #include "tests/unit/agent/world/fake_world.h"
 
 TestSuite(world_fake_os, .init = make_config, .fini = finish, .timeout = 1200);
@@ -370,10 +371,10 @@ Test(world_fake_os, while_a_debugger_holds_a_rank_no_hang_is_reported)
     run_until(&told.n_stopped, 1);
 }
 
-/* While its vfork() child lives, a process sleeps in the kernel. The child ends when `go` is closed. */
-static pid_t start_sleeping(int *go)
+/* A process that sleeps in the kernel until `go` is closed; with `shell`, one that waits for such one. */
+static pid_t start_sleeping(int *go, bool shell)
 {
-    char place[64], byte;
+    char place[64];
     int ends[2];
     pid_t pid;
 
@@ -381,16 +382,14 @@ static pid_t start_sleeping(int *go)
     pid = fork();
     if (pid == 0) {
         close(ends[1]);
-        if (vfork() == 0) {
-            while (read(ends[0], &byte, 1) > 0)
-                ;
-            _exit(0);
-        }
+        if (!shell || fork() == 0)
+            sleep_in_kernel(ends[0]);
+        wait(NULL);
         _exit(0);
     }
     close(ends[0]);
     *go = ends[1];
-    while (descendants_state(pid, place, sizeof place) != 'D')
+    while (descendants_state(descendants_held(pid), place, sizeof place) != 'D')
         poll(NULL, 0, 1);
     return pid;
 }
@@ -408,7 +407,7 @@ static void pass(int n)
 Test(world_fake_os, a_rank_that_waits_for_a_file_system_is_no_hang_before_the_limit)
 {
     int go;
-    const pid_t pid = start_sleeping(&go);
+    const pid_t pid = start_sleeping(&go, false);
 
     config.job_json = "{}";
     config.hang_timeout_ms = 600000;
@@ -430,6 +429,28 @@ Test(world_fake_os, a_rank_that_waits_for_a_file_system_is_no_hang_before_the_li
     run_until(&told.n_stopped, 1);
     cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
     cr_expect_not_null(strstr(told.deaths[0].words, "no progress for 6"), "%s", told.deaths[0].words);
+}
+
+Test(world_fake_os, a_rank_is_held_by_the_state_of_a_process_below_its_shell)
+{
+    int go;
+    const pid_t pid = start_sleeping(&go, true);
+
+    config.watched = true;
+    config.hang_timeout_ms = 100000;
+    start(1, 30000);
+    look_at(pid);
+    pass(100);
+    cr_expect_null(world->account, "after 300 s: four limits are excused");
+    world_answer(world, 0, 1, INT64_MAX);
+    cr_expect_eq(answers[0].state, 'D');
+    pass(100);
+    cr_expect_not_null(world->account, "after 600 s");
+    look_at(FIRST_PID);
+    run_until(&told.n_stopped, 1);
+    close(go);
+    waitpid(pid, NULL, 0);
+    cr_expect_not_null(strstr(told.account, "\"state\": \"D\""), "%s", told.account);
 }
 
 Test(world_fake_os, a_wake_up_without_an_end_is_no_end)
