@@ -2,9 +2,10 @@
  * How long a rank of a job may give no sign of life: bounds that are learned from the run.
  *
  * What is measured is not how long a phase takes, but how long ranks of this node were silent in it: the time
- * between two changes of their progress pages. A bound is 5 times the longest silence that was seen, at least
- * 10 s in a step and 30 s where disks and drivers are waited for, and never more than the run's limit
- * (launch.hang_timeout_s). Until a class of silences is learned, its bound is the limit.
+ * between two changes of their progress pages, without what is excused. A bound is 5 times the longest
+ * silence that was seen, at least 10 s in a step and 30 s where disks and drivers are waited for, and never
+ * more than the run's limit (launch.hang_timeout_s). Until a class of silences is learned, its bound is the
+ * limit.
  *
  * The longest silence is that of the last two windows of steps (or saves, or generations), so one hiccup does
  * not count for ever.
@@ -68,7 +69,7 @@ void hang_bounds_begin(struct hang_bounds *bounds, int64_t limit_ns, int world_s
 void hang_bounds_steps(struct hang_bounds *bounds, uint64_t n);
 /** A save is done. */
 void hang_bounds_saved(struct hang_bounds *bounds);
-/** A rank was silent for that long, and went on. */
+/** A rank was silent for that long, and went on. Time that is excused (hang_silence()) is not silence. */
 void hang_bounds_saw(struct hang_bounds *bounds, enum hang_class class, int64_t silent_ns);
 
 bool hang_bounds_learned(const struct hang_bounds *bounds, enum hang_class class);

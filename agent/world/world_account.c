@@ -272,7 +272,8 @@ static void report_hang(struct world *world, struct worker *worker, const char *
     hang.code = SIGKILL;
     hang.when_ns = world_now_ns(world);
     hang.silent_ns = hang.when_ns - worker->changed_ns;
-    hang_bounds_saw(&world->bounds, worker->class, hang.silent_ns); /* a false alarm does not come again */
+    /* a false alarm does not come again */
+    hang_bounds_saw(&world->bounds, worker->class, world_silence_ns(world, worker));
     worker_read_place(&hang, page);
     hang_rank_read(&rank, page);
     hang.phase = hang_rank_phase(&rank); /* START if the process has not opened its link yet */

@@ -91,7 +91,7 @@ static void take_sign(struct world *world, struct worker *worker, const struct f
                               .pass = atomic_load_explicit(&page->pass, memory_order_relaxed) };
     enum hang_class class = hang_class_of(&sign);
 
-    hang_bounds_saw(&world->bounds, worker->class, now - worker->changed_ns);
+    hang_bounds_saw(&world->bounds, worker->class, world_silence_ns(world, worker));
     if (worker->first_step < 0 && class >= HANG_DATA && class <= HANG_COLLECTIVE)
         worker->first_step = worker->step = step;
     sign.first_step = step == worker->first_step;

@@ -403,12 +403,9 @@ static void pass(int n)
     }
 }
 
-/* After steps of which each read its data at once, a read waits for a file system for longer than 5 bounds. */
-Test(world_fake_os, a_rank_that_waits_for_a_file_system_is_no_hang_before_the_limit)
+/* A job of one rank, after steps of which each read its data at once. */
+static void learn_to_read(void)
 {
-    int go;
-    const pid_t pid = start_sleeping(&go, false);
-
     config.job_json = "{}";
     config.hang_timeout_ms = 600000;
     start(1, 30000);
@@ -417,6 +414,34 @@ Test(world_fake_os, a_rank_that_waits_for_a_file_system_is_no_hang_before_the_li
         world_look_for_hang(world);
     }
     cr_assert_eq(world_bound_ns(world, &world->workers[0]), 10000 * 1000000LL, "it is learned");
+}
+
+Test(world_fake_os, a_silence_that_was_excused_is_not_learned)
+{
+    int go;
+    const pid_t pid = start_sleeping(&go, false);
+
+    learn_to_read();
+    look_at(pid);
+    pass(30);
+    show(0, 23, FSDP_PHASE_DATA, 22);
+    world_look_for_hang(world);
+    cr_expect_lt(world_bound_ns(world, &world->workers[0]), 16000 * 1000000LL,
+                 "3 s of 90 s were not excused");
+    look_at(FIRST_PID);
+    close(go);
+    waitpid(pid, NULL, 0);
+    end_child(&os, 0, CLD_EXITED, 0);
+    run_until(&told.n_stopped, 1);
+}
+
+/* A read waits for a file system for longer than 5 bounds. */
+Test(world_fake_os, a_rank_that_waits_for_a_file_system_is_no_hang_before_the_limit)
+{
+    int go;
+    const pid_t pid = start_sleeping(&go, false);
+
+    learn_to_read();
     look_at(pid);
     pass(100);
     cr_expect_null(world->account, "after 300 s");
