@@ -88,23 +88,34 @@ static void note_shown(struct coordinator *coordinator, int64_t shown_ns)
         coordinator->search.shown_at_ns = at_ns;
 }
 
-/* Finds the culprit. Programs that show no steps are judged by what else they show. */
+/*
+ * Finds the culprit. Programs that show no steps are judged by what else they show. What a watched program
+ * shows counts also if its steps are seen. False: there is no verdict yet, or no memory for it.
+ */
 static bool reach_verdict(struct coordinator *coordinator, struct hang_verdict *verdict)
 {
-    const struct hang_rank *ranks = coordinator->search.ranks;
+    struct hang_rank *ranks = coordinator->search.ranks;
+    const int n = ranks != NULL ? coordinator->world_size : 0;
     const int64_t store_ns =
         coordinator->store == NULL ? INT64_MAX : tcpstore_idle_ms(coordinator->store) * INT64_C(1000000);
+    const int64_t shown_ns = hang_life_shown(ranks, n, store_ns);
+    bool watched = false, program = false;
 
-    if (ranks == NULL)
-        return false;
-    for (int r = 0; r < coordinator->world_size; r++) {
-        if (!ranks[r].program || !ranks[r].live)
-            continue;
-        note_shown(coordinator, hang_life_shown(ranks, coordinator->world_size, store_ns));
-        hang_life_judge(verdict, ranks, coordinator->world_size, store_ns);
+    for (int r = 0; r < n; r++) {
+        watched = watched || (ranks[r].live && ranks[r].shown_ns != 0);
+        program = program || (ranks[r].live && ranks[r].program);
+    }
+    if (watched)
+        note_shown(coordinator, shown_ns);
+    if (program) {
+        hang_life_judge(verdict, ranks, n, store_ns);
         return true;
     }
-    return hang_verdict_reach(verdict, ranks, coordinator->world_size);
+    if (watched && shown_ns < 0)
+        return false;
+    if (watched)
+        hang_life_share(ranks, n, shown_ns);
+    return n > 0 && hang_verdict_reach(verdict, ranks, n);
 }
 
 static void judge(struct coordinator *coordinator)
@@ -113,7 +124,7 @@ static void judge(struct coordinator *coordinator)
     struct hang_verdict verdict;
 
     if (!reach_verdict(coordinator, &verdict)) {
-        search->again_ms = HANG_AGAIN_MS; /* without memory for it */
+        search->again_ms = HANG_AGAIN_MS;
         post(coordinator, HE_EXCUSED);
     } else if (verdict.kind == HANG_NONE) {
         search->again_ms = verdict.again_ns / 1000000 + 1;

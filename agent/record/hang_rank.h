@@ -33,13 +33,17 @@ struct hang_rank {
     int state;     /* of its process, as in /proc: 'R', 'S', 'D', 'T', ...; '?': unknown */
     int64_t silent_ns;
     int64_t bound_ns; /* 0: it may be silent for ever */
-    bool program; /* it shows no progress page: what any program shows is watched (agent/watch/hang_life.h) */
+    /*
+     * With --hang-timeout: how long ago its node has seen a strong sign of any rank, as told in
+     * agent/watch/hang_life.h. 0: its node does not watch what programs show.
+     */
+    int64_t shown_ns;
     bool hearts;  /* ... and it has used its heartbeat */
+    bool program; /* ... and it shows no progress page */
     bool python;  /* ... and its Python stack is known: `layer` is its line, and `waits` what it does there */
-    int64_t shown_ns;             /* ... how long ago its node has seen a strong sign of any rank */
-    int pass;                     /* enum fsdp_phase, without COLLECTIVE and WAIT */
-    int64_t step;                 /* -1: it is in none yet */
-    bool waits;                   /* for an answer through the agent */
+    int pass;     /* enum fsdp_phase, without COLLECTIVE and WAIT */
+    int64_t step; /* -1: it is in none yet */
+    bool waits;   /* for an answer through the agent */
     char layer[HANG_GROUP_BYTES]; /* or unit, that it is at; empty: in none */
     /*
      * The collective in which it is: in[group] of `groups`, and the collective's number there. -1: in none.

@@ -129,12 +129,19 @@ int64_t hang_life_shown(const struct hang_rank *rows, int n, int64_t store_ns)
     int64_t shown_ns = store_ns;
 
     for (int r = 0; r < n; r++) {
-        if (!rows[r].answered || (rows[r].live && !rows[r].program && rows[r].bound_ns == 0))
+        if (!rows[r].answered || (rows[r].live && rows[r].shown_ns == 0))
             return -1;
-        if (rows[r].live && rows[r].program && rows[r].shown_ns < shown_ns)
+        if (rows[r].live && rows[r].shown_ns < shown_ns)
             shown_ns = rows[r].shown_ns;
     }
     return shown_ns;
+}
+
+void hang_life_share(struct hang_rank *rows, int n, int64_t shown_ns)
+{
+    for (int r = 0; r < n; r++)
+        if (!rows[r].hearts && rows[r].silent_ns > shown_ns)
+            rows[r].silent_ns = shown_ns;
 }
 
 /* Does the rank wait, while another one, which does not, gives weak signs? */

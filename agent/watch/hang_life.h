@@ -68,6 +68,12 @@ bool hang_life_works(struct hang_sample *sample, int64_t now_ns, const struct pr
 int64_t hang_life_shown(const struct hang_rank *rows, int n, int64_t store_ns);
 
 /**
+ * No rank without a heartbeat is silent for longer than since the last strong sign of any: shortens their
+ * silences. For ranks whose progress pages are judged (hang_verdict.h). `shown_ns` is not negative.
+ */
+void hang_life_share(struct hang_rank *rows, int n, int64_t shown_ns);
+
+/**
  * Judges the rows of ranks 0 to n - 1, of which those with `program` count.
  *
  *   store_ns  how long ago a key of the store was changed; INT64_MAX: there is no store, or never

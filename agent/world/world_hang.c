@@ -27,7 +27,7 @@ static bool is_on(const struct world *world)
 /*
  * A worker of a job shows its progress from its start on, and its bounds are learned. A program that uses our
  * library may do other work first, and between two calls of it, so it has the limit from its first step on.
- * Any other program is watched with --hang-timeout (world_life.c).
+ * With --hang-timeout any program is watched, and what it shows otherwise counts too (world_life.c).
  */
 int64_t world_bound_ns(const struct world *world, const struct worker *worker)
 {
@@ -152,7 +152,8 @@ static void look_for_signs(struct world *world)
         if (signs == worker->seen_beat)
             continue;
         worker->seen_beat = signs;
-        take_sign(world, worker, page);
+        if (!worker->heart.used)
+            take_sign(world, worker, page);
         beats = true;
     }
     if (beats)
@@ -267,8 +268,6 @@ static void read_life(const struct world *world, const struct worker *worker, st
     const struct python_stack *stack = world_account_stack(world, worker->local_rank);
 
     rank->program = true;
-    rank->hearts = worker->heart.used;
-    rank->shown_ns = world_now_ns(world) - world->life.shown_ns;
     rank->step = worker->heart.step;
     snprintf(rank->layer, sizeof rank->layer, "%s",
              stack != NULL ? python_stack_line(stack) : worker->heart.phase);
@@ -292,8 +291,11 @@ void world_answer(struct world *world, int generation, uint64_t question, int64_
                                   .local_rank = i,
                                   .pid = worker->live ? worker->child.pid : 0,
                                   .answered = true,
-                                  .live = worker->live };
+                                  .live = worker->live,
+                                  .hearts = worker->heart.used };
 
+        if (world->life.limit_ns > 0)
+            rank.shown_ns = 1 + world_now_ns(world) - world->life.shown_ns;
         hang_rank_read(&rank, page);
         if (world_life_has(world, worker))
             read_life(world, worker, &rank);

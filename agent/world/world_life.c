@@ -70,13 +70,13 @@ void world_life_shown(struct world *world, int64_t ago_ns)
     world->life.shown = true;
     world->life.shown_ns = at_ns;
     for (int i = 0; i < world->config->n_workers; i++)
-        if (!world->workers[i].heart.used && world_life_has(world, &world->workers[i]))
+        if (!world->workers[i].heart.used)
             take_sign(&world->workers[i], at_ns);
 }
 
 static void take_weak(const struct world *world, struct worker *worker)
 {
-    if (!worker->heart.used && world_life_has(world, worker) &&
+    if (!worker->heart.used && world->life.limit_ns > 0 &&
         hang_life_takes_weak(&world->life, world_now_ns(world)))
         take_sign(worker, world_now_ns(world));
 }

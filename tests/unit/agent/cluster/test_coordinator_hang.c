@@ -18,6 +18,9 @@ static void suspects(int i)
     actors[i].reporter.suspects(actors[i].reporter.to, actors[i].plan.generation);
 }
 
+/* With --hang-timeout: how long ago each node has seen a strong sign. */
+static int shown_s[2];
+
 /* Node i answers that `rank` has begun so many collectives, is inside the last of them, and for how long. */
 static void answers(int i, int rank, uint64_t begun, bool inside, int silent_s)
 {
@@ -26,6 +29,7 @@ static void answers(int i, int rank, uint64_t begun, bool inside, int silent_s)
                              .live = true,
                              .silent_ns = silent_s * INT64_C(1000000000),
                              .bound_ns = 10 * INT64_C(1000000000),
+                             .shown_ns = shown_s[i] * INT64_C(1000000000),
                              .pass = FSDP_PHASE_FORWARD,
                              .group = inside ? 0 : -1,
                              .sequence = begun,
@@ -73,6 +77,30 @@ Test(coordinator_hang, a_rank_that_waits_is_asked_for_again_while_the_other_goes
     answers(1, 1, 8, true, 1);
     suspects(0);
     cr_expect(eq(int, (int)actors[0].question, 4), "the search was over, and begins again");
+}
+
+/* Rank 0 evaluates, and prints, for long: it does not enter the collective in which rank 1 waits. */
+Test(coordinator_hang, while_a_watched_program_prints_on_one_node_no_rank_of_another_is_named)
+{
+    struct tcpstore *store = coordinator->store;
+
+    coordinator->store = NULL; /* it was opened a moment ago, which is a sign of life */
+    shown_s[0] = 1;
+    shown_s[1] = 12;
+    suspects(1);
+    answers(0, 0, 6, false, 1);
+    answers(1, 1, 7, true, 12);
+    suspects(1);
+    answers(0, 0, 6, false, 11);
+    answers(1, 1, 7, true, 12);
+    cr_assert(actors[0].n_hung == 0 && actors[1].n_hung == 0);
+
+    shown_s[0] = shown_s[1] = 12;
+    suspects(1);
+    answers(0, 0, 6, false, 11);
+    answers(1, 1, 7, true, 12);
+    cr_expect(eq(int, actors[0].n_hung, 1));
+    coordinator->store = store;
 }
 
 /* Node 0 names a rank of node 1, and node 1 says nothing. */

@@ -189,11 +189,21 @@ Test(hang_life, nothing_is_judged_while_a_node_does_not_watch_its_ranks)
 {
     silent_for(0, 7, 6);
     rows[0].program = false;
-    rows[0].bound_ns = 0;
+    rows[0].bound_ns = rows[0].shown_ns = 0;
     cr_expect(eq(int, culprit(100), -1));
     cr_expect(eq(i64, hang_life_shown(rows, 3, 100 * S), -1));
     rows[0].live = false; /* it has ended */
     cr_expect(eq(int, culprit(100), 1));
+}
+
+Test(hang_life, a_strong_sign_shortens_the_silence_of_all_without_a_heartbeat)
+{
+    silent_for(5, 7, 6);
+    rows[1].hearts = true;
+    hang_life_share(rows, 3, 6 * S - 1);
+    cr_expect(eq(i64, rows[0].silent_ns, 5 * S));
+    cr_expect(eq(i64, rows[1].silent_ns, 7 * S));
+    cr_expect(eq(i64, rows[2].silent_ns, 6 * S - 1));
 }
 
 Test(hang_life, a_node_that_sees_nothing_asks_what_others_see)

@@ -281,6 +281,50 @@ Test(world_fake_os, a_program_is_watched_from_the_first_step_that_it_shows_on)
     cr_expect_eq(told.deaths[0].phase, FSDP_PHASE_FORWARD);
 }
 
+/* A watched program that uses the library, after its first step. */
+static void start_watched(int n_workers)
+{
+    config.watched = true;
+    config.hang_timeout_ms = 5000;
+    start(n_workers, 30000);
+    for (int i = 0; i < n_workers; i++)
+        show(i, 1, FSDP_PHASE_FORWARD, 1);
+    world_look_for_hang(world);
+}
+
+Test(world_fake_os, a_program_that_prints_is_no_hang_also_after_its_first_step)
+{
+    start_watched(2);
+    for (int i = 0; i < 3; i++) {
+        os.later_ns += 4000 * 1000000LL;
+        world_life_shown(world, 0); /* one of its ranks has printed */
+        world_look_for_hang(world);
+    }
+    cr_expect_null(world->account);
+    cr_expect_eq(told.n_deaths, 0);
+
+    os.later_ns += 6000 * 1000000LL;
+    run_until(&told.n_stopped, 1);
+    cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
+    cr_expect_eq(told.deaths[0].phase, FSDP_PHASE_FORWARD, "its page tells where it is");
+}
+
+Test(world_fake_os, after_its_first_heartbeat_nothing_else_is_a_sign_of_a_rank)
+{
+    start_watched(2);
+    world->workers[1].heart.used = true;
+    for (uint64_t step = 2; step < 4; step++) {
+        os.later_ns += 4000 * 1000000LL;
+        show(0, step, FSDP_PHASE_FORWARD, step);
+        show(1, step, FSDP_PHASE_FORWARD, step);
+        world_look_for_hang(world);
+    }
+    cr_expect_not_null(world->account);
+    run_until(&told.n_stopped, 1);
+    cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
+    cr_expect_eq(told.deaths[0].rank, 1);
+}
+
 Test(world_fake_os, a_rank_that_waits_is_no_hang_while_another_goes_on)
 {
     config.job_json = "{}";
