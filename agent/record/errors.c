@@ -173,6 +173,8 @@ static void add_what(struct cut_text *out, enum errors_class class, const struct
                 cause->signal > 0 ? errors_signal_name(cause->signal, name) : "a signal");
     else if (class == ERRORS_NODE)
         cut_add(out, "%s", cause->host != NULL ? "was lost" : "a node was lost");
+    else if (class == ERRORS_WORLD && cause->rank >= 0)
+        cut_add(out, "%s", classes[ERRORS_EXEC].words);
     else
         cut_add(out, "%s", classes[class].words);
 }
@@ -199,8 +201,9 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
     struct cut_text line = { out, size, 0 };
 
     out[0] = '\0';
-    /* Classes that are about no worker have no subject. */
-    if (report->class != ERRORS_STOPPED && report->class != ERRORS_WORLD && report->class != ERRORS_NOTICE)
+    /* What is about no worker has no subject. */
+    if (report->class != ERRORS_STOPPED && report->class != ERRORS_NOTICE &&
+        (report->class != ERRORS_WORLD || report->cause.rank >= 0))
         add_subject(&line, &report->cause);
     add_what(&line, report->class, &report->cause);
     if (report->where != NULL)

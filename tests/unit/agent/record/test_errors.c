@@ -50,6 +50,11 @@ Test(errors, the_line_names_rank_signal_and_place)
                                              .cause = { .rank = 0, .exit_code = 126 },
                                              .step = -1,
                                              .message = "./x: Permission denied" };
+    const struct errors_report refused = { .class = ERRORS_WORLD,
+                                           .cause = { .rank = 2, .host = "n1", .exit_code = 75 },
+                                           .step = -1,
+                                           .n_collateral = 2,
+                                           .message = "cannot start a worker: clone: no memory" };
     struct errors_report report = killed();
 
     report.n_collateral = 7;
@@ -64,6 +69,9 @@ Test(errors, the_line_names_rank_signal_and_place)
                      "rank 3 (host n1, pid 4242) was killed by SIGSEGV in rendezvous, generation 2");
     cr_assert_str_eq(line_of(&unstarted),
                      "rank 0 could not be started, generation 0: ./x: Permission denied");
+    cr_assert_str_eq(line_of(&refused),
+                     "rank 2 (host n1) could not be started, generation 0: cannot start a worker: clone: no "
+                     "memory; 2 other ranks were stopped");
     report.message = "E: loading:\n\tkey a.\n\n  \tkey  b.";
     cr_assert_not_null(strstr(line_of(&report), ": E: loading: key a. key  b."), "%s", line_of(&report));
 }
