@@ -57,6 +57,7 @@ struct coordinator_node {
     bool leave_saved;       /* the node asked for a checkpoint before it leaves */
     uint64_t held_until_ms; /* end of its quarantine; 0: it is in none */
     uint64_t needed_ms;     /* end of it, if the job needs the node */
+    bool slow;              /* it is in quarantine because a rank of it was slow */
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
 };
 
@@ -256,13 +257,14 @@ void coordinator_ask_to_leave(struct coordinator *coordinator);
  * node.
  */
 int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES]);
-/** Puts a node that was just let in into quarantine, if it was lost often. Reports that. */
+/** Puts a node that was just let in into quarantine, if it was lost often or was slow. Reports that. */
 void coordinator_hold(struct coordinator *coordinator, int node);
 /**
- * Puts a node that takes part into quarantine for so long, and begins to form the world again without it.
- * Returns false, and does nothing, if the job needs the node, or if it is in quarantine or leaves already.
+ * Puts a node that takes part into quarantine for so long, because of a slow rank, and begins to form the
+ * world again without it. Reports that. Returns false, and does nothing, if the job needs the node, or if it
+ * is in quarantine or leaves already.
  */
-bool coordinator_set_aside(struct coordinator *coordinator, int node, int64_t wait_ms);
+bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */

@@ -62,7 +62,7 @@ void coordinator_welcome(const struct coordinator *coordinator, int node, struct
     if (coordinator_is_ending(coordinator)) {
         welcome->wait = PROTO_WAIT_ENDING;
     } else if (until_ms != 0) {
-        welcome->wait = PROTO_WAIT_QUARANTINE;
+        welcome->wait = coordinator->nodes[node].slow ? PROTO_WAIT_SLOW : PROTO_WAIT_QUARANTINE;
         welcome->seconds = (int)((until_ms - coordinator_now_ms(coordinator) + 999) / 1000);
     } else if (coordinator->state == CS_GATHERING || coordinator->state == CS_PREPARING) {
         welcome->wait = PROTO_WAIT_FORMING;
@@ -81,7 +81,8 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
                                      .stopped = true,
                                      .late = coordinator_is_ending(coordinator),
                                      .held_until_ms = at->held_until_ms,
-                                     .needed_ms = at->needed_ms };
+                                     .needed_ms = at->needed_ms,
+                                     .slow = at->slow };
     coordinator_consider(coordinator);
     coordinator_run(coordinator);
 }

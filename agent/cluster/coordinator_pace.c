@@ -57,26 +57,14 @@ static bool say(struct coordinator *coordinator, const char *host, const struct 
 /* Forms the world again without the node of a straggler, if the job can do without the node. */
 static void set_aside(struct coordinator *coordinator, int node, int rank, bool says)
 {
-    const struct roster_node *at = &coordinator->roster.nodes[node];
     char name[ROSTER_NAME_BYTES];
 
-    if (at->held)
+    if (coordinator->roster.nodes[node].held ||
+        coordinator_set_aside(coordinator, node, rank, SET_ASIDE_S * INT64_C(1000)) || !says)
         return;
     coordinator_name_of(coordinator, node, name);
-    if (!coordinator_set_aside(coordinator, node, SET_ASIDE_S * INT64_C(1000))) {
-        if (says)
-            console_say(coordinator->services.console, "fsdprun: --straggler restart: %s stays, because %s",
-                        name, node == COORDINATOR_SELF ? "it hosts" : "no other node can take its place");
-        return;
-    }
-    if (!coordinator->config->quiet)
-        console_say(coordinator->services.console,
-                    "fsdprun: %s waits %d min before it takes part again, because rank %d is slow", name,
-                    SET_ASIDE_S / 60, rank);
-    coordinator_note(coordinator, "quarantine",
-                     (struct events_field[]){
-                         EVENT_TEXT("host", at->who.host), EVENT_TEXT("address", at->address),
-                         EVENT_INT("slow_rank", rank), EVENT_INT("seconds", SET_ASIDE_S), EVENT_END });
+    console_say(coordinator->services.console, "fsdprun: --straggler restart: %s stays, because %s", name,
+                node == COORDINATOR_SELF ? "it hosts" : "no other node can take its place");
 }
 
 static void report(struct coordinator *coordinator, int node, const struct straggler_news *news)

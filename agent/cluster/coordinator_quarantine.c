@@ -15,36 +15,62 @@ static void report(struct coordinator *coordinator, int node, int strikes, int64
                                               EVENT_INT("seconds", wait_ms / 1000), EVENT_END });
 }
 
-static void hold(struct coordinator *coordinator, int node, int64_t wait_ms)
+/* The same of a node with a slow rank. */
+static void report_slow(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms)
+{
+    const struct roster_node *at = &coordinator->roster.nodes[node];
+    char name[ROSTER_NAME_BYTES];
+
+    if (!coordinator->config->quiet)
+        console_say(coordinator->services.console,
+                    "fsdprun: %s waits %lld min before it takes part again, because rank %d is slow",
+                    roster_name(name, at->who.host, at->address), (long long)(wait_ms + 59999) / 60000,
+                    slow_rank);
+    coordinator_note(coordinator, "quarantine",
+                     (struct events_field[]){ EVENT_TEXT("host", at->who.host),
+                                              EVENT_TEXT("address", at->address),
+                                              EVENT_INT("slow_rank", slow_rank),
+                                              EVENT_INT("seconds", wait_ms / 1000), EVENT_END });
+}
+
+static void hold(struct coordinator *coordinator, int node, int64_t wait_ms, bool slow)
 {
     struct coordinator_node *at = &coordinator->nodes[node];
 
     at->held_until_ms = coordinator_now_ms(coordinator) + (uint64_t)wait_ms;
     at->needed_ms = coordinator_now_ms(coordinator) + QUARANTINE_FIRST_MS;
+    at->slow = slow;
     coordinator->n_held++;
     roster_hold(&coordinator->roster, node);
 }
 
 void coordinator_hold(struct coordinator *coordinator, int node)
 {
-    int strikes;
+    struct quarantine_why why;
     const int64_t wait_ms = quarantine_came(&coordinator->quarantine, node, &coordinator->roster.nodes[node],
-                                            (int64_t)coordinator_now_ms(coordinator), &strikes);
+                                            (int64_t)coordinator_now_ms(coordinator), &why);
 
     coordinator->nodes[node].held_until_ms = 0;
     if (wait_ms == 0)
         return;
-    hold(coordinator, node, wait_ms);
-    report(coordinator, node, strikes, wait_ms);
+    hold(coordinator, node, wait_ms, why.slow_rank >= 0);
+    if (why.slow_rank >= 0)
+        report_slow(coordinator, node, why.slow_rank, wait_ms);
+    else
+        report(coordinator, node, why.strikes, wait_ms);
 }
 
-bool coordinator_set_aside(struct coordinator *coordinator, int node, int64_t wait_ms)
+bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms)
 {
-    if (node == COORDINATOR_SELF || !roster_stays(&coordinator->roster.nodes[node]) ||
-        !roster_can_spare(&coordinator->roster, node))
+    const struct roster_node *at = &coordinator->roster.nodes[node];
+
+    if (node == COORDINATOR_SELF || !roster_stays(at) || !roster_can_spare(&coordinator->roster, node))
         return false;
-    hold(coordinator, node, wait_ms);
+    hold(coordinator, node, wait_ms, true);
+    quarantine_put_aside(&coordinator->quarantine, node, at, slow_rank,
+                         (int64_t)coordinator_now_ms(coordinator), wait_ms);
     coordinator_change(coordinator, true);
+    report_slow(coordinator, node, slow_rank, wait_ms);
     return true;
 }
 

@@ -282,6 +282,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
         [PROTO_WAIT_SPARE] = "the world is full: waiting as a spare",
         [PROTO_WAIT_ENDING] = "the world is ending: this node takes part only if it starts again",
         [PROTO_WAIT_QUARANTINE] = "this node was lost more than once: it takes part again after",
+        [PROTO_WAIT_SLOW] = "a rank of this node was slow: it takes part again after",
     };
     struct uplink *uplink = arg;
     char words[PROTO_TEXT_BYTES + 200];
@@ -293,7 +294,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     if (uplink->config->quiet)
         return;
     n = snprintf(words, sizeof words, "%s hosts, at %s; %s", welcome->host, address, waits[welcome->wait]);
-    if (welcome->wait == PROTO_WAIT_QUARANTINE)
+    if (welcome->wait == PROTO_WAIT_QUARANTINE || welcome->wait == PROTO_WAIT_SLOW)
         snprintf(words + n, sizeof words - (size_t)n, " %d s", welcome->seconds);
     uplink->handlers.note(uplink->member, words);
 }

@@ -18,7 +18,7 @@ static const struct field join[] = {
 };
 static const struct field welcome[] = {
     FIELD(struct proto_welcome, TEXT, "host", host),
-    FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_QUARANTINE),
+    FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_SLOW),
     FIELD_WITHIN(struct proto_welcome, INT, "seconds", seconds, 0, INT_MAX),
 };
 static const struct field refused[] = {

@@ -95,14 +95,15 @@ enum proto_wait {
     PROTO_WAIT_FORMING,
     PROTO_WAIT_RUNNING,
     PROTO_WAIT_SPARE,
-    PROTO_WAIT_ENDING,    /* a rank has ended: the job is over, or another generation begins */
-    PROTO_WAIT_QUARANTINE /* the node was lost more than once: it waits for a time */
+    PROTO_WAIT_ENDING,     /* a rank has ended: the job is over, or another generation begins */
+    PROTO_WAIT_QUARANTINE, /* the node was lost more than once: it waits for a time */
+    PROTO_WAIT_SLOW        /* the same, because a rank of it was slow */
 };
 
 struct proto_welcome {
     char host[PROTO_TEXT_BYTES]; /* host of the coordinator */
     enum proto_wait wait;
-    int seconds; /* of PROTO_WAIT_QUARANTINE: the time */
+    int seconds; /* of PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: the time */
 };
 
 struct proto_refused {

@@ -73,18 +73,19 @@ static struct quarantine_node *make_room(struct quarantine *quarantine)
     return &quarantine->nodes[quarantine->n++];
 }
 
-void quarantine_lost(struct quarantine *quarantine, int number, const struct roster_node *node,
-                     int64_t now_ms)
+/* Takes the node that is there out of the world. Returns its entry, NULL without memory for one. */
+static struct quarantine_node *take_out(struct quarantine *quarantine, int number,
+                                        const struct roster_node *node, int64_t now_ms)
 {
     struct quarantine_node *at = find_here(quarantine, number);
 
     if (at == NULL) {
         at = make_room(quarantine);
         if (at == NULL)
-            return;
-        *at = (struct quarantine_node){ .order = node->who.order,
-                                        .node_rank = node->who.node_rank,
-                                        .free_ms = now_ms };
+            return NULL;
+        *at = (struct quarantine_node){
+            .order = node->who.order, .node_rank = node->who.node_rank, .number = number, .free_ms = now_ms
+        };
         snprintf(at->host, sizeof at->host, "%s", node->who.host);
         snprintf(at->address, sizeof at->address, "%s", address_of(node));
     }
@@ -93,9 +94,30 @@ void quarantine_lost(struct quarantine *quarantine, int number, const struct ros
 
         at->strikes = forgotten < at->strikes ? at->strikes - (int)forgotten : 0;
     }
-    at->strikes++;
     at->lost_ms = now_ms;
+    return at;
+}
+
+void quarantine_lost(struct quarantine *quarantine, int number, const struct roster_node *node,
+                     int64_t now_ms)
+{
+    struct quarantine_node *at = take_out(quarantine, number, node, now_ms);
+
+    if (at == NULL)
+        return;
+    at->strikes++;
     at->number = -1;
+}
+
+void quarantine_put_aside(struct quarantine *quarantine, int number, const struct roster_node *node,
+                          int slow_rank, int64_t now_ms, int64_t wait_ms)
+{
+    struct quarantine_node *at = take_out(quarantine, number, node, now_ms);
+
+    if (at == NULL)
+        return;
+    at->slow_rank = slow_rank;
+    at->aside_ms = at->free_ms = now_ms + wait_ms;
 }
 
 void quarantine_gone(struct quarantine *quarantine, int number)
@@ -107,12 +129,12 @@ void quarantine_gone(struct quarantine *quarantine, int number)
 }
 
 int64_t quarantine_came(struct quarantine *quarantine, int number, const struct roster_node *node,
-                        int64_t now_ms, int *strikes)
+                        int64_t now_ms, struct quarantine_why *why)
 {
     struct quarantine_node *at = find_away(quarantine, node);
     int64_t wait_ms = 0;
 
-    *strikes = at == NULL ? 0 : at->strikes;
+    *why = (struct quarantine_why){ at == NULL ? 0 : at->strikes, -1 };
     if (at == NULL)
         return 0;
     at->number = number;
@@ -120,6 +142,10 @@ int64_t quarantine_came(struct quarantine *quarantine, int number, const struct 
         wait_ms = wait_ms == 0 ? QUARANTINE_FIRST_MS : 2 * wait_ms;
     if (wait_ms > QUARANTINE_MOST_MS)
         wait_ms = QUARANTINE_MOST_MS;
+    if (at->aside_ms > now_ms + wait_ms) {
+        wait_ms = at->aside_ms - now_ms;
+        why->slow_rank = at->slow_rank;
+    }
     at->free_ms = now_ms + wait_ms;
     return wait_ms;
 }

@@ -1,11 +1,13 @@
 /*
- * Nodes that come and go. In a world that may be smaller, a node that is lost costs all others a new
- * generation, and so does its return. A node that was lost often is therefore not taken in at once: it waits,
- * longer each time.
+ * Nodes that come and go, or are slow. In a world that may be smaller, a node that is lost costs all others a
+ * new generation, and so does its return. A node that was lost often is therefore not taken in at once: it
+ * waits, longer each time.
  *
  *   1. Each loss of a node that took part is a strike. A node that its user stops gets none.
  *   2. A node with s strikes that comes waits 0 s for s = 1, then 10, 20, 40, ... s, at most 600 s.
  *   3. For each 10 minutes in which the node may take part, one strike is forgotten at its next loss.
+ *   4. A node that was put aside for a time, because a rank of it was slow, waits for the rest of that time
+ *      when it comes again.
  *
  * So a world with one such node starts at most 4 + 2 log2(1 + t / 10) generations in t seconds, up to
  * 20 minutes (9 in 60 s), and two in 10 minutes from then on.
@@ -39,7 +41,15 @@ struct quarantine_node {
     int number; /* the node's number in the roster; -1: it is away */
     int strikes;
     int64_t lost_ms;
-    int64_t free_ms; /* from then on the node may take part; meaningless while it is away */
+    int64_t free_ms;  /* from then on the node may take part; meaningless while it is away */
+    int64_t aside_ms; /* it was put aside until then; 0: it never was */
+    int slow_rank;    /* ... because this rank was slow */
+};
+
+/* Why a node has to wait. */
+struct quarantine_why {
+    int strikes;
+    int slow_rank; /* it was put aside because of this rank, which counts more; -1: the strikes count */
 };
 
 struct quarantine {
@@ -55,15 +65,21 @@ void quarantine_fini(struct quarantine *quarantine);
  */
 void quarantine_lost(struct quarantine *quarantine, int number, const struct roster_node *node,
                      int64_t now_ms);
+/**
+ * A node takes no part for so long, because a rank of it is slow. `number` as above. Without memory for it,
+ * the next one of that kind that comes does not wait.
+ */
+void quarantine_put_aside(struct quarantine *quarantine, int number, const struct roster_node *node,
+                          int slow_rank, int64_t now_ms, int64_t wait_ms);
 /** A node is gone, and its number is free. After quarantine_lost(), and for an unknown node, no effect. */
 void quarantine_gone(struct quarantine *quarantine, int number);
 /**
  * A node has come.
  *   number   in the roster, until quarantine_gone() or quarantine_lost()
- *   strikes  receives its strikes
+ *   why      receives its strikes, and the slow rank for which it was put aside
  * Returns how many milliseconds it has to wait before it may take part; 0: it need not wait.
  */
 int64_t quarantine_came(struct quarantine *quarantine, int number, const struct roster_node *node,
-                        int64_t now_ms, int *strikes);
+                        int64_t now_ms, struct quarantine_why *why);
 
 #endif

@@ -68,7 +68,8 @@ static void be_slow(int min_nodes, int max_nodes, int n)
             ends(i, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
 }
 
-Test(coordinator_pace_restart, the_world_forms_again_without_its_node_for_an_hour, .fini = end, .timeout = 300)
+Test(coordinator_pace_restart, the_world_forms_again_without_its_node_for_an_hour, .fini = end,
+     .timeout = 300)
 {
     be_slow(2, 3, 3);
     check_plan(0, 1, 2, 0, 0);
@@ -83,6 +84,24 @@ Test(coordinator_pace_restart, the_world_forms_again_without_its_node_for_an_hou
         ends(i, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
     cr_assert(eq(int, actors[1].n_formed, 2), "it takes part again");
     check_plan(1, 2, 3, actors[1].plan.node_rank, 0);
+}
+
+Test(coordinator_pace_restart, its_agent_that_is_started_again_waits_for_the_rest, .fini = end,
+     .timeout = 300)
+{
+    be_slow(2, 3, 3);
+    pass_ms(600 * 1000);
+    vanishes(1);
+    enter();
+    cr_assert(eq(int, (int)welcome_of(3).wait, PROTO_WAIT_SLOW));
+    cr_expect(eq(int, welcome_of(3).seconds, 3000));
+    pass_ms(2999 * 1000);
+    cr_assert(actors[0].n_notices == 0 && actors[3].n_formed == 0);
+    pass_ms(1000);
+    pass_ms(5000);
+    for (int i = 0; i < 3; i += 2)
+        ends(i, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
+    cr_assert(eq(int, actors[3].n_formed, 1));
 }
 
 Test(coordinator_pace_restart, a_spare_takes_its_place, .fini = end, .timeout = 300)

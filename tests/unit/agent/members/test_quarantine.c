@@ -20,9 +20,9 @@ TestSuite(quarantine, .fini = forget);
 
 static int64_t came(const struct roster_node *node, int64_t now_ms)
 {
-    int strikes;
+    struct quarantine_why why;
 
-    return quarantine_came(&quarantine, 1, node, now_ms, &strikes);
+    return quarantine_came(&quarantine, 1, node, now_ms, &why);
 }
 
 /* It comes and is lost, n times at once. */
@@ -37,13 +37,13 @@ static void flap(const struct roster_node *node, int64_t now_ms, int n)
 Test(quarantine, the_first_return_is_free_and_each_later_one_waits_twice_as_long)
 {
     static const int64_t seconds[] = { 0, 10, 20, 40, 80, 160, 320, 600, 600 };
-    int strikes;
+    struct quarantine_why why;
 
     cr_expect(eq(i64, came(&one, 0), 0), "it was never lost");
     for (int i = 0; i < 9; i++) {
         quarantine_lost(&quarantine, 1, &one, 0);
-        cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 0, &strikes), seconds[i] * 1000));
-        cr_expect(eq(int, strikes, i + 1));
+        cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 0, &why), seconds[i] * 1000));
+        cr_expect(eq(int, why.strikes, i + 1));
     }
 }
 
@@ -93,35 +93,62 @@ Test(quarantine, a_node_without_an_address_of_its_own_is_known_by_its_connection
 Test(quarantine, agents_of_one_host_have_strikes_of_their_own)
 {
     enum { AGENTS = 8 };
-    int strikes;
+    struct quarantine_why why;
 
     for (int i = 1; i <= AGENTS; i++)
         quarantine_lost(&quarantine, i, &one, i);
     for (int i = 1; i <= AGENTS; i++) {
-        cr_expect(eq(i64, quarantine_came(&quarantine, i, &one, 100, &strikes), 0), "agent %d", i);
-        cr_expect(eq(int, strikes, 1));
+        cr_expect(eq(i64, quarantine_came(&quarantine, i, &one, 100, &why), 0), "agent %d", i);
+        cr_expect(eq(int, why.strikes, 1));
     }
 }
 
 /* One of two flaps: its entry is its own again, by whatever number it comes. The other one is lost once. */
 Test(quarantine, an_agent_that_flaps_leaves_its_neighbour_alone)
 {
-    int strikes;
+    struct quarantine_why why;
 
     quarantine_lost(&quarantine, 1, &one, 0);
-    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 10, &strikes), 0));
+    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 10, &why), 0));
     for (int i = 0; i < 4; i++) {
         quarantine_lost(&quarantine, 2 + i, &one, 20);
-        quarantine_came(&quarantine, 3 + i, &one, 20, &strikes);
-        cr_expect(eq(int, strikes, 1 + i));
+        quarantine_came(&quarantine, 3 + i, &one, 20, &why);
+        cr_expect(eq(int, why.strikes, 1 + i));
     }
     quarantine_lost(&quarantine, 1, &one, 30);
 
-    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 40, &strikes), 10000));
-    cr_expect(eq(int, strikes, 2), "its own two");
+    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 40, &why), 10000));
+    cr_expect(eq(int, why.strikes, 2), "its own two");
     quarantine_gone(&quarantine, 1); /* its user stops it: no strike, and its entry waits for it */
-    cr_expect(eq(i64, quarantine_came(&quarantine, 9, &one, 50, &strikes), 10000));
-    cr_expect(eq(int, strikes, 2));
+    cr_expect(eq(i64, quarantine_came(&quarantine, 9, &one, 50, &why), 10000));
+    cr_expect(eq(int, why.strikes, 2));
+}
+
+/* Its agent is started again, which is another one for the roster. */
+Test(quarantine, a_node_that_was_put_aside_waits_for_the_rest_when_it_comes_again)
+{
+    struct roster_node other = one;
+    struct quarantine_why why;
+
+    quarantine_put_aside(&quarantine, 1, &one, 5, 0, 3600000);
+    quarantine_gone(&quarantine, 1);
+    snprintf(other.who.host, sizeof other.who.host, "n2");
+    cr_expect(eq(i64, quarantine_came(&quarantine, 2, &other, 1000, &why), 0));
+    cr_expect(eq(i64, quarantine_came(&quarantine, 3, &one, 1000000, &why), 2600000));
+    cr_expect(eq(int, why.slow_rank, 5));
+    cr_expect(eq(int, why.strikes, 0));
+
+    quarantine_gone(&quarantine, 3);
+    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 3600000, &why), 0));
+    for (int i = 0; i < 4; i++) {
+        quarantine_lost(&quarantine, 1, &one, 3600000);
+        quarantine_came(&quarantine, 1, &one, 3600000, &why);
+    }
+    quarantine_put_aside(&quarantine, 1, &one, 6, 3640000 + QUARANTINE_FORGET_MS, 60000);
+    quarantine_gone(&quarantine, 1);
+    cr_expect(eq(i64, quarantine_came(&quarantine, 1, &one, 3690000 + QUARANTINE_FORGET_MS, &why), 20000));
+    cr_expect(eq(int, why.slow_rank, -1), "its strikes, of which one is forgotten, hold it for longer");
+    cr_expect(eq(int, why.strikes, 3));
 }
 
 Test(quarantine, a_full_table_forgets_the_node_whose_loss_is_longest_ago)
