@@ -259,6 +259,7 @@ static void end(struct coordinator *coordinator)
         errors_detail_copy(&how.detail, &coordinator->detail);
     }
     coordinator_close_timer(coordinator);
+    coordinator->mark = NULL; /* an answer of the disk changes nothing any more */
     tell_end(coordinator, &how);
 }
 

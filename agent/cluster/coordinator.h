@@ -51,13 +51,13 @@ struct coordinator_services {
 enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
                                     const struct coordinator_services *services, struct fsdp_err *err);
 /**
- * Destroys the coordinator. Call it after PROTO_FINISH was sent to every member; NULL is a no-op. While the
- * disk is still busy, it returns false and frees nothing.
+ * Destroys the coordinator. Call it after PROTO_FINISH was sent to every member, when services->disk is idle;
+ * NULL is a no-op. While a thread still works for a checkpoint, it returns false and frees nothing.
  */
 bool coordinator_destroy(struct coordinator *coordinator);
 /**
- * Call `idle` once, from the loop, when the disk has answered. Only after coordinator_destroy() returned
- * false.
+ * Call `idle` once, from the loop, when that thread has ended its work. Only after coordinator_destroy()
+ * returned false.
  */
 void coordinator_when_idle(struct coordinator *coordinator, void (*idle)(void *arg), void *arg);
 

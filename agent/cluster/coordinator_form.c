@@ -98,51 +98,13 @@ static void end_preparing(struct coordinator *coordinator, const struct fsdp_err
     coordinator_run(coordinator);
 }
 
-/*
- * The mark by which the other nodes know that they share the directory that a program's user named. It must
- * be there before any node is told to start, and looks for it.
- */
-struct mark {
-    struct disk_job job;
-    struct coordinator *coordinator;
-    unsigned char token[32];
-    struct fsdp_err err;
-};
-
-static void write_mark(struct disk_job *job)
-{
-    struct mark *mark = (struct mark *)job;
-
-    (void)rundir_mark(mark->coordinator->services.rundir, mark->token, &mark->err);
-}
-
-static void on_marked(struct disk_job *job)
-{
-    struct mark *mark = (struct mark *)job;
-    struct coordinator *coordinator = mark->coordinator;
-
-    if (mark->err.status != FSDP_OK) /* without the mark, the other nodes end the run */
-        console_say(coordinator->services.console, "fsdprun: %s", mark->err.message);
-    free(mark);
-    end_preparing(coordinator, &(struct fsdp_err){ 0 });
-}
-
 static void on_named(struct coordinator *coordinator, const struct fsdp_err *err)
 {
-    const struct coordinator_services *services = &coordinator->services;
-    const bool marks =
-        services->disk != NULL && services->rundir != NULL && coordinator->config->run_dir_named;
-    struct mark *mark = marks && err->status == FSDP_OK ? calloc(1, sizeof *mark) : NULL;
-
     fill_random(coordinator->token, sizeof coordinator->token);
-    if (mark == NULL) {
+    if (coordinator->state == CS_PREPARING && err->status == FSDP_OK)
+        coordinator_mark(coordinator, end_preparing);
+    else
         end_preparing(coordinator, err);
-        return;
-    }
-    mark->job = (struct disk_job){ .work = write_mark, .done = on_marked };
-    mark->coordinator = coordinator;
-    memcpy(mark->token, coordinator->token, sizeof mark->token);
-    disk_submit(services->disk, &mark->job);
 }
 
 static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)

@@ -5,6 +5,7 @@
  *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
  *   coordinator_quarantine.c   holds back nodes that come and go
  *   coordinator_form.c         begins generations and takes them down
+ *   coordinator_mark.c         marks a run directory that all nodes share
  *   coordinator_names.c        looks up the addresses at which the store listens
  *   coordinator_store.c        opens the store at which the programs of a generation meet
  *   coordinator_reports.c      takes the reports of the nodes
@@ -34,6 +35,7 @@
 #include "agent/tcpstore/tcpstore.h"
 #include "agent/watch/hang_report.h"
 #include "agent/wire/lookup.h"
+#include "agent/world/start_wait.h"
 
 /*
  * How many events can wait at a time. Each event waits at most once:
@@ -99,6 +101,8 @@ struct coordinator {
     struct lookup *lookup;     /* lookup of a name at which the store will listen; else NULL */
     struct addrinfo *found[2]; /* the addresses that coordinator_find_names() found; NULL: not known */
     void (*named)(struct coordinator *coordinator, const struct fsdp_err *err);
+    struct mark *mark;            /* of --run-dir, while it is waited for; else NULL */
+    uint64_t mark_look_ms;        /* the next look at that wait, by coordinator_now_ms() */
     struct attendance attendance; /* the workers that have connected to the store */
     struct table sockets;         /* those of this node's workers, as the last search found them */
     int n_searches;               /* searches for the process that owns a connection */
@@ -317,6 +321,15 @@ typedef void coordinator_named(struct coordinator *coordinator, const struct fsd
 void coordinator_find_names(struct coordinator *coordinator, coordinator_named *named);
 /** Forgets the addresses. A lookup that is under way is cancelled, and `named` is not called. */
 void coordinator_forget_names(struct coordinator *coordinator);
+/**
+ * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked, and then
+ * calls `marked`, perhaps from within this call. If the disk does not answer in time, `marked` gets an error,
+ * and the answer changes nothing any more.
+ */
+typedef void coordinator_marked(struct coordinator *coordinator, const struct fsdp_err *err);
+void coordinator_mark(struct coordinator *coordinator, coordinator_marked *marked);
+/** Looks how long the mark has been waited for, if it is. */
+void coordinator_mark_look(struct coordinator *coordinator);
 /**
  * Opens a new store for the generation that is about to form, and closes the old one. A job of the trainer
  * gets none, and neither does a run that wants none.

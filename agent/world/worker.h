@@ -29,6 +29,7 @@
 #include "agent/watch/heartbeat.h"
 #include "agent/watch/pace.h"
 #include "agent/world/standby.h"
+#include "agent/world/start_wait.h"
 
 /* What the coordinator tells a node about a generation. (Not the plan of a step.) */
 struct world_plan {
@@ -46,16 +47,16 @@ struct world_plan {
 
 struct worker {
     int rank, local_rank;
-    struct os_child child; /* its pidfd is -1 once it is closed */
-    bool live;             /* started, and not reaped */
-    int exec_fd;           /* of a start that did not wait for its exec; -1: the exec is over */
-    int exec_ms;           /* how long it was looked for the end of the exec */
-    bool refused;          /* the exec failed; `death` has the reason, and the process ends by itself */
-    bool was_standby;      /* it had been executed before its generation began */
-    int sent_signal;       /* the signal by which it was asked to end; 0: none yet */
-    bool killed;           /* KILL was sent */
-    int64_t asked_us;      /* when it was asked to end, by the epoch clock */
-    uint64_t seen_beat;    /* the progress page as last looked at, and when it last changed */
+    struct os_child child;  /* its pidfd is -1 once it is closed */
+    bool live;              /* started, and not reaped */
+    int exec_fd;            /* of a start that did not wait for its exec; -1: the exec is over */
+    struct start_wait exec; /* for its end */
+    bool refused;           /* the exec failed; `death` has the reason, and the process ends by itself */
+    bool was_standby;       /* it had been executed before its generation began */
+    int sent_signal;        /* the signal by which it was asked to end; 0: none yet */
+    bool killed;            /* KILL was sent */
+    int64_t asked_us;       /* when it was asked to end, by the epoch clock */
+    uint64_t seen_beat;     /* the progress page as last looked at, and when it last changed */
     int64_t changed_ns;
     enum hang_class class;         /* what it did then */
     struct hang_patience patience; /* of its silence since then */

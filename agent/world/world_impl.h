@@ -39,7 +39,7 @@
 enum {
     WORLD_QUEUE = 2 * WE_COUNT,
     WORLD_LEFT = 64,
-    WORLD_LOOK_EVERY_MS = 250,
+    WORLD_LOOK_EVERY_MS = START_WAIT_LOOK_MS,
     WORLD_PROCESSES = 1024 /* so many processes of a worker are looked at */
 };
 
@@ -59,7 +59,6 @@ struct world {
     struct link_kept kept;     /* for the workers of later generations */
     struct world_start *start; /* of the generation, until its files are open; else NULL */
     bool started;              /* all its workers were started, and their execs are over */
-    int64_t start_seen_ns;     /* the last look at its start */
     char program[RUNDIR_PATH_BYTES];
     struct fsdp_link_notice notice; /* the last one; only if `noticed` */
     bool noticed, running, hinted_at_torch;

@@ -14,11 +14,6 @@
 #include "agent/world/world_impl.h"
 #include "shard_runtime/core/exit_status.h"
 
-/*
- * When a start that does not end is named, and when it fails. Our own pause is no part of it.
- */
-enum { SAY_MS = 10000, LIMIT_MS = 120000 };
-
 struct world_start {
     struct disk_job job;
     struct world *world; /* NULL: the generation is over */
@@ -28,7 +23,7 @@ struct world_start {
     char program[RUNDIR_PATH_BYTES];
     struct death death; /* why a worker cannot be started */
     int refused;        /* its local rank; -1: none */
-    int waited_ms;
+    struct start_wait wait;
     atomic_bool cancelled;
     int n_workers;
     struct worker_files files[];
@@ -134,6 +129,7 @@ static bool start_worker(struct world *world, const struct worker_context *conte
         return false;
     }
     world->n_live++;
+    start_wait_begin(&worker->exec, world_now_ns(world));
     world_record(world, "spawn",
                  (struct events_field[]){
                      EVENT_INT("rank", worker->rank), EVENT_INT("pid", worker->child.pid),
@@ -198,6 +194,7 @@ static struct world_start *create(struct world *world)
     }
     start->job = (struct disk_job){ .work = open_files, .done = on_files };
     start->world = world;
+    start_wait_begin(&start->wait, world_now_ns(world));
     start->services = world->services;
     start->n_workers = n;
     start->plan = world->plan;
@@ -216,7 +213,6 @@ void world_spawn(struct world *world)
 
     world->noticed = false;
     world->started = false;
-    world->start_seen_ns = world_now_ns(world);
     world->stop_signal = 0;
     world->signs_ns = 0;
     hang_bounds_begin(&world->bounds, world->config->hang_timeout_ms * 1000000, world->plan.world_size,
@@ -239,57 +235,30 @@ void world_spawn(struct world *world)
 
 /* A start that takes long */
 
-/* The time since the last look, of which a pause of our own is no part. */
-static int take_passed_ms(struct world *world)
+static void look_at_files(struct world *world, struct world_start *start)
 {
-    const int64_t now = world_now_ns(world), passed_ms = (now - world->start_seen_ns) / 1000000;
-
-    if (passed_ms > WORLD_LOOK_EVERY_MS) {
-        world->start_seen_ns = now;
-        return WORLD_LOOK_EVERY_MS;
-    }
-    world->start_seen_ns += passed_ms * 1000000;
-    return (int)passed_ms;
-}
-
-/* Does a wait come to its limit with the time that has passed? */
-static bool comes_to(int waited_ms, int passed_ms, int limit_ms)
-{
-    return waited_ms < limit_ms && waited_ms + passed_ms >= limit_ms;
-}
-
-static void look_at_files(struct world *world, struct world_start *start, int passed_ms)
-{
-    const int before = start->waited_ms;
+    char why[START_WAIT_WORDS_BYTES];
     struct death death = { 0 };
-    char why[64];
 
-    start->waited_ms += passed_ms;
-    if (comes_to(before, passed_ms, SAY_MS))
-        console_say(world->services.console,
-                    "fsdprun: no worker is started after %d s: the disk does not answer", SAY_MS / 1000);
-    if (!comes_to(before, passed_ms, LIMIT_MS))
+    if (!start_wait_look_at_disk(&start->wait, world_now_ns(world), world->services.console, why))
         return;
-    snprintf(why, sizeof why, "the disk has not answered for %d s", LIMIT_MS / 1000);
     worker_system_refused(&death, "its program and files", why);
     refuse(world, &world->workers[0], &death);
 }
 
-static void look_at_exec(struct world *world, struct worker *worker, int passed_ms)
+static void look_at_exec(struct world *world, struct worker *worker)
 {
-    const int before = worker->exec_ms;
-    const bool limit = comes_to(before, passed_ms, LIMIT_MS);
+    const enum start_news news = start_wait_look(&worker->exec, world_now_ns(world));
     char what[96], where[160], place[128];
     struct death death = { 0 };
     char state;
 
-    worker->exec_ms += passed_ms;
-    if (!comes_to(before, passed_ms, SAY_MS) && !limit)
+    if (news == START_NO_NEWS)
         return;
     state = descendants_state(worker->child.pid, place, sizeof place);
-    snprintf(where, sizeof where, "no answer for %d s (state %c, waits in %.100s)", worker->exec_ms / 1000,
-             state, place);
-    if (!limit) {
+    snprintf(where, sizeof where, "no answer for %d s (state %c, waits in %.100s)",
+             worker->exec.waited_ms / 1000, state, place);
+    if (news == START_IS_SLOW) {
         console_say(world->services.console, "fsdprun: rank %d (pid %d): exec of %.200s: %s", worker->rank,
                     (int)worker->child.pid, world->program, where);
         return;
@@ -301,21 +270,19 @@ static void look_at_exec(struct world *world, struct worker *worker, int passed_
 
 void world_look_at_start(struct world *world)
 {
-    int passed_ms;
     bool all = true;
 
     if (world->started || (world->state != WS_RUNNING && world->state != WS_LEAVING))
         return;
-    passed_ms = take_passed_ms(world);
     if (world->start != NULL) {
-        look_at_files(world, world->start, passed_ms);
+        look_at_files(world, world->start);
         return;
     }
     for (int i = 0; i < world->config->n_workers; i++) {
         struct worker *worker = &world->workers[i];
 
         if (worker->live && !worker_executed(worker, world->services.os, world->config))
-            look_at_exec(world, worker, passed_ms);
+            look_at_exec(world, worker);
         /* One that has ended meanwhile was started too. */
         all = all && worker->child.pid > 0 && worker->exec_fd < 0 && !worker->refused;
     }
