@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 struct place {
-    struct os_child child;
-    int socket;     /* -1: there is no process */
-    int generation; /* for which one was last started */
+    struct standby_process process; /* its socket is -1: there is none */
+    int generation;                 /* for which one was last started */
 };
 
 struct standby {
@@ -22,24 +21,31 @@ struct standby *standby_create(int n)
         return NULL;
     standby->n = n;
     for (int i = 0; i < n; i++)
-        standby->places[i] = (struct place){ .socket = -1, .generation = -1 };
+        standby->places[i] = (struct place){ .process.socket = -1, .generation = -1 };
     return standby;
 }
 
-static void empty(struct place *place)
+/* Returns the descriptor of its exec, which stays open. */
+static int empty(struct place *place)
 {
-    close(place->socket);
-    close(place->child.pidfd);
-    place->socket = -1;
+    close(place->process.socket);
+    close(place->process.child.pidfd);
+    place->process.socket = -1;
+    return place->process.exec_fd;
 }
 
 void standby_destroy(struct standby *standby, const struct agent_os *os)
 {
     for (int i = 0; standby != NULL && i < standby->n; i++) {
-        if (standby->places[i].socket < 0)
+        struct place *place = &standby->places[i];
+        int exec_fd;
+
+        if (place->process.socket < 0)
             continue;
-        os->kill_group(os->arg, &standby->places[i].child, SIGKILL);
-        empty(&standby->places[i]);
+        os->kill_group(os->arg, &place->process.child, SIGKILL);
+        exec_fd = empty(place);
+        if (exec_fd >= 0)
+            close(exec_fd);
     }
     free(standby);
 }
@@ -47,7 +53,7 @@ void standby_destroy(struct standby *standby, const struct agent_os *os)
 int standby_next(struct standby *standby, int generation)
 {
     for (int i = 0; i < standby->n; i++) {
-        if (standby->places[i].socket >= 0 || standby->places[i].generation == generation)
+        if (standby->places[i].process.socket >= 0 || standby->places[i].generation == generation)
             continue;
         standby->places[i].generation = generation;
         return i;
@@ -55,30 +61,31 @@ int standby_next(struct standby *standby, int generation)
     return -1;
 }
 
-void standby_put(struct standby *standby, int local_rank, const struct os_child *child, int socket)
+void standby_put(struct standby *standby, int local_rank, const struct standby_process *process)
 {
-    standby->places[local_rank].child = *child;
-    standby->places[local_rank].socket = socket;
+    standby->places[local_rank].process = *process;
 }
 
-bool standby_take(struct standby *standby, int local_rank, struct os_child *child, int *socket)
+bool standby_take(struct standby *standby, int local_rank, struct standby_process *process)
 {
-    struct place *place;
-
-    if (standby == NULL || local_rank >= standby->n || standby->places[local_rank].socket < 0)
+    if (standby == NULL || local_rank >= standby->n || standby->places[local_rank].process.socket < 0)
         return false;
-    place = &standby->places[local_rank];
-    *child = place->child;
-    *socket = place->socket;
-    place->socket = -1;
+    *process = standby->places[local_rank].process;
+    standby->places[local_rank].process.socket = -1;
     return true;
 }
 
-void standby_ended(struct standby *standby, pid_t pid)
+static bool has(const struct place *place, pid_t pid)
+{
+    return place->process.socket >= 0 && place->process.child.pid == pid;
+}
+
+int standby_ended(struct standby *standby, pid_t pid)
 {
     for (int i = 0; standby != NULL && i < standby->n; i++)
-        if (standby->places[i].socket >= 0 && standby->places[i].child.pid == pid)
-            empty(&standby->places[i]);
+        if (has(&standby->places[i], pid))
+            return empty(&standby->places[i]);
+    return -1;
 }
 
 size_t standby_pids(const struct standby *standby, pid_t *pids)
@@ -86,7 +93,7 @@ size_t standby_pids(const struct standby *standby, pid_t *pids)
     size_t n = 0;
 
     for (int i = 0; standby != NULL && i < standby->n; i++)
-        if (standby->places[i].socket >= 0)
-            pids[n++] = standby->places[i].child.pid;
+        if (standby->places[i].process.socket >= 0)
+            pids[n++] = standby->places[i].process.child.pid;
     return n;
 }

@@ -16,6 +16,12 @@
 
 struct standby;
 
+struct standby_process {
+    struct os_child child;
+    int socket;  /* our end of its link */
+    int exec_fd; /* of a start that did not wait for its exec; -1: it has executed its program */
+};
+
 /** Make room for the local ranks 0 to n - 1. NULL: out of memory. */
 struct standby *standby_create(int n);
 /** Kill them all, and close what belongs to them. They are reaped as orphans. NULL is a no-op. */
@@ -26,14 +32,15 @@ void standby_destroy(struct standby *standby, const struct agent_os *os);
  * program that ends at its gate is not started again and again.
  */
 int standby_next(struct standby *standby, int generation);
+/** Add a process that waits for this local rank. Its descriptors are taken over. */
+void standby_put(struct standby *standby, int local_rank, const struct standby_process *process);
+/** Take out the process of a local rank; its descriptors are the caller's then. False: there is none. */
+bool standby_take(struct standby *standby, int local_rank, struct standby_process *process);
 /**
- * Add a process that waits for this local rank. `socket`, our end of its link, and its pidfd are taken over.
+ * A child has ended and is about to be reaped. Forget it, if it is one of these. Returns its exec_fd, which
+ * is the caller's then; -1: there is none.
  */
-void standby_put(struct standby *standby, int local_rank, const struct os_child *child, int socket);
-/** Take out the process of a local rank; `child` and `socket` are the caller's then. False: there is none. */
-bool standby_take(struct standby *standby, int local_rank, struct os_child *child, int *socket);
-/** A child has ended and is about to be reaped. Forget it, if it is one of these. */
-void standby_ended(struct standby *standby, pid_t pid);
+int standby_ended(struct standby *standby, pid_t pid);
 /** Write the pids of all of them into `pids`, which has room for n. Returns how many they are. */
 size_t standby_pids(const struct standby *standby, pid_t *pids);
 

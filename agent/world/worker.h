@@ -152,12 +152,12 @@ bool worker_start(struct worker *worker, const struct worker_context *context, s
 bool worker_executed(struct worker *worker, const struct agent_os *os, const struct agent_config *config);
 
 /**
- * Start a process that can become worker `local_rank` of a later generation. worker->child is the process;
- * *socket is our end of its link. Both are the caller's. On failure no process runs, and worker->death has
- * the reason in words for the user. With a disk, a process whose exec fails ends by itself.
+ * Start a process that can become worker `local_rank` of a later generation. Its descriptors are the
+ * caller's. On failure no process runs, and *death has the reason in words for the user. With a disk, a
+ * process whose exec fails ends by itself, and process->exec_fd has the reason.
  */
-bool worker_start_standby(struct worker *worker, const struct worker_context *context, int local_rank,
-                          int *socket);
+bool worker_start_standby(const struct worker_context *context, int local_rank,
+                          struct standby_process *process, struct death *death);
 
 /** Close our ends of its heartbeat and its stacks, if it has them. */
 void worker_close_watch(struct worker *worker);

@@ -229,23 +229,27 @@ static bool use_standby(struct worker *worker, const struct worker_context *cont
     const struct worker_identity identity = identity_of(worker, context, -1, 0);
     const int of_gate[2] = { streams[0] >= 0 ? streams[0] : STDOUT_FILENO,
                              streams[1] >= 0 ? streams[1] : STDERR_FILENO };
+    struct standby_process process;
     size_t n_bytes = 0;
     char *own;
-    int socket;
 
-    if (!standby_take(context->standby, worker->local_rank, &worker->child, &socket))
+    if (!standby_take(context->standby, worker->local_rank, &process))
         return false;
     own = worker_env_own(environ, &identity, &n_bytes);
-    worker->was_standby = own != NULL && link_gate_open(socket, own, n_bytes, of_gate) &&
+    worker->was_standby = own != NULL && link_gate_open(process.socket, own, n_bytes, of_gate) &&
                           link_server_take(context->links, worker->local_rank, hello,
-                                           context->config->job_json, socket, NULL) == FSDP_OK;
+                                           context->config->job_json, process.socket, NULL) == FSDP_OK;
     free(own);
-    if (worker->was_standby)
+    if (worker->was_standby) {
+        worker->child = process.child;
+        worker->exec_fd = process.exec_fd;
         return true;
-    context->os->kill_group(context->os->arg, &worker->child, SIGKILL);
-    close(worker->child.pidfd);
-    worker->child.pidfd = -1;
-    close(socket);
+    }
+    context->os->kill_group(context->os->arg, &process.child, SIGKILL);
+    close(process.child.pidfd);
+    close(process.socket);
+    if (process.exec_fd >= 0)
+        close(process.exec_fd);
     return false;
 }
 
@@ -267,28 +271,27 @@ void worker_begin(struct worker *worker, const struct worker_context *context, i
     worker->changed_ns = context->os->now_ns(context->os->arg);
 }
 
-bool worker_start_standby(struct worker *worker, const struct worker_context *context, int local_rank,
-                          int *socket)
+bool worker_start_standby(const struct worker_context *context, int local_rank,
+                          struct standby_process *process, struct death *death)
 {
     char *const words[] = { context->config->argv[0], (char *)(uintptr_t) "--gate", NULL };
     const int streams[2] = { -1, -1 };
+    struct worker worker;
     int ends[2];
+    bool started;
 
-    worker_begin(worker, context, local_rank);
+    worker_begin(&worker, context, local_rank);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
-        worker_system_refused(&worker->death, "socketpair", strerror(errno));
+        worker_system_refused(death, "socketpair", strerror(errno));
         return false;
     }
-    worker->live = spawn(worker, context, words, ends[1], false, streams);
+    started = spawn(&worker, context, words, ends[1], false, streams);
     close(ends[1]);
-    if (worker->exec_fd >= 0)
-        close(worker->exec_fd); /* a program that cannot be executed leaves the place empty */
-    worker->exec_fd = -1;
-    if (worker->live)
-        *socket = ends[0];
-    else
+    if (!started)
         close(ends[0]);
-    return worker->live;
+    *process = (struct standby_process){ worker.child, ends[0], worker.exec_fd };
+    *death = worker.death;
+    return started;
 }
 
 bool worker_start(struct worker *worker, const struct worker_context *context, struct worker_files *files)

@@ -127,13 +127,16 @@ void world_cancel_start(struct world *world);
 /** Name a start that takes long, and end the generation if it takes too long. */
 void world_look_at_start(struct world *world);
 /** worker_start_standby() for this world. */
-bool world_start_standby(struct world *world, struct worker *worker, int local_rank, int *socket);
+bool world_start_standby(struct world *world, int local_rank, struct standby_process *process,
+                         struct death *death);
 /** Make world->links for the next generation. */
 bool world_make_links(struct world *world, struct fsdp_err *err);
 /** Watch the pidfd of a started worker. */
 void world_watch_worker(struct worker *worker);
 /** Start one worker on standby, if one is missing and the generation trains. */
 void world_standby_look(struct world *world);
+/** A child has ended and is about to be reaped. Say why, if it waited and could not execute its program. */
+void world_standby_ended(struct world *world, pid_t pid);
 /**
  * List the children for which no end of a generation waits, and which it does not kill: those left behind and
  * those on standby. *pids is valid until the next call. Returns how many they are.

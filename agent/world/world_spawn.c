@@ -51,12 +51,13 @@ static void fill_context(struct world *world, struct worker_context *context)
     };
 }
 
-bool world_start_standby(struct world *world, struct worker *worker, int local_rank, int *socket)
+bool world_start_standby(struct world *world, int local_rank, struct standby_process *process,
+                         struct death *death)
 {
     struct worker_context context;
 
     fill_context(world, &context);
-    return worker_start_standby(worker, &context, local_rank, socket);
+    return worker_start_standby(&context, local_rank, process, death);
 }
 
 /* Step 1 */

@@ -23,17 +23,27 @@ static bool all_train(const struct world *world)
 
 void world_standby_look(struct world *world)
 {
-    struct worker worker;
-    int local_rank, socket;
+    struct standby_process process;
+    struct death death;
+    int local_rank;
 
     if (world->standby == NULL || world->state != WS_RUNNING || !all_train(world))
         return;
     local_rank = standby_next(world->standby, world->plan.generation);
     if (local_rank < 0)
         return;
-    if (world_start_standby(world, &worker, local_rank, &socket))
-        standby_put(world->standby, local_rank, &worker.child, socket);
+    if (world_start_standby(world, local_rank, &process, &death))
+        standby_put(world->standby, local_rank, &process);
     else
+        world_say(world, death.words);
+}
+
+void world_standby_ended(struct world *world, pid_t pid)
+{
+    struct worker worker = { .exec_fd = standby_ended(world->standby, pid) };
+
+    (void)worker_executed(&worker, world->services.os, world->config);
+    if (worker.refused)
         world_say(world, worker.death.words);
 }
 

@@ -67,7 +67,7 @@ static bool reap_orphans(struct world *world)
             world_look_at_worker(world, worker);
         } else {
             forget_left(world, info.si_pid); /* its pid may be reused */
-            standby_ended(world->standby, info.si_pid);
+            world_standby_ended(world, info.si_pid);
             waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
         }
     }

@@ -1,16 +1,13 @@
 /* A run directory that all nodes share, on a disk that does not answer when the coordinator marks it. */
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "agent/world/start_wait.h"
 #include "tests/unit/agent/cluster/stage.h"
+#include "tests/unit/agent/said.h"
 #include "tests/unit/agent/scratch.h"
 
 static struct disk *disk;
 static struct rundir *rundir;
 static uv_sem_t let_go; /* the disk goes on */
 static bool answers;
-static int said, stderr_before; /* what the coordinator prints, a file */
 
 static void wait_for_it(struct disk_job *job)
 {
@@ -35,9 +32,7 @@ static void set_up(void)
     clock_ns = 1;
     cr_assert(eq(int, rundir_open(&rundir, &spec, NULL), FSDP_OK));
     cr_assert(eq(int, uv_sem_init(&let_go, 0), 0));
-    said = memfd_create("said", MFD_CLOEXEC);
-    stderr_before = dup(STDERR_FILENO);
-    cr_assert(eq(int, dup2(said, STDERR_FILENO), STDERR_FILENO));
+    said_begin();
     begin(2, 2, 1, 1);
     cr_assert(eq(int, disk_create(&disk, &loop, NULL), FSDP_OK));
     coordinator->services.disk = disk;
@@ -58,7 +53,7 @@ static void disk_answers(void)
 
 static void tear_down(void)
 {
-    dup2(stderr_before, STDERR_FILENO);
+    said_end();
     if (!answers)
         disk_answers();
     disk_close(disk);
@@ -79,17 +74,6 @@ static void look_for_ms(int ms)
     }
 }
 
-static int n_said(const char *words)
-{
-    static char text[4096];
-    int n = 0;
-
-    text[pread(said, text, sizeof text - 1, 0)] = '\0';
-    for (const char *at = text; (at = strstr(at, words)) != NULL; at++)
-        n++;
-    return n;
-}
-
 Test(coordinator_mark, no_node_starts_before_the_disk_has_answered)
 {
     look_for_ms(START_WAIT_SAY_MS - START_WAIT_LOOK_MS);
@@ -98,15 +82,15 @@ Test(coordinator_mark, no_node_starts_before_the_disk_has_answered)
 
     cr_assert(actors[0].n_formed == 1 && actors[1].n_formed == 1);
     cr_expect(eq(int, rundir_find_mark(rundir, actors[1].plan.token, NULL), FSDP_OK));
-    cr_expect(eq(int, n_said("fsdprun"), 0));
+    cr_expect(eq(int, said("fsdprun"), 0));
 }
 
 Test(coordinator_mark, a_mark_that_takes_long_is_named_once_and_ends_the_run_with_75)
 {
     look_for_ms(START_WAIT_SAY_MS - START_WAIT_LOOK_MS);
-    cr_expect(eq(int, n_said("fsdprun"), 0));
+    cr_expect(eq(int, said("fsdprun"), 0));
     look_for_ms(START_WAIT_LIMIT_MS - START_WAIT_SAY_MS);
-    cr_expect(eq(int, n_said("fsdprun: no worker is started after 10 s: the disk does not answer\n"), 1));
+    cr_expect(eq(int, said("fsdprun: no worker is started after 10 s: the disk does not answer\n"), 1));
     cr_expect(eq(int, actors[0].n_finished, 0));
     pass_ms(START_WAIT_LOOK_MS);
 
@@ -124,7 +108,7 @@ Test(coordinator_mark, an_answer_after_the_end_changes_nothing)
     check_finished(0, FSDP_EXIT_PEER);
     cr_expect(eq(int, (int)coordinator->state, CS_ENDED));
     cr_expect(eq(int, actors[0].n_formed, 0));
-    cr_expect(eq(int, n_said("fsdprun"), 1));
+    cr_expect(eq(int, said("fsdprun"), 1));
 }
 
 Test(coordinator_mark, a_stop_does_not_wait_for_it_and_a_refused_mark_is_not_told_afterwards)
@@ -136,14 +120,14 @@ Test(coordinator_mark, a_stop_does_not_wait_for_it_and_a_refused_mark_is_not_tol
     scratch_make();
 
     cr_expect(eq(int, actors[0].n_formed, 0));
-    cr_expect(eq(int, n_said("fsdprun"), 0));
+    cr_expect(eq(int, said("fsdprun"), 0));
 }
 
 Test(coordinator_mark, a_pause_of_the_coordinator_counts_as_one_look)
 {
     pass_ms(1000000);
     cr_expect(eq(int, actors[0].n_finished, 0));
-    cr_expect(eq(int, n_said("fsdprun"), 0));
+    cr_expect(eq(int, said("fsdprun"), 0));
     disk_answers();
 
     cr_assert(eq(int, actors[0].n_formed, 1));

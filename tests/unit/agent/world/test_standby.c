@@ -38,7 +38,9 @@ static int any_fd(void)
 
 static void put(int local_rank, pid_t pid)
 {
-    standby_put(standby, local_rank, &(struct os_child){ .pid = pid, .pidfd = any_fd() }, any_fd());
+    const struct standby_process process = { { .pid = pid, .pidfd = any_fd() }, any_fd(), any_fd() };
+
+    standby_put(standby, local_rank, &process);
 }
 
 Test(standby, each_place_is_named_once_a_generation_until_it_is_filled)
@@ -53,23 +55,23 @@ Test(standby, each_place_is_named_once_a_generation_until_it_is_filled)
 
 Test(standby, a_process_is_taken_once_and_one_that_ended_is_not_there)
 {
-    struct os_child child;
+    struct standby_process process;
     pid_t pids[2];
-    int socket;
 
     put(0, 10);
     put(1, 11);
     cr_expect(eq(sz, standby_pids(standby, pids), 2));
-    standby_ended(standby, 10);
-    standby_ended(standby, 999);
+    cr_expect(eq(int, close(standby_ended(standby, 10)), 0), "the caller closes what has its exec");
+    cr_expect(eq(int, standby_ended(standby, 999), -1));
     cr_expect(standby_pids(standby, pids) == 1 && pids[0] == 11);
-    cr_expect(not(standby_take(standby, 0, &child, &socket)));
-    cr_assert(standby_take(standby, 1, &child, &socket) && child.pid == 11);
-    close(child.pidfd);
-    close(socket);
-    cr_expect(not(standby_take(standby, 1, &child, &socket)));
-    cr_expect(not(standby_take(standby, 2, &child, &socket)), "there is no such place");
-    cr_expect(not(standby_take(NULL, 0, &child, &socket)));
+    cr_expect(not(standby_take(standby, 0, &process)));
+    cr_assert(standby_take(standby, 1, &process) && process.child.pid == 11);
+    close(process.child.pidfd);
+    close(process.socket);
+    close(process.exec_fd);
+    cr_expect(not(standby_take(standby, 1, &process)));
+    cr_expect(not(standby_take(standby, 2, &process)), "there is no such place");
+    cr_expect(not(standby_take(NULL, 0, &process)));
 }
 
 Test(standby, what_is_left_is_killed_and_closed)
