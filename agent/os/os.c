@@ -1,5 +1,6 @@
 #include "agent/os/os.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -136,9 +138,49 @@ static bool place_stdio(const int stdio[3])
     return true;
 }
 
+static bool is_one_of(int fd, const int *fds, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (fds[i] == fd)
+            return true;
+    return false;
+}
+
+static bool is_socket(int fd)
+{
+    int type;
+    socklen_t size = sizeof type;
+
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0; /* asks no file system */
+}
+
 /*
- * Close every descriptor from 3 on but these. A child that waits for its exec would otherwise hold the
- * agent's connections open, and other nodes would not see that they were closed.
+ * Close every socket from 3 on but these. A child that waits would otherwise hold the agent's connections and
+ * its port open: other nodes would not see that they were closed, even when the agent is gone.
+ */
+static void close_sockets_but(const int *keep, int n)
+{
+    _Alignas(struct dirent64) char entries[2048];
+    const int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct dirent64 *entry;
+    ssize_t size;
+
+    while ((size = getdents64(folder, entries, sizeof entries)) > 0)
+        for (ssize_t at = 0; at < size; at += entry->d_reclen) {
+            int fd = 0;
+
+            entry = (const void *)(entries + at);
+            for (const char *digit = entry->d_name; *digit >= '0' && *digit <= '9'; digit++)
+                fd = fd * 10 + *digit - '0';
+            if (fd >= 3 && !is_one_of(fd, keep, n) && is_socket(fd))
+                close(fd);
+        }
+    close(folder);
+}
+
+/*
+ * Close every descriptor from 3 on but these. A file on a disk that does not answer may keep its closing
+ * waiting.
  */
 static void close_all_but(const int *keep, int n)
 {
@@ -159,13 +201,17 @@ static int child_main(void *arg)
 {
     const struct child_job *job = arg;
     const struct os_spawn *spawn = job->spawn;
-    int keep[OS_KEEP_FDS + 1] = { [OS_KEEP_FDS] = job->report_fd };
+    int keep[3 + OS_KEEP_FDS + 1] = { [3 + OS_KEEP_FDS] = job->report_fd };
 
     /* The kernel acts on this only from here on. If the parent died before, getppid() is another process. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         give_up(job->report_fd, STAGE_PARENT);
     if (getppid() != job->parent)
         _exit(127);
+    memcpy(keep, spawn->stdio, sizeof spawn->stdio);
+    memcpy(keep + 3, spawn->keep_fds, sizeof spawn->keep_fds);
+    if (spawn->exec_fd != NULL)
+        close_sockets_but(keep, 3 + OS_KEEP_FDS + 1); /* before all that may wait for a file system */
     if (setsid() < 0)
         give_up(job->report_fd, STAGE_SESSION);
     if (setrlimit(RLIMIT_NOFILE, &spawn->baseline->nofile) < 0)
@@ -179,10 +225,8 @@ static int child_main(void *arg)
         give_up(job->report_fd, STAGE_DIRECTORY);
     /* This also closes what a library opened without the close-on-exec flag. */
     syscall(SYS_close_range, 3, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */);
-    if (spawn->exec_fd != NULL) {
-        memcpy(keep, spawn->keep_fds, sizeof spawn->keep_fds);
-        close_all_but(keep, OS_KEEP_FDS + 1);
-    }
+    if (spawn->exec_fd != NULL)
+        close_all_but(keep + 3, OS_KEEP_FDS + 1); /* the first three are in their places */
     for (int i = 0; i < OS_KEEP_FDS; i++)
         if (spawn->keep_fds[i] >= 0 && fcntl(spawn->keep_fds[i], F_SETFD, 0) < 0)
             give_up(job->report_fd, STAGE_STDIO);

@@ -3,12 +3,17 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -274,6 +279,57 @@ Test(os, a_start_need_not_wait_for_its_exec_and_holds_nothing_of_ours_meanwhile,
     close(lease);
     cr_expect_eq(exec_over(exec_fd), OS_EXEC_DONE);
     ended(CLD_EXITED, 7);
+}
+
+/* From now on dup2() of this process and its children waits. Returns what is readable once one waits. */
+static int hold_up_dup2(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+#ifdef SYS_dup2
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_dup2, 1, 0),
+#endif
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_dup3, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
+    int fd;
+
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+    if (fd < 0)
+        cr_skip_test("no system call can be held up here: %s", strerror(errno));
+    return fd;
+}
+
+static bool is_readable(int fd, int within_ms)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+
+    return poll(&p, 1, within_ms) == 1;
+}
+
+/* As where a standard descriptor of ours is a file on a disk that does not answer: dup2() closes it. */
+Test(os, a_child_that_hangs_before_its_exec_has_closed_our_sockets)
+{
+    const int held = hold_up_dup2();
+    int ours[2], its[2];
+
+    request_shell("exit 7", NULL);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ours), 0);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, its), 0);
+    spawn.stdio[1] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    spawn.keep_fds[0] = its[1];
+    start_unwaited();
+    cr_assert(is_readable(held, 30000), "the child calls dup2()");
+
+    close(ours[1]);
+    close(its[1]);
+    cr_expect(is_readable(ours[0], 0), "its other end is closed everywhere");
+    cr_expect_not(is_readable(its[0], 0), "the child has this one");
+    cr_expect_eq(agent_os_linux.kill_group(NULL, &child, SIGKILL), 0);
+    ended(CLD_KILLED, SIGKILL);
 }
 
 Test(os, a_child_that_waits_for_its_exec_can_be_killed_at_any_time, .fini = scratch_remove)
