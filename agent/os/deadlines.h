@@ -43,6 +43,8 @@ enum {
  * longer: no rank is killed for a silence that its session bears.
  */
 #define LEASE_RANKS_MS(lease_ms) ((lease_ms)*7 / 6)
+/* The lease of which LEASE_RANKS_MS() is this. */
+#define LEASE_OF_RANKS_MS(ranks_ms) (((ranks_ms)*6 + 6) / 7)
 
 /*
  * How long after its last answer to a node the coordinator waits until no rank of that node can run. A tenth

@@ -42,7 +42,7 @@ struct guard {
     bool agent_stands; /* the agent is stopped, by itself or from outside */
     int n_interrupts;
     const struct guard_config *config;
-    int64_t deadline_ms; /* when the agent must have ended; 0: it need not end yet */
+    int64_t asked_ms; /* when a signal asked the agent to end; 0: none did */
     bool over;
     bool swept; /* the agent ended by itself: it has ended what it could, and named the rest */
     int status;
@@ -193,19 +193,24 @@ static void take_signal(struct guard *guard)
             continue;
         if (signal == SIGINT && ++guard->n_interrupts >= INTERRUPTS_THAT_KILL)
             relay(guard, SIGKILL);
-        if (guard->deadline_ms == 0)
-            guard->deadline_ms = clock_now_ms() + guard->config->grace_ms + GUARD_SLACK_MS +
-                                 2 * LEASE_END_MS(guard->config->lease_ms);
+        if (guard->asked_ms == 0)
+            guard->asked_ms = clock_now_ms();
     }
+}
+
+/* How long the agent may still take. The agent may learn the host's lease only after the signal. */
+static int64_t left_ms(const struct guard *guard)
+{
+    return guard->asked_ms + guard->config->grace_ms +
+           guard_lease_slack_ms(&guard->lease, guard->config->lease_ms) - clock_now_ms();
 }
 
 static int wait_timeout(const struct guard *guard)
 {
-    int64_t left;
+    const int64_t left = left_ms(guard);
 
-    if (guard->deadline_ms == 0)
+    if (guard->asked_ms == 0)
         return -1;
-    left = guard->deadline_ms - clock_now_ms();
     return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
 }
 
@@ -225,9 +230,9 @@ static int watch(struct guard *guard)
         if (fds[1].revents != 0)
             look_at_agent(guard);
         look_at_leaving(guard);
-        if (!guard->over && n == 0 && guard->deadline_ms != 0) {
+        if (!guard->over && n == 0 && guard->asked_ms != 0 && left_ms(guard) <= 0) {
             relay(guard, SIGKILL);
-            guard->deadline_ms = 0;
+            guard->asked_ms = 0;
             say("fsdprun: the agent (pid %d) did not stop in time and is killed\n", (int)guard->agent);
         }
     }

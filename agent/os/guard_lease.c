@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
 #include "shard_runtime/core/clock.h"
 
@@ -43,4 +44,12 @@ bool guard_lease_all_stopped(const struct guard_lease *guard)
         descendants_signal_below(guard->agent, SIGSTOP);
     }
     return guard->lease.page == NULL;
+}
+
+int64_t guard_lease_slack_ms(const struct guard_lease *guard, int64_t own_lease_ms)
+{
+    const int64_t answered_ms = guard->lease.page == NULL ? 0 : lease_answered_ms(&guard->lease),
+                  lease_ms = answered_ms == 0 ? own_lease_ms : LEASE_OF_RANKS_MS(answered_ms);
+
+    return GUARD_SLACK_MS + 2 * LEASE_END_MS(lease_ms);
 }

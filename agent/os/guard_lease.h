@@ -29,4 +29,11 @@ void guard_lease_look(struct guard_lease *guard);
  */
 bool guard_lease_all_stopped(const struct guard_lease *guard);
 
+/**
+ * How long the agent may take after the grace, until the guard kills it: GUARD_SLACK_MS and the waits of a
+ * lease. The lease is the host's once an answer has named it, and before that, or without a lease, the node's
+ * own.
+ */
+int64_t guard_lease_slack_ms(const struct guard_lease *guard, int64_t own_lease_ms);
+
 #endif

@@ -13,6 +13,7 @@ struct lease_page {
     _Atomic int64_t until_ns;
     _Atomic uint32_t under; /* generation + 1 that is under the lease; 0: none */
     _Atomic uint32_t over;  /* generation + 1 whose lease has ended */
+    _Atomic int64_t answered_ms;
 };
 
 enum fsdp_status lease_create(struct lease *lease, struct fsdp_err *err)
@@ -49,6 +50,7 @@ void lease_extend(const struct lease *lease, int64_t sent_ns, int64_t lease_ms)
 {
     const int64_t until_ns = sent_ns + lease_ms * 1000000;
 
+    lease->page->answered_ms = lease_ms;
     if (sent_ns <= clock_boot_ns() && until_ns > lease->page->until_ns && !lease_is_over(lease))
         lease->page->until_ns = until_ns;
 }
@@ -98,6 +100,11 @@ int64_t lease_over_ms(const struct lease *lease)
     const int64_t over_ns = clock_boot_ns() - lease->page->until_ns;
 
     return over_ns > 0 ? over_ns / 1000000 : 0;
+}
+
+int64_t lease_answered_ms(const struct lease *lease)
+{
+    return lease->page->answered_ms;
 }
 
 void lease_wake_at(const struct lease *lease, int64_t when_ns)

@@ -53,6 +53,8 @@ void lease_end(const struct lease *lease);
 bool lease_is_over(const struct lease *lease);
 /** The agent: for how long has the lease been over? 0: it still runs. */
 int64_t lease_over_ms(const struct lease *lease);
+/** The guard: the lease_ms of the last answer; 0: there was none. */
+int64_t lease_answered_ms(const struct lease *lease);
 
 /**
  * The guard: when is the lease over? 0: no generation is under it. INT64_MIN: it is over, for good. If the

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
 #include "agent/os/os.h"
 #include "shard_runtime/core/clock.h"
@@ -218,6 +219,22 @@ Test(lease, the_guard_stands_still_only_when_every_rank_does)
     cr_assert(eq(sz, descendants_running_below(guard.agent), 0));
     guard.lease.page = NULL;
     cr_assert(guard_lease_all_stopped(&guard), "one node has no lease");
+}
+
+/* The host's lease holds for all nodes, and an agent may have to wait for it at the end. */
+Test(lease, the_guards_slack_is_that_of_the_hosts_lease_once_it_is_known)
+{
+    static const int64_t hosts_ms[] = { 1000, 3000, 20000, 59999, HOUR_MS };
+    struct guard_lease guard = { .lease = lease };
+
+    cr_expect(eq(i64, guard_lease_slack_ms(&guard, 20000), GUARD_SLACK_MS + 44000), "its own");
+    for (size_t i = 0; i < sizeof hosts_ms / sizeof *hosts_ms; i++) {
+        answer(0, LEASE_RANKS_MS(hosts_ms[i]));
+        cr_expect(
+            eq(i64, guard_lease_slack_ms(&guard, 20000), GUARD_SLACK_MS + 2 * LEASE_END_MS(hosts_ms[i])));
+    }
+    guard.lease.page = NULL;
+    cr_expect(eq(i64, guard_lease_slack_ms(&guard, 3000), GUARD_SLACK_MS + 6600), "one node has no lease");
 }
 
 /* --- a rank that is started late */
