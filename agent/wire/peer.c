@@ -334,7 +334,7 @@ static void on_connected(uv_connect_t *request, int status)
     if (peer->closing)
         return;
     if (status < 0)
-        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
+        peer_fail(peer, status == UV_ECONNREFUSED ? FSDP_ERR_NOT_FOUND : FSDP_ERR_PEER, uv_strerror(status));
     else
         peer_begin(peer);
 }

@@ -72,7 +72,10 @@ int peer_listener_port(const struct peer_listener *listener);
  */
 void peer_listener_close(struct peer_listener *listener);
 
-/** Try once to connect. If that fails, closed() is called with the reason. `config` is copied. */
+/**
+ * Try once to connect. If that fails, closed() is called with the reason: FSDP_ERR_NOT_FOUND if no process
+ * listens there. `config` is copied.
+ */
 enum fsdp_status peer_connect(struct peer **out, uv_loop_t *loop, const struct sockaddr *address,
                               const struct peer_config *config, struct fsdp_err *err);
 

@@ -75,6 +75,8 @@ static void expire(struct session *session, int64_t now_ns)
         fsdp_fail(&why, FSDP_ERR_PEER, "no sign of life for %.1f s", silent_s);
     else
         fsdp_fail(&why, FSDP_ERR_PEER, "%.200s; no sign of life for %.1f s", session->why.message, silent_s);
+    if (session->refused && !session->failed)
+        why.status = FSDP_ERR_NOT_FOUND;
     end(session, &why, false);
 }
 
@@ -223,7 +225,7 @@ static void begin(struct session *session)
     const bool first = !session->opened;
 
     session->opened = true;
-    session->suspect = false;
+    session->suspect = session->refused = false;
     session_pool_count(session);
     session->n_heard = peer_received(session->peer);
     snprintf(session->name, sizeof session->name, "%s", peer_name(session->peer));
@@ -348,14 +350,15 @@ void session_take_frame(struct session *session, struct peer *peer, const struct
 
 /*
  * Keeps the reason why a connection failed. While the session has not begun, the first reason that no further
- * attempt can change stays: another secret, or another job.
+ * attempt can change stays: another secret, or another job. That an address refuses counts only if all do.
  */
 static void keep_reason(struct session *session, const struct fsdp_err *why)
 {
     const enum fsdp_status kept = session->why.status;
+    const bool stays = kept == FSDP_ERR_MISMATCH || kept == FSDP_ERR_FORMAT ||
+                       (kept != FSDP_OK && why->status == FSDP_ERR_NOT_FOUND);
 
-    if (why->status != FSDP_OK && !session->failed &&
-        (session->opened || (kept != FSDP_ERR_MISMATCH && kept != FSDP_ERR_FORMAT)))
+    if (why->status != FSDP_OK && !session->failed && (session->opened || !stays))
         session->why = *why;
 }
 
@@ -389,6 +392,8 @@ void session_peer_closed(struct session *session, struct peer *peer, const struc
 {
     for (int i = 0; i < session->n_attempts; i++)
         if (session->attempts[i].peer == peer) {
+            if (session->attempts[i].address == 0)
+                session->refused = why->status == FSDP_ERR_NOT_FOUND;
             remove_attempt(session, i);
             if (!session->opened)
                 keep_reason(session, why);

@@ -27,8 +27,11 @@ struct session_handlers {
     void (*opened)(void *arg, struct session *session);
     void (*frame)(void *arg, struct session *session, const struct frame *frame);
     /*
-     * The session is over, and no longer exists after this call. `why` is FSDP_OK if the other end has left.
-     * Comes once and last, but not after session_leave() or session_drop().
+     * The session is over, and no longer exists after this call. Comes once and last, but not after
+     * session_leave() or session_drop().
+     *   FSDP_OK             the other end has left
+     *   FSDP_ERR_NOT_FOUND  no process listens there any more, or none has yet
+     *   FSDP_ERR_PEER       nothing was heard for the lease, or the other end has given the session up
      */
     void (*ended)(void *arg, struct session *session, const struct fsdp_err *why);
     /* A line for the log: a connection was replaced, or a stranger was dropped. */

@@ -34,6 +34,7 @@ struct session {
     int current;   /* the address of the current connection */
     int n_dialled; /* since the last connection that served */
     int64_t dial_at_ns, answer_by_ns;
+    bool refused; /* the address that served has refused the last dial: no process listens there */
 
     bool dials, admitted, leaving, over;
     bool counted; /* in the pool's n_well */

@@ -180,7 +180,8 @@ static void arrive(struct connection *connection, int side, struct segment *segm
         return;
     }
     if (segment->kind == RESET) {
-        break_end(connection, !side, "connection reset by peer");
+        break_end(connection, !side,
+                  peer != NULL && !peer->connected ? "connection refused" : "connection reset by peer");
         return;
     }
     if (peer == NULL || peer->closing) {

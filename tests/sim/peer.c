@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/sim/net_impl.h"
 
@@ -39,9 +40,10 @@ struct peer_listener *net_find_listener(const struct host *host, int port)
 
 static void fail(struct peer *peer, const char *words)
 {
+    const bool refused = strcmp(words, "connection refused") == 0;
     struct fsdp_err why = { 0 };
 
-    fsdp_fail(&why, FSDP_ERR_PEER, "%s", words);
+    fsdp_fail(&why, refused ? FSDP_ERR_NOT_FOUND : FSDP_ERR_PEER, "%s", words);
     peer_close(peer, &why);
 }
 

@@ -266,7 +266,7 @@ Test(peer, a_refused_connection_is_told_by_closed)
     connect_to(port);
     run();
 
-    cr_assert(n_client_closed == 1 && client_why.status == FSDP_ERR_PEER);
+    cr_assert(n_client_closed == 1 && client_why.status == FSDP_ERR_NOT_FOUND);
 }
 
 /* --- strangers */

@@ -229,6 +229,19 @@ Test(session, who_is_dropped_is_told_that_the_session_is_gone)
     cr_assert(eq(str, ends[0].why.message, "it has ended the session with this node"));
 }
 
+/* Its kernel resets the connection of a process that dies with messages unread, and refuses the next ones. */
+Test(session, a_process_that_is_gone_is_told_from_one_that_is_cut_off)
+{
+    meet();
+    peer_reset(ends[1].session->peer);
+    session_pool_close(ends[1].pool);
+    run();
+
+    cr_assert(eq(int, ends[0].why.status, FSDP_ERR_NOT_FOUND), "%s", ends[0].why.message);
+    cr_assert_not_null(strstr(ends[0].why.message, "connection reset by peer; no sign of life for "), "%s",
+                       ends[0].why.message);
+}
+
 Test(session, who_was_not_admitted_ends_with_its_connection)
 {
     admit = false;
