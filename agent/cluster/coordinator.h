@@ -83,7 +83,12 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
  */
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
                       struct proto_refused *refused);
-/** Fills in what a node that was just admitted will wait for, and for how long. */
+/**
+ * The agent that asks to take part has joined before, and has given its session up. Returns the number that
+ * it still has, which coordinator_gave_up() must take away before coordinator_admit(); -1: it has none.
+ */
+int coordinator_earlier(const struct coordinator *coordinator, const struct proto_join *join);
+/** Fills in who hosts, what a node that was just admitted will wait for, and for how long. */
 void coordinator_welcome(const struct coordinator *coordinator, int node, struct proto_welcome *welcome);
 /**
  * Attaches a node that is now present. `tell`, with `member` as its first argument, reaches it. The first
@@ -105,6 +110,8 @@ void coordinator_granted(struct coordinator *coordinator, int node);
  * reports its end of the generation, and takes part in the next one.
  */
 void coordinator_fenced(struct coordinator *coordinator, int node, int generation, int64_t ago_ms);
+/** The agent of the node comes again: the node that it was is lost. */
+void coordinator_gave_up(struct coordinator *coordinator, int node);
 /** The node has killed its ranks, and leaves. It is lost, and no rank of it has to be waited for. */
 void coordinator_swept(struct coordinator *coordinator, int node);
 /**

@@ -162,7 +162,10 @@ void coordinator_form(struct coordinator *coordinator)
     struct roster *roster = &coordinator->roster;
     struct world_plan plan = { .generation = coordinator->generation,
                                .restart_count = coordinator->budget.n_restarts,
-                               .resume_step = coordinator->resume_step };
+                               .resume_step = coordinator->resume_step,
+                               .bears_loss =
+                                   coordinator_is_elastic(coordinator) ||
+                                   !budget_spent(&coordinator->budget, coordinator_now_ns(coordinator)) };
     const struct rundir *rundir = coordinator->services.rundir;
 
     plan.first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir);

@@ -33,6 +33,11 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
             memcpy(coordinator->roster.nodes[i].address, self->address, sizeof self->address);
 }
 
+int coordinator_earlier(const struct coordinator *coordinator, const struct proto_join *join)
+{
+    return roster_find(&coordinator->roster, join->identity);
+}
+
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
                       struct proto_refused *refused)
 {
@@ -58,7 +63,10 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
 void coordinator_welcome(const struct coordinator *coordinator, int node, struct proto_welcome *welcome)
 {
     const uint64_t until_ms = coordinator->nodes[node].held_until_ms;
+    const struct proto_join *self = &coordinator->roster.nodes[COORDINATOR_SELF].who;
 
+    memcpy(welcome->host, self->host, sizeof welcome->host);
+    memcpy(welcome->identity, self->identity, sizeof welcome->identity);
     if (coordinator_is_ending(coordinator)) {
         welcome->wait = PROTO_WAIT_ENDING;
     } else if (until_ms != 0) {
@@ -176,17 +184,29 @@ void coordinator_fenced(struct coordinator *coordinator, int node, int generatio
     coordinator_run(coordinator);
 }
 
+/*
+ * Returns for how long no beat of the node was answered. Ranks of other nodes may have failed since, because
+ * its ranks were gone. The node is to blame for that.
+ */
+static int64_t unanswered_ms(const struct coordinator *coordinator, int node)
+{
+    const uint64_t heard_ms = coordinator->nodes[node].granted_ms, now_ms = coordinator_now_ms(coordinator);
+
+    return heard_ms == 0 || heard_ms > now_ms ? 0 : (int64_t)(now_ms - heard_ms);
+}
+
+void coordinator_gave_up(struct coordinator *coordinator, int node)
+{
+    coordinator_lost(coordinator, node, unanswered_ms(coordinator, node),
+                     "it has given up its link, and comes again");
+}
+
 void coordinator_swept(struct coordinator *coordinator, int node)
 {
-    struct coordinator_node *at = &coordinator->nodes[node];
-    /*
-     * Ranks of other nodes may have failed since, because its ranks were gone. The node is to blame for that.
-     */
-    const uint64_t heard_ms = at->granted_ms, now_ms = coordinator_now_ms(coordinator);
+    const int64_t silent_ms = unanswered_ms(coordinator, node);
 
-    at->granted_ms = 0;
-    coordinator_lost(coordinator, node, heard_ms == 0 || heard_ms > now_ms ? 0 : (int64_t)(now_ms - heard_ms),
-                     "its supervision ended, and its ranks were killed");
+    coordinator->nodes[node].granted_ms = 0;
+    coordinator_lost(coordinator, node, silent_ms, "its supervision ended, and its ranks were killed");
 }
 
 /* No generation begins before the lease of a node that is lost must be over. */

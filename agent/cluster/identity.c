@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -68,6 +69,7 @@ void identity_fill(struct proto_join *self, const struct agent_config *config)
         snprintf(self->address, sizeof self->address, "%s", config->local_address);
     if (gethostname(self->host, sizeof self->host - 1) != 0)
         snprintf(self->host, sizeof self->host, "unknown");
+    (void)!getrandom(self->identity, sizeof self->identity, 0);
     /* The arguments of a program may differ from node to node, as with torchrun, so they are not compared. */
     self->what = config->job_json != NULL ? hash_job(config->job_json) : 0;
 }

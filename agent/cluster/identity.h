@@ -10,8 +10,8 @@
 
 /**
  * Fill `self`: build, host, address, role, the place that was asked for and the place that the cluster's
- * scheduler gives, and a hash of the job. The hash leaves out where data and runs are stored, which may
- * differ from node to node.
+ * scheduler gives, a hash of the job, and a new identity. The hash leaves out where data and runs are stored,
+ * which may differ from node to node.
  */
 void identity_fill(struct proto_join *self, const struct agent_config *config);
 

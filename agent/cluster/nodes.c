@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
 #include "shard_runtime/core/require.h"
 
@@ -145,18 +144,20 @@ static int on_judge(void *arg, const struct proto_join *join, const char *addres
                     struct proto_refused *refused)
 {
     struct nodes *nodes = arg;
+    const int earlier = coordinator_earlier(nodes->coordinator, join);
 
+    if (earlier >= 0) {
+        rendezvous_drop(nodes->rendezvous, earlier);
+        coordinator_gave_up(nodes->coordinator, earlier);
+    }
     return coordinator_admit(nodes->coordinator, join, address, refused);
 }
 
 static void on_joined(void *arg, int node)
 {
     struct nodes *nodes = arg;
-    struct proto_join self;
     struct proto_welcome welcome = { 0 };
 
-    identity_fill(&self, nodes->config);
-    memcpy(welcome.host, self.host, sizeof welcome.host);
     coordinator_welcome(nodes->coordinator, node, &welcome);
     nodes->remotes[node] = (struct remote){ .nodes = nodes, .node = node };
     tell_remote(&nodes->remotes[node], PROTO_WELCOME, 0, &welcome);

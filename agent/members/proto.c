@@ -14,10 +14,11 @@
 static const struct field join[] = {
     JOIN(TEXT, version),  JOIN(TEXT, host),     JOIN(TEXT, address), JOIN(TEXT, role),
     JOIN(INT, node_rank), JOIN(INT, order),     JOIN(INT, min_nodes), JOIN(INT, n_nodes),
-    JOIN(INT, n_workers), JOIN(LONG, what),
+    JOIN(INT, n_workers), JOIN(LONG, what),   JOIN(BYTES, identity), JOIN(BYTES, lost_by),
 };
 static const struct field welcome[] = {
     FIELD(struct proto_welcome, TEXT, "host", host),
+    FIELD(struct proto_welcome, BYTES, "identity", identity),
     FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_SLOW),
     FIELD_WITHIN(struct proto_welcome, INT, "seconds", seconds, 0, INT_MAX),
 };
@@ -32,7 +33,7 @@ static const struct field start[] = {
     START(INT, n_nodes, 1),         START(INT, node_rank, 0),
     START(INT, role_world_size, 1), START(INT, role_rank, 0),
     START(TEXT, master_address, 0), START(INT, master_port, 0),   START(TEXT, node_address, 0),
-    START(BYTES, token, 0),
+    START(BYTES, token, 0),         START(FLAG, bears_loss, 0),
 };
 #define DETAIL(type)                                                                                         \
     FIELD(type, TAIL, "stderr", detail.tail), FIELD(type, TEXT, "message", detail.message),                  \

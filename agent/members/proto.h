@@ -75,7 +75,7 @@ enum proto_type {
     PROTO_COUNT
 };
 
-enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512 };
+enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512, PROTO_IDENTITY_BYTES = 16 };
 
 /* The node that joins. The coordinator compares everything that must be the same on every node. */
 struct proto_join {
@@ -87,7 +87,10 @@ struct proto_join {
     int order;     /* its place among the nodes as the cluster's scheduler counts them; -1: unknown */
     int min_nodes, n_nodes;
     int n_workers;
-    uint64_t what; /* XXH3 of the resolved job; 0 for a program */
+    uint64_t what;                                /* XXH3 of the resolved job; 0 for a program */
+    unsigned char identity[PROTO_IDENTITY_BYTES]; /* random; names the agent as long as it lives */
+    /* the identity of the coordinator that has lost this node; zero: none has */
+    unsigned char lost_by[PROTO_IDENTITY_BYTES];
 };
 
 /* The event that a node waits for after it was let in. */
@@ -102,6 +105,7 @@ enum proto_wait {
 
 struct proto_welcome {
     char host[PROTO_TEXT_BYTES]; /* host of the coordinator */
+    unsigned char identity[PROTO_IDENTITY_BYTES];
     enum proto_wait wait;
     int seconds; /* of PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: the time */
 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include <fsdp/link.h>
 
@@ -30,8 +31,9 @@ enum fsdp_status roster_init(struct roster *roster, const struct proto_join *sel
     roster->seats = calloc((size_t)roster->max_nodes, sizeof *roster->seats);
     roster->free_numbers = calloc((size_t)roster->capacity, sizeof *roster->free_numbers);
     roster->sorting = calloc((size_t)roster->capacity + (size_t)roster->max_nodes, sizeof *roster->sorting);
+    roster->entries = calloc((size_t)roster->capacity, sizeof *roster->entries);
     if (roster->nodes == NULL || roster->seats == NULL || roster->free_numbers == NULL ||
-        roster->sorting == NULL) {
+        roster->sorting == NULL || roster->entries == NULL) {
         roster_fini(roster);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d nodes", self->n_nodes);
     }
@@ -45,11 +47,32 @@ enum fsdp_status roster_init(struct roster *roster, const struct proto_join *sel
 
 void roster_fini(struct roster *roster)
 {
+    table_empty(&roster->identities);
+    free(roster->entries);
     free(roster->nodes);
     free(roster->seats);
     free(roster->free_numbers);
     free(roster->sorting);
     *roster = (struct roster){ 0 };
+}
+
+/* Agents that are there */
+
+static uint64_t hash_of(const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    return XXH3_64bits(identity, PROTO_IDENTITY_BYTES);
+}
+
+int roster_find(const struct roster *roster, const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    for (struct table_entry *at = table_first(&roster->identities, hash_of(identity)); at != NULL;
+         at = table_next(at)) {
+        const int node = (int)(TABLE_OWNER(at, struct roster_identity, entry) - roster->entries);
+
+        if (node != 0 && memcmp(roster->nodes[node].who.identity, identity, PROTO_IDENTITY_BYTES) == 0)
+            return node;
+    }
+    return -1;
 }
 
 /* Nodes that may be let in */
@@ -95,12 +118,20 @@ static bool differs(const struct roster *roster, const struct proto_join *join, 
 bool roster_judge(const struct roster *roster, const struct proto_join *join, const char *address,
                   struct proto_refused *refused)
 {
+    static const unsigned char nobody[PROTO_IDENTITY_BYTES];
     char they[ROSTER_NAME_BYTES], we[ROSTER_NAME_BYTES], other[ROSTER_NAME_BYTES];
     const struct roster_node *taken;
 
     refused->status = FSDP_EXIT_CONFIG;
     roster_name(they, join->host, address);
     roster_name(we, roster->nodes[0].who.host, roster->nodes[0].address);
+    if (memcmp(join->lost_by, nobody, sizeof nobody) != 0 &&
+        memcmp(join->lost_by, roster->nodes[0].who.identity, sizeof nobody) != 0) {
+        refused->status = FSDP_EXIT_LINK;
+        snprintf(refused->words, sizeof refused->words,
+                 "%.80s was lost by an earlier run of the job; %.80s hosts another one", they, we);
+        return false;
+    }
     if (differs(roster, join, they, we, refused->words, sizeof refused->words))
         return false;
     if (join->node_rank >= roster->max_nodes || join->node_rank < -1 || join->n_workers < 1 ||
@@ -137,6 +168,8 @@ int roster_add(struct roster *roster, const struct proto_join *join, const char 
     };
     snprintf(node->address, sizeof node->address, "%s", join->address[0] != '\0' ? join->address : address);
     snprintf(node->from, sizeof node->from, "%.63s", address);
+    roster->entries[number].listed =
+        table_add(&roster->identities, &roster->entries[number].entry, hash_of(join->identity));
     if (join->node_rank >= 0)
         roster->seats[join->node_rank].asked = number;
     roster->n_staying++;
@@ -186,6 +219,8 @@ void roster_remove(struct roster *roster, int node)
     if (roster_stays(at))
         discount(roster, at);
     at->present = false;
+    if (roster->entries[node].listed)
+        table_remove(&roster->identities, &roster->entries[node].entry);
     if (at->seat >= 0)
         roster->seats[at->seat].node = -1;
     else if (at->who.node_rank >= 0 && roster->seats[at->who.node_rank].asked == node)

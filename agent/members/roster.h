@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 #include "agent/members/proto.h"
+#include "shard_runtime/core/table.h"
 
 enum {
     ROSTER_SPARES = 64,        /* nodes beyond max_nodes that may wait */
@@ -61,6 +62,11 @@ struct roster {
     int n_nodes, world_size; /* sizes of the generation */
     struct roster_node *nodes;
     struct roster_seat *seats; /* (max_nodes) */
+    struct table identities;   /* of the nodes that are present, as far as there was memory */
+    struct roster_identity {
+        struct table_entry entry;
+        bool listed;
+    } * entries; /* (capacity) of the table; not in `nodes`, because the table links different nodes */
 
     /*
      * Kept up to date by the functions below. Only roster_clear() and roster_seat(), which run once a
@@ -95,6 +101,11 @@ bool roster_judge(const struct roster *roster, const struct proto_join *join, co
 
 /** Let a node in that roster_judge() has accepted. Returns its number. */
 int roster_add(struct roster *roster, const struct proto_join *join, const char *address);
+/**
+ * Returns the number of the node that is present with this identity: the same agent has joined before. -1:
+ * there is none, or it is the coordinator's own.
+ */
+int roster_find(const struct roster *roster, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 /**
  * Puts a node into quarantine: until roster_release() it is counted nowhere and gets no seat. If it is
  * active, it takes part until the generation is over, and then loses its seat.

@@ -43,6 +43,7 @@ struct world_plan {
     char master_address[256], node_address[256];
     int master_port;
     unsigned char token[32];
+    bool bears_loss; /* if this node is lost, the job goes on without it, or waits for it or another one */
 };
 
 struct worker {

@@ -128,3 +128,38 @@ Test(coordinator_lease, a_node_of_an_elastic_world_that_is_fenced_again_has_to_w
     obeys(0);
     check_plan(1, 3, 2, 1, 0);
 }
+
+/* Its session had not ended here yet. */
+Test(coordinator_lease, an_agent_that_comes_again_is_lost_before_it_is_let_in)
+{
+    struct proto_refused refused;
+    struct proto_join join;
+    int node;
+
+    begin_leased(2, 2, 1);
+    cr_assert(actors[1].plan.bears_loss, "a restart is left");
+    pass_ms(3500);
+    join = coordinator->roster.nodes[actors[1].node].who;
+    cr_assert(eq(int, coordinator_earlier(coordinator, &join), actors[1].node));
+    coordinator_gave_up(coordinator, actors[1].node);
+    cr_assert(eq(int, coordinator_earlier(coordinator, &join), -1));
+    cr_assert(actors[0].n_stops == 1 && actors[0].lost);
+    node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
+    cr_assert(gt(int, node, 0), "%s", refused.words);
+    coordinator_attach(coordinator, node, play, &actors[1]);
+    actors[1].reporter = coordinator_reporter(coordinator, node);
+    actors[1].node = node;
+    obeys(0);
+    cr_assert(eq(int, actors[0].n_formed, 1), "its lease may still run");
+    pass_ms(LEASE_FENCE_MS(config.lease_ms) - 3500 + 1);
+    for (int i = 0; i < 2; i++) {
+        check_plan(i, 1, 2, i, 1);
+        cr_assert(not(actors[i].plan.bears_loss), "the last restart");
+    }
+}
+
+Test(coordinator_lease, an_elastic_world_bears_the_loss_of_a_node_without_a_restart)
+{
+    begin_leased(1, 2, 0);
+    cr_assert(actors[1].plan.bears_loss);
+}

@@ -190,6 +190,42 @@ Test(roster, contradictions_name_both_nodes)
     cr_assert(eq(int, roster_n_present(&roster), 2));
 }
 
+Test(roster, an_agent_is_found_by_its_identity_as_long_as_it_is_there)
+{
+    struct proto_join join;
+    int node;
+
+    set_up(1, 3);
+    join = another("h1");
+    cr_assert(eq(int, roster_find(&roster, join.identity), -1), "the host's own node is no member");
+    join.identity[15] = 1;
+    cr_assert(eq(int, roster_find(&roster, join.identity), -1));
+    node = add_join(&join);
+    cr_assert(eq(int, roster_find(&roster, join.identity), node));
+    roster_remove(&roster, node);
+    roster_remove(&roster, node);
+    cr_assert(eq(int, roster_find(&roster, join.identity), -1));
+    cr_assert(eq(int, add_join(&join), node), "the number is free again");
+    cr_assert(eq(int, roster_find(&roster, join.identity), node));
+}
+
+Test(roster, a_node_comes_back_to_the_run_that_lost_it_and_to_no_other)
+{
+    struct proto_refused refused = { 0 };
+    struct proto_join join;
+
+    set_up(1, 3);
+    memset(roster.nodes[0].who.identity, 7, PROTO_IDENTITY_BYTES);
+    join = another("x9");
+    memset(join.lost_by, 7, PROTO_IDENTITY_BYTES);
+    cr_assert(roster_judge(&roster, &join, "10.0.0.9", &refused));
+    join.lost_by[15] = 8;
+    cr_assert(not(roster_judge(&roster, &join, "10.0.0.9", &refused)));
+    cr_assert(eq(int, refused.status, FSDP_EXIT_LINK));
+    cr_assert_not_null(strstr(refused.words, "x9 (10.0.0.9) was lost by an earlier run"), "%s",
+                       refused.words);
+}
+
 Test(roster, more_workers_than_an_int_counts_are_refused)
 {
     struct proto_join join;
@@ -323,6 +359,7 @@ static void *copy_array(const void *from, size_t n_bytes)
     return copy;
 }
 
+/* No agent is found by its identity in a copy. */
 static struct roster copy_of(const struct roster *of)
 {
     const size_t n_nodes = (size_t)of->capacity, n_seats = (size_t)of->max_nodes;
@@ -332,6 +369,8 @@ static struct roster copy_of(const struct roster *of)
     copy.seats = copy_array(of->seats, n_seats * sizeof *copy.seats);
     copy.free_numbers = copy_array(of->free_numbers, n_nodes * sizeof *copy.free_numbers);
     copy.sorting = copy_array(of->sorting, (n_nodes + n_seats) * sizeof *copy.sorting);
+    copy.identities = (struct table){ 0 };
+    copy.entries = calloc(n_nodes, sizeof *copy.entries);
     return copy;
 }
 

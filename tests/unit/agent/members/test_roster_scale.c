@@ -62,6 +62,7 @@ static void fill(bool one_host, bool numbered)
         snprintf(join.host, sizeof join.host, "n%d", one_host ? 0 : shuffled);
         snprintf(join.role, sizeof join.role, "role%d", shuffled % 100);
         join.order = numbered ? shuffled : -1;
+        memcpy(join.identity, &i, sizeof i);
         cr_assert(gt(int, admit(&join), 0));
     }
 }
