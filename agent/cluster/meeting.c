@@ -32,10 +32,13 @@ struct meeting {
     struct session *session;             /* of the current round; NULL: none */
 
     uint64_t began_ms, deadline_ms; /* deadline 0: there is none, because this node was let in */
+    uint64_t refused_ms;            /* since then no round met a process that listens; 0: the last one did */
     int64_t pause_ms;
     bool welcomed, bound, over, destroyed, told;
+    bool again; /* this node was a member, and its coordinator has lost it */
     /* the process that answered belongs to another job or program, and waiting does not change that */
     bool fatal;
+    unsigned char coordinator[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
     char host[PROTO_TEXT_BYTES], last_words[FSDP_ERR_MESSAGE_BYTES + 64];
 };
 
@@ -49,6 +52,20 @@ static void fail(struct meeting *meeting, int status, const char *words)
     meeting->over = true;
     uv_timer_stop(&meeting->timer);
     meeting->handlers.failed(meeting->arg, status, words);
+}
+
+/* No coordinator has let this node in, and none will. */
+static void fail_unanswered(struct meeting *meeting, const char *why)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES + ENDPOINT_TEXT_BYTES + PROTO_TEXT_BYTES + 200];
+
+    if (!meeting->again) {
+        fail(meeting, FSDP_EXIT_PEER, why);
+        return;
+    }
+    snprintf(words, sizeof words, "the link to the coordinator, %.200s, was lost for good: %s", meeting->host,
+             why);
+    fail(meeting, FSDP_EXIT_LINK, words);
 }
 
 static const char *endpoint_name(const struct meeting *meeting, char *out)
@@ -65,7 +82,7 @@ static void give_up(struct meeting *meeting)
     snprintf(words, sizeof words, "no answer from %s for %.0f s (%s)", endpoint_name(meeting, where),
              (double)meeting->config->join_timeout_ms / 1000.0,
              meeting->last_words[0] != '\0' ? meeting->last_words : "it did not let this node in");
-    fail(meeting, FSDP_EXIT_PEER, words);
+    fail_unanswered(meeting, words);
 }
 
 /*
@@ -101,7 +118,7 @@ static void end_round(struct meeting *meeting, bool tell_now)
     if (meeting->over || meeting->destroyed)
         return;
     if (meeting->fatal) {
-        fail(meeting, FSDP_EXIT_PEER, meeting->last_words);
+        fail_unanswered(meeting, meeting->last_words);
         return;
     }
     if (tell_now || now - meeting->began_ms >= TELL_AFTER_MS)
@@ -131,6 +148,14 @@ static void on_note(void *arg, const char *words)
     meeting->handlers.note(meeting->arg, words);
 }
 
+static void begin_anew(struct meeting *meeting)
+{
+    meeting->welcomed = meeting->told = false;
+    meeting->pause_ms = FIRST_PAUSE_MS;
+    meeting->began_ms = uv_now(meeting->loop);
+    meeting->deadline_ms = meeting->began_ms + (uint64_t)meeting->config->join_timeout_ms;
+}
+
 /* The session ended after WELCOME, and before anything had begun: this node meets again. */
 static void meet_again(struct meeting *meeting, const char *why)
 {
@@ -139,10 +164,33 @@ static void meet_again(struct meeting *meeting, const char *why)
     snprintf(words, sizeof words, "the link to %.200s was lost before the world was formed (%s)",
              meeting->host, why);
     meeting->handlers.note(meeting->arg, words);
-    meeting->welcomed = false;
-    meeting->pause_ms = FIRST_PAUSE_MS;
-    meeting->began_ms = uv_now(meeting->loop);
-    meeting->deadline_ms = meeting->began_ms + (uint64_t)meeting->config->join_timeout_ms;
+    begin_anew(meeting);
+}
+
+void meeting_again(struct meeting *meeting)
+{
+    meeting->bound = meeting->over = false;
+    meeting->again = true;
+    meeting->refused_ms = 0;
+    memcpy(meeting->self.lost_by, meeting->coordinator, sizeof meeting->self.lost_by);
+    begin_anew(meeting);
+    uv_timer_start(&meeting->timer, on_timer, 0, 0);
+}
+
+/*
+ * The coordinator listens as long as its process lives. So a host on which nobody listens for a lease has lost
+ * it for good, and a node that was its member need not wait.
+ */
+static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *why)
+{
+    const uint64_t now = uv_now(meeting->loop);
+
+    if (why->status != FSDP_ERR_NOT_FOUND)
+        meeting->refused_ms = 0;
+    else if (meeting->refused_ms == 0)
+        meeting->refused_ms = now;
+    return meeting->again && meeting->refused_ms != 0 &&
+           now - meeting->refused_ms >= (uint64_t)meeting->config->lease_ms;
 }
 
 static void on_ended(void *arg, struct session *session, const struct fsdp_err *why)
@@ -153,15 +201,16 @@ static void on_ended(void *arg, struct session *session, const struct fsdp_err *
     meeting->session = NULL;
     if (meeting->over)
         return;
+    snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
     if (meeting->bound) {
         meeting->over = true;
-        meeting->handlers.lost(meeting->arg, why->message);
+        meeting->handlers.lost(meeting->arg, why);
         return;
     }
     if (meeting->welcomed)
         meet_again(meeting, why->message);
-    snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
-    meeting->fatal = why->status == FSDP_ERR_MISMATCH || why->status == FSDP_ERR_FORMAT;
+    meeting->fatal = why->status == FSDP_ERR_MISMATCH || why->status == FSDP_ERR_FORMAT ||
+                     coordinator_is_gone(meeting, why);
     end_round(meeting, false);
 }
 
@@ -224,6 +273,7 @@ static void take_welcome(struct meeting *meeting, const struct frame *frame)
     meeting->deadline_ms = 0;
     uv_timer_stop(&meeting->timer);
     snprintf(meeting->host, sizeof meeting->host, "%s", message.welcome.host);
+    memcpy(meeting->coordinator, message.welcome.identity, sizeof meeting->coordinator);
     meeting->handlers.welcomed(meeting->arg, &message.welcome, session_name(meeting->session));
 }
 
@@ -322,7 +372,7 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
         snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s",
                  meeting->endpoint.host, why != NULL ? why : "it has no address");
         end_round(meeting, true);
-    } else if (may_host(meeting->config) && become_host(meeting)) {
+    } else if (!meeting->again && may_host(meeting->config) && become_host(meeting)) {
         return;
     } else if (meeting->config->hosting == AGENT_HOST_YES) {
         end_round(meeting, false);

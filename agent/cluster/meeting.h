@@ -11,11 +11,12 @@
  *          -> welcomed() -> message()... -> lost()   it is a member of another's
  *          -> failed()                               no node answered in time, or the coordinator refused
  *
- * A member that loses the connection after welcomed() and before the first message() meets again: nothing had
- * begun.
+ * A member that loses the session after welcomed() and before the first message() meets again: nothing had
+ * begun. One that loses it later may meet again by meeting_again(), but it joins no other coordinator then,
+ * and never hosts.
  *
- * Callbacks run on the loop's thread. hosts(), failed() and lost() come once and last. From within any
- * callback every function here may be called.
+ * Callbacks run on the loop's thread. hosts(), failed() and lost() come last, and lost() comes again only
+ * after meeting_again(). From within any callback every function here may be called.
  */
 #ifndef AGENT_MEETING_H
 #define AGENT_MEETING_H
@@ -33,7 +34,11 @@ struct meeting_handlers {
     void (*hosts)(void *arg, struct rendezvous *rendezvous, const char *where);
     void (*welcomed)(void *arg, const struct proto_welcome *welcome, const char *address);
     void (*message)(void *arg, const struct frame *frame);
-    void (*lost)(void *arg, const char *words);
+    /*
+     * The session has ended (struct session_handlers). FSDP_ERR_PEER: the coordinator may be there still, but
+     * this node and it have not heard from each other for the lease, and each has given the other up.
+     */
+    void (*lost)(void *arg, const struct fsdp_err *why);
     void (*failed)(void *arg, int status, const char *words); /* `status`: the exit status of fsdprun */
     /* a line for the log: what the meeting waits for */
     void (*note)(void *arg, const char *words);
@@ -45,6 +50,9 @@ struct meeting_handlers {
  */
 enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const struct agent_config *config,
                                 const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err);
+
+/** After lost(): join the same coordinator again, as a new node. As long as a new one, it waits for it. */
+void meeting_again(struct meeting *meeting);
 
 /** Send a message (rendezvous_send()) to the coordinator. No effect unless this node is a member. */
 void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *message);

@@ -29,6 +29,8 @@ struct uplink {
     char host[PROTO_TEXT_BYTES]; /* host name of the coordinator */
     int generation;              /* generation of the last START; -1: none came yet */
     bool up;                     /* workers of that generation may be alive on this node */
+    bool bears_loss;             /* if this node is lost, the job goes on without it, or waits for it */
+    bool again;                  /* its session is lost: it joins again when its workers are gone */
     bool ending;                 /* this node's part is ending: finish when its workers are gone */
     bool finished;
     const struct lease *lease; /* of this node; borrowed */
@@ -114,7 +116,8 @@ static void begin_to_ask(struct uplink *uplink)
 /*
  * Looks whether the lease of the generation is over: the coordinator has not answered for so long, or this
  * agent stood still. The guard then kills the ranks. The coordinator learns that as soon as a connection to
- * it stands, and this node takes part in the next generation. If the session is lost as well, the node ends.
+ * it stands, and this node takes part in the next generation. If the session is lost as well, the node joins
+ * again.
  */
 static void look_at_lease(struct uplink *uplink)
 {
@@ -157,6 +160,16 @@ static void hold(struct uplink *uplink, const struct frame *frame)
     held->frame.payload = held->payload;
     *uplink->held_end = held;
     uplink->held_end = &held->next;
+}
+
+static void drop_held(struct uplink *uplink)
+{
+    for (struct held *held = uplink->held; held != NULL; held = uplink->held) {
+        uplink->held = held->next;
+        free(held);
+    }
+    uplink->held_end = &uplink->held;
+    uplink->held_bytes = 0;
 }
 
 static void take_frame(struct uplink *uplink, const struct frame *frame);
@@ -202,6 +215,7 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
             plan->first_rank, plan->world_size, plan->node_rank, plan->n_nodes, plan->role_rank,
             plan->role_world_size);
     plan->generation = uplink->generation = (int)frame->generation;
+    uplink->bears_loss = plan->bears_loss;
     uplink->up = true;
     lease_begin(uplink->lease, plan->generation);
     uplink->tell(uplink->member, PROTO_START, plan->generation, plan);
@@ -304,13 +318,47 @@ static void on_failed(void *arg, int status, const char *words)
     end_alone(arg, status, words);
 }
 
-static void on_lost(void *arg, const char *words)
+/*
+ * The session is lost, and no process of its generation is left here: what belongs to it is thrown away, and
+ * this node joins as one that is new.
+ */
+static void join_again(struct uplink *uplink)
+{
+    uplink->again = false;
+    uplink->generation = -1;
+    uplink->bears_loss = true;
+    drop_held(uplink);
+    uv_timer_stop(uplink->beat);
+    meeting_again(uplink->meeting);
+}
+
+/*
+ * If the coordinator may live, and goes on or waits after the loss of this node, the node joins it again. The
+ * ranks end first: they belong to a generation that the coordinator has given up, or will.
+ */
+static void on_lost(void *arg, const struct fsdp_err *why)
 {
     struct uplink *uplink = arg;
+    const bool again = why->status == FSDP_ERR_PEER && uplink->bears_loss;
     char line[COORDINATOR_LINE_BYTES];
 
-    snprintf(line, sizeof line, "the link to the coordinator, %.200s, was lost: %s", uplink->host, words);
-    end_alone(uplink, FSDP_EXIT_LINK, line);
+    snprintf(line, sizeof line, "the link to the coordinator, %.200s, was lost: %s%s", uplink->host,
+             why->message,
+             !again       ? ""
+             : uplink->up ? "; this node ends its ranks and joins again"
+                          : "; this node joins again");
+    if (!again) {
+        end_alone(uplink, FSDP_EXIT_LINK, line);
+        return;
+    }
+    if (uplink->ending || uplink->finished)
+        return;
+    uplink->handlers.note(uplink->member, line);
+    uplink->again = uplink->up;
+    if (uplink->up)
+        stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .lost = true });
+    else
+        join_again(uplink);
 }
 
 static void on_note(void *arg, const char *words)
@@ -353,6 +401,8 @@ static void report_stopped(void *to, int generation)
     lease_end(uplink->lease);
     if (uplink->ending)
         finish(uplink);
+    else if (uplink->again)
+        join_again(uplink);
     else
         send_message(uplink, PROTO_STOPPED, generation, NULL);
 }
@@ -476,6 +526,7 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
     uplink->lease_ms = LEASE_RANKS_MS(config->lease_ms);
     uplink->held_end = &uplink->held;
     uplink->generation = -1;
+    uplink->bears_loss = true;
     status = meeting_create(&uplink->meeting, loop, config, &meeting, uplink, err);
     if (status != FSDP_OK) {
         free(uplink->beat);
@@ -494,9 +545,6 @@ void uplink_destroy(struct uplink *uplink)
         return;
     meeting_destroy(uplink->meeting);
     uv_close((uv_handle_t *)uplink->beat, on_timer_closed);
-    for (struct held *held = uplink->held; held != NULL; held = uplink->held) {
-        uplink->held = held->next;
-        free(held);
-    }
+    drop_held(uplink);
     free(uplink);
 }

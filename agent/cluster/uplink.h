@@ -4,8 +4,9 @@
  *   - the uplink hands each message of the coordinator to a coordinator_tell, as a coordinator in this
  *     process would;
  *   - a report of this node, a call of struct reporter, becomes a message.
- * When the line breaks, the uplink stops the workers of this node within the grace. Then the run ends here
- * with 76, because no node may go on without its coordinator.
+ * When the line is lost, the uplink stops the workers of this node within the grace, because no node may go on
+ * without its coordinator. Then the node joins again, as one that is new, until join_timeout. The run ends here
+ * with 76 if the coordinator is gone, or if the job does not bear the loss of a node.
  *
  * The uplink keeps the node's lease (agent/os/lease.h). A generation begins only while it runs. If it is over
  * and the line still stands, the node takes part in the next generation.

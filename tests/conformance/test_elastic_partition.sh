@@ -27,8 +27,8 @@ check "the one that has the endpoint's address hosts" has a0 "this node hosts, a
 check "the other is a member" has a1 "hosts, at 10.77.77.1:$port; waiting for the world"
 check_eq "and comes second" "GROUP_RANK=0 GROUP_RANK=1" "$(grep -h GROUP_RANK a0.out a1.out | tr '\n' ' ' | sed 's/ $//')"
 
-# A cut without a word: the coordinator's side goes on alone, the other ends; when it is whole again, the node
-# comes back.
+# A cut without a word: the coordinator's side goes on alone; when it is whole again, the other node comes back
+# by itself.
 port=$((port + 1))
 start 0 b0 --nnodes 1:2 -- "$TOYW" env=WORLD_SIZE touch=b.started wait=b.go
 start 1 b1 --nnodes 1:2 -- "$TOYW" touch=b.started wait=b.go
@@ -38,12 +38,10 @@ cut_link
 check "the other side of a cut goes on alone" wait_until 30 lines b.started 3
 took=$((($(date +%s%N) - began) / 1000000))
 check "within 10 s ($took ms)" in_good_time 10000 "$took"
-check_ends "the node that was cut off ends with 76" "76" b1
 heal_link
-start 1 b2 --nnodes 1:2 -- "$TOYW" touch=b.started wait=b.go
-check "it comes back when the cut is mended" wait_until 30 lines b.started 5
+check "the node that was cut off comes back when the cut is mended" wait_until 30 lines b.started 5
 touch b.go
-check_ends "and both end with 0" "0 0" b0 b2
+check_ends "and both end with 0" "0 0" b0 b1
 check_eq "in worlds of two, one and two" "2 1 2" "$(sed -n 's/^WORLD_SIZE=//p' b0.out | tr '\n' ' ' | sed 's/ $//')"
 
 # A cable that is pulled, where both nodes are needed and no restart is allowed.
@@ -62,11 +60,36 @@ start 0 d0 --nnodes 2 --max-restarts 1 -- "$TOYW" touch=d.started wait=d.go
 start 1 d1 --nnodes 2 --max-restarts 1 -- "$TOYW" touch=d.started wait=d.go
 wait_until 30 lines d.started 2 || not_ok "the world forms" "$(cat d0.out d1.out)"
 cut_link
-check_ends "a cut with a restart left: the node that was cut off ends with 76" "76" d1
-check "the other waits for a node to take its place" wait_until 20 has d0 "once there are 2 nodes"
+check "a cut with a restart left: the host waits for a node" wait_until 20 has d0 "once there are 2 nodes"
 heal_link
-start 1 d2 --nnodes 2 --max-restarts 1 -- "$TOYW" touch=d.started wait=d.go
-check "which comes" wait_until 30 lines d.started 4
+check "the node that was cut off comes back" wait_until 30 lines d.started 4
 cut_link
-check_ends "a second cut is one too many: 76 on both" "76 76" d0 d2
+check_ends "a second cut is one too many: 76 on both" "76 76" d0 d1
 heal_link
+
+# Two nodes are cut off for good. One of them waits for 3 s only, and the other is stopped by its user.
+port=$((port + 1))
+start 0 e0 --nnodes 1:3 -- "$TOYW" touch=e.started wait=e.go
+start 1 e1 --nnodes 1:3 --rdzv-conf join_timeout=3 -- "$TOYW" touch=e.started wait=e.go
+start 1 e2 --nnodes 1:3 -- "$TOYW" touch=e.started wait=e.go
+wait_until 30 lines e.started 3 || not_ok "the world forms" "$(cat e0.out e1.out e2.out)"
+cut_link
+check_ends "a node that cannot join again by its join_timeout ends with 76" "76" e1
+check "... and says why" has e1 "no answer from 10.77.77.1:$port for 3 s"
+signal e2 TERM
+check_ends "a node that waits to join again is stopped by a signal" "143" e2
+touch e.go
+check_ends "the host's side ends with 0" "0" e0
+heal_link
+
+# The job ends while a node is cut off: nobody listens any more.
+port=$((port + 1))
+start 0 f0 --nnodes 1:2 -- "$TOYW" touch=f.started wait=f.go
+start 1 f1 --nnodes 1:2 -- "$TOYW" touch=f.started wait=f.go
+wait_until 30 lines f.started 2 || not_ok "the world forms" "$(cat f0.out f1.out)"
+cut_link
+wait_until 30 lines f.started 3
+touch f.go
+check_ends "the job ends while a node is cut off" "0" f0
+heal_link
+check_ends "... and that node with 76, without a long wait" "76" f1

@@ -167,6 +167,21 @@ void sim_check_start(struct process *process, const struct world_plan *plan)
 
 /* The coordinator's own account */
 
+/*
+ * No fsdprun is present twice, whatever sessions it has given up. Of a host on which fsdprun was started again,
+ * the coordinator may still count the one that was killed.
+ */
+static void check_joined_once(const struct coordinator *coordinator)
+{
+    int n_present[SIM_HOSTS] = { 0 }, number;
+
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator->roster.nodes[i].present &&
+            sscanf(coordinator->roster.nodes[i].address, "10.0.0.%d", &number) == 1 &&
+            ++n_present[number - 1] > 1 && sim_hosts[number - 1].n_lives == 1)
+            sim_violated("joined once", "n%d is present twice", number - 1);
+}
+
 static void check_coordinator(struct process *process)
 {
     const struct coordinator *coordinator = process->coordinator;
@@ -180,6 +195,7 @@ static void check_coordinator(struct process *process)
         sim_violated("restarts", "%d restarts are counted after %d, of %d", coordinator->budget.n_restarts,
                      process->seen_restarts, sim_plan.max_restarts);
     process->seen_restarts = coordinator->budget.n_restarts;
+    check_joined_once(coordinator);
     if (!coordinator_is_up(coordinator))
         return;
     sim_tag(own, process, coordinator->generation);

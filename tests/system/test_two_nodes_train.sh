@@ -1,5 +1,5 @@
-# A job over two nodes: the losses of one node with as many ranks, a killed worker, a save on signal from a
-# member, a cut.
+# A job over two nodes: the losses of one node with as many ranks, a killed worker, a node that is cut off and
+# joins again, a save on signal from a member, a cut.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh
@@ -49,6 +49,18 @@ check_eq "node 0 has the event of its end" 1 \
 check_eq "after one restart" 1 "$(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
 check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" "$(figures "$RUN")"
 last=checkpoints/step-00000060
+check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
+
+# Node 1 is cut off for longer than the lease: its agent joins again, with the node rank that it had.
+both back --nproc-per-node 2 --set train.steps=60
+RUN=$WORK/runs/back
+wait_until 120 has_logged "$RUN" 0 6
+cut_link
+check "a node is cut off: the other waits for it" wait_until 30 has back-0 "once there are 2 nodes"
+heal_link
+check_both "when the cut is mended, both train to the end" "0 0" back
+check_eq "after one restart" 1 "$(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
+check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" "$(figures "$RUN")"
 check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
 
 # A scheduler signals node 1 alone: the job saves and stops on both, and goes on when it is run again.

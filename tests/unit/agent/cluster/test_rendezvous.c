@@ -16,6 +16,7 @@ static struct agent {
     struct agent_config config;
     struct meeting *meeting;
     struct rendezvous *rendezvous; /* it hosts */
+    bool returns;                  /* it meets again when it is lost */
     int n_hosts, n_welcomed, n_messages, n_lost, n_failed, n_joined, status;
     char words[1200], notes[4000], where[300], address[64];
     struct proto_join joins[MAX_NODES];
@@ -75,7 +76,9 @@ static int judge(void *arg, const struct proto_join *join, const char *address, 
 static void on_joined(void *arg, int node)
 {
     struct agent *agent = arg;
-    const struct proto_welcome welcome = { .host = "hhh", .wait = PROTO_WAIT_FORMING };
+    const struct proto_welcome welcome = { .host = "hhh",
+                                           .identity = "iiiiiiiiiiiiiii",
+                                           .wait = PROTO_WAIT_FORMING };
 
     rendezvous_send(agent->rendezvous, node, PROTO_WELCOME, 0, &welcome);
     rendezvous_send(agent->rendezvous, node, PROTO_PUT, 5, &(struct proto_put){ .key = "hell" });
@@ -139,12 +142,14 @@ static void on_message(void *arg, const struct frame *frame)
     finish();
 }
 
-static void on_lost(void *arg, const char *words)
+static void on_lost(void *arg, const struct fsdp_err *why)
 {
     struct agent *agent = arg;
 
     agent->n_lost++;
-    snprintf(agent->words, sizeof agent->words, "%s", words);
+    snprintf(agent->words, sizeof agent->words, "%s", why->message);
+    if (agent->returns)
+        meeting_again(agent->meeting);
     finish();
 }
 
@@ -368,6 +373,47 @@ Test(rendezvous, a_host_that_goes_says_so)
     run_two_until(member_lost_host);
 
     has(agents[1].words, "has left");
+}
+
+static bool member_returned(void)
+{
+    if (agents[0].n_messages == 1 && agents[1].n_lost == 0)
+        rendezvous_drop(agents[0].rendezvous, 1);
+    return agents[0].n_messages == 2;
+}
+
+Test(rendezvous, a_member_that_was_lost_joins_the_same_coordinator_again)
+{
+    static const unsigned char nobody[PROTO_IDENTITY_BYTES];
+    const struct proto_join *joins = agents[0].joins;
+
+    agents[1].returns = true;
+    run_two_until(member_returned);
+
+    cr_assert(agents[1].n_lost == 1 && agents[1].n_welcomed == 2 && agents[0].n_joined == 2);
+    cr_assert(memcmp(joins[1].identity, nobody, sizeof nobody) != 0 &&
+                  memcmp(joins[1].identity, joins[2].identity, sizeof nobody) == 0,
+              "the agent is the same");
+    cr_assert(memcmp(joins[1].lost_by, nobody, sizeof nobody) == 0);
+    cr_assert(memcmp(joins[2].lost_by, "iiiiiiiiiiiiiii", sizeof nobody) == 0);
+}
+
+static bool member_gave_up(void)
+{
+    member_lost_host();
+    return agents[1].n_failed == 1;
+}
+
+/* Both have the address. */
+Test(rendezvous, a_member_whose_coordinator_is_gone_does_not_host_itself_and_need_not_wait)
+{
+    agents[1].returns = true;
+    agents[1].config.lease_ms = 300;
+    run_two_until(member_gave_up);
+
+    cr_assert(eq(int, agents[1].status, FSDP_EXIT_LINK));
+    has(agents[1].words, "connection refused");
+    cr_assert(eq(int, n_hosts(), 1));
 }
 
 static bool second_messaged(void)
