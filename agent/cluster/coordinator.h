@@ -2,7 +2,7 @@
  * The coordinator, the one owner of a run. It forms generations, takes the reports of all nodes, decides
  * whether to go on, publishes checkpoints, and writes the events of the run. On one node it lives in the
  * agent of that node and has one member, the world of the same process. With more nodes, each other node is a
- * member that is reached by a connection (agent/cluster/nodes.h). Nodes may come and go during the run
+ * member that is reached by a connection (agent/rendezvous/nodes.h). Nodes may come and go during the run
  * (agent/members/roster.h). Each generation is formed of the nodes that are present.
  *
  * Thread: the loop's. A member may report from within a call that the coordinator makes to it.

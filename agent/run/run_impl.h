@@ -10,8 +10,6 @@
 #define AGENT_RUN_IMPL_H
 
 #include "agent/cluster/coordinator.h"
-#include "agent/cluster/nodes.h"
-#include "agent/cluster/uplink.h"
 #include "agent/os/disk.h"
 #include "agent/output/console.h"
 #include "agent/output/output.h"
@@ -19,6 +17,8 @@
 #include "agent/record/errors.h"
 #include "agent/record/events.h"
 #include "agent/record/rundir.h"
+#include "agent/rendezvous/nodes.h"
+#include "agent/rendezvous/uplink.h"
 #include "agent/run/run.h"
 #include "agent/world/world.h"
 

@@ -3,7 +3,7 @@
  *   - local: the coordinator runs in this process (coordinator_reporter() of
  *     agent/cluster/coordinator.h);
  *   - remote: it runs on another node, and a report becomes a message (uplink_reporter() of
- *     agent/cluster/uplink.h).
+ *     agent/rendezvous/uplink.h).
  * The agent of the coordinator's node turns these messages into calls of the local instance again.
  *
  * Thread: the loop's. The coordinator may answer from within a report, by a call into the world.

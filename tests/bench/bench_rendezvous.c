@@ -21,7 +21,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "agent/cluster/rendezvous.h"
+#include "agent/rendezvous/rendezvous.h"
 #include "agent/wire/tls.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/member_swarm.h"

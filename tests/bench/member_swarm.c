@@ -1,7 +1,7 @@
 #include "tests/bench/member_swarm.h"
 
 #include "agent/cluster/identity.h"
-#include "agent/cluster/rendezvous.h"
+#include "agent/rendezvous/rendezvous.h"
 #include "agent/wire/tls.h"
 #include "tests/bench/bench.h"
 

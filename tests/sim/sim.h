@@ -26,10 +26,10 @@
 #include <uv.h>
 
 #include "agent/cluster/coordinator_impl.h"
-#include "agent/cluster/nodes.h"
-#include "agent/cluster/uplink.h"
 #include "agent/config.h"
 #include "agent/os/lease.h"
+#include "agent/rendezvous/nodes.h"
+#include "agent/rendezvous/uplink.h"
 #include "agent/world/world_fsm.h"
 
 enum { SIM_HOSTS = 6, SIM_WORKERS = 2, SIM_LIVES = 40, SIM_TAG_BYTES = 32 };

@@ -1,5 +1,5 @@
 /*
- * This node as one of several. It meets the others (agent/cluster/meeting.h), and then it either hosts them
+ * This node as one of several. It meets the others (agent/rendezvous/meeting.h), and then it either hosts them
  * or becomes a member. The uplink of a member is its line to the coordinator:
  *   - the uplink hands each message of the coordinator to a coordinator_tell, as a coordinator in this
  *     process would;
@@ -17,9 +17,9 @@
 #define AGENT_UPLINK_H
 
 #include "agent/cluster/coordinator.h"
-#include "agent/cluster/rendezvous.h"
 #include "agent/config.h"
 #include "agent/os/lease.h"
+#include "agent/rendezvous/rendezvous.h"
 
 struct uplink;
 

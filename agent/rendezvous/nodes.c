@@ -1,4 +1,4 @@
-#include "agent/cluster/nodes.h"
+#include "agent/rendezvous/nodes.h"
 
 #include <stdlib.h>
 #include <string.h>

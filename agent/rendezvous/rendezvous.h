@@ -1,5 +1,5 @@
 /*
- * The coordinator's end of the rendezvous (agent/cluster/meeting.h is the members' end). It listens at the
+ * The coordinator's end of the rendezvous (agent/rendezvous/meeting.h is the members' end). It listens at the
  * endpoint as long as the job lives. A callback decides whether a node that comes may join. The sessions of
  * nodes that joined (agent/wire/session.h) are kept by node number. A stranger that has no secret, is silent
  * or sends nonsense is cut off, and changes nothing.

@@ -1,4 +1,4 @@
-#include "agent/cluster/meeting.h"
+#include "agent/rendezvous/meeting.h"
 
 #include <stdio.h>
 #include <stdlib.h>

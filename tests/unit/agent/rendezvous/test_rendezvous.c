@@ -1,5 +1,5 @@
-/* agent/cluster/rendezvous.c and agent/cluster/meeting.c, against each other, over loopback. */
-#include "agent/cluster/rendezvous.h"
+/* agent/rendezvous/rendezvous.c and agent/rendezvous/meeting.c, against each other, over loopback. */
+#include "agent/rendezvous/rendezvous.h"
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -7,7 +7,7 @@
 
 #include <fsdp/link.h>
 
-#include "agent/cluster/meeting.h"
+#include "agent/rendezvous/meeting.h"
 
 enum { MAX_NODES = 6 };
 

@@ -1,4 +1,4 @@
-#include "agent/cluster/rendezvous.h"
+#include "agent/rendezvous/rendezvous.h"
 
 #include <netinet/in.h>
 #include <stdio.h>

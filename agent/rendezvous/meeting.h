@@ -21,8 +21,8 @@
 #ifndef AGENT_MEETING_H
 #define AGENT_MEETING_H
 
-#include "agent/cluster/rendezvous.h"
 #include "agent/config.h"
+#include "agent/rendezvous/rendezvous.h"
 
 struct meeting;
 

@@ -10,9 +10,9 @@
 #define AGENT_NODES_H
 
 #include "agent/cluster/coordinator.h"
-#include "agent/cluster/rendezvous.h"
 #include "agent/config.h"
 #include "agent/output/console.h"
+#include "agent/rendezvous/rendezvous.h"
 
 struct nodes;
 

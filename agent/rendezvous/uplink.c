@@ -1,4 +1,4 @@
-#include "agent/cluster/uplink.h"
+#include "agent/rendezvous/uplink.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/cluster/meeting.h"
 #include "agent/os/deadlines.h"
+#include "agent/rendezvous/meeting.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/require.h"
 
