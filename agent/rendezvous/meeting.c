@@ -178,8 +178,8 @@ void meeting_again(struct meeting *meeting)
 }
 
 /*
- * The coordinator listens as long as its process lives. So a host on which nobody listens for a lease has lost
- * it for good, and a node that was its member need not wait.
+ * The coordinator listens as long as its process lives. So a host on which no process listens for a lease has
+ * lost it for good, and a node that was its member need not wait.
  */
 static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *why)
 {

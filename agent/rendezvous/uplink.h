@@ -1,12 +1,12 @@
 /*
- * This node as one of several. It meets the others (agent/rendezvous/meeting.h), and then it either hosts them
- * or becomes a member. The uplink of a member is its line to the coordinator:
+ * This node as one of several. It meets the others (agent/rendezvous/meeting.h), and then it either hosts
+ * them or becomes a member. The uplink of a member is its line to the coordinator:
  *   - the uplink hands each message of the coordinator to a coordinator_tell, as a coordinator in this
  *     process would;
  *   - a report of this node, a call of struct reporter, becomes a message.
- * When the line is lost, the uplink stops the workers of this node within the grace, because no node may go on
- * without its coordinator. Then the node joins again, as one that is new, until join_timeout. The run ends here
- * with 76 if the coordinator is gone, or if the job does not bear the loss of a node.
+ * When the line is lost, the uplink stops the workers of this node within the grace, because no node may go
+ * on without its coordinator. Then the node joins again, as one that is new, until join_timeout. The run ends
+ * here with 76 if the coordinator is gone, or if the job does not bear the loss of a node.
  *
  * The uplink keeps the node's lease (agent/os/lease.h). A generation begins only while it runs. If it is over
  * and the line still stands, the node takes part in the next generation.

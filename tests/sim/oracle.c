@@ -168,8 +168,8 @@ void sim_check_start(struct process *process, const struct world_plan *plan)
 /* The coordinator's own account */
 
 /*
- * No fsdprun is present twice, whatever sessions it has given up. Of a host on which fsdprun was started again,
- * the coordinator may still count the one that was killed.
+ * No fsdprun is present twice, whatever sessions it has given up. Of a host on which fsdprun was started
+ * again, the coordinator may still count the one that was killed.
  */
 static void check_joined_once(const struct coordinator *coordinator)
 {
