@@ -248,6 +248,7 @@ void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid)
             sscanf(text, "%llu %llu", &run_ns, &delay_ns) != 2)
             continue;
         toll->threads[toll->n_threads++] = (struct process_toll_thread){ thread, delay_ns };
+        toll->used_ns += run_ns + delay_ns;
         if (thread == pid)
             toll->run_ns += run_ns;
     }

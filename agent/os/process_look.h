@@ -65,7 +65,8 @@ struct process_toll {
         pid_t thread;
         uint64_t delay_ns; /* how long it was ready to run and had no CPU */
     } threads[PROCESS_LOOK_THREADS];
-    uint64_t run_ns; /* how long their main threads ran; 0: not known */
+    uint64_t run_ns;  /* how long their main threads ran; 0: not known */
+    uint64_t used_ns; /* how long all of their threads ran, or were ready to run; 0: not known */
 };
 
 /** Add what can be read to `toll`, which is all zero at first; never blocks for long. `proc` as above. */

@@ -17,6 +17,8 @@
 #include <fsdp/link.h>
 
 enum { HANG_GROUP_BYTES = 64, HANG_CALL_BYTES = 20, HANG_LISTED = 2 };
+/* Who waits in a collective wakes many times a second, to see whether others are gone. */
+enum { HANG_STILL_S = 3 };
 
 /* A group that the rank is in. Ranks of one group have the same name for it. */
 struct hang_group {
@@ -31,6 +33,7 @@ struct hang_rank {
     bool answered; /* false: its node did not answer, and only rank and node are set */
     bool live;     /* its process was not reaped */
     int state;     /* of its process, as in /proc: 'R', 'S', 'D', 'T', ...; '?': unknown */
+    bool still;    /* it sleeps, and none of its threads ran for HANG_STILL_S */
     int64_t silent_ns;
     int64_t bound_ns; /* 0: it may be silent for ever */
     /*

@@ -158,6 +158,9 @@ void hang_excuse(struct hang_patience *patience, int64_t now_ns, const struct pr
             patience->blocked_ns += passed_ns;
         else
             patience->starved_ns += delay_ns < (uint64_t)passed_ns ? (int64_t)delay_ns : passed_ns;
+        patience->still_ns += passed_ns;
+        if (toll->used_ns == 0 || toll->used_ns != patience->toll.used_ns)
+            patience->still_ns = 0;
     }
     patience->asked_ns = now_ns;
     patience->toll = *toll;

@@ -90,6 +90,7 @@ enum { HANG_EXCUSED_BOUNDS = 4 };
 /* Of one silence of one rank; all zero at its beginning. */
 struct hang_patience {
     int64_t starved_ns, blocked_ns; /* without a CPU; in state D */
+    int64_t still_ns;               /* since one of its threads ran, or was ready to */
     int64_t asked_ns;               /* when `toll` was taken; 0: never */
     struct process_toll toll;
 };

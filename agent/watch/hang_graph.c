@@ -160,7 +160,7 @@ static bool push_peers(struct hang_graph *graph, const struct hang_rank *row)
         const struct hang_rank *other = &graph->rows[r];
 
         if (r == row->rank || !other->answered || !other->live || !hang_in_same(row, other) ||
-            (other->peer < 0 && !hang_is_stopped(other) && other->state != 'D'))
+            (other->peer < 0 && !hang_is_stopped(other) && !hang_is_held(other) && other->state != 'D'))
             continue;
         hang_graph_push(graph, r);
         any = true;
@@ -200,7 +200,7 @@ bool hang_graph_follow(struct hang_graph *graph, const struct hang_rank *row)
         return true;
     }
     if (hang_is_inside(row))
-        return push_peers(graph, row);
+        return !hang_is_held(row) && push_peers(graph, row);
     return row->waits && push_answerers(graph, row);
 }
 

@@ -64,6 +64,12 @@ static inline bool hang_is_inside(const struct hang_rank *row)
     return row->group >= 0;
 }
 
+/* It is inside a collective, and does not even look whether it is over: something else holds it. */
+static inline bool hang_is_held(const struct hang_rank *row)
+{
+    return hang_is_inside(row) && !row->queued && row->still;
+}
+
 static inline bool hang_is_waiting(const struct hang_rank *row)
 {
     return hang_is_inside(row) || row->waits;

@@ -22,9 +22,11 @@ static int worth(const struct hang_rank *row)
         return 0;
     if (row->state == 'D')
         return 1;
-    if (row->pass == FSDP_PHASE_START || row->pass == FSDP_PHASE_OPEN)
+    if (hang_is_held(row))
         return 2;
-    return row->queued || !hang_is_waiting(row) ? 3 : 4;
+    if (row->pass == FSDP_PHASE_START || row->pass == FSDP_PHASE_OPEN)
+        return 3;
+    return row->queued || !hang_is_waiting(row) ? 4 : 5;
 }
 
 static uint64_t n_begun(const struct hang_rank *row)
@@ -60,8 +62,8 @@ static void wait_until_silent(struct judge *judge, const struct hang_rank *row)
 
 static void take_sink(struct judge *judge, const struct hang_rank *row)
 {
-    const bool left =
-        row->answered && hang_is_inside(row) && !hang_is_stopped(row) && hang_group_of(row)->name[0] != '\0';
+    const bool left = row->answered && hang_is_inside(row) && !hang_is_stopped(row) && !hang_is_held(row) &&
+                      hang_group_of(row)->name[0] != '\0';
     const int moving = left ? hang_graph_inside(&judge->graph, row)->moving : -1;
 
     if (!hang_is_suspect(row))

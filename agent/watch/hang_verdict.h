@@ -6,9 +6,10 @@
  *
  *   1. A rank inside collective s of a group waits for each member that has not begun s.
  *   2. If all members have begun s, it waits for the peer whose bytes are missing. Without a known peer it
- *      waits for those ranks of its node, inside the same collective, that miss bytes or are stopped. If
+ *      waits for those ranks of its node, inside the same collective, that miss bytes or do not run. If
  *      there are none, it was left inside, and is a sink. It is excused while another rank that is inside
- *      was not silent for longer than its bound.
+ *      was not silent for longer than its bound. A rank none of whose threads runs any more does not wait
+ *      for a peer: it is a sink, and is not excused.
  *   3. A rank that waits for an answer through the agent waits for the ranks that are starting, opening or
  *      loading. If it waits for a checkpoint to be published, it waits for all ranks that do not wait.
  *   4. A stopped rank is a sink, wherever it is. So is a rank whose node did not answer.
@@ -16,8 +17,9 @@
  *
  * The verdict, by the first rule that fits:
  *   1. A sink that is silent for longer than its bound is stuck. Among several: a stopped one, then one in
- *      uninterruptible sleep, then one that starts or opens, then one in no collective, then the others; then
- *      the lower step, fewer collectives, the longer silence, the lower rank.
+ *      uninterruptible sleep, then one that does not run inside a collective, then one that starts or opens,
+ *      then one in no collective, then the others; then the lower step, fewer collectives, the longer
+ *      silence, the lower rank.
  *   2. Members inside one collective that differ in its kind or size are a mismatch.
  *   3. Any other sink may go on by itself, so all who wait for it are excused: no verdict yet.
  *   4. There is no sink, so ranks wait for each other in a circle. No verdict before each of them is silent

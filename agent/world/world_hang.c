@@ -306,6 +306,7 @@ void world_answer(struct world *world, int generation, uint64_t question, int64_
         }
         if (worker->live)
             rank.state = descendants_state(descendants_held(worker->child.pid), place, sizeof place) & 0x7f;
+        rank.still = rank.state == 'S' && worker->patience.still_ns >= HANG_STILL_S * INT64_C(1000000000);
         world->reporter.rank(world->reporter.to, world->plan.generation, question, &rank);
     }
 }

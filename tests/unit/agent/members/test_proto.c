@@ -90,6 +90,7 @@ static union proto_message messages[PROTO_COUNT] = {
                                          .answered = true,
                                          .live = true,
                                          .state = 'T',
+                                         .still = true,
                                          .silent_ns = INT64_MAX,
                                          .bound_ns = 5,
                                          .program = true,

@@ -180,6 +180,7 @@ Test(process_look, the_time_of_the_main_thread_on_a_cpu)
 
     cr_expect(toll.blocked);
     cr_expect_eq(toll.run_ns, 1000);
+    cr_expect_eq(toll.used_ns, 1000 + 20 + 5000 + 300);
     cr_expect_eq(toll.n_threads, 2);
     toll = (struct process_toll){ 0 };
     process_toll_add(&toll, root, 8);

@@ -140,6 +140,20 @@ Test(hang_bounds, time_in_which_a_rank_cannot_run_is_excused_up_to_four_bounds)
     cr_expect_gt(hang_silence(1000 * S, now, 10 * S, 40 * S, &reading), 10 * S);
 }
 
+Test(hang_bounds, a_rank_is_still_since_one_of_its_threads_ran)
+{
+    static const struct {
+        uint64_t used_ns;
+        int64_t still_s;
+    } looks[] = { { 5, 0 }, { 5, 1 }, { 5, 2 }, { 6, 0 }, { 6, 1 }, { 0, 0 }, { 0, 0 }, { 7, 0 }, { 7, 1 } };
+    struct hang_patience patience = { 0 };
+
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        hang_excuse(&patience, (int64_t)(i + 1) * S, &(struct process_toll){ .used_ns = looks[i].used_ns });
+        cr_expect_eq(patience.still_ns, looks[i].still_s * S, "look %zu", i);
+    }
+}
+
 /* For how long a rank of this class may sleep in the kernel, if nothing else excuses it. */
 static int64_t longest_sleep(enum hang_class class)
 {

@@ -3,7 +3,7 @@
  *   in=GROUP:N     inside collective N of the group       at=GROUP:N  it has begun N, and is in none
  *   step=N phase   "forward", ...; without one, forward   silent=S    of a bound of 10 s; without it, 11
  *   node=N         without it, 0                          state=C     without it, S
- *   peer=R missing=N  wait  queued  kind=K  bytes=N  gone  unknown
+ *   peer=R missing=N  wait  queued  still  kind=K  bytes=N  gone  unknown
  * A group's name is NAME.FIRST.STRIDE.SIZE.
  */
 #include "agent/watch/hang_verdict.h"
@@ -67,6 +67,8 @@ static void put_word(struct hang_rank *row, const char *word)
         row->waits = true;
     else if (strcmp(word, "queued") == 0)
         row->queued = true;
+    else if (strcmp(word, "still") == 0)
+        row->still = true;
     else if (strcmp(word, "gone") == 0)
         row->live = false;
     else if (strcmp(word, "unknown") == 0)
@@ -173,6 +175,15 @@ Test(hang_verdict, the_rank_for_which_others_wait_is_named)
         { "in=" W2 ":9 state=D; in=" W2 ":9", "stuck 0" },
         { "in=" W4 ":9 peer=2; in=" W4 ":9; in=" W4 ":9 node=1; in=" W4 ":9 node=1 state=T", "stuck 3" },
         { "in=" W4 ":9 peer=2; in=" W4 ":9; at=" W4 ":9 node=1; in=" W4 ":9 node=1", "stuck 2" },
+        /* held inside: those who wait there run now and then */
+        { "in=" W2 ":9 silent=2; in=" W2 ":9 still", "stuck 1" },
+        { "in=" W2 ":9; in=" W2 ":9 still silent=2", "none" },
+        { "in=" W2 ":9 silent=2; in=" W2 ":9 still queued", "none" },
+        { "in=" W2 ":9 peer=1 missing=1; in=" W2 ":9 node=1 peer=0 missing=1 still", "stuck 1" },
+        { "in=" W4 ":9 peer=2; in=" W4 ":9 silent=4; in=" W4 ":9 node=1; in=" W4 ":9 node=1 still",
+          "stuck 3" },
+        { "in=" W2 ":9 still; at=" W2 ":8 silent=3", "none" },
+        { "in=" W2 ":9; at=" W2 ":8 still silent=2", "none" },
         /* a stopped rank is named, not the one that it waits for too */
         { "in=" W2 ":9 state=T; at=" W2 ":8 silent=3", "stuck 0" },
         /* links */
