@@ -189,26 +189,30 @@ static struct hang_row row_of(const struct world *world, const struct worker *wo
 {
     struct fsdp_progress *page = link_server_page(world->links, worker->local_rank);
     const int64_t now = world_now_ns(world);
-    struct death place = worker->death;
+    struct hang_rank shown = { 0 };
     struct hang_row row = { .rank = worker->rank,
                             .pid = worker->child.pid,
                             .culprit = worker == culprit,
                             .host = world->host,
+                            .step = worker->heart.step, /* of a program that names it, and its phase */
                             .silent_s = (double)(now - worker->changed_ns) / 1e9,
                             .collective = { .ended_s_ago = (double)NAN } };
+    int phase;
 
-    place.step = worker->heart.step; /* of a program that names it, and its phase */
     snprintf(row.layer, sizeof row.layer, "%s", worker->heart.phase);
-    place.phase = world->config->job_json != NULL ? FSDP_PHASE_START : -1;
-    worker_read_place(&place, page);
-    row.phase = first_cause_phase_name(place.phase);
-    row.waits = place.phase == FSDP_PHASE_COLLECTIVE || place.phase == FSDP_PHASE_WAIT;
-    row.step = place.step;
-    if (page == NULL || place.phase < 0)
+    if (world->config->job_json == NULL && hang_signs(page) == 0)
+        return row;
+    hang_rank_read(&shown, page);
+    phase = hang_rank_phase(&shown);
+    row.phase = first_cause_phase_name(phase);
+    row.waits = phase == FSDP_PHASE_COLLECTIVE || phase == FSDP_PHASE_WAIT;
+    if (page == NULL)
         return row;
     if (row.waits)
-        row.pass = first_cause_phase_name((int)atomic_load_explicit(&page->pass, memory_order_relaxed));
-    flight_place_name(page, atomic_load_explicit(&page->threads[0].place, memory_order_relaxed), row.layer);
+        row.pass = first_cause_phase_name(shown.pass);
+    if (shown.step >= 0)
+        row.step = shown.step;
+    snprintf(row.layer, sizeof row.layer, "%s", shown.layer);
     read_collective(&row, page, now);
     return row;
 }

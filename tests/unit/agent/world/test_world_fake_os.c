@@ -348,6 +348,45 @@ Test(world_fake_os, a_rank_that_waits_is_no_hang_while_another_goes_on)
     cr_expect_not_null(strstr(told.account, "\"ranks\": \"0\", \"culprit\": false"), "%s", told.account);
 }
 
+/* The page has one phase, which both threads of a rank store; each thread has a place of its own. */
+Test(world_fake_os, a_hung_rank_is_where_the_thread_is_for_which_it_waits)
+{
+    static const struct {
+        uint32_t groups[FSDP_THREADS];
+        const char *words;
+    } cases[] = {
+        { { FSDP_WAITS_FOR_OTHER_THREAD, 1 },
+          "\"phase\": \"collective\", \"pass\": \"forward\", \"layer\": \"layers.1\"" },
+        { { 0, 1 }, "\"phase\": \"forward\", \"pass\": null, \"layer\": \"layers.0\"" },
+    };
+
+    begin(1, 30000);
+    config.job_json = "{}";
+    config.hang_timeout_ms = 5000;
+    for (int i = 0; i < 2; i++) {
+        struct fsdp_progress *page;
+
+        told.account[0] = '\0';
+        form(i);
+        page = link_server_page(world->links, 0);
+        for (uint32_t thread = 0; thread < FSDP_THREADS; thread++) {
+            snprintf(fsdp_places(page) + (size_t)thread * FSDP_PLACE_BYTES, FSDP_PLACE_BYTES, "layers.%u",
+                     thread);
+            atomic_store(&page->threads[thread].place, thread + 1);
+            atomic_store(&page->threads[thread].group, cases[i].groups[thread]);
+        }
+        strcpy(page->groups[0].name, "world");
+        atomic_store(&page->groups[0].begun, 1);
+        atomic_store(&page->groups[0].size, 1);
+        show(0, 1, FSDP_PHASE_FORWARD, 1);
+        atomic_store(&page->phase, FSDP_PHASE_COLLECTIVE);
+        run_looks(2);
+        os.later_ns += 6000 * 1000000LL;
+        run_until(&told.n_stopped, i + 1);
+        cr_expect_not_null(strstr(told.account, cases[i].words), "%s", told.account);
+    }
+}
+
 Test(world_fake_os, a_rank_that_goes_on_while_it_is_looked_at_is_no_hang)
 {
     config.job_json = "{}";
