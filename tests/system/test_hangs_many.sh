@@ -54,17 +54,18 @@ start() {
 # has_learned: does each node have the bounds of steps; of saves, where they are to hang?
 has_learned() { [ "$(grep -c "\"event\": \"hang_bounds\".*\"collective\":$([ $place = save ] && echo '.*"save":')" "$run/events.jsonl")" -ge "$nodes" ]; }
 has_stopped() { [ "$(wc -l < "$n/note")" = 1 ]; }
-ended_early() { [ -e "$n-0.rc" ]; }
+# reaches COMMAND: waits until the job is so far; false if it ends before
+reaches() { wait_until 20 eval "$1 || [ -e $n-0.rc ]" && "$1"; }
 hang() {
   local i
   mkdir "$n"
   case $place in load) cp -r base "$n/tiny" ;; esac
   start
   if [ "$learned" = 1 ]; then
-    wait_until 20 has_learned || return
+    reaches has_learned || return
     if [ "$restart" = 1 ]; then kill -KILL "$(pid_of "$run" 0 $(((rank + 1) % 4)))"; else touch "$n/go"; fi
   fi
-  wait_until 20 has_stopped || return
+  reaches has_stopped || return
   [ $kind != outside ] || kill -STOP "$(cut -d ' ' -f 2 "$n/note")"
   for ((i = 0; i < nodes; i++)); do ended "$n-$i"; done
 }
@@ -114,7 +115,8 @@ for n in ${HANGS_CASE:-$numbers}; do
   [ "$(cut -d ' ' -f 3 verdict.$n)" != - ] || continue
   plan
   echo "# $(words): wrong: $(cat verdict.$n)"
-  { cat "$n/err"; grep '"event": "hang' "$n/tiny/events.jsonl"; tail -n 12 "$n"-?.out; } 2> /dev/null | cut -c 1-400 | sed 's/^/#   /'
+  { cat "$n/err" "$n/note"; grep '"event": "hang' "$n/tiny/events.jsonl"; sed -n 's/.*"rows":/rows: /p' "$n/tiny/errors.json"
+    tail -n 12 "$n"-?.out; } 2> /dev/null | cut -c 1-400 | sed 's/^/#   /'
 done
 cat verdict.* > verdicts
 awk '{ at = $1 " " $2; n[at]++; if ($4 + 0 > latest[at]) latest[at] = $4 + 0
