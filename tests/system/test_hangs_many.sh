@@ -95,6 +95,7 @@ wrong() {
 one() {
   plan
   hang
+  rm -f "$n"-?.pid # there is nothing left to end
   { echo "$kind $place $(wrong | xargs | tr ' ' , | grep . || echo -) $(cat "$n/late")"; } > verdict.$n 2> "$n/err"
 }
 
