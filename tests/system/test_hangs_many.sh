@@ -15,7 +15,8 @@ tiny_job job.yaml
 if [ -n "${FSDP_NIGHTLY:-}" ]; then hangs=${HANGS:-300} at_once=${HANGS_AT_ONCE:-8}; else hangs=${HANGS:-10} at_once=${HANGS_AT_ONCE:-4}; fi
 seed=${HANGS_SEED:-$(date +%s)}
 limit=$((10 * $(pace)))
-port=$(port_block)
+ports=()
+for ((n = 0; n < hangs; n += 100)); do ports+=("$(port_block)"); done
 places=(load collective forward backward save)
 kinds=(outside lock socket fifo)
 mkfifo fifo
@@ -27,7 +28,7 @@ plan() {
   place=${places[n % 5]} kind=${kinds[(n / 5 + n % 5) % 4]}
   rank=$(draw rank 4) nodes=$((1 + $(draw nodes 2))) learned=$(draw learned 2) restart=0 nth=1
   case $place in
-  load | save) nth=$((1 + $(draw nth 4))) ;;
+  load | save) nth=$((1 + $(draw nth 12))) ;;
   forward | backward) nth=$((1 + $(draw nth 60))) ;;
   esac
   # Of loads and of first collectives, a bound is learned in the generation before.
@@ -45,15 +46,18 @@ start() {
   esac
   [ "$learned" = 1 ] || options+=(--set launch.hang_timeout_s=$limit)
   [ "$learned$restart" = 10 ] && export STOP_GO=$WORK/$n/go
-  [ "$nodes" = 1 ] || options+=(--nnodes 2 --rdzv-endpoint 127.0.0.1:$((port + n % 100)) --insecure)
+  [ "$nodes" = 1 ] || options+=(--nnodes 2 --rdzv-endpoint 127.0.0.1:$((ports[n / 100] + n % 100)) --insecure)
   for ((node = 0; node < nodes; node++)); do
     begin "$n-$node" timeout -k 5 600 env STOP_AT=$place:$rank:$restart STOP_BY=$kind STOP_NTH=$nth STOP_FIFO="$WORK/fifo" \
       STOP_NOTE="$WORK/$n/note" LD_PRELOAD="$TOY/stop_at" "$BIN/fsdprun" $([ "$nodes" = 1 ] || echo --node-rank $node) job.yaml "${options[@]}"
   done
 }
 # has_learned: does each node have the bounds of steps; of saves, where they are to hang?
-has_learned() { [ "$(grep -c "\"event\": \"hang_bounds\".*\"collective\":$([ $place = save ] && echo '.*"save":')" "$run/events.jsonl")" -ge "$nodes" ]; }
-has_stopped() { [ "$(wc -l < "$n/note")" = 1 ]; }
+has_learned() {
+  grep "\"event\": \"hang_bounds\".*\"collective\":$([ $place = save ] && echo '.*"save":')" "$run/events.jsonl" > "$n/learned"
+  lines "$n/learned" "$nodes"
+} 2> /dev/null
+has_stopped() { lines "$n/note" 1; } 2> /dev/null
 # reaches COMMAND: waits until the job is so far; false if it ends before
 reaches() { wait_until 20 eval "$1 || [ -e $n-0.rc ]" && "$1"; }
 hang() {
@@ -72,7 +76,7 @@ hang() {
 
 # wrong: what is not as it should be, as words of the table's columns
 wrong() {
-  local stopped pid layer event row
+  local stopped= pid= layer= event row
   read -r stopped pid layer < "$n/note"
   event=$(grep '"event": "hang"' "$run/events.jsonl")
   row=$(sed -n '/"rows":\[/{s/.*"rows":\[//;s/"kernel":.*//;p}' "$run/errors.json")

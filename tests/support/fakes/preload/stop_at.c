@@ -109,13 +109,19 @@ static void stop_if(const char *place)
         stop();
 }
 
-/* A sign of life on the progress page: it begins by a look at the clock. */
+/*
+ * A sign of life on the progress page: it begins by a look at the clock, and a new phase was stored before
+ * that. So the first sign of a phase is passed: the agent would never see that phase.
+ */
 static void stop_where_page_says(void)
 {
+    static _Thread_local uint32_t before;
     const uint32_t phase = page != NULL ? atomic_load(&page->phase) : FSDP_PHASE_START,
                    pass = page != NULL ? atomic_load(&page->pass) : FSDP_PHASE_START;
+    const bool is_first = phase != before;
 
-    if (phase == FSDP_PHASE_LOAD || phase == FSDP_PHASE_SAVE)
+    before = phase;
+    if ((phase == FSDP_PHASE_LOAD || phase == FSDP_PHASE_SAVE) && !is_first)
         stop_if(phase == FSDP_PHASE_LOAD ? "load" : "save");
     else if (phase == FSDP_PHASE_COLLECTIVE && atomic_load(&page->n_collectives) == 1)
         stop_if("collective");
