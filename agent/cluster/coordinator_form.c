@@ -163,6 +163,7 @@ void coordinator_form(struct coordinator *coordinator)
     struct world_plan plan = { .generation = coordinator->generation,
                                .restart_count = coordinator->budget.n_restarts,
                                .resume_step = coordinator->resume_step,
+                               .lease_ms = coordinator->config->lease_ms,
                                .bears_loss =
                                    coordinator_is_elastic(coordinator) ||
                                    !budget_spent(&coordinator->budget, coordinator_now_ns(coordinator)) };

@@ -9,6 +9,7 @@
 #include "agent/os/deadlines.h"
 #include "agent/wire/fields.h"
 
+#define LEASE_MAX_MS (INT64_MAX / 2 / 1000000)
 /* clang-format off */
 #define JOIN(kind, member) FIELD(struct proto_join, kind, #member, member)
 static const struct field join[] = {
@@ -34,6 +35,7 @@ static const struct field start[] = {
     START(INT, role_world_size, 1), START(INT, role_rank, 0),
     START(TEXT, master_address, 0), START(INT, master_port, 0),   START(TEXT, node_address, 0),
     START(BYTES, token, 0),         START(FLAG, bears_loss, 0),
+    FIELD_WITHIN(struct world_plan, LONG, "lease_ms", lease_ms, LEASE_BEATS, LEASE_MAX_MS),
 };
 #define DETAIL(type)                                                                                         \
     FIELD(type, TAIL, "stderr", detail.tail), FIELD(type, TEXT, "message", detail.message),                  \
@@ -94,7 +96,7 @@ static const struct field ask[] = {
 };
 static const struct field beat[] = {
     FIELD_WITHIN(struct proto_beat, LONG, "sent_ns", sent_ns, 1, INT64_MAX / 2),
-    FIELD_WITHIN(struct proto_beat, LONG, "lease_ms", lease_ms, LEASE_BEATS, INT64_MAX / 2 / 1000000),
+    FIELD_WITHIN(struct proto_beat, LONG, "lease_ms", lease_ms, LEASE_BEATS, LEASE_MAX_MS),
 };
 static const struct field fenced[] = {
     FIELD_WITHIN(struct proto_fenced, LONG, "ago_ms", ago_ms, 0, INT64_MAX / 2 / 1000000),

@@ -40,6 +40,7 @@ struct world_plan {
         role_world_size; /* of this node's first worker among all ranks of its role; how many they are */
     int first_attempt;   /* of the run directory: generation g is attempt first_attempt + g */
     int64_t resume_step; /* the step to resume from; -1: from initial weights */
+    int64_t lease_ms;    /* of the nodes: the host's */
     char master_address[256], node_address[256];
     int master_port;
     unsigned char token[32];

@@ -38,6 +38,7 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
         .generation = (uint32_t)plan->generation,
         .threads = (uint32_t)context->placement->threads,
         .resume_step = plan->resume_step,
+        .lease_ms = plan->lease_ms,
         .first_step_ns = context->os->now_ns(context->os->arg),
     };
     if (context->rundir != NULL)

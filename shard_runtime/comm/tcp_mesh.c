@@ -17,9 +17,6 @@
 /* Bytes that one system call moves at most: so one connection cannot keep the others waiting for long. */
 enum { CALL_BYTES = 256 << 10 };
 
-/* A connection is taken for cut if data is under way on it and nothing at all comes back for this long. */
-enum { CUT_MS = 2500 };
-
 /*
  * What a rank that gives up sends in place of its next call. Its reader waits LAST_WORDS_MS at most for the
  * rest of the words. HEAR_OUT_MS: see hear_out().
@@ -63,6 +60,7 @@ enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_co
     memset(mesh->staging, 0, n * TCP_CHUNK_BYTES); /* touched now, not in the first collective */
     mesh->watch = config->watch;
     mesh->page = link_progress(config->link);
+    mesh->patience_ms = tcp_patience_ms(config->link);
     mesh->n = config->n;
     mesh->self = config->self;
     mesh->rail = config->rail;
@@ -199,20 +197,20 @@ static bool wants_out(const struct conn *c)
 }
 
 /*
- * Returns whether the other host is out of reach: nothing was heard for CUT_MS, although
+ * Returns whether the other host is out of reach: nothing was heard for the mesh's patience, although
  *   - sent data waits for its acknowledgement, or
  *   - two probes of a full window were not answered.
  * A process that is only stopped is not cut off: its kernel still answers.
  */
-static bool is_cut(const struct conn *c)
+static bool is_cut(const struct tcp_mesh *mesh, const struct conn *c)
 {
     struct tcp_info info;
     socklen_t length = sizeof info;
 
     if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
         return false;
-    return (info.tcpi_unacked > 0 || info.tcpi_probes >= 2) && info.tcpi_last_ack_recv > CUT_MS &&
-           info.tcpi_last_data_recv > CUT_MS;
+    return (info.tcpi_unacked > 0 || info.tcpi_probes >= 2) && info.tcpi_last_ack_recv > mesh->patience_ms &&
+           info.tcpi_last_data_recv > mesh->patience_ms;
 }
 
 /* Shows on the progress page whose data is missing; if no data is, who does not take this rank's. */
@@ -240,7 +238,7 @@ static enum fsdp_status check_idle(struct tcp_mesh *mesh, struct fsdp_err *err)
 {
     show_missing(mesh);
     for (int i = 0; i < mesh->n; i++)
-        if ((wants_in(&mesh->conns[i]) || wants_out(&mesh->conns[i])) && is_cut(&mesh->conns[i]))
+        if ((wants_in(&mesh->conns[i]) || wants_out(&mesh->conns[i])) && is_cut(mesh, &mesh->conns[i]))
             return peer_gone(mesh, i, "no answer from its host", err);
     return watch_check(mesh->watch, err);
 }

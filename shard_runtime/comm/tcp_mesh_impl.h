@@ -27,6 +27,7 @@ struct conn {
 struct tcp_mesh {
     struct watch *watch;
     struct fsdp_progress *page; /* where it shows what it waits for */
+    int64_t patience_ms;        /* tcp_patience_ms() */
     int n, self, rail, rails;
     struct comm_call call; /* this rank's running one */
     struct conn *conns;    /* (n) */

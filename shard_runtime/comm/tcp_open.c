@@ -36,6 +36,9 @@ enum { ATTEMPTS = 5, RETRY_MS = 100 };
  */
 enum { CONNECT_MS = 20000, ACCEPT_MS = 22000, TURN_MS = 1000 };
 
+/* Keep-alive: the longest time between two probes that tcp(7) takes. */
+enum { PROBE_MAX_S = 32767 };
+
 struct opening {
     uint32_t from, to;
     unsigned char nonce[NONCE_BYTES];
@@ -190,16 +193,23 @@ static void shut(struct door *door)
     door->got = 0;
 }
 
+int64_t tcp_patience_ms(const struct link *link)
+{
+    return link_hello(link)->lease_ms * 5 / 2;
+}
+
 /*
- * Sends small messages at once, and finds a host that is gone:
- *   - an idle connection, by keep-alive, after about 3 s;
- *   - a connection with data under way, by is_cut() in tcp_mesh.c.
+ * Sends small messages at once, and finds a host that is out of reach for tcp_patience_ms():
+ *   - on an idle connection, by keep-alive;
+ *   - on a connection with data under way, by is_cut() in tcp_mesh.c.
  * TCP_USER_TIMEOUT would do the second too. But it also gives up a process that is only stopped and whose
  * window is full (tcp(7)), and that one must be waited for.
  */
-static void tune(int fd)
+static void tune(int fd, const struct link *link)
 {
-    const int on = 1, idle_s = 1, interval_s = 1, probes = 2;
+    const int on = 1, idle_s = 1, probes = 4;
+    const int64_t pace_s = (tcp_patience_ms(link) + 1000 * probes - 1) / (1000 * probes);
+    const int interval_s = pace_s < PROBE_MAX_S ? (int)pace_s : PROBE_MAX_S;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -225,7 +235,7 @@ static enum fsdp_status start_connecting(struct opener *o, struct door *door, st
     door->fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (door->fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "a socket: %s", strerror(errno));
-    tune(door->fd);
+    tune(door->fd, o->config->link);
     door->stage = CONNECTING;
     door->got = 0;
     if (connect(door->fd, address, o->address_bytes[door->node]) < 0 && errno != EINPROGRESS &&
@@ -253,7 +263,7 @@ static void accept_all(struct opener *o)
             door = oldest;
             shut(door);
         }
-        tune(fd);
+        tune(fd, o->config->link);
         door->fd = fd;
         door->stage = AWAIT_OPENING;
         door->since_ms = clock_now_ms();

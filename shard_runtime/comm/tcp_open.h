@@ -19,6 +19,14 @@
 #include "shard_runtime/comm/tcp_mesh.h"
 
 /**
+ * Returns for how many milliseconds a rank waits for another host of which nothing comes. The agents decide
+ * which node is lost, after a lease. A cut that they bear is shorter than that, and may be a silence of twice
+ * its length on a TCP connection, whose retries are further and further apart. Only what agents cannot see is
+ * left to the ranks: two nodes that both reach the host of the job, and not each other.
+ */
+int64_t tcp_patience_ms(const struct link *link);
+
+/**
  * Opens all connections of the rail; collective over it.
  *
  *   fds  (config->n) receives a non-blocking connection to each node, -1 for this one. The caller closes

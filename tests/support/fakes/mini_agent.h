@@ -207,6 +207,7 @@ static inline void mini_start_rank(struct mini_agent *agent, int rank, const int
                                      .n_nodes = (uint32_t)agent->n_nodes,
                                      .threads = 1,
                                      .resume_step = -1,
+                                     .lease_ms = 1000,
                                      .node_address = "127.0.0.1",
                                      .token = "0123456789abcdef0123456789abcde" };
     int page = memfd_create("page", MFD_CLOEXEC);

@@ -75,7 +75,7 @@ Test(link_hello, what_is_no_hello_is_refused)
         size_t sent;
         int n_pages;
     } cases[] = {
-        { "version 2", 1, HELLO, SIZE, SIZE, 0 },
+        { "version 3", 1, HELLO, SIZE, SIZE, 0 },
         { "size is not", 0, HELLO, SIZE + 1, SIZE, 0 },
         { "not this version's hello", 0, HELLO, SIZE - 1, SIZE - 1, 1 },
         { "not this version's hello", 0, FSDP_LINK_NOTICE, SIZE, SIZE, 1 },
@@ -115,9 +115,9 @@ Test(link_hello, what_is_no_hello_is_refused)
 
 Test(link_hello, a_hello_whose_numbers_cannot_be_is_refused)
 {
-    struct fsdp_link_hello bad[10];
+    struct fsdp_link_hello bad[11];
 
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 11; i++)
         bad[i] = agent_end_two_ranks();
     bad[0].world_size = 0;
     bad[1].rank = 2;
@@ -129,7 +129,8 @@ Test(link_hello, a_hello_whose_numbers_cannot_be_is_refused)
     bad[7].threads = 0;
     memset(bad[8].run_dir, 'x', sizeof bad[8].run_dir);
     memset(bad[9].node_address, 'x', sizeof bad[9].node_address);
-    for (int i = 0; i < 10; i++) {
+    bad[10].n_nodes = 2; /* without a lease */
+    for (int i = 0; i < 11; i++) {
         agent_end_open();
         agent_end_say(FSDP_LINK_HELLO, 0, &bad[i], sizeof bad[i], agent_end_page());
         refuse("ranks that cannot be", FSDP_ERR_FORMAT);

@@ -21,6 +21,7 @@ Test(coordinator_lease, no_generation_begins_while_ranks_of_a_lost_node_may_run)
 
     config.last_call_timeout_ms = 1;
     begin_leased(1, 3, 0);
+    cr_assert(eq(i64, actors[1].plan.lease_ms, config.lease_ms));
     pass_ms(1000);
     coordinator_granted(coordinator, actors[1].node);
     pass_ms(100);
