@@ -49,9 +49,9 @@ port=$((port + 1))
 start 0 c0 --nnodes 2 -- "$TOYW" touch=c.started wait=c.never
 start 1 c1 --nnodes 2 -- "$TOYW" touch=c.started wait=c.never
 wait_until 30 lines c.started 2 || not_ok "the world forms" "$(cat c0.out c1.out)"
-ip -n "$NETNS_TAG-1" link set "v1-$$" down
+pull_cable 1
 check_ends "a cable is pulled between two that need each other: 76 on both" "76 76" c0 c1
-ip -n "$NETNS_TAG-1" link set "v1-$$" up
+plug_cable 1
 check "no worker is left on either" wait_until 5 none_alive "$TOYW touch=c.started"
 
 # With a restart left the node may come back in time, and only once.

@@ -28,8 +28,6 @@ world() {
   start "${name}2" 2 "$@"
   wait_until 30 lines "$name.started" "$n"
 }
-# power_off NAME: its guard and its agent end at once, as if the host had lost power
-power_off() { kill -KILL "$(inner_of "$1")" "$(agent_of "$1")"; }
 ms() { echo $(($(date +%s%N) / 1000000)); }
 
 # Workers that ignore TERM, and the default grace of 30 s: after a loss they have 5 s.

@@ -1,6 +1,6 @@
 # Hangs injected into jobs, and counted: the right rank is named first, at the right place, within a second of its
 # bound. 300 of them in the nightly run, else a sample.
-# Nightly: sim
+# Nightly: faults
 # Alone
 #
 # A case is drawn from the seed and its number: where a rank hangs, how, which rank, on one node of four ranks or two

@@ -3,22 +3,11 @@
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/train.sh
+. tests/support/shell/disk.sh
 cd "$WORK" || exit 1
-disk=$WORK/disk
-
-# The disk: a file system of its own, which fsfreeze(8) stops. Whoever writes to it then waits for `thaw`.
 holder=
-at_exit() { fsfreeze -u "$disk"; kill_agents; kill $holder; umount -l "$disk"; } 2> /dev/null
-disk_up() {
-  command -v fsfreeze mkfs.ext4 > /dev/null && mkdir "$disk" && truncate -s 64M disk.img &&
-    mkfs.ext4 -q -F disk.img && mount -o loop disk.img "$disk"
-}
-if ! disk_up > /dev/null 2>&1; then
-  skip "a stuck disk and two nodes" "a disk that can be frozen needs root, a loop device, mkfs.ext4 and fsfreeze"
-  exit 0
-fi
-freeze() { fsfreeze -f "$disk"; }
-thaw() { fsfreeze -u "$disk"; }
+at_exit() { thaw; kill_agents; kill $holder; disk_down; } 2> /dev/null
+disk_up > /dev/null 2>&1 || { skip "a stuck disk and two nodes" "$disk_needs"; exit 0; }
 
 # agent NAME NODE ARGS...: the agent of one of two nodes
 port=$(port_block)

@@ -49,6 +49,8 @@ check_ends() {
 }
 # inner_of NAME: the pid of the agent itself, below its guard.
 inner_of() { pgrep -P "$(agent_of "$1")" -x fsdprun-agent; }
+# power_off NAME: its guard and its agent end at once, as if the host had lost power
+power_off() { kill -KILL "$(inner_of "$1")" "$(agent_of "$1")"; }
 # stand_still SECONDS NAME...: stops these agents for so long. Their guards may stop with them.
 stand_still() {
   local n pids=() seconds=$1

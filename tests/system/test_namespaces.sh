@@ -1,0 +1,205 @@
+# Agents in network namespaces, 2, 3 and 5 of them, and faults that happen to them again and again while they run
+# a job of ours (--nnodes 1:N, ten steps a second). Prints a table: for each number of agents and fault, did the
+# job continue, how long did it make no step, which restarts should the fault not have cost, and of how many
+# generations were ranks alive at a time. With two arguments, N FAULT, this row alone.
+# Nightly: faults
+# Limit: 2400 s
+# FSDP_TEST_FAULTS: how often each fault happens; 3, and 50 in `make nightly`
+# FSDP_TEST_ROWS: how many rows are measured at a time; 4, and 10 in `make nightly`. They wait rather than compute.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
+. tests/support/shell/netns.sh
+. tests/support/shell/train.sh
+. tests/support/shell/disk.sh
+at_exit() { thaw; netns_down; disk_down; } 2> /dev/null
+netns_up 3 || { skip "faults in namespaces" "needs root, ip, nft and bridges for network namespaces"; exit 0; }
+netns_down
+
+# What each fault is called, how many generations it costs, and what it is. A member is an agent that does not host.
+faults() {
+  cat << 'FAULTS'
+brief-cut     0 a member is cut off for 0.5 s
+cut           0 a member is cut off for the lease less 0.5 s
+reset         0 the connection of a member is reset
+member-waits  0 the agent of a member stands still for 2 s
+host-waits    0 the agent of the host stands still for 2 s
+disk          0 the run directory stands still for the lease and 2 s
+loss          0 5 % of the packets are lost for 5 s
+killed        1 a member is killed
+minority      1 members, half of the nodes at most, are cut off
+member-stops  1 the agent of a member stands still for two leases
+host-stops    1 the agent of the host stands still for two leases
+host-cut      1 the host is cut off, and goes on alone
+host-killed   - the host is killed, which ends the job
+FAULTS
+}
+if [ -n "${FSDP_NIGHTLY:-}" ]; then times=50 rows=10; else times=3 rows=4; fi
+
+# Everything: each row by a process of its own, and a line of the table from each.
+if [ $# -eq 0 ]; then
+  export FSDP_TEST_TABLE=$WORK/table FSDP_TEST_FAULTS=${FSDP_TEST_FAULTS:-$times}
+  # The long rows first, so that none of them is alone in the end.
+  faults | tac | while read -r fault _; do for n in 5 3 2; do echo "$n $fault"; done; done |
+    xargs -P "${FSDP_TEST_ROWS:-$rows}" -L 1 bash tests/system/test_namespaces.sh || n_failed=1
+  echo "# | agents | fault | lease | continued | no step for: p50 | p99 | restarts too many | generations alive at a time |"
+  sort -n -k 1,1 -k 2,2 "$FSDP_TEST_TABLE" | sed 's/^[0-9]* [0-9]* /# /'
+  exit
+fi
+
+n=$1 fault=$2 last=$(($1 - 1)) port=29400
+read -r _ costs words < <(faults | grep "^$fault ")
+times=${FSDP_TEST_FAULTS:-$times}
+lease=$((3 * $(pace)))
+if [ "$fault" = disk ] && ! disk_up > /dev/null 2>&1; then
+  skip "$n agents, $words" "$disk_needs"
+  exit 0
+fi
+if [ "$fault" = disk ]; then place=$disk; else place=$WORK; fi
+
+# The workers, by the name of fsdp-train: each holds a lock on a file of its own until the kernel has ended it. At its
+# start it notes which others are alive.
+mkdir "$WORK/bin"
+cp "$BIN/fsdprun" "$WORK/bin"
+cat > "$WORK/bin/fsdp-train" << 'TRAIN'
+#!/usr/bin/env bash
+exec 9> "alive/$$"
+flock 9
+for other in alive/*; do
+  [ "$other" = "alive/$$" ] || flock -n -s "$other" true || echo "$$ ${other#*/}" >> beside
+done
+exec "$FSDP_TEST_TRAIN" "$@"
+TRAIN
+chmod +x "$WORK/bin/fsdp-train"
+export FSDP_TEST_TRAIN=$TOY/fsdp_train_mutant FSDP_TEST_SLOW=data:0:100,data:1:100,data:2:100,data:3:100,data:4:100
+tiny_job "$WORK/job.yaml"
+head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+
+# A world: the agents n0, which hosts, to n$last in a folder of its own.
+worlds=0 up=
+begin_world() {
+  local i
+  worlds=$((worlds + 1)) up=yes from=0 until=0
+  RUN=$place/$worlds/tiny
+  mkdir -p "$WORK/$worlds/alive" "$place/$worlds"
+  cd "$WORK/$worlds" || exit 1
+  netns_up "$n" || return 1
+  for ((i = 0; i < n; i++)); do
+    begin "n$i" on_node "$i" timeout -k 5 1200 "$WORK/bin/fsdprun" --nnodes "1:$n" --rdzv-backend c10d \
+      --rdzv-endpoint "10.77.77.1:$port" --secret-file "$WORK/secret" --rdzv-conf lease=$lease ../job.yaml \
+      --nproc-per-node 1 --set run.dir="$place/$worlds" --set launch.threads=1 --set train.steps=1000000 \
+      --set train.global_batch=60 --set model.layers=1 --set model.seq=4
+  done
+  wait_until 60 goes_on 0
+}
+# together: pairs of ranks of two generations that were alive at a time
+together() {
+  local pid other
+  while read -r pid other; do
+    [ "$(generation_of "$pid")" = "$(generation_of "$other")" ] || echo "$pid $other"
+  done < beside
+}
+generation_of() { grep '"event": *"spawn"' "$RUN/events.jsonl" | grep -E "\"pid\": *$1[,}]" | number generation; }
+end_world() {
+  [ -n "$up" ] || return 0
+  # Those of one generation are seen, or this shows nothing.
+  [ "$(wc -l < beside)" -ge $((n * last / 2)) ] || not_ok "$n agents, $words: the ranks see each other"
+  beside=$((beside + $(together | wc -l)))
+  netns_down
+  wait
+  up=
+}
+
+# seconds: now, as metrics.jsonl has it
+seconds() { echo "${EPOCHREALTIME/,/.}"; }
+# generation: of the last step
+generation() { tail -n 1 "$RUN/metrics.jsonl" | number generation; }
+# goes_on GENERATION: are there ten steps since $until, of this generation or a later one?
+goes_on() {
+  local lines=()
+  pass 0.2 # a look five times a second is enough: the times are those of metrics.jsonl
+  mapfile -t lines < <(tail -n 10 "$RUN/metrics.jsonl")
+  [ "${#lines[@]}" = 10 ] &&
+    [[ ${lines[0]} =~ \"generation\":\ *([0-9]+),\ *\"time\":\ *([0-9.]+) ]] &&
+    [ "${BASH_REMATCH[1]}" -ge "$1" ] && [ "${BASH_REMATCH[2]/./}" -gt "${until/./}" ]
+}
+# pause_of: the longest time without a step since $from, in seconds
+pause_of() {
+  number time < "$RUN/metrics.jsonl" | awk -v before="$from" '
+    $1 > before { if ($1 - before > longest) longest = $1 - before; before = $1 }
+    END { printf "%.2f\n", longest }'
+}
+
+# hurt: the fault, from beginning to end; `lost` are the nodes that it costs
+hurt() {
+  local node
+  case $fault in
+  brief-cut) cut_for 0.5 "$last" ;;
+  cut) cut_for $((lease - 1)).5 "$last" ;;
+  reset) reset_link $port ;;
+  member-waits) stand_still 2 "n$last" ;;
+  host-waits) stand_still 2 n0 ;;
+  disk) freeze && pass $((lease + 2)) && thaw ;;
+  loss) lose_packets 5 && pass 5 && keep_packets ;;
+  killed) power_off "n$last" ;;
+  minority) for node in "${lost[@]}"; do pull_cable "$node"; done ;;
+  member-stops) stand_still $((2 * lease)) "n$last" ;;
+  host-stops) stand_still $((2 * lease)) n0 ;;
+  host-cut) pull_cable 0 ;;
+  host-killed) power_off n0 ;;
+  esac
+}
+# The nodes that end with 76: they are lost to the host, or the host to them.
+case $fault in
+minority) lost=($(seq $((n - n / 2)) $last)) ;;
+member-stops) lost=("$last") ;;
+host-stops | host-cut | host-killed) lost=($(seq $last)) ;;
+*) lost=() ;;
+esac
+# others_live: have no agents ended but those that are lost, or were killed?
+others_live() {
+  local node
+  for ((node = 0; node < n; node++)); do
+    case "$fault $node" in "killed $last" | "host-killed 0") continue ;; esac
+    case " ${lost[*]} " in *" $node "*) continue ;; esac
+    [ ! -e "n$node.rc" ] || return 1
+  done
+}
+# says_so NODE: does it end with 76 and a line that names the reason?
+says_so() {
+  ended "n$1"
+  [ "$(rcs "n$1")" = 76 ] && tail -n 1 "n$1.out" | grep -q '^fsdprun: the link to the coordinator, .*, was lost: '
+}
+
+n_continued=0 n_restarts=0 n_said=0 beside=0
+: > "$WORK/pauses"
+for ((i = 0; i < times; i++)); do
+  [ -n "$up" ] || begin_world || { not_ok "$n agents: the world forms" "$(tail -n 5 n?.out)"; exit 1; }
+  before=$(generation)
+  from=$(seconds)
+  hurt || { skip "$n agents, $words" "this system cannot do that"; exit 0; }
+  until=$(seconds)
+  for node in ${lost[*]}; do if says_so "$node"; then n_said=$((n_said + 1)); fi; done
+  if [ "$costs" != - ]; then
+    if wait_until 12 goes_on $((before + costs)) && others_live; then continued=1; else continued=0; fi
+    made=$(($(generation) - before))
+    n_continued=$((n_continued + continued))
+    n_restarts=$((n_restarts + (made > costs ? made - costs : 0)))
+    pause_of >> "$WORK/pauses"
+    [ "$continued $made $costs" != "1 0 0" ] || continue
+    [ "$continued $made" = "1 $costs" ] || { echo "# $n agents, $words:"; sed 's/^/# /' n?.out | grep -v ': step '; }
+  fi
+  end_world
+done
+end_world
+
+# quantile P: of the pauses
+quantile() { sort -n "$WORK/pauses" | awk -v p="$1" '{ v[NR] = $1 } END { i = int(p * NR); print NR ? v[i < p * NR ? i + 1 : i] " s" : "-" }'; }
+row="| $n | $words | $lease s | $n_continued of $times | $(quantile 0.5) | $(quantile 0.99) | $n_restarts | $((beside > 0 ? 2 : 1)) |"
+if [ -n "${FSDP_TEST_TABLE:-}" ]; then
+  echo "$n $(faults | grep -n "^$fault " | cut -d : -f 1) $row" >> "$FSDP_TEST_TABLE"
+else
+  echo "# $row"
+fi
+check_eq "$n agents, $words: continued, restarts too many, pairs of ranks of two generations" \
+  "$([ "$costs" = - ] && echo 0 || echo "$times") of $times, 0, 0" "$n_continued of $times, $n_restarts, $beside"
+[ ${#lost[@]} -eq 0 ] || check_eq "$n agents, $words: who is lost ends with 76, and says why" $((times * ${#lost[@]})) $n_said
