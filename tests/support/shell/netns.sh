@@ -8,7 +8,10 @@
 #   pull_cable / plug_cable NODE           the host's interface goes down, or up again
 NETNS_TAG=fsdp$$
 # nodes: the numbers of the hosts
-nodes() { ip netns list | sed -nE "s/^$NETNS_TAG-([0-9]+)( .*)?\$/\1/p" | sort -n; }
+nodes() {
+  local at
+  for at in /var/run/netns/"$NETNS_TAG"-[0-9]*; do [ ! -e "$at" ] || echo "${at##*-}"; done | sort -n
+}
 netns_up() {
   local n=${1:-2} i
   command -v ip > /dev/null && command -v nft > /dev/null || return 1
