@@ -36,7 +36,7 @@ static bool clear_ranks(struct coordinator *coordinator)
 
 static void set_deadline(struct coordinator *coordinator, int64_t ms)
 {
-    coordinator->search.until_ms = uv_now(coordinator->services.loop) + (uint64_t)ms;
+    coordinator->search.until_ms = coordinator_now_ms(coordinator) + (uint64_t)ms;
     coordinator_arm(coordinator);
 }
 
@@ -155,7 +155,7 @@ static void post(struct coordinator *coordinator, enum hang_leader_event event)
 static bool is_over(const struct coordinator *coordinator)
 {
     return coordinator->search.until_ms != 0 &&
-           uv_now(coordinator->services.loop) >= coordinator->search.until_ms;
+           coordinator_now_ms(coordinator) >= coordinator->search.until_ms;
 }
 
 void coordinator_hang_look(struct coordinator *coordinator)

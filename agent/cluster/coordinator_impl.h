@@ -69,7 +69,7 @@ struct search {
     uint64_t question;       /* number of the last one */
     int n_missing;           /* ranks that have not answered it */
     struct hang_rank *ranks; /* (world_size) the answers; NULL: nothing was asked in this generation */
-    uint64_t until_ms;       /* deadline by the loop's clock; 0: none */
+    uint64_t until_ms;       /* by coordinator_now_ms(); 0: none */
     int64_t again_ms;        /* the pause that follows the last verdict */
     /* of a program: when some node last saw a strong sign, by uv_hrtime(); 0: not known in this generation */
     int64_t shown_at_ns;

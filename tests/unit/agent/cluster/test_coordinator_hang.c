@@ -103,6 +103,18 @@ Test(coordinator_hang, while_a_watched_program_prints_on_one_node_no_rank_of_ano
     coordinator->store = store;
 }
 
+/* The loop's clock stands while the loop works, and is then behind the one by which its timer is set. */
+Test(coordinator_hang, a_loop_whose_clock_is_behind_asks_again_and_goes_on, .timeout = 60)
+{
+    clock_ns = agent_os_linux.now_ns(agent_os_linux.arg) + 5 * INT64_C(1000000000);
+    suspects(0);
+    answers(0, 0, 7, true, 11);
+    answers(1, 1, 6, false, 1);
+    clock_ns += 5 * INT64_C(1000000000);
+    wait_for_question(0, 1);
+    cr_expect(eq(int, (int)actors[1].question, 2));
+}
+
 /* Node 0 names a rank of node 1, and node 1 says nothing. */
 Test(coordinator_hang, a_node_answers_for_its_own_ranks_and_a_silent_node_is_waited_for)
 {
