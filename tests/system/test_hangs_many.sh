@@ -39,16 +39,17 @@ words() { echo "case $n of seed $seed: $kind in $place, rank $rank of $nodes nod
 
 # start: the job of the case, an agent for each of its nodes
 start() {
-  local node options=(--set train.steps=1000000 --set run.dir="$WORK/$n" --max-restarts $restart --nproc-per-node $((4 / nodes)))
+  local node at=$place options=(--set train.steps=1000000 --set run.dir="$WORK/$n" --max-restarts $restart --nproc-per-node $((4 / nodes)))
   case $place in
-  save) options+=(--set checkpoint.every=1 --set checkpoint.keep=1) ;;
+  save) at=saving options+=(--set checkpoint.every=1 --set checkpoint.keep=1) ;;
+  load) at=loading ;;&
   *) options+=(--set checkpoint.every=1000000) ;;
   esac
   [ "$learned" = 1 ] || options+=(--set launch.hang_timeout_s=$limit)
   [ "$learned$restart" = 10 ] && export STOP_GO=$WORK/$n/go
   [ "$nodes" = 1 ] || options+=(--nnodes 2 --rdzv-endpoint 127.0.0.1:$((ports[n / 100] + n % 100)) --insecure)
   for ((node = 0; node < nodes; node++)); do
-    begin "$n-$node" timeout -k 5 600 env STOP_AT=$place:$rank:$restart STOP_BY=$kind STOP_NTH=$nth STOP_FIFO="$WORK/fifo" \
+    begin "$n-$node" timeout -k 5 600 env STOP_AT=$at:$rank:$restart STOP_BY=$kind STOP_NTH=$nth STOP_FIFO="$WORK/fifo" \
       STOP_NOTE="$WORK/$n/note" LD_PRELOAD="$TOY/stop_at" "$BIN/fsdprun" $([ "$nodes" = 1 ] || echo --node-rank $node) job.yaml "${options[@]}"
   done
 }

@@ -3,10 +3,12 @@
  * PLACE:RANK:RESTART, parted by commas; PLACE is
  *   start       before main(), so before it has opened its link
  *   collective  inside its first collective
- *   load        when it loads a checkpoint: its page says so, or it opens a file of one
+ *   load        when it opens the first file of a checkpoint to read it
+ *   save        when it opens the first file of a checkpoint to write it
+ *   loading     while its page says that it loads
+ *   saving      while its page says that it saves
  *   forward     at a layer
  *   backward    likewise
- *   save        when it saves a checkpoint: as for load
  *   end         after main()
  *   slow        does not stop: each pread() takes $SLOW_MS longer
  * It stops when it gives its sign of life number $STOP_NTH (1) there, counted from the moment on at which the
@@ -122,7 +124,7 @@ static void stop_where_page_says(void)
 
     before = phase;
     if ((phase == FSDP_PHASE_LOAD || phase == FSDP_PHASE_SAVE) && !is_first)
-        stop_if(phase == FSDP_PHASE_LOAD ? "load" : "save");
+        stop_if(phase == FSDP_PHASE_LOAD ? "loading" : "saving");
     else if (phase == FSDP_PHASE_COLLECTIVE && atomic_load(&page->n_collectives) == 1)
         stop_if("collective");
     else if ((pass == FSDP_PHASE_FORWARD || pass == FSDP_PHASE_BACKWARD) && getpid() == gettid() &&
