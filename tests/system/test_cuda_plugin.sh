@@ -43,7 +43,7 @@ fi
 # make builds it where nvcc is found, says so before it begins, and can be told to leave it out; a warning of
 # nvcc's is an error.
 would() {
-  env -u MAKEFLAGS -u MAKELEVEL make -C "$SOURCE" --no-print-directory -n -B BUILD="$WORK/none" "$@" 2> /dev/null
+  env -u MAKEFLAGS -u MAKELEVEL -u SAN make -C "$SOURCE" --no-print-directory -n -B BUILD="$WORK/none" "$@" 2> /dev/null
 }
 printf '#!/bin/sh\n' > nvcc; chmod +x nvcc
 check_match "make says that it builds the plug-in, how long it takes, and how to leave it out" 'building the CUDA plug-in with .*: about two minutes \("make NVCC=" builds without it\)' \

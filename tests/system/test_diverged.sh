@@ -57,7 +57,7 @@ check_eq "what they were updated to is in no checkpoint: the figures are those o
   "$(figures "$WORK/runs/early-calm")" "$(figures "$WORK/runs/early-element")"
 
 # A job that dies in the same way at the same step: the third time ends it, whatever restarts are left.
-FSDP_TEST_MUTANT=crash "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=crash --set checkpoint.every=0 --max-restarts 100 > "$WORK/crash.log" 2>&1 < /dev/null
+ASAN_OPTIONS=${ASAN_OPTIONS:-}:handle_segv=0 FSDP_TEST_MUTANT=crash "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=crash --set checkpoint.every=0 --max-restarts 100 > "$WORK/crash.log" 2>&1 < /dev/null
 check_eq "a job that crashes at the same step each time ends with that crash" 139 $?
 check_eq "after two restarts of the hundred it may have" 2 "$(count restart crash)"
 check_match "it says so" "^fsdprun: rank 1 \(.*\) was killed by SIGSEGV in forward of step 6, generation 2: failed 3 times at step 6 in forward by SIGSEGV: the job is the cause" "$(tail -n 1 "$WORK/crash.log")"
