@@ -70,7 +70,7 @@ complete "other bytes with checkpoint.data: ignore" 0 'is complete' --set checkp
 cp "$WORK/data.kept" "$WORK/data"
 if strace -f -o "$WORK/trace" true 2> /dev/null; then
   RUN=$WORK/runs/again
-  strace -f -qq -e trace=pread64 -o "$WORK/trace" "$BIN/fsdprun" --nproc-per-node 2 "$WORK/job.yaml" --set run.name=again \
+  ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 strace -f -qq -e trace=pread64 -o "$WORK/trace" "$BIN/fsdprun" --nproc-per-node 2 "$WORK/job.yaml" --set run.name=again \
     --set "data.path=$WORK/data" --set train.steps=1000000 --set checkpoint.every=10 > "$WORK/log" 2>&1 < /dev/null & traced=$!
   wait_until 60 has_logged "$RUN" 0 15 && kill -KILL "$(pid_of "$RUN" 0 1)"
   check "a killed rank is started again" wait_until 60 has_logged "$RUN" 1 3
