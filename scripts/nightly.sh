@@ -28,7 +28,7 @@ asan-scripts 2400  the scripts of the test command under ASan and UBSan
 tsan          200  the programs of tests/tsan under TSan
 fuzz          400  every target of tests/fuzz
 sim           400  simulated nodes: many histories, and every planted bug is found
-faults        700  every fault of a node, in network namespaces, and hangs of ranks; tables of what they cost and what was named
+faults       1500  every fault of a node, in network namespaces, and hangs of ranks; tables of what they cost and what was named
 bench         400  every bench, for one iteration
 TABLE
 }
