@@ -13,7 +13,7 @@
 
 static void post(struct coordinator *coordinator, enum hang_leader_event event);
 
-/* Begins a question: no rank of the generation has answered it. */
+/* Begins a question: no rank of the generation has answered it, but those of nodes on which none is left. */
 static bool clear_ranks(struct coordinator *coordinator)
 {
     struct search *search = &coordinator->search;
@@ -22,15 +22,19 @@ static bool clear_ranks(struct coordinator *coordinator)
         search->ranks = calloc((size_t)coordinator->world_size, sizeof *search->ranks);
     if (search->ranks == NULL)
         return false;
-    for (int i = 0; i < coordinator->roster.capacity; i++) {
-        const struct roster_node *node = &coordinator->roster.nodes[i];
-
-        for (int r = 0; node->active && r < node->who.n_workers; r++)
-            search->ranks[node->first_rank + r] =
-                (struct hang_rank){ .rank = node->first_rank + r, .node = node->node_rank, .group = -1 };
-    }
     search->question++;
     search->n_missing = coordinator->world_size;
+    for (int i = 0; i < coordinator->roster.capacity; i++) {
+        const struct roster_node *node = &coordinator->roster.nodes[i];
+        const bool stopped = coordinator->nodes[i].stopped;
+
+        for (int r = 0; node->active && r < node->who.n_workers; r++) {
+            search->ranks[node->first_rank + r] = (struct hang_rank){
+                .rank = node->first_rank + r, .node = node->node_rank, .answered = stopped, .group = -1
+            };
+            search->n_missing -= stopped;
+        }
+    }
     return true;
 }
 

@@ -50,7 +50,7 @@ void coordinator_hold(struct coordinator *coordinator, int node)
     const int64_t wait_ms = quarantine_came(&coordinator->quarantine, node, &coordinator->roster.nodes[node],
                                             (int64_t)coordinator_now_ms(coordinator), &why);
 
-    coordinator->nodes[node].held_until_ms = 0;
+    coordinator_release(coordinator, node);
     if (wait_ms == 0)
         return;
     hold(coordinator, node, wait_ms, why.slow_rank >= 0);

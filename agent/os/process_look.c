@@ -252,6 +252,8 @@ void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid)
         if (thread == pid)
             toll->run_ns += run_ns;
     }
+    if (toll->n_threads == PROCESS_LOOK_THREADS)
+        toll->used_ns = 0; /* there may be more */
     if (tasks != NULL)
         closedir(tasks);
 }

@@ -129,9 +129,11 @@ int64_t hang_life_shown(const struct hang_rank *rows, int n, int64_t store_ns)
     int64_t shown_ns = store_ns;
 
     for (int r = 0; r < n; r++) {
-        if (!rows[r].answered || (rows[r].live && rows[r].shown_ns == 0))
+        const bool watched = rows[r].live && rows[r].shown_ns != 0;
+
+        if (!rows[r].answered || (rows[r].live && !watched && rows[r].bound_ns == 0))
             return -1;
-        if (rows[r].live && rows[r].shown_ns < shown_ns)
+        if (watched && rows[r].shown_ns < shown_ns)
             shown_ns = rows[r].shown_ns;
     }
     return shown_ns;

@@ -115,6 +115,20 @@ Test(coordinator_hang, a_loop_whose_clock_is_behind_asks_again_and_goes_on, .tim
     cr_expect(eq(int, (int)actors[1].question, 2));
 }
 
+/* With --hang-timeout too, where no verdict comes before each rank has shown something. */
+Test(coordinator_hang, a_node_whose_ranks_have_ended_is_not_waited_for)
+{
+    struct tcpstore *store = coordinator->store;
+
+    coordinator->store = NULL;
+    shown_s[0] = 12;
+    ends_well(1);
+    suspects(0);
+    answers(0, 0, 7, false, 11);
+    cr_expect(eq(int, actors[0].n_hung, 1));
+    coordinator->store = store;
+}
+
 /* Node 0 names a rank of node 1, and node 1 says nothing. */
 Test(coordinator_hang, a_node_answers_for_its_own_ranks_and_a_silent_node_is_waited_for)
 {

@@ -51,8 +51,8 @@ Test(coordinator_pace, a_rank_that_is_slow_in_five_windows_is_a_straggler)
     cr_expect(eq(int, actors[0].n_stops + actors[1].n_stops + actors[1].n_notices, 0), "it is only reported");
 }
 
-/* Rank 1 is a straggler, and the ranks save and leave if they are asked to. */
-static void be_slow(int min_nodes, int max_nodes, int n)
+/* Rank 1 is a straggler. */
+static void show_slow(int min_nodes, int max_nodes, int n)
 {
     clock_ns = 1000000000;
     make_config();
@@ -63,6 +63,12 @@ static void be_slow(int min_nodes, int max_nodes, int n)
     for (int w = 0; w < STRAGGLER_WINDOWS; w++)
         for (int i = 0; i < actors[0].plan.n_nodes; i++)
             reports(i, i, i == 1 ? 900 : 100);
+}
+
+/* ... and the ranks save and leave if they are asked to. */
+static void be_slow(int min_nodes, int max_nodes, int n)
+{
+    show_slow(min_nodes, max_nodes, n);
     for (int i = 0; i < n; i++)
         if (actors[i].n_notices > 0)
             ends(i, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
@@ -102,6 +108,14 @@ Test(coordinator_pace_restart, its_agent_that_is_started_again_waits_for_the_res
     for (int i = 0; i < 3; i += 2)
         ends(i, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
     cr_assert(eq(int, actors[3].n_formed, 1));
+}
+
+Test(coordinator_pace_restart, a_node_that_is_fenced_meanwhile_is_held_once, .fini = end, .timeout = 300)
+{
+    show_slow(2, 3, 3);
+    cr_assert(eq(int, coordinator->n_held, 1));
+    coordinator_fenced(coordinator, actors[1].node, 0, 100);
+    cr_expect(eq(int, coordinator->n_held, 1));
 }
 
 Test(coordinator_pace_restart, a_spare_takes_its_place, .fini = end, .timeout = 300)

@@ -242,3 +242,17 @@ Test(process_look, the_signals_that_a_process_handles)
     cr_expect_not(process_catches(root, 8, 2));
     cr_expect_not(process_catches(root, 9, 2));
 }
+
+Test(process_look, more_threads_than_are_looked_at_may_run_unseen)
+{
+    struct process_toll toll = { 0 };
+    char path[64];
+
+    for (int i = 0; i < PROCESS_LOOK_THREADS; i++) {
+        snprintf(path, sizeof path, "/7/task/%d/schedstat", 100 + i);
+        fake_root_add(root, "5000 300 3\n", path);
+    }
+    process_toll_add(&toll, root, 7);
+    cr_expect_eq(toll.n_threads, PROCESS_LOOK_THREADS);
+    cr_expect_eq(toll.used_ns, 0);
+}

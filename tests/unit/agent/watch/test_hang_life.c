@@ -192,6 +192,8 @@ Test(hang_life, nothing_is_judged_while_a_node_does_not_watch_its_ranks)
     rows[0].bound_ns = rows[0].shown_ns = 0;
     cr_expect(eq(int, culprit(100), -1));
     cr_expect(eq(i64, hang_life_shown(rows, 3, 100 * S), -1));
+    rows[0].bound_ns = 10 * S; /* its node watches its page alone */
+    cr_expect(ge(i64, hang_life_shown(rows, 3, 100 * S), 1));
     rows[0].live = false; /* it has ended */
     cr_expect(eq(int, culprit(100), 1));
 }
