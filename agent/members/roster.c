@@ -118,15 +118,15 @@ static bool differs(const struct roster *roster, const struct proto_join *join, 
 bool roster_judge(const struct roster *roster, const struct proto_join *join, const char *address,
                   struct proto_refused *refused)
 {
-    static const unsigned char nobody[PROTO_IDENTITY_BYTES];
+    static const unsigned char no_identity[PROTO_IDENTITY_BYTES];
     char they[ROSTER_NAME_BYTES], we[ROSTER_NAME_BYTES], other[ROSTER_NAME_BYTES];
     const struct roster_node *taken;
 
     refused->status = FSDP_EXIT_CONFIG;
     roster_name(they, join->host, address);
     roster_name(we, roster->nodes[0].who.host, roster->nodes[0].address);
-    if (memcmp(join->lost_by, nobody, sizeof nobody) != 0 &&
-        memcmp(join->lost_by, roster->nodes[0].who.identity, sizeof nobody) != 0) {
+    if (memcmp(join->lost_by, no_identity, sizeof no_identity) != 0 &&
+        memcmp(join->lost_by, roster->nodes[0].who.identity, sizeof no_identity) != 0) {
         refused->status = FSDP_EXIT_LINK;
         snprintf(refused->words, sizeof refused->words,
                  "%.80s was lost by an earlier run of the job; %.80s hosts another one", they, we);
