@@ -210,8 +210,11 @@ static int child_main(void *arg)
         _exit(127);
     memcpy(keep, spawn->stdio, sizeof spawn->stdio);
     memcpy(keep + 3, spawn->keep_fds, sizeof spawn->keep_fds);
-    if (spawn->exec_fd != NULL)
-        close_sockets_but(keep, 3 + OS_KEEP_FDS + 1); /* before all that may wait for a file system */
+    if (spawn->exec_fd != NULL) { /* before all that may wait for a file system */
+        close_sockets_but(keep, 3 + OS_KEEP_FDS + 1);
+        if (spawn->lock_fd > 0)
+            close(spawn->lock_fd);
+    }
     if (setsid() < 0)
         give_up(job->report_fd, STAGE_SESSION);
     if (setrlimit(RLIMIT_NOFILE, &spawn->baseline->nofile) < 0)

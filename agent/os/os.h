@@ -61,7 +61,12 @@ struct os_spawn {
     char *const *envp;
     const char *directory; /* working directory; NULL: ours */
     int stdio[3];
-    int keep_fds[OS_KEEP_FDS];   /* more descriptors that the child keeps, with the same numbers; -1: none */
+    int keep_fds[OS_KEEP_FDS]; /* more descriptors that the child keeps, with the same numbers; -1: none */
+    /*
+     * A file with a lock (flock) of ours; 0: none. A child that hangs before its exec would hold the lock as
+     * long as itself, so it closes this file before anything that may wait for a file system.
+     */
+    int lock_fd;
     const struct cpu_mask *cpus; /* the CPUs of the child; NULL: ours */
     const struct os_baseline *baseline;
     uint64_t ignored; /* bit s: the child ignores signal s, in addition to those of the baseline */

@@ -218,6 +218,11 @@ int rundir_fd(const struct rundir *rundir)
     return rundir->fd;
 }
 
+int rundir_lock_fd(const struct rundir *rundir)
+{
+    return rundir->lock_fd > 0 ? rundir->lock_fd : 0;
+}
+
 struct fsdp_io *rundir_io(const struct rundir *rundir)
 {
     return rundir->io;

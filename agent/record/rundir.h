@@ -93,6 +93,8 @@ const char *rundir_path(const struct rundir *rundir);
 
 /** Returns the descriptor of the directory, for openat(); owned by `rundir`. */
 int rundir_fd(const struct rundir *rundir);
+/** Returns the descriptor that holds the lock; 0: this agent has none. Owned by `rundir`. */
+int rundir_lock_fd(const struct rundir *rundir);
 
 /**
  * Returns the attempt of generation 0. On the coordinator it follows all attempts that are there; on other

@@ -129,6 +129,7 @@ static bool spawn(struct worker *worker, const struct worker_context *context, c
         .path = context->program,
         .keep_fds = { link_fd, heart_fd > 0 ? heart_fd : -1, worker->stacks_fd > 0 ? worker->stacks_fd : -1,
                       context->archive_fd > 0 ? context->archive_fd : -1 },
+        .lock_fd = context->rundir != NULL ? rundir_lock_fd(context->rundir) : 0,
         .cpus = context->placement->cpus == NULL ? NULL : &context->placement->cpus[worker->local_rank],
         .baseline = context->baseline,
         .ignored = config->job_json != NULL ? job_ignores : 0,

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -311,12 +313,16 @@ static bool is_readable(int fd, int within_ms)
 }
 
 /* As where a standard descriptor of ours is a file on a disk that does not answer: dup2() closes it. */
-Test(os, a_child_that_hangs_before_its_exec_has_closed_our_sockets)
+Test(os, a_child_that_hangs_before_its_exec_has_closed_our_sockets_and_our_lock)
 {
-    const int held = hold_up_dup2();
+    const int held = hold_up_dup2(), later = memfd_create("lock", MFD_CLOEXEC);
+    char path[64];
     int ours[2], its[2];
 
     request_shell("exit 7", NULL);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", later);
+    spawn.lock_fd = open(path, O_RDWR | O_CLOEXEC); /* as another process opens it */
+    cr_assert_eq(flock(spawn.lock_fd, LOCK_EX), 0);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ours), 0);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, its), 0);
     spawn.stdio[1] = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -328,6 +334,10 @@ Test(os, a_child_that_hangs_before_its_exec_has_closed_our_sockets)
     close(its[1]);
     cr_expect(is_readable(ours[0], 0), "its other end is closed everywhere");
     cr_expect_not(is_readable(its[0], 0), "the child has this one");
+    cr_expect_neq(flock(later, LOCK_EX | LOCK_NB), 0, "we hold it");
+    close(spawn.lock_fd);
+    cr_expect_eq(flock(later, LOCK_EX | LOCK_NB), 0, "and the child does not: %s", strerror(errno));
+    close(later);
     cr_expect_eq(agent_os_linux.kill_group(NULL, &child, SIGKILL), 0);
     ended(CLD_KILLED, SIGKILL);
 }

@@ -41,6 +41,7 @@ struct fake_os {
     bool immortal;     /* nor by that */
     int64_t later_ns;  /* the clock is so far ahead of the real one */
     int link_fd;       /* the last child's end of its link; 0: none */
+    int lock_fd;       /* what the last child was to close first */
 };
 
 static inline void end_child(struct fake_os *os, int i, int code, int status)
@@ -87,6 +88,7 @@ static inline bool fake_spawn(void *arg, const struct os_spawn *spawn, struct os
     if (os->link_fd > 0)
         close(os->link_fd);
     os->link_fd = dup(spawn->keep_fds[0]);
+    os->lock_fd = spawn->lock_fd;
     *out = (struct os_child){ .pid = FIRST_PID + os->n_children++, .pidfd = fd };
     return true;
 }
@@ -172,6 +174,7 @@ static struct os_baseline baseline;
 static struct world *world;
 static bool with_disk;
 static struct disk *disk; /* NULL: files are opened, and programs executed, on the loop */
+static struct rundir *rundir;
 static uv_loop_t loop;
 static char *argv[] = { "/bin/sh", NULL };
 static char *environment[] = { "PATH=/bin", NULL };
@@ -284,6 +287,7 @@ static inline void begin(int n_workers, int64_t grace_ms)
     if (with_disk)
         cr_assert_eq(disk_create(&disk, &loop, NULL), FSDP_OK);
     services.disk = disk;
+    services.rundir = rundir;
     cr_assert_eq(world_create(&world, &config, &services, &reporter, NULL), FSDP_OK);
 }
 

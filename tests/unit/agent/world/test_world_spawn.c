@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "tests/unit/agent/scratch.h"
 #include "tests/unit/agent/world/fake_world.h"
 
 /* A disk that does not answer until it is let go. */
@@ -48,6 +49,24 @@ static void start_executing(int n_workers)
 {
     start(n_workers, 60000);
     run_until_spawned(n_workers);
+}
+
+Test(world_spawn, a_worker_is_to_close_the_lock_of_the_run_directory_first)
+{
+    scratch_make();
+    cr_assert_eq(rundir_open(&rundir,
+                             &(struct rundir_spec){ .kind = RUNDIR_JOB, .path = scratch, .lock = true },
+                             NULL),
+                 FSDP_OK);
+    start_executing(1);
+    cr_expect_gt(os.lock_fd, 0);
+    cr_expect_eq(os.lock_fd, rundir_lock_fd(rundir));
+    end_exec(&os, 0, 0);
+    end_child(&os, 0, CLD_EXITED, 0);
+    run_until(&told.n_stopped, 1);
+    finish();
+    rundir_close(rundir, false);
+    scratch_remove();
 }
 
 static void look_each(int every_ms, int seconds)
