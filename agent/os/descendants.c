@@ -292,35 +292,6 @@ size_t descendants_living_below(pid_t root, pid_t *out, size_t capacity)
     return n < capacity ? n : capacity;
 }
 
-/* How firmly a process is held: 2 if it is stopped, 1 in state D, else 0. */
-static int hold_of(pid_t pid)
-{
-    struct process process;
-
-    if (!read_process(pid, &process))
-        return 0;
-    return process.state == 'T' || process.state == 't' ? 2 : process.state == 'D';
-}
-
-pid_t descendants_held(pid_t root)
-{
-    struct pids pids = { 0 };
-    pid_t held = root;
-    int most = hold_of(root);
-
-    collect_below(&pids, root, NULL, 0);
-    for (size_t i = 0; i < pids.n && most < 2; i++) {
-        const int hold = hold_of(pids.items[i]);
-
-        if (hold > most) {
-            most = hold;
-            held = pids.items[i];
-        }
-    }
-    free(pids.items);
-    return held;
-}
-
 pid_t descendants_top(pid_t pid)
 {
     struct process process;

@@ -50,12 +50,6 @@ size_t descendants_living(pid_t *pids, size_t capacity, const pid_t *except, siz
 size_t descendants_living_below(pid_t root, pid_t *pids, size_t capacity);
 
 /**
- * Returns the process that keeps `root` and its descendants from going on: the first one that is stopped,
- * else the first one in state D, else `root`.
- */
-pid_t descendants_held(pid_t root);
-
-/**
  * The child of this process that is `pid` or its ancestor. 0: `pid` is no descendant of this process.
  */
 pid_t descendants_top(pid_t pid);

@@ -70,6 +70,8 @@ static const struct {
 #endif
 };
 enum { N_CALLS = sizeof calls / sizeof *calls };
+/* Who waits for a disk may wake many times a second, only to see that it goes on waiting. */
+static const uint64_t HARDLY_NS = 50000000;
 
 /* The letter after the name in a `stat` file of /proc; '?' if there is none. */
 static char read_state(const char *directory)
@@ -229,15 +231,31 @@ bool process_catches(const char *proc, pid_t pid, int signal)
            (value_of(text, "\nSigCgt:", 16) >> (signal - 1) & 1) != 0;
 }
 
+bool process_state_is_held(char state)
+{
+    return state == 'T' || state == 't' || state == 'D';
+}
+
+static struct process_held *add_held(struct process_toll *toll, pid_t pid, char state)
+{
+    if (!process_state_is_held(state) || toll->n_held == PROCESS_LOOK_HELD)
+        return NULL;
+    toll->held[toll->n_held] = (struct process_held){ .pid = pid, .state = state };
+    return &toll->held[toll->n_held++];
+}
+
 void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid)
 {
-    char directory[256], path[300], text[128];
+    char directory[256], path[300], text[128], state;
+    struct process_held *held;
     const struct dirent *entry;
     DIR *tasks;
 
     if ((size_t)snprintf(directory, sizeof directory, "%s/%d", proc, (int)pid) >= sizeof directory)
         return;
-    toll->blocked = toll->blocked || read_state(directory) == 'D';
+    state = read_state(directory);
+    toll->blocked = toll->blocked || state == 'D';
+    held = add_held(toll, pid, state);
     snprintf(path, sizeof path, "%s/task", directory);
     tasks = opendir(path);
     while (tasks != NULL && toll->n_threads < PROCESS_LOOK_THREADS && (entry = readdir(tasks)) != NULL) {
@@ -251,6 +269,8 @@ void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid)
         toll->used_ns += run_ns + delay_ns;
         if (thread == pid)
             toll->run_ns += run_ns;
+        if (thread == pid && held != NULL)
+            held->run_ns = run_ns;
     }
     if (toll->n_threads == PROCESS_LOOK_THREADS)
         toll->used_ns = 0; /* there may be more */
@@ -271,6 +291,30 @@ uint64_t process_toll_delay(const struct process_toll *before, const struct proc
                 most_ns = now_ns - before_ns;
         }
     return most_ns;
+}
+
+/* Did the process that `now` shows lie still in that state since `before`? */
+static bool lasts(const struct process_toll *before, const struct process_held *now)
+{
+    for (int i = 0; i < before->n_held; i++) {
+        const struct process_held *then = &before->held[i];
+
+        if (then->pid == now->pid && then->state == now->state && now->run_ns - then->run_ns < HARDLY_NS)
+            return true;
+    }
+    return false;
+}
+
+const struct process_held *process_toll_held(const struct process_toll *before,
+                                             const struct process_toll *now)
+{
+    const struct process_held *found = NULL;
+
+    for (int i = 0; i < now->n_held; i++)
+        if (lasts(before, &now->held[i]) &&
+            (found == NULL || (found->state == 'D' && now->held[i].state != 'D')))
+            found = &now->held[i];
+    return found;
 }
 
 void process_usage_add(struct process_usage *usage, const char *proc, pid_t pid)

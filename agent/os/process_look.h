@@ -21,6 +21,7 @@ enum {
     PROCESS_LOOK_FILE_BYTES = 128,
     PROCESS_LOOK_FRAMES = 12,
     PROCESS_LOOK_KINDS = 6,   /* kinds of further threads that are told apart */
+    PROCESS_LOOK_HELD = 8,    /* processes of one toll of which it is kept that they are held */
     PROCESS_LOOK_THREADS = 64 /* threads that are looked at; the others are only counted */
 };
 
@@ -57,9 +58,21 @@ pid_t process_tracer(const char *proc, pid_t pid);
 /** Returns whether the process handles that signal. Never blocks, as process_tracer(). */
 bool process_catches(const char *proc, pid_t pid, int signal);
 
+/** Is a process in this state held: stopped, or asleep in the kernel? */
+bool process_state_is_held(char state);
+
+/* A process that is held: its main thread is stopped ('T', 't'), or sleeps in the kernel ('D'). */
+struct process_held {
+    pid_t pid;
+    char state;
+    uint64_t run_ns; /* how long that thread has run; 0: not known */
+};
+
 /* What the kernel counts of one or more processes that may be kept from running. */
 struct process_toll {
     bool blocked; /* one of them is in state D */
+    int n_held;
+    struct process_held held[PROCESS_LOOK_HELD];
     int n_threads;
     struct process_toll_thread {
         pid_t thread;
@@ -76,6 +89,14 @@ void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid);
  * that was delayed the most. A sum would grow with the number of threads, and exceed the time that passed.
  */
 uint64_t process_toll_delay(const struct process_toll *before, const struct process_toll *now);
+
+/**
+ * Returns the process that two tolls, some time apart, have found held in the same way, and that has hardly
+ * run in between: a stopped one, else one in state D. NULL: there is none. One look alone may meet a read
+ * that lasts for a millisecond.
+ */
+const struct process_held *process_toll_held(const struct process_toll *before,
+                                             const struct process_toll *now);
 
 /* What a process, and its children that were waited for, have used since they began. */
 struct process_usage {

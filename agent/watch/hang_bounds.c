@@ -152,6 +152,7 @@ void hang_excuse(struct hang_patience *patience, int64_t now_ns, const struct pr
 {
     const int64_t passed_ns = now_ns - patience->asked_ns;
     const uint64_t delay_ns = process_toll_delay(&patience->toll, toll);
+    const struct process_held *held = process_toll_held(&patience->toll, toll);
 
     if (patience->asked_ns != 0 && passed_ns > 0) {
         if (toll->blocked)
@@ -162,6 +163,7 @@ void hang_excuse(struct hang_patience *patience, int64_t now_ns, const struct pr
         if (toll->used_ns == 0 || toll->used_ns != patience->toll.used_ns)
             patience->still_ns = 0;
     }
+    patience->held = held != NULL ? *held : (struct process_held){ 0 };
     patience->asked_ns = now_ns;
     patience->toll = *toll;
 }

@@ -93,6 +93,7 @@ struct hang_patience {
     int64_t still_ns;               /* since one of its threads ran, or was ready to */
     int64_t asked_ns;               /* when `toll` was taken; 0: never */
     struct process_toll toll;
+    struct process_held held; /* that toll and the one before found it held alike; pid 0: none */
 };
 
 /** Of how much time in state D a rank may be excused; at least HANG_EXCUSED_BOUNDS bounds. */

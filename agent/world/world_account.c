@@ -150,7 +150,7 @@ static struct samples *take_samples(const struct world *world)
     samples->n = n;
     atomic_init(&samples->n_users, 2);
     for (int i = 0; i < n; i++)
-        samples->of[i].pid = world->workers[i].live ? descendants_held(world->workers[i].child.pid) : 0;
+        samples->of[i].pid = world->workers[i].live ? world_held(&world->workers[i]) : 0;
     prepare_asks(world, samples);
     if (start_thread(samples))
         return samples;

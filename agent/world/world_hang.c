@@ -13,8 +13,11 @@
 static const int64_t SUSPECT_EVERY_NS = 1000000000;
 /* The process stood still if so much time is between two looks, which are 250 ms apart. */
 static const int64_t STILL_NS = 1000000000;
-/* What keeps a rank from running is read once it has been silent for a while, and then from time to time. */
-static const int64_t EXCUSES_AFTER_NS = 2000000000, EXCUSES_EVERY_NS = 1000000000;
+/*
+ * What keeps a rank from running is read four times within its bound and at least so often, from the second
+ * time on: two looks at least come before a verdict.
+ */
+static const int64_t EXCUSES_EVERY_NS = 1000000000;
 /* The ranks of a node often wait for the same disk: one line for all of them. */
 static const int64_t TELL_EVERY_NS = 60000000000;
 
@@ -163,16 +166,36 @@ static void look_for_signs(struct world *world)
         tell_bounds(world);
 }
 
+pid_t world_held(const struct worker *worker)
+{
+    const struct process_held *held = &worker->patience.held;
+    char place[128];
+
+    return held->pid != 0 && descendants_state(held->pid, place, sizeof place) == held->state
+               ? held->pid
+               : worker->child.pid;
+}
+
+/* The state of a rank: that of its process, or of one below it that is held. A moment in state D is none. */
+static int state_of(const struct worker *worker)
+{
+    const pid_t pid = world_held(worker);
+    char place[128];
+    const char state = descendants_state(pid, place, sizeof place);
+
+    return process_state_is_held(state) && pid != worker->patience.held.pid ? 'R' : state & 0x7f;
+}
+
 /* Says that a rank, which would be a hang otherwise, waits in the kernel. */
 static void tell_waiting(struct world *world, struct worker *worker)
 {
     const int64_t now = world_now_ns(world), bound = world_bound_ns(world, worker);
     char place[128], words[256];
 
-    if (!worker->patience.toll.blocked || bound <= 0 || now - worker->changed_ns <= bound ||
+    if (worker->patience.held.state != 'D' || bound <= 0 || now - worker->changed_ns <= bound ||
         (world->told_waiting_ns != 0 && now - world->told_waiting_ns < TELL_EVERY_NS))
         return;
-    descendants_state(descendants_held(worker->child.pid), place, sizeof place);
+    descendants_state(worker->patience.held.pid, place, sizeof place);
     snprintf(
         words, sizeof words,
         "rank %d has shown no progress for %.0f s and sleeps in the kernel (state D, in %.64s), as for a "
@@ -194,7 +217,7 @@ static void take_toll(struct process_toll *toll, pid_t root)
         process_toll_add(toll, "/proc", pids[i]);
 }
 
-/* Once a second, what kept a silent rank from running. */
+/* From time to time, what kept a silent rank from running. */
 static void look_for_excuses(struct world *world)
 {
     const int64_t now = world_now_ns(world);
@@ -202,9 +225,12 @@ static void look_for_excuses(struct world *world)
 
     for (int i = 0; i < world->config->n_workers; i++) {
         struct worker *worker = &world->workers[i];
+        const int64_t quarter_ns = world_bound_ns(world, worker) / 4,
+                      every_ns =
+                          quarter_ns > 0 && quarter_ns < EXCUSES_EVERY_NS ? quarter_ns : EXCUSES_EVERY_NS;
 
-        if (!worker->live || now - worker->changed_ns < EXCUSES_AFTER_NS ||
-            now - worker->patience.asked_ns < EXCUSES_EVERY_NS)
+        if (!worker->live || now - worker->changed_ns < 2 * every_ns ||
+            now - worker->patience.asked_ns < every_ns)
             continue;
         take_toll(&toll, worker->child.pid);
         hang_excuse(&worker->patience, now, &toll);
@@ -277,8 +303,6 @@ static void read_life(const struct world *world, const struct worker *worker, st
 
 void world_answer(struct world *world, int generation, uint64_t question, int64_t shown_ns)
 {
-    char place[128];
-
     if (!is_on(world) || generation != world->plan.generation)
         return;
     look_for_signs(world);
@@ -305,7 +329,7 @@ void world_answer(struct world *world, int generation, uint64_t question, int64_
             rank.silent_ns = world_silence_ns(world, worker) + world_blocked_ns(world, worker);
         }
         if (worker->live)
-            rank.state = descendants_state(descendants_held(worker->child.pid), place, sizeof place) & 0x7f;
+            rank.state = state_of(worker);
         rank.still = rank.state == 'S' && worker->patience.still_ns >= HANG_STILL_S * INT64_C(1000000000);
         world->reporter.rank(world->reporter.to, world->plan.generation, question, &rank);
     }

@@ -185,6 +185,11 @@ void world_gpus_end(struct world *world);
 /** How long a rank may be silent now; 0: for ever. And how long it was, without the time that is excused. */
 int64_t world_bound_ns(const struct world *world, const struct worker *worker);
 int64_t world_silence_ns(const struct world *world, const struct worker *worker);
+/**
+ * Returns the process that keeps a rank from going on: one of it that is stopped or sleeps in the kernel, as
+ * the last two looks saw it and this one does, else its own.
+ */
+pid_t world_held(const struct worker *worker);
 /** For how much of its silence a rank is excused because it slept in the kernel. */
 int64_t world_blocked_ns(const struct world *world, const struct worker *worker);
 /** Forget the silence of all ranks: it counts from now on. */

@@ -209,6 +209,53 @@ Test(process_look, a_toll_of_two_processes_is_blocked_by_either_and_delayed_by_t
     cr_expect_eq(process_toll_delay(&before, &now), 500);
 }
 
+/* A process in that state, whose main thread has run for so many milliseconds. */
+static void toll_one(struct process_toll *toll, int pid, char state, int run_ms)
+{
+    char stat[64], schedstat[64];
+
+    snprintf(stat, sizeof stat, "%d (x) %c 1", pid, state);
+    fake_root_add(root, stat, "/%d/stat", pid);
+    snprintf(schedstat, sizeof schedstat, "%d000000 20 3\n", run_ms);
+    fake_root_add(root, schedstat, "/%d/task/%d/schedstat", pid, pid);
+    process_toll_add(toll, root, pid);
+}
+
+static const struct held_row {
+    const char *name, *before, *now; /* the states of processes 7, 8, 9 ... */
+    int run_ms[2];                   /* of each */
+    pid_t held;
+} held_rows[] = {
+    { "nothing holds them", "SR", "SR", { 5, 5 }, 0 },
+    { "one look in state D", "SS", "SD", { 5, 5 }, 0 },
+    { "asleep in the kernel", "SD", "SD", { 5, 6 }, 8 },
+    { "two short reads", "SD", "SD", { 5, 300 }, 0 },
+    { "each look finds another one", "DS", "SD", { 5, 5 }, 0 },
+    { "one of two reads on", "DDS", "SDD", { 5, 5 }, 8 },
+    { "it is stopped now", "SD", "ST", { 5, 5 }, 0 },
+    { "a stopped one comes first", "DT", "DT", { 5, 5 }, 8 },
+    { "by a debugger", "St", "St", { 5, 5 }, 8 },
+    { "it is new", "S", "SD", { 5, 5 }, 0 },
+    { "more than are kept", "DDDDDDDDDD", "SSSSSSSDDD", { 5, 5 }, 14 },
+};
+
+Test(process_look, what_holds_a_process_is_what_two_looks_find_alike)
+{
+    for (size_t i = 0; i < sizeof held_rows / sizeof *held_rows; i++) {
+        const struct held_row *row = &held_rows[i];
+        struct process_toll before = { 0 }, now = { 0 };
+        const struct process_held *held;
+
+        for (int at = 0; row->before[at] != '\0'; at++)
+            toll_one(&before, 7 + at, row->before[at], row->run_ms[0]);
+        for (int at = 0; row->now[at] != '\0'; at++)
+            toll_one(&now, 7 + at, row->now[at], row->run_ms[1]);
+        held = process_toll_held(&before, &now);
+        cr_expect_eq(held == NULL ? 0 : held->pid, row->held, "%s: %d", row->name,
+                     held == NULL ? 0 : (int)held->pid);
+    }
+}
+
 Test(process_look, usage_is_of_the_process_and_its_children_that_were_waited_for)
 {
     const uint64_t tick_ns = 1000000000 / (uint64_t)sysconf(_SC_CLK_TCK);

@@ -454,10 +454,21 @@ Test(world_fake_os, while_a_debugger_holds_a_rank_no_hang_is_reported)
     run_until(&told.n_stopped, 1);
 }
 
+static bool is_asleep(pid_t root)
+{
+    char place[64];
+    pid_t pids[8];
+    size_t n = descendants_living_below(root, pids, 8);
+
+    while (n > 0)
+        if (descendants_state(pids[--n], place, sizeof place) == 'D')
+            return true;
+    return false;
+}
+
 /* A process that sleeps in the kernel until `go` is closed; with `shell`, one that waits for such one. */
 static pid_t start_sleeping(int *go, bool shell)
 {
-    char place[64];
     int ends[2];
     pid_t pid;
 
@@ -472,7 +483,7 @@ static pid_t start_sleeping(int *go, bool shell)
     }
     close(ends[0]);
     *go = ends[1];
-    while (descendants_state(descendants_held(pid), place, sizeof place) != 'D')
+    while (!is_asleep(pid))
         poll(NULL, 0, 1);
     return pid;
 }
@@ -559,6 +570,36 @@ Test(world_fake_os, a_rank_is_held_by_the_state_of_a_process_below_its_shell)
     close(go);
     waitpid(pid, NULL, 0);
     cr_expect_not_null(strstr(told.account, "\"state\": \"D\""), "%s", told.account);
+}
+
+/* A read that lasts for a moment must not make a rank the culprit of a hang. */
+Test(world_fake_os, a_rank_is_held_only_by_what_two_looks_have_found)
+{
+    int go;
+    const pid_t pid = start_sleeping(&go, true);
+
+    config.watched = true;
+    config.hang_timeout_ms = 100000;
+    start(1, 30000);
+    pass(5);
+    look_at(pid);
+    world_answer(world, 0, 1, INT64_MAX);
+    cr_expect_neq(answers[0].state, 'D', "one look");
+    pass(1);
+    world_answer(world, 0, 2, INT64_MAX);
+    cr_expect_neq(answers[0].state, 'D', "the next one may be as short");
+    pass(1);
+    world_answer(world, 0, 3, INT64_MAX);
+    cr_expect_eq(answers[0].state, 'D');
+    close(go);
+    while (is_asleep(pid))
+        poll(NULL, 0, 1);
+    world_answer(world, 0, 4, INT64_MAX);
+    cr_expect_neq(answers[0].state, 'D', "it is over");
+    look_at(FIRST_PID);
+    waitpid(pid, NULL, 0);
+    end_child(&os, 0, CLD_EXITED, 0);
+    run_until(&told.n_stopped, 1);
 }
 
 Test(world_fake_os, a_wake_up_without_an_end_is_no_end)
