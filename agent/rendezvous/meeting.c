@@ -221,7 +221,8 @@ static void dial(struct meeting *meeting)
 
     if ((meeting->pool == NULL &&
          session_pool_create(&meeting->pool, meeting->loop, false, &meeting->sessions, &err) != FSDP_OK) ||
-        session_dial(&meeting->session, meeting->pool, &meeting->addresses, &err) != FSDP_OK) {
+        session_dial(&meeting->session, meeting->pool, meeting->self.identity, &meeting->addresses, &err) !=
+            FSDP_OK) {
         snprintf(meeting->last_words, sizeof meeting->last_words, "%s", err.message);
         end_round(meeting, false);
     }

@@ -87,6 +87,14 @@ static void take_join(struct rendezvous *rendezvous, struct session *session, co
         return;
     }
     session_address(session, false, address, sizeof address);
+    if (!session_is_of(session, message.join.identity)) {
+        refused.status = FSDP_EXIT_CONFIG;
+        snprintf(refused.words, sizeof refused.words,
+                 "%.80s (%s) names another identity than its connection has proven; it runs fsdprun %.63s",
+                 message.join.host, address, message.join.version);
+        refuse(rendezvous, session, &refused);
+        return;
+    }
     number = rendezvous->handlers.judge(rendezvous->arg, &message.join, address, &refused);
     if (number < 0) {
         refuse(rendezvous, session, &refused);

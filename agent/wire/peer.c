@@ -349,11 +349,12 @@ struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, stru
         return NULL;
     }
     peer->config = *config;
-    if (config->tls != NULL && tls_create(&peer->tls, config->tls, err) != FSDP_OK) {
+    if (config->tls != NULL && tls_create(&peer->tls, config->tls, config->identity, err) != FSDP_OK) {
         free(peer);
         return NULL;
     }
     peer->config.tls = NULL; /* the context is the caller's, and may be destroyed */
+    peer->config.identity = NULL;
     peer->listener = listener;
     snprintf(peer->name, sizeof peer->name, "?");
     frame_parser_init(&peer->parser, FRAME_FIRST_MAX_BYTES);
@@ -402,6 +403,11 @@ void peer_set_data(struct peer *peer, void *data)
 void *peer_data(const struct peer *peer)
 {
     return peer->data;
+}
+
+const unsigned char *peer_identity(const struct peer *peer)
+{
+    return peer->tls != NULL && peer->listener != NULL ? tls_identity(peer->tls) : NULL;
 }
 
 uint64_t peer_received(const struct peer *peer)

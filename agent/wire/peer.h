@@ -43,6 +43,8 @@ struct peer_handlers {
 struct peer_config {
     /* Made with the job's key, and borrowed; NULL: clear text, for which the user must have asked. */
     const struct tls_context *tls;
+    /* (TLS_IDENTITY_BYTES) what peer_connect() proves; NULL: nothing. Borrowed during the call */
+    const unsigned char *identity;
     uint64_t job;         /* the number in every frame; a frame with another number ends its connection */
     int64_t handshake_ms; /* the longest time from the connection to peer_admit() */
     int64_t unsent_ms;    /* TCP gives a connection up when sent data was not received for so long */
@@ -107,6 +109,11 @@ void peer_reset(struct peer *peer);
 /** Set and get a pointer of the caller's, which is NULL at first. */
 void peer_set_data(struct peer *peer, void *data);
 void *peer_data(const struct peer *peer);
+/**
+ * Of an accepted peer that has opened: the identity that the other end has proven (TLS_IDENTITY_BYTES). NULL:
+ * none, as in clear text.
+ */
+const unsigned char *peer_identity(const struct peer *peer);
 /** Returns how many bytes have come from the other end. */
 uint64_t peer_received(const struct peer *peer);
 /**

@@ -30,10 +30,13 @@ static void close_attempts(struct session *session)
 static void end(struct session *session, const struct fsdp_err *why, bool flush)
 {
     const struct session_config *config = &session->pool->config;
+    const struct session_reach reach = session_core_reach(&session->core);
 
     if (session->over)
         return;
     session->over = true;
+    if (session->proven)
+        session_agents_end(&session->pool->agents, session->agent, session->core.identity, &reach);
     session_pool_count(session);
     session_forget(session);
     close_attempts(session);
@@ -140,6 +143,7 @@ void session_dial_next(struct session *session, int64_t now_ns)
     const int64_t pace_ns = session->core.lease_ns / DIALS, longest_ns = INT64_C(1000000) * DIAL_MS;
     struct session_pool *pool = session->pool;
     const int address = next_address(session);
+    struct peer_config config = pool->peers;
     struct peer *peer;
 
     session->dial_at_ns = now_ns + (pace_ns < longest_ns ? pace_ns : longest_ns);
@@ -150,8 +154,9 @@ void session_dial_next(struct session *session, int64_t now_ns)
         remove_attempt(session, 0);
     }
     session->n_dialled++;
-    if (peer_connect(&peer, pool->loop, (const struct sockaddr *)&session->addresses.of[address],
-                     &pool->peers, &session->why) != FSDP_OK)
+    config.identity = session->agent;
+    if (peer_connect(&peer, pool->loop, (const struct sockaddr *)&session->addresses.of[address], &config,
+                     &session->why) != FSDP_OK)
         return;
     pool->n_peers++;
     session->n_peers++;
@@ -273,6 +278,8 @@ static void take_answer(struct session *session, const struct frame *frame)
 void session_take_hello(struct session *session, struct peer *peer, const struct session_hello *hello)
 {
     const int64_t now = session_now_ns(), heard_ns = session->core.heard_ns;
+    const struct session_reach reach = session_core_reach(&session->core);
+    const enum session_fit fit = session_fit(&reach, hello);
     struct session_hello answer;
     struct fsdp_err why = { 0 };
     const enum session_verdict verdict = session_core_accept(&session->core, hello, &answer, now);
@@ -296,7 +303,9 @@ void session_take_hello(struct session *session, struct peer *peer, const struct
     }
     peer_close(peer, NULL);
     if (verdict == SESSION_BACKWARDS)
-        fsdp_fail(&why, FSDP_ERR_MISMATCH, "this node or the other was restored from an earlier state");
+        session_fit_fail(fit, &why);
+    if (verdict == SESSION_BACKWARDS && fit == SESSION_THEY_WENT_BACK && session->proven)
+        session_agents_refuse(&session->pool->agents, session->agent);
     end(session, verdict == SESSION_BACKWARDS ? &why : NULL, false);
     session_reap(session);
 }
@@ -304,6 +313,8 @@ void session_take_hello(struct session *session, struct peer *peer, const struct
 void session_admit(struct session *session)
 {
     session->admitted = true;
+    if (session->proven)
+        session_agents_begin(&session->pool->agents, session->agent, session->core.identity);
     session_pool_count(session);
     if (session->peer != NULL)
         peer_admit(session->peer);
@@ -483,6 +494,7 @@ void session_look(struct session *session, int64_t now_ns)
 /* Opening */
 
 enum fsdp_status session_dial(struct session **out, struct session_pool *pool,
+                              const unsigned char agent[SESSION_IDENTITY_BYTES],
                               const struct endpoint_addresses *addresses, struct fsdp_err *err)
 {
     unsigned char identity[SESSION_IDENTITY_BYTES];
@@ -495,6 +507,7 @@ enum fsdp_status session_dial(struct session **out, struct session_pool *pool,
         return FSDP_ERR_NOMEM;
     (*out)->dials = (*out)->admitted = true;
     (*out)->addresses = *addresses;
+    memcpy((*out)->agent, agent, SESSION_IDENTITY_BYTES);
     session_dial_next(*out, session_now_ns());
     return FSDP_OK;
 }
@@ -509,6 +522,12 @@ void session_set_data(struct session *session, void *data)
 void *session_data(const struct session *session)
 {
     return session->data;
+}
+
+bool session_is_of(const struct session *session, const unsigned char agent[SESSION_IDENTITY_BYTES])
+{
+    return session->pool->tls == NULL ||
+           (session->proven && memcmp(session->agent, agent, SESSION_IDENTITY_BYTES) == 0);
 }
 
 int64_t session_silent_ms(const struct session *session)

@@ -10,6 +10,10 @@
  *     knows the session. If the other end's process dies, its kernel closes the connection in order; a
  *     session of which no connection comes back within a tenth of the lease has then ended.
  *   - An accepted session ends with its first connection until session_admit() is called for it.
+ *   - With a key, the handshake of each connection proves the identity of the agent that dials. A HELLO of
+ *     another agent's session is dropped. An agent that was restored from an earlier state is refused for
+ *     good (agent/wire/session_agents.h). Without a key a session is known by its name alone, and ends if its
+ *     numbers go back; the agent may come again.
  *
  * All functions must be called on the loop's thread. Any callback may call any function of this header.
  */
@@ -18,6 +22,7 @@
 
 #include "agent/wire/endpoint.h"
 #include "agent/wire/frame.h"
+#include "agent/wire/session_hello.h"
 
 struct session;
 struct session_pool;
@@ -32,6 +37,7 @@ struct session_handlers {
      *   FSDP_OK             the other end has left
      *   FSDP_ERR_NOT_FOUND  no process listens there any more, or none has yet
      *   FSDP_ERR_PEER       nothing was heard for the lease, or the other end has given the session up
+     *   FSDP_ERR_MISMATCH   one end was restored from an earlier state: the other refuses it for good
      */
     void (*ended)(void *arg, struct session *session, const struct fsdp_err *why);
     /* A line for the log: a connection was replaced, or a stranger was dropped. */
@@ -69,9 +75,11 @@ void session_pool_close(struct session_pool *pool);
 
 /**
  * Begin a session that dials. It tries each address once, one after another, and ends if none answers.
+ *   agent      the identity that its connections prove: that of this agent as long as it lives
  *   addresses  copied; at least one
  */
 enum fsdp_status session_dial(struct session **out, struct session_pool *pool,
+                              const unsigned char agent[SESSION_IDENTITY_BYTES],
                               const struct endpoint_addresses *addresses, struct fsdp_err *err);
 
 /**
@@ -95,6 +103,12 @@ void session_send(struct session *session, uint16_t type, uint32_t generation, c
 void session_leave(struct session *session);
 /** End the session at once. The caller must not use it any more. */
 void session_drop(struct session *session);
+
+/**
+ * Has the other end of an accepted session proven this identity? Without a key nothing is proven, and every
+ * identity is believed.
+ */
+bool session_is_of(const struct session *session, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 
 /** Set and get a pointer of the caller's, which is NULL at first. */
 void session_set_data(struct session *session, void *data);

@@ -178,11 +178,16 @@ void session_core_dial(struct session_core *core, struct session_hello *hello)
     *hello = describe(core);
 }
 
-/* Can the other end have these numbers, if no end was set back to an earlier state? */
-static bool fits(const struct session_core *core, const struct session_hello *theirs)
+struct session_reach session_core_reach(const struct session_core *core)
 {
-    return theirs->sent >= core->received && theirs->received >= core->acked &&
-           theirs->received <= core->sent;
+    return (struct session_reach){ core->sent, core->acked, core->received, core->connection };
+}
+
+static enum session_fit fit_of(const struct session_core *core, const struct session_hello *theirs)
+{
+    const struct session_reach ours = session_core_reach(core);
+
+    return session_fit(&ours, theirs);
 }
 
 enum fsdp_status session_core_answered(struct session_core *core, const struct session_hello *answer,
@@ -193,8 +198,9 @@ enum fsdp_status session_core_answered(struct session_core *core, const struct s
     if (memcmp(answer->identity, core->identity, SESSION_IDENTITY_BYTES) != 0 ||
         answer->connection != core->connection || answer->lease_ms == 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "its answer is to another hello");
-    if (answer->verdict == SESSION_BACKWARDS || (answer->verdict == expected && !fits(core, answer)))
-        return fsdp_fail(err, FSDP_ERR_MISMATCH, "this node or the other was restored from an earlier state");
+    if (answer->verdict == SESSION_BACKWARDS ||
+        (answer->verdict == expected && fit_of(core, answer) != SESSION_FITS))
+        return session_fit_fail(fit_of(core, answer), err); /* theirs may fit: the answer tells less */
     if (answer->verdict != expected)
         return fsdp_fail(err, FSDP_ERR_PEER, "it has ended the session with this node");
     core->lease_ns = (int64_t)answer->lease_ms * 1000000;
@@ -207,7 +213,7 @@ static enum session_verdict judge(const struct session_core *core, const struct 
     if (hello->connection <= core->connection)
         return SESSION_STALE;
     if (core->connection > 0)
-        return fits(core, hello) ? SESSION_GO_ON : SESSION_BACKWARDS;
+        return fit_of(core, hello) == SESSION_FITS ? SESSION_GO_ON : SESSION_BACKWARDS;
     return hello->connection == 1 && hello->received == 0 && hello->sent == 0 ? SESSION_NEW : SESSION_GONE;
 }
 

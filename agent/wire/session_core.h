@@ -112,7 +112,7 @@ void session_core_dial(struct session_core *core, struct session_hello *hello);
 /**
  * Take the answer to the HELLO of the current connection. After FSDP_OK the session is up.
  *   FSDP_ERR_PEER      the other end has ended the session
- *   FSDP_ERR_MISMATCH  one end was restored from an earlier state
+ *   FSDP_ERR_MISMATCH  one end was restored from an earlier state: `err` says which
  *   FSDP_ERR_FORMAT    the answer cannot be
  */
 enum fsdp_status session_core_answered(struct session_core *core, const struct session_hello *answer,
@@ -123,6 +123,7 @@ enum fsdp_status session_core_answered(struct session_core *core, const struct s
  */
 enum session_verdict session_core_accept(struct session_core *core, const struct session_hello *hello,
                                          struct session_hello *answer, int64_t now_ns);
+struct session_reach session_core_reach(const struct session_core *core);
 /** The current connection is gone. */
 void session_core_broken(struct session_core *core);
 /**

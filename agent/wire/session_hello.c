@@ -6,6 +6,19 @@
 
 enum { CONNECTION_AT = 16, VERDICT_AT = 20, RECEIVED_AT = 24, SENT_AT = 32, LEASE_AT = 40, ZERO_AT = 44 };
 
+enum session_fit session_fit(const struct session_reach *ours, const struct session_hello *theirs)
+{
+    if (theirs->sent < ours->received || theirs->received < ours->acked)
+        return SESSION_THEY_WENT_BACK;
+    return theirs->received > ours->sent ? SESSION_WE_WENT_BACK : SESSION_FITS;
+}
+
+enum fsdp_status session_fit_fail(enum session_fit fit, struct fsdp_err *err)
+{
+    return fsdp_fail(err, FSDP_ERR_MISMATCH, "%s was restored from an earlier state, and is refused for good",
+                     fit == SESSION_THEY_WENT_BACK ? "it" : "this node");
+}
+
 void session_hello_write(unsigned char out[SESSION_HELLO_BYTES], const struct session_hello *hello)
 {
     memcpy(out, hello->identity, SESSION_IDENTITY_BYTES);

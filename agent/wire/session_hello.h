@@ -23,7 +23,7 @@ enum session_verdict {
     SESSION_GO_ON,     /* the session goes on with this connection */
     SESSION_GONE,      /* this end does not know the session, or has ended it */
     SESSION_STALE,     /* a later connection of this session has come already */
-    SESSION_BACKWARDS, /* numbers that were reached before: one end was restored from an earlier state */
+    SESSION_BACKWARDS, /* one end was restored from an earlier state, and goes on with no session any more */
     SESSION_VERDICTS
 };
 
@@ -35,6 +35,24 @@ struct session_hello {
     uint64_t sent;                                  /* highest seq that this end has ever given */
     uint32_t lease_ms;                              /* of an answer: the lease that holds for both ends */
 };
+
+/* How far a session has come, as one end knows it. */
+struct session_reach {
+    uint64_t sent, acked; /* highest seq that this end has given; that the other end has delivered */
+    uint64_t received;    /* highest seq that this end has delivered */
+    uint32_t connection;  /* the latest */
+};
+
+/* What the numbers of both ends say. */
+enum session_fit {
+    SESSION_FITS,
+    SESSION_THEY_WENT_BACK, /* the other end does not know what it had sent or received: it was restored */
+    SESSION_WE_WENT_BACK    /* this end was */
+};
+
+enum session_fit session_fit(const struct session_reach *ours, const struct session_hello *theirs);
+/** Says which end was restored, and returns FSDP_ERR_MISMATCH. Not of SESSION_FITS. */
+enum fsdp_status session_fit_fail(enum session_fit fit, struct fsdp_err *err);
 
 void session_hello_write(unsigned char out[SESSION_HELLO_BYTES], const struct session_hello *hello);
 

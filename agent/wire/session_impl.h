@@ -4,6 +4,7 @@
 
 #include "agent/wire/peer.h"
 #include "agent/wire/session.h"
+#include "agent/wire/session_agents.h"
 #include "agent/wire/session_core.h"
 
 enum {
@@ -25,6 +26,7 @@ struct session {
 
     /* of a session that dials */
     struct endpoint_addresses addresses; /* the one that served last comes first, once one has served */
+    unsigned char agent[SESSION_IDENTITY_BYTES]; /* of this end; of an accepted session: of the other end */
     struct session_attempt {
         struct peer *peer;
         int address;
@@ -36,6 +38,7 @@ struct session {
     int64_t dial_at_ns, answer_by_ns;
     bool refused; /* the address that served has refused the last dial: no process listens there */
 
+    bool proven; /* of an accepted session: all of its connections prove `agent` */
     bool dials, admitted, leaving, over;
     bool counted; /* in the pool's n_well */
     bool opened;  /* each end has heard from the other once */
@@ -59,6 +62,7 @@ struct session_pool {
     int n_well; /* admitted sessions whose connection serves */
     struct session *all;
     struct session *buckets[SESSION_BUCKETS]; /* by identity */
+    struct session_agents agents;             /* that have proven their identity */
     int n_peers;                              /* connections whose closed() has not been called yet */
     /*
      * libuv runs timers before it polls. So the timer only asks for a look, which the check handle takes

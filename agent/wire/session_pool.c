@@ -46,6 +46,7 @@ static void on_handle_closed(uv_handle_t *handle)
     if (--pool->n_open > 0)
         return;
     tls_context_destroy(pool->tls);
+    session_agents_free(&pool->agents);
     free(pool);
 }
 
@@ -239,6 +240,43 @@ static void on_opened(void *arg, struct peer *peer)
         session_attempt_opened(peer_data(peer), peer);
 }
 
+/* Is the session one with the agent that a connection has proven to come from? */
+static bool is_of(const struct session *session, const unsigned char *agent)
+{
+    if (agent == NULL || !session->proven)
+        return agent == NULL && !session->proven;
+    return memcmp(session->agent, agent, SESSION_IDENTITY_BYTES) == 0;
+}
+
+/* Takes a HELLO that names no session that is there. */
+static void take_unknown(struct session_pool *pool, struct peer *peer, const struct session_hello *hello)
+{
+    const unsigned char *agent = peer_identity(peer);
+    struct session_hello answer;
+    struct fsdp_err err = { 0 };
+    enum session_verdict verdict = session_agents_judge(&pool->agents, agent, hello, &answer, &err);
+
+    if (verdict == SESSION_NEW && !pool->closing) {
+        struct session *session = session_make(pool, hello->identity, &err);
+
+        if (session == NULL) {
+            peer_close(peer, &err);
+            return;
+        }
+        session->proven = agent != NULL;
+        if (session->proven)
+            memcpy(session->agent, agent, SESSION_IDENTITY_BYTES);
+        session_take_hello(session, peer, hello);
+        return;
+    }
+    if (verdict == SESSION_NEW)
+        answer.verdict = SESSION_GONE;
+    answer.lease_ms = (uint32_t)pool->config.lease_ms;
+    if (verdict != SESSION_STALE)
+        session_write_hello(peer, SESSION_ANSWER, &answer);
+    peer_close(peer, &err);
+}
+
 /* Takes the first frame of an accepted connection. */
 static void take_first(struct session_pool *pool, struct peer *peer, const struct frame *frame)
 {
@@ -255,22 +293,14 @@ static void take_first(struct session_pool *pool, struct peer *peer, const struc
         return;
     }
     session = find(pool, hello.identity);
-    if (session == NULL && hello.connection == 1 && !pool->closing) {
-        session = session_make(pool, hello.identity, &err);
-        if (session == NULL) {
-            peer_close(peer, &err);
-            return;
-        }
-    }
-    if (session != NULL) {
+    if (session == NULL) {
+        take_unknown(pool, peer, &hello);
+    } else if (is_of(session, peer_identity(peer))) {
         session_take_hello(session, peer, &hello);
-        return;
+    } else {
+        fsdp_fail(&err, FSDP_ERR_MISMATCH, "it names the session of another agent");
+        peer_close(peer, &err);
     }
-    hello.verdict = SESSION_GONE;
-    hello.received = hello.sent = 0;
-    hello.lease_ms = (uint32_t)pool->config.lease_ms;
-    session_write_hello(peer, SESSION_ANSWER, &hello);
-    peer_close(peer, NULL);
 }
 
 static void on_frame(void *arg, struct peer *peer, const struct frame *frame)

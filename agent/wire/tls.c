@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/wire/tls_library.h"
+#include "shard_runtime/core/require.h"
 
 /*
  * The library; set by the first call of tls_derive_key() or tls_context_create(). Every function that takes a
@@ -14,10 +15,12 @@
 static const struct tls_library *openssl;
 
 /*
- * The name of the key in the handshake. It is always the same, because the endpoint determines the key. Both
- * sides must use the same name.
+ * The name of the key in the handshake: this, and then the client's identity. A client of an earlier version
+ * stops here, and its key is the job's: it is let in so far that it can be told which version it is.
  */
-static const unsigned char identity[] = "fsdprun";
+static const char name[] = "fsdprun";
+enum { NAME_BYTES = sizeof name - 1, FULL_NAME_BYTES = NAME_BYTES + TLS_IDENTITY_BYTES };
+
 static const unsigned char suite_id[] = { 0x13, 0x01 }; /* TLS_AES_128_GCM_SHA256 */
 
 struct tls_context {
@@ -27,9 +30,11 @@ struct tls_context {
 };
 
 struct tls {
-    SSL *ssl;                 /* holds a reference to the context's SSL_CTX */
-    BIO *incoming, *outgoing; /* owned by ssl */
-    unsigned char key[TLS_KEY_BYTES];
+    SSL *ssl;                         /* holds a reference to the context's SSL_CTX */
+    BIO *incoming, *outgoing;         /* owned by ssl */
+    unsigned char key[TLS_KEY_BYTES]; /* of a server: the job's, until the client has named its own */
+    unsigned char name[FULL_NAME_BYTES];
+    bool named; /* its name has an identity */
 };
 
 static enum fsdp_status fail_openssl(struct fsdp_err *err, enum fsdp_status status, const char *what)
@@ -43,30 +48,45 @@ static enum fsdp_status fail_openssl(struct fsdp_err *err, enum fsdp_status stat
     return fsdp_fail(err, status, "%s: %s", what, words);
 }
 
-enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
-                                const char *job_id, struct fsdp_err *err)
+/* HKDF-SHA256 (RFC 5869). `out` may be `secret`. */
+static enum fsdp_status derive(unsigned char out[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
+                               const char *salt, const void *info, size_t info_bytes, struct fsdp_err *err)
 {
-    static const char salt[] = "fsdprun agent to agent, version 1";
     const OSSL_PARAM params[] = {
         OSSL_PARAM_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)(uintptr_t) "SHA256", sizeof "SHA256" - 1),
         OSSL_PARAM_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)secret, secret_bytes),
-        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)salt, sizeof salt - 1),
-        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_INFO, (void *)(uintptr_t)job_id, strlen(job_id)),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)salt, strlen(salt)),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_INFO, (void *)(uintptr_t)info, info_bytes),
         OSSL_PARAM_END,
     };
-    enum fsdp_status status = tls_library_open(&openssl, err);
+    enum fsdp_status status = FSDP_OK;
     EVP_KDF_CTX *context;
     EVP_KDF *kdf;
 
-    if (status != FSDP_OK)
-        return status;
     kdf = openssl->EVP_KDF_fetch(NULL, "HKDF", NULL);
     context = kdf == NULL ? NULL : openssl->EVP_KDF_CTX_new(kdf);
-    if (context == NULL || openssl->EVP_KDF_derive(context, key, TLS_KEY_BYTES, params) != 1)
+    if (context == NULL || openssl->EVP_KDF_derive(context, out, TLS_KEY_BYTES, params) != 1)
         status = fail_openssl(err, FSDP_ERR_UNSUPPORTED, "HKDF-SHA256");
     openssl->EVP_KDF_CTX_free(context);
     openssl->EVP_KDF_free(kdf);
     return status;
+}
+
+enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
+                                const char *job_id, struct fsdp_err *err)
+{
+    OK_OR_RETURN(tls_library_open(&openssl, err));
+    return derive(key, secret, secret_bytes, "fsdprun agent to agent, version 1", job_id, strlen(job_id),
+                  err);
+}
+
+/* The key of the connection becomes that of an agent with this identity. */
+static enum fsdp_status take_identity(struct tls *tls, const unsigned char *identity, struct fsdp_err *err)
+{
+    memcpy(tls->name + NAME_BYTES, identity, TLS_IDENTITY_BYTES);
+    tls->named = true;
+    return derive(tls->key, tls->key, sizeof tls->key, "fsdprun agent, version 1", identity,
+                  TLS_IDENTITY_BYTES, err);
 }
 
 /* Returns the pre-shared key in the form that OpenSSL takes: a session that was never negotiated. */
@@ -89,19 +109,26 @@ static SSL_SESSION *make_session(SSL *ssl)
 static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *id_bytes,
                    SSL_SESSION **session)
 {
+    const struct tls *tls = openssl->SSL_get_ex_data(ssl, 0);
+
     (void)digest; /* there is only one suite, and its digest is SHA-256 */
     *session = make_session(ssl);
-    *id = identity;
-    *id_bytes = sizeof identity - 1;
+    *id = tls->name;
+    *id_bytes = tls->named ? FULL_NAME_BYTES : NAME_BYTES;
     return *session != NULL;
 }
 
 static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **session)
 {
+    struct tls *tls = openssl->SSL_get_ex_data(ssl, 0);
+
     *session = NULL;
-    if (id_bytes != sizeof identity - 1 || memcmp(id, identity, id_bytes) != 0)
+    if ((id_bytes != NAME_BYTES && id_bytes != FULL_NAME_BYTES) || memcmp(id, name, NAME_BYTES) != 0 ||
+        tls->named)
         /* an unknown key: the handshake goes on without it, and fails because there is no certificate */
         return 1;
+    if (id_bytes == FULL_NAME_BYTES && take_identity(tls, id + NAME_BYTES, NULL) != FSDP_OK)
+        return 0;
     *session = make_session(ssl);
     return *session != NULL;
 }
@@ -174,7 +201,8 @@ void tls_context_destroy(struct tls_context *context)
     free(context);
 }
 
-enum fsdp_status tls_create(struct tls **out, const struct tls_context *context, struct fsdp_err *err)
+enum fsdp_status tls_create(struct tls **out, const struct tls_context *context,
+                            const unsigned char *identity, struct fsdp_err *err)
 {
     enum fsdp_status status;
     BIO *incoming = NULL, *outgoing = NULL;
@@ -186,6 +214,10 @@ enum fsdp_status tls_create(struct tls **out, const struct tls_context *context,
     if (tls == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a TLS connection");
     memcpy(tls->key, context->key, TLS_KEY_BYTES);
+    memcpy(tls->name, name, NAME_BYTES);
+    status = context->server || identity == NULL ? FSDP_OK : take_identity(tls, identity, err);
+    if (status != FSDP_OK)
+        goto done;
     tls->ssl = openssl->SSL_new(context->shared);
     incoming = openssl->BIO_new(openssl->BIO_s_mem());
     outgoing = openssl->BIO_new(openssl->BIO_s_mem());
@@ -226,6 +258,11 @@ bool tls_established(const struct tls *tls)
     return openssl->SSL_is_init_finished(tls->ssl) != 0;
 }
 
+const unsigned char *tls_identity(const struct tls *tls)
+{
+    return tls->named ? tls->name + NAME_BYTES : NULL;
+}
+
 /* Converts the result of an SSL call to a status. A need for more input is not an error. */
 static enum fsdp_status judge(struct tls *tls, int result, const char *what, struct fsdp_err *err)
 {
@@ -246,8 +283,9 @@ enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err)
     if (tls_established(tls))
         return FSDP_OK;
     openssl->ERR_clear_error();
-    return judge(tls, openssl->SSL_do_handshake(tls->ssl),
-                 "TLS handshake (are the secret and --rdzv-id the same on every node?)", err);
+    return judge(
+        tls, openssl->SSL_do_handshake(tls->ssl),
+        "TLS handshake (are the secret, --rdzv-id and the version of fsdprun the same on every node?)", err);
 }
 
 enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_bytes, struct fsdp_err *err)

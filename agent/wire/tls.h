@@ -1,6 +1,8 @@
 /*
  * TLS 1.3 with an external pre-shared key (RFC 8446, 4.2.11). It works on memory: the caller passes
  * ciphertext in and out, and owns the sockets.
+ *   - The client names the identity of its agent in the handshake. The pre-shared key is derived from the
+ *     job's key and that identity, so the handshake proves both. A client of an earlier version names none.
  *   - Both ends prove that they hold the key. A wrong key fails at the binder of the handshake, before any of
  *     our bytes is parsed. A recorded conversation that is replayed to a new connection fails there too.
  *   - Conversations are forward secret (X25519).
@@ -15,7 +17,7 @@
 
 #include <fsdp/status.h>
 
-enum { TLS_KEY_BYTES = 32 };
+enum { TLS_KEY_BYTES = 32, TLS_IDENTITY_BYTES = 16 };
 
 struct tls_context;
 struct tls;
@@ -37,8 +39,12 @@ enum fsdp_status tls_context_create(struct tls_context **out, bool server,
 /** Destroy the context. Connections that were created with it go on. NULL is a no-op. */
 void tls_context_destroy(struct tls_context *context);
 
-/** Create one end of one connection. `context` is only used during the call. */
-enum fsdp_status tls_create(struct tls **out, const struct tls_context *context, struct fsdp_err *err);
+/**
+ * Create one end of one connection. `context` is only used during the call.
+ *   identity  (TLS_IDENTITY_BYTES) of a client: what it proves; NULL: nothing, as an earlier version
+ */
+enum fsdp_status tls_create(struct tls **out, const struct tls_context *context,
+                            const unsigned char *identity, struct fsdp_err *err);
 void tls_destroy(struct tls *tls);
 
 /**
@@ -46,6 +52,9 @@ void tls_destroy(struct tls *tls);
  * holds the key.
  */
 bool tls_established(const struct tls *tls);
+
+/** On a server that is established: the identity that the client has proven; NULL: it named none. */
+const unsigned char *tls_identity(const struct tls *tls);
 
 /** Go on with the handshake without input. A client calls it once, to begin. */
 enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err);

@@ -9,11 +9,8 @@ enum { DEADLINE_S = 120 };
 
 static void on_opened(void *arg, struct session *session)
 {
-    const struct swarm *swarm = arg;
-    struct proto_join self;
-
-    identity_fill(&self, swarm->config);
-    rendezvous_tell(session, PROTO_JOIN, 0, &self);
+    (void)arg;
+    rendezvous_tell(session, PROTO_JOIN, 0, session_data(session));
 }
 
 /* The first member's worker has this rank. */
@@ -77,7 +74,8 @@ void swarm_open(struct swarm *swarm, const struct agent_config *config, int capa
 
     *swarm = (struct swarm){ .capacity = capacity, .config = config };
     swarm->members = calloc((size_t)capacity, sizeof *swarm->members);
-    if (swarm->members == NULL || uv_loop_init(&swarm->loop) != 0)
+    swarm->joins = calloc((size_t)capacity, sizeof *swarm->joins);
+    if (swarm->members == NULL || swarm->joins == NULL || uv_loop_init(&swarm->loop) != 0)
         bench_die("a swarm");
     if (tls_derive_key(key, config->secret, config->secret_bytes, config->run_id, &err) != FSDP_OK ||
         session_pool_create(&swarm->pool, &swarm->loop, false, &sessions, &err) != FSDP_OK)
@@ -91,9 +89,15 @@ void swarm_join(struct swarm *swarm, int n)
 
     uv_ip4_addr(swarm->config->rendezvous_host, swarm->config->rendezvous_port,
                 (struct sockaddr_in *)&addresses.of[0]);
-    for (int i = 0; i < n; i++)
-        if (session_dial(&swarm->members[swarm->n++], swarm->pool, &addresses, &err) != FSDP_OK)
+    for (int i = 0; i < n; i++) {
+        struct proto_join *join = &swarm->joins[swarm->n];
+        struct session **member = &swarm->members[swarm->n++];
+
+        identity_fill(join, swarm->config);
+        if (session_dial(member, swarm->pool, join->identity, &addresses, &err) != FSDP_OK)
             bench_die(err.message);
+        session_set_data(*member, join);
+    }
 }
 
 void swarm_fail(struct swarm *swarm)
@@ -142,4 +146,5 @@ void swarm_close(struct swarm *swarm)
     if (uv_loop_close(&swarm->loop) != 0)
         bench_die("a swarm with open handles");
     free(swarm->members);
+    free(swarm->joins);
 }

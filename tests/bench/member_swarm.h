@@ -9,11 +9,13 @@
 #include <uv.h>
 
 #include "agent/config.h"
+#include "agent/members/proto.h"
 
 struct swarm {
     uv_loop_t loop;
     struct session_pool *pool;
     struct session **members; /* (capacity) NULL: it has left */
+    struct proto_join *joins; /* (capacity) what each says of itself */
     int capacity, n;          /* n: how many were begun */
     /* Counts since they were last set to 0 */
     int n_welcomed, n_started, n_stopped;

@@ -7,7 +7,9 @@
 
 #include <fsdp/link.h>
 
+#include "agent/cluster/identity.h"
 #include "agent/rendezvous/meeting.h"
+#include "agent/wire/tls.h"
 
 enum { MAX_NODES = 6 };
 
@@ -346,6 +348,65 @@ Test(rendezvous, who_is_refused_is_told_why)
     cr_assert(eq(int, agents[1].status, FSDP_EXIT_CONFIG));
     has(agents[1].words, "you are not wanted");
     has(agents[0].notes, "you are not wanted");
+}
+
+/* --- one that names another identity than it has proven */
+
+static void say_join(void *arg, struct session *session)
+{
+    struct proto_join join;
+
+    identity_fill(&join, &agents[1].config);
+    rendezvous_tell(session, PROTO_JOIN, 0, &join);
+}
+
+static void take_refusal(void *arg, struct session *session, const struct frame *frame)
+{
+    union proto_message message;
+
+    cr_assert(eq(int, frame->type, PROTO_REFUSED));
+    cr_assert(eq(int, proto_decode(PROTO_REFUSED, &message, frame->payload, frame->size, NULL), FSDP_OK));
+    agents[1].status = message.refused.status;
+    memcpy(agents[1].words, message.refused.words, PROTO_WORDS_BYTES);
+}
+
+static void ignore_end(void *arg, struct session *session, const struct fsdp_err *why)
+{
+}
+
+static bool always(void)
+{
+    return true;
+}
+
+Test(rendezvous, who_names_another_identity_than_it_has_proven_is_refused)
+{
+    static const unsigned char identity[PROTO_IDENTITY_BYTES] = "some other node";
+    const struct agent_config *config = &agents[1].config;
+    unsigned char key[TLS_KEY_BYTES];
+    const struct session_config sessions = { .key = key,
+                                             .job = identity_job(config),
+                                             .lease_ms = config->lease_ms,
+                                             .handlers = { say_join, take_refusal, ignore_end, NULL } };
+    struct endpoint_addresses at = { .n = 1 };
+    struct session_pool *pool;
+    struct session *session;
+
+    host_with_0();
+    tls_derive_key(key, config->secret, config->secret_bytes, config->run_id, NULL);
+    cr_assert(eq(int, session_pool_create(&pool, &loop, false, &sessions, NULL), FSDP_OK));
+    uv_ip4_addr("127.0.0.1", config->rendezvous_port, (struct sockaddr_in *)&at.of[0]);
+    cr_assert(eq(int, session_dial(&session, pool, identity, &at, NULL), FSDP_OK));
+    while (agents[1].status == 0 && !timed_out)
+        uv_run(&loop, UV_RUN_ONCE);
+    session_pool_close(pool);
+    run_until(always);
+
+    cr_assert(eq(int, agents[1].status, FSDP_EXIT_CONFIG));
+    has(agents[1].words,
+        " (127.0.0.1) names another identity than its connection has proven; it runs fsdprun ");
+    has(agents[0].notes, "a node was refused: ");
+    cr_assert(eq(int, agents[0].n_joined, 0));
 }
 
 Test(rendezvous, another_run_id_is_told_to_both_without_a_secret_too)

@@ -27,7 +27,8 @@ static uv_loop_t loop;
 static uv_timer_t deadline;
 static struct session_config config;
 static unsigned char key[TLS_KEY_BYTES];
-static bool admit, timed_out;
+static const unsigned char agent[SESSION_IDENTITY_BYTES] = "who dials them..";
+static bool admit, stay, timed_out;
 static int64_t own_lease_ms[2];
 static void (*on_message)(struct end *end);
 
@@ -74,7 +75,8 @@ static void ended(void *arg, struct session *session, const struct fsdp_err *why
     end->session = NULL;
     end->n_ended++;
     end->why = *why;
-    close_all();
+    if (!stay)
+        close_all();
 }
 
 static void note(void *arg, const char *words)
@@ -91,6 +93,7 @@ static void set_up(void)
     signal(SIGPIPE, SIG_IGN); /* as in an agent */
     memset(ends, 0, sizeof ends);
     admit = true;
+    stay = false;
     on_message = NULL;
     own_lease_ms[0] = own_lease_ms[1] = LEASE_MS;
     uv_loop_init(&loop);
@@ -132,7 +135,7 @@ static void meet(void)
     const struct endpoint_addresses at = begin_pools();
     struct session *session;
 
-    cr_assert(eq(int, session_dial(&session, ends[0].pool, &at, NULL), FSDP_OK));
+    cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
     while (ends[0].n_opened == 0 && ends[0].n_ended == 0 && !timed_out)
         uv_run(&loop, UV_RUN_ONCE);
 }
@@ -294,7 +297,7 @@ Test(session, another_job_or_another_secret_opens_nothing)
         config.job = row->job;
         config.arg = &ends[0];
         session_pool_create(&ends[0].pool, &loop, false, &config, NULL);
-        cr_assert(eq(int, session_dial(&session, ends[0].pool, &at, NULL), FSDP_OK));
+        cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
         run();
 
         cr_assert(eq(int, ends[0].why.status, FSDP_ERR_MISMATCH), "%s", row->name);
@@ -339,6 +342,7 @@ Test(session, further_connections_of_a_session_are_no_strangers)
     for (int i = 0; i < SESSION_ATTEMPTS; i++)
         session_dial_next(ends[0].session, session_now_ns());
     old_config = ends[0].pool->peers;
+    old_config.identity = agent;
     old_config.handlers = (struct peer_handlers){ .opened = say_old_hello, .closed = old_closed };
     old_is_there = true;
     cr_assert(
@@ -350,6 +354,142 @@ Test(session, further_connections_of_a_session_are_no_strangers)
 
     cr_assert(eq(int, ends[1].n_dropped, 0), "%s", ends[1].note);
     cr_assert(eq(u32, ends[1].session->core.connection, 1));
+    close_all();
+    run();
+}
+
+static void say_next_hello(void *arg, struct peer *peer)
+{
+    struct session_hello hello = { .connection = ends[0].session->core.connection + 1 };
+
+    memcpy(hello.identity, ends[0].session->core.identity, sizeof hello.identity);
+    session_write_hello(peer, SESSION_HELLO, &hello);
+}
+
+/* With the secret of the job, but from another agent, or from one of an earlier version. */
+Test(session, a_session_goes_on_only_with_the_agent_that_began_it)
+{
+    static const unsigned char other[SESSION_IDENTITY_BYTES] = "somebody else...";
+    static const unsigned char *const strangers[] = { other, NULL };
+    struct peer_config stranger_config;
+    struct peer *stranger;
+
+    meet();
+    cr_assert(session_is_of(ends[1].session, agent));
+    cr_assert(not(session_is_of(ends[1].session, other)));
+    for (int i = 0; i < 2; i++) {
+        stranger_config = ends[0].pool->peers;
+        stranger_config.identity = strangers[i];
+        stranger_config.handlers = (struct peer_handlers){ .opened = say_next_hello, .closed = old_closed };
+        old_is_there = true;
+        cr_assert(eq(int,
+                     peer_connect(&stranger, &loop, (struct sockaddr *)&ends[0].session->addresses.of[0],
+                                  &stranger_config, NULL),
+                     FSDP_OK));
+        while (!only_one_is_left())
+            uv_run(&loop, UV_RUN_ONCE);
+        cr_assert_not_null(strstr(ends[1].note, "was dropped: it names the session of another agent"), "%s",
+                           ends[1].note);
+    }
+    cr_assert(ends[0].n_ended == 0 && ends[1].n_ended == 0);
+    cr_assert(eq(u32, ends[1].session->core.connection, 1));
+    close_all();
+    run();
+}
+
+/* --- an agent that is restored from an earlier state */
+
+static void meet_and_talk(void)
+{
+    meet();
+    say(0, 0, 5);
+    say(1, 0, 5);
+    while (!got(0, 5) || !got(1, 5) || ends[1].session->core.acked < 5)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void is_refused(int end, const char *words)
+{
+    cr_assert(eq(int, ends[end].why.status, FSDP_ERR_MISMATCH), "end %d: %s", end, ends[end].why.message);
+    cr_assert(eq(str, ends[end].why.message, (char *)words));
+}
+
+/* Its sessions are refused from now on, whatever their names are. */
+static void comes_no_more(void)
+{
+    struct endpoint_addresses at = { .n = 1 };
+    struct session *session;
+
+    uv_ip4_addr("127.0.0.1", session_pool_port(ends[1].pool), (struct sockaddr_in *)&at.of[0]);
+    ends[0].why = (struct fsdp_err){ 0 };
+    ends[0].n_ended = 0;
+    ends[1].note[0] = '\0';
+    cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
+    while ((ends[0].n_ended == 0 || ends[1].note[0] == '\0') && !timed_out)
+        uv_run(&loop, UV_RUN_ONCE);
+    is_refused(0, "this node was restored from an earlier state, and is refused for good");
+    cr_assert_not_null(
+        strstr(ends[1].note, "was dropped: it was restored from an earlier state, and is refused for good"),
+        "%s", ends[1].note);
+    close_all();
+    run();
+}
+
+/* Its messages 4 and 5, or those of the other end, are still to come for it. */
+Test(session, who_was_restored_is_refused_for_good_and_nothing_is_sent_again)
+{
+    for (int forgets = 0; forgets < 2; forgets++) {
+        if (forgets > 0)
+            set_up();
+        stay = true;
+        meet_and_talk();
+        if (forgets == 0)
+            ends[0].session->core.received = 3;
+        else
+            ends[0].session->core.sent = ends[0].session->core.acked = 3;
+        peer_reset(ends[0].session->peer);
+        while ((ends[0].n_ended == 0 || ends[1].n_ended == 0) && !timed_out)
+            uv_run(&loop, UV_RUN_ONCE);
+
+        is_refused(0, "this node was restored from an earlier state, and is refused for good");
+        is_refused(1, "it was restored from an earlier state, and is refused for good");
+        cr_assert(ends[0].n_received == 5 && ends[1].n_received == 5);
+        comes_no_more();
+    }
+}
+
+/* A snapshot is older than the lease: the other end has given the session up, but knows how far it came. */
+Test(session, who_was_restored_after_its_session_is_refused_for_good_too)
+{
+    stay = true;
+    meet_and_talk();
+    session_drop(ends[1].session);
+    ends[0].session->core.received = 3;
+    while (ends[0].n_ended == 0 && !timed_out)
+        uv_run(&loop, UV_RUN_ONCE);
+
+    is_refused(0, "this node was restored from an earlier state, and is refused for good");
+    comes_no_more();
+}
+
+Test(session, without_a_key_who_was_restored_ends_its_session_only)
+{
+    struct endpoint_addresses at = { .n = 1 };
+    struct session *session;
+
+    stay = true;
+    config.key = NULL;
+    meet_and_talk();
+    ends[0].session->core.received = 3;
+    peer_reset(ends[0].session->peer);
+    while ((ends[0].n_ended == 0 || ends[1].n_ended == 0) && !timed_out)
+        uv_run(&loop, UV_RUN_ONCE);
+    is_refused(0, "this node was restored from an earlier state, and is refused for good");
+
+    uv_ip4_addr("127.0.0.1", session_pool_port(ends[1].pool), (struct sockaddr_in *)&at.of[0]);
+    cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
+    while (ends[0].n_opened < 2 && !timed_out)
+        uv_run(&loop, UV_RUN_ONCE);
     close_all();
     run();
 }
@@ -413,7 +553,7 @@ Test(session, nodes_that_all_come_back_at_once_are_no_strangers)
     config.n_expected = NODES;
     at = begin_pools();
     for (int i = 0; i < NODES; i++)
-        cr_assert(eq(int, session_dial(&session, ends[0].pool, &at, NULL), FSDP_OK));
+        cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
     while (!all_are_up(1))
         uv_run(&loop, UV_RUN_ONCE);
     for (session = ends[1].pool->all; session != NULL; session = session->next)
@@ -446,7 +586,7 @@ static _Noreturn void be_child(void)
     config.arg = &ends[0];
     session_pool_create(&ends[0].pool, &loop, false, &config, NULL);
     uv_ip4_addr("127.0.0.1", port, (struct sockaddr_in *)&at.of[0]);
-    session_dial(&session, ends[0].pool, &at, NULL);
+    session_dial(&session, ends[0].pool, agent, &at, NULL);
     while (ends[0].n_opened == 0)
         uv_run(&loop, UV_RUN_ONCE);
     if (write(from_child[1], "", 1) != 1)

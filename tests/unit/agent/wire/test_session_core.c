@@ -175,7 +175,8 @@ Test(session_core, a_hello_is_judged_by_its_numbers)
         hello.received = row->received;
         hello.sent = row->sent;
 
-        cr_expect(eq(int, session_core_accept(&ends[1], &hello, &answer, now), row->verdict), "%s", row->name);
+        cr_expect(eq(int, session_core_accept(&ends[1], &hello, &answer, now), row->verdict), "%s",
+                  row->name);
     }
 }
 
@@ -193,6 +194,34 @@ Test(session_core, a_session_that_the_other_end_does_not_know_is_gone_and_a_rest
     cr_assert(eq(int, session_core_answered(&ends[0], &answer, now, &err), FSDP_ERR_MISMATCH));
     answer.connection = 1;
     cr_assert(eq(int, session_core_answered(&ends[0], &answer, now, &err), FSDP_ERR_FORMAT));
+}
+
+/* This end has sent 5, of which 3 were acknowledged, and received 4. */
+static const struct fit_row {
+    const char *name;
+    uint64_t received, sent;
+    enum session_fit fit;
+} fit_rows[] = {
+    { "as it was", 3, 4, SESSION_FITS },
+    { "more than is known here", 5, 9, SESSION_FITS },
+    { "it forgot what it received", 2, 4, SESSION_THEY_WENT_BACK },
+    { "it forgot what it sent", 5, 3, SESSION_THEY_WENT_BACK },
+    { "this end forgot what it sent", 6, 4, SESSION_WE_WENT_BACK },
+};
+
+Test(session_core, the_numbers_tell_which_end_was_restored)
+{
+    static const struct session_reach ours = { .sent = 5, .acked = 3, .received = 4 };
+
+    for (size_t i = 0; i < sizeof fit_rows / sizeof *fit_rows; i++) {
+        const struct session_hello theirs = { .received = fit_rows[i].received, .sent = fit_rows[i].sent };
+
+        cr_expect(eq(int, session_fit(&ours, &theirs), fit_rows[i].fit), "%s", fit_rows[i].name);
+    }
+    session_fit_fail(SESSION_THEY_WENT_BACK, &err);
+    cr_expect(eq(str, err.message, "it was restored from an earlier state, and is refused for good"));
+    session_fit_fail(SESSION_WE_WENT_BACK, &err);
+    cr_expect(eq(str, err.message, "this node was restored from an earlier state, and is refused for good"));
 }
 
 Test(session_core, what_waits_for_the_other_end_has_a_limit)
@@ -263,9 +292,12 @@ Test(session_core, a_connection_that_was_closed_in_order_has_one_beat_to_come_ba
 Test(session_core, a_hello_is_read_as_it_was_written)
 {
     unsigned char bytes[SESSION_HELLO_BYTES + 1] = { 0 };
-    const struct session_hello written = { .identity = "sixteen bytes..", .connection = 0x01020304,
-                                           .verdict = SESSION_BACKWARDS, .received = 0x1122334455667788,
-                                           .sent = 0x8877665544332211, .lease_ms = 3000 };
+    const struct session_hello written = { .identity = "sixteen bytes..",
+                                           .connection = 0x01020304,
+                                           .verdict = SESSION_BACKWARDS,
+                                           .received = 0x1122334455667788,
+                                           .sent = 0x8877665544332211,
+                                           .lease_ms = 3000 };
     struct session_hello read;
 
     memset(&read, 0, sizeof read);

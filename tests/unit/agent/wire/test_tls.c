@@ -3,6 +3,9 @@
 
 #include "agent/wire/tls.h"
 
+static const unsigned char own[TLS_IDENTITY_BYTES] = "an agent's name";
+static const unsigned char *identity = own; /* of the client */
+
 static struct pair {
     struct tls *client, *server;
 } pair;
@@ -15,7 +18,7 @@ static struct tls *make_end(bool is_server, const char *secret, const char *job)
 
     cr_assert(eq(int, tls_derive_key(key, secret, strlen(secret), job, NULL), FSDP_OK));
     cr_assert(eq(int, tls_context_create(&context, is_server, key, NULL), FSDP_OK));
-    cr_assert(eq(int, tls_create(&end, context, NULL), FSDP_OK));
+    cr_assert(eq(int, tls_create(&end, context, is_server ? NULL : identity, NULL), FSDP_OK));
     tls_context_destroy(context); /* what was made with it goes on */
     return end;
 }
@@ -116,6 +119,40 @@ Test(tls, the_handshake_is_tls_1_3_with_x25519_and_aes_128_gcm)
     share = extension(hello, size, 51);
     cr_expect(share != NULL && memcmp(share, (unsigned char[]){ 0, 29 }, 2) == 0, "X25519");
     cr_expect_not_null(extension(hello, size, 41), "the key is used");
+}
+
+Test(tls, the_handshake_proves_the_identity_of_the_client)
+{
+    make_pair("a secret", "job");
+    cr_assert(eq(int, shake(4096, NULL), FSDP_OK));
+    cr_assert(memcmp(tls_identity(pair.server), own, sizeof own) == 0);
+}
+
+/* It is let in so far that its version can be compared. */
+Test(tls, a_client_of_an_earlier_version_proves_no_identity)
+{
+    identity = NULL;
+    make_pair("a secret", "job");
+    cr_assert(eq(int, shake(4096, NULL), FSDP_OK));
+    cr_assert(tls_identity(pair.server) == NULL);
+    says(pair.client, pair.server, "ping", 4096);
+}
+
+/* The name of the key is in the client's first bytes. With another one in its place, the binder is wrong. */
+Test(tls, an_identity_that_is_changed_on_the_way_is_not_proven)
+{
+    unsigned char bytes[4096];
+    size_t n, at = 0;
+
+    make_pair("a secret", "job");
+    cr_assert(eq(int, tls_start(pair.client, NULL), FSDP_OK));
+    n = tls_take(pair.client, bytes, sizeof bytes);
+    while (at + sizeof own <= n && memcmp(bytes + at, own, sizeof own) != 0)
+        at++;
+    cr_assert(at + sizeof own <= n);
+    bytes[at] ^= 1;
+    cr_assert(eq(int, tls_feed(pair.server, bytes, n, NULL), FSDP_ERR_MISMATCH));
+    cr_assert(not(tls_established(pair.server)));
 }
 
 Test(tls, another_secret_or_the_same_for_another_job_never_establishes)

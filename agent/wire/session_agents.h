@@ -1,0 +1,45 @@
+/*
+ * The agents whose sessions an end has accepted, by the identity that each has proven (agent/wire/tls.h). How
+ * far the last session of each came is kept longer than the session. So an agent that was restored from an
+ * earlier state is recognised when it names that session again, and is then refused for good: its identity
+ * never comes back.
+ *
+ * Pure: no sockets, no loop.
+ */
+#ifndef AGENT_SESSION_AGENTS_H
+#define AGENT_SESSION_AGENTS_H
+
+#include <stdbool.h>
+
+#include "agent/wire/session_hello.h"
+#include "shard_runtime/core/table.h"
+
+/* All zero: no agent is known. */
+struct session_agents {
+    struct table table;
+};
+
+/** `session` of `agent` was let in. Without memory for it, or for so many agents, the agent stays unknown. */
+void session_agents_begin(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES],
+                          const unsigned char session[SESSION_IDENTITY_BYTES]);
+/** That session is over, and came so far. No effect on an agent that is unknown or has begun another one. */
+void session_agents_end(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES],
+                        const unsigned char session[SESSION_IDENTITY_BYTES],
+                        const struct session_reach *reach);
+/** The agent goes back to an earlier state. */
+void session_agents_refuse(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES]);
+
+/**
+ * Judge a HELLO of a session that is not there, and fill in the answer: SESSION_NEW (the answer is the
+ * caller's), SESSION_GONE, SESSION_BACKWARDS, or SESSION_STALE (there is none: who was restored counts its
+ * connections from there on, and comes again with a higher number).
+ *   agent  what the connection has proven; NULL: nothing
+ *   err    says of SESSION_BACKWARDS which end was restored
+ */
+enum session_verdict session_agents_judge(struct session_agents *agents, const unsigned char *agent,
+                                          const struct session_hello *hello, struct session_hello *answer,
+                                          struct fsdp_err *err);
+
+void session_agents_free(struct session_agents *agents);
+
+#endif
