@@ -28,6 +28,7 @@ struct meeting {
     struct lookup *lookup;               /* the lookup of the endpoint's name while it runs; else NULL */
     uv_timer_t timer;                    /* runs until the next round is due */
     struct endpoint_addresses addresses; /* addresses of the current round */
+    struct endpoint_addresses served;    /* those at which this node has reached its coordinator */
     struct session_pool *pool;           /* NULL as long as this node has not dialled */
     struct session *session;             /* of the current round; NULL: none */
 
@@ -179,7 +180,8 @@ void meeting_again(struct meeting *meeting)
 
 /*
  * The coordinator listens as long as its process lives. So a host on which no process listens for a lease has
- * lost it for good, and a node that was its member need not wait.
+ * lost it for good, and a node that was its member need not wait. What counts are the addresses at which this
+ * node has reached it: another address of its name may never have led there, and gives no answer as before.
  */
 static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *why)
 {
@@ -193,14 +195,21 @@ static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *
            now - meeting->refused_ms >= (uint64_t)meeting->config->lease_ms;
 }
 
+/* The session with the coordinator may have moved to another address since it began. */
+static void remember(struct meeting *meeting, const struct session *session)
+{
+    if (meeting->welcomed && session != NULL && session_served(session) != NULL)
+        endpoint_add(&meeting->served, session_served(session));
+}
+
 static void on_ended(void *arg, struct session *session, const struct fsdp_err *why)
 {
     struct meeting *meeting = arg;
 
-    (void)session;
     meeting->session = NULL;
     if (meeting->over)
         return;
+    remember(meeting, session);
     snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
     if (meeting->bound) {
         meeting->over = true;
@@ -219,6 +228,7 @@ static void dial(struct meeting *meeting)
 {
     struct fsdp_err err = { 0 };
 
+    endpoint_prefer(&meeting->addresses, &meeting->served);
     if ((meeting->pool == NULL &&
          session_pool_create(&meeting->pool, meeting->loop, false, &meeting->sessions, &err) != FSDP_OK) ||
         session_dial(&meeting->session, meeting->pool, meeting->self.identity, &meeting->addresses, &err) !=
@@ -258,7 +268,7 @@ static void take_refused(struct meeting *meeting, const struct frame *frame)
 static void end_alone(struct meeting *meeting, const struct fsdp_err *why)
 {
     session_drop(meeting->session);
-    on_ended(meeting, meeting->session, why);
+    on_ended(meeting, NULL, why);
 }
 
 static void take_welcome(struct meeting *meeting, const struct frame *frame)
@@ -271,6 +281,9 @@ static void take_welcome(struct meeting *meeting, const struct frame *frame)
         return;
     }
     meeting->welcomed = true;
+    if (memcmp(meeting->coordinator, message.welcome.identity, sizeof meeting->coordinator) != 0)
+        meeting->served.n = 0;
+    remember(meeting, meeting->session);
     meeting->deadline_ms = 0;
     uv_timer_stop(&meeting->timer);
     snprintf(meeting->host, sizeof meeting->host, "%s", message.welcome.host);

@@ -88,6 +88,34 @@ void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *fou
     out->n = n;
 }
 
+static bool has(const struct endpoint_addresses *list, const struct sockaddr_storage *address)
+{
+    for (int i = 0; i < list->n; i++)
+        if (compare(&list->of[i], address) == 0)
+            return true;
+    return false;
+}
+
+void endpoint_add(struct endpoint_addresses *list, const struct sockaddr_storage *address)
+{
+    if (list->n < ENDPOINT_MAX_ADDRESSES && !has(list, address))
+        list->of[list->n++] = *address;
+}
+
+void endpoint_prefer(struct endpoint_addresses *addresses, const struct endpoint_addresses *known)
+{
+    addresses->n_known = 0;
+    for (int i = 0; i < addresses->n; i++) {
+        const struct sockaddr_storage address = addresses->of[i];
+
+        if (!has(known, &address))
+            continue;
+        memmove(addresses->of + addresses->n_known + 1, addresses->of + addresses->n_known,
+                (size_t)(i - addresses->n_known) * sizeof address);
+        addresses->of[addresses->n_known++] = address;
+    }
+}
+
 /*
  * Returns whether the address belongs to this host: only then can a socket be bound to it. Port 0 avoids
  * ports that are in use.

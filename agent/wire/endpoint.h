@@ -25,6 +25,7 @@ struct endpoint {
 
 struct endpoint_addresses {
     int n;
+    int n_known; /* the first ones have led to the other end before */
     struct sockaddr_storage of[ENDPOINT_MAX_ADDRESSES];
 };
 
@@ -48,6 +49,10 @@ bool endpoint_is_loopback(const char *host);
  * ENDPOINT_MAX_ADDRESSES.
  */
 void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *found);
+/** Add an address, unless it is there already or the list is full. */
+void endpoint_add(struct endpoint_addresses *list, const struct sockaddr_storage *address);
+/** Put the addresses that are in `known` first, and count them in n_known. */
+void endpoint_prefer(struct endpoint_addresses *addresses, const struct endpoint_addresses *known);
 /** Does this host have one of these addresses? The function asks the system and takes no port. */
 bool endpoint_is_here(const struct endpoint_addresses *addresses);
 /**

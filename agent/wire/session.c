@@ -131,8 +131,13 @@ static int next_address(const struct session *session)
     return n % 2 == 0 ? 0 : 1 + n / 2 % (n_addresses - 1);
 }
 
-static void remove_attempt(struct session *session, int i)
+/* An attempt is over: it was refused, or nobody answered it. */
+static void remove_attempt(struct session *session, int i, bool refused)
 {
+    const struct session_attempt *attempt = &session->attempts[i];
+
+    session->met = session->met ||
+                   (attempt->address < session->addresses.n_known ? !refused : peer_connected(attempt->peer));
     session->n_attempts--;
     memmove(session->attempts + i, session->attempts + i + 1,
             (size_t)(session->n_attempts - i) * sizeof *session->attempts);
@@ -151,7 +156,7 @@ void session_dial_next(struct session *session, int64_t now_ns)
         if (peer_connected(session->attempts[0].peer))
             return;
         peer_reset(session->attempts[0].peer);
-        remove_attempt(session, 0);
+        remove_attempt(session, 0, false);
     }
     session->n_dialled++;
     config.identity = session->agent;
@@ -182,7 +187,7 @@ void session_attempt_opened(struct session *session, struct peer *peer)
     for (int i = 0; i < session->n_attempts; i++)
         if (session->attempts[i].peer == peer) {
             session->current = session->attempts[i].address;
-            remove_attempt(session, i);
+            remove_attempt(session, i, false);
             break;
         }
     if (session->over || works(session) || (session->peer != NULL && !session->core.up)) {
@@ -376,9 +381,14 @@ static void keep_reason(struct session *session, const struct fsdp_err *why)
 /* Ends a session that has not begun, once every address was tried. */
 static void end_if_none_answers(struct session *session)
 {
-    if (session->dials && !session->opened && session->peer == NULL && session->n_attempts == 0 &&
-        session->n_dialled == session->addresses.n)
-        end(session, &session->why, false);
+    struct fsdp_err why = session->why;
+
+    if (!session->dials || session->opened || session->peer != NULL || session->n_attempts > 0 ||
+        session->n_dialled != session->addresses.n)
+        return;
+    if (why.status == FSDP_ERR_PEER && session->addresses.n_known > 0 && !session->met)
+        fsdp_fail(&why, FSDP_ERR_NOT_FOUND, "connection refused where it was reached before");
+    end(session, &why, false);
 }
 
 static void lose_connection(struct session *session, bool ended, const struct fsdp_err *why)
@@ -405,7 +415,7 @@ void session_peer_closed(struct session *session, struct peer *peer, const struc
         if (session->attempts[i].peer == peer) {
             if (session->attempts[i].address == 0)
                 session->refused = why->status == FSDP_ERR_NOT_FOUND;
-            remove_attempt(session, i);
+            remove_attempt(session, i, why->status == FSDP_ERR_NOT_FOUND);
             if (!session->opened)
                 keep_reason(session, why);
             break;
@@ -528,6 +538,11 @@ bool session_is_of(const struct session *session, const unsigned char agent[SESS
 {
     return session->pool->tls == NULL ||
            (session->proven && memcmp(session->agent, agent, SESSION_IDENTITY_BYTES) == 0);
+}
+
+const struct sockaddr_storage *session_served(const struct session *session)
+{
+    return session->dials && session->opened ? &session->addresses.of[0] : NULL;
 }
 
 int64_t session_silent_ms(const struct session *session)

@@ -76,7 +76,9 @@ void session_pool_close(struct session_pool *pool);
 /**
  * Begin a session that dials. It tries each address once, one after another, and ends if none answers.
  *   agent      the identity that its connections prove: that of this agent as long as it lives
- *   addresses  copied; at least one
+ *   addresses  copied; at least one. If some have led to the other end before (n_known), it counts as gone
+ *              (FSDP_ERR_NOT_FOUND) if all of them refuse and no other one accepts a connection. One that
+ *              leads nowhere may never have led to it.
  */
 enum fsdp_status session_dial(struct session **out, struct session_pool *pool,
                               const unsigned char agent[SESSION_IDENTITY_BYTES],
@@ -113,6 +115,8 @@ bool session_is_of(const struct session *session, const unsigned char agent[SESS
 /** Set and get a pointer of the caller's, which is NULL at first. */
 void session_set_data(struct session *session, void *data);
 void *session_data(const struct session *session);
+/** Of a session that dials: the address that has served last; NULL: none has. */
+const struct sockaddr_storage *session_served(const struct session *session);
 /** Returns for how long nothing was heard from the other end. */
 int64_t session_silent_ms(const struct session *session);
 /** Returns the address and port of the other end as text, "10.0.0.2:4312"; "?" if none has answered. */

@@ -37,6 +37,7 @@ struct session {
     int n_dialled; /* since the last connection that served */
     int64_t dial_at_ns, answer_by_ns;
     bool refused; /* the address that served has refused the last dial: no process listens there */
+    bool met;     /* not opened: a known address did not refuse, or another one accepted a connection */
 
     bool proven; /* of an accepted session: all of its connections prove `agent` */
     bool dials, admitted, leaving, over;

@@ -131,3 +131,46 @@ Test(endpoint, no_more_addresses_than_there_is_room_for)
     endpoint_collect(&found, NULL);
     cr_assert(eq(int, found.n, 0));
 }
+
+static struct sockaddr_storage at(const char *host)
+{
+    struct sockaddr_storage address = { 0 };
+
+    uv_ip4_addr(host, 29400, (struct sockaddr_in *)&address);
+    return address;
+}
+
+Test(endpoint, addresses_that_led_to_the_other_end_come_first)
+{
+    static const char *const hosts[] = { "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4" };
+    static const char *const sorted[] = { "10.0.0.2", "10.0.0.4", "10.0.0.1", "10.0.0.3" };
+    struct endpoint_addresses addresses = { 0 }, known = { 0 };
+    struct sockaddr_storage address;
+
+    for (int i = 0; i < 4; i++) {
+        address = at(hosts[i]);
+        endpoint_add(&addresses, &address);
+        endpoint_add(&addresses, &address);
+    }
+    cr_assert(eq(int, addresses.n, 4), "each once");
+    endpoint_prefer(&addresses, &known);
+    cr_assert(eq(int, addresses.n_known, 0));
+
+    for (int i = 3; i >= 0; i -= 2) {
+        address = at(hosts[i]);
+        endpoint_add(&known, &address);
+    }
+    address = at("10.9.9.9");
+    endpoint_add(&known, &address); /* the name has it no more */
+    endpoint_prefer(&addresses, &known);
+    cr_assert(eq(int, addresses.n_known, 2));
+    for (int i = 0; i < 4; i++) {
+        address = at(sorted[i]);
+        cr_assert(memcmp(&addresses.of[i], &address, sizeof(struct sockaddr_in)) == 0, "place %d", i);
+    }
+    for (int i = 0; i < 2 * ENDPOINT_MAX_ADDRESSES; i++) {
+        ((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)(1 + i));
+        endpoint_add(&known, &address);
+    }
+    cr_assert(eq(int, known.n, ENDPOINT_MAX_ADDRESSES));
+}

@@ -533,6 +533,70 @@ Test(session, who_is_connected_leaves_a_busy_host_time_before_it_dials_again)
     run();
 }
 
+/* --- a host that may be gone */
+
+/* A host of which no packet comes back: its queue is full, and its kernel drops what comes. */
+static int begin_mute_host(struct sockaddr_in *address, int fill[2])
+{
+    const int fd = begin_busy_host(address);
+
+    cr_assert(eq(int, listen(fd, 0), 0));
+    for (int i = 0; i < 2; i++) {
+        fill[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)!connect(fill[i], (struct sockaddr *)address, sizeof *address);
+    }
+    return fd;
+}
+
+/* The addresses of a host: each refuses ('r'), gives no answer ('n'), or accepts and says nothing ('a'). */
+static const struct gone_row {
+    const char *name, *addresses;
+    int n_known;
+    enum fsdp_status status;
+} gone_rows[] = {
+    { "the only one refuses", "r", 1, FSDP_ERR_NOT_FOUND },
+    { "it refuses, and the other one never led there", "rn", 1, FSDP_ERR_NOT_FOUND },
+    { "none has led there yet", "rn", 0, FSDP_ERR_PEER },
+    { "it gives no answer, and another one refuses", "nr", 1, FSDP_ERR_PEER },
+    { "one of two refuses", "rn", 2, FSDP_ERR_PEER },
+    { "another one accepts", "ra", 1, FSDP_ERR_PEER },
+    { "it accepts", "ar", 1, FSDP_ERR_PEER },
+};
+
+Test(session, a_host_is_gone_if_it_refuses_wherever_it_was_reached)
+{
+    for (size_t i = 0; i < sizeof gone_rows / sizeof *gone_rows; i++) {
+        const struct gone_row *row = &gone_rows[i];
+        struct endpoint_addresses at = { .n = (int)strlen(row->addresses), .n_known = row->n_known };
+        int fds[2] = { -1, -1 }, fill[2] = { -1, -1 };
+        struct session *session;
+
+        if (i > 0)
+            set_up();
+        begin_pools();
+        ends[0].pool->peers.handshake_ms = 700;
+        for (int a = 0; a < at.n; a++) {
+            struct sockaddr_in *address = (struct sockaddr_in *)&at.of[a];
+
+            if (row->addresses[a] == 'n')
+                fds[a] = begin_mute_host(address, fill);
+            else
+                fds[a] = begin_busy_host(address);
+            if (row->addresses[a] == 'r')
+                close(fds[a]);
+        }
+        cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
+        run();
+        cr_expect(eq(int, ends[0].why.status, row->status), "%s: %s", row->name, ends[0].why.message);
+        for (int a = 0; a < at.n; a++)
+            if (row->addresses[a] != 'r')
+                close(fds[a]);
+        for (int f = 0; f < 2; f++)
+            if (fill[f] >= 0)
+                close(fill[f]);
+    }
+}
+
 enum { NODES = 3 * PEER_MAX_UNPROVEN_OF_SOURCE };
 
 static bool all_are_up(uint32_t connection)
