@@ -68,7 +68,8 @@ struct worker {
     struct hang_sample sample;
     int64_t first_step, step;  /* of a job: first of the generation, and newest; -1: it has begun none */
     struct pace_window window; /* of a job: what it spent is measured since then */
-    int64_t stuck_since_ns;    /* since when every check found it in state D; 0: the last check did not */
+    pid_t stuck_pid;           /* the process of it that sleeps in state D; 0: none did at the last check */
+    int64_t stuck_since_ns;    /* since when every check found it so; 0: from the next check on */
     struct death death;        /* how it ended; kind DEATH_NONE while it lives, and if it ended well */
     uv_poll_t poll;            /* watches the pidfd; `data` is the worker */
     bool polled;

@@ -1,8 +1,9 @@
 /*
- * Workers that sleep in the kernel, where no signal reaches them (state D). If every look finds a worker in
- * that state for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds, the run ends, as with PyTorch's agent.
- * It ends even if restarts are left: the worker holds a GPU or a file system that a new worker on this host
- * would need.
+ * Workers that sleep in the kernel, where no signal reaches them (state D). If every look finds a worker, or
+ * one process below it, in that state for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds, the run ends.
+ * PyTorch's agent looks at the worker alone, which may be a shell that waits for its Python. The run ends
+ * even if restarts are left: the process holds a GPU or a file system that a new worker on this host would
+ * need.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -25,6 +26,21 @@ int64_t world_stuck_limit_ns(void)
     limit_s = strtod(text, &end);
     end += strspn(end, " \t\n");
     return *end != '\0' || !(limit_s > 0) || limit_s > most_s ? 0 : (int64_t)(limit_s * 1e9);
+}
+
+/* The process of the last look, if it still sleeps, else the first one of the worker that does; 0: none. */
+static pid_t find_asleep(const struct worker *worker, char *place, size_t size)
+{
+    pid_t pids[WORLD_PROCESSES];
+    size_t n;
+
+    if (worker->stuck_pid != 0 && descendants_state(worker->stuck_pid, place, size) == 'D')
+        return worker->stuck_pid;
+    n = descendants_living_below(worker->child.pid, pids, WORLD_PROCESSES);
+    for (size_t i = 0; i < n; i++)
+        if (descendants_state(pids[i], place, size) == 'D')
+            return pids[i];
+    return 0;
 }
 
 static void report_stuck(struct world *world, const struct worker *worker, const char *place)
@@ -50,12 +66,12 @@ void world_look_for_stuck(struct world *world)
         return;
     for (int i = 0; i < world->config->n_workers; i++) {
         struct worker *worker = &world->workers[i];
+        const pid_t pid = worker->live ? find_asleep(worker, place, sizeof place) : 0;
 
-        if (!worker->live || descendants_state(worker->child.pid, place, sizeof place) != 'D') {
-            worker->stuck_since_ns = 0;
-        } else if (worker->stuck_since_ns == 0) {
+        if (pid != worker->stuck_pid || worker->stuck_since_ns == 0) {
+            worker->stuck_pid = pid;
             worker->stuck_since_ns = now;
-        } else if (now - worker->stuck_since_ns >= world->stuck_limit_ns) {
+        } else if (pid != 0 && now - worker->stuck_since_ns >= world->stuck_limit_ns) {
             report_stuck(world, worker, place);
             return;
         }

@@ -602,6 +602,38 @@ Test(world_fake_os, a_rank_is_held_only_by_what_two_looks_have_found)
     run_until(&told.n_stopped, 1);
 }
 
+/* TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT of 5 s, for a shell that waits for its Python. */
+Test(world_fake_os, a_run_ends_if_a_process_below_a_worker_stays_in_state_d)
+{
+    pid_t pid;
+    int go;
+
+    start(1, 30000);
+    world->stuck_limit_ns = 5000 * 1000000LL;
+    for (int i = 0; i < 2; i++) {
+        pid = start_sleeping(&go, true);
+        look_at(pid);
+        world_look_for_stuck(world);
+        os.later_ns += 4000 * 1000000LL;
+        world_look_for_stuck(world);
+        cr_expect_eq(told.n_deaths, 0, "each slept for 4 s");
+        if (i > 0)
+            break;
+        close(go);
+        waitpid(pid, NULL, 0);
+    }
+    os.later_ns += 1000 * 1000000LL;
+    world_look_for_stuck(world);
+    look_at(FIRST_PID);
+    close(go);
+    waitpid(pid, NULL, 0);
+    cr_assert_eq(told.n_deaths, 1);
+    cr_expect_eq(told.deaths[0].kind, DEATH_STUCK);
+    cr_expect_not_null(strstr(told.deaths[0].words, "(state D) for 5."), "%s", told.deaths[0].words);
+    world_proceed(world);
+    run_until(&told.n_stopped, 1);
+}
+
 Test(world_fake_os, a_wake_up_without_an_end_is_no_end)
 {
     start(1, 60000);
