@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/record/first_cause.h"
+#include "agent/watch/hang_graph.h"
 
 enum {
     SAMPLES = 4,
@@ -70,6 +71,15 @@ static int worth(const struct hang_rank *row)
     return row->pass == PROGRAM_STARTING ? WORTH_STARTING : 4;
 }
 
+/*
+ * Does the rank wait for others, as far as is known? Its stack tells, else its progress page: it is inside a
+ * collective, and nothing holds it there.
+ */
+static bool waits(const struct hang_rank *row)
+{
+    return row->python ? row->waits : hang_is_waiting(row) && !row->queued && !hang_is_held(row);
+}
+
 /* Lines of ranks whose stack is known, each with how many ranks are there. */
 struct lines {
     int n;
@@ -115,8 +125,8 @@ static bool is_blamed_before(const struct hang_rank *a, const struct hang_rank *
 {
     if (worth(a) != worth(b))
         return worth(a) < worth(b);
-    if (a->waits != b->waits)
-        return b->waits;
+    if (waits(a) != waits(b))
+        return waits(b);
     if (n_alike(lines, a) != n_alike(lines, b))
         return n_alike(lines, a) < n_alike(lines, b);
     if (a->silent_ns / NS_PER_S != b->silent_ns / NS_PER_S)
@@ -149,8 +159,9 @@ void hang_life_share(struct hang_rank *rows, int n, int64_t shown_ns)
 /* Does the rank wait, while another one, which does not, gives weak signs? */
 static bool is_excused(const struct hang_rank *culprit, const struct hang_rank *rows, int n)
 {
-    for (int r = 0; r < n && culprit->waits; r++)
-        if (rows[r].live && rows[r].python && !rows[r].waits && rows[r].silent_ns <= rows[r].bound_ns)
+    for (int r = 0; r < n && waits(culprit); r++)
+        if (rows[r].live && (rows[r].python || !rows[r].program) && !waits(&rows[r]) &&
+            rows[r].silent_ns <= rows[r].bound_ns)
             return true;
     return false;
 }
@@ -161,8 +172,7 @@ static bool is_excused(const struct hang_rank *culprit, const struct hang_rank *
  */
 static bool is_undecided(const struct hang_rank *row)
 {
-    return row->live && row->program && !row->hearts && row->silent_ns <= row->bound_ns &&
-           row->silent_ns > row->bound_ns / 2;
+    return row->live && !row->hearts && row->silent_ns <= row->bound_ns && row->silent_ns > row->bound_ns / 2;
 }
 
 void hang_life_judge(struct hang_verdict *verdict, const struct hang_rank *rows, int n, int64_t store_ns)
@@ -180,7 +190,7 @@ void hang_life_judge(struct hang_verdict *verdict, const struct hang_rank *rows,
         const struct hang_rank *row = &rows[r];
 
         undecided = undecided || is_undecided(row);
-        if (!row->live || !row->program || row->bound_ns <= 0 || row->silent_ns <= row->bound_ns)
+        if (!row->live || row->bound_ns <= 0 || row->silent_ns <= row->bound_ns)
             continue;
         if (!row->hearts && shown_ns <= row->bound_ns)
             verdict->again_ns = AGAIN_NS;

@@ -74,15 +74,17 @@ int64_t hang_life_shown(const struct hang_rank *rows, int n, int64_t store_ns);
 void hang_life_share(struct hang_rank *rows, int n, int64_t shown_ns);
 
 /**
- * Judges the rows of ranks 0 to n - 1, of which those with `program` count.
+ * Judges the rows of ranks 0 to n - 1. Some of them may show steps: of these it counts whether they wait in
+ * a collective.
  *
  *   store_ns  how long ago a key of the store was changed; INT64_MAX: there is no store, or never
  *
  * The culprit is, by the first rule that tells: a stopped rank, one in state D, one whose heartbeat stopped,
- * one that has not come to the store, one whose Python stack does not wait for others, one at a line where
- * the fewest ranks are, the one that is silent for longest, the lowest. A rank whose stack waits is excused
- * while another one, whose stack does not, gives weak signs. None is named while another one has been silent
- * for more than half of its limit, and not for all of it: what it does is not known yet.
+ * one that has not come to the store, one that does not wait for others (by its Python stack, or its progress
+ * page), one at a line where the fewest ranks are, the one that is silent for longest, the lowest. A rank
+ * that waits is excused while another one, which is known not to wait, gives weak signs. None is named while
+ * another one has been silent for more than half of its limit, and not for all of it: what it does is not
+ * known yet.
  */
 void hang_life_judge(struct hang_verdict *verdict, const struct hang_rank *rows, int n, int64_t store_ns);
 

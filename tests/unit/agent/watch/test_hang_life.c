@@ -198,6 +198,37 @@ Test(hang_life, nothing_is_judged_while_a_node_does_not_watch_its_ranks)
     cr_expect(eq(int, culprit(100), 1));
 }
 
+/* The rank has a progress page, by which it is inside a collective (`inside`) or computes. */
+static void shows_steps(int rank, bool inside)
+{
+    rows[rank].program = false;
+    rows[rank].step = 5;
+    rows[rank].pass = FSDP_PHASE_FORWARD;
+    rows[rank].group = inside ? 0 : -1;
+}
+
+Test(hang_life, a_rank_that_shows_steps_is_judged_beside_those_that_show_none)
+{
+    silent_for(7, 6, 7);
+    shows_steps(1, false);
+    stands_at(0, "a.py:1 in f", true);
+    stands_at(2, "a.py:1 in f", true);
+    cr_expect(eq(int, culprit(100), 1), "the others wait");
+    rows[1].silent_ns = S;
+    cr_expect(eq(int, culprit(100), -1), "it works, and they wait for it");
+    cr_expect(gt(i64, verdict.again_ns, 0));
+
+    silent_for(5, 7, 7);
+    shows_steps(1, true);
+    shows_steps(2, true);
+    cr_expect(eq(int, culprit(100), 0), "they wait for the one that has no steps");
+    rows[2].still = true;
+    cr_expect(eq(int, culprit(100), 2), "something holds it inside");
+    rows[2].queued = rows[2].still = false;
+    rows[1].state = 'T';
+    cr_expect(eq(int, culprit(100), 1));
+}
+
 Test(hang_life, a_strong_sign_shortens_the_silence_of_all_without_a_heartbeat)
 {
     silent_for(5, 7, 6);
