@@ -161,8 +161,10 @@ void session_dial_next(struct session *session, int64_t now_ns)
     session->n_dialled++;
     config.identity = session->agent;
     if (peer_connect(&peer, pool->loop, (const struct sockaddr *)&session->addresses.of[address], &config,
-                     &session->why) != FSDP_OK)
+                     &session->why) != FSDP_OK) {
+        session->met = true; /* nothing is known of that address */
         return;
+    }
     pool->n_peers++;
     session->n_peers++;
     peer_set_data(peer, session);
