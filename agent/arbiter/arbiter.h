@@ -1,0 +1,116 @@
+/*
+ * The arbiter of a run, as an agent uses it: it says who leads (lead.h decides it). It has a thread of its own
+ * for the calls of its store, which may block, and a timer. The caller's disk is not used: a record that waits
+ * behind logs would cost the lead.
+ *
+ *   watching        arbiter_create(): it reads who leads, and tells follow() and ended()
+ *   leading         after arbiter_claim_first() or arbiter_stand(): leads(), and later deposed(), or ended()
+ *                   after arbiter_resign()
+ *
+ * Callbacks run on the loop's thread, never from within a function of this header. From within any of them
+ * every function here may be called. All times are milliseconds of CLOCK_BOOTTIME, as clock_boot_ns() has it.
+ */
+#ifndef AGENT_ARBITER_H
+#define AGENT_ARBITER_H
+
+#include <uv.h>
+
+#include "agent/arbiter/arbiter_store.h"
+
+struct arbiter;
+
+struct arbiter_spec {
+    struct arbiter_store *store; /* the arbiter owns it from arbiter_create() on, also if that fails */
+    uint64_t run;                /* identity_job() */
+    unsigned char identity[SESSION_IDENTITY_BYTES]; /* this agent's, as in its JOIN and WELCOME */
+    int64_t lease_ms;
+};
+
+struct arbiter_handlers {
+    /*
+     * This agent leads from now on.
+     *   before          the record that it takes over from, which ended or became stale; NULL: there was none.
+     *                   It may belong to an earlier run (`run`)
+     *   fence_until_ms  no generation may begin before: ranks of the old leader may run until then; 0: none
+     *                   can
+     */
+    void (*leads)(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms);
+    /*
+     * Another agent leads, and is alive: its record has just changed. Called once for each term, with a higher
+     * term each time. An agent that waited to lead as the first (arbiter_claim_first()) does not wait any
+     * more; one that stands still stands until arbiter_withdraw().
+     */
+    void (*follow)(void *arg, const struct leader_record *record);
+    /* The run is over: the record says so. After arbiter_resign(): this agent's own record. Comes last. */
+    void (*ended)(void *arg, const struct leader_record *record);
+    /* This agent led, and does no more. It ends what it leads at once, and may stand later. */
+    void (*deposed)(void *arg, const char *words);
+    /* A line for the log: the store fails, or answers again. */
+    void (*note)(void *arg, const char *words);
+};
+
+/**
+ * Begin to watch. The first read begins when the loop runs. After a failure *out is NULL.
+ *   FSDP_ERR_NOMEM  no memory, or no thread
+ */
+enum fsdp_status arbiter_create(struct arbiter **out, uv_loop_t *loop, const struct arbiter_spec *spec,
+                                const struct arbiter_handlers *handlers, void *arg, struct fsdp_err *err);
+
+/**
+ * This agent hosts by the endpoint, and members reach it at `host` and `port`: lead at once if there is no
+ * record or an ended one. Else wait for 1.1 leases: leads() if the record does not change, follow() if it
+ * does.
+ */
+void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
+/**
+ * This agent has lost its leader, and no rank of it runs or can run. It leads as soon as the record is stale,
+ * and at the earliest 1.1 leases after `heard_ms`. Members will reach it at `host` and `port`. A second call
+ * replaces the first.
+ *   seat      the seat it had: lower ones claim earlier; -1: it had none
+ *   heard_ms  when it last heard from its leader; 0: it never had one
+ */
+void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms);
+/** Claim no more, for example after WELCOME. A claim may be under way: leads() may still come. */
+void arbiter_withdraw(struct arbiter *arbiter);
+
+/* The leader's calls. They have no effect while this agent does not lead. */
+
+/** Put this into the record, at once. */
+void arbiter_publish(struct arbiter *arbiter, const struct leader_progress *progress);
+/** Members reach this leader at another address than the one it claimed with. */
+void arbiter_move(struct arbiter *arbiter, const char *host, int port);
+/**
+ * No other agent stands before `until_ms`: each one that was ever let in, and has neither left in order nor
+ * swept its node, is known to have heard from this leader one lease before that or later (`heard_ms` of
+ * arbiter_stand()). The agent that led before counts as one that was let in. So the leader holds until then,
+ * even if the store does not answer. 0: that cannot be said.
+ */
+void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms);
+/** The run is over. ended() follows once the record says so, or deposed(). */
+void arbiter_resign(struct arbiter *arbiter, int exit_status);
+
+/**
+ * Until when this agent may act as the leader: answer beats, form a generation, extend the lease of its own
+ * ranks. 0: it does not lead. Ask at each such act, and compare with a fresh clock.
+ */
+int64_t arbiter_holds_until_ms(const struct arbiter *arbiter);
+/** The newest record that this agent has read or written, NULL if there is none. Valid until the loop runs. */
+const struct leader_record *arbiter_record(const struct arbiter *arbiter);
+/** Has this agent read a record of that identity: does it see the same store as that agent? */
+bool arbiter_has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES]);
+
+/** Is no call of the store under way? NULL has none. */
+bool arbiter_is_idle(const struct arbiter *arbiter);
+/**
+ * Call `idle` once, from the loop, as soon as no call is under way. Requires that one is. No call begins any
+ * more, and no other callback comes. `idle` may call arbiter_destroy().
+ */
+void arbiter_when_idle(struct arbiter *arbiter, void (*idle)(void *arg), void *arg);
+/**
+ * Stop, and free the arbiter and its store when the loop has run. Requires arbiter_is_idle(); an arbiter whose
+ * store does not answer is left behind by a process that ends. Leading ends without a word: call
+ * arbiter_resign() before, if the run is over. NULL is a no-op.
+ */
+void arbiter_destroy(struct arbiter *arbiter);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * The arbiter's store in a directory that all nodes share. In the run directory, the folder `leader` (mode
+ * 0700) has
+ *   record  the newest record, overwritten in place by one write, and synced. On NFS a new file that is renamed
+ *           to an old name can stay unseen for a minute, while an open asks the server whether the data has
+ *           changed. So each read opens the file anew
+ *   term-N  the claim of term N. It is written under another name, synced, and linked: link(2) is atomic and
+ *           exclusive on NFS too. If its answer is lost, the file's number of links says what became of it.
+ *           No claim is ever removed, so no term is taken twice, whatever record a slow host still writes
+ */
+#ifndef AGENT_DIRECTORY_STORE_H
+#define AGENT_DIRECTORY_STORE_H
+
+#include "agent/arbiter/arbiter_store.h"
+#include "shard_runtime/shardfile/io.h"
+
+/**
+ * Create the store. It makes the folder with its first call, so no disk is waited for here. No folder is made
+ * unless the run directory exists.
+ *   io       file operations; borrowed until the store is destroyed. Its calls are made on the arbiter's thread
+ *   run_dir  path of the run directory, copied
+ * Returns FSDP_ERR_ARG if the path is too long, and FSDP_ERR_NOMEM.
+ */
+enum fsdp_status directory_store_create(struct arbiter_store **out, struct fsdp_io *io, const char *run_dir,
+                                        struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,143 @@
+/*
+ * Who leads a run, as one agent sees it. The store of an arbiter (arbiter_store.h) gives each term to one
+ * agent; this machine decides when to ask for one, and when to stop leading. At most one agent holds at any
+ * time, whatever the store's answers take:
+ *
+ *   1. A leader writes the record every third of the lease. It holds until one lease after the START of the
+ *      last write that succeeded before its hold was over. Then it is deposed; a late answer revives nothing.
+ *   2. Everybody reads the record every tenth of the lease. It is stale when a read that began 1.1 leases
+ *      after this agent had last seen it change finds it unchanged. Time in which this agent itself stood
+ *      still counts as a sixth of the lease at most.
+ *   3. An agent claims the term after the newest one it knows, if the record is stale (none, ended: at once),
+ *      and if it may: it stands, and has heard nothing from the leader for 1.1 leases; or it hosts by the
+ *      endpoint. The agent of seat 0 claims first, each higher seat a twentieth of a lease later.
+ *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
+ *
+ * So whoever begins a term saw the record last change after the old leader began its last write, and waited
+ * longer than that leader held. The new leader fences besides: no generation begins before the ranks of the
+ * old one cannot run any more.
+ *
+ * While the store does not answer its leader, the leader may go on as long as it is in contact with every
+ * agent that could stand (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
+ * heard from the leader.
+ *
+ * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
+ */
+#ifndef AGENT_LEAD_H
+#define AGENT_LEAD_H
+
+#include "agent/arbiter/arbiter_store.h"
+
+enum {
+    LEAD_READS = 10,    /* reads of the record in a lease */
+    LEAD_RENEWS = 3,    /* writes of the leader in a lease */
+    LEAD_STALL = 6,     /* a lease / 6 is the longest time between two looks that counts in full */
+    LEAD_SEATS = 20,    /* a lease / 20 is the delay from one seat to the next */
+    LEAD_LAST_SEAT = 10 /* this seat, those above it and spares claim at the same time */
+};
+
+enum lead_role {
+    LEAD_WATCHES = 1,
+    LEAD_LEADS,
+    LEAD_RESIGNS, /* leads until the record says that the run is over */
+    LEAD_OVER     /* the run is over, by this agent's word or another's */
+};
+
+/* What has happened; lead_news() tells each once, in this order of time. */
+enum lead_news {
+    LEAD_NO_NEWS,
+    LEAD_BEGAN,   /* this agent leads: `term`, `before` and `fence_until_ms` say how */
+    LEAD_FOLLOW,  /* another agent leads: its record was seen to change. Told for each term once */
+    LEAD_ENDED,   /* the record has come to say that the run is over */
+    LEAD_DEPOSED, /* this agent leads no more */
+};
+
+/* The call of the store to make now. */
+enum lead_call { LEAD_NO_CALL, LEAD_READ, LEAD_CLAIM, LEAD_RENEW };
+
+struct lead {
+    struct leader_record self; /* of this agent: what it would write. `term`: its own while it leads */
+    enum lead_role role;
+    bool first, stands; /* may claim: as the host by the endpoint; as a member without a leader */
+    int seat;
+    int64_t heard_ms; /* when this agent last heard from a leader */
+
+    struct leader_record known; /* the newest record that was seen; term 0: none */
+    bool has_read;              /* the store has answered a read */
+    int64_t seen_ms;            /* when `known` was seen first */
+    int64_t quiet_ms;           /* the same, without the time in which this agent stood still */
+    bool stale;
+    int64_t ripe_ms;     /* when `stale` and the right to claim have met; 0: not yet */
+    uint64_t told_term;  /* the highest of which LEAD_FOLLOW told */
+    int64_t looked_ms;   /* last look */
+    int64_t claim_ms;    /* when the first claim of `self.term` began */
+    int64_t hold_ms;     /* until when the store lets this agent lead */
+    int64_t contact_ms;  /* until when nobody stands */
+    bool dirty;          /* `self` differs from what was written last */
+    enum lead_call call; /* under way */
+    int64_t began_ms;    /* when it began */
+    int64_t next_ms;     /* when the next one is due */
+
+    bool began, deposed, ended, follow; /* news that were not told */
+    struct leader_record before;        /* of LEAD_BEGAN: the record that was stale or ended; term 0: none */
+    int64_t
+        fence_until_ms; /* of LEAD_BEGAN: no generation may begin before; 0: nothing is to be waited for */
+};
+
+/**
+ * Begin as a watcher.
+ *   self  this agent: run, identity, lease_ms. The rest is zero
+ */
+void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_ms);
+
+/* What the caller wants. Members reach this agent at `host` and `port`. */
+
+/**
+ * This agent hosts by the endpoint: lead, unless another does. It waits for that if the record does not say:
+ * for another agent's record to change (LEAD_FOLLOW; it does not host then), or to become stale.
+ */
+void lead_first(struct lead *lead, const char *host, int port, int64_t now_ms);
+/**
+ * This agent has no leader, and no rank of it runs or can run: lead, as soon as nobody else does.
+ *   seat      the seat it had; -1: none
+ *   heard_ms  when the leader last sent what this agent then received; 0: this agent never had a leader
+ */
+void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms);
+/** Claim no more. A claim that is under way may still succeed: LEAD_BEGAN is told then. */
+void lead_withdraw(struct lead *lead);
+/** Write this into the record, at once. No effect unless this agent leads. */
+void lead_publish(struct lead *lead, const struct leader_progress *progress);
+/** The same for the address of this agent. */
+void lead_move(struct lead *lead, const char *host, int port);
+/**
+ * Before this time no agent stands, because each that could has heard from this leader so late. No effect
+ * unless this agent leads; 0 takes it back.
+ */
+void lead_in_contact_until(struct lead *lead, int64_t until_ms);
+/** The run is over: write that, and then lead no more. LEAD_ENDED or LEAD_DEPOSED follows. */
+void lead_resign(struct lead *lead, int exit_status);
+
+/* What the caller does */
+
+/**
+ * Time has passed. Call it every tenth of a lease at least, before lead_answered() and lead_next(), and
+ * whenever a time of lead_due_ms() has come.
+ */
+void lead_look(struct lead *lead, int64_t now_ms);
+/** Take the next news. */
+enum lead_news lead_news(struct lead *lead);
+/**
+ * The call to begin now. LEAD_NO_CALL: none is due, or one is under way. Else `record` receives what to claim
+ * or write, and lead_answered() must follow.
+ */
+enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_t now_ms);
+/** The answer to that call. `record`: what it brought, or NULL. */
+void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct leader_record *record,
+                   int64_t now_ms);
+/** When to look next, at the latest. */
+int64_t lead_due_ms(const struct lead *lead);
+
+/** Until when this agent leads: it acts as a leader only before that time. 0: it does not lead. */
+int64_t lead_holds_until_ms(const struct lead *lead);
+
+#endif

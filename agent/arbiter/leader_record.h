@@ -1,0 +1,59 @@
+/*
+ * The record that an arbiter keeps of who leads a run. A leader writes it again and again, with a higher
+ * sequence each time; others see it change. A claim, by which an agent takes a term, is a record too, with
+ * sequence 0: the first of its term.
+ *
+ * Encoded, it has a fixed size and order of bytes, so one write stores it, and hosts of any kind read it.
+ *
+ * Pure: no files, no clock.
+ */
+#ifndef AGENT_LEADER_RECORD_H
+#define AGENT_LEADER_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/wire/session_hello.h"
+
+enum { LEADER_RECORD_BYTES = 512, LEADER_HOST_BYTES = 256 };
+
+enum leader_state {
+    LEADER_LEADS = 1,
+    LEADER_ENDED /* the run is over, with `exit_status` */
+};
+
+/* What another coordinator needs to go on. */
+struct leader_progress {
+    int32_t generation;       /* the newest that began; -1: none did */
+    uint32_t n_restarts;      /* of the whole run */
+    uint32_t n_restarts_left; /* when the record was written; UINT32_MAX: without a bound */
+    int64_t step;             /* of the newest published checkpoint; -1: there is none */
+};
+
+struct leader_record {
+    uint64_t run;      /* the run's number: identity_job() */
+    uint64_t term;     /* from 1 */
+    uint64_t sequence; /* 0: a claim; each record that is written after it has a higher one */
+    unsigned char identity[SESSION_IDENTITY_BYTES]; /* the leader's, as in its JOIN and WELCOME */
+    char host[LEADER_HOST_BYTES]; /* where members reach the leader: an address in digits, or a name */
+    int port;
+    int64_t lease_ms; /* the leader's; positive. It holds for all who judge this record */
+    enum leader_state state;
+    int exit_status;
+    struct leader_progress progress;
+};
+
+/** Is `record` a later one than `than`: of a higher term, or of the same term with a higher sequence? */
+bool leader_record_is_later(const struct leader_record *record, const struct leader_record *than);
+
+/** Encode a record, with its checksum. `host` has a zero at its end. */
+void leader_record_encode(const struct leader_record *record, unsigned char out[LEADER_RECORD_BYTES]);
+
+/**
+ * Decode what was stored, which may be anything. Returns false if it is no whole record of this version: it
+ * was cut, torn, changed, or never one. Then the contents of `out` are undefined.
+ */
+bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n_bytes);
+
+#endif
