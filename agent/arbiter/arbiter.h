@@ -70,7 +70,7 @@ void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
  *   heard_ms  when it last heard from its leader; 0: it never had one
  */
 void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms);
-/** Claim no more, for example after WELCOME. A claim may be under way: leads() may still come. */
+/** Claim no more, for example after WELCOME. leads() does not come any more. */
 void arbiter_withdraw(struct arbiter *arbiter);
 
 /* The leader's calls. They have no effect while this agent does not lead. */

@@ -30,9 +30,9 @@ struct arbiter_store;
 struct arbiter_store_ops {
     const char *name; /* as --arbiter has it: "directory", "etcd" */
     /**
-     * Read the newest record: of the highest term, and of that the highest sequence; a claim if nothing was
-     * written after it. What is no whole record does not count. ARBITER_DONE: `out` has it. Else ARBITER_NONE
-     * or ARBITER_FAILED.
+     * Read the newest record: of the highest term, and of that the highest sequence. A claim need not be found
+     * before its owner has written a record. What is no whole record does not count. ARBITER_DONE: `out` has it.
+     * Else ARBITER_NONE or ARBITER_FAILED.
      */
     enum arbiter_answer (*read)(struct arbiter_store *store, struct leader_record *out, struct fsdp_err *err);
     /**
@@ -46,8 +46,8 @@ struct arbiter_store_ops {
     enum arbiter_answer (*claim)(struct arbiter_store *store, const struct leader_record *claim,
                                  struct leader_record *holder, struct fsdp_err *err);
     /**
-     * Overwrite the record. The call looks first: over the record of a higher term, or of this term and
-     * another identity, it writes nothing.
+     * Overwrite the record. The call looks first: if there is one of a higher term, or of this term and another
+     * identity, it writes nothing. If it looked in time and writes late, it does not hide a higher term.
      *   ARBITER_DONE     `record` is stored, and who reads from now on sees it
      *   ARBITER_DEPOSED  `newer` receives what is there
      *   ARBITER_FAILED

@@ -8,9 +8,10 @@
  *   2. Everybody reads the record every tenth of the lease. It is stale when a read that began 1.1 leases
  *      after this agent had last seen it change finds it unchanged. Time in which this agent itself stood
  *      still counts as a sixth of the lease at most.
- *   3. An agent claims the term after the newest one it knows, if the record is stale (none, ended: at once),
- *      and if it may: it stands, and has heard nothing from the leader for 1.1 leases; or it hosts by the
- *      endpoint. The agent of seat 0 claims first, each higher seat a twentieth of a lease later.
+ *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it stands,
+ *      and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the endpoint,
+ *      which may claim at once if there is no record or an ended one. The agent of seat 0 claims first, each
+ *      higher seat a twentieth of a lease later.
  *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
  *
  * So whoever begins a term saw the record last change after the old leader began its last write, and waited
@@ -43,45 +44,48 @@ enum lead_role {
     LEAD_OVER     /* the run is over, by this agent's word or another's */
 };
 
-/* What has happened; lead_news() tells each once, in this order of time. */
+/* What has happened; lead_news() tells each once. If several wait, this is their order. */
 enum lead_news {
     LEAD_NO_NEWS,
     LEAD_BEGAN,   /* this agent leads: `term`, `before` and `fence_until_ms` say how */
-    LEAD_FOLLOW,  /* another agent leads: its record was seen to change. Told for each term once */
-    LEAD_ENDED,   /* the record has come to say that the run is over */
     LEAD_DEPOSED, /* this agent leads no more */
+    LEAD_FOLLOW,  /* another agent leads: its record was seen to change. Told for each term once */
+    LEAD_ENDED    /* the record says that the run is over: the one that this agent took part in */
 };
 
 /* The call of the store to make now. */
 enum lead_call { LEAD_NO_CALL, LEAD_READ, LEAD_CLAIM, LEAD_RENEW };
 
 struct lead {
-    struct leader_record self; /* of this agent: what it would write. `term`: its own while it leads */
+    struct leader_record self; /* what this agent claims and writes; `term`: the one it claimed last */
     enum lead_role role;
-    bool first, stands; /* may claim: as the host by the endpoint; as a member without a leader */
+    bool first, stands; /* wants to lead: as the host by the endpoint; as a member without a leader */
     int seat;
-    int64_t heard_ms; /* when this agent last heard from a leader */
+    int64_t heard_ms; /* last word of a leader; of one that led: a lease before its hold was over */
+    int64_t stood_ms; /* when it stood up */
 
     struct leader_record known; /* the newest record that was seen; term 0: none */
-    bool has_read;              /* the store has answered a read */
+    bool has_read;              /* the store has said whether there is one */
+    int64_t read_ms;            /* when the last read that was answered began */
     int64_t seen_ms;            /* when `known` was seen first */
-    int64_t quiet_ms;           /* the same, without the time in which this agent stood still */
-    bool stale;
-    int64_t ripe_ms;     /* when `stale` and the right to claim have met; 0: not yet */
-    uint64_t told_term;  /* the highest of which LEAD_FOLLOW told */
-    int64_t looked_ms;   /* last look */
-    int64_t claim_ms;    /* when the first claim of `self.term` began */
-    int64_t hold_ms;     /* until when the store lets this agent lead */
-    int64_t contact_ms;  /* until when nobody stands */
-    bool dirty;          /* `self` differs from what was written last */
-    enum lead_call call; /* under way */
-    int64_t began_ms;    /* when it began */
-    int64_t next_ms;     /* when the next one is due */
+    int64_t quiet_ms;           /* the same, moved on by the time in which this agent stood still */
+    int64_t ripe_ms;            /* since when this agent may claim; 0: it may not */
+    uint64_t told_term;         /* the highest of which LEAD_FOLLOW told, or that it led */
 
-    bool began, deposed, ended, follow; /* news that were not told */
+    int64_t claim_ms;   /* when the first claim of `self.term` began */
+    int64_t hold_ms;    /* until when the store lets this agent lead */
+    int64_t contact_ms; /* until when nobody stands */
+    bool dirty;         /* `self` is to be written at once */
+
+    enum lead_call call;        /* under way */
+    struct leader_record asked; /* what it writes */
+    int64_t began_ms;           /* when it began */
+    int64_t next_ms;            /* when the next one is due */
+    int64_t looked_ms;          /* last look */
+
+    bool began, deposed, follow, ended; /* news that were not told */
     struct leader_record before;        /* of LEAD_BEGAN: the record that was stale or ended; term 0: none */
-    int64_t
-        fence_until_ms; /* of LEAD_BEGAN: no generation may begin before; 0: nothing is to be waited for */
+    int64_t fence_until_ms;             /* of LEAD_BEGAN: no generation may begin before; 0: none is fenced */
 };
 
 /**
@@ -96,14 +100,14 @@ void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_
  * This agent hosts by the endpoint: lead, unless another does. It waits for that if the record does not say:
  * for another agent's record to change (LEAD_FOLLOW; it does not host then), or to become stale.
  */
-void lead_first(struct lead *lead, const char *host, int port, int64_t now_ms);
+void lead_first(struct lead *lead, const char *host, int port);
 /**
  * This agent has no leader, and no rank of it runs or can run: lead, as soon as nobody else does.
  *   seat      the seat it had; -1: none
  *   heard_ms  when the leader last sent what this agent then received; 0: this agent never had a leader
  */
 void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms);
-/** Claim no more. A claim that is under way may still succeed: LEAD_BEGAN is told then. */
+/** Claim no more. A claim that is under way comes to nothing, whatever its answer is. */
 void lead_withdraw(struct lead *lead);
 /** Write this into the record, at once. No effect unless this agent leads. */
 void lead_publish(struct lead *lead, const struct leader_progress *progress);
@@ -120,8 +124,7 @@ void lead_resign(struct lead *lead, int exit_status);
 /* What the caller does */
 
 /**
- * Time has passed. Call it every tenth of a lease at least, before lead_answered() and lead_next(), and
- * whenever a time of lead_due_ms() has come.
+ * Time has passed. Call it every tenth of a lease at least, and whenever a time of lead_due_ms() has come.
  */
 void lead_look(struct lead *lead, int64_t now_ms);
 /** Take the next news. */
@@ -131,7 +134,10 @@ enum lead_news lead_news(struct lead *lead);
  * or write, and lead_answered() must follow.
  */
 enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_t now_ms);
-/** The answer to that call. `record`: what it brought, or NULL. */
+/**
+ * The answer to that call. `record`: what a read, ARBITER_TAKEN or ARBITER_DEPOSED brought. It may have come
+ * late: what it means depends on when the call began.
+ */
 void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct leader_record *record,
                    int64_t now_ms);
 /** When to look next, at the latest. */

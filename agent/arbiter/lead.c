@@ -1,0 +1,383 @@
+#include "agent/arbiter/lead.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "agent/os/deadlines.h"
+
+void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_ms)
+{
+    *lead = (struct lead){ .self = *self, .role = LEAD_WATCHES, .looked_ms = now_ms, .next_ms = now_ms };
+    lead->self.term = lead->self.sequence = 0;
+    lead->self.state = LEADER_LEADS;
+    lead->self.progress =
+        (struct leader_progress){ .generation = -1, .n_restarts_left = UINT32_MAX, .step = -1 };
+}
+
+static bool leads(const struct lead *lead)
+{
+    return lead->role == LEAD_LEADS || lead->role == LEAD_RESIGNS;
+}
+
+static bool is_ours(const struct lead *lead, const struct leader_record *record)
+{
+    return record->term > 0 && record->run == lead->self.run;
+}
+
+static bool is_own(const struct lead *lead, const struct leader_record *record)
+{
+    return is_ours(lead, record) &&
+           memcmp(record->identity, lead->self.identity, sizeof record->identity) == 0;
+}
+
+/* The lease by which the newest record is judged: its leader's. */
+static int64_t lease_of(const struct lead *lead)
+{
+    return lead->known.term > 0 ? lead->known.lease_ms : lead->self.lease_ms;
+}
+
+/* Wishes */
+
+static void move_to(struct lead *lead, const char *host, int port)
+{
+    memset(lead->self.host, 0, sizeof lead->self.host);
+    strncpy(lead->self.host, host, sizeof lead->self.host - 1);
+    lead->self.port = port;
+}
+
+void lead_first(struct lead *lead, const char *host, int port)
+{
+    if (lead->role != LEAD_WATCHES)
+        return;
+    lead->first = true;
+    move_to(lead, host, port);
+}
+
+void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms)
+{
+    if (lead->role != LEAD_WATCHES)
+        return;
+    lead->stands = true;
+    lead->seat = seat;
+    if (heard_ms > lead->heard_ms)
+        lead->heard_ms = heard_ms;
+    lead->stood_ms = now_ms;
+    move_to(lead, host, port);
+}
+
+void lead_withdraw(struct lead *lead)
+{
+    lead->first = lead->stands = false;
+    lead->ripe_ms = 0;
+}
+
+void lead_publish(struct lead *lead, const struct leader_progress *progress)
+{
+    if (lead->role != LEAD_LEADS)
+        return;
+    lead->self.progress = *progress;
+    lead->dirty = true;
+}
+
+void lead_move(struct lead *lead, const char *host, int port)
+{
+    if (lead->role != LEAD_LEADS)
+        return;
+    move_to(lead, host, port);
+    lead->dirty = true;
+}
+
+void lead_in_contact_until(struct lead *lead, int64_t until_ms)
+{
+    if (leads(lead))
+        lead->contact_ms = until_ms;
+}
+
+void lead_resign(struct lead *lead, int exit_status)
+{
+    if (lead->role != LEAD_LEADS)
+        return;
+    lead->role = LEAD_RESIGNS;
+    lead->self.state = LEADER_ENDED;
+    lead->self.exit_status = exit_status;
+    lead->dirty = true;
+}
+
+/* Time */
+
+static bool is_stale(const struct lead *lead)
+{
+    return lead->known.term > 0 && lead->read_ms >= lead->quiet_ms + LEASE_END_MS(lease_of(lead));
+}
+
+/* The host by the endpoint may begin a run. One that stands goes on with a run that it has seen. */
+static bool may_claim(const struct lead *lead)
+{
+    const struct leader_record *known = &lead->known;
+
+    if (lead->role != LEAD_WATCHES || !lead->has_read)
+        return false;
+    if (lead->first && (known->term == 0 || known->state == LEADER_ENDED))
+        return true;
+    if (!is_stale(lead))
+        return false;
+    return lead->first || (lead->stands && is_ours(lead, known) && known->state == LEADER_LEADS &&
+                           lead->read_ms >= lead->heard_ms + LEASE_END_MS(lease_of(lead)));
+}
+
+static int64_t claims_at_ms(const struct lead *lead)
+{
+    const bool is_last = lead->seat < 0 || lead->seat > LEAD_LAST_SEAT;
+    const int seat = lead->first ? 0 : is_last ? LEAD_LAST_SEAT : lead->seat;
+
+    return lead->ripe_ms + seat * lease_of(lead) / LEAD_SEATS;
+}
+
+int64_t lead_holds_until_ms(const struct lead *lead)
+{
+    return lead->hold_ms > lead->contact_ms ? lead->hold_ms : lead->contact_ms;
+}
+
+/* Members may have heard from this leader until its hold was over. */
+static void depose(struct lead *lead, int64_t now_ms)
+{
+    const int64_t until_ms = lead_holds_until_ms(lead) < now_ms ? lead_holds_until_ms(lead) : now_ms;
+
+    if (until_ms - lead->self.lease_ms > lead->heard_ms)
+        lead->heard_ms = until_ms - lead->self.lease_ms;
+    lead->role = LEAD_WATCHES;
+    lead->self.state = LEADER_LEADS;
+    lead->hold_ms = lead->contact_ms = 0;
+    lead->deposed = true;
+}
+
+void lead_look(struct lead *lead, int64_t now_ms)
+{
+    const int64_t still_ms = now_ms - lead->looked_ms - lease_of(lead) / LEAD_STALL;
+
+    if (still_ms > 0)
+        lead->quiet_ms += still_ms;
+    lead->looked_ms = now_ms;
+    if (leads(lead) && now_ms >= lead_holds_until_ms(lead))
+        depose(lead, now_ms);
+    if (!may_claim(lead))
+        lead->ripe_ms = 0;
+    else if (lead->ripe_ms == 0)
+        lead->ripe_ms = now_ms;
+}
+
+/* News */
+
+static bool take(bool *news)
+{
+    const bool was = *news;
+
+    *news = false;
+    return was;
+}
+
+enum lead_news lead_news(struct lead *lead)
+{
+    if (take(&lead->began))
+        return LEAD_BEGAN;
+    if (take(&lead->deposed))
+        return LEAD_DEPOSED;
+    if (take(&lead->follow))
+        return LEAD_FOLLOW;
+    return take(&lead->ended) ? LEAD_ENDED : LEAD_NO_NEWS;
+}
+
+/* Calls */
+
+static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
+{
+    const bool is_due = now_ms >= lead->next_ms;
+
+    if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER)
+        return LEAD_NO_CALL;
+    if (leads(lead))
+        return is_due || lead->dirty ? LEAD_RENEW : LEAD_NO_CALL;
+    if (lead->ripe_ms > 0 && now_ms >= claims_at_ms(lead))
+        return LEAD_CLAIM;
+    return is_due ? LEAD_READ : LEAD_NO_CALL;
+}
+
+/* What was known of the run is in the claim too: the claimer may die before it writes a record. */
+static void prepare_claim(struct lead *lead, int64_t now_ms)
+{
+    const uint64_t term = lead->known.term + 1;
+
+    if (lead->self.term != term)
+        lead->claim_ms = now_ms;
+    lead->self.term = term;
+    lead->self.sequence = 0;
+    if (is_ours(lead, &lead->known) && lead->known.state == LEADER_LEADS)
+        lead->self.progress = lead->known.progress;
+}
+
+enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_t now_ms)
+{
+    lead->call = call_that_is_due(lead, now_ms);
+    if (lead->call == LEAD_CLAIM)
+        prepare_claim(lead, now_ms);
+    if (lead->call == LEAD_RENEW) {
+        lead->self.sequence++;
+        lead->dirty = false;
+    }
+    if (lead->call == LEAD_NO_CALL)
+        return LEAD_NO_CALL;
+    lead->began_ms = now_ms;
+    *record = lead->asked = lead->self;
+    return lead->call;
+}
+
+/* Answers */
+
+/* The term of a claim that cannot be read is taken all the same. All else stays as it was known. */
+static void know(struct lead *lead, const struct leader_record *record)
+{
+    static const unsigned char nobody[SESSION_IDENTITY_BYTES];
+    const bool is_nobody = memcmp(record->identity, nobody, sizeof nobody) == 0;
+
+    if (is_nobody && lead->known.term == 0)
+        lead->known = lead->self;
+    if (!is_nobody)
+        lead->known = *record;
+    memcpy(lead->known.identity, record->identity, sizeof nobody);
+    lead->known.term = record->term;
+    lead->known.sequence = record->sequence;
+}
+
+/*
+ * A record was seen. It has changed if it is later than what is known; the first one that this agent ever sees
+ * may be old. A claim is no sign of life: its owner may have died since.
+ */
+static void notice(struct lead *lead, const struct leader_record *record, int64_t now_ms)
+{
+    const bool has_changed = lead->has_read;
+
+    lead->has_read = true;
+    if (!leader_record_is_later(record, &lead->known))
+        return;
+    know(lead, record);
+    lead->seen_ms = lead->quiet_ms = now_ms;
+    lead->ripe_ms = 0;
+    if (has_changed && is_ours(lead, record) && !is_own(lead, record) && record->sequence > 0 &&
+        record->state == LEADER_LEADS && record->term > lead->told_term) {
+        lead->told_term = record->term;
+        lead->follow = true;
+        lead->first = false;
+    }
+}
+
+/* The run that this agent took part in is over. The record of an earlier one says nothing. */
+static void look_for_the_end(struct lead *lead)
+{
+    const bool took_part = lead->told_term > 0 || (lead->stands && lead->read_ms >= lead->stood_ms);
+
+    if (lead->role != LEAD_WATCHES || !took_part || !is_ours(lead, &lead->known) ||
+        lead->known.state != LEADER_ENDED)
+        return;
+    lead->role = LEAD_OVER;
+    lead->ended = true;
+}
+
+static int64_t fence_of(const struct lead *lead)
+{
+    const int64_t lease_ms = lease_of(lead);
+    const int64_t last_ms = lead->seen_ms > lead->heard_ms ? lead->seen_ms : lead->heard_ms;
+
+    if (lead->known.term == 0 || lead->known.state == LEADER_ENDED)
+        return 0;
+    return last_ms + lease_ms + LEASE_FENCE_MS(lease_ms);
+}
+
+/*
+ * This agent has the term since a call that began at `since_ms`: others may have seen the claim from then on,
+ * so its hold counts from there. If that is over, or it does not want to lead any more, the claim becomes stale
+ * like that of any other.
+ */
+static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
+{
+    if ((!lead->first && !lead->stands) || now_ms >= since_ms + lead->self.lease_ms) {
+        notice(lead, &lead->asked, now_ms);
+        return;
+    }
+    lead->before = lead->known;
+    lead->fence_until_ms = fence_of(lead);
+    know(lead, &lead->asked);
+    lead->seen_ms = lead->quiet_ms = now_ms;
+    lead->role = LEAD_LEADS;
+    lead->told_term = lead->self.term;
+    lead->hold_ms = since_ms + lead->self.lease_ms;
+    lead->dirty = lead->began = true;
+    lead_withdraw(lead);
+}
+
+/* An agent that leads still holds: lead_look() came before. */
+static void wrote(struct lead *lead, int64_t now_ms)
+{
+    const int64_t hold_ms = lead->began_ms + lead->self.lease_ms;
+
+    notice(lead, &lead->asked, now_ms);
+    if (!leads(lead))
+        return;
+    if (hold_ms > lead->hold_ms)
+        lead->hold_ms = hold_ms;
+    if (lead->asked.state != LEADER_ENDED)
+        return;
+    lead->role = LEAD_OVER;
+    lead->hold_ms = lead->contact_ms = 0;
+    lead->ended = true;
+}
+
+static int64_t pause_after(const struct lead *lead, enum lead_call call, enum arbiter_answer answer)
+{
+    return lease_of(lead) / (call == LEAD_RENEW && answer == ARBITER_DONE ? LEAD_RENEWS : LEAD_READS);
+}
+
+void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct leader_record *record,
+                   int64_t now_ms)
+{
+    const enum lead_call call = lead->call;
+    const bool was_lost = call == LEAD_CLAIM && answer == ARBITER_TAKEN && is_own(lead, record) &&
+                          record->term == lead->asked.term;
+
+    assert(call != LEAD_NO_CALL);
+    lead_look(lead, now_ms);
+    lead->call = LEAD_NO_CALL;
+    lead->next_ms = pause_after(lead, call, answer) + (answer == ARBITER_FAILED ? now_ms : lead->began_ms);
+    if (answer == ARBITER_FAILED)
+        return;
+    if (call == LEAD_READ) {
+        lead->has_read |= answer == ARBITER_NONE;
+        lead->read_ms = lead->began_ms;
+    }
+    if (call == LEAD_CLAIM && answer == ARBITER_DONE)
+        got_term(lead, lead->began_ms, now_ms);
+    else if (was_lost)
+        got_term(lead, lead->claim_ms, now_ms);
+    else if (call == LEAD_RENEW && answer == ARBITER_DONE)
+        wrote(lead, now_ms);
+    else if (answer != ARBITER_NONE)
+        notice(lead, record, now_ms);
+    if (answer == ARBITER_DEPOSED && leads(lead))
+        depose(lead, now_ms);
+    look_for_the_end(lead);
+    lead_look(lead, now_ms);
+}
+
+int64_t lead_due_ms(const struct lead *lead)
+{
+    int64_t due_ms = lead->looked_ms + lease_of(lead) / LEAD_READS;
+
+    if (leads(lead) && lead_holds_until_ms(lead) < due_ms)
+        due_ms = lead_holds_until_ms(lead);
+    if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER)
+        return due_ms;
+    if (lead->next_ms < due_ms || (leads(lead) && lead->dirty))
+        due_ms = leads(lead) && lead->dirty ? lead->looked_ms : lead->next_ms;
+    if (lead->ripe_ms > 0 && claims_at_ms(lead) < due_ms)
+        due_ms = claims_at_ms(lead);
+    return due_ms;
+}
