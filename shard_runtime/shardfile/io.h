@@ -25,6 +25,7 @@ struct io_stat {
     enum io_kind kind; /* kind of the name itself: a symbolic link is IO_OTHER */
     uint64_t size_bytes;
     uint64_t device, inode; /* identity of the file: equal for two names of one file */
+    uint64_t n_links;       /* names of the file */
 };
 
 /** The names in a directory, sorted, without "." and "..". */
@@ -55,6 +56,8 @@ struct fsdp_io {
     int (*rename)(struct fsdp_io *io, const char *from, const char *to);
     /** Swaps two names atomically. EINVAL means that this file system cannot swap names. */
     int (*exchange)(struct fsdp_io *io, const char *one, const char *two);
+    /** Gives a file a second name. Fails with EEXIST if `to` exists; atomic on NFS too. */
+    int (*link)(struct fsdp_io *io, const char *from, const char *to);
     int (*unlink)(struct fsdp_io *io, const char *path);
     /* caller calls io_names_free() */
     int (*list)(struct fsdp_io *io, const char *path, struct io_names *out);

@@ -108,7 +108,25 @@ static int beneath_slot_unlink(struct fsdp_io *io, const char *path)
     return rest == NULL ? io_posix.unlink(&io_posix, path) : remove_name(io, rest, 0);
 }
 
-static int rename_names(struct fsdp_io *io, const char *from, const char *to, unsigned flags)
+/* The system calls that a path operation with two names makes in the end. */
+typedef int two_names(int from_folder, const char *from, int to_folder, const char *to);
+
+static int rename_at(int from_folder, const char *from, int to_folder, const char *to)
+{
+    return renameat(from_folder, from, to_folder, to);
+}
+
+static int exchange_at(int from_folder, const char *from, int to_folder, const char *to)
+{
+    return renameat2(from_folder, from, to_folder, to, RENAME_EXCHANGE);
+}
+
+static int link_at(int from_folder, const char *from, int to_folder, const char *to)
+{
+    return linkat(from_folder, from, to_folder, to, 0);
+}
+
+static int with_names(struct fsdp_io *io, const char *from, const char *to, two_names *call)
 {
     const char *from_name, *to_name;
     int result = -1, to_folder, from_folder = folder_of(io, from, &from_name);
@@ -117,8 +135,7 @@ static int rename_names(struct fsdp_io *io, const char *from, const char *to, un
         return -1;
     to_folder = folder_of(io, to, &to_name);
     if (to_folder >= 0) {
-        result = flags == 0 ? renameat(from_folder, from_name, to_folder, to_name)
-                            : renameat2(from_folder, from_name, to_folder, to_name, flags);
+        result = call(from_folder, from_name, to_folder, to_name);
         (void)close_after(0, to_folder);
     }
     return close_after(result, from_folder);
@@ -130,7 +147,7 @@ static int beneath_slot_rename(struct fsdp_io *io, const char *from, const char 
 
     if (rest == NULL || to_rest == NULL)
         return io_posix.rename(&io_posix, from, to);
-    return io_rename_result(rename_names(io, rest, to_rest, 0));
+    return io_rename_result(with_names(io, rest, to_rest, rename_at));
 }
 
 static int beneath_slot_exchange(struct fsdp_io *io, const char *one, const char *two)
@@ -139,7 +156,15 @@ static int beneath_slot_exchange(struct fsdp_io *io, const char *one, const char
 
     if (rest == NULL || other == NULL)
         return io_posix.exchange(&io_posix, one, two);
-    return io_exchange_result(rename_names(io, rest, other, RENAME_EXCHANGE));
+    return io_exchange_result(with_names(io, rest, other, exchange_at));
+}
+
+static int beneath_slot_link(struct fsdp_io *io, const char *from, const char *to)
+{
+    const char *rest = below(io, from), *to_rest = below(io, to);
+
+    return rest == NULL || to_rest == NULL ? io_posix.link(&io_posix, from, to)
+                                           : with_names(io, rest, to_rest, link_at);
 }
 
 static int beneath_slot_list(struct fsdp_io *io, const char *path, struct io_names *out)
@@ -162,6 +187,7 @@ void io_beneath_use(struct fsdp_io *io, const struct fsdp_io *from)
     io->rmdir = from->rmdir;
     io->rename = from->rename;
     io->exchange = from->exchange;
+    io->link = from->link;
     io->unlink = from->unlink;
     io->list = from->list;
     io->root = from->root;
@@ -176,6 +202,7 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd)
         .rmdir = beneath_slot_rmdir,
         .rename = beneath_slot_rename,
         .exchange = beneath_slot_exchange,
+        .link = beneath_slot_link,
         .unlink = beneath_slot_unlink,
         .list = beneath_slot_list,
     };

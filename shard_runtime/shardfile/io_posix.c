@@ -63,6 +63,7 @@ void io_stat_of(const struct stat *stat, struct io_stat *out)
     out->size_bytes = (uint64_t)stat->st_size;
     out->device = stat->st_dev;
     out->inode = stat->st_ino;
+    out->n_links = stat->st_nlink;
 }
 
 static int posix_fstat(struct fsdp_io *io, int fd, struct io_stat *out)
@@ -129,6 +130,12 @@ static int posix_exchange(struct fsdp_io *io, const char *one, const char *two)
 {
     (void)io;
     return io_exchange_result(renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE));
+}
+
+static int posix_link(struct fsdp_io *io, const char *from, const char *to)
+{
+    (void)io;
+    return link(from, to);
 }
 
 static int posix_unlink(struct fsdp_io *io, const char *path)
@@ -213,6 +220,7 @@ struct fsdp_io io_posix = {
     .rmdir = posix_rmdir,
     .rename = posix_rename,
     .exchange = posix_exchange,
+    .link = posix_link,
     .unlink = posix_unlink,
     .list = posix_list,
 };

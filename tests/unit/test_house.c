@@ -27,7 +27,7 @@ static const struct room {
     { A "cluster",
       { A "members", A "world", A "watch", A "output", A "wire", A "record", A "tcpstore", A "link", A "os",
         "agent", R "shardfile", R "core" } },
-    { A "arbiter", { A "wire", A "os", R "shardfile" } },
+    { A "arbiter", { A "wire", A "os", R "shardfile", R "core" } },
     { A "members", { A "world", A "watch", A "wire", A "record", A "os", "agent", R "core" } },
     { A "world", { A "watch", A "output", A "record", A "placement", A "link", A "os", "agent", R "core" } },
     { A "watch", { A "record", A "os", R "shardfile", R "core" } },

@@ -236,7 +236,7 @@ static int memory_open(struct fsdp_io *base, const char *path, int flags, mode_t
         node = make_node(io, false);
         change(parent, ADD, name, NULL, node);
     }
-    io->open_files[slot] = (struct memory_file){ node, (flags & O_DIRECT) != 0 };
+    io->open_files[slot] = (struct memory_file){ node, (flags & O_DIRECT) != 0, (flags & O_DSYNC) != 0 };
     io->n_open++;
     return slot + 3;
 }
@@ -261,6 +261,8 @@ static ssize_t memory_pwrite(struct fsdp_io *base, int fd, const void *bytes, si
     if (file->node->now.n < offset + n)
         resize(&file->node->now, offset + n);
     memcpy(file->node->now.at + offset, bytes, n);
+    if (file->syncs)
+        set_bytes(&file->node->synced, &file->node->now);
     return (ssize_t)n;
 }
 
@@ -310,19 +312,30 @@ static int memory_fsync(struct fsdp_io *base, int fd)
     return 0;
 }
 
-static int describe(const struct memory_node *node, struct io_stat *out)
+static uint64_t count_names(const struct memory_io *io, const struct memory_node *node)
+{
+    uint64_t n = 0;
+
+    for (const struct memory_node *directory = io->nodes; directory != NULL; directory = directory->next)
+        for (int i = 0; i < directory->entries.n; i++)
+            n += directory->entries.at[i].node == node;
+    return n;
+}
+
+static int describe(struct fsdp_io *base, const struct memory_node *node, struct io_stat *out)
 {
     if (node == NULL)
         return -1;
     *out = (struct io_stat){ .kind = node->directory ? IO_DIRECTORY : IO_FILE,
                              .size_bytes = node->now.n,
-                             .inode = (uintptr_t)node };
+                             .inode = (uintptr_t)node,
+                             .n_links = count_names((struct memory_io *)base, node) };
     return 0;
 }
 
 static int memory_fstat(struct fsdp_io *base, int fd, struct io_stat *out)
 {
-    return begin(base, "fstat") < 0 ? -1 : describe(file_of(base, fd)->node, out);
+    return begin(base, "fstat") < 0 ? -1 : describe(base, file_of(base, fd)->node, out);
 }
 
 /* A memory_io is one process's; what two processes do is a real file system's to say. */
@@ -337,7 +350,8 @@ static int memory_stat(struct fsdp_io *base, const char *path, struct io_stat *o
     struct memory_node *parent;
     char name[NAME];
 
-    return begin(base, "stat") < 0 ? -1 : describe(walk((struct memory_io *)base, path, &parent, name), out);
+    return begin(base, "stat") < 0 ? -1
+                                   : describe(base, walk((struct memory_io *)base, path, &parent, name), out);
 }
 
 static int memory_mkdir(struct fsdp_io *base, const char *path, mode_t mode)
@@ -354,6 +368,25 @@ static int memory_mkdir(struct fsdp_io *base, const char *path, mode_t mode)
     if (parent == NULL)
         return -1;
     change(parent, ADD, name, NULL, make_node(io, true));
+    return 0;
+}
+
+static int memory_link(struct fsdp_io *base, const char *from, const char *to)
+{
+    struct memory_io *io = (struct memory_io *)base;
+    struct memory_node *parent, *node;
+    char name[NAME];
+
+    if (begin(base, "link") < 0)
+        return -1;
+    node = walk(io, from, &parent, name);
+    if (node == NULL)
+        return -1;
+    if (walk(io, to, &parent, name) != NULL)
+        return fail(EEXIST);
+    if (parent == NULL)
+        return -1;
+    change(parent, ADD, name, NULL, node);
     return 0;
 }
 
@@ -456,6 +489,7 @@ static const struct fsdp_io memory_calls = { .open = memory_open,
                                              .rmdir = memory_rmdir,
                                              .rename = memory_rename,
                                              .exchange = memory_exchange,
+                                             .link = memory_link,
                                              .unlink = memory_unlink,
                                              .list = memory_list };
 

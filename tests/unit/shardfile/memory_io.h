@@ -23,6 +23,7 @@ struct memory_io {
     struct memory_file {
         struct memory_node *node;
         bool direct;
+        bool syncs; /* O_DSYNC: a write is synced when it returns */
     } open_files[64];
     int n_open;
     int calls;   /* made so far */

@@ -54,6 +54,10 @@ static int work(const char *folder)
         io->close(io, fd);
     n += io->exchange(io, files_path(base, "a"), files_path(base, "b")) == 0;
     n += io->stat(io, files_path(base, "b/file"), &stat) == 0 && stat.kind == IO_FILE;
+    n += io->link(io, files_path(base, "b/file"), files_path(base, "b/also")) == 0;
+    n += io->stat(io, files_path(base, "b/file"), &stat) == 0 && stat.n_links == 2;
+    n += io->link(io, files_path(base, "b/file"), files_path(base, "b/also")) < 0 && errno == EEXIST;
+    n += io->unlink(io, files_path(base, "b/also")) == 0;
     n += io->rename(io, files_path(base, "b"), files_path(base, "c")) == 0;
     n += io->list(io, base, &names) == 0 && names.n == 2 && strcmp(names.names[1], "c") == 0;
     io_names_free(&names);
@@ -67,8 +71,8 @@ Test(io_beneath, every_operation_works_in_a_folder_and_by_a_link_of_ones_own)
     cr_assert(mkdir(files_path(run, "plain"), 0777) == 0 &&
               symlink(disk, files_path(run, "checkpoints")) == 0);
 
-    cr_expect_eq(work("plain"), 9);
-    cr_expect_eq(work("checkpoints"), 9);
+    cr_expect_eq(work("plain"), 13);
+    cr_expect_eq(work("checkpoints"), 13);
     cr_expect_eq(access(files_path(disk, "a"), F_OK), 0);
 }
 

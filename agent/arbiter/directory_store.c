@@ -1,0 +1,282 @@
+#include "agent/arbiter/directory_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/require.h"
+
+/* A place is a page of its own: an NFS client may write a whole page for some bytes of it. */
+enum { PLACES = 8, PLACE_BYTES = 4096, FILE_BYTES = (PLACES - 1) * PLACE_BYTES + LEADER_RECORD_BYTES };
+
+struct directory_store {
+    struct arbiter_store store; /* first: callers have a pointer to it */
+    struct fsdp_io *io;
+    char run_dir[IO_PATH_BYTES], folder[IO_PATH_BYTES], record[IO_PATH_BYTES];
+    unsigned char bytes[FILE_BYTES]; /* what was read of `record` */
+};
+
+static struct directory_store *of(struct arbiter_store *store)
+{
+    return (struct directory_store *)store;
+}
+
+/* The record's file */
+
+static int try_open(struct directory_store *store)
+{
+    struct fsdp_io *io = store->io;
+    int fd;
+
+    /* O_DSYNC: else an NFS client would write whole pages, even those that another host has changed. */
+    do
+        fd = io->open(io, store->record, O_RDWR | O_CREAT | O_DSYNC | O_NOFOLLOW, 0600);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+/* Several agents may do this at once. */
+static enum fsdp_status make_folder(struct directory_store *store, struct fsdp_err *err)
+{
+    if (store->io->mkdir(store->io, store->folder, 0700) < 0)
+        return errno == EEXIST ? FSDP_OK
+                               : fsdp_fail(err, FSDP_ERR_IO, "make %s: %s", store->folder, strerror(errno));
+    return io_sync_directory(store->io, store->run_dir, err);
+}
+
+/* Opens the record's file anew: what other hosts have written to it is read. */
+static enum fsdp_status open_record(struct directory_store *store, int *fd, struct fsdp_err *err)
+{
+    *fd = try_open(store);
+    if (*fd < 0 && errno == ENOENT) {
+        OK_OR_RETURN(make_folder(store, err));
+        *fd = try_open(store);
+    }
+    return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", store->record, strerror(errno));
+}
+
+/* The newest record that stands in a place; *newest has term 0 if there is none. */
+static enum fsdp_status read_places(struct directory_store *store, int fd, struct leader_record *newest,
+                                    struct fsdp_err *err)
+{
+    struct leader_record record;
+    struct io_stat stat;
+    size_t n_bytes;
+
+    *newest = (struct leader_record){ .term = 0 };
+    if (store->io->fstat(store->io, fd, &stat) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", store->record, strerror(errno));
+    n_bytes = stat.size_bytes < FILE_BYTES ? (size_t)stat.size_bytes : FILE_BYTES;
+    OK_OR_RETURN(io_read_all(store->io, fd, store->bytes, n_bytes, 0, store->record, err));
+    for (size_t at = 0; at + LEADER_RECORD_BYTES <= n_bytes; at += PLACE_BYTES)
+        if (leader_record_decode(&record, store->bytes + at, LEADER_RECORD_BYTES) &&
+            leader_record_is_later(&record, newest))
+            *newest = record;
+    return FSDP_OK;
+}
+
+static enum fsdp_status read_record(struct directory_store *store, struct leader_record *newest,
+                                    struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    int fd;
+
+    OK_OR_RETURN(open_record(store, &fd, err));
+    status = read_places(store, fd, newest, err);
+    (void)store->io->close(store->io, fd);
+    return status;
+}
+
+/* Claims */
+
+static enum fsdp_status claim_path(const struct directory_store *store, uint64_t term,
+                                   char path[IO_PATH_BYTES], struct fsdp_err *err)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "term-%" PRIu64, term);
+    return io_join(path, store->folder, name, err);
+}
+
+/* The claim of a term that is taken. If it cannot be read, it has the term alone. */
+static void read_claim(struct directory_store *store, uint64_t term, struct leader_record *out)
+{
+    char path[IO_PATH_BYTES], *bytes = NULL;
+    size_t n_bytes = 0;
+
+    if (claim_path(store, term, path, NULL) != FSDP_OK ||
+        io_read_file(store->io, path, LEADER_RECORD_BYTES, &bytes, &n_bytes, NULL) != FSDP_OK ||
+        !leader_record_decode(out, bytes, n_bytes) || out->term != term)
+        *out = (struct leader_record){ .term = term };
+    free(bytes);
+}
+
+/* No record can be read: the newest claim is what is left. *out has term 0 if there is none. */
+static enum fsdp_status read_newest_claim(struct directory_store *store, struct leader_record *out,
+                                          struct fsdp_err *err)
+{
+    struct io_names names;
+    uint64_t newest = 0, term;
+
+    *out = (struct leader_record){ .term = 0 };
+    if (store->io->list(store->io, store->folder, &names) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", store->folder, strerror(errno));
+    for (size_t i = 0; i < names.n; i++)
+        if (sscanf(names.names[i], "term-%" SCNu64, &term) == 1 && term > newest)
+            newest = term;
+    io_names_free(&names);
+    if (newest > 0)
+        read_claim(store, newest, out);
+    return FSDP_OK;
+}
+
+/* Has the link been made, though its answer was an error? The number is that of the server: `path` is opened. */
+static bool has_two_names(struct directory_store *store, const char *path)
+{
+    struct fsdp_io *io = store->io;
+    struct io_stat stat = { .n_links = 0 };
+    const int fd = io->open(io, path, O_RDONLY | O_NOFOLLOW, 0);
+
+    if (fd < 0)
+        return false;
+    (void)io->fstat(io, fd, &stat);
+    (void)io->close(io, fd);
+    return stat.n_links == 2;
+}
+
+/* Link the file that has the claim to its term. `written` is removed by the caller. */
+static enum arbiter_answer link_claim(struct directory_store *store, const char *written, uint64_t term,
+                                      struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES];
+
+    if (claim_path(store, term, path, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    if (store->io->link(store->io, written, path) < 0) {
+        const int error = errno;
+
+        if (has_two_names(store, written))
+            return ARBITER_DONE;
+        if (error == EEXIST)
+            return ARBITER_TAKEN;
+        fsdp_fail(err, FSDP_ERR_IO, "link %s: %s", path, strerror(error));
+        return ARBITER_FAILED;
+    }
+    return ARBITER_DONE;
+}
+
+/* The calls */
+
+static enum arbiter_answer directory_read(struct arbiter_store *base, struct leader_record *out,
+                                          struct fsdp_err *err)
+{
+    struct directory_store *store = of(base);
+
+    if (read_record(store, out, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    if (out->term == 0 && read_newest_claim(store, out, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    return out->term > 0 ? ARBITER_DONE : ARBITER_NONE;
+}
+
+/* Each agent writes its claim under a name of its own; what an earlier call left there is not in the way. */
+static enum arbiter_answer directory_claim(struct arbiter_store *base, const struct leader_record *claim,
+                                           struct leader_record *holder, struct fsdp_err *err)
+{
+    struct directory_store *store = of(base);
+    unsigned char bytes[LEADER_RECORD_BYTES];
+    char name[sizeof "claim-" + 2 * SESSION_IDENTITY_BYTES] = "claim-", written[IO_PATH_BYTES];
+    enum arbiter_answer answer;
+
+    for (int i = 0; i < SESSION_IDENTITY_BYTES; i++)
+        snprintf(name + strlen(name), sizeof name - strlen(name), "%02x", claim->identity[i]);
+    if (io_join(written, store->folder, name, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    leader_record_encode(claim, bytes);
+    (void)store->io->unlink(store->io, written);
+    if (io_write_file(store->io, written, bytes, sizeof bytes, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    answer = link_claim(store, written, claim->term, err);
+    (void)store->io->unlink(store->io, written);
+    if (answer == ARBITER_DONE && io_sync_directory(store->io, store->folder, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    if (answer != ARBITER_TAKEN)
+        return answer;
+    if (read_record(store, holder, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    if (holder->term < claim->term)
+        read_claim(store, claim->term, holder);
+    return ARBITER_TAKEN;
+}
+
+static enum arbiter_answer write_record(struct directory_store *store, int fd,
+                                        const struct leader_record *record, struct leader_record *newer,
+                                        struct fsdp_err *err)
+{
+    unsigned char bytes[LEADER_RECORD_BYTES];
+
+    if (read_places(store, fd, newer, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    if (newer->term > record->term ||
+        (newer->term == record->term &&
+         memcmp(newer->identity, record->identity, sizeof newer->identity) != 0))
+        return ARBITER_DEPOSED;
+    leader_record_encode(record, bytes);
+    return io_write_all(store->io, fd, bytes, sizeof bytes, record->term % PLACES * PLACE_BYTES,
+                        store->record, err) == FSDP_OK
+               ? ARBITER_DONE
+               : ARBITER_FAILED;
+}
+
+static enum arbiter_answer directory_renew(struct arbiter_store *base, const struct leader_record *record,
+                                           struct leader_record *newer, struct fsdp_err *err)
+{
+    struct directory_store *store = of(base);
+    enum arbiter_answer answer;
+    int fd;
+
+    if (open_record(store, &fd, err) != FSDP_OK)
+        return ARBITER_FAILED;
+    answer = write_record(store, fd, record, newer, err);
+    if (store->io->close(store->io, fd) < 0 && answer == ARBITER_DONE) {
+        fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", store->record, strerror(errno));
+        return ARBITER_FAILED;
+    }
+    return answer;
+}
+
+static void directory_destroy(struct arbiter_store *base)
+{
+    free(of(base));
+}
+
+enum fsdp_status directory_store_create(struct arbiter_store **out, struct fsdp_io *io, const char *run_dir,
+                                        struct fsdp_err *err)
+{
+    static const struct arbiter_store_ops ops = { .name = "directory",
+                                                  .read = directory_read,
+                                                  .claim = directory_claim,
+                                                  .renew = directory_renew,
+                                                  .destroy = directory_destroy };
+    struct directory_store *store = calloc(1, sizeof *store);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (store == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the arbiter in %s", run_dir);
+    store->store.ops = &ops;
+    store->io = io;
+    snprintf(store->run_dir, sizeof store->run_dir, "%s", run_dir);
+    status = io_join(store->folder, run_dir, "leader", err);
+    if (status == FSDP_OK)
+        status = io_join(store->record, store->folder, "record", err);
+    if (status != FSDP_OK) {
+        free(store);
+        return status;
+    }
+    *out = &store->store;
+    return FSDP_OK;
+}

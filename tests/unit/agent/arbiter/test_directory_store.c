@@ -1,0 +1,410 @@
+/*
+ * The arbiter's store in a directory: on real files, on files in memory of which the nth call fails, and after
+ * a power cut before the nth call.
+ */
+#include "agent/arbiter/directory_store.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/shardfile/files.h"
+#include "tests/unit/shardfile/memory_io.h"
+
+enum { PAGE = 4096 };
+
+static struct fsdp_err err;
+static struct leader_record out;
+static const char *run_dir;
+
+static struct arbiter_store *make(struct fsdp_io *io, const char *directory)
+{
+    struct arbiter_store *store;
+
+    cr_assert(eq(int, directory_store_create(&store, io, directory, &err), FSDP_OK), "%s", err.message);
+    return store;
+}
+
+static struct leader_record record_of(const char *who, uint64_t term, uint64_t sequence)
+{
+    struct leader_record record = { .run = 17,
+                                    .term = term,
+                                    .sequence = sequence,
+                                    .lease_ms = 3000,
+                                    .state = LEADER_LEADS,
+                                    .host = "10.0.0.1",
+                                    .port = 29400 };
+
+    snprintf((char *)record.identity, sizeof record.identity, "%s", who);
+    return record;
+}
+
+static enum arbiter_answer read_it(struct arbiter_store *store)
+{
+    return store->ops->read(store, &out, &err);
+}
+
+static enum arbiter_answer claim(struct arbiter_store *store, const char *who, uint64_t term)
+{
+    const struct leader_record record = record_of(who, term, 0);
+
+    return store->ops->claim(store, &record, &out, &err);
+}
+
+static enum arbiter_answer renew(struct arbiter_store *store, const char *who, uint64_t term,
+                                 uint64_t sequence)
+{
+    const struct leader_record record = record_of(who, term, sequence);
+
+    return store->ops->renew(store, &record, &out, &err);
+}
+
+static bool is(const char *who, uint64_t term, uint64_t sequence)
+{
+    const struct leader_record want = record_of(who, term, sequence);
+
+    return memcmp(out.identity, want.identity, sizeof want.identity) == 0 && out.term == term &&
+           out.sequence == sequence;
+}
+
+static struct arbiter_store *one, *other;
+
+static void set_up(void)
+{
+    run_dir = files_begin();
+    one = make(&io_posix, run_dir);
+    other = make(&io_posix, run_dir);
+}
+
+static void tear_down(void)
+{
+    one->ops->destroy(one);
+    other->ops->destroy(other);
+    files_end();
+}
+
+TestSuite(directory_store, .init = set_up, .fini = tear_down);
+
+Test(directory_store, there_is_none_at_first_and_then_what_was_written_last)
+{
+    cr_assert(eq(int, read_it(one), ARBITER_NONE), "%s", err.message);
+
+    cr_assert(eq(int, claim(one, "a", 1), ARBITER_DONE), "%s", err.message);
+    cr_assert(eq(int, renew(one, "a", 1, 1), ARBITER_DONE), "%s", err.message);
+    cr_assert(eq(int, renew(one, "a", 1, 2), ARBITER_DONE), "%s", err.message);
+
+    cr_assert(eq(int, read_it(other), ARBITER_DONE));
+    cr_assert(is("a", 1, 2));
+    cr_assert(out.port == 29400);
+}
+
+Test(directory_store, only_its_user_may_look_into_the_folder)
+{
+    struct stat stat;
+
+    read_it(one);
+
+    cr_assert(lstat(files_path(run_dir, "leader"), &stat) == 0);
+    cr_assert(eq(u32, stat.st_mode & 07777, 0700));
+}
+
+Test(directory_store, without_a_run_directory_it_fails_and_makes_none)
+{
+    struct arbiter_store *lost = make(&io_posix, files_path(run_dir, "missing"));
+
+    cr_assert(eq(int, read_it(lost), ARBITER_FAILED));
+
+    cr_assert(strstr(err.message, "missing/leader") != NULL, "%s", err.message);
+    cr_assert(not(files_exist(files_path(run_dir, "missing"))));
+    lost->ops->destroy(lost);
+}
+
+Test(directory_store, a_term_is_given_once)
+{
+    read_it(one);
+    cr_assert(eq(int, claim(one, "a", 1), ARBITER_DONE));
+
+    cr_assert(eq(int, claim(other, "b", 1), ARBITER_TAKEN));
+    cr_assert(is("a", 1, 0));
+    renew(one, "a", 1, 5);
+    cr_assert(eq(int, claim(other, "b", 1), ARBITER_TAKEN));
+
+    cr_assert(is("a", 1, 5), "the newest record, not the claim");
+    cr_assert(eq(int, claim(one, "a", 1), ARBITER_TAKEN), "by an earlier call");
+}
+
+Test(directory_store, a_claim_leaves_no_other_file)
+{
+    read_it(one);
+    claim(one, "a", 1);
+    claim(other, "b", 1);
+    claim(other, "b", 2);
+
+    cr_assert(eq(int, files_count(files_path(run_dir, "leader")), 3));
+}
+
+Test(directory_store, a_claim_without_a_record_after_it_is_found)
+{
+    read_it(one);
+    claim(one, "a", 9);
+    claim(one, "a", 10);
+
+    cr_assert(eq(int, read_it(other), ARBITER_DONE));
+
+    cr_assert(is("a", 10, 0));
+}
+
+Test(directory_store, an_unreadable_claim_has_its_term_alone)
+{
+    read_it(one);
+    files_write(files_path(run_dir, "leader/term-4"), "nonsense", 8);
+
+    cr_assert(eq(int, claim(one, "a", 4), ARBITER_TAKEN));
+    cr_assert(is("", 4, 0));
+    cr_assert(eq(int, read_it(one), ARBITER_DONE));
+
+    cr_assert(is("", 4, 0));
+}
+
+Test(directory_store, who_renews_a_lower_term_is_deposed_and_writes_nothing)
+{
+    read_it(one);
+    renew(one, "a", 1, 7);
+    cr_assert(eq(int, renew(other, "b", 2, 1), ARBITER_DONE));
+
+    cr_assert(eq(int, renew(one, "a", 1, 8), ARBITER_DEPOSED));
+    cr_assert(is("b", 2, 1));
+    read_it(one);
+
+    cr_assert(is("b", 2, 1));
+    cr_assert(eq(int, renew(one, "c", 2, 9), ARBITER_DEPOSED), "its term, but another's");
+}
+
+/* A host that looked, stood still, and wrote after another led. */
+Test(directory_store, a_late_write_hides_no_higher_term)
+{
+    const struct leader_record late = record_of("a", 3, 99);
+    unsigned char bytes[LEADER_RECORD_BYTES];
+    FILE *file;
+
+    read_it(one);
+    renew(one, "a", 3, 1);
+    renew(other, "b", 4, 1);
+    leader_record_encode(&late, bytes);
+    file = fopen(files_path(run_dir, "leader/record"), "r+");
+    cr_assert(fseek(file, 3 * PAGE, SEEK_SET) == 0 && fwrite(bytes, sizeof bytes, 1, file) == 1);
+    fclose(file);
+
+    read_it(one);
+
+    cr_assert(is("b", 4, 1));
+}
+
+Test(directory_store, a_torn_record_does_not_count)
+{
+    read_it(one);
+    claim(one, "a", 3);
+    renew(one, "a", 3, 1);
+    claim(other, "b", 4);
+    renew(other, "b", 4, 1);
+    cr_assert(truncate(files_path(run_dir, "leader/record"), 4 * PAGE + 100) == 0);
+
+    cr_assert(eq(int, read_it(one), ARBITER_DONE));
+    cr_assert(is("a", 3, 1));
+    cr_assert(eq(int, claim(one, "a", 4), ARBITER_TAKEN));
+    cr_assert(is("b", 4, 0));
+    cr_assert(truncate(files_path(run_dir, "leader/record"), 100) == 0);
+    cr_assert(eq(int, read_it(one), ARBITER_DONE));
+
+    cr_assert(is("b", 4, 0), "the newest claim is left");
+}
+
+Test(directory_store, terms_go_round_the_places)
+{
+    read_it(one);
+    for (uint64_t term = 1; term <= 40; term++) {
+        cr_assert(eq(int, claim(one, "a", term), ARBITER_DONE));
+        cr_assert(eq(int, renew(one, "a", term, 1), ARBITER_DONE));
+        cr_assert(eq(int, read_it(other), ARBITER_DONE));
+        cr_assert(is("a", term, 1));
+    }
+}
+
+/* Many agents at once, on real files. */
+
+enum { RACERS = 8, RACES = 20 };
+static pthread_barrier_t start;
+static int n_won[RACES + 1];
+
+static void *race(void *arg)
+{
+    struct arbiter_store *store = make(&io_posix, run_dir);
+    struct leader_record holder;
+
+    for (uint64_t term = 1; term <= RACES; term++) {
+        const struct leader_record record = record_of(arg, term, 0);
+
+        pthread_barrier_wait(&start);
+        if (store->ops->claim(store, &record, &holder, NULL) == ARBITER_DONE)
+            __atomic_fetch_add(&n_won[term], 1, __ATOMIC_RELAXED);
+    }
+    store->ops->destroy(store);
+    return NULL;
+}
+
+Test(directory_store, of_many_that_claim_at_once_one_wins)
+{
+    static char names[RACERS][4];
+    pthread_t threads[RACERS];
+
+    read_it(one);
+    pthread_barrier_init(&start, NULL, RACERS);
+    for (int i = 0; i < RACERS; i++) {
+        snprintf(names[i], sizeof names[i], "%d", i);
+        cr_assert(pthread_create(&threads[i], NULL, race, names[i]) == 0);
+    }
+    for (int i = 0; i < RACERS; i++)
+        pthread_join(threads[i], NULL);
+
+    for (int term = 1; term <= RACES; term++)
+        cr_assert(eq(int, n_won[term], 1), "term %d", term);
+}
+
+/* Calls that fail */
+
+/* One term: claimed if it is not, and a record of it. The claim is TAKEN if an earlier call had its effect. */
+static enum arbiter_answer lead_a_term(struct arbiter_store *store, const char *who, uint64_t term)
+{
+    enum arbiter_answer answer = claim(store, who, term);
+
+    if (answer == ARBITER_TAKEN && is(who, term, out.sequence))
+        answer = ARBITER_DONE;
+    return answer == ARBITER_DONE ? renew(store, who, term, 1) : answer;
+}
+
+static void fail_one(struct memory_io *io, int n)
+{
+    struct arbiter_store *store;
+    enum arbiter_answer answer;
+
+    cr_assert(io->base.mkdir(&io->base, "run", 0777) == 0);
+    store = make(&io->base, "run");
+    io->calls = 0;
+    io->fail_at = n;
+
+    answer = read_it(store);
+    if (answer == ARBITER_NONE)
+        answer = lead_a_term(store, "a", 1);
+    io->fail_at = 0;
+
+    cr_assert(answer == ARBITER_DONE || answer == ARBITER_FAILED, "failing call %d: %d", n, answer);
+    cr_assert(answer == ARBITER_DONE || err.message[0] != '\0');
+    read_it(store);
+    cr_assert(eq(int, lead_a_term(store, "a", 1), ARBITER_DONE), "after call %d: %s", n, err.message);
+    cr_assert(read_it(store) == ARBITER_DONE && is("a", 1, 1));
+    cr_assert(eq(int, claim(store, "b", 1), ARBITER_TAKEN));
+    store->ops->destroy(store);
+}
+
+Test(directory_store, after_any_call_that_fails_the_same_agent_still_gets_its_term)
+{
+    cr_assert(gt(int, memory_io_fail_each(EIO, fail_one), 12));
+    memory_io_fail_each(ESTALE, fail_one);
+}
+
+/* The link is made, and its answer is lost; the client asks again, as NFS does, or does not. */
+static int lost_error;
+
+static int lost_link(struct fsdp_io *io, const char *from, const char *to)
+{
+    (void)io;
+    cr_assert(link(from, to) == 0);
+    errno = lost_error;
+    return -1;
+}
+
+Test(directory_store, a_link_whose_answer_is_lost_is_recognised)
+{
+    struct fsdp_io io = io_posix;
+    struct arbiter_store *store = make(&io, run_dir);
+    const int errors[] = { EEXIST, EIO };
+
+    read_it(store);
+    io.link = lost_link;
+    for (uint64_t term = 1; term <= 2; term++) {
+        lost_error = errors[term - 1];
+        cr_assert(eq(int, claim(store, "a", term), ARBITER_DONE));
+        cr_assert(eq(int, claim(other, "b", term), ARBITER_TAKEN));
+    }
+    store->ops->destroy(store);
+}
+
+Test(directory_store, short_and_interrupted_calls_are_repeated)
+{
+    struct memory_io io;
+    struct arbiter_store *store;
+
+    memory_io_init(&io);
+    cr_assert(io.base.mkdir(&io.base, "run", 0777) == 0);
+    store = make(&io.base, "run");
+    io.short_calls = true;
+
+    read_it(store);
+    cr_assert(eq(int, lead_a_term(store, "a", 1), ARBITER_DONE), "%s", err.message);
+
+    cr_assert(read_it(store) == ARBITER_DONE && is("a", 1, 1));
+    store->ops->destroy(store);
+    memory_io_fini(&io);
+}
+
+/*
+ * The power fails before the nth call of a leader of term 1 that term 2 takes over. What comes up is readable,
+ * a term is never given twice, and what was answered is there.
+ */
+Test(directory_store, a_power_cut_takes_back_nothing_that_was_answered)
+{
+    const enum memory_crash kinds[] = { CRASH_KEEP_SYNCED, CRASH_KEEP_ALL, CRASH_KEEP_NAMES,
+                                        CRASH_KEEP_RANDOM };
+    struct memory_io begin;
+    struct arbiter_store *store;
+    int n_answered = 0;
+
+    memory_io_init(&begin);
+    cr_assert(begin.base.mkdir(&begin.base, "run", 0777) == 0);
+    cr_assert(io_sync_directory(&begin.base, "", NULL) == FSDP_OK);
+    for (int n = 1; n_answered < 5; n++)
+        for (uint64_t i = 0; i < 40; i++) {
+            struct memory_io io;
+            enum arbiter_answer answers[5];
+            uint64_t term = 0;
+
+            memory_io_copy(&io, &begin);
+            store = make(&io.base, "run");
+            io.stop_at = n;
+            answers[0] = read_it(store);
+            answers[1] = claim(store, "a", 1);
+            answers[2] = renew(store, "a", 1, 1);
+            answers[3] = claim(store, "b", 2);
+            answers[4] = renew(store, "b", 2, 1);
+            n_answered = 0;
+            while (n_answered < 5 && answers[n_answered] != ARBITER_FAILED)
+                n_answered++;
+            memory_io_crash(&io, kinds[i % 4], i);
+
+            cr_assert(ne(int, read_it(store), ARBITER_FAILED), "call %d: %s", n, err.message);
+            term = out.term;
+            cr_assert(n_answered < 2 || claim(store, "c", 1) == ARBITER_TAKEN, "call %d, kind %d", n,
+                      (int)(i % 4));
+            cr_assert(n_answered < 4 || claim(store, "c", 2) == ARBITER_TAKEN, "call %d", n);
+            cr_assert(n_answered < 3 || term >= 1, "call %d", n);
+            cr_assert(n_answered < 5 || term == 2, "call %d", n);
+            store->ops->destroy(store);
+            memory_io_fini(&io);
+        }
+    memory_io_fini(&begin);
+}
