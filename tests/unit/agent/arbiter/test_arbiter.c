@@ -1,0 +1,305 @@
+/*
+ * Arbiters of several agents on one loop, with one directory. A lease has a second here.
+ */
+#include "agent/arbiter/arbiter.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/arbiter/directory_store.h"
+#include "agent/os/deadlines.h"
+#include "shard_runtime/core/clock.h"
+#include "tests/unit/shardfile/files.h"
+
+enum { AGENTS = 3, LEASE = 1000, PATIENCE_MS = 20000 };
+
+/* Files of one agent: opening them fails, or waits until the gate opens. */
+struct door {
+    struct fsdp_io base; /* first */
+    _Atomic bool fails, waits;
+    _Atomic int n_waiting;
+};
+
+static struct agent {
+    struct arbiter *arbiter;
+    struct door door;
+    char news[64]; /* a letter each: Leads, Follows, Ended, Deposed */
+    uint64_t term, before_term;
+    int64_t led_ms, fence_ms;
+    struct leader_record record; /* of the last follow() or ended() */
+    char note[1024], words[1024];
+} agents[AGENTS];
+static uv_loop_t loop;
+static uv_timer_t patience, tick;
+static const char *run_dir;
+
+static int64_t now_ms(void)
+{
+    return clock_boot_ns() / 1000000;
+}
+
+static int door_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
+{
+    struct door *door = (struct door *)io;
+
+    for (door->n_waiting++; door->waits;)
+        usleep(1000); /* on the arbiter's thread: a disk that does not answer */
+    door->n_waiting--;
+    if (door->fails) {
+        errno = EIO;
+        return -1;
+    }
+    return io_posix.open(&io_posix, path, flags, mode);
+}
+
+static void add(struct agent *agent, char letter)
+{
+    agent->news[strlen(agent->news)] = letter;
+}
+
+static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
+{
+    struct agent *agent = arg;
+
+    add(agent, 'L');
+    agent->term = term;
+    agent->before_term = before == NULL ? 0 : before->term;
+    agent->led_ms = now_ms();
+    agent->fence_ms = fence_until_ms;
+}
+
+static void on_follow(void *arg, const struct leader_record *record)
+{
+    add(arg, 'F');
+    ((struct agent *)arg)->record = *record;
+}
+
+static void on_ended(void *arg, const struct leader_record *record)
+{
+    add(arg, 'E');
+    ((struct agent *)arg)->record = *record;
+}
+
+static void on_deposed(void *arg, const char *words)
+{
+    add(arg, 'D');
+    snprintf(((struct agent *)arg)->words, sizeof agents[0].words, "%s", words);
+}
+
+static void on_note(void *arg, const char *words)
+{
+    snprintf(((struct agent *)arg)->note, sizeof agents[0].note, "%s", words);
+}
+
+static void make(int i)
+{
+    static const struct arbiter_handlers handlers = {
+        .leads = on_leads, .follow = on_follow, .ended = on_ended, .deposed = on_deposed, .note = on_note
+    };
+    struct arbiter_spec spec = { .run = 17, .lease_ms = LEASE };
+
+    agents[i] = (struct agent){ .door.base = io_posix };
+    agents[i].door.base.open = door_open;
+    snprintf((char *)spec.identity, sizeof spec.identity, "agent %d", i);
+    cr_assert(eq(int, directory_store_create(&spec.store, &agents[i].door.base, run_dir, NULL), FSDP_OK));
+    cr_assert(
+        eq(int, arbiter_create(&agents[i].arbiter, &loop, &spec, &handlers, &agents[i], NULL), FSDP_OK));
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    cr_assert(false, "news: %s, %s, %s", agents[0].news, agents[1].news, agents[2].news);
+}
+
+/* Run the loop until this agent has got that news, in all. */
+static void await_news(int i, const char *news)
+{
+    while (strcmp(agents[i].news, news) != 0)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void await_time(int64_t ms)
+{
+    while (now_ms() < ms)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void end(void *arg)
+{
+    struct agent *agent = arg;
+
+    arbiter_destroy(agent->arbiter);
+    agent->arbiter = NULL;
+}
+
+static void leave(int i)
+{
+    if (arbiter_is_idle(agents[i].arbiter))
+        end(&agents[i]);
+    else
+        arbiter_when_idle(agents[i].arbiter, end, &agents[i]);
+    while (agents[i].arbiter != NULL)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void set_up(void)
+{
+    run_dir = files_begin();
+    uv_loop_init(&loop);
+    uv_timer_init(&loop, &patience);
+    uv_timer_start(&patience, on_patience, PATIENCE_MS, 0);
+    uv_timer_init(&loop, &tick);
+    uv_timer_start(&tick, on_tick, 10, 10);
+    for (int i = 0; i < AGENTS; i++)
+        make(i);
+}
+
+static void tear_down(void)
+{
+    for (int i = 0; i < AGENTS; i++)
+        leave(i);
+    uv_close((uv_handle_t *)&patience, NULL);
+    uv_close((uv_handle_t *)&tick, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert(eq(int, uv_loop_close(&loop), 0), "a handle was left open");
+    files_end();
+}
+
+TestSuite(arbiter, .init = set_up, .fini = tear_down, .timeout = 60);
+
+/* Agent 0 leads, and the others have seen it. */
+static void lead_with_the_first(void)
+{
+    arbiter_claim_first(agents[0].arbiter, "10.0.0.1", 29400);
+    await_news(0, "L");
+    await_news(1, "F");
+    await_news(2, "F");
+}
+
+Test(arbiter, the_first_leads_and_the_others_learn_its_address)
+{
+    const struct leader_progress progress = { .generation = 3, .n_restarts = 1, .step = 70 };
+
+    lead_with_the_first();
+
+    cr_assert(agents[0].term == 1 && agents[0].before_term == 0 && agents[0].fence_ms == 0);
+    cr_assert(strcmp(agents[1].record.host, "10.0.0.1") == 0 && agents[1].record.port == 29400);
+    cr_assert(arbiter_holds_until_ms(agents[0].arbiter) > now_ms());
+    cr_assert(arbiter_holds_until_ms(agents[1].arbiter) == 0);
+    cr_assert(arbiter_has_seen(agents[1].arbiter, (const unsigned char *)"agent 0\0\0\0\0\0\0\0\0"));
+    cr_assert(not(arbiter_has_seen(agents[1].arbiter, (const unsigned char *)"agent 2\0\0\0\0\0\0\0\0")));
+    arbiter_publish(agents[0].arbiter, &progress);
+    while (arbiter_record(agents[1].arbiter)->progress.generation != 3)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(arbiter_record(agents[1].arbiter)->progress.step == 70);
+}
+
+Test(arbiter, a_leader_that_is_gone_without_a_word_is_replaced_behind_a_fence)
+{
+    lead_with_the_first();
+    const int64_t gone = now_ms();
+
+    leave(0);
+    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone);
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, gone);
+    await_news(1, "FL");
+    await_news(2, "FF");
+
+    cr_assert(agents[1].led_ms >= gone + LEASE_END_MS(LEASE));
+    cr_assert(agents[1].fence_ms >= gone + LEASE_FENCE_MS(LEASE) && agents[1].before_term == 1);
+    cr_assert(agents[1].term == 2 && agents[2].record.port == 2);
+    make(0);
+    arbiter_claim_first(agents[0].arbiter, "10.0.0.1", 29400);
+    await_news(0, "F");
+    cr_assert(agents[0].record.port == 2, "the host that comes back is a member");
+}
+
+Test(arbiter, a_leader_that_resigns_ends_the_run_for_all)
+{
+    lead_with_the_first();
+
+    arbiter_resign(agents[0].arbiter, 3);
+    await_news(0, "LE");
+    await_news(1, "FE");
+    await_news(2, "FE");
+
+    cr_assert(agents[1].record.exit_status == 3 && arbiter_holds_until_ms(agents[0].arbiter) == 0);
+    leave(0);
+    make(0);
+    arbiter_claim_first(agents[0].arbiter, "10.0.0.1", 29400);
+    await_news(0, "L");
+    cr_assert(agents[0].term == 2 && agents[0].fence_ms == 0 && agents[0].before_term == 1);
+}
+
+Test(arbiter, a_leader_whose_store_fails_says_so_and_is_deposed)
+{
+    lead_with_the_first();
+
+    agents[0].door.fails = true;
+    await_news(0, "LD");
+
+    cr_assert(strstr(agents[0].note, "the arbiter (directory) fails: open ") != NULL, "%s", agents[0].note);
+    cr_assert(strstr(agents[0].words, "took no record for 1.0 s") != NULL, "%s", agents[0].words);
+    agents[0].door.fails = false;
+    arbiter_stand(agents[0].arbiter, 0, "10.0.0.1", 29400, 0);
+    await_news(0, "LDL");
+    cr_assert(agents[0].term == 2 && strstr(agents[0].note, "answers again") != NULL, "%s", agents[0].note);
+}
+
+Test(arbiter, a_leader_whose_disk_stands_still_is_deposed_while_the_loop_goes_on)
+{
+    lead_with_the_first();
+    agents[0].door.waits = true;
+    while (agents[0].door.n_waiting == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    const int64_t hold = arbiter_holds_until_ms(agents[0].arbiter);
+
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, now_ms() - LEASE);
+    await_news(0, "LD");
+    cr_assert(now_ms() >= hold && now_ms() < hold + LEASE / 2);
+    await_news(1, "FL");
+    cr_assert(strstr(agents[0].note, "has not answered for") != NULL, "%s", agents[0].note);
+
+    agents[0].door.waits = false;
+    await_news(0, "LDF");
+
+    cr_assert(agents[0].record.port == 2 && agents[1].led_ms > hold);
+}
+
+Test(arbiter, contact_with_all_stands_in_for_the_store)
+{
+    lead_with_the_first();
+    agents[0].door.fails = true;
+    for (const int64_t until = now_ms() + 2 * LEASE; now_ms() < until;) {
+        arbiter_in_contact_until(agents[0].arbiter, now_ms() + LEASE);
+        await_time(now_ms() + LEASE / 10);
+    }
+    cr_assert(eq(str, agents[0].news, "L"));
+
+    await_news(0, "LD");
+}
+
+Test(arbiter, one_that_waits_for_an_old_leader_says_so)
+{
+    lead_with_the_first();
+    leave(0);
+    make(0);
+
+    arbiter_claim_first(agents[0].arbiter, "10.0.0.1", 29400);
+    while (agents[0].note[0] == '\0')
+        uv_run(&loop, UV_RUN_ONCE);
+
+    cr_assert(strstr(agents[0].note, "10.0.0.1:29400 may still lead: its record is watched for 1.1 s") !=
+                  NULL,
+              "%s", agents[0].note);
+    await_news(0, "L");
+    cr_assert(agents[0].fence_ms > now_ms());
+}
