@@ -1,7 +1,7 @@
 /*
- * The arbiter of a run, as an agent uses it: it says who leads (lead.h decides it). It has a thread of its own
- * for the calls of its store, which may block, and a timer. The caller's disk is not used: a record that waits
- * behind logs would cost the lead.
+ * The arbiter of a run, as an agent uses it: it says who leads (lead.h decides it). It has a thread of its
+ * own for the calls of its store, which may block, and a timer. The caller's disk is not used: a record that
+ * waits behind logs would cost the lead.
  *
  *   watching        arbiter_create(): it reads who leads, and tells follow() and ended()
  *   leading         after arbiter_claim_first() or arbiter_stand(): leads(), and later deposed(), or ended()
@@ -29,16 +29,16 @@ struct arbiter_spec {
 struct arbiter_handlers {
     /*
      * This agent leads from now on.
-     *   before          the record that it takes over from, which ended or became stale; NULL: there was none.
-     *                   It may belong to an earlier run (`run`)
+     *   before          the record that it takes over from, which ended or became stale; NULL: there was
+     *                   none. It may belong to an earlier run (`run`)
      *   fence_until_ms  no generation may begin before: ranks of the old leader may run until then; 0: none
      *                   can
      */
     void (*leads)(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms);
     /*
-     * Another agent leads, and is alive: its record has just changed. Called once for each term, with a higher
-     * term each time. An agent that waited to lead as the first (arbiter_claim_first()) does not wait any
-     * more; one that stands still stands until arbiter_withdraw().
+     * Another agent leads, and is alive: its record has just changed. Called once for each term, with a
+     * higher term each time. An agent that waited to lead as the first (arbiter_claim_first()) does not wait
+     * any more; one that stands still stands until arbiter_withdraw().
      */
     void (*follow)(void *arg, const struct leader_record *record);
     /* The run is over: the record says so. After arbiter_resign(): this agent's own record. Comes last. */
@@ -94,7 +94,7 @@ void arbiter_resign(struct arbiter *arbiter, int exit_status);
  * ranks. 0: it does not lead. Ask at each such act, and compare with a fresh clock.
  */
 int64_t arbiter_holds_until_ms(const struct arbiter *arbiter);
-/** The newest record that this agent has read or written, NULL if there is none. Valid until the loop runs. */
+/** The newest record that this agent has read or written; NULL: there is none. Valid until the loop runs. */
 const struct leader_record *arbiter_record(const struct arbiter *arbiter);
 /** Has this agent read a record of that identity: does it see the same store as that agent? */
 bool arbiter_has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES]);
@@ -107,8 +107,8 @@ bool arbiter_is_idle(const struct arbiter *arbiter);
  */
 void arbiter_when_idle(struct arbiter *arbiter, void (*idle)(void *arg), void *arg);
 /**
- * Stop, and free the arbiter and its store when the loop has run. Requires arbiter_is_idle(); an arbiter whose
- * store does not answer is left behind by a process that ends. Leading ends without a word: call
+ * Stop, and free the arbiter and its store when the loop has run. Requires arbiter_is_idle(); an arbiter
+ * whose store does not answer is left behind by a process that ends. Leading ends without a word: call
  * arbiter_resign() before, if the run is over. NULL is a no-op.
  */
 void arbiter_destroy(struct arbiter *arbiter);

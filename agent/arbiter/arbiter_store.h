@@ -4,8 +4,8 @@
  * store says.
  *
  * The calls may block. They are made one after another, all on one thread, which is not the loop's. A call
- * that says ARBITER_FAILED may have taken effect or not, and may take effect later. `err` then has words for a
- * person, which name the store.
+ * that says ARBITER_FAILED may have taken effect or not, and may take effect later. `err` then has words for
+ * a person, which name the store.
  *
  * A read may bring a record that was overwritten up to a tenth of a lease before the read began (caches), but
  * none that is older. lead.h allows for that much.
@@ -30,14 +30,14 @@ struct arbiter_store;
 struct arbiter_store_ops {
     const char *name; /* as --arbiter has it: "directory", "etcd" */
     /**
-     * Read the newest record: of the highest term, and of that the highest sequence. A claim need not be found
-     * before its owner has written a record. What is no whole record does not count. ARBITER_DONE: `out` has it.
-     * Else ARBITER_NONE or ARBITER_FAILED.
+     * Read the newest record: of the highest term, and of that the highest sequence. A claim need not be
+     * found before its owner has written a record. What is no whole record does not count. ARBITER_DONE:
+     * `out` has it. Else ARBITER_NONE or ARBITER_FAILED.
      */
     enum arbiter_answer (*read)(struct arbiter_store *store, struct leader_record *out, struct fsdp_err *err);
     /**
-     * Take the term of `claim` (its sequence is 0). Of all that ever claim a term, exactly one gets it, and it
-     * is never given back.
+     * Take the term of `claim` (its sequence is 0). Of all that ever claim a term, exactly one gets it, and
+     * it is never given back.
      *   ARBITER_DONE    this agent has the term
      *   ARBITER_TAKEN   `holder` receives the newest record, which has this term or a higher one. If the
      *                   holder's claim cannot be read, it has the term and an identity of zeros
@@ -46,8 +46,9 @@ struct arbiter_store_ops {
     enum arbiter_answer (*claim)(struct arbiter_store *store, const struct leader_record *claim,
                                  struct leader_record *holder, struct fsdp_err *err);
     /**
-     * Overwrite the record. The call looks first: if there is one of a higher term, or of this term and another
-     * identity, it writes nothing. If it looked in time and writes late, it does not hide a higher term.
+     * Overwrite the record. The call looks first: if there is one of a higher term, or of this term and
+     * another identity, it writes nothing. If it looked in time and writes late, it does not hide a higher
+     * term.
      *   ARBITER_DONE     `record` is stored, and who reads from now on sees it
      *   ARBITER_DEPOSED  `newer` receives what is there
      *   ARBITER_FAILED

@@ -133,7 +133,7 @@ static enum fsdp_status read_newest_claim(struct directory_store *store, struct 
     return FSDP_OK;
 }
 
-/* Has the link been made, though its answer was an error? The number is that of the server: `path` is opened. */
+/* Has the link been made, though its answer was an error? An open asks the server for the number of names. */
 static bool has_two_names(struct directory_store *store, const char *path)
 {
     struct fsdp_io *io = store->io;

@@ -1,11 +1,12 @@
 /*
  * The arbiter's store in a directory that all nodes share. In the run directory, the folder `leader` (mode
  * 0700) has
- *   record  eight places for records, a page each. That of term N is in place N modulo 8, and is overwritten by
- *           one write, and synced. So a host that stood still in its write, and wakes after it was deposed,
- *           hides no record of a higher term. On NFS a new file that is renamed to an old name can stay unseen
- *           for a minute, while an open asks the server whether the data has changed. So each call opens the
- *           file anew. A reader creates it too: then the server is asked even if it was missing before
+ *   record  eight places for records, a page each. That of term N is in place N modulo 8, and is overwritten
+ *           by one write, and synced. So a host that stood still in its write, and wakes after it was
+ *           deposed, hides no record of a higher term. On NFS a new file that is renamed to an old name can
+ *           stay unseen for a minute, while an open asks the server whether the data has changed. So each
+ *           call opens the file anew. A reader creates it too: then the server is asked even if it was
+ *           missing before
  *   term-N  the claim of term N. It is written under another name, synced, and linked: link(2) is atomic and
  *           exclusive on NFS too. If its answer is lost, the file's number of links says what became of it.
  *           No claim is ever removed, so no term is taken twice, whatever record a slow host still writes
@@ -19,7 +20,8 @@
 /**
  * Create the store. It makes the folder with its first call, so no disk is waited for here. No folder is made
  * unless the run directory exists.
- *   io       file operations; borrowed until the store is destroyed. Its calls are made on the arbiter's thread
+ *   io       file operations; borrowed until the store is destroyed. Its calls are made on the arbiter's
+ *            thread
  *   run_dir  path of the run directory, copied
  * Returns FSDP_ERR_ARG if the path is too long, and FSDP_ERR_NOMEM.
  */

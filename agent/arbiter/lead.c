@@ -249,8 +249,8 @@ static void know(struct lead *lead, const struct leader_record *record)
 }
 
 /*
- * A record was seen. It has changed if it is later than what is known; the first one that this agent ever sees
- * may be old. A claim is no sign of life: its owner may have died since.
+ * A record was seen. It has changed if it is later than what is known; the first one that this agent ever
+ * sees may be old. A claim is no sign of life: its owner may have died since.
  */
 static void notice(struct lead *lead, const struct leader_record *record, int64_t now_ms)
 {
@@ -294,8 +294,8 @@ static int64_t fence_of(const struct lead *lead)
 
 /*
  * This agent has the term since a call that began at `since_ms`: others may have seen the claim from then on,
- * so its hold counts from there. If that is over, or it does not want to lead any more, the claim becomes stale
- * like that of any other.
+ * so its hold counts from there. If that is over, or it does not want to lead any more, the claim becomes
+ * stale like that of any other.
  */
 static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
 {

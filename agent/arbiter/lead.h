@@ -8,10 +8,10 @@
  *   2. Everybody reads the record every tenth of the lease. It is stale when a read that began 1.1 leases
  *      after this agent had last seen it change finds it unchanged. Time in which this agent itself stood
  *      still counts as a sixth of the lease at most.
- *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it stands,
- *      and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the endpoint,
- *      which may claim at once if there is no record or an ended one. The agent of seat 0 claims first, each
- *      higher seat a twentieth of a lease later.
+ *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it
+ *      stands, and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the
+ *      endpoint, which may claim at once if there is no record or an ended one. The agent of seat 0 claims
+ *      first, each higher seat a twentieth of a lease later.
  *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
  *
  * So whoever begins a term saw the record last change after the old leader began its last write, and waited
