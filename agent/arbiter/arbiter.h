@@ -67,7 +67,7 @@ void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
  * and at the earliest 1.1 leases after `heard_ms`. Members will reach it at `host` and `port`. A second call
  * replaces the first.
  *   seat      the seat it had: lower ones claim earlier; -1: it had none
- *   heard_ms  when it last heard from its leader; 0: it never had one
+ *   heard_ms  when a word of its leader last arrived here (not when it was asked for); 0: none did
  */
 void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms);
 /** Claim no more, for example after WELCOME. leads() does not come any more. */

@@ -4,8 +4,9 @@
  * store says.
  *
  * The calls may block. They are made one after another, all on one thread, which is not the loop's. A call
- * that says ARBITER_FAILED may have taken effect or not, and may take effect later. `err` then has words for
- * a person, which name the store.
+ * that says ARBITER_FAILED may have taken effect or not, and may take effect later: a claim at any time, a
+ * renewal within a fifth of a lease, so that it undoes no later one. `err` then has words for a person, which
+ * name the store.
  *
  * A read may bring a record that was overwritten up to a tenth of a lease before the read began (caches), but
  * none that is older. lead.h allows for that much.

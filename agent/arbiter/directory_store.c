@@ -10,7 +10,12 @@
 #include "shard_runtime/core/require.h"
 
 /* A place is a page of its own: an NFS client may write a whole page for some bytes of it. */
-enum { PLACES = 8, PLACE_BYTES = 4096, FILE_BYTES = (PLACES - 1) * PLACE_BYTES + LEADER_RECORD_BYTES };
+enum {
+    TERMS = 4,
+    PLACES = 2 * TERMS,
+    PLACE_BYTES = 4096,
+    FILE_BYTES = (PLACES - 1) * PLACE_BYTES + LEADER_RECORD_BYTES
+};
 
 struct directory_store {
     struct arbiter_store store; /* first: callers have a pointer to it */
@@ -212,6 +217,12 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
     return ARBITER_TAKEN;
 }
 
+/* So a write that comes late hides neither the next one of its leader nor those of the next three terms. */
+static uint64_t place_of(const struct leader_record *record)
+{
+    return record->term % TERMS * 2 + record->sequence % 2;
+}
+
 static enum arbiter_answer write_record(struct directory_store *store, int fd,
                                         const struct leader_record *record, struct leader_record *newer,
                                         struct fsdp_err *err)
@@ -225,8 +236,8 @@ static enum arbiter_answer write_record(struct directory_store *store, int fd,
          memcmp(newer->identity, record->identity, sizeof newer->identity) != 0))
         return ARBITER_DEPOSED;
     leader_record_encode(record, bytes);
-    return io_write_all(store->io, fd, bytes, sizeof bytes, record->term % PLACES * PLACE_BYTES,
-                        store->record, err) == FSDP_OK
+    return io_write_all(store->io, fd, bytes, sizeof bytes, place_of(record) * PLACE_BYTES, store->record,
+                        err) == FSDP_OK
                ? ARBITER_DONE
                : ARBITER_FAILED;
 }

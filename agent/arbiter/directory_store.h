@@ -1,12 +1,12 @@
 /*
  * The arbiter's store in a directory that all nodes share. In the run directory, the folder `leader` (mode
  * 0700) has
- *   record  eight places for records, a page each. That of term N is in place N modulo 8, and is overwritten
- *           by one write, and synced. So a host that stood still in its write, and wakes after it was
- *           deposed, hides no record of a higher term. On NFS a new file that is renamed to an old name can
- *           stay unseen for a minute, while an open asks the server whether the data has changed. So each
- *           call opens the file anew. A reader creates it too: then the server is asked even if it was
- *           missing before
+ *   record  eight places for records, a page each: two for each term, which its leader overwrites in turn, by
+ *           one write each, and synced. The terms N and N + 4 share theirs. So a torn record leaves the one
+ *           before it, and a host that stood still in its write, and wakes after it was deposed, hides no
+ *           record of a higher term. On NFS a new file that is renamed to an old name can stay unseen for a
+ *           minute, while an open asks the server whether the data has changed. So each call opens the file
+ *           anew. A reader creates it too: then the server is asked even if it was missing before
  *   term-N  the claim of term N. It is written under another name, synced, and linked: link(2) is atomic and
  *           exclusive on NFS too. If its answer is lost, the file's number of links says what became of it.
  *           No claim is ever removed, so no term is taken twice, whatever record a slow host still writes

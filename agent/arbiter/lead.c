@@ -217,18 +217,20 @@ static void prepare_claim(struct lead *lead, int64_t now_ms)
 
 enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_t now_ms)
 {
-    lead->call = call_that_is_due(lead, now_ms);
-    if (lead->call == LEAD_CLAIM)
+    const enum lead_call call = call_that_is_due(lead, now_ms);
+
+    if (call == LEAD_NO_CALL)
+        return LEAD_NO_CALL;
+    if (call == LEAD_CLAIM)
         prepare_claim(lead, now_ms);
-    if (lead->call == LEAD_RENEW) {
+    if (call == LEAD_RENEW) {
         lead->self.sequence++;
         lead->dirty = false;
     }
-    if (lead->call == LEAD_NO_CALL)
-        return LEAD_NO_CALL;
+    lead->call = call;
     lead->began_ms = now_ms;
     *record = lead->asked = lead->self;
-    return lead->call;
+    return call;
 }
 
 /* Answers */
@@ -243,6 +245,8 @@ static void know(struct lead *lead, const struct leader_record *record)
         lead->known = lead->self;
     if (!is_nobody)
         lead->known = *record;
+    else
+        lead->known.state = LEADER_LEADS;
     memcpy(lead->known.identity, record->identity, sizeof nobody);
     lead->known.term = record->term;
     lead->known.sequence = record->sequence;

@@ -104,7 +104,7 @@ void lead_first(struct lead *lead, const char *host, int port);
 /**
  * This agent has no leader, and no rank of it runs or can run: lead, as soon as nobody else does.
  *   seat      the seat it had; -1: none
- *   heard_ms  when the leader last sent what this agent then received; 0: this agent never had a leader
+ *   heard_ms  when a word of the leader last arrived; 0: none did
  */
 void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms);
 /** Claim no more. A claim that is under way comes to nothing, whatever its answer is. */

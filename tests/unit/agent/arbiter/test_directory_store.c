@@ -197,7 +197,7 @@ Test(directory_store, a_late_write_hides_no_higher_term)
     renew(other, "b", 4, 1);
     leader_record_encode(&late, bytes);
     file = fopen(files_path(run_dir, "leader/record"), "r+");
-    cr_assert(fseek(file, 3 * PAGE, SEEK_SET) == 0 && fwrite(bytes, sizeof bytes, 1, file) == 1);
+    cr_assert(fseek(file, (3 * 2 + 1) * PAGE, SEEK_SET) == 0 && fwrite(bytes, sizeof bytes, 1, file) == 1);
     fclose(file);
 
     read_it(one);
@@ -205,23 +205,26 @@ Test(directory_store, a_late_write_hides_no_higher_term)
     cr_assert(is("b", 4, 1));
 }
 
-Test(directory_store, a_torn_record_does_not_count)
+Test(directory_store, a_torn_record_leaves_the_one_before_it)
 {
+    FILE *file;
+
     read_it(one);
     claim(one, "a", 3);
     renew(one, "a", 3, 1);
-    claim(other, "b", 4);
-    renew(other, "b", 4, 1);
-    cr_assert(truncate(files_path(run_dir, "leader/record"), 4 * PAGE + 100) == 0);
+    renew(one, "a", 3, 2);
+    file = fopen(files_path(run_dir, "leader/record"), "r+");
+    cr_assert(fseek(file, 3 * 2 * PAGE + 100, SEEK_SET) == 0 && fputs("torn", file) >= 0);
+    fclose(file);
 
     cr_assert(eq(int, read_it(one), ARBITER_DONE));
     cr_assert(is("a", 3, 1));
-    cr_assert(eq(int, claim(one, "a", 4), ARBITER_TAKEN));
-    cr_assert(is("b", 4, 0));
+    cr_assert(eq(int, claim(other, "b", 3), ARBITER_TAKEN));
+    cr_assert(is("a", 3, 1));
     cr_assert(truncate(files_path(run_dir, "leader/record"), 100) == 0);
     cr_assert(eq(int, read_it(one), ARBITER_DONE));
 
-    cr_assert(is("b", 4, 0), "the newest claim is left");
+    cr_assert(is("a", 3, 0), "the newest claim is left");
 }
 
 Test(directory_store, terms_go_round_the_places)

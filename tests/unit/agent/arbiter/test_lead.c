@@ -305,6 +305,20 @@ Test(lead, a_late_answer_revives_no_leader)
     cr_assert(lead_holds_until_ms(&agents[0].lead) == 0);
 }
 
+Test(lead, an_answer_that_waited_while_the_leader_stood_still_revives_it_no_more)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(2 * LEASE);
+    agents[0].is_slow = true;
+    while (agents[0].call == LEAD_NO_CALL)
+        pass(STEP);
+    now = lead_holds_until_ms(&agents[0].lead);
+
+    finish(&agents[0]);
+
+    saw(0, "BD");
+}
+
 Test(lead, a_leader_that_stood_still_is_deposed_before_anything_else_when_it_wakes)
 {
     lead_first(&agents[0].lead, "10.0.0.1", 29400);
@@ -583,6 +597,23 @@ Test(lead, an_ended_run_begins_again_at_once)
     cr_assert(stored.term == 2);
 }
 
+Test(lead, there_is_one_call_at_a_time)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    agents[0].is_slow = true;
+    while (agents[0].call == LEAD_NO_CALL)
+        pass(STEP);
+
+    lead_resign(&agents[0].lead, 0);
+
+    cr_assert(lead_next(&agents[0].lead, &agents[1].record, now) == LEAD_NO_CALL);
+    finish(&agents[0]);
+    agents[0].is_slow = false;
+    pass(STEP);
+    saw(0, "BE");
+}
+
 Test(lead, what_is_published_is_stored_at_once_and_outlives_the_leader)
 {
     const struct leader_progress progress = { .generation = 4, .n_restarts = 2, .step = 900 };
@@ -614,4 +645,21 @@ Test(lead, an_unreadable_claim_takes_its_term_and_nothing_else)
     saw(1, "FB");
     cr_assert(stored.term == 3 && agents[1].lead.before.term == 2);
     cr_assert(agents[1].lead.before.lease_ms == LEASE && agents[1].lead.before.run == RUN);
+}
+
+Test(lead, the_first_waits_for_an_unreadable_claim_after_the_end_of_a_run)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    lead_resign(&agents[0].lead, 0);
+    pass(LEASE);
+    claims[2].term = 2;
+    make(0);
+    const int64_t start = now;
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+
+    pass(2 * LEASE);
+
+    saw(0, "B");
+    cr_assert(stored.term == 3 && agents[0].began_ms >= start + LEASE_END_MS(LEASE));
 }
