@@ -17,18 +17,30 @@ $(BUILD)/test/parts.a: $(call obj,$(PARTS_SRC) $(SHARED_SRC))
 SIM_OBJ     := $(call obj,$(call src,tests/sim))
 SIM_WRAPPED := coordinator_form save_prepare session_core_send session_core_take
 SIM_LIBS    := $(SIM_WRAPPED:%=-Wl$(comma)--wrap=%)
-SIM_MUTANTS := $(patsubst tests/sim/mutants/%.patch,$(BUILD)/test/sim-mutants/%,$(wildcard tests/sim/mutants/*.patch))
 $(BUILD)/test/sim: $(SIM_OBJ) $(BUILD)/test/parts.a
 	$(call link,$(SIM_LIBS) $(LIBS_NODE))
+# The simulation of who leads (tests/sim/arbiter/model.h), on the same ground.
+SIM_ARBITER_OBJ := $(call obj,$(call src,tests/sim/arbiter) tests/sim/sim.c tests/sim/main.c)
+$(BUILD)/test/sim_arbiter: $(SIM_ARBITER_OBJ) $(BUILD)/test/parts.a
+	$(call link,$(LIBS_NODE))
+# A mutant of one or of the other.
+SIM_MUTANTS := $(patsubst tests/sim/mutants/%.patch,$(BUILD)/test/sim-mutants/%,$(wildcard tests/sim/mutants/*.patch)) \
+  $(patsubst tests/sim/arbiter/mutants/%.patch,$(BUILD)/test/sim_arbiter-mutants/%,$(wildcard tests/sim/arbiter/mutants/*.patch))
 $(BUILD)/test/sim-mutants/%: tests/sim/mutants/%.patch $(SIM_OBJ) $(BUILD)/test/parts.a
+	$(call mutant,$(SIM_OBJ),$(SIM_LIBS))
+$(BUILD)/test/sim_arbiter-mutants/%: tests/sim/arbiter/mutants/%.patch $(SIM_ARBITER_OBJ) $(BUILD)/test/parts.a
+	$(call mutant,$(SIM_ARBITER_OBJ))
+define mutant
 	@rm -rf $@.d
 	@file=$$(sed -n 's|^+++ b/||p' $<) && mkdir -p $@.d/$$(dirname $$file) && cp $$file $@.d/$$file && \
 	  (cd $@.d && GIT_CEILING_DIRECTORIES=$(abspath $(@D)) git apply --unidiff-zero $(abspath $<)) && \
 	  $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -w -c $@.d/$$file -o $@.o
-	$(CC) $(LDFLAGS) $(SIM_OBJ) $@.o $(BUILD)/test/parts.a -o $@ $(SIM_LIBS) $(LIBS_NODE)
+	$(CC) $(LDFLAGS) $(1) $@.o $(BUILD)/test/parts.a -o $@ $(2) $(LIBS_NODE)
+endef
 .PHONY: sim         ## simulated nodes: 10,000 seeds; SEED=n replays one, SEEDS=500 runs so many
 SEEDS ?= 10000
-sim: $(BUILD)/test/sim
+sim: $(BUILD)/test/sim $(BUILD)/test/sim_arbiter
+	$(BUILD)/test/sim_arbiter $(if $(SEED),$(SEED),1 $(SEEDS) $(shell nproc))
 	$(BUILD)/test/sim $(if $(SEED),$(SEED),1 $(SEEDS) $(shell nproc))
 .PHONY: sim-mutants ## builds the simulation with each planted bug of tests/sim/mutants
 sim-mutants: $(SIM_MUTANTS)
@@ -55,7 +67,7 @@ $(call program,$(PRELOAD_SRC)):
 
 .PHONY: tests-build ## builds what the tests need
 # The benches are built too, so that a change elsewhere cannot break one unnoticed.
-tests-build: all $(BUILD)/test/unit $(BUILD)/test/sim $(SUPPORT_BIN) $(BENCH_BIN) $(EMULATED_BIN)
+tests-build: all $(BUILD)/test/unit $(BUILD)/test/sim $(BUILD)/test/sim_arbiter $(SUPPORT_BIN) $(BENCH_BIN) $(EMULATED_BIN)
 .PHONY: test        ## the tests of ./scripts/test.sh, which installs packages as well
 test: tests-build
 	BUILD=$(BUILD) tests/run --quick unit emulation system parity conformance

@@ -13,7 +13,7 @@ void sim_make_plan(uint64_t seed)
     int n_spares;
 
     sim_seed(seed);
-    *plan = (struct plan){ .seed = seed };
+    *plan = (struct plan){ .n_hosts = 0 };
     plan->max_nodes = (int)sim_between(SIM_PLAN, 2, 4);
     plan->min_nodes =
         sim_one_in(SIM_PLAN, 2) ? plan->max_nodes : (int)sim_between(SIM_PLAN, 1, plan->max_nodes);

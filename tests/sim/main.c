@@ -9,29 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/sim/sim.h"
-
-static const int64_t end = 400 * SECOND;
-
-static bool is_over(void)
-{
-    for (int i = 0; i < sim_plan.n_hosts; i++)
-        if (sim_hosts[i].process != NULL && sim_hosts[i].process->alive)
-            return false;
-    return sim_now > sim_plan.last_fault + 10 * SECOND;
-}
-
-static void run_seed(uint64_t seed)
-{
-    sim_make_plan(seed);
-    sim_trace("%d hosts, %d:%d nodes, %d workers, %s%s%s, lease %lld ms, grace %lld ms", sim_plan.n_hosts,
-              sim_plan.min_nodes, sim_plan.max_nodes, sim_plan.n_workers, sim_plan.job ? "job" : "program",
-              sim_plan.gentle ? ", gentle" : "", sim_plan.quiet ? ", quiet" : "",
-              (long long)sim_plan.lease_ms, (long long)sim_plan.grace_ms);
-    sim_schedule();
-    sim_run(end, is_over);
-    sim_check_end();
-}
+#include "tests/sim/history.h"
 
 static double seconds(void)
 {
@@ -48,7 +26,7 @@ static pid_t begin(uint64_t seed)
     if (pid != 0)
         return pid;
     alarm(120); /* real time: an endless loop of the product's */
-    run_seed(seed);
+    sim_history(seed);
     _exit(0);
 }
 
@@ -91,7 +69,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc == 2) {
         sim_prints = true;
-        run_seed(strtoull(argv[1], NULL, 10));
+        sim_history(strtoull(argv[1], NULL, 10));
         printf("%llu events, digest %016llx: no violation\n", (unsigned long long)sim_n_events,
                (unsigned long long)sim_digest);
         _exit(0); /* what the killed processes had in memory was never freed */

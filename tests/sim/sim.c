@@ -1,4 +1,4 @@
-#include "tests/sim/sim.h"
+#include "tests/sim/history.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 /* Random numbers: splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators"). */
 
-static uint64_t states[SIM_STREAMS];
+static uint64_t seed_of_all, states[SIM_STREAMS];
 
 uint64_t sim_draw(enum sim_stream stream)
 {
@@ -21,6 +21,7 @@ uint64_t sim_draw(enum sim_stream stream)
 
 void sim_seed(uint64_t seed)
 {
+    seed_of_all = seed;
     for (int i = 0; i < SIM_STREAMS; i++)
         states[i] = seed * UINT64_C(0x2545f4914f6cdd1d) + (uint64_t)i * UINT64_C(0x632be59bd9b4e019);
     for (int i = 0; i < SIM_STREAMS; i++)
@@ -124,8 +125,8 @@ void sim_trace(const char *format, ...)
     va_list args;
     int n = snprintf(line, LINE_BYTES, "%10.4f ", (double)sim_now / 1e9);
 
-    if (sim_current != NULL)
-        n += snprintf(line + n, LINE_BYTES - (size_t)n, "n%d ", sim_current->host->number);
+    if (sim_speaker() >= 0)
+        n += snprintf(line + n, LINE_BYTES - (size_t)n, "n%d ", sim_speaker());
     va_start(args, format);
     vsnprintf(line + n, LINE_BYTES - (size_t)n, format, args);
     va_end(args);
@@ -142,7 +143,7 @@ void sim_violated(const char *invariant, const char *format, ...)
     if (!sim_prints)
         for (uint64_t i = n_lines < LINES ? 0 : n_lines - LINES; i < n_lines; i++)
             printf("    %s\n", lines[i % LINES]);
-    printf("seed %llu: %s: ", (unsigned long long)sim_plan.seed, invariant);
+    printf("seed %llu: %s: ", (unsigned long long)seed_of_all, invariant);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);

@@ -10,19 +10,16 @@
  *   agent.c    one fsdprun: it wires the product's parts as agent/run does
  *   faults.c   what happens to the nodes of one seed
  *   oracle.c   what must hold after each event
- *   main.c     seeds, processes, and the report
+ *   nodes.c    one history
  * A function that is new in peer.h is needed in peer.c here too: else the linker takes both files, and says
  * so.
  *
- * One seed is one history, in a process of its own. All of it follows from the seed, so a seed replays.
- * Time is virtual: an event runs to its end at one moment.
+ * tests/sim/history.h has what every simulation needs.
  */
 #ifndef SIM_H
 #define SIM_H
 
 #include <setjmp.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <uv.h>
 
 #include "agent/cluster/coordinator_impl.h"
@@ -31,36 +28,10 @@
 #include "agent/rendezvous/nodes.h"
 #include "agent/rendezvous/uplink.h"
 #include "agent/world/world_fsm.h"
+#include "tests/sim/history.h"
 
 enum { SIM_HOSTS = 6, SIM_WORKERS = 2, SIM_LIVES = 40, SIM_TAG_BYTES = 32 };
-#define MS     INT64_C(1000000)
-#define SECOND INT64_C(1000000000)
-#define NEVER  INT64_MAX
-
-/* Random numbers: one stream for each use, so that a new fault does not change all the rest. */
-enum sim_stream { SIM_PLAN, SIM_NET, SIM_FAULTS, SIM_AGENTS, SIM_STREAMS };
-void sim_seed(uint64_t seed);
-uint64_t sim_draw(enum sim_stream stream);
-/** Returns a number from low to high, both included. */
-int64_t sim_between(enum sim_stream stream, int64_t low, int64_t high);
-/** Returns true once in n times; never for n = 0. */
-bool sim_one_in(enum sim_stream stream, int n);
-
-/* Time */
-extern int64_t sim_now; /* nanoseconds since the start of the history */
-/** Call `run` at that time. Events of the same time run in the order of these calls. */
-void sim_at(int64_t when, void (*run)(void *what, uint64_t number), void *what, uint64_t number);
-/** Run events until `until`, or until none is left, or until `over` returns true. */
-void sim_run(int64_t until, bool (*over)(void));
-extern uint64_t sim_n_events;
-
-/** Keep a line of what happens; `make sim SEED=n` prints all lines, a violation the last ones. */
-void sim_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
-extern bool sim_prints;     /* print each line at once */
-extern uint64_t sim_digest; /* of all lines: equal for two runs of a seed */
-/** An invariant does not hold: print it with the last lines, and end this process. */
-_Noreturn void sim_violated(const char *invariant, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+#define NEVER INT64_MAX
 
 /* One rank of a node. */
 struct rank {
@@ -154,7 +125,6 @@ struct host {
 
 /* The plan of a seed. */
 struct plan {
-    uint64_t seed;
     int n_hosts, min_nodes, max_nodes, n_workers, max_restarts;
     bool job;
     int64_t lease_ms, grace_ms, join_ms, last_call_ms, work_ns;

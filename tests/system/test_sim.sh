@@ -2,10 +2,13 @@
 # once and in order, at most one generation runs, nothing of an old generation is acted on, and every fsdprun
 # ends with a stated status.
 # `build/test/sim SEED` replays a seed.
+# A second simulation has who leads (tests/sim/arbiter/model.h): at most one agent holds, terms grow, and no
+# generation begins beside ranks of an old leader, whatever the store of the arbiter does.
 . tests/support/shell/harness.sh
 SIM=$BUILD/test/sim
 
 check "200 histories without a violation" "$SIM" 1 200 2
+check "200 histories of who leads without a violation" "$SIM"_arbiter 1 200 2
 "$SIM" 7 > "$WORK/first"
 "$SIM" 7 > "$WORK/second"
 check "a seed replays: the same lines twice" cmp "$WORK/first" "$WORK/second"
