@@ -294,6 +294,11 @@ void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port
     wake_in(arbiter, 0);
 }
 
+void arbiter_sit(struct arbiter *arbiter, int seat)
+{
+    lead_sit(&arbiter->lead, seat);
+}
+
 void arbiter_withdraw(struct arbiter *arbiter)
 {
     lead_withdraw(&arbiter->lead);

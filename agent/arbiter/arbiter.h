@@ -70,6 +70,11 @@ void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
  *   heard_ms  when a word of its leader last arrived here (not when it was asked for); 0: none did
  */
 void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms);
+/**
+ * This agent is a member in that seat; -1: a spare. A member of a high seat reads the record once in a lease
+ * until it stands: it would claim last. Without this call, it reads ten times.
+ */
+void arbiter_sit(struct arbiter *arbiter, int seat);
 /** Claim no more, for example after WELCOME. leads() does not come any more. */
 void arbiter_withdraw(struct arbiter *arbiter);
 

@@ -10,12 +10,7 @@
 #include "shard_runtime/core/require.h"
 
 /* A place is a page of its own: an NFS client may write a whole page for some bytes of it. */
-enum {
-    TERMS = 4,
-    PLACES = 2 * TERMS,
-    PLACE_BYTES = 4096,
-    FILE_BYTES = (PLACES - 1) * PLACE_BYTES + LEADER_RECORD_BYTES
-};
+enum { TERMS = 4, PLACES = 2 * TERMS, PLACE_BYTES = 4096, FILE_BYTES = PLACES * PLACE_BYTES };
 
 struct directory_store {
     struct arbiter_store store; /* first: callers have a pointer to it */
@@ -63,20 +58,23 @@ static enum fsdp_status open_record(struct directory_store *store, int *fd, stru
     return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", store->record, strerror(errno));
 }
 
-/* The newest record that stands in a place; *newest has term 0 if there is none. */
+/*
+ * The newest record that stands in a place; *newest has term 0 if there is none. The file has its full size
+ * from the first time that any host opens it: a host may know a size for as long as it caches attributes.
+ */
 static enum fsdp_status read_places(struct directory_store *store, int fd, struct leader_record *newest,
                                     struct fsdp_err *err)
 {
+    struct fsdp_io *io = store->io;
     struct leader_record record;
     struct io_stat stat;
-    size_t n_bytes;
 
     *newest = (struct leader_record){ .term = 0 };
-    if (store->io->fstat(store->io, fd, &stat) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", store->record, strerror(errno));
-    n_bytes = stat.size_bytes < FILE_BYTES ? (size_t)stat.size_bytes : FILE_BYTES;
-    OK_OR_RETURN(io_read_all(store->io, fd, store->bytes, n_bytes, 0, store->record, err));
-    for (size_t at = 0; at + LEADER_RECORD_BYTES <= n_bytes; at += PLACE_BYTES)
+    if (io->fstat(io, fd, &stat) < 0 ||
+        (stat.size_bytes < FILE_BYTES && io->ftruncate(io, fd, FILE_BYTES) < 0))
+        return fsdp_fail(err, FSDP_ERR_IO, "size of %s: %s", store->record, strerror(errno));
+    OK_OR_RETURN(io_read_all(io, fd, store->bytes, FILE_BYTES, 0, store->record, err));
+    for (size_t at = 0; at < FILE_BYTES; at += PLACE_BYTES)
         if (leader_record_decode(&record, store->bytes + at, LEADER_RECORD_BYTES) &&
             leader_record_is_later(&record, newest))
             *newest = record;

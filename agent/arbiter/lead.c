@@ -38,6 +38,11 @@ static int64_t lease_of(const struct lead *lead)
 
 /* Wishes */
 
+static bool is_last(int seat)
+{
+    return seat < 0 || seat > LEAD_LAST_SEAT;
+}
+
 static void move_to(struct lead *lead, const char *host, int port)
 {
     memset(lead->self.host, 0, sizeof lead->self.host);
@@ -62,7 +67,14 @@ void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t
     if (heard_ms > lead->heard_ms)
         lead->heard_ms = heard_ms;
     lead->stood_ms = now_ms;
+    if (lead->rests)
+        lead->next_ms = now_ms;
     move_to(lead, host, port);
+}
+
+void lead_sit(struct lead *lead, int seat)
+{
+    lead->rests = is_last(seat);
 }
 
 void lead_withdraw(struct lead *lead)
@@ -127,8 +139,7 @@ static bool may_claim(const struct lead *lead)
 
 static int64_t claims_at_ms(const struct lead *lead)
 {
-    const bool is_last = lead->seat < 0 || lead->seat > LEAD_LAST_SEAT;
-    const int seat = lead->first ? 0 : is_last ? LEAD_LAST_SEAT : lead->seat;
+    const int seat = lead->first ? 0 : is_last(lead->seat) ? LEAD_LAST_SEAT : lead->seat;
 
     return lead->ripe_ms + seat * lease_of(lead) / LEAD_SEATS;
 }
@@ -337,7 +348,9 @@ static void wrote(struct lead *lead, int64_t now_ms)
 
 static int64_t pause_after(const struct lead *lead, enum lead_call call, enum arbiter_answer answer)
 {
-    return lease_of(lead) / (call == LEAD_RENEW && answer == ARBITER_DONE ? LEAD_RENEWS : LEAD_READS);
+    if (call == LEAD_RENEW && answer == ARBITER_DONE)
+        return lease_of(lead) / LEAD_RENEWS;
+    return lead->rests && !lead->first && !lead->stands ? lease_of(lead) : lease_of(lead) / LEAD_READS;
 }
 
 void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct leader_record *record,

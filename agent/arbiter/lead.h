@@ -5,7 +5,7 @@
  *
  *   1. A leader writes the record every third of the lease. It holds until one lease after the START of the
  *      last write that succeeded before its hold was over. Then it is deposed; a late answer revives nothing.
- *   2. Everybody reads the record every tenth of the lease. It is stale when a read that began 1.1 leases
+ *   2. The others read the record every tenth of the lease, or once in a lease (lead_sit()). It is stale when a read that began 1.1 leases
  *      after this agent had last seen it change finds it unchanged. Time in which this agent itself stood
  *      still counts as a sixth of the lease at most.
  *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it
@@ -59,6 +59,7 @@ enum lead_call { LEAD_NO_CALL, LEAD_READ, LEAD_CLAIM, LEAD_RENEW };
 struct lead {
     struct leader_record self; /* what this agent claims and writes; `term`: the one it claimed last */
     enum lead_role role;
+    bool rests;         /* reads once in a lease until it stands */
     bool first, stands; /* wants to lead: as the host by the endpoint; as a member without a leader */
     int seat;
     int64_t heard_ms; /* last word of a leader; of one that led: a lease before its hold was over */
@@ -107,6 +108,11 @@ void lead_first(struct lead *lead, const char *host, int port);
  *   heard_ms  when a word of the leader last arrived; 0: none did
  */
 void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms);
+/**
+ * This agent is a member in that seat; -1: a spare. Members above LEAD_LAST_SEAT would claim last, so they
+ * read the record once in a lease until they stand: a store of many agents is read by few.
+ */
+void lead_sit(struct lead *lead, int seat);
 /** Claim no more. A claim that is under way comes to nothing, whatever its answer is. */
 void lead_withdraw(struct lead *lead);
 /** Write this into the record, at once. No effect unless this agent leads. */

@@ -66,6 +66,7 @@ static void take(struct life *life, enum lead_news news)
         break;
     case LEAD_FOLLOW:
         life->follows = life->lead.known.term;
+        lead_sit(&life->lead, plan.some_rest && life->host > 1 ? -1 : life->host);
         break;
     case LEAD_ENDED:
         life->over = true;

@@ -293,6 +293,7 @@ static void make_plan(void)
     plan.last_fault = 16 * lease_ns();
     plan.calm_from = plan.last_fault + 12 * lease_ns();
     if (!plan.gentle) {
+        plan.some_rest = sim_one_in(SIM_PLAN, 3);
         plan.lags_one_in = (int)sim_between(SIM_PLAN, 0, 4);
         plan.fails_one_in = draw_rate(40);
         plan.slow_one_in = draw_rate(20);

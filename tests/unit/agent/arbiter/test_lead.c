@@ -25,6 +25,7 @@ static struct agent {
     int64_t began_ms, deposed_ms;
 } agents[AGENTS];
 static struct leader_record stored, claims[16];
+static int n_reads;
 static bool has_stored;
 static int64_t now;
 
@@ -65,6 +66,7 @@ static enum arbiter_answer perform(enum lead_call call, struct leader_record *re
         return ARBITER_DONE;
     }
     *record = stored;
+    n_reads++;
     return call == LEAD_RENEW ? ARBITER_DEPOSED : has_stored ? ARBITER_DONE : ARBITER_NONE;
 }
 
@@ -662,4 +664,23 @@ Test(lead, the_first_waits_for_an_unreadable_claim_after_the_end_of_a_run)
 
     saw(0, "B");
     cr_assert(stored.term == 3 && agents[0].began_ms >= start + LEASE_END_MS(LEASE));
+}
+
+Test(lead, a_member_of_a_high_seat_reads_once_in_a_lease_until_it_stands)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    agents[1].is_dead = true;
+    lead_sit(&agents[2].lead, LEAD_LAST_SEAT + 1);
+    n_reads = 0;
+
+    pass(10 * LEASE);
+    cr_assert(n_reads >= 9 && n_reads <= 11, "%d reads", n_reads);
+    n_reads = 0;
+    agents[0].is_dead = true;
+    lead_stand(&agents[2].lead, LEAD_LAST_SEAT + 1, "10.0.0.3", 3, now, now);
+    pass(5 * LEASE / 2);
+
+    saw(2, "FB");
+    cr_assert(n_reads >= 10);
 }
