@@ -137,7 +137,7 @@ static int64_t draw_length(void)
     const int64_t most = sim_one_in(SIM_FAULTS, 2) ? lease_ns() : 4 * lease_ns();
     const int64_t left = plan.last_fault - sim_now;
 
-    return sim_between(SIM_FAULTS, MS, most < left ? most : left);
+    return sim_between(SIM_FAULTS, MS, most < left ? most : left); /* MS, if none is left */
 }
 
 static struct life *leader(void)
@@ -197,6 +197,18 @@ static void stand_still(int host, int64_t for_ns)
     hosts[host].still_until = sim_now + for_ns;
 }
 
+static void on_quarrel(void *what, uint64_t host)
+{
+    const int64_t for_ns = draw_length();
+    const int other = draw_host();
+
+    (void)what;
+    speaker = NULL;
+    cut_path((int)host, other, for_ns);
+    if (sim_one_in(SIM_FAULTS, 2))
+        cut_path(other, (int)host, for_ns);
+}
+
 static void on_fault(void *what, uint64_t number)
 {
     /* half of the faults hit the leader */
@@ -233,6 +245,12 @@ static void on_fault(void *what, uint64_t number)
         break;
     case 9:
         cut_off(host, for_ns);
+        break;
+    case 10:
+    case 11: /* the leader goes on without the store, and then a member does not reach it */
+        lose_store(host, plan.last_fault - sim_now);
+        sim_at(sim_now + sim_between(SIM_FAULTS, lease_ns(), 2 * lease_ns()), on_quarrel, NULL,
+               (uint64_t)host);
         break;
     default: /* cut off from all, as by a cable */
         cut_off(host, for_ns);
@@ -330,7 +348,7 @@ void sim_history(uint64_t seed)
         sim_at(sim_between(SIM_PLAN, 3 * lease_ns(), 8 * lease_ns()), on_gentle_death, NULL, 0);
     for (int n = plan.gentle ? 0 : (int)sim_between(SIM_FAULTS, 1, 12); n > 0; n--)
         sim_at(sim_between(SIM_FAULTS, lease_ns() / 2, plan.last_fault - 1), on_fault, NULL,
-               sim_draw(SIM_FAULTS) % 11);
+               sim_draw(SIM_FAULTS) % 13);
     sim_at(plan.last_fault, on_calm, NULL, 0);
     if (plan.resigns)
         sim_at(plan.calm_from + 8 * lease_ns(), on_resign, NULL, 0);
