@@ -53,7 +53,10 @@ program      = $(patsubst %.c,$(BUILD)/test/%,$(notdir $(1)))
 $(foreach s,$(PROGRAM_SRC) $(PRELOAD_SRC),$(eval $(call program,$(s)): $(call obj,$(s))))
 SUPPORT_BIN := $(call program,$(PROGRAM_SRC) $(PRELOAD_SRC))
 $(call program,$(PROGRAM_SRC)): $(BUILD)/lib/libfsdp.a
-	$(call link,$(WRAPPED:%=-Wl$(comma)--wrap=%) -Wl$(comma)--as-needed $(LIBS_YAML) $(LIBS_TRAIN))
+	$(call link,$(WRAPPED:%=-Wl$(comma)--wrap=%) -Wl$(comma)--as-needed $(PROGRAM_LIBS) $(LIBS_YAML) $(LIBS_TRAIN))
+# One has a part of an agent.
+$(BUILD)/test/arbiter_agent: PROGRAM_LIBS := $(LIBS_NODE)
+$(BUILD)/test/arbiter_agent: $(BUILD)/test/parts.a
 $(addprefix $(BUILD)/test/,cuda_numerics cuda_cudnn attention_time product_time): \
   $(call obj,$(call src,tests/support/oracles/cuda_row))
 # The trainer with one wrong piece of mathematics or a slow rank, and with ranks that differ: the product has none of it.
