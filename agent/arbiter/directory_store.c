@@ -38,12 +38,13 @@ static int try_open(struct directory_store *store)
     return fd;
 }
 
-/* Several agents may do this at once. */
+/* Several agents may do this at once. FSDP_ERR_NOT_FOUND: there is no run directory. */
 static enum fsdp_status make_folder(struct directory_store *store, struct fsdp_err *err)
 {
     if (store->io->mkdir(store->io, store->folder, 0700) < 0)
         return errno == EEXIST ? FSDP_OK
-                               : fsdp_fail(err, FSDP_ERR_IO, "make %s: %s", store->folder, strerror(errno));
+                               : fsdp_fail(err, errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO,
+                                           "make %s: %s", store->folder, strerror(errno));
     return io_sync_directory(store->io, store->run_dir, err);
 }
 
@@ -177,9 +178,10 @@ static enum arbiter_answer directory_read(struct arbiter_store *base, struct lea
                                           struct fsdp_err *err)
 {
     struct directory_store *store = of(base);
+    const enum fsdp_status status = read_record(store, out, err);
 
-    if (read_record(store, out, err) != FSDP_OK)
-        return ARBITER_FAILED;
+    if (status != FSDP_OK)
+        return status == FSDP_ERR_NOT_FOUND ? ARBITER_NONE : ARBITER_FAILED;
     if (out->term == 0 && read_newest_claim(store, out, err) != FSDP_OK)
         return ARBITER_FAILED;
     return out->term > 0 ? ARBITER_DONE : ARBITER_NONE;
@@ -196,7 +198,7 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
 
     for (int i = 0; i < SESSION_IDENTITY_BYTES; i++)
         snprintf(name + strlen(name), sizeof name - strlen(name), "%02x", claim->identity[i]);
-    if (io_join(written, store->folder, name, err) != FSDP_OK)
+    if (io_join(written, store->folder, name, err) != FSDP_OK || make_folder(store, err) != FSDP_OK)
         return ARBITER_FAILED;
     leader_record_encode(claim, bytes);
     (void)store->io->unlink(store->io, written);

@@ -140,8 +140,9 @@ static bool may_claim(const struct lead *lead)
 static int64_t claims_at_ms(const struct lead *lead)
 {
     const int seat = lead->first ? 0 : is_last(lead->seat) ? LEAD_LAST_SEAT : lead->seat;
+    const int64_t at_ms = lead->ripe_ms + seat * lease_of(lead) / LEAD_SEATS;
 
-    return lead->ripe_ms + seat * lease_of(lead) / LEAD_SEATS;
+    return at_ms > lead->failed_until_ms ? at_ms : lead->failed_until_ms;
 }
 
 int64_t lead_holds_until_ms(const struct lead *lead)
@@ -364,8 +365,10 @@ void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct l
     lead_look(lead, now_ms);
     lead->call = LEAD_NO_CALL;
     lead->next_ms = pause_after(lead, call, answer) + (answer == ARBITER_FAILED ? now_ms : lead->began_ms);
-    if (answer == ARBITER_FAILED)
+    if (answer == ARBITER_FAILED) {
+        lead->failed_until_ms = lead->next_ms;
         return;
+    }
     if (call == LEAD_READ) {
         lead->has_read |= answer == ARBITER_NONE;
         lead->read_ms = lead->began_ms;

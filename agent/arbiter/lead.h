@@ -82,6 +82,7 @@ struct lead {
     struct leader_record asked; /* what it writes */
     int64_t began_ms;           /* when it began */
     int64_t next_ms;            /* when the next one is due */
+    int64_t failed_until_ms;    /* a call has failed: no claim before */
     int64_t looked_ms;          /* last look */
 
     bool began, deposed, follow, ended; /* news that were not told */

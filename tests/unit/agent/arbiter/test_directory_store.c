@@ -113,14 +113,18 @@ Test(directory_store, only_its_user_may_look_into_the_folder)
     cr_assert(eq(u32, stat.st_mode & 07777, 0700));
 }
 
-Test(directory_store, without_a_run_directory_it_fails_and_makes_none)
+/* A node that waits for its host begins to read before the host has made the directory. */
+Test(directory_store, without_a_run_directory_there_is_no_record_and_none_is_made)
 {
     struct arbiter_store *lost = make(&io_posix, files_path(run_dir, "missing"));
 
-    cr_assert(eq(int, read_it(lost), ARBITER_FAILED));
-
+    cr_assert(eq(int, read_it(lost), ARBITER_NONE));
+    cr_assert(eq(int, claim(lost, "a", 1), ARBITER_FAILED));
     cr_assert(strstr(err.message, "missing/leader") != NULL, "%s", err.message);
     cr_assert(not(files_exist(files_path(run_dir, "missing"))));
+
+    cr_assert(eq(int, mkdir(files_path(run_dir, "missing"), 0700), 0));
+    cr_assert(eq(int, claim(lost, "a", 1), ARBITER_DONE), "no read has made the folder");
     lost->ops->destroy(lost);
 }
 

@@ -23,6 +23,7 @@ static struct agent {
     struct leader_record record;
     char news[64]; /* a letter each: Began, Deposed, Follow, Ended */
     int64_t began_ms, deposed_ms;
+    int n_calls;
 } agents[AGENTS];
 static struct leader_record stored, claims[16];
 static int n_reads;
@@ -110,6 +111,7 @@ static void step(struct agent *agent)
     if (agent->call != LEAD_NO_CALL)
         return;
     agent->call = lead_next(&agent->lead, &agent->record, now);
+    agent->n_calls += agent->call != LEAD_NO_CALL;
     if (agent->call == LEAD_NO_CALL || agent->is_slow)
         return;
     if (agent->is_cut) {
@@ -169,6 +171,18 @@ Test(lead, the_first_leads_at_once_without_a_record_and_others_follow)
     cr_assert(agents[0].began_ms - 1000000 <= LEASE / 10);
     cr_assert(stored.term == 1 && stored.port == 29400 && agents[0].lead.fence_until_ms == 0);
     cr_assert(agents[0].lead.before.term == 0);
+}
+
+Test(lead, a_claim_that_fails_is_tried_no_more_often_than_a_read)
+{
+    pass(LEASE / 5);
+    agents[0].is_cut = true;
+    agents[0].n_calls = 0;
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+
+    pass(10 * LEASE);
+
+    cr_assert(agents[0].n_calls >= 90 && agents[0].n_calls <= 101, "%d calls", agents[0].n_calls);
 }
 
 Test(lead, a_leader_writes_every_third_of_the_lease)
