@@ -311,8 +311,9 @@ static void make_plan(void)
     plan.last_fault = 16 * lease_ns();
     plan.calm_from = plan.last_fault + 12 * lease_ns();
     if (!plan.gentle) {
+        plan.one_key = sim_one_in(SIM_PLAN, 3);
         plan.some_rest = sim_one_in(SIM_PLAN, 3);
-        plan.lags_one_in = (int)sim_between(SIM_PLAN, 0, 4);
+        plan.lags_one_in = plan.one_key ? 0 : (int)sim_between(SIM_PLAN, 0, 4);
         plan.fails_one_in = draw_rate(40);
         plan.slow_one_in = draw_rate(20);
         plan.loses_one_in = draw_rate(40);
@@ -340,8 +341,8 @@ void sim_history(uint64_t seed)
 {
     sim_seed(seed);
     make_plan();
-    sim_trace("%d hosts, lease %lld ms%s", plan.n_hosts, (long long)plan.lease_ms,
-              plan.gentle ? ", gentle" : "");
+    sim_trace("%d hosts, lease %lld ms%s%s", plan.n_hosts, (long long)plan.lease_ms,
+              plan.gentle ? ", gentle" : "", plan.one_key ? ", one key" : "");
     for (int i = 0; i < plan.n_hosts; i++)
         sim_at(plan.gentle ? 0 : sim_between(SIM_PLAN, 0, lease_ns()), on_start, NULL, (uint64_t)i);
     if (plan.gentle)

@@ -5,7 +5,10 @@
 
 enum { PLACES = 8, MOST_WRITES = 100000 };
 
-/* As in agent/arbiter/directory_store.h. */
+/*
+ * As in agent/arbiter/directory_store.h. Or there is one key (plan.one_key), as in etcd: a claim is a
+ * record, a write has an effect only on what it saw, and nobody reads an old one.
+ */
 static struct leader_record places[PLACES], claims[TERMS], newest_claim;
 
 /* What a read brings, since that time. */
@@ -82,12 +85,15 @@ static void claim(struct call *call)
 {
     struct leader_record *claimed = &claims[call->record.term];
     const struct leader_record newest = version_at(sim_now);
+    const bool is_free = claimed->term == 0 && !(plan.one_key && newest.term >= call->record.term);
 
-    call->answer = claimed->term == 0 ? ARBITER_DONE : ARBITER_TAKEN;
-    if (claimed->term == 0) {
+    call->answer = is_free ? ARBITER_DONE : ARBITER_TAKEN;
+    if (is_free) {
         *claimed = call->record;
         if (leader_record_is_later(claimed, &newest_claim))
             newest_claim = *claimed;
+        if (plan.one_key)
+            places[0] = *claimed;
         note_version();
     }
     call->brought = newest.term >= call->record.term ? newest : *claimed;
@@ -95,7 +101,12 @@ static void claim(struct call *call)
 
 static void write_down(struct call *call)
 {
-    places[call->record.term % 4 * 2 + call->record.sequence % 2] = call->record;
+    if (plan.one_key && leader_record_is_later(&places[0], &call->record)) {
+        call->brought = places[0];
+        call->answer = places[0].term > call->record.term ? ARBITER_DEPOSED : ARBITER_FAILED;
+        return;
+    }
+    places[plan.one_key ? 0 : call->record.term % 4 * 2 + call->record.sequence % 2] = call->record;
     note_version();
     call->answer = ARBITER_DONE;
 }
