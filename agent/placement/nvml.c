@@ -17,6 +17,7 @@
 #include "agent/placement/nvml_process.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/files.h"
+#include "shard_runtime/core/library.h"
 
 enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
 
@@ -24,23 +25,9 @@ enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
 
 enum { NVML_MIG_ENABLED = 1 };
 
-bool nvml_look_up(void *library, void *into, const struct nvml_function *functions, size_t n)
-{
-    bool all = true;
-
-    for (size_t i = 0; i < n; i++) {
-        void *const function = dlsym(library, functions[i].name);
-
-        all = all && function != NULL;
-        /* ISO C cannot cast an object pointer to a function pointer; dlsym(3) */
-        memcpy((char *)into + functions[i].at, &function, sizeof function);
-    }
-    return all;
-}
-
 enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err *err)
 {
-    static const struct nvml_function needed[] = {
+    static const struct library_function needed[] = {
         { "nvmlInit_v2", offsetof(struct nvml, init) },
         { "nvmlErrorString", offsetof(struct nvml, words) },
         { "nvmlDeviceGetCount_v2", offsetof(struct nvml, count) },
@@ -48,7 +35,7 @@ enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err 
         { "nvmlDeviceGetUUID", offsetof(struct nvml, uuid) },
         { "nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci) },
     };
-    static const struct nvml_function of_migs[] = {
+    static const struct library_function of_migs[] = {
         { "nvmlDeviceGetMigMode", offsetof(struct nvml, mig_mode) },
         { "nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, max_migs) },
         { "nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, mig) },
@@ -57,9 +44,9 @@ enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err 
     nvml->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (nvml->library == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.160s", dlerror());
-    if (!nvml_look_up(nvml->library, nvml, needed, sizeof needed / sizeof *needed))
+    if (library_look_up(nvml->library, nvml, needed, sizeof needed / sizeof *needed) != NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.100s is too old", name);
-    if (!nvml_look_up(nvml->library, nvml, of_migs, sizeof of_migs / sizeof *of_migs))
+    if (library_look_up(nvml->library, nvml, of_migs, sizeof of_migs / sizeof *of_migs) != NULL)
         nvml->mig_mode = NULL;
     return FSDP_OK;
 }

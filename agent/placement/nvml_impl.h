@@ -5,9 +5,6 @@
 #ifndef AGENT_NVML_IMPL_H
 #define AGENT_NVML_IMPL_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "agent/placement/nvml.h"
 
 enum { NVML_SUCCESS = 0 };
@@ -33,13 +30,6 @@ struct nvml {
 };
 
 enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err *err);
-/* A function of the library, and the offset in the caller's struct of the pointer to it. */
-struct nvml_function {
-    const char *name;
-    size_t at;
-};
-/** Set the pointers in `into` (NULL for a function that the library lacks). True: it has all n functions. */
-bool nvml_look_up(void *library, void *into, const struct nvml_function *functions, size_t n);
 /** The two roles of that process. Both write to standard output, and return its exit status. */
 int nvml_ask_here(const char *library);
 int nvml_watch_here(const char *library);

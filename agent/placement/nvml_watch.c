@@ -6,6 +6,7 @@
 
 #include "agent/placement/nvml_impl.h"
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/library.h"
 
 enum { FAST_FOR_MS = 10000, FAST_MS = 250, SLOW_MS = 5000 };
 enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, SENSOR_GPU = 0 };
@@ -44,7 +45,7 @@ struct watch {
 
 static bool open_watch(struct watch *watch, const char *library)
 {
-    static const struct nvml_function functions[] = {
+    static const struct library_function functions[] = {
         { "nvmlDeviceGetMemoryInfo", offsetof(struct watch, memory) },
         { "nvmlDeviceGetUtilizationRates", offsetof(struct watch, utilisation) },
         { "nvmlDeviceGetTemperature", offsetof(struct watch, temperature) },
@@ -57,7 +58,7 @@ static bool open_watch(struct watch *watch, const char *library)
 
     if (nvml_open(&watch->nvml, library, NULL) != FSDP_OK || watch->nvml.init() != NVML_SUCCESS)
         return false;
-    nvml_look_up(watch->nvml.library, watch, functions, sizeof functions / sizeof *functions);
+    (void)library_look_up(watch->nvml.library, watch, functions, sizeof functions / sizeof *functions);
     if (watch->event_set == NULL || watch->register_events == NULL || watch->event_wait == NULL ||
         watch->event_set(&watch->events) != NVML_SUCCESS)
         watch->events = NULL;

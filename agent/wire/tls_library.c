@@ -1,18 +1,15 @@
 #include "agent/wire/tls_library.h"
 
 #include <dlfcn.h>
-#include <stddef.h>
-#include <string.h>
+
+#include "shard_runtime/core/library.h"
 
 #define TEXT_OF(number) #number
 #define TEXT(number)    TEXT_OF(number)
 
 static const char file[] = "libssl.so." TEXT(OPENSSL_SHLIB_VERSION);
 
-static const struct {
-    const char *name;
-    size_t at;
-} functions[] = {
+static const struct library_function functions[] = {
 #define FUNCTION(name) { #name, offsetof(struct tls_library, name) },
     TLS_LIBRARY_FUNCTIONS(FUNCTION)
 #undef FUNCTION
@@ -22,6 +19,7 @@ enum fsdp_status tls_library_open(const struct tls_library **library, struct fsd
 {
     static struct tls_library opened;
     static void *handle;
+    const char *missing;
 
     *library = NULL;
     if (handle == NULL)
@@ -29,15 +27,10 @@ enum fsdp_status tls_library_open(const struct tls_library **library, struct fsd
     if (handle == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "a secret needs OpenSSL (Debian: libssl3): %.160s",
                          dlerror());
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        /* this also finds functions of libcrypto, because libssl depends on it */
-        void *const function = dlsym(handle, functions[i].name);
-
-        if (function == NULL)
-            return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s has no %s", file, functions[i].name);
-        /* ISO C has no cast from an object pointer to a function pointer; dlsym(3) */
-        memcpy((char *)&opened + functions[i].at, &function, sizeof function);
-    }
+    /* this also finds functions of libcrypto, because libssl depends on it */
+    missing = library_look_up(handle, &opened, functions, sizeof functions / sizeof *functions);
+    if (missing != NULL)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s has no %s", file, missing);
     *library = &opened;
     return FSDP_OK;
 }
