@@ -33,6 +33,7 @@
 /* clang-format on */
 
 struct tls_library {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name in parentheses declares nothing */
 #define TLS_LIBRARY_MEMBER(name) __typeof__(&name) name;
     TLS_LIBRARY_FUNCTIONS(TLS_LIBRARY_MEMBER)
 #undef TLS_LIBRARY_MEMBER
