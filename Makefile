@@ -18,7 +18,7 @@ SAN       ?=
 WERROR    ?=
 OPENMP    ?= -fopenmp
 comma     := ,
-PKGS      := libuv yaml-0.1 libcjson openssl
+PKGS      := libuv yaml-0.1 libcjson openssl libcurl
 COMMIT    := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)

@@ -1,7 +1,8 @@
 # Sources include these headers. Where some are missing, make names each Debian package in a line, before it
 # compiles. pkg-config's name (- for none) : header : package
 NEEDED     := libuv:uv.h:libuv1-dev yaml-0.1:yaml.h:libyaml-dev libcjson:cjson/cJSON.h:libcjson-dev \
-              openssl:openssl/ssl.h:libssl-dev -:xxhash.h:libxxhash-dev $(if $(filter 1,$(ONEDNN)),-:dnnl.h:libdnnl-dev)
+              openssl:openssl/ssl.h:libssl-dev libcurl:curl/curl.h:libcurl4-openssl-dev -:xxhash.h:libxxhash-dev \
+              $(if $(filter 1,$(ONEDNN)),-:dnnl.h:libdnnl-dev)
 NEEDS_NONE := clean format help
 HASH       := \#
 define newline

@@ -1,0 +1,34 @@
+/*
+ * libcurl, which is opened when an etcd is asked for the first time. It brings twenty more libraries, and a
+ * run without etcd needs none of them. The types are those of libcurl's own headers.
+ */
+#ifndef AGENT_CURL_LIBRARY_H
+#define AGENT_CURL_LIBRARY_H
+
+/* curl_easy_setopt() is else a macro that checks types, which cannot be called as a member of a struct. */
+#define CURL_DISABLE_TYPECHECK
+#include <curl/curl.h>
+
+#include <fsdp/status.h>
+
+/* clang-format off */
+#define CURL_LIBRARY_FUNCTIONS(X) \
+    X(curl_easy_cleanup) X(curl_easy_getinfo) X(curl_easy_init) X(curl_easy_perform) X(curl_easy_setopt) \
+    X(curl_easy_strerror) X(curl_global_init) X(curl_slist_append) X(curl_slist_free_all)
+/* clang-format on */
+
+struct curl_library {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name in parentheses declares nothing */
+#define CURL_LIBRARY_MEMBER(name) __typeof__(&name) name;
+    CURL_LIBRARY_FUNCTIONS(CURL_LIBRARY_MEMBER)
+#undef CURL_LIBRARY_MEMBER
+};
+
+/**
+ * Opens the library, which is the same for all callers and never closed. FSDP_ERR_UNSUPPORTED: it is not
+ * installed, or lacks a function. *library is then NULL, and another call tries again. Must be called from
+ * one thread only.
+ */
+enum fsdp_status curl_library_open(const struct curl_library **library, struct fsdp_err *err);
+
+#endif

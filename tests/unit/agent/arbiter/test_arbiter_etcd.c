@@ -1,0 +1,163 @@
+/* Arbiters of three agents on one loop, over a real etcd of three members. */
+#include "agent/arbiter/arbiter.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+#include "agent/arbiter/etcd_store.h"
+#include "agent/os/deadlines.h"
+#include "tests/unit/agent/arbiter/etcd_server.h"
+
+enum { AGENTS = 3, LEASE = 3000, PATIENCE_MS = 120000 };
+
+static struct agent {
+    struct arbiter *arbiter;
+    char news[64]; /* a letter each: Leads, Follows, Ended, Deposed */
+    uint64_t term;
+    int64_t led_ms, fence_ms;
+    struct leader_record record; /* of the last follow() or ended() */
+} agents[AGENTS];
+static uv_loop_t loop;
+static uv_timer_t patience;
+
+static int64_t now_ms(void)
+{
+    return clock_boot_ns() / 1000000;
+}
+
+static void add(struct agent *agent, char letter)
+{
+    agent->news[strlen(agent->news)] = letter;
+}
+
+static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
+{
+    struct agent *agent = arg;
+
+    add(agent, 'L');
+    agent->term = term;
+    agent->led_ms = now_ms();
+    agent->fence_ms = fence_until_ms;
+}
+
+static void on_follow(void *arg, const struct leader_record *record)
+{
+    add(arg, 'F');
+    ((struct agent *)arg)->record = *record;
+}
+
+static void on_ended(void *arg, const struct leader_record *record)
+{
+    add(arg, 'E');
+    ((struct agent *)arg)->record = *record;
+}
+
+static void on_deposed(void *arg, const char *words)
+{
+    add(arg, 'D');
+}
+
+static void on_note(void *arg, const char *words)
+{
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    cr_assert(false, "news: %s, %s, %s", agents[0].news, agents[1].news, agents[2].news);
+}
+
+static void make(int i)
+{
+    static const struct arbiter_handlers handlers = {
+        .leads = on_leads, .follow = on_follow, .ended = on_ended, .deposed = on_deposed, .note = on_note
+    };
+    const struct etcd_endpoints endpoints = server_endpoints("etcd", 0, n_servers);
+    struct arbiter_spec spec = { .run = 17, .lease_ms = LEASE };
+
+    snprintf((char *)spec.identity, sizeof spec.identity, "agent %d", i);
+    cr_assert(eq(int, etcd_store_create(&spec.store, &endpoints, "run 7", LEASE, NULL), FSDP_OK));
+    if (i == 0)
+        server_wait_ready(spec.store);
+    cr_assert(
+        eq(int, arbiter_create(&agents[i].arbiter, &loop, &spec, &handlers, &agents[i], NULL), FSDP_OK));
+}
+
+static void set_up(void)
+{
+    servers_begin();
+    uv_loop_init(&loop);
+    uv_timer_init(&loop, &patience);
+    uv_timer_start(&patience, on_patience, PATIENCE_MS, 0);
+}
+
+static void end(void *arg)
+{
+    struct agent *agent = arg;
+
+    arbiter_destroy(agent->arbiter);
+    agent->arbiter = NULL;
+}
+
+static void leave(int i)
+{
+    if (arbiter_is_idle(agents[i].arbiter))
+        end(&agents[i]);
+    else
+        arbiter_when_idle(agents[i].arbiter, end, &agents[i]);
+    while (agents[i].arbiter != NULL)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void tear_down(void)
+{
+    for (int i = 0; i < AGENTS; i++)
+        leave(i);
+    uv_close((uv_handle_t *)&patience, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert(eq(int, uv_loop_close(&loop), 0), "a handle was left open");
+    servers_end();
+}
+
+TestSuite(arbiter_etcd, .init = set_up, .fini = tear_down, .timeout = 180);
+
+static void await_news(int i, const char *news)
+{
+    while (strcmp(agents[i].news, news) != 0)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+/* The leader of the run and that of etcd are lost at the same time. */
+Test(arbiter_etcd, the_lead_moves_while_etcd_looks_for_a_leader_of_its_own)
+{
+    int taker, other;
+
+    servers_start(3, "http", NULL);
+    for (int i = 0; i < AGENTS; i++)
+        make(i);
+    arbiter_claim_first(agents[0].arbiter, "10.0.0.1", 29400);
+    await_news(0, "L");
+    await_news(1, "F");
+    await_news(2, "F");
+    const int64_t gone = now_ms();
+
+    server_kill(server_leader());
+    leave(0);
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, gone);
+    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone);
+    while (strcmp(agents[1].news, "FL") != 0 && strcmp(agents[2].news, "FL") != 0)
+        uv_run(&loop, UV_RUN_ONCE);
+
+    taker = strcmp(agents[1].news, "FL") == 0 ? 1 : 2;
+    other = 3 - taker;
+    await_news(other, "FF");
+    cr_log_info("the lead moved in %d ms\n", (int)(agents[taker].led_ms - gone));
+    cr_assert(agents[taker].led_ms >= gone + LEASE_END_MS(LEASE), "the old leader's hold was over");
+    cr_assert(agents[taker].fence_ms >= gone + LEASE_FENCE_MS(LEASE));
+    cr_assert(agents[taker].term > 1 && agents[other].record.term == agents[taker].term);
+    cr_assert(eq(int, agents[other].record.port, taker + 1));
+    arbiter_resign(agents[taker].arbiter, 3);
+    await_news(taker, "FLE");
+    await_news(other, "FFE");
+    cr_assert(eq(int, agents[other].record.exit_status, 3));
+}
