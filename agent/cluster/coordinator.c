@@ -1,5 +1,6 @@
 #include "agent/cluster/coordinator.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,19 @@ void coordinator_write_event(struct coordinator *coordinator, int generation, co
     if (coordinator->services.events != NULL &&
         events_emit(coordinator->services.events, generation, event, fields, &err) != FSDP_OK)
         console_say(coordinator->services.console, "fsdprun: %s; the job goes on", err.message);
+}
+
+void coordinator_publish(const struct coordinator *coordinator)
+{
+    const struct coordinator_lead *lead = &coordinator->services.lead;
+    const struct budget *budget = &coordinator->budget;
+    const int used = budget_used(budget, coordinator_now_ns(coordinator));
+    struct leader_progress progress = coordinator->progress;
+
+    progress.n_restarts = (uint32_t)budget->n_restarts;
+    progress.n_restarts_left = used < budget->most ? (uint32_t)(budget->most - used) : 0;
+    if (lead->publish != NULL)
+        lead->publish(lead->arg, &progress);
 }
 
 void coordinator_end_with(struct coordinator *coordinator, int status, enum errors_class class,
@@ -137,6 +151,7 @@ static void begin_restart(struct coordinator *coordinator, bool free_of_charge)
     say_restart(coordinator, free_of_charge);
     coordinator->line[0] = '\0';
     coordinator->generation++;
+    coordinator_publish(coordinator);
     if (free_of_charge)
         coordinator_note(coordinator, "membership",
                          (struct events_field[]){ EVENT_INT("nodes", roster_n_present(&coordinator->roster)),
@@ -156,6 +171,8 @@ static enum coordinator_event judge(struct coordinator *coordinator)
     struct verdict_run run = as_verdict_run(coordinator);
     struct verdict verdict;
 
+    if (coordinator->deposed)
+        return CE_DOWN_FINAL;
     coordinator_take_recurrence(coordinator, &run);
     verdict_reach(&run, &verdict);
     coordinator_take_divergence(coordinator, &run);
@@ -351,8 +368,12 @@ static void on_published(void *arg, const struct fsdp_link_published *published,
     else
         console_say(coordinator->services.console, "fsdprun: step %lld was not saved: %s",
                     (long long)published->step, published->words);
-    if (published->status == FSDP_OK)
+    if (published->status == FSDP_OK) {
+        if (directory[0] == '\0')
+            coordinator->progress.step = published->step;
+        coordinator_publish(coordinator);
         coordinator_passed(coordinator, published->step);
+    }
     coordinator_tell_all(coordinator, -1, PROTO_PUBLISHED, published);
 }
 
@@ -403,9 +424,14 @@ void coordinator_notice(struct coordinator *coordinator, int signal)
 /* Opens the roster and the state of each of its entries. A world of several nodes also gets a timer. */
 static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp_err *err)
 {
+    const struct coordinator_past *past = coordinator->services.past;
     struct proto_join self;
 
     identity_fill(&self, coordinator->config);
+    if (coordinator->services.identity != NULL)
+        memcpy(self.identity, coordinator->services.identity, sizeof self.identity);
+    if (past != NULL)
+        self.last_node_rank = past->node_rank;
     OK_OR_RETURN(roster_init(&coordinator->roster, &self, "127.0.0.1", err));
     coordinator->nodes = calloc((size_t)coordinator->roster.capacity, sizeof *coordinator->nodes);
     if (coordinator->nodes == NULL)
@@ -420,6 +446,23 @@ static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp
     uv_timer_init(coordinator->services.loop, coordinator->timer);
     coordinator->timer->data = coordinator;
     return FSDP_OK;
+}
+
+/* Goes on where another coordinator was lost. Its loss is that of a node: it costs a restart, or a member. */
+static void go_on(struct coordinator *coordinator, const struct coordinator_past *past)
+{
+    const struct leader_progress *progress = &past->progress;
+    const int64_t now_ns = coordinator_now_ns(coordinator);
+
+    coordinator->progress = *progress;
+    coordinator->generation = progress->generation + 1;
+    budget_continue(&coordinator->budget, (int)progress->n_restarts,
+                    progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
+    if (progress->generation < 0)
+        return;
+    roster_continue(&coordinator->roster, past->run);
+    if (!coordinator_is_elastic(coordinator))
+        budget_take(&coordinator->budget, now_ns);
 }
 
 static void free_all(struct coordinator *coordinator)
@@ -458,7 +501,14 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     budget_init(&coordinator->budget, config);
     coordinator->cause = -1;
     coordinator->resume_step = coordinator->diverged_step = -1;
+    if (services->fence_ms > 0)
+        coordinator->fenced_until_ms = coordinator_now_ms(coordinator) + (uint64_t)services->fence_ms;
+    coordinator->progress.generation = -1;
+    coordinator->progress.step = -1;
     status = open_roster(coordinator, err);
+    if (status == FSDP_OK && services->past != NULL)
+        go_on(coordinator, services->past);
+    coordinator->services.past = NULL;
     if (status == FSDP_OK)
         status = save_create(&coordinator->save, services->loop, services->io,
                              services->rundir == NULL ? NULL : rundir_path(services->rundir), &handlers, err);

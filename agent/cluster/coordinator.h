@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "agent/arbiter/leader_record.h"
 #include "agent/config.h"
 #include "agent/members/proto.h"
 #include "agent/output/console.h"
@@ -33,6 +34,20 @@ struct coordinator;
  */
 typedef void coordinator_tell(void *member, enum proto_type type, int generation, const void *message);
 
+/* What a coordinator goes on with that takes the place of another one in the middle of a run. */
+struct coordinator_past {
+    unsigned char run[PROTO_IDENTITY_BYTES]; /* the run's name, see struct proto_welcome */
+    int node_rank;                           /* of this node in the newest generation; -1: it was in none */
+    struct leader_progress progress;
+};
+
+/* The coordinator leads by an arbiter's leave (agent/arbiter/arbiter.h). */
+struct coordinator_lead {
+    bool (*holds)(void *arg); /* may it answer beats and begin a generation now? */
+    void (*publish)(void *arg, const struct leader_progress *progress); /* the run has come so far */
+    void *arg;
+};
+
 struct coordinator_services {
     uv_loop_t *loop;
     const struct agent_os *os;
@@ -46,8 +61,17 @@ struct coordinator_services {
      */
     void (*write_errors)(void *arg, char *text);
     void *write_errors_arg;
+    const unsigned char *identity;       /* (PROTO_IDENTITY_BYTES) of this agent; NULL: a new one */
+    const struct coordinator_past *past; /* borrowed for coordinator_create(); NULL: the run begins */
+    int64_t fence_ms; /* for so long from now on ranks of others may run, and no generation begins */
+    struct coordinator_lead lead; /* its `holds` is NULL: no arbiter decides who leads */
 };
 
+/**
+ * Create a coordinator. With a past it goes on where another one was lost: the next generation has a number
+ * that no node has seen, the nodes that come have their order again, and the loss of the other one counts as a
+ * restart, unless the job may have fewer nodes.
+ */
 enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
                                     const struct coordinator_services *services, struct fsdp_err *err);
 /**
@@ -101,6 +125,8 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
  * `silent_ms`.
  */
 void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_ms, const char *words);
+/** May beats be answered now? If not, this agent may not lead any more, and another one may. */
+bool coordinator_may_grant(const struct coordinator *coordinator);
 /**
  * A beat of the node was answered just now: its ranks may run for another lease without a further answer.
  */
@@ -114,6 +140,12 @@ void coordinator_fenced(struct coordinator *coordinator, int node, int generatio
 void coordinator_gave_up(struct coordinator *coordinator, int node);
 /** The node has killed its ranks, and leaves. It is lost, and no rank of it has to be waited for. */
 void coordinator_swept(struct coordinator *coordinator, int node);
+/**
+ * Another agent leads the run. The ranks of this node are killed, and then its own member gets PROTO_FINISH,
+ * with FSDP_EXIT_LINK and `words`. No other node is told, and no file of the run is written any more: they
+ * are the other leader's.
+ */
+void coordinator_depose(struct coordinator *coordinator, const char *words);
 /**
  * The local instance of struct reporter for one node: what this node reports, the coordinator takes. It is
  * valid until coordinator_destroy().

@@ -87,7 +87,8 @@ static void end_preparing(struct coordinator *coordinator, const struct fsdp_err
     enum coordinator_event event = CE_PREPARED;
     struct fsdp_err why = *err;
 
-    if (coordinator->state == CS_PREPARING && !roster_enough(&coordinator->roster)) {
+    if (coordinator->state == CS_PREPARING &&
+        (!roster_enough(&coordinator->roster) || !coordinator_may_grant(coordinator))) {
         event = CE_FAILED;
     } else if (coordinator->state == CS_PREPARING &&
                (why.status != FSDP_OK || coordinator_open_store(coordinator, &why) != FSDP_OK)) {
@@ -187,6 +188,8 @@ void coordinator_form(struct coordinator *coordinator)
                        : coordinator->config->master_port != 0 ? coordinator->config->master_port
                                                                : free_port();
     memcpy(plan.token, coordinator->token, sizeof plan.token);
+    coordinator->progress.generation = plan.generation;
+    coordinator_publish(coordinator);
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
     coordinator->n_up = roster->n_nodes;
     coordinator_form_timeline(coordinator);

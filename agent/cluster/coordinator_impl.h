@@ -93,7 +93,8 @@ struct coordinator {
     int generation, world_size;
     struct budget budget;
     int64_t resume_step;
-    unsigned char token[32]; /* of the generation that forms or runs */
+    struct leader_progress progress; /* as it was told to the arbiter last */
+    unsigned char token[32];         /* of the generation that forms or runs */
     struct save *save;
     /* the store of the generation that forms or runs; NULL for a job of the trainer */
     struct tcpstore *store;
@@ -131,6 +132,7 @@ struct coordinator {
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
+    bool deposed;             /* another agent leads the run */
     bool node_lost;           /* a node of the generation is lost */
     uint64_t fenced_until_ms; /* until then ranks of a lost node may run, and no generation begins */
 
@@ -200,6 +202,9 @@ void coordinator_post(struct coordinator *coordinator, enum coordinator_event ev
  * outer call then takes the event.
  */
 void coordinator_run(struct coordinator *coordinator);
+
+/** Tells the arbiter how far the run has come, if there is one. */
+void coordinator_publish(const struct coordinator *coordinator);
 
 /** Writes an event of the run itself to events.jsonl. */
 void coordinator_note(struct coordinator *coordinator, const char *event, const struct events_field *fields);

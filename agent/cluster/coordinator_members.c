@@ -3,6 +3,7 @@
 
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/os/deadlines.h"
+#include "agent/record/rundir.h"
 #include "agent/wire/endpoint.h"
 
 /* Nodes that join */
@@ -51,6 +52,8 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
     if (!roster_judge(roster, join, address, refused))
         return -1;
     node = roster_add(roster, join, address);
+    if (!coordinator_is_up(coordinator) && join->last_generation >= coordinator->generation)
+        coordinator->generation = join->last_generation + 1; /* it was led by another one */
     if (is_guest(&roster->nodes[node])) {
         coordinator->has_guests = true;
         memcpy(roster->nodes[node].address, roster->nodes[COORDINATOR_SELF].address,
@@ -67,6 +70,9 @@ void coordinator_welcome(const struct coordinator *coordinator, int node, struct
 
     memcpy(welcome->host, self->host, sizeof welcome->host);
     memcpy(welcome->identity, self->identity, sizeof welcome->identity);
+    memcpy(welcome->run, coordinator->roster.run, sizeof welcome->run);
+    if (coordinator->services.rundir != NULL)
+        welcome->first_attempt = rundir_first_attempt(coordinator->services.rundir);
     if (coordinator_is_ending(coordinator)) {
         welcome->wait = PROTO_WAIT_ENDING;
     } else if (until_ms != 0) {
@@ -163,6 +169,13 @@ static void lost_between(struct coordinator *coordinator, int node, const char *
         coordinator_gather(coordinator);
 }
 
+bool coordinator_may_grant(const struct coordinator *coordinator)
+{
+    const struct coordinator_lead *lead = &coordinator->services.lead;
+
+    return lead->holds == NULL || lead->holds(lead->arg);
+}
+
 void coordinator_granted(struct coordinator *coordinator, int node)
 {
     coordinator->nodes[node].granted_ms = coordinator_now_ms(coordinator) + 1; /* rounded up */
@@ -245,6 +258,25 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
             coordinator_gather(coordinator);
     }
     coordinator_run(coordinator);
+    coordinator_judge_if_down(coordinator);
+    coordinator_run(coordinator);
+}
+
+void coordinator_depose(struct coordinator *coordinator, const char *words)
+{
+    if (coordinator->state == CS_ENDED)
+        return;
+    coordinator->deposed = coordinator->stop_now = true;
+    coordinator->services.events = NULL;
+    coordinator->services.write_errors = NULL;
+    for (int i = COORDINATOR_SELF + 1; i < coordinator->roster.capacity; i++)
+        if (coordinator->roster.nodes[i].present)
+            drop(coordinator, i);
+    coordinator_end_with(coordinator, FSDP_EXIT_LINK, ERRORS_NODE, words);
+    coordinator_post(coordinator, CE_STOP);
+    coordinator_run(coordinator);
+    if (coordinator->state == CS_CLEARING)
+        coordinator_clear(coordinator); /* it may have been stopping already, with a grace */
     coordinator_judge_if_down(coordinator);
     coordinator_run(coordinator);
 }

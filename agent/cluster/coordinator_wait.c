@@ -14,7 +14,8 @@ enum {
      * Each node stops its own ranks at the end of the grace. The coordinator waits this much longer before it
      * tells them to: a node whose agent stands still must not hold up the change.
      */
-    LEAVE_SLACK_MS = 1000
+    LEAVE_SLACK_MS = 1000,
+    LEAD_LOOK_MS = 100 /* until the next look whether this agent may lead again */
 };
 
 /* The timer */
@@ -107,8 +108,10 @@ static void give_up(struct coordinator *coordinator)
  */
 static void gathered(struct coordinator *coordinator, uint64_t now_ms)
 {
-    const uint64_t fenced_until_ms = coordinator->fenced_until_ms;
+    uint64_t fenced_until_ms = coordinator->fenced_until_ms;
 
+    if (fenced_until_ms <= now_ms && !coordinator_may_grant(coordinator))
+        fenced_until_ms = now_ms + LEAD_LOOK_MS;
     if (fenced_until_ms > now_ms) {
         coordinator->last_call_ms = fenced_until_ms;
         if (coordinator->gather_until_ms < fenced_until_ms)

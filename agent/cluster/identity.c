@@ -62,7 +62,9 @@ void identity_fill(struct proto_join *self, const struct agent_config *config)
                                  .order = find_order(),
                                  .min_nodes = config->min_nodes,
                                  .n_nodes = config->n_nodes,
-                                 .n_workers = config->n_workers };
+                                 .n_workers = config->n_workers,
+                                 .last_generation = -1,
+                                 .last_node_rank = -1 };
     snprintf(self->version, sizeof self->version, "%s (%s)", version_number(), version_commit());
     snprintf(self->role, sizeof self->role, "%s", config->role);
     if (config->local_address != NULL)

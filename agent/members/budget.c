@@ -20,6 +20,18 @@ void budget_take(struct budget *budget, int64_t now_ns)
     budget->n_restarts++;
 }
 
+void budget_continue(struct budget *budget, int n_restarts, int n_left, int64_t now_ns)
+{
+    const int most_used = n_left < budget->most ? budget->most - n_left : 0;
+    const int used = most_used < n_restarts ? most_used : n_restarts;
+
+    for (int i = 0; i < AGENT_RESTARTS_IN_WINDOW; i++)
+        budget->stamps[i] = INT64_MIN / 2; /* so long ago that it counts in no window */
+    budget->n_restarts = n_restarts - used;
+    for (int i = 0; i < used; i++)
+        budget_take(budget, now_ns);
+}
+
 int budget_used(const struct budget *budget, int64_t now_ns)
 {
     const int kept = budget->n_restarts < budget->most ? budget->n_restarts : budget->most;

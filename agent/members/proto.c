@@ -16,10 +16,14 @@ static const struct field join[] = {
     JOIN(TEXT, version),  JOIN(TEXT, host),     JOIN(TEXT, address), JOIN(TEXT, role),
     JOIN(INT, node_rank), JOIN(INT, order),     JOIN(INT, min_nodes), JOIN(INT, n_nodes),
     JOIN(INT, n_workers), JOIN(LONG, what),   JOIN(BYTES, identity), JOIN(BYTES, lost_by),
+    FIELD_WITHIN(struct proto_join, INT, "last_generation", last_generation, -1, INT_MAX / 2),
+    FIELD_WITHIN(struct proto_join, INT, "last_node_rank", last_node_rank, -1, INT_MAX),
 };
 static const struct field welcome[] = {
     FIELD(struct proto_welcome, TEXT, "host", host),
     FIELD(struct proto_welcome, BYTES, "identity", identity),
+    FIELD(struct proto_welcome, BYTES, "run", run),
+    FIELD_WITHIN(struct proto_welcome, INT, "first_attempt", first_attempt, 0, INT_MAX / 2),
     FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_SLOW),
     FIELD_WITHIN(struct proto_welcome, INT, "seconds", seconds, 0, INT_MAX),
 };

@@ -89,8 +89,10 @@ struct proto_join {
     int n_workers;
     uint64_t what;                                /* XXH3 of the resolved job; 0 for a program */
     unsigned char identity[PROTO_IDENTITY_BYTES]; /* random; names the agent as long as it lives */
-    /* the identity of the coordinator that has lost this node; zero: none has */
+    /* the run (struct proto_welcome) whose coordinator has lost this node, or was lost itself; zero: none */
     unsigned char lost_by[PROTO_IDENTITY_BYTES];
+    int last_generation; /* the newest that this node knows of; -1: none */
+    int last_node_rank;  /* its place in that generation; -1: it had none */
 };
 
 /* The event that a node waits for after it was let in. */
@@ -106,6 +108,9 @@ enum proto_wait {
 struct proto_welcome {
     char host[PROTO_TEXT_BYTES]; /* host of the coordinator */
     unsigned char identity[PROTO_IDENTITY_BYTES];
+    /* names the run: the identity of its first coordinator, also after another one has taken its place */
+    unsigned char run[PROTO_IDENTITY_BYTES];
+    int first_attempt; /* of the run directory, see struct world_plan */
     enum proto_wait wait;
     int seconds; /* of PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: the time */
 };

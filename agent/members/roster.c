@@ -42,7 +42,14 @@ enum fsdp_status roster_init(struct roster *roster, const struct proto_join *sel
     for (int i = roster->capacity - 1; i >= 0; i--)
         give_number_back(roster, i);
     roster_add(roster, self, address);
+    memcpy(roster->run, self->identity, sizeof roster->run);
     return FSDP_OK;
+}
+
+void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTITY_BYTES])
+{
+    memcpy(roster->run, run, sizeof roster->run);
+    roster->seated = roster->continues = true;
 }
 
 void roster_fini(struct roster *roster)
@@ -126,7 +133,7 @@ bool roster_judge(const struct roster *roster, const struct proto_join *join, co
     roster_name(they, join->host, address);
     roster_name(we, roster->nodes[0].who.host, roster->nodes[0].address);
     if (memcmp(join->lost_by, no_identity, sizeof no_identity) != 0 &&
-        memcmp(join->lost_by, roster->nodes[0].who.identity, sizeof no_identity) != 0) {
+        memcmp(join->lost_by, roster->run, sizeof no_identity) != 0) {
         refused->status = FSDP_EXIT_LINK;
         snprintf(refused->words, sizeof refused->words,
                  "%.80s was lost by an earlier run of the job; %.80s hosts another one", they, we);

@@ -10,9 +10,13 @@
  * Seats are given by the first of these that applies, so that the same nodes have the same ranks in every
  * run:
  *   1. the node's --node-rank;
- *   2. the number that the cluster's scheduler gives to a node, if every node has one and no two are
+ *   2. the place that the node had under an earlier coordinator of the run;
+ *   3. the number that the cluster's scheduler gives to a node, if every node has one and no two are
  *      equal;
- *   3. the host's node first, then the others by name and address.
+ *   4. the host's node first, then the others by name and address.
+ *
+ * The ranks of a generation follow the seats. In a job of the trainer the host's node comes first, whatever
+ * its seat: rank 0 writes the head of its checkpoints, which the coordinator publishes.
  *
  * roster.c lets nodes in and out and counts them. roster_seat.c gives seats and ranks.
  *
@@ -56,8 +60,10 @@ struct roster_seat {
 
 struct roster {
     int min_nodes, max_nodes;
-    bool seated;  /* seats were given once: the job has run */
-    int capacity; /* length of `nodes` */
+    unsigned char run[PROTO_IDENTITY_BYTES]; /* names the run, see struct proto_welcome */
+    bool seated;                             /* seats were given once: the job has run */
+    bool continues;                          /* ... by an earlier coordinator, and not yet by this one */
+    int capacity;                            /* length of `nodes` */
     unsigned n_arrived;
     int n_nodes, world_size; /* sizes of the generation */
     struct roster_node *nodes;
@@ -88,6 +94,10 @@ struct roster {
  */
 enum fsdp_status roster_init(struct roster *roster, const struct proto_join *self, const char *address,
                              struct fsdp_err *err);
+/**
+ * The run goes on from an earlier coordinator: it has this name, and was seated. Call it after roster_init().
+ */
+void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTITY_BYTES]);
 /** Free what roster_init() took. */
 void roster_fini(struct roster *roster);
 

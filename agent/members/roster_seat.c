@@ -85,6 +85,40 @@ static int seat_who_asked(struct roster *roster, int *waiting, int n)
     return n_left;
 }
 
+static int by_last_place(const void *a, const void *b, void *arg)
+{
+    struct roster *roster = arg;
+    const int i = *(const int *)a, j = *(const int *)b;
+    const int left = roster->nodes[i].who.last_node_rank, right = roster->nodes[j].who.last_node_rank;
+
+    roster->n_looked++;
+    return left != right ? (left > right) - (left < right) : (i > j) - (i < j);
+}
+
+/*
+ * Seats the nodes that had a place under an earlier coordinator. Each gets that place, or the next one that is
+ * free: their order stays. Returns how many nodes still wait.
+ */
+static int seat_who_sat(struct roster *roster, int *waiting, int n)
+{
+    int n_left = 0, seat = 0;
+
+    qsort_r(waiting, (size_t)n, sizeof *waiting, by_last_place, roster);
+    for (int i = 0; i < n; i++) {
+        const int last = roster->nodes[waiting[i]].who.last_node_rank;
+
+        if (last >= 0 && seat < last)
+            seat = last;
+        while (last >= 0 && seat < roster->max_nodes && roster->seats[seat].node >= 0)
+            seat++;
+        if (last >= 0 && seat < roster->max_nodes)
+            sit(roster, waiting[i], seat);
+        else
+            waiting[n_left++] = waiting[i];
+    }
+    return n_left;
+}
+
 static int compare_places(struct roster *roster, const char *host_a, int order_a, const char *host_b,
                           int order_b)
 {
@@ -217,22 +251,32 @@ static void rank_roles(struct roster *roster, int *nodes, int n)
     roster->n_looked += 3 * (uint64_t)n;
 }
 
-/* Numbers the nodes and their ranks in the order of seats. `nodes` is room for max_nodes numbers. */
+/* The node at this seat is the next in the order of ranks, if there is one and it takes part. */
+static void rank_next(struct roster *roster, int seat, int *nodes)
+{
+    const int number = roster->seats[seat].node;
+    struct roster_node *node = number < 0 ? NULL : &roster->nodes[number];
+
+    if (node == NULL || node->leaving)
+        return;
+    nodes[roster->n_nodes] = number;
+    node->active = true;
+    node->node_rank = roster->n_nodes++;
+    node->first_rank = roster->world_size;
+    roster->world_size += node->who.n_workers;
+}
+
+/* Numbers the nodes and their ranks. `nodes` is room for max_nodes numbers. */
 static void rank_them(struct roster *roster, int *nodes)
 {
-    roster->n_nodes = roster->world_size = 0;
-    for (int seat = 0; seat < roster->max_nodes; seat++) {
-        const int number = roster->seats[seat].node;
-        struct roster_node *node = number < 0 ? NULL : &roster->nodes[number];
+    const int first = roster_is_job(roster) ? roster->nodes[0].seat : -1;
 
-        if (node == NULL || node->leaving)
-            continue;
-        nodes[roster->n_nodes] = number;
-        node->active = true;
-        node->node_rank = roster->n_nodes++;
-        node->first_rank = roster->world_size;
-        roster->world_size += node->who.n_workers;
-    }
+    roster->n_nodes = roster->world_size = 0;
+    if (first >= 0)
+        rank_next(roster, first, nodes);
+    for (int seat = 0; seat < roster->max_nodes; seat++)
+        if (seat != first)
+            rank_next(roster, seat, nodes);
     roster->n_staying_here = roster->n_nodes;
     roster->n_looked += (uint64_t)roster->max_nodes;
     rank_roles(roster, nodes, roster->n_nodes);
@@ -245,6 +289,9 @@ void roster_seat(struct roster *roster)
     const bool numbered = !roster->seated && are_numbered(roster, waiting, n);
 
     n = seat_who_asked(roster, waiting, n);
+    if (roster->continues)
+        n = seat_who_sat(roster, waiting, n);
+    roster->continues = false;
     if (roster->seated)
         n = seat_who_returned(roster, waiting, n, seats);
     seat_the_others(roster, waiting, n, seats, numbered);

@@ -39,7 +39,7 @@ struct meeting {
     bool again; /* this node was a member, and its coordinator has lost it */
     /* the process that answered belongs to another job or program, and waiting does not change that */
     bool fatal;
-    unsigned char coordinator[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
+    unsigned char run[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
     char host[PROTO_TEXT_BYTES], last_words[FSDP_ERR_MESSAGE_BYTES + 64];
 };
 
@@ -173,7 +173,7 @@ void meeting_again(struct meeting *meeting)
     meeting->bound = meeting->over = false;
     meeting->again = true;
     meeting->refused_ms = 0;
-    memcpy(meeting->self.lost_by, meeting->coordinator, sizeof meeting->self.lost_by);
+    memcpy(meeting->self.lost_by, meeting->run, sizeof meeting->self.lost_by);
     begin_anew(meeting);
     uv_timer_start(&meeting->timer, on_timer, 0, 0);
 }
@@ -287,7 +287,7 @@ static void take_welcome(struct meeting *meeting, const struct frame *frame)
     meeting->deadline_ms = 0;
     uv_timer_stop(&meeting->timer);
     snprintf(meeting->host, sizeof meeting->host, "%s", message.welcome.host);
-    memcpy(meeting->coordinator, message.welcome.identity, sizeof meeting->coordinator);
+    memcpy(meeting->run, message.welcome.run, sizeof meeting->run);
     meeting->handlers.welcomed(meeting->arg, &message.welcome, session_name(meeting->session));
 }
 

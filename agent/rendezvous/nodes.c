@@ -88,6 +88,8 @@ static enum fsdp_status answer_beat(struct nodes *nodes, int node, const struct 
     union proto_message message;
 
     OK_OR_RETURN(proto_decode(PROTO_BEAT, &message, frame->payload, frame->size, err));
+    if (!coordinator_may_grant(nodes->coordinator))
+        return FSDP_OK;
     message.beat.lease_ms = LEASE_RANKS_MS(nodes->config->lease_ms);
     tell_remote(&nodes->remotes[node], PROTO_BEAT, 0, &message.beat);
     coordinator_granted(nodes->coordinator, node);

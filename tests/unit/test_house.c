@@ -13,7 +13,7 @@
 #define R "shard_runtime/"
 
 /* What each folder may include besides itself and shard_runtime/include (as <fsdp/...>). */
-enum { MOST_ARROWS = 12 };
+enum { MOST_ARROWS = 13 };
 static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
@@ -25,8 +25,8 @@ static const struct room {
         R "shardfile", R "core" } },
     { A "rendezvous", { A "cluster", A "members", A "output", A "wire", A "os", "agent", R "core" } },
     { A "cluster",
-      { A "members", A "world", A "watch", A "output", A "wire", A "record", A "tcpstore", A "link", A "os",
-        "agent", R "shardfile", R "core" } },
+      { A "arbiter", A "members", A "world", A "watch", A "output", A "wire", A "record", A "tcpstore",
+        A "link", A "os", "agent", R "shardfile", R "core" } },
     { A "arbiter", { A "wire", A "os", R "shardfile", R "core" } },
     { A "members", { A "world", A "watch", A "wire", A "record", A "os", "agent", R "core" } },
     { A "world", { A "watch", A "output", A "record", A "placement", A "link", A "os", "agent", R "core" } },

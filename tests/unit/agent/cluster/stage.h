@@ -40,6 +40,9 @@ static uv_timer_t tick; /* so that the loop comes back to the test */
 static struct agent_config config;
 static int64_t clock_ns; /* the coordinator's clock, if a test sets it; 0: the machine's */
 static struct coordinator *coordinator;
+/* What a test sets of the coordinator's services, and of the next node that comes. */
+static struct coordinator_services stage_services;
+static struct proto_join stage_join = { .last_generation = -1, .last_node_rank = -1 };
 
 static inline void storms(struct actor *actor);
 
@@ -107,6 +110,9 @@ static inline void enter(void)
 
     if (n_actors++ > 0) {
         identity_fill(&join, &config);
+        memcpy(join.lost_by, stage_join.lost_by, sizeof join.lost_by);
+        join.last_generation = stage_join.last_generation;
+        join.last_node_rank = stage_join.last_node_rank;
         actor->node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
         cr_assert(gt(int, actor->node, 0), "%s", refused.words);
     }
@@ -118,8 +124,12 @@ static inline void enter(void)
 static inline void begin(int min_nodes, int max_nodes, int max_restarts, int n)
 {
     static struct agent_os os;
-    const struct coordinator_services services = { .loop = &loop, .os = &os, .io = &io_posix };
+    struct coordinator_services services = stage_services;
     struct fsdp_err err = { 0 };
+
+    services.loop = &loop;
+    services.os = &os;
+    services.io = &io_posix;
 
     os = agent_os_linux;
     os.now_ns = stage_now_ns;

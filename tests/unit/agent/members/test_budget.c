@@ -68,3 +68,26 @@ Test(budget, no_restart_at_all_is_spent_from_the_beginning)
     begin(3, 0);
     cr_expect(eq(str, (char *)budget_words(&budget, at(0), words), "0 of 3"));
 }
+
+Test(budget, another_coordinator_goes_on_with_it)
+{
+    begin(3, 0);
+    budget_continue(&budget, 2, 1, at(5));
+    cr_expect(not(budget_spent(&budget, at(5))));
+    budget_take(&budget, at(6));
+    cr_expect(budget_spent(&budget, at(1e6)));
+    cr_expect(eq(int, budget.n_restarts, 3));
+}
+
+/* Seven restarts of the whole run, of which one still counts: the place of the oldest is used again first. */
+Test(budget, of_a_window_those_that_count_do_so_from_now_on)
+{
+    begin(3, 60);
+    budget_continue(&budget, 7, 2, at(100));
+    cr_expect(eq(int, budget_used(&budget, at(100)), 1));
+    budget_take(&budget, at(110));
+    budget_take(&budget, at(120));
+    cr_expect(budget_spent(&budget, at(159)));
+    cr_expect(eq(int, budget_used(&budget, at(160)), 2), "the first one is 60 s old");
+    cr_expect(eq(int, budget.n_restarts, 9));
+}

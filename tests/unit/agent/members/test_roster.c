@@ -17,6 +17,7 @@ static void set_up_ranked(int min_nodes, int max_nodes, int node_rank)
                                      .role = "default",
                                      .node_rank = node_rank,
                                      .order = -1,
+                                     .last_node_rank = -1,
                                      .min_nodes = min_nodes,
                                      .n_nodes = max_nodes,
                                      .n_workers = 1 };
@@ -41,7 +42,7 @@ static struct proto_join another(const char *host)
     struct proto_join join = roster.nodes[0].who;
 
     snprintf(join.host, sizeof join.host, "%s", host);
-    join.node_rank = join.order = -1;
+    join.node_rank = join.order = join.last_node_rank = -1;
     return join;
 }
 
@@ -102,6 +103,58 @@ Test(roster, the_host_is_first_and_the_others_follow_by_name_not_by_arrival)
     n9 = add("n9");
     reseat(&roster);
     RANKED(0, n2, n9, n10);
+}
+
+/* Another coordinator was lost, which had given them these places: 0 was the lost one's. */
+Test(roster, nodes_of_an_earlier_coordinator_keep_their_order)
+{
+    static const unsigned char run[PROTO_IDENTITY_BYTES] = { 7 };
+    struct proto_join join;
+    int third, second, spare, back;
+
+    set_up(3, 4);
+    roster.nodes[0].who.last_node_rank = 2;
+    roster_continue(&roster, run);
+    join = another("a");
+    join.last_node_rank = -1;
+    spare = add_join(&join);
+    join = another("b");
+    join.last_node_rank = 3;
+    third = add_join(&join);
+    join = another("c");
+    join.last_node_rank = 1;
+    second = add_join(&join);
+    reseat(&roster);
+    RANKED(spare, second, 0, third);
+
+    roster_remove(&roster, second);
+    reseat(&roster);
+    RANKED(spare, 0, third);
+    join.last_node_rank = 0;
+    back = add_join(&join);
+    reseat(&roster);
+    RANKED(spare, back, 0, third);
+}
+
+Test(roster, rank_0_of_a_job_is_on_the_hosts_node_whatever_its_seat)
+{
+    static const unsigned char run[PROTO_IDENTITY_BYTES] = { 7 };
+    struct proto_join join;
+    int first;
+
+    for (int job = 0; job < 2; job++) {
+        tear_down();
+        set_up(2, 3);
+        roster.nodes[0].who.what = (uint64_t)job;
+        roster.nodes[0].who.last_node_rank = 2;
+        roster_continue(&roster, run);
+        join = another("a");
+        join.last_node_rank = 1;
+        first = add_join(&join);
+        reseat(&roster);
+        RANKED(job ? 0 : first, job ? first : 0);
+        cr_assert(eq(int, roster.nodes[job ? first : 0].first_rank, 1));
+    }
 }
 
 Test(roster, numbers_of_the_scheduler_order_a_program_and_leave_the_host_first_in_a_job)
@@ -215,7 +268,7 @@ Test(roster, a_node_comes_back_to_the_run_that_lost_it_and_to_no_other)
     struct proto_join join;
 
     set_up(1, 3);
-    memset(roster.nodes[0].who.identity, 7, PROTO_IDENTITY_BYTES);
+    memset(roster.run, 7, PROTO_IDENTITY_BYTES);
     join = another("x9");
     memset(join.lost_by, 7, PROTO_IDENTITY_BYTES);
     cr_assert(roster_judge(&roster, &join, "10.0.0.9", &refused));

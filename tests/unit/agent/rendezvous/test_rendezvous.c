@@ -79,7 +79,7 @@ static void on_joined(void *arg, int node)
 {
     struct agent *agent = arg;
     const struct proto_welcome welcome = { .host = "hhh",
-                                           .identity = "iiiiiiiiiiiiiii",
+                                           .run = "iiiiiiiiiiiiiii",
                                            .wait = PROTO_WAIT_FORMING };
 
     rendezvous_send(agent->rendezvous, node, PROTO_WELCOME, 0, &welcome);

@@ -1,0 +1,156 @@
+/*
+ * A coordinator that takes the place of another one in the middle of a run, and one that must give its place
+ * up: what it goes on with, and when it may act.
+ */
+#include "tests/unit/agent/cluster/stage.h"
+
+static struct coordinator_past past;
+static struct leader_progress published;
+static int n_published;
+static bool may_lead;
+
+static bool holds(void *arg)
+{
+    return *(const bool *)arg;
+}
+
+static void publish(void *arg, const struct leader_progress *progress)
+{
+    cr_assert(arg == &may_lead);
+    published = *progress;
+    n_published++;
+}
+
+static void set_up(void)
+{
+    make_config();
+    clock_ns = 1000000000;
+    n_published = 0;
+    may_lead = true;
+    past = (struct coordinator_past){
+        .run = "the first one...",
+        .node_rank = 1,
+        .progress = { .generation = 4, .n_restarts = 2, .n_restarts_left = 1, .step = 70 }
+    };
+    stage_services = (struct coordinator_services){ .past = &past, .lead = { holds, publish, &may_lead } };
+}
+
+static void tear_down(void)
+{
+    end();
+    stage_services = (struct coordinator_services){ 0 };
+}
+
+TestSuite(coordinator_takeover, .init = set_up, .fini = tear_down, .timeout = 300);
+
+/* The member that was node `node_rank` of that generation, under the coordinator that was lost. */
+static void comes_back(int generation, int node_rank)
+{
+    struct proto_join *join = &stage_join;
+
+    *join = (struct proto_join){ .last_generation = generation, .last_node_rank = node_rank };
+    memcpy(join->lost_by, past.run, sizeof join->lost_by);
+    enter();
+    *join = (struct proto_join){ .last_generation = -1, .last_node_rank = -1 };
+}
+
+Test(coordinator_takeover, it_goes_on_with_numbers_restarts_and_order)
+{
+    begin(2, 2, 3, 1);
+    comes_back(4, 0);
+    check_plan(0, 5, 2, 1, 3);
+    check_plan(1, 5, 2, 0, 3);
+    cr_assert(published.generation == 5 && published.n_restarts == 3 && published.n_restarts_left == 0);
+    cr_assert(eq(i64, published.step, 70));
+    cr_assert(memcmp(welcome_of(1).run, past.run, sizeof past.run) == 0);
+
+    ends(1, DEATH_EXIT, 3, 0);
+    obeys(0);
+    check_finished(0, 3);
+}
+
+/* The record may be older than what a member has seen. */
+Test(coordinator_takeover, a_member_that_has_seen_a_later_generation_moves_the_number)
+{
+    begin(2, 2, 3, 1);
+    comes_back(6, 0);
+    check_plan(0, 7, 2, 1, 3);
+}
+
+Test(coordinator_takeover, where_nodes_may_be_fewer_it_costs_no_restart)
+{
+    begin(1, 2, 3, 1);
+    check_plan(0, 5, 1, 0, 2);
+}
+
+/* The user's limit counts for its window, from the take-over on. */
+Test(coordinator_takeover, restarts_of_the_earlier_coordinator_count_in_a_window)
+{
+    config.restart_window_ms = 60000;
+    begin(1, 2, 3, 1);
+    ends(0, DEATH_EXIT, 3, 0);
+    cr_assert(eq(int, actors[0].n_finished, 0), "one was left");
+    ends(0, DEATH_EXIT, 3, 0);
+    check_finished(0, 3);
+}
+
+Test(coordinator_takeover, the_first_leader_begins_with_generation_0)
+{
+    past.progress = (struct leader_progress){ .generation = -1, .step = -1, .n_restarts_left = 3 };
+    begin(2, 2, 3, 2);
+    check_plan(0, 0, 2, 0, 0);
+}
+
+Test(coordinator_takeover, a_node_of_another_run_is_refused)
+{
+    struct proto_refused refused;
+    struct proto_join join;
+
+    begin(2, 3, 3, 1);
+    identity_fill(&join, &config);
+    memset(join.lost_by, 7, sizeof join.lost_by);
+    cr_assert(eq(int, coordinator_admit(coordinator, &join, "127.0.0.1", &refused), -1));
+    cr_assert(eq(int, refused.status, FSDP_EXIT_LINK));
+}
+
+Test(coordinator_takeover, no_generation_begins_before_the_fence)
+{
+    stage_services.fence_ms = 5000;
+    begin(1, 2, 3, 1);
+    pass_ms(4999);
+    cr_assert(eq(int, actors[0].n_formed, 0));
+    pass_ms(1);
+    check_plan(0, 5, 1, 0, 2);
+}
+
+Test(coordinator_takeover, no_generation_begins_while_it_may_not_lead)
+{
+    may_lead = false;
+    begin(1, 2, 3, 1);
+    pass_ms(60000);
+    cr_assert(eq(int, actors[0].n_formed, 0));
+    cr_assert_not(coordinator_may_grant(coordinator));
+    may_lead = true;
+    pass_ms(100);
+    check_plan(0, 5, 1, 0, 2);
+}
+
+/* The other nodes belong to the other leader now. */
+Test(coordinator_takeover, a_deposed_one_kills_its_own_ranks_and_tells_no_other_node)
+{
+    begin(2, 2, 3, 1);
+    comes_back(4, 0);
+    coordinator_depose(coordinator, "n2 leads");
+    cr_assert(actors[0].n_stops > 0 && actors[1].n_stops == 0);
+    obeys(0);
+    check_finished(0, FSDP_EXIT_LINK);
+    cr_assert(eq(str, actors[0].line, "n2 leads"));
+    cr_assert(eq(int, actors[1].n_finished, 0));
+}
+
+Test(coordinator_takeover, one_that_is_deposed_while_it_waits_ends_at_once)
+{
+    begin(2, 2, 3, 1);
+    coordinator_depose(coordinator, "n2 leads");
+    check_finished(0, FSDP_EXIT_LINK);
+}
