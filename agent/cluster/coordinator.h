@@ -37,6 +37,7 @@ typedef void coordinator_tell(void *member, enum proto_type type, int generation
 /* What a coordinator goes on with that takes the place of another one in the middle of a run. */
 struct coordinator_past {
     unsigned char run[PROTO_IDENTITY_BYTES]; /* the run's name, see struct proto_welcome */
+    int first_attempt;                       /* of the run directory, see struct world_plan */
     int node_rank;                           /* of this node in the newest generation; -1: it was in none */
     struct leader_progress progress;
 };

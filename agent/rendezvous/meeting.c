@@ -21,6 +21,9 @@ struct meeting {
     struct meeting_handlers handlers;
     void *arg;
     struct endpoint endpoint;
+    struct endpoint leader;   /* as the arbiter named it last; port 0: it named none */
+    unsigned n_rounds;        /* since then; the even ones go to that address */
+    struct rendezvous *offer; /* listens for the case that this node comes to lead; NULL: it does not */
     struct proto_join self;
     struct session_config sessions;
     unsigned char key[TLS_KEY_BYTES];
@@ -29,6 +32,7 @@ struct meeting {
     uv_timer_t timer;                    /* runs until the next round is due */
     struct endpoint_addresses addresses; /* addresses of the current round */
     struct endpoint_addresses served;    /* those at which this node has reached its coordinator */
+    unsigned char coordinator[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
     struct session_pool *pool;           /* NULL as long as this node has not dialled */
     struct session *session;             /* of the current round; NULL: none */
 
@@ -40,6 +44,7 @@ struct meeting {
     /* the process that answered belongs to another job or program, and waiting does not change that */
     bool fatal;
     unsigned char run[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
+    char address[PROTO_TEXT_BYTES];          /* where other nodes reach this one; empty: it is not known */
     char host[PROTO_TEXT_BYTES], last_words[FSDP_ERR_MESSAGE_BYTES + 64];
 };
 
@@ -69,9 +74,15 @@ static void fail_unanswered(struct meeting *meeting, const char *why)
     fail(meeting, FSDP_EXIT_LINK, words);
 }
 
+/* Where the current round goes to. */
+static const struct endpoint *place(const struct meeting *meeting)
+{
+    return meeting->leader.port != 0 && meeting->n_rounds % 2 == 0 ? &meeting->leader : &meeting->endpoint;
+}
+
 static const char *endpoint_name(const struct meeting *meeting, char *out)
 {
-    return endpoint_text(out, meeting->endpoint.host, meeting->endpoint.port);
+    return endpoint_text(out, place(meeting)->host, place(meeting)->port);
 }
 
 /* Rounds through the addresses */
@@ -124,6 +135,7 @@ static void end_round(struct meeting *meeting, bool tell_now)
     }
     if (tell_now || now - meeting->began_ms >= TELL_AFTER_MS)
         tell_once(meeting);
+    meeting->n_rounds++;
     if (now + pause > meeting->deadline_ms)
         pause = meeting->deadline_ms > now ? meeting->deadline_ms - now : 0;
     meeting->pause_ms =
@@ -168,11 +180,14 @@ static void meet_again(struct meeting *meeting, const char *why)
     begin_anew(meeting);
 }
 
-void meeting_again(struct meeting *meeting)
+void meeting_again(struct meeting *meeting, int last_generation, int last_node_rank)
 {
     meeting->bound = meeting->over = false;
     meeting->again = true;
     meeting->refused_ms = 0;
+    meeting->n_rounds = 0;
+    meeting->self.last_generation = last_generation;
+    meeting->self.last_node_rank = last_node_rank;
     memcpy(meeting->self.lost_by, meeting->run, sizeof meeting->self.lost_by);
     begin_anew(meeting);
     uv_timer_start(&meeting->timer, on_timer, 0, 0);
@@ -191,7 +206,7 @@ static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *
         meeting->refused_ms = 0;
     else if (meeting->refused_ms == 0)
         meeting->refused_ms = now;
-    return meeting->again && meeting->refused_ms != 0 &&
+    return meeting->again && meeting->offer == NULL && meeting->refused_ms != 0 &&
            now - meeting->refused_ms >= (uint64_t)meeting->config->lease_ms;
 }
 
@@ -211,7 +226,8 @@ static void on_ended(void *arg, struct session *session, const struct fsdp_err *
         return;
     remember(meeting, session);
     snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
-    if (meeting->bound) {
+    /* Where an arbiter says who leads, a coordinator that is lost before a world was formed has a successor. */
+    if (meeting->bound || (meeting->welcomed && meeting->handlers.offers != NULL)) {
         meeting->over = true;
         meeting->handlers.lost(meeting->arg, why);
         return;
@@ -246,6 +262,12 @@ static void on_timer(uv_timer_t *timer)
         give_up(meeting);
     else
         begin_round(meeting);
+}
+
+static void end_offer(struct meeting *meeting)
+{
+    rendezvous_destroy(meeting->offer);
+    meeting->offer = NULL;
 }
 
 /* The answer of the node that hosts */
@@ -283,7 +305,11 @@ static void take_welcome(struct meeting *meeting, const struct frame *frame)
     meeting->welcomed = true;
     if (memcmp(meeting->coordinator, message.welcome.identity, sizeof meeting->coordinator) != 0)
         meeting->served.n = 0;
+    memcpy(meeting->coordinator, message.welcome.identity, sizeof meeting->coordinator);
     remember(meeting, meeting->session);
+    end_offer(meeting);
+    if (meeting->config->local_address == NULL)
+        session_address(meeting->session, true, meeting->address, sizeof meeting->address);
     meeting->deadline_ms = 0;
     uv_timer_stop(&meeting->timer);
     snprintf(meeting->host, sizeof meeting->host, "%s", message.welcome.host);
@@ -348,20 +374,34 @@ static enum fsdp_status listen_here(struct meeting *meeting, struct rendezvous *
     return rendezvous_listen(out, meeting->loop, &every, &meeting->sessions, err);
 }
 
-/* Tries to become the host. Returns true if this node hosts now; the meeting is then over for it. */
+/* Ends the meeting: this node hosts, and serves nodes at the address of its offer. */
+static void end_as_host(struct meeting *meeting)
+{
+    struct rendezvous *rendezvous = meeting->offer;
+    char name[ENDPOINT_TEXT_BYTES], where[ENDPOINT_TEXT_BYTES + 64];
+
+    meeting->over = true;
+    meeting->offer = NULL;
+    uv_timer_stop(&meeting->timer);
+    snprintf(where, sizeof where, "%s%s",
+             endpoint_text(name, meeting->again ? meeting->address : meeting->endpoint.host,
+                           rendezvous_port(rendezvous)),
+             is_open_to_others(meeting) ? " (on every address of this node)" : "");
+    meeting->handlers.hosts(meeting->arg, rendezvous, where);
+}
+
+/* Tries to become the host. Returns true if this node hosts now, or will if the arbiter says so. */
 static bool become_host(struct meeting *meeting)
 {
-    struct rendezvous *rendezvous;
     struct fsdp_err err = { 0 };
-    char name[ENDPOINT_TEXT_BYTES], where[ENDPOINT_TEXT_BYTES + 64];
-    enum fsdp_status status = listen_here(meeting, &rendezvous, &err);
+    enum fsdp_status status = listen_here(meeting, &meeting->offer, &err);
 
     if (status == FSDP_OK) {
-        meeting->over = true;
         uv_timer_stop(&meeting->timer);
-        snprintf(where, sizeof where, "%s%s", endpoint_name(meeting, name),
-                 is_open_to_others(meeting) ? " (on every address of this node)" : "");
-        meeting->handlers.hosts(meeting->arg, rendezvous, where);
+        if (meeting->handlers.offers == NULL)
+            end_as_host(meeting);
+        else
+            meeting->handlers.offers(meeting->arg, meeting->endpoint.host, meeting->endpoint.port);
         return true;
     }
     if (status != FSDP_ERR_BUSY && status != FSDP_ERR_NOT_FOUND)
@@ -369,6 +409,12 @@ static bool become_host(struct meeting *meeting)
     else if (meeting->config->hosting == AGENT_HOST_YES)
         snprintf(meeting->last_words, sizeof meeting->last_words, "another process listens there");
     return false;
+}
+
+/* Once there was a leader, only the arbiter says who is the next. */
+static bool hosts_by_endpoint(const struct meeting *meeting)
+{
+    return !meeting->again && meeting->leader.port == 0 && may_host(meeting->config);
 }
 
 static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
@@ -384,11 +430,11 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
     if (meeting->addresses.n == 0 &&
         !(meeting->config->hosting == AGENT_HOST_YES && is_open_to_others(meeting))) {
         snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s",
-                 meeting->endpoint.host, why != NULL ? why : "it has no address");
+                 place(meeting)->host, why != NULL ? why : "it has no address");
         end_round(meeting, true);
-    } else if (!meeting->again && may_host(meeting->config) && become_host(meeting)) {
+    } else if (hosts_by_endpoint(meeting) && become_host(meeting)) {
         return;
-    } else if (meeting->config->hosting == AGENT_HOST_YES) {
+    } else if (hosts_by_endpoint(meeting) && meeting->config->hosting == AGENT_HOST_YES) {
         end_round(meeting, false);
     } else {
         dial(meeting);
@@ -403,13 +449,83 @@ static void begin_round(struct meeting *meeting)
     char port[16];
 
     meeting->fatal = false;
-    snprintf(port, sizeof port, "%d", meeting->endpoint.port);
-    if (lookup_begin(&meeting->lookup, meeting->loop, meeting->endpoint.host, port,
+    snprintf(port, sizeof port, "%d", place(meeting)->port);
+    if (lookup_begin(&meeting->lookup, meeting->loop, place(meeting)->host, port,
                      left < LOOKUP_WITHIN_MS ? left : LOOKUP_WITHIN_MS, on_looked_up, meeting,
                      &err) == FSDP_OK)
         return;
     snprintf(meeting->last_words, sizeof meeting->last_words, "%s", err.message);
     end_round(meeting, true);
+}
+
+/* Where an arbiter says who leads */
+
+/* Ends what a round has begun, if it has not led to a coordinator. */
+static void end_attempt(struct meeting *meeting)
+{
+    lookup_cancel(meeting->lookup);
+    meeting->lookup = NULL;
+    if (meeting->session != NULL)
+        session_drop(meeting->session);
+    meeting->session = NULL;
+}
+
+/* Listens where other nodes reach this one, as `port` says; 0: at any port. */
+static enum fsdp_status offer_at(struct meeting *meeting, int port, struct fsdp_err *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+    struct endpoint_addresses at;
+    struct addrinfo *found = NULL;
+    char digits[16];
+
+    snprintf(digits, sizeof digits, "%d", port);
+    endpoint_wildcard(&at, port);
+    if (!is_open_to_others(meeting) && getaddrinfo(meeting->address, digits, &hints, &found) == 0) {
+        endpoint_collect(&at, found);
+        freeaddrinfo(found);
+    }
+    return rendezvous_listen(&meeting->offer, meeting->loop, &at, &meeting->sessions, err);
+}
+
+enum fsdp_status meeting_offer(struct meeting *meeting, const char **host, int *port, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    if (meeting->offer == NULL)
+        status = offer_at(meeting, meeting->endpoint.port, NULL);
+    if (status != FSDP_OK)
+        status = offer_at(meeting, 0, err);
+    if (status != FSDP_OK)
+        return status;
+    *host = meeting->address;
+    *port = rendezvous_port(meeting->offer);
+    return FSDP_OK;
+}
+
+void meeting_lead(struct meeting *meeting)
+{
+    struct fsdp_err err = { 0 };
+    const char *at;
+    int port;
+
+    end_attempt(meeting);
+    if (meeting->offer == NULL && meeting_offer(meeting, &at, &port, &err) != FSDP_OK)
+        fail(meeting, FSDP_EXIT_LINK, err.message);
+    else
+        end_as_host(meeting);
+}
+
+void meeting_follow(struct meeting *meeting, const char *host, int port)
+{
+    if (endpoint_init(&meeting->leader, host, port, NULL) != FSDP_OK)
+        meeting->leader.port = 0;
+    if (meeting->over || meeting->welcomed || meeting->leader.port == 0)
+        return;
+    end_offer(meeting);
+    end_attempt(meeting);
+    meeting->n_rounds = 0;
+    meeting->pause_ms = FIRST_PAUSE_MS;
+    uv_timer_start(&meeting->timer, on_timer, 0, 0);
 }
 
 /* Opening and closing */
@@ -433,6 +549,7 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
                                                  .handlers = { on_opened, on_frame, on_ended, on_note },
                                                  .arg = meeting };
     identity_fill(&meeting->self, config);
+    memcpy(meeting->address, meeting->self.address, sizeof meeting->address);
     status = endpoint_init(&meeting->endpoint, config->rendezvous_host, config->rendezvous_port, err);
     if (status == FSDP_OK && config->secret != NULL) {
         status = tls_derive_key(meeting->key, config->secret, config->secret_bytes, config->run_id, err);
@@ -466,6 +583,7 @@ void meeting_destroy(struct meeting *meeting)
     if (meeting == NULL || meeting->destroyed)
         return;
     meeting->destroyed = meeting->over = true;
+    end_offer(meeting);
     lookup_cancel(meeting->lookup);
     meeting->lookup = NULL;
     if (meeting->session != NULL)

@@ -12,8 +12,14 @@
  *          -> failed()                               no node answered in time, or the coordinator refused
  *
  * A member that loses the session after welcomed() and before the first message() meets again: nothing had
- * begun. One that loses it later may meet again by meeting_again(), but it joins no other coordinator then,
- * and never hosts.
+ * begun. One that loses it later may meet again by meeting_again(). It joins no coordinator of another run
+ * then, and does not host by the endpoint.
+ *
+ * Where an arbiter says who leads (agent/arbiter/arbiter.h), it also says who hosts:
+ *   2'. The node of step 2 listens, but serves no node yet. offers() has its address, with which it claims.
+ *   3'. A member that has lost its coordinator may listen too, with meeting_offer(), and claims.
+ *   4. meeting_lead(): the claim succeeded, and this node hosts. meeting_follow(): another node leads, at that
+ *      address, and this one joins it.
  *
  * Callbacks run on the loop's thread. hosts(), failed() and lost() come last, and lost() comes again only
  * after meeting_again(). From within any callback every function here may be called.
@@ -32,6 +38,11 @@ struct meeting_handlers {
      * whether that means every address.
      */
     void (*hosts)(void *arg, struct rendezvous *rendezvous, const char *where);
+    /*
+     * This node has the endpoint and listens; other nodes reach it at `host` and `port`. meeting_lead() or
+     * meeting_follow() must follow. NULL: there is no arbiter, and hosts() comes at once.
+     */
+    void (*offers)(void *arg, const char *host, int port);
     void (*welcomed)(void *arg, const struct proto_welcome *welcome, const char *address);
     void (*message)(void *arg, const struct frame *frame);
     /*
@@ -51,8 +62,23 @@ struct meeting_handlers {
 enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const struct agent_config *config,
                                 const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err);
 
-/** After lost(): join the same coordinator again, as a new node. As long as a new one, it waits for it. */
-void meeting_again(struct meeting *meeting);
+/**
+ * After lost(): join the coordinator again, or another one of the run, as a new node. As long as a new one, it
+ * waits for it. `last_generation` and `last_node_rank` are those of struct proto_join.
+ */
+void meeting_again(struct meeting *meeting, int last_generation, int last_node_rank);
+
+/**
+ * After meeting_again(): listen, at the endpoint's port if it is free, because this node may come to lead.
+ * While it listens, a coordinator that is gone ends nothing. WELCOME and meeting_follow() end it. Returns the
+ * address at which other nodes reach this one; owned by the meeting.
+ *   FSDP_ERR_IO  it cannot listen
+ */
+enum fsdp_status meeting_offer(struct meeting *meeting, const char **host, int *port, struct fsdp_err *err);
+/** This node leads, and no rank of it runs: hosts() comes, from within this call; or failed(). */
+void meeting_lead(struct meeting *meeting);
+/** Another node leads: this node joins it there, unless it is a member. The endpoint is tried as well. */
+void meeting_follow(struct meeting *meeting, const char *host, int port);
 
 /** Send a message (rendezvous_send()) to the coordinator. No effect unless this node is a member. */
 void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *message);

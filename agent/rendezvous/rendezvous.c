@@ -77,6 +77,10 @@ static void take_join(struct rendezvous *rendezvous, struct session *session, co
     char address[64], words[160];
     int number;
 
+    if (rendezvous->handlers.judge == NULL) {
+        session_drop(session);
+        return;
+    }
     if (frame->type != PROTO_JOIN ||
         proto_decode(PROTO_JOIN, &message, frame->payload, frame->size, NULL) != FSDP_OK) {
         snprintf(words, sizeof words,
@@ -264,4 +268,9 @@ void rendezvous_drop(struct rendezvous *rendezvous, int node)
 const char *rendezvous_address(const struct rendezvous *rendezvous)
 {
     return rendezvous->address;
+}
+
+int rendezvous_port(const struct rendezvous *rendezvous)
+{
+    return session_pool_port(rendezvous->pool);
 }

@@ -35,7 +35,8 @@ struct rendezvous_handlers {
 
 /**
  * Listens on those of the addresses that belong to this host. `sessions` configures the sessions
- * (its handlers are not used). No node is admitted before rendezvous_serve().
+ * (its handlers are not used). No node is admitted before rendezvous_serve(): one that asks is cut off,
+ * and asks again.
  *   FSDP_ERR_BUSY       another process listens there already
  *   FSDP_ERR_NOT_FOUND  none of the addresses belongs to this host
  *   FSDP_ERR_IO         the system refused the request
@@ -44,7 +45,7 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
                                    const struct endpoint_addresses *addresses,
                                    const struct session_config *sessions, struct fsdp_err *err);
 
-/** Admits nodes from now on, with numbers below `capacity`. Call it once, before the loop runs again. */
+/** Admits nodes from now on, with numbers below `capacity`. Call it once. */
 enum fsdp_status rendezvous_serve(struct rendezvous *rendezvous, int capacity,
                                   const struct rendezvous_handlers *handlers, void *arg,
                                   struct fsdp_err *err);
@@ -67,6 +68,9 @@ void rendezvous_drop(struct rendezvous *rendezvous, int node);
  * "127.0.0.1" if that means every address.
  */
 const char *rendezvous_address(const struct rendezvous *rendezvous);
+
+/** Returns the port that is listened on. */
+int rendezvous_port(const struct rendezvous *rendezvous);
 
 /**
  * Leaves every session, and destroys the rendezvous. A node that is cut off just then may still come back for

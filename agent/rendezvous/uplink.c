@@ -28,10 +28,14 @@ struct uplink {
     struct meeting *meeting;
     char host[PROTO_TEXT_BYTES]; /* host name of the coordinator */
     int generation;              /* generation of the last START; -1: none came yet */
-    bool up;                     /* workers of that generation may be alive on this node */
-    bool bears_loss;             /* if this node is lost, the job goes on without it, or waits for it */
-    bool again;                  /* its session is lost: it joins again when its workers are gone */
-    bool ending;                 /* this node's part is ending: finish when its workers are gone */
+    /* what the next coordinator goes on with, if this node takes its place */
+    struct coordinator_past past;
+    int64_t heard_ms; /* last answer to a beat, by CLOCK_BOOTTIME; 0: none came */
+    bool leads;       /* it takes that place as soon as its workers are gone */
+    bool up;          /* workers of that generation may be alive on this node */
+    bool bears_loss;  /* if this node is lost, the job goes on without it, or waits for it */
+    bool again;       /* its session is lost: it joins again when its workers are gone */
+    bool ending;      /* this node's part is ending: finish when its workers are gone */
     bool finished;
     const struct lease *lease; /* of this node; borrowed */
     int64_t lease_ms;          /* how long it is: our own value until the coordinator names its own */
@@ -184,6 +188,7 @@ static void take_answer(struct uplink *uplink, const struct frame *frame)
         return;
     }
     lease_extend(uplink->lease, message.beat.sent_ns, message.beat.lease_ms);
+    uplink->heard_ms = clock_boot_ns() / 1000000;
     if (message.beat.lease_ms != uplink->lease_ms) {
         uplink->lease_ms = message.beat.lease_ms;
         begin_to_ask(uplink);
@@ -215,6 +220,10 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
             plan->first_rank, plan->world_size, plan->node_rank, plan->n_nodes, plan->role_rank,
             plan->role_world_size);
     plan->generation = uplink->generation = (int)frame->generation;
+    uplink->past.node_rank = plan->node_rank;
+    uplink->past.progress.generation = plan->generation;
+    uplink->past.progress.n_restarts = (uint32_t)plan->restart_count;
+    uplink->past.progress.step = plan->resume_step;
     uplink->bears_loss = plan->bears_loss;
     uplink->up = true;
     lease_begin(uplink->lease, plan->generation);
@@ -281,6 +290,13 @@ static void on_message(void *arg, const struct frame *frame)
         take_frame(uplink, frame);
 }
 
+static void on_offers(void *arg, const char *host, int port)
+{
+    struct uplink *uplink = arg;
+
+    uplink->handlers.offers(uplink->member, host, port);
+}
+
 static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)
 {
     struct uplink *uplink = arg;
@@ -303,6 +319,10 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     int n;
 
     memcpy(uplink->host, welcome->host, sizeof uplink->host);
+    memcpy(uplink->past.run, welcome->run, sizeof uplink->past.run);
+    uplink->past.first_attempt = welcome->first_attempt;
+    if (uplink->handlers.joined != NULL)
+        uplink->handlers.joined(uplink->member, welcome->identity);
     lease_clear(uplink->lease); /* the coordinator knows only the answers that it gives from now on */
     begin_to_ask(uplink);
     if (uplink->config->quiet)
@@ -318,6 +338,24 @@ static void on_failed(void *arg, int status, const char *words)
     end_alone(arg, status, words);
 }
 
+static bool may_stand(const struct uplink *uplink)
+{
+    return uplink->handlers.may_stand != NULL && uplink->handlers.may_stand(uplink->member);
+}
+
+/* No rank is left here, and the coordinator may be gone for good. */
+static void stand(struct uplink *uplink)
+{
+    struct fsdp_err err = { 0 };
+    const char *host;
+    int port;
+
+    if (meeting_offer(uplink->meeting, &host, &port, &err) == FSDP_OK)
+        uplink->handlers.stands(uplink->member, uplink->past.node_rank, host, port, uplink->heard_ms);
+    else
+        uplink->handlers.note(uplink->member, err.message);
+}
+
 /*
  * The session is lost, and no process of its generation is left here: what belongs to it is thrown away, and
  * this node joins as one that is new.
@@ -329,17 +367,21 @@ static void join_again(struct uplink *uplink)
     uplink->bears_loss = true;
     drop_held(uplink);
     uv_timer_stop(uplink->beat);
-    meeting_again(uplink->meeting);
+    meeting_again(uplink->meeting, uplink->past.progress.generation, uplink->past.node_rank);
+    if (uplink->leads)
+        meeting_lead(uplink->meeting);
+    else if (may_stand(uplink))
+        stand(uplink);
 }
 
 /*
- * If the coordinator may live, and goes on or waits after the loss of this node, the node joins it again. The
- * ranks end first: they belong to a generation that the coordinator has given up, or will.
+ * If the coordinator may live, and goes on or waits after the loss of this node, the node joins it again. It
+ * also does so if the coordinator may have a successor. The ranks end first: they belong to a generation that the coordinator has given up, or will.
  */
 static void on_lost(void *arg, const struct fsdp_err *why)
 {
     struct uplink *uplink = arg;
-    const bool again = why->status == FSDP_ERR_PEER && uplink->bears_loss;
+    const bool again = (why->status == FSDP_ERR_PEER || may_stand(uplink)) && uplink->bears_loss;
     char line[COORDINATOR_LINE_BYTES];
 
     snprintf(line, sizeof line, "the link to the coordinator, %.200s, was lost: %s%s", uplink->host,
@@ -491,6 +533,41 @@ struct reporter uplink_reporter(struct uplink *uplink)
                               .asked = report_asked };
 }
 
+void uplink_lead(struct uplink *uplink)
+{
+    if (uplink->ending || uplink->finished || uplink->leads)
+        return;
+    uplink->leads = true;
+    if (uplink->up && !uplink->again)
+        /* it has joined a coordinator again that has lost the lead meanwhile */
+        stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true, .lost = true });
+    uplink->again = uplink->up;
+    if (!uplink->up)
+        meeting_lead(uplink->meeting);
+}
+
+void uplink_follow(struct uplink *uplink, const char *host, int port)
+{
+    if (!uplink->leads)
+        meeting_follow(uplink->meeting, host, port);
+}
+
+void uplink_over(struct uplink *uplink, int exit_status)
+{
+    char words[96];
+
+    if (meeting_is_member(uplink->meeting))
+        return;
+    snprintf(words, sizeof words, "the job ended with status %d while this node had lost its link to it",
+             exit_status);
+    end_alone(uplink, exit_status, exit_status == 0 ? "" : words);
+}
+
+void uplink_past(const struct uplink *uplink, struct coordinator_past *past)
+{
+    *past = uplink->past;
+}
+
 void uplink_swept(struct uplink *uplink)
 {
     if (uplink->up)
@@ -508,8 +585,13 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
                                coordinator_tell *tell, const struct uplink_handlers *handlers, void *member,
                                const struct lease *lease, struct fsdp_err *err)
 {
-    static const struct meeting_handlers meeting = { on_hosts, on_welcomed, on_message,
-                                                     on_lost,  on_failed,   on_note };
+    const struct meeting_handlers meeting = { .hosts = on_hosts,
+                                              .offers = handlers->offers == NULL ? NULL : on_offers,
+                                              .welcomed = on_welcomed,
+                                              .message = on_message,
+                                              .lost = on_lost,
+                                              .failed = on_failed,
+                                              .note = on_note };
     struct uplink *uplink = calloc(1, sizeof *uplink);
     enum fsdp_status status;
 
@@ -525,7 +607,8 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
     uplink->lease = lease;
     uplink->lease_ms = LEASE_RANKS_MS(config->lease_ms);
     uplink->held_end = &uplink->held;
-    uplink->generation = -1;
+    uplink->generation = uplink->past.node_rank = uplink->past.progress.generation = -1;
+    uplink->past.progress.step = -1;
     uplink->bears_loss = true;
     status = meeting_create(&uplink->meeting, loop, config, &meeting, uplink, err);
     if (status != FSDP_OK) {

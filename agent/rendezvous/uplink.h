@@ -8,6 +8,11 @@
  * on without its coordinator. Then the node joins again, as one that is new, until join_timeout. The run ends
  * here with 76 if the coordinator is gone, or if the job does not bear the loss of a node.
  *
+ * Where an arbiter says who leads (agent/arbiter/arbiter.h), a coordinator that is gone may have a successor:
+ *   1. The node ends its ranks and joins again in that case too. stands() says that no rank is left.
+ *   2. uplink_lead(): this node takes the place. hosts() comes when no rank is left.
+ *   3. uplink_follow(): another node leads, and this one joins it.
+ *
  * The uplink keeps the node's lease (agent/os/lease.h). A generation begins only while it runs. If it is over
  * and the line still stands, the node takes part in the next generation.
  *
@@ -28,6 +33,15 @@ struct uplink_handlers {
     /* This node is the coordinator; `rendezvous` is the callee's, which destroys the uplink. */
     void (*hosts)(void *member, struct rendezvous *rendezvous, const char *where);
     void (*note)(void *member, const char *words); /* a line for the log */
+    /* Only where an arbiter says who leads; else all are NULL. */
+    /* as of struct meeting_handlers */
+    void (*offers)(void *member, const char *host, int port);
+    /* this node is a member of the coordinator `identity` */
+    void (*joined)(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES]);
+    /* may this node take the place of the last coordinator, or follow one that does? */
+    bool (*may_stand)(void *member);
+    /* it may: it has no coordinator and no rank. The arguments are those of arbiter_stand() */
+    void (*stands)(void *member, int seat, const char *host, int port, int64_t heard_ms);
 };
 
 /**
@@ -44,6 +58,15 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
                                coordinator_tell *tell, const struct uplink_handlers *handlers, void *member,
                                const struct lease *lease, struct fsdp_err *err);
 void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
+
+/** The arbiter has said that this node leads. hosts() follows, or PROTO_FINISH. */
+void uplink_lead(struct uplink *uplink);
+/** The arbiter has said that another node leads, at that address. No effect while this node is a member. */
+void uplink_follow(struct uplink *uplink, const char *host, int port);
+/** The arbiter has said that the run is over. A node that is no member ends with this status. */
+void uplink_over(struct uplink *uplink, int exit_status);
+/** What this node knows of the run: run, node_rank, and of the progress the generation and what is left. */
+void uplink_past(const struct uplink *uplink, struct coordinator_past *past);
 
 /**
  * The remote instance of struct reporter: a report becomes a message to the coordinator. It is valid until

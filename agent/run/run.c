@@ -173,7 +173,7 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
 /* Opens the run: a single node at once, several nodes after they have met. */
 static enum fsdp_status open_run(struct run *run, struct fsdp_err *err)
 {
-    static const struct uplink_handlers handlers = { on_hosts, on_note };
+    static const struct uplink_handlers handlers = { .hosts = on_hosts, .note = on_note };
 
     if (run->config->n_nodes == 1)
         return run_open_as_coordinator(run, NULL, err);

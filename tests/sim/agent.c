@@ -93,7 +93,7 @@ static void configure(struct process *process)
 
 void sim_start(struct host *host)
 {
-    static const struct uplink_handlers handlers = { on_hosts, on_note };
+    static const struct uplink_handlers handlers = { .hosts = on_hosts, .note = on_note };
     struct process *process;
     struct fsdp_err err = { 0 };
 

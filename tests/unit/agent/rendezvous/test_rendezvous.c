@@ -19,6 +19,8 @@ static struct agent {
     struct meeting *meeting;
     struct rendezvous *rendezvous; /* it hosts */
     bool returns;                  /* it meets again when it is lost */
+    bool arbitrated;               /* an arbiter, which the test plays, says who leads */
+    int n_offers, port;            /* where it would host */
     int n_hosts, n_welcomed, n_messages, n_lost, n_failed, n_joined, status;
     char words[1200], notes[4000], where[300], address[64];
     struct proto_join joins[MAX_NODES];
@@ -122,6 +124,16 @@ static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where
     finish();
 }
 
+static void on_offers(void *arg, const char *host, int port)
+{
+    struct agent *agent = arg;
+
+    agent->n_offers++;
+    snprintf(agent->address, sizeof agent->address, "%s", host);
+    agent->port = port;
+    finish();
+}
+
 /* --- the members */
 
 static void on_welcomed(void *arg, const struct proto_welcome *welcome, const char *address)
@@ -151,7 +163,7 @@ static void on_lost(void *arg, const struct fsdp_err *why)
     agent->n_lost++;
     snprintf(agent->words, sizeof agent->words, "%s", why->message);
     if (agent->returns)
-        meeting_again(agent->meeting);
+        meeting_again(agent->meeting, 5, 1);
     finish();
 }
 
@@ -211,8 +223,13 @@ TestSuite(rendezvous, .init = set_up, .timeout = 600);
 
 static void start(int i)
 {
-    static const struct meeting_handlers handlers = { on_hosts, on_welcomed, on_message,
-                                                      on_lost,  on_failed,   add_note };
+    const struct meeting_handlers handlers = { .hosts = on_hosts,
+                                               .offers = agents[i].arbitrated ? on_offers : NULL,
+                                               .welcomed = on_welcomed,
+                                               .message = on_message,
+                                               .lost = on_lost,
+                                               .failed = on_failed,
+                                               .note = add_note };
     struct fsdp_err err = { 0 };
 
     cr_assert(eq(int,
@@ -457,6 +474,8 @@ Test(rendezvous, a_member_that_was_lost_joins_the_same_coordinator_again)
               "the agent is the same");
     cr_assert(memcmp(joins[1].lost_by, nobody, sizeof nobody) == 0);
     cr_assert(memcmp(joins[2].lost_by, "iiiiiiiiiiiiiii", sizeof nobody) == 0);
+    cr_assert(joins[1].last_generation == -1 && joins[1].last_node_rank == -1);
+    cr_assert(joins[2].last_generation == 5 && joins[2].last_node_rank == 1);
 }
 
 static bool member_gave_up(void)
@@ -493,4 +512,94 @@ Test(rendezvous, who_was_welcomed_and_lost_its_host_meets_again)
     run_until(second_messaged);
 
     cr_assert(eq(int, agents[1].n_welcomed, 1));
+}
+
+/* --- where an arbiter says who leads */
+
+static bool second_asks(void)
+{
+    return agents[0].n_offers == 1 && agents[1].n_welcomed == 1;
+}
+
+Test(rendezvous, who_has_the_endpoint_offers_it_and_hosts_when_it_leads)
+{
+    agents[0].arbitrated = agents[1].arbitrated = true;
+    start(0);
+    while (agents[0].n_offers == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(agents[0].n_hosts == 0 && agents[0].port == agents[0].config.rendezvous_port);
+    cr_assert(eq(str, agents[0].address, "127.0.0.1"));
+    start(1);
+    for (int i = 0; i < 40; i++)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(eq(int, agents[1].n_welcomed, 0), "no node is served before");
+
+    meeting_lead(agents[0].meeting);
+    cr_assert(eq(int, agents[0].n_hosts, 1));
+    run_until(second_asks);
+}
+
+static bool follower_is_welcomed(void)
+{
+    return agents[1].n_welcomed == 1;
+}
+
+/* An earlier leader has moved: the one that has the endpoint joins it there, and does not host. */
+Test(rendezvous, who_has_the_endpoint_follows_a_leader_elsewhere)
+{
+    const int elsewhere = free_port();
+
+    agents[0].arbitrated = agents[1].arbitrated = true;
+    start(1);
+    while (agents[1].n_offers == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    agents[0].config.rendezvous_port = elsewhere;
+    start(0);
+    while (agents[0].n_offers == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    meeting_lead(agents[0].meeting);
+    meeting_follow(agents[1].meeting, "127.0.0.1", elsewhere);
+    run_until(follower_is_welcomed);
+
+    cr_assert(agents[1].n_hosts == 0 && agents[0].n_joined == 1);
+}
+
+/* The host goes. Agent 1, which was its member, takes its place, at an address of its own, and 2 is told. */
+static bool successor_serves(void)
+{
+    const char *host;
+    int port;
+
+    if (agents[0].n_offers == 1 && agents[0].n_hosts == 0)
+        meeting_lead(agents[0].meeting);
+    if (agents[0].rendezvous != NULL && agents[0].n_messages == 2) {
+        rendezvous_destroy(agents[0].rendezvous);
+        agents[0].rendezvous = NULL;
+    }
+    if (agents[1].n_lost == 1 && agents[2].n_lost == 1 && agents[1].n_offers == 0) {
+        cr_assert(eq(int, meeting_offer(agents[1].meeting, &host, &port, NULL), FSDP_OK));
+        cr_assert(eq(str, (char *)host, "127.0.0.2"));
+        agents[1].n_offers = 1;
+        meeting_lead(agents[1].meeting);
+        meeting_follow(agents[2].meeting, host, port);
+    }
+    return agents[1].n_messages == 2;
+}
+
+Test(rendezvous, a_member_takes_the_place_of_its_host)
+{
+    for (int i = 0; i < 3; i++)
+        agents[i].arbitrated = agents[i].returns = true;
+    agents[1].config.local_address = "127.0.0.2";
+    start(0);
+    while (agents[0].n_offers == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    start(1);
+    start(2);
+    run_until(successor_serves);
+
+    cr_assert(agents[1].n_hosts == 1 && agents[2].n_welcomed == 2);
+    has(agents[1].where, "127.0.0.2");
+    cr_assert(memcmp(agents[1].joins[1].lost_by, "iiiiiiiiiiiiiii", PROTO_IDENTITY_BYTES) == 0,
+              "it is the same run");
 }
