@@ -461,6 +461,7 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
     if (progress->generation < 0)
         return;
     roster_continue(&coordinator->roster, past->run);
+    coordinator->unknown_away = true; /* the one that led, and its members */
     if (!coordinator_is_elastic(coordinator))
         budget_take(&coordinator->budget, now_ns);
 }
@@ -474,6 +475,7 @@ static void free_all(struct coordinator *coordinator)
     coordinator_forget_names(coordinator);
     coordinator_forget_keys(coordinator);
     free(coordinator->nodes);
+    free(coordinator->away);
     free(coordinator->deaths);
     free(coordinator->hang);
     coordinator_hang_fini(coordinator);

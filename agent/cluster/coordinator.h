@@ -132,6 +132,14 @@ bool coordinator_may_grant(const struct coordinator *coordinator);
  * A beat of the node was answered just now: its ranks may run for another lease without a further answer.
  */
 void coordinator_granted(struct coordinator *coordinator, int node);
+/** The node has got an answer to a beat that was sent at that time, by CLOCK_BOOTTIME; 0: none yet. */
+void coordinator_heard(struct coordinator *coordinator, int node, int64_t answered_ns);
+/**
+ * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that was ever let in, and has
+ * neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that, or
+ * later. 0: that is not known.
+ */
+int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
 /**
  * The ranks of the node are killed, because its lease was over `ago_ms` ago. The node itself stays: it
  * reports its end of the generation, and takes part in the next one.

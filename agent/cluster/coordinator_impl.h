@@ -3,6 +3,7 @@
  *   coordinator.c              runs the state machine, and ends the run
  *   coordinator_members.c      takes in nodes that join, and handles nodes that leave
  *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
+ *   coordinator_contact.c      knows which agents have heard from this one, and when
  *   coordinator_quarantine.c   holds back nodes that come and go
  *   coordinator_form.c         begins generations and takes them down
  *   coordinator_mark.c         marks a run directory that all nodes share
@@ -61,6 +62,13 @@ struct coordinator_node {
     uint64_t needed_ms;     /* end of it, if the job needs the node */
     bool slow;              /* it is in quarantine because a rank of it was slow */
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
+    int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
+};
+
+/* An agent that was let in, and was lost. */
+struct coordinator_away {
+    unsigned char identity[PROTO_IDENTITY_BYTES];
+    int64_t heard_ns;
 };
 
 /* The search for the rank that keeps the others waiting. */
@@ -140,7 +148,10 @@ struct coordinator {
     struct roster roster;
     bool has_guests; /* a node came over loopback, and has the address of this host */
     struct quarantine quarantine;
-    int n_held;        /* nodes in quarantine */
+    int n_held;                    /* nodes in quarantine */
+    struct coordinator_away *away; /* (n_away) */
+    int n_away, away_capacity;
+    bool unknown_away; /* an agent that is not in `away` may be there too */
     bool changing;     /* the generation ends, or ended, for a change of membership */
     uv_timer_t *timer; /* NULL: the world is this node alone, and nothing is waited for */
     uint64_t gather_until_ms, last_call_ms, change_ms; /* by coordinator_now_ms(); 0: not set */
@@ -274,6 +285,10 @@ void coordinator_hold(struct coordinator *coordinator, int node);
  * is in quarantine or leaves already.
  */
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
+/** The agent of a node that is present is lost, and may live. */
+void coordinator_note_away(struct coordinator *coordinator, int node);
+/** The agent of that node is not away: it was let in just now, or cannot lead any more. */
+void coordinator_forget_away(struct coordinator *coordinator, int node);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */

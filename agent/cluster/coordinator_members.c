@@ -59,6 +59,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
         memcpy(roster->nodes[node].address, roster->nodes[COORDINATOR_SELF].address,
                sizeof roster->nodes[node].address);
     }
+    coordinator_forget_away(coordinator, node);
     coordinator_hold(coordinator, node);
     return node;
 }
@@ -220,6 +221,7 @@ void coordinator_swept(struct coordinator *coordinator, int node)
 
     coordinator->nodes[node].granted_ms = 0;
     coordinator_lost(coordinator, node, silent_ms, "its supervision ended, and its ranks were killed");
+    coordinator_forget_away(coordinator, node);
 }
 
 /* No generation begins before the lease of a node that is lost must be over. */
@@ -244,6 +246,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
     if (coordinator_is_elastic(coordinator) && at->seat >= 0 && !at->leaving &&
         !(up && had_ended_well(coordinator, node)))
         quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));
+    coordinator_note_away(coordinator, node);
     drop(coordinator, node);
     coordinator_name_of(coordinator, node, name);
     if (up && at->active && !(at->leaving && coordinator->state == CS_CLEARING) &&

@@ -101,6 +101,7 @@ static const struct field ask[] = {
 static const struct field beat[] = {
     FIELD_WITHIN(struct proto_beat, LONG, "sent_ns", sent_ns, 1, INT64_MAX / 2),
     FIELD_WITHIN(struct proto_beat, LONG, "lease_ms", lease_ms, LEASE_BEATS, LEASE_MAX_MS),
+    FIELD_WITHIN(struct proto_beat, LONG, "answered_ns", answered_ns, 0, INT64_MAX / 2),
 };
 static const struct field fenced[] = {
     FIELD_WITHIN(struct proto_fenced, LONG, "ago_ms", ago_ms, 0, INT64_MAX / 2 / 1000000),

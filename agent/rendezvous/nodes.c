@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/os/deadlines.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/require.h"
 
 struct remote {
@@ -88,8 +89,10 @@ static enum fsdp_status answer_beat(struct nodes *nodes, int node, const struct 
     union proto_message message;
 
     OK_OR_RETURN(proto_decode(PROTO_BEAT, &message, frame->payload, frame->size, err));
+    coordinator_heard(nodes->coordinator, node, message.beat.answered_ns);
     if (!coordinator_may_grant(nodes->coordinator))
         return FSDP_OK;
+    message.beat.answered_ns = clock_boot_ns();
     message.beat.lease_ms = LEASE_RANKS_MS(nodes->config->lease_ms);
     tell_remote(&nodes->remotes[node], PROTO_BEAT, 0, &message.beat);
     coordinator_granted(nodes->coordinator, node);

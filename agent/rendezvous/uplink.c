@@ -30,12 +30,13 @@ struct uplink {
     int generation;              /* generation of the last START; -1: none came yet */
     /* what the next coordinator goes on with, if this node takes its place */
     struct coordinator_past past;
-    int64_t heard_ms; /* last answer to a beat, by CLOCK_BOOTTIME; 0: none came */
-    bool leads;       /* it takes that place as soon as its workers are gone */
-    bool up;          /* workers of that generation may be alive on this node */
-    bool bears_loss;  /* if this node is lost, the job goes on without it, or waits for it */
-    bool again;       /* its session is lost: it joins again when its workers are gone */
-    bool ending;      /* this node's part is ending: finish when its workers are gone */
+    int64_t answered_ns; /* of that coordinator: struct proto_beat */
+    int64_t heard_ms;    /* last answer to a beat, by CLOCK_BOOTTIME; 0: none came */
+    bool leads;          /* it takes that place as soon as its workers are gone */
+    bool up;             /* workers of that generation may be alive on this node */
+    bool bears_loss;     /* if this node is lost, the job goes on without it, or waits for it */
+    bool again;          /* its session is lost: it joins again when its workers are gone */
+    bool ending;         /* this node's part is ending: finish when its workers are gone */
     bool finished;
     const struct lease *lease; /* of this node; borrowed */
     int64_t lease_ms;          /* how long it is: our own value until the coordinator names its own */
@@ -103,7 +104,9 @@ static void on_beat(uv_timer_t *timer);
 
 static void ask_for_lease(struct uplink *uplink)
 {
-    const struct proto_beat beat = { .sent_ns = clock_boot_ns(), .lease_ms = uplink->lease_ms };
+    const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
+                                     .lease_ms = uplink->lease_ms,
+                                     .answered_ns = uplink->answered_ns };
 
     if (!uplink->ending)
         meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
@@ -189,6 +192,7 @@ static void take_answer(struct uplink *uplink, const struct frame *frame)
     }
     lease_extend(uplink->lease, message.beat.sent_ns, message.beat.lease_ms);
     uplink->heard_ms = clock_boot_ns() / 1000000;
+    uplink->answered_ns = message.beat.answered_ns;
     if (message.beat.lease_ms != uplink->lease_ms) {
         uplink->lease_ms = message.beat.lease_ms;
         begin_to_ask(uplink);
@@ -323,6 +327,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     uplink->past.first_attempt = welcome->first_attempt;
     if (uplink->handlers.joined != NULL)
         uplink->handlers.joined(uplink->member, welcome->identity);
+    uplink->answered_ns = 0;
     lease_clear(uplink->lease); /* the coordinator knows only the answers that it gives from now on */
     begin_to_ask(uplink);
     if (uplink->config->quiet)

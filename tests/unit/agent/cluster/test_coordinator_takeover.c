@@ -2,6 +2,7 @@
  * A coordinator that takes the place of another one in the middle of a run, and one that must give its place
  * up: what it goes on with, and when it may act.
  */
+#include "shard_runtime/core/clock.h"
 #include "tests/unit/agent/cluster/stage.h"
 
 static struct coordinator_past past;
@@ -153,4 +154,54 @@ Test(coordinator_takeover, one_that_is_deposed_while_it_waits_ends_at_once)
     begin(2, 2, 3, 1);
     coordinator_depose(coordinator, "n2 leads");
     check_finished(0, FSDP_EXIT_LINK);
+}
+
+/* --- contact with all that could lead */
+
+static int64_t boot_ms(void)
+{
+    return clock_boot_ns() / 1000000;
+}
+
+static void begin_first(int min_nodes, int max_nodes)
+{
+    stage_services.past = NULL;
+    begin(min_nodes, max_nodes, 3, max_nodes);
+}
+
+Test(coordinator_takeover, alone_it_is_in_contact_with_everybody)
+{
+    begin_first(1, 1);
+    cr_assert(coordinator_in_contact_until_ms(coordinator) > boot_ms());
+}
+
+Test(coordinator_takeover, the_member_that_heard_from_it_longest_ago_counts_also_when_it_is_lost)
+{
+    const int64_t now = clock_boot_ns(), lease_ms = config.lease_ms;
+
+    begin_first(2, 3);
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), 0), "they have heard nothing yet");
+    coordinator_heard(coordinator, actors[1].node, now - 1000000000);
+    coordinator_heard(coordinator, actors[2].node, now);
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), now / 1000000 - 1000 + lease_ms));
+    vanishes(1);
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), now / 1000000 - 1000 + lease_ms));
+    obeys(0);
+    obeys(2);
+}
+
+Test(coordinator_takeover, one_that_has_swept_its_node_cannot_lead)
+{
+    begin_first(2, 3);
+    coordinator_heard(coordinator, actors[2].node, clock_boot_ns());
+    coordinator_swept(coordinator, actors[1].node);
+    cr_assert(coordinator_in_contact_until_ms(coordinator) > boot_ms());
+    obeys(0);
+    obeys(2);
+}
+
+Test(coordinator_takeover, after_a_take_over_nobody_knows_who_else_could_lead)
+{
+    begin(1, 2, 3, 1);
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), 0));
 }

@@ -124,7 +124,7 @@ static union proto_message messages[PROTO_COUNT] = {
                                .data_ns = 4,
                                .delay_ns = 3,
                                .idle_ns = 2 } },
-    [PROTO_BEAT] = { .beat = { .sent_ns = 1, .lease_ms = 999999999000 } },
+    [PROTO_BEAT] = { .beat = { .answered_ns = 5, .sent_ns = 1, .lease_ms = 999999999000 } },
     [PROTO_FENCED] = { .fenced = { .ago_ms = INT64_C(1) << 40 } },
     [PROTO_HUNG] = { .hung = { .rank = 3, .words = "no progress for 5 s" } },
 };

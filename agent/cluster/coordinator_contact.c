@@ -1,0 +1,67 @@
+/*
+ * Which agents could lead in this one's place, and when they last heard from it. A member stands for the lead
+ * only when it has heard nothing for more than a lease. Its beats say which answer it has got, so what counts
+ * is when this agent sent that: no delay of the network makes it later.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/cluster/coordinator_impl.h"
+#include "shard_runtime/core/clock.h"
+
+void coordinator_heard(struct coordinator *coordinator, int node, int64_t answered_ns)
+{
+    struct coordinator_node *at = &coordinator->nodes[node];
+
+    if (answered_ns > at->heard_ns)
+        at->heard_ns = answered_ns;
+}
+
+void coordinator_note_away(struct coordinator *coordinator, int node)
+{
+    struct coordinator_away *away = coordinator->away;
+
+    if (coordinator->services.lead.holds == NULL)
+        return;
+    if (coordinator->n_away == coordinator->away_capacity) {
+        const int capacity = coordinator->away_capacity == 0 ? 16 : 2 * coordinator->away_capacity;
+
+        away = realloc(away, (size_t)capacity * sizeof *away);
+        if (away == NULL) {
+            coordinator->unknown_away = true;
+            return;
+        }
+        coordinator->away = away;
+        coordinator->away_capacity = capacity;
+    }
+    away += coordinator->n_away++;
+    memcpy(away->identity, coordinator->roster.nodes[node].who.identity, sizeof away->identity);
+    away->heard_ns = coordinator->nodes[node].heard_ns;
+}
+
+void coordinator_forget_away(struct coordinator *coordinator, int node)
+{
+    struct coordinator_away *away = coordinator->away;
+
+    for (int i = 0; i < coordinator->n_away; i++)
+        if (memcmp(away[i].identity, coordinator->roster.nodes[node].who.identity, sizeof away[i].identity) ==
+            0) {
+            away[i] = away[--coordinator->n_away];
+            return;
+        }
+}
+
+int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator)
+{
+    int64_t first_ns = clock_boot_ns();
+
+    if (coordinator->unknown_away)
+        return 0;
+    for (int i = COORDINATOR_SELF + 1; i < coordinator->roster.capacity; i++)
+        if (coordinator->roster.nodes[i].present && coordinator->nodes[i].heard_ns < first_ns)
+            first_ns = coordinator->nodes[i].heard_ns;
+    for (int i = 0; i < coordinator->n_away; i++)
+        if (coordinator->away[i].heard_ns < first_ns)
+            first_ns = coordinator->away[i].heard_ns;
+    return first_ns == 0 ? 0 : first_ns / 1000000 + coordinator->config->lease_ms;
+}
