@@ -63,6 +63,12 @@ enum agent_hosting {
     AGENT_HOST_NO    /* another node */
 };
 
+/* Who says which node coordinates a job of several. */
+enum agent_arbiter {
+    AGENT_ARBITER_NONE,     /* the endpoint: the node that has it does, as long as it lives */
+    AGENT_ARBITER_DIRECTORY /* a record in the run directory, which all nodes share */
+};
+
 /*
  * One look at the run, read from the progress pages. The progress line shows it. Doubles are NaN until
  * reported.
@@ -153,7 +159,8 @@ struct agent_config {
     const char *rendezvous_host;
     int rendezvous_port;
     enum agent_hosting hosting;
-    const char *secret; /* of secret_bytes; NULL: insecure, which the user must have asked for */
+    enum agent_arbiter arbiter; /* of a job, or with a run directory that the user names; else not used */
+    const char *secret;         /* of secret_bytes; NULL: insecure, which the user must have asked for */
     size_t secret_bytes;
     /* MASTER_ADDR and MASTER_PORT, if the user names them. NULL, 0: loopback (or node 0), and a free port. */
     const char *master_address;

@@ -372,6 +372,9 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
         return launch_bad_usage(err, "--standby is for job files: a program takes its environment from exec");
     if (options_has(options, OPT_STRAGGLER))
         return launch_bad_usage(err, "--straggler is for job files: a program does not show its steps");
+    if (options->of[OPT_ARBITER].text != NULL && strcmp(options->of[OPT_ARBITER].text, "directory") == 0 &&
+        options->of[OPT_RUN_DIR].text == NULL)
+        return launch_bad_usage(err, "--arbiter directory needs --run-dir: it is where the record is kept");
     if (options_has(options, OPT_PYTHON_STACKS) && !config->watched)
         return launch_bad_usage(err, "--python-stacks needs --hang-timeout");
     launch->argv = launch_program_argv(options, kind, around, err);

@@ -118,6 +118,19 @@ static int set_secret(struct launch *launch, const struct options *options, stru
     return 0;
 }
 
+static int set_arbiter(struct launch *launch, const struct options *options, struct fsdp_err *err)
+{
+    const char *where = text_of(options, OPT_ARBITER);
+
+    if (where == NULL || strcmp(where, "directory") == 0)
+        launch->config.arbiter = AGENT_ARBITER_DIRECTORY;
+    else if (strcmp(where, "none") == 0)
+        launch->config.arbiter = AGENT_ARBITER_NONE;
+    else
+        return launch_bad_usage(err, "--arbiter is directory or none");
+    return 0;
+}
+
 static bool is_c10d(const struct options *options)
 {
     const char *backend = text_of(options, OPT_RDZV_BACKEND);
@@ -311,5 +324,7 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
         return set_master(launch, options, err);
     }
     status = set_endpoint(launch, options, err);
+    if (status == 0)
+        status = set_arbiter(launch, options, err);
     return status != 0 ? status : set_secret(launch, options, err);
 }

@@ -45,6 +45,7 @@ enum option_id {
     OPT_RDZV_ENDPOINT,
     OPT_RDZV_ID,
     OPT_RDZV_CONF,
+    OPT_ARBITER,
     OPT_MASTER_ADDR,
     OPT_MASTER_PORT,
     OPT_LOCAL_ADDR,

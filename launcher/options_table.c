@@ -134,6 +134,11 @@ const struct option option_table[] = {
                   FIELD("join_timeout_s", SECONDS, join_timeout_ms),
                   FIELD("last_call_timeout_s", SECONDS, last_call_timeout_ms),
                   FIELD("lease_s", SECONDS, lease_ms) } },
+    { OPT_ARBITER, "arbiter", 0, OPTION_TEXT, "WHERE",
+      .fallback = "directory for a job or with --run-dir; else none", .group = nodes,
+      .help = "What says which node leads the others. directory: a record in the run directory. If the host of "
+              "the leader is lost, another node takes its place. none: that loss ends the job.",
+      .fields = { GIVEN("arbiter") } },
     { OPT_STANDALONE, "standalone", 0, OPTION_FLAG, THEIRS, .pet = true, .group = nodes,
       .help = "Run on this node only, whatever other options or variables say about nodes.",
       .fields = { GIVEN("standalone") } },

@@ -64,7 +64,8 @@ struct coordinator_services {
     void *write_errors_arg;
     const unsigned char *identity;       /* (PROTO_IDENTITY_BYTES) of this agent; NULL: a new one */
     const struct coordinator_past *past; /* borrowed for coordinator_create(); NULL: the run begins */
-    int64_t fence_ms; /* for so long from now on ranks of others may run, and no generation begins */
+    int64_t fence_ms;          /* for so long from now on ranks of others may run, and no generation begins */
+    const struct lease *lease; /* of this node, which the caller extends while it leads; NULL: none */
     struct coordinator_lead lead; /* its `holds` is NULL: no arbiter decides who leads */
 };
 

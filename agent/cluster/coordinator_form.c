@@ -197,6 +197,8 @@ void coordinator_form(struct coordinator *coordinator)
         coordinator->nodes[i].stopped = false;
         coordinator->nodes[i].n_failed = 0;
     }
+    if (coordinator->services.lease != NULL && coordinator_in_play(coordinator, COORDINATOR_SELF))
+        lease_begin(coordinator->services.lease, plan.generation);
     /*
      * Node 0 is this one. It comes last, because its world spawns its workers within the call: the START of
      * the other nodes does not wait for that.

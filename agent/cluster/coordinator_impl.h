@@ -32,6 +32,7 @@
 #include "agent/members/stragglers.h"
 #include "agent/members/timeline.h"
 #include "agent/members/verdict.h"
+#include "agent/os/lease.h"
 #include "agent/record/save.h"
 #include "agent/tcpstore/tcpstore.h"
 #include "agent/watch/hang_report.h"

@@ -176,6 +176,8 @@ static void report_stopped(void *to, int generation)
     struct coordinator_node *node = to;
     struct coordinator *coordinator = node->coordinator;
 
+    if (coordinator->services.lease != NULL && number_of(node) == COORDINATOR_SELF)
+        lease_end(coordinator->services.lease);
     if (!is_current(coordinator, generation) || !coordinator_in_play(coordinator, number_of(node)))
         return;
     coordinator->n_up -= !node->stopped;

@@ -33,22 +33,28 @@ static enum fsdp_status take_lock(struct rundir *rundir, struct fsdp_err *err)
     char words[HOLDER_BYTES];
     enum fsdp_status status;
     size_t length;
+    int fd;
 
-    status = beneath_open_record(&rundir->lock_fd, rundir->fd, lock_name, err);
+    status = beneath_open_record(&fd, rundir->fd, lock_name, err);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "run directory %s", rundir->path);
         return status;
     }
-    if (flock(rundir->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK)
-            return fsdp_fail(err, FSDP_ERR_IO, "lock %s/%s: %s", rundir->path, lock_name, strerror(errno));
-        describe_holder(rundir->lock_fd, words, sizeof words);
-        return fsdp_fail(err, FSDP_ERR_BUSY, "another live job%s holds the run directory %s", words,
-                         rundir->path);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK) {
+            describe_holder(fd, words, sizeof words);
+            status = fsdp_fail(err, FSDP_ERR_BUSY, "another live job%s holds the run directory %s", words,
+                               rundir->path);
+        } else {
+            status = fsdp_fail(err, FSDP_ERR_IO, "lock %s/%s: %s", rundir->path, lock_name, strerror(errno));
+        }
+        close(fd);
+        return status;
     }
+    rundir->lock_fd = fd;
     length = holder_words(words);
     /* Words for people: a full disk must not keep a lock that is held from being one. */
-    if (ftruncate(rundir->lock_fd, 0) < 0 || pwrite(rundir->lock_fd, words, length, 0) < 0)
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, words, length, 0) < 0)
         errno = 0;
     return FSDP_OK;
 }
@@ -86,6 +92,14 @@ static enum fsdp_status check_entries(const struct rundir *rundir, struct fsdp_e
     return status;
 }
 
+enum fsdp_status rundir_lock(struct rundir *rundir, bool begins, struct fsdp_err *err)
+{
+    if (rundir->lock_fd >= 0)
+        return FSDP_OK;
+    OK_OR_RETURN(take_lock(rundir, err));
+    return begins && rundir->kind == RUNDIR_NAMED ? rundir_look_back(rundir, err) : FSDP_OK;
+}
+
 enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -110,9 +124,7 @@ enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec
     if (status == FSDP_OK && (rundir->io = io_beneath_create(rundir->path, rundir->fd)) == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory");
     if (status == FSDP_OK && spec->lock)
-        status = take_lock(rundir, err);
-    if (status == FSDP_OK && spec->lock && rundir->kind == RUNDIR_NAMED)
-        status = rundir_look_back(rundir, err);
+        status = rundir_lock(rundir, true, err);
     if (status == FSDP_OK)
         *out = rundir;
     else

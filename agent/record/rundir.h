@@ -12,7 +12,8 @@
  * The coordinator counts the attempts: generation g is attempt rundir_first_attempt() + g.
  *
  * Only one live job may use the directory. Its coordinator holds an flock on RUN/lock as long as the struct
- * exists. The lock file itself has no meaning: a crash releases the lock. The words in the file (pid, host,
+ * exists. A coordinator that takes the place of a lost one has the term of an arbiter instead, until the lock is
+ * free: the lost one may be stopped, and hold it. The lock file itself has no meaning: a crash releases the lock. The words in the file (pid, host,
  * time) are for the error message. The descriptor is close-on-exec, so workers never hold the lock.
  *
  * The directory may belong to another user (core/beneath.h). Its symbolic links are followed only if this
@@ -80,6 +81,13 @@ enum fsdp_status rundir_program_path(char *path, const char *dir, const char *ru
  *   FSDP_ERR_IO      it cannot be created or written: exit status 74
  */
 enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err);
+
+/**
+ * Become the coordinator's: take the lock of a directory that was opened without. No effect if it is held.
+ *   begins  a run begins with it: the attempts follow those that are there
+ * Errors as those of rundir_open(). Thread: any, one at a time.
+ */
+enum fsdp_status rundir_lock(struct rundir *rundir, bool begins, struct fsdp_err *err);
 
 /**
  * Release the lock and free. NULL is a no-op.

@@ -39,13 +39,20 @@ static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsd
 
 /*
  * The run directory has its own lock, but a process without an agent may save to the same directory of
- * checkpoints. A process that only cleans there is waited for, for `wait_ms` at most.
+ * checkpoints. A process that only cleans there is waited for, for `wait_ms` at most. A leader that was replaced
+ * may be stopped, and hold the lock.
  */
 static enum fsdp_status lock_directory(struct work *work, int wait_ms, bool *held)
 {
     struct fsdp_io *io = work->collection == NULL ? &work->files.base : work->io;
 
-    return directory_lock_take_within(&work->save->locks, io, work->directory, wait_ms, held, &work->err);
+    const enum fsdp_status status =
+        directory_lock_take_within(&work->save->locks, io, work->directory, wait_ms, held, &work->err);
+
+    if (status != FSDP_ERR_BUSY || !work->save->handlers.replaces)
+        return status;
+    fsdp_err_clear(&work->err);
+    return FSDP_OK;
 }
 
 /*

@@ -27,11 +27,11 @@ void run_say(const struct run *run, const char *format, ...)
         dprintf(STDERR_FILENO, "fsdprun: %s\n", words);
 }
 
-/* Ends a run that cannot begin. Everything open is closed, as at any other end. */
-static void refuse(struct run *run, int exit_status, const char *why)
+void run_refuse(struct run *run, int exit_status, const char *why)
 {
     run->refused = true;
     run->status = exit_status;
+    run_lead_resign(run, exit_status);
     snprintf(run->line, sizeof run->line, "%s", why);
     run_world_ended(run);
 }
@@ -55,7 +55,7 @@ static void stop_before_start(struct run *run, int signal)
     run->search = NULL;
     run->hurried = true;
     snprintf(words, sizeof words, "stopped by %s", errors_signal_name(signal, name));
-    refuse(run, 128 + signal, words);
+    run_refuse(run, 128 + signal, words);
 }
 
 /*
@@ -160,7 +160,7 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
     run->reporter.to = NULL;
     status = run_open_as_coordinator(run, rendezvous, &err);
     if (status != FSDP_OK) {
-        refuse(run, exit_status_of(status), err.message);
+        run_refuse(run, exit_status_of(status), err.message);
         return;
     }
     if (!run->config->quiet) {
@@ -173,11 +173,13 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
 /* Opens the run: a single node at once, several nodes after they have met. */
 static enum fsdp_status open_run(struct run *run, struct fsdp_err *err)
 {
-    static const struct uplink_handlers handlers = { .hosts = on_hosts, .note = on_note };
+    struct uplink_handlers handlers = { .hosts = on_hosts, .note = on_note };
 
     if (run->config->n_nodes == 1)
         return run_open_as_coordinator(run, NULL, err);
     OK_OR_RETURN(disk_create(&run->disk, run->loop, err));
+    OK_OR_RETURN(run_lead_open(run, err));
+    run_lead_handlers(run, &handlers);
     OK_OR_RETURN(
         uplink_create(&run->uplink, run->loop, run->config, run_member, &handlers, run, run->lease, err));
     run->reporter = uplink_reporter(run->uplink);
@@ -204,14 +206,14 @@ static void on_placed(void *arg, const struct placement *found, enum fsdp_status
     run->fit = status;
     snprintf(run->unfit, sizeof run->unfit, "%s", why != NULL ? why : "");
     if (status != FSDP_OK && run->config->n_nodes == 1) {
-        refuse(run, exit_status_of(status), why);
+        run_refuse(run, exit_status_of(status), why);
         return;
     }
     status = open_run(run, &err);
     if (status == FSDP_OK)
         form_alone(run);
     else
-        refuse(run, exit_status_of(status), err.message);
+        run_refuse(run, exit_status_of(status), err.message);
 }
 
 /* Finds the placement of the workers. If workers are not bound to CPUs, the result is known at once. */
@@ -247,6 +249,7 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
         coordinator_destroy(run->coordinator);
         output_destroy(run->output);
         console_destroy(run->console);
+        run_lead_close(run);
         disk_close(run->disk);
         events_close(run->events);
         if (run->rundir == NULL)

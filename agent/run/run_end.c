@@ -119,10 +119,12 @@ static void leave(struct run *run)
     }
     run->world = NULL;
     console_destroy(run->console);
+    run->console = NULL;
     if (run->stuck) {
         finish(run);
         return;
     }
+    run_lead_close(run);
     disk_close(run->disk);
     uv_close((uv_handle_t *)&run->children, on_closed);
     uv_close((uv_handle_t *)&run->patience, on_closed);
@@ -138,6 +140,11 @@ static void on_answered(void *arg)
         proceed(run);
 }
 
+void run_lead_answered(void *run)
+{
+    on_answered(run);
+}
+
 static void wait_for_readers(struct run *run);
 
 /* Ends the wait for the disk, or for work, if it is over. Otherwise the answer of one thread calls again. */
@@ -147,6 +154,8 @@ static void proceed(struct run *run)
         disk_when_idle(run->disk, on_answered, run);
     else if (run->ending == RUN_WRITES)
         wait_for_readers(run);
+    else if (!run_lead_is_over(run))
+        run_lead_wait(run);
     else if (coordinator_destroy(run->coordinator))
         leave(run);
     else

@@ -4,11 +4,13 @@
  *   - run_open.c opens directory, output, coordinator and world;
  *   - run_member.c is this node as a member of its coordinator's world: job_written, said_where,
  *     node_rank, and the status and lines of the end;
+ *   - run_lead.c knows who leads the run: lead;
  *   - run_end.c ends a run: patience, ending, and what stands below it.
  */
 #ifndef AGENT_RUN_IMPL_H
 #define AGENT_RUN_IMPL_H
 
+#include "agent/arbiter/arbiter.h"
 #include "agent/cluster/coordinator.h"
 #include "agent/os/disk.h"
 #include "agent/output/console.h"
@@ -31,6 +33,22 @@ enum {
 
 /** What the end of a run waits for (run_end.c). */
 enum run_ending { RUN_GOES_ON = 0, RUN_WRITES, RUN_DRAINS, RUN_SETTLES, RUN_CLOSES };
+
+/** Who leads the run (run_lead.c). Unused without an arbiter. */
+struct run_lead {
+    struct arbiter *arbiter; /* NULL: there is none, and the host leads */
+    uv_timer_t *tick;        /* of a leader: LEASE_BEATS times in a lease */
+    unsigned char identity[PROTO_IDENTITY_BYTES],
+        leader[PROTO_IDENTITY_BYTES]; /* this agent's; its leader's */
+    char host[PROTO_TEXT_BYTES];      /* with `port`: where members would reach this node, as it claimed */
+    int port;
+    bool leads;      /* this node leads, or is about to */
+    bool takes_over; /* it was a member, and goes on with `past` */
+    bool resigns, over;
+    uint64_t term;
+    int64_t fence_until_ms; /* CLOCK_BOOTTIME; 0: none */
+    struct coordinator_past past;
+};
 
 struct run {
     uv_loop_t *loop;
@@ -62,6 +80,7 @@ struct run {
     struct coordinator *coordinator; /* NULL unless this node is the coordinator */
     /* reports to the coordinator through one of these two; `to` is NULL before there is one */
     struct reporter reporter;
+    struct run_lead lead;
     struct nodes *nodes; /* the other nodes, on the coordinator's node only; NULL: there are none */
     struct world *world; /* NULL until it is decided which node coordinates */
     uv_signal_t children;
@@ -100,16 +119,34 @@ void run_write_errors(void *run, char *text);
  */
 enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, struct fsdp_err *err);
 
+/* Run_lead.c */
+
+/** Begins to watch who leads, if an arbiter says so. */
+enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err);
+/** Adds what the uplink asks the arbiter. */
+void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers);
+/** This node leads, and other nodes come to `rendezvous`: sets what its coordinator is told of that. */
+void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coordinator_services *services);
+/** The run is over, with this status. */
+void run_lead_resign(struct run *run, int exit_status);
+/** Is no call of the arbiter waited for? If not, run_lead_wait() makes that run_lead_answered() is called. */
+bool run_lead_is_over(const struct run *run);
+void run_lead_wait(struct run *run);
+void run_lead_close(struct run *run);
+
 /* Run_open.c */
 
+/** Opens the run directory, and creates it if it is missing, but does not lock it. */
+enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err);
 /**
  * Opens the parts that a member needs. Called for each generation until it succeeds; parts that an earlier
  * try opened are kept.
  */
 enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err);
 /**
- * Opens the parts that the coordinator needs. The world is opened last, because only the world must be ended
- * before it may be destroyed. Parts that are open after a failure stay open.
+ * Opens the parts that the coordinator needs, as far as this node has not opened them as a member. The world is
+ * opened last, because only the world must be ended before it may be destroyed. Parts that are open after a
+ * failure stay open.
  *   rendezvous  the connections of the other nodes; taken, also after a failure; NULL: there are none
  */
 enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *rendezvous,
@@ -120,6 +157,9 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
 /** Prints a line of fsdprun on the console, or on stderr if there is no console yet. */
 void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/** Ends a run that cannot begin. Everything open is closed, as at any other end. */
+void run_refuse(struct run *run, int exit_status, const char *why);
+
 /* Run_end.c */
 
 /**
@@ -127,6 +167,9 @@ void run_say(const struct run *run, const char *format, ...) __attribute__((form
  * the struct run.
  */
 void run_world_ended(void *arg);
+
+/** The end of the run may go on, if it waits for the arbiter. `run` is the struct run. */
+void run_lead_answered(void *run);
 
 /** Removes a temporary directory that was made for this run, if the run never began. */
 void run_discard_directory(struct run *run);

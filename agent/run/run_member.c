@@ -189,6 +189,7 @@ static void finish(struct run *run, const struct coordinator_end *end)
     const bool own = end->node >= 0 && end->node == run->node_rank;
 
     run->status = end->status;
+    run_lead_resign(run, end->status);
     snprintf(run->line, sizeof run->line, "%s", end->line);
     run->explained = end->explained;
     if (own)

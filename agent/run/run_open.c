@@ -57,17 +57,35 @@ static enum fsdp_status open_events(struct run *run, int dir_fd, struct fsdp_err
     return status;
 }
 
-static enum fsdp_status open_directory(struct run *run, bool coordinates, struct fsdp_err *err)
+enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err)
 {
     const struct rundir_spec spec = { .kind = kind_of(run->config),
                                       .path = run->config->run_dir,
-                                      .lock = coordinates,
                                       .temporary = run->config->run_dir_temporary };
+
+    return run->rundir != NULL ? FSDP_OK : rundir_open(&run->rundir, &spec, err);
+}
+
+/* The lock keeps other jobs out. */
+static enum fsdp_status lock_directory(struct run *run, struct fsdp_err *err)
+{
+    if (!run->lead.takes_over)
+        return rundir_lock(run->rundir, true, err);
+    (void)rundir_lock(run->rundir, false, NULL); /* the arbiter's term counts, see rundir.h */
+    if (run->config->run_dir_named)
+        rundir_set_first_attempt(run->rundir, run->lead.past.first_attempt);
+    return FSDP_OK;
+}
+
+static enum fsdp_status open_directory(struct run *run, bool coordinates, struct fsdp_err *err)
+{
     enum fsdp_status status;
 
     if (run->config->run_dir == NULL)
         return coordinates ? open_events(run, -1, err) : FSDP_OK;
-    status = rundir_open(&run->rundir, &spec, err);
+    status = run_open_directory(run, err);
+    if (status == FSDP_OK && coordinates)
+        status = lock_directory(run, err);
     if (status != FSDP_OK || !coordinates)
         return status;
     run->io = io_beneath_create(rundir_path(run->rundir), rundir_fd(run->rundir));
@@ -104,19 +122,19 @@ static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
     return output_create(&run->output, run->loop, &spec, err);
 }
 
-static enum fsdp_status open_coordinator(struct run *run, struct fsdp_err *err)
+static enum fsdp_status open_coordinator(struct run *run, struct rendezvous *rendezvous, struct fsdp_err *err)
 {
-    const struct coordinator_services services = { .loop = run->loop,
-                                                   .os = &agent_os_linux,
-                                                   .io = run->io != NULL ? run->io : &io_posix,
-                                                   .disk = run->disk,
-                                                   .rundir = run->rundir,
-                                                   .events = run->events,
-                                                   .console = run->console,
-                                                   .write_errors =
-                                                       run->rundir != NULL ? run_write_errors : NULL,
-                                                   .write_errors_arg = run };
+    struct coordinator_services services = { .loop = run->loop,
+                                             .os = &agent_os_linux,
+                                             .io = run->io != NULL ? run->io : &io_posix,
+                                             .disk = run->disk,
+                                             .rundir = run->rundir,
+                                             .events = run->events,
+                                             .console = run->console,
+                                             .write_errors = run->rundir != NULL ? run_write_errors : NULL,
+                                             .write_errors_arg = run };
 
+    run_lead_begin(run, rendezvous, &services);
     OK_OR_RETURN(coordinator_create(&run->coordinator, run->config, &services, err));
     run->reporter = coordinator_reporter(run->coordinator, COORDINATOR_SELF);
     return FSDP_OK;
@@ -140,12 +158,16 @@ static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
 
     if (run->fit != FSDP_OK)
         return fsdp_fail(err, run->fit, "%s", run->unfit);
+    if (run->world != NULL) {
+        world_report_to(run->world, &run->reporter);
+        return FSDP_OK;
+    }
     return world_create(&run->world, run->config, &services, &run->reporter, err);
 }
 
 enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err)
 {
-    enum fsdp_status status = run->rundir != NULL ? FSDP_OK : open_directory(run, false, err);
+    enum fsdp_status status = open_directory(run, false, err);
 
     if (status == FSDP_OK)
         status = open_output(run, err);
@@ -159,7 +181,7 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
     if (status == FSDP_OK)
         status = open_output(run, err);
     if (status == FSDP_OK)
-        status = open_coordinator(run, err);
+        status = open_coordinator(run, rendezvous, err);
     if (status == FSDP_OK && rendezvous != NULL) {
         status = nodes_create(&run->nodes, run->config, rendezvous, run->coordinator, run->console, err);
         rendezvous = NULL;

@@ -307,6 +307,11 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     return FSDP_OK;
 }
 
+void world_report_to(struct world *world, const struct reporter *reporter)
+{
+    world->reporter = *reporter;
+}
+
 void world_destroy(struct world *world)
 {
     if (world == NULL)

@@ -48,6 +48,8 @@ struct world_services {
 enum fsdp_status world_create(struct world **out, const struct agent_config *config,
                               const struct world_services *services, const struct reporter *reporter,
                               struct fsdp_err *err);
+/** Reports go there from now on. Only while the world is stopped. */
+void world_report_to(struct world *world, const struct reporter *reporter);
 void world_destroy(struct world *world); /* after `ended`; NULL is a no-op */
 
 /* Calls of the coordinator: */

@@ -47,12 +47,14 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
     seen.err = *err;
 }
 
+static bool replaces; /* the coordinator has taken another one's place */
+
 /* In place of the one there is. `run_directory` NULL: the run has none. */
 static void create(struct fsdp_io *io, const char *run_directory, int64_t patience_ms, int world_size)
 {
-    const struct save_handlers handlers = { .published = on_published,
-                                            .line = on_line,
-                                            .patience_ms = patience_ms };
+    const struct save_handlers handlers = {
+        .published = on_published, .line = on_line, .replaces = replaces, .patience_ms = patience_ms
+    };
 
     save_destroy(save);
     cr_assert_eq(save_create(&save, &loop, io, run_directory, &handlers, NULL), FSDP_OK);
@@ -327,6 +329,25 @@ Test(save, checkpoints_of_which_none_verifies_are_no_fresh_start)
     prepare();
     cr_expect_eq(seen.n_prepared, 1);
     cr_expect(seen.err.status != FSDP_OK && seen.step == -1);
+}
+
+/* A coordinator that was lost, and is only stopped. */
+Test(save, who_takes_the_place_of_another_does_not_wait_for_its_lock)
+{
+    struct directory_lock *others = NULL;
+    bool held;
+
+    replaces = true;
+    create(&io_posix, scratch, 0, W);
+    cr_assert(directory_lock_take(&others, &io_posix, directory, &held, NULL) == FSDP_OK && held);
+    report_all();
+    run();
+    cr_expect(seen.n_published == 1 && strstr(seen.published.words, "the head") != NULL, "%s",
+              seen.published.words);
+    cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
+    prepare();
+    cr_expect(seen.err.status == FSDP_OK && !temporary_is_there(), "%s", seen.err.message);
+    directory_lock_release(&others, &io_posix);
 }
 
 /* A process without an agent that saves to the same directory, here in the same process. */

@@ -1,0 +1,280 @@
+/*
+ * Who leads the run, where an arbiter says so (agent/arbiter/arbiter.h):
+ *   1. The node that has the endpoint claims the lead, and coordinates when it has it.
+ *   2. A member whose coordinator is lost, and whose ranks are gone, stands. It coordinates when the lead comes to
+ *      it, or follows the one to which it came.
+ *   3. A leader publishes how far the run has come, keeps the lease of its own node, and acts only while it
+ *      holds. One that is deposed ends on this node, without a word to the others.
+ *   4. At the end of the run the leader resigns.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "agent/arbiter/directory_store.h"
+#include "agent/cluster/identity.h"
+#include "agent/os/deadlines.h"
+#include "agent/run/run_impl.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/require.h"
+
+static int64_t now_ms(void)
+{
+    return clock_boot_ns() / 1000000;
+}
+
+/* The leader */
+
+static bool holds(void *arg)
+{
+    const struct run *run = arg;
+
+    return now_ms() < arbiter_holds_until_ms(run->lead.arbiter);
+}
+
+static void publish(void *arg, const struct leader_progress *progress)
+{
+    const struct run *run = arg;
+
+    arbiter_publish(run->lead.arbiter, progress);
+}
+
+/*
+ * Extends the lease of this node: its ranks may run as long as those of a member that has an answer from the
+ * begin of the last renewal.
+ */
+static void extend_lease(const struct run *run, int64_t until_ms)
+{
+    const int64_t lease_ms = run->config->lease_ms;
+
+    lease_extend(run->lease, (until_ms - lease_ms) * 1000000, LEASE_RANKS_MS(lease_ms));
+}
+
+static void end_lead(struct run *run, const char *words)
+{
+    struct nodes *nodes = run->nodes;
+    char line[RUN_LINE_BYTES];
+
+    if (!run->lead.leads)
+        return;
+    run->lead.leads = false;
+    uv_timer_stop(run->lead.tick);
+    run->nodes = NULL;
+    snprintf(line, sizeof line, "this node led the job, and may not lead it any more: %.600s", words);
+    coordinator_depose(run->coordinator, line);
+    nodes_destroy(nodes);
+}
+
+/* Timers run before libuv polls: a leader that stood still looks at its lead before it reads anything. */
+static void on_tick(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+
+    if (run->coordinator == NULL || !run->lead.leads)
+        return;
+    arbiter_in_contact_until(run->lead.arbiter, coordinator_in_contact_until_ms(run->coordinator));
+    if (holds(run))
+        extend_lease(run, arbiter_holds_until_ms(run->lead.arbiter));
+    else
+        end_lead(run, "the record of who leads could not be renewed in time");
+}
+
+void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coordinator_services *services)
+{
+    struct run_lead *lead = &run->lead;
+    const uint64_t pace_ms = (uint64_t)run->config->lease_ms / LEASE_BEATS;
+    const int64_t fence_ms = lead->fence_until_ms - now_ms();
+
+    if (lead->arbiter == NULL)
+        return;
+    services->identity = lead->identity;
+    services->past = lead->takes_over ? &lead->past : NULL;
+    services->fence_ms = fence_ms > 0 ? fence_ms : 0;
+    services->lead = (struct coordinator_lead){ holds, publish, run };
+    services->lease = run->lease;
+    if (lead->port != rendezvous_port(rendezvous))
+        arbiter_move(lead->arbiter, lead->host, rendezvous_port(rendezvous));
+    lease_clear(run->lease);
+    extend_lease(run, arbiter_holds_until_ms(lead->arbiter));
+    uv_timer_start(lead->tick, on_tick, pace_ms, pace_ms);
+}
+
+/* What the arbiter says */
+
+/* What the lost leader published, and what this node saw itself, which may be newer. */
+static void find_past(struct run *run, const struct leader_record *before)
+{
+    struct leader_progress *progress = &run->lead.past.progress;
+    const int generation = progress->generation;
+
+    uplink_past(run->uplink, &run->lead.past);
+    if (before == NULL)
+        return;
+    *progress = before->progress;
+    if (progress->generation < generation)
+        progress->generation = generation;
+}
+
+static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
+{
+    struct run *run = arg;
+    char host[LEADER_HOST_BYTES + 64] = "its leader";
+
+    if (run->uplink == NULL)
+        return; /* the run is ending */
+    run->lead.leads = true;
+    run->lead.term = term;
+    run->lead.fence_until_ms = fence_until_ms;
+    if (run->lead.takes_over) {
+        run->job_written = true;
+        find_past(run, before);
+        if (before != NULL)
+            snprintf(host, sizeof host, "%.250s:%d", before->host, before->port);
+        run_say(run, "this node leads the job from now on (term %llu); %s is lost", (unsigned long long)term,
+                host);
+    }
+    uplink_lead(run->uplink);
+}
+
+static void on_follow(void *arg, const struct leader_record *record)
+{
+    struct run *run = arg;
+
+    if (run->uplink != NULL)
+        uplink_follow(run->uplink, record->host, record->port);
+}
+
+static void on_ended(void *arg, const struct leader_record *record)
+{
+    struct run *run = arg;
+
+    run->lead.over = true;
+    if (run->uplink != NULL && run->lead.takes_over)
+        uplink_over(run->uplink, record->exit_status);
+    run_lead_answered(run);
+}
+
+static void on_deposed(void *arg, const char *words)
+{
+    struct run *run = arg;
+
+    run->lead.over = true;
+    end_lead(run, words);
+    run_lead_answered(run);
+}
+
+static void on_note(void *arg, const char *words)
+{
+    run_say(arg, "%s", words);
+}
+
+/* What the uplink says */
+
+static void on_offers(void *member, const char *host, int port)
+{
+    struct run *run = member;
+    struct fsdp_err err = { 0 };
+    const enum fsdp_status status = run_open_directory(run, &err);
+
+    if (status != FSDP_OK) {
+        run_refuse(run, exit_status_of(status), err.message);
+        return;
+    }
+    snprintf(run->lead.host, sizeof run->lead.host, "%s", host);
+    run->lead.port = port;
+    arbiter_claim_first(run->lead.arbiter, host, port);
+}
+
+static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    struct run *run = member;
+
+    memcpy(run->lead.leader, identity, sizeof run->lead.leader);
+    arbiter_withdraw(run->lead.arbiter);
+}
+
+static bool may_stand(void *member)
+{
+    const struct run *run = member;
+
+    return arbiter_has_seen(run->lead.arbiter, run->lead.leader);
+}
+
+static void on_stands(void *member, int seat, const char *host, int port, int64_t heard_ms)
+{
+    struct run *run = member;
+
+    run->lead.takes_over = true;
+    snprintf(run->lead.host, sizeof run->lead.host, "%s", host);
+    run->lead.port = port;
+    arbiter_stand(run->lead.arbiter, seat, host, port, heard_ms);
+}
+
+/* Opening and closing */
+
+void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers)
+{
+    if (run->lead.arbiter == NULL)
+        return;
+    handlers->offers = on_offers;
+    handlers->joined = on_joined;
+    handlers->may_stand = may_stand;
+    handlers->stands = on_stands;
+}
+
+enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
+{
+    static const struct arbiter_handlers handlers = { on_leads, on_follow, on_ended, on_deposed, on_note };
+    const struct agent_config *config = run->config;
+    struct arbiter_spec spec = { .run = identity_job(config), .lease_ms = config->lease_ms };
+    struct run_lead *lead = &run->lead;
+
+    if (config->arbiter == AGENT_ARBITER_NONE || (config->job_json == NULL && !config->run_dir_named))
+        return FSDP_OK;
+    (void)!getrandom(lead->identity, sizeof lead->identity, 0);
+    memcpy(spec.identity, lead->identity, sizeof spec.identity);
+    OK_OR_RETURN(directory_store_create(&spec.store, &io_posix, config->run_dir, err));
+    lead->tick = calloc(1, sizeof *lead->tick);
+    if (lead->tick == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    uv_timer_init(run->loop, lead->tick);
+    lead->tick->data = run;
+    return arbiter_create(&lead->arbiter, run->loop, &spec, &handlers, run, err);
+}
+
+void run_lead_resign(struct run *run, int exit_status)
+{
+    if (!run->lead.leads)
+        return;
+    uv_timer_stop(run->lead.tick);
+    run->lead.leads = false;
+    run->lead.resigns = true;
+    arbiter_resign(run->lead.arbiter, exit_status);
+}
+
+bool run_lead_is_over(const struct run *run)
+{
+    return run->lead.arbiter == NULL ||
+           ((run->lead.over || !run->lead.resigns) && arbiter_is_idle(run->lead.arbiter));
+}
+
+void run_lead_wait(struct run *run)
+{
+    if (run->lead.over || !run->lead.resigns)
+        arbiter_when_idle(run->lead.arbiter, run_lead_answered, run);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+void run_lead_close(struct run *run)
+{
+    if (run->lead.tick != NULL)
+        uv_close((uv_handle_t *)run->lead.tick, on_timer_closed);
+    arbiter_destroy(run->lead.arbiter);
+    run->lead.tick = NULL;
+    run->lead.arbiter = NULL;
+}

@@ -1,0 +1,87 @@
+# Jobs of several nodes whose leader is lost: another node takes its place, and the job goes on from its newest
+# checkpoint, without a command. The nodes are agents on addresses of loopback.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
+. tests/support/shell/train.sh
+at_exit() { kill_agents; }
+port=$(port_block)
+cd "$WORK" || exit 1
+head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+tiny_job job.yaml
+
+# nodes NAME N NNODES OPTIONS...: N agents NAME-1 ... of one job; 1 has the endpoint and leads first
+nodes() {
+  local name=$1 n=$2 nnodes=$3 i
+  shift 3
+  port=$((port + 1))
+  for i in $(seq "$n"); do
+    begin "$name-$i" timeout -k 5 1200 "$BIN/fsdprun" --nnodes "$nnodes" --rdzv-backend c10d \
+      --rdzv-endpoint "127.0.0.1:$port" --local-addr "127.0.0.$i" --secret-file secret job.yaml \
+      --nproc-per-node 1 --set run.name="$name" "$@"
+    [ "$i" != 1 ] || wait_until 30 has "$name-1" "this node hosts"
+  done
+}
+events() { grep -c "\"event\": *\"$2\"" "runs/$1/events.jsonl"; }
+generation() { grep -q "\"event\": *\"spawn\".*\"generation\": *$2[,}]\|\"generation\": *$2[,}].*\"event\": *\"spawn\"" "runs/$1/events.jsonl" 2> /dev/null; }
+ms() { echo $(($(date +%s%N) / 1000000)); }
+# took_over NAME WHO...: did exactly one of them say that it leads?
+took_over() {
+  local name=$1 n=0 i
+  shift
+  for i in "$@"; do has "$name-$i" "this node leads the job from now on" && n=$((n + 1)); done
+  [ "$n" = 1 ]
+}
+# What both worlds compute, undisturbed.
+for n in 2 3; do
+  run_job "calm$n.out" --nproc-per-node "$n" job.yaml --set run.name="calm$n" --set train.steps=40
+  check_eq "a calm run of $n ranks ends with 0" 0 $?
+done
+
+# The leader's guard and agent are killed, which a host without power looks like. A node of three is lost.
+nodes three 3 2:3 --set train.steps=40
+wait_until 120 has_logged runs/three 0 8
+began=$(ms)
+power_off three-1
+check "the leader of three nodes is lost: a new generation begins" wait_until 60 generation three 1
+took=$(($(ms) - began))
+check "... within 2.5 leases ($took ms)" in_good_time 7500 "$took"
+check "... which one of the others leads" took_over three 2 3
+check_ends "... and both end with 0" "0 0" three-2 three-3
+check_match "it went on from a checkpoint" "resuming after step" "$(cat three-2.out three-3.out)"
+check "the figures are those of a calm run" close_figures runs/calm2 runs/three 1 1e-4
+check_eq "the loss of a node that may be missing costs no restart" 0 "$(events three restart)"
+
+# A spare takes the place of the lost node: the same world again, so to the bit the same figures.
+nodes spare 3 2 --set train.steps=40 --rdzv-conf lease=1
+wait_until 120 has_logged runs/spare 0 8
+power_off spare-1
+check_ends "the leader of two nodes is lost, and a spare is there: both end with 0" "0 0" spare-2 spare-3
+check_eq "... to the bit with the figures of a calm run" "$(figures runs/calm2)" "$(figures runs/spare)"
+check_eq "... and its weights" "$(payloads runs/calm2/checkpoints/step-00000040)" "$(payloads runs/spare/checkpoints/step-00000040)"
+
+# The leader's host stands still, with all its processes, for longer than all others wait.
+tree() { # NAME: its guard, its agent and its ranks
+  local guard inner
+  guard=$(agent_of "$1") inner=$(inner_of "$1")
+  echo "$guard $inner $(pgrep -P "$inner" | xargs)"
+}
+nodes still 2 1:2 --set train.steps=60 --rdzv-conf lease=1
+wait_until 120 has_logged runs/still 0 8
+pids=$(tree still-1) rank=${pids##* }
+kill -STOP $pids
+check "the leader stands still: the other node goes on alone" wait_until 60 generation still 1
+check "... and trains" wait_until 60 has_logged runs/still 1 3
+lines=$(logged_lines runs/still 0)
+kill -CONT $pids
+check_ends "the one that stood still ends with 76, the other with 0" "76 0" still-1 still-2
+check_match "... and says that it may not lead" "this node led the job, and may not lead it any more" "$(tail -n 1 still-1.out)"
+check_eq "... its world took no further step" "$lines" "$(logged_lines runs/still 0)"
+check_eq "... and its rank is dead" "" "$(ps -o pid= -p "$rank")"
+check "... and it wrote no report of errors" test ! -e runs/still/errors.json
+
+# As it was: the loss of the host ends the job.
+nodes none 2 1:2 --set train.steps=4000 --rdzv-conf lease=1 --arbiter none
+wait_until 120 has_logged runs/none 0 2
+power_off none-1
+check_ends "without an arbiter the other node ends with 76" "76" none-2
+check "... and no record is kept" test ! -e runs/none/leader
