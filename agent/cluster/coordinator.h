@@ -44,6 +44,7 @@ struct coordinator_past {
 
 /* The coordinator leads by an arbiter's leave (agent/arbiter/arbiter.h). */
 struct coordinator_lead {
+    uint64_t term;
     bool (*holds)(void *arg); /* may it answer beats and begin a generation now? */
     void (*publish)(void *arg, const struct leader_progress *progress); /* the run has come so far */
     void *arg;

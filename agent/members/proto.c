@@ -38,7 +38,7 @@ static const struct field start[] = {
     START(INT, n_nodes, 1),         START(INT, node_rank, 0),
     START(INT, role_world_size, 1), START(INT, role_rank, 0),
     START(TEXT, master_address, 0), START(INT, master_port, 0),   START(TEXT, node_address, 0),
-    START(BYTES, token, 0),         START(FLAG, bears_loss, 0),
+    START(BYTES, token, 0),         START(FLAG, bears_loss, 0),   START(LONG, term, 0),
     FIELD_WITHIN(struct world_plan, LONG, "lease_ms", lease_ms, LEASE_BEATS, LEASE_MAX_MS),
 };
 #define DETAIL(type)                                                                                         \

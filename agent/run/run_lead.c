@@ -91,7 +91,7 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
     services->identity = lead->identity;
     services->past = lead->takes_over ? &lead->past : NULL;
     services->fence_ms = fence_ms > 0 ? fence_ms : 0;
-    services->lead = (struct coordinator_lead){ holds, publish, run };
+    services->lead = (struct coordinator_lead){ lead->term, holds, publish, run };
     services->lease = run->lease;
     if (lead->port != rendezvous_port(rendezvous))
         arbiter_move(lead->arbiter, lead->host, rendezvous_port(rendezvous));

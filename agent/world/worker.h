@@ -41,6 +41,7 @@ struct world_plan {
     int first_attempt;   /* of the run directory: generation g is attempt first_attempt + g */
     int64_t resume_step; /* the step to resume from; -1: from initial weights */
     int64_t lease_ms;    /* of the nodes: the host's */
+    uint64_t term; /* of the leader, by which its orders are known from an earlier one's; 0: no arbiter */
     char master_address[256], node_address[256];
     int master_port;
     unsigned char token[32];

@@ -123,6 +123,8 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
         set(ours, "TORCHELASTIC_TIMER_FILE=%s", id->timer_file);
     if (id->link_fd >= 0)
         set(ours, "FSDP_LINK_FD=%d", id->link_fd);
+    if (plan->term > 0)
+        set(ours, "FSDPRUN_TERM=%llu", (unsigned long long)plan->term);
     if (id->heart_fd > 0)
         set(ours, "FSDPRUN_HEARTBEAT_FD=%d", id->heart_fd);
     if (id->stacks_fd > 0)
@@ -136,9 +138,10 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
  */
 static bool is_inherited(const char *variable)
 {
-    static const char *const withheld[] = { "FSDP_LINK_FD=",         "FSDP_RUN_DIR=",
-                                            "FSDPRUN_SECRET=",       "FSDPRUN_SECRET_FILE=",
-                                            "FSDPRUN_HEARTBEAT_FD=", "FSDPRUN_STACKS=" };
+    static const char *const withheld[] = {
+        "FSDP_LINK_FD=",         "FSDP_RUN_DIR=",   "FSDPRUN_SECRET=", "FSDPRUN_SECRET_FILE=",
+        "FSDPRUN_HEARTBEAT_FD=", "FSDPRUN_STACKS=", "FSDPRUN_TERM="
+    };
 
     for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)
         if (strncmp(variable, withheld[i], strlen(withheld[i])) == 0)

@@ -40,6 +40,7 @@ done
 # The leader's guard and agent are killed, which a host without power looks like. A node of three is lost.
 nodes three 3 2:3 --set train.steps=40
 wait_until 120 has_logged runs/three 0 8
+check_match "each generation says which losses the job survives" "generation 0: the job bears the loss of 1 of its 3 nodes, also of .*, which leads" "$(cat three-1.out)"
 began=$(ms)
 power_off three-1
 check "the leader of three nodes is lost: a new generation begins" wait_until 60 generation three 1
@@ -82,6 +83,7 @@ check "... and it wrote no report of errors" test ! -e runs/still/errors.json
 # As it was: the loss of the host ends the job.
 nodes none 2 1:2 --set train.steps=4000 --rdzv-conf lease=1 --arbiter none
 wait_until 120 has_logged runs/none 0 2
+check_match "without an arbiter the loss of the leader is another matter" "generation 0: .* but not of .*, which leads" "$(cat none-1.out)"
 power_off none-1
 check_ends "without an arbiter the other node ends with 76" "76" none-2
 check "... and no record is kept" test ! -e runs/none/leader

@@ -33,7 +33,7 @@ static void set_up(void)
         .node_rank = 1,
         .progress = { .generation = 4, .n_restarts = 2, .n_restarts_left = 1, .step = 70 }
     };
-    stage_services = (struct coordinator_services){ .past = &past, .lead = { holds, publish, &may_lead } };
+    stage_services = (struct coordinator_services){ .past = &past, .lead = { 9, holds, publish, &may_lead } };
 }
 
 static void tear_down(void)
@@ -63,6 +63,7 @@ Test(coordinator_takeover, it_goes_on_with_numbers_restarts_and_order)
     check_plan(1, 5, 2, 0, 3);
     cr_assert(published.generation == 5 && published.n_restarts == 3 && published.n_restarts_left == 0);
     cr_assert(eq(i64, published.step, 70));
+    cr_assert(actors[0].plan.term == 9 && actors[1].plan.term == 9);
     cr_assert(memcmp(welcome_of(1).run, past.run, sizeof past.run) == 0);
 
     ends(1, DEATH_EXIT, 3, 0);

@@ -40,6 +40,7 @@ static union proto_message messages[PROTO_COUNT] = {
                                  .first_attempt = 7,
                                  .resume_step = -1,
                                  .lease_ms = 3000,
+                                 .term = 9,
                                  .master_address = "10.0.0.1",
                                  .node_address = "10.0.0.2",
                                  .master_port = 29500,

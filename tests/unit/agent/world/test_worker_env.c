@@ -112,9 +112,22 @@ Test(worker_env, ranks_of_identical_workers_are_those_of_the_world)
     }
 }
 
+Test(worker_env, the_leaders_term_tells_orders_of_an_earlier_one)
+{
+    struct world_plan plan = second_of_2;
+    struct worker_identity identity = rank_5_of_8;
+    char *parent[] = { "FSDPRUN_TERM=7", NULL };
+
+    plan.term = UINT64_MAX;
+    identity.plan = &plan;
+    build(parent, &identity);
+    is("FSDPRUN_TERM", "18446744073709551615");
+}
+
 Test(worker_env, at_least_one_thread_and_no_link_or_directory_of_another_launcher)
 {
-    char *parent[] = { "FSDP_LINK_FD=9", "FSDP_RUN_DIR=/outer", "FSDPRUN_HEARTBEAT_FD=8", NULL };
+    char *parent[] = { "FSDP_LINK_FD=9", "FSDP_RUN_DIR=/outer", "FSDPRUN_HEARTBEAT_FD=8", "FSDPRUN_TERM=7",
+                       NULL };
     struct worker_identity identity = rank_5_of_8;
 
     identity.threads = 0;
@@ -125,6 +138,7 @@ Test(worker_env, at_least_one_thread_and_no_link_or_directory_of_another_launche
     is("FSDP_LINK_FD", NULL);
     is("FSDP_RUN_DIR", NULL);
     is("FSDPRUN_HEARTBEAT_FD", NULL);
+    is("FSDPRUN_TERM", NULL);
     is("TORCHELASTIC_ERROR_FILE", "");
 }
 

@@ -1,0 +1,24 @@
+/*
+ * Which losses of nodes a job of several nodes survives, in words for its user.
+ *
+ * Pure.
+ */
+#ifndef AGENT_SURVIVAL_H
+#define AGENT_SURVIVAL_H
+
+#include <stdbool.h>
+
+enum { SURVIVAL_WORDS_BYTES = 400 };
+
+struct survival {
+    int n_nodes;      /* that are there, spares included */
+    int min_nodes;    /* that the job needs */
+    bool waits;       /* with too few nodes it waits for others; else that is its end */
+    bool moves;       /* if the leader is lost, another node takes its place */
+    const char *host; /* the leader's name */
+};
+
+/** Writes one line, without its end. Returns `out`. */
+const char *survival_words(const struct survival *survival, char out[SURVIVAL_WORDS_BYTES]);
+
+#endif
