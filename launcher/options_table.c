@@ -136,8 +136,8 @@ const struct option option_table[] = {
                   FIELD("lease_s", SECONDS, lease_ms) } },
     { OPT_ARBITER, "arbiter", 0, OPTION_TEXT, "WHERE",
       .fallback = "directory for a job or with --run-dir; else none", .group = nodes,
-      .help = "What says which node leads the others. directory: a record in the run directory. If the host of "
-              "the leader is lost, another node takes its place. none: that loss ends the job.",
+      .help = "What says which node leads the others. directory: a record in the run directory. If the "
+              "leader's host is lost, another node takes its place. none: that loss ends the job.",
       .fields = { GIVEN("arbiter") } },
     { OPT_STANDALONE, "standalone", 0, OPTION_FLAG, THEIRS, .pet = true, .group = nodes,
       .help = "Run on this node only, whatever other options or variables say about nodes.",

@@ -461,9 +461,15 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
     if (progress->generation < 0)
         return;
     roster_continue(&coordinator->roster, past->run);
+    coordinator->took_over = true;
     coordinator->unknown_away = true; /* the one that led, and its members */
     if (!coordinator_is_elastic(coordinator))
         budget_take(&coordinator->budget, now_ns);
+    coordinator_note(
+        coordinator, "takeover",
+        (struct events_field[]){ EVENT_TEXT("host", coordinator->roster.nodes[COORDINATOR_SELF].who.host),
+                                 EVENT_INT("term", coordinator->services.lead.term),
+                                 EVENT_INT("restarts", coordinator->budget.n_restarts), EVENT_END });
 }
 
 static void free_all(struct coordinator *coordinator)

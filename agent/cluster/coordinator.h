@@ -72,8 +72,8 @@ struct coordinator_services {
 
 /**
  * Create a coordinator. With a past it goes on where another one was lost: the next generation has a number
- * that no node has seen, the nodes that come have their order again, and the loss of the other one counts as a
- * restart, unless the job may have fewer nodes.
+ * that no node has seen, the nodes that come have their order again, and the loss of the other one counts as
+ * a restart, unless the job may have fewer nodes.
  */
 enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
                                     const struct coordinator_services *services, struct fsdp_err *err);
@@ -138,8 +138,8 @@ void coordinator_granted(struct coordinator *coordinator, int node);
 void coordinator_heard(struct coordinator *coordinator, int node, int64_t answered_ns);
 /**
  * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that was ever let in, and has
- * neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that, or
- * later. 0: that is not known.
+ * neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that,
+ * or later. 0: that is not known.
  */
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
 /**

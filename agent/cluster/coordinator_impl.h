@@ -141,6 +141,7 @@ struct coordinator {
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
+    bool took_over;           /* it goes on with the run of a coordinator that was lost */
     bool deposed;             /* another agent leads the run */
     bool node_lost;           /* a node of the generation is lost */
     uint64_t fenced_until_ms; /* until then ranks of a lost node may run, and no generation begins */
@@ -316,7 +317,8 @@ void coordinator_clear(struct coordinator *coordinator);
 
 /**
  * Returns the address at which the ranks meet: the one that the user gave, else that of the store's node.
- * Call it after roster_seat().
+ * What the user gave is that of the first host: a coordinator that has taken its place does not use it. Call
+ * it after roster_seat().
  */
 const char *coordinator_named_address(const struct coordinator *coordinator);
 /**

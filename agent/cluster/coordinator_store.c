@@ -18,7 +18,7 @@ const char *coordinator_named_address(const struct coordinator *coordinator)
 {
     const struct roster *roster = &coordinator->roster;
 
-    if (coordinator->config->master_address != NULL)
+    if (coordinator->config->master_address != NULL && !coordinator->took_over)
         return coordinator->config->master_address;
     for (int i = 0; coordinator->config->no_store && i < roster->capacity; i++)
         if (roster->nodes[i].active && roster->nodes[i].node_rank == 0)

@@ -25,8 +25,8 @@ void budget_init(struct budget *budget, const struct agent_config *config);
 /** Count a restart that begins now. It may exceed the budget. */
 void budget_take(struct budget *budget, int64_t now_ns);
 /**
- * Go on with the budget of an earlier coordinator, which had begun so many restarts and had so many left. When
- * they were is not known: those that count do so for a whole window from now on.
+ * Go on with the budget of an earlier coordinator, which had begun so many restarts and had so many left.
+ * When they were is not known: those that count do so for a whole window from now on.
  */
 void budget_continue(struct budget *budget, int n_restarts, int n_left, int64_t now_ns);
 /** Return how many restarts count now. A restart that is exactly SECONDS old no longer counts. */

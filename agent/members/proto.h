@@ -140,8 +140,8 @@ struct proto_beat {
     int64_t sent_ns;  /* when the member sent it, by the member's CLOCK_BOOTTIME */
     int64_t lease_ms; /* of an answer: how long the lease runs from then on */
     /*
-     * Of an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. Of a question: the newest of these
-     * that the member has got; 0: none yet.
+     * Of an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. Of a question: the newest of
+     * these that the member has got; 0: none yet.
      */
     int64_t answered_ns;
 };

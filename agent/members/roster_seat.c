@@ -96,8 +96,8 @@ static int by_last_place(const void *a, const void *b, void *arg)
 }
 
 /*
- * Seats the nodes that had a place under an earlier coordinator. Each gets that place, or the next one that is
- * free: their order stays. Returns how many nodes still wait.
+ * Seats the nodes that had a place under an earlier coordinator. Each gets that place, or the next one that
+ * is free: their order stays. Returns how many nodes still wait.
  */
 static int seat_who_sat(struct roster *roster, int *waiting, int n)
 {

@@ -12,9 +12,10 @@
  * The coordinator counts the attempts: generation g is attempt rundir_first_attempt() + g.
  *
  * Only one live job may use the directory. Its coordinator holds an flock on RUN/lock as long as the struct
- * exists. A coordinator that takes the place of a lost one has the term of an arbiter instead, until the lock is
- * free: the lost one may be stopped, and hold it. The lock file itself has no meaning: a crash releases the lock. The words in the file (pid, host,
- * time) are for the error message. The descriptor is close-on-exec, so workers never hold the lock.
+ * exists. A coordinator that takes the place of a lost one has the term of an arbiter instead, until the lock
+ * is free: the lost one may be stopped, and hold it. The lock file itself has no meaning: a crash releases
+ * the lock. The words in the file (pid, host, time) are for the error message. The descriptor is
+ * close-on-exec, so workers never hold the lock.
  *
  * The directory may belong to another user (core/beneath.h). Its symbolic links are followed only if this
  * user or root owns them. It is refused if it belongs to another user and everyone may write to it.

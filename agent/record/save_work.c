@@ -39,8 +39,8 @@ static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsd
 
 /*
  * The run directory has its own lock, but a process without an agent may save to the same directory of
- * checkpoints. A process that only cleans there is waited for, for `wait_ms` at most. A leader that was replaced
- * may be stopped, and hold the lock.
+ * checkpoints. A process that only cleans there is waited for, for `wait_ms` at most. A leader that was
+ * replaced may be stopped, and hold the lock.
  */
 static enum fsdp_status lock_directory(struct work *work, int wait_ms, bool *held)
 {

@@ -226,7 +226,7 @@ static void on_ended(void *arg, struct session *session, const struct fsdp_err *
         return;
     remember(meeting, session);
     snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
-    /* Where an arbiter says who leads, a coordinator that is lost before a world was formed has a successor. */
+    /* Where an arbiter says who leads, a coordinator that is lost before a world forms has a successor. */
     if (meeting->bound || (meeting->welcomed && meeting->handlers.offers != NULL)) {
         meeting->over = true;
         meeting->handlers.lost(meeting->arg, why);

@@ -18,8 +18,8 @@
  * Where an arbiter says who leads (agent/arbiter/arbiter.h), it also says who hosts:
  *   2'. The node of step 2 listens, but serves no node yet. offers() has its address, with which it claims.
  *   3'. A member that has lost its coordinator may listen too, with meeting_offer(), and claims.
- *   4. meeting_lead(): the claim succeeded, and this node hosts. meeting_follow(): another node leads, at that
- *      address, and this one joins it.
+ *   4. meeting_lead(): the claim succeeded, and this node hosts. meeting_follow(): another node leads, at
+ *      that address, and this one joins it.
  *
  * Callbacks run on the loop's thread. hosts(), failed() and lost() come last, and lost() comes again only
  * after meeting_again(). From within any callback every function here may be called.
@@ -63,8 +63,8 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
                                 const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err);
 
 /**
- * After lost(): join the coordinator again, or another one of the run, as a new node. As long as a new one, it
- * waits for it. `last_generation` and `last_node_rank` are those of struct proto_join.
+ * After lost(): join the coordinator again, or another one of the run, as a new node. As long as a new one,
+ * it waits for it. `last_generation` and `last_node_rank` are those of struct proto_join.
  */
 void meeting_again(struct meeting *meeting, int last_generation, int last_node_rank);
 

@@ -381,7 +381,8 @@ static void join_again(struct uplink *uplink)
 
 /*
  * If the coordinator may live, and goes on or waits after the loss of this node, the node joins it again. It
- * also does so if the coordinator may have a successor. The ranks end first: they belong to a generation that the coordinator has given up, or will.
+ * also does so if the coordinator may have a successor. The ranks end first: they belong to a generation that
+ * the coordinator has given up, or will.
  */
 static void on_lost(void *arg, const struct fsdp_err *why)
 {

@@ -46,6 +46,10 @@ struct run_lead {
     bool takes_over; /* it was a member, and goes on with `past` */
     bool resigns, over;
     uint64_t term;
+    struct disk_job lock; /* takes the lock of the run directory, if the lost leader has left it */
+    struct rundir *rundir;
+    bool locking;           /* that job is under way */
+    int waited_ms;          /* for the lead, as the host by the endpoint */
     int64_t fence_until_ms; /* CLOCK_BOOTTIME; 0: none */
     struct coordinator_past past;
 };
@@ -127,6 +131,8 @@ enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err);
 void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers);
 /** This node leads, and other nodes come to `rendezvous`: sets what its coordinator is told of that. */
 void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coordinator_services *services);
+/** A generation begins: looks whether the lock of the run directory is free, unless it is held. */
+void run_lead_lock(struct run *run);
 /** The run is over, with this status. */
 void run_lead_resign(struct run *run, int exit_status);
 /** Is no call of the arbiter waited for? If not, run_lead_wait() makes that run_lead_answered() is called. */
@@ -144,9 +150,9 @@ enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err);
  */
 enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err);
 /**
- * Opens the parts that the coordinator needs, as far as this node has not opened them as a member. The world is
- * opened last, because only the world must be ended before it may be destroyed. Parts that are open after a
- * failure stay open.
+ * Opens the parts that the coordinator needs, as far as this node has not opened them as a member. The world
+ * is opened last, because only the world must be ended before it may be destroyed. Parts that are open after
+ * a failure stay open.
  *   rendezvous  the connections of the other nodes; taken, also after a failure; NULL: there are none
  */
 enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *rendezvous,

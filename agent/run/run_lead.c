@@ -1,8 +1,8 @@
 /*
  * Who leads the run, where an arbiter says so (agent/arbiter/arbiter.h):
  *   1. The node that has the endpoint claims the lead, and coordinates when it has it.
- *   2. A member whose coordinator is lost, and whose ranks are gone, stands. It coordinates when the lead comes to
- *      it, or follows the one to which it came.
+ *   2. A member whose coordinator is lost, and whose ranks are gone, stands. It coordinates when the lead
+ *      comes to it, or follows the one to which it came.
  *   3. A leader publishes how far the run has come, keeps the lease of its own node, and acts only while it
  *      holds. One that is deposed ends on this node, without a word to the others.
  *   4. At the end of the run the leader resigns.
@@ -18,6 +18,11 @@
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
+
+enum {
+    WAIT_LOOK_MS = 1000,
+    WAIT_LEASES = 3 /* a record that is not stale after so long still changes */
+};
 
 static int64_t now_ms(void)
 {
@@ -102,6 +107,14 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
 
 /* What the arbiter says */
 
+/* Ends the wait for the lead. */
+static void end_wait(struct run *run)
+{
+    if (run->lead.waited_ms >= 0)
+        uv_timer_stop(run->lead.tick);
+    run->lead.waited_ms = -1;
+}
+
 /* What the lost leader published, and what this node saw itself, which may be newer. */
 static void find_past(struct run *run, const struct leader_record *before)
 {
@@ -123,6 +136,7 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
 
     if (run->uplink == NULL)
         return; /* the run is ending */
+    end_wait(run);
     run->lead.leads = true;
     run->lead.term = term;
     run->lead.fence_until_ms = fence_until_ms;
@@ -141,6 +155,7 @@ static void on_follow(void *arg, const struct leader_record *record)
 {
     struct run *run = arg;
 
+    end_wait(run);
     if (run->uplink != NULL)
         uplink_follow(run->uplink, record->host, record->port);
 }
@@ -171,6 +186,36 @@ static void on_note(void *arg, const char *words)
 
 /* What the uplink says */
 
+/*
+ * The node that has the endpoint waits for the lead: while another one's record may still change, or while
+ * the arbiter does not answer.
+ */
+static void on_wait(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+    struct run_lead *lead = &run->lead;
+    const struct leader_record *record = arbiter_record(lead->arbiter);
+    char where[ENDPOINT_TEXT_BYTES], words[2 * RUN_LINE_BYTES];
+
+    lead->waited_ms += WAIT_LOOK_MS;
+    if (record != NULL)
+        endpoint_text(where, record->host, record->port);
+    if (lead->waited_ms == WAIT_LOOK_MS && record == NULL)
+        run_say(run, "waiting for the arbiter, up to %.0f s", (double)run->config->join_timeout_ms / 1000);
+    else if (lead->waited_ms == WAIT_LOOK_MS)
+        run_say(run, "%s led here last: waiting until it is known whether it still does", where);
+    if (record != NULL && record->run != identity_job(run->config) &&
+        lead->waited_ms > WAIT_LEASES * record->lease_ms) {
+        end_wait(run);
+        snprintf(words, sizeof words, "another live job, which %s leads, has the run directory %.500s", where,
+                 run->config->run_dir);
+        run_refuse(run, FSDP_EXIT_CONFIG, words);
+    } else if (lead->waited_ms >= run->config->join_timeout_ms) {
+        end_wait(run);
+        run_refuse(run, FSDP_EXIT_PEER, "the arbiter did not say who leads");
+    }
+}
+
 static void on_offers(void *member, const char *host, int port)
 {
     struct run *run = member;
@@ -184,6 +229,8 @@ static void on_offers(void *member, const char *host, int port)
     snprintf(run->lead.host, sizeof run->lead.host, "%s", host);
     run->lead.port = port;
     arbiter_claim_first(run->lead.arbiter, host, port);
+    run->lead.waited_ms = 0;
+    uv_timer_start(run->lead.tick, on_wait, WAIT_LOOK_MS, WAIT_LOOK_MS);
 }
 
 static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES])
@@ -232,6 +279,7 @@ enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
 
     if (config->arbiter == AGENT_ARBITER_NONE || (config->job_json == NULL && !config->run_dir_named))
         return FSDP_OK;
+    lead->waited_ms = -1;
     (void)!getrandom(lead->identity, sizeof lead->identity, 0);
     memcpy(spec.identity, lead->identity, sizeof spec.identity);
     OK_OR_RETURN(directory_store_create(&spec.store, &io_posix, config->run_dir, err));
@@ -241,6 +289,32 @@ enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
     uv_timer_init(run->loop, lead->tick);
     lead->tick->data = run;
     return arbiter_create(&lead->arbiter, run->loop, &spec, &handlers, run, err);
+}
+
+static void take_lock(struct disk_job *job)
+{
+    const struct run_lead *lead = (const struct run_lead *)((char *)job - offsetof(struct run_lead, lock));
+
+    (void)rundir_lock(lead->rundir, false, NULL);
+}
+
+static void on_locked(struct disk_job *job)
+{
+    struct run_lead *lead = (struct run_lead *)((char *)job - offsetof(struct run_lead, lock));
+
+    lead->locking = false;
+}
+
+void run_lead_lock(struct run *run)
+{
+    struct run_lead *lead = &run->lead;
+
+    if (!lead->takes_over || run->coordinator == NULL || lead->locking)
+        return;
+    lead->locking = true;
+    lead->rundir = run->rundir;
+    lead->lock = (struct disk_job){ .work = take_lock, .done = on_locked };
+    disk_submit(run->disk, &lead->lock);
 }
 
 void run_lead_resign(struct run *run, int exit_status)

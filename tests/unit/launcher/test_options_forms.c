@@ -52,6 +52,7 @@ static const struct known {
     { OPT_LOG_LINE_PREFIX_TEMPLATE, "log-line-prefix-template", false, false, "${rank}:", "x", NULL, false },
     { OPT_FORWARD_SIGNALS, "forward-signals", false, true, "USR1", "SIGUSR1,usr2", "STOP", false },
     { OPT_LOG_LIMIT, "log-limit", false, true, "100M", "4096", "0", false },
+    { OPT_ARBITER, "arbiter", false, true, "none", "directory", "", false },
     { OPT_SECRET_FILE, "secret-file", false, true, "/s", "t", "", false },
     { OPT_INSECURE, "insecure", true, true, NULL, NULL, "yes", false },
     { OPT_SAVE_ON_SIGNAL, "save-on-signal", true, true, NULL, NULL, "yes", false },
