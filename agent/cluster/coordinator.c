@@ -27,15 +27,22 @@ void coordinator_write_event(struct coordinator *coordinator, int generation, co
         console_say(coordinator->services.console, "fsdprun: %s; the job goes on", err.message);
 }
 
-void coordinator_publish(const struct coordinator *coordinator)
+struct leader_progress coordinator_progress(const struct coordinator *coordinator)
 {
-    const struct coordinator_lead *lead = &coordinator->services.lead;
     const struct budget *budget = &coordinator->budget;
     const int used = budget_used(budget, coordinator_now_ns(coordinator));
     struct leader_progress progress = coordinator->progress;
 
     progress.n_restarts = (uint32_t)budget->n_restarts;
     progress.n_restarts_left = used < budget->most ? (uint32_t)(budget->most - used) : 0;
+    return progress;
+}
+
+void coordinator_publish(const struct coordinator *coordinator)
+{
+    const struct coordinator_lead *lead = &coordinator->services.lead;
+    const struct leader_progress progress = coordinator_progress(coordinator);
+
     if (lead->publish != NULL)
         lead->publish(lead->arg, &progress);
 }

@@ -216,6 +216,8 @@ void coordinator_post(struct coordinator *coordinator, enum coordinator_event ev
  */
 void coordinator_run(struct coordinator *coordinator);
 
+/** How far the run has come. */
+struct leader_progress coordinator_progress(const struct coordinator *coordinator);
 /** Tells the arbiter how far the run has come, if there is one. */
 void coordinator_publish(const struct coordinator *coordinator);
 

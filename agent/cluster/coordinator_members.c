@@ -265,6 +265,17 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
     coordinator_run(coordinator);
 }
 
+bool coordinator_past(const struct coordinator *coordinator, struct coordinator_past *past)
+{
+    const struct rundir *rundir = coordinator->services.rundir;
+
+    *past = (struct coordinator_past){ .progress = coordinator_progress(coordinator),
+                                       .node_rank = coordinator->roster.nodes[COORDINATOR_SELF].node_rank,
+                                       .first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir) };
+    memcpy(past->run, coordinator->roster.run, sizeof past->run);
+    return coordinator_is_elastic(coordinator) || past->progress.n_restarts_left > 0;
+}
+
 void coordinator_depose(struct coordinator *coordinator, const char *words)
 {
     if (coordinator->state == CS_ENDED)

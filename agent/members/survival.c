@@ -6,7 +6,9 @@ const char *survival_words(const struct survival *survival, char out[SURVIVAL_WO
 {
     const int n_spare = survival->n_nodes - survival->min_nodes;
 
-    if (n_spare <= 0 && !survival->waits)
+    if (survival->n_nodes == 1)
+        snprintf(out, SURVIVAL_WORDS_BYTES, "one node is left, and its loss ends the job");
+    else if (n_spare <= 0 && !survival->waits)
         snprintf(out, SURVIVAL_WORDS_BYTES, "the loss of any of the %d nodes ends the job",
                  survival->n_nodes);
     else if (n_spare <= 0)

@@ -100,6 +100,13 @@ enum fsdp_status rundir_lock(struct rundir *rundir, bool begins, struct fsdp_err
     return begins && rundir->kind == RUNDIR_NAMED ? rundir_look_back(rundir, err) : FSDP_OK;
 }
 
+void rundir_unlock(struct rundir *rundir)
+{
+    if (rundir->lock_fd >= 0)
+        close(rundir->lock_fd);
+    rundir->lock_fd = -1;
+}
+
 enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -211,8 +218,7 @@ void rundir_close(struct rundir *rundir, bool discard)
     if (discard && rundir->temporary)
         remove_temporary(rundir);
     rundir_remove_mark(rundir);
-    if (rundir->lock_fd >= 0)
-        close(rundir->lock_fd);
+    rundir_unlock(rundir);
     if (rundir->fd >= 0)
         close(rundir->fd);
     io_beneath_destroy(rundir->io);

@@ -90,6 +90,8 @@ enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec
  */
 enum fsdp_status rundir_lock(struct rundir *rundir, bool begins, struct fsdp_err *err);
 
+/** The coordinator is another one: release the lock. */
+void rundir_unlock(struct rundir *rundir);
 /**
  * Release the lock and free. NULL is a no-op.
  *   discard  remove a temporary directory that contains only files of this module's names, so that no log was

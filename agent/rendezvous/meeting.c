@@ -180,6 +180,13 @@ static void meet_again(struct meeting *meeting, const char *why)
     begin_anew(meeting);
 }
 
+void meeting_resume(struct meeting *meeting, const unsigned char run[PROTO_IDENTITY_BYTES], const char *host)
+{
+    memcpy(meeting->run, run, sizeof meeting->run);
+    if (meeting->address[0] == '\0')
+        snprintf(meeting->address, sizeof meeting->address, "%s", host);
+}
+
 void meeting_again(struct meeting *meeting, int last_generation, int last_node_rank)
 {
     meeting->bound = meeting->over = false;

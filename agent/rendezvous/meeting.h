@@ -63,6 +63,11 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
                                 const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err);
 
 /**
+ * Before the first meeting_again() of a node that has hosted: it was of this run, and other nodes reach it at
+ * `host`.
+ */
+void meeting_resume(struct meeting *meeting, const unsigned char run[PROTO_IDENTITY_BYTES], const char *host);
+/**
  * After lost(): join the coordinator again, or another one of the run, as a new node. As long as a new one,
  * it waits for it. `last_generation` and `last_node_rank` are those of struct proto_join.
  */

@@ -558,6 +558,14 @@ void uplink_follow(struct uplink *uplink, const char *host, int port)
         meeting_follow(uplink->meeting, host, port);
 }
 
+void uplink_rejoin(struct uplink *uplink, const struct coordinator_past *past, const char *host)
+{
+    uplink->past = *past;
+    snprintf(uplink->host, sizeof uplink->host, "the one after this node");
+    meeting_resume(uplink->meeting, past->run, host);
+    join_again(uplink);
+}
+
 void uplink_over(struct uplink *uplink, int exit_status)
 {
     char words[96];

@@ -63,6 +63,11 @@ void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
 void uplink_lead(struct uplink *uplink);
 /** The arbiter has said that another node leads, at that address. No effect while this node is a member. */
 void uplink_follow(struct uplink *uplink, const char *host, int port);
+/**
+ * Call it once, right after uplink_create(): this node has led the run, and goes on as a member that has lost
+ * its coordinator. Other nodes reach it at `host`.
+ */
+void uplink_rejoin(struct uplink *uplink, const struct coordinator_past *past, const char *host);
 /** The arbiter has said that the run is over. A node that is no member ends with this status. */
 void uplink_over(struct uplink *uplink, int exit_status);
 /** What this node knows of the run: run, node_rank, and of the progress the generation and what is left. */

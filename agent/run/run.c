@@ -44,15 +44,17 @@ static void ask(struct run *run, int signal, enum reporter_ask how)
 }
 
 /*
- * Ends the run while it still looks for its placement. No worker runs yet that could save or receive the
- * signal.
+ * Ends the run while it still looks for its placement, or while this node stops being the leader. No worker
+ * runs that could save or receive the signal.
  */
 static void stop_before_start(struct run *run, int signal)
 {
     char words[64], name[32];
 
-    placement_search_cancel(run->search);
+    if (run->search != NULL)
+        placement_search_cancel(run->search);
     run->search = NULL;
+    run->lead.steps_down = false;
     run->hurried = true;
     snprintf(words, sizeof words, "stopped by %s", errors_signal_name(signal, name));
     run_refuse(run, 128 + signal, words);
@@ -101,6 +103,10 @@ void run_signal(struct run *run, int signal)
     run->hurried |= stops;
     if (run->output != NULL && run->hurried)
         output_hurry(run->output);
+    if (run->lead.steps_down && stops) {
+        stop_before_start(run, signal);
+        return;
+    }
     if (run->ending == RUN_CLOSES || run->reporter.to == NULL)
         return; /* the run is ending, or this node failed to host and is about to end */
     if (saves)
@@ -170,20 +176,25 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
     coordinator_attach(run->coordinator, COORDINATOR_SELF, run_member, run);
 }
 
-/* Opens the run: a single node at once, several nodes after they have met. */
-static enum fsdp_status open_run(struct run *run, struct fsdp_err *err)
+enum fsdp_status run_meet(struct run *run, struct fsdp_err *err)
 {
     struct uplink_handlers handlers = { .hosts = on_hosts, .note = on_note };
 
-    if (run->config->n_nodes == 1)
-        return run_open_as_coordinator(run, NULL, err);
-    OK_OR_RETURN(disk_create(&run->disk, run->loop, err));
-    OK_OR_RETURN(run_lead_open(run, err));
     run_lead_handlers(run, &handlers);
     OK_OR_RETURN(
         uplink_create(&run->uplink, run->loop, run->config, run_member, &handlers, run, run->lease, err));
     run->reporter = uplink_reporter(run->uplink);
     return FSDP_OK;
+}
+
+/* Opens the run: a single node at once, several nodes after they have met. */
+static enum fsdp_status open_run(struct run *run, struct fsdp_err *err)
+{
+    if (run->config->n_nodes == 1)
+        return run_open_as_coordinator(run, NULL, err);
+    OK_OR_RETURN(disk_create(&run->disk, run->loop, err));
+    OK_OR_RETURN(run_lead_open(run, err));
+    return run_meet(run, err);
 }
 
 static void form_alone(struct run *run)

@@ -44,6 +44,7 @@ struct run_lead {
     int port;
     bool leads;      /* this node leads, or is about to */
     bool takes_over; /* it was a member, and goes on with `past` */
+    bool steps_down; /* it was deposed, and is about to be a member with `past` */
     bool resigns, over;
     uint64_t term;
     struct disk_job lock; /* takes the lock of the run directory, if the lost leader has left it */
@@ -123,6 +124,9 @@ void run_write_errors(void *run, char *text);
  */
 enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, struct fsdp_err *err);
 
+/** Closes what only the coordinator needs. It is destroyed, and the disk is idle. */
+void run_close_as_coordinator(struct run *run);
+
 /* Run_lead.c */
 
 /** Begins to watch who leads, if an arbiter says so. */
@@ -133,6 +137,8 @@ void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers);
 void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coordinator_services *services);
 /** A generation begins: looks whether the lock of the run directory is free, unless it is held. */
 void run_lead_lock(struct run *run);
+/** The coordinator has ended. Was it deposed, so that this node joins again and the run goes on here? */
+bool run_lead_steps_down(const struct run *run);
 /** The run is over, with this status. */
 void run_lead_resign(struct run *run, int exit_status);
 /** Is no call of the arbiter waited for? If not, run_lead_wait() makes that run_lead_answered() is called. */
@@ -163,6 +169,8 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
 /** Prints a line of fsdprun on the console, or on stderr if there is no console yet. */
 void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/** Begins to meet the other nodes. */
+enum fsdp_status run_meet(struct run *run, struct fsdp_err *err);
 /** Ends a run that cannot begin. Everything open is closed, as at any other end. */
 void run_refuse(struct run *run, int exit_status, const char *why);
 

@@ -4,7 +4,8 @@
  *   2. A member whose coordinator is lost, and whose ranks are gone, stands. It coordinates when the lead
  *      comes to it, or follows the one to which it came.
  *   3. A leader publishes how far the run has come, keeps the lease of its own node, and acts only while it
- *      holds. One that is deposed ends on this node, without a word to the others.
+ *      holds. One that is deposed ends its ranks, without a word to the others, and becomes a member that has
+ *      lost its coordinator.
  *   4. At the end of the run the leader resigns.
  */
 #include <stdlib.h>
@@ -58,15 +59,20 @@ static void extend_lease(const struct run *run, int64_t until_ms)
 
 static void end_lead(struct run *run, const char *words)
 {
+    struct run_lead *lead = &run->lead;
     struct nodes *nodes = run->nodes;
     char line[RUN_LINE_BYTES];
 
-    if (!run->lead.leads)
+    if (!lead->leads || run->coordinator == NULL)
         return;
-    run->lead.leads = false;
-    uv_timer_stop(run->lead.tick);
+    lead->leads = false;
+    uv_timer_stop(lead->tick);
     run->nodes = NULL;
-    snprintf(line, sizeof line, "this node led the job, and may not lead it any more: %.600s", words);
+    lead->steps_down = coordinator_past(run->coordinator, &lead->past);
+    snprintf(line, sizeof line, "this node led the job, and may not lead it any more: %.600s%s", words,
+             lead->steps_down ? "; it ends its ranks and joins again" : "");
+    if (lead->steps_down)
+        run_say(run, "%s", line);
     coordinator_depose(run->coordinator, line);
     nodes_destroy(nodes);
 }
@@ -119,11 +125,12 @@ static void end_wait(struct run *run)
 static void find_past(struct run *run, const struct leader_record *before)
 {
     struct leader_progress *progress = &run->lead.past.progress;
-    const int generation = progress->generation;
+    int generation;
 
     uplink_past(run->uplink, &run->lead.past);
     if (before == NULL)
         return;
+    generation = progress->generation;
     *progress = before->progress;
     if (progress->generation < generation)
         progress->generation = generation;
@@ -174,7 +181,7 @@ static void on_deposed(void *arg, const char *words)
 {
     struct run *run = arg;
 
-    run->lead.over = true;
+    run->lead.over = run->lead.resigns;
     end_lead(run, words);
     run_lead_answered(run);
 }
@@ -200,10 +207,6 @@ static void on_wait(uv_timer_t *timer)
     lead->waited_ms += WAIT_LOOK_MS;
     if (record != NULL)
         endpoint_text(where, record->host, record->port);
-    if (lead->waited_ms == WAIT_LOOK_MS && record == NULL)
-        run_say(run, "waiting for the arbiter, up to %.0f s", (double)run->config->join_timeout_ms / 1000);
-    else if (lead->waited_ms == WAIT_LOOK_MS)
-        run_say(run, "%s led here last: waiting until it is known whether it still does", where);
     if (record != NULL && record->run != identity_job(run->config) &&
         lead->waited_ms > WAIT_LEASES * record->lease_ms) {
         end_wait(run);
@@ -245,7 +248,7 @@ static bool may_stand(void *member)
 {
     const struct run *run = member;
 
-    return arbiter_has_seen(run->lead.arbiter, run->lead.leader);
+    return run->lead.term > 0 || arbiter_has_seen(run->lead.arbiter, run->lead.leader);
 }
 
 static void on_stands(void *member, int seat, const char *host, int port, int64_t heard_ms)
@@ -317,6 +320,64 @@ void run_lead_lock(struct run *run)
     disk_submit(run->disk, &lead->lock);
 }
 
+/* A leader that was deposed becomes a member */
+
+static void on_step_down(uv_timer_t *timer);
+
+static void on_idle(void *arg)
+{
+    const struct run *run = arg;
+
+    on_step_down(run->lead.tick);
+}
+
+static void become_member(struct run *run)
+{
+    struct run_lead *lead = &run->lead;
+    const struct leader_record *record = arbiter_record(lead->arbiter);
+    struct fsdp_err err = { 0 };
+    const enum fsdp_status status = run_meet(run, &err);
+
+    lead->steps_down = false;
+    if (status != FSDP_OK) {
+        run_refuse(run, exit_status_of(status), err.message);
+        return;
+    }
+    if (run->world != NULL)
+        world_report_to(run->world, &run->reporter);
+    memcpy(lead->leader, lead->identity, sizeof lead->leader);
+    if (record != NULL && memcmp(record->identity, lead->identity, sizeof lead->identity) != 0)
+        uplink_follow(run->uplink, record->host, record->port);
+    uplink_rejoin(run->uplink, &lead->past, lead->host);
+}
+
+/* Waits until no thread uses what the coordinator had. */
+static void on_step_down(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+
+    if (!run->lead.steps_down)
+        return; /* a signal has ended the run meanwhile */
+    if (!disk_is_idle(run->disk)) {
+        disk_when_idle(run->disk, on_idle, run);
+        return;
+    }
+    if (!coordinator_destroy(run->coordinator)) {
+        coordinator_when_idle(run->coordinator, on_idle, run);
+        return;
+    }
+    run->coordinator = NULL;
+    run_close_as_coordinator(run);
+    become_member(run);
+}
+
+bool run_lead_steps_down(const struct run *run)
+{
+    if (run->lead.steps_down)
+        uv_timer_start(run->lead.tick, on_step_down, 0, 0);
+    return run->lead.steps_down;
+}
+
 void run_lead_resign(struct run *run, int exit_status)
 {
     if (!run->lead.leads)
@@ -324,6 +385,7 @@ void run_lead_resign(struct run *run, int exit_status)
     uv_timer_stop(run->lead.tick);
     run->lead.leads = false;
     run->lead.resigns = true;
+    run->lead.over = false;
     arbiter_resign(run->lead.arbiter, exit_status);
 }
 

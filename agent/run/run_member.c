@@ -189,6 +189,8 @@ static void finish(struct run *run, const struct coordinator_end *end)
 {
     const bool own = end->node >= 0 && end->node == run->node_rank;
 
+    if (run_lead_steps_down(run))
+        return;
     run->status = end->status;
     run_lead_resign(run, end->status);
     snprintf(run->line, sizeof run->line, "%s", end->line);

@@ -189,3 +189,13 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
     rendezvous_destroy(rendezvous);
     return status != FSDP_OK ? status : open_world(run, err);
 }
+
+void run_close_as_coordinator(struct run *run)
+{
+    events_close(run->events);
+    run->events = NULL;
+    io_beneath_destroy(run->io);
+    run->io = NULL;
+    if (run->rundir != NULL)
+        rundir_unlock(run->rundir);
+}

@@ -28,9 +28,9 @@ loss          0 5 % of the packets are lost for 5 s
 killed        1 a member is killed
 minority      1 members, half of the nodes at most, are cut off
 member-stops  1 the agent of a member stands still for two leases
-host-stops    1 the agent of the host stands still for two leases
+host-stops    1 the agent of the host stands still for two leases, and another one leads meanwhile
 host-cut      1 the host is cut off, and goes on alone meanwhile
-host-killed   - the host is killed, which ends the job
+host-killed   1 the host is killed, and another one leads
 FAULTS
 }
 if [ -n "${FSDP_NIGHTLY:-}" ]; then times=50 rows=10; else times=3 rows=4; fi
@@ -172,7 +172,7 @@ says() { grep -qE "^fsdprun: .*the link to the coordinator, .*, was lost: .*$2" 
 others_live() {
   local node
   for ((node = 0; node < n; node++)); do
-    case "$fault $node" in "killed $last") continue ;; esac
+    case "$fault $node" in "killed $last" | "host-killed 0") continue ;; esac
     [ ! -e "n$node.rc" ] || return 1
   done
 }
@@ -184,25 +184,18 @@ for ((i = 0; i < times; i++)); do
   from=$(seconds)
   hurt || { skip "$n agents, $words" "this system cannot do that"; exit 0; }
   until=$(seconds)
-  if [ "$costs" = - ]; then
-    for ((node = 1; node < n; node++)); do
-      ended "n$node"
-      [ "$(rcs "n$node")" != 76 ] || ! says "$node" '' || n_said=$((n_said + 1))
-    done
-  else
-    if wait_until 12 goes_on $((before + costs)) && others_live; then continued=1; else continued=0; fi
-    made=$(($(generation) - before))
-    most=$((costs + ${#lost[@]}))
-    n_restarts=$((n_restarts + (made > most ? made - most : 0)))
-    pause_of >> "$WORK/pauses"
-    # Each node that comes again may cost a generation of its own.
-    heal
-    for node in "${lost[@]}"; do ! wait_until 30 says "$node" 'joins again$' || n_said=$((n_said + 1)); done
-    [ ${#lost[@]} -eq 0 ] || wait_until 60 is_whole || continued=0
-    n_continued=$((n_continued + continued))
-    [ "$continued $made $costs" != "1 0 0" ] || continue
-    [ $continued = 1 ] && [ $made -ge "$costs" ] && [ $made -le $most ] || { echo "# $n agents, $words:"; sed 's/^/# /' n?.out | grep -v ': step '; }
-  fi
+  if wait_until 12 goes_on $((before + costs)) && others_live; then continued=1; else continued=0; fi
+  made=$(($(generation) - before))
+  most=$((costs + ${#lost[@]}))
+  n_restarts=$((n_restarts + (made > most ? made - most : 0)))
+  pause_of >> "$WORK/pauses"
+  # Each node that comes again may cost a generation of its own.
+  heal
+  for node in "${lost[@]}"; do ! wait_until 30 says "$node" 'joins again$' || n_said=$((n_said + 1)); done
+  [ ${#lost[@]} -eq 0 ] || wait_until 60 is_whole || continued=0
+  n_continued=$((n_continued + continued))
+  [ "$continued $made $costs" != "1 0 0" ] || continue
+  [ $continued = 1 ] && [ $made -ge "$costs" ] && [ $made -le $most ] || { echo "# $n agents, $words:"; sed 's/^/# /' n?.out | grep -v ': step '; }
   end_world
 done
 end_world
@@ -216,8 +209,5 @@ else
   echo "# $row"
 fi
 check_eq "$n agents, $words: continued, restarts too many, pairs of ranks of two generations" \
-  "$([ "$costs" = - ] && echo 0 || echo "$times") of $times, 0, 0" "$n_continued of $times, $n_restarts, $beside"
-case $costs in
--) check_eq "$n agents, $words: the others end with 76, and say why" $((times * last)) $n_said ;;
-*) check_eq "$n agents, $words: who is lost says that it joins again" $((times * ${#lost[@]})) $n_said ;;
-esac
+  "$times of $times, 0, 0" "$n_continued of $times, $n_restarts, $beside"
+check_eq "$n agents, $words: who is lost says that it joins again" $((times * ${#lost[@]})) $n_said

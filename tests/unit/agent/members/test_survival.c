@@ -21,6 +21,8 @@ Test(survival, the_leader_is_named_where_its_loss_is_another_matter)
          "if one of the 2 nodes is lost, the job waits for another");
     says((struct survival){ .n_nodes = 2, .min_nodes = 2, .waits = true },
          "if one of the 2 nodes is lost, the job waits for another; the loss of n0, which leads, ends it");
+    says((struct survival){ .n_nodes = 1, .min_nodes = 1, .waits = true, .moves = true },
+         "one node is left, and its loss ends the job");
     says((struct survival){ .n_nodes = 2, .min_nodes = 2, .moves = true },
          "the loss of any of the 2 nodes ends the job");
 }
