@@ -65,8 +65,9 @@ enum agent_hosting {
 
 /* Who says which node coordinates a job of several. */
 enum agent_arbiter {
-    AGENT_ARBITER_NONE,     /* the endpoint: the node that has it does, as long as it lives */
-    AGENT_ARBITER_DIRECTORY /* a record in the run directory, which all nodes share */
+    AGENT_ARBITER_NONE,      /* the endpoint: the node that has it does, as long as it lives */
+    AGENT_ARBITER_DIRECTORY, /* a record in the run directory, which all nodes share */
+    AGENT_ARBITER_ETCD       /* a record in an etcd */
 };
 
 /*
@@ -159,8 +160,10 @@ struct agent_config {
     const char *rendezvous_host;
     int rendezvous_port;
     enum agent_hosting hosting;
-    enum agent_arbiter arbiter; /* of a job, or with a run directory that the user names; else not used */
-    const char *secret;         /* of secret_bytes; NULL: insecure, which the user must have asked for */
+    /* AGENT_ARBITER_DIRECTORY: of a job, or with a run directory that the user names; else not used */
+    enum agent_arbiter arbiter;
+    const char *etcd;   /* AGENT_ARBITER_ETCD: its members (agent/arbiter/etcd_endpoints.h) */
+    const char *secret; /* of secret_bytes; NULL: insecure, which the user must have asked for */
     size_t secret_bytes;
     /* MASTER_ADDR and MASTER_PORT, if the user names them. NULL, 0: loopback (or node 0), and a free port. */
     const char *master_address;

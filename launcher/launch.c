@@ -375,6 +375,8 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     if (options->of[OPT_ARBITER].text != NULL && strcmp(options->of[OPT_ARBITER].text, "directory") == 0 &&
         options->of[OPT_RUN_DIR].text == NULL)
         return launch_bad_usage(err, "--arbiter directory needs --run-dir: it is where the record is kept");
+    if (config->arbiter == AGENT_ARBITER_ETCD && strcmp(config->run_id, "none") == 0)
+        return launch_bad_usage(err, "--arbiter etcd:// needs --rdzv-id: it names the run in the etcd");
     if (options_has(options, OPT_PYTHON_STACKS) && !config->watched)
         return launch_bad_usage(err, "--python-stacks needs --hang-timeout");
     launch->argv = launch_program_argv(options, kind, around, err);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "agent/arbiter/etcd_endpoints.h"
 #include "agent/wire/endpoint.h"
 #include "launcher/launch_impl.h"
 #include "launcher/rdzv_conf.h"
@@ -121,14 +122,21 @@ static int set_secret(struct launch *launch, const struct options *options, stru
 static int set_arbiter(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
     const char *where = text_of(options, OPT_ARBITER);
+    struct etcd_endpoints etcd;
 
     if (where == NULL || strcmp(where, "directory") == 0)
         launch->config.arbiter = AGENT_ARBITER_DIRECTORY;
     else if (strcmp(where, "none") == 0)
         launch->config.arbiter = AGENT_ARBITER_NONE;
+    else if (!etcd_endpoints_are_named(where))
+        return launch_bad_usage(err, "--arbiter is directory, none or etcd://HOST:PORT,...");
     else
-        return launch_bad_usage(err, "--arbiter is directory or none");
-    return 0;
+        launch->config.arbiter = AGENT_ARBITER_ETCD;
+    launch->config.etcd = where;
+    if (launch->config.arbiter != AGENT_ARBITER_ETCD || etcd_endpoints_parse(&etcd, where, err) == FSDP_OK)
+        return 0;
+    fsdp_wrap(err, "%s", options->of[OPT_ARBITER].origin);
+    return FSDP_EXIT_USAGE;
 }
 
 static bool is_c10d(const struct options *options)

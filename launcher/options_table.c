@@ -137,7 +137,8 @@ const struct option option_table[] = {
     { OPT_ARBITER, "arbiter", 0, OPTION_TEXT, "WHERE",
       .fallback = "directory for a job or with --run-dir; else none", .group = nodes,
       .help = "What says which node leads the others. directory: a record in the run directory. If the "
-              "leader's host is lost, another node takes its place. none: that loss ends the job.",
+              "leader's host is lost, another node takes its place. etcd://HOST:PORT,...: the same, with the "
+              "record in an etcd (etcds:// for TLS). none: that loss ends the job.",
       .fields = { GIVEN("arbiter") } },
     { OPT_STANDALONE, "standalone", 0, OPTION_FLAG, THEIRS, .pet = true, .group = nodes,
       .help = "Run on this node only, whatever other options or variables say about nodes.",

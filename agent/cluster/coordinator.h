@@ -152,7 +152,8 @@ void coordinator_gave_up(struct coordinator *coordinator, int node);
 /** The node has killed its ranks, and leaves. It is lost, and no rank of it has to be waited for. */
 void coordinator_swept(struct coordinator *coordinator, int node);
 /**
- * Fill in what a coordinator after this one goes on with. Returns whether the run bears the loss of a node now.
+ * Fill in what a coordinator after this one goes on with. Returns whether the run bears the loss of a node
+ * now.
  */
 bool coordinator_past(const struct coordinator *coordinator, struct coordinator_past *past);
 /**

@@ -33,8 +33,8 @@ struct meeting {
     struct endpoint_addresses addresses; /* addresses of the current round */
     struct endpoint_addresses served;    /* those at which this node has reached its coordinator */
     unsigned char coordinator[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
-    struct session_pool *pool;           /* NULL as long as this node has not dialled */
-    struct session *session;             /* of the current round; NULL: none */
+    struct session_pool *pool;                       /* NULL as long as this node has not dialled */
+    struct session *session;                         /* of the current round; NULL: none */
 
     uint64_t began_ms, deadline_ms; /* deadline 0: there is none, because this node was let in */
     uint64_t refused_ms;            /* since then no round met a process that listens; 0: the last one did */

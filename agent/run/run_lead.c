@@ -13,6 +13,7 @@
 #include <sys/random.h>
 
 #include "agent/arbiter/directory_store.h"
+#include "agent/arbiter/etcd_store.h"
 #include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
 #include "agent/run/run_impl.h"
@@ -210,8 +211,9 @@ static void on_wait(uv_timer_t *timer)
     if (record != NULL && record->run != identity_job(run->config) &&
         lead->waited_ms > WAIT_LEASES * record->lease_ms) {
         end_wait(run);
-        snprintf(words, sizeof words, "another live job, which %s leads, has the run directory %.500s", where,
-                 run->config->run_dir);
+        snprintf(words, sizeof words, "another live job, which %s leads, has the %s %.500s", where,
+                 run->config->arbiter == AGENT_ARBITER_ETCD ? "run id" : "run directory",
+                 run->config->arbiter == AGENT_ARBITER_ETCD ? run->config->run_id : run->config->run_dir);
         run_refuse(run, FSDP_EXIT_CONFIG, words);
     } else if (lead->waited_ms >= run->config->join_timeout_ms) {
         end_wait(run);
@@ -273,6 +275,17 @@ void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers)
     handlers->stands = on_stands;
 }
 
+static enum fsdp_status open_store(struct arbiter_store **out, const struct agent_config *config,
+                                   struct fsdp_err *err)
+{
+    struct etcd_endpoints endpoints;
+
+    if (config->arbiter == AGENT_ARBITER_DIRECTORY)
+        return directory_store_create(out, &io_posix, config->run_dir, err);
+    OK_OR_RETURN(etcd_endpoints_parse(&endpoints, config->etcd, err));
+    return etcd_store_create(out, &endpoints, config->run_id, config->lease_ms, err);
+}
+
 enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
 {
     static const struct arbiter_handlers handlers = { on_leads, on_follow, on_ended, on_deposed, on_note };
@@ -280,12 +293,13 @@ enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
     struct arbiter_spec spec = { .run = identity_job(config), .lease_ms = config->lease_ms };
     struct run_lead *lead = &run->lead;
 
-    if (config->arbiter == AGENT_ARBITER_NONE || (config->job_json == NULL && !config->run_dir_named))
+    if (config->arbiter == AGENT_ARBITER_NONE ||
+        (config->arbiter == AGENT_ARBITER_DIRECTORY && config->job_json == NULL && !config->run_dir_named))
         return FSDP_OK;
     lead->waited_ms = -1;
     (void)!getrandom(lead->identity, sizeof lead->identity, 0);
     memcpy(spec.identity, lead->identity, sizeof spec.identity);
-    OK_OR_RETURN(directory_store_create(&spec.store, &io_posix, config->run_dir, err));
+    OK_OR_RETURN(open_store(&spec.store, config, err));
     lead->tick = calloc(1, sizeof *lead->tick);
     if (lead->tick == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");

@@ -18,7 +18,8 @@ static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
     { "launcher",
-      { A "daemon", A "run", A "record", A "placement", A "wire", A "os", "agent", R "job", R "core" } },
+      { A "daemon", A "run", A "arbiter", A "record", A "placement", A "wire", A "os", "agent", R "job",
+        R "core" } },
     { A "daemon", { A "wire", A "os", "agent", R "core" } },
     { A "run",
       { A "rendezvous", A "cluster", A "arbiter", A "world", A "output", A "record", A "placement", A "os",

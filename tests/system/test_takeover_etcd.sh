@@ -1,0 +1,39 @@
+# A program on several nodes, with no directory in common, whose leader is lost: an etcd says which node leads then.
+. tests/support/shell/harness.sh
+. tests/support/shell/agents.sh
+if ! command -v etcd > /dev/null; then skip "test_takeover_etcd: all of it" "there is no etcd (Debian: etcd-server)"; exit 0; fi
+at_exit() { kill_agents; [ ! -e etcd.id ] || kill -KILL "$(cat etcd.id)"; } 2> /dev/null
+port=$(port_block)
+cd "$WORK" || exit 1
+head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+
+url=http://127.0.0.1:$port peers=http://127.0.0.1:$((port + 1))
+etcd --name one --data-dir etcd --listen-client-urls "$url" --advertise-client-urls "$url" --listen-peer-urls "$peers" \
+  --initial-advertise-peer-urls "$peers" --initial-cluster "one=$peers" > etcd.out 2>&1 &
+echo $! > etcd.id
+wait_until 30 grep -q "ready to serve client requests" etcd.out || not_ok "the etcd answers" "$(tail -n 3 etcd.out)"
+
+# Each rank notes the size of its world, and runs until it may end.
+export NOTES=$WORK/notes
+mkdir notes
+cat > rank.sh << 'RANK'
+echo "$WORLD_SIZE" > "$NOTES/term-$FSDPRUN_TERM.$RANK"
+while [ ! -e "$NOTES/end" ]; do read -r -t 0.1 <> <(:) || :; done
+RANK
+lease=$((2 * $(pace)))
+for i in 1 2 3; do
+  begin "n$i" timeout -k 5 600 "$BIN/fsdprun" --nnodes 2:3 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$((port + 2))" \
+    --rdzv-id "test-$port" --local-addr "127.0.0.$i" --secret-file secret --rdzv-conf lease=$lease --nproc-per-node 1 \
+    --arbiter "etcd://127.0.0.1:$((port + 3)),127.0.0.1:$port" --no-python bash rank.sh
+  [ $i != 1 ] || wait_until 30 has n1 "this node hosts"
+done
+check "three nodes run, in term 1; the first member of the etcd is not there" wait_until 60 test -e notes/term-1.2
+power_off n1
+check "their leader is lost: the others run, in term 2" wait_until 60 test -e notes/term-2.1
+check_eq "... without it" 2 "$(cat notes/term-2.1)"
+touch notes/end
+check_ends "... and both end with 0" "0 0" n2 n3
+check "the etcd has the run's key" grep -q 'fsdprun/test-'$port'/leader' -r etcd
+few=(--nnodes 2 --rdzv-endpoint 127.0.0.1:1 --insecure)
+check_status "a program needs a name for its run in the etcd" 2 "$BIN/fsdprun" "${few[@]}" --arbiter "etcd://127.0.0.1:$port" --no-python true
+check_status "members that cannot be are refused" 2 "$BIN/fsdprun" "${few[@]}" --rdzv-id a --arbiter etcd://a:b:c --no-python true
