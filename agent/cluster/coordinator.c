@@ -465,12 +465,9 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
     coordinator->generation = progress->generation + 1;
     budget_continue(&coordinator->budget, (int)progress->n_restarts,
                     progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
-    if (progress->generation < 0)
-        return;
-    roster_continue(&coordinator->roster, past->run);
+    roster_continue(&coordinator->roster, past->run, progress->generation >= 0);
     coordinator->took_over = true;
-    coordinator->unknown_away = true; /* the one that led, and its members */
-    if (!coordinator_is_elastic(coordinator))
+    if (progress->generation >= 0 && !coordinator_is_elastic(coordinator))
         budget_take(&coordinator->budget, now_ns);
     coordinator_note(
         coordinator, "takeover",
@@ -519,6 +516,8 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->resume_step = coordinator->diverged_step = -1;
     if (services->fence_ms > 0)
         coordinator->fenced_until_ms = coordinator_now_ms(coordinator) + (uint64_t)services->fence_ms;
+    /* another one has led, and had members */
+    coordinator->unknown_away = services->fence_ms > 0 || services->past != NULL;
     coordinator->progress.generation = -1;
     coordinator->progress.step = -1;
     status = open_roster(coordinator, err);

@@ -46,10 +46,10 @@ enum fsdp_status roster_init(struct roster *roster, const struct proto_join *sel
     return FSDP_OK;
 }
 
-void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTITY_BYTES])
+void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTITY_BYTES], bool seated)
 {
     memcpy(roster->run, run, sizeof roster->run);
-    roster->seated = roster->continues = true;
+    roster->seated = roster->continues = seated;
 }
 
 void roster_fini(struct roster *roster)

@@ -95,9 +95,11 @@ struct roster {
 enum fsdp_status roster_init(struct roster *roster, const struct proto_join *self, const char *address,
                              struct fsdp_err *err);
 /**
- * The run goes on from an earlier coordinator: it has this name, and was seated. Call it after roster_init().
+ * The run goes on from an earlier coordinator. Call it after roster_init().
+ *   run     its name
+ *   seated  that coordinator had given seats
  */
-void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTITY_BYTES]);
+void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTITY_BYTES], bool seated);
 /** Free what roster_init() took. */
 void roster_fini(struct roster *roster);
 

@@ -102,7 +102,8 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
         return;
     services->identity = lead->identity;
     services->past = lead->takes_over ? &lead->past : NULL;
-    services->fence_ms = fence_ms > 0 ? fence_ms : 0;
+    if (lead->fence_until_ms != 0)
+        services->fence_ms = fence_ms > 0 ? fence_ms : 1;
     services->lead = (struct coordinator_lead){ lead->term, holds, publish, run };
     services->lease = run->lease;
     if (lead->port != rendezvous_port(rendezvous))
@@ -149,8 +150,8 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
     run->lead.term = term;
     run->lead.fence_until_ms = fence_until_ms;
     if (run->lead.takes_over) {
-        run->job_written = true;
         find_past(run, before);
+        run->job_written = run->lead.past.progress.generation >= 0;
         if (before != NULL)
             snprintf(host, sizeof host, "%.250s:%d", before->host, before->port);
         run_say(run, "this node leads the job from now on (term %llu); %s is lost", (unsigned long long)term,
@@ -244,6 +245,7 @@ static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_
 
     memcpy(run->lead.leader, identity, sizeof run->lead.leader);
     arbiter_withdraw(run->lead.arbiter);
+    arbiter_sit(run->lead.arbiter, -1);
 }
 
 static bool may_stand(void *member)
@@ -306,6 +308,12 @@ enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
     uv_timer_init(run->loop, lead->tick);
     lead->tick->data = run;
     return arbiter_create(&lead->arbiter, run->loop, &spec, &handlers, run, err);
+}
+
+void run_lead_sit(struct run *run, int node_rank)
+{
+    if (run->lead.arbiter != NULL && run->coordinator == NULL)
+        arbiter_sit(run->lead.arbiter, node_rank);
 }
 
 static void take_lock(struct disk_job *job)

@@ -165,6 +165,7 @@ static void form(struct run *run, const struct world_plan *plan)
     run->node_rank = plan->node_rank;
     say_where(run);
     world_form(run->world, plan);
+    run_lead_sit(run, plan->node_rank);
     run_lead_lock(run);
     write_job(run); /* after the start of the workers, because it waits for the disk */
 }

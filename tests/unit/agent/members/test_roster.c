@@ -114,7 +114,7 @@ Test(roster, nodes_of_an_earlier_coordinator_keep_their_order)
 
     set_up(3, 4);
     roster.nodes[0].who.last_node_rank = 2;
-    roster_continue(&roster, run);
+    roster_continue(&roster, run, true);
     join = another("a");
     join.last_node_rank = -1;
     spare = add_join(&join);
@@ -147,7 +147,7 @@ Test(roster, rank_0_of_a_job_is_on_the_hosts_node_whatever_its_seat)
         set_up(2, 3);
         roster.nodes[0].who.what = (uint64_t)job;
         roster.nodes[0].who.last_node_rank = 2;
-        roster_continue(&roster, run);
+        roster_continue(&roster, run, true);
         join = another("a");
         join.last_node_rank = 1;
         first = add_join(&join);
