@@ -80,6 +80,27 @@ check_eq "... its world took no further step" "$lines" "$(logged_lines runs/stil
 check_eq "... and its rank is dead" "" "$(ps -o pid= -p "$rank")"
 check "... and it wrote no report of errors" test ! -e runs/still/errors.json
 
+# A program, whose directory the user names. The lost host is started again.
+port=$((port + 1))
+program() { # NAME N
+  begin "$1" timeout -k 5 1200 "$BIN/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" \
+    --local-addr "127.0.0.$2" --secret-file secret --run-dir "$WORK/program" --rdzv-conf lease=1 \
+    -- "$TOY/toy" env=MASTER_ADDR env=FSDPRUN_TERM touch=started wait=go
+}
+program program-1 1
+wait_until 30 has program-1 "this node hosts"
+program program-2 2
+wait_until 30 lines started 2
+power_off program-1
+check "the leader of a program is lost: the other node goes on" wait_until 60 lines started 3
+program back 1
+check "... and the lost host, started again, joins it" wait_until 60 lines started 5
+touch go
+check_ends "... and both end with 0" "0 0" program-2 back
+check_eq "MASTER_ADDR and FSDPRUN_TERM are the new leader's" "127.0.0.2 2" \
+  "$(sed -n 's/^MASTER_ADDR=//p' back.out) $(sed -n 's/^FSDPRUN_TERM=//p' back.out)"
+check_eq "... and each attempt has a folder" "attempt_0 attempt_1 attempt_2" "$(cd program && echo attempt_*)"
+
 # As it was: the loss of the host ends the job.
 nodes none 2 1:2 --set train.steps=4000 --rdzv-conf lease=1 --arbiter none
 wait_until 120 has_logged runs/none 0 2
