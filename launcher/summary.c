@@ -132,6 +132,21 @@ static void take_timeline(struct summary *summary, const cJSON *event)
     summary->repeated_s += number(event, "lost_s", MOST_S);
 }
 
+/*
+ * This node leads from now on. What came before, another one has seen: the summary begins here, with the loss
+ * of that one.
+ */
+static void take_over(struct summary *summary, const cJSON *event, int64_t now_ms)
+{
+    *summary = (struct summary){ .config = summary->config,
+                                 .phase = SUMMARY_RESTARTING,
+                                 .began_ms = now_ms,
+                                 .since_ms = now_ms,
+                                 .began_s = summary->began_s,
+                                 .restarts = (int)number(event, "restarts", INT_MAX),
+                                 .n_failures = 1 };
+}
+
 static void take_first_step(struct summary *summary, const cJSON *event, int64_t now_ms)
 {
     begin_phase(summary, SUMMARY_TRAINING, now_ms);
@@ -151,6 +166,8 @@ void summary_event(struct summary *summary, const char *line, int64_t now_ms)
         take_exit(summary, event, now_ms);
     else if (strcmp(name, "restart") == 0 || strcmp(name, "membership") == 0)
         take_restart(summary, now_ms);
+    else if (strcmp(name, "takeover") == 0)
+        take_over(summary, event, now_ms);
     else if (strcmp(name, "first_step") == 0)
         take_first_step(summary, event, now_ms);
     else if (strcmp(name, "checkpoint") == 0)

@@ -152,10 +152,9 @@ void coordinator_gave_up(struct coordinator *coordinator, int node);
 /** The node has killed its ranks, and leaves. It is lost, and no rank of it has to be waited for. */
 void coordinator_swept(struct coordinator *coordinator, int node);
 /**
- * Fill in what a coordinator after this one goes on with. Returns whether the run bears the loss of a node
- * now.
+ * Fill in what a coordinator after this one goes on with. Returns whether the run bears the loss of a node.
  */
-bool coordinator_past(const struct coordinator *coordinator, struct coordinator_past *past);
+bool coordinator_hand_over(const struct coordinator *coordinator, struct coordinator_past *past);
 /**
  * Another agent leads the run. The ranks of this node are killed, and then its own member gets PROTO_FINISH,
  * with FSDP_EXIT_LINK and `words`. No other node is told, and no file of the run is written any more: they

@@ -265,7 +265,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
     coordinator_run(coordinator);
 }
 
-bool coordinator_past(const struct coordinator *coordinator, struct coordinator_past *past)
+bool coordinator_hand_over(const struct coordinator *coordinator, struct coordinator_past *past)
 {
     const struct rundir *rundir = coordinator->services.rundir;
 

@@ -69,7 +69,7 @@ static void end_lead(struct run *run, const char *words)
     lead->leads = false;
     uv_timer_stop(lead->tick);
     run->nodes = NULL;
-    lead->steps_down = coordinator_past(run->coordinator, &lead->past);
+    lead->steps_down = coordinator_hand_over(run->coordinator, &lead->past);
     snprintf(line, sizeof line, "this node led the job, and may not lead it any more: %.600s%s", words,
              lead->steps_down ? "; it ends its ranks and joins again" : "");
     if (lead->steps_down)

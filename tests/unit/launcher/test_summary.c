@@ -132,3 +132,24 @@ Test(summary, saves_are_no_training_and_repeated_steps_are_not_effective)
     cr_expect(ieee_ulp_eq(dbl, cost_effective(&cost), 1.6 / 3.8, 4));
     cr_expect(cost.n_restarts == 0 && cost.n_failures == 1, "no rank of generation 1 was spawned");
 }
+
+/* Of three restarts this node has seen one. */
+Test(summary, a_node_that_takes_the_lead_sums_up_what_it_leads)
+{
+    static const struct moment moments[] = {
+        { 3000, "{\"event\": \"takeover\", \"generation\": 4, \"host\": \"h\", \"term\": 2, \"restarts\": 2}" },
+        { 3500, "{\"event\": \"spawn\", \"generation\": 4, \"rank\": 0, \"pid\": 7}" },
+        { 4000, "{\"event\": \"exit\", \"generation\": 4, \"rank\": 0, \"signal\": 9}" },
+        { 4010, "{\"event\": \"failure\", \"generation\": 4, \"rank\": 0}" },
+        { 4010, "{\"event\": \"restart\", \"generation\": 5, \"restart\": 3}" },
+    };
+    struct agent_config config;
+
+    agent_config_init(&config);
+    config.n_nodes = 2;
+    is_summary(&config, moments, sizeof moments / sizeof *moments,
+               "{\"status\": 0, \"generations\": 5, \"restarts\": 3, \"seconds\": 2.000, \"seconds_by\": "
+               "{\"waiting\": 0.000, \"starting\": 0.000, \"training\": 0.500, \"saving\": 0.000, "
+               "\"restarting\": 1.500}, \"saves\": 0, \"failures\": 2, \"effective\": 0.2500, "
+               "\"advice\": null, \"first_cause\": null, \"run_dir\": null}\n");
+}
