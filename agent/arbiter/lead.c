@@ -247,12 +247,25 @@ enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_
 
 /* Answers */
 
+/* Ranks of any leader that was seen may run until then: the lease may have been another before. */
+static int64_t fence_of(const struct lead *lead)
+{
+    const int64_t last_ms = lead->seen_ms > lead->heard_ms ? lead->seen_ms : lead->heard_ms;
+    const int64_t fence_ms = last_ms + lead->longest_ms + LEASE_FENCE_MS(lead->longest_ms);
+
+    if (lead->known.term == 0 || lead->known.state == LEADER_ENDED)
+        return lead->fence_ms;
+    return fence_ms > lead->fence_ms ? fence_ms : lead->fence_ms;
+}
+
 /* The term of a claim that cannot be read is taken all the same. All else stays as it was known. */
 static void know(struct lead *lead, const struct leader_record *record)
 {
     static const unsigned char nobody[SESSION_IDENTITY_BYTES];
     const bool is_nobody = memcmp(record->identity, nobody, sizeof nobody) == 0;
 
+    if (record->term > lead->known.term)
+        lead->fence_ms = fence_of(lead);
     if (is_nobody && lead->known.term == 0)
         lead->known = lead->self;
     if (!is_nobody)
@@ -262,6 +275,8 @@ static void know(struct lead *lead, const struct leader_record *record)
     memcpy(lead->known.identity, record->identity, sizeof nobody);
     lead->known.term = record->term;
     lead->known.sequence = record->sequence;
+    if (lead->known.lease_ms > lead->longest_ms)
+        lead->longest_ms = lead->known.lease_ms;
 }
 
 /*
@@ -296,16 +311,6 @@ static void look_for_the_end(struct lead *lead)
         return;
     lead->role = LEAD_OVER;
     lead->ended = true;
-}
-
-static int64_t fence_of(const struct lead *lead)
-{
-    const int64_t lease_ms = lease_of(lead);
-    const int64_t last_ms = lead->seen_ms > lead->heard_ms ? lead->seen_ms : lead->heard_ms;
-
-    if (lead->known.term == 0 || lead->known.state == LEADER_ENDED)
-        return 0;
-    return last_ms + lease_ms + LEASE_FENCE_MS(lease_ms);
 }
 
 /*

@@ -71,6 +71,8 @@ struct lead {
     int64_t seen_ms;            /* when `known` was seen first */
     int64_t quiet_ms;           /* the same, moved on by the time in which this agent stood still */
     int64_t ripe_ms;            /* since when this agent may claim; 0: it may not */
+    int64_t longest_ms;         /* the longest lease of all leaders that were seen */
+    int64_t fence_ms;           /* until when ranks of those before `known` may run; 0: none can */
     uint64_t told_term;         /* the highest of which LEAD_FOLLOW told, or that it led */
 
     int64_t claim_ms;   /* when the first claim of `self.term` began */

@@ -436,6 +436,45 @@ Test(lead, a_leader_in_contact_with_all_goes_on_without_the_store)
     saw(1, "FB");
 }
 
+Test(lead, the_fence_is_that_of_the_longest_lease_though_one_with_a_shorter_claims_between)
+{
+    agents[0].lead.self.lease_ms = 3 * LEASE;
+    lose_the_first();
+    const int64_t seen = agents[1].lead.seen_ms;
+
+    stand(1, seen);
+    while (claims[2].term == 0)
+        pass(STEP);
+    agents[1].is_dead = true;
+    stand(2, seen);
+    pass(2 * LEASE);
+
+    saw(2, "FB");
+    cr_assert(eq(u64, stored.term, 3));
+    cr_assert(agents[2].lead.fence_until_ms >= seen + 3 * LEASE + LEASE_FENCE_MS(3 * LEASE));
+}
+
+Test(lead, the_end_of_a_leader_ends_no_rank_of_the_one_before_it)
+{
+    lose_the_first();
+    make(2);
+    stand(1, now);
+    pass(LEASE);
+    const int64_t seen = agents[2].lead.seen_ms;
+
+    agents[2].is_cut = true;
+    while (agents[1].began_ms == 0)
+        pass(STEP);
+    lead_resign(&agents[1].lead, 0);
+    pass(STEP);
+    agents[2].is_cut = false;
+    lead_first(&agents[2].lead, "10.0.0.3", 29400);
+    pass(LEASE / 2);
+
+    saw(2, "B");
+    cr_assert(agents[2].lead.fence_until_ms >= seen + LEASE + LEASE_FENCE_MS(LEASE));
+}
+
 Test(lead, who_finds_the_term_taken_waits_for_the_claimer_and_then_takes_the_next)
 {
     lose_the_first();
