@@ -91,7 +91,10 @@ void arbiter_move(struct arbiter *arbiter, const char *host, int port);
  * even if the store does not answer. 0: that cannot be said.
  */
 void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms);
-/** The run is over. ended() follows once the record says so, or deposed(). */
+/**
+ * The run is over, and no rank of it runs. This agent holds no more from now on. ended() follows once the record
+ * says so, or deposed().
+ */
 void arbiter_resign(struct arbiter *arbiter, int exit_status);
 
 /**

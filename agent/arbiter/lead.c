@@ -145,15 +145,22 @@ static int64_t claims_at_ms(const struct lead *lead)
     return at_ms > lead->failed_until_ms ? at_ms : lead->failed_until_ms;
 }
 
-int64_t lead_holds_until_ms(const struct lead *lead)
+/* Until when the term is this agent's to write. */
+static int64_t term_until_ms(const struct lead *lead)
 {
     return lead->hold_ms > lead->contact_ms ? lead->hold_ms : lead->contact_ms;
+}
+
+/* Who reads the end of the run may lead at once, maybe before its writer has the answer. */
+int64_t lead_holds_until_ms(const struct lead *lead)
+{
+    return lead->role == LEAD_LEADS ? term_until_ms(lead) : 0;
 }
 
 /* Members may have heard from this leader until its hold was over. */
 static void depose(struct lead *lead, int64_t now_ms)
 {
-    const int64_t until_ms = lead_holds_until_ms(lead) < now_ms ? lead_holds_until_ms(lead) : now_ms;
+    const int64_t until_ms = term_until_ms(lead) < now_ms ? term_until_ms(lead) : now_ms;
 
     if (until_ms - lead->self.lease_ms > lead->heard_ms)
         lead->heard_ms = until_ms - lead->self.lease_ms;
@@ -170,7 +177,7 @@ void lead_look(struct lead *lead, int64_t now_ms)
     if (still_ms > 0)
         lead->quiet_ms += still_ms;
     lead->looked_ms = now_ms;
-    if (leads(lead) && now_ms >= lead_holds_until_ms(lead))
+    if (leads(lead) && now_ms >= term_until_ms(lead))
         depose(lead, now_ms);
     if (!may_claim(lead))
         lead->ripe_ms = 0;
@@ -396,8 +403,8 @@ int64_t lead_due_ms(const struct lead *lead)
 {
     int64_t due_ms = lead->looked_ms + lease_of(lead) / LEAD_READS;
 
-    if (leads(lead) && lead_holds_until_ms(lead) < due_ms)
-        due_ms = lead_holds_until_ms(lead);
+    if (leads(lead) && term_until_ms(lead) < due_ms)
+        due_ms = term_until_ms(lead);
     if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER)
         return due_ms;
     if (lead->next_ms < due_ms || (leads(lead) && lead->dirty))

@@ -40,7 +40,7 @@ enum {
 enum lead_role {
     LEAD_WATCHES = 1,
     LEAD_LEADS,
-    LEAD_RESIGNS, /* leads until the record says that the run is over */
+    LEAD_RESIGNS, /* leads no more, and writes into the record that the run is over */
     LEAD_OVER     /* the run is over, by this agent's word or another's */
 };
 
@@ -127,7 +127,7 @@ void lead_move(struct lead *lead, const char *host, int port);
  * unless this agent leads; 0 takes it back.
  */
 void lead_in_contact_until(struct lead *lead, int64_t until_ms);
-/** The run is over: write that, and then lead no more. LEAD_ENDED or LEAD_DEPOSED follows. */
+/** The run is over: lead no more from now on, and write that. LEAD_ENDED or LEAD_DEPOSED follows. */
 void lead_resign(struct lead *lead, int exit_status);
 
 /* What the caller does */

@@ -616,6 +616,26 @@ Test(lead, the_end_is_written_again_until_the_store_answers_but_not_beyond_the_h
     saw(0, "BD");
 }
 
+Test(lead, who_ends_the_run_holds_no_more_before_another_can_read_that)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    agents[0].is_slow = true;
+    lead_resign(&agents[0].lead, 0);
+    while (agents[0].call == LEAD_NO_CALL)
+        pass(STEP);
+    perform(agents[0].call, &agents[0].record);
+    make(1);
+
+    lead_first(&agents[1].lead, "10.0.0.2", 29400);
+    pass(LEASE / 2);
+
+    saw(1, "B");
+    agents[0].is_slow = false;
+    answer(&agents[0], ARBITER_DONE);
+    saw(0, "BE");
+}
+
 Test(lead, one_that_stands_learns_the_end_that_it_missed)
 {
     agents[1].is_cut = true;
