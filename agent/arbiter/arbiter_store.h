@@ -31,9 +31,9 @@ struct arbiter_store;
 struct arbiter_store_ops {
     const char *name; /* as --arbiter has it: "directory", "etcd" */
     /**
-     * Read the newest record: of the highest term, and of that the highest sequence. A claim need not be
-     * found before its owner has written a record. What is no whole record does not count. ARBITER_DONE:
-     * `out` has it. Else ARBITER_NONE or ARBITER_FAILED.
+     * Read the newest record or claim: of the highest term, and of that the highest sequence. A claim is
+     * found at the latest when its owner has written a record; if it never does, after some time. What is no
+     * whole record does not count. ARBITER_DONE: `out` has it. Else ARBITER_NONE or ARBITER_FAILED.
      */
     enum arbiter_answer (*read)(struct arbiter_store *store, struct leader_record *out, struct fsdp_err *err);
     /**

@@ -105,35 +105,67 @@ static enum fsdp_status claim_path(const struct directory_store *store, uint64_t
     return io_join(path, store->folder, name, err);
 }
 
-/* The claim of a term that is taken. If it cannot be read, it has the term alone. */
-static void read_claim(struct directory_store *store, uint64_t term, struct leader_record *out)
+/*
+ * The claim of a term. What is no whole claim has the term alone. FSDP_ERR_NOT_FOUND: nobody has claimed it. An
+ * error says neither: a term that only seems to be taken would make the record of a leader look old.
+ */
+static enum fsdp_status read_claim(struct directory_store *store, uint64_t term, struct leader_record *out,
+                                   struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES], *bytes = NULL;
     size_t n_bytes = 0;
+    enum fsdp_status status;
 
-    if (claim_path(store, term, path, NULL) != FSDP_OK ||
-        io_read_file(store->io, path, LEADER_RECORD_BYTES, &bytes, &n_bytes, NULL) != FSDP_OK ||
-        !leader_record_decode(out, bytes, n_bytes) || out->term != term)
+    OK_OR_RETURN(claim_path(store, term, path, err));
+    status = io_read_file(store->io, path, LEADER_RECORD_BYTES, &bytes, &n_bytes, err);
+    if (status == FSDP_ERR_FORMAT ||
+        (status == FSDP_OK && (!leader_record_decode(out, bytes, n_bytes) || out->term != term))) {
         *out = (struct leader_record){ .term = term };
+        status = FSDP_OK;
+    }
     free(bytes);
+    return status;
 }
 
-/* No record can be read: the newest claim is what is left. *out has term 0 if there is none. */
-static enum fsdp_status read_newest_claim(struct directory_store *store, struct leader_record *out,
+/* The highest term that is claimed; 0: none is. */
+static enum fsdp_status find_newest_claim(struct directory_store *store, uint64_t *newest,
                                           struct fsdp_err *err)
 {
     struct io_names names;
-    uint64_t newest = 0, term;
+    uint64_t term;
 
-    *out = (struct leader_record){ .term = 0 };
+    *newest = 0;
     if (store->io->list(store->io, store->folder, &names) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", store->folder, strerror(errno));
     for (size_t i = 0; i < names.n; i++)
-        if (sscanf(names.names[i], "term-%" SCNu64, &term) == 1 && term > newest)
-            newest = term;
+        if (sscanf(names.names[i], "term-%" SCNu64, &term) == 1 && term > *newest)
+            *newest = term;
     io_names_free(&names);
-    if (newest > 0)
-        read_claim(store, newest, out);
+    return FSDP_OK;
+}
+
+/*
+ * A leader may die between its claim and its first record, or no record can be read any more. *newest has the
+ * newest record, and receives the newest claim if that has a higher term.
+ */
+static enum fsdp_status look_for_claims(struct directory_store *store, struct leader_record *newest,
+                                        struct fsdp_err *err)
+{
+    struct leader_record claim;
+    uint64_t term = newest->term;
+    enum fsdp_status status = FSDP_OK;
+
+    if (term == 0) {
+        OK_OR_RETURN(find_newest_claim(store, &term, err));
+        if (term == 0)
+            return FSDP_OK;
+        term--;
+    }
+    while ((status = read_claim(store, ++term, &claim, err)) == FSDP_OK)
+        *newest = claim;
+    if (status != FSDP_ERR_NOT_FOUND)
+        return status;
+    fsdp_err_clear(err);
     return FSDP_OK;
 }
 
@@ -182,7 +214,7 @@ static enum arbiter_answer directory_read(struct arbiter_store *base, struct lea
 
     if (status != FSDP_OK)
         return status == FSDP_ERR_NOT_FOUND ? ARBITER_NONE : ARBITER_FAILED;
-    if (out->term == 0 && read_newest_claim(store, out, err) != FSDP_OK)
+    if (look_for_claims(store, out, err) != FSDP_OK)
         return ARBITER_FAILED;
     return out->term > 0 ? ARBITER_DONE : ARBITER_NONE;
 }
@@ -212,8 +244,8 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
         return answer;
     if (read_record(store, holder, err) != FSDP_OK)
         return ARBITER_FAILED;
-    if (holder->term < claim->term)
-        read_claim(store, claim->term, holder);
+    if (holder->term < claim->term && read_claim(store, claim->term, holder, err) != FSDP_OK)
+        return ARBITER_FAILED;
     return ARBITER_TAKEN;
 }
 

@@ -282,6 +282,7 @@ static void know(struct lead *lead, const struct leader_record *record)
     memcpy(lead->known.identity, record->identity, sizeof nobody);
     lead->known.term = record->term;
     lead->known.sequence = record->sequence;
+    lead->saw_a_leader |= is_ours(lead, &lead->known) && lead->known.state == LEADER_LEADS;
     if (lead->known.lease_ms > lead->longest_ms)
         lead->longest_ms = lead->known.lease_ms;
 }
@@ -311,7 +312,8 @@ static void notice(struct lead *lead, const struct leader_record *record, int64_
 /* The run that this agent took part in is over. The record of an earlier one says nothing. */
 static void look_for_the_end(struct lead *lead)
 {
-    const bool took_part = lead->told_term > 0 || (lead->stands && lead->read_ms >= lead->stood_ms);
+    const bool took_part =
+        lead->told_term > 0 || (lead->saw_a_leader && lead->stands && lead->read_ms >= lead->stood_ms);
 
     if (lead->role != LEAD_WATCHES || !took_part || !is_ours(lead, &lead->known) ||
         lead->known.state != LEADER_ENDED)

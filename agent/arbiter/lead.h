@@ -50,7 +50,7 @@ enum lead_news {
     LEAD_BEGAN,   /* this agent leads: `term`, `before` and `fence_until_ms` say how */
     LEAD_DEPOSED, /* this agent leads no more */
     LEAD_FOLLOW,  /* another agent leads: its record was seen to change. Told for each term once */
-    LEAD_ENDED    /* the record says that the run is over: the one that this agent took part in */
+    LEAD_ENDED    /* the record says that the run is over: the one that this agent saw led, and took part in */
 };
 
 /* The call of the store to make now. */
@@ -66,6 +66,7 @@ struct lead {
     int64_t stood_ms; /* when it stood up */
 
     struct leader_record known; /* the newest record that was seen; term 0: none */
+    bool saw_a_leader;          /* a record or a claim of one that led this run was seen */
     bool has_read;              /* the store has said whether there is one */
     int64_t read_ms;            /* when the last read that was answered began */
     int64_t seen_ms;            /* when `known` was seen first */

@@ -312,6 +312,7 @@ static void make_plan(void)
     plan.calm_from = plan.last_fault + 12 * lease_ns();
     if (!plan.gentle) {
         plan.one_key = sim_one_in(SIM_PLAN, 3);
+        plan.hides_claims = sim_one_in(SIM_PLAN, 3);
         plan.some_rest = sim_one_in(SIM_PLAN, 3);
         plan.lags_one_in = plan.one_key ? 0 : (int)sim_between(SIM_PLAN, 0, 4);
         plan.fails_one_in = draw_rate(40);

@@ -37,7 +37,7 @@ static void note_version(void)
     for (int i = 0; i < PLACES; i++)
         if (leader_record_is_later(&places[i], &newest))
             newest = places[i];
-    if (newest.term == 0)
+    if (newest.term == 0 || (!plan.hides_claims && leader_record_is_later(&newest_claim, &newest)))
         newest = newest_claim;
     if (n_versions == MOST_WRITES)
         sim_violated("a history has few writes", "%d", n_versions);

@@ -163,6 +163,19 @@ Test(directory_store, a_claim_without_a_record_after_it_is_found)
     cr_assert(is("a", 10, 0));
 }
 
+Test(directory_store, a_claim_after_the_newest_record_is_found)
+{
+    read_it(one);
+    claim(one, "a", 9);
+    renew(one, "a", 9, 1);
+    claim(one, "b", 10);
+    claim(one, "c", 11);
+
+    cr_assert(eq(int, read_it(other), ARBITER_DONE));
+
+    cr_assert(is("c", 11, 0));
+}
+
 Test(directory_store, an_unreadable_claim_has_its_term_alone)
 {
     read_it(one);
@@ -316,6 +329,30 @@ static void fail_one(struct memory_io *io, int n)
     cr_assert(read_it(store) == ARBITER_DONE && is("a", 1, 1));
     cr_assert(eq(int, claim(store, "b", 1), ARBITER_TAKEN));
     store->ops->destroy(store);
+}
+
+/* While the leader of term 3 lives, none can have claimed term 4. */
+static void fail_one_of_a_read(struct memory_io *io, int n)
+{
+    struct arbiter_store *store;
+    enum arbiter_answer answer;
+
+    cr_assert(io->base.mkdir(&io->base, "run", 0777) == 0);
+    store = make(&io->base, "run");
+    claim(store, "a", 3);
+    renew(store, "a", 3, 1);
+    io->calls = 0;
+    io->fail_at = n;
+
+    answer = read_it(store);
+
+    cr_assert(answer == ARBITER_FAILED || (answer == ARBITER_DONE && is("a", 3, 1)), "failing call %d", n);
+    store->ops->destroy(store);
+}
+
+Test(directory_store, a_call_that_fails_in_a_read_makes_no_term_taken)
+{
+    cr_assert(gt(int, memory_io_fail_each(EIO, fail_one_of_a_read), 5));
 }
 
 Test(directory_store, after_any_call_that_fails_the_same_agent_still_gets_its_term)

@@ -638,9 +638,11 @@ Test(lead, who_ends_the_run_holds_no_more_before_another_can_read_that)
 
 Test(lead, one_that_stands_learns_the_end_that_it_missed)
 {
-    agents[1].is_cut = true;
     lead_first(&agents[0].lead, "10.0.0.1", 29400);
     pass(LEASE);
+    make(1);
+    pass(LEASE / 10); /* one read: it does not say whether the leader is alive */
+    agents[1].is_cut = true;
     lead_resign(&agents[0].lead, 0);
     pass(LEASE);
     agents[1].is_cut = false;
@@ -651,6 +653,31 @@ Test(lead, one_that_stands_learns_the_end_that_it_missed)
     pass(LEASE);
 
     saw(1, "E");
+}
+
+Test(lead, the_end_of_an_earlier_start_is_not_the_end_of_this_one)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    lead_resign(&agents[0].lead, 7);
+    pass(LEASE);
+    for (int i = 0; i < AGENTS; i++)
+        make(i);
+    pass(LEASE);
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    while (claims[2].term == 0)
+        pass(STEP);
+    agents[0].is_dead = true; /* before it wrote a record */
+    cr_assert(eq(u64, stored.term, 1));
+
+    stand(1, now);
+    pass(LEASE);
+    saw(1, "");
+    stored = claims[2]; /* a read brings the claim */
+    pass(3 * LEASE);
+
+    saw(1, "B");
+    cr_assert(eq(u64, stored.term, 3));
 }
 
 Test(lead, an_ended_run_begins_again_at_once)
