@@ -37,8 +37,8 @@ struct arbiter_handlers {
     void (*leads)(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms);
     /*
      * Another agent leads, and is alive: its record has just changed. Called once for each term, with a
-     * higher term each time. An agent that waited to lead as the first (arbiter_claim_first()) does not wait
-     * any more; one that stands still stands until arbiter_withdraw().
+     * higher term each time, and once more after arbiter_claim_first(). An agent that waited to lead as the
+     * first does not wait any more; one that stands still stands until arbiter_withdraw().
      */
     void (*follow)(void *arg, const struct leader_record *record);
     /* The run is over: the record says so. After arbiter_resign(): this agent's own record. Comes last. */
@@ -92,8 +92,8 @@ void arbiter_move(struct arbiter *arbiter, const char *host, int port);
  */
 void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms);
 /**
- * The run is over, and no rank of it runs. This agent holds no more from now on. ended() follows once the record
- * says so, or deposed().
+ * The run is over, and no rank of it runs. This agent holds no more from now on. ended() follows once the
+ * record says so, or deposed().
  */
 void arbiter_resign(struct arbiter *arbiter, int exit_status);
 

@@ -302,7 +302,7 @@ static void notice(struct lead *lead, const struct leader_record *record, int64_
     lead->seen_ms = lead->quiet_ms = now_ms;
     lead->ripe_ms = 0;
     if (has_changed && is_ours(lead, record) && !is_own(lead, record) && record->sequence > 0 &&
-        record->state == LEADER_LEADS && record->term > lead->told_term) {
+        record->state == LEADER_LEADS && (record->term > lead->told_term || lead->first)) {
         lead->told_term = record->term;
         lead->follow = true;
         lead->first = false;

@@ -5,8 +5,8 @@
  *
  *   1. A leader writes the record every third of the lease. It holds until one lease after the START of the
  *      last write that succeeded before its hold was over. Then it is deposed; a late answer revives nothing.
- *   2. The others read the record every tenth of the lease, or once in a lease (lead_sit()). It is stale when a read that began 1.1 leases
- *      after this agent had last seen it change finds it unchanged. Time in which this agent itself stood
+ *   2. The others read the record every tenth of the lease, or once in a lease (lead_sit()). It is stale when
+ *      a read that began 1.1 leases after this agent had last seen it change finds it unchanged. Time in which this agent itself stood
  *      still counts as a sixth of the lease at most.
  *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it
  *      stands, and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the
@@ -49,8 +49,9 @@ enum lead_news {
     LEAD_NO_NEWS,
     LEAD_BEGAN,   /* this agent leads: `term`, `before` and `fence_until_ms` say how */
     LEAD_DEPOSED, /* this agent leads no more */
-    LEAD_FOLLOW,  /* another agent leads: its record was seen to change. Told for each term once */
-    LEAD_ENDED    /* the record says that the run is over: the one that this agent saw led, and took part in */
+    /* another agent leads: its record was seen to change. Told for each term once, and after lead_first() */
+    LEAD_FOLLOW,
+    LEAD_ENDED /* the record says that the run is over: the one that this agent saw led, and took part in */
 };
 
 /* The call of the store to make now. */

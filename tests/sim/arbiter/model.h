@@ -46,7 +46,7 @@ struct plan {
     int64_t lease_ms;
     bool gentle;        /* the leader dies once, and nothing else happens */
     bool one_key;       /* the store is like an etcd */
-    bool hides_claims; /* a read brings no claim before its owner has written a record */
+    bool hides_claims;  /* a read brings no claim before its owner has written a record */
     bool some_rest;     /* hosts above 1 read once in a lease */
     bool calm;          /* the faults are over */
     bool resigns;       /* the leader ends the run when the faults are over */

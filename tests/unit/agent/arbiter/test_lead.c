@@ -542,6 +542,22 @@ Test(lead, the_first_follows_a_leader_that_is_alive)
     cr_assert(stored.term == 2);
 }
 
+Test(lead, the_first_that_followed_a_leader_before_is_told_again)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(2 * LEASE);
+    saw(1, "F");
+
+    lead_first(&agents[1].lead, "10.0.0.2", 29400);
+    pass(LEASE);
+    saw(1, "FF");
+    agents[0].is_dead = true;
+    pass(20 * LEASE);
+
+    saw(1, "FF"); /* it does not stand */
+    cr_assert(claims[2].term == 0);
+}
+
 Test(lead, the_first_takes_over_a_stale_record_behind_a_fence)
 {
     lose_the_first();
