@@ -111,7 +111,7 @@ tsan-programs: $(TSAN_BIN)
 tsan-build:
 	@command -v $(TSAN_CC) > /dev/null || \
 	  { echo 'make tsan needs $(TSAN_CC), libclang-rt-14-dev and libomp-14-dev' >&2; exit 1; }
-	$(TSAN_MAKE) tsan-programs
+	+$(TSAN_MAKE) tsan-programs
 tsan: tsan-build
 	BUILD=build/tsan tests/run tsan
 
@@ -122,22 +122,20 @@ FUZZ_RUNS    ?= 200000
 FUZZ_SECONDS ?=
 FUZZ_ONLY    ?= %
 FUZZ_UNTIL   := $(if $(FUZZ_SECONDS),-max_total_time=$(FUZZ_SECONDS),-runs=$(FUZZ_RUNS))
-FUZZ_BIN  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(filter tests/fuzz/fuzz_$(FUZZ_ONLY).c,$(call src,tests/fuzz)))
+FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(filter tests/fuzz/fuzz_$(FUZZ_ONLY).c,$(call src,tests/fuzz)))
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/test/parts.a
 	$(call link,-fsanitize=fuzzer $(LIBS_NODE) $(LIBS_YAML) $(shell pkg-config --libs openssl))
 .PHONY: fuzz        ## the targets of tests/fuzz; FUZZ_SECONDS=600, FUZZ_ONLY=tcpstore
-.PHONY: fuzz-run
+.PHONY: fuzz-run $(FUZZ_NAMES:%=fuzz-run-%)
 fuzz:
 	$(MAKE) BUILD=build/fuzz CC=clang-14 OPENMP= SAN=fuzzer-no-link,address,undefined fuzz-run
-fuzz-run: $(FUZZ_BIN)
-	for target in $(FUZZ_BIN); do name=$${target##*/fuzz_}; \
-	  mkdir -p $(BUILD)/corpus/$$name; \
-	  dict=tests/fuzz/$$name.dict; seeds=tests/fuzz/seeds/$$name; \
-	  UBSAN_OPTIONS=halt_on_error=1 $$target $(FUZZ_UNTIL) -seed=1 -max_len=4096 -timeout=10 -verbosity=0 \
-	    -artifact_prefix=$(BUILD)/ $$([ -e $$dict ] && echo -dict=$$dict) \
-	    $(BUILD)/corpus/$$name $$([ -d $$seeds ] && echo $$seeds) > $(BUILD)/$$name.log 2>&1 || \
-    { tail -n 40 $(BUILD)/$$name.log; exit 1; }; \
-	  echo "fuzz $$name: $(if $(FUZZ_SECONDS),$(FUZZ_SECONDS) s,$(FUZZ_RUNS) runs), nothing found"; done
+fuzz-run: $(FUZZ_NAMES:%=fuzz-run-%)
+$(FUZZ_NAMES:%=fuzz-run-%): fuzz-run-%: $(BUILD)/fuzz/fuzz_%
+	@mkdir -p $(BUILD)/corpus/$*
+	@UBSAN_OPTIONS=halt_on_error=1 $< $(FUZZ_UNTIL) -seed=1 -max_len=4096 -timeout=10 -verbosity=0 \
+	  -artifact_prefix=$(BUILD)/ $(addprefix -dict=,$(wildcard tests/fuzz/$*.dict)) \
+	  $(BUILD)/corpus/$* $(wildcard tests/fuzz/seeds/$*) > $(BUILD)/$*.log 2>&1 || { tail -n 40 $(BUILD)/$*.log; exit 1; }
+	@echo "fuzz $*: $(if $(FUZZ_SECONDS),$(FUZZ_SECONDS) s,$(FUZZ_RUNS) runs), nothing found"
 
 # On a machine with a GPU. scripts/gpu-check.sh runs these and more in three parts.
 .PHONY: test-gpu    ## the tests for a machine with a GPU
