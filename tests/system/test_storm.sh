@@ -57,7 +57,7 @@ draw() { drawn=$((RANDOM % $1)); }
 # rank_of NODE: a worker below its agent
 rank_of() { pgrep -P "$(inner_of "n$1")" -x fsdp-train; }
 kinds=(rank-killed rank-crashes rank-stands-still agent-killed power-off brief-cut cut long-cut reset waits stands-still)
-# hurt KIND NODE: the fault, from beginning to end. Node 0 hosts: it does not end.
+# hurt KIND NODE: the fault, from beginning to end. If the node that leads is lost, another takes its place.
 hurt() {
   case $1 in
   rank-killed) kill -KILL "$(rank_of "$2")" ;;
@@ -82,7 +82,6 @@ blow() {
     draw ${#kinds[@]}; kind=${kinds[drawn]}
     draw "$n"; node=$drawn
     [[ $hit != *" $node "* ]] || continue
-    case "$kind $node" in "agent-killed 0" | "power-off 0") continue ;; esac
     hit+="$node "
     n_faults=$((n_faults + 1))
     echo "$kind" >> kinds
