@@ -92,12 +92,13 @@ static void look_for_a_wait(struct arbiter *arbiter)
     const struct leader_record *known = &lead->known;
     char words[WORDS_BYTES];
 
-    if (!lead->first || arbiter->waits || known->term == 0 || known->state == LEADER_ENDED)
+    if (arbiter->waits || known->term == 0 || known->state == LEADER_ENDED ||
+        !(lead->first || (lead->stands && lead_patience_ms(lead) > 2 * known->lease_ms)))
         return;
     arbiter->waits = true;
     snprintf(words, sizeof words, "the agent at %s:%d%s may still lead: its record is watched for %.1f s",
              known->host, known->port, known->run == lead->self.run ? "" : ", of another run,",
-             (double)known->lease_ms * 1.1 / 1e3);
+             (double)lead_patience_ms(lead) / 1e3);
     note(arbiter, words);
 }
 
@@ -286,6 +287,11 @@ void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port)
 {
     lead_first(&arbiter->lead, host, port);
     wake_in(arbiter, 0);
+}
+
+void arbiter_old_is_gone(struct arbiter *arbiter)
+{
+    lead_old_is_gone(&arbiter->lead, now_ms());
 }
 
 void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms)

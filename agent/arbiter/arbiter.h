@@ -58,16 +58,24 @@ enum fsdp_status arbiter_create(struct arbiter **out, uv_loop_t *loop, const str
 
 /**
  * This agent hosts by the endpoint, and members reach it at `host` and `port`: lead at once if there is no
- * record or an ended one. Else wait for 1.1 leases: leads() if the record does not change, follow() if it
- * does.
+ * record or an ended one. Else wait: leads() if the record does not change, follow() if it does. The wait is
+ * 11.1 leases if its leader may go on without the store, else 1.1. A note says so.
  */
 void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
+/**
+ * No other agent's process that led runs any more. The proof is, for instance, a lock that each first leader
+ * takes before it claims, and keeps until its process is gone; a lock that a server takes away from a silent
+ * host in less than ten leases is none. So arbiter_claim_first() waits for 1.1 leases at most, if this is
+ * called before it. Valid until arbiter_withdraw(), leads() or follow().
+ */
+void arbiter_old_is_gone(struct arbiter *arbiter);
 /**
  * This agent has lost its leader, and no rank of it runs or can run. It leads as soon as the record is stale,
  * and at the earliest 1.1 leases after `heard_ms`. Members will reach it at `host` and `port`. A second call
  * replaces the first.
  *   seat      the seat it had: lower ones claim earlier; -1: it had none
- *   heard_ms  when a word of its leader last arrived here (not when it was asked for); 0: none did
+ *   heard_ms  when a word of its leader last arrived here (not when it was asked for); 0: none did, and it
+ *             waits for 11.1 leases if that leader may go on without the store
  */
 void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms);
 /**
@@ -85,10 +93,11 @@ void arbiter_publish(struct arbiter *arbiter, const struct leader_progress *prog
 /** Members reach this leader at another address than the one it claimed with. */
 void arbiter_move(struct arbiter *arbiter, const char *host, int port);
 /**
- * No other agent stands before `until_ms`: each one that was ever let in, and has neither left in order nor
- * swept its node, is known to have heard from this leader one lease before that or later (`heard_ms` of
- * arbiter_stand()). The agent that led before counts as one that was let in. So the leader holds until then,
- * even if the store does not answer. 0: that cannot be said.
+ * No agent that this leader ever let in stands before `until_ms`: each that has neither left in order nor
+ * swept its node is known to have heard from this leader one lease before that or later (`heard_ms` of
+ * arbiter_stand()). So the leader holds until then, even if the store does not answer, but not beyond ten
+ * leases after its last write. 0: that cannot be said. No effect in a term that was taken over: agents that
+ * the leader before let in may stand.
  */
 void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms);
 /**

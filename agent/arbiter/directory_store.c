@@ -106,8 +106,8 @@ static enum fsdp_status claim_path(const struct directory_store *store, uint64_t
 }
 
 /*
- * The claim of a term. What is no whole claim has the term alone. FSDP_ERR_NOT_FOUND: nobody has claimed it. An
- * error says neither: a term that only seems to be taken would make the record of a leader look old.
+ * The claim of a term. What is no whole claim has the term alone. FSDP_ERR_NOT_FOUND: nobody has claimed it.
+ * An error says neither: a term that only seems to be taken would make the record of a leader look old.
  */
 static enum fsdp_status read_claim(struct directory_store *store, uint64_t term, struct leader_record *out,
                                    struct fsdp_err *err)

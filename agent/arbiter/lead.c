@@ -72,6 +72,11 @@ void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t
     move_to(lead, host, port);
 }
 
+void lead_old_is_gone(struct lead *lead, int64_t now_ms)
+{
+    lead->gone_ms = now_ms;
+}
+
 void lead_sit(struct lead *lead, int seat)
 {
     lead->rests = is_last(seat);
@@ -80,7 +85,7 @@ void lead_sit(struct lead *lead, int seat)
 void lead_withdraw(struct lead *lead)
 {
     lead->first = lead->stands = false;
-    lead->ripe_ms = 0;
+    lead->ripe_ms = lead->gone_ms = 0;
 }
 
 void lead_publish(struct lead *lead, const struct leader_progress *progress)
@@ -101,7 +106,7 @@ void lead_move(struct lead *lead, const char *host, int port)
 
 void lead_in_contact_until(struct lead *lead, int64_t until_ms)
 {
-    if (leads(lead))
+    if (leads(lead) && lead->self.goes_on && lead->known.sequence > 0)
         lead->contact_ms = until_ms;
 }
 
@@ -117,9 +122,25 @@ void lead_resign(struct lead *lead, int exit_status)
 
 /* Time */
 
+/* May the leader go on without the store, whatever this agent has heard? One that let it in has said so. */
+static bool may_go_on(const struct lead *lead)
+{
+    const bool is_in = lead->heard_ms > 0 && lead->heard_ms >= lead->term_ms;
+
+    return lead->known.goes_on && lead->known.sequence > 0 && lead->known.state == LEADER_LEADS && !is_in &&
+           !is_own(lead, &lead->known);
+}
+
+int64_t lead_patience_ms(const struct lead *lead)
+{
+    const bool waits = may_go_on(lead) && lead->gone_ms == 0;
+
+    return LEASE_END_MS(lease_of(lead)) + (waits ? LEAD_CONTACT * lease_of(lead) : 0);
+}
+
 static bool is_stale(const struct lead *lead)
 {
-    return lead->known.term > 0 && lead->read_ms >= lead->quiet_ms + LEASE_END_MS(lease_of(lead));
+    return lead->known.term > 0 && lead->read_ms >= lead->quiet_ms + lead_patience_ms(lead);
 }
 
 /* The host by the endpoint may begin a run. One that stands goes on with a run that it has seen. */
@@ -148,7 +169,10 @@ static int64_t claims_at_ms(const struct lead *lead)
 /* Until when the term is this agent's to write. */
 static int64_t term_until_ms(const struct lead *lead)
 {
-    return lead->hold_ms > lead->contact_ms ? lead->hold_ms : lead->contact_ms;
+    const int64_t last_ms = lead->hold_ms + (LEAD_CONTACT - 1) * lead->self.lease_ms;
+    const int64_t contact_ms = lead->contact_ms < last_ms ? lead->contact_ms : last_ms;
+
+    return lead->hold_ms > contact_ms ? lead->hold_ms : contact_ms;
 }
 
 /* Who reads the end of the run may lead at once, maybe before its writer has the answer. */
@@ -232,6 +256,7 @@ static void prepare_claim(struct lead *lead, int64_t now_ms)
     lead->self.sequence = 0;
     if (is_ours(lead, &lead->known) && lead->known.state == LEADER_LEADS)
         lead->self.progress = lead->known.progress;
+    lead->self.goes_on = lead->known.term == 0 || lead->known.state == LEADER_ENDED;
 }
 
 enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_t now_ms)
@@ -254,11 +279,23 @@ enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_
 
 /* Answers */
 
+/* How long the leader that is known may have gone on, if it did: a claim of now waited for that. */
+static int64_t went_on_until_ms(const struct lead *lead, int64_t now_ms)
+{
+    const int64_t last_ms = lead->seen_ms + LEAD_CONTACT * lease_of(lead);
+    const int64_t until_ms = last_ms < now_ms ? last_ms : now_ms;
+
+    if (!may_go_on(lead))
+        return 0;
+    return lead->gone_ms > 0 && lead->gone_ms < until_ms ? lead->gone_ms : until_ms;
+}
+
 /* Ranks of any leader that was seen may run until then: the lease may have been another before. */
-static int64_t fence_of(const struct lead *lead)
+static int64_t fence_of(const struct lead *lead, int64_t now_ms)
 {
     const int64_t last_ms = lead->seen_ms > lead->heard_ms ? lead->seen_ms : lead->heard_ms;
-    const int64_t fence_ms = last_ms + lead->longest_ms + LEASE_FENCE_MS(lead->longest_ms);
+    const int64_t usual_ms = last_ms + lead->longest_ms, longer_ms = went_on_until_ms(lead, now_ms);
+    const int64_t fence_ms = (longer_ms > usual_ms ? longer_ms : usual_ms) + LEASE_FENCE_MS(lead->longest_ms);
 
     if (lead->known.term == 0 || lead->known.state == LEADER_ENDED)
         return lead->fence_ms;
@@ -266,13 +303,15 @@ static int64_t fence_of(const struct lead *lead)
 }
 
 /* The term of a claim that cannot be read is taken all the same. All else stays as it was known. */
-static void know(struct lead *lead, const struct leader_record *record)
+static void know(struct lead *lead, const struct leader_record *record, int64_t now_ms)
 {
     static const unsigned char nobody[SESSION_IDENTITY_BYTES];
     const bool is_nobody = memcmp(record->identity, nobody, sizeof nobody) == 0;
 
-    if (record->term > lead->known.term)
-        lead->fence_ms = fence_of(lead);
+    if (record->term > lead->known.term) {
+        lead->fence_ms = fence_of(lead, now_ms);
+        lead->term_ms = now_ms;
+    }
     if (is_nobody && lead->known.term == 0)
         lead->known = lead->self;
     if (!is_nobody)
@@ -282,6 +321,7 @@ static void know(struct lead *lead, const struct leader_record *record)
     memcpy(lead->known.identity, record->identity, sizeof nobody);
     lead->known.term = record->term;
     lead->known.sequence = record->sequence;
+    lead->seen_ms = lead->quiet_ms = now_ms;
     lead->saw_a_leader |= is_ours(lead, &lead->known) && lead->known.state == LEADER_LEADS;
     if (lead->known.lease_ms > lead->longest_ms)
         lead->longest_ms = lead->known.lease_ms;
@@ -298,14 +338,14 @@ static void notice(struct lead *lead, const struct leader_record *record, int64_
     lead->has_read = true;
     if (!leader_record_is_later(record, &lead->known))
         return;
-    know(lead, record);
-    lead->seen_ms = lead->quiet_ms = now_ms;
+    know(lead, record, now_ms);
     lead->ripe_ms = 0;
     if (has_changed && is_ours(lead, record) && !is_own(lead, record) && record->sequence > 0 &&
         record->state == LEADER_LEADS && (record->term > lead->told_term || lead->first)) {
         lead->told_term = record->term;
         lead->follow = true;
         lead->first = false;
+        lead->gone_ms = 0;
     }
 }
 
@@ -334,9 +374,8 @@ static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
         return;
     }
     lead->before = lead->known;
-    lead->fence_until_ms = fence_of(lead);
-    know(lead, &lead->asked);
-    lead->seen_ms = lead->quiet_ms = now_ms;
+    lead->fence_until_ms = fence_of(lead, now_ms);
+    know(lead, &lead->asked, now_ms);
     lead->role = LEAD_LEADS;
     lead->told_term = lead->self.term;
     lead->hold_ms = since_ms + lead->self.lease_ms;

@@ -6,8 +6,8 @@
  *   1. A leader writes the record every third of the lease. It holds until one lease after the START of the
  *      last write that succeeded before its hold was over. Then it is deposed; a late answer revives nothing.
  *   2. The others read the record every tenth of the lease, or once in a lease (lead_sit()). It is stale when
- *      a read that began 1.1 leases after this agent had last seen it change finds it unchanged. Time in which this agent itself stood
- *      still counts as a sixth of the lease at most.
+ *      a read that began 1.1 leases after this agent had last seen it change finds it unchanged. Time in
+ *      which this agent itself stood still counts as a sixth of the lease at most.
  *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it
  *      stands, and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the
  *      endpoint, which may claim at once if there is no record or an ended one. The agent of seat 0 claims
@@ -19,8 +19,11 @@
  * old one cannot run any more.
  *
  * While the store does not answer its leader, the leader may go on as long as it is in contact with every
- * agent that could stand (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
- * heard from the leader.
+ * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
+ * heard from the leader. It goes on until ten leases after the start of its last write that succeeded. An
+ * agent that was not let in waits for so long: it takes the record for stale after 11.1 leases, unless it knows
+ * that the leader's process is gone (lead_old_is_gone()). A leader that took over never goes on, because those
+ * whom the leader before had let in may stand. Its records say that (`goes_on`).
  *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */
@@ -34,6 +37,7 @@ enum {
     LEAD_RENEWS = 3,    /* writes of the leader in a lease */
     LEAD_STALL = 6,     /* a lease / 6 is the longest time between two looks that counts in full */
     LEAD_SEATS = 20,    /* a lease / 20 is the delay from one seat to the next */
+    LEAD_CONTACT = 10,  /* leases that a leader in contact goes on */
     LEAD_LAST_SEAT = 10 /* this seat, those above it and spares claim at the same time */
 };
 
@@ -65,11 +69,13 @@ struct lead {
     int seat;
     int64_t heard_ms; /* last word of a leader; of one that led: a lease before its hold was over */
     int64_t stood_ms; /* when it stood up */
+    int64_t gone_ms;  /* no process of an old leader has run since; 0: that is not known */
 
     struct leader_record known; /* the newest record that was seen; term 0: none */
     bool saw_a_leader;          /* a record or a claim of one that led this run was seen */
     bool has_read;              /* the store has said whether there is one */
     int64_t read_ms;            /* when the last read that was answered began */
+    int64_t term_ms;            /* when the term of `known` was seen first */
     int64_t seen_ms;            /* when `known` was seen first */
     int64_t quiet_ms;           /* the same, moved on by the time in which this agent stood still */
     int64_t ripe_ms;            /* since when this agent may claim; 0: it may not */
@@ -114,6 +120,11 @@ void lead_first(struct lead *lead, const char *host, int port);
  */
 void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms);
 /**
+ * No other agent's process that led runs any more: this one has a lock, for instance, that a leader keeps
+ * until its process is gone. Valid until lead_withdraw(), or until another leads.
+ */
+void lead_old_is_gone(struct lead *lead, int64_t now_ms);
+/**
  * This agent is a member in that seat; -1: a spare. Members above LEAD_LAST_SEAT would claim last, so they
  * read the record once in a lease until they stand: a store of many agents is read by few.
  */
@@ -125,8 +136,8 @@ void lead_publish(struct lead *lead, const struct leader_progress *progress);
 /** The same for the address of this agent. */
 void lead_move(struct lead *lead, const char *host, int port);
 /**
- * Before this time no agent stands, because each that could has heard from this leader so late. No effect
- * unless this agent leads; 0 takes it back.
+ * Before this time no agent that was let in stands, because each has heard from this leader so late. No
+ * effect unless this agent leads, has written a record, and has not taken over; 0 takes it back.
  */
 void lead_in_contact_until(struct lead *lead, int64_t until_ms);
 /** The run is over: lead no more from now on, and write that. LEAD_ENDED or LEAD_DEPOSED follows. */
@@ -154,6 +165,11 @@ void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct l
 /** When to look next, at the latest. */
 int64_t lead_due_ms(const struct lead *lead);
 
+/**
+ * How long the record that is known must stay as it is before this agent may claim. It is more than 1.1
+ * leases if its leader may go on without the store, and has not let this agent in.
+ */
+int64_t lead_patience_ms(const struct lead *lead);
 /** Until when this agent leads: it acts as a leader only before that time. 0: it does not lead. */
 int64_t lead_holds_until_ms(const struct lead *lead);
 

@@ -25,6 +25,7 @@ enum {
     AT_RESTARTS = 76,
     AT_RESTARTS_LEFT = 80,
     AT_STEP = 88,
+    AT_GOES_ON = 96,
     AT_HOST = 128,
     AT_CHECKSUM = LEADER_RECORD_BYTES - 8
 };
@@ -52,6 +53,7 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_RESTARTS, record->progress.n_restarts, 4);
     put_le(out + AT_RESTARTS_LEFT, record->progress.n_restarts_left, 4);
     put_le(out + AT_STEP, (uint64_t)record->progress.step, 8);
+    put_le(out + AT_GOES_ON, record->goes_on, 4);
     memcpy(out + AT_HOST, record->host, strnlen(record->host, LEADER_HOST_BYTES - 1));
     put_le(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM), 8);
 }
@@ -76,6 +78,7 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                 .lease_ms = (int64_t)get_le(in + AT_LEASE, 8),
                                 .state = (enum leader_state)get_le(in + AT_STATE, 4),
                                 .exit_status = get_i32(in + AT_EXIT_STATUS),
+                                .goes_on = get_le(in + AT_GOES_ON, 4) != 0,
                                 .progress = { .generation = get_i32(in + AT_GENERATION),
                                               .n_restarts = (uint32_t)get_le(in + AT_RESTARTS, 4),
                                               .n_restarts_left = (uint32_t)get_le(in + AT_RESTARTS_LEFT, 4),

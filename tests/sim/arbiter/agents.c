@@ -59,7 +59,9 @@ static void take(struct life *life, enum lead_news news)
     case LEAD_BEGAN:
         life->follows = 0;
         life->stands_ns = -1;
+        life->has_led = true;
         memset(life->reached_ms, 0, sizeof life->reached_ms);
+        memset(life->has_let_in, 0, sizeof life->has_let_in);
         break;
     case LEAD_DEPOSED:
         stand(life);
@@ -162,9 +164,9 @@ static void on_receipt(void *what, uint64_t number)
     if (message->number > leader->reached_ms[message->from->number])
         leader->reached_ms[message->from->number] = message->number;
     for (int i = 0; i < n_lives; i++)
-        if (&lives[i] != leader && leader->reached_ms[i] < least_ms)
+        if (leader->has_let_in[i] && leader->reached_ms[i] < least_ms)
             least_ms = leader->reached_ms[i];
-    if (least_ms > 0 && n_lives > 1)
+    if (least_ms > 0)
         lead_in_contact_until(&leader->lead, least_ms + plan.lease_ms);
     check();
 }
@@ -198,6 +200,7 @@ static void on_beat(void *what, uint64_t number)
     (void)number;
     if (waits(message, on_beat) || !leads_term(message->to, (uint64_t)message->number))
         return;
+    message->to->has_let_in[message->from->number] = true;
     send_message(&answer, on_beat_answer);
 }
 
@@ -214,7 +217,7 @@ static void on_time_to_beat(void *what, uint64_t number)
     speaker = life;
     if (is_still(life) || leads_now(life))
         return;
-    if (life->follows == 0 && hosts[0].life != NULL && leads_now(hosts[0].life))
+    if (life->follows == 0 && life->host < plan.n_hosts && hosts[0].life != NULL && leads_now(hosts[0].life))
         life->follows = hosts[0].life->lead.self.term;
     leader = owners[life->follows];
     if (leader != NULL && leader != life)
@@ -225,8 +228,18 @@ static void on_time_to_beat(void *what, uint64_t number)
     }
 }
 
+/* What a lock would say that the first leader has taken. */
+static bool none_of_the_old_runs(void)
+{
+    for (int i = 0; i < n_lives; i++)
+        if (lives[i].alive && lives[i].has_led)
+            return false;
+    return true;
+}
+
 void agent_start(int host)
 {
+    const bool is_first = host == 0 || host >= plan.n_hosts;
     struct leader_record self = { .run = RUN, .lease_ms = plan.lease_ms };
     struct life *life = &lives[n_lives];
 
@@ -237,7 +250,9 @@ void agent_start(int host)
     hosts[host].life = speaker = life;
     sim_trace("starts: life %d", life->number);
     lead_init(&life->lead, &self, clock_ms(life));
-    if (host == 0)
+    if (is_first && none_of_the_old_runs() && sim_one_in(SIM_FAULTS, 2))
+        lead_old_is_gone(&life->lead, clock_ms(life));
+    if (is_first)
         lead_first(&life->lead, "host", host);
     agent_turn(life);
     on_time_to_beat(life, 0);

@@ -87,10 +87,10 @@ void check(void)
         } else if (life->led_until_ns > sim_now) {
             life->led_until_ns = sim_now;
         }
-        /* a claim whose owner has died costs 1.1 leases more, each */
+        /* a claim whose owner has died costs 1.1 leases more, each; and who was not let in waits */
         if (plan.calm && life->alive && life->stands_ns >= 0 && !resigned &&
             sim_now - (life->stands_ns > plan.calm_from ? life->stands_ns : plan.calm_from) >
-                lease_ns() * (30 + 12 * n_lost_claims()) / 10)
+                lease_ns() * (19 + 12 * n_lost_claims()) / 10 + lead_patience_ms(&life->lead) * MS)
             sim_violated("who stands and reaches the store leads or follows within 3 leases", "life %d", i);
     }
 }
@@ -155,6 +155,12 @@ static void on_return(void *what, uint64_t host)
         agent_start((int)host);
 }
 
+static void on_start(void *what, uint64_t host)
+{
+    (void)what;
+    agent_start((int)host);
+}
+
 static void die(struct life *life)
 {
     agent_die(life);
@@ -207,6 +213,19 @@ static void on_quarrel(void *what, uint64_t host)
     cut_path((int)host, other, for_ns);
     if (sim_one_in(SIM_FAULTS, 2))
         cut_path(other, (int)host, for_ns);
+}
+
+/* The leader goes on without the store, and somebody who has never heard of it starts. */
+static void on_stranger(void *what, uint64_t number)
+{
+    const struct life *life = leader();
+
+    (void)what, (void)number;
+    speaker = NULL;
+    if (life == NULL)
+        return;
+    lose_store(life->host, plan.last_fault - sim_now);
+    sim_at(sim_now + sim_between(SIM_FAULTS, 0, 2 * lease_ns()), on_start, NULL, (uint64_t)plan.n_hosts);
 }
 
 static void on_fault(void *what, uint64_t number)
@@ -312,6 +331,7 @@ static void make_plan(void)
     plan.calm_from = plan.last_fault + 12 * lease_ns();
     if (!plan.gentle) {
         plan.one_key = sim_one_in(SIM_PLAN, 3);
+        plan.stranger = plan.n_hosts < HOSTS && sim_one_in(SIM_PLAN, 4);
         plan.hides_claims = sim_one_in(SIM_PLAN, 3);
         plan.some_rest = sim_one_in(SIM_PLAN, 3);
         plan.lags_one_in = plan.one_key ? 0 : (int)sim_between(SIM_PLAN, 0, 4);
@@ -325,12 +345,6 @@ static void make_plan(void)
         hosts[i] = (struct host){ .offset_ms = sim_between(SIM_PLAN, 1, 1000) * 1000 };
         hosts[i].rate = 0.997 + (double)(sim_draw(SIM_PLAN) % 1000) / 1000 * 0.006;
     }
-}
-
-static void on_start(void *what, uint64_t host)
-{
-    (void)what;
-    agent_start((int)host);
 }
 
 static bool never(void)
@@ -348,7 +362,10 @@ void sim_history(uint64_t seed)
         sim_at(plan.gentle ? 0 : sim_between(SIM_PLAN, 0, lease_ns()), on_start, NULL, (uint64_t)i);
     if (plan.gentle)
         sim_at(sim_between(SIM_PLAN, 3 * lease_ns(), 8 * lease_ns()), on_gentle_death, NULL, 0);
-    for (int n = plan.gentle ? 0 : (int)sim_between(SIM_FAULTS, 1, 12); n > 0; n--)
+    if (plan.stranger)
+        sim_at(sim_between(SIM_FAULTS, 2 * lease_ns(), 3 * lease_ns()), on_stranger, NULL, 0);
+    for (int n = plan.gentle ? 0 : (int)sim_between(SIM_FAULTS, !plan.stranger, plan.stranger ? 2 : 12);
+         n > 0; n--)
         sim_at(sim_between(SIM_FAULTS, lease_ns() / 2, plan.last_fault - 1), on_fault, NULL,
                sim_draw(SIM_FAULTS) % 13);
     sim_at(plan.last_fault, on_calm, NULL, 0);

@@ -24,12 +24,14 @@ struct life {
     uint64_t n_turns; /* a turn that was planned before the last one does nothing */
     uint64_t n_calls; /* likewise for answers */
 
-    uint64_t follows;  /* the term of the leader that it is a member of, or tries to be; 0: none */
-    int64_t heard_ms;  /* by its clock, last word of a leader; 0: none */
+    uint64_t follows; /* the term of the leader that it is a member of, or tries to be; 0: none */
+    int64_t heard_ms; /* by its clock, last word of a leader; 0: none */
+    bool has_led;
     bool over;         /* it knows that the run is over */
     int64_t stands_ns; /* since when it stands; -1: it does not */
     /* of a leader: when it sent what that life is known to have received, by its clock; 0: nothing yet */
     int64_t reached_ms[LIVES];
+    bool has_let_in[LIVES];
     int64_t led_until_ns; /* until when it has led, or may lead; 0: never */
 };
 
@@ -44,8 +46,9 @@ struct host {
 struct plan {
     int n_hosts;
     int64_t lease_ms;
-    bool gentle;        /* the leader dies once, and nothing else happens */
-    bool one_key;       /* the store is like an etcd */
+    bool gentle;   /* the leader dies once, and nothing else happens */
+    bool one_key;  /* the store is like an etcd */
+    bool stranger; /* a job is started twice: on another host, one begins by the endpoint beside the leader */
     bool hides_claims;  /* a read brings no claim before its owner has written a record */
     bool some_rest;     /* hosts above 1 read once in a lease */
     bool calm;          /* the faults are over */

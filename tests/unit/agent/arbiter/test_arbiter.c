@@ -303,3 +303,19 @@ Test(arbiter, one_that_waits_for_an_old_leader_says_so)
     await_news(0, "L");
     cr_assert(agents[0].fence_ms > now_ms());
 }
+
+Test(arbiter, one_that_its_leader_never_let_in_waits_longer_unless_it_knows_that_it_is_gone)
+{
+    lead_with_the_first();
+    leave(0);
+
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, 0);
+    while (agents[1].note[0] == '\0')
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(strstr(agents[1].note, "is watched for 11.1 s") != NULL, "%s", agents[1].note);
+    arbiter_old_is_gone(agents[1].arbiter);
+    const int64_t told = now_ms();
+    await_news(1, "FL");
+
+    cr_assert(agents[1].led_ms < told + 3 * LEASE);
+}

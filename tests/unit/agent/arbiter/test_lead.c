@@ -475,6 +475,70 @@ Test(lead, the_end_of_a_leader_ends_no_rank_of_the_one_before_it)
     cr_assert(agents[2].lead.fence_until_ms >= seen + LEASE + LEASE_FENCE_MS(LEASE));
 }
 
+/* Agent 0 leads, is cut from the store, and goes on in contact for so many leases. */
+static void go_on(int leases)
+{
+    agents[0].is_cut = true;
+    for (int i = 0; i < leases * LEAD_READS; i++) {
+        lead_in_contact_until(&agents[0].lead, now + LEASE);
+        pass(LEASE / LEAD_READS);
+    }
+}
+
+Test(lead, an_agent_that_was_never_let_in_waits_until_no_leader_goes_on)
+{
+    for (int i = 0; i < 2; i++) {
+        set_up();
+        lead_first(&agents[0].lead, "10.0.0.1", 29400);
+        pass(2 * LEASE);
+        const int64_t hold = lead_holds_until_ms(&agents[0].lead), seen = agents[2].lead.seen_ms;
+
+        make(2);
+        if (i == 0)
+            lead_first(&agents[2].lead, "10.0.0.3", 29400);
+        else
+            stand(2, 0);
+        go_on(14);
+
+        saw(0, "BD");
+        cr_assert(agents[0].deposed_ms >= hold + 9 * LEASE &&
+                  agents[0].deposed_ms <= hold + 9 * LEASE + STEP);
+        saw(2, "B");
+        cr_assert(agents[2].began_ms >= seen + 11 * LEASE);
+        cr_assert(agents[2].lead.fence_until_ms >= agents[0].deposed_ms + LEASE_FENCE_MS(LEASE));
+    }
+}
+
+Test(lead, one_that_knows_that_the_old_leader_is_gone_waits_no_longer_than_a_member)
+{
+    lose_the_first();
+    make(2);
+    const int64_t start = now;
+    lead_old_is_gone(&agents[2].lead, now);
+    lead_first(&agents[2].lead, "10.0.0.3", 29400);
+
+    pass(3 * LEASE / 2);
+
+    saw(2, "B");
+    cr_assert(agents[2].began_ms >= start + LEASE_END_MS(LEASE));
+    cr_assert(agents[2].lead.fence_until_ms >= start + LEASE_FENCE_MS(LEASE));
+    cr_assert(agents[2].lead.fence_until_ms <= start + 3 * LEASE);
+}
+
+Test(lead, a_leader_that_took_over_does_not_go_on_without_the_store)
+{
+    lose_the_first();
+    stand(1, now);
+    pass(3 * LEASE);
+    saw(1, "FB");
+    agents[1].is_cut = true;
+    const int64_t hold = lead_holds_until_ms(&agents[1].lead);
+
+    lead_in_contact_until(&agents[1].lead, now + 5 * LEASE);
+
+    cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), hold));
+}
+
 Test(lead, who_finds_the_term_taken_waits_for_the_claimer_and_then_takes_the_next)
 {
     lose_the_first();
@@ -587,7 +651,7 @@ Test(lead, the_record_of_another_run_is_waited_for_and_never_followed)
     saw(0, "");
     saw(1, "");
 
-    pass(2 * LEASE);
+    pass(12 * LEASE);
 
     saw(0, "B");
     cr_assert(stored.term == 2 && stored.run == RUN);
