@@ -10,7 +10,13 @@
 #include "shard_runtime/core/require.h"
 
 /* A place is a page of its own: an NFS client may write a whole page for some bytes of it. */
-enum { TERMS = 4, PLACES = 2 * TERMS, PLACE_BYTES = 4096, FILE_BYTES = PLACES * PLACE_BYTES };
+enum {
+    TERMS = 4,
+    PLACES = 2 * TERMS,
+    PLACE_BYTES = 4096,
+    FILE_BYTES = PLACES * PLACE_BYTES,
+    NAME_BYTES = 32
+};
 
 struct directory_store {
     struct arbiter_store store; /* first: callers have a pointer to it */
@@ -96,12 +102,17 @@ static enum fsdp_status read_record(struct directory_store *store, struct leader
 
 /* Claims */
 
+static void claim_name(char name[NAME_BYTES], uint64_t term)
+{
+    snprintf(name, NAME_BYTES, "term-%" PRIu64, term);
+}
+
 static enum fsdp_status claim_path(const struct directory_store *store, uint64_t term,
                                    char path[IO_PATH_BYTES], struct fsdp_err *err)
 {
-    char name[32];
+    char name[NAME_BYTES];
 
-    snprintf(name, sizeof name, "term-%" PRIu64, term);
+    claim_name(name, term);
     return io_join(path, store->folder, name, err);
 }
 
@@ -131,6 +142,7 @@ static enum fsdp_status read_claim(struct directory_store *store, uint64_t term,
 static enum fsdp_status find_newest_claim(struct directory_store *store, uint64_t *newest,
                                           struct fsdp_err *err)
 {
+    char own[NAME_BYTES];
     struct io_names names;
     uint64_t term;
 
@@ -138,8 +150,12 @@ static enum fsdp_status find_newest_claim(struct directory_store *store, uint64_
     if (store->io->list(store->io, store->folder, &names) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", store->folder, strerror(errno));
     for (size_t i = 0; i < names.n; i++)
-        if (sscanf(names.names[i], "term-%" SCNu64, &term) == 1 && term > *newest)
-            *newest = term;
+        if (strncmp(names.names[i], "term-", 5) == 0) {
+            term = strtoull(names.names[i] + 5, NULL, 10);
+            claim_name(own, term);
+            if (strcmp(names.names[i], own) == 0 && term < LEADER_TERMS && term > *newest)
+                *newest = term;
+        }
     io_names_free(&names);
     return FSDP_OK;
 }

@@ -63,6 +63,17 @@ static int32_t get_i32(const unsigned char *in)
     return (int32_t)(uint32_t)get_le(in, 4);
 }
 
+/* Its words reach terminals and logs. */
+static bool is_host(const char host[LEADER_HOST_BYTES])
+{
+    const size_t n = strnlen(host, LEADER_HOST_BYTES);
+
+    for (size_t i = 0; i < n; i++)
+        if (host[i] <= ' ' || host[i] > '~')
+            return false;
+    return n > 0 && n < LEADER_HOST_BYTES;
+}
+
 bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n_bytes)
 {
     const unsigned char *in = bytes;
@@ -85,7 +96,7 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                               .step = (int64_t)get_le(in + AT_STEP, 8) } };
     memcpy(out->identity, in + AT_IDENTITY, sizeof out->identity);
     memcpy(out->host, in + AT_HOST, sizeof out->host);
-    return out->term > 0 && out->lease_ms > 0 && out->lease_ms <= LONGEST_LEASE_MS && out->port >= 0 &&
-           out->port <= 65535 && (out->state == LEADER_LEADS || out->state == LEADER_ENDED) &&
-           memchr(out->host, '\0', sizeof out->host) != NULL;
+    return out->term > 0 && out->term < LEADER_TERMS && out->lease_ms > 0 &&
+           out->lease_ms <= LONGEST_LEASE_MS && out->port >= 0 && out->port <= 65535 &&
+           (out->state == LEADER_LEADS || out->state == LEADER_ENDED) && is_host(out->host);
 }

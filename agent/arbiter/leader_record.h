@@ -18,6 +18,8 @@
 
 enum { LEADER_RECORD_BYTES = 512, LEADER_HOST_BYTES = 256 };
 
+#define LEADER_TERMS ((uint64_t)INT64_MAX)
+
 enum leader_state {
     LEADER_LEADS = 1,
     LEADER_ENDED /* the run is over, with `exit_status` */
@@ -33,7 +35,7 @@ struct leader_progress {
 
 struct leader_record {
     uint64_t run;      /* the run's number: identity_job() */
-    uint64_t term;     /* from 1 */
+    uint64_t term;     /* from 1; below LEADER_TERMS */
     uint64_t sequence; /* 0: a claim; each record that is written after it has a higher one */
     unsigned char identity[SESSION_IDENTITY_BYTES]; /* the leader's, as in its JOIN and WELCOME */
     char host[LEADER_HOST_BYTES]; /* where members reach the leader: an address in digits, or a name */

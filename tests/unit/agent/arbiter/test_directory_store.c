@@ -176,6 +176,24 @@ Test(directory_store, a_claim_after_the_newest_record_is_found)
     cr_assert(is("c", 11, 0));
 }
 
+Test(directory_store, only_a_whole_name_is_that_of_a_claim)
+{
+    const char *names[] = { "term--1", "term-12.bak", "term-007", "term-99999999999999999999", "term-" };
+
+    read_it(one);
+    claim(one, "a", 3);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[64];
+
+        snprintf(path, sizeof path, "leader/%s", names[i]);
+        files_write(files_path(run_dir, path), "", 0);
+    }
+
+    cr_assert(eq(int, read_it(other), ARBITER_DONE));
+
+    cr_assert(is("a", 3, 0));
+}
+
 Test(directory_store, an_unreadable_claim_has_its_term_alone)
 {
     read_it(one);

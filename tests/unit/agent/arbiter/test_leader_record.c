@@ -58,7 +58,7 @@ Test(leader_record, a_part_of_one_is_none)
 
 Test(leader_record, what_no_leader_writes_is_refused)
 {
-    struct leader_record wrong[] = { sample, sample, sample, sample, sample, sample };
+    struct leader_record wrong[] = { sample, sample, sample, sample, sample, sample, sample, sample, sample };
 
     wrong[0].term = 0;
     wrong[1].lease_ms = 0;
@@ -66,6 +66,9 @@ Test(leader_record, what_no_leader_writes_is_refused)
     wrong[3].port = 65536;
     wrong[4].port = -1;
     wrong[5].state = (enum leader_state)3;
+    wrong[6].term = UINT64_MAX; /* none follows it */
+    wrong[7].host[0] = '\0';
+    wrong[8].host[1] = '\033';
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         leader_record_encode(&wrong[i], bytes);
