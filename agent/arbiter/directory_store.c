@@ -44,13 +44,15 @@ static int try_open(struct directory_store *store)
     return fd;
 }
 
-/* Several agents may do this at once. FSDP_ERR_NOT_FOUND: there is no run directory. */
+/*
+ * Several agents may do this at once, and one that made it may not have synced it. FSDP_ERR_NOT_FOUND: there is
+ * no run directory.
+ */
 static enum fsdp_status make_folder(struct directory_store *store, struct fsdp_err *err)
 {
-    if (store->io->mkdir(store->io, store->folder, 0700) < 0)
-        return errno == EEXIST ? FSDP_OK
-                               : fsdp_fail(err, errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO,
-                                           "make %s: %s", store->folder, strerror(errno));
+    if (store->io->mkdir(store->io, store->folder, 0700) < 0 && errno != EEXIST)
+        return fsdp_fail(err, errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "make %s: %s",
+                         store->folder, strerror(errno));
     return io_sync_directory(store->io, store->run_dir, err);
 }
 
@@ -254,7 +256,8 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
         return ARBITER_FAILED;
     answer = link_claim(store, written, claim->term, err);
     (void)store->io->unlink(store->io, written);
-    if (answer == ARBITER_DONE && io_sync_directory(store->io, store->folder, err) != FSDP_OK)
+    /* TAKEN too: it may be by an earlier call of this agent, whose sync failed. */
+    if (answer != ARBITER_FAILED && io_sync_directory(store->io, store->folder, err) != FSDP_OK)
         return ARBITER_FAILED;
     if (answer != ARBITER_TAKEN)
         return answer;

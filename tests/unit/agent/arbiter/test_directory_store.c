@@ -334,6 +334,7 @@ static void fail_one(struct memory_io *io, int n)
     store = make(&io->base, "run");
     io->calls = 0;
     io->fail_at = n;
+    fsdp_err_clear(&err);
 
     answer = read_it(store);
     if (answer == ARBITER_NONE)
@@ -347,6 +348,30 @@ static void fail_one(struct memory_io *io, int n)
     cr_assert(read_it(store) == ARBITER_DONE && is("a", 1, 1));
     cr_assert(eq(int, claim(store, "b", 1), ARBITER_TAKEN));
     store->ops->destroy(store);
+}
+
+static void fail_one_and_cut_the_power(struct memory_io *io, int n)
+{
+    struct arbiter_store *store;
+
+    cr_assert(io->base.mkdir(&io->base, "run", 0777) == 0);
+    cr_assert(io_sync_directory(&io->base, "", NULL) == FSDP_OK);
+    store = make(&io->base, "run");
+    io->calls = 0;
+    io->fail_at = n;
+    if (claim(store, "a", 1) == ARBITER_FAILED)
+        cr_assert(ne(int, claim(store, "a", 1), ARBITER_FAILED), "after call %d: %s", n, err.message);
+    io->fail_at = 0;
+
+    memory_io_crash(io, CRASH_KEEP_SYNCED, 0);
+
+    cr_assert(eq(int, claim(store, "b", 1), ARBITER_TAKEN), "after call %d", n);
+    store->ops->destroy(store);
+}
+
+Test(directory_store, a_term_that_was_given_at_the_second_try_survives_a_power_cut)
+{
+    cr_assert(gt(int, memory_io_fail_each(EIO, fail_one_and_cut_the_power), 8));
 }
 
 /* While the leader of term 3 lives, none can have claimed term 4. */
