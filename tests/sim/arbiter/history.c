@@ -332,7 +332,15 @@ static void make_plan(void)
     if (!plan.gentle) {
         plan.one_key = sim_one_in(SIM_PLAN, 3);
         plan.stranger = plan.n_hosts < HOSTS && sim_one_in(SIM_PLAN, 4);
-        plan.hides_claims = sim_one_in(SIM_PLAN, 3);
+        if (sim_one_in(SIM_PLAN, 2))
+            plan.old = (struct leader_record){ .run = sim_one_in(SIM_PLAN, 3) ? RUN + 1 : RUN,
+                                               .term = 4,
+                                               .sequence = 7,
+                                               .identity = "an earlier start",
+                                               .lease_ms = plan.lease_ms,
+                                               .state = sim_one_in(SIM_PLAN, 2) ? LEADER_ENDED : LEADER_LEADS,
+                                               .goes_on = sim_one_in(SIM_PLAN, 2) };
+        plan.hides_claims = plan.old.term == 0 && sim_one_in(SIM_PLAN, 3);
         plan.some_rest = sim_one_in(SIM_PLAN, 3);
         plan.lags_one_in = plan.one_key ? 0 : (int)sim_between(SIM_PLAN, 0, 4);
         plan.fails_one_in = draw_rate(40);
@@ -358,6 +366,8 @@ void sim_history(uint64_t seed)
     make_plan();
     sim_trace("%d hosts, lease %lld ms%s%s", plan.n_hosts, (long long)plan.lease_ms,
               plan.gentle ? ", gentle" : "", plan.one_key ? ", one key" : "");
+    if (plan.old.term > 0)
+        store_fill(&plan.old);
     for (int i = 0; i < plan.n_hosts; i++)
         sim_at(plan.gentle ? 0 : sim_between(SIM_PLAN, 0, lease_ns()), on_start, NULL, (uint64_t)i);
     if (plan.gentle)

@@ -49,13 +49,14 @@ struct plan {
     bool gentle;   /* the leader dies once, and nothing else happens */
     bool one_key;  /* the store is like an etcd */
     bool stranger; /* a job is started twice: on another host, one begins by the endpoint beside the leader */
-    bool hides_claims;  /* a read brings no claim before its owner has written a record */
-    bool some_rest;     /* hosts above 1 read once in a lease */
-    bool calm;          /* the faults are over */
-    bool resigns;       /* the leader ends the run when the faults are over */
-    int64_t last_fault; /* all are over then */
-    int64_t calm_from;  /* and calls that were slow because of them */
-    int64_t call_ns;    /* usual time of a call of the store */
+    bool hides_claims;        /* a read brings no claim before its owner has written a record */
+    bool some_rest;           /* hosts above 1 read once in a lease */
+    struct leader_record old; /* what the store has from before; term 0: nothing */
+    bool calm;                /* the faults are over */
+    bool resigns;             /* the leader ends the run when the faults are over */
+    int64_t last_fault;       /* all are over then */
+    int64_t calm_from;        /* and calls that were slow because of them */
+    int64_t call_ns;          /* usual time of a call of the store */
     int fails_one_in, slow_one_in, loses_one_in, late_one_in, lags_one_in; /* calls; 0: none */
     int drops_one_in;                                                      /* messages; 0: none */
 };
@@ -79,6 +80,8 @@ bool leads_now(const struct life *life);
 int claim_owner(uint64_t term);
 /** How many claims have no leader: their owner died or gave up, or has not learned of it yet. */
 int n_lost_claims(void);
+/** The record of an earlier start is there. */
+void store_fill(const struct leader_record *record);
 void store_begin(struct life *life, enum lead_call call, const struct leader_record *record);
 
 /* agents.c */

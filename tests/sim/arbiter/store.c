@@ -185,6 +185,14 @@ void store_begin(struct life *life, enum lead_call what, const struct leader_rec
     sim_at(sim_now + delay, on_effect, call, 0);
 }
 
+void store_fill(const struct leader_record *record)
+{
+    claims[record->term] = newest_claim = *record;
+    places[plan.one_key ? 0 : record->term % 4 * 2 + record->sequence % 2] = *record;
+    note_version();
+    versions[0].since = INT64_MIN; /* no cache is older */
+}
+
 int claim_owner(uint64_t term)
 {
     for (int i = 0; i < n_lives; i++)
