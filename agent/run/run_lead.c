@@ -143,8 +143,8 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
     struct run *run = arg;
     char host[LEADER_HOST_BYTES + 64] = "its leader";
 
-    if (run->uplink == NULL)
-        return; /* the run is ending */
+    if (run->uplink == NULL || run->ending != RUN_GOES_ON)
+        return;
     end_wait(run);
     run->lead.leads = true;
     run->lead.term = term;
