@@ -45,8 +45,8 @@ static int try_open(struct directory_store *store)
 }
 
 /*
- * Several agents may do this at once, and one that made it may not have synced it. FSDP_ERR_NOT_FOUND: there is
- * no run directory.
+ * Several agents may do this at once, and one that made it may not have synced it. FSDP_ERR_NOT_FOUND: there
+ * is no run directory.
  */
 static enum fsdp_status make_folder(struct directory_store *store, struct fsdp_err *err)
 {

@@ -22,8 +22,8 @@
  * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
  * heard from the leader. It goes on until ten leases after the start of its last write that succeeded. An
  * agent that was not let in waits for so long: it takes the record for stale after 11.1 leases, unless it
- * knows that the leader's process is gone (lead_old_is_gone()). A leader that took over never goes on, because
- * those whom the leader before had let in may stand. Its records say that (`goes_on`).
+ * knows that the leader's process is gone (lead_old_is_gone()). A leader that took over never goes on,
+ * because those whom the leader before had let in may stand. Its records say that (`goes_on`).
  *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */

@@ -14,6 +14,7 @@
 
 #include "agent/arbiter/directory_store.h"
 #include "agent/arbiter/etcd_store.h"
+#include "agent/arbiter/lead.h"
 #include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
 #include "agent/run/run_impl.h"
@@ -23,7 +24,10 @@
 
 enum {
     WAIT_LOOK_MS = 1000,
-    WAIT_LEASES = 3 /* a record that is not stale after so long still changes */
+    /* a record of another run that is not stale after so long still changes; the lock says so sooner */
+    WAIT_LEASES = LEAD_CONTACT + 3,
+    WAIT_LEASES_LOCKED = 3,
+    LOCK_STAYS_MS = 30000 /* so long at least a server keeps the locks of a host that is silent (NFS) */
 };
 
 static int64_t now_ms(void)
@@ -195,6 +199,11 @@ static void on_note(void *arg, const char *words)
 
 /* What the uplink says */
 
+static bool has_lock(const struct run *run)
+{
+    return run->rundir != NULL && rundir_lock_fd(run->rundir) > 0;
+}
+
 /*
  * The node that has the endpoint waits for the lead: while another one's record may still change, or while
  * the arbiter does not answer.
@@ -210,7 +219,7 @@ static void on_wait(uv_timer_t *timer)
     if (record != NULL)
         endpoint_text(where, record->host, record->port);
     if (record != NULL && record->run != identity_job(run->config) &&
-        lead->waited_ms > WAIT_LEASES * record->lease_ms) {
+        lead->waited_ms > (has_lock(run) ? WAIT_LEASES : WAIT_LEASES_LOCKED) * record->lease_ms) {
         end_wait(run);
         snprintf(words, sizeof words, "another live job, which %s leads, has the %s %.500s", where,
                  run->config->arbiter == AGENT_ARBITER_ETCD ? "run id" : "run directory",
@@ -220,6 +229,17 @@ static void on_wait(uv_timer_t *timer)
         end_wait(run);
         run_refuse(run, FSDP_EXIT_PEER, "the arbiter did not say who leads");
     }
+}
+
+/*
+ * Takes the lock of the run directory, and keeps it until this node follows another. Returns whether that
+ * shows that the process of the leader before has ended: it has no lock any more, and has not lost it to a
+ * server while it went on without the store, which it does for ten leases at most.
+ */
+static bool old_is_gone(struct run *run)
+{
+    return run->rundir != NULL && rundir_lock(run->rundir, true, NULL) == FSDP_OK &&
+           run->config->lease_ms * LEAD_CONTACT <= LOCK_STAYS_MS;
 }
 
 static void on_offers(void *member, const char *host, int port)
@@ -234,6 +254,8 @@ static void on_offers(void *member, const char *host, int port)
     }
     snprintf(run->lead.host, sizeof run->lead.host, "%s", host);
     run->lead.port = port;
+    if (old_is_gone(run))
+        arbiter_old_is_gone(run->lead.arbiter);
     arbiter_claim_first(run->lead.arbiter, host, port);
     run->lead.waited_ms = 0;
     uv_timer_start(run->lead.tick, on_wait, WAIT_LOOK_MS, WAIT_LOOK_MS);
@@ -244,6 +266,8 @@ static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_
     struct run *run = member;
 
     memcpy(run->lead.leader, identity, sizeof run->lead.leader);
+    if (run->rundir != NULL)
+        rundir_unlock(run->rundir);
     arbiter_withdraw(run->lead.arbiter);
     arbiter_sit(run->lead.arbiter, -1);
 }

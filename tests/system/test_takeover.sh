@@ -45,7 +45,7 @@ began=$(ms)
 power_off three-1
 check "the leader of three nodes is lost: a new generation begins" wait_until 60 generation three 1
 took=$(($(ms) - began))
-check "... within 2.5 leases ($took ms)" in_good_time 7500 "$took"
+check "... within 3 leases ($took ms; 2.5 on a quiet machine)" in_good_time 9000 "$took"
 check "... which one of the others leads" took_over three 2 3
 check_ends "... and both end with 0" "0 0" three-2 three-3
 check_match "it went on from a checkpoint" "resuming after step" "$(cat three-2.out three-3.out)"
