@@ -36,6 +36,7 @@ struct uplink {
     bool up;             /* workers of that generation may be alive on this node */
     bool bears_loss;     /* if this node is lost, the job goes on without it, or waits for it */
     bool again;          /* its session is lost: it joins again when its workers are gone */
+    int asked;           /* the signal by which this node asked to stop; 0: it did not */
     bool ending;         /* this node's part is ending: finish when its workers are gone */
     bool finished;
     const struct lease *lease; /* of this node; borrowed */
@@ -343,6 +344,14 @@ static void on_failed(void *arg, int status, const char *words)
     end_alone(arg, status, words);
 }
 
+static void end_stopped(struct uplink *uplink, int signal)
+{
+    char line[64], name[32];
+
+    snprintf(line, sizeof line, "stopped by %s", errors_signal_name(signal, name));
+    end_alone(uplink, 128 + signal, line);
+}
+
 static bool may_stand(const struct uplink *uplink)
 {
     return uplink->handlers.may_stand != NULL && uplink->handlers.may_stand(uplink->member);
@@ -387,9 +396,15 @@ static void join_again(struct uplink *uplink)
 static void on_lost(void *arg, const struct fsdp_err *why)
 {
     struct uplink *uplink = arg;
-    const bool again = (why->status == FSDP_ERR_PEER || may_stand(uplink)) && uplink->bears_loss;
+    /* An agent that was restored from an earlier state, here or there, is refused for good. */
+    const bool again = (why->status == FSDP_ERR_PEER || may_stand(uplink)) && uplink->bears_loss &&
+                       why->status != FSDP_ERR_MISMATCH;
     char line[COORDINATOR_LINE_BYTES];
 
+    if (again && uplink->asked != 0) {
+        end_stopped(uplink, uplink->asked);
+        return;
+    }
     snprintf(line, sizeof line, "the link to the coordinator, %.200s, was lost: %s%s", uplink->host,
              why->message,
              !again       ? ""
@@ -506,10 +521,11 @@ static void report_asked(void *to, int signal, enum reporter_ask how)
 {
     struct uplink *uplink = to;
     const struct proto_ask ask = { .signal = signal, .how = how };
-    char line[64], name[32];
 
     if (how == REPORTER_FORWARD && !uplink->up)
         return;
+    if (how != REPORTER_FORWARD)
+        uplink->asked = signal;
     if (how == REPORTER_STOP_NOW &&
         /* stop this node's workers at once; the coordinator stops the others when it hears of the request */
         uplink->up)
@@ -518,8 +534,7 @@ static void report_asked(void *to, int signal, enum reporter_ask how)
         send_message(uplink, PROTO_ASK, uplink->generation, &ask);
         return;
     }
-    snprintf(line, sizeof line, "stopped by %s", errors_signal_name(signal, name));
-    end_alone(uplink, 128 + signal, line);
+    end_stopped(uplink, signal);
 }
 
 struct reporter uplink_reporter(struct uplink *uplink)

@@ -31,9 +31,14 @@ void run_refuse(struct run *run, int exit_status, const char *why)
 {
     run->refused = true;
     run->status = exit_status;
-    run_lead_resign(run, exit_status);
+    /* A node that cannot take the place of a lost leader leaves it to another. */
+    if (!run->lead.takes_over)
+        run_lead_resign(run, exit_status);
     snprintf(run->line, sizeof run->line, "%s", why);
-    run_world_ended(run);
+    if (run->world != NULL)
+        world_end(run->world);
+    else
+        run_world_ended(run);
 }
 
 /* Signals from outside */
@@ -43,18 +48,13 @@ static void ask(struct run *run, int signal, enum reporter_ask how)
     run->reporter.asked(run->reporter.to, signal, how);
 }
 
-/*
- * Ends the run while it still looks for its placement, or while this node stops being the leader. No worker
- * runs that could save or receive the signal.
- */
-static void stop_before_start(struct run *run, int signal)
+void run_stop_before_start(struct run *run, int signal)
 {
     char words[64], name[32];
 
     if (run->search != NULL)
         placement_search_cancel(run->search);
     run->search = NULL;
-    run->lead.steps_down = false;
     run->hurried = true;
     snprintf(words, sizeof words, "stopped by %s", errors_signal_name(signal, name));
     run_refuse(run, 128 + signal, words);
@@ -97,16 +97,16 @@ void run_signal(struct run *run, int signal)
     stops = (run->config->stop_signals >> signal & 1) != 0;
     if (run->search != NULL) {
         if (stops || saves)
-            stop_before_start(run, signal);
+            run_stop_before_start(run, signal);
         return;
     }
     run->hurried |= stops;
     if (run->output != NULL && run->hurried)
         output_hurry(run->output);
-    if (run->lead.steps_down && stops) {
-        stop_before_start(run, signal);
-        return;
-    }
+    if (stops || saves)
+        run->lead.stopped_by = signal;
+    if (run->lead.steps_down)
+        return; /* the ranks are being killed, and then it ends */
     if (run->ending == RUN_CLOSES || run->reporter.to == NULL)
         return; /* the run is ending, or this node failed to host and is about to end */
     if (saves)

@@ -46,6 +46,8 @@ struct run_lead {
     bool takes_over; /* it was a member, and goes on with `past` */
     bool steps_down; /* it was deposed, and is about to be a member with `past` */
     bool resigns, over;
+    int exit_status; /* of the run, if it is over */
+    int stopped_by;  /* the signal that asked this node to stop while it led or stepped down; 0: none */
     uint64_t term;
     struct disk_job lock; /* takes the lock of the run directory, if the lost leader has left it */
     struct rundir *rundir;
@@ -175,6 +177,8 @@ void run_say(const struct run *run, const char *format, ...) __attribute__((form
 enum fsdp_status run_meet(struct run *run, struct fsdp_err *err);
 /** Ends a run that cannot begin. Everything open is closed, as at any other end. */
 void run_refuse(struct run *run, int exit_status, const char *why);
+/* The same by a signal, while no worker runs that could save or receive it. */
+void run_stop_before_start(struct run *run, int signal);
 
 /* Run_end.c */
 

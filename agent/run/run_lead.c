@@ -178,6 +178,7 @@ static void on_ended(void *arg, const struct leader_record *record)
     struct run *run = arg;
 
     run->lead.over = true;
+    run->lead.exit_status = record->exit_status;
     if (run->uplink != NULL && run->lead.takes_over)
         uplink_over(run->uplink, record->exit_status);
     run_lead_answered(run);
@@ -283,6 +284,10 @@ static void on_stands(void *member, int seat, const char *host, int port, int64_
 {
     struct run *run = member;
 
+    if (run->lead.over) {
+        uplink_over(run->uplink, run->lead.exit_status); /* the arbiter said so before the link was lost */
+        return;
+    }
     run->lead.takes_over = true;
     snprintf(run->lead.host, sizeof run->lead.host, "%s", host);
     run->lead.port = port;
@@ -382,9 +387,14 @@ static void become_member(struct run *run)
     struct run_lead *lead = &run->lead;
     const struct leader_record *record = arbiter_record(lead->arbiter);
     struct fsdp_err err = { 0 };
-    const enum fsdp_status status = run_meet(run, &err);
+    enum fsdp_status status;
 
     lead->steps_down = false;
+    if (lead->stopped_by != 0) {
+        run_stop_before_start(run, lead->stopped_by);
+        return;
+    }
+    status = run_meet(run, &err);
     if (status != FSDP_OK) {
         run_refuse(run, exit_status_of(status), err.message);
         return;
@@ -402,8 +412,6 @@ static void on_step_down(uv_timer_t *timer)
 {
     struct run *run = timer->data;
 
-    if (!run->lead.steps_down)
-        return; /* a signal has ended the run meanwhile */
     if (!disk_is_idle(run->disk)) {
         disk_when_idle(run->disk, on_idle, run);
         return;
@@ -413,6 +421,7 @@ static void on_step_down(uv_timer_t *timer)
         return;
     }
     run->coordinator = NULL;
+    run->reporter.to = NULL;
     run_close_as_coordinator(run);
     become_member(run);
 }

@@ -101,6 +101,17 @@ check_eq "MASTER_ADDR and FSDPRUN_TERM are the new leader's" "127.0.0.2 2" \
   "$(sed -n 's/^MASTER_ADDR=//p' back.out) $(sed -n 's/^FSDPRUN_TERM=//p' back.out)"
 check_eq "... and each attempt has a folder" "attempt_0 attempt_1 attempt_2" "$(cd program && echo attempt_*)"
 
+# The same, and its agent is told to stop while it stands still: it ends then, and joins nobody.
+nodes told 2 1:2 --set train.steps=60 --rdzv-conf lease=1
+wait_until 120 has_logged runs/told 0 8
+pids=$(tree told-1)
+kill -STOP $pids
+wait_until 60 has_logged runs/told 1 3
+kill -TERM "$(inner_of told-1)"
+kill -CONT $pids 2> /dev/null
+check_ends "a leader that is told to stop while it stands still ends, and the other goes on" "143 0" told-1 told-2
+check_match "... and says why" "fsdprun: stopped by SIGTERM$" "$(tail -n 1 told-1.out)"
+
 # As it was: the loss of the host ends the job.
 nodes none 2 1:2 --set train.steps=4000 --rdzv-conf lease=1 --arbiter none
 wait_until 120 has_logged runs/none 0 2
