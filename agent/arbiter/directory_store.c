@@ -30,19 +30,20 @@ static struct directory_store *of(struct arbiter_store *store)
     return (struct directory_store *)store;
 }
 
-/* The record's file */
-
-static int try_open(struct directory_store *store)
+/* Opens for reading and writing, and makes the file. `flags` are added. */
+static int try_open(struct directory_store *store, const char *path, int flags)
 {
     struct fsdp_io *io = store->io;
     int fd;
 
     /* O_DSYNC: else an NFS client would write whole pages, even those that another host has changed. */
     do
-        fd = io->open(io, store->record, O_RDWR | O_CREAT | O_DSYNC | O_NOFOLLOW, 0600);
+        fd = io->open(io, path, O_RDWR | O_CREAT | O_DSYNC | O_NOFOLLOW | flags, 0600);
     while (fd < 0 && errno == EINTR);
     return fd;
 }
+
+/* The record's file */
 
 /*
  * Several agents may do this at once, and one that made it may not have synced it. FSDP_ERR_NOT_FOUND: there
@@ -59,10 +60,10 @@ static enum fsdp_status make_folder(struct directory_store *store, struct fsdp_e
 /* Opens the record's file anew: what other hosts have written to it is read. */
 static enum fsdp_status open_record(struct directory_store *store, int *fd, struct fsdp_err *err)
 {
-    *fd = try_open(store);
+    *fd = try_open(store, store->record, 0);
     if (*fd < 0 && errno == ENOENT) {
         OK_OR_RETURN(make_folder(store, err));
-        *fd = try_open(store);
+        *fd = try_open(store, store->record, 0);
     }
     return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", store->record, strerror(errno));
 }
@@ -201,25 +202,53 @@ static bool has_two_names(struct directory_store *store, const char *path)
     return stat.n_links == 2;
 }
 
-/* Link the file that has the claim to its term. `written` is removed by the caller. */
-static enum arbiter_answer link_claim(struct directory_store *store, const char *written, uint64_t term,
-                                      struct fsdp_err *err)
+static bool has_no_links(int error)
+{
+    return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
+}
+
+/*
+ * Without links the claim gets its name first, and its contents after that. It keeps the name even if no
+ * contents come: another agent may have found it.
+ */
+static enum arbiter_answer create_claim(struct directory_store *store, const char *path,
+                                        const unsigned char bytes[LEADER_RECORD_BYTES], struct fsdp_err *err)
+{
+    const int fd = try_open(store, path, O_EXCL);
+    enum fsdp_status status;
+
+    if (fd < 0 && errno == EEXIST)
+        return ARBITER_TAKEN;
+    if (fd < 0) {
+        fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+        return ARBITER_FAILED;
+    }
+    status = io_write_all(store->io, fd, bytes, LEADER_RECORD_BYTES, 0, path, err);
+    if (store->io->close(store->io, fd) < 0 && status == FSDP_OK)
+        status = fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", path, strerror(errno));
+    return status == FSDP_OK ? ARBITER_DONE : ARBITER_FAILED;
+}
+
+/* Give the term to the claim: link the file `written`, which has its bytes, and which the caller removes. */
+static enum arbiter_answer take_term(struct directory_store *store, const char *written, uint64_t term,
+                                     const unsigned char bytes[LEADER_RECORD_BYTES], struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
+    int error;
 
     if (claim_path(store, term, path, err) != FSDP_OK)
         return ARBITER_FAILED;
-    if (store->io->link(store->io, written, path) < 0) {
-        const int error = errno;
-
-        if (has_two_names(store, written))
-            return ARBITER_DONE;
-        if (error == EEXIST)
-            return ARBITER_TAKEN;
-        fsdp_fail(err, FSDP_ERR_IO, "link %s: %s", path, strerror(error));
-        return ARBITER_FAILED;
-    }
-    return ARBITER_DONE;
+    if (store->io->link(store->io, written, path) == 0)
+        return ARBITER_DONE;
+    error = errno;
+    if (has_two_names(store, written))
+        return ARBITER_DONE;
+    if (error == EEXIST)
+        return ARBITER_TAKEN;
+    if (has_no_links(error))
+        return create_claim(store, path, bytes, err);
+    fsdp_fail(err, FSDP_ERR_IO, "link %s: %s", path, strerror(error));
+    return ARBITER_FAILED;
 }
 
 /* The calls */
@@ -254,7 +283,7 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
     (void)store->io->unlink(store->io, written);
     if (io_write_file(store->io, written, bytes, sizeof bytes, err) != FSDP_OK)
         return ARBITER_FAILED;
-    answer = link_claim(store, written, claim->term, err);
+    answer = take_term(store, written, claim->term, bytes, err);
     (void)store->io->unlink(store->io, written);
     /* TAKEN too: it may be by an earlier call of this agent, whose sync failed. */
     if (answer != ARBITER_FAILED && io_sync_directory(store->io, store->folder, err) != FSDP_OK)

@@ -8,8 +8,10 @@
  *           minute, while an open asks the server whether the data has changed. So each call opens the file
  *           anew. A reader creates it too: then the server is asked even if it was missing before
  *   term-N  the claim of term N. It is written under another name, synced, and linked: link(2) is atomic and
- *           exclusive on NFS too. If its answer is lost, the file's number of links says what became of it. A
-           read looks for claims after the newest record: their owner may have died before it wrote one.
+ *           exclusive on NFS too. If its answer is lost, the file's number of links says what became of it.
+ *           Where a file system has no links (FUSE, SMB, exFAT), the file is created exclusively under its
+ *           name, and written there; who reads it before that finds the term without its owner. A read looks
+ *           for claims after the newest record: their owner may have died before it wrote one.
  *           No claim is ever removed, so no term is taken twice, whatever record a slow host still writes
  */
 #ifndef AGENT_DIRECTORY_STORE_H

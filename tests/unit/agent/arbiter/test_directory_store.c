@@ -275,15 +275,51 @@ Test(directory_store, terms_go_round_the_places)
 
 /* Many agents at once, on real files. */
 
+/* A file system that has no hard links, or no more of them. */
+static int no_link_error = EPERM;
+
+static int no_link(struct fsdp_io *io, const char *from, const char *to)
+{
+    (void)io, (void)from, (void)to;
+    errno = no_link_error;
+    return -1;
+}
+
+Test(directory_store, without_hard_links_a_term_is_given_once_too)
+{
+    const int errors[] = { EPERM, EOPNOTSUPP, ENOSYS, EMLINK };
+    struct fsdp_io io = io_posix;
+    struct arbiter_store *store = make(&io, run_dir);
+
+    read_it(store);
+    io.link = no_link;
+    for (uint64_t term = 1; term <= 4; term++) {
+        no_link_error = errors[term - 1];
+        cr_assert(eq(int, claim(store, "a", term), ARBITER_DONE), "%s", err.message);
+        cr_assert(eq(int, claim(store, "b", term), ARBITER_TAKEN));
+        cr_assert(is("a", term, 0));
+        cr_assert(eq(int, claim(other, "c", term), ARBITER_TAKEN), "one that has links");
+        cr_assert(read_it(store) == ARBITER_DONE && is("a", term, 0));
+    }
+    cr_assert(eq(int, claim(other, "c", 5), ARBITER_DONE));
+    cr_assert(eq(int, claim(store, "a", 5), ARBITER_TAKEN));
+    cr_assert(eq(int, files_count(files_path(run_dir, "leader")), 6));
+    store->ops->destroy(store);
+}
+
 enum { RACERS = 8, RACES = 20 };
 static pthread_barrier_t start;
 static int n_won[RACES + 1];
+static bool races_without_links;
 
 static void *race(void *arg)
 {
-    struct arbiter_store *store = make(&io_posix, run_dir);
+    struct fsdp_io io = io_posix;
+    struct arbiter_store *store = make(&io, run_dir);
     struct leader_record holder;
 
+    if (races_without_links)
+        io.link = no_link;
     for (uint64_t term = 1; term <= RACES; term++) {
         const struct leader_record record = record_of(arg, term, 0);
 
@@ -295,7 +331,7 @@ static void *race(void *arg)
     return NULL;
 }
 
-Test(directory_store, of_many_that_claim_at_once_one_wins)
+static void race_for_terms(void)
 {
     static char names[RACERS][4];
     pthread_t threads[RACERS];
@@ -311,6 +347,17 @@ Test(directory_store, of_many_that_claim_at_once_one_wins)
 
     for (int term = 1; term <= RACES; term++)
         cr_assert(eq(int, n_won[term], 1), "term %d", term);
+}
+
+Test(directory_store, of_many_that_claim_at_once_one_wins)
+{
+    race_for_terms();
+}
+
+Test(directory_store, of_many_that_claim_at_once_without_hard_links_one_wins)
+{
+    races_without_links = true;
+    race_for_terms();
 }
 
 /* Calls that fail */
@@ -372,6 +419,41 @@ static void fail_one_and_cut_the_power(struct memory_io *io, int n)
 Test(directory_store, a_term_that_was_given_at_the_second_try_survives_a_power_cut)
 {
     cr_assert(gt(int, memory_io_fail_each(EIO, fail_one_and_cut_the_power), 8));
+}
+
+static bool is_claimed(struct memory_io *io, const char *path)
+{
+    struct io_stat stat;
+
+    return io->base.stat(&io->base, path, &stat) == 0;
+}
+
+/* Others may have seen the name of a claim whose contents could not be written. */
+static void fail_one_without_links(struct memory_io *io, int n)
+{
+    struct arbiter_store *store;
+    enum arbiter_answer answer;
+
+    io->base.link = no_link;
+    fail_one_and_cut_the_power(io, n);
+    store = make(&io->base, "run");
+    io->calls = 0;
+    io->fail_at = n;
+    answer = claim(store, "a", 2);
+    io->fail_at = 0;
+
+    cr_assert(answer == ARBITER_DONE || answer == ARBITER_FAILED, "failing call %d: %d", n, answer);
+    cr_assert(answer == ARBITER_FAILED || is_claimed(io, "run/leader/term-2"));
+    answer = is_claimed(io, "run/leader/term-2") ? ARBITER_TAKEN : ARBITER_DONE;
+    cr_assert(eq(int, claim(store, "b", 2), answer), "after call %d", n);
+    cr_assert(answer == ARBITER_DONE || is("a", 2, 0) || is("", 2, 0));
+    cr_assert(eq(int, claim(store, "a", 2), ARBITER_TAKEN), "after call %d", n);
+    store->ops->destroy(store);
+}
+
+Test(directory_store, without_hard_links_a_claim_that_was_seen_is_never_taken_back)
+{
+    cr_assert(gt(int, memory_io_fail_each(EIO, fail_one_without_links), 8));
 }
 
 /* While the leader of term 3 lives, none can have claimed term 4. */
