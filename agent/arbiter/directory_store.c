@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/io_beneath.h"
 
 /* A place is a page of its own: an NFS client may write a whole page for some bytes of it. */
 enum {
@@ -20,7 +21,7 @@ enum {
 
 struct directory_store {
     struct arbiter_store store; /* first: callers have a pointer to it */
-    struct fsdp_io *io;
+    struct fsdp_io *io, *own;   /* `own`: made here, or NULL */
     char run_dir[IO_PATH_BYTES], folder[IO_PATH_BYTES], record[IO_PATH_BYTES];
     unsigned char bytes[FILE_BYTES]; /* what was read of `record` */
 };
@@ -41,6 +42,23 @@ static int try_open(struct directory_store *store, const char *path, int flags)
         fd = io->open(io, path, O_RDWR | O_CREAT | O_DSYNC | O_NOFOLLOW | flags, 0600);
     while (fd < 0 && errno == EINTR);
     return fd;
+}
+
+/*
+ * The run directory may belong to another user, so what is below it is found from its descriptor. The first
+ * call that finds the directory opens it. FSDP_ERR_NOT_FOUND: there is none.
+ */
+static enum fsdp_status open_run_dir(struct directory_store *store, struct fsdp_err *err)
+{
+    struct io_stat stat;
+
+    if (store->io != NULL)
+        return FSDP_OK;
+    if (io_posix.stat(&io_posix, store->run_dir, &stat) < 0 && errno == ENOENT)
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no %s", store->run_dir);
+    OK_OR_RETURN(io_beneath_open(&store->own, store->run_dir, err));
+    store->io = store->own;
+    return FSDP_OK;
 }
 
 /* The record's file */
@@ -257,8 +275,10 @@ static enum arbiter_answer directory_read(struct arbiter_store *base, struct lea
                                           struct fsdp_err *err)
 {
     struct directory_store *store = of(base);
-    const enum fsdp_status status = read_record(store, out, err);
+    enum fsdp_status status = open_run_dir(store, err);
 
+    if (status == FSDP_OK)
+        status = read_record(store, out, err);
     if (status != FSDP_OK)
         return status == FSDP_ERR_NOT_FOUND ? ARBITER_NONE : ARBITER_FAILED;
     if (look_for_claims(store, out, err) != FSDP_OK)
@@ -277,7 +297,8 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
 
     for (int i = 0; i < SESSION_IDENTITY_BYTES; i++)
         snprintf(name + strlen(name), sizeof name - strlen(name), "%02x", claim->identity[i]);
-    if (io_join(written, store->folder, name, err) != FSDP_OK || make_folder(store, err) != FSDP_OK)
+    if (io_join(written, store->folder, name, err) != FSDP_OK || open_run_dir(store, err) != FSDP_OK ||
+        make_folder(store, err) != FSDP_OK)
         return ARBITER_FAILED;
     leader_record_encode(claim, bytes);
     (void)store->io->unlink(store->io, written);
@@ -329,7 +350,7 @@ static enum arbiter_answer directory_renew(struct arbiter_store *base, const str
     enum arbiter_answer answer;
     int fd;
 
-    if (open_record(store, &fd, err) != FSDP_OK)
+    if (open_run_dir(store, err) != FSDP_OK || open_record(store, &fd, err) != FSDP_OK)
         return ARBITER_FAILED;
     answer = write_record(store, fd, record, newer, err);
     if (store->io->close(store->io, fd) < 0 && answer == ARBITER_DONE) {
@@ -341,6 +362,7 @@ static enum arbiter_answer directory_renew(struct arbiter_store *base, const str
 
 static void directory_destroy(struct arbiter_store *base)
 {
+    io_beneath_destroy(of(base)->own);
     free(of(base));
 }
 

@@ -24,7 +24,8 @@
  * Create the store. It makes the folder with its first call, so no disk is waited for here. No folder is made
  * unless the run directory exists.
  *   io       file operations; borrowed until the store is destroyed. Its calls are made on the arbiter's
- *            thread
+ *            thread. NULL: the system's, below the run directory (io_beneath.h): no link of another user is
+ *            followed there
  *   run_dir  path of the run directory, copied
  * Returns FSDP_ERR_ARG if the path is too long, and FSDP_ERR_NOMEM.
  */

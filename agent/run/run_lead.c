@@ -312,7 +312,7 @@ static enum fsdp_status open_store(struct arbiter_store **out, const struct agen
     struct etcd_endpoints endpoints;
 
     if (config->arbiter == AGENT_ARBITER_DIRECTORY)
-        return directory_store_create(out, &io_posix, config->run_dir, err);
+        return directory_store_create(out, NULL, config->run_dir, err);
     OK_OR_RETURN(etcd_endpoints_parse(&endpoints, config->etcd, err));
     return etcd_store_create(out, &endpoints, config->run_id, config->lease_ms, err);
 }

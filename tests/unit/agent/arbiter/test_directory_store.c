@@ -577,3 +577,42 @@ Test(directory_store, a_power_cut_takes_back_nothing_that_was_answered)
         }
     memory_io_fini(&begin);
 }
+
+Test(directory_store, no_link_of_another_user_is_followed)
+{
+    char folder[IO_PATH_BYTES], elsewhere[IO_PATH_BYTES];
+    struct arbiter_store *store;
+
+    if (geteuid() != 0)
+        cr_skip_test("needs root");
+    run_dir = files_begin();
+    store = make(NULL, run_dir);
+    snprintf(folder, sizeof folder, "%s/leader", run_dir);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", run_dir);
+    cr_assert(zero(int, mkdir(elsewhere, 0700)));
+    cr_assert(zero(int, symlink("elsewhere", folder)));
+    cr_assert(zero(int, lchown(folder, 1, 1)));
+    cr_assert(eq(int, read_it(store), ARBITER_FAILED));
+    cr_assert(eq(int, claim(store, "a", 1), ARBITER_FAILED));
+    cr_assert(zero(int, rmdir(elsewhere)), "it is still empty");
+    cr_assert(zero(int, unlink(folder)));
+    cr_assert(eq(int, claim(store, "a", 1), ARBITER_DONE), "%s", err.message);
+    cr_assert(eq(int, read_it(store), ARBITER_DONE), "%s", err.message);
+    store->ops->destroy(store);
+    files_end();
+}
+
+Test(directory_store, a_run_directory_may_come_later)
+{
+    char later[IO_PATH_BYTES];
+    struct arbiter_store *store;
+
+    run_dir = files_begin();
+    snprintf(later, sizeof later, "%s/later", run_dir);
+    store = make(NULL, later);
+    cr_assert(eq(int, read_it(store), ARBITER_NONE));
+    cr_assert(zero(int, mkdir(later, 0700)));
+    cr_assert(eq(int, claim(store, "a", 1), ARBITER_DONE), "%s", err.message);
+    store->ops->destroy(store);
+    files_end();
+}
