@@ -15,8 +15,9 @@
  *      equal;
  *   4. the host's node first, then the others by name and address.
  *
- * The ranks of a generation follow the seats. In a job of the trainer the host's node comes first, whatever
- * its seat: rank 0 writes the head of its checkpoints, which the coordinator publishes.
+ * The ranks of a generation follow the seats. In a job of the trainer the host's node has a seat before all
+ * others, and comes first, whatever its seat: rank 0 writes the head of its checkpoints, which the
+ * coordinator publishes.
  *
  * roster.c lets nodes in and out and counts them. roster_seat.c gives seats and ranks.
  *

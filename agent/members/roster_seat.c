@@ -68,6 +68,30 @@ static bool are_numbered(struct roster *roster, int *waiting, int n)
 
 /* Nodes with a claim */
 
+/*
+ * Seats the coordinator's node. Rank 0 of a trainer's job writes the head of its checkpoints, so it must be
+ * there: of a job this node gets a seat before all others. It is the seat that the node asked for or had, or
+ * the first one. A seat that another node asked for is only taken if there is no other.
+ */
+static void seat_the_host(struct roster *roster)
+{
+    const struct proto_join *who = &roster->nodes[0].who;
+    const int wanted = who->node_rank >= 0 ? who->node_rank : who->last_node_rank;
+    int best = -1, least = 4;
+
+    for (int seat = 0; seat < roster->max_nodes; seat++) {
+        const int cost = (roster->seats[seat].asked > 0 ? 2 : 0) + (seat != wanted);
+
+        if (roster->seats[seat].node < 0 && cost < least) {
+            best = seat;
+            least = cost;
+        }
+    }
+    roster->n_looked += (uint64_t)roster->max_nodes;
+    if (best >= 0)
+        sit(roster, 0, best);
+}
+
 /* Seats the nodes that asked for a node rank. Returns how many others there are, which stay in `waiting`. */
 static int seat_who_asked(struct roster *roster, int *waiting, int n)
 {
@@ -197,10 +221,7 @@ static int by_precedence(const void *left, const void *right, void *arg)
     roster->n_looked++;
     if (roster->seated) /* after the first forming, nodes that came later wait as spares */
         return arrivals;
-    /*
-     * Rank 0 of a trainer's job writes the head of its checkpoints, so it must be on the coordinator's node.
-     */
-    if ((!precedence->numbered || roster_is_job(roster)) && a_hosts != b_hosts)
+    if (!precedence->numbered && a_hosts != b_hosts)
         return a_hosts ? -1 : 1;
     if (precedence->numbered)
         return (a->who.order > b->who.order) - (a->who.order < b->who.order);
@@ -288,6 +309,10 @@ void roster_seat(struct roster *roster)
     int n = list_waiting(roster, waiting);
     const bool numbered = !roster->seated && are_numbered(roster, waiting, n);
 
+    if (roster_is_job(roster) && roster_stays(&roster->nodes[0]) && roster->nodes[0].seat < 0) {
+        seat_the_host(roster);
+        n = list_waiting(roster, waiting);
+    }
     n = seat_who_asked(roster, waiting, n);
     if (roster->continues)
         n = seat_who_sat(roster, waiting, n);

@@ -157,6 +157,34 @@ Test(roster, rank_0_of_a_job_is_on_the_hosts_node_whatever_its_seat)
     }
 }
 
+/* It was a spare of the coordinator that was lost, and the nodes of all places come, or ask for them. */
+Test(roster, the_hosts_node_of_a_job_has_a_seat_before_all_others)
+{
+    static const unsigned char run[PROTO_IDENTITY_BYTES] = { 7 };
+
+    for (int asked = 0; asked < 2; asked++) {
+        int nodes[3];
+
+        tear_down();
+        set_up(2, 3);
+        roster.nodes[0].who.what = 1;
+        roster_continue(&roster, run, true);
+        for (int i = 0; i < 3; i++) {
+            struct proto_join join = another("a");
+
+            join.last_node_rank = i;
+            join.node_rank = asked ? i : -1;
+            nodes[i] = add_join(&join);
+        }
+        reseat(&roster);
+        cr_assert(eq(int, nodes[2], 3));
+        if (asked)
+            RANKED(0, nodes[1], nodes[2]);
+        else
+            RANKED(0, nodes[0], nodes[1]);
+    }
+}
+
 Test(roster, numbers_of_the_scheduler_order_a_program_and_leave_the_host_first_in_a_job)
 {
     for (int job = 0; job < 2; job++) {

@@ -130,7 +130,7 @@ static bool comes_before(const struct guest *a, const struct guest *b, bool numb
 
     if (roster.seated)
         return a->node->arrival < b->node->arrival;
-    if ((!numbered || roster.nodes[0].who.what != 0) && a_hosts != b_hosts)
+    if (!numbered && a_hosts != b_hosts)
         return a_hosts;
     if (numbered)
         return a->node->who.order < b->node->who.order;
@@ -149,6 +149,18 @@ static bool all_numbered(const struct guest *guests, int n)
     return true;
 }
 
+/* Seats the node of a job's host, at a seat that another node asked for only if there is no other. */
+static void seat_host_plainly(struct guest *host, bool *taken)
+{
+    for (int others = 0; others < 2; others++)
+        for (int seat = 0; seat < roster.max_nodes && host->seat < 0; seat++) {
+            const struct roster_node *holder = roster_holder(&roster, seat);
+
+            if (!taken[seat] && (others || holder == NULL || holder == host->node))
+                taken[host->seat = seat] = true;
+        }
+}
+
 /* Writes the seat of every node that stays into `seats`, indexed by its number; -1: it has none. */
 static void seat_plainly(int *seats)
 {
@@ -164,8 +176,10 @@ static void seat_plainly(int *seats)
             guests[n++] = (struct guest){ &roster.nodes[i], roster.nodes[i].seat };
     }
     numbered = all_numbered(guests, n);
+    if (roster_is_job(&roster))
+        seat_host_plainly(&guests[0], taken);
     for (int i = 0; i < n; i++)
-        if (guests[i].seat < 0 && guests[i].node->who.node_rank >= 0)
+        if (guests[i].seat < 0 && guests[i].node->who.node_rank >= 0 && !taken[guests[i].node->who.node_rank])
             taken[guests[i].seat = guests[i].node->who.node_rank] = true;
     for (unsigned arrival = 0; roster.seated && arrival < roster.n_arrived; arrival++)
         for (int i = 0; i < n; i++)
