@@ -40,7 +40,8 @@ struct meeting {
     uint64_t refused_ms;            /* since then no round met a process that listens; 0: the last one did */
     int64_t pause_ms;
     bool welcomed, bound, over, destroyed, told;
-    bool again; /* this node was a member, and its coordinator has lost it */
+    bool again;  /* this node was a member, and its coordinator has lost it */
+    bool stands; /* it has made an offer since then: the arbiter may give it the lead, or name a leader */
     /* the process that answered belongs to another job or program, and waiting does not change that */
     bool fatal;
     unsigned char run[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
@@ -191,6 +192,7 @@ void meeting_again(struct meeting *meeting, int last_generation, int last_node_r
 {
     meeting->bound = meeting->over = false;
     meeting->again = true;
+    meeting->stands = false;
     meeting->refused_ms = 0;
     meeting->n_rounds = 0;
     meeting->self.last_generation = last_generation;
@@ -202,8 +204,9 @@ void meeting_again(struct meeting *meeting, int last_generation, int last_node_r
 
 /*
  * The coordinator listens as long as its process lives. So a host on which no process listens for a lease has
- * lost it for good, and a node that was its member need not wait. What counts are the addresses at which this
- * node has reached it: another address of its name may never have led there, and gives no answer as before.
+ * lost it for good, and a node that was its member need not wait, unless it stands. What counts are the
+ * addresses at which this node has reached it: another address of its name may never have led there, and
+ * gives no answer as before.
  */
 static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *why)
 {
@@ -213,7 +216,7 @@ static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *
         meeting->refused_ms = 0;
     else if (meeting->refused_ms == 0)
         meeting->refused_ms = now;
-    return meeting->again && meeting->offer == NULL && meeting->refused_ms != 0 &&
+    return meeting->again && !meeting->stands && meeting->refused_ms != 0 &&
            now - meeting->refused_ms >= (uint64_t)meeting->config->lease_ms;
 }
 
@@ -504,6 +507,7 @@ enum fsdp_status meeting_offer(struct meeting *meeting, const char **host, int *
         status = offer_at(meeting, 0, err);
     if (status != FSDP_OK)
         return status;
+    meeting->stands = true;
     *host = meeting->address;
     *port = rendezvous_port(meeting->offer);
     return FSDP_OK;

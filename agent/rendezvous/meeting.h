@@ -75,8 +75,8 @@ void meeting_again(struct meeting *meeting, int last_generation, int last_node_r
 
 /**
  * After meeting_again(): listen, at the endpoint's port if it is free, because this node may come to lead.
- * While it listens, a coordinator that is gone ends nothing. WELCOME and meeting_follow() end it. Returns the
- * address at which other nodes reach this one; owned by the meeting.
+ * WELCOME and meeting_follow() end that. From now on until WELCOME, a coordinator that is gone ends nothing.
+ * Returns the address at which other nodes reach this one; owned by the meeting.
  *   FSDP_ERR_IO  it cannot listen
  */
 enum fsdp_status meeting_offer(struct meeting *meeting, const char **host, int *port, struct fsdp_err *err);

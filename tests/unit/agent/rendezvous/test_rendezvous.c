@@ -603,3 +603,37 @@ Test(rendezvous, a_member_takes_the_place_of_its_host)
     cr_assert(memcmp(agents[1].joins[1].lost_by, "iiiiiiiiiiiiiii", PROTO_IDENTITY_BYTES) == 0,
               "it is the same run");
 }
+
+/* The leader that it follows is gone as well, and so is its own offer. The arbiter may name another one. */
+static bool stander_gave_up(void)
+{
+    const char *host;
+    int port;
+
+    if (agents[0].n_offers == 1 && agents[0].n_hosts == 0)
+        meeting_lead(agents[0].meeting);
+    if (agents[0].n_messages == 1)
+        agents[1].config.join_timeout_ms = 2000;
+    member_lost_host();
+    if (agents[1].n_lost == 1 && agents[1].n_offers == 0) {
+        agents[1].n_offers = 1;
+        cr_assert(eq(int, meeting_offer(agents[1].meeting, &host, &port, NULL), FSDP_OK));
+        meeting_follow(agents[1].meeting, host, port);
+    }
+    return agents[1].n_failed == 1;
+}
+
+Test(rendezvous, who_may_come_to_lead_waits_also_where_nobody_listens)
+{
+    agents[0].arbitrated = agents[1].arbitrated = agents[1].returns = true;
+    agents[1].config.lease_ms = 300;
+    start(0);
+    while (agents[0].n_offers == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    start(1);
+    run_until(stander_gave_up);
+
+    cr_assert(eq(int, agents[1].status, FSDP_EXIT_LINK));
+    has(agents[1].words, "no answer from 127.0.0.1");
+    has(agents[1].words, "for 2 s");
+}
