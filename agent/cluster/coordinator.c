@@ -455,7 +455,19 @@ static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp
     return FSDP_OK;
 }
 
-/* Goes on where another coordinator was lost. Its loss is that of a node: it costs a restart, or a member. */
+static void end_spent(struct coordinator *coordinator)
+{
+    char line[COORDINATOR_LINE_BYTES] = "the node that led the job was lost, and no restart is left";
+
+    coordinator_add_window(coordinator, line, sizeof line);
+    coordinator_end_with(coordinator, FSDP_EXIT_LINK, ERRORS_NODE, line);
+    coordinator_post(coordinator, CE_NEVER);
+}
+
+/*
+ * Goes on where another coordinator was lost. Its loss is that of a node: it costs a restart, or a member. If
+ * no restart is left, the run ends as soon as there is a member to be told.
+ */
 static void go_on(struct coordinator *coordinator, const struct coordinator_past *past)
 {
     const struct leader_progress *progress = &past->progress;
@@ -467,8 +479,12 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
                     progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
     roster_continue(&coordinator->roster, past->run, progress->generation >= 0);
     coordinator->took_over = true;
-    if (progress->generation >= 0 && !coordinator_is_elastic(coordinator))
-        budget_take(&coordinator->budget, now_ns);
+    if (progress->generation >= 0 && !coordinator_is_elastic(coordinator)) {
+        if (budget_spent(&coordinator->budget, now_ns))
+            end_spent(coordinator);
+        else
+            budget_take(&coordinator->budget, now_ns);
+    }
     coordinator_note(
         coordinator, "takeover",
         (struct events_field[]){ EVENT_TEXT("host", coordinator->roster.nodes[COORDINATOR_SELF].who.host),

@@ -85,6 +85,23 @@ Test(coordinator_takeover, where_nodes_may_be_fewer_it_costs_no_restart)
     check_plan(0, 5, 1, 0, 2);
 }
 
+/* A node that only waited for a place may take over although the run cannot bear the loss. */
+Test(coordinator_takeover, where_no_restart_is_left_it_ends_the_run)
+{
+    past.progress.n_restarts_left = 0;
+    begin(2, 2, 2, 1);
+    check_finished(0, FSDP_EXIT_LINK);
+    cr_assert(eq(str, actors[0].line, "the node that led the job was lost, and no restart is left"));
+    cr_assert(eq(int, actors[0].n_formed, 0));
+}
+
+Test(coordinator_takeover, where_nodes_may_be_fewer_it_needs_no_restart)
+{
+    past.progress.n_restarts_left = 0;
+    begin(1, 2, 2, 1);
+    check_plan(0, 5, 1, 0, 2);
+}
+
 /* The user's limit counts for its window, from the take-over on. */
 Test(coordinator_takeover, restarts_of_the_earlier_coordinator_count_in_a_window)
 {
