@@ -96,7 +96,8 @@ static void look_for_a_wait(struct arbiter *arbiter)
         !(lead->first || (lead->stands && lead_patience_ms(lead) > 2 * known->lease_ms)))
         return;
     arbiter->waits = true;
-    snprintf(words, sizeof words, "the agent at %s:%d%s may still lead: its record is watched for %.1f s",
+    snprintf(words, sizeof words,
+             "the agent at %s:%d%s may still lead, or another take over: the record is watched for %.1f s",
              known->host, known->port, known->run == lead->self.run ? "" : ", of another run,",
              (double)lead_patience_ms(lead) / 1e3);
     note(arbiter, words);

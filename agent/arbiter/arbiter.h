@@ -59,13 +59,14 @@ enum fsdp_status arbiter_create(struct arbiter **out, uv_loop_t *loop, const str
 /**
  * This agent hosts by the endpoint, and members reach it at `host` and `port`: lead at once if there is no
  * record or an ended one. Else wait: leads() if the record does not change, follow() if it does. The wait is
- * 11.1 leases if its leader may go on without the store, else 1.1. A note says so.
+ * 11.1 leases if its leader may go on without the store, else four, in which the members of that leader may
+ * take over. A note says so.
  */
 void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
 /**
  * No other agent's process that led runs any more. The proof is, for instance, a lock that each first leader
  * takes before it claims, and keeps until its process is gone; a lock that a server takes away from a silent
- * host in less than ten leases is none. So arbiter_claim_first() waits for 1.1 leases at most, if this is
+ * host in less than ten leases is none. So arbiter_claim_first() waits for four leases at most, if this is
  * called before it. Valid until arbiter_withdraw(), leads() or follow().
  */
 void arbiter_old_is_gone(struct arbiter *arbiter);

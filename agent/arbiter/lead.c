@@ -135,6 +135,8 @@ int64_t lead_patience_ms(const struct lead *lead)
 {
     const bool waits = may_go_on(lead) && lead->gone_ms == 0;
 
+    if (lead->first && !waits && !is_own(lead, &lead->known))
+        return LEAD_MEMBERS * lease_of(lead);
     return LEASE_END_MS(lease_of(lead)) + (waits ? LEAD_CONTACT * lease_of(lead) : 0);
 }
 

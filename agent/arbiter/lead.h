@@ -11,7 +11,9 @@
  *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it
  *      stands, and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the
  *      endpoint, which may claim at once if there is no record or an ended one. The agent of seat 0 claims
- *      first, each higher seat a twentieth of a lease later.
+ *      first, each higher seat a twentieth of a lease later. Members end their ranks before they stand, so
+ *      one claims 2.8 leases after the last change of the record at the latest. The host by the endpoint,
+ *      which begins a new run, leaves them four leases: its agent may be one that was started again at once.
  *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
  *
  * So whoever begins a term saw the record last change after the old leader began its last write, and waited
@@ -22,8 +24,9 @@
  * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
  * heard from the leader. It goes on until ten leases after the start of its last write that succeeded. An
  * agent that was not let in waits for so long: it takes the record for stale after 11.1 leases, unless it
- * knows that the leader's process is gone (lead_old_is_gone()). A leader that took over never goes on,
- * because those whom the leader before had let in may stand. Its records say that (`goes_on`).
+ * knows that the leader's process is gone (lead_old_is_gone()); the host by the endpoint waits for four
+ * leases then. A leader that took over never goes on, because those whom the leader before had let in may
+ * stand. Its records say that (`goes_on`).
  *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */
@@ -38,6 +41,7 @@ enum {
     LEAD_STALL = 6,     /* a lease / 6 is the longest time between two looks that counts in full */
     LEAD_SEATS = 20,    /* a lease / 20 is the delay from one seat to the next */
     LEAD_CONTACT = 10,  /* leases that a leader in contact goes on */
+    LEAD_MEMBERS = 4,   /* leases in which members may take over, before the host by the endpoint claims */
     LEAD_LAST_SEAT = 10 /* this seat, those above it and spares claim at the same time */
 };
 
@@ -167,7 +171,8 @@ int64_t lead_due_ms(const struct lead *lead);
 
 /**
  * How long the record that is known must stay as it is before this agent may claim. It is more than 1.1
- * leases if its leader may go on without the store, and has not let this agent in.
+ * leases if its leader may go on without the store, and has not let this agent in, or if its members may take
+ * over before this agent, which hosts by the endpoint.
  */
 int64_t lead_patience_ms(const struct lead *lead);
 /** Until when this agent leads: it acts as a leader only before that time. 0: it does not lead. */

@@ -30,11 +30,13 @@ static int n_reads;
 static bool has_stored;
 static int64_t now;
 
+/* A new process: it has an identity of its own. */
 static void make(int i)
 {
+    static int n_made;
     struct leader_record self = { .run = RUN, .lease_ms = LEASE };
 
-    snprintf((char *)self.identity, sizeof self.identity, "agent %d", i);
+    snprintf((char *)self.identity, sizeof self.identity, "agent %d, %d", i, n_made++);
     agents[i] = (struct agent){ .is_dead = false };
     lead_init(&agents[i].lead, &self, now);
 }
@@ -509,7 +511,7 @@ Test(lead, an_agent_that_was_never_let_in_waits_until_no_leader_goes_on)
     }
 }
 
-Test(lead, one_that_knows_that_the_old_leader_is_gone_waits_no_longer_than_a_member)
+Test(lead, a_first_that_knows_that_the_old_leader_is_gone_waits_for_its_members_alone)
 {
     lose_the_first();
     make(2);
@@ -517,10 +519,10 @@ Test(lead, one_that_knows_that_the_old_leader_is_gone_waits_no_longer_than_a_mem
     lead_old_is_gone(&agents[2].lead, now);
     lead_first(&agents[2].lead, "10.0.0.3", 29400);
 
-    pass(3 * LEASE / 2);
+    pass(9 * LEASE / 2);
 
     saw(2, "B");
-    cr_assert(agents[2].began_ms >= start + LEASE_END_MS(LEASE));
+    cr_assert(agents[2].began_ms >= start + 4 * LEASE);
     cr_assert(agents[2].lead.fence_until_ms >= start + LEASE_FENCE_MS(LEASE));
     cr_assert(agents[2].lead.fence_until_ms <= start + 3 * LEASE);
 }
@@ -629,11 +631,35 @@ Test(lead, the_first_takes_over_a_stale_record_behind_a_fence)
     const int64_t start = now;
     lead_first(&agents[0].lead, "10.0.0.1", 29400);
 
-    pass(2 * LEASE);
+    pass(12 * LEASE);
 
     saw(0, "B");
     cr_assert(stored.term == 2 && agents[0].began_ms >= start + LEASE_END_MS(LEASE));
     cr_assert(agents[0].lead.fence_until_ms >= start + LEASE + LEASE_FENCE_MS(LEASE));
+}
+
+/* Its members stand when they have lost it and their ranks have ended: the last one claims 2.8 leases later. */
+Test(lead, a_leader_that_is_started_again_at_once_follows_the_member_that_takes_over)
+{
+    for (int i = 0; i < 2; i++) {
+        set_up();
+        lose_the_first();
+        const int64_t lost = now;
+
+        make(0);
+        stored.goes_on = i == 1;
+        if (stored.goes_on)
+            lead_old_is_gone(&agents[0].lead, now);
+        lead_first(&agents[0].lead, "10.0.0.1", 29400);
+        pass(LEASE + LEASE_RANKS_MS(LEASE));
+        lead_stand(&agents[1].lead, -1, "10.0.0.2", 2, lost, now);
+        pass(4 * LEASE);
+
+        saw(0, "F");
+        saw(1, "FB");
+        cr_assert(agents[1].began_ms <= lost + 28 * LEASE / 10);
+        cr_assert(stored.term == 2 && stored.port == 2);
+    }
 }
 
 Test(lead, the_record_of_another_run_is_waited_for_and_never_followed)
@@ -840,10 +866,10 @@ Test(lead, the_first_waits_for_an_unreadable_claim_after_the_end_of_a_run)
     const int64_t start = now;
     lead_first(&agents[0].lead, "10.0.0.1", 29400);
 
-    pass(2 * LEASE);
+    pass(5 * LEASE);
 
     saw(0, "B");
-    cr_assert(stored.term == 3 && agents[0].began_ms >= start + LEASE_END_MS(LEASE));
+    cr_assert(stored.term == 3 && agents[0].began_ms >= start + 4 * LEASE);
 }
 
 Test(lead, a_member_of_a_high_seat_reads_once_in_a_lease_until_it_stands)
