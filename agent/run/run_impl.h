@@ -52,6 +52,7 @@ struct run_lead {
     struct disk_job lock; /* takes the lock of the run directory, if the lost leader has left it */
     struct rundir *rundir;
     bool locking;           /* that job is under way */
+    bool locked_out;        /* another process has it, and this node hosts by the endpoint */
     int waited_ms;          /* for the lead, as the host by the endpoint */
     int64_t fence_until_ms; /* CLOCK_BOOTTIME; 0: none */
     struct coordinator_past past;

@@ -200,11 +200,6 @@ static void on_note(void *arg, const char *words)
 
 /* What the uplink says */
 
-static bool has_lock(const struct run *run)
-{
-    return run->rundir != NULL && rundir_lock_fd(run->rundir) > 0;
-}
-
 /*
  * The node that has the endpoint waits for the lead: while another one's record may still change, or while
  * the arbiter does not answer.
@@ -220,7 +215,7 @@ static void on_wait(uv_timer_t *timer)
     if (record != NULL)
         endpoint_text(where, record->host, record->port);
     if (record != NULL && record->run != identity_job(run->config) &&
-        lead->waited_ms > (has_lock(run) ? WAIT_LEASES : WAIT_LEASES_LOCKED) * record->lease_ms) {
+        lead->waited_ms > (lead->locked_out ? WAIT_LEASES_LOCKED : WAIT_LEASES) * record->lease_ms) {
         end_wait(run);
         snprintf(words, sizeof words, "another live job, which %s leads, has the %s %.500s", where,
                  run->config->arbiter == AGENT_ARBITER_ETCD ? "run id" : "run directory",
@@ -239,8 +234,11 @@ static void on_wait(uv_timer_t *timer)
  */
 static bool old_is_gone(struct run *run)
 {
-    return run->rundir != NULL && rundir_lock(run->rundir, true, NULL) == FSDP_OK &&
-           run->config->lease_ms * LEAD_CONTACT <= LOCK_STAYS_MS;
+    const enum fsdp_status status =
+        run->rundir == NULL ? FSDP_ERR_NOT_FOUND : rundir_lock(run->rundir, true, NULL);
+
+    run->lead.locked_out = status == FSDP_ERR_BUSY;
+    return status == FSDP_OK && run->config->lease_ms * LEAD_CONTACT <= LOCK_STAYS_MS;
 }
 
 static void on_offers(void *member, const char *host, int port)

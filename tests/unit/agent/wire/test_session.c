@@ -32,10 +32,16 @@ static bool admit, stay, timed_out;
 static int64_t own_lease_ms[2];
 static void (*on_message)(struct end *end);
 
+static void close_pool(struct end *end)
+{
+    session_pool_close(end->pool);
+    end->pool = NULL;
+}
+
 static void close_all(void)
 {
     for (int i = 0; i < 2; i++)
-        session_pool_close(ends[i].pool);
+        close_pool(&ends[i]);
     if (!uv_is_closing((uv_handle_t *)&deadline))
         uv_close((uv_handle_t *)&deadline, NULL);
 }
@@ -215,7 +221,7 @@ Test(session, the_last_messages_arrive_after_a_reset_too)
     meet();
     say(1, 0, 3);
     session_leave(ends[1].session);
-    session_pool_close(ends[1].pool);
+    close_pool(&ends[1]);
     peer_reset(ends[0].session->peer); /* none of it was read */
     run();
 
@@ -237,7 +243,7 @@ Test(session, a_process_that_is_gone_is_told_from_one_that_is_cut_off)
 {
     meet();
     peer_reset(ends[1].session->peer);
-    session_pool_close(ends[1].pool);
+    close_pool(&ends[1]);
     run();
 
     cr_assert(eq(int, ends[0].why.status, FSDP_ERR_NOT_FOUND), "%s", ends[0].why.message);
@@ -291,7 +297,7 @@ Test(session, another_job_or_another_secret_opens_nothing)
         if (i > 0)
             set_up();
         at = begin_pools();
-        session_pool_close(ends[0].pool);
+        close_pool(&ends[0]);
         if (row->other_key)
             tls_derive_key(key, "another", 7, "job", NULL);
         config.job = row->job;
