@@ -126,7 +126,7 @@ FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(filter tests/fuzz/fuzz_$(FUZZ_O
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/test/parts.a
 	$(call link,-fsanitize=fuzzer $(LIBS_NODE) $(LIBS_YAML) $(shell pkg-config --libs openssl))
 .PHONY: fuzz        ## the targets of tests/fuzz; FUZZ_SECONDS=600, FUZZ_ONLY=tcpstore
-.PHONY: fuzz-run $(FUZZ_NAMES:%=fuzz-run-%)
+.PHONY: fuzz-run
 fuzz:
 	$(MAKE) BUILD=build/fuzz CC=clang-14 OPENMP= SAN=fuzzer-no-link,address,undefined fuzz-run
 fuzz-run: $(FUZZ_NAMES:%=fuzz-run-%)
