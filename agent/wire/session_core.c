@@ -104,9 +104,11 @@ struct frame session_core_ack(struct session_core *core, int64_t now_ns)
 
 bool session_core_ack_is_due(const struct session_core *core, int64_t now_ns)
 {
+    const int64_t beat_ns = core->lease_ns / SESSION_BEATS, longest_ns = INT64_C(1000000) * SESSION_BEAT_MS;
+
     return core->up &&
            (core->untold_frames >= SESSION_ACK_FRAMES || core->untold_bytes >= SESSION_ACK_BYTES ||
-            now_ns - core->told_ns >= core->lease_ns / SESSION_BEATS);
+            now_ns - core->told_ns >= (beat_ns < longest_ns ? beat_ns : longest_ns));
 }
 
 /* Frames that arrive */

@@ -25,7 +25,9 @@
 
 enum {
     SESSION_BEATS = 10, /* signs of life in one lease */
-    SESSION_STALL = 6,  /* a lease / 6 is the longest time between two looks that counts in full */
+    /* the longest time between two: a long lease, too, bears a cut that is shorter by half a second */
+    SESSION_BEAT_MS = 300,
+    SESSION_STALL = 6, /* a lease / 6 is the longest time between two looks that counts in full */
     SESSION_HELD_MAX_BYTES = 64 * 1024 * 1024, /* frames that wait to be acknowledged, with their heads */
     SESSION_ACK_FRAMES = 32,                   /* acknowledge at the latest after so many frames */
     SESSION_ACK_BYTES = 65536                  /* and after so many bytes */

@@ -101,8 +101,10 @@ static void on_timer(uv_timer_t *timer);
 
 static void look_later(struct session_pool *pool, bool fine)
 {
-    const int64_t pace_ms = pool->config.lease_ms / (fine ? FINE_LOOKS : LOOKS);
+    int64_t pace_ms = pool->config.lease_ms / (fine ? FINE_LOOKS : LOOKS);
 
+    if (pace_ms > SESSION_BEAT_MS)
+        pace_ms = SESSION_BEAT_MS;
     if (!pool->handles_closed)
         uv_timer_start(&pool->timer, on_timer, pace_ms > 0 ? (uint64_t)pace_ms : 1, 0);
 }

@@ -19,7 +19,7 @@ netns_down
 faults() {
   cat << 'FAULTS'
 brief-cut     0 a member is cut off for 0.5 s
-cut           0 a member is cut off for 5/6 of the lease
+cut           0 a member is cut off for the lease less 0.5 s
 reset         0 the connection of a member is reset
 member-waits  0 the agent of a member stands still for 2 s
 host-waits    0 the agent of the host stands still for 2 s
@@ -134,7 +134,7 @@ hurt() {
   local node
   case $fault in
   brief-cut) cut_for 0.5 "$last" ;;
-  cut) cut_for "$(awk "BEGIN { print $lease * 5 / 6 }")" "$last" ;;
+  cut) cut_for $((lease - 1)).5 "$last" ;;
   reset) reset_link $port ;;
   member-waits) stand_still 2 "n$last" ;;
   host-waits) stand_still 2 n0 ;;

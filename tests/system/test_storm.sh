@@ -66,7 +66,7 @@ hurt() {
   agent-killed) kill -KILL "$(inner_of "n$2")" ;;
   power-off) power_off "n$2" ;;
   brief-cut) cut_for 0.5 "$2" ;;
-  cut) cut_for "$(awk "BEGIN { print $lease * 5 / 6 }")" "$2" ;;
+  cut) cut_for $((lease - 1)).5 "$2" ;;
   long-cut) cut_for $((2 * lease)) "$2" ;;
   reset) reset_link $port ;;
   waits) stand_still 2 "n$2" ;;

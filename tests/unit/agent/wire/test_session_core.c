@@ -252,6 +252,8 @@ Test(session_core, much_that_came_is_acknowledged_at_once_and_the_rest_with_the_
     acknowledge(1);
     cr_assert(not(session_core_ack_is_due(&ends[1], now + LEASE_MS / SESSION_BEATS * (int64_t)MS - 1)));
     cr_assert(session_core_ack_is_due(&ends[1], now + LEASE_MS / SESSION_BEATS * (int64_t)MS));
+    ends[1].lease_ns *= 10;
+    cr_assert(session_core_ack_is_due(&ends[1], now + SESSION_BEAT_MS * (int64_t)MS), "a long lease, too");
 }
 
 /* Looks every `pace_ms` until the session has expired. Returns after how long it had. */
