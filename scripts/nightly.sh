@@ -24,7 +24,7 @@ cuda          400  the CUDA plug-in on an emulated device, with stand-ins for NC
 cuda-faults   300  every call of CUDA, cuBLASLt and NCCL fails once
 asan          600  unit tests and emulated GPU kernels under ASan and UBSan
 asan-faults   400  failing calls of CUDA under ASan and UBSan
-asan-scripts 2400  the scripts of the test command under ASan and UBSan
+asan-scripts  900  the scripts of the test command under ASan and UBSan
 tsan          200  the programs of tests/tsan under TSan
 fuzz          400  every target of tests/fuzz
 sim           400  simulated nodes: many histories, and every planted bug is found
@@ -47,8 +47,12 @@ part_asan_faults() {
   asan_build NVCC= build/asan/bin/fsdprun build/asan/bin/fsdp-train $emulated/libfsdp_cuda.so $emulated/libnccl_standin.so &&
     BUILD=build/asan FSDP_NIGHTLY= FSDP_FAULTS_BRIEF=1 tests/run --part cuda-faults system
 }
+# Whole: every script. Sample: a quarter of them, another one each time that the turn comes round.
 part_asan_scripts() {
-  asan_build NVCC= tests-build && BUILD=build/asan SAN=address,undefined FSDP_NIGHTLY= tests/run --quick system parity conformance
+  local share=0/1
+  [ -n "${FSDP_NIGHTLY:-}" ] || share=$(($(turn) / $(names | wc -l) % 4))/4
+  asan_build NVCC= tests-build &&
+    BUILD=build/asan SAN=address,undefined FSDP_NIGHTLY= FSDP_TEST_SHARE=$share tests/run --quick system parity conformance
 }
 part_tsan() { build tsan; }
 # Whole: two minutes for each target. Sample: a minute for the store's protocol, as everyone who reaches the
@@ -63,17 +67,20 @@ part() { # NAME
   else build tests-build && tests/run --part "$1" system parity conformance; fi
 }
 
+# turn: the number of the hour in which this commit was made
+turn() { echo $(($(git log -1 --format=%ct 2> /dev/null || echo 0) / 3600)); }
+
 # left_out NAME REASON: a part that is not begun counts as skipped.
 left_out() { echo "skip - $1: $2"; echo "0 passed, 0 failed, 1 skipped"; }
 
 # in_turn TIME: the parts in the order of this commit's turn. One that takes longer than it may is ended three
 # minutes after TIME.
 in_turn() {
-  local until=$1 all turn i name left
+  local until=$1 all first i name left
   mapfile -t all < <(names)
-  turn=$(($(git log -1 --format=%ct 2> /dev/null || echo 0) / 3600 % ${#all[@]}))
+  first=$(turn)
   for ((i = 0; i < ${#all[@]}; i++)); do
-    name=${all[(turn + i) % ${#all[@]}]} left=$((until - $(date +%s)))
+    name=${all[(first + i) % ${#all[@]}]} left=$((until - $(date +%s)))
     if [ "$(seconds_of "$name")" -gt "$left" ]; then
       suite "nightly: $name" left_out "$name" "it may take $(seconds_of "$name") s, and $left are left"
     else
