@@ -60,8 +60,8 @@ void cost_words(const struct cost *cost, uint64_t every, char *out, size_t size)
 {
     const struct cost_advice advice = cost_advise(cost);
     const double seconds = cost->seconds > 0 ? cost->seconds : 1;
-    const double times =
-        advice.known && every > 0 ? (double)advice.every_steps / (double)every : 1; /* 1: nothing to say */
+    /* 1: nothing to say */
+    const double times = advice.known && every > 0 ? (double)advice.every_steps / (double)every : 1;
     char line[512], clock[32];
     size_t n;
 

@@ -209,8 +209,8 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
         if (!roster->nodes[i].present)
             continue;
         nodes[config.n_nodes++] = roster->nodes[i].address;
-        if (roster->nodes[i].from[0] !=
-            '\0') /* a node may connect from another address than the one it wants to be reached at */
+        /* a node may connect from another address than the one it wants to be reached at */
+        if (roster->nodes[i].from[0] != '\0')
             nodes[config.n_nodes++] = roster->nodes[i].from;
     }
     config.nodes = nodes;

@@ -56,10 +56,10 @@ enum {
 
 /* The fixed part of a RUN, and what a process hands to its children apart from texts. */
 struct control_head {
-    char build
-        [CONTROL_BUILD_BYTES]; /* "VERSION (COMMIT)" of the sender; first, where every build looks for it */
-    uint32_t detach;           /* 1: the job outlives its fsdprun once it has started */
-    uint32_t saves;            /* 1: a job file, which can be asked for a checkpoint */
+    /* "VERSION (COMMIT)" of the sender; first, where every build looks for it */
+    char build[CONTROL_BUILD_BYTES];
+    uint32_t detach; /* 1: the job outlives its fsdprun once it has started */
+    uint32_t saves;  /* 1: a job file, which can be asked for a checkpoint */
     uint32_t umask;
     uint32_t n_arguments, n_variables;
     uint64_t ignored, blocked;     /* signals 1 to 64 as bits 0 to 63, as fsdprun was started with them */

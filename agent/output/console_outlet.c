@@ -166,8 +166,8 @@ void outlet_arm(struct outlet *outlet)
         return;
     outlet->armed = true;
     if (outlet->polled)
-        uv_poll_start(&outlet->uv.poll, UV_READABLE,
-                      on_writable); /* the epoll descriptor is what gets readable */
+        /* the epoll descriptor is what gets readable */
+        uv_poll_start(&outlet->uv.poll, UV_READABLE, on_writable);
     else
         uv_idle_start(&outlet->uv.idle, on_idle);
 }

@@ -55,8 +55,8 @@ enum fsdp_status log_index_add(struct rundir *rundir, const struct log_index_ent
         snprintf(name, sizeof name, "index.node%d.jsonl", entry->node_rank);
     OK_OR_RETURN(rundir_open_shared(rundir, entry->generation, name, &fd, path, err));
     n = log_index_line(line, sizeof line, entry, clock_epoch_s());
-    if (write(fd, line, n) !=
-        (ssize_t)n) /* one write: a line is there whole, or not at all, or the disk is full */
+    /* one write: a line is there whole, or not at all, or the disk is full */
+    if (write(fd, line, n) != (ssize_t)n)
         status = fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
     close(fd);
     return status;

@@ -231,7 +231,7 @@ void relay_drain(struct output *output);
 void relay_check_drained(struct output *output);
 
 /* output.c */
-void output_handle_closed(
-    struct output *output); /* a handle of the output was closed: the last one frees it */
+/* a handle of the output was closed: the last one frees it */
+void output_handle_closed(struct output *output);
 
 #endif

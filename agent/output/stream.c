@@ -102,8 +102,8 @@ int stream_connect(struct stream *stream, int terminal, int size_bytes, int *the
      */
     if (terminal < 0 && size_bytes > 0)
         fcntl(ends[0], F_SETPIPE_SZ, size_bytes);
-    error = uv_poll_init(stream->output->loop, &stream->poll,
-                         ends[0]); /* our end becomes O_NONBLOCK, not theirs */
+    /* our end becomes O_NONBLOCK, not theirs */
+    error = uv_poll_init(stream->output->loop, &stream->poll, ends[0]);
     if (error != 0) {
         close(ends[0]);
         close(ends[1]);

@@ -146,8 +146,8 @@ static void wait_until(const struct watch *watch, int64_t due_ms)
         if (watch->event_wait(watch->events, &data, (unsigned)left) == NVML_SUCCESS)
             tell_xid(watch, &data);
         else
-            poll(NULL, 0,
-                 left < FAST_MS ? (int)left : FAST_MS); /* a time-out; or a failure, not to spin on */
+            /* a time-out; or a failure, not to spin on */
+            poll(NULL, 0, left < FAST_MS ? (int)left : FAST_MS);
     }
 }
 

@@ -295,8 +295,8 @@ static enum fsdp_status find_algorithm(struct matmul *m, bool wide, struct algor
                                             m->layouts[LT_C], m->layouts[LT_C], m->state->preference, 1,
                                             &found, &n_found);
     if (answer != CUBLAS_STATUS_SUCCESS && answer != CUBLAS_STATUS_NOT_SUPPORTED &&
-        answer !=
-            CUBLAS_STATUS_INVALID_VALUE) /* it says this also of a layout that the epilogue does not take */
+        /* it says this also of a layout that the epilogue does not take */
+        answer != CUBLAS_STATUS_INVALID_VALUE)
         return lt_status(m->state, answer, "cublasLtMatmulAlgoGetHeuristic", __LINE__, err);
     if (answer == CUBLAS_STATUS_SUCCESS && n_found > 0)
         *algo = (struct algorithm){ .lt = found.algo, .workspace_bytes = found.workspaceSize, .found = true };

@@ -74,8 +74,8 @@ enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status s
     char names[NAMES_BYTES];
 
     if (status != FSDP_ERR_DEVICE && !model_is_broken(model))
-        (void)collect_updates(
-            model); /* if this fails, the groups are broken, and this rank knows its own updates only */
+        /* if this fails, the groups are broken, and this rank knows its own updates only */
+        (void)collect_updates(model);
     if (list_updates(model, names) == 0)
         return status;
     model->torn = true;

@@ -282,8 +282,8 @@ static void read_setting_value(struct resolving *r, const struct job_key *key,
         if (utf8_prefix(value, strlen(value)) != strlen(value))
             spoil(r, key, place, "is not UTF-8 text");
         else {
-            as_it_is.plain =
-                key->zero != NULL && strcmp(value, key->zero) == 0; /* as in a file: none */
+            /* as in a file: none */
+            as_it_is.plain = key->zero != NULL && strcmp(value, key->zero) == 0;
             read_node(r, key, &as_it_is, place);
         }
         return;

@@ -146,8 +146,8 @@ static enum fsdp_status check(const struct fsdp_module *linear, const struct fsd
 
 static struct fsdp_parameter *own(struct fsdp_module *module, const char *name)
 {
-    return (struct fsdp_parameter *)(uintptr_t)module_parameter(module,
-                                                                name); /* the caller may change the tree */
+    /* the caller may change the tree */
+    return (struct fsdp_parameter *)(uintptr_t)module_parameter(module, name);
 }
 
 static enum fsdp_status parallelize(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,

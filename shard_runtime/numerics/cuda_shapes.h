@@ -26,10 +26,10 @@ enum {
     CUDA_NORM_MAX_BLOCKS = 256,
     CUDA_NORM_TILE = 32 * 8,   /* columns that a warp takes at once, at most */
     CUDA_NORM_LONG_ROW = 2048, /* columns above which a whole block works on a row */
-    CUDA_LEAST_SHARED_BYTES =
-        99 * 1024, /* what a block may have on every device from sm_80 on: sm_86, sm_89, sm_120 */
-    CUDA_NORM_SHARED_BYTES =
-        160 * 1024, /* the most shared memory that a block of a norm's backward asks for */
+    /* what a block may have on every device from sm_80 on: sm_86, sm_89, sm_120 */
+    CUDA_LEAST_SHARED_BYTES = 99 * 1024,
+    /* the most shared memory that a block of a norm's backward asks for */
+    CUDA_NORM_SHARED_BYTES = 160 * 1024,
 };
 
 /** The number of pieces of `each` that hold `n`. */

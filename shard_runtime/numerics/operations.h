@@ -8,8 +8,7 @@
  *   - Arrays are row-major and dense, and belong to the caller. They may overlap only where a field says "may
  *     be".
  *   - `dtype` is FSDP_F32, or FSDP_BF16 where numerics_ops.takes_bf16 is set. Arrays of type void have that
- *     dtype, unless
- *     their field names another one. An operation without a dtype works on float32.
+ *     dtype, unless their field names another one. An operation without a dtype works on float32.
  *   - bfloat16 inputs are widened, computed in float32, and rounded once to nearest even at the end.
  *   - With `accumulate` the result is added to the output; without it the output is replaced.
  *   - Sizes of 0 are legal: nothing is read or written, and a sum is 0.

@@ -154,8 +154,8 @@ static enum fsdp_status append_token(struct writer *writer, const struct options
 {
     const uint64_t seq = writer->job.model.seq, vocab = writer->job.model.vocab;
     const uint64_t first = *n > seq ? *n - seq : 0;
-    const uint64_t n_classes =
-        vocab < BYTE_CLASSES ? vocab : BYTE_CLASSES; /* only classes that stand for a byte are chosen */
+    /* only classes that stand for a byte are chosen */
+    const uint64_t n_classes = vocab < BYTE_CLASSES ? vocab : BYTE_CLASSES;
     const float *logits;
     struct fsdp_loss loss;
     uint32_t words[4];

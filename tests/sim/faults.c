@@ -28,8 +28,8 @@ void sim_make_plan(uint64_t seed)
     plan->work_ns = sim_between(SIM_PLAN, 2, 40) * SECOND;
     plan->quiet = sim_one_in(SIM_PLAN, 16);
     plan->gentle = plan->quiet || sim_one_in(SIM_PLAN, 3);
-    plan->last_call_ms =
-        plan->gentle ? 8000 : sim_between(SIM_PLAN, 1000, 5000); /* gentle: all come in time */
+    /* gentle: all come in time */
+    plan->last_call_ms = plan->gentle ? 8000 : sim_between(SIM_PLAN, 1000, 5000);
     plan->chatter_ms = sim_one_in(SIM_PLAN, 4) ? 0 : sim_between(SIM_PLAN, 20, 400);
     plan->fails_one_in = plan->gentle || sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 5, 40);
     plan->ignores_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 1, 4);

@@ -46,8 +46,8 @@ static double sum_exp(const float *x, float largest, float *out, size_t n)
 double ROW(cross_entropy)(const float *logits, size_t target, float *dlogits, size_t vocab, float scale)
 {
     const float largest = largest_of(logits, vocab);
-    const double shifted_target =
-        (double)logits[target] - (double)largest; /* read before dlogits replaces it */
+    /* read before dlogits replaces it */
+    const double shifted_target = (double)logits[target] - (double)largest;
     const double sum = sum_exp(logits, largest, dlogits, vocab);
 
     if (dlogits != NULL) {

@@ -19,18 +19,29 @@ struct row_activation {
 };
 
 /*
- * add           out = a + b column_sum    out[j] (+)= sum_i x[i * stride + j] for j < cols: eight rows at a
- * time in float32, then in double dropout       rows from `first_row` of the whole on; dropout is on norm
- * numerics_norm of float32 rows norm_backward numerics_norm_backward of float32 rows; run->dx may be NULL.
- * The sums over these rows replace (cols) doubles
- *               in dweight and dbias; dbias is not used without a mean. work: 2 * cols floats
- * softmax       rows begin to end - 1 of the (batch * heads * seq) rows of a whole tensor; `dropped` may be
- * NULL softmax_backward  the same rows; ds may be dp attention_softmax one query's scores s, of which it sees
- * n of cols, become its probabilities; returns log sum_j exp(s_j) attention_again   the same probabilities,
- * computed from that logarithm cross_entropy one row: returns the loss; dlogits (or NULL) = (softmax -
- * onehot) * scale; dlogits may be logits adamw, sgd    elements begin to end - 1 of one tensor sum_squares
- * returns the sum in double from_bf16, to_bf16  conversion; to_bf16 rounds to nearest even split_bf16    x =
- * high + low up to 2^-16 of x: high is x rounded, low the rest, rounded; low is 0 if x is not finite
+ * What each kernel does:
+ *
+ *   add                  out = a + b
+ *   column_sum           out[j] (+)= sum_i x[i * stride + j] for j < cols: eight rows at a time in float32,
+ *                        then in double
+ *   dropout              rows from `first_row` of the whole on; dropout is on
+ *   norm                 numerics_norm of float32 rows
+ *   norm_backward        numerics_norm_backward of float32 rows; run->dx may be NULL. The sums over these
+ *                        rows replace the (cols) doubles in dweight and dbias; dbias is not used without a
+ *                        mean. work: 2 * cols floats
+ *   softmax              rows begin to end - 1 of the (batch * heads * seq) rows of a whole tensor; `dropped`
+ *                        may be NULL
+ *   softmax_backward     the same rows; ds may be dp
+ *   attention_softmax    the scores s of one query, which sees n of cols, become its probabilities; returns
+ *                        log sum_j exp(s_j)
+ *   attention_again      the same probabilities, computed from that logarithm
+ *   cross_entropy        one row: returns the loss; dlogits (or NULL) = (softmax - onehot) * scale; dlogits
+ *                        may be logits
+ *   adamw, sgd           elements begin to end - 1 of one tensor
+ *   sum_squares          returns the sum in double
+ *   from_bf16, to_bf16   conversion; to_bf16 rounds to nearest even
+ *   split_bf16           x = high + low up to 2^-16 of x: high is x rounded, low the rest, rounded; low is 0
+ *                        if x is not finite
  */
 #define ROW_KERNELS(KERNEL)                                                                                  \
     KERNEL(void, add, (const float *a, const float *b, float *out, size_t n))                                \

@@ -22,8 +22,8 @@ static inline vf vf_exp(vf x)
     const vf shifted = vf_fma(x, vf_set(0x1.715476p0f), vf_set(to_integer));
     const vf n = shifted - to_integer;
     const vf r = vf_fma(n, vf_set(-ln2_low), vf_fma(n, vf_set(-ln2_high), x));
-    const vi power =
-        (vi)(((vu)shifted + 127u) << 23); /* 2^n as bits; what is left of to_integer leaves at the top */
+    /* 2^n as bits; what is left of to_integer leaves at the top */
+    const vi power = (vi)(((vu)shifted + 127u) << 23);
     vf p = vf_set(0x1.6a2352p-10f);
 
     p = vf_fma(p, r, vf_set(0x1.123a6cp-7f));

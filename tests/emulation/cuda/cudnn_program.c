@@ -11,8 +11,8 @@ static size_t at(const struct tensor *tensor, const int64_t index[PROGRAM_DIMS])
     int64_t offset = 0;
 
     for (int d = 0; d < PROGRAM_DIMS; d++)
-        offset +=
-            (tensor->dims[d] == 1 ? 0 : index[d]) * tensor->strides[d]; /* a dimension of 1 is for all */
+        /* a dimension of 1 is for all */
+        offset += (tensor->dims[d] == 1 ? 0 : index[d]) * tensor->strides[d];
     return (size_t)offset;
 }
 

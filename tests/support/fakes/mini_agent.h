@@ -43,8 +43,8 @@ struct mini_agent {
     bool abort_on_death; /* as a real agent: the others are told */
     bool bad_token;      /* every rank gets a token of its own */
     void (*on_event)(struct mini_agent *agent, int rank, const char *text);
-    void (*on_put)(struct mini_agent *agent, int rank, const char *key,
-                   const char *value); /* before others see it */
+    /* before others see it */
+    void (*on_put)(struct mini_agent *agent, int rank, const char *key, const char *value);
     /* Optional: called in each turn; returns how long the next may wait, -1 for ever. */
     int (*next_ms)(struct mini_agent *agent);
     /*

@@ -145,8 +145,8 @@ Test(link_client, packets_of_other_kinds_that_come_first_are_kept)
 
     say_published(20, FSDP_OK);
     say_notice(FSDP_NOTICE_SAVE_AND_STOP, 30);
-    agent_end_say(FSDP_LINK_VALUE, 99, "old", 3,
-                  agent_end_page()); /* the answer to a question nobody asks any more */
+    /* the answer to a question nobody asks any more */
+    agent_end_say(FSDP_LINK_VALUE, 99, "old", 3, agent_end_page());
     say_published(10, FSDP_ERR_IO);
     say_notice(FSDP_NOTICE_SAVE_AND_STOP, 31);
     agent_end_say(FSDP_LINK_VALUE, 1, "v", 1, -1);

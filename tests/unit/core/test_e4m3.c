@@ -77,8 +77,8 @@ Test(e4m3, a_tensor_is_scaled_to_its_largest_size)
     cr_assert(e4m3_scale(448) == 1 && e4m3_scale(0) == E4M3_SMALLEST_SCALE);
     cr_assert(isinf(e4m3_scale(INFINITY)));
     for (uint64_t i = 0; i < 100000; i++) {
-        const float amax =
-            e4m3_float(0x0d800000u + (uint32_t)rng_below(5, i, 0x7f800000u - 0x0d800000u)); /* from 2^-100 */
+        /* from 2^-100 */
+        const float amax = e4m3_float(0x0d800000u + (uint32_t)rng_below(5, i, 0x7f800000u - 0x0d800000u));
         const float scale = e4m3_scale(amax);
 
         if (amax < E4M3_LARGEST * E4M3_SMALLEST_SCALE)

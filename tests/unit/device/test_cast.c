@@ -199,7 +199,7 @@ Test(device_rounding, an_element_has_its_own_draw_in_every_cut)
         cpu_round_elems(cut, from, N, other == 0 ? 12 : 11, other == 1 ? 5 : 4, other == 2 ? 8 : 0);
         for (size_t i = 0; i < N; i++)
             n_same += cut[i] == whole[i];
-        cr_expect(n_same > N / 2 - 95 && n_same < N / 2 + 95, "%zu of %d are the same", n_same,
-                  N); /* 6 deviations */
+        /* 6 deviations */
+        cr_expect(n_same > N / 2 - 95 && n_same < N / 2 + 95, "%zu of %d are the same", n_same, N);
     }
 }

@@ -145,8 +145,8 @@ static void check_backward(const struct row_case *row, const struct attention_de
         for (size_t j = 0; j < d->seq; j++) {
             const double want = j < n ? slope(s, dp + i * d->seq, dropout, i, j, n) : 0;
 
-            assert_near(row, "ds", ds + i * d->seq + j, &want, 1, 2e-6,
-                        5e-7); /* p * (dp - mean): both of size 1 */
+            /* p * (dp - mean): both of size 1 */
+            assert_near(row, "ds", ds + i * d->seq + j, &want, 1, 2e-6, 5e-7);
         }
     }
 }

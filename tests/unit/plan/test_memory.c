@@ -294,8 +294,8 @@ static int count_races(const struct plan *plan)
 {
     const int n = plan->n_entries;
     int n_races = 0;
-    bool *before =
-        calloc((size_t)n * (size_t)n, sizeof *before); /* before[j * n + i]: i is surely done when j runs */
+    /* before[j * n + i]: i is surely done when j runs */
+    bool *before = calloc((size_t)n * (size_t)n, sizeof *before);
 
     for (int j = 0; j < n; j++) {
         bool *mine = &before[j * n];
@@ -362,8 +362,8 @@ Test(plan_memory, broken_plans_are_seen)
     gelu = &plan->entries[0];
     while (gelu->kind != PLAN_FORWARD || strcmp(plan->graph->ops[gelu->index]->kind->name, "gelu") != 0)
         gelu++;
-    plan->buffers[gelu->op.output].offset =
-        plan->buffers[gelu->op.input[0]].offset; /* its input is kept for backward */
+    /* its input is kept for backward */
+    plan->buffers[gelu->op.output].offset = plan->buffers[gelu->op.input[0]].offset;
     cr_expect(run_both(plan, 1) > 0);
     cr_expect(count_overlaps(plan) > 0);
 }

@@ -50,8 +50,8 @@ static void lay_out(struct laid_out *l, size_t rows, size_t columns, size_t othe
                                                 columns > 0 ? columns : 3, rows, true) };
     fsdp_module_add_parameter(l->root, "other", 1, &other, FSDP_INIT_ZEROS, NULL);
     cr_assert(fsdp_fully_shard(l->root, &options, NULL) == FSDP_OK);
-    fsdp_module_set_reduce_scatter_unused_params(l->root, true,
-                                                 false); /* there is no forward that uses them */
+    /* there is no forward that uses them */
+    fsdp_module_set_reduce_scatter_unused_params(l->root, true, false);
     l->plan = (struct plan){ .options = { .W = W, .chunk_rows = layout_chunk }, .graph = &l->graph };
     cr_assert(plan_form_groups(&l->plan, l->root, NULL) == FSDP_OK);
 }

@@ -66,8 +66,8 @@ Test(fingerprint, a_larger_file_is_sampled_at_its_ends_and_at_even_distances)
     const uint64_t seen[] = { 0, MIB - 1, distance, 31 * distance + 7, 63 * distance, size - 1 };
     struct fingerprint before;
 
-    cr_assert(
-        eq(int, ftruncate(fileno(file), (off_t)size), 0)); /* sparse: nothing is written but what we put */
+    /* sparse: nothing is written but what we put */
+    cr_assert(eq(int, ftruncate(fileno(file), (off_t)size), 0));
     before = take(size);
     for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
         struct fingerprint after;

@@ -65,8 +65,8 @@ Test(batch, one_crosses_into_the_next_epoch)
 
         cr_assert(eq(int, ((const int32_t *)batch.micro[0].input)[i * SEQ], (int)sample *SEQ));
     }
-    cr_assert(eq(u64, batch.micro[0].first_sample,
-                 18)); /* the position, not the sample: dropout differs by epoch */
+    /* the position, not the sample: dropout differs by epoch */
+    cr_assert(eq(u64, batch.micro[0].first_sample, 18));
 }
 
 Test(batch, sizes_that_overflow_are_refused)

@@ -266,8 +266,8 @@ Test(log_file, a_line_of_64_kib_is_whole_and_a_longer_one_is_parted)
     static char line[3 * LOG_FILE_LINE_BYTES + 1];
     make(10, 5);
     memset(line, 'x', sizeof line - 1);
-    line[9 + LOG_FILE_LINE_BYTES] =
-        '\n'; /* the longest that still fits: it begins one byte before the limit */
+    /* the longest that still fits: it begins one byte before the limit */
+    line[9 + LOG_FILE_LINE_BYTES] = '\n';
     append(line);
     cr_assert(find("log.2") != NULL && find("log.2")->n == 10 + LOG_FILE_LINE_BYTES, "%zu", find("log.2")->n);
     cr_assert(find("log.1")->n == 10 + LOG_FILE_LINE_BYTES, "a line without an end is parted");

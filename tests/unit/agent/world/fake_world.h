@@ -341,8 +341,8 @@ static inline void run_looks(int n)
     uv_timer_start(&timer, count_tick, 250, 250);
     run_until(&n_looks, n);
     timer.data = &closed;
-    uv_close((uv_handle_t *)&timer,
-             note_closed); /* it is on this stack: wait until the loop has let go of it */
+    /* it is on this stack: wait until the loop has let go of it */
+    uv_close((uv_handle_t *)&timer, note_closed);
     run_until(&closed, 1);
 }
 
