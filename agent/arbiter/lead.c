@@ -80,6 +80,7 @@ void lead_old_is_gone(struct lead *lead, int64_t now_ms)
 void lead_sit(struct lead *lead, int seat)
 {
     lead->rests = is_last(seat);
+    lead->is_early = lead->call != LEAD_NO_CALL;
 }
 
 void lead_withdraw(struct lead *lead)
@@ -274,6 +275,7 @@ enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_
         lead->dirty = false;
     }
     lead->call = call;
+    lead->is_early = false;
     lead->began_ms = now_ms;
     *record = lead->asked = lead->self;
     return call;
@@ -406,7 +408,8 @@ static int64_t pause_after(const struct lead *lead, enum lead_call call, enum ar
 {
     if (call == LEAD_RENEW && answer == ARBITER_DONE)
         return lease_of(lead) / LEAD_RENEWS;
-    return lead->rests && !lead->first && !lead->stands ? lease_of(lead) : lease_of(lead) / LEAD_READS;
+    return lead->rests && !lead->is_early && !lead->first && !lead->stands ? lease_of(lead)
+                                                                           : lease_of(lead) / LEAD_READS;
 }
 
 void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct leader_record *record,

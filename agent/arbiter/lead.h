@@ -93,6 +93,7 @@ struct lead {
     bool dirty;         /* `self` is to be written at once */
 
     enum lead_call call;        /* under way */
+    bool is_early;              /* it began before this agent sat down */
     struct leader_record asked; /* what it writes */
     int64_t began_ms;           /* when it began */
     int64_t next_ms;            /* when the next one is due */
@@ -130,7 +131,8 @@ void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t
 void lead_old_is_gone(struct lead *lead, int64_t now_ms);
 /**
  * This agent is a member in that seat; -1: a spare. Members above LEAD_LAST_SEAT would claim last, so they
- * read the record once in a lease until they stand: a store of many agents is read by few.
+ * read the record once in a lease until they stand: a store of many agents is read by few. A read that is
+ * under way may bring nothing of their leader yet, so it is not that one.
  */
 void lead_sit(struct lead *lead, int seat);
 /** Claim no more. A claim that is under way comes to nothing, whatever its answer is. */

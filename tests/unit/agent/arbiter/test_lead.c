@@ -872,6 +872,24 @@ Test(lead, the_first_waits_for_an_unreadable_claim_after_the_end_of_a_run)
     cr_assert(stored.term == 3 && agents[0].began_ms >= start + 4 * LEASE);
 }
 
+Test(lead, a_member_that_sits_down_during_a_read_reads_again_soon)
+{
+    agents[1].is_dead = agents[2].is_slow = true;
+    pass(STEP);
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(2 * STEP);
+    lead_sit(&agents[2].lead, -1);
+    answer(&agents[2], ARBITER_NONE); /* the store was read before the leader's claim */
+    agents[2].is_slow = false;
+
+    pass(LEASE / 5);
+
+    saw(2, "F");
+    n_reads = 0;
+    pass(10 * LEASE);
+    cr_assert(n_reads >= 9 && n_reads <= 11, "%d reads", n_reads);
+}
+
 Test(lead, a_member_of_a_high_seat_reads_once_in_a_lease_until_it_stands)
 {
     lead_first(&agents[0].lead, "10.0.0.1", 29400);
