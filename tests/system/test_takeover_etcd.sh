@@ -1,17 +1,14 @@
 # A program on several nodes, with no directory in common, whose leader is lost: an etcd says which node leads then.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
-if ! command -v etcd > /dev/null; then skip "test_takeover_etcd: all of it" "there is no etcd (Debian: etcd-server)"; exit 0; fi
-at_exit() { kill_agents; [ ! -e etcd.id ] || kill -KILL "$(cat etcd.id)"; } 2> /dev/null
+. tests/support/shell/etcd.sh
+if ! command -v etcd > /dev/null; then skip "test_takeover_etcd: all of it" "$etcd_needs"; exit 0; fi
+at_exit() { kill_agents; kill -KILL $etcd_pid; } 2> /dev/null
 port=$(port_block)
 cd "$WORK" || exit 1
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 
-url=http://127.0.0.1:$port peers=http://127.0.0.1:$((port + 1))
-etcd --name one --data-dir etcd --listen-client-urls "$url" --advertise-client-urls "$url" --listen-peer-urls "$peers" \
-  --initial-advertise-peer-urls "$peers" --initial-cluster "one=$peers" > etcd.out 2>&1 &
-echo $! > etcd.id
-wait_until 30 grep -q "ready to serve client requests" etcd.out || not_ok "the etcd answers" "$(tail -n 3 etcd.out)"
+etcd_up 127.0.0.1 "$port" || not_ok "the etcd answers" "$(tail -n 3 etcd.out)"
 
 # Each rank notes the size of its world, and runs until it may end.
 export NOTES=$WORK/notes
