@@ -40,6 +40,7 @@ static enum fsdp_status check_file(int fd, const char *path, struct fsdp_err *er
     return FSDP_OK;
 }
 
+/* Reads into the secret itself: file_read() would leave copies of it in memory that was freed. */
 static enum fsdp_status read_file(struct secret *secret, const char *path, struct fsdp_err *err)
 {
     enum fsdp_status status;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
 
 enum { CAUSE_BYTES = 1 << 20 };
 
@@ -220,22 +221,24 @@ struct cost summary_cost(const struct summary *summary, int64_t now_ms)
 static char *read_cause(const struct summary *summary)
 {
     const char *run_dir = summary->config->run_dir;
-    char path[PATH_MAX + 16], *bytes = malloc(CAUSE_BYTES), *cause = NULL;
-    FILE *file = NULL;
+    char path[PATH_MAX + 16], *text = NULL, *cause = NULL;
+    size_t length;
     cJSON *errors;
+    int fd = -1;
 
     if (run_dir != NULL && snprintf(path, sizeof path, "%s/errors.json", run_dir) < (int)sizeof path)
-        file = fopen(path, "re");
-    if (file != NULL && bytes != NULL) {
-        errors = json_parse_object(bytes, fread(bytes, 1, CAUSE_BYTES, file));
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (file_read(fd, CAUSE_BYTES, &text, &length) == FSDP_OK) {
+        errors = json_parse_object(text, length);
         if (cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(errors, "time")) >=
             (double)summary->began_s)
             cause = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(errors, "cause"));
         cJSON_Delete(errors);
     }
-    if (file != NULL)
-        fclose(file);
-    free(bytes);
+    close(fd);
+    free(text);
     return cause;
 }
 

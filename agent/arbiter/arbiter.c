@@ -39,11 +39,6 @@ struct arbiter {
     bool waits;         /* it was said that this agent waits for a leader that may be gone */
 };
 
-static int64_t now_ms(void)
-{
-    return clock_boot_ns() / 1000000;
-}
-
 /* Words */
 
 static void note(struct arbiter *arbiter, const char *words)
@@ -156,19 +151,19 @@ static void advance(struct arbiter *arbiter)
 {
     enum lead_news news;
 
-    lead_look(&arbiter->lead, now_ms());
-    look_for_silence(arbiter, now_ms());
+    lead_look(&arbiter->lead, clock_boot_ms());
+    look_for_silence(arbiter, clock_boot_ms());
     look_for_a_wait(arbiter);
     while (!arbiter->stopped && (news = lead_news(&arbiter->lead)) != LEAD_NO_NEWS)
         tell(arbiter, news);
     if (arbiter->stopped || arbiter->lead.role == LEAD_OVER)
         return;
     if (disk_is_idle(arbiter->disk)) {
-        arbiter->call.what = lead_next(&arbiter->lead, &arbiter->call.record, now_ms());
+        arbiter->call.what = lead_next(&arbiter->lead, &arbiter->call.record, clock_boot_ms());
         if (arbiter->call.what != LEAD_NO_CALL)
             disk_submit(arbiter->disk, &arbiter->call.job);
     }
-    wake_in(arbiter, lead_due_ms(&arbiter->lead) - now_ms());
+    wake_in(arbiter, lead_due_ms(&arbiter->lead) - clock_boot_ms());
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -208,7 +203,7 @@ static void done(struct disk_job *job)
 {
     struct call *call = (struct call *)job;
     struct arbiter *arbiter = call->arbiter;
-    const int64_t now = now_ms();
+    const int64_t now = clock_boot_ms();
 
     if (call->what == LEAD_READ && call->answer == ARBITER_DONE)
         remember(arbiter, &call->brought);
@@ -238,7 +233,7 @@ enum fsdp_status arbiter_create(struct arbiter **out, uv_loop_t *loop, const str
         return status;
     }
     memcpy(self.identity, spec->identity, sizeof self.identity);
-    lead_init(&arbiter->lead, &self, now_ms());
+    lead_init(&arbiter->lead, &self, clock_boot_ms());
     arbiter->handlers = *handlers;
     arbiter->arg = arg;
     arbiter->store = spec->store;
@@ -292,12 +287,12 @@ void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port)
 
 void arbiter_old_is_gone(struct arbiter *arbiter)
 {
-    lead_old_is_gone(&arbiter->lead, now_ms());
+    lead_old_is_gone(&arbiter->lead, clock_boot_ms());
 }
 
 void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms)
 {
-    lead_stand(&arbiter->lead, seat, host, port, heard_ms, now_ms());
+    lead_stand(&arbiter->lead, seat, host, port, heard_ms, clock_boot_ms());
     wake_in(arbiter, 0);
 }
 

@@ -192,7 +192,7 @@ static void take_answer(struct uplink *uplink, const struct frame *frame)
         return;
     }
     lease_extend(uplink->lease, message.beat.sent_ns, message.beat.lease_ms);
-    uplink->heard_ms = clock_boot_ns() / 1000000;
+    uplink->heard_ms = clock_boot_ms();
     uplink->answered_ns = message.beat.answered_ns;
     if (message.beat.lease_ms != uplink->lease_ms) {
         uplink->lease_ms = message.beat.lease_ms;

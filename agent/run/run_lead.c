@@ -30,18 +30,13 @@ enum {
     LOCK_STAYS_MS = 30000 /* so long at least a server keeps the locks of a host that is silent (NFS) */
 };
 
-static int64_t now_ms(void)
-{
-    return clock_boot_ns() / 1000000;
-}
-
 /* The leader */
 
 static bool holds(void *arg)
 {
     const struct run *run = arg;
 
-    return now_ms() < arbiter_holds_until_ms(run->lead.arbiter);
+    return clock_boot_ms() < arbiter_holds_until_ms(run->lead.arbiter);
 }
 
 static void publish(void *arg, const struct leader_progress *progress)
@@ -100,7 +95,7 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
 {
     struct run_lead *lead = &run->lead;
     const uint64_t pace_ms = (uint64_t)run->config->lease_ms / LEASE_BEATS;
-    const int64_t fence_ms = lead->fence_until_ms - now_ms();
+    const int64_t fence_ms = lead->fence_until_ms - clock_boot_ms();
 
     if (lead->arbiter == NULL)
         return;

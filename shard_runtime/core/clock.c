@@ -20,6 +20,11 @@ int64_t clock_boot_ns(void)
     return read_ns(CLOCK_BOOTTIME);
 }
 
+int64_t clock_boot_ms(void)
+{
+    return clock_boot_ns() / 1000000;
+}
+
 int64_t clock_now_ms(void)
 {
     return clock_now_ns() / 1000000;

@@ -20,6 +20,9 @@ int64_t clock_now_ns(void);
  */
 int64_t clock_boot_ns(void);
 
+/** Returns the same in milliseconds, rounded down. */
+int64_t clock_boot_ms(void);
+
 /** Returns the monotonic time in milliseconds, rounded down. */
 int64_t clock_now_ms(void);
 

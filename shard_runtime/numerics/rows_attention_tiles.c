@@ -56,7 +56,7 @@ static size_t keys_of(const struct fused_attention *a, size_t block)
 {
     const struct attention_desc *d = &a->desc.shape;
     const size_t step = ((a->n_blocks - 1) / ATTENTION_KEY_STEPS + 1) * a->block;
-    const size_t seen = (block * a->block + rows_of(a, block) + step - 1) / step * step;
+    const size_t seen = round_up(block * a->block + rows_of(a, block), step);
 
     return d->causal && seen < d->seq ? seen : d->seq;
 }

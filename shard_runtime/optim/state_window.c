@@ -1,9 +1,6 @@
 #include "shard_runtime/optim/state_window.h"
 
-static size_t whole_blocks(size_t n_elems)
-{
-    return (n_elems + STATE_BLOCK_ELEMS - 1) / STATE_BLOCK_ELEMS * STATE_BLOCK_ELEMS;
-}
+#include "shard_runtime/core/checked.h"
 
 struct state_window state_window_make(size_t n_elems, int n_states, size_t window_bytes)
 {
@@ -16,8 +13,8 @@ struct state_window state_window_make(size_t n_elems, int n_states, size_t windo
     blocks = (window_bytes == 0 ? (size_t)STATE_WINDOW_BYTES : window_bytes) / STATE_SLOTS /
              (size_t)n_states / STATE_BLOCK_BYTES;
     window.chunk_elems = (blocks > 0 ? blocks : 1) * STATE_BLOCK_ELEMS;
-    if (window.chunk_elems > whole_blocks(n_elems))
-        window.chunk_elems = whole_blocks(n_elems);
+    if (window.chunk_elems > round_up(n_elems, STATE_BLOCK_ELEMS))
+        window.chunk_elems = round_up(n_elems, STATE_BLOCK_ELEMS);
     window.n_chunks = (n_elems + window.chunk_elems - 1) / window.chunk_elems;
     window.slot_bytes = window.chunk_elems * (size_t)n_states * sizeof(float);
     window.n_slots = window.n_chunks < STATE_SLOTS ? (int)window.n_chunks : STATE_SLOTS;
@@ -34,7 +31,7 @@ struct state_chunk state_window_chunk(const struct state_window *window, size_t 
     const size_t left = window->n_elems - chunk.first;
 
     chunk.n_elems = left < window->chunk_elems ? left : window->chunk_elems;
-    chunk.stride = whole_blocks(chunk.n_elems);
+    chunk.stride = round_up(chunk.n_elems, STATE_BLOCK_ELEMS);
     chunk.size_bytes = chunk.stride * (size_t)window->n_states * sizeof(float);
     return chunk;
 }

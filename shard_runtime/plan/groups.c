@@ -192,7 +192,7 @@ static void place_rows(const struct plan *plan, struct plan_group *group)
             *ends[1] += param->slice_chunk * size;
         }
     for (int row = 0; row < 2 && group->n_coded > 0; row++)
-        *ends[row] = (*ends[row] + ROW_BYTES - 1) / ROW_BYTES * ROW_BYTES;
+        *ends[row] = round_up(*ends[row], ROW_BYTES);
 }
 
 /*

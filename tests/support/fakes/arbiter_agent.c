@@ -20,7 +20,7 @@ static int port, seat;
 
 static long long now_ms(void)
 {
-    return clock_boot_ns() / 1000000;
+    return clock_boot_ms();
 }
 
 static void end(void *arg)

@@ -37,11 +37,6 @@ static uv_loop_t loop;
 static uv_timer_t patience, tick;
 static const char *run_dir;
 
-static int64_t now_ms(void)
-{
-    return clock_boot_ns() / 1000000;
-}
-
 static int door_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
 {
     struct door *door = (struct door *)io;
@@ -68,7 +63,7 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
     add(agent, 'L');
     agent->term = term;
     agent->before_term = before == NULL ? 0 : before->term;
-    agent->led_ms = now_ms();
+    agent->led_ms = clock_boot_ms();
     agent->fence_ms = fence_until_ms;
 }
 
@@ -130,7 +125,7 @@ static void await_news(int i, const char *news)
 
 static void await_time(int64_t ms)
 {
-    while (now_ms() < ms)
+    while (clock_boot_ms() < ms)
         uv_run(&loop, UV_RUN_ONCE);
 }
 
@@ -194,7 +189,7 @@ Test(arbiter, the_first_leads_and_the_others_learn_its_address)
 
     cr_assert(agents[0].term == 1 && agents[0].before_term == 0 && agents[0].fence_ms == 0);
     cr_assert(strcmp(agents[1].record.host, "10.0.0.1") == 0 && agents[1].record.port == 29400);
-    cr_assert(arbiter_holds_until_ms(agents[0].arbiter) > now_ms());
+    cr_assert(arbiter_holds_until_ms(agents[0].arbiter) > clock_boot_ms());
     cr_assert(arbiter_holds_until_ms(agents[1].arbiter) == 0);
     cr_assert(arbiter_has_seen(agents[1].arbiter, (const unsigned char *)"agent 0\0\0\0\0\0\0\0\0"));
     cr_assert(not(arbiter_has_seen(agents[1].arbiter, (const unsigned char *)"agent 2\0\0\0\0\0\0\0\0")));
@@ -207,7 +202,7 @@ Test(arbiter, the_first_leads_and_the_others_learn_its_address)
 Test(arbiter, a_leader_that_is_gone_without_a_word_is_replaced_behind_a_fence)
 {
     lead_with_the_first();
-    const int64_t gone = now_ms();
+    const int64_t gone = clock_boot_ms();
 
     leave(0);
     arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone);
@@ -264,9 +259,9 @@ Test(arbiter, a_leader_whose_disk_stands_still_is_deposed_while_the_loop_goes_on
         uv_run(&loop, UV_RUN_ONCE);
     const int64_t hold = arbiter_holds_until_ms(agents[0].arbiter);
 
-    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, now_ms() - LEASE);
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, clock_boot_ms() - LEASE);
     await_news(0, "LD");
-    cr_assert(now_ms() >= hold && now_ms() < hold + LEASE / 2);
+    cr_assert(clock_boot_ms() >= hold && clock_boot_ms() < hold + LEASE / 2);
     await_news(1, "FL");
     cr_assert(strstr(agents[0].note, "has not answered for") != NULL, "%s", agents[0].note);
 
@@ -280,9 +275,9 @@ Test(arbiter, contact_with_all_stands_in_for_the_store)
 {
     lead_with_the_first();
     agents[0].door.fails = true;
-    for (const int64_t until = now_ms() + 2 * LEASE; now_ms() < until;) {
-        arbiter_in_contact_until(agents[0].arbiter, now_ms() + LEASE);
-        await_time(now_ms() + LEASE / 10);
+    for (const int64_t until = clock_boot_ms() + 2 * LEASE; clock_boot_ms() < until;) {
+        arbiter_in_contact_until(agents[0].arbiter, clock_boot_ms() + LEASE);
+        await_time(clock_boot_ms() + LEASE / 10);
     }
     cr_assert(eq(str, agents[0].news, "L"));
 
@@ -304,7 +299,7 @@ Test(arbiter, one_that_waits_for_an_old_leader_says_so)
                                      "the record is watched for 4.0 s") != NULL,
               "%s", agents[0].note);
     await_news(0, "L");
-    cr_assert(agents[0].fence_ms > 0 && agents[0].fence_ms < now_ms());
+    cr_assert(agents[0].fence_ms > 0 && agents[0].fence_ms < clock_boot_ms());
 }
 
 Test(arbiter, one_that_its_leader_never_let_in_waits_longer_unless_it_knows_that_it_is_gone)
@@ -317,7 +312,7 @@ Test(arbiter, one_that_its_leader_never_let_in_waits_longer_unless_it_knows_that
         uv_run(&loop, UV_RUN_ONCE);
     cr_assert(strstr(agents[1].note, "is watched for 11.1 s") != NULL, "%s", agents[1].note);
     arbiter_old_is_gone(agents[1].arbiter);
-    const int64_t told = now_ms();
+    const int64_t told = clock_boot_ms();
     await_news(1, "FL");
 
     cr_assert(agents[1].led_ms < told + 3 * LEASE);

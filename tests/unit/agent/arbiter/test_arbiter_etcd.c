@@ -21,11 +21,6 @@ static struct agent {
 static uv_loop_t loop;
 static uv_timer_t patience;
 
-static int64_t now_ms(void)
-{
-    return clock_boot_ns() / 1000000;
-}
-
 static void add(struct agent *agent, char letter)
 {
     agent->news[strlen(agent->news)] = letter;
@@ -37,7 +32,7 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
 
     add(agent, 'L');
     agent->term = term;
-    agent->led_ms = now_ms();
+    agent->led_ms = clock_boot_ms();
     agent->fence_ms = fence_until_ms;
 }
 
@@ -139,7 +134,7 @@ Test(arbiter_etcd, the_lead_moves_while_etcd_looks_for_a_leader_of_its_own)
     await_news(0, "L");
     await_news(1, "F");
     await_news(2, "F");
-    const int64_t gone = now_ms();
+    const int64_t gone = clock_boot_ms();
 
     server_kill(server_leader());
     leave(0);
