@@ -7,6 +7,8 @@ MAKEFLAGS += --no-builtin-rules
 VERSION   := 0.1.0
 SOVERSION := 0
 BUILD     ?= build
+# One spelling of the folder: the .d files name their objects by it.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 PREFIX    ?= /usr/local
 DESTDIR   ?=
 LIBDIR    ?= $(PREFIX)/lib

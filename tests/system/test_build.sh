@@ -71,6 +71,7 @@ while kill -0 $! 2> /dev/null; do "$BIN/fsdprun" --version > /dev/null 2>&1 || b
 wait $!
 check_eq "the launcher is linked again" 0 $? || cat "$WORK/relink" >&2
 check_eq "... and at no time is there none" 0 $broken
+check_match "its objects know their headers however BUILD was written" "^${BUILD#"$PWD"/}/obj/launcher/main.o:" "$(head -n 1 "$BUILD/obj/launcher/main.d")"
 
 # What a new user meets: packages that are missing, and a compiler that takes minutes.
 check_status "make without its packages fails" 2 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make BUILD="$WORK/none"
