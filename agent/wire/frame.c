@@ -5,6 +5,8 @@
 
 #include "agent/wire/little_endian.h"
 
+enum { FIRST_BYTES = 1024 /* most frames fit, and malloc() has blocks of this size at hand */ };
+
 void frame_parser_init(struct frame_parser *parser, size_t max_payload)
 {
     *parser = (struct frame_parser){ .max_payload = max_payload };
@@ -39,7 +41,7 @@ static bool make_room(struct frame_parser *parser, size_t n_bytes)
     if (capacity - held >= n_bytes)
         return true;
     while (capacity - held < n_bytes)
-        capacity = capacity == 0 ? 4096 : capacity * 2;
+        capacity = capacity == 0 ? FIRST_BYTES : capacity * 2;
     bigger = realloc(parser->buffer, capacity);
     if (bigger == NULL)
         return false;
@@ -83,8 +85,12 @@ enum fsdp_status frame_parser_next(struct frame_parser *parser, struct frame *fr
     uint64_t size;
 
     *frame = (struct frame){ 0 };
-    if (held == 0)
+    if (held == 0) {
+        free(parser->buffer);
+        parser->buffer = NULL;
+        parser->start = parser->end = parser->capacity = 0;
         return FSDP_OK;
+    }
     head = parser->buffer + parser->start;
     status = judge_head(head, held, err);
     if (status != FSDP_OK || held < FRAME_HEAD_BYTES)

@@ -38,7 +38,11 @@ struct frame {
 };
 
 struct frame_parser {
-    unsigned char *buffer; /* owned; grows up to one frame of max_payload, and the bytes received with it */
+    /*
+     * Owned; grows up to one frame of max_payload, and the bytes received with it. NULL while nothing waits:
+     * a coordinator has thousands of parsers.
+     */
+    unsigned char *buffer;
     size_t start, end, capacity;
     size_t max_payload;
 };

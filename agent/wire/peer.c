@@ -13,12 +13,12 @@
 
 enum {
     QUEUE_MAX_BYTES = 64 * 1024 * 1024,
+    PIECE_BYTES = PEER_SCRATCH_BYTES - 1024, /* of a frame; TLS adds something to each of its records */
     CLOSE_MS = 500 /* what is queued when a connection is closed gets so long to be sent */
 };
 
 struct outgoing {
     uv_write_t request;
-    size_t size;
     unsigned char bytes[];
 };
 
@@ -84,13 +84,21 @@ static void on_written(uv_write_t *request, int status)
         peer->config.handlers.sent(peer->config.arg, peer);
 }
 
-/* Passes an allocated block to the socket, which then owns it. */
-static void write_block(struct peer *peer, struct outgoing *out)
+/* Queues a copy of what the socket does not take now. */
+static void queue_bytes(struct peer *peer, const unsigned char *bytes, size_t size)
 {
-    uv_buf_t buf = uv_buf_init((char *)out->bytes, (unsigned)out->size);
+    struct outgoing *out = malloc(sizeof *out + size);
+    uv_buf_t buf;
     int status;
 
+    if (out == NULL) {
+        peer_fail(peer, FSDP_ERR_NOMEM, "no memory to send");
+        close_handles(peer); /* nothing may follow what is missing */
+        return;
+    }
+    memcpy(out->bytes, bytes, size);
     out->request.data = out;
+    buf = uv_buf_init((char *)out->bytes, (unsigned)size);
     status = uv_write(&out->request, (uv_stream_t *)&peer->tcp, &buf, 1, on_written);
     if (status < 0) {
         free(out);
@@ -101,30 +109,33 @@ static void write_block(struct peer *peer, struct outgoing *out)
         peer_fail(peer, FSDP_ERR_PEER, "does not take what is sent to it");
 }
 
-static struct outgoing *make_block(size_t size)
+/*
+ * Sends bytes after those that wait. Most frames go to the kernel at once: that takes no request of libuv,
+ * whose end would cost the loop one more callback and one more epoll_ctl(2).
+ */
+static void send_bytes(struct peer *peer, unsigned char *bytes, size_t size)
 {
-    struct outgoing *out = malloc(sizeof *out + size);
+    const uv_buf_t buf = uv_buf_init((char *)bytes, (unsigned)size);
+    const int n = uv_try_write((uv_stream_t *)&peer->tcp, &buf, 1);
+    const size_t n_sent = n > 0 ? (size_t)n : 0;
 
-    if (out != NULL)
-        out->size = size;
-    return out;
+    if (n < 0 && n != UV_EAGAIN)
+        take_end(peer, uv_strerror(n));
+    else if (n_sent < size)
+        queue_bytes(peer, bytes + n_sent, size - n_sent);
 }
 
 /* Sends the ciphertext that TLS has produced. */
 static void flush_tls(struct peer *peer)
 {
-    const size_t size = peer->tls == NULL ? 0 : tls_outgoing(peer->tls);
-    struct outgoing *out;
+    unsigned char *scratch = peer->config.scratch;
+    size_t size = peer->tls == NULL ? 0 : PEER_SCRATCH_BYTES;
 
-    if (size == 0 || uv_is_closing((uv_handle_t *)&peer->tcp))
-        return;
-    out = make_block(size);
-    if (out == NULL) {
-        peer_fail(peer, FSDP_ERR_NOMEM, "no memory to send");
-        return;
+    while (size == PEER_SCRATCH_BYTES && !uv_is_closing((uv_handle_t *)&peer->tcp)) {
+        size = tls_take(peer->tls, scratch, PEER_SCRATCH_BYTES);
+        if (size > 0)
+            send_bytes(peer, scratch, size);
     }
-    out->size = tls_take(peer->tls, out->bytes, size);
-    write_block(peer, out);
 }
 
 size_t peer_queued(const struct peer *peer)
@@ -132,32 +143,36 @@ size_t peer_queued(const struct peer *peer)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&peer->tcp);
 }
 
-void peer_send(struct peer *peer, const struct frame *frame)
+/* Sends plaintext that is in the scratch. */
+static void send_plain(struct peer *peer, size_t size)
 {
-    struct frame sent = *frame;
-    struct outgoing *out;
     struct fsdp_err err = { 0 };
 
-    if (peer->closing || !peer->opened)
-        return;
-    sent.job = peer->config.job;
-    out = make_block(FRAME_HEAD_BYTES + sent.size);
-    if (out == NULL) {
-        peer_fail(peer, FSDP_ERR_NOMEM, "no memory to send");
-        return;
-    }
-    frame_write_head(out->bytes, &sent);
-    if (sent.size > 0)
-        memcpy(out->bytes + FRAME_HEAD_BYTES, sent.payload, sent.size);
-    if (peer->tls == NULL) {
-        write_block(peer, out);
-        return;
-    }
-    if (tls_write(peer->tls, out->bytes, out->size, &err) != FSDP_OK)
+    if (peer->tls == NULL)
+        send_bytes(peer, peer->config.scratch, size);
+    else if (tls_write(peer->tls, peer->config.scratch, size, &err) != FSDP_OK)
         peer_close(peer, &err);
     else
         flush_tls(peer);
-    free(out);
+}
+
+void peer_send(struct peer *peer, const struct frame *frame)
+{
+    unsigned char *scratch = peer->config.scratch;
+    struct frame sent = *frame;
+    size_t n_head = FRAME_HEAD_BYTES, n_taken = 0;
+
+    sent.job = peer->config.job;
+    frame_write_head(scratch, &sent);
+    while (!peer->closing && peer->opened && (n_head > 0 || n_taken < sent.size)) {
+        const size_t left = sent.size - n_taken, room = PIECE_BYTES - n_head, n = left < room ? left : room;
+
+        if (n > 0)
+            memcpy(scratch + n_head, (const unsigned char *)sent.payload + n_taken, n);
+        send_plain(peer, n_head + n);
+        n_head = 0;
+        n_taken += n;
+    }
 }
 
 /* Limits of time */
@@ -237,15 +252,14 @@ static void handle_frames(struct peer *peer)
 
 static enum fsdp_status take_plaintext(struct peer *peer, struct fsdp_err *err)
 {
-    unsigned char plain[16384];
     size_t n;
 
     do {
-        OK_OR_RETURN(tls_read(peer->tls, plain, sizeof plain, &n, err));
-        OK_OR_RETURN(frame_parser_feed(&peer->parser, plain, n, err));
+        OK_OR_RETURN(tls_read(peer->tls, peer->config.scratch, PEER_SCRATCH_BYTES, &n, err));
+        OK_OR_RETURN(frame_parser_feed(&peer->parser, peer->config.scratch, n, err));
         if (n > 0)
             handle_frames(peer);
-    } while (n > 0 && !peer->closing);
+    } while (n > 0 && !peer->closing && tls_incoming(peer->tls) > 0);
     return FSDP_OK;
 }
 
@@ -277,7 +291,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     struct peer *peer = handle->data;
 
     (void)suggested;
-    *buf = uv_buf_init((char *)peer->buffer, sizeof peer->buffer);
+    *buf = uv_buf_init((char *)peer->config.scratch, PEER_SCRATCH_BYTES);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)

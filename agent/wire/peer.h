@@ -24,7 +24,11 @@
 
 #include "agent/wire/frame.h"
 
-enum { PEER_MAX_UNPROVEN = 64, PEER_MAX_UNPROVEN_OF_SOURCE = 32 };
+enum {
+    PEER_MAX_UNPROVEN = 64,
+    PEER_MAX_UNPROVEN_OF_SOURCE = 32,
+    PEER_SCRATCH_BYTES = 65536 /* a read takes at most so much */
+};
 
 struct peer;
 struct peer_listener;
@@ -36,7 +40,8 @@ struct peer_handlers {
     /* The other side has proven that it holds the key. From now on frames may be sent. May be NULL. */
     void (*opened)(void *arg, struct peer *peer);
     void (*frame)(void *arg, struct peer *peer, const struct frame *frame);
-    void (*sent)(void *arg, struct peer *peer); /* peer_queued() has become smaller. May be NULL. */
+    /* peer_queued() has become smaller: the socket has taken what it did not take at once. May be NULL. */
+    void (*sent)(void *arg, struct peer *peer);
     void (*closed)(void *arg, struct peer *peer, const struct fsdp_err *why);
 };
 
@@ -48,11 +53,16 @@ struct peer_config {
     uint64_t job;         /* the number in every frame; a frame with another number ends its connection */
     int64_t handshake_ms; /* the longest time from the connection to peer_admit() */
     int64_t unsent_ms;    /* TCP gives a connection up when sent data was not received for so long */
+    /*
+     * (PEER_SCRATCH_BYTES) Where bytes are while they pass between the socket and a peer. All peers of a loop
+     * share it: no byte stays there after a read or a peer_send(). Borrowed until the last closed().
+     */
+    unsigned char *scratch;
     struct peer_handlers handlers;
     void *arg;
 };
 
-/** Set the defaults: 5 s for the handshake, 3 s for unsent data; no key, no handlers. */
+/** Set the defaults: 5 s for the handshake, 3 s for unsent data; no key, no handlers, no scratch yet. */
 void peer_config_init(struct peer_config *config);
 
 /**

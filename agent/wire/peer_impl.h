@@ -8,8 +8,6 @@
 #include "agent/wire/peer.h"
 #include "agent/wire/tls.h"
 
-enum { PEER_READ_BYTES = 65536 };
-
 struct peer {
     uv_tcp_t tcp;
     uv_timer_t timer; /* limits the time until the peer is admitted, and the time that closing takes */
@@ -27,7 +25,6 @@ struct peer {
     uint64_t n_received; /* bytes from the other side */
     int n_open;          /* handles whose memory the loop still holds */
     bool connected, opened, admitted, ended, left, closing;
-    unsigned char buffer[PEER_READ_BYTES];
     char name[80];
 };
 

@@ -58,6 +58,7 @@ struct session_pool {
     struct session_config config;
     struct tls_context *tls; /* NULL: clear text */
     struct peer_config peers;
+    unsigned char scratch[PEER_SCRATCH_BYTES]; /* of all peers */
     struct peer_listener *listeners[ENDPOINT_MAX_ADDRESSES];
     int n_listeners;
     int n_well; /* admitted sessions whose connection serves */

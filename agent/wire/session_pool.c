@@ -362,6 +362,7 @@ enum fsdp_status session_pool_create(struct session_pool **out, uv_loop_t *loop,
     pool->config.key = NULL; /* the TLS context has a copy of the key */
     peer_config_init(&pool->peers);
     pool->peers.tls = pool->tls;
+    pool->peers.scratch = pool->scratch;
     pool->peers.job = config->job;
     pool->peers.unsent_ms = config->lease_ms;
     pool->peers.handlers = (struct peer_handlers){ on_accepted, on_opened, on_frame, on_sent, on_closed };

@@ -149,6 +149,8 @@ static SSL_CTX *make_shared(bool server)
         return NULL;
     }
     openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
+    /* Between two records the buffers, 16 KiB in each direction, are freed: a coordinator has thousands. */
+    openssl->SSL_CTX_ctrl(context, SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS, NULL);
     /* Only psk_dhe_ke is allowed: every handshake has fresh Diffie-Hellman shares. */
     openssl->SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
     if (server) {
@@ -328,9 +330,9 @@ enum fsdp_status tls_write(struct tls *tls, const void *plaintext, size_t n_byte
     return FSDP_OK;
 }
 
-size_t tls_outgoing(const struct tls *tls)
+size_t tls_incoming(const struct tls *tls)
 {
-    return openssl->BIO_ctrl_pending(tls->outgoing);
+    return openssl->BIO_ctrl_pending(tls->incoming);
 }
 
 size_t tls_take(struct tls *tls, void *ciphertext, size_t capacity)

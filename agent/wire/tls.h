@@ -77,11 +77,10 @@ enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, siz
 /** Encrypt `n_bytes` of plaintext for sending. Requires that tls_established() returns true. */
 enum fsdp_status tls_write(struct tls *tls, const void *plaintext, size_t n_bytes, struct fsdp_err *err);
 
-/**
- * tls_outgoing() returns the bytes of ciphertext that wait to be sent. tls_take() moves up to `capacity` of
- * them to `ciphertext`, and returns their number.
- */
-size_t tls_outgoing(const struct tls *tls);
+/** Returns how many bytes of tls_feed() wait for tls_read(). After a tls_read(), 0: another finds nothing. */
+size_t tls_incoming(const struct tls *tls);
+
+/** Move up to `capacity` bytes of ciphertext that wait to be sent to `ciphertext`. Returns their number. */
 size_t tls_take(struct tls *tls, void *ciphertext, size_t capacity);
 
 #endif

@@ -76,6 +76,7 @@ Test(frame, comes_out_whole_at_any_fragmentation)
             }
         }
         cr_assert(eq(int, n, N_FRAMES), "pieces of %zu", piece);
+        cr_assert(eq(ptr, parser.buffer, NULL), "who has nothing to do holds no memory");
     }
 }
 

@@ -15,10 +15,11 @@ static uv_loop_t loop;
 static uv_timer_t deadline;
 static struct peer_listener *listener;
 static struct peer_config server, client;
+static unsigned char scratch[PEER_SCRATCH_BYTES];
 static struct tls_context *server_tls, *client_tls, *other_tls;
 static unsigned char *payload;
 static size_t payload_bytes;
-static int n_answers, n_hellos, n_server_opened, n_server_closed, n_client_closed;
+static int n_answers, n_hellos, n_server_opened, n_server_sent, n_server_closed, n_client_closed;
 static bool admit, timed_out;
 static struct fsdp_err server_why, client_why;
 
@@ -50,6 +51,11 @@ static void server_frame(void *arg, struct peer *peer, const struct frame *frame
     cr_assert(eq(u32, frame->generation, 3));
     peer_send(peer,
               &(struct frame){ ANSWER, frame->generation, .payload = frame->payload, .size = frame->size });
+}
+
+static void server_sent(void *arg, struct peer *peer)
+{
+    n_server_sent++;
 }
 
 static void server_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
@@ -111,8 +117,9 @@ static void set_up(void)
     }
     peer_config_init(&server);
     server.tls = server_tls;
+    server.scratch = scratch;
     server.job = JOB;
-    server.handlers = (struct peer_handlers){ NULL, server_opened, server_frame, NULL, server_closed };
+    server.handlers = (struct peer_handlers){ NULL, server_opened, server_frame, server_sent, server_closed };
     client = server;
     client.tls = client_tls;
     client.handlers = (struct peer_handlers){ NULL, client_opened, client_frame, NULL, client_closed };
@@ -157,7 +164,7 @@ static void meet(size_t n)
     payload_bytes = n;
     payload = calloc(1, n + 1);
     for (size_t i = 0; i < n; i++)
-        payload[i] = (unsigned char)(i * 7);
+        payload[i] = (unsigned char)(i * 7 + i / 4093);
     connect_to(listen_here());
     run();
 }
@@ -183,8 +190,22 @@ Test(peer, frames_of_any_size_come_back_whole)
 
 Test(peer, clear_text_works_where_it_was_asked_for)
 {
-    server.tls = client.tls = NULL;
-    exchange(1000);
+    const size_t sizes[] = { 1000, FRAME_MAX_BYTES };
+
+    for (int i = 0; i < 2; i++) {
+        if (i > 0)
+            set_up();
+        server.tls = client.tls = NULL;
+        exchange(sizes[i]);
+    }
+}
+
+/* Most frames are small, and the kernel has room for them: no further turn of the loop is spent on them. */
+Test(peer, a_frame_that_the_kernel_takes_at_once_is_not_queued)
+{
+    exchange(100);
+
+    cr_assert(eq(int, n_server_sent, 0));
 }
 
 Test(peer, a_wrong_secret_opens_nothing)

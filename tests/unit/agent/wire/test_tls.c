@@ -72,6 +72,7 @@ static void says(struct tls *from, struct tls *to, const char *words, size_t pie
     cr_assert(eq(int, carry(from, to, piece, NULL), FSDP_OK));
     cr_assert(eq(int, tls_read(to, text, sizeof text, &n, NULL), FSDP_OK));
     cr_assert(eq(str, text, (char *)words));
+    cr_assert(eq(sz, tls_incoming(to), 0));
 }
 
 Test(tls, same_secret_talks_both_ways_at_any_fragmentation)
@@ -206,6 +207,25 @@ Test(tls, a_recorded_conversation_is_worth_nothing_to_a_new_server)
     cr_assert(ne(int, tls_feed(later, record, length, NULL), FSDP_OK));
     cr_assert(not(tls_established(later)));
     tls_destroy(later);
+}
+
+Test(tls, what_waits_to_be_read_is_known)
+{
+    char text[64];
+    size_t n = 0;
+
+    make_pair("a secret", "job");
+    cr_assert(eq(int, shake(4096, NULL), FSDP_OK));
+    for (int i = 0; i < 2; i++)
+        cr_assert(eq(int, tls_write(pair.client, "ping", 5, NULL), FSDP_OK));
+    cr_assert(eq(int, carry(pair.client, pair.server, 4096, NULL), FSDP_OK));
+
+    for (int left = 1; left >= 0; left--) {
+        cr_assert(gt(sz, tls_incoming(pair.server), 0));
+        cr_assert(eq(int, tls_read(pair.server, text, sizeof text, &n, NULL), FSDP_OK));
+        cr_assert(eq(sz, n, 5));
+        cr_assert(eq(int, tls_incoming(pair.server) > 0, left));
+    }
 }
 
 Test(tls, writing_before_the_handshake_is_refused)
