@@ -9,73 +9,122 @@
 #include "agent/record/errors.h"
 #include "shard_runtime/core/json.h"
 
-/* The most bytes that a FIELD_BYTES may have. */
-enum { MOST_BYTES = 64 };
+enum {
+    MOST_BYTES = 64,   /* of a FIELD_BYTES */
+    FIRST_BYTES = 1024 /* room for most messages at once, and a size that malloc() has at hand */
+};
 
-static cJSON *encode_long(int64_t value)
+/* Appends a string in quotes. cJSON writes one with characters that need an escape, which few have. */
+static void add_quoted(struct json_text *text, const char *string)
 {
-    char digits[24];
-
-    snprintf(digits, sizeof digits, "%lld", (long long)value);
-    return cJSON_CreateString(digits);
-}
-
-static cJSON *encode_bytes(const unsigned char *bytes, size_t n_bytes)
-{
-    char hex[2 * MOST_BYTES + 1];
-
-    for (size_t i = 0; i < n_bytes; i++)
-        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-    return cJSON_CreateString(hex);
-}
-
-static cJSON *encode_tail(const struct errors_tail *tail)
-{
-    char text[sizeof tail->bytes] = "";
     size_t length = 0;
 
-    for (int i = 0; i < tail->n_lines && length < sizeof text; i++)
-        length +=
-            (size_t)snprintf(text + length, sizeof text - length, "%s%s", i == 0 ? "" : "\n", tail->lines[i]);
-    return cJSON_CreateString(text);
+    while ((unsigned char)string[length] >= ' ' && string[length] != '"' && string[length] != '\\')
+        length++;
+    if (string[length] == '\0') {
+        json_add_bytes(text, "\"", 1);
+        json_add_bytes(text, string, length);
+        json_add_bytes(text, "\"", 1);
+    } else {
+        cJSON *item = cJSON_CreateStringReference(string);
+        char *quoted = item == NULL ? NULL : cJSON_PrintUnformatted(item);
+
+        if (quoted == NULL)
+            text->failed = true;
+        else
+            json_add_bytes(text, quoted, strlen(quoted));
+        cJSON_free(quoted);
+        cJSON_Delete(item);
+    }
 }
 
-static cJSON *encode_field(const struct field *field, const void *base)
+/* Appends decimal digits; vsnprintf() would take most of the time of a message. */
+static void add_decimal(struct json_text *text, int64_t value)
+{
+    uint64_t rest = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    char digits[24];
+    size_t first = sizeof digits;
+
+    do {
+        digits[--first] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (value < 0)
+        digits[--first] = '-';
+    json_add_bytes(text, digits + first, sizeof digits - first);
+}
+
+static void add_hex(struct json_text *text, const unsigned char *bytes, size_t n_bytes)
+{
+    static const char digits[] = "0123456789abcdef";
+    char hex[2 * MOST_BYTES];
+
+    for (size_t i = 0; i < n_bytes; i++) {
+        hex[2 * i] = digits[bytes[i] >> 4];
+        hex[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    json_add_bytes(text, hex, 2 * n_bytes);
+}
+
+static void add_tail(struct json_text *text, const struct errors_tail *tail)
+{
+    char lines[sizeof tail->bytes] = "";
+    size_t length = 0;
+
+    for (int i = 0; i < tail->n_lines && length < sizeof lines; i++)
+        length += (size_t)snprintf(lines + length, sizeof lines - length, "%s%s", i == 0 ? "" : "\n",
+                                   tail->lines[i]);
+    add_quoted(text, lines);
+}
+
+static void add_value(struct json_text *text, const struct field *field, const void *base)
 {
     const void *at = (const char *)base + field->offset;
+    const char *quote = field->kind == FIELD_LONG || field->kind == FIELD_BYTES ? "\"" : "";
 
+    json_add_bytes(text, quote, strlen(quote));
     switch (field->kind) {
     case FIELD_TEXT:
-        return cJSON_CreateString(at);
+        add_quoted(text, at);
+        break;
     case FIELD_INT:
-        return cJSON_CreateNumber(*(const int *)at);
+        add_decimal(text, *(const int *)at);
+        break;
     case FIELD_WORD:
-        return cJSON_CreateNumber(*(const uint32_t *)at);
+        add_decimal(text, *(const uint32_t *)at);
+        break;
     case FIELD_FLAG:
-        return cJSON_CreateBool(*(const bool *)at);
+        json_add(text, *(const bool *)at ? "true" : "false");
+        break;
     case FIELD_LONG:
-        return encode_long(*(const int64_t *)at);
+        add_decimal(text, *(const int64_t *)at);
+        break;
     case FIELD_BYTES:
-        return encode_bytes(at, field->size);
+        add_hex(text, at, field->size);
+        break;
     case FIELD_TAIL:
-        return encode_tail(at);
+        add_tail(text, at);
+        break;
     }
-    return NULL;
+    json_add_bytes(text, quote, strlen(quote));
 }
 
 char *fields_encode(const struct field *fields, size_t n_fields, const void *base)
 {
-    cJSON *object = cJSON_CreateObject();
-    char *text = NULL;
-    bool whole = object != NULL;
+    struct json_text text = { .bytes = malloc(FIRST_BYTES) };
 
-    /* cJSON refuses an item that is NULL, so a value without memory ends the loop as well. */
-    for (size_t i = 0; i < n_fields && whole; i++)
-        whole = cJSON_AddItemToObject(object, fields[i].key, encode_field(&fields[i], base));
-    if (whole)
-        text = cJSON_PrintUnformatted(object);
-    cJSON_Delete(object);
-    return text;
+    text.capacity = text.bytes == NULL ? 0 : FIRST_BYTES;
+    json_add_bytes(&text, "{", 1);
+    for (size_t i = 0; i < n_fields; i++) {
+        json_add_bytes(&text, ",", i > 0);
+        add_quoted(&text, fields[i].key);
+        json_add_bytes(&text, ":", 1);
+        add_value(&text, &fields[i], base);
+    }
+    json_add_bytes(&text, "}", 1);
+    if (text.failed)
+        json_text_free(&text);
+    return text.bytes;
 }
 
 static bool decode_whole(const cJSON *item, int64_t low, int64_t high, int64_t *out)

@@ -60,6 +60,20 @@ Test(fields, every_kind_is_read_and_written_again_as_it_was)
     free(text);
 }
 
+Test(fields, numbers_of_any_size_and_text_of_any_bytes_are_written)
+{
+    sample = (struct sample){
+        .text = "\a\x7f\xff/", .number = INT32_MIN, .span = INT64_MIN, .bytes = { 255, 160 }
+    };
+    char *text = fields_encode(rows, N_ROWS, &sample);
+
+    cr_expect(
+        eq(str, text,
+           "{\"text\":\"\\u0007\x7f\xff/\",\"number\":-2147483648,\"limited\":0,\"word\":0,\"flag\":false,"
+           "\"wide\":\"0\",\"span\":\"-9223372036854775808\",\"bytes\":\"ffa0\",\"tail\":\"\"}"));
+    free(text);
+}
+
 /* The whole message with one value in place of another. */
 Test(fields, a_value_that_does_not_fit_its_row_is_refused)
 {
