@@ -98,7 +98,7 @@ void session_pump(struct session *session)
     struct frame frame;
 
     while (session->peer != NULL && peer_queued(session->peer) < QUEUE_BYTES &&
-           session_core_next(&session->core, &frame))
+           session_core_next(&session->core, session_now_ns(), &frame))
         peer_send(session->peer, &frame);
 }
 

@@ -73,14 +73,15 @@ enum fsdp_status session_core_send(struct session_core *core, uint16_t type, uin
     return FSDP_OK;
 }
 
-/* An acknowledgement is about to be written. */
-static uint64_t tell_received(struct session_core *core)
+/* A frame is about to be written: an acknowledgement, and a sign of life. */
+static uint64_t tell_received(struct session_core *core, int64_t now_ns)
 {
+    core->told_ns = now_ns;
     core->untold_frames = core->untold_bytes = 0;
     return core->received;
 }
 
-bool session_core_next(struct session_core *core, struct frame *out)
+bool session_core_next(struct session_core *core, int64_t now_ns, struct frame *out)
 {
     const struct session_held *held = core->to_write;
 
@@ -89,7 +90,7 @@ bool session_core_next(struct session_core *core, struct frame *out)
     *out = (struct frame){ .type = held->type,
                            .generation = held->generation,
                            .seq = held->seq,
-                           .ack = tell_received(core),
+                           .ack = tell_received(core, now_ns),
                            .payload = held->payload,
                            .size = held->size };
     core->to_write = held->next;
@@ -98,8 +99,7 @@ bool session_core_next(struct session_core *core, struct frame *out)
 
 struct frame session_core_ack(struct session_core *core, int64_t now_ns)
 {
-    core->told_ns = now_ns;
-    return (struct frame){ .type = SESSION_ACK, .ack = tell_received(core) };
+    return (struct frame){ .type = SESSION_ACK, .ack = tell_received(core, now_ns) };
 }
 
 bool session_core_ack_is_due(const struct session_core *core, int64_t now_ns)

@@ -88,13 +88,14 @@ void session_core_fini(struct session_core *core);
 enum fsdp_status session_core_send(struct session_core *core, uint16_t type, uint32_t generation,
                                    const void *payload, size_t size_bytes, struct fsdp_err *err);
 /**
- * Take the next frame to write on this connection. Its payload is valid until the next call for this core.
+ * Take the next frame to write on this connection now. It is also an acknowledgement and a sign of life. Its
+ * payload is valid until the next call for this core.
  * Returns false if there is none, or if the session is not up.
  */
-bool session_core_next(struct session_core *core, struct frame *out);
+bool session_core_next(struct session_core *core, int64_t now_ns, struct frame *out);
 /** The acknowledgement to write now: a SESSION_ACK. */
 struct frame session_core_ack(struct session_core *core, int64_t now_ns);
-/** Is an acknowledgement due: so much has been received, or a beat has passed since the last one? */
+/** Is an acknowledgement due: so much has been received, or a beat has passed since the last frame left? */
 bool session_core_ack_is_due(const struct session_core *core, int64_t now_ns);
 
 /* Frames that arrive */

@@ -94,7 +94,7 @@ static void check_hello(const char *bytes, size_t size)
     if (taken(session_hello_read(&hello, bytes, size, &err), &err) &&
         session_core_accept(&core, &hello, &answer, 0) == SESSION_GO_ON)
         never(hello.received > 1 || hello.connection < 2 ||
-              session_core_next(&core, &frame) != (hello.received == 0));
+              session_core_next(&core, 0, &frame) != (hello.received == 0));
     frame = (struct frame){ 0 };
     if (size >= sizeof frame.seq + sizeof frame.ack) {
         memcpy(&frame.seq, bytes, sizeof frame.seq);

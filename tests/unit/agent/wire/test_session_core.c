@@ -66,7 +66,7 @@ static void carry(int n)
     struct frame frame;
 
     for (int from = 0; from < 2; from++)
-        for (int i = 0; i < n && session_core_next(&ends[from], &frame); i++)
+        for (int i = 0; i < n && session_core_next(&ends[from], now, &frame); i++)
             cr_assert(ne(int, give(1 - from, &frame), SESSION_WRONG), "%s", err.message);
 }
 
@@ -96,7 +96,7 @@ Theory((int first, int second, bool told), session_core, what_is_cut_off_comes_a
     carry(first);
     if (told)
         acknowledge(1);
-    while (session_core_next(&ends[0], &frame)) /* written, and lost */
+    while (session_core_next(&ends[0], now, &frame)) /* written, and lost */
         ;
     connect_ends();
     carry(second);
@@ -118,7 +118,7 @@ Test(session_core, a_duplicate_is_dropped_and_a_gap_is_wrong)
     connect_ends();
     for (int i = 0; i < 3; i++) {
         say(0, i);
-        session_core_next(&ends[0], &frames[i]);
+        session_core_next(&ends[0], now, &frames[i]);
     }
 
     cr_assert(eq(int, give(1, &frames[0]), SESSION_DELIVER));
@@ -245,7 +245,7 @@ Test(session_core, much_that_came_is_acknowledged_at_once_and_the_rest_with_the_
     for (int i = 0; i < SESSION_ACK_FRAMES; i++) {
         cr_assert(not(session_core_ack_is_due(&ends[1], now)), "after %d", i);
         say(0, i);
-        session_core_next(&ends[0], &frame);
+        session_core_next(&ends[0], now, &frame);
         give(1, &frame);
     }
     cr_assert(session_core_ack_is_due(&ends[1], now));
@@ -254,6 +254,27 @@ Test(session_core, much_that_came_is_acknowledged_at_once_and_the_rest_with_the_
     cr_assert(session_core_ack_is_due(&ends[1], now + LEASE_MS / SESSION_BEATS * (int64_t)MS));
     ends[1].lease_ns *= 10;
     cr_assert(session_core_ack_is_due(&ends[1], now + SESSION_BEAT_MS * (int64_t)MS), "a long lease, too");
+}
+
+/* Two agents that talk to each other need no acknowledgements in addition. */
+Test(session_core, a_frame_that_is_written_is_a_sign_of_life_and_acknowledges)
+{
+    const int64_t beat_ns = LEASE_MS / SESSION_BEATS * (int64_t)MS;
+    struct frame frame;
+
+    connect_ends();
+    say(0, 0);
+    carry(1);
+    now += beat_ns;
+    cr_assert(session_core_ack_is_due(&ends[1], now));
+
+    say(1, 0);
+    cr_assert(session_core_ack_is_due(&ends[1], now), "nothing is written yet");
+    session_core_next(&ends[1], now, &frame);
+
+    cr_assert(eq(u64, frame.ack, 1));
+    cr_assert(not(session_core_ack_is_due(&ends[1], now + beat_ns - 1)));
+    cr_assert(session_core_ack_is_due(&ends[1], now + beat_ns));
 }
 
 /* Looks every `pace_ms` until the session has expired. Returns after how long it had. */
