@@ -1,16 +1,39 @@
 #include "tests/bench/member_swarm.h"
 
 #include "agent/cluster/identity.h"
+#include "agent/os/deadlines.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/wire/tls.h"
+#include "shard_runtime/core/clock.h"
 #include "tests/bench/bench.h"
 
 enum { DEADLINE_S = 120 };
 
 static void on_opened(void *arg, struct session *session)
 {
+    const struct swarm_member *member = session_data(session);
+
     (void)arg;
-    rendezvous_tell(session, PROTO_JOIN, 0, session_data(session));
+    rendezvous_tell(session, PROTO_JOIN, 0, &member->join);
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+    const struct swarm_member *member = timer->data;
+    const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
+                                     .lease_ms = member->lease_ms,
+                                     .answered_ns = member->answered_ns };
+
+    rendezvous_tell(member->session, PROTO_BEAT, 0, &beat);
+}
+
+static void take_answer(struct swarm_member *member, const struct frame *frame)
+{
+    union proto_message message;
+
+    if (proto_decode(PROTO_BEAT, &message, frame->payload, frame->size, NULL) != FSDP_OK)
+        bench_die("an answer that is none");
+    member->answered_ns = message.beat.answered_ns;
 }
 
 /* The first member's worker has this rank. */
@@ -26,14 +49,20 @@ static void take_start(struct swarm *swarm, const struct frame *frame)
 static void on_frame(void *arg, struct session *session, const struct frame *frame)
 {
     struct swarm *swarm = arg;
+    struct swarm_member *member = session_data(session);
+    const uint64_t pace_ms = (uint64_t)member->lease_ms / LEASE_BEATS;
 
     switch (frame->type) {
     case PROTO_WELCOME:
         swarm->n_welcomed++;
+        uv_timer_start(&member->beat, on_beat, 0, pace_ms);
+        break;
+    case PROTO_BEAT:
+        take_answer(member, frame);
         break;
     case PROTO_START:
         swarm->generation = (int)frame->generation;
-        if (session == swarm->members[0])
+        if (member == swarm->members)
             take_start(swarm, frame);
         swarm->n_started++;
         swarm->started_at = bench_now();
@@ -74,8 +103,7 @@ void swarm_open(struct swarm *swarm, const struct agent_config *config, int capa
 
     *swarm = (struct swarm){ .capacity = capacity, .config = config };
     swarm->members = calloc((size_t)capacity, sizeof *swarm->members);
-    swarm->joins = calloc((size_t)capacity, sizeof *swarm->joins);
-    if (swarm->members == NULL || swarm->joins == NULL || uv_loop_init(&swarm->loop) != 0)
+    if (swarm->members == NULL || uv_loop_init(&swarm->loop) != 0)
         bench_die("a swarm");
     if (tls_derive_key(key, config->secret, config->secret_bytes, config->run_id, &err) != FSDP_OK ||
         session_pool_create(&swarm->pool, &swarm->loop, false, &sessions, &err) != FSDP_OK)
@@ -90,13 +118,15 @@ void swarm_join(struct swarm *swarm, int n)
     uv_ip4_addr(swarm->config->rendezvous_host, swarm->config->rendezvous_port,
                 (struct sockaddr_in *)&addresses.of[0]);
     for (int i = 0; i < n; i++) {
-        struct proto_join *join = &swarm->joins[swarm->n];
-        struct session **member = &swarm->members[swarm->n++];
+        struct swarm_member *member = &swarm->members[swarm->n++];
 
-        identity_fill(join, swarm->config);
-        if (session_dial(member, swarm->pool, join->identity, &addresses, &err) != FSDP_OK)
+        member->lease_ms = swarm->config->lease_ms;
+        uv_timer_init(&swarm->loop, &member->beat);
+        member->beat.data = member;
+        identity_fill(&member->join, swarm->config);
+        if (session_dial(&member->session, swarm->pool, member->join.identity, &addresses, &err) != FSDP_OK)
             bench_die(err.message);
-        session_set_data(*member, join);
+        session_set_data(member->session, member);
     }
 }
 
@@ -105,7 +135,7 @@ void swarm_fail(struct swarm *swarm)
     const struct proto_exited exited = { .death = {
                                              .kind = DEATH_EXIT, .rank = swarm->rank, .code = 1, .pid = 1 } };
 
-    rendezvous_tell(swarm->members[0], PROTO_EXITED, (uint32_t)swarm->generation, &exited);
+    rendezvous_tell(swarm->members[0].session, PROTO_EXITED, (uint32_t)swarm->generation, &exited);
 }
 
 void swarm_await(struct swarm *swarm, const int *count, int wanted, const char *what)
@@ -141,10 +171,11 @@ void swarm_idle(struct swarm *swarm, double seconds)
 
 void swarm_close(struct swarm *swarm)
 {
+    for (int i = 0; i < swarm->n; i++)
+        uv_close((uv_handle_t *)&swarm->members[i].beat, NULL);
     session_pool_close(swarm->pool);
     uv_run(&swarm->loop, UV_RUN_DEFAULT);
     if (uv_loop_close(&swarm->loop) != 0)
         bench_die("a swarm with open handles");
     free(swarm->members);
-    free(swarm->joins);
 }

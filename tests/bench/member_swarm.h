@@ -1,6 +1,7 @@
 /*
  * Many members of one job in one process: each is a session (agent/wire/session.h) of one pool, which joins
- * and answers as a node without workers would. Members are as the product's own, but for their workers.
+ * and answers as a node without workers would, and asks for its lease as agent/rendezvous/uplink does.
+ * Members are as the product's own, but for their workers.
  */
 #ifndef TESTS_BENCH_MEMBER_SWARM_H
 #define TESTS_BENCH_MEMBER_SWARM_H
@@ -11,12 +12,18 @@
 #include "agent/config.h"
 #include "agent/members/proto.h"
 
+struct swarm_member {
+    struct session *session;
+    struct proto_join join; /* what it says of itself */
+    uv_timer_t beat;        /* LEASE_BEATS times in a lease, since its WELCOME */
+    int64_t lease_ms, answered_ns;
+};
+
 struct swarm {
     uv_loop_t loop;
     struct session_pool *pool;
-    struct session **members; /* (capacity) NULL: it has left */
-    struct proto_join *joins; /* (capacity) what each says of itself */
-    int capacity, n;          /* n: how many were begun */
+    struct swarm_member *members; /* (capacity) */
+    int capacity, n;              /* n: how many were begun */
     /* Counts since they were last set to 0 */
     int n_welcomed, n_started, n_stopped;
     double started_at, stopped_at; /* when the last of them was */
