@@ -8,7 +8,13 @@
 #include "agent/wire/session_impl.h"
 
 enum {
-    DIAL_MS = 250,            /* time between two dials (RFC 8305, section 8, names it for the first ones) */
+    DIAL_MS = 250, /* time between two dials (RFC 8305, section 8, names it for the first ones) */
+    /*
+     * In the last second of a lease the next dial comes sooner. After a cut that is shorter than the lease by
+     * half a second, the time before it without a sign of life and the time to the next dial must be less.
+     */
+    LAST_MS = 1000,
+    LAST_DIAL_MS = 100,
     DIALS = 12,               /* a lease / 12, if that is shorter */
     ANSWERS = 3,              /* a lease / 3 is the time for a handshake, and for the answer to a HELLO */
     QUEUE_BYTES = 1024 * 1024 /* frames are written while fewer bytes wait in the connection's queue */
@@ -145,7 +151,9 @@ static void remove_attempt(struct session *session, int i, bool refused)
 
 void session_dial_next(struct session *session, int64_t now_ns)
 {
-    const int64_t pace_ns = session->core.lease_ns / DIALS, longest_ns = INT64_C(1000000) * DIAL_MS;
+    const int64_t pace_ns = session->core.lease_ns / DIALS, ms = 1000000;
+    const bool last = session->opened && session->core.left_ns < LAST_MS * ms;
+    const int64_t longest_ns = (last ? LAST_DIAL_MS : DIAL_MS) * ms;
     struct session_pool *pool = session->pool;
     const int address = next_address(session);
     struct peer_config config = pool->peers;

@@ -539,6 +539,27 @@ Test(session, who_is_connected_leaves_a_busy_host_time_before_it_dials_again)
     run();
 }
 
+/* A cut that is a little shorter than the lease ends no session. */
+Test(session, who_has_little_time_left_dials_again_sooner)
+{
+    const int64_t ms = 1000000, lease_ns = 3000 * ms;
+    struct session *session;
+
+    meet();
+    session = ends[0].session;
+    session->core.lease_ns = lease_ns;
+
+    session->core.left_ns = lease_ns / 2;
+    session_dial_next(session, 0);
+    cr_expect(eq(i64, session->dial_at_ns, 250 * ms));
+    session->core.left_ns = 999 * ms;
+    session_dial_next(session, 0);
+    cr_expect(eq(i64, session->dial_at_ns, 100 * ms));
+
+    close_all();
+    run();
+}
+
 /* --- a host that may be gone */
 
 /* A host of which no packet comes back: its queue is full, and its kernel drops what comes. */
