@@ -20,68 +20,54 @@ both() {
   agent "$1" 0 "${@:2}"
   agent "$1" 1 "${@:2}"
 }
-any_ended() { [ -e "$1-0.rc" ] || [ -e "$1-1.rc" ]; }
-# stands TITLE NAME: both agents live for 6 s more, twice as long as a node may be silent
-stands() {
-  if wait_at_most 6 any_ended "$2"; then
-    not_ok "$1" "$(tail -n 5 "$2-0.out" "$2-1.out")"
-  else
-    ok "$1"
-  fi
-}
+ended_early() { [ -e "$1-0.rc" ] || [ -e "$1-1.rc" ]; }
+any_ended_early() { local name; for name in "$@"; do ! ended_early "$name" || return 0; done; return 1; }
+# stands TITLE NAME: both agents live
+stands() { if ended_early "$2"; then not_ok "$1" "$(tail -n 5 "$2-0.out" "$2-1.out")"; else ok "$1"; fi; }
+# forms NAME COMMAND...: the command is true soon
+forms() { wait_until 120 "${@:2}" || { not_ok "the world of $1 forms" "$(cat "$1"-?.out)"; exit 1; }; }
 
 # The end of rank 1 is an event, which node 0 cannot write.
 both event --run-dir "$disk/event" -- "$TOY/toy" touch=event.started rank=1 wait=event.one rank=0 wait=event.go
-wait_until 30 lines event.started 2 || { not_ok "the world forms" "$(cat event-?.out)"; exit 1; }
-freeze
-touch event.one
-stands "an event that the disk does not take ends neither node" event
-thaw
-touch event.go
-check_ends "both end with 0 when it does" "0 0" event-0 event-1
-check_eq "the event is written then" 1 "$(grep '"event": *"exit"' "$disk/event/events.jsonl" | grep -c '"rank": *1')"
-
 # Rank 1 dies: the folders of the next generation wait for the disk.
 both again --max-restarts 1 --run-dir "$disk/again" -- "$TOY/toy" touch=again.started rank=1 gen=0 wait=again.die \
   rank=1 gen=0 exit=3 wait=again.go
-wait_until 30 lines again.started 2 || { not_ok "the world forms" "$(cat again-?.out)"; exit 1; }
-freeze
-touch again.die
-stands "a restart that the disk holds up ends neither node" again
-check_eq "and starts no worker before the disk answers" 2 "$(wc -l < again.started)"
-thaw
-check "then the workers are started" wait_until 30 lines again.started 4
-touch again.go
-check_ends "and both end with 0" "0 0" again-0 again-1
-check_eq "with one restart" 1 "$(grep -c '"event": *"restart"' "$disk/again/events.jsonl")"
-
 # A program whose output is kept: its log files do not take what it prints.
 both logs --tee 3 --redirects 0 --run-dir "$disk/logs" -- "$TOY/toy" touch=logs.started say=before wait=logs.on flood=5000 \
   say=after touch=logs.after wait=logs.go
-wait_until 30 lines logs.started 2 || { not_ok "the world forms" "$(cat logs-?.out)"; exit 1; }
+for name in event again logs; do forms $name lines $name.started 2; done
+# A job: its logs, events and figures stand still with the disk, and then it goes on where it was. Two ranks that share
+# their CPUs unknowingly have a thread each: with more, one waits for what the other holds.
+tiny_job "$WORK/job.yaml"
+both job "$WORK/job.yaml" --nproc-per-node 1 --set run.dir="$disk" --set run.name=job --set train.steps=1000 \
+  --set launch.threads=1
+forms job has_logged "$disk/job" 0 6
+
 freeze
-touch logs.on
+touch event.one again.die logs.on
 check "workers that print go on" wait_until 30 lines logs.after 2
+wait_at_most 6 any_ended_early event again logs job # twice as long as a node may be silent
+stands "an event that the disk does not take ends neither node" event
+stands "a restart that the disk holds up ends neither node" again
+check_eq "and starts no worker before the disk answers" 2 "$(wc -l < again.started)"
 stands "lines that no log takes end neither node" logs
+stands "a job whose disk stands still ends on neither node" job
 thaw
-touch logs.go
-check_ends "both end with 0" "0 0" logs-0 logs-1
+check "then the workers are started" wait_until 30 lines again.started 4
+touch event.go again.go logs.go
+check_ends "both end with 0 once the event is written" "0 0" event-0 event-1
+check_eq "it is there once" 1 "$(grep '"event": *"exit"' "$disk/event/events.jsonl" | grep -c '"rank": *1')"
+check_ends "both end with 0 after the restart" "0 0" again-0 again-1
+check_eq "it was one restart" 1 "$(grep -c '"event": *"restart"' "$disk/again/events.jsonl")"
+check_ends "both end with 0 once the logs take lines again" "0 0" logs-0 logs-1
 for rank in 0 1; do
   check_eq "the log of rank $rank has every line" "before after" \
     "$(grep -xE 'before|after' "$disk/logs/attempt_0/$rank/stdout.log" | xargs)"
 done
 check "and the console shows them" has logs-1 '^\[default0\]:after$'
-
-# A job: its logs, events and figures stand still with the disk, and then it goes on where it was.
-tiny_job "$WORK/job.yaml"
-both job "$WORK/job.yaml" --nproc-per-node 1 --set run.dir="$disk" --set run.name=job --set train.steps=300
-wait_until 120 has_logged "$disk/job" 0 6 || { not_ok "the job trains" "$(cat job-?.out)"; exit 1; }
-freeze
-stands "a job whose disk stands still ends on neither node" job
-thaw
-check_ends "it ends with 0" "0 0" job-0 job-1
-check_eq "each step is there once" 300 "$(figures "$disk/job" | wc -l)"
-check_eq "without a restart" 0 "$(grep -c '"event": *"restart"' "$disk/job/events.jsonl")"
+check_ends "the job ends with 0" "0 0" job-0 job-1
+check_eq "each of its steps is there once" 1000 "$(figures "$disk/job" | wc -l)"
+check_eq "it has started no generation again" 0 "$(grep -c '"event": *"restart"' "$disk/job/events.jsonl")"
 
 # A program whose exec waits: as for a file system that does not answer, the kernel makes it wait for the holder
 # of a lease on the file, for 45 s at most.
