@@ -5,27 +5,51 @@
 . tests/support/shell/netns.sh
 . tests/support/shell/train.sh
 at_exit() { netns_down; }
-netns_up || { skip "training on two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
+netns_up 8 || { skip "training on two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
 head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
 tiny_job "$WORK/job.yaml"
 port=$(port_block)
 
 cd "$WORK" || exit 1
-# start NODE NAME OPTIONS...
-start() {
-  local node=$1 name=$2
-  shift 2
-  begin "$name" on_node "$node" timeout -k 5 2000 "$BIN/fsdprun" --nnodes 2 --node-rank "$node" \
-    --rdzv-endpoint 10.77.77.1:$port --secret-file secret job.yaml "$@"
-}
-both() { # NAME OPTIONS...: on both nodes
-  local name=$1; shift
+# Hosts 0 and 1 are the two nodes, and so are 2 and 3, 4 and 5, 6 and 7 beside them. Two ranks that share their CPUs
+# unknowingly have a thread each: with more, one waits for what the other holds.
+hosts=0
+both() { # NAME OPTIONS...: on both nodes of $hosts
+  local name=$1 node; shift
   port=$((port + 1))
-  start 0 "$name-0" --set run.name="$name" "$@"
-  start 1 "$name-1" --set run.name="$name" "$@"
+  for node in 0 1; do
+    begin "$name-$node" on_node $((hosts + node)) timeout -k 5 2000 "$BIN/fsdprun" --nnodes 2 --node-rank $node \
+      --rdzv-endpoint 10.77.77.$((hosts + 1)):$port --secret-file secret job.yaml --set launch.threads=1 \
+      --set run.name="$name" "$@"
+  done
 }
 # check_both TITLE WANT NAME: the statuses of NAME on both nodes, as soon as both have ended
 check_both() { check_ends "$1" "$2" "$3-0" "$3-1"; }
+
+# A firewall that lets only the rendezvous port through: the ranks cannot reach each other, and say so. They try for
+# 20 s, beside what comes next.
+walled() { # NAME HOSTS VERDICT...: a job behind a firewall with that verdict, on the two nodes from HOSTS on
+  local name=$1; hosts=$2; shift 2
+  on_node "$hosts" nft -f - << RULES
+table ip wall {
+  chain in { type filter hook input priority 0; iifname != "lo" tcp dport != $((port + 1)) $*; }
+}
+RULES
+  both "$name" --max-restarts 0 --nproc-per-node 1
+  hosts=0
+}
+check_walled() { # NAME TITLE WORDS: WORDS, a pattern, are said of the ranks
+  local name=$1 node
+  check_both "a firewall between the ranks that $2 ends the job with 75 on both" "75 75" "$name"
+  for node in 0 1; do
+    check_match "... node $node names both ranks, address and port above its last line" \
+      "fsdp-train: .*($3).*fsdprun: rank [01] .*exited with status 75 in open, generation 0; 1 other" \
+      "$(tail -n 3 "$WORK/$name-$node.out" | tr '\n' ' ')"
+  done
+}
+walled wall-drop 2 drop
+walled wall-reset 4 reject with tcp reset
+walled wall-icmp 6 reject with icmp type admin-prohibited
 
 # The same two ranks, on one node and on two: sums run in the order of the ranks either way.
 run_job "$WORK/one.log" --nproc-per-node 2 "$WORK/job.yaml" --set run.name=one --set train.steps=40
@@ -71,36 +95,13 @@ signal saved-1 USR1
 check_both "USR1 to node 1 saves and stops both with 77" "77 77" saved
 check "a checkpoint is there" sh -c "ls $RUN/checkpoints/step-*/manifest.json"
 
-# A firewall that lets only the rendezvous port through: the ranks cannot reach each other, and say so.
-wall_up() { # VERDICT...
-  on_node 0 nft -f - << RULES
-table ip wall {
-  chain in { type filter hook input priority 0; iifname != "lo" tcp dport != $((port + 1)) $*; }
-}
-RULES
-}
-# walled NAME TITLE WORDS VERDICT...: a job behind a firewall with that verdict; WORDS, a pattern, are said of
-# the ranks.
-walled() {
-  local name=$1 title=$2 words=$3 node; shift 3
-  wall_up "$@"
-  both "$name" --max-restarts 0 --nproc-per-node 1
-  ended "$name-0" "$name-1"
-  on_node 0 nft delete table ip wall
-  check_both "a firewall between the ranks that $title ends the job with 75 on both" "75 75" "$name"
-  for node in 0 1; do
-    check_match "... node $node names both ranks, address and port above its last line" \
-      "fsdp-train: .*($words).*fsdprun: rank [01] .*exited with status 75 in open, generation 0; 1 other" \
-      "$(tail -n 3 "$WORK/$name-$node.out" | tr '\n' ' ')"
-  done
-}
-from="rank 1 cannot connect to rank 0 at 10\.77\.77\.1:[0-9]+"
-unreached="$from within [0-9]+ s|rank 1, at 10\.77\.77\.2:[0-9]+, did not connect to rank 0, at 10\.77\.77\.1:[0-9]+, within [0-9]+ s"
-walled wall drops "$unreached" drop
-walled wall-reset "rejects with a reset" "$from: Connection refused; it is gone, of another job, or a firewall refuses connections" reject with tcp reset
-walled wall-icmp "rejects by ICMP" \
-  "$from: No route to host; it is gone, of another job, or a firewall refuses connections" reject with icmp \
-  type admin-prohibited
+# The firewalls that were there first.
+unreached() { echo "rank 1 cannot connect to rank 0 at 10\.77\.77\.$1:[0-9]+"; }
+refused="it is gone, of another job, or a firewall refuses connections"
+check_walled wall-drop "drops" \
+  "$(unreached 3) within [0-9]+ s|rank 1, at 10\.77\.77\.4:[0-9]+, did not connect to rank 0, at 10\.77\.77\.3:[0-9]+, within [0-9]+ s"
+check_walled wall-reset "rejects with a reset" "$(unreached 5): Connection refused; $refused"
+check_walled wall-icmp "rejects by ICMP" "$(unreached 7): No route to host; $refused"
 
 # The link is cut while it trains, and no other node is waited for.
 both cut --max-restarts 0 --nproc-per-node 1 --set train.steps=100000
