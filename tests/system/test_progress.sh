@@ -13,13 +13,19 @@ train: {steps: 600, batch: 1}
 checkpoint: {every: 1, keep: 1}
 YAML
 : > "$WORK/now"
-n_runs=0
-on_terminal() { # NAME=VALUE..., then options of fsdprun
-  n_runs=$((n_runs + 1))
-  "$TOY/stalled_terminal" "$WORK/now" env "$1" "$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/run-$n_runs" "${@:2}" "$WORK/job.yaml"
+on_terminal() { # NAME COMMAND...: what stood on the terminal is $WORK/NAME
+  "$TOY/stalled_terminal" "$WORK/now" "${@:2}" > "$WORK/$1"
 }
+job=("$BIN/fsdprun" --nproc-per-node 1 "$WORK/job.yaml" --log-dir)
+# All at once, because they mostly wait for their checkpoints.
+on_terminal tty env TERM=xterm "${job[@]}" "$WORK/run-tty" &
+on_terminal grey env NO_COLOR=1 "${job[@]}" "$WORK/run-grey" &
+on_terminal dumb env TERM=dumb "${job[@]}" "$WORK/run-dumb" &
+# The pipe's reader writes to the same terminal, at moments of its own.
+on_terminal cat sh -c '"$@" --set train.steps=60 | cat' sh "${job[@]}" "$WORK/run-cat" &
+"${job[@]}" "$WORK/run-pipe" 2>&1 | cat > "$WORK/pipe" &
+wait
 
-on_terminal TERM=xterm > "$WORK/tty"
 check_match "a job runs on a terminal" "exit=0" "$(tail -n 2 "$WORK/tty")"
 tr '\r' '\n' < "$WORK/tty" > "$WORK/lines"
 check_match "the progress line is drawn" "step [0-9]+/600 +[0-9]+% \[" "$(cat "$WORK/lines")"
@@ -31,14 +37,9 @@ check_eq "every line taken away before another is written" 0 "$(grep -cE 'left.*
 # What stands on the screen at the end: what came after the line was last taken away.
 check_eq "nothing of it stands at the end" 0 "$(tr -d '\n' < "$WORK/tty" | sed -E $'s/.*\033\\[K//' | grep -c '% \[')"
 
-on_terminal NO_COLOR=1 > "$WORK/tty"
-check_eq "NO_COLOR: the line without colours" "yes 0" "$(grep -q '% \[' "$WORK/tty" && echo yes) $(grep -c $'\033\\[[0-9]*m' "$WORK/tty")"
-# The pipe's reader writes to the same terminal, at moments of its own.
-"$TOY/stalled_terminal" "$WORK/now" sh -c "'$BIN/fsdprun' --nproc-per-node 1 --log-dir '$WORK/tee' --set train.steps=60 '$WORK/job.yaml' | cat" > "$WORK/tty"
-check_match "| cat on a terminal runs" "step 60/60" "$(tail -n 5 "$WORK/tty")"
-check_eq "| cat on a terminal: plain lines only" 0 "$(grep -c '% \[' "$WORK/tty")"
-on_terminal TERM=dumb > "$WORK/tty"
-check_eq "TERM=dumb: no line at all" "0 0" "$(grep -c '% \[' "$WORK/tty") $(grep -c $'\033' "$WORK/tty")"
-"$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/piped" "$WORK/job.yaml" 2>&1 | cat > "$WORK/pipe"
+check_eq "NO_COLOR: the line without colours" "yes 0" "$(grep -q '% \[' "$WORK/grey" && echo yes) $(grep -c $'\033\\[[0-9]*m' "$WORK/grey")"
+check_match "| cat on a terminal runs" "step 60/60" "$(tail -n 5 "$WORK/cat")"
+check_eq "| cat on a terminal: plain lines only" 0 "$(grep -c '% \[' "$WORK/cat")"
+check_eq "TERM=dumb: no line at all" "0 0" "$(grep -c '% \[' "$WORK/dumb") $(grep -c $'\033' "$WORK/dumb")"
 check_eq "piped: plain lines only" "0 0" "$(grep -c $'\r' "$WORK/pipe") $(grep -c $'\033' "$WORK/pipe")"
 check_match "one every log_every steps" "^\[rank 0\]: .*600/600" "$(grep 'step 600/600' "$WORK/pipe")"
