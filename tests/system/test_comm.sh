@@ -5,14 +5,10 @@
 F=$TOY/comm_faults
 limit() { local seconds=$1; shift; timeout -k 5 $((seconds * 10)) "$@"; }
 
-for shape in "2 1" "3 1" "4 1" "8 1" "2 2" "3 3" "4 2" "8 2"; do
-  set -- $shape
-  check "a killed rank is an error on all others, $1 ranks on $2 node(s), 50 times" limit 400 "$F" kill "$1" "$2" $RANDOM 50
-  check "a rank that ends after its last collective hurts nobody, $1 ranks on $2 node(s)" limit 240 "$F" last "$1" "$2"
-done
+# These wait for seconds, so they run beside the others.
 for shape in "2 1" "4 1" "2 2" "4 2"; do
   set -- $shape
-  check "a stopped rank is waited for, $1 ranks on $2 node(s)" limit 240 "$F" stop "$1" "$2"
+  begin_check "a stopped rank is waited for, $1 ranks on $2 node(s)" limit 240 "$F" stop "$1" "$2"
 done
 
 # A network of our own whose every TCP packet is dropped from some moment on, without a word to either end.
@@ -22,7 +18,14 @@ for shape in "2 2" "4 2"; do
   set -- $shape
   for when in cut idle; do
     name="a cut network ($when) is an error on every rank, $1 ranks on $2 node(s)"
-    if command -v nft > /dev/null && lonely true 2> /dev/null; then check "$name" lonely "$F" $when "$1" \
+    if command -v nft > /dev/null && lonely true 2> /dev/null; then begin_check "$name" lonely "$F" $when "$1" \
       "$2" "$CUT"; else skip "$name" "no nft or no network namespaces here"; fi
   done
 done
+
+for shape in "2 1" "3 1" "4 1" "8 1" "2 2" "3 3" "4 2" "8 2"; do
+  set -- $shape
+  check "a killed rank is an error on all others, $1 ranks on $2 node(s), 50 times" limit 400 "$F" kill "$1" "$2" $RANDOM 50
+  check "a rank that ends after its last collective hurts nobody, $1 ranks on $2 node(s)" limit 240 "$F" last "$1" "$2"
+done
+end_checks

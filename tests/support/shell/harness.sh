@@ -52,6 +52,21 @@ check_status() {
   "$@" > "$WORK/out" 2> "$WORK/err"; got=$?
   if [ "$got" = "$want" ]; then ok "$name"; else not_ok "$name" "\$ $*" "want exit $want, got $got" "$(tail -n 10 "$WORK/err")"; fi
 }
+# begin_check NAME COMMAND...: a check that runs while the script goes on; for what mostly waits. end_checks says how
+# they went, in the order in which they were begun.
+checks=()
+begin_check() {
+  check "$@" > "$WORK/check.${#checks[@]}" &
+  checks+=($!)
+}
+end_checks() {
+  local i
+  for i in "${!checks[@]}"; do
+    wait "${checks[i]}" || n_failed=$((n_failed + 1))
+    cat "$WORK/check.$i"
+  done
+  checks=()
+}
 # No test depends on how fast the machine is. Deadlines are watchdogs: they end a test that hangs, and are so
 # late that a machine ten times slower than ours, busy with something else, keeps them.
 # wait_until SECONDS COMMAND...: true as soon as the command is; false after the deadline, ten times as long.
