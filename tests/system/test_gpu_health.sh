@@ -15,6 +15,9 @@ until_seen() { # FILE PATTERN
 put() { echo "$2" > "$STATE/.$1" && mv "$STATE/.$1" "$STATE/$1"; }
 END
 
+restarts_in_silence() { FAKE_NVML=hang FAKE_NVML_STATE=$WORK "$BIN/fsdprun" --max-restarts 1 --no-python sh -c 'exit 3'; [ $? = 3 ]; }
+begin_check "an NVML that does hang is no reason not to restart, 10 s later" restarts_in_silence
+
 fresh
 cat > "$WORK/warned.sh" << END
 . $WORK/lib.sh
@@ -88,5 +91,5 @@ check "each line is JSON" "$TOY/json_check" -l "$metrics"
 for mode in refuse crash hang; do
   check_status "an NVML that does $mode is no reason not to run" 0 env FAKE_NVML=$mode "$BIN/fsdprun" --no-python true
 done
-FAKE_NVML=hang check_status "nor not to restart, 10 s later" 3 "$BIN/fsdprun" --max-restarts 1 --no-python sh -c 'exit 3'
+end_checks
 check "no watcher is left behind" test -z "$(pgrep -P 1 fsdp-gpu-watch)"
