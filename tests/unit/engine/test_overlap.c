@@ -91,28 +91,75 @@ Test(overlap, one_that_was_never_used_ends, .timeout = 600)
 enum { STEPS = 3 };
 
 /*
- * A transport that is slow by a timer. It looks whether the rank's other thread gets on with its work meanwhile.
- * Where that is expected it waits for it longer, until it has seen it once: the machine may be busy.
+ * A slow transport, which looks whether the rank's other thread gets on with its work meanwhile. Where that is
+ * expected, the two wait for each other, because either may be without a CPU for long:
+ *   1. The thread that computes comes to an entry that does not need the last collective. It waits until the
+ *      second thread is in that collective.
+ *   2. The second thread waits there until the other one has come to its next entry.
+ * The second thread does not wait in a collective that the other one waits for, nor in one before the last.
  */
 static const struct comm_ops *fast_ops;
 static struct comm_ops slow_ops;
 static atomic_int n_beside[2]; /* gathers, reductions; of all ranks */
 static bool has_company;
 
+static struct meeting {
+    const struct program *program;
+    pthread_t computes;
+    int last; /* the entry that gave the last collective */
+    atomic_int n_given, n_begun;
+    atomic_bool is_waited_for; /* the last collective, by the thread that computes */
+} meetings[2];                 /* of each rank */
+
+/* One that never comes fails the test after a minute. */
+#define WAIT_UNTIL(condition)                                                                                \
+    for (int ms = 60000; ms > 0 && !(condition); ms--)                                                       \
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL)
+
+static bool waits_for(const struct plan_entry *entry, int other)
+{
+    for (int s = 0; s < PLAN_N_STREAMS; s++)
+        if (s != PLAN_COMPUTE && entry->waits[s] >= other)
+            return true;
+    return false;
+}
+
+/* The thread that computes comes to an entry, or to the end. */
+static void on_entry(void *observer, int number)
+{
+    struct meeting *m = observer;
+    const struct plan *plan = &m->program->plan;
+    const struct plan_entry *entry = &plan->entries[number];
+
+    if (number == plan->n_entries)
+        return;
+    if (entry->kind == PLAN_GATHER || entry->kind == PLAN_REDUCE) {
+        m->last = number;
+        m->is_waited_for = number == plan->n_entries - 1;
+        m->n_given++;
+    } else if (entry->stream == PLAN_COMPUTE && m->n_given > 0) {
+        m->is_waited_for = waits_for(entry, m->last);
+        WAIT_UNTIL(m->is_waited_for || m->n_begun >= m->n_given);
+    }
+}
+
 static enum fsdp_status slow_run(struct fsdp_comm *comm, const struct comm_work *work, struct fsdp_err *err)
 {
     const bool gathers = work->call.kind == COMM_ALL_GATHER;
+    const struct fsdp_progress *page = link_progress(comm->link);
+    const uint64_t beat = atomic_load(&page->beat_ns);
+    struct meeting *m = &meetings[comm->rank];
 
-    if (gathers || work->call.kind == COMM_REDUCE_SCATTER) {
-        const struct fsdp_progress *page = link_progress(comm->link);
-        const uint64_t beat = atomic_load(&page->beat_ns);
-        atomic_int *n = &n_beside[gathers ? 0 : 1];
-
-        for (int left = has_company && *n == 0 ? 100 : 1; left > 0 && page->beat_ns == beat; left--)
-            nanosleep(&(struct timespec){ .tv_nsec = 10 * 1000000 }, NULL);
-        if (atomic_load(&page->beat_ns) != beat) /* no thread but the one that computes stores one now */
-            atomic_fetch_add(n, 1);
+    if (!gathers && work->call.kind != COMM_REDUCE_SCATTER)
+        return fast_ops->run(comm, work, err);
+    if (!pthread_equal(pthread_self(), m->computes)) {
+        m->n_begun++;
+        WAIT_UNTIL(page->beat_ns != beat || m->is_waited_for || m->n_begun < m->n_given);
+    } else {
+        nanosleep(&(struct timespec){ .tv_nsec = 10 * 1000000 }, NULL);
     }
+    if (atomic_load(&page->beat_ns) != beat) /* no thread but the one that computes stores one now */
+        atomic_fetch_add(&n_beside[gathers ? 0 : 1], 1);
     return fast_ops->run(comm, work, err);
 }
 
@@ -134,9 +181,19 @@ static void train(struct fsdp_context *context, void *user)
     rig.n_micro = t->n_micro;
     rig.options.accumulates = t->n_micro > 1;
     rig.options.overlap = t->overlap;
+    /* With one, the entry after a reduction waits for it. */
+    cr_assert(fsdp_module_set_reduce_scatter_max_input_buffers(rig_root(&rig), 2, true, &rig.err) == FSDP_OK);
     rig_open(&rig);
-    if (t->slow)
+    if (t->slow) {
+        struct meeting *m = &meetings[fsdp_context_rank(context)];
+
+        *m = (struct meeting){ .program = &rig.model->training, .computes = pthread_self() };
+        if (has_company) {
+            rig.model->training.observe = on_entry;
+            rig.model->training.observer = m;
+        }
         fsdp_context_comm(context)->ops = &slow_ops;
+    }
     for (int step = 0; step < STEPS; step++)
         t->losses[step] = rig_step(&rig, step);
     (void)rig_gather(&rig, FSDP_VALUE, t->weights);
