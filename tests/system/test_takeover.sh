@@ -8,16 +8,20 @@ port=$(port_block)
 cd "$WORK" || exit 1
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 tiny_job job.yaml
+# Ten steps a second, so that no job is over before its test disturbs it.
+mkdir bin && cp "$BIN/fsdprun" bin/ && cp "$TOY/fsdp_train_mutant" bin/fsdp-train
+export FSDP_TEST_SLOW=data:0:100
 
-# nodes NAME N NNODES OPTIONS...: N agents NAME-1 ... of one job; 1 has the endpoint and leads first
+# nodes NAME N NNODES OPTIONS...: N agents NAME-1 ... of one job; 1 has the endpoint and leads first. Ranks that share
+# their CPUs unknowingly have a thread each: with more, one waits for what the other holds.
 nodes() {
   local name=$1 n=$2 nnodes=$3 i
   shift 3
   port=$((port + 1))
   for i in $(seq "$n"); do
-    begin "$name-$i" timeout -k 5 1200 "$BIN/fsdprun" --nnodes "$nnodes" --rdzv-backend c10d \
+    begin "$name-$i" timeout -k 5 1200 "$WORK/bin/fsdprun" --nnodes "$nnodes" --rdzv-backend c10d \
       --rdzv-endpoint "127.0.0.1:$port" --local-addr "127.0.0.$i" --secret-file secret job.yaml \
-      --nproc-per-node 1 --set run.name="$name" "$@"
+      --nproc-per-node 1 --set launch.threads=1 --set run.name="$name" "$@"
     [ "$i" != 1 ] || wait_until 30 has "$name-1" "this node hosts"
   done
 }
