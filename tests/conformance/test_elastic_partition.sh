@@ -1,5 +1,6 @@
 # Two hosts in network namespaces, no node ranks: who has the endpoint's address hosts, whoever starts first;
 # and what a cut between them means to a world that may be smaller, and to one that may not.
+# Long
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh

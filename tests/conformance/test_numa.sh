@@ -2,6 +2,7 @@
 # ones made of files (which nodes there are, where the GPUs stand); and what is refused, in one line.
 # torch: no test of torchrun's own goes this far: it prepends numactl, which must be installed, and needs
 # GPUs.
+# Long
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 FSDPRUN=$BIN/fsdprun

@@ -2,6 +2,7 @@
 # left of it.
 # torch: multiprocessing/api_test.py (signals, zombies, a child that ignores TERM),
 # agent/server/test/shutdown_timeout_test.py.
+# Long
 source tests/support/shell/harness.sh
 source tests/support/shell/train.sh
 FSDPRUN=${FSDPRUN:-$BIN/fsdprun}

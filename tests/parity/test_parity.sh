@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # fsdp-train under fsdprun against PyTorch in fp64 (tests/parity/README.md), and mutants that must not pass.
+# Long
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh

@@ -1,5 +1,6 @@
 # What make leaves and installs: libraries, symbols, what each program needs, and a second compiler's opinion.
 # Shares: build/lib/fsdp.pc, which make install writes
+# Long
 . tests/support/shell/harness.sh
 
 make -s BUILD="$BUILD" DESTDIR="$WORK/root" PREFIX=/opt/fsdp install > "$WORK/install.log" 2>&1

@@ -1,5 +1,6 @@
 # A job's checkpoints from outside: damaged ones are passed over aloud or refused, a full disk loses nothing,
 # PyTorch reads them.
+# Long
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
 tiny_job "$WORK/job.yaml"

@@ -1,6 +1,7 @@
 # 100 ms before gathers, before reductions, after forward, before the optimizer and at all of these change no
 # bit, nor does a mode of resharding or prefetching: by shared memory, TCP and both, 2 copies of 2 shards
 # among them. They sleep: all at once.
+# Long
 . tests/support/shell/harness.sh
 shapes=("2 1" "4 1" "2 2" "4 2" "4 4")
 pids=()

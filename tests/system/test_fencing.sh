@@ -1,5 +1,6 @@
 # Two nodes of which one is lost, or stands still: how long what is left of the world may take to end, and that
 # no two generations run at a time.
+# Long
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh

@@ -1,5 +1,6 @@
 # Memory is what the plan says, in each way to train that changes it; and it is taken once: steps bring no new
 # pages.
+# Long
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
 case $BUILD in *asan* | *tsan*) skip "memory as planned" "a sanitizer's own memory counts"; exit 0 ;; esac

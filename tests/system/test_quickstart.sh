@@ -1,5 +1,6 @@
 # The scripts a new user runs: the quickstart, small, twice; the text; the plot; a machine without the
 # network.
+# Long
 . tests/support/shell/harness.sh
 
 # plot

@@ -1,5 +1,6 @@
 # Jobs of several nodes whose leader is lost: another node takes its place, and the job goes on from its newest
 # checkpoint, without a command. The nodes are agents on addresses of loopback.
+# Long
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/train.sh
