@@ -12,29 +12,18 @@
 
 #include "agent/arbiter/directory_store.h"
 #include "agent/os/deadlines.h"
-#include "shard_runtime/core/clock.h"
+#include "tests/unit/agent/arbiter/agents.h"
 #include "tests/unit/shardfile/files.h"
 
-enum { AGENTS = 3, LEASE = 1000, PATIENCE_MS = 20000 };
+enum { LEASE = 1000, PATIENCE_MS = 20000 };
 
-/* Files of one agent: opening them fails, or waits until the gate opens. */
-struct door {
+/* Files of each agent: opening them fails, or waits until the gate opens. */
+static struct door {
     struct fsdp_io base; /* first */
     _Atomic bool fails, waits;
     _Atomic int n_waiting;
-};
-
-static struct agent {
-    struct arbiter *arbiter;
-    struct door door;
-    char news[64]; /* a letter each: Leads, Follows, Ended, Deposed */
-    uint64_t term, before_term;
-    int64_t led_ms, fence_ms;
-    struct leader_record record; /* of the last follow() or ended() */
-    char note[1024], words[1024];
-} agents[AGENTS];
-static uv_loop_t loop;
-static uv_timer_t patience, tick;
+} doors[AGENTS];
+static uv_timer_t tick;
 static const char *run_dir;
 
 static int door_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
@@ -51,76 +40,23 @@ static int door_open(struct fsdp_io *io, const char *path, int flags, mode_t mod
     return io_posix.open(&io_posix, path, flags, mode);
 }
 
-static void add(struct agent *agent, char letter)
-{
-    agent->news[strlen(agent->news)] = letter;
-}
-
-static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
-{
-    struct agent *agent = arg;
-
-    add(agent, 'L');
-    agent->term = term;
-    agent->before_term = before == NULL ? 0 : before->term;
-    agent->led_ms = clock_boot_ms();
-    agent->fence_ms = fence_until_ms;
-}
-
-static void on_follow(void *arg, const struct leader_record *record)
-{
-    add(arg, 'F');
-    ((struct agent *)arg)->record = *record;
-}
-
-static void on_ended(void *arg, const struct leader_record *record)
-{
-    add(arg, 'E');
-    ((struct agent *)arg)->record = *record;
-}
-
-static void on_deposed(void *arg, const char *words)
-{
-    add(arg, 'D');
-    snprintf(((struct agent *)arg)->words, sizeof agents[0].words, "%s", words);
-}
-
-static void on_note(void *arg, const char *words)
-{
-    snprintf(((struct agent *)arg)->note, sizeof agents[0].note, "%s", words);
-}
-
 /* A new process: it has an identity of its own. */
 static void make(int i)
 {
-    static const struct arbiter_handlers handlers = {
-        .leads = on_leads, .follow = on_follow, .ended = on_ended, .deposed = on_deposed, .note = on_note
-    };
     struct arbiter_spec spec = { .run = 17, .lease_ms = LEASE };
-    const bool is_again = agents[i].door.base.open != NULL;
+    const bool is_again = doors[i].base.open != NULL;
 
-    agents[i] = (struct agent){ .door.base = io_posix };
-    agents[i].door.base.open = door_open;
+    agents[i] = (struct agent){ 0 };
+    doors[i] = (struct door){ .base = io_posix };
+    doors[i].base.open = door_open;
     snprintf((char *)spec.identity, sizeof spec.identity, "agent %d%s", i, is_again ? ", again" : "");
-    cr_assert(eq(int, directory_store_create(&spec.store, &agents[i].door.base, run_dir, NULL), FSDP_OK));
-    cr_assert(
-        eq(int, arbiter_create(&agents[i].arbiter, &loop, &spec, &handlers, &agents[i], NULL), FSDP_OK));
+    cr_assert(eq(int, directory_store_create(&spec.store, &doors[i].base, run_dir, NULL), FSDP_OK));
+    cr_assert(eq(int, arbiter_create(&agents[i].arbiter, &loop, &spec, &agent_handlers, &agents[i], NULL),
+                 FSDP_OK));
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-}
-
-static void on_patience(uv_timer_t *timer)
-{
-    cr_assert(false, "news: %s, %s, %s", agents[0].news, agents[1].news, agents[2].news);
-}
-
-/* Run the loop until this agent has got that news, in all. */
-static void await_news(int i, const char *news)
-{
-    while (strcmp(agents[i].news, news) != 0)
-        uv_run(&loop, UV_RUN_ONCE);
 }
 
 static void await_time(int64_t ms)
@@ -129,30 +65,10 @@ static void await_time(int64_t ms)
         uv_run(&loop, UV_RUN_ONCE);
 }
 
-static void end(void *arg)
-{
-    struct agent *agent = arg;
-
-    arbiter_destroy(agent->arbiter);
-    agent->arbiter = NULL;
-}
-
-static void leave(int i)
-{
-    if (arbiter_is_idle(agents[i].arbiter))
-        end(&agents[i]);
-    else
-        arbiter_when_idle(agents[i].arbiter, end, &agents[i]);
-    while (agents[i].arbiter != NULL)
-        uv_run(&loop, UV_RUN_ONCE);
-}
-
 static void set_up(void)
 {
     run_dir = files_begin();
-    uv_loop_init(&loop);
-    uv_timer_init(&loop, &patience);
-    uv_timer_start(&patience, on_patience, PATIENCE_MS, 0);
+    agents_begin(PATIENCE_MS);
     uv_timer_init(&loop, &tick);
     uv_timer_start(&tick, on_tick, 10, 10);
     for (int i = 0; i < AGENTS; i++)
@@ -161,12 +77,8 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    for (int i = 0; i < AGENTS; i++)
-        leave(i);
-    uv_close((uv_handle_t *)&patience, NULL);
     uv_close((uv_handle_t *)&tick, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert(eq(int, uv_loop_close(&loop), 0), "a handle was left open");
+    agents_end();
     files_end();
 }
 
@@ -240,12 +152,12 @@ Test(arbiter, a_leader_whose_store_fails_says_so_and_is_deposed)
 {
     lead_with_the_first();
 
-    agents[0].door.fails = true;
+    doors[0].fails = true;
     await_news(0, "LD");
 
     cr_assert(strstr(agents[0].note, "the arbiter (directory) fails: open ") != NULL, "%s", agents[0].note);
     cr_assert(strstr(agents[0].words, "took no record for 1.0 s") != NULL, "%s", agents[0].words);
-    agents[0].door.fails = false;
+    doors[0].fails = false;
     arbiter_stand(agents[0].arbiter, 0, "10.0.0.1", 29400, 0);
     await_news(0, "LDL");
     cr_assert(agents[0].term == 2 && strstr(agents[0].note, "answers again") != NULL, "%s", agents[0].note);
@@ -254,8 +166,8 @@ Test(arbiter, a_leader_whose_store_fails_says_so_and_is_deposed)
 Test(arbiter, a_leader_whose_disk_stands_still_is_deposed_while_the_loop_goes_on)
 {
     lead_with_the_first();
-    agents[0].door.waits = true;
-    while (agents[0].door.n_waiting == 0)
+    doors[0].waits = true;
+    while (doors[0].n_waiting == 0)
         uv_run(&loop, UV_RUN_ONCE);
     const int64_t hold = arbiter_holds_until_ms(agents[0].arbiter);
 
@@ -265,7 +177,7 @@ Test(arbiter, a_leader_whose_disk_stands_still_is_deposed_while_the_loop_goes_on
     await_news(1, "FL");
     cr_assert(strstr(agents[0].note, "has not answered for") != NULL, "%s", agents[0].note);
 
-    agents[0].door.waits = false;
+    doors[0].waits = false;
     await_news(0, "LDF");
 
     cr_assert(agents[0].record.port == 2 && agents[1].led_ms > hold);
@@ -274,7 +186,7 @@ Test(arbiter, a_leader_whose_disk_stands_still_is_deposed_while_the_loop_goes_on
 Test(arbiter, contact_with_all_stands_in_for_the_store)
 {
     lead_with_the_first();
-    agents[0].door.fails = true;
+    doors[0].fails = true;
     for (const int64_t until = clock_boot_ms() + 2 * LEASE; clock_boot_ms() < until;) {
         arbiter_in_contact_until(agents[0].arbiter, clock_boot_ms() + LEASE);
         await_time(clock_boot_ms() + LEASE / 10);

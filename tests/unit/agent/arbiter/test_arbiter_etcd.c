@@ -7,66 +7,13 @@
 
 #include "agent/arbiter/etcd_store.h"
 #include "agent/os/deadlines.h"
+#include "tests/unit/agent/arbiter/agents.h"
 #include "tests/unit/agent/arbiter/etcd_server.h"
 
-enum { AGENTS = 3, LEASE = 3000, PATIENCE_MS = 120000 };
-
-static struct agent {
-    struct arbiter *arbiter;
-    char news[64]; /* a letter each: Leads, Follows, Ended, Deposed */
-    uint64_t term;
-    int64_t led_ms, fence_ms;
-    struct leader_record record; /* of the last follow() or ended() */
-} agents[AGENTS];
-static uv_loop_t loop;
-static uv_timer_t patience;
-
-static void add(struct agent *agent, char letter)
-{
-    agent->news[strlen(agent->news)] = letter;
-}
-
-static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
-{
-    struct agent *agent = arg;
-
-    add(agent, 'L');
-    agent->term = term;
-    agent->led_ms = clock_boot_ms();
-    agent->fence_ms = fence_until_ms;
-}
-
-static void on_follow(void *arg, const struct leader_record *record)
-{
-    add(arg, 'F');
-    ((struct agent *)arg)->record = *record;
-}
-
-static void on_ended(void *arg, const struct leader_record *record)
-{
-    add(arg, 'E');
-    ((struct agent *)arg)->record = *record;
-}
-
-static void on_deposed(void *arg, const char *words)
-{
-    add(arg, 'D');
-}
-
-static void on_note(void *arg, const char *words)
-{
-}
-
-static void on_patience(uv_timer_t *timer)
-{
-    cr_assert(false, "news: %s, %s, %s", agents[0].news, agents[1].news, agents[2].news);
-}
+enum { LEASE = 3000, PATIENCE_MS = 120000 };
 
 static void make(int i)
 {
-    static const struct arbiter_handlers handlers = {
-        .leads = on_leads, .follow = on_follow, .ended = on_ended, .deposed = on_deposed, .note = on_note
-    };
     const struct etcd_endpoints endpoints = server_endpoints("etcd", 0, n_servers);
     struct arbiter_spec spec = { .run = 17, .lease_ms = LEASE };
 
@@ -74,53 +21,23 @@ static void make(int i)
     cr_assert(eq(int, etcd_store_create(&spec.store, &endpoints, "run 7", LEASE, NULL), FSDP_OK));
     if (i == 0)
         server_wait_ready(spec.store);
-    cr_assert(
-        eq(int, arbiter_create(&agents[i].arbiter, &loop, &spec, &handlers, &agents[i], NULL), FSDP_OK));
+    cr_assert(eq(int, arbiter_create(&agents[i].arbiter, &loop, &spec, &agent_handlers, &agents[i], NULL),
+                 FSDP_OK));
 }
 
 static void set_up(void)
 {
     servers_begin();
-    uv_loop_init(&loop);
-    uv_timer_init(&loop, &patience);
-    uv_timer_start(&patience, on_patience, PATIENCE_MS, 0);
-}
-
-static void end(void *arg)
-{
-    struct agent *agent = arg;
-
-    arbiter_destroy(agent->arbiter);
-    agent->arbiter = NULL;
-}
-
-static void leave(int i)
-{
-    if (arbiter_is_idle(agents[i].arbiter))
-        end(&agents[i]);
-    else
-        arbiter_when_idle(agents[i].arbiter, end, &agents[i]);
-    while (agents[i].arbiter != NULL)
-        uv_run(&loop, UV_RUN_ONCE);
+    agents_begin(PATIENCE_MS);
 }
 
 static void tear_down(void)
 {
-    for (int i = 0; i < AGENTS; i++)
-        leave(i);
-    uv_close((uv_handle_t *)&patience, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    cr_assert(eq(int, uv_loop_close(&loop), 0), "a handle was left open");
+    agents_end();
     servers_end();
 }
 
 TestSuite(arbiter_etcd, .init = set_up, .fini = tear_down, .timeout = 180);
-
-static void await_news(int i, const char *news)
-{
-    while (strcmp(agents[i].news, news) != 0)
-        uv_run(&loop, UV_RUN_ONCE);
-}
 
 /* The leader of the run and that of etcd are lost at the same time. */
 Test(arbiter_etcd, the_lead_moves_while_etcd_looks_for_a_leader_of_its_own)
