@@ -75,7 +75,7 @@ static enum fsdp_status make_folder(struct directory_store *store, struct fsdp_e
     return io_sync_directory(store->io, store->run_dir, err);
 }
 
-/* Opens the record's file anew: what other hosts have written to it is read. */
+/* Opens the record's file again, so that what other hosts have written to it is read. */
 static enum fsdp_status open_record(struct directory_store *store, int *fd, struct fsdp_err *err)
 {
     *fd = try_open(store, store->record, 0);
@@ -138,8 +138,8 @@ static enum fsdp_status claim_path(const struct directory_store *store, uint64_t
 }
 
 /*
- * The claim of a term. What is no whole claim has the term alone. FSDP_ERR_NOT_FOUND: nobody has claimed it.
- * An error says neither: a term that only seems to be taken would make the record of a leader look old.
+ * The claim of a term. What is no whole claim has the term alone. FSDP_ERR_NOT_FOUND: no agent has claimed
+ * it. An error says neither: a term that only seems to be taken would make the record of a leader look old.
  */
 static enum fsdp_status read_claim(struct directory_store *store, uint64_t term, struct leader_record *out,
                                    struct fsdp_err *err)

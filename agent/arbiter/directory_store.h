@@ -6,7 +6,7 @@
  *           before it, and a host that stood still in its write, and wakes after it was deposed, hides no
  *           record of a higher term. On NFS a new file that is renamed to an old name can stay unseen for a
  *           minute, while an open asks the server whether the data has changed. So each call opens the file
- *           anew. A reader creates it too: then the server is asked even if it was missing before
+ *           again. A reader creates it too: then the server is asked even if it was missing before
  *   term-N  the claim of term N. It is written under another name, synced, and linked: link(2) is atomic and
  *           exclusive on NFS too. If its answer is lost, the file's number of links says what became of it.
  *           Where a file system has no links (FUSE, SMB, exFAT), the file is created exclusively under its

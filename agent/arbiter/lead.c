@@ -309,20 +309,20 @@ static int64_t fence_of(const struct lead *lead, int64_t now_ms)
 /* The term of a claim that cannot be read is taken all the same. All else stays as it was known. */
 static void know(struct lead *lead, const struct leader_record *record, int64_t now_ms)
 {
-    static const unsigned char nobody[SESSION_IDENTITY_BYTES];
-    const bool is_nobody = memcmp(record->identity, nobody, sizeof nobody) == 0;
+    static const unsigned char no_identity[SESSION_IDENTITY_BYTES];
+    const bool is_nameless = memcmp(record->identity, no_identity, sizeof no_identity) == 0;
 
     if (record->term > lead->known.term) {
         lead->fence_ms = fence_of(lead, now_ms);
         lead->term_ms = now_ms;
     }
-    if (is_nobody && lead->known.term == 0)
+    if (is_nameless && lead->known.term == 0)
         lead->known = lead->self;
-    if (!is_nobody)
+    if (!is_nameless)
         lead->known = *record;
     else
         lead->known.state = LEADER_LEADS;
-    memcpy(lead->known.identity, record->identity, sizeof nobody);
+    memcpy(lead->known.identity, record->identity, sizeof no_identity);
     lead->known.term = record->term;
     lead->known.sequence = record->sequence;
     lead->seen_ms = lead->quiet_ms = now_ms;

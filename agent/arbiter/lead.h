@@ -89,7 +89,7 @@ struct lead {
 
     int64_t claim_ms;   /* when the first claim of `self.term` began */
     int64_t hold_ms;    /* until when the store lets this agent lead */
-    int64_t contact_ms; /* until when nobody stands */
+    int64_t contact_ms; /* until when no agent stands */
     bool dirty;         /* `self` is to be written at once */
 
     enum lead_call call;        /* under way */
@@ -119,7 +119,7 @@ void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_
  */
 void lead_first(struct lead *lead, const char *host, int port);
 /**
- * This agent has no leader, and no rank of it runs or can run: lead, as soon as nobody else does.
+ * This agent has no leader, and no rank of it runs or can run: lead, as soon as no other agent does.
  *   seat      the seat it had; -1: none
  *   heard_ms  when a word of the leader last arrived; 0: none did
  */

@@ -26,7 +26,7 @@ struct fake_reply {
 
 struct fake_member {
     int listener, port;
-    const struct fake_reply *replies; /* one for each request; the last one goes on. NULL: nobody listens */
+    const struct fake_reply *replies; /* one for each request; the last one goes on. NULL: none listens */
     int n_replies;
     atomic_int n_connections, n_requests;
     char requests[FAKE_REQUESTS][FAKE_REQUEST_BYTES]; /* what came, with its head */
@@ -117,7 +117,7 @@ static inline void fake_start(int nth, const struct fake_reply *replies, int n_r
     member->replies = replies;
     member->n_replies = n_replies;
     if (n_replies == 0)
-        return; /* bound, and so nobody else's */
+        return; /* bound, and so no other process has it */
     cr_assert_eq(listen(member->listener, 8), 0);
     cr_assert_eq(pthread_create(&thread, NULL, fake_run, member), 0);
     pthread_detach(thread);
