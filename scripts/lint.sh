@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 # leaves them.
 formed=(launcher agent
   shard_runtime/{checkpoint,comm,core,cuda,data,device,engine,examples,include,nn,optim,plan,shard,shardfile,state,trainer}
-  tests/{bench,sim,support})
+  tests/{bench,fuzz,sim,support,tsan,unit})
 [ $# -eq 0 ] || formed=("$@")
 found=$(mktemp) && trap 'rm -f "$found"' EXIT
 

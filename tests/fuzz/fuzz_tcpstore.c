@@ -1,8 +1,8 @@
 /*
- * What clients may send to the store, under libFuzzer. The first byte chooses. Even: the rest is one client's stream,
- * given whole and byte by byte, and both must be answered with the same bytes. Odd: the rest is pieces of three clients
- * that share the keys, each piece behind a byte that says whose it is and how long; a piece of no length is a client
- * that dies, and another that takes its place.
+ * What clients may send to the store, under libFuzzer. The first byte chooses. Even: the rest is one client's
+ * stream, given whole and byte by byte, and both must be answered with the same bytes. Odd: the rest is
+ * pieces of three clients that share the keys, each piece behind a byte that says whose it is and how long; a
+ * piece of no length is a client that dies, and another that takes its place.
  */
 #include "agent/tcpstore/tcpstore_session.h"
 #include "tests/fuzz/fuzz.h"

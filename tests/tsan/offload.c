@@ -2,9 +2,9 @@
  * Links libfsdp.
  *
  * Steps of a small model at two ranks, each with a thread for collectives, under the thread sanitizer. The
- * optimizer's state is in a file: another thread reads ahead and writes behind while the first one updates. The
- * state is saved and loaded between the steps. world.c makes ranks of threads; it and the model are the unit
- * tests' own, without their framework.
+ * optimizer's state is in a file: another thread reads ahead and writes behind while the first one updates.
+ * The state is saved and loaded between the steps. world.c makes ranks of threads; it and the model are the
+ * unit tests' own, without their framework.
  */
 #include <fsdp/fsdp.h>
 #include <unistd.h>

@@ -81,8 +81,8 @@ Test(faults, a_failed_save_leaves_the_old_step_no_descriptor_and_no_half_written
 static int n_in_place;
 
 /*
- * Saves 50 again over 50. Where the names were swapped, and the disk may not know it, neither save of the step
- * may be touched.
+ * Saves 50 again over 50. Where the names were swapped, and the disk may not know it, neither save of the
+ * step may be touched.
  */
 static void save_over(struct memory_io *io, int n)
 {

@@ -4,8 +4,8 @@
 #include "shard_runtime/core/exit_status.h"
 
 /*
- * docs/operations.md: 66 input, 70 a bug, 71 a GPU, 1 training that diverged, 74 I/O or memory, 75 a peer, 78 a
- * setting.
+ * docs/operations.md: 66 input, 70 a bug, 71 a GPU, 1 training that diverged, 74 I/O or memory, 75 a peer, 78
+ * a setting.
  */
 Test(exit_status, every_status_has_the_exit_code_that_is_documented)
 {

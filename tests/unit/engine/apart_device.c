@@ -6,7 +6,10 @@
 
 #include "shard_runtime/engine/place.h"
 
-/* A stream knows its device, whose storage is the context's; operations on streams have nothing else to go by. */
+/*
+ * A stream knows its device, whose storage is the context's; operations on streams have nothing else
+ * to go by.
+ */
 static _Thread_local struct apart_device *current;
 
 static const struct apart_range *find(const void *memory)

@@ -1,6 +1,7 @@
 /*
- * A device whose memory is not the host's, as far as one process can tell: the cpu's, with a list of what is the device's.
- * Copies, conversions and fills are held against it, and copies are counted by their direction and stream.
+ * A device whose memory is not the host's, as far as one process can tell: the cpu's, with a list of what is
+ * the device's. Copies, conversions and fills are held against it, and copies are counted by their direction
+ * and stream.
  */
 #ifndef TEST_ENGINE_APART_DEVICE_H
 #define TEST_ENGINE_APART_DEVICE_H

@@ -91,8 +91,8 @@ Test(overlap, one_that_was_never_used_ends, .timeout = 600)
 enum { STEPS = 3 };
 
 /*
- * A slow transport, which looks whether the rank's other thread gets on with its work meanwhile. Where that is
- * expected, the two wait for each other, because either may be without a CPU for long:
+ * A slow transport, which looks whether the rank's other thread gets on with its work meanwhile. Where that
+ * is expected, the two wait for each other, because either may be without a CPU for long:
  *   1. The thread that computes comes to an entry that does not need the last collective. It waits until the
  *      second thread is in that collective.
  *   2. The second thread waits there until the other one has come to its next entry.

@@ -76,7 +76,10 @@ static enum fsdp_status thread_split(struct fsdp_comm *world, struct fsdp_comm *
     return FSDP_OK;
 }
 
-/* The sums of the real back ends, over the other threads' own buffers: of row `row` of each, or of its only one. */
+/*
+ * The sums of the real back ends, over the other threads' own buffers: of row `row` of each, or of its
+ * only one.
+ */
 static void reduce(const struct fsdp_comm *comm, const struct comm_call *call, size_t row, char *result)
 {
     const struct meeting *meeting = comm->state;

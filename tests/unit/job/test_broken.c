@@ -44,7 +44,8 @@ static const struct broken {
     { "above the range", DATA "launch: {nproc_per_node: 5000}\n",
       "t.yaml:2:26: launch.nproc_per_node: must be a whole number from 1 to 4096, not 5000" },
     { "beyond 64 bits", DATA "run: {seed: 99999999999999999999999}\n",
-      "t.yaml:2:13: run.seed: must be a whole number from 0 to 9007199254740991, not 99999999999999999999999" },
+      "t.yaml:2:13: run.seed: must be a whole number from 0 to 9007199254740991, not "
+      "99999999999999999999999" },
     { "underscore in a number", DATA "train: {steps: 1_000}\n",
       "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not 1_000" },
     { "octal", DATA "train: {steps: 010}\n",
@@ -62,7 +63,8 @@ static const struct broken {
     { "yes for true", DATA "model: {causal: yes}\n",
       "t.yaml:2:17: model.causal: must be true or false, not yes" },
     { "quoted true", DATA "parallel: {reshard_after_forward: \"true\"}\n",
-      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false, or a whole number from 1 to 65536, not \"true\"" },
+      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false, or a whole number from 1 "
+      "to 65536, not \"true\"" },
     { "null for a count", DATA "train: {steps: null}\n",
       "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not null" },
     { "empty value", DATA "train:\n  steps:\n  batch: 4\n",
@@ -72,7 +74,8 @@ static const struct broken {
     { "empty text", "data: {path: \"\"}\n",
       "t.yaml:1:14: data.path: must not be empty" },
     { "slash in a name", DATA "run: {name: a/b}\n",
-      "t.yaml:2:13: run.name: must be the name of a directory, without / and not starting with . or -, not a/b" },
+      "t.yaml:2:13: run.name: must be the name of a directory, without / and not starting with . or -, not "
+      "a/b" },
     { "control character in text", DATA "run: {dir: \"a\\tb\"}\n",
       "t.yaml:2:12: run.dir: must be text without control characters, not a?b" },
     { "zero byte in text", DATA "run: {dir: \"a\\0b\"}\n",
@@ -184,46 +187,62 @@ static const struct broken {
     { "heads that do not divide", DATA "launch: {nproc_per_node: 3}\nparallel: {tensor: 3}\n",
       "t.yaml:3:20: parallel.tensor: 3 ranks do not divide 8 heads and 2048 features between them" },
     { "copies of what is left", DATA "launch: {nproc_per_node: 4}\nparallel: {tensor: 2, replicate: 4}\n",
-      "t.yaml:3:34: parallel.replicate: 4 copies of the model do not divide 2 ranks, parallel.tensor counted once" },
-    { "only blocks of a transformer", DATA "launch: {nproc_per_node: 2}\nmodel: {kind: gpt2}\nparallel: {tensor: 2}\n",
+      "t.yaml:3:34: parallel.replicate: 4 copies of the model do not divide 2 ranks, parallel.tensor "
+      "counted once" },
+    { "only blocks of a transformer", DATA "launch: {nproc_per_node: 2}\nmodel: {kind: gpt2}\nparallel: "
+      "{tensor: 2}\n",
       "t.yaml:4:20: parallel.tensor: is not supported for model.kind gpt2: only transformer is split" },
     { "dropped heads", DATA "launch: {nproc_per_node: 2}\nmodel: {dropout: 0.1}\nparallel: {tensor: 2}\n",
       "t.yaml:4:20: parallel.tensor: needs model.dropout: 0: heads of attention are dropped whole" },
-    { "no half floats", DATA "parallel: {param_dtype: float16, reduce_dtype: float16, output_dtype: float64}\n",
-      "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
-      "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
+    { "no half floats", DATA "parallel: {param_dtype: float16, reduce_dtype: float16, output_dtype: "
+      "float64}\n",
+      "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a "
+      "loss scaler, and there is none; use float32 or bfloat16\n"
+      "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without "
+      "a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:71: parallel.output_dtype: must be null, float32 or bfloat16, not float64" },
     { "nothing to draw", DATA "parallel: {stochastic_rounding: true}\n",
-      "t.yaml:2:33: parallel.stochastic_rounding: needs param_dtype: bfloat16: nothing is rounded to float32" },
-    { "codes to draw", DATA "parallel: {param_dtype: bfloat16, float8_gather: true, stochastic_rounding: true}\n",
-      "t.yaml:2:77: parallel.stochastic_rounding: is not supported with float8_gather: codes are rounded to nearest" },
+      "t.yaml:2:33: parallel.stochastic_rounding: needs param_dtype: bfloat16: nothing is rounded to "
+      "float32" },
+    { "codes to draw", DATA "parallel: {param_dtype: bfloat16, float8_gather: true, stochastic_rounding: "
+      "true}\n",
+      "t.yaml:2:77: parallel.stochastic_rounding: is not supported with float8_gather: codes are rounded to "
+      "nearest" },
     { "a rule with nothing to draw", DATA "parallel:\n  param_dtype: bfloat16\n  stochastic_rounding: true\n"
-      "  groups: [{modules: a}, {modules: b, param_dtype: float32}, {modules: c, stochastic_rounding: false, param_dtype: float32}]\n",
-      "t.yaml:5:11: parallel.groups: stochastic_rounding of rule 1 needs param_dtype: bfloat16: nothing is rounded to float32" },
+      "  groups: [{modules: a}, {modules: b, param_dtype: float32}, {modules: c, stochastic_rounding: "
+      "false, param_dtype: float32}]\n",
+      "t.yaml:5:11: parallel.groups: stochastic_rounding of rule 1 needs param_dtype: bfloat16: nothing is "
+      "rounded to float32" },
     { "unknown offload", DATA "parallel: {offload: disk}\n",
       "t.yaml:2:21: parallel.offload: must be none, cpu or nvme, not disk" },
     { "nothing to put there", DATA "parallel: {offload: cpu, offload_dir: /scratch}\n",
       "t.yaml:2:39: parallel.offload_dir: is for parallel.offload: nvme" },
     { "rules that are a text", DATA "parallel: {groups: \"layers.*\"}\noptimizer: {groups: 4}\n",
-      "t.yaml:2:20: parallel.groups: must be a list of at most 64 maps, like [{modules: layers.*}, {modules: [tok_embeddings, output], reshard_after_forward: false}]\n"
-      "t.yaml:3:21: optimizer.groups: must be a list of at most 64 maps, like [{parameters: [\"*.bias\", \"*norm.*\"], weight_decay: 0.0}, {parameters: \"tok_embeddings.*\", lr: 1.0e-4}]" },
+      "t.yaml:2:20: parallel.groups: must be a list of at most 64 maps, like [{modules: layers.*}, "
+      "{modules: [tok_embeddings, output], reshard_after_forward: false}]\n"
+      "t.yaml:3:21: optimizer.groups: must be a list of at most 64 maps, like [{parameters: [\"*.bias\", "
+      "\"*norm.*\"], weight_decay: 0.0}, {parameters: \"tok_embeddings.*\", lr: 1.0e-4}]" },
     { "rules each with its place", DATA "parallel:\n  groups:\n    - modules: layers.*\n      lr: 1\n"
-      "    - {modules: [a, 4 b], param_dtype: float64}\n    - layers.*\n    - reshard_after_foward: true\n      unshard_in_backward: 1\n"
+      "    - {modules: [a, 4 b], param_dtype: float64}\n    - layers.*\n    - reshard_after_foward: true\n  "
+      "    unshard_in_backward: 1\n"
       "    - {param_dtype: bfloat16}\n    - {modules: {}}\n    - {modules: a, offload: cpu}\n",
       "t.yaml:5:7: parallel.groups[0].lr: is nothing that a rule can set\n"
       "t.yaml:6:21: parallel.groups[1].modules[1]: must be a name or a pattern, like layers.* or \"*.bias\"\n"
       "t.yaml:6:40: parallel.groups[1].param_dtype: must be float32 or bfloat16, not float64\n"
       "t.yaml:7:7: parallel.groups[2]: must be a map, like {modules: layers.*}\n"
-      "t.yaml:8:7: parallel.groups[3].reshard_after_foward: is nothing that a rule can set; did you mean reshard_after_forward?\n"
+      "t.yaml:8:7: parallel.groups[3].reshard_after_foward: is nothing that a rule can set; did you mean "
+      "reshard_after_forward?\n"
       "t.yaml:8:7: parallel.groups[3]: modules must be given, like {modules: layers.*}\n"
       "t.yaml:9:28: parallel.groups[3].unshard_in_backward: must be true or false, not 1\n"
       "t.yaml:10:7: parallel.groups[4]: modules must be given, like {modules: layers.*}\n"
       "t.yaml:11:17: parallel.groups[5].modules: must be a name or a pattern, like layers.* or \"*.bias\"\n"
       "t.yaml:12:20: parallel.groups[6].offload: is nothing that a rule can set" },
-    { "rules of the optimizer", DATA "optimizer:\n  groups: [{parameters: \"*.bias\", weight_decay: -1}, {parameters: a, lr: [1]}, {parameters: {a: b}}]\n",
+    { "rules of the optimizer", DATA "optimizer:\n  groups: [{parameters: \"*.bias\", weight_decay: -1}, "
+      "{parameters: a, lr: [1]}, {parameters: {a: b}}]\n",
       "t.yaml:3:49: optimizer.groups[0].weight_decay: must be a number from 0 to 1000000, not -1\n"
       "t.yaml:3:74: optimizer.groups[1].lr: must be one value\n"
-      "t.yaml:3:93: optimizer.groups[2].parameters: must be a name or a pattern, like layers.* or \"*.bias\"" },
+      "t.yaml:3:93: optimizer.groups[2].parameters: must be a name or a pattern, like layers.* or "
+      "\"*.bias\"" },
     { "a placement that is none", DATA "parallel: {placement: [{parameters: a, dim: 4}]}\n",
       "t.yaml:2:45: parallel.placement[0].dim: must be a whole number from 0 to 3, not 4" },
     { "stars without quotes", DATA "model: {frozen: [*.bias]}\n",
@@ -235,19 +254,23 @@ static const struct broken {
     { "a norm that is none", DATA "train: {clip_norm_type: 4}\n",
       "t.yaml:2:25: train.clip_norm_type: must be inf, or a whole number from 1 to 3, not 4" },
     { "an early optimizer that clips", DATA "optimizer: {in_backward: true}\n",
-      "t.yaml:2:26: optimizer.in_backward: needs train.clip_norm: 0: weights are updated before the whole gradient's norm is known" },
-    { "a recomputation that is none", DATA "parallel: {activation_checkpoint: 2, activation_checkpoint_every: 0}\n",
+      "t.yaml:2:26: optimizer.in_backward: needs train.clip_norm: 0: weights are updated before the whole "
+      "gradient's norm is known" },
+    { "a recomputation that is none", DATA "parallel: {activation_checkpoint: 2, "
+      "activation_checkpoint_every: 0}\n",
       "t.yaml:2:35: parallel.activation_checkpoint: must be none, full or selective, not 2\n"
       "t.yaml:2:67: parallel.activation_checkpoint_every: must be a whole number from 1 to 10000, not 0" },
     { "no group size", DATA "parallel: {reshard_after_forward: 0}\n",
-      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false, or a whole number from 1 to 65536, not 0" },
+      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false, or a whole number from 1 "
+      "to 65536, not 0" },
     { "later validation share", "data: {path: d, validation: 0.1}\n",
       "t.yaml:1:29: data.validation: 0.1 is not supported yet; use 0.0" },
     { "later model", DATA "model: {kind: llama}\n",
       "t.yaml:2:15: model.kind: llama is not supported yet; use transformer or gpt2" },
     { "a preset of no kind", DATA "model: {preset: 124m}\n",
       "t.yaml:2:17: model.preset: is for model.kind: gpt2" },
-    { "a gpt2 that is none", DATA "model: {kind: gpt2, tied: false, causal: false, preset: 1b, norm: rmsnorm}\n",
+    { "a gpt2 that is none", DATA "model: {kind: gpt2, tied: false, causal: false, preset: 1b, norm: "
+      "rmsnorm}\n",
       "t.yaml:2:27: model.tied: cannot be false: the head of a gpt2 is its embedding\n"
       "t.yaml:2:42: model.causal: cannot be false: a gpt2 sees only what is before it\n"
       "t.yaml:2:57: model.preset: must be null, 124m, 355m, 774m or 1558m, not 1b\n"

@@ -35,7 +35,8 @@ Test(cost, the_interval_is_the_best_of_dalys_model_to_one_percent)
         for (double part = 1e-6; part <= 0.5; part *= 1.7) {
             const double w = part * M, tau = cost_interval_s(w, M);
 
-            cr_expect(lt(dbl, fabs(tau / best(w, M) - 1), 0.01), "w %g, M %g: %g, not %g", w, M, tau, best(w, M));
+            cr_expect(lt(dbl, fabs(tau / best(w, M) - 1), 0.01), "w %g, M %g: %g, not %g", w, M, tau,
+                      best(w, M));
             cr_expect(lt(dbl, model(tau, w, M) / model(best(w, M), w, M), 1.0001), "w %g, M %g", w, M);
         }
     /* the first term alone is Young's */
@@ -46,7 +47,9 @@ Test(cost, the_interval_is_the_best_of_dalys_model_to_one_percent)
 
 Test(cost, advice_needs_a_save_a_failure_and_a_step)
 {
-    const struct cost whole = { .seconds = 7300, .waiting_s = 100, .save_s = 2, .step_s = 0.5, .n_failures = 2 };
+    const struct cost whole = {
+        .seconds = 7300, .waiting_s = 100, .save_s = 2, .step_s = 0.5, .n_failures = 2
+    };
     struct cost cost = whole;
 
     cr_assert(cost_advise(&cost).known);
@@ -73,20 +76,30 @@ Test(cost, what_is_lost_is_not_effective)
 
 Test(cost, two_lines_say_it_and_the_second_only_where_the_job_saves_far_too_often_or_too_rarely)
 {
-    const struct cost cost = { .seconds = 11564, .waiting_s = 35, .starting_s = 58, .training_s = 10882,
-                               .saving_s = 231,  .restarting_s = 358, .repeated_s = 197, .step_s = 1.8,
-                               .save_s = 0.81,   .n_restarts = 4,     .n_failures = 5 };
+    const struct cost cost = { .seconds = 11564,
+                               .waiting_s = 35,
+                               .starting_s = 58,
+                               .training_s = 10882,
+                               .saving_s = 231,
+                               .restarting_s = 358,
+                               .repeated_s = 197,
+                               .step_s = 1.8,
+                               .save_s = 0.81,
+                               .n_restarts = 4,
+                               .n_failures = 5 };
     const struct cost even = { .seconds = 601, .starting_s = 1, .training_s = 600 };
     char words[600];
 
     cost_words(&cost, 100, words, sizeof words);
-    cr_expect(eq(str, words,
-                 "fsdprun: 3:12:44: training 94.1 %, saving 2.0 %, restarts 3.1 % (4), starting 0.5 %, waiting "
-                 "0.3 %; effective 92.4 %\n"
-                 "fsdprun: a save takes 0.81 s, and a failure came every 38:26: checkpoint.every 34 would lose "
-                 "least (now 100)\n"));
+    cr_expect(
+        eq(str, words,
+           "fsdprun: 3:12:44: training 94.1 %, saving 2.0 %, restarts 3.1 % (4), starting 0.5 %, waiting "
+           "0.3 %; effective 92.4 %\n"
+           "fsdprun: a save takes 0.81 s, and a failure came every 38:26: checkpoint.every 34 would lose "
+           "least (now 100)\n"));
     cost_words(&cost, 33, words, sizeof words);
     cr_expect_null(strstr(words, "would lose"), "%s", words);
     cost_words(&even, 50, words, sizeof words);
-    cr_expect(eq(str, words, "fsdprun: 10:01: training 99.8 %, starting 0.2 %; effective 99.8 %; no failure\n"));
+    cr_expect(
+        eq(str, words, "fsdprun: 10:01: training 99.8 %, starting 0.2 %; effective 99.8 %; no failure\n"));
 }

@@ -277,7 +277,8 @@ Test(launch, where_nodes_meet_and_what_their_workers_are_told)
         { "--nnodes 1:4 --rdzv-backend c10d --rdzv-endpoint [::1]:1", "1-4 rank -1 at ::1:1 master -:0" },
         { "--nnodes 2 --rdzv-endpoint h --rdzv-conf timeout=7,is_host=0", "2-2 rank 0 at h:29400 master -:0",
           "join 7 last 30 lease 3 host 2" },
-        { "--nnodes 2 --rdzv-endpoint h --rdzv-conf timeout=7,join_timeout=8,last_call_timeout=9,lease=5,is_host=1",
+        { "--nnodes 2 --rdzv-endpoint h --rdzv-conf "
+          "timeout=7,join_timeout=8,last_call_timeout=9,lease=5,is_host=1",
           "2-2 rank 0 at h:29400 master -:0", "join 8 last 9 lease 5 host 1" },
     };
 

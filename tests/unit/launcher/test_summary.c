@@ -65,15 +65,20 @@ Test(summary, a_job_of_nodes_waits_starts_and_loses_the_time_to_its_next_first_s
                "{\"status\": 0, \"generations\": 2, \"restarts\": 0, \"steps\": 50, "
                "\"steps_repeated\": 0, \"seconds\": 4.000, \"seconds_by\": {\"waiting\": 0.200, "
                "\"starting\": 0.300, \"training\": 2.800, \"saving\": 0.000, \"restarting\": 0.700}, "
-               "\"saves\": 1, \"failures\": 0, \"effective\": 0.7000, \"advice\": null, \"first_cause\": null, \"run_dir\": null}\n");
+               "\"saves\": 1, \"failures\": 0, \"effective\": 0.7000, \"advice\": null, \"first_cause\": "
+               "null, \"run_dir\": null}\n");
     is_summary(&config, job, 3,
                "{\"status\": 0, \"generations\": 1, \"restarts\": 0, \"steps\": 40, "
                "\"steps_repeated\": 0, \"seconds\": 4.000, \"seconds_by\": {\"waiting\": 0.200, "
                "\"starting\": 0.300, \"training\": 3.500, \"saving\": 0.000, \"restarting\": 0.000}, "
-               "\"saves\": 1, \"failures\": 0, \"effective\": 0.8750, \"advice\": null, \"first_cause\": null, \"run_dir\": null}\n");
+               "\"saves\": 1, \"failures\": 0, \"effective\": 0.8750, \"advice\": null, \"first_cause\": "
+               "null, \"run_dir\": null}\n");
 }
 
-/* The first step of rank 0 may be read after rank 1 has died. And a worker may put any step into its event. */
+/*
+ * The first step of rank 0 may be read after rank 1 has died. And a worker may put any step into its
+ * event.
+ */
 Test(summary, what_comes_out_of_order_or_is_nonsense_leaves_it_valid)
 {
     static const struct moment late[] = {
@@ -92,7 +97,8 @@ Test(summary, what_comes_out_of_order_or_is_nonsense_leaves_it_valid)
                "{\"status\": 0, \"generations\": 1, \"restarts\": 1, \"steps\": 1, "
                "\"steps_repeated\": 0, \"seconds\": 4.000, \"seconds_by\": {\"waiting\": 0.000, "
                "\"starting\": 0.503, \"training\": 0.000, \"saving\": 0.000, \"restarting\": 3.497}, "
-               "\"saves\": 1, \"failures\": 0, \"effective\": 0.0000, \"advice\": null, \"first_cause\": null, \"run_dir\": null}\n");
+               "\"saves\": 1, \"failures\": 0, \"effective\": 0.0000, \"advice\": null, \"first_cause\": "
+               "null, \"run_dir\": null}\n");
 }
 
 /* 20 steps in 2.0 s of training, and 0.8 s of saves; then 4 steps again, of which each takes 0.1 s. */
@@ -137,7 +143,8 @@ Test(summary, saves_are_no_training_and_repeated_steps_are_not_effective)
 Test(summary, a_node_that_takes_the_lead_sums_up_what_it_leads)
 {
     static const struct moment moments[] = {
-        { 3000, "{\"event\": \"takeover\", \"generation\": 4, \"host\": \"h\", \"term\": 2, \"restarts\": 2}" },
+        { 3000,
+          "{\"event\": \"takeover\", \"generation\": 4, \"host\": \"h\", \"term\": 2, \"restarts\": 2}" },
         { 3500, "{\"event\": \"spawn\", \"generation\": 4, \"rank\": 0, \"pid\": 7}" },
         { 4000, "{\"event\": \"exit\", \"generation\": 4, \"rank\": 0, \"signal\": 9}" },
         { 4010, "{\"event\": \"failure\", \"generation\": 4, \"rank\": 0}" },

@@ -1,6 +1,6 @@
 /*
- * Attention by either way: which one is prepared for the instruction set that the numerics names, and that both compute the
- * same. The instruction set is pretended; the products are this machine's.
+ * Attention by either way: which one is prepared for the instruction set that the numerics names, and that
+ * both compute the same. The instruction set is pretended; the products are this machine's.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
- * The last linear of a bfloat16 model, whose output is float32: its gradient is rounded once, every element of it, where
- * it lies. All numbers are such that float32 sums of bfloat16 products are exact.
+ * The last linear of a bfloat16 model, whose output is float32: its gradient is rounded once, every element
+ * of it, where it lies. All numbers are such that float32 sums of bfloat16 products are exact.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -49,7 +49,10 @@ float *narrow_floats(uint64_t seed, size_t n, float std, uint16_t **narrow);
 void assert_rounded(const struct row_case *row, const char *what, const uint16_t *got, const float *want,
                     size_t n);
 
-/* What dropout multiplies element j of a row by, by its definition in numerics.h: 0, or the inverse of what is kept. */
+/*
+ * What dropout multiplies element j of a row by, by its definition in numerics.h: 0, or the inverse of
+ * what is kept.
+ */
 double dropout_factor(const struct dropout *dropout, size_t row, size_t j);
 
 /* |got - want| <= absolute + relative * |want| for all n, with the first that fails in words. */

@@ -1,6 +1,6 @@
 /*
- * What units were told, as numbers: every setter moves the one that it belongs to and no other, and telling a unit what it was
- * told before moves none. And what a step does about it, in every case.
+ * What units were told, as numbers: every setter moves the one that it belongs to and no other, and telling a
+ * unit what it was told before moves none. And what a step does about it, in every case.
  */
 #include <criterion/criterion.h>
 

@@ -1,6 +1,6 @@
 /*
- * The arbiter's store in a directory: on real files, on files in memory of which the nth call fails, and after
- * a power cut before the nth call.
+ * The arbiter's store in a directory: on real files, on files in memory of which the nth call fails, and
+ * after a power cut before the nth call.
  */
 #include "agent/arbiter/directory_store.h"
 
@@ -362,7 +362,10 @@ Test(directory_store, of_many_that_claim_at_once_without_hard_links_one_wins)
 
 /* Calls that fail */
 
-/* One term: claimed if it is not, and a record of it. The claim is TAKEN if an earlier call had its effect. */
+/*
+ * One term: claimed if it is not, and a record of it. The claim is TAKEN if an earlier call had its
+ * effect.
+ */
 static enum arbiter_answer lead_a_term(struct arbiter_store *store, const char *who, uint64_t term)
 {
     enum arbiter_answer answer = claim(store, who, term);
@@ -532,8 +535,8 @@ Test(directory_store, short_and_interrupted_calls_are_repeated)
 }
 
 /*
- * The power fails before the nth call of a leader of term 1 that term 2 takes over. What comes up is readable,
- * a term is never given twice, and what was answered is there.
+ * The power fails before the nth call of a leader of term 1 that term 2 takes over. What comes up is
+ * readable, a term is never given twice, and what was answered is there.
  */
 Test(directory_store, a_power_cut_takes_back_nothing_that_was_answered)
 {

@@ -187,7 +187,10 @@ Test(etcd_store, the_same_term_of_another_agent_deposes)
     cr_assert(eq(int, fakes[0].n_requests, 1), "nothing was written");
 }
 
-/* The old leader wrote once more. The claim is for a higher term, and the store only decides who gets that. */
+/*
+ * The old leader wrote once more. The claim is for a higher term, and the store only decides who gets
+ * that.
+ */
 Test(etcd_store, a_claim_is_tried_again_over_a_newer_record_of_a_lower_term)
 {
     const struct leader_record old = record_of("old", 3, 99), newer = record_of("old", 3, 100),

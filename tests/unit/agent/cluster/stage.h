@@ -82,7 +82,7 @@ static inline void play(void *member, enum proto_type type, int generation, cons
     }
 }
 
-/* --- the stage */
+/* The stage */
 
 static inline int64_t stage_now_ns(void *arg)
 {

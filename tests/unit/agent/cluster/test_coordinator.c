@@ -6,7 +6,7 @@
 
 TestSuite(coordinator, .init = make_config, .fini = end, .timeout = 300);
 
-/* --- forming */
+/* Forming */
 
 Test(coordinator, a_world_forms_at_once_when_all_are_there)
 {
@@ -63,7 +63,7 @@ Test(coordinator, a_node_that_waits_and_goes_is_waited_for_again)
     check_plan(0, 0, 3, 0, 0);
 }
 
-/* --- a fixed number of nodes */
+/* A fixed number of nodes */
 
 Test(coordinator, a_lost_node_of_a_fixed_world_costs_a_restart_or_is_76)
 {
@@ -148,7 +148,7 @@ Test(coordinator, a_node_that_had_fallen_silent_is_blamed_for_what_failed_since)
     cr_assert(actors[0].n_finished == 0 && actors[0].n_formed == 2 && actors[0].plan.restart_count == 0);
 }
 
-/* --- a world that may be smaller */
+/* A world that may be smaller */
 
 Test(coordinator, a_lost_node_of_an_elastic_world_costs_nothing)
 {
@@ -178,8 +178,8 @@ Test(coordinator, newcomers_are_taken_in_together_and_without_a_restart)
 }
 
 /*
- * A job is asked to save and leave when a node comes. The agent of node 1 stands still, so no clock of its own
- * stops its rank.
+ * A job is asked to save and leave when a node comes. The agent of node 1 stands still, so no clock of its
+ * own stops its rank.
  */
 Test(coordinator, a_job_that_does_not_leave_after_a_change_is_stopped_after_the_grace)
 {
@@ -204,7 +204,7 @@ Test(coordinator, a_job_that_does_not_leave_after_a_change_is_stopped_after_the_
         check_plan(i, 1, 3, i, 0);
 }
 
-/* --- nodes that come and go */
+/* Nodes that come and go */
 
 /* Lets time pass in short steps. Every rank obeys when it is told to stop. */
 static void live_ms(int64_t ms)
@@ -292,7 +292,7 @@ Test(coordinator, goodbyes_and_fixed_worlds_have_no_quarantine)
     }
 }
 
-/* --- the queue */
+/* The queue */
 
 /* All of it comes from within one action, when nothing is taken from the queue. */
 Test(coordinator, no_number_of_failures_and_signals_fills_the_queue)
@@ -330,7 +330,7 @@ Test(coordinator, a_full_queue_and_an_event_out_of_order_stop_as_a_bug)
     cr_expect(eq(str, text, "fsdprun: bug: event down_ok came out of order, in state gathering; stopping\n"));
 }
 
-/* --- goodbyes */
+/* Goodbyes */
 
 Test(coordinator, where_too_few_would_remain_a_goodbye_stops_the_job)
 {
@@ -412,7 +412,7 @@ Test(coordinator, reports_of_an_older_generation_are_dropped)
     check_finished(0, 0);
 }
 
-/* --- the timeline of a restart */
+/* The timeline of a restart */
 
 static char timelines[2][512];
 static int n_timelines;
@@ -424,7 +424,10 @@ static void keep_timeline(void *arg, const char *event)
         snprintf(timelines[n_timelines++], sizeof timelines[0], "%s", strchr(event, ','));
 }
 
-/* A member's spawn comes as text, the host's as fields. A generation that fails before its last one is told. */
+/*
+ * A member's spawn comes as text, the host's as fields. A generation that fails before its last one is
+ * told.
+ */
 Test(coordinator, a_restart_writes_its_timeline_whole_or_when_the_next_begins)
 {
     struct events *events;

@@ -1,6 +1,6 @@
 /*
- * The search for a hang over nodes that are only played: who is asked, whose answers count, and who is told of
- * the culprit. Ranks 0 and 1 are on nodes of their own, in a world group.
+ * The search for a hang over nodes that are only played: who is asked, whose answers count, and who is told
+ * of the culprit. Ranks 0 and 1 are on nodes of their own, in a world group.
  */
 #include "tests/unit/agent/cluster/stage.h"
 

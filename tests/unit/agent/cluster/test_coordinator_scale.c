@@ -14,7 +14,10 @@ static void count(void *member, enum proto_type type, int generation, const void
     n_told[type]++;
 }
 
-/* Forbid all nodes but the coordinator's own and the watched one, and all deaths but the first and the last. */
+/*
+ * Forbid all nodes but the coordinator's own and the watched one, and all deaths but the first and the
+ * last.
+ */
 static void forbid_others(bool forbidden)
 {
     const struct roster *roster = &coordinator->roster;
@@ -86,7 +89,8 @@ Test(coordinator_scale, an_event_of_one_node_looks_at_no_other_node_and_at_no_ea
         stops(node);
     }
     coordinator_lost(coordinator, N - 1, 0, "closed the connection");
-    cr_assert(eq(int, n_told[PROTO_STOP], 2 * (N - 1) - 1), "the first loss shortens the grace of all others");
+    cr_assert(eq(int, n_told[PROTO_STOP], 2 * (N - 1) - 1),
+              "the first loss shortens the grace of all others");
 
     forbid_others(true);
     dies(WATCHED, DEATH_EXIT, 75, 0);

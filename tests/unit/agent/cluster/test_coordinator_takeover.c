@@ -177,7 +177,7 @@ Test(coordinator_takeover, one_that_is_deposed_while_it_waits_ends_at_once)
     check_finished(0, FSDP_EXIT_LINK);
 }
 
-/* --- contact with all that could lead */
+/* Contact with all that could lead */
 
 static void begin_first(int min_nodes, int max_nodes)
 {

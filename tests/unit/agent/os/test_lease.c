@@ -96,7 +96,7 @@ Test(lease, its_end_wakes_the_guard)
     cr_assert(lease_is_over(&lease));
 }
 
-/* --- the guard */
+/* The guard */
 
 enum { SLEEPERS = 3 };
 
@@ -237,7 +237,7 @@ Test(lease, the_guards_slack_is_that_of_the_hosts_lease_once_it_is_known)
     cr_expect(eq(i64, guard_lease_slack_ms(&guard, 3000), GUARD_SLACK_MS + 6600), "one node has no lease");
 }
 
-/* --- a rank that is started late */
+/* A rank that is started late */
 
 /* The agent was stopped between its look at the lease and the start of the rank. */
 Test(lease, a_rank_that_is_started_after_the_end_does_not_execute_its_program)

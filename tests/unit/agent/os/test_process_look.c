@@ -67,7 +67,10 @@ Test(process_look, a_process_shows_its_call_its_file_its_frames_and_its_threads_
         cr_assert_eq(look.others[i].count, look.others[i].state == 'S' ? 2 : 1);
 }
 
-/* Nothing of these files is ours: a text without an end, a number that is none, more threads than are kept. */
+/*
+ * Nothing of these files is ours: a text without an end, a number that is none, more threads than are
+ * kept.
+ */
 Test(process_look, odd_files_give_less_and_never_more_than_fits)
 {
     struct process_look look;

@@ -278,11 +278,9 @@ static struct disk_job stuck = { .work = wait_for_it, .done = forget };
 
 static void use_stuck_disk(void)
 {
-    const struct output_spec spec = { .rundir = rundir,
-                                      .console = console,
-                                      .out_fd = -1,
-                                      .err_fd = -1,
-                                      .captures = true };
+    const struct output_spec spec = {
+        .rundir = rundir, .console = console, .out_fd = -1, .err_fd = -1, .captures = true
+    };
     struct output_spec with_disk = spec;
 
     output_destroy(output);

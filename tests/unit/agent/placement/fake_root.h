@@ -1,5 +1,6 @@
 /*
- * A machine made of files: a temporary directory that stands in front of /proc, /dev and /sys. Failing is an assertion.
+ * A machine made of files: a temporary directory that stands in front of /proc, /dev and /sys. Failing is an
+ * assertion.
  */
 #ifndef TESTS_UNIT_AGENT_FAKE_ROOT_H
 #define TESTS_UNIT_AGENT_FAKE_ROOT_H

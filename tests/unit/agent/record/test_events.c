@@ -259,8 +259,8 @@ Test(events, a_stuck_disk_delays_the_lines_and_nothing_else, .init = open_stuck_
     }
 }
 
-Test(events, what_does_not_fit_in_memory_is_counted_and_said_once, .init = open_stuck_disk, .fini = scratch_remove,
-     .timeout = 60)
+Test(events, what_does_not_fit_in_memory_is_counted_and_said_once, .init = open_stuck_disk,
+     .fini = scratch_remove, .timeout = 60)
 {
     static char long_words[EVENTS_LINE_BYTES - 200], bytes[65536];
     const struct events_field fields[] = { EVENT_TEXT("words", long_words), EVENT_END };

@@ -63,7 +63,7 @@ static void add_note(void *arg, const char *words)
     finish();
 }
 
-/* --- the one that hosts */
+/* The one that hosts */
 
 static int judge(void *arg, const struct proto_join *join, const char *address, struct proto_refused *refused)
 {
@@ -134,7 +134,7 @@ static void on_offers(void *arg, const char *host, int port)
     finish();
 }
 
-/* --- the members */
+/* The members */
 
 static void on_welcomed(void *arg, const struct proto_welcome *welcome, const char *address)
 {
@@ -177,7 +177,7 @@ static void on_failed(void *arg, int status, const char *words)
     finish();
 }
 
-/* --- a party */
+/* A party */
 
 static int free_port(void)
 {
@@ -367,7 +367,7 @@ Test(rendezvous, who_is_refused_is_told_why)
     has(agents[0].notes, "you are not wanted");
 }
 
-/* --- one that names another identity than it has proven */
+/* One that names another identity than it has proven */
 
 static void say_join(void *arg, struct session *session)
 {
@@ -514,7 +514,7 @@ Test(rendezvous, who_was_welcomed_and_lost_its_host_meets_again)
     cr_assert(eq(int, agents[1].n_welcomed, 1));
 }
 
-/* --- where an arbiter says who leads */
+/* Where an arbiter says who leads */
 
 static bool second_asks(void)
 {

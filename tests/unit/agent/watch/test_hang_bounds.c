@@ -117,7 +117,10 @@ Test(hang_bounds, a_wait_of_a_save_is_the_agents_to_end_and_is_not_learned)
         cr_expect_eq(hang_class_of(&cases[i].sign), cases[i].class, "case %zu", i);
 }
 
-/* Ten seconds of silence with a bound of ten: what the rank could not use does not count, up to four bounds. */
+/*
+ * Ten seconds of silence with a bound of ten: what the rank could not use does not count, up to four
+ * bounds.
+ */
 Test(hang_bounds, time_in_which_a_rank_cannot_run_is_excused_up_to_four_bounds)
 {
     struct hang_patience starved = { 0 }, stuck = { 0 }, reading = { 0 };

@@ -253,7 +253,10 @@ static unsigned draw(unsigned n)
     return (unsigned)(state % n);
 }
 
-/* A mesh of dp x tp. Collective `op` of the program is of the world, of the rank's tp group or of its dp group. */
+/*
+ * A mesh of dp x tp. Collective `op` of the program is of the world, of the rank's tp group or of its
+ * dp group.
+ */
 static struct model {
     int tp, dp, kinds[OPS];
     int at[MOST_RANKS]; /* the next collective of each rank */

@@ -290,7 +290,7 @@ Test(peer, a_refused_connection_is_told_by_closed)
     cr_assert(n_client_closed == 1 && client_why.status == FSDP_ERR_NOT_FOUND);
 }
 
-/* --- strangers */
+/* Strangers */
 
 enum { MOST = PEER_MAX_UNPROVEN, MOST_OF_SOURCE = PEER_MAX_UNPROVEN_OF_SOURCE };
 
@@ -425,7 +425,7 @@ Test(peer_crowd, who_was_admitted_does_not_count_and_who_is_not_expected_any_mor
     cr_assert(eq(int, n_cut, 1));
 }
 
-/* --- a listener without memory */
+/* A listener without memory */
 
 static struct tls_library *openssl;
 static __typeof__(&SSL_new) real_new;

@@ -313,7 +313,7 @@ Test(session, another_job_or_another_secret_opens_nothing)
     }
 }
 
-/* --- further connections of a session */
+/* Further connections of a session */
 
 static bool old_is_there;
 
@@ -403,7 +403,7 @@ Test(session, a_session_goes_on_only_with_the_agent_that_began_it)
     run();
 }
 
-/* --- an agent that is restored from an earlier state */
+/* An agent that is restored from an earlier state */
 
 static void meet_and_talk(void)
 {
@@ -560,7 +560,7 @@ Test(session, who_has_little_time_left_dials_again_sooner)
     run();
 }
 
-/* --- a host that may be gone */
+/* A host that may be gone */
 
 /* A host of which no packet comes back: its queue is full, and its kernel drops what comes. */
 static int begin_mute_host(struct sockaddr_in *address, int fill[2])
@@ -659,7 +659,7 @@ Test(session, nodes_that_all_come_back_at_once_are_no_strangers)
     run();
 }
 
-/* --- the end that dials is another process */
+/* The end that dials is another process */
 
 static pid_t child;
 static int to_child[2], from_child[2];
