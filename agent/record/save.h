@@ -42,6 +42,7 @@ struct save_handlers {
      */
     enum fsdp_status (*weigh)(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
                               struct fsdp_err *err);
+    uint64_t term;       /* of the coordinator; 0: no arbiter says who leads */
     bool replaces;       /* the coordinator has taken another one's place, which may still hold the locks */
     int64_t patience_ms; /* save_prepare() fails when its disk has not answered for this time; 0: never */
 };

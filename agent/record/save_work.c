@@ -87,7 +87,8 @@ static void publish(struct work *work)
     struct collection *collection = work->collection;
     const struct commit_fence fence = { .step = collection->step,
                                         .generation = collection->generation,
-                                        .world_size = (uint32_t)collection->world_size };
+                                        .world_size = (uint32_t)collection->world_size,
+                                        .term = work->save->handlers.term };
     const char *temporary = collection->temporary;
     const struct verify_log log = { keep_line, work };
     struct manifest_file *files = calloc((size_t)collection->world_size, sizeof *files);
@@ -117,6 +118,7 @@ static void publish(struct work *work)
         work->size_bytes += part->size_bytes;
     }
     if (lock_directory(work, DIRECTORY_LOCK_WAIT_MS, &held) != FSDP_OK ||
+        commit_take_over(work->io, work->directory, fence.term, &log, &work->err) != FSDP_OK ||
         read_head(collection->head_fd, &head, &head_length, &work->err) != FSDP_OK) {
         commit_abort(work->io, work->directory, temporary, NULL);
     } else if (commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files,
@@ -162,7 +164,8 @@ static void prepare(struct work *work)
     if (lock_directory(work, INT_MAX, &held) == FSDP_ERR_BUSY)
         return;
     fsdp_err_clear(&work->err);
-    if (commit_clean(io, work->directory, &log, &work->err) != FSDP_OK)
+    if (commit_take_over(io, work->directory, handlers->term, &log, &work->err) != FSDP_OK ||
+        commit_clean(io, work->directory, &log, &work->err) != FSDP_OK)
         return;
     if (verify_newest(io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err) == FSDP_OK &&
         work->step >= 0 && handlers->weigh != NULL)

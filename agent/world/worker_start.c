@@ -39,6 +39,7 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
         .threads = (uint32_t)context->placement->threads,
         .resume_step = plan->resume_step,
         .lease_ms = plan->lease_ms,
+        .term = plan->term,
         .first_step_ns = context->os->now_ns(context->os->arg),
     };
     if (context->rundir != NULL)

@@ -140,15 +140,16 @@ enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory
  * Makes the name of this save's temporary directory. All ranks under one agent derive the same name from the
  * generation's token. Without an agent the name is random, so no other process uses it.
  */
-static enum fsdp_status name_temporary(const struct checkpoint_save_options *options, int64_t step,
-                                       char temporary[COMMIT_NAME_BYTES], struct fsdp_err *err)
+static enum fsdp_status name_temporary(const struct checkpoint_save_options *options,
+                                       const struct commit_fence *fence, char temporary[COMMIT_NAME_BYTES],
+                                       struct fsdp_err *err)
 {
     const struct fsdp_link_hello *hello = link_hello(options->link);
     unsigned char random[16];
     ssize_t n;
 
     if (!link_alone(options->link)) {
-        commit_temporary_name(step, hello->generation, hello->token, sizeof hello->token, temporary);
+        commit_temporary_name(fence, hello->token, sizeof hello->token, temporary);
         return FSDP_OK;
     }
     do
@@ -156,7 +157,7 @@ static enum fsdp_status name_temporary(const struct checkpoint_save_options *opt
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)sizeof random)
         return fsdp_fail(err, FSDP_ERR_IO, "getrandom: %s", strerror(errno));
-    commit_temporary_name(step, hello->generation, random, sizeof random, temporary);
+    commit_temporary_name(fence, random, sizeof random, temporary);
     return FSDP_OK;
 }
 
@@ -279,7 +280,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
                                  struct checkpoint_saved *saved, struct fsdp_err *err)
 {
     const struct fsdp_link_hello *hello = link_hello(options->link);
-    const struct commit_fence fence = { state->step, hello->generation, hello->world_size };
+    const struct commit_fence fence = { state->step, hello->generation, hello->world_size, hello->term };
     struct fsdp_io *io = options->io == NULL ? &io_posix : options->io;
     char directory[IO_PATH_BYTES], temporary[COMMIT_NAME_BYTES], *head = NULL;
     struct directory_lock *own_locks = NULL, **locks = options->locks == NULL ? &own_locks : options->locks;
@@ -294,7 +295,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
 
     if (state->step < 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "step %lld", (long long)state->step);
-    status = name_temporary(options, state->step, temporary, &why);
+    status = name_temporary(options, &fence, temporary, &why);
     if (status == FSDP_OK)
         status = tensors != NULL ? directory_of(options, directory, &why)
                                  : fsdp_fail(&why, FSDP_ERR_NOMEM, "out of memory");

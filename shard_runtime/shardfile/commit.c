@@ -65,34 +65,44 @@ int64_t commit_parse_step(const char *name)
     return strcmp(name, again) == 0 ? step : -1;
 }
 
-void commit_temporary_name(int64_t step, uint32_t generation, const void *secret, size_t secret_bytes,
+static void write_temporary_name(const struct commit_fence *save, uint32_t hash, char out[COMMIT_NAME_BYTES])
+{
+    char term[24] = "";
+
+    if (save->term > 0)
+        snprintf(term, sizeof term, ".t%llu", (unsigned long long)save->term);
+    snprintf(out, COMMIT_NAME_BYTES, ".step-%08lld%s.g%lu.%08lx", (long long)save->step, term,
+             (unsigned long)save->generation, (unsigned long)hash);
+}
+
+void commit_temporary_name(const struct commit_fence *save, const void *secret, size_t secret_bytes,
                            char out[COMMIT_NAME_BYTES])
 {
     /* 32 bits of the secret's hash: enough to tell saves apart, far too few to recover the secret. */
     const uint64_t hash =
-        XXH3_64bits_withSeed(secret, secret_bytes, (uint64_t)step ^ (uint64_t)generation << 40);
+        XXH3_64bits_withSeed(secret, secret_bytes, (uint64_t)save->step ^ (uint64_t)save->generation << 40);
 
-    assert(step >= 0);
-    snprintf(out, COMMIT_NAME_BYTES, ".step-%08lld.g%lu.%08lx", (long long)step, (unsigned long)generation,
-             (unsigned long)(hash >> 32));
+    assert(save->step >= 0);
+    write_temporary_name(save, (uint32_t)(hash >> 32), out);
 }
 
-bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generation)
+bool commit_parse_temporary(const char *name, struct commit_fence *save)
 {
-    int64_t of_step, of_generation, nonce;
+    int64_t step, term = 0, generation, hash;
+    struct commit_fence found;
     char again[COMMIT_NAME_BYTES];
     const char *at = name;
 
-    if (!read_words(&at, ".step-") || (of_step = read_number(&at, 10)) < 0 || !read_words(&at, ".g") ||
-        (of_generation = read_number(&at, 10)) < 0 || !read_words(&at, ".") ||
-        (nonce = read_number(&at, 16)) < 0 || of_generation > UINT32_MAX || nonce > UINT32_MAX)
+    if (!read_words(&at, ".step-") || (step = read_number(&at, 10)) < 0 ||
+        (read_words(&at, ".t") && (term = read_number(&at, 10)) < 0) || !read_words(&at, ".g") ||
+        (generation = read_number(&at, 10)) < 0 || !read_words(&at, ".") ||
+        (hash = read_number(&at, 16)) < 0 || generation > UINT32_MAX || hash > UINT32_MAX)
         return false;
-    snprintf(again, sizeof again, ".step-%08lld.g%lld.%08llx", (long long)of_step, (long long)of_generation,
-             (long long)nonce);
+    found = (struct commit_fence){ .step = step, .generation = (uint32_t)generation, .term = (uint64_t)term };
+    write_temporary_name(&found, (uint32_t)hash, again);
     if (strcmp(name, again) != 0)
         return false;
-    *step = of_step;
-    *generation = (uint32_t)of_generation;
+    *save = found;
     return true;
 }
 
@@ -135,7 +145,7 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
 
 /*
  * Renames directory/name to a trash name and syncs the rename, so that no reader finds it again. Deletes no
- * file.
+ * file. Another process may have removed it.
  */
 static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory, const char *name,
                                       char trash[IO_PATH_BYTES], struct fsdp_err *err)
@@ -146,7 +156,7 @@ static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory,
     OK_OR_RETURN(io_join(path, directory, name, err));
     OK_OR_RETURN(io_join(trash, directory, trash_name, err));
     OK_OR_RETURN(remove_directory(io, trash, err)); /* left by an interrupted deletion */
-    if (io->rename(io, path, trash) < 0)
+    if (io->rename(io, path, trash) < 0 && errno != ENOENT)
         return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
     return io_sync_directory(io, directory, err);
 }
@@ -154,11 +164,10 @@ static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory,
 enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary,
                               struct fsdp_err *err)
 {
+    struct commit_fence save;
     char path[IO_PATH_BYTES];
-    uint32_t generation;
-    int64_t step;
 
-    if (!commit_parse_temporary(temporary, &step, &generation))
+    if (!commit_parse_temporary(temporary, &save))
         return fsdp_fail(err, FSDP_ERR_ARG, "\"%.80s\" is no temporary name of a checkpoint", temporary);
     OK_OR_RETURN(io_join(path, directory, temporary, err));
     return remove_directory(io, path, err);
@@ -179,11 +188,42 @@ static enum fsdp_status remove_leftover(struct fsdp_io *io, const char *path, st
 
 static bool is_leftover(const char *name)
 {
-    uint32_t generation;
-    int64_t step;
+    struct commit_fence save;
 
-    return commit_parse_temporary(name, &step, &generation) ||
-           strncmp(name, TRASH_PREFIX, sizeof TRASH_PREFIX - 1) == 0;
+    return commit_parse_temporary(name, &save) || strncmp(name, TRASH_PREFIX, sizeof TRASH_PREFIX - 1) == 0;
+}
+
+/* A missing `directory` has no names. */
+static enum fsdp_status list_names(struct fsdp_io *io, const char *directory, struct io_names *names,
+                                   struct fsdp_err *err)
+{
+    *names = (struct io_names){ 0 };
+    if (io->list(io, directory, names) == 0 || errno == ENOENT)
+        return FSDP_OK;
+    return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", directory, strerror(errno));
+}
+
+enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uint64_t term,
+                                  const struct verify_log *log, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    struct io_names names;
+
+    if (term == 0)
+        return FSDP_OK;
+    OK_OR_RETURN(list_names(io, directory, &names, err));
+    for (size_t i = 0; i < names.n && status == FSDP_OK; i++) {
+        char trash[IO_PATH_BYTES];
+        struct commit_fence save;
+
+        if (!commit_parse_temporary(names.names[i], &save) || save.term == 0 || save.term >= term)
+            continue;
+        status = move_to_trash(io, directory, names.names[i], trash, err);
+        if (status == FSDP_OK)
+            verify_log_line(log, "event=checkpoint_taken_over name=%s", names.names[i]);
+    }
+    io_names_free(&names);
+    return status;
 }
 
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
@@ -192,11 +232,7 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
     struct io_names names;
     bool synced = false;
 
-    if (io->list(io, directory, &names) < 0) {
-        if (errno == ENOENT)
-            return FSDP_OK;
-        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", directory, strerror(errno));
-    }
+    OK_OR_RETURN(list_names(io, directory, &names, err));
     for (size_t i = 0; i < names.n; i++) {
         struct fsdp_err why = { 0 };
         char path[IO_PATH_BYTES];
@@ -244,14 +280,14 @@ static enum fsdp_status check_fence(const char *temporary, const struct commit_f
 {
     struct manifest manifest;
     enum fsdp_status status = FSDP_OK;
-    uint32_t generation;
-    int64_t step;
+    struct commit_fence save;
 
-    if (!commit_parse_temporary(temporary, &step, &generation))
+    if (!commit_parse_temporary(temporary, &save))
         return fsdp_fail(err, FSDP_ERR_ARG, "\"%.80s\" is no temporary name of a checkpoint", temporary);
-    if (step != fence->step || generation != fence->generation)
-        return fsdp_fail(err, FSDP_ERR_MISMATCH, "%s is not of step %lld, generation %lu", temporary,
-                         (long long)fence->step, (unsigned long)fence->generation);
+    if (save.step != fence->step || save.generation != fence->generation || save.term != fence->term)
+        return fsdp_fail(err, FSDP_ERR_MISMATCH, "%s is not of step %lld, generation %lu, term %llu",
+                         temporary, (long long)fence->step, (unsigned long)fence->generation,
+                         (unsigned long long)fence->term);
     OK_OR_RETURN(manifest_parse_head(&manifest, head, head_length, err));
     if (manifest.step != (uint64_t)fence->step || manifest.generation != fence->generation ||
         manifest.world_size != fence->world_size)

@@ -11,7 +11,8 @@
  *
  * Fencing: the step and the generation are part of the temporary name and of the manifest's head. The
  * publisher compares both with the current step and generation. So a writer that started before a restart
- * cannot publish.
+ * cannot publish. If the publisher leads a run by an arbiter, its term is part of the name too
+ * (".step-00000050.t3.g2.1a2b3c4d"), and commit_take_over() takes away what leaders of earlier terms had.
  *
  * `directory` is RUN/checkpoints, or another directory that a program chose. The publisher holds the
  * directory's lock (directory_lock.h), so there is one publisher at a time. All calls block on the disk. Any
@@ -30,25 +31,35 @@
 #include "shard_runtime/shardfile/manifest.h"
 #include "shard_runtime/shardfile/verify.h"
 
-enum { COMMIT_NAME_BYTES = 64 };
+enum { COMMIT_NAME_BYTES = 80 };
 
 /** Writes the final name of a checkpoint, such as "step-00000050", into `out`. */
 void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES]);
 /** Returns the step of a final name, or -1 if `name` is not exactly such a name. */
 int64_t commit_parse_step(const char *name);
 
-/**
- * Writes the temporary name of a save into `out`. Ranks that pass the same step, generation and `secret` get
- * the same name. Any other save gets another name. `secret` is the token of the agent's hello message;
- * only a 32-bit hash of it becomes visible.
+/*
+ * Which save it is. The publisher fills it in with what is current, and refuses a head or a temporary name
+ * with other values.
  */
-void commit_temporary_name(int64_t step, uint32_t generation, const void *secret, size_t secret_bytes,
+struct commit_fence {
+    int64_t step;
+    uint32_t generation;
+    uint32_t world_size; /* not in the temporary name */
+    uint64_t term;       /* the leader's; 0: no arbiter says who leads. Not in the manifest's head */
+};
+
+/**
+ * Writes the temporary name of a save into `out`. Ranks that pass the same `save` and `secret` get the same
+ * name. Any other save gets another name. `secret` is the token of the agent's hello message; only a 32-bit
+ * hash of it becomes visible.
+ */
+void commit_temporary_name(const struct commit_fence *save, const void *secret, size_t secret_bytes,
                            char out[COMMIT_NAME_BYTES]);
 /**
- * Returns true if `name` is a temporary name, and stores its step and generation. Otherwise returns false and
- * stores nothing.
+ * Returns true if `name` is a temporary name, and stores whose. Otherwise returns false and stores nothing.
  */
-bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generation);
+bool commit_parse_temporary(const char *name, struct commit_fence *save);
 
 /**
  * Creates `directory` and directory/temporary, unless they exist. Every rank of a save may call this
@@ -56,16 +67,6 @@ bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generatio
  */
 enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const char *temporary,
                               struct fsdp_err *err);
-
-/*
- * The current step, generation and world size, as the publisher knows them. The publisher refuses a head or a
- * temporary name with other values.
- */
-struct commit_fence {
-    int64_t step;
-    uint32_t generation;
-    uint32_t world_size;
-};
 
 /**
  * Publishes directory/temporary as the checkpoint of fence->step.
@@ -75,8 +76,8 @@ struct commit_fence {
  * two names. Some file systems cannot swap names. Then the older one is replaced only if its checksums do not
  * verify, and for a moment neither is in place. An older one that verifies makes the call fail with
  * FSDP_ERR_BUSY.
- *   FSDP_ERR_MISMATCH   head or temporary name belong to another step, generation or world; nothing was
- *                       published
+ *   FSDP_ERR_MISMATCH   head or temporary name belong to another step, generation, world or term; nothing
+ *                       was published
  *   FSDP_ERR_FORMAT     a file is missing, has another size, or its contents contradict the head
  *   FSDP_ERR_IO         the system refused an operation; earlier checkpoints are unchanged
  *   FSDP_ERR_BUSY       as above
@@ -93,6 +94,14 @@ enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const
 /** Removes directory/temporary and the files in it. Succeeds if the directory does not exist. */
 enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary,
                               struct fsdp_err *err);
+
+/**
+ * Renames each temporary directory of a term before `term` to a trash name, also if a process still holds it.
+ * A leader of such a term may only be stopped, with its ranks: when it wakes, it writes and publishes nothing
+ * there. Needs no lock. 0, and a missing `directory`: there is nothing to do.
+ */
+enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uint64_t term,
+                                  const struct verify_log *log, struct fsdp_err *err);
 
 /**
  * Removes leftovers of earlier saves and deletions: directories with temporary or trash names. A directory

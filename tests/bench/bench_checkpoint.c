@@ -44,7 +44,7 @@ static double save(int64_t step)
     const double start = bench_now();
     size_t length;
 
-    commit_temporary_name(step, 0, "bench", 5, temporary);
+    commit_temporary_name(&fence, "bench", 5, temporary);
     check(checkpoint_write_part(&io_posix, directory, temporary, &state, 0, 1, 0, tensors, N_TENSORS, &part,
                                 &err),
           &err);

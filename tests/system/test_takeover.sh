@@ -46,11 +46,18 @@ done
 nodes three 3 2:3 --set train.steps=40 --rdzv-conf lease=6
 wait_until 120 has_logged runs/three 0 8
 check_match "each generation says which losses the job survives" "generation 0: the job bears the loss of 1 of its 3 nodes, also of .*, which leads" "$(cat three-1.out)"
+# A rank that stands still holds what it has not published yet, as this shell does here.
+unpublished=runs/three/checkpoints/.step-00000099.t1.g0.12345678
+mkdir "$unpublished"
+exec 7< "$unpublished"
+flock -s 7
 began=$(ms)
 power_off three-1
 check "the leader of three nodes is lost: a new generation begins" wait_until 60 generation three 1
 took=$(($(ms) - began))
 check "... within 2.5 leases ($took ms)" in_good_time 15000 "$took"
+check "... and nothing that the old leader could publish is left" test ! -e "$unpublished"
+exec 7<&-
 check "... which one of the others leads" took_over three 2 3
 check_ends "... and both end with 0" "0 0" three-2 three-3
 check_match "it went on from a checkpoint" "resuming after step" "$(cat three-2.out three-3.out)"

@@ -68,7 +68,7 @@ static void report_step(struct save *save, const char *directory, int64_t step)
     char temporary[COMMIT_NAME_BYTES];
     float rows[ROWS];
 
-    commit_temporary_name(step, GENERATION, "secret", 6, temporary);
+    commit_temporary_name(&(struct commit_fence){ step, GENERATION, W, 0 }, "secret", 6, temporary);
     for (int rank = 0; rank < W; rank++) {
         struct checkpoint_tensor tensor = {
             .name = "w", .dtype = FSDP_F32, .n_dims = 1, .shape = { ROWS }, .rows = rows

@@ -55,7 +55,7 @@ FSDP_BEGIN_DECLS
 
 enum {
     FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
-    FSDP_LINK_VERSION = 3,
+    FSDP_LINK_VERSION = 4,
     FSDP_LINK_KEY_BYTES = 128, /* a key with its terminating zero */
     FSDP_LINK_VALUE_BYTES = 65536,
     FSDP_LINK_EVENT_BYTES = 3072,
@@ -107,6 +107,7 @@ struct fsdp_link_hello {
     int64_t resume_step;   /* the checkpoint every rank loads; -1: start from initial weights */
     int64_t first_step_ns; /* CLOCK_MONOTONIC when the agent started this worker */
     int64_t lease_ms;      /* of several nodes: the agents take a node that is silent for so long for lost */
+    uint64_t term;         /* of the agent that leads; 0: no arbiter says who leads */
     char run_dir[4096];    /* absolute; empty when the run has none */
     /* the address at which other nodes reach this one; "127.0.0.1" on a single node */
     char node_address[256];

@@ -91,7 +91,7 @@ static void save(const char *directory, int64_t step, uint32_t keep)
     const struct checkpoint_state state = { .step = step,
                                             .cursor = (uint64_t)step,
                                             .optimizer_step = (uint64_t)step };
-    const struct commit_fence fence = { step, 0, W };
+    const struct commit_fence fence = { step, 0, W, 0 };
     char temporary[COMMIT_NAME_BYTES], *head = NULL;
     struct checkpoint_part parts[W];
     struct manifest_file files[W];
@@ -99,7 +99,7 @@ static void save(const char *directory, int64_t step, uint32_t keep)
     size_t length = 0;
     int n_files = 0;
 
-    commit_temporary_name(step, 0, "secret", 6, temporary);
+    commit_temporary_name(&fence, "secret", 6, temporary);
     if (checkpoint_head(&state, 0, W, tensors, N_TENSORS, &head, &length, &err) != FSDP_OK)
         fail("head", &err);
     for (int rank = 0; rank < W; rank++) {

@@ -106,8 +106,8 @@ enum fsdp_status state_write_parts(struct fsdp_io *io, const char *directory, in
     const struct checkpoint_state head = state_head(step);
     enum fsdp_status status = FSDP_OK;
 
-    *out = (struct state_parts){ .fence = { step, generation, (uint32_t)W } };
-    commit_temporary_name(step, generation, "secret", 6, out->temporary);
+    *out = (struct state_parts){ .fence = { step, generation, (uint32_t)W, 0 } };
+    commit_temporary_name(&out->fence, "secret", 6, out->temporary);
     for (int rank = 0; rank < W && status == FSDP_OK; rank++) {
         struct checkpoint_part *part = &out->parts[rank];
         struct state_shard shard;

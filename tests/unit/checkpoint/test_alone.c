@@ -223,13 +223,12 @@ Test(alone, a_file_system_without_locks_takes_saves_and_keeps_leftovers)
 static int count_temporaries(struct fsdp_io *io)
 {
     struct io_names names;
-    uint32_t generation;
-    int64_t step;
+    struct commit_fence save;
     int n = 0;
 
     cr_assert(io->list(io, "c", &names) == 0);
     for (size_t i = 0; i < names.n; i++)
-        n += commit_parse_temporary(names.names[i], &step, &generation);
+        n += commit_parse_temporary(names.names[i], &save);
     io_names_free(&names);
     return n;
 }

@@ -92,14 +92,14 @@ enum damage { WHOLE, ONE_IS_MISSING, TWO_ARE_ALIKE };
 static enum fsdp_status save(struct memory_io *io, int W, int T, enum damage damage, struct fsdp_err *err)
 {
     const struct checkpoint_state head = { .step = 3 };
-    const struct commit_fence fence = { 3, 0, (uint32_t)(W * T) };
+    const struct commit_fence fence = { 3, 0, (uint32_t)(W * T), 0 };
     struct manifest_file files[MAX_RANKS];
     struct checkpoint_part parts[MAX_RANKS];
     char temporary[COMMIT_NAME_BYTES], *text = NULL;
     enum fsdp_status status = FSDP_OK;
     size_t length = 0, n_files = 0;
 
-    commit_temporary_name(3, 0, "secret", 6, temporary);
+    commit_temporary_name(&fence, "secret", 6, temporary);
     for (int rank = 0; rank < W * T && status == FSDP_OK; rank++) {
         static struct part part;
         const bool last = rank == W * T - 1;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/shardfile/temporary_lock.h"
 #include "tests/unit/checkpoint/state.h"
 #include "tests/unit/shardfile/files.h"
 
@@ -63,19 +64,26 @@ Test(commit, temporary_names_tell_step_and_generation_and_depend_on_the_secret)
     char others[] = ".step-00000050.g3 .step-00000050.g3.1234567/../x step-00000050 "
                     ".step-00000050.g03.12345678 .step-00000050.g-3.12345678 "
                     ".step-00000050.g4294967296.12345678 .step-00000050.g3.123456789 "
-                    ".step-00000050.g3.1234567G .step-00000050.g3.0x345678";
-    char one[COMMIT_NAME_BYTES], two[COMMIT_NAME_BYTES];
-    uint32_t generation;
-    int64_t step;
+                    ".step-00000050.g3.1234567G .step-00000050.g3.0x345678 "
+                    ".step-00000050.t0.g3.12345678 .step-00000050.t07.g3.12345678 "
+                    ".step-00000050.t.g3.12345678 .step-00000050.t-7.g3.12345678 "
+                    ".step-00000050.t9223372036854775808.g3.12345678 .step-00000050.g3.t7.12345678";
+    const struct commit_fence save = { 50, 3, W, 0 }, largest = { INT64_MAX, UINT32_MAX, W, INT64_MAX };
+    char one[COMMIT_NAME_BYTES], two[COMMIT_NAME_BYTES], three[COMMIT_NAME_BYTES];
+    struct commit_fence found;
 
-    commit_temporary_name(50, 3, "a", 1, one);
-    commit_temporary_name(50, 3, "b", 1, two);
+    commit_temporary_name(&save, "a", 1, one);
+    commit_temporary_name(&save, "b", 1, two);
+    commit_temporary_name(&largest, "a", 1, three);
 
-    cr_assert(commit_parse_temporary(one, &step, &generation) && step == 50 && generation == 3);
+    cr_assert(commit_parse_temporary(one, &found) && found.step == 50 && found.generation == 3 &&
+              found.term == 0);
+    cr_assert(commit_parse_temporary(three, &found) && found.step == INT64_MAX &&
+              found.generation == UINT32_MAX && found.term == INT64_MAX);
     cr_assert(strcmp(one, two) != 0);
     cr_assert(strstr(one, "safetensors") == NULL && commit_parse_step(one) == -1);
     for (char *other = strtok(others, " "); other != NULL; other = strtok(NULL, " "))
-        cr_expect(!commit_parse_temporary(other, &step, &generation), "%s", other);
+        cr_expect(!commit_parse_temporary(other, &found), "%s", other);
 }
 
 static void write_parts(uint32_t generation, struct state_parts *parts)
@@ -93,10 +101,64 @@ Test(commit, a_stale_generation_cannot_publish)
     write_parts(1, &stale);
     stale.fence.generation = 2;
     cr_assert(state_publish(&io_posix, checkpoints, &stale, NULL) == FSDP_ERR_MISMATCH);
-    commit_temporary_name(50, 2, "secret", 6, stale.temporary); /* nor with the new name and its old head */
+    commit_temporary_name(&stale.fence, "secret", 6,
+                          stale.temporary); /* nor with the new name and its old head */
     cr_assert(state_publish(&io_posix, checkpoints, &stale, NULL) == FSDP_ERR_MISMATCH);
     cr_assert(!is_there(50));
     free(stale.head);
+}
+
+/* Its step and generation may be those of today's leader, and its files whole. */
+Test(commit, a_leader_of_an_earlier_term_cannot_publish)
+{
+    struct state_parts old;
+
+    write_parts(1, &old);
+    old.fence.term = 2;
+    cr_assert(state_publish(&io_posix, checkpoints, &old, NULL) == FSDP_ERR_MISMATCH);
+    cr_assert(!is_there(50));
+    free(old.head);
+}
+
+static void keep_first_line(void *context, const char *words)
+{
+    if (*(char *)context == '\0')
+        snprintf(context, 256, "%s", words);
+}
+
+/* It wakes when the next leader has begun, and still holds what it wrote. */
+Test(commit, what_a_stopped_leader_holds_is_taken_away_and_never_published)
+{
+    const char *names[] = { ".step-00000050.g1.12345678", ".step-00000050.t3.g1.12345678",
+                            ".step-00000050.t4.g1.12345678" };
+    struct state_parts old;
+    struct fsdp_err err = { 0 };
+    char name[COMMIT_NAME_BYTES], line[256] = "", said[256];
+    const struct verify_log log = { keep_first_line, line };
+    int fd;
+
+    write_parts(1, &old);
+    old.fence.term = 2;
+    commit_temporary_name(&old.fence, "secret", 6, name);
+    cr_assert(rename(files_path(checkpoints, old.temporary), files_path(checkpoints, name)) == 0);
+    memcpy(old.temporary, name, sizeof name);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        cr_assert(mkdir(files_path(checkpoints, names[i]), 0700) == 0);
+    cr_assert(temporary_hold(&io_posix, checkpoints, name, &fd, NULL) == FSDP_OK);
+
+    cr_assert(commit_take_over(&io_posix, checkpoints, 3, &log, &err) == FSDP_OK, "%s", err.message);
+
+    snprintf(said, sizeof said, "event=checkpoint_taken_over name=%s", name);
+    cr_expect_str_eq(line, said);
+    cr_expect(!files_exist(files_path(checkpoints, name)));
+    cr_expect(state_publish(&io_posix, checkpoints, &old, NULL) != FSDP_OK && !is_there(50));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        cr_expect(files_exist(files_path(checkpoints, names[i])), "%s is not of an earlier term", names[i]);
+    close(fd);
+    cr_assert(commit_clean(&io_posix, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_expect(files_count(checkpoints) == 0);
+    cr_expect(commit_take_over(&io_posix, files_path(root, "absent"), 3, NULL, NULL) == FSDP_OK);
+    free(old.head);
 }
 
 Test(commit, a_missing_short_or_extra_part_is_not_published)

@@ -12,6 +12,7 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
+#include "shard_runtime/shardfile/temporary_lock.h"
 #include "tests/unit/agent/scratch.h"
 
 enum { W = 3, GENERATION = 4 };
@@ -47,14 +48,17 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
     seen.err = *err;
 }
 
+static uint64_t term;
 static bool replaces; /* the coordinator has taken another one's place */
 
 /* In place of the one there is. `run_directory` NULL: the run has none. */
 static void create(struct fsdp_io *io, const char *run_directory, int64_t patience_ms, int world_size)
 {
-    const struct save_handlers handlers = {
-        .published = on_published, .line = on_line, .replaces = replaces, .patience_ms = patience_ms
-    };
+    const struct save_handlers handlers = { .published = on_published,
+                                            .line = on_line,
+                                            .term = term,
+                                            .replaces = replaces,
+                                            .patience_ms = patience_ms };
 
     save_destroy(save);
     cr_assert_eq(save_create(&save, &loop, io, run_directory, &handlers, NULL), FSDP_OK);
@@ -67,7 +71,7 @@ static void begin(void)
     snprintf(directory, sizeof directory, "%s/checkpoints", scratch);
     uv_loop_init(&loop);
     create(&io_posix, scratch, 0, W);
-    commit_temporary_name(50, GENERATION, "secret", 6, temporary);
+    commit_temporary_name(&(struct commit_fence){ 50, GENERATION, W, 0 }, "secret", 6, temporary);
     cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
 }
 
@@ -348,6 +352,31 @@ Test(save, who_takes_the_place_of_another_does_not_wait_for_its_lock)
     prepare();
     cr_expect(seen.err.status == FSDP_OK && !temporary_is_there(), "%s", seen.err.message);
     directory_lock_release(&others, &io_posix);
+}
+
+/* Its ranks stand still too, so they hold what they wrote. */
+Test(save, what_the_leader_before_has_not_published_is_taken_away)
+{
+    const struct commit_fence of_before = { 50, GENERATION, W, 1 }, other = { 60, GENERATION, W, 1 };
+    char in_own[COMMIT_NAME_BYTES];
+    int fds[2];
+
+    term = 2;
+    commit_temporary_name(&of_before, "secret", 6, temporary);
+    commit_temporary_name(&other, "secret", 6, in_own);
+    cr_assert_eq(temporary_hold(&io_posix, directory, temporary, &fds[0], NULL), FSDP_OK);
+    cr_assert_eq(temporary_hold(&io_posix, scratch_path("mine"), in_own, &fds[1], NULL), FSDP_OK);
+    create(&io_posix, scratch, 0, W);
+    prepare();
+    cr_expect(seen.err.status == FSDP_OK && !temporary_is_there(), "%s", seen.err.message);
+
+    for (int rank = 0; rank < W; rank++)
+        report_of_step(rank, 50, "mine");
+    run();
+    cr_expect(seen.n_published == 1 && seen.published.status != FSDP_OK);
+    cr_expect_not(is_there("mine", in_own), "a directory of the program's own is known from its first save");
+    close(fds[0]);
+    close(fds[1]);
 }
 
 /* A process without an agent that saves to the same directory, here in the same process. */

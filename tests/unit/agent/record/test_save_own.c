@@ -73,7 +73,7 @@ static void begin(void)
     sem_init(&answered, 0, 0);
     cr_assert_eq(save_create(&save, &loop, &io_posix, NULL, &handlers, NULL), FSDP_OK);
     save_begin(save, 0, 2, -1);
-    commit_temporary_name(50, 0, "secret", 6, temporary);
+    commit_temporary_name(&(struct commit_fence){ .step = 50 }, "secret", 6, temporary);
     cr_assert_eq(commit_begin(&io_posix, scratch, temporary, NULL), FSDP_OK);
     for (int i = 0; i < N_FILES; i++)
         cr_assert_eq(io_write_file(&io_posix, scratch_path("%s/%d", temporary, i), "x", 1, NULL), FSDP_OK);

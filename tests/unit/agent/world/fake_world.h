@@ -294,7 +294,7 @@ static inline void begin(int n_workers, int64_t grace_ms)
 static inline void form(int generation)
 {
     struct world_plan plan = {
-        .generation = generation, .world_size = config.n_workers, .n_nodes = 1, .resume_step = -1
+        .generation = generation, .world_size = config.n_workers, .n_nodes = 1, .resume_step = -1, .term = 7
     };
 
     world_form(world, &plan);

@@ -723,6 +723,7 @@ Test(world_fake_os, what_a_worker_keeps_is_in_the_hellos_of_the_next_generations
 
         form(generation);
         hello = read_hello();
+        cr_expect_eq(hello.term, 7);
         cr_expect_eq(hello.kept_bytes, generation == 1 || generation == 2 ? 5 : 0, "generation %d",
                      generation);
         cr_expect(hello.kept_bytes == 0 || memcmp(hello.kept, "bytes", 5) == 0);
