@@ -1,5 +1,6 @@
 # Draws the loss of a metrics.jsonl in the terminal: awk -v width=60 -v height=12 -v ascii=0 -f plot-loss.awk FILE
-# A step that was logged twice (after a restart) counts once, as it was last.
+# A step that was logged twice (after a restart) counts once, as it was last. A line with a lower term and an earlier
+# time than the one before was written by a node that stood still, and does not count.
 function field(name,   at) {
   at = match($0, "\"" name "\": *-?[0-9.e+-]+")
   if (!at) return ""
@@ -9,7 +10,8 @@ function field(name,   at) {
 }
 {
   step = field("step"); loss = field("loss")
-  if (step == "" || loss == "") next
+  if (step == "" || loss == "" || (field("term") + 0 < term && field("time") + 0 < time)) next
+  term = field("term") + 0; time = field("time") + 0
   if (!(step in of)) steps[++n] = step
   of[step] = loss
   if (step > last) last = step

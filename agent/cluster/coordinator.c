@@ -488,7 +488,6 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
     coordinator_note(
         coordinator, "takeover",
         (struct events_field[]){ EVENT_TEXT("host", coordinator->roster.nodes[COORDINATOR_SELF].who.host),
-                                 EVENT_INT("term", coordinator->services.lead.term),
                                  EVENT_INT("restarts", coordinator->budget.n_restarts), EVENT_END });
 }
 

@@ -29,6 +29,7 @@ struct events {
     void (*refused)(void *arg, const char *words); /* told of a line that is lost; NULL: none */
     void *refused_arg;
     struct disk *disk; /* NULL: none */
+    uint64_t term;     /* of the lines; 0: none */
     struct lines waiting;
     uint64_t n_lost;
     bool full; /* said once; forgotten when there is room again */
@@ -169,6 +170,12 @@ void events_write_on(struct events *events, struct disk *disk)
     events->disk = disk;
 }
 
+void events_lead(struct events *events, uint64_t term)
+{
+    if (events != NULL)
+        events->term = term;
+}
+
 static void add_field(struct json_text *line, const struct events_field *field)
 {
     switch (field->kind) {
@@ -208,8 +215,10 @@ static struct json_text begin_line(char *out, size_t size, int64_t time_us, int 
 }
 
 /* Returns the length of the whole line, 0 if it did not fit. */
-static size_t end_line(struct json_text *line)
+static size_t end_line(struct json_text *line, uint64_t term)
 {
+    if (term > 0)
+        json_field(line, "term", "%" PRIu64, term);
     json_add(line, "}\n");
     return line->failed ? 0 : line->length;
 }
@@ -219,7 +228,7 @@ size_t events_format(char *out, size_t size, int64_t time_us, int generation, co
 {
     struct json_text line = begin_line(out, size, time_us, generation, event, fields);
 
-    return end_line(&line);
+    return end_line(&line, 0);
 }
 
 static void submit(struct events *events)
@@ -294,31 +303,33 @@ uint64_t events_waiting(const struct events *events)
 enum fsdp_status events_emit(struct events *events, int generation, const char *event,
                              const struct events_field *fields, struct fsdp_err *err)
 {
-    char line[EVENTS_LINE_BYTES];
+    char bytes[EVENTS_LINE_BYTES];
+    struct json_text line;
     size_t length;
 
     if (events == NULL)
         return FSDP_OK;
-    length = events_format(line, sizeof line, clock_epoch_us(), generation, event, fields);
+    line = begin_line(bytes, sizeof bytes, clock_epoch_us(), generation, event, fields);
+    length = end_line(&line, events->term);
     if (length == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the event %s is longer than %d bytes", event, EVENTS_LINE_BYTES);
     events->owed = strcmp(event, "failure") == 0 || strcmp(event, "complete") == 0;
-    append(events, line, length);
+    append(events, bytes, length);
     return FSDP_OK;
 }
 
 /*
  * Add the members of an object that a worker sent, except those that the agent itself writes: its first
- * `n_ours`.
+ * `n_ours`, and a term.
  */
-static void add_members(struct json_text *line, const cJSON *object, size_t n_ours)
+static void add_members(struct json_text *line, const cJSON *object, size_t n_ours, uint64_t term)
 {
     static const char *const ours[] = { "time", "event", "generation", "rank" };
     const cJSON *member;
 
     cJSON_ArrayForEach(member, object)
     {
-        bool skip = false;
+        bool skip = term > 0 && strcmp(member->string, "term") == 0;
         char *value;
 
         for (size_t i = 0; i < n_ours; i++)
@@ -356,8 +367,8 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
         struct json_text line = begin_line(bytes, sizeof bytes, clock_epoch_us(), generation,
                                            event->valuestring, rank < 0 ? NULL : fields);
 
-        add_members(&line, object, rank < 0 ? 3 : 4);
-        n = end_line(&line);
+        add_members(&line, object, rank < 0 ? 3 : 4, events->term);
+        n = end_line(&line, events->term);
         if (n > 0)
             append(events, bytes, n);
         else

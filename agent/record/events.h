@@ -2,7 +2,8 @@
  * events.jsonl: what happened to the job, one JSON object per line.
  *
  * Every line begins with `time` (seconds since the epoch, with microseconds), `event` and `generation`. The
- * event's own keys follow. Each line is one write(2) of at most EVENTS_LINE_BYTES on an O_APPEND descriptor,
+ * event's own keys follow. The last one is `term`, if an arbiter says who leads. A leader that was stopped may
+ * write lines when it wakes: they have a lower term and an earlier time than lines before them. Each line is one write(2) of at most EVENTS_LINE_BYTES on an O_APPEND descriptor,
  * so a reader never sees half of one.
  *
  * Lines are not synced while the job goes on. A sync waits for everything that other processes have written
@@ -65,6 +66,9 @@ void events_close(struct events *events);
 
 /** Let the thread of `disk` write from now on. Borrowed until events_close(); NULL: the caller writes. */
 void events_write_on(struct events *events, struct disk *disk);
+
+/** The writer leads in this term: it is in each line from now on. 0, and NULL: no effect. */
+void events_lead(struct events *events, uint64_t term);
 
 /**
  * Call `seen` with each line from now on, at once and before it is written, also if the disk then refuses it.

@@ -104,6 +104,7 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
     if (lead->fence_until_ms != 0)
         services->fence_ms = fence_ms > 0 ? fence_ms : 1;
     services->lead = (struct coordinator_lead){ lead->term, holds, publish, run };
+    events_lead(services->events, lead->term);
     services->lease = run->lease;
     if (lead->port != rendezvous_port(rendezvous))
         arbiter_move(lead->arbiter, lead->host, rendezvous_port(rendezvous));

@@ -161,6 +161,7 @@ static void log_step(struct loop *loop)
         .host_s = waited_s > 0 ? (seconds - (waited_s - loop->logged_wait_s)) / (double)n_steps : 0,
         .memory_bytes = loop->memory_bytes,
         .generation = fsdp_context_generation(t->context),
+        .term = link_hello(context_link(t->context))->term,
         .time = clock_epoch_s(),
         .gpu = metrics_read_gpu(link_progress(context_link(t->context))),
     };

@@ -61,6 +61,8 @@ exec 7<&-
 check "... which one of the others leads" took_over three 2 3
 check_ends "... and both end with 0" "0 0" three-2 three-3
 check_match "it went on from a checkpoint" "resuming after step" "$(cat three-2.out three-3.out)"
+check_eq "lines of metrics and events have their leader's term" "1 2 1 2" \
+  "$(for file in metrics events; do sed -n 's/.*"term": *\([0-9]*\).*/\1/p' "runs/three/$file.jsonl" | uniq; done | xargs)"
 check "the figures are those of a calm run" close_figures runs/calm2 runs/three 1 1e-4
 check_eq "the loss of a node that may be missing costs no restart" 0 "$(events three restart)"
 

@@ -61,6 +61,17 @@ Test(metrics, line_has_the_keys_of_the_contract)
                            "\"generation\": 2, \"time\": 1790000000.250000}\n");
 }
 
+Test(metrics, a_line_has_its_leaders_term)
+{
+    char line[METRICS_LINE_BYTES];
+    struct metrics_record record = sample;
+
+    record.term = 3;
+    (void)metrics_format(line, &record);
+
+    cr_assert_not_null(strstr(line, "\"generation\": 2, \"term\": 3, \"time\": "), "%s", line);
+}
+
 Test(metrics, a_gpu_is_told_of_when_the_agent_knows_it)
 {
     static struct fsdp_progress page;
@@ -117,6 +128,7 @@ Test(metrics, longest_line_fits)
         .host_s = 1.23456789e-300,
         .memory_bytes = UINT64_MAX,
         .generation = -2147483647,
+        .term = UINT64_MAX,
         .time = -99999999999999.0,
         .gpu = { .known = true,
                  .memory_bytes = INT64_MAX,

@@ -96,6 +96,22 @@ Test(events, a_watcher_sees_each_line_as_it_is_written, .init = set_up, .fini = 
     }
 }
 
+/* A worker's own `term` is not the leader's. */
+Test(events, a_line_ends_with_its_leaders_term, .init = set_up, .fini = scratch_remove)
+{
+    static const char sent[] = "{\"event\": \"note\", \"term\": 9, \"x\": 1}";
+
+    cr_assert(events_relay(events, 0, 1, sent, sizeof sent - 1, NULL) == FSDP_OK);
+    events_lead(events, 3);
+    cr_assert(events_relay(events, 1, 1, sent, sizeof sent - 1, NULL) == FSDP_OK);
+    cr_assert(events_emit(events, 1, "complete", NULL, NULL) == FSDP_OK);
+    events_close(events);
+
+    cr_expect_not_null(strstr(text(), "\"generation\": 0, \"rank\": 1, \"term\": 9, \"x\": 1}\n"));
+    cr_expect_not_null(strstr(text(), "\"generation\": 1, \"rank\": 1, \"x\": 1, \"term\": 3}\n"));
+    cr_expect_not_null(strstr(text(), "\"complete\", \"generation\": 1, \"term\": 3}\n"));
+}
+
 Test(events, half_a_line_of_an_earlier_run_is_dropped, .init = set_up, .fini = scratch_remove)
 {
     static const char before[] = "{\"event\": \"spawn\"}\n{\"time\": 17";
