@@ -31,9 +31,7 @@ void run_refuse(struct run *run, int exit_status, const char *why)
 {
     run->refused = true;
     run->status = exit_status;
-    /* A node that cannot take the place of a lost leader leaves it to another. */
-    if (!run->lead.takes_over)
-        run_lead_resign(run, exit_status);
+    run_lead_resign(run, exit_status);
     snprintf(run->line, sizeof run->line, "%s", why);
     if (run->world != NULL)
         world_end(run->world);

@@ -427,9 +427,10 @@ bool run_lead_steps_down(const struct run *run)
     return run->lead.steps_down;
 }
 
+/* A node that cannot take the place of a lost leader leaves it to another. */
 void run_lead_resign(struct run *run, int exit_status)
 {
-    if (!run->lead.leads)
+    if (!run->lead.leads || (run->lead.takes_over && (run->refused || run->coordinator == NULL)))
         return;
     uv_timer_stop(run->lead.tick);
     run->lead.leads = false;

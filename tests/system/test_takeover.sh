@@ -3,8 +3,9 @@
 # Long
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
+. tests/support/shell/netns.sh
 . tests/support/shell/train.sh
-at_exit() { kill_agents; }
+at_exit() { kill_agents; netns_down; }
 port=$(port_block)
 cd "$WORK" || exit 1
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
@@ -13,9 +14,9 @@ tiny_job job.yaml
 mkdir bin && cp "$BIN/fsdprun" bin/ && cp "$TOY/fsdp_train_mutant" bin/fsdp-train
 export FSDP_TEST_SLOW=data:0:100
 
-# nodes NAME N NNODES OPTIONS...: N agents NAME-1 ... of one job; 1 has the endpoint and leads first. Ranks that share
+# start NAME N NNODES OPTIONS...: N agents NAME-1 ... of one job; 1 has the endpoint and leads first. Ranks that share
 # their CPUs unknowingly have a thread each: with more, one waits for what the other holds.
-nodes() {
+start() {
   local name=$1 n=$2 nnodes=$3 i
   shift 3
   port=$((port + 1))
@@ -43,7 +44,7 @@ for n in 2 3; do
 done
 
 # The leader's guard and agent are killed, which a host without power looks like. A node of three is lost.
-nodes three 3 2:3 --set train.steps=40 --rdzv-conf lease=6
+start three 3 2:3 --set train.steps=40 --rdzv-conf lease=6
 wait_until 120 has_logged runs/three 0 8
 check_match "each generation says which losses the job survives" "generation 0: the job bears the loss of 1 of its 3 nodes, also of .*, which leads" "$(cat three-1.out)"
 # A rank that stands still holds what it has not published yet, as this shell does here.
@@ -67,7 +68,7 @@ check "the figures are those of a calm run" close_figures runs/calm2 runs/three 
 check_eq "the loss of a node that may be missing costs no restart" 0 "$(events three restart)"
 
 # A spare takes the place of the lost node: the same world again, so to the bit the same figures.
-nodes spare 3 2 --set train.steps=40 --rdzv-conf lease=1
+start spare 3 2 --set train.steps=40 --rdzv-conf lease=1
 wait_until 120 has_logged runs/spare 0 8
 power_off spare-1
 check_ends "the leader of two nodes is lost, and a spare is there: both end with 0" "0 0" spare-2 spare-3
@@ -80,7 +81,7 @@ tree() { # NAME: its guard, its agent and its ranks
   guard=$(agent_of "$1") inner=$(inner_of "$1")
   echo "$guard $inner $(pgrep -P "$inner" | xargs)"
 }
-nodes still 2 1:2 --set train.steps=60 --rdzv-conf lease=1
+start still 2 1:2 --set train.steps=60 --rdzv-conf lease=1
 wait_until 120 has_logged runs/still 0 8
 pids=$(tree still-1) rank=${pids##* }
 kill -STOP $pids
@@ -95,28 +96,32 @@ check_eq "... and its rank is dead" "" "$(ps -o pid= -p "$rank")"
 check "... and it wrote no report of errors" test ! -e runs/still/errors.json
 
 # A program, whose directory the user names. The lost host is started again.
-port=$((port + 1))
-program() { # NAME N
+# program NAME DIR N: node N; each rank adds a line to DIR.started, and ends once DIR.go is there
+program() {
   begin "$1" timeout -k 5 1200 "$BIN/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" \
-    --local-addr "127.0.0.$2" --secret-file secret --run-dir "$WORK/program" --rdzv-conf lease=1 \
-    -- "$TOY/toy" env=MASTER_ADDR env=FSDPRUN_TERM touch=started wait=go
+    --local-addr "127.0.0.$3" --secret-file secret --run-dir "$WORK/$2" --rdzv-conf lease=1 \
+    -- "$TOY/toy" env=MASTER_ADDR env=FSDPRUN_TERM touch="$2.started" wait="$2.go"
 }
-program program-1 1
-wait_until 30 has program-1 "this node hosts"
-program program-2 2
-wait_until 30 lines started 2
+programs() { # DIR: two nodes of it, DIR-1 and DIR-2
+  port=$((port + 1))
+  program "$1-1" "$1" 1
+  wait_until 30 has "$1-1" "this node hosts"
+  program "$1-2" "$1" 2
+  wait_until 30 lines "$1.started" 2
+}
+programs program
 power_off program-1
-check "the leader of a program is lost: the other node goes on" wait_until 60 lines started 3
-program back 1
-check "... and the lost host, started again, joins it" wait_until 60 lines started 5
-touch go
+check "the leader of a program is lost: the other node goes on" wait_until 60 lines program.started 3
+program back program 1
+check "... and the lost host, started again, joins it" wait_until 60 lines program.started 5
+touch program.go
 check_ends "... and both end with 0" "0 0" program-2 back
 check_eq "MASTER_ADDR and FSDPRUN_TERM are the new leader's" "127.0.0.2 2" \
   "$(sed -n 's/^MASTER_ADDR=//p' back.out) $(sed -n 's/^FSDPRUN_TERM=//p' back.out)"
 check_eq "... and each attempt has a folder" "attempt_0 attempt_1 attempt_2" "$(cd program && echo attempt_*)"
 
 # The same, and its agent is told to stop while it stands still: it ends then, and joins nobody.
-nodes told 2 1:2 --set train.steps=60 --rdzv-conf lease=1
+start told 2 1:2 --set train.steps=60 --rdzv-conf lease=1
 wait_until 120 has_logged runs/told 0 8
 pids=$(tree told-1)
 kill -STOP $pids
@@ -126,8 +131,35 @@ kill -CONT $pids 2> /dev/null
 check_ends "a leader that is told to stop while it stands still ends, and the other goes on" "143 0" told-1 told-2
 check_match "... and says why" "fsdprun: stopped by SIGTERM$" "$(tail -n 1 told-1.out)"
 
+# A node is told to stop, and its leader does not answer any more.
+programs asks
+kill -STOP "$(inner_of asks-1)"
+signal asks-2 TERM
+check_ends "a node that is told to stop ends, although its leader is lost before it answers" 143 asks-2
+power_off asks-1
+
+# The run ends in a cut, and the node whose rank has ended hears nothing of that.
+in_cut() { # NAME N: a node on the host N
+  local name=$1 n=$2
+  begin "$name" on_node "$n" timeout -k 5 1200 "$BIN/fsdprun" --rdzv-backend c10d --rdzv-endpoint "10.77.77.1:$port" \
+    --nnodes 1:2 --secret-file secret --run-dir "$WORK/deaf" --rdzv-conf lease=6 -- "$TOY/toy" rank=0 wait=deaf.go
+}
+changed() { ! cmp -s seen deaf/leader/record; }
+if netns_up; then
+  in_cut deaf-1 0
+  wait_until 30 has deaf-1 "this node hosts"
+  in_cut deaf-2 1
+  check "the rank of a member ends" wait_until 60 grep -q '"event": "exit".*"rank": 1' deaf/events.jsonl
+  for _ in 1 2; do cp deaf/leader/record seen; wait_until 30 changed; done # its node has said that all of its ranks have
+  cut_link
+  touch deaf.go
+  check_ends "its run ends while the link is silent: both nodes end with the status of the run" "0 0" deaf-1 deaf-2
+else
+  skip "a run that ends in a cut" "needs root, ip and nft for network namespaces"
+fi
+
 # As it was: the loss of the host ends the job.
-nodes none 2 1:2 --set train.steps=4000 --rdzv-conf lease=1 --arbiter none
+start none 2 1:2 --set train.steps=4000 --rdzv-conf lease=1 --arbiter none
 wait_until 120 has_logged runs/none 0 2
 check_match "without an arbiter the loss of the leader is another matter" "generation 0: .* but not of .*, which leads" "$(cat none-1.out)"
 power_off none-1

@@ -18,19 +18,37 @@ echo "$WORLD_SIZE" > "$NOTES/term-$FSDPRUN_TERM.$RANK"
 while [ ! -e "$NOTES/end" ]; do read -r -t 0.1 <> <(:) || :; done
 RANK
 lease=$((2 * $(pace)))
-for i in 1 2 3; do
-  begin "n$i" timeout -k 5 600 "$BIN/fsdprun" --nnodes 2:3 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$((port + 2))" \
-    --rdzv-id "test-$port" --local-addr "127.0.0.$i" --secret-file secret --rdzv-conf lease=$lease --nproc-per-node 1 \
-    --arbiter "etcd://127.0.0.1:$((port + 3)),127.0.0.1:$port" --no-python bash rank.sh
-  [ $i != 1 ] || wait_until 30 has n1 "this node hosts"
-done
+# nodes NAME PORT: NAME1 to NAME3, of the run NAME-PORT
+nodes() {
+  local i
+  for i in 1 2 3; do
+    begin "$1$i" timeout -k 5 600 "$BIN/fsdprun" --nnodes 1:3 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$2" \
+      --rdzv-id "$1-$2" --local-addr "127.0.0.$i" --secret-file secret --rdzv-conf "lease=$lease,last_call_timeout=60" \
+      --nproc-per-node 1 --log-dir "logs-$1$i" --redirects 3 --arbiter "etcd://127.0.0.1:$((port + 3)),127.0.0.1:$port" \
+      --no-python bash rank.sh
+    [ $i != 1 ] || wait_until 30 has "$1$i" "this node hosts"
+  done
+}
+nodes n $((port + 2))
 check "three nodes run, in term 1; the first member of the etcd is not there" wait_until 60 test -e notes/term-1.2
 power_off n1
 check "their leader is lost: the others run, in term 2" wait_until 60 test -e notes/term-2.1
 check_eq "... without it" 2 "$(cat notes/term-2.1)"
 touch notes/end
 check_ends "... and both end with 0" "0 0" n2 n3
-check "the etcd has the run's key" grep -q 'fsdprun/test-'$port'/leader' -r etcd
+check "the etcd has the run's key" grep -q "fsdprun/n-$((port + 2))/leader" -r etcd
+
+# The node that would take the leader's place cannot: where its events would go, there is a directory.
+export NOTES=$WORK/more
+mkdir more
+nodes m $((port + 4))
+wait_until 60 test -e more/term-1.2
+mkdir "$(echo logs-m2/*)/events.jsonl"
+power_off m1
+check "a node takes the leader's place, and cannot lead: the next one does" wait_until 60 test -e more/term-3.0
+check_eq "... alone" 1 "$(cat more/term-3.0)"
+touch more/end
+check_ends "... and ends with 0; the one that could not ends as is due" "78 0" m2 m3
 few=(--nnodes 2 --rdzv-endpoint 127.0.0.1:1 --insecure)
 check_status "a program needs a name for its run in the etcd" 2 "$BIN/fsdprun" "${few[@]}" --arbiter "etcd://127.0.0.1:$port" --no-python true
 check_status "members that cannot be are refused" 2 "$BIN/fsdprun" "${few[@]}" --rdzv-id a --arbiter etcd://a:b:c --no-python true
