@@ -289,10 +289,8 @@ void coordinator_hold(struct coordinator *coordinator, int node);
  * is in quarantine or leaves already.
  */
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
-/** The agent of a node that is present is lost, and may live. */
+/** The agent of a node that is present is lost, or is told to leave, and may live. */
 void coordinator_note_away(struct coordinator *coordinator, int node);
-/** The agent of that node is not away: it was let in just now, or cannot lead any more. */
-void coordinator_forget_away(struct coordinator *coordinator, int node);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */

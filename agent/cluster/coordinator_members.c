@@ -308,6 +308,7 @@ static void let_go(struct coordinator *coordinator, int node)
         snprintf(end.line, sizeof end.line, "stopped by %s; the others go on",
                  errors_signal_name(at->leave_signal, name));
     at->tell(at->member, PROTO_FINISH, coordinator->generation, &end);
+    coordinator_note_away(coordinator, node); /* a cut may keep that from it */
     drop(coordinator, node);
 }
 

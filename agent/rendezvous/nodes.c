@@ -170,11 +170,13 @@ static void on_joined(void *arg, int node)
     coordinator_attach(nodes->coordinator, node, tell_remote, &nodes->remotes[node]);
 }
 
-static void on_lost(void *arg, int node, int64_t silent_ms, const char *words)
+static void on_lost(void *arg, int node, int64_t silent_ms, const struct fsdp_err *why)
 {
     struct nodes *nodes = arg;
 
-    coordinator_lost(nodes->coordinator, node, silent_ms, words);
+    coordinator_lost(nodes->coordinator, node, silent_ms, why->message);
+    if (why->status == FSDP_OK)
+        coordinator_forget_away(nodes->coordinator, node);
 }
 
 static void on_note(void *arg, const char *words)

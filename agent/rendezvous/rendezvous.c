@@ -138,7 +138,7 @@ static void on_ended(void *arg, struct session *session, const struct fsdp_err *
     }
     node->session = NULL;
     rendezvous->handlers.lost(rendezvous->arg, (int)(node - rendezvous->nodes), session_silent_ms(session),
-                              why->message);
+                              why);
 }
 
 static void on_note(void *arg, const char *words)

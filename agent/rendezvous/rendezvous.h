@@ -27,8 +27,8 @@ struct rendezvous_handlers {
     void (*joined)(void *arg, int node); /* frames may be sent to it */
     /* A frame from a node. Its payload is valid during the call. */
     void (*message)(void *arg, int node, const struct frame *frame);
-    /* The session of a node has ended. Nothing had been heard from it for `silent_ms`. */
-    void (*lost)(void *arg, int node, int64_t silent_ms, const char *words);
+    /* The session of a node has ended, as `why` says. Nothing had been heard from it for `silent_ms`. */
+    void (*lost)(void *arg, int node, int64_t silent_ms, const struct fsdp_err *why);
     /* A line for the log: who was refused, and why; or whose connection was replaced. */
     void (*note)(void *arg, const char *words);
 };

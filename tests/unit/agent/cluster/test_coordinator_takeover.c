@@ -216,6 +216,22 @@ Test(coordinator_takeover, one_that_has_swept_its_node_cannot_lead)
     obeys(2);
 }
 
+Test(coordinator_takeover, one_that_leaves_could_lead_until_it_is_known_to_have_left)
+{
+    const int64_t now = clock_boot_ns(), lease_ms = config.lease_ms;
+
+    begin_first(1, 2);
+    coordinator_heard(coordinator, actors[1].node, now - 1000000000);
+    asks(1, SIGTERM, REPORTER_STOP);
+    obeys(1);
+    obeys(0);
+    cr_assert(eq(int, actors[1].n_finished, 1));
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), now / 1000000 - 1000 + lease_ms));
+    coordinator_forget_away(coordinator, actors[1].node);
+    cr_assert(coordinator_in_contact_until_ms(coordinator) > boot_ms());
+    obeys(0);
+}
+
 Test(coordinator_takeover, after_a_take_over_nobody_knows_who_else_could_lead)
 {
     begin(1, 2, 3, 1);

@@ -98,13 +98,13 @@ static void on_host_message(void *arg, int node, const struct frame *frame)
     finish();
 }
 
-static void on_host_lost(void *arg, int node, int64_t silent_ms, const char *words)
+static void on_host_lost(void *arg, int node, int64_t silent_ms, const struct fsdp_err *why)
 {
     struct agent *agent = arg;
 
     cr_assert(node >= 1 && silent_ms >= 0 && silent_ms < 300000);
     agent->n_lost++;
-    snprintf(agent->words, sizeof agent->words, "%s", words);
+    snprintf(agent->words, sizeof agent->words, "%s", why->message);
     finish();
 }
 
