@@ -104,6 +104,8 @@ static void take_join(struct rendezvous *rendezvous, struct session *session, co
         refuse(rendezvous, session, &refused);
         return;
     }
+    if (rendezvous->nodes[number].session != NULL)
+        session_leave(rendezvous->nodes[number].session);
     rendezvous->nodes[number].session = session;
     session_set_data(session, &rendezvous->nodes[number]);
     session_admit(session);

@@ -20,7 +20,8 @@ struct rendezvous;
 struct rendezvous_handlers {
     /*
      * A node that holds the secret asks to join from this address. Its number, 1 ... capacity - 1; or -1,
-     * with the reason in *refused.
+     * with the reason in *refused. The session of a node that had the number is left, without a call of
+     * lost(): it was let go, and has not left yet.
      */
     int (*judge)(void *arg, const struct proto_join *join, const char *address,
                  struct proto_refused *refused);

@@ -18,6 +18,7 @@ static struct agent {
     struct agent_config config;
     struct meeting *meeting;
     struct rendezvous *rendezvous; /* it hosts */
+    bool one_number;               /* whom it hosts gets the number of the one before */
     bool returns;                  /* it meets again when it is lost */
     bool arbitrated;               /* an arbiter, which the test plays, says who leads */
     int n_offers, port;            /* where it would host */
@@ -74,7 +75,7 @@ static int judge(void *arg, const struct proto_join *join, const char *address, 
         return -1;
     }
     agent->joins[++agent->n_joined] = *join;
-    return agent->n_joined;
+    return agent->one_number ? 1 : agent->n_joined;
 }
 
 static void on_joined(void *arg, int node)
@@ -476,6 +477,23 @@ Test(rendezvous, a_member_that_was_lost_joins_the_same_coordinator_again)
     cr_assert(memcmp(joins[2].lost_by, "iiiiiiiiiiiiiii", sizeof nobody) == 0);
     cr_assert(joins[1].last_generation == -1 && joins[1].last_node_rank == -1);
     cr_assert(joins[2].last_generation == 5 && joins[2].last_node_rank == 1);
+}
+
+static bool who_was_let_go_has_left(void)
+{
+    if (agents[0].n_messages == 1 && agents[2].meeting == NULL)
+        start(2);
+    return agents[0].n_messages == 2 && agents[1].n_lost == 1;
+}
+
+/* A node that was let go may still have its session, in a cut for instance, when another node comes. */
+Test(rendezvous, a_number_that_is_given_again_is_no_more_of_the_one_before)
+{
+    agents[0].one_number = true;
+    run_two_until(who_was_let_go_has_left);
+
+    has(agents[1].words, "has left");
+    cr_assert(agents[0].n_lost == 0 && agents[2].n_welcomed == 1 && agents[2].n_lost == 0);
 }
 
 static bool member_gave_up(void)
