@@ -148,8 +148,8 @@ int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
  */
 void coordinator_fenced(struct coordinator *coordinator, int node, int generation, int64_t ago_ms);
 /**
- * The agent of that node is not one that could lead though it is lost: it was let in again, has left in order,
- * or has killed its ranks for good.
+ * The agent of that node is not one that could lead though it is lost: it was let in again, has left in
+ * order, or has killed its ranks for good.
  */
 void coordinator_forget_away(struct coordinator *coordinator, int node);
 /** The agent of the node comes again: the node that it was is lost. */

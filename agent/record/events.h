@@ -1,10 +1,11 @@
 /*
  * events.jsonl: what happened to the job, one JSON object per line.
  *
- * Every line begins with `time` (seconds since the epoch, with microseconds), `event` and `generation`. The
- * event's own keys follow. The last one is `term`, if an arbiter says who leads. A leader that was stopped may
- * write lines when it wakes: they have a lower term and an earlier time than lines before them. Each line is one write(2) of at most EVENTS_LINE_BYTES on an O_APPEND descriptor,
- * so a reader never sees half of one.
+ * Every line begins with `time` (seconds since the epoch, with microseconds), `event` and `generation`.
+ * The event's own keys follow. The last one is `term`, if an arbiter says who leads. A leader that was
+ * stopped may write lines when it wakes: they have a lower term and an earlier time than lines before
+ * them. Each line is one write(2) of at most EVENTS_LINE_BYTES on an O_APPEND descriptor, so a reader
+ * never sees half of one.
  *
  * Lines are not synced while the job goes on. A sync waits for everything that other processes have written
  * to that file system (1.2 s were measured after a PyTorch checkpoint), and a restart must not wait for a

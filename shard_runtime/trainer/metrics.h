@@ -33,7 +33,7 @@ struct metrics_record {
     uint64_t memory_bytes; /* largest so far */
     int generation;
     uint64_t term; /* of the agent that leads; 0: no arbiter says who leads, and it is not written */
-    double time; /* seconds since the epoch */
+    double time;   /* seconds since the epoch */
     struct metrics_gpu gpu;
 };
 
