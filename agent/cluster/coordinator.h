@@ -152,6 +152,8 @@ void coordinator_fenced(struct coordinator *coordinator, int node, int generatio
  * order, or has killed its ranks for good.
  */
 void coordinator_forget_away(struct coordinator *coordinator, int node);
+/** If this coordinator is lost, that node can take its place. A second call changes nothing. */
+void coordinator_can_lead(struct coordinator *coordinator, int node);
 /** The agent of the node comes again: the node that it was is lost. */
 void coordinator_gave_up(struct coordinator *coordinator, int node);
 /** The node has killed its ranks, and leaves. It is lost, and no rank of it has to be waited for. */

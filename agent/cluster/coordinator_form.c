@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "agent/cluster/coordinator_impl.h"
-#include "agent/members/survival.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/shardfile/commit.h"
 
@@ -159,21 +158,6 @@ static void form_node(struct coordinator *coordinator, int number, struct world_
     coordinator->nodes[number].tell(coordinator->nodes[number].member, PROTO_START, plan->generation, plan);
 }
 
-static void say_what_it_bears(const struct coordinator *coordinator, bool bears_loss)
-{
-    const struct roster *roster = &coordinator->roster;
-    const struct survival survival = { .n_nodes = roster_n_present(roster),
-                                       .min_nodes = roster->min_nodes,
-                                       .waits = bears_loss,
-                                       .moves = coordinator->services.lead.holds != NULL,
-                                       .host = roster->nodes[COORDINATOR_SELF].who.host };
-    char words[SURVIVAL_WORDS_BYTES];
-
-    if (roster->max_nodes > 1 && !coordinator->config->quiet)
-        console_say(coordinator->services.console, "fsdprun: generation %d: %s", coordinator->generation,
-                    survival_words(&survival, words));
-}
-
 void coordinator_form(struct coordinator *coordinator)
 {
     struct roster *roster = &coordinator->roster;
@@ -182,9 +166,7 @@ void coordinator_form(struct coordinator *coordinator)
                                .resume_step = coordinator->resume_step,
                                .lease_ms = coordinator->config->lease_ms,
                                .term = coordinator->services.lead.term,
-                               .bears_loss =
-                                   coordinator_is_elastic(coordinator) ||
-                                   !budget_spent(&coordinator->budget, coordinator_now_ns(coordinator)) };
+                               .bears_loss = coordinator_bears_loss(coordinator) };
     const struct rundir *rundir = coordinator->services.rundir;
 
     plan.first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir);
@@ -210,7 +192,7 @@ void coordinator_form(struct coordinator *coordinator)
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
     coordinator->n_up = roster->n_nodes;
     coordinator_form_timeline(coordinator);
-    say_what_it_bears(coordinator, plan.bears_loss);
+    coordinator_survival_begin(coordinator);
     for (int i = 0; i < roster->capacity; i++) {
         coordinator->nodes[i].stopped = false;
         coordinator->nodes[i].n_failed = 0;

@@ -11,6 +11,7 @@
  *   coordinator_store.c        opens the store at which the programs of a generation meet
  *   coordinator_reports.c      takes the reports of the nodes
  *   coordinator_timeline.c     keeps the times of a restart
+ *   coordinator_survival.c     says which losses of nodes the job bears
  *   coordinator_keys.c         passes the keys of workers to the nodes that ask for them
  *   coordinator_hang.c         finds the rank that keeps the others waiting
  *   coordinator_pace.c         finds the ranks that are slower than the others
@@ -64,6 +65,7 @@ struct coordinator_node {
     bool slow;              /* it is in quarantine because a rank of it was slow */
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
     int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
+    bool can_lead;          /* it can take this coordinator's place */
 };
 
 /* An agent that was let in, and was lost. */
@@ -138,6 +140,11 @@ struct coordinator {
 
     struct recurrence recurrence; /* of a job: its last failure, and how often it has come */
     struct timeline timeline;     /* of the last restart */
+
+    /* Which losses the generation bears: whether the line is due, by coordinator_now_ms(). */
+    uint64_t survival_ms;       /* the next look; 0: none */
+    uint64_t survival_until_ms; /* so long the line waits for nodes that cannot take the lead yet */
+    int n_heirs;                /* nodes that can, as the line said; -1: it was not said yet */
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
@@ -418,6 +425,15 @@ void coordinator_time_event(struct coordinator *coordinator, int rank, const cha
 void coordinator_time_line(struct coordinator *coordinator, int rank, const char *json, size_t length);
 /** Writes the timeline of the last restart if it has not been written, with what is known of it. */
 void coordinator_write_timeline(struct coordinator *coordinator);
+/** May a node be lost, so that the job goes on or waits for another? The leader's loss is another matter. */
+bool coordinator_bears_loss(const struct coordinator *coordinator);
+/**
+ * A generation begins: says which losses it bears, at once or as soon as each node has said that it can take
+ * the lead, at most two leases later. Says it again when other nodes can.
+ */
+void coordinator_survival_begin(struct coordinator *coordinator);
+/** Says it, if it is due. */
+void coordinator_survival_look(struct coordinator *coordinator);
 /** A generation begins, in which no rank is silent. */
 void coordinator_hang_begin(struct coordinator *coordinator);
 /** Goes on with the search for a hang, if its deadline has come. */

@@ -146,6 +146,7 @@ static const struct message {
     [PROTO_BEAT] = { "beat", ROWS(beat) },
     [PROTO_FENCED] = { "fenced", ROWS(fenced) },
     [PROTO_SWEPT] = { .name = "swept" },
+    [PROTO_CAN_LEAD] = { .name = "can_lead" },
 };
 /* clang-format on */
 

@@ -3,7 +3,7 @@
  * that listens at the endpoint. The other agents are members.
  *
  *   member -> coordinator   JOIN  PUT  WANT  EXITED  SUSPECT  RANK  EXPLAINED  STOPPED  EVENT  SAVED  PACE
- *                           ASK  BEAT  FENCED  SWEPT
+ *                           ASK  BEAT  FENCED  SWEPT  CAN_LEAD
  *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  HUNG
  *                           FINISH  BEAT
  *
@@ -20,9 +20,12 @@
  * says that the lease is over, and that the ranks are killed. SWEPT is the last message of a member whose
  * guard is gone: it has killed its ranks, and leaves.
  *
+ * CAN_LEAD comes once after WELCOME, as soon as the member could take the coordinator's place: the arbiter has
+ * shown it the coordinator's record.
+ *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
- * (agent/wire/fields.h). PUT, WANT, EVENT, RANK and EXPLAINED have encodings of their own. STOPPED, SUSPECT
- * and SWEPT have no payload.
+ * (agent/wire/fields.h). PUT, WANT, EVENT, RANK and EXPLAINED have encodings of their own. STOPPED, SUSPECT,
+ * SWEPT and CAN_LEAD have no payload.
  *
  * Pure: no sockets, no loop.
  */
@@ -72,6 +75,7 @@ enum proto_type {
     PROTO_BEAT,      /* struct proto_beat: a question for a sign of life, and its answer */
     PROTO_FENCED,    /* struct proto_fenced: the lease is over, and the ranks are killed; STOPPED follows */
     PROTO_SWEPT,     /* empty: the node has killed its ranks, and leaves the job */
+    PROTO_CAN_LEAD,  /* empty: if the coordinator is lost, this node can take its place */
     PROTO_COUNT
 };
 

@@ -118,6 +118,9 @@ static enum fsdp_status take(struct nodes *nodes, int node, const struct frame *
         return answer_beat(nodes, node, frame, err);
     case PROTO_FENCED:
         return take_fenced(nodes, node, frame, err);
+    case PROTO_CAN_LEAD:
+        coordinator_can_lead(nodes->coordinator, node);
+        return FSDP_OK;
     default:
         return take_message(&to, frame, err);
     }

@@ -43,6 +43,7 @@ struct uplink {
     int64_t lease_ms;          /* how long it is: our own value until the coordinator names its own */
     uv_timer_t *beat;          /* LEASE_BEATS times in a lease, since the first WELCOME */
     bool fenced;               /* the lease is over, and the guard kills the ranks */
+    bool can_lead;             /* the coordinator knows that this node can take its place */
     struct held *held, **held_end;
     size_t held_bytes;
     struct coordinator_end end; /* the result that this node ends with */
@@ -103,14 +104,24 @@ static void end_wrong(struct uplink *uplink, const struct fsdp_err *why)
 
 static void on_beat(uv_timer_t *timer);
 
+static bool may_stand(const struct uplink *uplink)
+{
+    return uplink->handlers.may_stand != NULL && uplink->handlers.may_stand(uplink->member);
+}
+
 static void ask_for_lease(struct uplink *uplink)
 {
     const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
                                      .lease_ms = uplink->lease_ms,
                                      .answered_ns = uplink->answered_ns };
 
-    if (!uplink->ending)
-        meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
+    if (uplink->ending)
+        return;
+    meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
+    if (!uplink->can_lead && may_stand(uplink)) {
+        uplink->can_lead = true;
+        meeting_send(uplink->meeting, PROTO_CAN_LEAD, 0, NULL);
+    }
 }
 
 static void begin_to_ask(struct uplink *uplink)
@@ -329,6 +340,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     if (uplink->handlers.joined != NULL)
         uplink->handlers.joined(uplink->member, welcome->identity);
     uplink->answered_ns = 0;
+    uplink->can_lead = false;
     lease_clear(uplink->lease); /* the coordinator knows only the answers that it gives from now on */
     begin_to_ask(uplink);
     if (uplink->config->quiet)
@@ -350,11 +362,6 @@ static void end_stopped(struct uplink *uplink, int signal)
 
     snprintf(line, sizeof line, "stopped by %s", errors_signal_name(signal, name));
     end_alone(uplink, 128 + signal, line);
-}
-
-static bool may_stand(const struct uplink *uplink)
-{
-    return uplink->handlers.may_stand != NULL && uplink->handlers.may_stand(uplink->member);
 }
 
 /* No rank is left here, and the coordinator may be gone for good. */
