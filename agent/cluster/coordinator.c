@@ -479,11 +479,12 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
                     progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
     roster_continue(&coordinator->roster, past->run, progress->generation >= 0);
     coordinator->took_over = true;
-    if (progress->generation >= 0 && !coordinator_is_elastic(coordinator)) {
-        if (budget_spent(&coordinator->budget, now_ns))
-            end_spent(coordinator);
-        else
+    if (progress->generation >= 0 && !coordinator_bears_loss(coordinator)) {
+        end_spent(coordinator);
+    } else if (progress->generation >= 0) {
+        if (!coordinator_is_elastic(coordinator))
             budget_take(&coordinator->budget, now_ns);
+        coordinator_continue_timeline(coordinator, past);
     }
     coordinator_note(
         coordinator, "takeover",

@@ -39,6 +39,12 @@ struct coordinator_past {
     unsigned char run[PROTO_IDENTITY_BYTES]; /* the run's name, see struct proto_welcome */
     int first_attempt;                       /* of the run directory, see struct world_plan */
     int node_rank;                           /* of this node in the newest generation; -1: it was in none */
+    /*
+     * That generation on this node, by CLOCK_BOOTTIME: when the coordinator had last been heard of before its
+     * loss, when that loss was noticed, and when no rank was left here; 0: none was.
+     */
+    int64_t heard_ns, lost_ns, stopped_ns;
+    int64_t last_step; /* the most steps that a rank of this node had done in it; -1: unknown */
     struct leader_progress progress;
 };
 

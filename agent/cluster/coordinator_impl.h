@@ -417,6 +417,8 @@ void coordinator_detect(struct coordinator *coordinator);
  * No process of the generation is left, and `generation` follows. Call it before the deaths are forgotten.
  */
 void coordinator_begin_timeline(struct coordinator *coordinator, int generation);
+/** The same in coordinator_create(): the generation was that of a coordinator that was lost. */
+void coordinator_continue_timeline(struct coordinator *coordinator, const struct coordinator_past *past);
 /** The world of the next generation is decided. Call it before any node is told. */
 void coordinator_form_timeline(struct coordinator *coordinator);
 /** Takes an event of the generation that runs, see timeline_event(). The last one of a restart writes it. */

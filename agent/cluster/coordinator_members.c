@@ -271,6 +271,7 @@ bool coordinator_hand_over(const struct coordinator *coordinator, struct coordin
 
     *past = (struct coordinator_past){ .progress = coordinator_progress(coordinator),
                                        .node_rank = coordinator->roster.nodes[COORDINATOR_SELF].node_rank,
+                                       .last_step = -1,
                                        .first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir) };
     memcpy(past->run, coordinator->roster.run, sizeof past->run);
     return coordinator_is_elastic(coordinator) || past->progress.n_restarts_left > 0;

@@ -1,6 +1,7 @@
 #include <cjson/cJSON.h>
 
 #include "agent/cluster/coordinator_impl.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/json.h"
 
 void coordinator_detect(struct coordinator *coordinator)
@@ -47,11 +48,26 @@ void coordinator_begin_timeline(struct coordinator *coordinator, int generation)
     timeline_restart(timeline, generation, &failure, coordinator_now_ns(coordinator));
 }
 
+void coordinator_continue_timeline(struct coordinator *coordinator, const struct coordinator_past *past)
+{
+    const int64_t ahead_ns = coordinator_now_ns(coordinator) - clock_boot_ns();
+    const struct timeline_failure failure = {
+        .reason = "node", .rank = -1, .when_ns = past->heard_ns + ahead_ns, .step = past->last_step
+    };
+
+    timeline_detect(&coordinator->timeline, past->lost_ns + ahead_ns);
+    timeline_restart(&coordinator->timeline, coordinator->generation, &failure,
+                     (past->stopped_ns > past->lost_ns ? past->stopped_ns : past->lost_ns) + ahead_ns);
+}
+
 void coordinator_form_timeline(struct coordinator *coordinator)
 {
-    coordinator->timeline.job = coordinator->config->job_json != NULL;
-    timeline_form(&coordinator->timeline, coordinator->world_size, coordinator->resume_step,
-                  coordinator_now_ns(coordinator));
+    struct timeline *timeline = &coordinator->timeline;
+
+    timeline->job = coordinator->config->job_json != NULL;
+    timeline->generation = coordinator->generation; /* after a take-over a member may have moved it */
+    timeline_form(timeline, coordinator->world_size, coordinator->resume_step,
+                  (int64_t)coordinator->fenced_until_ms * 1000000, coordinator_now_ns(coordinator));
 }
 
 void coordinator_write_timeline(struct coordinator *coordinator)

@@ -40,8 +40,12 @@ void timeline_restart(struct timeline *timeline, int generation, const struct ti
     timeline->resume_step = -1;
 }
 
-void timeline_form(struct timeline *timeline, int world_size, int64_t resume_step, int64_t now_ns)
+void timeline_form(struct timeline *timeline, int world_size, int64_t resume_step, int64_t fenced_ns,
+                   int64_t now_ns)
 {
+    const int64_t stopped_ns = timeline->at_ns[TIMELINE_STOPPED];
+
+    timeline->at_ns[TIMELINE_FENCED] = fenced_ns > stopped_ns ? fenced_ns : stopped_ns;
     timeline->at_ns[TIMELINE_FORMED] = now_ns;
     timeline->resume_step = resume_step;
     timeline->world_size = world_size;
@@ -97,9 +101,10 @@ static double lost_s(const struct timeline *timeline)
 void timeline_fields(const struct timeline *timeline, struct events_field fields[TIMELINE_FIELDS])
 {
     static const char *const names[TIMELINE_N] = {
-        [TIMELINE_DETECTED] = "detected_ms", [TIMELINE_STOPPED] = "stopped_ms",
-        [TIMELINE_FORMED] = "formed_ms",     [TIMELINE_SPAWNED] = "spawned_ms",
-        [TIMELINE_RESUMED] = "resumed_ms",   [TIMELINE_FIRST_STEP] = "first_step_ms",
+        [TIMELINE_DETECTED] = "detected_ms",     [TIMELINE_STOPPED] = "stopped_ms",
+        [TIMELINE_FENCED] = "fenced_ms",         [TIMELINE_FORMED] = "formed_ms",
+        [TIMELINE_SPAWNED] = "spawned_ms",       [TIMELINE_RESUMED] = "resumed_ms",
+        [TIMELINE_FIRST_STEP] = "first_step_ms",
     };
     const int64_t lost = timeline_lost_steps(timeline);
     int n = 0;
@@ -119,9 +124,9 @@ void timeline_fields(const struct timeline *timeline, struct events_field fields
 void timeline_words(const struct timeline *timeline, char *out, size_t size)
 {
     static const char *const names[TIMELINE_N] = {
-        [TIMELINE_DETECTED] = "detected", [TIMELINE_STOPPED] = "stopped",
-        [TIMELINE_FORMED] = "formed",     [TIMELINE_SPAWNED] = "spawned",
-        [TIMELINE_RESUMED] = "loaded",    [TIMELINE_FIRST_STEP] = "first step",
+        [TIMELINE_DETECTED] = "detected",     [TIMELINE_STOPPED] = "stopped", [TIMELINE_FENCED] = "fenced",
+        [TIMELINE_FORMED] = "formed",         [TIMELINE_SPAWNED] = "spawned", [TIMELINE_RESUMED] = "loaded",
+        [TIMELINE_FIRST_STEP] = "first step",
     };
     const int64_t *at_ns = timeline->at_ns, lost = timeline_lost_steps(timeline);
     int64_t before = timeline->failure.when_ns;

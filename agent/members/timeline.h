@@ -24,6 +24,7 @@
 enum timeline_stamp {
     TIMELINE_DETECTED,   /* the coordinator learned of the failure */
     TIMELINE_STOPPED,    /* no process of the old generation was left */
+    TIMELINE_FENCED,     /* no rank of a lost node could run any more; without such a node as STOPPED */
     TIMELINE_FORMED,     /* the nodes and ranks of the new generation were decided */
     TIMELINE_SPAWNED,    /* its last worker was started */
     TIMELINE_RESUMED,    /* rank 0 of a job had loaded the checkpoint */
@@ -65,8 +66,12 @@ void timeline_detect(struct timeline *timeline, int64_t now_ns);
 void timeline_restart(struct timeline *timeline, int generation, const struct timeline_failure *failure,
                       int64_t now_ns);
 
-/** A generation begins with `world_size` workers, at the checkpoint of `resume_step` (-1: at none). */
-void timeline_form(struct timeline *timeline, int world_size, int64_t resume_step, int64_t now_ns);
+/**
+ * A generation begins with `world_size` workers, at the checkpoint of `resume_step` (-1: at none). Ranks of lost
+ * nodes could run until `fenced_ns`; one that is long ago is of an earlier restart.
+ */
+void timeline_form(struct timeline *timeline, int world_size, int64_t resume_step, int64_t fenced_ns,
+                   int64_t now_ns);
 
 /**
  * Take an event of the generation that runs.

@@ -132,6 +132,17 @@ static void begin_to_ask(struct uplink *uplink)
     uv_timer_start(uplink->beat, on_beat, pace_ms, pace_ms);
 }
 
+/* The coordinator is lost since now, unless that is known already. */
+static void note_loss(struct uplink *uplink)
+{
+    struct coordinator_past *past = &uplink->past;
+
+    if (past->lost_ns != 0)
+        return;
+    past->lost_ns = clock_boot_ns();
+    past->heard_ns = uplink->heard_ms != 0 ? uplink->heard_ms * 1000000 : past->lost_ns;
+}
+
 /*
  * Looks whether the lease of the generation is over: the coordinator has not answered for so long, or this
  * agent stood still. The guard then kills the ranks. The coordinator learns that as soon as a connection to
@@ -146,6 +157,7 @@ static void look_at_lease(struct uplink *uplink)
     if (!uplink->up || uplink->fenced || !lease_is_over(uplink->lease))
         return;
     uplink->fenced = true;
+    note_loss(uplink);
     fenced.ago_ms = lease_over_ms(uplink->lease);
     meeting_send(uplink->meeting, PROTO_FENCED, (uint32_t)uplink->generation, &fenced);
     snprintf(words, sizeof words,
@@ -240,6 +252,8 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
     uplink->past.progress.generation = plan->generation;
     uplink->past.progress.n_restarts = (uint32_t)plan->restart_count;
     uplink->past.progress.step = plan->resume_step;
+    uplink->past.lost_ns = uplink->past.stopped_ns = 0;
+    uplink->past.last_step = -1;
     uplink->bears_loss = plan->bears_loss;
     uplink->up = true;
     lease_begin(uplink->lease, plan->generation);
@@ -341,6 +355,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
         uplink->handlers.joined(uplink->member, welcome->identity);
     uplink->answered_ns = 0;
     uplink->can_lead = false;
+    uplink->past.lost_ns = 0;
     lease_clear(uplink->lease); /* the coordinator knows only the answers that it gives from now on */
     begin_to_ask(uplink);
     if (uplink->config->quiet)
@@ -423,6 +438,7 @@ static void on_lost(void *arg, const struct fsdp_err *why)
     }
     if (uplink->ending || uplink->finished)
         return;
+    note_loss(uplink);
     uplink->handlers.note(uplink->member, line);
     uplink->again = uplink->up;
     if (uplink->up)
@@ -450,8 +466,11 @@ static void report_exited(void *to, int generation, const struct death *death,
                           const struct errors_detail *detail)
 {
     struct proto_exited exited = { .death = *death };
+    struct uplink *uplink = to;
 
-    look_at_lease(to); /* the coordinator learns the cause before what follows from it */
+    if (death->step > uplink->past.last_step)
+        uplink->past.last_step = death->step;
+    look_at_lease(uplink); /* the coordinator learns the cause before what follows from it */
     if (detail != NULL)
         errors_detail_copy(&exited.detail, detail);
     send_message(to, PROTO_EXITED, generation, &exited);
@@ -468,6 +487,7 @@ static void report_stopped(void *to, int generation)
 
     look_at_lease(uplink);
     uplink->up = uplink->fenced = false;
+    uplink->past.stopped_ns = clock_boot_ns();
     lease_end(uplink->lease);
     if (uplink->ending)
         finish(uplink);
@@ -566,6 +586,7 @@ void uplink_lead(struct uplink *uplink)
     if (uplink->ending || uplink->finished || uplink->leads)
         return;
     uplink->leads = true;
+    note_loss(uplink);
     if (uplink->up && !uplink->again)
         /* it has joined a coordinator again that has lost the lead meanwhile */
         stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true, .lost = true });
@@ -583,6 +604,7 @@ void uplink_follow(struct uplink *uplink, const char *host, int port)
 void uplink_rejoin(struct uplink *uplink, const struct coordinator_past *past, const char *host)
 {
     uplink->past = *past;
+    note_loss(uplink);
     snprintf(uplink->host, sizeof uplink->host, "the one after this node");
     meeting_resume(uplink->meeting, past->run, host);
     join_again(uplink);
@@ -644,7 +666,7 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
     uplink->lease_ms = LEASE_RANKS_MS(config->lease_ms);
     uplink->held_end = &uplink->held;
     uplink->generation = uplink->past.node_rank = uplink->past.progress.generation = -1;
-    uplink->past.progress.step = -1;
+    uplink->past.progress.step = uplink->past.last_step = -1;
     uplink->bears_loss = true;
     status = meeting_create(&uplink->meeting, loop, config, &meeting, uplink, err);
     if (status != FSDP_OK) {

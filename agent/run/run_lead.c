@@ -136,6 +136,8 @@ static void find_past(struct run *run, const struct leader_record *before)
     *progress = before->progress;
     if (progress->generation < generation)
         progress->generation = generation;
+    else if (progress->generation > generation)
+        run->lead.past.last_step = -1; /* this node was not in it */
 }
 
 static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)

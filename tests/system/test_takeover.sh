@@ -70,6 +70,15 @@ check_match "it went on from a checkpoint" "resuming after step" "$(cat three-2.
 check_eq "lines of metrics and events have their leader's term" "1 2 1 2" \
   "$(for file in metrics events; do sed -n 's/.*"term": *\([0-9]*\).*/\1/p' "runs/three/$file.jsonl" | uniq; done | xargs)"
 check "the figures are those of a calm run" close_figures runs/calm2 runs/three 1 1e-4
+check_eq "... and its timeline says how long each part took" "1 node True True" "$(python3 -c '
+import json
+lines = [json.loads(line) for line in open("runs/three/events.jsonl")]
+moments = ["detected_ms", "stopped_ms", "fenced_ms", "formed_ms", "spawned_ms", "resumed_ms", "first_step_ms"]
+for o in lines:
+    if o["event"] == "timeline":
+        v = [o[k] for k in moments]
+        print(o["generation"], o["reason"], v == sorted(v) and 0 <= v[0] and 3000 < v[2] < v[6] < 20000, o["lost_steps"] is not None)')"
+check_match "... and so does a line" "training again after [0-9.]+ s \\([0-9.]+ detected, [0-9.]+ stopped, [0-9.]+ fenced, " "$(cat three-2.out three-3.out)"
 check_eq "the loss of a node that may be missing costs no restart" 0 "$(events three restart)"
 
 # A spare takes the place of the lost node: the same world again, so to the bit the same figures.

@@ -14,7 +14,7 @@ e, before = [lambda name, g=int(sys.argv[2]) - back: at(name, g) for back in (0,
 o = e("timeline")
 print(*[eval(word) for word in sys.argv[3:]])' "$@"
 }
-job_keys='["detected_ms", "stopped_ms", "formed_ms", "spawned_ms", "resumed_ms", "first_step_ms"]'
+job_keys='["detected_ms", "stopped_ms", "fenced_ms", "formed_ms", "spawned_ms", "resumed_ms", "first_step_ms"]'
 ordered() { echo "(lambda v: v == sorted(v) and v[0] >= 0)([o[k] for k in $1])"; }
 
 tiny_job "$WORK/job.yaml"
@@ -33,7 +33,7 @@ check_eq "from the end of the old ranks to the first step: the time between the 
     'o["first_step_ms"] - o["stopped_ms"] - 1 <= (o["time"] - before("failure")["time"]) * 1000')"
 check_eq "it resumed from a checkpoint, and repeats the steps since" "True True True" \
   "$(key "$RUN" 1 'o["resume_step"] == e("resume")["step"]' '0 <= o["lost_steps"]' '(o["lost_s"] > 0) == (o["lost_steps"] > 0)')"
-check_match "one line says so" "fsdprun: training again after [0-9.]+ s \([0-9.]+ detected, [0-9.]+ stopped, [0-9.]+ formed, [0-9.]+ spawned, [0-9.]+ loaded, [0-9.]+ first step\)" \
+check_match "one line says so" "fsdprun: training again after [0-9.]+ s \([0-9.]+ detected, [0-9.]+ stopped, 0.00 fenced, [0-9.]+ formed, [0-9.]+ spawned, [0-9.]+ loaded, [0-9.]+ first step\)" \
   "$(cat "$WORK/out")"
 check_eq "a hang: since its last sign of life" "hang 1 True True" \
   "$(key "$RUN" 2 'o["reason"]' 'o["rank"]' 'o["detected_ms"] >= 3000' "$(ordered "$job_keys")")"
@@ -42,5 +42,5 @@ check_status "a program that fails twice" 0 "$F" --nproc-per-node 2 --max-restar
   "$TOY/toy" rank=0 "touch=$WORK/up" before=2 rank=0 hang gen=0 "lines=1:$WORK/up" gen=1 "lines=2:$WORK/up" before=2 rank=1 exit=3
 RUN=$(echo "$WORK"/logs/*)
 check_eq "its second restart ends with the last worker" "exit 1 True None None None" \
-  "$(key "$RUN" 2 'o["reason"]' 'o["rank"]' "$(ordered '["detected_ms", "stopped_ms", "formed_ms", "spawned_ms"]')" 'o["resumed_ms"]' 'o["first_step_ms"]' 'o["lost_s"]')"
+  "$(key "$RUN" 2 'o["reason"]' 'o["rank"]' "$(ordered '["detected_ms", "stopped_ms", "fenced_ms", "formed_ms", "spawned_ms"]')" 'o["resumed_ms"]' 'o["first_step_ms"]' 'o["lost_s"]')"
 check_eq "and no line is printed" 0 "$(grep -c 'again after' "$WORK/err")"

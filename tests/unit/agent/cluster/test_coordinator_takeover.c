@@ -145,6 +145,56 @@ Test(coordinator_takeover, no_generation_begins_before_the_fence)
     check_plan(0, 5, 1, 0, 2);
 }
 
+static char timeline[512];
+
+static void keep_timeline(void *arg, const char *event)
+{
+    (void)arg;
+    if (strstr(event, "\"timeline\"") != NULL)
+        snprintf(timeline, sizeof timeline, "%s", event);
+}
+
+/*
+ * The lost leader was heard of for the last time 7 s ago. 2 s later this node missed it, and 1 s later its
+ * ranks were gone. A member has seen a generation of which this node knows nothing.
+ */
+Test(coordinator_takeover, it_writes_the_timeline_of_the_restart)
+{
+    const int64_t now_ns = clock_boot_ns();
+    int detected_ms, stopped_ms, fenced_ms, formed_ms;
+    struct events *events;
+
+    clock_ns = 100000000000;
+    past.heard_ns = now_ns - 7000000000;
+    past.lost_ns = now_ns - 5000000000;
+    past.stopped_ns = now_ns - 4000000000;
+    past.last_step = 75;
+    stage_services.fence_ms = 3000;
+    cr_assert(eq(int, events_open(&events, -1, "events", NULL), FSDP_OK));
+    events_watch(events, keep_timeline, NULL);
+    begin(2, 2, 3, 1);
+    coordinator->services.events = events;
+    comes_back(6, 0);
+    pass_ms(4000);
+    cr_assert(eq(int, actors[0].n_formed, 1));
+    actors[0].reporter.record(actors[0].reporter.to, 7, "spawn", NULL);
+    actors[0].reporter.record(actors[0].reporter.to, 7, "spawn", NULL);
+    cr_assert(eq(int,
+                 sscanf(timeline,
+                        "{\"time\": %*f, \"event\": \"timeline\", \"generation\": 7, \"reason\": \"node\", "
+                        "\"rank\": null, \"detected_ms\": %d, \"stopped_ms\": %d, \"fenced_ms\": %d, "
+                        "\"formed_ms\": %d",
+                        &detected_ms, &stopped_ms, &fenced_ms, &formed_ms),
+                 4),
+              "%s", timeline);
+    /* the last two are as long as begin() took off the exact time, because the test's clock stands still */
+    cr_expect(detected_ms == 2000 && stopped_ms == 3000, "%s", timeline);
+    cr_expect(fenced_ms <= 10000 && fenced_ms > 5000 && formed_ms - fenced_ms == 1000, "%s", timeline);
+    cr_expect_not_null(strstr(timeline, "\"lost_steps\": 75,"), "there is no checkpoint: %s", timeline);
+    events_close(events);
+    coordinator->services.events = NULL;
+}
+
 Test(coordinator_takeover, no_generation_begins_while_it_may_not_lead)
 {
     may_lead = false;
