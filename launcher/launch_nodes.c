@@ -34,7 +34,12 @@ static const char *text_of(const struct options *options, enum option_id id)
 static int read_endpoint(const struct options *options, enum option_id id, char host[LAUNCH_HOST_BYTES],
                          int fallback, int *port, struct fsdp_err *err)
 {
-    if (options_endpoint(text_of(options, id), host, LAUNCH_HOST_BYTES, fallback, port, err) == FSDP_OK)
+    const char *text = text_of(options, id);
+
+    if (etcd_endpoints_are_named(text))
+        fsdp_fail(err, FSDP_ERR_CONFIG,
+                  "the nodes meet at HOST:PORT of one of them; an etcd is named by --arbiter %.80s", text);
+    else if (options_endpoint(text, host, LAUNCH_HOST_BYTES, fallback, port, err) == FSDP_OK)
         return 0;
     fsdp_wrap(err, "%s", options->of[id].origin);
     return FSDP_EXIT_USAGE;

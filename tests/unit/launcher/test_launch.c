@@ -195,6 +195,9 @@ Test(launch, what_cannot_be_launched_is_one_line_and_bad_usage)
                                           "trust, --insecure or FSDPRUN_INSECURE=1)" },
         { "--nnodes 2 --rdzv-endpoint ::1",
           "--rdzv-endpoint: an IPv6 address stands in brackets, as [::1]:29400" },
+        { "--nnodes 2 --rdzv-endpoint etcd://a:2379,b:2379",
+          "--rdzv-endpoint: the nodes meet at HOST:PORT of one of them; an etcd is named by --arbiter "
+          "etcd://a:2379,b:2379" },
         { "--nnodes 2 --rdzv-endpoint h:0", "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT" },
         { "-r 1:3", "--redirects: names local rank 1 of 1 (the first is 0)" },
         { "--local-ranks-filter 1", "--local-ranks-filter: names local rank 1 of 1 (the first is 0)" },
