@@ -2,10 +2,11 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "shard_runtime/core/thread.h"
 
 /* Jobs in the order in which they came. */
 struct row {
@@ -100,19 +101,6 @@ static void on_answers(uv_async_t *answers)
     idle(disk->idle_arg); /* last: it may close the disk */
 }
 
-/* The thread inherits the mask: the loop's thread is the one that takes signals. */
-static int start_thread(struct disk *disk)
-{
-    sigset_t all, before;
-    int error;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&disk->thread, NULL, serve, disk);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static void on_closed(uv_handle_t *handle)
 {
     struct disk *disk = handle->data;
@@ -140,7 +128,7 @@ enum fsdp_status disk_create(struct disk **out, uv_loop_t *loop, struct fsdp_err
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no handle for the disk's thread: %s", strerror(error));
     }
     disk->answers.data = disk;
-    error = start_thread(disk);
+    error = thread_start(&disk->thread, serve, disk);
     if (error != 0) {
         uv_close((uv_handle_t *)&disk->answers, on_closed);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no thread for the disk: %s", strerror(error));

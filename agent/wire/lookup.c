@@ -1,13 +1,14 @@
 #include "agent/wire/lookup.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STACK_BYTES = 512 * 1024, HOST_BYTES = 256, SERVICE_BYTES = 32 };
+#include "shard_runtime/core/thread.h"
+
+enum { HOST_BYTES = 256, SERVICE_BYTES = 32 };
 
 /* Data that the thread and the loop share. The one that is done last frees it. */
 struct question {
@@ -67,26 +68,6 @@ static void *ask(void *arg)
     if (alone)
         free_question(question);
     return NULL;
-}
-
-/* Starts the thread with all signals blocked, because the loop takes them. */
-static int start_thread(struct question *question)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_t thread;
-    int error;
-
-    if (pthread_attr_init(&attributes) != 0)
-        return -1;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, &attributes, ask, question);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
 }
 
 /* Runs on the loop */
@@ -174,7 +155,7 @@ enum fsdp_status lookup_begin(struct lookup **out, uv_loop_t *loop, const char *
     question->has_service = service != NULL;
     snprintf(question->host, sizeof question->host, "%s", host);
     snprintf(question->service, sizeof question->service, "%s", service != NULL ? service : "");
-    if (start_thread(question) != 0) {
+    if (thread_start(NULL, ask, question) != 0) {
         part(lookup);
         free_question(question);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no thread to look up %s", host);

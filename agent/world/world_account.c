@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,6 +22,7 @@
 #include "agent/watch/hang_report.h"
 #include "agent/watch/python_stacks.h"
 #include "agent/world/world_impl.h"
+#include "shard_runtime/core/thread.h"
 
 static_assert((int)FLIGHT_NAME_BYTES <= (int)HANG_NAME_BYTES, "a row holds any name of a progress page");
 
@@ -30,7 +30,6 @@ enum {
     ACCOUNT_MS = 1000,
     STALE_MS = 5000, /* an account whose culprit is not known by then is made again */
     CHECK_MS = 20,   /* the progress pages are looked at so often while a thread looks at the processes */
-    STACK_BYTES = 512 * 1024
 };
 
 /*
@@ -104,26 +103,6 @@ static void *look_at_all(void *arg)
     return NULL;
 }
 
-/* Start the thread, with all signals blocked because the loop takes them. */
-static bool start_thread(struct samples *samples)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_t thread;
-    bool started;
-
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, &attributes, look_at_all, samples) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
-}
-
 /* The thread gets descriptors of its own, because it may be left behind. */
 static void prepare_asks(const struct world *world, struct samples *samples)
 {
@@ -152,7 +131,7 @@ static struct samples *take_samples(const struct world *world)
     for (int i = 0; i < n; i++)
         samples->of[i].pid = world->workers[i].live ? world_held(&world->workers[i]) : 0;
     prepare_asks(world, samples);
-    if (start_thread(samples))
+    if (thread_start(NULL, look_at_all, samples) == 0)
         return samples;
     atomic_store(&samples->n_users, 1);
     let_go(samples);

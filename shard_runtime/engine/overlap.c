@@ -1,12 +1,12 @@
 #include "shard_runtime/engine/overlap.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/comm/comm.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/thread.h"
 
 struct task {
     overlap_run_fn run;
@@ -63,19 +63,6 @@ static void *second_thread(void *user)
     return NULL;
 }
 
-/* Start the thread with all signals blocked: the first thread handles them. */
-static int start_thread(struct overlap *overlap)
-{
-    sigset_t all, before;
-    int error;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&overlap->thread, NULL, second_thread, overlap);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 enum fsdp_status overlap_create(struct overlap **out, int capacity, struct fsdp_err *err)
 {
     struct overlap *overlap = alloc_array(1, sizeof *overlap);
@@ -92,7 +79,7 @@ enum fsdp_status overlap_create(struct overlap **out, int capacity, struct fsdp_
     pthread_mutex_init(&overlap->mutex, NULL);
     pthread_cond_init(&overlap->given, NULL);
     pthread_cond_init(&overlap->done, NULL);
-    error = start_thread(overlap);
+    error = thread_start(&overlap->thread, second_thread, overlap);
     if (error != 0) {
         free(overlap->tasks);
         free(overlap);
