@@ -101,7 +101,7 @@ static const char *refuse_name(const struct fsdp_module *module, const char *nam
     if (strchr(name, '.') != NULL)
         return "a name has a dot in it";
     /* JSON, and so a checkpoint, cannot contain such a name. */
-    if (utf8_prefix(name, strlen(name)) != strlen(name))
+    if (!utf8_is_valid(name))
         return "a name is not UTF-8";
     if (fsdp_module_child(module, name) != NULL || module_parameter(module, name) != NULL)
         return "the name is taken";

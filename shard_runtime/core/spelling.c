@@ -1,8 +1,13 @@
 #include "shard_runtime/core/spelling.h"
 
+#include <stdio.h>
 #include <string.h>
 
-size_t spelling_distance(const char *a, const char *b)
+/*
+ * Returns the edit distance of two names. Adding, omitting or changing a letter, and swapping two neighbours,
+ * each count one.
+ */
+static size_t edit_distance(const char *a, const char *b)
 {
     /* Optimal string alignment (Levenshtein with adjacent swaps). Only three rows of the table are kept. */
     size_t rows[3][SPELLING_MAX_BYTES + 1], n_a = strlen(a), n_b = strlen(b);
@@ -36,7 +41,7 @@ size_t spelling_distance(const char *a, const char *b)
 
 bool spelling_is_close(const char *name, const char *known, size_t *best)
 {
-    size_t distance = spelling_distance(name, known), limit = strlen(known) / 3;
+    size_t distance = edit_distance(name, known), limit = strlen(known) / 3;
 
     if (limit < 1)
         limit = 1;
@@ -44,4 +49,12 @@ bool spelling_is_close(const char *name, const char *known, size_t *best)
         return false;
     *best = distance;
     return true;
+}
+
+const char *spelling_hint(const char *near, char out[SPELLING_HINT_BYTES])
+{
+    out[0] = '\0';
+    if (near != NULL)
+        snprintf(out, SPELLING_HINT_BYTES, "; did you mean %s?", near);
+    return out;
 }

@@ -9,12 +9,7 @@
 #include <stddef.h>
 
 enum { SPELLING_MAX_BYTES = 64 }; /* longer names match nothing */
-
-/**
- * Returns the edit distance of two names. Adding, omitting or changing a letter, and swapping two neighbours,
- * each count one.
- */
-size_t spelling_distance(const char *a, const char *b);
+enum { SPELLING_HINT_BYTES = 2 * SPELLING_MAX_BYTES };
 
 /**
  * Returns true if `name` may be a misspelling of `known` and is closer than *best, which then becomes its
@@ -22,5 +17,8 @@ size_t spelling_distance(const char *a, const char *b);
  * Callers start with *best = (size_t)-1.
  */
 bool spelling_is_close(const char *name, const char *known, size_t *best);
+
+/** Writes "; did you mean NEAR?", or nothing if `near` is NULL, and returns `out`. */
+const char *spelling_hint(const char *near, char out[SPELLING_HINT_BYTES]);
 
 #endif

@@ -44,6 +44,11 @@ size_t utf8_prefix(const char *text, size_t length)
     return at;
 }
 
+bool utf8_is_valid(const char *text)
+{
+    return utf8_prefix(text, strlen(text)) == strlen(text);
+}
+
 size_t utf8_cut(const char *bytes, size_t n)
 {
     size_t start = n;

@@ -5,6 +5,7 @@
 #ifndef CORE_UTF8_H
 #define CORE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /** U+FFFD, which replaces a byte that is not UTF-8: three bytes. */
@@ -18,6 +19,9 @@ size_t utf8_length(const char *bytes, size_t n_bytes);
 
 /** Returns the offset of the first byte that is not UTF-8, or `length` if all of `text` is valid. */
 size_t utf8_prefix(const char *text, size_t length);
+
+/** Returns true if all of the string `text` is UTF-8. */
+bool utf8_is_valid(const char *text);
 
 /**
  * Returns the largest length <= n at which `bytes` can be cut without splitting a character. If the bytes

@@ -5,27 +5,15 @@
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/value.h"
 
-/* Writes the list "a|b|c" as "a, b, c". */
-static size_t spell_list(const char *list, char *out, size_t size)
-{
-    char word[JOB_KEY_PATH_BYTES];
-    size_t used = 0;
-
-    for (int i = 0; job_list_word(list, i, word); i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i == 0 ? "" : ", ",
-                                 strcmp(word, "<int>") == 0 ? "a number" : word);
-    return used;
-}
-
 const char *job_key_takes(const struct job_key *key, char *out, size_t size)
 {
     char low[JOB_VALUE_TEXT_BYTES], high[JOB_VALUE_TEXT_BYTES], words[256] = "", later[256] = "";
 
     job_limit_text(key->low, low);
     job_limit_text(key->high, high);
-    spell_list(key->choices, words, sizeof words);
+    job_list_spell(key->choices, ", ", words, sizeof words);
     if (key->later != NULL && key->later[0] != '*')
-        spell_list(key->later, later, sizeof later);
+        job_list_spell(key->later, ", ", later, sizeof later);
     switch (key->type) {
     case JOB_BOOL:
         snprintf(out, size, "true or false");
@@ -129,7 +117,7 @@ static void put_rules_markdown(FILE *out)
 
 void job_docs_markdown(FILE *out)
 {
-    const char *section = "";
+    const char *begun = "";
     char takes[512];
 
     fputs("# Job file\n\n"
@@ -152,31 +140,27 @@ void job_docs_markdown(FILE *out)
           "For keys of `launch` the command line, `FSDPRUN_*` and `PET_*` win over the file.\n",
           out);
     for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_section *section = job_section_begun(i);
         const struct job_key *key = &job_schema[i];
 
-        if (strcmp(section, key->section) != 0) {
-            section = key->section;
-            for (size_t j = 0; j < job_sections_size; j++)
-                if (strcmp(job_sections[j].name, section) == 0)
-                    fprintf(out, "\n## %s: %s\n\n", section, job_sections[j].help);
-            fputs("| key | default | takes | what it does |\n|---|---|---|---|\n", out);
-        }
+        if (section != NULL)
+            fprintf(out, "\n## %s: %s\n\n| key | default | takes | what it does |\n|---|---|---|---|\n",
+                    section->name, section->help);
         fprintf(out, "| `%s` | %s%s%s | %s | %s |\n", key->name, key->fallback == NULL ? "" : "`",
                 key->fallback == NULL ? "must be given" : key->fallback, key->fallback == NULL ? "" : "`",
                 job_key_takes(key, takes, sizeof takes), key->help);
     }
     put_rules_markdown(out);
     fputs("\n## Example\n\n```yaml\n", out);
-    section = "";
     for (size_t i = 0; i < job_schema_size; i++) {
         const struct job_key *key = &job_schema[i];
 
         if (key->later != NULL || strcmp(key->name, "global_batch") == 0 ||
             strcmp(key->name, "momentum") == 0)
             continue; /* not supported yet, or excludes another key */
-        if (strcmp(section, key->section) != 0)
+        if (strcmp(begun, key->section) != 0)
             fprintf(out, "%s:\n", key->section);
-        section = key->section;
+        begun = key->section;
         fprintf(out, "  %s: %s\n", key->name, job_key_example(key));
     }
     fputs("```\n", out);
@@ -197,17 +181,25 @@ static void put_roff(FILE *out, const char *text)
     }
 }
 
+/* Writes a key's name, its help and what it takes, without the full stop. */
+static void put_key_man(FILE *out, const struct job_key *key)
+{
+    char takes[512];
+
+    fprintf(out, ".TP\n.B %s\n", key->name);
+    put_roff(out, key->help);
+    fputs("\nTakes: ", out);
+    put_roff(out, job_key_takes(key, takes, sizeof takes));
+}
+
 static void put_rules_man(FILE *out, const struct job_key *key)
 {
-    char path[JOB_KEY_PATH_BYTES], takes[512];
+    char path[JOB_KEY_PATH_BYTES];
     const struct job_key *field;
 
     fputs("Fields of each map:\n.RS\n", out);
     for (size_t f = 0; (field = job_rule_field(job_key_path(key, path), f)) != NULL; f++) {
-        fprintf(out, ".TP\n.B %s\n", field->name);
-        put_roff(out, field->help);
-        fputs("\nTakes: ", out);
-        put_roff(out, job_key_takes(field, takes, sizeof takes));
+        put_key_man(out, field);
         fputs(".\n", out);
     }
     fputs(".RE\n", out);
@@ -215,26 +207,16 @@ static void put_rules_man(FILE *out, const struct job_key *key)
 
 void job_docs_man(FILE *out)
 {
-    const char *section = "";
-    char takes[512];
-
     for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_section *section = job_section_begun(i);
         const struct job_key *key = &job_schema[i];
 
-        if (strcmp(section, key->section) != 0) {
-            section = key->section;
-            for (size_t j = 0; j < job_sections_size; j++) {
-                if (strcmp(job_sections[j].name, section) != 0)
-                    continue;
-                fprintf(out, ".SS %s\n", section);
-                put_roff(out, job_sections[j].help);
-                fputs(".\n", out);
-            }
+        if (section != NULL) {
+            fprintf(out, ".SS %s\n", section->name);
+            put_roff(out, section->help);
+            fputs(".\n", out);
         }
-        fprintf(out, ".TP\n.B %s\n", key->name);
-        put_roff(out, key->help);
-        fputs("\nTakes: ", out);
-        put_roff(out, job_key_takes(key, takes, sizeof takes));
+        put_key_man(out, key);
         fputs(". ", out);
         fputs(key->fallback == NULL ? "Must be given" : "Default: ", out);
         put_roff(out, key->fallback == NULL ? "" : key->fallback);

@@ -13,8 +13,8 @@ void job_free(struct job *job)
     for (size_t i = 0; i < job_schema_size; i++) {
         const struct job_key *key = &job_schema[i];
 
-        if (key->field != JOB_NO_FIELD && (key->type == JOB_TEXT || key->type == JOB_WORD ||
-                                           key->type == JOB_NAMES || key->type == JOB_RULES))
+        if (key->field != JOB_NO_FIELD &&
+            (key->type == JOB_TEXT || key->type == JOB_WORD || job_key_is_list(key)))
             free(*(char **)(void *)((char *)job + key->field));
     }
     memset(job, 0, sizeof *job);

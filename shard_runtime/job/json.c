@@ -150,7 +150,7 @@ static enum fsdp_status read_item(struct job *job, const struct job_key *key, co
     size_t n = 0;
     enum fsdp_status status;
 
-    if (key->type == JOB_NAMES || key->type == JOB_RULES)
+    if (job_key_is_list(key))
         return read_list(job, key, item, err);
     job_key_path(key, path);
     for (child = cJSON_IsArray(item) ? item->child : NULL; child != NULL; child = child->next) {
@@ -175,7 +175,7 @@ static enum fsdp_status read_section(struct job *job, const cJSON *section, bool
 {
     const cJSON *item;
 
-    if (!job_section_exists(section->string))
+    if (job_section_find(section->string) == NULL)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: is no section of a job", section->string);
     if (!cJSON_IsObject(section))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: must be an object", section->string);

@@ -9,22 +9,18 @@ enum { COMMENT_COLUMN = 44 };
 enum fsdp_status job_print_yaml(const struct job *job, const struct job_origins *origins, FILE *out,
                                 struct fsdp_err *err)
 {
-    const char *section = "";
     char place[4500];
 
     for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_section *section = job_section_begun(i);
         const struct job_key *key = &job_schema[i];
         struct job_value value;
         struct json_text text = { 0 };
         int width;
 
-        if (strcmp(section, key->section) != 0) {
-            section = key->section;
-            for (size_t j = 0; j < job_sections_size; j++)
-                if (strcmp(job_sections[j].name, section) == 0)
-                    fprintf(out, "%s:%*s# %s\n", section, COMMENT_COLUMN - 1 - (int)strlen(section), "",
-                            job_sections[j].help);
-        }
+        if (section != NULL)
+            fprintf(out, "%s:%*s# %s\n", section->name, COMMENT_COLUMN - 1 - (int)strlen(section->name), "",
+                    section->help);
         job_value_load(key, job, &value);
         job_value_text(key, &value, false, &text);
         if (text.failed) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/core/files.h"
+#include "shard_runtime/core/spelling.h"
 #include "shard_runtime/core/utf8.h"
 #include "shard_runtime/job/check.h"
 #include "shard_runtime/job/nearest.h"
@@ -50,11 +51,6 @@ static void spoil(struct resolving *r, const struct job_key *key, struct job_pla
     job_report_add(r->report, place, job_key_path(key, path), "%s", words);
     r->bad[job_key_index(key)] = true;
     r->origins->of[job_key_index(key)] = place;
-}
-
-static bool is_list_key(const struct job_key *key)
-{
-    return key->type == JOB_NAMES || key->type == JOB_RULES;
 }
 
 /*
@@ -113,7 +109,7 @@ static void read_node(struct resolving *r, const struct job_key *key, const stru
         r->bad[job_key_index(key)] = true;
         return;
     }
-    if (is_list_key(key)) {
+    if (job_key_is_list(key)) {
         read_list(r, key, node, place);
         return;
     }
@@ -147,14 +143,13 @@ static struct job_place place_of_node(const struct resolving *r, const struct tr
 
 static void unknown(struct resolving *r, const struct tree_node *key, const char *section)
 {
-    char known[JOB_KEY_PATH_BYTES], path[JOB_KEY_PATH_BYTES * 2 + 2];
+    char known[JOB_KEY_PATH_BYTES], path[JOB_KEY_PATH_BYTES * 2 + 2], hint[SPELLING_HINT_BYTES];
     const char *near = job_nearest(section, key->text, known);
 
     snprintf(path, sizeof path, "%s%s%.64s", section == NULL ? "" : section, section == NULL ? "" : ".",
              key->text);
-    job_report_add(r->report, place_of_node(r, key), path, "is no %s of a job file%s%s%s",
-                   section == NULL ? "section" : "key", near == NULL ? "" : "; did you mean ",
-                   near == NULL ? "" : near, near == NULL ? "" : "?");
+    job_report_add(r->report, place_of_node(r, key), path, "is no %s of a job file%s",
+                   section == NULL ? "section" : "key", spelling_hint(near, hint));
 }
 
 static void read_section(struct resolving *r, const char *section, const struct tree_node *map)
@@ -195,7 +190,7 @@ static void read_root(struct resolving *r, const struct tree_node *root)
     for (const struct tree_node *entry = root->children; entry != NULL; entry = entry->next) {
         if (entry->key->kind != TREE_SCALAR)
             continue;
-        if (job_section_exists(entry->key->text))
+        if (job_section_find(entry->key->text) != NULL)
             read_section(r, entry->key->text, entry);
         else
             unknown(r, entry->key, NULL);
@@ -249,20 +244,14 @@ static void refuse_setting(struct resolving *r, const struct job_setting *settin
 static void unknown_setting(struct resolving *r, const struct job_setting *setting, const char *path)
 {
     char section[JOB_KEY_PATH_BYTES], known[JOB_KEY_PATH_BYTES], words[JOB_KEY_PATH_BYTES * 6];
-    const char *dot = strchr(path, '.'), *near = NULL;
+    char hint[SPELLING_HINT_BYTES];
+    const char *dot = strchr(path, '.'), *near;
 
-    if (dot == NULL) {
-        near = job_nearest(NULL, path, known);
-        snprintf(words, sizeof words, "%s is not section.key%s%s%s", path,
-                 near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, near == NULL ? "" : "?");
-        refuse_setting(r, setting, words);
-        return;
-    }
-    snprintf(section, sizeof section, "%.*s", (int)(dot - path), path);
-    near = job_section_exists(section) ? job_nearest(section, dot + 1, known)
-                                       : job_nearest(NULL, section, known);
-    snprintf(words, sizeof words, "%s: is no key of a job file%s%s%s", path,
-             near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, near == NULL ? "" : "?");
+    snprintf(section, sizeof section, "%.*s", (int)strcspn(path, "."), path);
+    near = dot != NULL && job_section_find(section) != NULL ? job_nearest(section, dot + 1, known)
+                                                            : job_nearest(NULL, section, known);
+    snprintf(words, sizeof words, "%s%s%s", path,
+             dot == NULL ? " is not section.key" : ": is no key of a job file", spelling_hint(near, hint));
     refuse_setting(r, setting, words);
 }
 
@@ -278,22 +267,14 @@ static void read_setting_value(struct resolving *r, const struct job_key *key,
     struct job_report ignored;
     struct tree tree;
 
-    if (key->type == JOB_TEXT) {
-        if (utf8_prefix(value, strlen(value)) != strlen(value))
-            spoil(r, key, place, "is not UTF-8 text");
-        else {
-            /* as in a file: none */
-            as_it_is.plain = key->zero != NULL && strcmp(value, key->zero) == 0;
+    /* A single name is taken literally too, including stars. */
+    if (key->type == JOB_TEXT || (key->type == JOB_NAMES && value[0] != '[' && strcmp(value, "null") != 0)) {
+        /* as in a file: none */
+        as_it_is.plain = key->zero != NULL && strcmp(value, key->zero) == 0;
+        if (utf8_is_valid(value))
             read_node(r, key, &as_it_is, place);
-        }
-        return;
-    }
-    /* A single name is taken literally, including stars. */
-    if (key->type == JOB_NAMES && value[0] != '[' && strcmp(value, "null") != 0) {
-        if (utf8_prefix(value, strlen(value)) != strlen(value))
-            spoil(r, key, place, "is not UTF-8 text");
         else
-            read_list(r, key, &as_it_is, place);
+            spoil(r, key, place, "is not UTF-8 text");
         return;
     }
     job_report_init(&ignored);
@@ -327,7 +308,7 @@ static void read_setting(struct resolving *r, const struct job_setting *setting)
     }
     snprintf(path, sizeof path, "%.*s", (int)(equals - setting->text < 60 ? equals - setting->text : 60),
              setting->text);
-    if (utf8_prefix(path, strlen(path)) != strlen(path)) {
+    if (!utf8_is_valid(path)) {
         refuse_setting(r, setting, "is not UTF-8 text");
         return;
     }
@@ -369,8 +350,7 @@ static void name_after_file(struct resolving *r)
         return;
     snprintf(stem, sizeof stem, "%.*s", (int)(dot == NULL ? strlen(base) : (size_t)(dot - base)), base);
     job_atom_text(&atom, stem);
-    if (utf8_prefix(stem, strlen(stem)) == strlen(stem) &&
-        job_value_read(key, &atom, 1, false, &value, NULL) == FSDP_OK)
+    if (utf8_is_valid(stem) && job_value_read(key, &atom, 1, false, &value, NULL) == FSDP_OK)
         keep(r, key, &value, (struct job_place){ source_file_name, 0, 0 });
 }
 
@@ -399,7 +379,7 @@ static void make_path_absolute(struct resolving *r, const struct job_key *key)
                  cwd == NULL || strcmp(cwd, "/") == 0 ? "" : "/", folder, folder == 0 ? "" : r->input->path,
                  *field) < 0) {
         r->status = FSDP_ERR_NOMEM;
-    } else if (utf8_prefix(absolute, strlen(absolute)) != strlen(absolute)) {
+    } else if (!utf8_is_valid(absolute)) {
         spoil(r, key, *place, "stands in a folder whose name is not UTF-8");
         free(absolute);
     } else {

@@ -130,7 +130,7 @@ static void read_rule(struct reading *reading, const char *rules, const struct t
                       const char *path, struct job_rule *rule)
 {
     const struct job_key *first = job_rule_field(rules, 0);
-    char words[3 * JOB_KEY_PATH_BYTES], at[PATH_BYTES];
+    char words[3 * JOB_KEY_PATH_BYTES], at[PATH_BYTES], hint[SPELLING_HINT_BYTES];
     bool is_named = false;
 
     for (const struct tree_node *entry = map->children; entry != NULL; entry = entry->next) {
@@ -144,9 +144,7 @@ static void read_rule(struct reading *reading, const char *rules, const struct t
         snprintf(at, sizeof at, "%s.%.64s", path, entry->key->text);
         field = find_field(rules, entry->key->text, &near);
         if (field == NULL) {
-            snprintf(words, sizeof words, "is nothing that a rule can set%s%s%s",
-                     near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
-                     near == NULL ? "" : "?");
+            snprintf(words, sizeof words, "is nothing that a rule can set%s", spelling_hint(near, hint));
             problem(reading, entry->key, at, words);
         } else if (field->type != JOB_NAMES) {
             read_setting(reading, field, entry, at, rule);

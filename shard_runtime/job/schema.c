@@ -298,12 +298,24 @@ const char *job_key_example(const struct job_key *key)
     return key->example != NULL ? key->example : key->fallback;
 }
 
-bool job_section_exists(const char *name)
+const struct job_section *job_section_find(const char *name)
 {
     for (size_t i = 0; i < job_sections_size; i++)
         if (strcmp(job_sections[i].name, name) == 0)
-            return true;
-    return false;
+            return &job_sections[i];
+    return NULL;
+}
+
+const struct job_section *job_section_begun(size_t index)
+{
+    const char *name = job_schema[index].section;
+
+    return index > 0 && strcmp(job_schema[index - 1].section, name) == 0 ? NULL : job_section_find(name);
+}
+
+bool job_key_is_list(const struct job_key *key)
+{
+    return key->type == JOB_NAMES || key->type == JOB_RULES;
 }
 
 bool job_key_decides(const struct job_key *key)
@@ -341,4 +353,18 @@ int job_list_index(const char *list, const char *word)
         if (strcmp(known, word) == 0)
             return i;
     return -1;
+}
+
+void job_list_spell(const char *list, const char *last, char *out, size_t size)
+{
+    char word[JOB_KEY_PATH_BYTES], next[JOB_KEY_PATH_BYTES];
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; job_list_word(list, i, word); i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s",
+                                 i == 0                             ? ""
+                                 : job_list_word(list, i + 1, next) ? ", "
+                                                                    : last,
+                                 strcmp(word, "<int>") == 0 ? "a number" : word);
 }

@@ -47,7 +47,7 @@ struct job_key {
     const char *never_why;
     const char *fallback; /* default as written in a job file; NULL: the user must give the key */
     const char *example;  /* NULL: job_key_example() uses `fallback` */
-    const char *help; /* one line */
+    const char *help;     /* one line */
 };
 
 extern const struct job_key job_schema[];
@@ -69,8 +69,12 @@ size_t job_key_index(const struct job_key *key);
 const char *job_key_path(const struct job_key *key, char out[JOB_KEY_PATH_BYTES]);
 /** Returns a value of the key, for documents and messages. */
 const char *job_key_example(const struct job_key *key);
-/** Returns true if there is a section called `name`. */
-bool job_section_exists(const char *name);
+/** Returns the section called `name`, or NULL. */
+const struct job_section *job_section_find(const char *name);
+/** Returns the section that begins with key number `index` of job_schema; NULL: it began before. */
+const struct job_section *job_section_begun(size_t index);
+/** Returns true if the key's value is a list: of names, or of rules. */
+bool job_key_is_list(const struct job_key *key);
 /**
  * Returns true if another value of this key can change the result of the whole run. The result depends on
  * data, model, optimizer, seed, data types, groups and `train`, except train.steps. The result does not
@@ -85,5 +89,7 @@ bool job_key_decides(const struct job_key *key);
 bool job_list_word(const char *list, int index, char out[JOB_KEY_PATH_BYTES]);
 /** Returns the index of `word` in a list separated by '|', or -1. */
 int job_list_index(const char *list, const char *word);
+/** Writes the list "a|b|c" as "a, b, c", with `last` between the last two: ", " or " or ". */
+void job_list_spell(const char *list, const char *last, char *out, size_t size);
 
 #endif

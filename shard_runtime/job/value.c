@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,24 +116,6 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
     return out;
 }
 
-/* Writes "a|b|c" as "a, b or c". */
-static void spell_choices(const char *choices, char *out, size_t size)
-{
-    char word[JOB_KEY_PATH_BYTES], next[JOB_KEY_PATH_BYTES];
-    size_t used = 0;
-
-    out[0] = '\0';
-    for (int i = 0; job_list_word(choices, i, word); i++) {
-        bool last = !job_list_word(choices, i + 1, next);
-
-        used += (size_t)snprintf(out + used, size - used, "%s%s",
-                                 i == 0 ? ""
-                                 : last ? " or "
-                                        : ", ",
-                                 strcmp(word, "<int>") == 0 ? "a number" : word);
-    }
-}
-
 static enum fsdp_status must_be(struct fsdp_err *why, const char *what, const struct job_atom *atom)
 {
     char text[JOB_VALUE_TEXT_BYTES];
@@ -220,7 +203,7 @@ static enum fsdp_status read_choice(const struct job_key *key, const struct job_
     out->choice = job_list_index(key->choices, word);
     if (out->choice >= 0)
         return FSDP_OK;
-    spell_choices(key->choices, built, sizeof built);
+    job_list_spell(key->choices, " or ", built, sizeof built);
     if (key->is_number_too && atom->kind == ATOM_INTEGER && !atom->negative && !atom->too_large &&
         atom->number >= key->low && atom->number <= key->high) {
         out->choice = JOB_CHOICE_NUMBER + (int)atom->count;
@@ -241,7 +224,7 @@ static enum fsdp_status read_choice(const struct job_key *key, const struct job_
                          built);
     if (key->later[0] == '*')
         return must_be(why, built, atom);
-    spell_choices(key->later, later, sizeof later);
+    job_list_spell(key->later, " or ", later, sizeof later);
     return fsdp_fail(why, FSDP_ERR_CONFIG, "must be %s (not supported yet: %s), not %s", built, later,
                      shown(atom, text));
 }
@@ -269,7 +252,7 @@ enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom
     }
     if (is_list)
         return fsdp_fail(why, FSDP_ERR_CONFIG, "must be one value, not a list");
-    if (key->type == JOB_NAMES || key->type == JOB_RULES) /* job_list_read() reads lists */
+    if (job_key_is_list(key)) /* job_list_read() reads lists */
         return atoms->kind == ATOM_NULL
                    ? FSDP_OK
                    : fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list, like %s", job_key_example(key));
@@ -318,52 +301,47 @@ bool job_value_fallback(const struct job_key *key, struct job_value *out)
 
 /* Into and out of struct job */
 
+/* Where a value of each type that the job holds as it is stands in struct job_value. Other types: size 0. */
+#define PART(member)                                                                                         \
+    {                                                                                                        \
+        offsetof(struct job_value, member), sizeof((struct job_value *)NULL)->member                         \
+    }
+static const struct {
+    size_t at, size;
+} parts[] = {
+    [JOB_BOOL] = PART(flag),   [JOB_COUNT] = PART(count),   [JOB_NUMBER] = PART(number[0]),
+    [JOB_PAIR] = PART(number), [JOB_CHOICE] = PART(choice), [JOB_RULES] = { 0, 0 },
+};
+
+/* The copy of a text, word or list that the job owns; NULL with FSDP_ERR_NOMEM: there is no memory for it. */
+static enum fsdp_status copy_owned(const struct job_key *key, const struct job_value *value, void **copy)
+{
+    char word[JOB_KEY_PATH_BYTES];
+    const char *text = value->text;
+
+    if (job_key_is_list(key))
+        return job_list_copy(key, value->list, copy);
+    if (key->type == JOB_WORD)
+        text = job_list_word(key->choices, value->choice, word) ? word : NULL;
+    *copy = text != NULL ? strdup(text) : NULL;
+    return *copy != NULL ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
 enum fsdp_status job_value_store(const struct job_key *key, const struct job_value *value, struct job *job)
 {
-    char *field, *copy;
+    char *field;
+    void *copy;
 
     if (key->field == JOB_NO_FIELD)
         return FSDP_OK;
     field = (char *)job + key->field;
-    switch (key->type) {
-    case JOB_BOOL:
-        memcpy(field, &value->flag, sizeof value->flag);
-        break;
-    case JOB_COUNT:
-        memcpy(field, &value->count, sizeof value->count);
-        break;
-    case JOB_NUMBER:
-        memcpy(field, &value->number[0], sizeof(double));
-        break;
-    case JOB_PAIR:
-        memcpy(field, value->number, sizeof value->number);
-        break;
-    case JOB_CHOICE:
-        memcpy(field, &value->choice, sizeof value->choice);
-        break;
-    case JOB_NAMES:
-    case JOB_RULES: {
-        void *list;
-
-        if (job_list_copy(key, value->list, &list) != FSDP_OK)
-            return FSDP_ERR_NOMEM;
-        free(*(void **)(void *)field);
-        memcpy(field, &list, sizeof list);
-        break;
-    }
-    default:
-        if (key->type == JOB_WORD) {
-            char word[JOB_KEY_PATH_BYTES];
-
-            copy = job_list_word(key->choices, value->choice, word) ? strdup(word) : NULL;
-        } else {
-            copy = strdup(value->text);
-        }
-        if (copy == NULL)
-            return FSDP_ERR_NOMEM;
-        free(*(char **)(void *)field);
-        memcpy(field, &copy, sizeof copy);
-    }
+    memcpy(field, (const char *)value + parts[key->type].at, parts[key->type].size);
+    if (parts[key->type].size > 0)
+        return FSDP_OK;
+    if (copy_owned(key, value, &copy) != FSDP_OK)
+        return FSDP_ERR_NOMEM;
+    free(*(void **)(void *)field);
+    memcpy(field, &copy, sizeof copy);
     return FSDP_OK;
 }
 
@@ -377,29 +355,11 @@ void job_value_load(const struct job_key *key, const struct job *job, struct job
         return;
     }
     field = (const char *)job + key->field;
-    switch (key->type) {
-    case JOB_BOOL:
-        memcpy(&out->flag, field, sizeof out->flag);
-        break;
-    case JOB_COUNT:
-        memcpy(&out->count, field, sizeof out->count);
-        break;
-    case JOB_NUMBER:
-        memcpy(&out->number[0], field, sizeof(double));
-        break;
-    case JOB_PAIR:
-        memcpy(out->number, field, sizeof out->number);
-        break;
-    case JOB_CHOICE:
-        memcpy(&out->choice, field, sizeof out->choice);
-        break;
-    case JOB_NAMES:
-    case JOB_RULES:
+    memcpy((char *)out + parts[key->type].at, field, parts[key->type].size);
+    if (job_key_is_list(key))
         memcpy(&out->list, field, sizeof out->list);
-        break;
-    default:
+    else if (parts[key->type].size == 0)
         memcpy(&out->text, field, sizeof out->text);
-        if (key->type == JOB_WORD)
-            out->choice = job_list_index(key->choices, out->text);
-    }
+    if (key->type == JOB_WORD)
+        out->choice = job_list_index(key->choices, out->text);
 }

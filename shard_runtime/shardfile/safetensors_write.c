@@ -78,11 +78,6 @@ static void put_length(char *to, uint64_t length)
 }
 
 /* Text that is not UTF-8 must be refused here, because json_add_string() would write other text instead. */
-static bool is_utf8(const char *text)
-{
-    return utf8_prefix(text, strlen(text)) == strlen(text);
-}
-
 enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, size_t n_tensors,
                                           const struct safetensors_metadata *metadata, size_t n_metadata,
                                           size_t alignment, struct json_text *out, uint64_t *size_bytes,
@@ -95,11 +90,11 @@ enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, si
         if (tensors[i].has_offsets != tensors[0].has_offsets)
             return fsdp_fail(err, FSDP_ERR_ARG, "a file of shards and whole tensors mixed, at %.200s",
                              tensors[i].name);
-        if (!is_utf8(tensors[i].name))
+        if (!utf8_is_valid(tensors[i].name))
             return fsdp_fail(err, FSDP_ERR_ARG, "the name of a tensor is not UTF-8: %.200s", tensors[i].name);
     }
     for (size_t i = 0; i < n_metadata; i++)
-        if (!is_utf8(metadata[i].key) || !is_utf8(metadata[i].value))
+        if (!utf8_is_valid(metadata[i].key) || !utf8_is_valid(metadata[i].value))
             return fsdp_fail(err, FSDP_ERR_ARG, "metadata is not UTF-8: %.200s", metadata[i].key);
     json_add_bytes(out, "\0\0\0\0\0\0\0\0", 8);
     json_add(out, "{\"__metadata__\":{");
