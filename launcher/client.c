@@ -25,6 +25,7 @@
 #include "launcher/launch.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/message.h"
 
 extern char **environ;
 
@@ -81,32 +82,17 @@ static int connect_to_agent(struct client *client)
 static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const int *stdio)
 {
     const int64_t deadline = clock_now_ms() + SEND_MS;
-    char control[CMSG_SPACE(3 * sizeof(int))] = { 0 };
 
     while (n_bytes > 0) {
-        struct iovec iov = { (void *)(uintptr_t)bytes, n_bytes };
-        struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+        const struct iovec part = { (void *)(uintptr_t)bytes, n_bytes };
         struct pollfd writable = { .fd = fd, .events = POLLOUT };
-        ssize_t n;
+        const ssize_t n = message_send(fd, &part, 1, stdio, stdio != NULL ? 3 : 0);
 
-        if (stdio != NULL) {
-            struct cmsghdr *head;
-
-            message.msg_control = control;
-            message.msg_controllen = sizeof control;
-            head = CMSG_FIRSTHDR(&message);
-            head->cmsg_level = SOL_SOCKET;
-            head->cmsg_type = SCM_RIGHTS;
-            head->cmsg_len = CMSG_LEN(3 * sizeof(int));
-            memcpy(CMSG_DATA(head), stdio, 3 * sizeof(int));
-        }
-        n = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n > 0) {
             bytes += n;
             n_bytes -= (size_t)n;
             stdio = NULL;
-        } else if ((n < 0 && errno != EAGAIN && errno != EINTR) ||
-                   (poll(&writable, 1, 50) < 0 && errno != EINTR)) {
+        } else if ((n < 0 && errno != EAGAIN) || (poll(&writable, 1, 50) < 0 && errno != EINTR)) {
             return false;
         }
         if (n_bytes > 0 && clock_now_ms() > deadline) {

@@ -23,6 +23,7 @@
 #include "agent/daemon/daemon_impl.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/files.h"
+#include "shard_runtime/core/message.h"
 
 enum { READ_BYTES = 65536 };
 
@@ -316,47 +317,31 @@ static void take_frames(struct client *client)
 }
 
 /* Keep the first three descriptors of a request; close all others. */
-static void keep_descriptors(struct client *client, struct msghdr *message)
+static void keep_descriptors(struct client *client, const struct message_fds *came)
 {
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
-        size_t n;
-
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (client->n_stdio < 3 && client->child.pidfd < 0)
-                client->stdio[client->n_stdio++] = fd;
-            else
-                close(fd);
-        }
-    }
+    for (int i = 0; i < MESSAGE_FDS && came->fds[i] >= 0; i++)
+        if (client->n_stdio < 3 && client->child.pidfd < 0)
+            client->stdio[client->n_stdio++] = came->fds[i];
+        else
+            close(came->fds[i]);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    static const size_t control_bytes = CMSG_SPACE(8 * sizeof(int));
     struct client *client = poll->data;
     struct fsdp_err err = { 0 };
-    char bytes[READ_BYTES], control[CMSG_SPACE(8 * sizeof(int))];
+    char bytes[READ_BYTES];
     struct iovec iov = { bytes, sizeof bytes };
-    struct msghdr message = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_bytes
-    };
+    struct message_fds came = { .most = MESSAGE_FDS };
     ssize_t n;
 
     (void)status;
     (void)events;
-    do
-        n = recvmsg(client->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    n = message_receive(client->fd, &iov, 1, MSG_DONTWAIT, &came);
     if (n < 0 && errno == EAGAIN)
         return;
     if (n > 0)
-        keep_descriptors(client, &message);
+        keep_descriptors(client, &came);
     if (n <= 0) {
         daemon_hang_up(client);
     } else if (frame_parser_feed(&client->parser, bytes, (size_t)n, &err) != FSDP_OK) {

@@ -4,8 +4,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
+
+#include "shard_runtime/core/message.h"
 
 enum { WAITING_BYTES_MAX = 4 << 20 };
 
@@ -19,30 +20,9 @@ struct link_waiting {
 
 static ssize_t send_packet(int socket, const void *bytes, size_t size_bytes, int fd)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec iov = { .iov_base = (void *)bytes, .iov_len = size_bytes };
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
-    ssize_t n;
+    const struct iovec part = { .iov_base = (void *)bytes, .iov_len = size_bytes };
 
-    if (fd >= 0) {
-        struct cmsghdr *header;
-
-        memset(&control, 0, sizeof control);
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    }
-    do
-        n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    return n;
+    return message_send(socket, &part, 1, &fd, fd >= 0);
 }
 
 bool outbox_is_full(int error)

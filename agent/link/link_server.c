@@ -12,13 +12,13 @@
 #include "agent/link/link_memory.h"
 #include "agent/link/link_outbox.h"
 #include "agent/link/store.h"
+#include "shard_runtime/core/message.h"
 
 enum {
     PACKET_BYTES = sizeof(struct fsdp_link_header) + sizeof(struct fsdp_link_put) + FSDP_LINK_VALUE_BYTES,
     PACKETS_A_TURN = 64, /* read from one worker before the others have their turn */
     LAST_PACKETS = 4096,
     KEYS_MAX_BYTES = 64 << 20, /* keys, values and waits of the workers of this node */
-    FDS_RECEIVED_MAX = 8,      /* room to receive more descriptors than are allowed, and close them */
 };
 
 struct link_client {
@@ -210,72 +210,35 @@ static const char *take(struct link_client *client, const struct fsdp_link_heade
     }
 }
 
-/* The descriptor of a packet; -1: none; -2: there was more than one; all are closed. */
-static int take_fds(struct msghdr *message)
-{
-    int fd = -1;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; i < n; i++) {
-            int one;
-
-            memcpy(&one, CMSG_DATA(c) + i * sizeof one, sizeof one);
-            if (fd == -1) {
-                fd = one;
-            } else {
-                close(one);
-                if (fd >= 0)
-                    close(fd);
-                fd = -2;
-            }
-        }
-    }
-    return fd;
-}
-
 /* Read one packet. False: there is none now, or the link is closed. */
 static bool receive(struct link_client *client)
 {
     struct link_server *server = client->server;
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(FDS_RECEIVED_MAX * sizeof(int))];
-    } control;
     struct iovec iov = { .iov_base = server->received, .iov_len = sizeof server->received };
-    struct msghdr message = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct message_fds came = { .most = 1 };
     struct fsdp_link_header header;
     const char *wrong = NULL;
     ssize_t n;
-    int fd;
 
     if (client->broken)
         return false;
-    do
-        n = recvmsg(client->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    n = message_receive(client->fd, &iov, 1, MSG_DONTWAIT, &came);
     if (n < 0 && outbox_is_full(errno))
         return false;
     if (n <= 0) {
         close_client(client);
         return false;
     }
-    fd = take_fds(&message);
     memcpy(&header, server->received, sizeof header);
-    if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || (size_t)n < sizeof header || fd == -2 ||
-        header.magic != FSDP_LINK_MAGIC || header.size != (size_t)n - sizeof header)
+    if (came.cut != 0 || (size_t)n < sizeof header || came.n > 1 || header.magic != FSDP_LINK_MAGIC ||
+        header.size != (size_t)n - sizeof header)
         wrong = "a packet that is none";
     else if (header.version != FSDP_LINK_VERSION)
         wrong = "another version of the link";
     else
-        wrong = take(client, &header, server->received + sizeof header, &fd);
-    if (fd >= 0)
-        close(fd);
+        wrong = take(client, &header, server->received + sizeof header, &came.fds[0]);
+    if (came.fds[0] >= 0)
+        close(came.fds[0]);
     if (wrong != NULL)
         break_link(client, wrong);
     return !client->broken;

@@ -245,31 +245,11 @@ enum fsdp_status link_saved(struct link *link, const struct fsdp_link_saved *sav
     return link_send(link, FSDP_LINK_SAVED, 0, saved, sizeof *saved, NULL, 0, manifest_fd, err);
 }
 
-/* Removes the verdict on `step` from the kept packets, if it has come. */
-static bool take_verdict(struct link *link, int64_t step, struct fsdp_link_published *published)
-{
-    bool there = false;
-
-    pthread_mutex_lock(&link->state);
-    for (struct kept **at = &link->kept; *at != NULL && !there; at = there ? at : &(*at)->next) {
-        struct kept *found = *at;
-
-        if (found->type != FSDP_LINK_PUBLISHED || found->published.step != step)
-            continue;
-        *published = found->published;
-        published->words[sizeof published->words - 1] = '\0';
-        *at = found->next;
-        free(found);
-        there = true;
-    }
-    pthread_mutex_unlock(&link->state);
-    return there;
-}
-
 enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_link_published *published,
                                 struct fsdp_err *err)
 {
     enum fsdp_status status;
+    struct kept kept;
     uint32_t phase;
     bool there;
 
@@ -279,14 +259,18 @@ enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_lin
     phase = link_begin_wait(link);
     for (;;) {
         status = link_check(link, err);
-        there = take_verdict(link, step, published); /* a verdict counts even if the link has failed since */
+        there =
+            link_take_kept(link, FSDP_LINK_PUBLISHED, step, &kept); /* even if the link has failed since */
         if (there || status != FSDP_OK)
             break;
         link_wait_briefly(link);
     }
     link_end_wait(link, phase);
-    if (there)
+    if (there) {
+        *published = kept.published;
+        published->words[sizeof published->words - 1] = '\0';
         return FSDP_OK;
+    }
     fsdp_wrap(err, "waiting for the checkpoint of step %lld to be published", (long long)step);
     return status;
 }

@@ -64,6 +64,12 @@ struct link {
     struct packet *packet; /* the one last received */
 };
 
+/**
+ * Removes the first kept packet of this type into *out; of FSDP_LINK_PUBLISHED, the one of `step`. Returns false
+ * if none has come.
+ */
+bool link_take_kept(struct link *link, enum fsdp_link_type type, int64_t step, struct kept *out);
+
 /** Returns FSDP_OK, or the failure that sticks, with its words in `err`. */
 enum fsdp_status link_say_broken(struct link *link, struct fsdp_err *err);
 

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "shard_runtime/comm/link_impl.h"
 #include "shard_runtime/core/files.h"
+#include "shard_runtime/core/message.h"
 #include "shard_runtime/core/require.h"
 
 /* A job is a few KiB of JSON. A file larger than this cannot be one. */
@@ -54,64 +54,28 @@ void link_drop_fd(struct packet *packet)
     packet->fd = -1;
 }
 
-/*
- * Keeps the first descriptor of a message in *fd and closes the others. Returns false if there was more than
- * one.
- */
-static bool take_descriptors(struct msghdr *message, int *fd)
-{
-    int n = 0;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
-        size_t n_here = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; i < n_here; i++) {
-            int one;
-
-            memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof one);
-            if (n++ == 0)
-                *fd = one;
-            else
-                close(one);
-        }
-    }
-    return n <= 1 && (message->msg_flags & MSG_CTRUNC) == 0;
-}
-
 enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err)
 {
     struct packet *packet = link->packet;
     struct iovec parts[2] = { { &packet->header, sizeof packet->header },
                               { packet->payload, sizeof packet->payload } };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(4 * sizeof(int))];
-    } control;
-    struct msghdr message = { .msg_iov = parts,
-                              .msg_iovlen = 2,
-                              .msg_control = control.bytes,
-                              .msg_controllen = sizeof control.bytes };
-    bool one_descriptor;
+    struct message_fds came = { .most = 1 };
     ssize_t n;
 
     *got = false;
     link_drop_fd(packet);
     OK_OR_RETURN(link_say_broken(link, err));
-    do
-        n = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    n = message_receive(link->fd, parts, 2, MSG_DONTWAIT, &came);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return FSDP_OK;
     if (n < 0 && errno != ECONNRESET)
         return link_break(link, FSDP_ERR_IO, strerror(errno), err);
     if (n <= 0)
         return agent_gone(link, err);
-    one_descriptor = take_descriptors(&message, &packet->fd);
-    if (!one_descriptor)
+    packet->fd = came.fds[0];
+    if (came.n > 1 || (came.cut & MSG_CTRUNC) != 0)
         return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet with too many descriptors", err);
-    if ((message.msg_flags & MSG_TRUNC) != 0)
+    if ((came.cut & MSG_TRUNC) != 0)
         return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet that is too long", err);
     if ((size_t)n < sizeof packet->header || packet->header.magic != FSDP_LINK_MAGIC)
         return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet that is not of the link's protocol",
@@ -147,37 +111,23 @@ enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t
                                        .type = (uint16_t)type,
                                        .tag = tag,
                                        .size = (uint32_t)(head_bytes + body_bytes) };
-    struct iovec parts[3] = { { &header, sizeof header },
-                              { (void *)head, head_bytes },
-                              { (void *)body, body_bytes } };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = { .bytes = { 0 } };
-    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 3 };
+    const struct iovec parts[3] = { { &header, sizeof header },
+                                    { (void *)head, head_bytes },
+                                    { (void *)body, body_bytes } };
 
     OK_OR_RETURN(link_say_broken(link, err));
-    if (fd >= 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        control.align.cmsg_level = SOL_SOCKET;
-        control.align.cmsg_type = SCM_RIGHTS;
-        control.align.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.align), &fd, sizeof fd);
-    }
     for (;;) {
         struct pollfd p = { .fd = link->fd, .events = POLLOUT };
 
-        if (sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+        if (message_send(link->fd, parts, 3, &fd, fd >= 0) >= 0)
             return FSDP_OK;
         if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
             return agent_gone(link, err);
         if (errno == EBADF && fd >= 0)
             return fsdp_fail(err, FSDP_ERR_ARG, "the descriptor to send along is not open");
-        if (errno == EAGAIN)
-            poll(&p, 1, ABORT_SLICE_MS);
-        else if (errno != EINTR)
+        if (errno != EAGAIN)
             return link_break(link, FSDP_ERR_IO, strerror(errno), err);
+        poll(&p, 1, ABORT_SLICE_MS);
     }
 }
 
@@ -290,23 +240,32 @@ enum fsdp_status link_check(struct link *link, struct fsdp_err *err)
     return link_check_abort_word(link, err);
 }
 
+bool link_take_kept(struct link *link, enum fsdp_link_type type, int64_t step, struct kept *out)
+{
+    struct kept **at, *found;
+
+    pthread_mutex_lock(&link->state);
+    for (at = &link->kept; *at != NULL; at = &(*at)->next)
+        if ((*at)->type == type && (type != FSDP_LINK_PUBLISHED || (*at)->published.step == step))
+            break;
+    found = *at;
+    if (found != NULL) {
+        *out = *found;
+        *at = found->next;
+    }
+    pthread_mutex_unlock(&link->state);
+    free(found);
+    return found != NULL;
+}
+
 bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice)
 {
-    bool there = false;
+    struct kept kept;
 
     if (link->fd >= 0)
         (void)drain_or_leave(link, NULL);
-    pthread_mutex_lock(&link->state);
-    for (struct kept **at = &link->kept; *at != NULL && !there; at = there ? at : &(*at)->next) {
-        struct kept *found = *at;
-
-        if (found->type != FSDP_LINK_NOTICE)
-            continue;
-        *notice = found->notice;
-        *at = found->next;
-        free(found);
-        there = true;
-    }
-    pthread_mutex_unlock(&link->state);
-    return there;
+    if (!link_take_kept(link, FSDP_LINK_NOTICE, 0, &kept))
+        return false;
+    *notice = kept.notice;
+    return true;
 }
