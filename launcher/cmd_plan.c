@@ -14,6 +14,7 @@
 
 #include "launcher/devices.h"
 #include "launcher/job_input.h"
+#include "launcher/launch.h"
 #include "shard_runtime/core/exit_status.h"
 
 static const char help[] =
@@ -129,13 +130,11 @@ static int count_node_ranks(const struct job *job)
 static int become_trainer(const struct own *own, const struct job *job, const char *json,
                           const char *own_path)
 {
-    const char *slash = strrchr(own_path, '/');
-    const int folder = slash == NULL ? 0 : (int)(slash - own_path) + 1;
     char trainer[PATH_MAX], words[PATH_MAX + 128], node_ranks[16];
     const char *argv[12];
     int n = 0;
 
-    if (snprintf(trainer, sizeof trainer, "%.*sfsdp-train", folder, own_path) >= (int)sizeof trainer)
+    if (!launch_trainer_path(own_path, trainer, sizeof trainer))
         return complain(FSDP_EXIT_IO, "the path of fsdprun is too long");
     if (!feed(json))
         return complain(FSDP_EXIT_IO, strerror(errno));

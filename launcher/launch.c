@@ -1,6 +1,7 @@
 #include "launcher/launch.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,14 @@ const char *launch_env(const struct surroundings *around, const char *name)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-int launch_bad_usage(struct fsdp_err *err, const char *words)
+int launch_bad_usage(struct fsdp_err *err, const char *format, ...)
 {
+    char words[FSDP_ERR_MESSAGE_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
     fsdp_fail(err, FSDP_ERR_CONFIG, "%s", words);
     return FSDP_EXIT_USAGE;
 }
@@ -78,24 +85,26 @@ static int set_world(struct launch *launch, const struct options *options, const
         config->run_id = options->of[OPT_RDZV_ID].text;
     if (options->of[OPT_ROLE].text != NULL)
         config->role = options->of[OPT_ROLE].text;
-    if (options->of[OPT_RUN_DIR].text != NULL && options->of[OPT_LOG_DIR].text != NULL) {
-        fsdp_fail(err, FSDP_ERR_CONFIG, "%s names the run directory itself: there is no place in it for %s",
-                  options->of[OPT_RUN_DIR].origin, options->of[OPT_LOG_DIR].origin);
-        return FSDP_EXIT_USAGE;
-    }
+    if (options->of[OPT_RUN_DIR].text != NULL && options->of[OPT_LOG_DIR].text != NULL)
+        return launch_bad_usage(err, "%s names the run directory itself: there is no place in it for %s",
+                                options->of[OPT_RUN_DIR].origin, options->of[OPT_LOG_DIR].origin);
     status = launch_set_signals(config, options, err);
     if (status == 0)
         status = launch_set_nodes(launch, options, world, around, err);
     return status != 0 ? status : launch_set_output(launch, options, around, err);
 }
 
+bool launch_trainer_path(const char *own_path, char *out, size_t size)
+{
+    const char *slash = strrchr(own_path, '/');
+    const int folder = slash == NULL ? 0 : (int)(slash - own_path) + 1;
+
+    return (size_t)snprintf(out, size, "%.*sfsdp-train", folder, own_path) < size;
+}
+
 static int set_trainer(struct launch *launch, const struct surroundings *around, struct fsdp_err *err)
 {
-    const char *slash = strrchr(around->own_path, '/');
-    int folder = slash == NULL ? 0 : (int)(slash - around->own_path) + 1;
-
-    if ((size_t)snprintf(launch->trainer, sizeof launch->trainer, "%.*sfsdp-train", folder,
-                         around->own_path) >= sizeof launch->trainer)
+    if (!launch_trainer_path(around->own_path, launch->trainer, sizeof launch->trainer))
         return exit_status_of(fsdp_fail(err, FSDP_ERR_IO, "the path of fsdprun is too long"));
     launch->argv = calloc(2, sizeof *launch->argv);
     if (launch->argv == NULL)
@@ -209,7 +218,13 @@ static const char *find_python(const struct surroundings *around)
 static const char run_path_program[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
-char **launch_program_argv(const struct options *options, enum what_kind kind,
+/*
+ * Make the argv of the workers of a program. Returns one block that the caller frees: a zero-terminated
+ * array, whose words are borrowed. NULL on failure:
+ *   FSDP_ERR_NOT_FOUND  the program needs Python, and there is none
+ *   FSDP_ERR_NOMEM      no memory
+ */
+static char **program_argv(const struct options *options, enum what_kind kind,
                            const struct surroundings *around, struct fsdp_err *err)
 {
     bool python = kind == WHAT_SCRIPT || kind == WHAT_MODULE || kind == WHAT_PYTHON || kind == WHAT_RUN_PATH;
@@ -250,7 +265,7 @@ char **launch_program_argv(const struct options *options, enum what_kind kind,
 }
 
 /*
- * Return the index in the argv of launch_program_argv() of the file that Python runs; 0: there is none. A
+ * Return the index in the argv of program_argv() of the file that Python runs; 0: there is none. A
  * first word with a dash is an option of Python's ("-" is its standard input). For runpy every word is a
  * file.
  */
@@ -322,8 +337,7 @@ static int check_log_dir(const struct options *options, const struct surrounding
     if (value->text == NULL || strcmp(value->text, "/dev/null") == 0 ||
         !around->files->is_file(around->files->arg, value->text))
         return 0;
-    fsdp_fail(err, FSDP_ERR_CONFIG, "%s: %.200s is no directory", value->origin, value->text);
-    return FSDP_EXIT_USAGE;
+    return launch_bad_usage(err, "%s: %.200s is no directory", value->origin, value->text);
 }
 
 /*
@@ -379,7 +393,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
         return launch_bad_usage(err, "--arbiter etcd:// needs --rdzv-id: it names the run in the etcd");
     if (options_has(options, OPT_PYTHON_STACKS) && !config->watched)
         return launch_bad_usage(err, "--python-stacks needs --hang-timeout");
-    launch->argv = launch_program_argv(options, kind, around, err);
+    launch->argv = program_argv(options, kind, around, err);
     if (launch->argv == NULL)
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);
     config->argv = launch->argv;

@@ -81,13 +81,7 @@ int launch_set_signals(struct agent_config *config, const struct options *option
 /** Release the launch and overwrite its secret. The launch is empty afterwards. */
 void launch_fini(struct launch *launch);
 
-/**
- * Make the argv of the workers of a program. Returns one block that the caller frees: a zero-terminated
- * array, whose words are borrowed. NULL on failure:
- *   FSDP_ERR_NOT_FOUND  the program needs Python, and there is none
- *   FSDP_ERR_NOMEM      no memory
- */
-char **launch_program_argv(const struct options *options, enum what_kind kind,
-                           const struct surroundings *around, struct fsdp_err *err);
+/** Write the path of fsdp-train, which stands beside fsdprun. Returns false if it does not fit. */
+bool launch_trainer_path(const char *own_path, char *out, size_t size);
 
 #endif

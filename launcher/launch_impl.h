@@ -63,8 +63,8 @@ void launch_note_few_devices(struct launch *launch, const struct surroundings *a
 /** Return a variable of the user's environment; NULL where it is empty or not set. */
 const char *launch_env(const struct surroundings *around, const char *name);
 
-/** Put `words` into `err`. Returns FSDP_EXIT_USAGE. */
-int launch_bad_usage(struct fsdp_err *err, const char *words);
+/** Put the words into `err`. Returns FSDP_EXIT_USAGE. */
+int launch_bad_usage(struct fsdp_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /** Add a line for the user. Lines beyond LAUNCH_NOTES_MAX are dropped. */
 __attribute__((format(printf, 2, 3))) void launch_note(struct launch *launch, const char *format, ...);

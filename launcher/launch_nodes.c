@@ -56,15 +56,12 @@ static int read_master(struct launch *launch, const struct options *options, str
         skip = 1;
         length -= 2;
     } else if ((colon != NULL && !ipv6) || text[0] == '[') {
-        fsdp_fail(err, FSDP_ERR_CONFIG,
-                  "%s: must be an address without a port (that is --master-port), not %.60s",
-                  options->of[OPT_MASTER_ADDR].origin, text);
-        return FSDP_EXIT_USAGE;
+        return launch_bad_usage(err,
+                                "%s: must be an address without a port (that is --master-port), not %.60s",
+                                options->of[OPT_MASTER_ADDR].origin, text);
     }
-    if (length == 0 || length >= sizeof launch->master_host) {
-        fsdp_fail(err, FSDP_ERR_CONFIG, "%s: %.60s is no address", options->of[OPT_MASTER_ADDR].origin, text);
-        return FSDP_EXIT_USAGE;
-    }
+    if (length == 0 || length >= sizeof launch->master_host)
+        return launch_bad_usage(err, "%s: %.60s is no address", options->of[OPT_MASTER_ADDR].origin, text);
     memcpy(launch->master_host, text + skip, length);
     launch->master_host[length] = '\0';
     return 0;
@@ -194,9 +191,8 @@ static int contradiction(struct launch *launch, const struct options *options, e
                     value->text == NULL ? "more" : value->text);
         return 0;
     }
-    fsdp_fail(err, FSDP_ERR_CONFIG, "%s %.100s contradicts --standalone, which is this node alone",
-              value->origin, value->text);
-    return FSDP_EXIT_USAGE;
+    return launch_bad_usage(err, "%s %.100s contradicts --standalone, which is this node alone",
+                            value->origin, value->text);
 }
 
 static int set_standalone(struct launch *launch, const struct options *options,
@@ -293,7 +289,7 @@ static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_e
     if (!scheduler_step_find(&step, around->get_env, around->arg))
         return 0;
     scheduler_step_advise(&step, LAUNCH_DEFAULT_PORT, words, sizeof words);
-    return launch_bad_usage(err, words);
+    return launch_bad_usage(err, "%s", words);
 }
 
 /* One node of several may be intended, so this is only a note. */
@@ -322,11 +318,9 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
     config->node_rank = standalone ? 0 : node_rank(options, config->n_nodes);
     config->local_address = text_of(options, OPT_LOCAL_ADDR);
     config->no_store = wants_no_store(options, around) && (config->n_nodes == 1 || is_c10d(options));
-    if (config->node_rank >= config->n_nodes) {
-        fsdp_fail(err, FSDP_ERR_CONFIG, "%s: there is no node %d of %d (the first is 0)",
-                  options->of[OPT_NODE_RANK].origin, config->node_rank, config->n_nodes);
-        return FSDP_EXIT_USAGE;
-    }
+    if (config->node_rank >= config->n_nodes)
+        return launch_bad_usage(err, "%s: there is no node %d of %d (the first is 0)",
+                                options->of[OPT_NODE_RANK].origin, config->node_rank, config->n_nodes);
     if (standalone)
         return 0;
     if (config->n_nodes == 1) {

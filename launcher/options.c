@@ -29,6 +29,11 @@ const char *option_env_name(const struct option *option, const char *prefix, cha
     return out;
 }
 
+const char *option_text(const char *text)
+{
+    return *text == '\0' ? "nothing" : text;
+}
+
 bool options_has(const struct options *options, enum option_id id)
 {
     const char *text = options->of[id].text;

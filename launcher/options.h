@@ -224,6 +224,9 @@ const struct option *option_find(enum option_id id);
 enum fsdp_status option_check(const struct option *option, const char *origin, const char *text, int n_cpus,
                               struct option_value *value, struct fsdp_err *err);
 
+/** The text of a value as messages show it: "nothing" if it is empty. */
+const char *option_text(const char *text);
+
 /** Write the variable of an option: `prefix`, then NPROC_PER_NODE for nproc-per-node. Returns `out`. */
 const char *option_env_name(const struct option *option, const char *prefix, char out[OPTION_ORIGIN_BYTES]);
 

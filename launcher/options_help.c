@@ -1,34 +1,9 @@
 #include <string.h>
 
 #include "launcher/options.h"
+#include "shard_runtime/core/text.h"
 
-enum { HELP_INDENT = 30, HELP_WIDTH = 100, BRIEF_INDENT = 31 };
-
-/* Print `text` from `column` on. Lines are wrapped at HELP_WIDTH, and all but the first are indented. */
-static void put_wrapped(FILE *out, const char *text, int column)
-{
-    while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
-
-        if (column + length > HELP_WIDTH && column > HELP_INDENT) {
-            fprintf(out, "\n%*s", HELP_INDENT, "");
-            column = HELP_INDENT;
-        }
-        fprintf(out, "%.*s", length, text);
-        column += length;
-        text += length;
-        if (*text == ' ') {
-            text++;
-            if (*text != '\0' && column + 1 + (int)strcspn(text, " ") <= HELP_WIDTH) {
-                fputc(' ', out);
-                column++;
-            } else {
-                column = HELP_WIDTH + 1; /* the next word begins a line */
-            }
-        }
-    }
-    fputc('\n', out);
-}
+enum { HELP_INDENT = 30, BRIEF_INDENT = 31 };
 
 /* Write the help of an option with its default and variable: "Nodes of the job [1] PET_NNODES". */
 static void describe(const struct option *option, char *out, size_t size)
@@ -55,7 +30,7 @@ static void put_option(FILE *out, const struct option *option)
     else
         fprintf(out, "%*s", HELP_INDENT - column, "");
     describe(option, text, sizeof text);
-    put_wrapped(out, text, HELP_INDENT);
+    text_wrap(out, text, HELP_INDENT);
 }
 
 static bool is_torchrun(const char *program)
@@ -145,18 +120,6 @@ void options_print_help(FILE *out, const char *program)
         out);
 }
 
-static void put_roff(FILE *out, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (*text == '\\')
-            fputs("\\e", out);
-        else if (*text == '-')
-            fputs("\\-", out);
-        else
-            fputc(*text, out);
-    }
-}
-
 void options_print_man(FILE *out)
 {
     const char *group = "";
@@ -172,13 +135,13 @@ void options_print_man(FILE *out)
         if (option->letter != 0)
             fprintf(out, "\\fB\\-%c\\fR, ", option->letter);
         fputs("\\fB\\-\\-", out);
-        put_roff(out, option->name);
+        text_roff(out, option->name);
         fputs("\\fR", out);
         if (option->argument != NULL)
             fprintf(out, " \\fI%s\\fR", option->argument);
         fputc('\n', out);
         describe(option, text, sizeof text);
-        put_roff(out, text);
+        text_roff(out, text);
         fputc('\n', out);
     }
 }

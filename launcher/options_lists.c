@@ -6,11 +6,6 @@
 
 #include "launcher/options.h"
 
-static const char *or_nothing(const char *text)
-{
-    return *text == '\0' ? "nothing" : text;
-}
-
 /* Read a short number at *at and move *at to the character after it. */
 static bool take_number(const char **at, int64_t *out)
 {
@@ -47,7 +42,7 @@ enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *o
 
         if (!good)
             return fsdp_fail(err, FSDP_ERR_CONFIG, "must be 0, 1, 2, 3 or RANK:N,RANK:N,..., not %.60s",
-                             or_nothing(text));
+                             option_text(text));
         if (n_ranks > 0 && rank >= n_ranks)
             return no_such_rank(rank, n_ranks, err);
         if (n_ranks > 0)
@@ -65,7 +60,7 @@ enum fsdp_status options_ranks(const char *text, int n_ranks, unsigned char *out
     for (const char *at = text;; at++) {
         if (!take_number(&at, &rank) || (*at != ',' && *at != '\0'))
             return fsdp_fail(err, FSDP_ERR_CONFIG, "must be local ranks as 0,2,11, not %.60s",
-                             or_nothing(text));
+                             option_text(text));
         if (n_ranks > 0 && rank >= n_ranks)
             return no_such_rank(rank, n_ranks, err);
         if (n_ranks > 0)
@@ -100,7 +95,7 @@ enum fsdp_status options_patterns(const char *text, char ***out, struct fsdp_err
             free(list);
             return fsdp_fail(err, FSDP_ERR_CONFIG,
                              "must be texts with commas between them, none empty, not %.60s",
-                             or_nothing(text));
+                             option_text(text));
         }
         list[n++] = begin;
         begin = to;

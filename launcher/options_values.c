@@ -26,11 +26,6 @@ static bool read_digits(const char *text, const char **end, int64_t *out)
     return errno == 0;
 }
 
-static const char *or_nothing(const char *text)
-{
-    return *text == '\0' ? "nothing" : text;
-}
-
 /* The functions below describe what is wrong with `text`. option_check() puts the origin in front of it. */
 
 static enum fsdp_status check_count(const struct option *option, const char *text, int64_t *out,
@@ -41,7 +36,7 @@ static enum fsdp_status check_count(const struct option *option, const char *tex
     if (!read_digits(text, &end, out) || *end != '\0' || *out < option->low || *out > option->high)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "must be a whole number from %" PRId64 " to %" PRId64 ", not %.60s", option->low,
-                         option->high, or_nothing(text));
+                         option->high, option_text(text));
     return FSDP_OK;
 }
 
@@ -80,7 +75,7 @@ static enum fsdp_status check_restarts(const struct option *option, const char *
         value->window_s > AGENT_RESTART_WINDOW_S)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "in N/SECONDS, SECONDS must be a whole number from 1 to %d, not %.60s",
-                         AGENT_RESTART_WINDOW_S, or_nothing(slash + 1));
+                         AGENT_RESTART_WINDOW_S, option_text(slash + 1));
     if (value->number > AGENT_RESTARTS_IN_WINDOW)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "in N/SECONDS, N must be at most %d, not %s",
                          AGENT_RESTARTS_IN_WINDOW, first);
@@ -97,7 +92,7 @@ static enum fsdp_status check_procs(const struct option *option, const char *tex
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "must be a whole number from %" PRId64 " to %" PRId64
                          ", cpu, gpu, xpu or auto, not %.60s",
-                         option->low, option->high, or_nothing(text));
+                         option->low, option->high, option_text(text));
     value->least = value->number;
     return FSDP_OK;
 }
@@ -118,7 +113,8 @@ static enum fsdp_status check_real(const char *text, struct fsdp_err *err)
     double number = isdigit((unsigned char)*text) || *text == '.' ? strtod(text, &end) : -1;
 
     if (end == NULL || end == text || *end != '\0' || strpbrk(text, "xX") != NULL || !(number < 1e300))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "must be a number of at least 0, not %.60s", or_nothing(text));
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "must be a number of at least 0, not %.60s",
+                         option_text(text));
     return FSDP_OK;
 }
 
@@ -137,7 +133,7 @@ static enum fsdp_status check_size(const char *text, int64_t *out, struct fsdp_e
     if (!good)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "must be a number of bytes, or a number followed by K, M, G or T, not %.60s",
-                         or_nothing(text));
+                         option_text(text));
     *out <<= shift;
     return FSDP_OK;
 }
@@ -158,7 +154,7 @@ static enum fsdp_status check_choice(const struct option *option, const char *te
                                  : i + 2 == n ? " or "
                                               : "");
     return fsdp_fail(err, FSDP_ERR_CONFIG, "must be %s, not %.60s", n == 0 ? "left out" : words,
-                     or_nothing(text));
+                     option_text(text));
 }
 
 static enum fsdp_status check(const struct option *option, const char *text, int n_cpus,

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "shard_runtime/core/text.h"
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/value.h"
 
@@ -56,25 +57,7 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
     return out;
 }
 
-enum { HELP_INDENT = 52, HELP_WIDTH = 100 };
-
-/* Writes `text`, wrapped at HELP_WIDTH columns. Lines after the first start at column HELP_INDENT. */
-static void put_wrapped(FILE *out, const char *text)
-{
-    const size_t room = HELP_WIDTH - HELP_INDENT;
-
-    while (strlen(text) > room) {
-        size_t n = room;
-
-        while (n > 0 && text[n] != ' ')
-            n--;
-        if (n == 0) /* a single word longer than a line */
-            n = strcspn(text, " ");
-        fprintf(out, "%.*s\n%*s", (int)n, text, HELP_INDENT, "");
-        text += n + (text[n] == ' ');
-    }
-    fprintf(out, "%s\n", text);
-}
+enum { HELP_INDENT = 52 };
 
 void job_docs_help(FILE *out)
 {
@@ -90,7 +73,7 @@ void job_docs_help(FILE *out)
             fprintf(out, "%*s", HELP_INDENT - n, "");
         else
             fprintf(out, "\n%*s", HELP_INDENT, "");
-        put_wrapped(out, key->help);
+        text_wrap(out, key->help, HELP_INDENT);
     }
 }
 
@@ -166,30 +149,15 @@ void job_docs_markdown(FILE *out)
     fputs("```\n", out);
 }
 
-/* Writes `text` as roff: a line must not begin with a dot or a quote, and a literal hyphen is \-. */
-static void put_roff(FILE *out, const char *text)
-{
-    if (*text == '.' || *text == '\'')
-        fputs("\\&", out);
-    for (; *text != '\0'; text++) {
-        if (*text == '\\')
-            fputs("\\e", out);
-        else if (*text == '-')
-            fputs("\\-", out);
-        else
-            fputc(*text, out);
-    }
-}
-
 /* Writes a key's name, its help and what it takes, without the full stop. */
 static void put_key_man(FILE *out, const struct job_key *key)
 {
     char takes[512];
 
     fprintf(out, ".TP\n.B %s\n", key->name);
-    put_roff(out, key->help);
+    text_roff(out, key->help);
     fputs("\nTakes: ", out);
-    put_roff(out, job_key_takes(key, takes, sizeof takes));
+    text_roff(out, job_key_takes(key, takes, sizeof takes));
 }
 
 static void put_rules_man(FILE *out, const struct job_key *key)
@@ -213,13 +181,13 @@ void job_docs_man(FILE *out)
 
         if (section != NULL) {
             fprintf(out, ".SS %s\n", section->name);
-            put_roff(out, section->help);
+            text_roff(out, section->help);
             fputs(".\n", out);
         }
         put_key_man(out, key);
         fputs(". ", out);
         fputs(key->fallback == NULL ? "Must be given" : "Default: ", out);
-        put_roff(out, key->fallback == NULL ? "" : key->fallback);
+        text_roff(out, key->fallback == NULL ? "" : key->fallback);
         fputs(".\n", out);
         if (key->type == JOB_RULES)
             put_rules_man(out, key);
