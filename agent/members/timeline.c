@@ -79,7 +79,8 @@ void timeline_saved(struct timeline *timeline, int64_t blocked_ns)
         timeline->saving_ns += blocked_ns;
 }
 
-int64_t timeline_lost_steps(const struct timeline *timeline)
+/* Returns the steps that are done again, or -1 if that is unknown. */
+static int64_t lost_steps(const struct timeline *timeline)
 {
     const int64_t from = timeline->resume_step < 0 ? 0 : timeline->resume_step;
 
@@ -95,7 +96,7 @@ static struct events_field whole(const char *key, int64_t value, bool known)
 
 static double lost_s(const struct timeline *timeline)
 {
-    return (double)timeline_lost_steps(timeline) * timeline->step_s;
+    return (double)lost_steps(timeline) * timeline->step_s;
 }
 
 void timeline_fields(const struct timeline *timeline, struct events_field fields[TIMELINE_FIELDS])
@@ -106,7 +107,7 @@ void timeline_fields(const struct timeline *timeline, struct events_field fields
         [TIMELINE_SPAWNED] = "spawned_ms",       [TIMELINE_RESUMED] = "resumed_ms",
         [TIMELINE_FIRST_STEP] = "first_step_ms",
     };
-    const int64_t lost = timeline_lost_steps(timeline);
+    const int64_t lost = lost_steps(timeline);
     int n = 0;
 
     fields[n++] = EVENT_TEXT("reason", timeline->failure.reason);
@@ -128,7 +129,7 @@ void timeline_words(const struct timeline *timeline, char *out, size_t size)
         [TIMELINE_FORMED] = "formed",         [TIMELINE_SPAWNED] = "spawned", [TIMELINE_RESUMED] = "loaded",
         [TIMELINE_FIRST_STEP] = "first step",
     };
-    const int64_t *at_ns = timeline->at_ns, lost = timeline_lost_steps(timeline);
+    const int64_t *at_ns = timeline->at_ns, lost = lost_steps(timeline);
     int64_t before = timeline->failure.when_ns;
     size_t n;
 

@@ -84,9 +84,6 @@ bool timeline_event(struct timeline *timeline, int rank, const char *event, int6
 /** Rank 0 of the generation that runs was saving for `blocked_ns`. */
 void timeline_saved(struct timeline *timeline, int64_t blocked_ns);
 
-/** Returns the steps that are done again, or -1 if that is unknown. */
-int64_t timeline_lost_steps(const struct timeline *timeline);
-
 /* The fields of the event, with their end. */
 enum { TIMELINE_FIELDS = TIMELINE_N + 6 };
 void timeline_fields(const struct timeline *timeline, struct events_field fields[TIMELINE_FIELDS]);

@@ -82,7 +82,4 @@ void world_reap(struct world *world);
 void world_suspended(struct world *world, int64_t slept_ns); /* every deadline moves by slept_ns */
 void world_forward(struct world *world, int signal);         /* to the workers that it does not end */
 
-/** Fill in `progress` from the progress pages. */
-void world_progress(const struct world *world, struct agent_progress *progress);
-
 #endif

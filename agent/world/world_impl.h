@@ -155,8 +155,6 @@ void world_stop_watching(struct worker *worker);
 
 /** Ask every worker to end by `signal`; with SIGKILL, end it. */
 void world_end_all(struct world *world, int signal);
-/** Send KILL once to every worker and descendant. */
-void world_kill_all(struct world *world);
 /** Send KILL to them repeatedly, until none is left or the deadline comes. */
 void world_kill(struct world *world);
 /** Send KILL repeatedly to processes that workers left running. Posts WE_SWEPT once none is left. */
@@ -209,9 +207,6 @@ void world_life_shown(struct world *world, int64_t ago_ns);
 void world_life_gpus(struct world *world);
 /** The processes stood still for so long. */
 void world_life_shift(struct world *world, int64_t ns);
-
-/** The worker that is `pid` or its ancestor; NULL: none is. */
-struct worker *world_worker_above(const struct world *world, pid_t pid);
 
 /** Report that a rank is silent for too long, if one is. */
 void world_look_for_hang(struct world *world);

@@ -88,7 +88,8 @@ void world_end_all(struct world *world, int signal)
         worker_end(&world->workers[i], world->services.os, signal);
 }
 
-void world_kill_all(struct world *world)
+/* Send KILL once to every worker and descendant. */
+static void kill_all(struct world *world)
 {
     world_end_all(world, SIGKILL);
     signal_rest(world, SIGKILL);
@@ -105,7 +106,7 @@ static void on_sweep(uv_timer_t *timer)
 
 void world_kill(struct world *world)
 {
-    world_kill_all(world);
+    kill_all(world);
     world_set_deadline(world, KILL_MS);
     uv_timer_start(&world->sweep, on_sweep, SWEEP_EVERY_MS, SWEEP_EVERY_MS);
 }

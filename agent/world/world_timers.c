@@ -3,7 +3,8 @@
 #include "agent/os/descendants.h"
 #include "agent/world/world_impl.h"
 
-struct worker *world_worker_above(const struct world *world, pid_t pid)
+/* The worker that is `pid` or its ancestor; NULL: none is. */
+static struct worker *worker_above(const struct world *world, pid_t pid)
 {
     const pid_t top = descendants_top(pid);
 
@@ -17,7 +18,7 @@ struct worker *world_worker_above(const struct world *world, pid_t pid)
 static void on_expired(void *arg, const struct timer_request *timer)
 {
     struct world *world = arg;
-    struct worker *worker = world_worker_above(world, timer->pid);
+    struct worker *worker = worker_above(world, timer->pid);
     char name[32], whom[64] = "a process of the workers";
 
     if (worker != NULL)

@@ -16,7 +16,8 @@ static double as_double(uint64_t bits)
     return bits == 0 ? (double)NAN : value; /* an untouched word */
 }
 
-void world_progress(const struct world *world, struct agent_progress *progress)
+/* Fill in `progress` from the progress pages. */
+static void sum_progress(const struct world *world, struct agent_progress *progress)
 {
     *progress = (struct agent_progress){ .generation = world->plan.generation,
                                          .n_live = world->n_live,
@@ -55,7 +56,7 @@ static void draw_progress(struct world *world)
 
     if (config->job_json == NULL)
         return;
-    world_progress(world, &progress);
+    sum_progress(world, &progress);
     if (config->observer.progress != NULL)
         config->observer.progress(config->observer.arg, &progress);
     if (!config->output.bar || !console_is_tty(world->services.console))

@@ -70,9 +70,6 @@ struct link {
  */
 bool link_take_kept(struct link *link, enum fsdp_link_type type, int64_t step, struct kept *out);
 
-/** Returns FSDP_OK, or the failure that sticks, with its words in `err`. */
-enum fsdp_status link_say_broken(struct link *link, struct fsdp_err *err);
-
 /**
  * Makes `status` and `words` the answer to every later call, unless there was a failure before. Returns the
  * status that sticks.

@@ -20,7 +20,8 @@ enum { JOB_BYTES_MAX = 16 << 20 };
 /* While a call waits for an answer, it checks the progress page's abort word this often. */
 enum { ABORT_SLICE_MS = 100 };
 
-enum fsdp_status link_say_broken(struct link *link, struct fsdp_err *err)
+/* Returns FSDP_OK, or the failure that sticks, with its words in `err`. */
+static enum fsdp_status say_broken(struct link *link, struct fsdp_err *err)
 {
     enum fsdp_status status;
 
@@ -39,7 +40,7 @@ enum fsdp_status link_break(struct link *link, enum fsdp_status status, const ch
     if (link->broken.status == FSDP_OK)
         fsdp_fail(&link->broken, status, "%s", words);
     pthread_mutex_unlock(&link->state);
-    return link_say_broken(link, err);
+    return say_broken(link, err);
 }
 
 static enum fsdp_status agent_gone(struct link *link, struct fsdp_err *err)
@@ -64,7 +65,7 @@ enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err
 
     *got = false;
     link_drop_fd(packet);
-    OK_OR_RETURN(link_say_broken(link, err));
+    OK_OR_RETURN(say_broken(link, err));
     n = message_receive(link->fd, parts, 2, MSG_DONTWAIT, &came);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return FSDP_OK;
@@ -115,7 +116,7 @@ enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t
                                     { (void *)head, head_bytes },
                                     { (void *)body, body_bytes } };
 
-    OK_OR_RETURN(link_say_broken(link, err));
+    OK_OR_RETURN(say_broken(link, err));
     for (;;) {
         struct pollfd p = { .fd = link->fd, .events = POLLOUT };
 
@@ -226,7 +227,7 @@ static enum fsdp_status drain_or_leave(struct link *link, struct fsdp_err *err)
     enum fsdp_status status;
 
     if (pthread_mutex_trylock(&link->receiving) != 0)
-        return link_say_broken(link, err);
+        return say_broken(link, err);
     status = link_drain(link, err);
     pthread_mutex_unlock(&link->receiving);
     return status;

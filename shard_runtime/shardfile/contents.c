@@ -8,7 +8,8 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
-uint64_t contents_rows(const struct manifest_tensor *tensor)
+/* Returns the size of dimension 0. A tensor without dimensions counts as one row. */
+static uint64_t rows_of(const struct manifest_tensor *tensor)
 {
     return tensor->n_dims == 0 ? 1 : tensor->shape[0];
 }
@@ -54,7 +55,7 @@ static enum fsdp_status check_sizes(const struct manifest *manifest, struct fsdp
             if (__builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
                 return fsdp_fail(err, FSDP_ERR_FORMAT, "the size of %.200s does not fit 64 bits",
                                  tensor->name);
-        if (__builtin_mul_overflow(bytes, contents_rows(tensor), &bytes) || bytes > INT64_MAX)
+        if (__builtin_mul_overflow(bytes, rows_of(tensor), &bytes) || bytes > INT64_MAX)
             return fsdp_fail(err, FSDP_ERR_FORMAT, "the size of %.200s does not fit 64 bits", tensor->name);
     }
     return FSDP_OK;
@@ -190,9 +191,9 @@ static enum fsdp_status prove_rows(const struct manifest_tensor *tensor, const s
         /* cannot overflow: the header's reader checked that it is within the global shape */
         row += pieces[i].box.sizes[0];
     }
-    if (row != contents_rows(tensor))
+    if (row != rows_of(tensor))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu to %llu are in no file", tensor->name,
-                         (unsigned long long)row, (unsigned long long)contents_rows(tensor) - 1);
+                         (unsigned long long)row, (unsigned long long)rows_of(tensor) - 1);
     return FSDP_OK;
 }
 

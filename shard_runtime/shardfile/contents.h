@@ -45,9 +45,6 @@ struct contents {
     bool follows_links;
 };
 
-/** Returns the size of dimension 0. A tensor without dimensions counts as one row. */
-uint64_t contents_rows(const struct manifest_tensor *tensor);
-
 /**
  * Reads the manifest and all file headers of `step_directory`, and proves coverage. Does not read tensor
  * data. On success the caller releases *out with contents_free().

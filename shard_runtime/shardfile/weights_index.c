@@ -59,8 +59,12 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(one->tensor, two->tensor);
 }
 
-enum fsdp_status weights_index_parse(struct weights_index *out, char *text, size_t length,
-                                     struct fsdp_err *err)
+/*
+ * Parses `length` bytes of JSON: {"weight_map": {"<tensor>": "<file>", ...}, ...}. Ignores other members.
+ * Takes ownership of `text` (allocated by malloc), even on failure. The message of FSDP_ERR_FORMAT names the
+ * problem and its position.
+ */
+static enum fsdp_status parse(struct weights_index *out, char *text, size_t length, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
     struct json_reader json;
@@ -95,7 +99,7 @@ enum fsdp_status weights_index_read(struct weights_index *out, struct fsdp_io *i
         return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes for the index", length);
     status = io_read_all(io, fd, text, length, 0, path, err);
     if (status == FSDP_OK)
-        return weights_index_parse(out, text, length, err);
+        return parse(out, text, length, err);
     free(text);
     return status;
 }

@@ -22,14 +22,6 @@ struct weights_index {
     char *text; /* memory that the names point into */
 };
 
-/**
- * Parses `length` bytes of JSON: {"weight_map": {"<tensor>": "<file>", ...}, ...}. Ignores other members.
- * Takes ownership of `text` (allocated by malloc), even on failure. The message of FSDP_ERR_FORMAT names the
- * problem and its position.
- */
-enum fsdp_status weights_index_parse(struct weights_index *out, char *text, size_t length,
-                                     struct fsdp_err *err);
-
 /** Reads and parses the index file that is open as `fd`. `path` is used in messages only. */
 enum fsdp_status weights_index_read(struct weights_index *out, struct fsdp_io *io, int fd,
                                     uint64_t size_bytes, const char *path, struct fsdp_err *err);

@@ -65,7 +65,8 @@ static void add_own_config(const struct job *job, struct json_text *out)
     json_add(out, "  \"norm\": \"%s\"\n}\n", job->model.norm == JOB_RMSNORM ? "rmsnorm" : "layernorm");
 }
 
-void export_config(const struct job *job, struct json_text *out)
+/* Writes the content of config.json for the model of `job`. Part of export_write(). */
+static void add_config(const struct job *job, struct json_text *out)
 {
     if (strcmp(job->model.kind, "gpt2") == 0)
         add_gpt2_config(job, out);
@@ -162,7 +163,7 @@ static enum fsdp_status write_config(struct fsdp_io *io, const struct job *job, 
     struct json_text text = { 0 };
     enum fsdp_status status;
 
-    export_config(job, &text);
+    add_config(job, &text);
     status = text.failed ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", path)
                          : io_write_file(io, path, text.bytes, text.length, err);
     json_text_free(&text);

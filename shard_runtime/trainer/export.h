@@ -18,7 +18,4 @@
  */
 enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err);
 
-/** Writes the content of config.json for the model of `job`. Part of export_write(). */
-void export_config(const struct job *job, struct json_text *out);
-
 #endif
