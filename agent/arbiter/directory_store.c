@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
@@ -83,7 +84,7 @@ static enum fsdp_status open_record(struct directory_store *store, int *fd, stru
         OK_OR_RETURN(make_folder(store, err));
         *fd = try_open(store, store->record, 0);
     }
-    return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", store->record, strerror(errno));
+    return *fd >= 0 ? FSDP_OK : file_fail(err, "open", store->record);
 }
 
 /*
@@ -100,7 +101,7 @@ static enum fsdp_status read_places(struct directory_store *store, int fd, struc
     *newest = (struct leader_record){ .term = 0 };
     if (io->fstat(io, fd, &stat) < 0 ||
         (stat.size_bytes < FILE_BYTES && io->ftruncate(io, fd, FILE_BYTES) < 0))
-        return fsdp_fail(err, FSDP_ERR_IO, "size of %s: %s", store->record, strerror(errno));
+        return file_fail(err, "size of", store->record);
     OK_OR_RETURN(io_read_all(io, fd, store->bytes, FILE_BYTES, 0, store->record, err));
     for (size_t at = 0; at < FILE_BYTES; at += PLACE_BYTES)
         if (leader_record_decode(&record, store->bytes + at, LEADER_RECORD_BYTES) &&
@@ -169,7 +170,7 @@ static enum fsdp_status find_newest_claim(struct directory_store *store, uint64_
 
     *newest = 0;
     if (store->io->list(store->io, store->folder, &names) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", store->folder, strerror(errno));
+        return file_fail(err, "list", store->folder);
     for (size_t i = 0; i < names.n; i++)
         if (strncmp(names.names[i], "term-", 5) == 0) {
             term = strtoull(names.names[i] + 5, NULL, 10);
@@ -238,12 +239,12 @@ static enum arbiter_answer create_claim(struct directory_store *store, const cha
     if (fd < 0 && errno == EEXIST)
         return ARBITER_TAKEN;
     if (fd < 0) {
-        fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+        file_fail(err, "create", path);
         return ARBITER_FAILED;
     }
     status = io_write_all(store->io, fd, bytes, LEADER_RECORD_BYTES, 0, path, err);
     if (store->io->close(store->io, fd) < 0 && status == FSDP_OK)
-        status = fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", path, strerror(errno));
+        status = file_fail(err, "close", path);
     return status == FSDP_OK ? ARBITER_DONE : ARBITER_FAILED;
 }
 
@@ -354,7 +355,7 @@ static enum arbiter_answer directory_renew(struct arbiter_store *base, const str
         return ARBITER_FAILED;
     answer = write_record(store, fd, record, newer, err);
     if (store->io->close(store->io, fd) < 0 && answer == ARBITER_DONE) {
-        fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", store->record, strerror(errno));
+        file_fail(err, "close", store->record);
         return ARBITER_FAILED;
     }
     return answer;

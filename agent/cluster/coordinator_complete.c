@@ -38,7 +38,7 @@ enum fsdp_status coordinator_weigh_step(void *arg, struct fsdp_io *io, const cha
 {
     const struct coordinator *coordinator = arg;
     const struct agent_config *config = coordinator->config;
-    char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+    char path[IO_PATH_BYTES];
     struct manifest manifest = { 0 };
     struct fingerprint bytes;
     enum fsdp_status status;
@@ -47,8 +47,7 @@ enum fsdp_status coordinator_weigh_step(void *arg, struct fsdp_io *io, const cha
 
     if (config->job_json == NULL || config->deciding_json == NULL || (uint64_t)step < config->total_steps)
         return FSDP_OK;
-    commit_step_name(step, name);
-    status = io_join(path, directory, name, err);
+    status = commit_step_path(directory, step, path, err);
     if (status == FSDP_OK)
         status = manifest_read(io, path, &manifest, err);
     if (status != FSDP_OK)

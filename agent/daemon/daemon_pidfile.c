@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/daemon/daemon_impl.h"
+#include "shard_runtime/core/files.h"
 
 /*
  * Is `fd` still the file at `path`? The last holder may have removed it after we opened it and before we
@@ -29,7 +30,7 @@ static enum fsdp_status lock(const char *path, int *fd, struct fsdp_err *err)
     for (;;) {
         *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
         if (*fd < 0)
-            return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+            return file_fail(err, "open", path);
         if (flock(*fd, LOCK_EX | LOCK_NB) < 0)
             break;
         if (is_at(*fd, path))
@@ -37,7 +38,7 @@ static enum fsdp_status lock(const char *path, int *fd, struct fsdp_err *err)
         close(*fd);
     }
     if (errno != EWOULDBLOCK)
-        return fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", path, strerror(errno));
+        return file_fail(err, "lock", path);
     n = read(*fd, holder, sizeof holder - 1);
     holder[n < 0 ? 0 : n] = '\0';
     holder[strcspn(holder, "\n")] = '\0';
@@ -51,7 +52,7 @@ enum fsdp_status daemon_pidfile_take(const char *path, int *fd, struct fsdp_err 
     enum fsdp_status status = lock(path, fd, err);
 
     if (status == FSDP_OK && (ftruncate(*fd, 0) < 0 || write(*fd, text, (size_t)n) != n))
-        status = fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
+        status = file_fail(err, "write", path);
     if (status != FSDP_OK && *fd >= 0) {
         close(*fd);
         *fd = -1;

@@ -1,4 +1,5 @@
 #include "agent/daemon/daemon.h"
+#include "shard_runtime/core/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@ static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
     snprintf(copy, sizeof copy, "%s", path);
     folder = dirname(copy);
     if (mkdir(folder, 0700) < 0 && errno != EEXIST)
-        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", folder, strerror(errno));
+        return file_fail(err, "create", folder);
     if (lstat(folder, &stat) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", folder, strerror(errno));
     if (!S_ISDIR(stat.st_mode))
@@ -45,12 +46,12 @@ static enum fsdp_status take_lock(const char *path, int *lock_fd, struct fsdp_er
     snprintf(name, sizeof name, "%s.lock", path);
     *lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (*lock_fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(errno));
+        return file_fail(err, "open", name);
     if (flock(*lock_fd, LOCK_EX | LOCK_NB) == 0)
         return FSDP_OK;
     if (errno == EWOULDBLOCK)
         return fsdp_fail(err, FSDP_ERR_BUSY, "another agent serves %s", path);
-    return fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", name, strerror(errno));
+    return file_fail(err, "lock", name);
 }
 
 /* Remove a socket that is left over. We hold the lock, so no daemon serves it. Another file is refused. */
@@ -63,7 +64,7 @@ static enum fsdp_status remove_stale(const char *path, struct fsdp_err *err)
     if (!S_ISSOCK(stat.st_mode) || stat.st_uid != geteuid())
         return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is there and is no socket of ours", path);
     if (unlink(path) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", path, strerror(errno));
+        return file_fail(err, "remove", path);
     return FSDP_OK;
 }
 
@@ -81,7 +82,7 @@ static enum fsdp_status bind_socket(const char *path, int *listen_fd, struct fsd
     bound = bind(*listen_fd, (struct sockaddr *)&address, sizeof address);
     umask(before);
     if (bound < 0 || listen(*listen_fd, 64) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "listen on %s: %s", path, strerror(errno));
+        return file_fail(err, "listen on", path);
     return FSDP_OK;
 }
 

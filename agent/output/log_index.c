@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
 
@@ -57,7 +58,7 @@ enum fsdp_status log_index_add(struct rundir *rundir, const struct log_index_ent
     n = log_index_line(line, sizeof line, entry, clock_epoch_s());
     /* one write: a line is there whole, or not at all, or the disk is full */
     if (write(fd, line, n) != (ssize_t)n)
-        status = fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
+        status = file_fail(err, "write", path);
     close(fd);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/output/output_impl.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 enum { PIPE_BYTES = 256 * 1024, FILES_LEAST = 8, FILES_MOST = 4096 };
@@ -198,8 +199,7 @@ static enum fsdp_status open_nameless(int *fd, char *path, struct fsdp_err *err)
         if (*fd >= 0)
             unlink(name);
     }
-    return *fd >= 0 ? FSDP_OK
-                    : fsdp_fail(err, FSDP_ERR_IO, "a temporary file in %s: %s", dir, strerror(errno));
+    return *fd >= 0 ? FSDP_OK : file_fail(err, "a temporary file in", dir);
 }
 
 static enum fsdp_status open_log(const struct logs *logs, const struct stream_spec *spec,

@@ -142,7 +142,7 @@ static enum fsdp_status write_whole(const char *path, const char *text, struct f
     int error;
 
     if (fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+        return file_fail(err, "open", path);
     error = file_write(fd, text, strlen(text)) ? 0 : errno;
     if (close(fd) != 0 && error == 0)
         error = errno;

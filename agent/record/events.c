@@ -12,6 +12,7 @@
 
 #include "shard_runtime/core/beneath.h"
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/json.h"
 #include "shard_runtime/core/lines.h"
 #include "shard_runtime/core/utf8.h"
@@ -56,27 +57,14 @@ static void say_refused(const struct events *events, const char *why)
     events->refused(events->refused_arg, words);
 }
 
-/* Append a line with one write. If only part of it was written, that part is cut off again. */
 static void write_line(struct events *events, const char *line, size_t length)
 {
-    int error = ENOSPC; /* of a line that was cut short */
-    ssize_t written = -1;
+    const int error = lines_write(events->fd, line, length, EVENTS_LINE_BYTES, &events->torn);
 
-    if (events->torn)
-        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
-    if (!events->torn) {
-        do
-            written = write(events->fd, line, length);
-        while (written < 0 && errno == EINTR);
-        if (written < 0)
-            error = errno;
-    }
-    if (written == (ssize_t)length) {
+    if (error == 0) {
         events->failed = false;
         return;
     }
-    if (written > 0)
-        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
     events->n_failed++;
     if (!events->failed && events->to_say == 0)
         events->to_say = error;
@@ -129,7 +117,7 @@ enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, 
     events->job = (struct disk_job){ .work = write_lines, .done = on_written };
     status = dir_fd < 0 ? FSDP_OK : beneath_open_record(&events->fd, dir_fd, name, err);
     if (status == FSDP_OK && events->fd >= 0 && !lines_drop_half(events->fd, EVENTS_LINE_BYTES))
-        status = fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(errno));
+        status = file_fail(err, "open", name);
     if (status != FSDP_OK) {
         if (events->fd >= 0)
             close(events->fd);

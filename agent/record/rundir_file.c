@@ -98,7 +98,7 @@ static enum fsdp_status open_in(const struct rundir *rundir, char *path, const c
     snprintf(path + length, RUNDIR_PATH_BYTES - length, "/%s", name);
     *fd = openat(folder, name, flags | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (*fd < 0)
-        status = fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+        status = file_fail(err, "open", path);
     close(folder);
     return status;
 }
@@ -117,13 +117,13 @@ static enum fsdp_status mark_new_run(struct rundir *rundir, int fd, const char *
     if (stat.st_size == 0)
         return FSDP_OK;
     if (pread(fd, &last, 1, stat.st_size - 1) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "read %s: %s", path, strerror(errno));
+        return file_fail(err, "read", path);
     n = snprintf(line, sizeof line, "%s--- fsdprun: run of %s, pid %d ---\n", last == '\n' ? "" : "\n",
                  rundir->begun, (int)getpid());
     /* The log meets a full disk too. It then says so, and lets the worker live. */
     return file_write(fd, line, (size_t)n) || errno == ENOSPC || errno == EDQUOT
                ? FSDP_OK
-               : fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
+               : file_fail(err, "write", path);
 }
 
 enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank, int local_rank,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/record/rundir_impl.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 
 enum fsdp_status rundir_set_path(char *path, struct fsdp_err *err, const char *format, ...)
@@ -120,7 +121,7 @@ enum fsdp_status rundir_program_path(char *path, const char *dir, const char *ru
     OK_OR_RETURN(
         absolute(parent, dir != NULL ? dir : rundir_temporary(), dir != NULL ? "." : "fsdprun_XXXXXX", err));
     if (dir == NULL && mkdtemp(parent) == NULL)
-        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", parent, strerror(errno));
+        return file_fail(err, "create", parent);
     if (dir != NULL)
         parent[strlen(parent) - 2] = '\0'; /* "/." */
     OK_OR_RETURN(rundir_make_folders(parent, err));
@@ -133,5 +134,5 @@ enum fsdp_status rundir_program_path(char *path, const char *dir, const char *ru
         if (errno != EEXIST)
             break;
     }
-    return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+    return file_fail(err, "create", path);
 }

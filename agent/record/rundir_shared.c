@@ -1,4 +1,5 @@
 #include "agent/record/rundir_impl.h"
+#include "shard_runtime/core/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -46,7 +47,7 @@ enum fsdp_status rundir_look_back(struct rundir *rundir, struct fsdp_err *err)
     struct dirent *entry;
 
     if (dir == NULL)
-        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", rundir->path, strerror(errno));
+        return file_fail(err, "list", rundir->path);
     while ((entry = readdir(dir)) != NULL) {
         const int attempt = attempt_of(entry->d_name);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/json.h"
 
 /* Copy a text of the progress page, which need not end with a zero byte, to `out` (size + 1 bytes). */
@@ -108,7 +109,7 @@ enum fsdp_status flight_write(const char *line, size_t length, struct fsdp_io *i
         return fsdp_fail(err, FSDP_ERR_IO, "the path of %s is too long", folder);
     fd = io->open(io, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0 || write(fd, line, length) != (ssize_t)length)
-        status = fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
+        status = file_fail(err, "write", path);
     if (fd >= 0)
         close(fd);
     return status;

@@ -15,6 +15,7 @@
 #include "agent/os/os.h"
 #include "agent/record/rundir.h"
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
 
 enum { PATH_BYTES = 4096, BUFFER_BYTES = 64 * 1024, TRIES = 16 };
 
@@ -233,14 +234,14 @@ enum fsdp_status timer_pipe_create(struct timer_pipe **out, uv_loop_t *loop, con
     pipe->handlers = *handlers;
     pipe->fifo = pipe->timer = -1;
     if (!make_fifo(pipe, path, folder)) {
-        status = fsdp_fail(err, FSDP_ERR_IO, "make a FIFO at %s: %s", pipe->path, strerror(errno));
+        status = file_fail(err, "make a FIFO at", pipe->path);
         pipe->path[0] = '\0';
         goto failed;
     }
     pipe->fifo = open_ours(pipe->path);
     pipe->timer = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     if (pipe->fifo < 0 || pipe->timer < 0 || uv_poll_init(loop, &pipe->lines, pipe->fifo) != 0) {
-        status = fsdp_fail(err, FSDP_ERR_IO, "open the FIFO %s: %s", pipe->path, strerror(errno));
+        status = file_fail(err, "open the FIFO", pipe->path);
         goto failed;
     }
     pipe->n_handles = 1;

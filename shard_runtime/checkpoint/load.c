@@ -195,12 +195,3 @@ done:
     contents_free(&contents);
     return status;
 }
-
-enum fsdp_status checkpoint_step_directory(const char *directory, int64_t step, char out[IO_PATH_BYTES],
-                                           struct fsdp_err *err)
-{
-    char name[COMMIT_NAME_BYTES];
-
-    commit_step_name(step, name);
-    return io_join(out, directory, name, err);
-}

@@ -49,8 +49,4 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
                                  struct manifest *manifest, struct checkpoint_loaded *loaded,
                                  struct fsdp_err *err);
 
-/** Writes "<directory>/step-00000050" to `out`. Returns FSDP_ERR_ARG if the path is too long. */
-enum fsdp_status checkpoint_step_directory(const char *directory, int64_t step, char out[IO_PATH_BYTES],
-                                           struct fsdp_err *err);
-
 #endif

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 
 enum { NONCE_BYTES = 32, MAC_BYTES = 32, ADDRESS_BYTES = 320 };
@@ -124,8 +125,7 @@ static enum fsdp_status listen_here(struct opener *o, struct fsdp_err *err)
     o->listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (o->listener < 0 || bind(o->listener, found->ai_addr, found->ai_addrlen) < 0 ||
         listen(o->listener, STRANGERS + o->config->n) < 0)
-        status =
-            fsdp_fail(err, FSDP_ERR_IO, "listening on this node's address %s: %s", host, strerror(errno));
+        status = file_fail(err, "listening on this node's address", host);
     freeaddrinfo(found);
     return status;
 }

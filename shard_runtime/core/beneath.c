@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/files.h"
+
 enum {
     LINKS_MOST = 40, /* the kernel's own limit, path_resolution(7) */
     STEP = O_PATH | O_DIRECTORY,
@@ -70,7 +72,7 @@ enum fsdp_status beneath_open_root(int *fd, const char *path, struct fsdp_err *e
 
     *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+        return file_fail(err, "open", path);
     if (fstat(*fd, &info) == 0 && ((info.st_mode & S_IWOTH) == 0 || is_trusted(info.st_uid, *fd)))
         return FSDP_OK;
     (void)close(*fd);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -64,4 +65,9 @@ bool file_write(int fd, const void *bytes, size_t size)
         size -= (size_t)n;
     }
     return true;
+}
+
+enum fsdp_status file_fail(struct fsdp_err *err, const char *what, const char *path)
+{
+    return fsdp_fail(err, FSDP_ERR_IO, "%s %s: %s", what, path, strerror(errno));
 }

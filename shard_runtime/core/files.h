@@ -25,6 +25,9 @@
  */
 enum fsdp_status file_read(int fd, size_t limit, char **text, size_t *length);
 
+/** Fails with FSDP_ERR_IO and the reason that errno holds: "WHAT PATH: REASON". */
+enum fsdp_status file_fail(struct fsdp_err *err, const char *what, const char *path);
+
 /**
  * Writes bytes[0..size) to `fd`, a file or a pipe, in as many write() calls as necessary. Returns false with
  * errno if it could not write all of them. Any thread may call it.

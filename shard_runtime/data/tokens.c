@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/files.h"
+
 enum { BYTE_VOCAB = 256 };
 
 struct tokens {
@@ -35,7 +37,7 @@ static enum fsdp_status open_file(struct tokens *tokens, struct fsdp_err *err)
                          strerror(errno));
     }
     if (fstat(tokens->fd, &info) != 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "data file %s: %s", tokens->path, strerror(errno));
+        return file_fail(err, "data file", tokens->path);
     if (!S_ISREG(info.st_mode))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "data file %s: %s, not a regular file", tokens->path,
                          S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
@@ -82,7 +84,7 @@ enum fsdp_status tokens_open(struct tokens **out, const char *path, const char *
         goto done;
     mapping = mmap(NULL, tokens->n_bytes, PROT_READ, MAP_SHARED, tokens->fd, 0);
     if (mapping == MAP_FAILED) {
-        status = fsdp_fail(err, FSDP_ERR_IO, "mapping data file %s: %s", path, strerror(errno));
+        status = file_fail(err, "mapping data file", path);
         goto done;
     }
     tokens->bytes = mapping;
@@ -134,7 +136,7 @@ enum fsdp_status tokens_read(const struct tokens *tokens, uint64_t sample, int32
 
     assert(sample < tokens_n_samples(tokens));
     if (fstat(tokens->fd, &info) != 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "data file %s: %s", tokens->path, strerror(errno));
+        return file_fail(err, "data file", tokens->path);
     if ((uint64_t)info.st_size < tokens->n_bytes)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "data file %s has shrunk from %zu to %lld bytes while in use",
                          tokens->path, tokens->n_bytes, (long long)info.st_size);

@@ -9,6 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/optim/state_window.h"
 
 /*
@@ -102,9 +103,9 @@ enum fsdp_status state_file_open(struct state_file *file, struct fsdp_io *io, co
         file->fd = create(io, path, 0);
     }
     if (file->fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+        return file_fail(err, "create", path);
     if (io->unlink(io, path) < 0 && errno != ENOENT)
-        status = fsdp_fail(err, FSDP_ERR_IO, "remove the name of %s: %s", path, strerror(errno));
+        status = file_fail(err, "remove the name of", path);
     if (status == FSDP_OK)
         status = reserve(file, size_bytes, err);
     if (status != FSDP_OK)

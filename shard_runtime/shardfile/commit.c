@@ -8,6 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/temporary_lock.h"
@@ -20,6 +21,15 @@ void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES])
 {
     assert(step >= 0);
     snprintf(out, COMMIT_NAME_BYTES, "step-%08lld", (long long)step);
+}
+
+enum fsdp_status commit_step_path(const char *directory, int64_t step, char out[IO_PATH_BYTES],
+                                  struct fsdp_err *err)
+{
+    char name[COMMIT_NAME_BYTES];
+
+    commit_step_name(step, name);
+    return io_join(out, directory, name, err);
 }
 
 /*
@@ -119,15 +129,15 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
     struct io_stat stat;
 
     if (io->stat(io, path, &stat) < 0)
-        return errno == ENOENT ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
+        return errno == ENOENT ? FSDP_OK : file_fail(err, "stat", path);
     /* A link has one of our names: remove the link itself, never its target. */
     if (stat.kind != IO_DIRECTORY) {
         if (io->unlink(io, path) < 0 && errno != ENOENT)
-            return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", path, strerror(errno));
+            return file_fail(err, "remove", path);
         return FSDP_OK;
     }
     if (io->list(io, path, &names) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", path, strerror(errno));
+        return file_fail(err, "list", path);
     for (size_t i = 0; i < names.n && status == FSDP_OK; i++) {
         char child[IO_PATH_BYTES];
 
@@ -135,11 +145,11 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
             status =
                 fsdp_fail(err, FSDP_ERR_ARG, "the path of %s in %.64s... is too long", names.names[i], path);
         else if (io->unlink(io, child) < 0 && errno != ENOENT)
-            status = fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", child, strerror(errno));
+            status = file_fail(err, "remove", child);
     }
     io_names_free(&names);
     if (status == FSDP_OK && io->rmdir(io, path) < 0 && errno != ENOENT)
-        status = fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", path, strerror(errno));
+        status = file_fail(err, "remove", path);
     return status;
 }
 
@@ -157,7 +167,7 @@ static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory,
     OK_OR_RETURN(io_join(trash, directory, trash_name, err));
     OK_OR_RETURN(remove_directory(io, trash, err)); /* left by an interrupted deletion */
     if (io->rename(io, path, trash) < 0 && errno != ENOENT)
-        return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+        return file_fail(err, "rename", path);
     return io_sync_directory(io, directory, err);
 }
 
@@ -313,7 +323,7 @@ static enum fsdp_status complete(struct fsdp_io *io, const char *path, const cha
     /* the files' names are durable before the manifest names them */
     OK_OR_RETURN(io_sync_directory(io, path, err));
     if (io->unlink(io, manifest_path) < 0 && errno != ENOENT)
-        return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", manifest_path, strerror(errno));
+        return file_fail(err, "remove", manifest_path);
     status = io_write_file(io, manifest_path, text, length, err);
     if (status == FSDP_OK)
         status = contents_read(io, path, &contents, err);
@@ -365,7 +375,7 @@ static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const
                          "%s is there already, and this file system cannot swap directories", final_path);
     OK_OR_RETURN(move_to_trash(io, directory, final_name, trash, err));
     if (io->rename(io, path, final_path) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+        return file_fail(err, "rename", path);
     *in_place = true;
     OK_OR_RETURN(sync_names(io, directory, final_path, NULL, err));
     (void)remove_directory(io, trash, NULL);
@@ -399,7 +409,7 @@ static enum fsdp_status publish(struct fsdp_io *io, const char *directory, const
     }
     if (errno == EEXIST || errno == ENOTDIR)
         return replace(io, directory, path, final_name, final_path, in_place, err);
-    return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+    return file_fail(err, "rename", path);
 }
 
 enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const char *temporary,

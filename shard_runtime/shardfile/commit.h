@@ -35,6 +35,9 @@ enum { COMMIT_NAME_BYTES = 80 };
 
 /** Writes the final name of a checkpoint, such as "step-00000050", into `out`. */
 void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES]);
+/** Writes "<directory>/step-00000050" to `out`. Returns FSDP_ERR_ARG if the path is too long. */
+enum fsdp_status commit_step_path(const char *directory, int64_t step, char out[IO_PATH_BYTES],
+                                  struct fsdp_err *err);
 /** Returns the step of a final name, or -1 if `name` is not exactly such a name. */
 int64_t commit_parse_step(const char *name);
 

@@ -14,27 +14,6 @@ static uint64_t rows_of(const struct manifest_tensor *tensor)
     return tensor->n_dims == 0 ? 1 : tensor->shape[0];
 }
 
-/* The tensors of a manifest, sorted by name, for lookups among thousands of tensors. */
-struct index {
-    const struct manifest_tensor **sorted;
-    size_t n;
-};
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp((*(const struct manifest_tensor *const *)a)->name,
-                  (*(const struct manifest_tensor *const *)b)->name);
-}
-
-static const struct manifest_tensor *find(const struct index *index, const char *name)
-{
-    const struct manifest_tensor wanted = { .name = name }, *key = &wanted;
-    const struct manifest_tensor *const *found =
-        bsearch(&key, index->sorted, index->n, sizeof *index->sorted, compare_names);
-
-    return found == NULL ? NULL : *found;
-}
-
 /* Searches linearly. A caller looks up each of its tensors once, and reading their data takes far longer. */
 int64_t contents_find(const struct contents *contents, const char *name)
 {
@@ -115,13 +94,14 @@ static enum fsdp_status add_piece(struct contents *out, struct contents_piece pi
     return FSDP_OK;
 }
 
-static enum fsdp_status add_header(struct contents *out, const struct index *index, uint32_t file,
-                                   const struct safetensors_header *header, struct fsdp_err *err)
+static enum fsdp_status add_header(struct contents *out, const struct manifest_tensor *const *sorted,
+                                   uint32_t file, const struct safetensors_header *header,
+                                   struct fsdp_err *err)
 {
     OK_OR_RETURN(check_marks(header, &out->manifest, out->manifest.files[file].rank, err));
     for (size_t i = 0; i < header->n_tensors; i++) {
         const struct safetensors_tensor *shard = &header->tensors[i];
-        const struct manifest_tensor *tensor = find(index, shard->name);
+        const struct manifest_tensor *tensor = manifest_find(sorted, out->manifest.n_tensors, shard->name);
 
         if (tensor == NULL)
             return fsdp_fail(err, FSDP_ERR_FORMAT, "holds %.200s, which the manifest does not know",
@@ -138,7 +118,8 @@ static enum fsdp_status add_header(struct contents *out, const struct index *ind
 }
 
 static enum fsdp_status add_file(struct fsdp_io *io, const char *step_directory, struct contents *out,
-                                 const struct index *index, uint32_t file, struct fsdp_err *err)
+                                 const struct manifest_tensor *const *sorted, uint32_t file,
+                                 struct fsdp_err *err)
 {
     const struct manifest_file *listed = &out->manifest.files[file];
     struct safetensors_header header = { 0 };
@@ -151,7 +132,7 @@ static enum fsdp_status add_file(struct fsdp_io *io, const char *step_directory,
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "%llu bytes; the manifest says %llu",
                            (unsigned long long)header.size_bytes, (unsigned long long)listed->size_bytes);
     if (status == FSDP_OK)
-        status = add_header(out, index, file, &header, err);
+        status = add_header(out, sorted, file, &header, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "%s", path);
     safetensors_free(&header);
@@ -301,23 +282,15 @@ static enum fsdp_status refuse_links(struct fsdp_io *io, const char *step_direct
 enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, struct contents *out,
                                struct fsdp_err *err)
 {
-    struct index index = { 0 };
-    enum fsdp_status status = FSDP_OK;
+    const struct manifest_tensor **sorted;
+    enum fsdp_status status;
 
     *out = (struct contents){ 0 };
     OK_OR_RETURN(refuse_links(io, step_directory, err));
     OK_OR_RETURN(manifest_read(io, step_directory, &out->manifest, err));
-    index.n = out->manifest.n_tensors;
-    index.sorted = malloc((index.n + 1) * sizeof(const struct manifest_tensor *));
-    if (index.sorted == NULL) {
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", index.n);
-        goto done;
-    }
-    for (size_t i = 0; i < index.n; i++)
-        index.sorted[i] = &out->manifest.tensors[i];
-    qsort(index.sorted, index.n, sizeof *index.sorted, compare_names);
+    status = manifest_sort(&out->manifest, &sorted, err);
     for (uint32_t file = 0; file < out->manifest.n_files && status == FSDP_OK; file++)
-        status = add_file(io, step_directory, out, &index, file, err);
+        status = add_file(io, step_directory, out, sorted, file, err);
     if (status == FSDP_OK)
         status = refuse_strays(io, step_directory, &out->manifest, err);
     if (status == FSDP_OK) {
@@ -325,8 +298,7 @@ enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, s
         if (status != FSDP_OK)
             fsdp_wrap(err, "%s", step_directory);
     }
-done:
-    free(index.sorted);
+    free(sorted);
     if (status != FSDP_OK)
         contents_free(out);
     return status;

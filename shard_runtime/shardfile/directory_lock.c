@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/holder.h"
 
 struct directory_lock {
@@ -20,21 +21,17 @@ static enum fsdp_status open_lock_file(struct fsdp_io *io, const char *path, int
                                        struct fsdp_err *err)
 {
     /* O_NONBLOCK: opening must not block if the name is a fifo. */
-    do
-        *fd = io->open(io, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
-    while (*fd < 0 && errno == EINTR);
+    *fd = io_open(io, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     /* The file belongs to another user. A lock needs only read access. */
     if (*fd < 0 && errno == EACCES) {
-        do
-            *fd = io->open(io, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-        while (*fd < 0 && errno == EINTR);
+        *fd = io_open(io, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
         if (*fd < 0)
             errno = EACCES;
     }
     if (*fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+        return file_fail(err, "open", path);
     if (io->fstat(io, *fd, stat) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
+        return file_fail(err, "stat", path);
     if (stat->kind != IO_FILE)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is not a regular file", path);
     return FSDP_OK;

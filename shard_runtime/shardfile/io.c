@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 
 void io_names_free(struct io_names *names)
@@ -14,6 +15,11 @@ void io_names_free(struct io_names *names)
         free(names->names[i]);
     free(names->names);
     *names = (struct io_names){ 0 };
+}
+
+int io_compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 bool io_has_no_locks(int error)
@@ -41,6 +47,16 @@ enum fsdp_status io_join(char out[IO_PATH_BYTES], const char *directory, const c
     if (snprintf(out, IO_PATH_BYTES, "%s/%s", directory, name) >= IO_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_ARG, "the path of %s in %.64s... is too long", name, directory);
     return FSDP_OK;
+}
+
+int io_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
+{
+    int fd;
+
+    do
+        fd = io->open(io, path, flags, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
 }
 
 enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes,
@@ -74,7 +90,7 @@ enum fsdp_status io_read_all(struct fsdp_io *io, int fd, void *bytes, size_t siz
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fsdp_fail(err, FSDP_ERR_IO, "read %s: %s", path, strerror(errno));
+            return file_fail(err, "read", path);
         if (n == 0)
             return fsdp_fail(err, FSDP_ERR_FORMAT, "%s ends at byte %llu, %zu bytes early", path,
                              (unsigned long long)offset, size_bytes);
@@ -89,20 +105,17 @@ enum fsdp_status io_read_all(struct fsdp_io *io, int fd, void *bytes, size_t siz
 static enum fsdp_status open_read(struct fsdp_io *io, const char *path, int flags, bool directories, int *fd,
                                   struct io_stat *stat, struct fsdp_err *err)
 {
-    int opened;
+    /* O_NONBLOCK: opening must not block if the name is a fifo. */
+    const int opened = io_open(io, path, O_RDONLY | O_NONBLOCK | flags, 0);
 
     *fd = -1;
-    /* O_NONBLOCK: opening must not block if the name is a fifo. */
-    do
-        opened = io->open(io, path, O_RDONLY | O_NONBLOCK | flags, 0);
-    while (opened < 0 && errno == EINTR);
     if (opened < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is a symbolic link", path);
     if (opened < 0)
         return fsdp_fail(err, errno == ENOENT || errno == ENOTDIR ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO,
                          "open %s: %s", path, strerror(errno));
     if (io->fstat(io, opened, stat) < 0) {
-        fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
+        file_fail(err, "stat", path);
         io->close(io, opened);
         return FSDP_ERR_IO;
     }
@@ -133,15 +146,12 @@ enum fsdp_status io_open_named(struct fsdp_io *io, const char *path, int *fd, st
 enum fsdp_status io_sync_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
-    int fd;
+    const int fd = io_open(io, path, O_RDONLY | O_DIRECTORY, 0);
 
-    do
-        fd = io->open(io, path, O_RDONLY | O_DIRECTORY, 0);
-    while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open directory %s: %s", path, strerror(errno));
+        return file_fail(err, "open directory", path);
     if (io->fsync(io, fd) < 0)
-        status = fsdp_fail(err, FSDP_ERR_IO, "sync directory %s: %s", path, strerror(errno));
+        status = file_fail(err, "sync directory", path);
     io->close(io, fd);
     return status;
 }
@@ -247,18 +257,15 @@ enum fsdp_status io_write_file(struct fsdp_io *io, const char *path, const void 
                                struct fsdp_err *err)
 {
     enum fsdp_status status;
-    int fd;
+    const int fd = io_open(io, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
 
-    do
-        fd = io->open(io, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+        return file_fail(err, "create", path);
     status = io_write_all(io, fd, bytes, size_bytes, 0, path, err);
     if (status == FSDP_OK && io->fsync(io, fd) < 0)
-        status = fsdp_fail(err, FSDP_ERR_IO, "sync %s: %s", path, strerror(errno));
+        status = file_fail(err, "sync", path);
     if (io->close(io, fd) < 0 && status == FSDP_OK)
-        status = fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", path, strerror(errno));
+        status = file_fail(err, "close", path);
     if (status != FSDP_OK)
         io->unlink(io, path);
     return status;

@@ -69,6 +69,9 @@ extern struct fsdp_io io_posix; /* has no state, so all users may share it */
 /** Frees the names and sets *names to zero. */
 void io_names_free(struct io_names *names);
 
+/** Compares two names of a list, for qsort() and bsearch(). */
+int io_compare_names(const void *a, const void *b);
+
 /**
  * Returns true if `error`, the errno of lock(), means that this file system has no locks. The same answer
  * covers NFS, which has none for a file that is open read-only.
@@ -89,6 +92,9 @@ enum fsdp_status io_join(char out[IO_PATH_BYTES], const char *directory, const c
  * "..", and contains neither '/' nor control characters.
  */
 bool io_name_is_plain(const char *name);
+
+/** Opens `path`, repeating an interrupted open. Returns the descriptor, or -1 with errno. */
+int io_open(struct fsdp_io *io, const char *path, int flags, mode_t mode);
 
 /**
  * Writes all `size_bytes` bytes at `offset`, repeating short and interrupted writes. `path` is used in

@@ -144,11 +144,6 @@ static int posix_unlink(struct fsdp_io *io, const char *path)
     return unlink(path);
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Appends one name. Returns false, with errno set, if there is no memory. */
 static bool add_name(struct io_names *out, size_t *capacity, const char *name)
 {
@@ -193,7 +188,7 @@ int io_list_open(int fd, struct io_names *out)
         return -1;
     }
     if (out->n > 1)
-        qsort(out->names, out->n, sizeof *out->names, compare_names);
+        qsort(out->names, out->n, sizeof *out->names, io_compare_names);
     return 0;
 }
 

@@ -324,19 +324,33 @@ static int compare_tensor_names(const void *a, const void *b)
                   (*(const struct manifest_tensor *const *)b)->name);
 }
 
+enum fsdp_status manifest_sort(const struct manifest *manifest, const struct manifest_tensor ***sorted,
+                               struct fsdp_err *err)
+{
+    *sorted = malloc((manifest->n_tensors + 1) * sizeof(const struct manifest_tensor *));
+    if (*sorted == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu names", manifest->n_tensors);
+    for (size_t i = 0; i < manifest->n_tensors; i++)
+        (*sorted)[i] = &manifest->tensors[i];
+    qsort(*sorted, manifest->n_tensors, sizeof **sorted, compare_tensor_names);
+    return FSDP_OK;
+}
+
+const struct manifest_tensor *manifest_find(const struct manifest_tensor *const *sorted, size_t n,
+                                            const char *name)
+{
+    const struct manifest_tensor wanted = { .name = name }, *key = &wanted;
+    const struct manifest_tensor *const *found =
+        bsearch(&key, sorted, n, sizeof *sorted, compare_tensor_names);
+
+    return found == NULL ? NULL : *found;
+}
+
 static enum fsdp_status refuse_doubled_tensors(const struct manifest *manifest, struct fsdp_err *err)
 {
     const struct manifest_tensor **sorted;
-    enum fsdp_status status = FSDP_OK;
+    enum fsdp_status status = manifest_sort(manifest, &sorted, err);
 
-    if (manifest->n_tensors < 2)
-        return FSDP_OK;
-    sorted = malloc(manifest->n_tensors * sizeof(const struct manifest_tensor *));
-    if (sorted == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu names", manifest->n_tensors);
-    for (size_t i = 0; i < manifest->n_tensors; i++)
-        sorted[i] = &manifest->tensors[i];
-    qsort(sorted, manifest->n_tensors, sizeof *sorted, compare_tensor_names);
     for (size_t i = 1; i < manifest->n_tensors && status == FSDP_OK; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
             status = fsdp_fail(err, FSDP_ERR_FORMAT, "tensor %s is listed twice", sorted[i]->name);

@@ -95,6 +95,16 @@ enum fsdp_status manifest_parse(struct manifest *out, const char *text, size_t l
 enum fsdp_status manifest_read(struct fsdp_io *io, const char *step_directory, struct manifest *out,
                                struct fsdp_err *err);
 
+/**
+ * Lists the tensors by name, for lookups among thousands of them. The caller frees the list, which ends with
+ * the manifest. NULL after a failure.
+ */
+enum fsdp_status manifest_sort(const struct manifest *manifest, const struct manifest_tensor ***sorted,
+                               struct fsdp_err *err);
+/** Returns the tensor called `name` in such a list of `n`, or NULL. */
+const struct manifest_tensor *manifest_find(const struct manifest_tensor *const *sorted, size_t n,
+                                            const char *name);
+
 /** Frees what parsing allocated and sets *manifest to zero. */
 void manifest_free(struct manifest *manifest);
 

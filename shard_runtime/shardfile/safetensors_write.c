@@ -4,6 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/utf8.h"
 #include "shard_runtime/shardfile/safetensors.h"
@@ -145,12 +146,7 @@ struct writer {
 
 static int open_for_writing(struct writer *writer, int flags)
 {
-    int fd;
-
-    do
-        fd = writer->io->open(writer->io, writer->path, O_WRONLY | O_NOFOLLOW | flags, 0666);
-    while (fd < 0 && errno == EINTR);
-    return fd;
+    return io_open(writer->io, writer->path, O_WRONLY | O_NOFOLLOW | flags, 0666);
 }
 
 /* Creates the file. First removes a file of that name, which an earlier attempt of the same save left. */
@@ -160,7 +156,7 @@ static enum fsdp_status create(struct writer *writer, bool try_direct, struct fs
     if (writer->fd < 0 && errno == EEXIST && writer->io->unlink(writer->io, writer->path) == 0)
         writer->fd = open_for_writing(writer, O_CREAT | O_EXCL);
     if (writer->fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", writer->path, strerror(errno));
+        return file_fail(err, "create", writer->path);
     /* A file system without O_DIRECT reports EINVAL, here or at the first write. */
     if (try_direct) {
         const int fd = open_for_writing(writer, O_DIRECT);
@@ -179,7 +175,7 @@ static enum fsdp_status leave_direct(struct writer *writer, struct fsdp_err *err
     const int fd = open_for_writing(writer, 0);
 
     if (fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", writer->path, strerror(errno));
+        return file_fail(err, "open", writer->path);
     writer->io->close(writer->io, writer->fd);
     writer->fd = fd;
     writer->direct = false;
@@ -202,7 +198,7 @@ static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, s
         if (n == (ssize_t)size_bytes)
             return FSDP_OK;
         if (n < 0 && errno != EINVAL)
-            return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", writer->path, strerror(errno));
+            return file_fail(err, "write", writer->path);
         OK_OR_RETURN(leave_direct(writer, err)); /* then writes the whole piece again */
     }
     return io_write_all(writer->io, writer->fd, bytes, size_bytes, offset, writer->path, err);
@@ -292,13 +288,13 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
     OK_OR_RETURN(flush(writer, err));
     OK_OR_RETURN(write_header(writer, header, err));
     if (writer->io->ftruncate(writer->io, writer->fd, size_bytes) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "set the size of %s: %s", writer->path, strerror(errno));
+        return file_fail(err, "set the size of", writer->path);
     /*
      * Never retry fsync: after a failure the kernel marks the pages clean, so a second call would wrongly
      * succeed.
      */
     if (writer->io->fsync(writer->io, writer->fd) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "sync %s: %s", writer->path, strerror(errno));
+        return file_fail(err, "sync", writer->path);
     return FSDP_OK;
 }
 
@@ -340,7 +336,7 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
     *written = (struct safetensors_written){ size_bytes, { hash.low64, hash.high64 } };
 done:
     if (writer.fd >= 0 && io->close(io, writer.fd) < 0 && status == FSDP_OK)
-        status = fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", path, strerror(errno));
+        status = file_fail(err, "close", path);
     if (status != FSDP_OK && created)
         io->unlink(io, path);
     json_text_free(&header);

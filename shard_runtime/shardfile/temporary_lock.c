@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/file.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 
@@ -31,9 +32,7 @@ static int open_locked(struct fsdp_io *io, const char *path, int operation)
 {
     int fd, result, error;
 
-    do
-        fd = io->open(io, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-    while (fd < 0 && errno == EINTR);
+    fd = io_open(io, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     if (fd < 0)
         return -1;
     do
@@ -58,9 +57,7 @@ enum fsdp_status temporary_hold(struct fsdp_io *io, const char *directory, const
         OK_OR_RETURN(commit_begin(io, directory, temporary, err));
         *fd = open_locked(io, path, LOCK_SH);
     } while (*fd < 0 && (errno == ENOENT || errno == ESTALE)); /* another process was removing it */
-    return *fd >= 0 || io_has_no_locks(errno)
-               ? FSDP_OK
-               : fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", path, strerror(errno));
+    return *fd >= 0 || io_has_no_locks(errno) ? FSDP_OK : file_fail(err, "lock", path);
 }
 
 enum fsdp_status temporary_claim(struct fsdp_io *io, const char *path, int *fd, struct fsdp_err *err)
@@ -71,5 +68,5 @@ enum fsdp_status temporary_claim(struct fsdp_io *io, const char *path, int *fd, 
         return FSDP_OK;
     if (errno == EWOULDBLOCK || errno == ESTALE)
         return fsdp_fail(err, FSDP_ERR_BUSY, "another process uses it");
-    return fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", path, strerror(errno));
+    return file_fail(err, "lock", path);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/contents.h"
@@ -137,7 +138,7 @@ enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, in
     if (io->list(io, directory, &names) < 0) {
         if (errno == ENOENT)
             return FSDP_OK;
-        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", directory, strerror(errno));
+        return file_fail(err, "list", directory);
     }
     found = calloc(names.n + 1, sizeof *found);
     if (found == NULL) {
@@ -160,12 +161,10 @@ enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, in
 enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, int64_t step,
                                    enum verify_depth depth, struct fsdp_err *err)
 {
-    char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+    char path[IO_PATH_BYTES];
     struct manifest manifest;
-    enum fsdp_status status;
+    enum fsdp_status status = commit_step_path(directory, step, path, err);
 
-    commit_step_name(step, name);
-    status = io_join(path, directory, name, err);
     if (status == FSDP_OK)
         status = verify_step(io, path, depth, &manifest, err);
     if (status != FSDP_OK)
@@ -180,11 +179,9 @@ enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, in
 enum fsdp_status verify_named_part(struct fsdp_io *io, const char *directory, int64_t step, size_t part,
                                    size_t n_parts, struct fsdp_err *err)
 {
-    char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
-    enum fsdp_status status;
+    char path[IO_PATH_BYTES];
+    enum fsdp_status status = commit_step_path(directory, step, path, err);
 
-    commit_step_name(step, name);
-    status = io_join(path, directory, name, err);
     if (status == FSDP_OK)
         status = verify_checksums(io, path, part, n_parts, err);
     return status != FSDP_OK ? status : verify_named_step(io, directory, step, VERIFY_STRUCTURE, err);

@@ -253,11 +253,6 @@ static char *split_path(char *path, char directory[IO_PATH_BYTES])
     return slash == NULL ? path : slash + 1;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Checks that each tensor of the index is in the file that the index gives. */
 static enum fsdp_status check_index(const struct weights_index *index, const struct files *files,
                                     struct fsdp_err *err)
@@ -272,7 +267,7 @@ static enum fsdp_status check_index(const struct weights_index *index, const str
         const struct safetensors_tensor wanted = { .name = index->entries[i].tensor };
         struct part key = { .tensor = &wanted };
         const char *file = index->entries[i].file;
-        char *const *name = bsearch(&file, files->names, files->n, sizeof *files->names, compare_names);
+        char *const *name = bsearch(&file, files->names, files->n, sizeof *files->names, io_compare_names);
 
         key.file = (uint32_t)(name - files->names); /* found: all files of the index were opened */
         if (bsearch(&key, parts, n_parts, sizeof *parts, compare_parts) == NULL)
@@ -306,7 +301,7 @@ static enum fsdp_status open_indexed(struct fsdp_io *io, int fd, uint64_t size_b
         names[i] = (char *)(uintptr_t)index.entries[i].file;
     }
     if (status == FSDP_OK) {
-        qsort(names, index.n_entries, sizeof *names, compare_names);
+        qsort(names, index.n_entries, sizeof *names, io_compare_names);
         for (size_t i = 0; i < index.n_entries; i++)
             if (n == 0 || strcmp(names[n - 1], names[i]) != 0)
                 names[n++] = names[i];

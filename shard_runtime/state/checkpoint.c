@@ -198,7 +198,7 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (status == FSDP_OK && step < 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
     if (status == FSDP_OK)
-        status = checkpoint_step_directory(directory, step, step_directory, err);
+        status = commit_step_path(directory, step, step_directory, err);
     if (status == FSDP_OK)
         status = checkpoint_load(io, step_directory, context->W, context->rank, tensors.list, tensors.n,
                                  flags, manifest, &loaded, err);

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "shard_runtime/comm/link_client.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/job/schema.h"
@@ -48,7 +49,7 @@ static enum fsdp_status find_fingerprint(struct trainer *trainer, struct fsdp_er
     struct stat info;
 
     if (fstat(fd, &info) != 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "data file %s: %s", trainer->job->data.path, strerror(errno));
+        return file_fail(err, "data file", trainer->job->data.path);
     file.device = (uint64_t)info.st_dev;
     file.inode = (uint64_t)info.st_ino;
     file.changed_s = (int64_t)info.st_ctim.tv_sec;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/shardfile/commit.h"
@@ -195,7 +196,7 @@ static enum fsdp_status write_directory(struct export *export, const struct job 
     OK_OR_RETURN(write_config(io, job, path, err));
     OK_OR_RETURN(io_sync_directory(io, hidden, err));
     if (io->rename(io, hidden, final) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "name %s: %s", final, strerror(errno));
+        return file_fail(err, "name", final);
     return io_sync_directory(io, above, err);
 }
 

@@ -111,12 +111,10 @@ static enum fsdp_status find_checkpoint(struct writer *writer, const char *path,
 
 static enum fsdp_status read_job(struct writer *writer, struct fsdp_err *err)
 {
-    char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+    char path[IO_PATH_BYTES];
     struct manifest manifest = { 0 };
-    enum fsdp_status status;
+    enum fsdp_status status = commit_step_path(writer->directory, writer->step, path, err);
 
-    commit_step_name(writer->step, name);
-    status = io_join(path, writer->directory, name, err);
     if (status == FSDP_OK)
         status = manifest_read(&io_posix, path, &manifest, err);
     if (status == FSDP_OK && manifest.job == NULL)

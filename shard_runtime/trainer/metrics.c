@@ -95,23 +95,11 @@ enum fsdp_status metrics_write(struct metrics *metrics, const struct metrics_rec
 {
     char line[METRICS_LINE_BYTES];
     const size_t length = metrics_format(line, record);
-    int error = ENOSPC; /* the error if the file could not be created, or a line was cut short */
-    ssize_t n = -1;
+    const int error = lines_write(metrics->fd, line, length, METRICS_LINE_BYTES, &metrics->torn);
 
-    if (metrics->torn)
-        metrics->torn = !lines_drop_half(metrics->fd, METRICS_LINE_BYTES);
-    if (metrics->fd >= 0 && !metrics->torn) {
-        do
-            n = write(metrics->fd, line, length);
-        while (n < 0 && errno == EINTR);
-        if (n < 0)
-            error = errno;
-    }
-    if (n == (ssize_t)length)
+    if (error == 0)
         return FSDP_OK;
     metrics->n_lost++;
-    if (n > 0)
-        metrics->torn = !lines_drop_half(metrics->fd, METRICS_LINE_BYTES);
     return fsdp_fail(err, FSDP_ERR_IO, "writing metrics.jsonl: %s", strerror(error));
 }
 

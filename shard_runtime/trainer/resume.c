@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/verify.h"
 #include "shard_runtime/trainer/models.h"
 
@@ -92,7 +92,7 @@ static enum fsdp_status check_saved(struct trainer *trainer, const char *directo
     enum fsdp_status status = FSDP_OK;
 
     if (trainer->rank == 0)
-        status = checkpoint_step_directory(directory, (int64_t)state->step, step_directory, err);
+        status = commit_step_path(directory, (int64_t)state->step, step_directory, err);
     if (status == FSDP_OK && trainer->rank == 0)
         status = trainer_check_saved(trainer, step_directory, state, err);
     return trainer_agree(trainer, status, err);

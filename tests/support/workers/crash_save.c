@@ -140,7 +140,7 @@ static void check(const char *directory)
         puts("none");
         return;
     }
-    checkpoint_step_directory(directory, step, path, &err);
+    commit_step_path(directory, step, path, &err);
     for (int rank = 0; rank < 3; rank++) {
         struct manifest manifest;
 

@@ -154,7 +154,7 @@ enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t s
                             struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
-    enum fsdp_status status = checkpoint_step_directory(directory, step, path, err);
+    enum fsdp_status status = commit_step_path(directory, step, path, err);
 
     for (int rank = 0; rank < W && status == FSDP_OK; rank++) {
         struct manifest manifest;

@@ -50,7 +50,7 @@ static int64_t recover(struct memory_io *io, const struct scene *scene, uint32_t
     if (step < 0)
         return step;
     if (state_load(&io->base, "run/c", step, scene->D, 3, err) != FSDP_OK ||
-        checkpoint_step_directory("run/c", step, path, err) != FSDP_OK ||
+        commit_step_path("run/c", step, path, err) != FSDP_OK ||
         verify_step(&io->base, path, VERIFY_STRUCTURE, &manifest, err) != FSDP_OK)
         return -2;
     *generation = (uint32_t)manifest.generation;
