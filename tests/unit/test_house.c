@@ -39,7 +39,7 @@ static const struct room {
     { A "tcpstore", { R "core" } },
     { A "link", { R "core" } },
     { A "os", { R "core" } },
-    { R "trainer", { R "engine", R "checkpoint", R "shardfile", R "job", R "comm", R "data", R "core" } },
+    { R "trainer", { R "engine", R "shardfile", R "job", R "comm", R "data", R "core" } },
     { R "state", { R "engine", R "checkpoint", R "shardfile", R "optim", R "core" } },
     { R "engine",
       { R "shardfile", R "nn", R "optim", R "shard", R "plan", R "numerics", R "device", R "comm",
