@@ -2,16 +2,8 @@
 
 #include <math.h>
 
-#include "shard_runtime/core/require.h"
-#include "shard_runtime/trainer/models.h"
-
 static const float norm_eps = 1e-5f;
 enum { MLP_FACTOR = 4, N_PARTS = 3 };
-
-static const char *const beside[] = { "h.*.attn.bias", "h.*.attn.masked_bias", "lm_head.weight" };
-const struct fsdp_weight_names gpt2_weight_names = { .prefix = "transformer.",
-                                                     .passed_over = beside,
-                                                     .n_passed_over = sizeof beside / sizeof *beside };
 
 static struct fsdp_value *attention(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -26,20 +18,6 @@ static struct fsdp_value *mlp(struct fsdp_module *self, struct fsdp_value *x, vo
 {
     (void)user;
     return models_call(self, "c_proj", fsdp_gelu_tanh(models_call(self, "c_fc", x)));
-}
-
-/* tokens (batch, seq) -> logits (batch, seq, vocab) */
-static struct fsdp_value *gpt2(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
-{
-    const struct job *job = user;
-    struct fsdp_module *blocks = fsdp_module_child(self, "h");
-    struct fsdp_value *x;
-
-    x = fsdp_embed(fsdp_module_child(self, "wte"), fsdp_module_child(self, "wpe"), tokens);
-    x = fsdp_dropout(x, (float)job->model.dropout);
-    for (size_t i = 0; i < fsdp_module_child_count(blocks); i++)
-        x = fsdp_call(fsdp_module_child_at(blocks, i), x);
-    return models_call(self, "lm_head", models_call(self, "ln_f", x));
 }
 
 /*
@@ -71,22 +49,15 @@ static void add_block(struct fsdp_module *blocks, uint64_t index, const struct j
     add_ending(part, "c_proj", MLP_FACTOR * dim, dim, job);
 }
 
-enum fsdp_status gpt2_create(struct fsdp_module **root, const struct job *job, struct fsdp_err *err)
-{
-    const size_t dim = job->model.dim;
-    struct fsdp_module *tree = *root = fsdp_module_create(gpt2, (void *)job);
-    struct fsdp_module *blocks;
-
-    if (tree == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
-    fsdp_embedding(tree, "wte", job->model.vocab, dim);
-    fsdp_embedding(tree, "wpe", job->model.seq, dim);
-    blocks = fsdp_module_add(tree, "h", NULL, NULL);
-    for (uint64_t i = 0; i < job->model.layers; i++)
-        add_block(blocks, i, job);
-    fsdp_layer_norm(tree, "ln_f", dim, norm_eps);
-    fsdp_linear(tree, "lm_head", dim, job->model.vocab, false);
-    OK_OR_RETURN(fsdp_module_check(tree, err));
-    return fsdp_module_tie_parameter(fsdp_module_child(tree, "lm_head"), "weight",
-                                     fsdp_module_child(tree, "wte"), "weight", err);
-}
+static const char *const beside[] = { "h.*.attn.bias", "h.*.attn.masked_bias", "lm_head.weight" };
+const struct models_kind gpt2_kind = { .name = "gpt2",
+                                       .tokens = "wte",
+                                       .positions = "wpe",
+                                       .blocks = "h",
+                                       .norm = "ln_f",
+                                       .head = "lm_head",
+                                       .tied = true,
+                                       .add_block = add_block,
+                                       .weights = { .prefix = "transformer.",
+                                                    .passed_over = beside,
+                                                    .n_passed_over = sizeof beside / sizeof *beside } };

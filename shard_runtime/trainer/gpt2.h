@@ -8,20 +8,12 @@
 #ifndef TRAINER_GPT2_H
 #define TRAINER_GPT2_H
 
-#include <fsdp/fsdp.h>
-
-#include "shard_runtime/job/job.h"
+#include "shard_runtime/trainer/models.h"
 
 /**
- * Creates the tree, with its head tied and not sharded yet. Its forward functions read `job`, which must
- * outlive the tree. The caller owns *root, also after a failure.
+ * The names of the parts, and those in Hugging Face's files. The latter may begin with "transformer." or not.
+ * The files may also have the attention masks, and the head, which is a copy of wte; loading ignores these.
  */
-enum fsdp_status gpt2_create(struct fsdp_module **root, const struct job *job, struct fsdp_err *err);
-
-/**
- * The names in Hugging Face's files. They may begin with "transformer." or not. The files may also have the
- * attention masks, and the head, which is a copy of wte; loading ignores these.
- */
-extern const struct fsdp_weight_names gpt2_weight_names;
+extern const struct models_kind gpt2_kind;
 
 #endif

@@ -43,21 +43,6 @@ struct fsdp_module *models_add_block(struct fsdp_module *blocks, uint64_t index,
     return fsdp_module_add(blocks, name, block, (void *)job);
 }
 
-/* tokens (batch, seq) -> logits (batch, seq, vocab) */
-static struct fsdp_value *transformer(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
-{
-    const struct job *job = user;
-    struct fsdp_module *layers = fsdp_module_child(self, "layers");
-    struct fsdp_value *h;
-
-    h = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"),
-                   tokens);
-    h = fsdp_dropout(h, (float)job->model.dropout);
-    for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
-        h = fsdp_call(fsdp_module_child_at(layers, i), h);
-    return models_call(self, "output", models_call(self, "norm", h));
-}
-
 static void add_norm(struct fsdp_module *parent, const char *name, const struct job *job)
 {
     if (job->model.norm == JOB_RMSNORM)
@@ -79,50 +64,75 @@ static void add_block(struct fsdp_module *layers, uint64_t index, const struct j
     fsdp_linear(ffn, "w2", FFN_FACTOR * dim, dim, true);
 }
 
-static enum fsdp_status transformer_create(struct fsdp_module **root, const struct job *job,
-                                           struct fsdp_err *err)
+static const struct models_kind transformer_kind = { .name = "transformer",
+                                                     .tokens = "tok_embeddings",
+                                                     .positions = "pos_embeddings",
+                                                     .blocks = "layers",
+                                                     .norm = "norm",
+                                                     .head = "output",
+                                                     .add_block = add_block };
+
+/* NULL: there is no such kind. */
+static const struct models_kind *kind_of(const struct job *job)
+{
+    if (strcmp(job->model.kind, gpt2_kind.name) == 0)
+        return &gpt2_kind;
+    return strcmp(job->model.kind, transformer_kind.name) == 0 ? &transformer_kind : NULL;
+}
+
+/* tokens (batch, seq) -> logits (batch, seq, vocab) */
+static struct fsdp_value *decoder(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
+{
+    const struct job *job = user;
+    const struct models_kind *kind = kind_of(job);
+    struct fsdp_module *blocks = fsdp_module_child(self, kind->blocks);
+    struct fsdp_value *x;
+
+    x = fsdp_embed(fsdp_module_child(self, kind->tokens), fsdp_module_child(self, kind->positions), tokens);
+    x = fsdp_dropout(x, (float)job->model.dropout);
+    for (size_t i = 0; i < fsdp_module_child_count(blocks); i++)
+        x = fsdp_call(fsdp_module_child_at(blocks, i), x);
+    return models_call(self, kind->head, models_call(self, kind->norm, x));
+}
+
+static enum fsdp_status create_tree(struct fsdp_module **root, const struct models_kind *kind,
+                                    const struct job *job, struct fsdp_err *err)
 {
     const size_t dim = job->model.dim;
-    struct fsdp_module *tree = *root = fsdp_module_create(transformer, (void *)job);
-    struct fsdp_module *layers;
+    struct fsdp_module *tree = *root = fsdp_module_create(decoder, (void *)job);
+    struct fsdp_module *blocks;
 
     if (tree == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
-    fsdp_embedding(tree, "tok_embeddings", job->model.vocab, dim);
-    fsdp_embedding(tree, "pos_embeddings", job->model.seq, dim);
-    layers = fsdp_module_add(tree, "layers", NULL, NULL);
+    fsdp_embedding(tree, kind->tokens, job->model.vocab, dim);
+    fsdp_embedding(tree, kind->positions, job->model.seq, dim);
+    blocks = fsdp_module_add(tree, kind->blocks, NULL, NULL);
     for (uint64_t i = 0; i < job->model.layers; i++)
-        add_block(layers, i, job);
-    add_norm(tree, "norm", job);
-    fsdp_linear(tree, "output", dim, job->model.vocab, false);
+        kind->add_block(blocks, i, job);
+    add_norm(tree, kind->norm, job);
+    fsdp_linear(tree, kind->head, dim, job->model.vocab, false);
     /* the tree keeps any failure that occurred while it was built */
     OK_OR_RETURN(fsdp_module_check(tree, err));
-    if (job->model.tied)
-        OK_OR_RETURN(fsdp_module_tie_parameter(fsdp_module_child(tree, "output"), "weight",
-                                               fsdp_module_child(tree, "tok_embeddings"), "weight", err));
+    if (kind->tied || job->model.tied)
+        OK_OR_RETURN(fsdp_module_tie_parameter(fsdp_module_child(tree, kind->head), "weight",
+                                               fsdp_module_child(tree, kind->tokens), "weight", err));
     return FSDP_OK;
-}
-
-static bool is_gpt2(const struct job *job)
-{
-    return strcmp(job->model.kind, "gpt2") == 0;
 }
 
 const struct fsdp_weight_names *models_weight_names(const struct job *job)
 {
-    static const struct fsdp_weight_names as_ours = { 0 };
-
-    return is_gpt2(job) ? &gpt2_weight_names : &as_ours;
+    return &kind_of(job)->weights;
 }
 
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
                                const struct sharding_meshes *meshes, struct fsdp_err *err)
 {
+    const struct models_kind *kind = kind_of(job);
     struct fsdp_module *tree = NULL;
     enum fsdp_status status;
 
     *root = NULL;
-    if (!is_gpt2(job) && strcmp(job->model.kind, "transformer") != 0)
+    if (kind == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "model.kind \"%s\" is not supported: only transformer and gpt2 are",
                          job->model.kind);
@@ -130,7 +140,7 @@ enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "model.heads: %" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
                          job->model.dim);
-    status = is_gpt2(job) ? gpt2_create(&tree, job, err) : transformer_create(&tree, job, err);
+    status = create_tree(&tree, kind, job, err);
     if (status == FSDP_OK && meshes != NULL && meshes->tensor != NULL)
         status = sharding_split(tree, meshes->tensor, err);
     if (status == FSDP_OK) {

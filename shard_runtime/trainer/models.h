@@ -27,6 +27,15 @@
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
                                const struct sharding_meshes *meshes, struct fsdp_err *err);
 
+/** A kind of model: the names of its parts, as in the parameters' names, and its blocks. */
+struct models_kind {
+    const char *name; /* model.kind */
+    const char *tokens, *positions, *blocks, *norm, *head;
+    bool tied; /* the head always shares the weight of `tokens`; otherwise as the job says */
+    void (*add_block)(struct fsdp_module *blocks, uint64_t index, const struct job *job);
+    struct fsdp_weight_names weights; /* in the files of other programs */
+};
+
 /** The names that other programs give the parameters of this kind of model. */
 const struct fsdp_weight_names *models_weight_names(const struct job *job);
 
