@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcher/options.h"
+#include "shard_runtime/core/require.h"
 
 /* Read a short number at *at and move *at to the character after it. */
 static bool take_number(const char **at, int64_t *out)
@@ -20,10 +21,16 @@ static bool take_number(const char **at, int64_t *out)
     return true;
 }
 
-static enum fsdp_status no_such_rank(int64_t rank, int n_ranks, struct fsdp_err *err)
+/* Sets out[rank]; with n_ranks 0 there is no `out`. */
+static enum fsdp_status set_rank(unsigned char *out, int n_ranks, int64_t rank, int64_t value,
+                                 struct fsdp_err *err)
 {
-    return fsdp_fail(err, FSDP_ERR_CONFIG, "names local rank %" PRId64 " of %d (the first is 0)", rank,
-                     n_ranks);
+    if (n_ranks > 0 && rank >= n_ranks)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "names local rank %" PRId64 " of %d (the first is 0)", rank,
+                         n_ranks);
+    if (n_ranks > 0)
+        out[rank] = (unsigned char)value;
+    return FSDP_OK;
 }
 
 enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err)
@@ -43,10 +50,7 @@ enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *o
         if (!good)
             return fsdp_fail(err, FSDP_ERR_CONFIG, "must be 0, 1, 2, 3 or RANK:N,RANK:N,..., not %.60s",
                              option_text(text));
-        if (n_ranks > 0 && rank >= n_ranks)
-            return no_such_rank(rank, n_ranks, err);
-        if (n_ranks > 0)
-            out[rank] = (unsigned char)streams;
+        OK_OR_RETURN(set_rank(out, n_ranks, rank, streams, err));
         if (*at == '\0')
             return FSDP_OK;
     }
@@ -61,10 +65,7 @@ enum fsdp_status options_ranks(const char *text, int n_ranks, unsigned char *out
         if (!take_number(&at, &rank) || (*at != ',' && *at != '\0'))
             return fsdp_fail(err, FSDP_ERR_CONFIG, "must be local ranks as 0,2,11, not %.60s",
                              option_text(text));
-        if (n_ranks > 0 && rank >= n_ranks)
-            return no_such_rank(rank, n_ranks, err);
-        if (n_ranks > 0)
-            out[rank] = 1;
+        OK_OR_RETURN(set_rank(out, n_ranks, rank, 1, err));
         if (*at == '\0')
             return FSDP_OK;
     }

@@ -31,12 +31,12 @@ int fsdp_comm_size(const struct fsdp_comm *comm)
 
 bool comm_is_broken(const struct fsdp_comm *comm)
 {
-    return comm->broken.status != FSDP_OK;
+    return comm != NULL && comm->broken.status != FSDP_OK;
 }
 
 void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
 {
-    const bool was_broken = comm != NULL && comm_is_broken(comm);
+    const bool was_broken = comm_is_broken(comm);
 
     if (comm == NULL || (was_broken && !comm->ops->wraps))
         return;

@@ -112,7 +112,7 @@ void comm_second_thread(void);
  */
 void comm_lend(struct fsdp_comm *comm, bool lent);
 
-/** Returns whether a call of this group has failed. No later call of it can succeed. */
+/** Returns whether a call of this group has failed. No later call of it can succeed. NULL has not. */
 bool comm_is_broken(const struct fsdp_comm *comm);
 
 /**

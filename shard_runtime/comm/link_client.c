@@ -218,11 +218,6 @@ void link_end_wait(const struct link *link, uint32_t phase)
     link_alive(link);
 }
 
-int link_fd(const struct link *link)
-{
-    return link->fd;
-}
-
 enum fsdp_status link_event(struct link *link, const char *json_object, struct fsdp_err *err)
 {
     size_t length = json_object == NULL ? 0 : strlen(json_object);

@@ -46,11 +46,6 @@ const char *link_job(const struct link *link, size_t *length);
 struct fsdp_progress *link_progress(const struct link *link);
 /** Shows the agent, on the progress page, that this process still works. */
 void link_alive(const struct link *link);
-/**
- * Returns the socket, so that a caller can poll it for a hang-up together with other descriptors; -1 without
- * an agent.
- */
-int link_fd(const struct link *link);
 
 /**
  * Publishes `key` with its value (size_bytes) in this generation. If fd >= 0, a copy of it travels along to

@@ -9,6 +9,7 @@
 #include "shard_runtime/cuda/cudnn_library.h"
 #include "shard_runtime/cuda/cudnn_plan.h"
 #include "shard_runtime/cuda/state.h"
+#include "shard_runtime/numerics/attention_desc.h"
 #include "shard_runtime/numerics/cuda_plan_attention.h"
 
 struct cudnn_pair {
@@ -68,15 +69,6 @@ size_t cudnn_row_serves(const struct cudnn_row *row)
     return row != NULL && row->pairs != NULL ? row->api->GetVersion() : 0;
 }
 
-static bool is_same(const struct fused_attention_desc *a, const struct fused_attention_desc *b)
-{
-    return a->shape.batch == b->shape.batch && a->shape.seq == b->shape.seq &&
-           a->shape.heads == b->shape.heads && a->shape.head_dim == b->shape.head_dim &&
-           a->shape.causal == b->shape.causal && a->dtype == b->dtype && a->scale == b->scale &&
-           a->drops == b->drops && a->q_stride == b->q_stride && a->k_stride == b->k_stride &&
-           a->v_stride == b->v_stride && a->out_stride == b->out_stride;
-}
-
 static enum fsdp_status make_plan(const struct cudnn_row *row, const struct cudnn_graph *graph,
                                   size_t planned_bytes, const char *which, struct cudnn_plan **out,
                                   struct fsdp_err *err)
@@ -122,7 +114,7 @@ enum fsdp_status cudnn_row_pair(struct cudnn_row *row, const struct fused_attent
     if (why != NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s", why);
     for (pair = row->pairs; pair != NULL; pair = pair->next) {
-        if (is_same(&pair->desc, desc)) {
+        if (attention_desc_same(&pair->desc, desc)) {
             *out = pair;
             return FSDP_OK;
         }

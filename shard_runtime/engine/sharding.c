@@ -329,6 +329,24 @@ static const char *find_origin(struct fsdp_model *model, struct fsdp_err *err)
     return strstr(err->message, ORIGIN);
 }
 
+/* The model's groups but those of the tensors and the world, in any order. Some are NULL. */
+static int count_groups(const struct fsdp_model *model)
+{
+    return model->n_parts + 3 * model->n_meshes;
+}
+
+static struct fsdp_comm *group_at(const struct fsdp_model *model, int i)
+{
+    const struct model_mesh *mesh;
+
+    if (i < model->n_parts)
+        return model->parts[i].comm;
+    i -= model->n_parts;
+    mesh = &model->meshes[i / 3];
+    i %= 3;
+    return i == 0 ? mesh->shards : i == 1 ? mesh->replicas : mesh->own_reduces;
+}
+
 void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err)
 {
     char words[FSDP_ERR_MESSAGE_BYTES];
@@ -343,42 +361,24 @@ void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_
         snprintf(words, sizeof words, "%s", origin);
     else
         snprintf(words, sizeof words, ORIGIN "%d: %.460s", model->context->rank, err->message);
-    for (int i = 0; i < model->n_parts; i++)
-        comm_fail(model->parts[i].comm, status, words);
-    for (int i = 0; i < model->n_meshes; i++) {
-        comm_fail(model->meshes[i].shards, status, words);
-        comm_fail(model->meshes[i].replicas, status, words);
-        comm_fail(model->meshes[i].own_reduces, status, words);
-    }
+    for (int i = 0; i < count_groups(model); i++)
+        comm_fail(group_at(model, i), status, words);
     comm_fail(model->tensor, status, words);
     comm_fail(model->context->comm, status, words);
 }
 
 void model_lend(struct fsdp_model *model, bool lent)
 {
-    for (int i = 0; i < model->n_parts; i++)
-        comm_lend(model->parts[i].comm, lent);
-    for (int i = 0; i < model->n_meshes; i++) {
-        comm_lend(model->meshes[i].shards, lent);
-        comm_lend(model->meshes[i].replicas, lent);
-        comm_lend(model->meshes[i].own_reduces, lent);
-    }
+    for (int i = 0; i < count_groups(model); i++)
+        comm_lend(group_at(model, i), lent);
 }
 
 bool model_is_broken(const struct fsdp_model *model)
 {
-    bool broken =
-        comm_is_broken(model->context->comm) || (model->tensor != NULL && comm_is_broken(model->tensor));
+    bool broken = comm_is_broken(model->context->comm) || comm_is_broken(model->tensor);
 
-    for (int i = 0; i < model->n_meshes; i++) {
-        const struct model_mesh *mesh = &model->meshes[i];
-
-        broken = broken || comm_is_broken(mesh->shards) ||
-                 (mesh->replicas != NULL && comm_is_broken(mesh->replicas)) ||
-                 (mesh->own_reduces != NULL && comm_is_broken(mesh->own_reduces));
-    }
-    for (int i = 0; i < model->n_parts; i++)
-        broken = broken || comm_is_broken(model->parts[i].comm);
+    for (int i = 0; i < count_groups(model); i++)
+        broken = broken || comm_is_broken(group_at(model, i));
     return broken;
 }
 

@@ -9,6 +9,7 @@
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/nn/attention.h"
+#include "shard_runtime/numerics/matmul_desc.h"
 
 enum { SCORES, OUTPUT, D_PROBABILITIES, D_VALUE, D_QUERY, D_KEY };
 
@@ -55,15 +56,6 @@ static enum fsdp_status product(struct nn_kernels *kernels, const struct attenti
     return nn_product(kernels, &desc, out, scratch, err);
 }
 
-static struct matmul_view transposed(struct matmul_view view)
-{
-    const size_t row_stride = view.row_stride;
-
-    view.row_stride = view.col_stride;
-    view.col_stride = row_stride;
-    return view;
-}
-
 bool attention_whole_takes_bf16(const struct nn_kernels *kernels, const struct graph_op *op)
 {
     const size_t seq = op->output->seq;
@@ -98,18 +90,18 @@ enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct grap
     op->takes_bf16 = attention_whole_takes_bf16(kernels, op);
     dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
     OK_OR_RETURN(product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, part,
-                         transposed(part), square, scale, &forward, err));
+                         matmul_transposed(part), square, scale, &forward, err));
     OK_OR_RETURN(product(kernels, &d, dtype, false, &op->products[OUTPUT], d.head_dim, T, square, part, out,
                          1.0f, &forward, err));
     if (training) {
         OK_OR_RETURN(product(kernels, &d, dtype, true, &op->products[D_PROBABILITIES], T, d.head_dim, out,
-                             transposed(part), square, 1.0f, &backward, err));
+                             matmul_transposed(part), square, 1.0f, &backward, err));
         OK_OR_RETURN(product(kernels, &d, dtype, false, &op->products[D_VALUE], d.head_dim, T,
-                             transposed(square), out, part, 1.0f, &backward, err));
+                             matmul_transposed(square), out, part, 1.0f, &backward, err));
         OK_OR_RETURN(product(kernels, &d, dtype, false, &op->products[D_QUERY], d.head_dim, T, square, part,
                              part, scale, &backward, err));
         OK_OR_RETURN(product(kernels, &d, dtype, false, &op->products[D_KEY], d.head_dim, T,
-                             transposed(square), part, part, scale, &backward, err));
+                             matmul_transposed(square), part, part, scale, &backward, err));
     }
     op->saved_bytes[0] = probabilities_bytes(&d) / (op->takes_bf16 ? 2 : 1);
     op->forward_scratch = (op->takes_bf16 ? aligned(probabilities_bytes(&d)) : dropped) + forward;

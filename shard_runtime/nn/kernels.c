@@ -7,6 +7,7 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/rng.h"
+#include "shard_runtime/numerics/attention_desc.h"
 
 struct nn_product {
     struct matmul_desc desc;
@@ -74,22 +75,13 @@ enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc
     return FSDP_OK;
 }
 
-static bool same_attention(const struct fused_attention_desc *a, const struct fused_attention_desc *b)
-{
-    return a->shape.batch == b->shape.batch && a->shape.seq == b->shape.seq &&
-           a->shape.heads == b->shape.heads && a->shape.head_dim == b->shape.head_dim &&
-           a->shape.causal == b->shape.causal && a->dtype == b->dtype && a->scale == b->scale &&
-           a->drops == b->drops && a->q_stride == b->q_stride && a->k_stride == b->k_stride &&
-           a->v_stride == b->v_stride && a->out_stride == b->out_stride;
-}
-
 enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fused_attention_desc *desc,
                                     struct graph_op *op, struct fsdp_err *err)
 {
     struct nn_attention *found = NULL;
 
     for (size_t i = 0; i < kernels->n_attentions && found == NULL; i++)
-        if (same_attention(&kernels->attentions[i].desc, desc))
+        if (attention_desc_same(&kernels->attentions[i].desc, desc))
             found = &kernels->attentions[i];
     if (found == NULL) {
         if (!alloc_room(&kernels->attentions, &kernels->attentions_room, kernels->n_attentions,

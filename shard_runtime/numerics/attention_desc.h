@@ -7,6 +7,17 @@
 /** FSDP_ERR_ARG, with the field in words, if a size is 0 or a stride is shorter than one position. */
 enum fsdp_status attention_desc_check(const struct fused_attention_desc *desc, struct fsdp_err *err);
 
+/** Returns whether one preparation serves both. */
+static inline bool attention_desc_same(const struct fused_attention_desc *a,
+                                       const struct fused_attention_desc *b)
+{
+    return a->shape.batch == b->shape.batch && a->shape.seq == b->shape.seq &&
+           a->shape.heads == b->shape.heads && a->shape.head_dim == b->shape.head_dim &&
+           a->shape.causal == b->shape.causal && a->dtype == b->dtype && a->scale == b->scale &&
+           a->drops == b->drops && a->q_stride == b->q_stride && a->k_stride == b->k_stride &&
+           a->v_stride == b->v_stride && a->out_stride == b->out_stride;
+}
+
 /** Returns how many keys query i sees, beginning with the first. */
 static inline size_t attention_keys(const struct attention_desc *shape, size_t i)
 {

@@ -18,4 +18,14 @@ static inline bool matmul_is_empty(const struct matmul_desc *desc)
     return desc->m == 0 || desc->n == 0;
 }
 
+/** Returns the view of the transposed matrices. */
+static inline struct matmul_view matmul_transposed(struct matmul_view view)
+{
+    const size_t row_stride = view.row_stride;
+
+    view.row_stride = view.col_stride;
+    view.col_stride = row_stride;
+    return view;
+}
+
 #endif

@@ -8,6 +8,7 @@
 
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/numerics/matmul_desc.h"
 #include "shard_runtime/numerics/rows_attention.h"
 
 enum {
@@ -97,15 +98,6 @@ static struct matmul_view in_scratch(const struct fused_attention *a, size_t row
                                  .col_stride = 1 };
 }
 
-static struct matmul_view transposed(struct matmul_view view)
-{
-    const size_t row_stride = view.row_stride;
-
-    view.row_stride = view.col_stride;
-    view.col_stride = row_stride;
-    return view;
-}
-
 static enum fsdp_status make(struct fused_attention *a, struct matmul_desc desc, struct matmul **out,
                              struct fsdp_err *err)
 {
@@ -140,12 +132,12 @@ static enum fsdp_status make_tile(struct fused_attention *a, struct attention_ti
         float alpha;
     } products[] = {
         /* clang-format off */
-        { &tile->scores,         rows, keys, E,    q,                  transposed(k), scores, FSDP_F32, false,      d->scale },
-        { &tile->out,            rows, E,    keys, scores,             v,             out,    d->dtype, false,      1.0f },
-        { &tile->dprobabilities, rows, keys, E,    out,                transposed(v), scores, FSDP_F32, false,      1.0f },
-        { &tile->dq,             rows, E,    keys, scores,             k,             q,      d->dtype, false,      d->scale },
-        { &tile->dk,             keys, E,    rows, transposed(scores), q,             dk,     sum,      tile->adds, d->scale },
-        { &tile->dv,             keys, E,    rows, transposed(scores), out,           dv,     sum,      tile->adds, 1.0f },
+        { &tile->scores,         rows, keys, E,    q,                         matmul_transposed(k), scores, FSDP_F32, false,      d->scale },
+        { &tile->out,            rows, E,    keys, scores,                    v,                    out,    d->dtype, false,      1.0f },
+        { &tile->dprobabilities, rows, keys, E,    out,                       matmul_transposed(v), scores, FSDP_F32, false,      1.0f },
+        { &tile->dq,             rows, E,    keys, scores,                    k,                    q,      d->dtype, false,      d->scale },
+        { &tile->dk,             keys, E,    rows, matmul_transposed(scores), q,                    dk,     sum,      tile->adds, d->scale },
+        { &tile->dv,             keys, E,    rows, matmul_transposed(scores), out,                  dv,     sum,      tile->adds, 1.0f },
         /* clang-format on */
     };
 

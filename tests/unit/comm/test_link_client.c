@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "shard_runtime/comm/link_impl.h"
 #include "tests/unit/comm/agent_end.h"
 
 static struct fsdp_err err;
@@ -277,7 +278,7 @@ Test(link_client, without_an_agent_a_process_is_a_world_of_one)
     unsetenv(FSDP_LINK_FD_ENV);
     cr_assert_eq(link_open(&link_, &err), FSDP_OK);
     cr_assert(link_alone(link_));
-    cr_assert_eq(link_fd(link_), -1);
+    cr_assert_eq(link_->fd, -1);
     cr_assert_eq(link_hello(link_)->world_size, 1);
     cr_assert_eq(link_hello(link_)->resume_step, -1);
     cr_assert_null(link_job(link_, NULL));

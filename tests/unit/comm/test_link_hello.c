@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "shard_runtime/comm/link_impl.h"
 #include "tests/unit/comm/agent_end.h"
 
 static struct fsdp_err err;
@@ -34,7 +35,7 @@ Test(link_hello, hello_job_and_page_are_read_and_the_environment_is_cleared)
     cr_assert_str_eq(link_job(link, &length), job);
     cr_assert_eq(length, sizeof job - 1);
     cr_assert_not(link_alone(link));
-    cr_assert_eq(link_fd(link), agent_end.workers_fd);
+    cr_assert_eq(link->fd, agent_end.workers_fd);
     cr_assert_null(getenv(FSDP_LINK_FD_ENV));
     cr_assert(fcntl(agent_end.workers_fd, F_GETFD) & FD_CLOEXEC);
     atomic_store(&link_progress(link)->step, 5);
