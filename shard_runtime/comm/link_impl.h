@@ -65,8 +65,8 @@ struct link {
 };
 
 /**
- * Removes the first kept packet of this type into *out; of FSDP_LINK_PUBLISHED, the one of `step`. Returns false
- * if none has come.
+ * Removes the first kept packet of this type into *out; of FSDP_LINK_PUBLISHED, the one of `step`. Returns
+ * false if none has come.
  */
 bool link_take_kept(struct link *link, enum fsdp_link_type type, int64_t step, struct kept *out);
 

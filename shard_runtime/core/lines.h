@@ -16,8 +16,8 @@
 bool lines_drop_half(int fd, size_t longest);
 
 /**
- * Appends a line of at most `longest` bytes by one write. If only part of it was written, that part is removed
- * again. Returns 0, or the errno of what failed; ENOSPC: the line was cut short, or there is no file.
+ * Appends a line of at most `longest` bytes by one write. If only part of it was written, that part is
+ * removed again. Returns 0, or the errno of what failed; ENOSPC: the line was cut short, or there is no file.
  *
  *   fd     open for reading and appending; -1: there is no file
  *   *torn  half a line may stand at the end of the file: it is removed first; set if that fails

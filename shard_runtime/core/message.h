@@ -1,6 +1,6 @@
 /*
- * Messages of a local socket (unix(7)), which may carry descriptors (SCM_RIGHTS). The functions keep no state;
- * any thread may call them.
+ * Messages of a local socket (unix(7)), which may carry descriptors (SCM_RIGHTS). The functions keep no
+ * state; any thread may call them.
  */
 #ifndef CORE_MESSAGE_H
 #define CORE_MESSAGE_H

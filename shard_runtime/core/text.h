@@ -13,8 +13,8 @@
 char *text_of(void (*print)(FILE *out, const void *subject), const void *subject);
 
 /**
- * Prints `text`, wrapped at 100 columns. It begins at column `indent`, where the cursor is, and so do the lines
- * after the first.
+ * Prints `text`, wrapped at 100 columns. It begins at column `indent`, where the cursor is, and so do the
+ * lines after the first.
  */
 void text_wrap(FILE *out, const char *text, int indent);
 

@@ -1,6 +1,6 @@
 /*
- * Starts a thread that takes no signals. Every thread but the first is started here: the first one handles the
- * signals of its process, and a new thread inherits the mask of the one that starts it.
+ * Starts a thread that takes no signals. Every thread but the first is started here: the first one handles
+ * the signals of its process, and a new thread inherits the mask of the one that starts it.
  */
 #ifndef CORE_THREAD_H
 #define CORE_THREAD_H
