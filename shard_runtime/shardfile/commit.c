@@ -210,7 +210,7 @@ static enum fsdp_status list_names(struct fsdp_io *io, const char *directory, st
     *names = (struct io_names){ 0 };
     if (io->list(io, directory, names) == 0 || errno == ENOENT)
         return FSDP_OK;
-    return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", directory, strerror(errno));
+    return file_fail(err, "list", directory);
 }
 
 enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uint64_t term,
