@@ -5,7 +5,7 @@
 #include <fsdp/optimizer.h>
 
 #include "shard_runtime/engine/model.h"
-#include "shard_runtime/engine/offload.h"
+#include "shard_runtime/optim/offload.h"
 #include "shard_runtime/optim/optim.h"
 #include "shard_runtime/shardfile/rows_store.h"
 

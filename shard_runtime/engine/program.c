@@ -3,9 +3,9 @@
 #include "shard_runtime/comm/device_memory.h"
 #include "shard_runtime/comm/flight.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/overlap.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
-#include "shard_runtime/engine/overlap.h"
 
 static enum fsdp_status create_events(struct program *program, struct fsdp_err *err)
 {
@@ -103,7 +103,7 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
     if (status == FSDP_OK)
         status = program_io_create(program, err);
     if (status == FSDP_OK && model_overlaps(model))
-        status = overlap_create(&program->overlap, program->plan.n_entries, err);
+        status = overlap_create(&program->overlap, program->plan.n_entries, comm_second_thread, err);
     program->arena = arena;
     program->arena_bytes = arena != NULL ? program->plan.arena_bytes : 0;
     return status;

@@ -17,8 +17,8 @@
 #include "shard_runtime/comm/device_pending.h"
 #include "shard_runtime/comm/flight.h"
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/overlap.h"
 #include "shard_runtime/core/require.h"
-#include "shard_runtime/engine/overlap.h"
 #include "shard_runtime/engine/timing.h"
 #include "shard_runtime/engine/unshard.h"
 

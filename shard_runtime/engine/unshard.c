@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/overlap.h"
 #include "shard_runtime/core/require.h"
-#include "shard_runtime/engine/overlap.h"
 
 struct fsdp_unshard_handle {
     struct fsdp_model *model;

@@ -1,6 +1,7 @@
 /*
  * The arithmetic of optimizers on the rows of one rank, and the learning rate. Nothing here keeps state or
- * communicates: engine/optimizer.c owns the state and decides which tensors are updated.
+ * communicates: engine/optimizer.c owns the state in memory and decides which tensors are updated. State in a
+ * file is kept by offload.h.
  */
 #ifndef OPTIM_OPTIM_H
 #define OPTIM_OPTIM_H

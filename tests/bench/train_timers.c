@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-#include "shard_runtime/engine/overlap.h"
+#include "shard_runtime/core/overlap.h"
 #include "shard_runtime/nn/nn.h"
 #include "shard_runtime/trainer/batch.h"
 #include "tests/bench/bench.h"

@@ -47,7 +47,7 @@ static const struct room {
     { R "checkpoint", { R "shardfile", R "shard", R "comm", R "core" } },
     { R "shard", { R "plan", R "comm", R "device", R "core" } },
     { R "nn", { R "numerics", R "device", R "plan", R "core" } },
-    { R "optim", { R "numerics" } },
+    { R "optim", { R "shardfile", R "numerics", R "device", R "core" } },
     { R "plan", { R "core" } },
     { R "shardfile", { R "core" } },
     { R "job", { R "core" } },

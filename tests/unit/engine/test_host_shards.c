@@ -12,7 +12,7 @@
 
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
-#include "shard_runtime/engine/state_file.h"
+#include "shard_runtime/optim/state_file.h"
 #include "tests/unit/engine/apart_device.h"
 #include "tests/unit/engine/rig.h"
 

@@ -1,10 +1,6 @@
-/*
- * The second thread: its order, its failures; that a step through it is the same step, and that it does run
- * beside the first one.
- */
+/* A step whose collectives run on a second thread is the same step, and they do run beside the first one. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,79 +10,7 @@
 #include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/engine/model.h"
-#include "shard_runtime/engine/overlap.h"
 #include "tests/unit/engine/rig.h"
-
-/* The thread alone */
-
-enum { N_TASKS = 1000, CAPACITY = 16 };
-
-struct log_of {
-    int entries[N_TASKS];
-    int n, fails_at;
-    pthread_t thread;
-};
-
-static enum fsdp_status note(void *user, int entry, struct fsdp_err *err)
-{
-    struct log_of *log = user;
-
-    log->thread = pthread_self();
-    log->entries[log->n++] = entry;
-    return entry == log->fails_at ? fsdp_fail(err, FSDP_ERR_PEER, "entry %d", entry) : FSDP_OK;
-}
-
-Test(overlap, entries_run_in_order_on_one_other_thread, .timeout = 600)
-{
-    struct log_of log = { .fails_at = -1 };
-    struct overlap *overlap;
-
-    cr_assert(overlap_create(&overlap, CAPACITY, NULL) == FSDP_OK);
-    for (int i = 0; i < N_TASKS; i++) {
-        overlap_give(overlap, note, &log, i);
-        if (i % CAPACITY == CAPACITY - 1) {
-            cr_assert(overlap_wait(overlap, i, NULL) == FSDP_OK);
-            cr_assert_eq(log.n, i + 1, "what was given before is done before");
-        }
-    }
-    cr_assert(overlap_finish(overlap, NULL) == FSDP_OK);
-    cr_assert_eq(log.n, N_TASKS);
-    for (int i = 0; i < N_TASKS; i++)
-        cr_assert_eq(log.entries[i], i);
-    cr_assert(!pthread_equal(log.thread, pthread_self()));
-    overlap_destroy(overlap);
-}
-
-Test(overlap, after_a_failure_nothing_runs_until_it_was_told, .timeout = 600)
-{
-    struct log_of log = { .fails_at = 2 };
-    struct fsdp_err err = { 0 };
-    struct overlap *overlap;
-
-    cr_assert(overlap_create(&overlap, CAPACITY, NULL) == FSDP_OK);
-    for (int i = 0; i < 6; i++)
-        overlap_give(overlap, note, &log, i);
-    cr_assert(overlap_wait(overlap, 5, &err) == FSDP_ERR_PEER);
-    cr_assert_str_eq(err.message, "entry 2");
-    cr_assert(overlap_finish(overlap, NULL) == FSDP_ERR_PEER);
-    cr_assert_eq(log.n, 3);
-    overlap_give(overlap, note, &log, 7);
-    cr_assert(overlap_finish(overlap, NULL) == FSDP_OK, "the failure is forgotten once it was told");
-    cr_assert(log.n == 4 && log.entries[3] == 7);
-    overlap_destroy(overlap);
-}
-
-Test(overlap, one_that_was_never_used_ends, .timeout = 600)
-{
-    struct overlap *overlap;
-
-    cr_assert(overlap_create(&overlap, CAPACITY, NULL) == FSDP_OK);
-    cr_assert(overlap_finish(overlap, NULL) == FSDP_OK);
-    overlap_destroy(overlap);
-    overlap_destroy(NULL);
-}
-
-/* Steps */
 
 enum { STEPS = 3 };
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shard_runtime/engine/offload.h"
-#include "shard_runtime/engine/state_file.h"
+#include "shard_runtime/optim/offload.h"
+#include "shard_runtime/optim/state_file.h"
 #include "shard_runtime/optim/state_window.h"
 #include "tests/unit/engine/must.h"
 #include "tests/unit/shardfile/memory_io.h"

@@ -1,4 +1,4 @@
-#include "shard_runtime/engine/state_file.h"
+#include "shard_runtime/optim/state_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

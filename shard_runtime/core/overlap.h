@@ -1,12 +1,12 @@
 /*
- * A second thread of a rank, which runs the gathers and reductions of a program while the first thread
- * computes. It runs them one by one in the order in which they are given. That is the program's order, so
- * every rank calls its collectives in the same order. The thread never enters OpenMP or a numerics library.
+ * A second thread, which runs entries while the first thread computes. It runs them one by one in the order
+ * in which they are given. A step gives it gathers and reductions: in the program's order, so that every rank
+ * calls its collectives in the same order. An optimizer with its state in a file gives it reads and writes.
  *
- * Results do not depend on it: the plan says which entry waits for which, and both threads follow that.
+ * The thread never enters OpenMP or a numerics library, and no result depends on it.
  */
-#ifndef ENGINE_OVERLAP_H
-#define ENGINE_OVERLAP_H
+#ifndef CORE_OVERLAP_H
+#define CORE_OVERLAP_H
 
 #include <fsdp/status.h>
 
@@ -16,10 +16,11 @@ struct overlap;
 typedef enum fsdp_status (*overlap_run_fn)(void *user, int entry, struct fsdp_err *err);
 
 /**
- * Start the thread. `capacity` is how many entries may be given and not yet done. FSDP_ERR_NOMEM: no memory,
- * or no thread.
+ * Start the thread. `capacity` is how many entries may be given and not yet done. The thread calls `begin`
+ * before its first entry (NULL: nothing). FSDP_ERR_NOMEM: no memory, or no thread.
  */
-enum fsdp_status overlap_create(struct overlap **out, int capacity, struct fsdp_err *err);
+enum fsdp_status overlap_create(struct overlap **out, int capacity, void (*begin)(void),
+                                struct fsdp_err *err);
 /** End the thread. Every entry must be done. NULL is a no-op. */
 void overlap_destroy(struct overlap *overlap);
 

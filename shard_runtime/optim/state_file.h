@@ -8,8 +8,8 @@
  *
  * Thread: one at a time.
  */
-#ifndef ENGINE_STATE_FILE_H
-#define ENGINE_STATE_FILE_H
+#ifndef OPTIM_STATE_FILE_H
+#define OPTIM_STATE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

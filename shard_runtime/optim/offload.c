@@ -1,13 +1,13 @@
-#include "shard_runtime/engine/offload.h"
+#include "shard_runtime/optim/offload.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/overlap.h"
 #include "shard_runtime/core/require.h"
-#include "shard_runtime/engine/overlap.h"
-#include "shard_runtime/engine/state_file.h"
+#include "shard_runtime/optim/state_file.h"
 #include "shard_runtime/optim/state_window.h"
 
 enum { MAX_STATES = 2, MAX_UNDER_WAY = 8 /* at most two reads and two writes are under way */ };
@@ -215,7 +215,7 @@ static enum fsdp_status make(struct offload *offload, const size_t *n_elems, int
     offload->slots = memory;
     OK_OR_RETURN(state_file_open(&offload->file, options->io, options->directory, options->rank,
                                  offload->window.file_bytes, err));
-    return overlap_create(&offload->mover, MAX_UNDER_WAY, err);
+    return overlap_create(&offload->mover, MAX_UNDER_WAY, NULL, err);
 }
 
 enum fsdp_status offload_create(struct offload **out, struct device *device, const size_t *n_elems,

@@ -1,10 +1,10 @@
-#include "shard_runtime/engine/overlap.h"
+#include "shard_runtime/core/overlap.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/comm/comm.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/thread.h"
 
@@ -16,6 +16,7 @@ struct task {
 
 struct overlap {
     pthread_t thread;
+    void (*begin)(void); /* NULL: nothing */
     pthread_mutex_t mutex;
     /* the first: an entry was given, or the thread must end; the second: an entry is done */
     pthread_cond_t given, done;
@@ -36,7 +37,8 @@ static void *second_thread(void *user)
 {
     struct overlap *overlap = user;
 
-    comm_second_thread();
+    if (overlap->begin != NULL)
+        overlap->begin();
     pthread_mutex_lock(&overlap->mutex);
     for (;;) {
         struct task task;
@@ -63,7 +65,7 @@ static void *second_thread(void *user)
     return NULL;
 }
 
-enum fsdp_status overlap_create(struct overlap **out, int capacity, struct fsdp_err *err)
+enum fsdp_status overlap_create(struct overlap **out, int capacity, void (*begin)(void), struct fsdp_err *err)
 {
     struct overlap *overlap = alloc_array(1, sizeof *overlap);
     int error;
@@ -73,8 +75,9 @@ enum fsdp_status overlap_create(struct overlap **out, int capacity, struct fsdp_
         overlap->tasks = alloc_array((size_t)capacity, sizeof *overlap->tasks);
     if (overlap == NULL || overlap->tasks == NULL) {
         free(overlap);
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a thread for collectives: out of memory");
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a second thread: out of memory");
     }
+    overlap->begin = begin;
     overlap->capacity = capacity > 0 ? capacity : 1;
     pthread_mutex_init(&overlap->mutex, NULL);
     pthread_cond_init(&overlap->given, NULL);
@@ -83,7 +86,7 @@ enum fsdp_status overlap_create(struct overlap **out, int capacity, struct fsdp_
     if (error != 0) {
         free(overlap->tasks);
         free(overlap);
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a thread for collectives: %s", strerror(error));
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a second thread: %s", strerror(error));
     }
     *out = overlap;
     return FSDP_OK;

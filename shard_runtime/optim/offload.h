@@ -7,8 +7,8 @@
  *
  * Thread: the one that created it.
  */
-#ifndef ENGINE_OFFLOAD_H
-#define ENGINE_OFFLOAD_H
+#ifndef OPTIM_OFFLOAD_H
+#define OPTIM_OFFLOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
