@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/core/checked.h"
 #include "shard_runtime/cuda/cudnn_attention.h"
 #include "shard_runtime/cuda/cudnn_library.h"
 #include "shard_runtime/cuda/cudnn_plan.h"
 #include "shard_runtime/cuda/state.h"
 #include "shard_runtime/numerics/attention_desc.h"
 #include "shard_runtime/numerics/cuda_plan_attention.h"
+#include "shard_runtime/numerics/cuda_shapes.h"
 
 struct cudnn_pair {
     struct cudnn_pair *next;
@@ -82,12 +82,6 @@ static enum fsdp_status make_plan(const struct cudnn_row *row, const struct cudn
     return status;
 }
 
-/* Bytes of forward's scratch for the logarithms of sums, if the caller has no place for them. */
-static size_t lse_bytes(const struct fused_attention_desc *desc)
-{
-    return round_up(desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float), 64);
-}
-
 static enum fsdp_status make_pair(const struct cudnn_row *row, struct cudnn_pair *pair, struct fsdp_err *err)
 {
     const struct fused_attention_desc *desc = &pair->desc;
@@ -95,12 +89,13 @@ static enum fsdp_status make_pair(const struct cudnn_row *row, struct cudnn_pair
     enum fsdp_status status;
 
     cudnn_attention_forward(desc, &graph);
-    status = make_plan(row, &graph, cuda_plan_cudnn_forward_bytes(desc) - lse_bytes(desc), "forward",
-                       &pair->forward, err);
+    status =
+        make_plan(row, &graph, cuda_cudnn_forward_bytes(&desc->shape) - cuda_cudnn_lse_bytes(&desc->shape),
+                  "forward", &pair->forward, err);
     if (status != FSDP_OK)
         return status;
     cudnn_attention_backward(desc, &graph);
-    return make_plan(row, &graph, cuda_plan_cudnn_backward_bytes(desc), "backward", &pair->backward, err);
+    return make_plan(row, &graph, cuda_cudnn_backward_bytes(&desc->shape), "backward", &pair->backward, err);
 }
 
 enum fsdp_status cudnn_row_pair(struct cudnn_row *row, const struct fused_attention_desc *desc,
@@ -199,7 +194,8 @@ enum fsdp_status cudnn_pair_forward(struct cudnn_row *row, struct cudnn_pair *pa
                                               [CUDNN_OUT] = run->out,
                                               [CUDNN_LSE] = run->lse != NULL ? run->lse : run->scratch };
 
-    return run_plan(row, pair->forward, stream, memory, (char *)run->scratch + lse_bytes(&pair->desc), err);
+    return run_plan(row, pair->forward, stream, memory,
+                    (char *)run->scratch + cuda_cudnn_lse_bytes(&pair->desc.shape), err);
 }
 
 enum fsdp_status cudnn_pair_backward(struct cudnn_row *row, struct cudnn_pair *pair,

@@ -1,6 +1,11 @@
 /*
  * What the files of the nccl back end share: the library's functions, a group, and how every call on a group
  * is checked.
+ *
+ *   nccl.c          groups and their collectives; owns every field of struct device_group
+ *   nccl_library.c  opens the library, once; owns `nccl`
+ *   nccl_memory.c   memory that NCCL allocates and registers; owns no field
+ *   nccl_check.c    compares nccl_api.h with NCCL's own header while it compiles
  */
 #ifndef CUDA_NCCL_IMPL_H
 #define CUDA_NCCL_IMPL_H

@@ -4,20 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/core/checked.h"
 #include "shard_runtime/numerics/cuda_shapes.h"
 
-/*
- * Of engines of cuDNN 9.19 and 9.26 (tests/support/oracles/cudnn_graphs.c) forward wants at most 256 bytes;
- * backward 256 for sm_90, and for sm_80 a float32 for each element of dq and some rows more, positions
- * rounded up.
- */
 enum {
     CUDNN_ELEMS = 8, /* 16 bytes of bfloat16 */
     CUDNN_MAX_HEAD_DIM = 128,
-    CUDNN_TILE_ROWS = 128,
-    CUDNN_SPARE_BYTES = 64 << 10,
-    ALIGN_BYTES = 64
 };
 
 enum fsdp_status cuda_attention_choice(enum cuda_attention *out, struct fsdp_err *err)
@@ -52,34 +43,11 @@ const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc)
      * Backward of whole rows takes what lies behind the last key for keys (NVIDIA/cudnn-frontend issue 628:
      * dq is no number).
      */
-    if (!desc->shape.causal && desc->shape.seq % CUDNN_TILE_ROWS != 0)
+    if (!desc->shape.causal && desc->shape.seq % CUDA_CUDNN_TILE_ROWS != 0)
         return "positions that are no multiple of 128, and no causal mask";
     if (desc->shape.batch == 0 || desc->shape.heads == 0 || desc->shape.seq == 0)
         return "there is nothing in it";
     return NULL;
-}
-
-static size_t column_bytes(const struct attention_desc *shape)
-{
-    return round_up(shape->batch * shape->heads * shape->seq * sizeof(float), ALIGN_BYTES);
-}
-
-/* The logarithms of sums, where the caller wants none, and the workspace. */
-size_t cuda_plan_cudnn_forward_bytes(const struct fused_attention_desc *desc)
-{
-    return column_bytes(&desc->shape) + CUDNN_SPARE_BYTES;
-}
-
-/* delta and dq in float32, and what an engine may want of the same size. */
-size_t cuda_plan_cudnn_backward_bytes(const struct fused_attention_desc *desc)
-{
-    const struct attention_desc *shape = &desc->shape;
-    const size_t dq =
-        round_up(shape->batch * shape->heads * shape->seq * shape->head_dim * sizeof(float), ALIGN_BYTES);
-    const size_t engine = shape->batch * shape->heads * round_up(shape->seq, CUDNN_TILE_ROWS) *
-                          (shape->head_dim + 2) * sizeof(float);
-
-    return column_bytes(shape) + dq + engine + CUDNN_SPARE_BYTES;
 }
 
 void cuda_plan_attention_scratch(enum cuda_attention choice, const struct fused_attention_desc *desc,
@@ -89,6 +57,6 @@ void cuda_plan_attention_scratch(enum cuda_attention choice, const struct fused_
     *backward = cuda_attention_backward_bytes(desc->shape.batch * desc->shape.heads * desc->shape.seq);
     if (choice == CUDA_ATTENTION_OURS || cuda_cudnn_refuses(desc) != NULL)
         return;
-    *forward = cuda_plan_cudnn_forward_bytes(desc);
-    *backward = cuda_plan_cudnn_backward_bytes(desc);
+    *forward = cuda_cudnn_forward_bytes(&desc->shape);
+    *backward = cuda_cudnn_backward_bytes(&desc->shape);
 }

@@ -19,10 +19,6 @@ enum fsdp_status cuda_attention_choice(enum cuda_attention *out, struct fsdp_err
 /** NULL: cuDNN is asked for attention of this kind; else why not. */
 const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc);
 
-/* What cuDNN may use: float32 beside its graph's tensors, and its engine's own workspace. */
-size_t cuda_plan_cudnn_forward_bytes(const struct fused_attention_desc *desc);
-size_t cuda_plan_cudnn_backward_bytes(const struct fused_attention_desc *desc);
-
 /** Scratch of attention under `choice`. Ours always fits in it. */
 void cuda_plan_attention_scratch(enum cuda_attention choice, const struct fused_attention_desc *desc,
                                  size_t *forward, size_t *backward);

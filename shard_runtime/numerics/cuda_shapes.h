@@ -30,6 +30,9 @@ enum {
     CUDA_LEAST_SHARED_BYTES = 99 * 1024,
     /* the most shared memory that a block of a norm's backward asks for */
     CUDA_NORM_SHARED_BYTES = 160 * 1024,
+    CUDA_CUDNN_TILE_ROWS = 128,
+    CUDA_CUDNN_SPARE_BYTES = 64 << 10, /* for engines of cuDNN that want little */
+    CUDA_CUDNN_ALIGN_BYTES = 64,
 };
 
 /** The number of pieces of `each` that hold `n`. */
@@ -114,6 +117,41 @@ static inline bool cuda_takes_beside(const struct matmul_desc *desc)
 static inline size_t cuda_attention_backward_bytes(size_t n_rows)
 {
     return n_rows * sizeof(float);
+}
+
+/*
+ * What cuDNN may use: float32 beside its graph's tensors, and its engine's own workspace. Of engines of cuDNN
+ * 9.19 and 9.26 (tests/support/oracles/cudnn_graphs.c) forward wants at most 256 bytes; backward 256 for
+ * sm_90, and for sm_80 a float32 for each element of dq and some rows more, positions rounded up.
+ */
+
+/** Bytes of n_floats floats in cuDNN's scratch, with what aligns the next ones. */
+static inline size_t cuda_cudnn_span_bytes(size_t n_floats)
+{
+    return cuda_pieces(n_floats * sizeof(float), CUDA_CUDNN_ALIGN_BYTES) * CUDA_CUDNN_ALIGN_BYTES;
+}
+
+/** Scratch of cuDNN's forward for the logarithms of sums, where the caller has no place for them. */
+static inline size_t cuda_cudnn_lse_bytes(const struct attention_desc *shape)
+{
+    return cuda_cudnn_span_bytes(shape->batch * shape->heads * shape->seq);
+}
+
+/** Scratch of cuDNN's forward: the logarithms of sums, then the workspace. */
+static inline size_t cuda_cudnn_forward_bytes(const struct attention_desc *shape)
+{
+    return cuda_cudnn_lse_bytes(shape) + CUDA_CUDNN_SPARE_BYTES;
+}
+
+/** Scratch of cuDNN's backward: delta and dq in float32, and what an engine may want of the same size. */
+static inline size_t cuda_cudnn_backward_bytes(const struct attention_desc *shape)
+{
+    const size_t columns = shape->batch * shape->heads;
+    const size_t engine = columns * cuda_pieces(shape->seq, CUDA_CUDNN_TILE_ROWS) * CUDA_CUDNN_TILE_ROWS *
+                          (shape->head_dim + 2) * sizeof(float);
+
+    return cuda_cudnn_span_bytes(columns * shape->seq) +
+           cuda_cudnn_span_bytes(columns * shape->seq * shape->head_dim) + engine + CUDA_CUDNN_SPARE_BYTES;
 }
 
 #endif

@@ -15,6 +15,7 @@
 #include "shard_runtime/cuda/cudnn_plan.h"
 #include "shard_runtime/cuda/ignored.h"
 #include "shard_runtime/numerics/cuda_plan_attention.h"
+#include "shard_runtime/numerics/cuda_shapes.h"
 #include "tests/support/oracles/operations.h"
 
 static const struct cudnn_api *api;
@@ -79,7 +80,7 @@ static struct fused_attention_desc desc_of(size_t batch, size_t seq, size_t head
 
 static size_t planned(const struct fused_attention_desc *desc, bool backward)
 {
-    return backward ? cuda_plan_cudnn_backward_bytes(desc) : cuda_plan_cudnn_forward_bytes(desc);
+    return backward ? cuda_cudnn_backward_bytes(&desc->shape) : cuda_cudnn_forward_bytes(&desc->shape);
 }
 
 static void try_graph(const struct gpu *gpu, cudnn_descriptor device, const struct fused_attention_desc *desc,
