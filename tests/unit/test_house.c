@@ -156,6 +156,8 @@ static void check_include(const char *path, int line, const char *header, bool q
             snprintf(words, sizeof words, "include \"%s\" by its path from the top of the tree", header);
         else if (!allowed(from, to))
             snprintf(words, sizeof words, "no arrow from %s to %s (%s)", from, to, header);
+        else if (strcmp(from, to) != 0 && strstr(header, "_impl.h") != NULL)
+            snprintf(words, sizeof words, "%s is for its own room only", header);
         else
             return;
         violation(path, line, words);
@@ -293,6 +295,9 @@ Test(house, a_planted_violation_is_seen)
     check_include("agent/world/world.c", 1, "cuda_runtime.h", false);
     check_include("agent/world/world.c", 1, "shard_runtime/comm/shm.h", true);
     check_include("agent/world/world.c", 1, "frame.h", true);
+    check_include("shard_runtime/engine/run.c", 1, "shard_runtime/comm/comm_impl.h", true);
+    check_include("shard_runtime/comm/cpu.c", 1, "shard_runtime/comm/comm_impl.h",
+                  true); /* its own: allowed */
 
-    cr_assert(n_violations == 6, "%d of 6 seen", n_violations);
+    cr_assert(n_violations == 7, "%d of 7 seen", n_violations);
 }
