@@ -104,7 +104,7 @@ void agent_turn(struct life *life)
         take(life, news);
     call = lead_next(&life->lead, &record, now_ms);
     if (call != LEAD_NO_CALL)
-        store_begin(life, call, &record);
+        call_begin(life, call, &record);
     sim_at(time_of(life, lead_due_ms(&life->lead) + 1), on_turn, life, ++life->n_turns);
     check();
 }

@@ -330,7 +330,7 @@ static void make_plan(void)
     plan.last_fault = 16 * lease_ns();
     plan.calm_from = plan.last_fault + 12 * lease_ns();
     if (!plan.gentle) {
-        plan.one_key = sim_one_in(SIM_PLAN, 3);
+        store_kind.one_key = sim_one_in(SIM_PLAN, 3);
         plan.stranger = plan.n_hosts < HOSTS && sim_one_in(SIM_PLAN, 4);
         if (sim_one_in(SIM_PLAN, 2))
             plan.old = (struct leader_record){ .run = sim_one_in(SIM_PLAN, 3) ? RUN + 1 : RUN,
@@ -340,9 +340,11 @@ static void make_plan(void)
                                                .lease_ms = plan.lease_ms,
                                                .state = sim_one_in(SIM_PLAN, 2) ? LEADER_ENDED : LEADER_LEADS,
                                                .goes_on = sim_one_in(SIM_PLAN, 2) };
-        plan.hides_claims = plan.old.term == 0 && sim_one_in(SIM_PLAN, 3);
+        store_kind.hides_claims = plan.old.term == 0 && sim_one_in(SIM_PLAN, 3);
         plan.some_rest = sim_one_in(SIM_PLAN, 3);
-        plan.lags_one_in = plan.one_key ? 0 : (int)sim_between(SIM_PLAN, 0, 4);
+        /* a tenth of a lease is what lead.h allows for caches and for clocks of different rates */
+        store_kind.longest_lag_ns = lease_ns() * 8 / 100;
+        store_kind.lags_one_in = store_kind.one_key ? 0 : (int)sim_between(SIM_PLAN, 0, 4);
         plan.fails_one_in = draw_rate(40);
         plan.slow_one_in = draw_rate(20);
         plan.loses_one_in = draw_rate(40);
@@ -365,7 +367,7 @@ void sim_history(uint64_t seed)
     sim_seed(seed);
     make_plan();
     sim_trace("%d hosts, lease %lld ms%s%s", plan.n_hosts, (long long)plan.lease_ms,
-              plan.gentle ? ", gentle" : "", plan.one_key ? ", one key" : "");
+              plan.gentle ? ", gentle" : "", store_kind.one_key ? ", one key" : "");
     if (plan.old.term > 0)
         store_fill(&plan.old);
     for (int i = 0; i < plan.n_hosts; i++)

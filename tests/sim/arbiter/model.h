@@ -4,7 +4,8 @@
  * effect, and they take effect after they failed; a read brings what was overwritten a moment before. Agents
  * stand still, die and come back; their clocks run at different rates; links to the store and between agents
  * are cut.
- *   store.c    the store, and the calls that are under way
+ *   store.c    the store
+ *   calls.c    the calls of it that are under way
  *   agents.c   agents, and what they hear of each other
  *   history.c  the plan of a seed, and what must hold
  */
@@ -12,9 +13,10 @@
 #define SIM_ARBITER_MODEL_H
 
 #include "agent/arbiter/lead.h"
+#include "tests/sim/arbiter/store.h"
 #include "tests/sim/history.h"
 
-enum { HOSTS = 5, LIVES = 40, TERMS = 1000, RUN = 17 };
+enum { HOSTS = 5, LIVES = 40, RUN = 17 };
 
 /* One life of an agent: from its start to its death. */
 struct life {
@@ -47,9 +49,7 @@ struct plan {
     int n_hosts;
     int64_t lease_ms;
     bool gentle;   /* the leader dies once, and nothing else happens */
-    bool one_key;  /* the store is like an etcd */
     bool stranger; /* a job is started twice: on another host, one begins by the endpoint beside the leader */
-    bool hides_claims;        /* a read brings no claim before its owner has written a record */
     bool some_rest;           /* hosts above 1 read once in a lease */
     struct leader_record old; /* what the store has from before; term 0: nothing */
     bool calm;                /* the faults are over */
@@ -57,8 +57,8 @@ struct plan {
     int64_t last_fault;       /* all are over then */
     int64_t calm_from;        /* and calls that were slow because of them */
     int64_t call_ns;          /* usual time of a call of the store */
-    int fails_one_in, slow_one_in, loses_one_in, late_one_in, lags_one_in; /* calls; 0: none */
-    int drops_one_in;                                                      /* messages; 0: none */
+    int fails_one_in, slow_one_in, loses_one_in, late_one_in; /* calls; 0: none */
+    int drops_one_in;                                         /* messages; 0: none */
 };
 extern struct plan plan;
 extern struct host hosts[HOSTS];
@@ -75,14 +75,12 @@ bool is_still(const struct life *life);
 /** Does it lead by its own clock? Others cannot know whether it stands still. */
 bool leads_now(const struct life *life);
 
-/* store.c */
+/* calls.c */
 /** The number of the life that took this term. */
 int claim_owner(uint64_t term);
 /** How many claims have no leader: their owner died or gave up, or has not learned of it yet. */
 int n_lost_claims(void);
-/** The record of an earlier start is there. */
-void store_fill(const struct leader_record *record);
-void store_begin(struct life *life, enum lead_call call, const struct leader_record *record);
+void call_begin(struct life *life, enum lead_call call, const struct leader_record *record);
 
 /* agents.c */
 void agent_start(int host);

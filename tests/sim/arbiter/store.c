@@ -1,14 +1,10 @@
-#include <stdlib.h>
-#include <string.h>
+#include "tests/sim/arbiter/store.h"
 
-#include "tests/sim/arbiter/model.h"
+#include "tests/sim/history.h"
 
 enum { PLACES = 8, MOST_WRITES = 100000 };
 
-/*
- * As in agent/arbiter/directory_store.h. Or there is one key (plan.one_key), as in etcd: a claim is a
- * record, a write has an effect only on what it saw, and nobody reads an old one.
- */
+struct store_kind store_kind;
 static struct leader_record places[PLACES], claims[TERMS], newest_claim;
 
 /* What a read brings, since that time. */
@@ -18,18 +14,6 @@ static struct version {
 } versions[MOST_WRITES];
 static int n_versions;
 
-struct call {
-    struct life *life;
-    uint64_t number; /* life->n_calls */
-    enum lead_call what;
-    struct leader_record record, brought;
-    enum arbiter_answer answer; /* 0: it has had no effect yet */
-    bool is_here;               /* the agent's host makes it: it waits while the agent stands still */
-    bool looked;                /* of a write: it has seen that no higher term is there */
-    bool lost;                  /* its answer is */
-    bool is_late;               /* it has failed, and takes effect all the same */
-};
-
 static void note_version(void)
 {
     struct leader_record newest = { .term = 0 };
@@ -37,7 +21,7 @@ static void note_version(void)
     for (int i = 0; i < PLACES; i++)
         if (leader_record_is_later(&places[i], &newest))
             newest = places[i];
-    if (newest.term == 0 || (!plan.hides_claims && leader_record_is_later(&newest_claim, &newest)))
+    if (newest.term == 0 || (!store_kind.hides_claims && leader_record_is_later(&newest_claim, &newest)))
         newest = newest_claim;
     if (n_versions == MOST_WRITES)
         sim_violated("a history has few writes", "%d", n_versions);
@@ -53,159 +37,57 @@ static struct leader_record version_at(int64_t when)
     return i < 0 || versions[i].since > when ? (struct leader_record){ .term = 0 } : versions[i].record;
 }
 
-/* A tenth of a lease is what lead.h allows for caches and for clocks of different rates. */
-static struct leader_record read_now(void)
+static struct leader_record *place_of(const struct leader_record *record)
+{
+    return &places[store_kind.one_key ? 0 : record->term % 4 * 2 + record->sequence % 2];
+}
+
+struct leader_record store_read(void)
 {
     const int64_t lag =
-        sim_one_in(SIM_NET, plan.lags_one_in) ? sim_between(SIM_NET, 0, lease_ns() * 8 / 100) : 0;
+        sim_one_in(SIM_NET, store_kind.lags_one_in) ? sim_between(SIM_NET, 0, store_kind.longest_lag_ns) : 0;
 
     return version_at(sim_now - lag);
 }
 
-static void on_answer(void *what, uint64_t number)
+enum arbiter_answer store_claim(const struct leader_record *claim, struct leader_record *brought)
 {
-    struct call *call = what;
-    struct life *life = call->life;
-
-    (void)number;
-    if (!life->alive || life->n_calls != call->number)
-        return;
-    if (is_still(life)) {
-        sim_at(hosts[life->host].still_until + 1, on_answer, call, 0);
-        return;
-    }
-    life->n_calls++;
-    speaker = life;
-    lead_answered(&life->lead, call->lost || call->answer == 0 ? ARBITER_FAILED : call->answer,
-                  &call->brought, clock_ms(life));
-    agent_turn(life);
-}
-
-static void claim(struct call *call)
-{
-    struct leader_record *claimed = &claims[call->record.term];
+    struct leader_record *claimed = &claims[claim->term];
     const struct leader_record newest = version_at(sim_now);
-    const bool is_free = claimed->term == 0 && !(plan.one_key && newest.term >= call->record.term);
+    const bool is_free = claimed->term == 0 && !(store_kind.one_key && newest.term >= claim->term);
 
-    call->answer = is_free ? ARBITER_DONE : ARBITER_TAKEN;
     if (is_free) {
-        *claimed = call->record;
+        *claimed = *claim;
         if (leader_record_is_later(claimed, &newest_claim))
             newest_claim = *claimed;
-        if (plan.one_key)
+        if (store_kind.one_key)
             places[0] = *claimed;
         note_version();
     }
-    call->brought = newest.term >= call->record.term ? newest : *claimed;
+    *brought = newest.term >= claim->term ? newest : *claimed;
+    return is_free ? ARBITER_DONE : ARBITER_TAKEN;
 }
 
-static void write_down(struct call *call)
+enum arbiter_answer store_write(const struct leader_record *record, struct leader_record *brought)
 {
-    if (plan.one_key && leader_record_is_later(&places[0], &call->record)) {
-        call->brought = places[0];
-        call->answer = places[0].term > call->record.term ? ARBITER_DEPOSED : ARBITER_FAILED;
-        return;
+    if (store_kind.one_key && leader_record_is_later(&places[0], record)) {
+        *brought = places[0];
+        return places[0].term > record->term ? ARBITER_DEPOSED : ARBITER_FAILED;
     }
-    places[plan.one_key ? 0 : call->record.term % 4 * 2 + call->record.sequence % 2] = call->record;
+    *place_of(record) = *record;
     note_version();
-    call->answer = ARBITER_DONE;
-}
-
-static int64_t draw_delay(void)
-{
-    if (!sim_one_in(SIM_NET, plan.slow_one_in))
-        return sim_between(SIM_NET, 1, plan.call_ns);
-    return sim_between(SIM_NET, 0, sim_one_in(SIM_NET, 3) ? 3 * lease_ns() : lease_ns());
-}
-
-static void answer_later(struct call *call)
-{
-    sim_at(sim_now + draw_delay(), on_answer, call, 0);
-}
-
-static void on_effect(void *what, uint64_t number)
-{
-    struct call *call = what;
-    struct life *life = call->life;
-
-    (void)number;
-    if (call->is_here && !life->alive)
-        return;
-    if (call->is_here && is_still(life)) {
-        sim_at(hosts[life->host].still_until + 1, on_effect, call, 0);
-        return;
-    }
-    speaker = life;
-    if (call->what == LEAD_READ) {
-        call->brought = read_now();
-        call->answer = call->brought.term > 0 ? ARBITER_DONE : ARBITER_NONE;
-    } else if (call->what == LEAD_CLAIM) {
-        claim(call);
-    } else if (!call->looked) {
-        call->brought = read_now();
-        call->looked = true;
-        if (call->brought.term > call->record.term)
-            call->answer = ARBITER_DEPOSED;
-        else
-            sim_at(sim_now + (call->is_late ? 1 : draw_delay()), on_effect, call, 0);
-    } else {
-        write_down(call);
-    }
-    if (call->answer == 0)
-        return;
-    if (call->what != LEAD_READ)
-        sim_trace("call %llu: %s term %llu, sequence %llu: %d%s", (unsigned long long)call->number,
-                  call->what == LEAD_CLAIM ? "claim" : "renew", (unsigned long long)call->record.term,
-                  (unsigned long long)call->record.sequence, call->answer, call->lost ? ", lost" : "");
-    answer_later(call);
-}
-
-/* Calls of an agent that is cut off take effect after the cut, or never; each answers, sooner or later. */
-void store_begin(struct life *life, enum lead_call what, const struct leader_record *record)
-{
-    const int64_t cut_ns = hosts[life->host].store_cut_until - sim_now;
-    struct call *call = calloc(1, sizeof *call);
-    int64_t delay = draw_delay();
-
-    *call = (struct call){ .life = life, .number = life->n_calls, .what = what, .record = *record };
-    call->is_here = sim_one_in(SIM_NET, 2);
-    call->lost = sim_one_in(SIM_NET, plan.loses_one_in);
-    if (cut_ns > 0)
-        delay += cut_ns;
-    if (sim_one_in(SIM_NET, cut_ns > 0 ? 2 : plan.fails_one_in)) {
-        sim_at(sim_now + sim_between(SIM_NET, 1, lease_ns()), on_answer, call, 0); /* no effect */
-        return;
-    }
-    if (sim_one_in(SIM_NET, cut_ns > 0 ? 2 : plan.late_one_in)) { /* it fails, and takes effect later */
-        sim_at(sim_now + delay, on_answer, call, 0);
-        call->is_late = true;
-        delay += what == LEAD_RENEW ? sim_between(SIM_NET, 0, lease_ns() * 15 / 100)
-                                    : sim_between(SIM_NET, 0, 2 * lease_ns());
-    }
-    sim_at(sim_now + delay, on_effect, call, 0);
+    return ARBITER_DONE;
 }
 
 void store_fill(const struct leader_record *record)
 {
     claims[record->term] = newest_claim = *record;
-    places[plan.one_key ? 0 : record->term % 4 * 2 + record->sequence % 2] = *record;
+    *place_of(record) = *record;
     note_version();
     versions[0].since = INT64_MIN; /* no cache is older */
 }
 
-int claim_owner(uint64_t term)
+const struct leader_record *store_claim_of(uint64_t term)
 {
-    for (int i = 0; i < n_lives; i++)
-        if (memcmp(claims[term].identity, lives[i].lead.self.identity, SESSION_IDENTITY_BYTES) == 0)
-            return i;
-    return -1;
-}
-
-int n_lost_claims(void)
-{
-    int n = 0;
-
-    for (int i = 0; i < TERMS; i++)
-        n += claims[i].term > 0 && owners[i] == NULL;
-    return n;
+    return &claims[term];
 }
