@@ -153,7 +153,7 @@ void run_lead_close(struct run *run);
 
 /* Run_open.c */
 
-/** Opens the run directory, and creates it if it is missing, but does not lock it. */
+/** Opens the run directory, if the run has one, and creates it if it is missing, but does not lock it. */
 enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err);
 /**
  * Opens the parts that a member needs. Called for each generation until it succeeds; parts that an earlier

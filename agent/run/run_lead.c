@@ -359,7 +359,7 @@ void run_lead_lock(struct run *run)
 {
     struct run_lead *lead = &run->lead;
 
-    if (!lead->takes_over || run->coordinator == NULL || lead->locking)
+    if (!lead->takes_over || run->coordinator == NULL || run->rundir == NULL || lead->locking)
         return;
     lead->locking = true;
     lead->rundir = run->rundir;

@@ -63,7 +63,7 @@ enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err)
                                       .path = run->config->run_dir,
                                       .temporary = run->config->run_dir_temporary };
 
-    return run->rundir != NULL ? FSDP_OK : rundir_open(&run->rundir, &spec, err);
+    return run->rundir != NULL || spec.path == NULL ? FSDP_OK : rundir_open(&run->rundir, &spec, err);
 }
 
 /* The lock keeps other jobs out. */
