@@ -123,21 +123,32 @@ static void end_wait(struct run *run)
     run->lead.waited_ms = -1;
 }
 
+/* Restarts that a START has told of, and the record of a leader that did not reach the store has not. */
+static void add_restarts(struct leader_progress *progress, uint32_t n_seen, uint32_t most)
+{
+    const uint32_t n_missed = n_seen > progress->n_restarts ? n_seen - progress->n_restarts : 0;
+
+    if (progress->n_restarts_left > most)
+        progress->n_restarts_left = most;
+    progress->n_restarts += n_missed;
+    progress->n_restarts_left -= n_missed < progress->n_restarts_left ? n_missed : progress->n_restarts_left;
+}
+
 /* What the lost leader published, and what this node saw itself, which may be newer. */
 static void find_past(struct run *run, const struct leader_record *before)
 {
-    struct leader_progress *progress = &run->lead.past.progress;
-    int generation;
+    struct leader_progress *progress = &run->lead.past.progress, seen;
 
     uplink_past(run->uplink, &run->lead.past);
     if (before == NULL)
         return;
-    generation = progress->generation;
+    seen = *progress;
     *progress = before->progress;
-    if (progress->generation < generation)
-        progress->generation = generation;
-    else if (progress->generation > generation)
+    if (progress->generation < seen.generation)
+        progress->generation = seen.generation;
+    else if (progress->generation > seen.generation)
         run->lead.past.last_step = -1; /* this node was not in it */
+    add_restarts(progress, seen.n_restarts, (uint32_t)run->config->max_restarts);
 }
 
 static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
