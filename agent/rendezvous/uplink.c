@@ -549,7 +549,8 @@ static void report_asked(void *to, int signal, enum reporter_ask how)
     struct uplink *uplink = to;
     const struct proto_ask ask = { .signal = signal, .how = how };
 
-    if (how == REPORTER_FORWARD && !uplink->up)
+    /* without a coordinator the ranks are ending */
+    if (how == REPORTER_FORWARD && (!uplink->up || !meeting_is_member(uplink->meeting)))
         return;
     if (how != REPORTER_FORWARD)
         uplink->asked = signal;
