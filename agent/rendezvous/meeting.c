@@ -526,15 +526,20 @@ void meeting_lead(struct meeting *meeting)
         end_as_host(meeting);
 }
 
+/* A session with the leader goes on: its coordinator may have let this node in a moment ago. */
 void meeting_follow(struct meeting *meeting, const char *host, int port)
 {
+    const struct endpoint dialled = *place(meeting);
+
     if (endpoint_init(&meeting->leader, host, port, NULL) != FSDP_OK)
         meeting->leader.port = 0;
     if (meeting->over || meeting->welcomed || meeting->leader.port == 0)
         return;
     end_offer(meeting);
-    end_attempt(meeting);
     meeting->n_rounds = 0;
+    if (meeting->session != NULL && dialled.port == port && strcmp(dialled.host, meeting->leader.host) == 0)
+        return;
+    end_attempt(meeting);
     meeting->pause_ms = FIRST_PAUSE_MS;
     uv_timer_start(&meeting->timer, on_timer, 0, 0);
 }

@@ -582,6 +582,24 @@ Test(rendezvous, who_has_the_endpoint_follows_a_leader_elsewhere)
     cr_assert(agents[1].n_hosts == 0 && agents[0].n_joined == 1);
 }
 
+/* Else the host would see the node give up its place, and count that as a loss. */
+Test(rendezvous, the_arbiter_names_the_leader_that_is_being_joined)
+{
+    agents[0].arbitrated = agents[1].arbitrated = true;
+    start(0);
+    while (agents[0].n_offers == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    meeting_lead(agents[0].meeting);
+    start(1);
+    while (agents[0].n_joined == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(eq(int, agents[1].n_welcomed, 0), "its answer is under way");
+    meeting_follow(agents[1].meeting, "127.0.0.1", agents[0].config.rendezvous_port);
+    run_until(follower_is_welcomed);
+
+    cr_assert(eq(int, agents[0].n_joined, 1));
+}
+
 /* The host goes. Agent 1, which was its member, takes its place, at an address of its own, and 2 is told. */
 static bool successor_serves(void)
 {
