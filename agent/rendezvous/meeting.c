@@ -427,6 +427,22 @@ static bool hosts_by_endpoint(const struct meeting *meeting)
     return !meeting->again && meeting->leader.port == 0 && may_host(meeting->config);
 }
 
+/*
+ * Does this round lead to this node's own offer? It would let itself in as another node, if it came to lead
+ * in that moment.
+ */
+static bool leads_here(const struct meeting *meeting)
+{
+    const struct endpoint *to = place(meeting);
+
+    if (meeting->offer == NULL || to->port != rendezvous_port(meeting->offer))
+        return false;
+    if (!is_open_to_others(meeting))
+        return strcmp(to->host, meeting->address) == 0;
+    return endpoint_is_here(&meeting->addresses) ||
+           (to == &meeting->endpoint && meeting->config->hosting == AGENT_HOST_YES);
+}
+
 static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
 {
     struct meeting *meeting = arg;
@@ -445,6 +461,9 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
     } else if (hosts_by_endpoint(meeting) && become_host(meeting)) {
         return;
     } else if (hosts_by_endpoint(meeting) && meeting->config->hosting == AGENT_HOST_YES) {
+        end_round(meeting, false);
+    } else if (leads_here(meeting)) {
+        snprintf(meeting->last_words, sizeof meeting->last_words, "no other node leads yet");
         end_round(meeting, false);
     } else {
         dial(meeting);
