@@ -88,7 +88,7 @@ static void end_preparing(struct coordinator *coordinator, const struct fsdp_err
     struct fsdp_err why = *err;
 
     if (coordinator->state == CS_PREPARING &&
-        (!roster_enough(&coordinator->roster) || !coordinator_may_grant(coordinator))) {
+        (!roster_enough(&coordinator->roster) || !coordinator_may_form(coordinator))) {
         event = CE_FAILED;
     } else if (coordinator->state == CS_PREPARING &&
                (why.status != FSDP_OK || coordinator_open_store(coordinator, &why) != FSDP_OK)) {

@@ -197,6 +197,14 @@ static inline uint64_t coordinator_now_ms(const struct coordinator *coordinator)
     return (uint64_t)coordinator_now_ns(coordinator) / 1000000;
 }
 
+/** May a generation begin now: by the arbiter's leave, and under the lease of this node? */
+static inline bool coordinator_may_form(const struct coordinator *coordinator)
+{
+    const struct lease *lease = coordinator->services.lease;
+
+    return coordinator_may_grant(coordinator) && (lease == NULL || lease_runs(lease));
+}
+
 /** May the world have fewer nodes than it has at most? */
 static inline bool coordinator_is_elastic(const struct coordinator *coordinator)
 {

@@ -189,12 +189,14 @@ void coordinator_fenced(struct coordinator *coordinator, int node, int generatio
     if (!coordinator_is_up(coordinator) || generation != coordinator->generation ||
         !coordinator_in_play(coordinator, node) || coordinator->nodes[node].stopped)
         return;
-    if (coordinator_is_elastic(coordinator) && !at->leaving) {
+    if (coordinator_is_elastic(coordinator) && !at->leaving && node != COORDINATOR_SELF) {
         quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));
         coordinator_hold(coordinator, node);
     }
     lost_while_up(coordinator, node, ago_ms,
-                  "it had no answer from the coordinator for too long, and its ranks were killed");
+                  node == COORDINATOR_SELF
+                      ? "its agent stood still for too long, and its ranks were killed"
+                      : "it had no answer from the coordinator for too long, and its ranks were killed");
     coordinator_run(coordinator);
 }
 

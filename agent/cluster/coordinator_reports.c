@@ -52,12 +52,26 @@ static int number_of(const struct coordinator_node *node)
     return (int)(node - node->coordinator->nodes);
 }
 
+/*
+ * The guard kills the ranks of this node too, when its agent has stood still for too long. The agent may lead
+ * all the same: the lease of its ranks does not know a hold that came a moment before.
+ */
+static void look_at_own_lease(struct coordinator *coordinator)
+{
+    const struct lease *lease = coordinator->services.lease;
+
+    if (lease != NULL && coordinator->state == CS_UP && lease_is_over(lease))
+        coordinator_fenced(coordinator, COORDINATOR_SELF, coordinator->generation, lease_over_ms(lease));
+}
+
 static void report_exited(void *to, int generation, const struct death *death,
                           const struct errors_detail *detail)
 {
     struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
     const int node = number_of(to);
 
+    if (node == COORDINATOR_SELF)
+        look_at_own_lease(coordinator); /* the cause comes before what follows from it */
     if (!is_current(coordinator, generation) || !add_death(coordinator, death))
         return;
     coordinator->deaths[coordinator->n_deaths - 1].node_rank = coordinator->roster.nodes[node].node_rank;

@@ -109,7 +109,7 @@ static void gathered(struct coordinator *coordinator, uint64_t now_ms)
 {
     uint64_t fenced_until_ms = coordinator->fenced_until_ms;
 
-    if (fenced_until_ms <= now_ms && !coordinator_may_grant(coordinator))
+    if (fenced_until_ms <= now_ms && !coordinator_may_form(coordinator))
         fenced_until_ms = now_ms + LEAD_LOOK_MS;
     if (fenced_until_ms > now_ms) {
         coordinator->last_call_ms = fenced_until_ms;

@@ -9,6 +9,7 @@ static struct coordinator_past past;
 static struct leader_progress published;
 static int n_published;
 static bool may_lead;
+static struct lease lease;
 
 static bool holds(void *arg)
 {
@@ -39,6 +40,8 @@ static void set_up(void)
 static void tear_down(void)
 {
     end();
+    if (stage_services.lease != NULL)
+        lease_destroy(&lease);
     stage_services = (struct coordinator_services){ 0 };
 }
 
@@ -193,6 +196,24 @@ Test(coordinator_takeover, it_writes_the_timeline_of_the_restart)
     cr_expect_not_null(strstr(timeline, "\"lost_steps\": 75,"), "there is no checkpoint: %s", timeline);
     events_close(events);
     coordinator->services.events = NULL;
+}
+
+/* Its agent stood still for so long that the guard acted, and holds the lead all the same. */
+Test(coordinator_takeover, the_killed_ranks_of_its_own_node_end_the_generation)
+{
+    cr_assert(eq(int, lease_create(&lease, NULL), FSDP_OK));
+    lease_extend(&lease, clock_boot_ns(), 600000);
+    stage_services.lease = &lease;
+    begin(2, 2, 4, 1);
+    comes_back(4, 0);
+    lease_clear(&lease);
+    ends(0, DEATH_SIGNAL, SIGKILL, SIGKILL);
+    cr_assert(eq(int, actors[1].n_stops, 1), "it would wait for them");
+    obeys(1);
+    cr_assert(eq(int, actors[0].n_formed, 1), "they would be killed again");
+    lease_extend(&lease, clock_boot_ns(), 600000);
+    pass_ms(200);
+    check_plan(0, 6, 2, 1, 4);
 }
 
 Test(coordinator_takeover, no_generation_begins_while_it_may_not_lead)
