@@ -14,8 +14,9 @@ $(BUILD)/test/parts.a: $(call obj,$(PARTS_SRC) $(SHARED_SRC))
 
 # The simulation of several nodes (tests/sim/sim.h). The linker takes its functions first, and the product's files that
 # it replaces stay in the archive. A mutant is one file of the product with a planted bug.
-SIM_OBJ     := $(call obj,$(call src,tests/sim))
-SIM_WRAPPED := coordinator_form save_prepare session_core_send session_core_take
+SIM_OBJ     := $(call obj,$(call src,tests/sim) tests/sim/arbiter/store.c)
+SIM_WRAPPED := coordinator_form coordinator_depose run_member save_create save_prepare save_idle save_when_idle \
+  events_open rundir_write session_core_send session_core_take
 SIM_LIBS    := $(SIM_WRAPPED:%=-Wl$(comma)--wrap=%)
 $(BUILD)/test/sim: $(SIM_OBJ) $(BUILD)/test/parts.a
 	$(call link,$(SIM_LIBS) $(LIBS_NODE))

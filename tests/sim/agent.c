@@ -1,76 +1,39 @@
-/* One fsdprun, wired from the product's parts as agent/run wires them. */
-#include <arpa/inet.h>
+/* One fsdprun, from its start to its end. */
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/os/bug.h"
+#include "shard_runtime/core/clock.h"
 #include "tests/sim/sim.h"
 
 enum { PORT = 29400 };
 struct host sim_hosts[SIM_HOSTS];
 
-/* Ends of the product that need no model */
-
-void console_say(struct console *console, const char *format, ...)
+struct coordinator *sim_coordinator(const struct process *process)
 {
-    char words[600];
-    va_list args;
-
-    (void)console;
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
-    sim_trace("says: %s", words);
+    return process->run == NULL ? NULL : process->run->coordinator;
 }
 
-void bug_stop(const char *format, ...)
+bool sim_leads(const struct process *process)
 {
-    char words[300];
-    va_list args;
+    const struct run *run = process->alive ? process->run : NULL;
 
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
-    sim_violated("no bug", "%s", words);
+    return run != NULL && run->lead.arbiter != NULL &&
+           arbiter_holds_until_ms(run->lead.arbiter) > sim_clock_of(process->host) / MS;
 }
 
 /* The life of a process */
 
-static void on_note(void *member, const char *words)
-{
-    (void)member;
-    sim_trace("says: %s", words);
-}
-
-static void on_hosts(void *member, struct rendezvous *rendezvous, const char *where)
-{
-    static struct fsdp_io io;
-    struct process *process = member;
-    const struct coordinator_services services = { .loop = &process->loop, .os = &agent_os_linux, .io = &io };
-    struct fsdp_err err = { 0 };
-
-    sim_trace("hosts at %s", where);
-    uplink_destroy(process->uplink);
-    process->uplink = NULL;
-    if (coordinator_create(&process->coordinator, &process->config, &services, &err) != FSDP_OK ||
-        nodes_create(&process->nodes, &process->config, rendezvous, process->coordinator, NULL, &err) !=
-            FSDP_OK)
-        sim_violated("no bug", "no coordinator: %s", err.message);
-    process->reporter = coordinator_reporter(process->coordinator, COORDINATOR_SELF);
-    coordinator_attach(process->coordinator, COORDINATOR_SELF, sim_world_tell, process);
-}
-
 static void configure(struct process *process)
 {
-    static char address[SIM_HOSTS][32];
+    static char address[SIM_HOSTS][32], *argv[] = { "program", NULL };
     struct agent_config *config = &process->config;
     const int number = process->host->number;
 
     agent_config_init(config);
     snprintf(address[number], sizeof *address, "10.0.0.%d", number + 1);
+    config->argv = argv;
     config->job_json = sim_plan.job ? "{}" : NULL;
     config->total_steps = 1000;
     config->run_id = "sim";
@@ -89,11 +52,29 @@ static void configure(struct process *process)
     config->local_address = address[number];
     config->no_store = true;
     config->master_port = 29500;
+    config->save_on_signal = AGENT_SAVE_USR1;
+    config->forward_signals = UINT64_C(1) << SIGUSR2;
+    config->arbiter = !sim_plan.arbiter ? AGENT_ARBITER_NONE
+                      : sim_plan.etcd   ? AGENT_ARBITER_ETCD
+                                        : AGENT_ARBITER_DIRECTORY;
+    config->etcd = sim_plan.etcd ? "etcd://10.0.1.1:2379" : NULL;
+    config->run_dir = sim_plan.has_run_dir ? "/run" : NULL;
+    config->run_dir_named = config->run_dir != NULL && !sim_plan.job;
+}
+
+static void on_done(void *arg, int status, bool stuck)
+{
+    struct process *process = arg;
+
+    process->run = NULL;
+    process->status = status;
+    process->leaving = true;
+    process->stuck = stuck;
 }
 
 void sim_start(struct host *host)
 {
-    static const struct uplink_handlers handlers = { .hosts = on_hosts, .note = on_note };
+    static const struct os_baseline baseline;
     struct process *process;
     struct fsdp_err err = { 0 };
 
@@ -104,19 +85,16 @@ void sim_start(struct host *host)
     process->life = ++host->n_lives;
     process->alive = true;
     process->status = -1;
+    process->world.state = WS_DOWN;
     host->process = process;
     configure(process);
     sim_lease_make(process);
     sim_loop_begin(process);
-    uv_timer_init(&process->loop, &process->patience);
-    process->patience.data = process;
-    sim_world_begin(process);
     sim_current = process;
     sim_trace("fsdprun starts");
-    if (uplink_create(&process->uplink, &process->loop, &process->config, sim_world_tell, &handlers, process,
-                      &process->lease, &err) != FSDP_OK)
-        sim_violated("no bug", "no uplink: %s", err.message);
-    process->reporter = uplink_reporter(process->uplink);
+    if (run_start(&process->run, &process->loop, &process->config, &baseline, &process->lease, on_done,
+                  process, &err) != FSDP_OK)
+        sim_violated("no bug", "no run: %s", err.message);
     sim_current = NULL;
     sim_wake(process);
 }
@@ -137,6 +115,7 @@ void sim_kill(struct process *process, bool silent)
         return;
     sim_trace("n%d: %s", process->host->number, silent ? "the host is gone" : "fsdprun is killed");
     process->alive = false;
+    process->ended_at = sim_now;
     process->host->down = silent;
     sim_net_end(process, silent);
     sim_world_end(process, silent);
@@ -145,26 +124,24 @@ void sim_kill(struct process *process, bool silent)
 
 struct signalled {
     struct process *process;
-    int signal;
-    enum reporter_ask how;
+    int signal, times;
 };
 
 static void on_signal(void *arg)
 {
     const struct signalled *signalled = arg;
-    struct process *process = signalled->process;
 
-    if (process->finished || process->reporter.to == NULL)
-        return;
-    sim_trace("gets signal %d", signalled->signal);
-    process->reporter.asked(process->reporter.to, signalled->signal, signalled->how);
+    for (int i = 0; i < signalled->times && signalled->process->run != NULL; i++) {
+        sim_trace("gets signal %d", signalled->signal);
+        run_signal(signalled->process->run, signalled->signal);
+    }
 }
 
-void sim_signal(struct process *process, int signal, enum reporter_ask how)
+void sim_signal(struct process *process, int signal, int times)
 {
     struct signalled *signalled = malloc(sizeof *signalled);
 
-    *signalled = (struct signalled){ process, signal, how };
+    *signalled = (struct signalled){ process, signal, times };
     sim_later(process, 0, on_signal, signalled);
 }
 
@@ -193,45 +170,112 @@ void sim_stall(struct host *host, int64_t for_ns, bool suspended)
 }
 
 /*
- * The disk: --wrap=save_prepare calls this. The run has no directory, so no checkpoint is found; the search
- * takes its time all the same.
+ * Checkpoints (--wrap): none is ever found; the search takes its time all the same. No file of the run is
+ * read or written.
  */
 
 struct search_done {
     struct process *process;
-    void (*done)(void *arg, int64_t step, const struct fsdp_err *err);
+    save_prepared *done;
     void *arg;
 };
 
-void __wrap_save_prepare(struct save *save, void (*done)(void *arg, int64_t step, const struct fsdp_err *err),
-                         void *arg);
+enum fsdp_status __real_save_create(struct save **out, uv_loop_t *loop, struct fsdp_io *io,
+                                    const char *run_dir, const struct save_handlers *handlers,
+                                    struct fsdp_err *err);
+enum fsdp_status __wrap_save_create(struct save **out, uv_loop_t *loop, struct fsdp_io *io,
+                                    const char *run_dir, const struct save_handlers *handlers,
+                                    struct fsdp_err *err);
+void __wrap_save_prepare(struct save *save, save_prepared *done, void *arg);
+bool __wrap_save_idle(const struct save *save);
+void __wrap_save_when_idle(struct save *save, void (*idle)(void *arg), void *arg);
+enum fsdp_status __wrap_events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err);
+
+enum fsdp_status __wrap_save_create(struct save **out, uv_loop_t *loop, struct fsdp_io *io,
+                                    const char *run_dir, const struct save_handlers *handlers,
+                                    struct fsdp_err *err)
+{
+    (void)run_dir;
+    return __real_save_create(out, loop, io, NULL, handlers, err);
+}
 
 static void on_prepared(void *arg)
 {
     const struct search_done *search = arg;
+    struct process *process = search->process;
+    void (*idle)(void *arg) = process->prepared;
     const struct fsdp_err fine = { 0 };
 
-    search->process->n_preparing--;
+    process->prepares = false;
+    process->prepared = NULL;
     search->done(search->arg, -1, &fine);
+    if (idle != NULL)
+        idle(process->prepared_arg);
 }
 
-void __wrap_save_prepare(struct save *save, void (*done)(void *arg, int64_t step, const struct fsdp_err *err),
-                         void *arg)
+void __wrap_save_prepare(struct save *save, save_prepared *done, void *arg)
 {
     struct search_done *search = malloc(sizeof *search);
 
     (void)save;
     *search = (struct search_done){ sim_current, done, arg };
-    sim_current->n_preparing++;
+    sim_current->prepares = true;
     sim_later(sim_current, sim_one_in(SIM_AGENTS, 4) ? sim_between(SIM_AGENTS, 0, 5 * SECOND) : MS,
               on_prepared, search);
 }
 
-/* A generation begins: --wrap=coordinator_form calls this */
+bool __wrap_save_idle(const struct save *save)
+{
+    (void)save;
+    return !sim_current->prepares;
+}
+
+void __wrap_save_when_idle(struct save *save, void (*idle)(void *arg), void *arg)
+{
+    (void)save;
+    sim_current->prepared = idle;
+    sim_current->prepared_arg = arg;
+}
+
+enum fsdp_status __wrap_events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err)
+{
+    (void)dir_fd, (void)name, (void)err;
+    *out = NULL;
+    return FSDP_OK;
+}
+
+/* What the coordinator tells its members: --wrap=run_member calls this */
+
+coordinator_tell __real_run_member, __wrap_run_member;
+
+void __wrap_run_member(void *member, enum proto_type type, int generation, const void *message)
+{
+    const struct process *process = sim_current;
+    const struct world *world = &process->world;
+    const struct coordinator_end *end = message;
+
+    if (type != PROTO_PUT)
+        sim_trace("is told %s of generation %d", proto_name(type), generation);
+    if (type != PROTO_START && type != PROTO_FINISH && generation != world->generation)
+        sim_violated("old generations", "n%d runs generation %d and is told %s of generation %d",
+                     process->host->number, world->generation, proto_name(type), generation);
+    if (type != PROTO_START && type != PROTO_FINISH && sim_coordinator(process) == NULL &&
+        world->state == WS_DOWN)
+        sim_violated("old generations", "n%d is told %s of generation %d, which is over there",
+                     process->host->number, proto_name(type), generation);
+    if (type == PROTO_FINISH && strstr(end->line, "does not talk as it should") != NULL)
+        sim_violated("no bug", "n%d: %s", process->host->number, end->line);
+    if (type == PROTO_FINISH)
+        sim_trace("is told the end: %d %.120s", end->status, end->line);
+    __real_run_member(member, type, generation, message);
+}
+
+/* A generation begins, or its leader is deposed (--wrap) */
 
 /*
  * No rank of an older generation may run on any host, also on one that cannot be reached. A host that stood
- * still together with its clock does not know how much time has passed.
+ * still together with its clock does not know how much time has passed. Without an arbiter, the members of a
+ * leader that was killed end by themselves.
  */
 static void check_older_ranks(const struct process *leader, const struct formed *formed)
 {
@@ -241,15 +285,39 @@ static void check_older_ranks(const struct process *leader, const struct formed 
         for (struct rank *rank = host->process == NULL || host->suspended_ns > 0 ? NULL
                                                                                  : host->process->world.ranks;
              rank != NULL; rank = rank->next)
-            if (rank->alive && rank->formed != formed && rank->formed->leader == leader)
+            if (rank->alive && rank->formed != formed && (sim_plan.arbiter || rank->formed->leader == leader))
                 sim_violated("one generation",
                              "generation %d is formed, and rank %d of generation %d runs on n%d",
                              formed->generation, rank->number, rank->formed->generation, i);
     }
 }
 
+/* The leaders of a run come one after another, and so do their generations. */
+static void check_order(const struct formed *formed)
+{
+    const struct formed *before = formed->next;
+
+    if (!sim_plan.arbiter || before == NULL || formed->leader->host->suspended_ns > 0)
+        return;
+    if (!sim_leads(formed->leader))
+        sim_violated("who forms leads", "n%d does not", formed->leader->host->number);
+    if (before->leader == formed->leader || before->leader->host->suspended_ns > 0)
+        return;
+    if (before->term >= formed->term)
+        sim_violated("terms grow", "%llu after %llu", (unsigned long long)formed->term,
+                     (unsigned long long)before->term);
+}
+
+void __real_coordinator_depose(struct coordinator *coordinator, const char *words);
+void __wrap_coordinator_depose(struct coordinator *coordinator, const char *words);
 void __real_coordinator_form(struct coordinator *coordinator);
 void __wrap_coordinator_form(struct coordinator *coordinator);
+
+void __wrap_coordinator_depose(struct coordinator *coordinator, const char *words)
+{
+    lose_leader(sim_current);
+    __real_coordinator_depose(coordinator, words);
+}
 
 void __wrap_coordinator_form(struct coordinator *coordinator)
 {
@@ -257,8 +325,12 @@ void __wrap_coordinator_form(struct coordinator *coordinator)
     struct formed *formed = calloc(1, sizeof *formed);
     char address[32];
 
-    lose_leader(process); /* its generation before this one is over */
+    /* all generations before this one are over; without an arbiter, those of this leader */
+    for (struct formed *before = sim_formed; before != NULL; before = before->next)
+        if (sim_plan.arbiter || before->leader == process)
+            lose_leader(before->leader);
     formed->leader = process;
+    formed->term = coordinator->services.lead.term;
     formed->generation = coordinator->generation;
     formed->at = sim_now;
     formed->over_at = NEVER;
@@ -268,6 +340,7 @@ void __wrap_coordinator_form(struct coordinator *coordinator)
     memcpy(formed->token, coordinator->token, sizeof formed->token);
     __real_coordinator_form(coordinator);
     formed->world_size = coordinator->world_size;
+    check_order(formed);
     check_older_ranks(process, formed);
     for (int i = 0; i < coordinator->roster.capacity; i++)
         for (int number = 0; coordinator_in_play(coordinator, i) && number < sim_plan.n_hosts; number++) {

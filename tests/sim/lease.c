@@ -94,3 +94,10 @@ int64_t lease_over_ms(const struct lease *lease)
 
     return over_ns > 0 ? over_ns / MS : 0;
 }
+
+int64_t sim_lease_over_ns(const struct process *process)
+{
+    const struct lease_page *page = process->lease.page;
+
+    return page->under == 0 ? NEVER : clock_of(page) - page->until_ns;
+}

@@ -216,6 +216,23 @@ int uv_check_stop(uv_check_t *check)
     return 0;
 }
 
+/* Signals: SIGCHLD; the others come by run_signal() */
+
+int uv_signal_init(uv_loop_t *loop, uv_signal_t *handle)
+{
+    handle->flags = 0;
+    handle->loop = loop;
+    handle->type = UV_SIGNAL;
+    return 0;
+}
+
+int uv_signal_start(uv_signal_t *handle, uv_signal_cb run, int signum)
+{
+    handle->signal_cb = run;
+    handle->signum = signum;
+    return 0;
+}
+
 /* All handles */
 
 int uv_is_active(const uv_handle_t *handle)
@@ -233,7 +250,7 @@ void uv_close(uv_handle_t *handle, uv_close_cb run)
         uv_timer_stop((uv_timer_t *)handle);
     else if (handle->type == UV_IDLE)
         uv_idle_stop((uv_idle_t *)handle);
-    else
+    else if (handle->type == UV_CHECK)
         uv_check_stop((uv_check_t *)handle);
     handle->flags |= CLOSING;
     handle->close_cb = run;
@@ -395,7 +412,7 @@ static void turn(void *what, uint64_t number)
             idle->idle_cb(idle);
         sim_net_deliver(process);
         run_works(process);
-        sim_world_reap(process);
+        world_reap(&process->world);
         uv_update_time(&process->loop);
         for (uv_check_t *check = process->checks, *next; check != NULL; check = next) {
             next = (uv_check_t *)check->next_closing;
@@ -403,9 +420,10 @@ static void turn(void *what, uint64_t number)
         }
         run_closing(process);
         sim_check(process);
-        if (process->leaving && sim_loop_is_empty(process)) {
+        if (process->leaving && (process->stuck || sim_loop_is_empty(process))) {
             sim_trace("fsdprun ends with %d", process->status);
             process->alive = false;
+            process->ended_at = sim_now;
             sim_net_end(process, false);
         }
     }

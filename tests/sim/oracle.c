@@ -1,4 +1,5 @@
 /* What must hold after each event, and at the end of a history. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,8 @@ struct talk {
     struct talk *next;
     unsigned char identity[SESSION_IDENTITY_BYTES];
     struct talker {
-        const struct process *process;
-        uint64_t *sent; /* a hash of each frame */
+        const struct session_core *end; /* a node that has the endpoint may dial itself */
+        uint64_t *sent;                 /* a hash of each frame */
         size_t n_sent, n_taken, capacity;
     } talkers[2];
 };
@@ -48,12 +49,12 @@ static struct talk *find_talk(const struct session_core *core)
     return talk;
 }
 
-static struct talker *find_talker(struct talk *talk, bool own)
+static struct talker *find_talker(struct talk *talk, const struct session_core *core, bool own)
 {
     struct talker *talkers = talk->talkers;
-    int i = talkers[0].process == NULL || talkers[0].process == sim_current ? 0 : 1;
+    int i = talkers[0].end == NULL || talkers[0].end == core ? 0 : 1;
 
-    talkers[i].process = sim_current;
+    talkers[i].end = core;
     return &talkers[own ? i : 1 - i];
 }
 
@@ -71,7 +72,7 @@ enum fsdp_status __wrap_session_core_send(struct session_core *core, uint16_t ty
 {
     const enum fsdp_status status =
         __real_session_core_send(core, type, generation, payload, size_bytes, err);
-    struct talker *talker = find_talker(find_talk(core), true);
+    struct talker *talker = find_talker(find_talk(core), core, true);
 
     if (status != FSDP_OK)
         return status;
@@ -94,7 +95,7 @@ enum session_take __wrap_session_core_take(struct session_core *core, const stru
                      err->message);
     if (take != SESSION_DELIVER && take != SESSION_FAREWELL)
         return take;
-    talker = find_talker(find_talk(core), false);
+    talker = find_talker(find_talk(core), core, false);
     if (talker->n_taken >= talker->n_sent ||
         talker->sent[talker->n_taken] != hash_of(frame->type, frame->generation, frame->payload, frame->size))
         sim_violated(
@@ -139,10 +140,50 @@ static void check_ranks(void)
     }
 }
 
+/*
+ * No rank runs without a lease, or after its end for longer than a guard takes. Without an arbiter, the node
+ * of the coordinator has none.
+ */
+static void check_leases(void)
+{
+    for (int i = 0; i < sim_plan.n_hosts; i++) {
+        const struct host *host = &sim_hosts[i];
+        const struct process *process = host->process;
+        int64_t over_ns;
+
+        if (process == NULL || !process->alive || (host->suspended && sim_now < host->stalled_until))
+            continue;
+        over_ns = sim_lease_over_ns(process);
+        for (const struct rank *rank = over_ns < LEASE_KILL_MS * MS ? NULL : process->world.ranks;
+             rank != NULL; rank = rank->next)
+            if (rank->alive && (sim_plan.arbiter || rank->formed->leader != process))
+                sim_violated("leases", "rank %d of generation %d runs on n%d %s", rank->number,
+                             rank->formed->generation, i,
+                             over_ns == NEVER ? "without a lease" : "after the end of its lease");
+    }
+}
+
+/* A generation that begins is the newest one. */
+static void check_is_newest(const struct process *process)
+{
+    const struct formed *formed = process->world.formed;
+
+    for (const struct formed *later = sim_formed; later != formed && process->host->suspended_ns == 0;
+         later = later->next)
+        if (sim_plan.arbiter || later->leader == formed->leader)
+            sim_violated("old generations",
+                         "n%d begins generation %d of n%d, and n%d has formed generation %d",
+                         process->host->number, formed->generation, formed->leader->host->number,
+                         later->leader->host->number, later->generation);
+}
+
 void sim_check_start(struct process *process, const struct world_plan *plan)
 {
     struct formed *formed = process->world.formed;
 
+    check_is_newest(process);
+    if (plan->restart_count > process->known_restarts)
+        process->known_restarts = plan->restart_count;
     if (plan->generation != formed->generation)
         sim_violated("old generations", "n%d is told to start generation %d as %d", process->host->number,
                      formed->generation, plan->generation);
@@ -182,19 +223,45 @@ static void check_joined_once(const struct coordinator *coordinator)
             sim_violated("joined once", "n%d is present twice", number - 1);
 }
 
+/* Who takes over goes on counting where the START that it saw last has been. */
+static void check_restarts(struct process *process, const struct coordinator *coordinator)
+{
+    const int n_restarts = coordinator->budget.n_restarts;
+
+    if (process->seen != coordinator)
+        process->seen_restarts = coordinator->took_over ? process->known_restarts : 0;
+    process->seen = coordinator;
+    if (n_restarts < process->seen_restarts || n_restarts > sim_plan.max_restarts)
+        sim_violated("restarts", "%d restarts are counted after %d, of %d", n_restarts,
+                     process->seen_restarts, sim_plan.max_restarts);
+    process->seen_restarts = n_restarts;
+}
+
+/* No two agents lead at a time. */
+static void check_leader(void)
+{
+    const struct process *leader = NULL;
+
+    for (int i = 0; i < sim_plan.n_hosts; i++) {
+        const struct process *process = sim_hosts[i].process;
+
+        if (process == NULL || sim_hosts[i].suspended_ns > 0 || !sim_leads(process))
+            continue;
+        if (leader != NULL)
+            sim_violated("one leader", "n%d and n%d lead", leader->host->number, i);
+        leader = process;
+    }
+}
+
 static void check_coordinator(struct process *process)
 {
-    const struct coordinator *coordinator = process->coordinator;
+    const struct coordinator *coordinator = sim_coordinator(process);
     char own[SIM_TAG_BYTES];
     int n_up = 0;
 
     if (coordinator == NULL)
         return;
-    if (coordinator->budget.n_restarts < process->seen_restarts ||
-        coordinator->budget.n_restarts > sim_plan.max_restarts)
-        sim_violated("restarts", "%d restarts are counted after %d, of %d", coordinator->budget.n_restarts,
-                     process->seen_restarts, sim_plan.max_restarts);
-    process->seen_restarts = coordinator->budget.n_restarts;
+    check_restarts(process, coordinator);
     check_joined_once(coordinator);
     if (!coordinator_is_up(coordinator))
         return;
@@ -213,9 +280,20 @@ void sim_check(struct process *process)
 {
     check_coordinator(process);
     check_ranks();
+    check_leases();
+    if (sim_plan.arbiter)
+        check_leader();
 }
 
 /* The end */
+
+/* A leader that is lost once has a successor, and the job goes on. */
+static void check_take_over(const struct process *process)
+{
+    if (process->status > 0)
+        sim_violated("a lost leader has a successor", "n%d ended with %d", process->host->number,
+                     process->status);
+}
 
 static void check_gentle(const struct process *process)
 {
@@ -225,11 +303,15 @@ static void check_gentle(const struct process *process)
 
 static void check_status(const struct process *process)
 {
-    static const int stated[] = { 0, 1, FSDP_EXIT_PEER, FSDP_EXIT_LINK, FSDP_EXIT_NOTICE, 128 + 15 };
+    static const int stated[] = {
+        0, 1, FSDP_EXIT_PEER, FSDP_EXIT_LINK, FSDP_EXIT_NOTICE, 128 + SIGTERM, 128 + SIGINT, 128 + SIGUSR1
+    };
 
     for (size_t i = 0; i < sizeof stated / sizeof *stated; i++)
         if (process->status == stated[i])
             return;
+    if (process->status == FSDP_EXIT_CONFIG && sim_plan.has_run_dir)
+        return; /* it began a run while another agent still had the run directory */
     sim_violated("stated ends", "n%d ended with %d", process->host->number, process->status);
 }
 
@@ -246,8 +328,9 @@ void sim_check_end(void)
         if (process->alive)
             sim_violated("every history ends", "n%d still runs at the end (world %s, %s)", i,
                          world_state_name(process->world.state),
-                         process->coordinator == NULL ? "a member"
-                                                      : coordinator_state_name(process->coordinator->state));
+                         sim_coordinator(process) == NULL
+                             ? "a member"
+                             : coordinator_state_name(sim_coordinator(process)->state));
         for (const struct rank *rank = process->world.ranks; rank != NULL; rank = rank->next)
             if (rank->alive)
                 sim_violated("one generation", "rank %d still runs on n%d at the end", rank->number, i);
@@ -255,6 +338,8 @@ void sim_check_end(void)
             check_status(process);
         if (gentle && process->status >= 0)
             check_gentle(process);
+        if (sim_plan.takes_over)
+            check_take_over(process);
     }
     if (gentle && (sim_formed == NULL || sim_formed->next != NULL))
         sim_violated("short faults end nothing", "%s generation was formed",

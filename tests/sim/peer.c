@@ -83,7 +83,6 @@ static void read_segment(struct peer *peer, const struct segment *segment)
         begin(peer);
         break;
     case FRAME:
-        peer->process->taken_generation = segment->frame.generation;
         peer->config.handlers.frame(peer->config.arg, peer, &segment->frame);
         break;
     case FIN:
@@ -146,10 +145,13 @@ enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const 
                              const struct peer_config *config, struct fsdp_err *err)
 {
     struct process *process = loop->data;
-    const int port = ntohs(address->sa_family == AF_INET ? ((const struct sockaddr_in *)address)->sin_port
-                                                         : ((const struct sockaddr_in6 *)address)->sin6_port);
+    static int free_port = 50000;
+    int port = ntohs(address->sa_family == AF_INET ? ((const struct sockaddr_in *)address)->sin_port
+                                                   : ((const struct sockaddr_in6 *)address)->sin6_port);
 
     *out = NULL;
+    if (port == 0)
+        port = free_port++;
     for (struct peer_listener *other = process->listeners; other != NULL; other = other->next)
         if (other->port == port && other->family == address->sa_family)
             return fsdp_fail(err, FSDP_ERR_BUSY, "port %d is in use", port);

@@ -1,5 +1,5 @@
 /*
- * The workers of a node: agent/world/world.c as a model of a hundred lines, over the product's own state
+ * The workers of a node: agent/world/world.h as a model of a hundred lines, over the product's own state
  * machine. The agent's deadlines run in its loop, so they stand still with it; ranks run on the host.
  */
 #include <signal.h>
@@ -14,7 +14,7 @@ enum { BLAME_MS = 1000 };
 
 struct formed *sim_formed;
 
-static void post(struct process *process, enum world_event event);
+static void post(struct world *world, enum world_event event);
 
 /* Ranks */
 
@@ -111,15 +111,13 @@ void sim_world_sweep(struct process *process)
             signal_rank(rank, SIGKILL);
 }
 
-static void spawn(struct process *process, const struct world_plan *plan)
+static void spawn(struct world *world, const struct world_plan *plan)
 {
-    struct world_model *world = &process->world;
-
-    for (int i = 0; i < process->config.n_workers; i++) {
+    for (int i = 0; i < world->process->config.n_workers; i++) {
         struct rank *rank = calloc(1, sizeof *rank);
 
         *rank = (struct rank){ .next = world->ranks,
-                               .owner = process,
+                               .owner = world->process,
                                .formed = world->formed,
                                .number = plan->first_rank + i,
                                .alive = true };
@@ -140,13 +138,12 @@ void sim_tag(char *out, const struct process *leader, int generation)
 
 static void on_chatter(uv_timer_t *timer)
 {
-    struct process *process = timer->data;
-    struct world_model *world = &process->world;
-    const struct reporter *to = &process->reporter;
+    struct world *world = timer->data;
+    const struct reporter *to = &world->reporter;
     const int64_t n = sim_one_in(SIM_AGENTS, 20) ? sim_between(SIM_AGENTS, 30, 120) : 1;
     char key[64], tag[SIM_TAG_BYTES];
 
-    if (world->ranks == NULL || process->finished)
+    if (world->ranks == NULL)
         return;
     sim_tag(tag, world->formed->leader, world->generation);
     for (int64_t i = 0; i < n; i++) {
@@ -160,37 +157,28 @@ static void on_chatter(uv_timer_t *timer)
     uv_timer_start(timer, on_chatter, (uint64_t)sim_between(SIM_AGENTS, 1, 2 * sim_plan.chatter_ms), 0);
 }
 
-static void check_put(const struct process *process, const struct proto_put *put)
-{
-    char tag[SIM_TAG_BYTES];
-
-    sim_tag(tag, process->world.formed->leader, process->world.generation);
-    if (put->value_bytes != strlen(tag) || memcmp(put->value, tag, put->value_bytes) != 0)
-        sim_violated("old generations", "n%d runs %s and gets a key of %.*s", process->host->number, tag,
-                     (int)put->value_bytes, (const char *)put->value);
-}
-
 /* The state machine */
 
 static void on_deadline(uv_timer_t *timer)
 {
-    struct process *process = timer->data;
+    struct world *world = timer->data;
 
-    process->world.deadline_ms = 0;
-    post(process, WE_DEADLINE);
+    world->deadline_ms = 0;
+    post(world, WE_DEADLINE);
 }
 
-static void set_deadline(struct process *process, int64_t ms)
+static void set_deadline(struct world *world, int64_t ms)
 {
-    process->world.deadline_ms = (int64_t)process->loop_ms + ms;
-    uv_timer_start(&process->world.deadline, on_deadline, (uint64_t)ms, 0);
+    world->deadline_ms = (int64_t)world->process->loop_ms + ms;
+    uv_timer_start(&world->deadline, on_deadline, (uint64_t)ms, 0);
 }
 
-static int64_t grace_of(const struct process *process)
+static int64_t grace_of(const struct world *world)
 {
-    const int64_t grace_ms = process->config.job_json != NULL ? 0 : process->config.grace_ms;
+    const struct agent_config *config = &world->process->config;
+    const int64_t grace_ms = config->job_json != NULL ? 0 : config->grace_ms;
 
-    return process->world.lost && grace_ms > LOST_GRACE_MS ? LOST_GRACE_MS : grace_ms;
+    return world->lost && grace_ms > LOST_GRACE_MS ? LOST_GRACE_MS : grace_ms;
 }
 
 static void on_swept(uv_timer_t *timer)
@@ -198,31 +186,39 @@ static void on_swept(uv_timer_t *timer)
     post(timer->data, WE_SWEPT);
 }
 
-static void perform(struct process *process, enum world_action action)
+static void on_timer_closed(uv_handle_t *handle)
 {
-    struct world_model *world = &process->world;
+    struct world *world = handle->data;
+
+    if (--world->n_timers == 0)
+        world->services.ended(world->services.ended_arg);
+}
+
+static void perform(struct world *world, enum world_action action)
+{
+    struct process *process = world->process;
 
     switch (action) {
     case WA_ABORT:
-        set_deadline(process, BLAME_MS);
+        set_deadline(world, BLAME_MS);
         break;
     case WA_NOTIFY:
         world->noticed = true;
         for (struct rank *rank = world->ranks; rank != NULL; rank = rank->next)
             if (!sim_one_in(SIM_AGENTS, sim_plan.ignores_one_in))
                 sim_at(sim_now + sim_between(SIM_AGENTS, MS, 2 * SECOND), saves_and_leaves, rank, 0);
-        set_deadline(process, process->config.grace_ms);
+        set_deadline(world, process->config.grace_ms);
         break;
     case WA_CLEAR:
     case WA_TERM:
         signal_all(process, process->config.job_json != NULL ? SIGKILL
                             : world->stop_signal != 0        ? world->stop_signal
                                                              : SIGTERM);
-        set_deadline(process, grace_of(process));
+        set_deadline(world, grace_of(world));
         break;
     case WA_KILL:
         signal_all(process, SIGKILL);
-        set_deadline(process, KILL_MS);
+        set_deadline(world, KILL_MS);
         break;
     case WA_DRAIN:
     case WA_SWEEP:
@@ -232,41 +228,35 @@ static void perform(struct process *process, enum world_action action)
     case WA_DOWN:
         sim_trace("generation %d is down here", world->generation);
         world->stop_signal = 0;
-        process->reporter.stopped(process->reporter.to, world->generation);
+        world->reporter.stopped(world->reporter.to, world->generation);
+        break;
+    case WA_CLOSE:
+        uv_close((uv_handle_t *)&world->deadline, on_timer_closed);
+        uv_close((uv_handle_t *)&world->chatter, on_timer_closed);
         break;
     default:
         break;
     }
 }
 
-static void post(struct process *process, enum world_event event)
+static void post(struct world *world, enum world_event event)
 {
-    struct world_model *world = &process->world;
     const enum world_state before = world->state;
     enum world_action action;
 
     if (!world_fsm_step(&world->state, event, &action))
-        sim_violated("no bug", "the world of n%d gets %s while %s", process->host->number,
+        sim_violated("no bug", "the world of n%d gets %s while %s", world->process->host->number,
                      world_event_name(event), world_state_name(before));
     if (world->state != before) {
         uv_timer_stop(&world->deadline);
         world->deadline_ms = 0;
     }
-    perform(process, action);
-}
-
-void sim_world_begin(struct process *process)
-{
-    process->world.state = WS_DOWN;
-    uv_timer_init(&process->loop, &process->world.deadline);
-    uv_timer_init(&process->loop, &process->world.chatter);
-    process->world.deadline.data = process->world.chatter.data = process;
+    perform(world, action);
 }
 
 /* Ranks that have ended are seen by the agent, one after another. */
-void sim_world_reap(struct process *process)
+void world_reap(struct world *world)
 {
-    struct world_model *world = &process->world;
     struct rank **link = &world->ranks, *rank;
 
     while ((rank = *link) != NULL) {
@@ -282,16 +272,16 @@ void sim_world_reap(struct process *process)
                                 .code = rank->code,
                                 .sent_signal = rank->sent_signal,
                                 .killed = rank->killed,
-                                .when_ns = sim_clock_of(process->host),
+                                .when_ns = sim_clock_of(world->process->host),
                                 .step = -1,
                                 .phase = -1 };
         sim_tag(death.words, rank->formed->leader, rank->formed->generation);
-        process->reporter.exited(process->reporter.to, world->generation, &death, NULL);
+        world->reporter.exited(world->reporter.to, world->generation, &death, NULL);
         if (rank->kind != DEATH_NONE && !first_cause_is_consequence(&death) && world->state != WS_DRAINING &&
             world->state != WS_SWEEPING && world->state != WS_DOWN)
-            post(process, WE_FAILED);
+            post(world, WE_FAILED);
         if (world->ranks == NULL && world->state != WS_DOWN) {
-            post(process, WE_REAPED);
+            post(world, WE_REAPED);
             return;
         }
         link = &world->ranks; /* a report may have led to a call into the world */
@@ -306,84 +296,114 @@ static struct formed *find_formed(const struct world_plan *plan)
     sim_violated("no bug", "a START that no coordinator sent");
 }
 
-static void stop(struct process *process, const struct proto_stop *how)
-{
-    struct world_model *world = &process->world;
+/* agent/world/world.h. A world is not watched: no rank hangs or is slow. */
 
-    if (how->lost) {
-        world->lost = true;
-        if (world->deadline_ms > (int64_t)process->loop_ms + grace_of(process) && world->state == WS_STOPPING)
-            set_deadline(process, grace_of(process));
-    }
+enum fsdp_status world_create(struct world **out, const struct agent_config *config,
+                              const struct world_services *services, const struct reporter *reporter,
+                              struct fsdp_err *err)
+{
+    struct process *process = services->loop->data;
+    struct world *world = &process->world;
+
+    (void)config, (void)err;
+    *world = (struct world){
+        .process = process, .services = *services, .reporter = *reporter, .n_timers = 2, .state = WS_DOWN
+    };
+    uv_timer_init(services->loop, &world->deadline);
+    uv_timer_init(services->loop, &world->chatter);
+    world->deadline.data = world->chatter.data = world;
+    *out = world;
+    return FSDP_OK;
+}
+
+void world_destroy(struct world *world)
+{
+    (void)world;
+}
+
+void world_report_to(struct world *world, const struct reporter *reporter)
+{
+    world->reporter = *reporter;
+}
+
+void world_form(struct world *world, const struct world_plan *plan)
+{
+    world->formed = find_formed(plan);
+    world->generation = plan->generation;
+    world->lost = world->noticed = false;
+    world->stop_signal = 0;
+    sim_check_start(world->process, plan);
+    post(world, WE_FORM);
+    spawn(world, plan);
+    world->n_put = 0;
+    if (sim_plan.chatter_ms > 0)
+        uv_timer_start(&world->chatter, on_chatter, 1, 0);
+}
+
+void world_stop(struct world *world, int signal, bool now)
+{
     if (world->stop_signal == 0)
-        world->stop_signal = how->signal;
-    post(process, how->now ? WE_STOP_NOW : WE_STOP);
+        world->stop_signal = signal;
+    post(world, now ? WE_STOP_NOW : WE_STOP);
 }
 
-static void on_settled(uv_timer_t *timer)
+void world_lost(struct world *world)
 {
-    struct process *process = timer->data;
+    world->lost = true;
+    if (world->deadline_ms > (int64_t)world->process->loop_ms + grace_of(world) &&
+        world->state == WS_STOPPING)
+        set_deadline(world, grace_of(world));
+}
 
-    if (process->n_preparing > 0 || !coordinator_destroy(process->coordinator)) {
-        uv_timer_start(timer, on_settled, 10, 0);
+void world_notify(struct world *world, const struct fsdp_link_notice *notice)
+{
+    (void)notice;
+    if (world->state != WS_DOWN)
+        post(world, WE_NOTICE);
+}
+
+void world_publish(struct world *world, const struct fsdp_link_published *published)
+{
+    (void)world, (void)published;
+}
+
+void world_put(struct world *world, int generation, const char *key, const void *value, size_t size_bytes)
+{
+    char tag[SIM_TAG_BYTES];
+
+    (void)key;
+    if (generation != world->generation || world->state == WS_DOWN)
         return;
-    }
-    process->coordinator = NULL;
-    uplink_destroy(process->uplink);
-    nodes_destroy(process->nodes);
-    process->uplink = NULL;
-    process->nodes = NULL;
-    process->leaving = true;
+    sim_tag(tag, world->formed->leader, world->generation);
+    if (size_bytes != strlen(tag) || memcmp(value, tag, size_bytes) != 0)
+        sim_violated("old generations", "n%d runs %s and gets a key of %.*s", world->process->host->number,
+                     tag, (int)size_bytes, (const char *)value);
 }
 
-static void finish(struct process *process, const struct coordinator_end *end)
+void world_answer(struct world *world, int generation, uint64_t question, int64_t shown_ns)
 {
-    if (process->finished)
-        sim_violated("no bug", "n%d is told twice that the run is over", process->host->number);
-    if (strstr(end->line, "does not talk as it should") != NULL)
-        sim_violated("no bug", "n%d: %s", process->host->number, end->line);
-    process->finished = true;
-    process->status = end->status;
-    sim_trace("the run is over here: %d %.120s", end->status, end->line);
-    post(process, WE_END);
-    uv_timer_stop(&process->world.chatter);
-    uv_timer_start(&process->patience, on_settled, 0, 0);
+    (void)world, (void)generation, (void)question, (void)shown_ns;
 }
 
-void sim_world_tell(void *member, enum proto_type type, int generation, const void *message)
+void world_hung(struct world *world, int generation, int rank, const char *words)
 {
-    struct process *process = member;
-    struct world_model *world = &process->world;
-    const struct world_plan *plan = message;
+    (void)world, (void)generation, (void)rank, (void)words;
+}
 
-    if (type != PROTO_PUT)
-        sim_trace("is told %s of generation %d", proto_name(type), generation);
-    if (type == PROTO_START) {
-        world->formed = find_formed(plan);
-        world->generation = plan->generation;
-        world->lost = world->noticed = false;
-        world->stop_signal = 0;
-        sim_check_start(process, plan);
-        post(process, WE_FORM);
-        spawn(process, plan);
-        world->n_put = 0;
-        if (sim_plan.chatter_ms > 0)
-            uv_timer_start(&world->chatter, on_chatter, 1, 0);
-    } else if (type == PROTO_FINISH) {
-        finish(process, message);
-    } else if (generation != world->generation) {
-        sim_violated("old generations", "n%d runs generation %d and is told %s of generation %d",
-                     process->host->number, world->generation, proto_name(type), generation);
-    } else if (process->coordinator == NULL && world->state == WS_DOWN) {
-        sim_violated("old generations", "n%d is told %s of generation %d, which is over there",
-                     process->host->number, proto_name(type), generation);
-    } else if (type == PROTO_STOP) {
-        stop(process, message);
-    } else if (type == PROTO_PUT) {
-        check_put(process, message);
-    } else if (type == PROTO_NOTICE) {
-        post(process, WE_NOTICE);
-    }
+void world_end(struct world *world)
+{
+    uv_timer_stop(&world->chatter);
+    post(world, WE_END);
+}
+
+void world_suspended(struct world *world, int64_t slept_ns)
+{
+    (void)world, (void)slept_ns;
+}
+
+void world_forward(struct world *world, int signal)
+{
+    (void)world, (void)signal;
 }
 
 static void killed_with_agent(void *what, uint64_t number)

@@ -1,17 +1,21 @@
 /*
- * A deterministic simulation of several nodes. The product's own code runs in it: meeting, sessions,
- * rendezvous, uplink, coordinator and the state machine of the world. The simulation replaces what is below
- * that code, by functions of the same names that the linker takes first:
- *   loop.c     libuv's loops and timers, the clocks, random bytes and look-ups of names
- *   net.c      connections between hosts, as their kernels have them
- *   peer.c     agent/wire/peer.h: what a process sees of them
- *   ranks.c    the workers of a node, driven by agent/world/world_fsm.h
- *   lease.c    agent/os/lease.h: the lease of a node, and its guard
- *   agent.c    one fsdprun: it wires the product's parts as agent/run does
- *   faults.c   what happens to the nodes of one seed
- *   oracle.c   what must hold after each event
- *   nodes.c    one history
- * A function that is new in peer.h is needed in peer.c here too: else the linker takes both files, and says
+ * A deterministic simulation of several nodes. The product's own code runs in it: agent/run, the arbiter,
+ * meeting, sessions, rendezvous, uplink, coordinator and the state machine of the world. The simulation
+ * replaces what is below that code, by functions of the same names that the linker takes first:
+ *   loop.c      libuv's loops and timers, the clocks, random bytes and look-ups of names
+ *   net.c       connections between hosts, as their kernels have them
+ *   peer.c      agent/wire/peer.h: what a process sees of them
+ *   disk.c      agent/os/disk.h: threads whose calls may take long
+ *   ranks.c     agent/world/world.h: the workers of a node, driven by agent/world/world_fsm.h
+ *   lease.c     agent/os/lease.h: the lease of a node, and its guard
+ *   output.c    agent/output: what fsdprun says
+ *   rundir.c    agent/record/rundir.h: a run directory that all hosts share
+ *   leader_store.c  how a host reaches the store of the arbiter (tests/sim/arbiter/store.h)
+ *   agent.c     one fsdprun, from its start to its end
+ *   faults.c    what happens to the nodes of one seed
+ *   oracle.c    what must hold after each event
+ *   nodes.c     one history
+ * A function that is new in a header of these is needed here too: else the linker takes both files, and says
  * so.
  *
  * tests/sim/history.h has what every simulation needs.
@@ -25,8 +29,7 @@
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/config.h"
 #include "agent/os/lease.h"
-#include "agent/rendezvous/nodes.h"
-#include "agent/rendezvous/uplink.h"
+#include "agent/run/run_impl.h"
 #include "agent/world/world_fsm.h"
 #include "tests/sim/history.h"
 
@@ -50,17 +53,22 @@ struct rank {
 struct formed {
     struct formed *next;
     struct process *leader;
+    uint64_t term; /* 0: no arbiter says who leads */
     int generation, world_size, n_started;
-    bool broken;                 /* one of its ranks has failed: the others wait for it without end */
-    unsigned char token[32];     /* names it in every START */
-    int64_t at, over_at;         /* over_at: a later one was formed, or its leader is gone; NEVER: neither */
-    int64_t stall_at[SIM_HOSTS]; /* host.stalled_ns when it was over */
+    bool broken;             /* one of its ranks has failed: the others wait for it without end */
+    unsigned char token[32]; /* names it in every START */
+    int64_t at, over_at; /* over_at: a later one was formed, or its leader leads no more; NEVER: not yet */
+    int64_t stall_at[SIM_HOSTS];                           /* host.stalled_ns when it was over */
     struct process *ranks_of[SIM_HOSTS * SIM_WORKERS + 1]; /* the process that has each rank */
 };
 extern struct formed *sim_formed; /* newest first */
 
-/* The workers of one fsdprun (agent/world/world.c). */
-struct world_model {
+/* The workers of one fsdprun. */
+struct world {
+    struct process *process;
+    struct world_services services;
+    struct reporter reporter;
+    int n_timers;
     enum world_state state;
     struct formed *formed;
     int generation;
@@ -96,16 +104,17 @@ struct process {
     /* the product */
     struct agent_config config;
     struct lease lease;
-    struct uplink *uplink;
-    struct coordinator *coordinator;
-    struct nodes *nodes;
-    struct reporter reporter;
-    struct world_model world;
-    int n_preparing; /* searches for a checkpoint that are under way */
-    uv_timer_t patience;
-    bool finished, leaving;
-    uint32_t taken_generation; /* of the frame that is being delivered */
-    int seen_deaths, seen_restarts;
+    struct run *run; /* NULL: it is over */
+    struct world world;
+    bool prepares;               /* a search for a checkpoint is under way */
+    void (*prepared)(void *arg); /* who waits for its end; NULL: nobody */
+    void *prepared_arg;
+    bool leaving, stuck;
+    int64_t ended_at;
+
+    int seen_restarts;              /* of its coordinator */
+    const struct coordinator *seen; /* the one that they are of */
+    int known_restarts;             /* that a START has told it */
 
     uint64_t n_sends, crash_at_send; /* it is killed at that send; 0: never */
 };
@@ -119,6 +128,7 @@ struct host {
     int64_t stalled_until;
     bool suspended;
     int64_t suspended_ns, stalled_ns; /* in all */
+    int64_t store_cut_until;          /* it does not reach the store of the arbiter */
     struct process *process;          /* the newest one; NULL: none yet */
     int n_lives;
 };
@@ -136,6 +146,13 @@ struct plan {
     int64_t last_fault;
     bool gentle; /* every fault is shorter than what a session has to bridge */
     bool quiet;  /* no fault at all */
+
+    bool arbiter;     /* an arbiter says who leads */
+    bool etcd;        /* it is an etcd */
+    bool has_run_dir; /* all hosts share one */
+    bool takes_over;  /* the leader is lost once, and nothing else happens: the job bears it */
+    int64_t store_ns; /* usual time of a call of its store */
+    int store_slow_one_in, store_fails_one_in, store_loses_one_in;
 };
 extern struct plan sim_plan;
 extern struct host sim_hosts[SIM_HOSTS];
@@ -162,10 +179,11 @@ void sim_net_end(struct process *process, bool silent);
 /** Reset every connection between two hosts (`ss -K`). */
 void sim_net_reset(int a, int b);
 
+/* disk.c */
+/** The call that the running thread makes takes so long. */
+void sim_block(int64_t for_ns);
+
 /* ranks.c */
-void sim_world_tell(void *member, enum proto_type type, int generation, const void *message);
-void sim_world_begin(struct process *process);
-void sim_world_reap(struct process *process);
 /** Print a name of the generation into `out` (SIM_TAG_BYTES): what belongs to it carries that name. */
 void sim_tag(char *out, const struct process *leader, int generation);
 /** The process is gone, and its ranks with it. */
@@ -176,13 +194,19 @@ void sim_world_sweep(struct process *process);
 
 /* lease.c */
 void sim_lease_make(struct process *process);
+/** For how long the lease of its ranks has been over; NEVER: they are under none. */
+int64_t sim_lease_over_ns(const struct process *process);
 
 /* agent.c */
 void sim_start(struct host *host);
 /** Kill it: SIGKILL to guard and agent; `silent`: the whole host ends. */
 void sim_kill(struct process *process, bool silent);
-/** Run a part of the product for a process that no event of its loop has called, for example for a signal. */
-void sim_signal(struct process *process, int signal, enum reporter_ask how);
+/** It gets that signal, `times` times. */
+void sim_signal(struct process *process, int signal, int times);
+/** NULL: it does not coordinate. */
+struct coordinator *sim_coordinator(const struct process *process);
+/** It leads, by the arbiter's leave. Others cannot know whether it stands still. */
+bool sim_leads(const struct process *process);
 void sim_stall(struct host *host, int64_t for_ns, bool suspended);
 
 /* faults.c */
