@@ -18,18 +18,19 @@ echo "$WORLD_SIZE" > "$NOTES/term-$FSDPRUN_TERM.$RANK"
 while [ ! -e "$NOTES/end" ]; do read -r -t 0.1 <> <(:) || :; done
 RANK
 lease=$((2 * $(pace)))
-# nodes NAME PORT: NAME1 to NAME3, of the run NAME-PORT
+# nodes NAME PORT [LOGS]: NAME1 to NAME3, of the run NAME-PORT; their logs are in LOGS, or in a folder each
 nodes() {
   local i
   for i in 1 2 3; do
     begin "$1$i" timeout -k 5 600 "$BIN/fsdprun" --nnodes 1:3 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$2" \
       --rdzv-id "$1-$2" --local-addr "127.0.0.$i" --secret-file secret --rdzv-conf "lease=$lease,last_call_timeout=60" \
-      --nproc-per-node 1 --log-dir "logs-$1$i" --redirects 3 --arbiter "etcd://127.0.0.1:$((port + 3)),127.0.0.1:$port" \
+      --nproc-per-node 1 --log-dir "${3:-logs-$1$i}" --redirects 3 --arbiter "etcd://127.0.0.1:$((port + 3)),127.0.0.1:$port" \
       --no-python bash rank.sh
     [ $i != 1 ] || wait_until 30 has "$1$i" "this node hosts"
   done
 }
-nodes n $((port + 2))
+# They need no directory at all.
+nodes n $((port + 2)) /dev/null
 check "three nodes run, in term 1; the first member of the etcd is not there" wait_until 60 test -e notes/term-1.2
 power_off n1
 check "their leader is lost: the others run, in term 2" wait_until 60 test -e notes/term-2.1
