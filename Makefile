@@ -41,7 +41,7 @@ LIBS_YAML  := $(shell pkg-config --libs yaml-0.1 2> /dev/null)
 # one goes on with it, and no test finds half a file.
 define link
 @mkdir -p $(@D)
-$(CC) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@.new $(1)
+$(CC) $(LDFLAGS) $(filter %.o,$^) -Wl$(comma)--start-group $(filter %.a,$^) -Wl$(comma)--end-group -o $@.new $(1)
 @mv -f $@.new $@
 endef
 # The same for a static library.

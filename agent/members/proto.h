@@ -20,8 +20,8 @@
  * says that the lease is over, and that the ranks are killed. SWEPT is the last message of a member whose
  * guard is gone: it has killed its ranks, and leaves.
  *
- * CAN_LEAD comes once after WELCOME, as soon as the member could take the coordinator's place: the arbiter has
- * shown it the coordinator's record.
+ * CAN_LEAD comes once after WELCOME, as soon as the member could take the coordinator's place: the arbiter
+ * has shown it the coordinator's record.
  *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
  * (agent/wire/fields.h). PUT, WANT, EVENT, RANK and EXPLAINED have encodings of their own. STOPPED, SUSPECT,

@@ -67,8 +67,8 @@ void timeline_restart(struct timeline *timeline, int generation, const struct ti
                       int64_t now_ns);
 
 /**
- * A generation begins with `world_size` workers, at the checkpoint of `resume_step` (-1: at none). Ranks of lost
- * nodes could run until `fenced_ns`; one that is long ago is of an earlier restart.
+ * A generation begins with `world_size` workers, at the checkpoint of `resume_step` (-1: at none). Ranks of
+ * lost nodes could run until `fenced_ns`; one that is long ago is of an earlier restart.
  */
 void timeline_form(struct timeline *timeline, int world_size, int64_t resume_step, int64_t fenced_ns,
                    int64_t now_ns);

@@ -188,8 +188,8 @@ void cudnn_attention_forward(const struct fused_attention_desc *desc, struct cud
 }
 
 /*
- *   delta = sum_e dout out                  P = exp(scale q k^T - lse), masked     dv = P^T dout
- *   dS = scale P (dout v^T - delta)         dk = dS^T q                            dq = dS k, by way of float32
+ *   delta = sum_e dout out             P = exp(scale q k^T - lse), masked     dv = P^T dout
+ *   dS = scale P (dout v^T - delta)    dk = dS^T q                            dq = dS k, by way of float32
  */
 void cudnn_attention_backward(const struct fused_attention_desc *desc, struct cudnn_graph *graph)
 {

@@ -76,7 +76,7 @@ Test(link_hello, what_is_no_hello_is_refused)
         size_t sent;
         int n_pages;
     } cases[] = {
-        { "version 3", 1, HELLO, SIZE, SIZE, 0 },
+        { "of the link's protocol, this library", 1, HELLO, SIZE, SIZE, 0 },
         { "size is not", 0, HELLO, SIZE + 1, SIZE, 0 },
         { "not this version's hello", 0, HELLO, SIZE - 1, SIZE - 1, 1 },
         { "not this version's hello", 0, FSDP_LINK_NOTICE, SIZE, SIZE, 1 },
