@@ -605,6 +605,11 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
     return FSDP_OK;
 }
 
+void meeting_keep_identity(struct meeting *meeting, const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    memcpy(meeting->self.identity, identity, sizeof meeting->self.identity);
+}
+
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct meeting *meeting = handle->data;

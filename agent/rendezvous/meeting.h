@@ -96,4 +96,10 @@ bool meeting_is_member(const struct meeting *meeting);
  */
 void meeting_destroy(struct meeting *meeting);
 
+/**
+ * Call it once, right after meeting_create(): this agent has had `identity` before, and keeps it. Without the
+ * call it has one of the meeting's own.
+ */
+void meeting_keep_identity(struct meeting *meeting, const unsigned char identity[PROTO_IDENTITY_BYTES]);
+
 #endif

@@ -596,6 +596,11 @@ void uplink_lead(struct uplink *uplink)
         meeting_lead(uplink->meeting);
 }
 
+void uplink_keep_identity(struct uplink *uplink, const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    meeting_keep_identity(uplink->meeting, identity);
+}
+
 void uplink_follow(struct uplink *uplink, const char *host, int port)
 {
     if (!uplink->leads)

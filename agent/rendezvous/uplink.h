@@ -59,6 +59,8 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
                                const struct lease *lease, struct fsdp_err *err);
 void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
 
+/** As meeting_keep_identity(), right after uplink_create(). */
+void uplink_keep_identity(struct uplink *uplink, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 /** The arbiter has said that this node leads. hosts() follows, or PROTO_FINISH. */
 void uplink_lead(struct uplink *uplink);
 /** The arbiter has said that another node leads, at that address. No effect while this node is a member. */

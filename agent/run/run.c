@@ -181,6 +181,8 @@ enum fsdp_status run_meet(struct run *run, struct fsdp_err *err)
     run_lead_handlers(run, &handlers);
     OK_OR_RETURN(
         uplink_create(&run->uplink, run->loop, run->config, run_member, &handlers, run, run->lease, err));
+    if (run->lead.arbiter != NULL) /* a leader that steps down is still the agent that joined before it led */
+        uplink_keep_identity(run->uplink, run->lead.identity);
     run->reporter = uplink_reporter(run->uplink);
     return FSDP_OK;
 }
