@@ -216,24 +216,26 @@ static enum fsdp_status list_names(struct fsdp_io *io, const char *directory, st
 enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uint64_t term,
                                   const struct verify_log *log, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
     struct io_names names;
 
     if (term == 0)
         return FSDP_OK;
     OK_OR_RETURN(list_names(io, directory, &names, err));
-    for (size_t i = 0; i < names.n && status == FSDP_OK; i++) {
+    for (size_t i = 0; i < names.n; i++) {
+        struct fsdp_err why = { 0 };
         char trash[IO_PATH_BYTES];
         struct commit_fence save;
 
         if (!commit_parse_temporary(names.names[i], &save) || save.term == 0 || save.term >= term)
             continue;
-        status = move_to_trash(io, directory, names.names[i], trash, err);
-        if (status == FSDP_OK)
+        if (move_to_trash(io, directory, names.names[i], trash, &why) == FSDP_OK)
             verify_log_line(log, "event=checkpoint_taken_over name=%s", names.names[i]);
+        else
+            verify_log_line(log, "event=checkpoint_not_taken_over name=%s reason=\"%s\"", names.names[i],
+                            why.message);
     }
     io_names_free(&names);
-    return status;
+    return FSDP_OK;
 }
 
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,

@@ -101,7 +101,8 @@ enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const c
 /**
  * Renames each temporary directory of a term before `term` to a trash name, also if a process still holds it.
  * A leader of such a term may only be stopped, with its ranks: when it wakes, it writes and publishes nothing
- * there. Needs no lock. 0, and a missing `directory`: there is nothing to do.
+ * there. Needs no lock. 0, and a missing `directory`: there is nothing to do. One that cannot be renamed is
+ * logged and passed over: it must not cost the run, or the save that is to be published.
  */
 enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uint64_t term,
                                   const struct verify_log *log, struct fsdp_err *err);

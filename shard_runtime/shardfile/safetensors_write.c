@@ -78,7 +78,7 @@ static void put_length(char *to, uint64_t length)
         to[i] = (char)(length >> 8 * i & 0xff);
 }
 
-/* Text that is not UTF-8 must be refused here, because json_add_string() would write other text instead. */
+/* Refuses text that is not UTF-8, because json_add_string() would write other text instead. */
 enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, size_t n_tensors,
                                           const struct safetensors_metadata *metadata, size_t n_metadata,
                                           size_t alignment, struct json_text *out, uint64_t *size_bytes,

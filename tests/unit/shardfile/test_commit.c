@@ -126,9 +126,17 @@ static void keep_first_line(void *context, const char *words)
         snprintf(context, 256, "%s", words);
 }
 
+static int refuse_rename(struct fsdp_io *io, const char *from, const char *to)
+{
+    (void)io, (void)from, (void)to;
+    errno = EROFS;
+    return -1;
+}
+
 /* It wakes when the next leader has begun, and still holds what it wrote. */
 Test(commit, what_a_stopped_leader_holds_is_taken_away_and_never_published)
 {
+    struct fsdp_io io = io_posix;
     const char *names[] = { ".step-00000050.g1.12345678", ".step-00000050.t3.g1.12345678",
                             ".step-00000050.t4.g1.12345678" };
     struct state_parts old;
@@ -154,6 +162,8 @@ Test(commit, what_a_stopped_leader_holds_is_taken_away_and_never_published)
     cr_expect(state_publish(&io_posix, checkpoints, &old, NULL) != FSDP_OK && !is_there(50));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         cr_expect(files_exist(files_path(checkpoints, names[i])), "%s is not of an earlier term", names[i]);
+    io.rename = refuse_rename;
+    cr_expect(commit_take_over(&io, checkpoints, 5, NULL, &err) == FSDP_OK, "%s", err.message);
     close(fd);
     cr_assert(commit_clean(&io_posix, checkpoints, NULL, NULL) == FSDP_OK);
     cr_expect(files_count(checkpoints) == 0);
