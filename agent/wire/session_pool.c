@@ -7,7 +7,8 @@
 #include "shard_runtime/core/require.h"
 
 enum {
-    LOOKS = 30,      /* looks at every session in one lease */
+    LOOKS = 30,      /* looks at every session in one lease, but one in LOOK_MS at least */
+    LOOK_MS = 100,
     FINE_LOOKS = 60, /* while a session that dials is silent or has no connection */
     MAX_NOTES = 20   /* lines of one kind an hour: a flapping link or a port scanner must not fill a log */
 };
@@ -103,8 +104,8 @@ static void look_later(struct session_pool *pool, bool fine)
 {
     int64_t pace_ms = pool->config.lease_ms / (fine ? FINE_LOOKS : LOOKS);
 
-    if (pace_ms > SESSION_BEAT_MS)
-        pace_ms = SESSION_BEAT_MS;
+    if (pace_ms > LOOK_MS) /* a sign of life comes at the next look after it is due */
+        pace_ms = LOOK_MS;
     if (!pool->handles_closed)
         uv_timer_start(&pool->timer, on_timer, pace_ms > 0 ? (uint64_t)pace_ms : 1, 0);
 }
