@@ -7,7 +7,7 @@ MAKEFLAGS += --no-builtin-rules
 VERSION   := 0.1.0
 SOVERSION := 0
 BUILD     ?= build
-# One spelling of the folder: the .d files name their objects by it.
+# One spelling of the folder, because the .d files name their objects by it; goals may have the other one.
 override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 PREFIX    ?= /usr/local
 DESTDIR   ?=
@@ -136,6 +136,8 @@ $(BUILD)/examples/%: shard_runtime/examples/%.c $(BUILD)/lib/libfsdp.so
 	$(CC) -Ishard_runtime/include -std=c11 -O2 -g $(WARN) $(SANFLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@.new \
 	  -L$(BUILD)/lib -lfsdp -Wl,-rpath,'$$ORIGIN/../lib' -lm
 	@mv -f $@.new $@
+
+$(CURDIR)/$(BUILD)/%: $(BUILD)/% ;
 
 include mk/bench.mk mk/cuda.mk mk/tests.mk mk/lint.mk mk/install.mk
 

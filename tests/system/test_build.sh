@@ -66,11 +66,13 @@ if command -v cloc > /dev/null; then
 else skip "scripts/size.sh" "there is no cloc"; fi
 
 # A commit while tests run: each start finds a whole program, the old one or the new one.
+touch "$WORK/before"
 make -s BUILD="$BUILD" NVCC= -W launcher/main.c "$BIN/fsdprun" > "$WORK/relink" 2>&1 &
 broken=0
 while kill -0 $! 2> /dev/null; do "$BIN/fsdprun" --version > /dev/null 2>&1 || broken=$((broken + 1)); done
 wait $!
 check_eq "the launcher is linked again" 0 $? || cat "$WORK/relink" >&2
+check "... and is a new file" test "$BIN/fsdprun" -nt "$WORK/before"
 check_eq "... and at no time is there none" 0 $broken
 check_match "its objects know their headers however BUILD was written" "^${BUILD#"$PWD"/}/obj/launcher/main.o:" "$(head -n 1 "$BUILD/obj/launcher/main.d")"
 
