@@ -276,8 +276,8 @@ static void leave_context(const struct fsdp_model *model)
 }
 
 /*
- * Make a model with its layout, before any collective. *out is set after a failure too, if there was memory
- * for it.
+ * Makes a model with its layout, before any collective. *out may be set after a failure too; the caller then
+ * destroys it.
  */
 static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context *context,
                                     struct fsdp_module *root, const struct fsdp_model_options *options,
