@@ -7,7 +7,7 @@
 #include "shard_runtime/core/require.h"
 
 enum {
-    LOOKS = 30,      /* looks at every session in one lease, but one in LOOK_MS at least */
+    LOOKS = 30, /* looks at every session in one lease, but one in LOOK_MS at least */
     LOOK_MS = 100,
     FINE_LOOKS = 60, /* while a session that dials is silent or has no connection */
     MAX_NOTES = 20   /* lines of one kind an hour: a flapping link or a port scanner must not fill a log */

@@ -1,5 +1,5 @@
 # Simulated nodes, and who leads them, at length: ten thousand histories without a violation, and each planted
-# bug of tests/sim/mutants and tests/sim/arbiter/mutants is found within ten thousand, too.
+# bug of tests/sim/mutants and tests/sim/arbiter/mutants is found within twenty thousand.
 # Nightly: sim
 . tests/support/shell/harness.sh
 
@@ -20,6 +20,6 @@ for patch in tests/sim/mutants/*.patch tests/sim/arbiter/mutants/*.patch; do
     not_ok "mutant $name is built" "$(cat "$WORK/mutants")"
     continue
   fi
-  "$mutant" 1 10000 "$(nproc)" > "$WORK/out" 2>&1
+  "$mutant" 1 20000 "$(nproc)" > "$WORK/out" 2>&1
   check_match "mutant $name is found: $(head -n 1 "$patch")" '^seed [0-9]+: ' "$(grep -m 1 '^seed ' "$WORK/out")"
 done
