@@ -144,7 +144,7 @@ goes_on() {
   pass 0.2 # a look five times a second is enough: the times are those of metrics.jsonl
   mapfile -t lines < <(tail -n 10 "$RUN/metrics.jsonl")
   [ "${#lines[@]}" = 10 ] &&
-    [[ ${lines[0]} =~ \"generation\":\ *([0-9]+),\ *\"time\":\ *([0-9.]+) ]] &&
+    [[ ${lines[0]} =~ \"generation\":\ *([0-9]+),.*\"time\":\ *([0-9.]+) ]] &&
     [ "${BASH_REMATCH[1]}" -ge "$1" ] && [ "${BASH_REMATCH[2]/./}" -gt "${until/./}" ]
 }
 # pause_of: the longest time without a step since $from, in seconds
