@@ -81,7 +81,7 @@ int launch_set_signals(struct agent_config *config, const struct options *option
 /** Release the launch and overwrite its secret. The launch is empty afterwards. */
 void launch_fini(struct launch *launch);
 
-/** Write the path of fsdp-train, which stands beside fsdprun. Returns false if it does not fit. */
+/** Write the path of fsdp-train, which is in the folder of fsdprun. Returns false if it does not fit. */
 bool launch_trainer_path(const char *own_path, char *out, size_t size);
 
 #endif

@@ -8,48 +8,18 @@
 
 #include "shard_runtime/core/thread.h"
 
-/* Jobs in the order in which they came. */
-struct row {
-    struct disk_job *first, **end;
-};
-
 struct disk {
     uv_async_t answers;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
-    struct row waiting, performed; /* under the lock */
-    bool over;                     /* under the lock: the thread ends */
-    _Atomic uint64_t n_steps;      /* what the thread got done */
-    size_t n_under_way;            /* submitted, and not answered yet; the loop's */
-    void (*idle)(void *arg);       /* NULL: no caller waits for that */
+    struct disk_row waiting, performed; /* under the lock */
+    bool over;                          /* under the lock: the thread ends */
+    _Atomic uint64_t n_steps;           /* what the thread got done */
+    size_t n_under_way;                 /* submitted, and not answered yet; the loop's */
+    void (*idle)(void *arg);            /* NULL: no caller waits for that */
     void *idle_arg;
 };
-
-static void row_init(struct row *row)
-{
-    row->first = NULL;
-    row->end = &row->first;
-}
-
-static void row_add(struct row *row, struct disk_job *job)
-{
-    job->next = NULL;
-    *row->end = job;
-    row->end = &job->next;
-}
-
-static struct disk_job *row_take(struct row *row)
-{
-    struct disk_job *job = row->first;
-
-    if (job == NULL)
-        return NULL;
-    row->first = job->next;
-    if (row->first == NULL)
-        row->end = &row->first;
-    return job;
-}
 
 static void *serve(void *arg)
 {
@@ -58,7 +28,7 @@ static void *serve(void *arg)
 
     pthread_mutex_lock(&disk->lock);
     for (;;) {
-        while ((job = row_take(&disk->waiting)) == NULL && !disk->over)
+        while ((job = disk_row_take(&disk->waiting)) == NULL && !disk->over)
             pthread_cond_wait(&disk->work, &disk->lock);
         if (job == NULL)
             break;
@@ -66,7 +36,7 @@ static void *serve(void *arg)
         job->work(job);
         disk_step(disk);
         pthread_mutex_lock(&disk->lock);
-        row_add(&disk->performed, job);
+        disk_row_add(&disk->performed, job);
         uv_async_send(&disk->answers);
     }
     pthread_mutex_unlock(&disk->lock);
@@ -78,7 +48,7 @@ static struct disk_job *take_performed(struct disk *disk)
     struct disk_job *job;
 
     pthread_mutex_lock(&disk->lock);
-    job = row_take(&disk->performed);
+    job = disk_row_take(&disk->performed);
     pthread_mutex_unlock(&disk->lock);
     return job;
 }
@@ -120,8 +90,8 @@ enum fsdp_status disk_create(struct disk **out, uv_loop_t *loop, struct fsdp_err
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the disk's thread");
     pthread_mutex_init(&disk->lock, NULL);
     pthread_cond_init(&disk->work, NULL);
-    row_init(&disk->waiting);
-    row_init(&disk->performed);
+    disk_row_init(&disk->waiting);
+    disk_row_init(&disk->performed);
     error = -uv_async_init(loop, &disk->answers, on_answers);
     if (error != 0) {
         free(disk);
@@ -146,7 +116,7 @@ void disk_submit(struct disk *disk, struct disk_job *job)
     }
     disk->n_under_way++;
     pthread_mutex_lock(&disk->lock);
-    row_add(&disk->waiting, job);
+    disk_row_add(&disk->waiting, job);
     pthread_cond_signal(&disk->work);
     pthread_mutex_unlock(&disk->lock);
 }

@@ -16,6 +16,7 @@
 #define AGENT_DISK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -28,6 +29,36 @@ struct disk_job {
     void (*done)(struct disk_job *job); /* on the loop, after `work`; may free or submit the job */
     struct disk_job *next;              /* the disk's while the job is under way */
 };
+
+/* Jobs in the order in which they came. The caller holds the lock, where there is one. */
+struct disk_row {
+    struct disk_job *first, **end;
+};
+
+static inline void disk_row_init(struct disk_row *row)
+{
+    row->first = NULL;
+    row->end = &row->first;
+}
+
+static inline void disk_row_add(struct disk_row *row, struct disk_job *job)
+{
+    job->next = NULL;
+    *row->end = job;
+    row->end = &job->next;
+}
+
+static inline struct disk_job *disk_row_take(struct disk_row *row)
+{
+    struct disk_job *job = row->first;
+
+    if (job == NULL)
+        return NULL;
+    row->first = job->next;
+    if (row->first == NULL)
+        row->end = &row->first;
+    return job;
+}
 
 /**
  * Start the thread.

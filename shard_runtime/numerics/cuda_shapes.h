@@ -120,9 +120,9 @@ static inline size_t cuda_attention_backward_bytes(size_t n_rows)
 }
 
 /*
- * What cuDNN may use: float32 beside its graph's tensors, and its engine's own workspace. Of engines of cuDNN
- * 9.19 and 9.26 (tests/support/oracles/cudnn_graphs.c) forward wants at most 256 bytes; backward 256 for
- * sm_90, and for sm_80 a float32 for each element of dq and some rows more, positions rounded up.
+ * What cuDNN may use: float32 in addition to its graph's tensors, and its engine's own workspace. The engines
+ * of cuDNN 9.19 and 9.26 (tests/support/oracles/cudnn_graphs.c) want at most 256 bytes forward. Backward they
+ * want 256 for sm_90, and for sm_80 a float32 for each element of dq and some rows more, positions rounded up.
  */
 
 /** Bytes of n_floats floats in cuDNN's scratch, with what aligns the next ones. */

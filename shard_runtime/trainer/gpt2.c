@@ -49,7 +49,7 @@ static void add_block(struct fsdp_module *blocks, uint64_t index, const struct j
     add_ending(part, "c_proj", MLP_FACTOR * dim, dim, job);
 }
 
-static const char *const beside[] = { "h.*.attn.bias", "h.*.attn.masked_bias", "lm_head.weight" };
+static const char *const passed_over[] = { "h.*.attn.bias", "h.*.attn.masked_bias", "lm_head.weight" };
 const struct models_kind gpt2_kind = { .name = "gpt2",
                                        .tokens = "wte",
                                        .positions = "wpe",
@@ -59,5 +59,6 @@ const struct models_kind gpt2_kind = { .name = "gpt2",
                                        .tied = true,
                                        .add_block = add_block,
                                        .weights = { .prefix = "transformer.",
-                                                    .passed_over = beside,
-                                                    .n_passed_over = sizeof beside / sizeof *beside } };
+                                                    .passed_over = passed_over,
+                                                    .n_passed_over =
+                                                        sizeof passed_over / sizeof *passed_over } };

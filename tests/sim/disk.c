@@ -10,15 +10,10 @@
 
 enum { STACK_BYTES = 131072 };
 
-/* Jobs in the order in which they came. */
-struct row {
-    struct disk_job *first, **end;
-};
-
 struct disk {
     struct process *process;
     ucontext_t thread, events; /* `events` runs while the thread waits */
-    struct row waiting, performed;
+    struct disk_row waiting, performed;
     bool busy;
     uint64_t n_steps;
     size_t n_under_way;
@@ -27,31 +22,6 @@ struct disk {
 };
 
 static struct disk *running; /* whose thread runs now */
-
-static void row_init(struct row *row)
-{
-    row->first = NULL;
-    row->end = &row->first;
-}
-
-static void row_add(struct row *row, struct disk_job *job)
-{
-    job->next = NULL;
-    *row->end = job;
-    row->end = &job->next;
-}
-
-static struct disk_job *row_take(struct row *row)
-{
-    struct disk_job *job = row->first;
-
-    if (job == NULL)
-        return NULL;
-    row->first = job->next;
-    if (row->first == NULL)
-        row->end = &row->first;
-    return job;
-}
 
 /* As swapcontext(), of which AddressSanitizer warns each time that it is used. */
 static void turn_to(ucontext_t *from, const ucontext_t *to)
@@ -71,7 +41,7 @@ static void on_answers(void *arg)
     void (*idle)(void *arg) = NULL;
     struct disk_job *job;
 
-    while ((job = row_take(&disk->performed)) != NULL) {
+    while ((job = disk_row_take(&disk->performed)) != NULL) {
         disk->n_under_way--;
         job->done(job);
     }
@@ -115,10 +85,10 @@ static void serve(void)
     struct disk_job *job;
 
     for (;;) {
-        while ((job = row_take(&disk->waiting)) != NULL) {
+        while ((job = disk_row_take(&disk->waiting)) != NULL) {
             job->work(job);
             disk->n_steps++;
-            row_add(&disk->performed, job);
+            disk_row_add(&disk->performed, job);
             sim_later(disk->process, sim_between(SIM_AGENTS, 1000, MS / 10), on_answers, disk);
         }
         disk->busy = false;
@@ -132,8 +102,8 @@ enum fsdp_status disk_create(struct disk **out, uv_loop_t *loop, struct fsdp_err
 
     (void)err;
     disk->process = loop->data;
-    row_init(&disk->waiting);
-    row_init(&disk->performed);
+    disk_row_init(&disk->waiting);
+    disk_row_init(&disk->performed);
     getcontext(&disk->thread);
     disk->thread.uc_stack = (stack_t){ .ss_sp = malloc(STACK_BYTES), .ss_size = STACK_BYTES };
     makecontext(&disk->thread, serve, 0);
@@ -144,7 +114,7 @@ enum fsdp_status disk_create(struct disk **out, uv_loop_t *loop, struct fsdp_err
 void disk_submit(struct disk *disk, struct disk_job *job)
 {
     disk->n_under_way++;
-    row_add(&disk->waiting, job);
+    disk_row_add(&disk->waiting, job);
     if (!disk->busy)
         sim_at(sim_now + sim_between(SIM_AGENTS, 1000, MS), resume, disk, 0);
     disk->busy = true;
