@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/wait.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/placement/nvml_process.h"
@@ -13,11 +13,10 @@ struct gpu_watch {
     uv_poll_t poll;
     struct gpu_health *health;
     struct gpu_watch_listener listener;
-    pid_t pid;
+    pid_t pid; /* 0: it has been reaped */
     int fd;
-    int first_index; /* index of the GPU with which each round begins; -1: no sample yet */
-    int64_t rounds;
-    bool ended;
+    uint32_t n_asked;
+    bool answered, ended;
 };
 
 bool gpu_watch_possible(void)
@@ -32,12 +31,8 @@ static void take(struct gpu_watch *watch, const struct gpu_sample *sample)
 
     if (warning != GPU_FINE)
         watch->listener.warned(watch->listener.arg, warning, sample, words);
-    if (sample->xid != 0)
-        return;
-    if (watch->first_index < 0)
-        watch->first_index = sample->index;
-    else if (sample->index == watch->first_index)
-        watch->rounds++; /* the previous round is complete */
+    if (sample->ends_round && sample->n_asked == watch->n_asked)
+        watch->answered = true;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -66,7 +61,6 @@ struct gpu_watch *gpu_watch_start(uv_loop_t *loop, struct gpu_health *health,
         return NULL;
     watch->health = health;
     watch->listener = *listener;
-    watch->first_index = -1;
     if (nvml_process_start(NVML_WATCH, getenv("FSDP_TEST_NVML"), &watch->pid, &watch->fd, NULL) != FSDP_OK) {
         free(watch);
         return NULL;
@@ -93,17 +87,40 @@ static void on_closed(uv_handle_t *handle)
 
 void gpu_watch_stop(struct gpu_watch *watch)
 {
-    siginfo_t info;
-
     if (watch == NULL)
         return;
-    /* This thread may have reaped it already, and the pid may be another process's: look first. */
-    if (waitid(P_PID, (id_t)watch->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+    if (watch->pid != 0)
         kill(watch->pid, SIGKILL);
     uv_close((uv_handle_t *)&watch->poll, on_closed);
 }
 
-int64_t gpu_watch_rounds(const struct gpu_watch *watch)
+void gpu_watch_ask(struct gpu_watch *watch)
 {
-    return watch->ended ? -1 : watch->rounds;
+    const char byte = 0;
+
+    if (send(watch->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+        return; /* it has ended, or does not read: it has not answered yet */
+    watch->n_asked++;
+    watch->answered = false;
+}
+
+bool gpu_watch_answered(const struct gpu_watch *watch)
+{
+    return watch->answered;
+}
+
+bool gpu_watch_ended(const struct gpu_watch *watch)
+{
+    return watch->ended;
+}
+
+pid_t gpu_watch_pid(const struct gpu_watch *watch)
+{
+    return watch->pid;
+}
+
+void gpu_watch_reaped(struct gpu_watch *watch, pid_t pid)
+{
+    if (watch != NULL && watch->pid == pid)
+        watch->pid = 0;
 }

@@ -31,7 +31,15 @@ struct gpu_watch *gpu_watch_start(uv_loop_t *loop, struct gpu_health *health,
  * Kill the child, which is reaped with the workers. The listener is not called any more. NULL is a no-op.
  */
 void gpu_watch_stop(struct gpu_watch *watch);
-/** Complete rounds of samples since the start; -1: the child has ended, and no more will come. */
-int64_t gpu_watch_rounds(const struct gpu_watch *watch);
+/** Ask for samples at once. */
+void gpu_watch_ask(struct gpu_watch *watch);
+/** Has a sample of every GPU come that was taken after the last gpu_watch_ask(), or since the start? */
+bool gpu_watch_answered(const struct gpu_watch *watch);
+/** Has the child ended, so that no more samples will come? */
+bool gpu_watch_ended(const struct gpu_watch *watch);
+/** The child's pid; 0 once it has been reaped. */
+pid_t gpu_watch_pid(const struct gpu_watch *watch);
+/** A child of this process is about to be reaped: forget its pid, if it is the watch's. NULL is a no-op. */
+void gpu_watch_reaped(struct gpu_watch *watch, pid_t pid);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/placement/nvml_impl.h"
@@ -37,21 +38,21 @@ static int set_signals(posix_spawnattr_t *attributes)
 }
 
 /*
- * Sets the child's descriptors: its output is the pipe. The child must not keep our own output open, because
- * a reader may wait for the end of that output.
+ * Sets the child's descriptors: its input and output are the socket. The child must not keep our own output
+ * open, because a reader may wait for the end of that output.
  */
-static int set_files(posix_spawn_file_actions_t *files, int pipe)
+static int set_files(posix_spawn_file_actions_t *files, int socket)
 {
-    int error = posix_spawn_file_actions_adddup2(files, pipe, 1);
+    int error = posix_spawn_file_actions_adddup2(files, socket, 1);
 
     if (error == 0)
-        error = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
+        error = posix_spawn_file_actions_adddup2(files, socket, 0);
     if (error == 0)
         error = posix_spawn_file_actions_addopen(files, 2, "/dev/null", O_WRONLY, 0);
     return error != 0 ? error : posix_spawn_file_actions_addclosefrom_np(files, 3);
 }
 
-static int spawn(enum nvml_role role, const char *library, int pipe, pid_t *pid)
+static int spawn(enum nvml_role role, const char *library, int socket, pid_t *pid)
 {
     char own_pid[16];
     const char *const arguments[] = { names[role], library != NULL ? library : "libnvidia-ml.so.1", own_pid,
@@ -66,7 +67,7 @@ static int spawn(enum nvml_role role, const char *library, int pipe, pid_t *pid)
         return error;
     error = posix_spawnattr_init(&attributes);
     if (error == 0) {
-        error = set_files(&files, pipe);
+        error = set_files(&files, socket);
         if (error == 0)
             error = set_signals(&attributes);
         if (error == 0)
@@ -85,8 +86,8 @@ enum fsdp_status nvml_process_start(enum nvml_role role, const char *library, pi
 
     *pid = -1;
     *fd = -1;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "pipe: %s", strerror(errno));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "socketpair: %s", strerror(errno));
     error = spawn(role, library, ends[1], pid);
     close(ends[1]);
     if (error != 0) {

@@ -1,7 +1,7 @@
 /*
  * NVML runs in a process of its own, because its calls may block without limit, crash, or leave threads and
  * mappings. That process is this program, executed again. No code of ours runs between fork and exec, so a
- * program with threads may start it. It has nothing of ours open except the pipe for its answer.
+ * program with threads may start it. It has nothing of ours open except the socket for its answer.
  *
  * A program that starts such a process must call nvml_process_main() first in its own main().
  */
@@ -15,19 +15,20 @@
 enum nvml_role {
     NVML_ASK, /* lists the devices, and ends (nvml.c) */
     /*
-     * Samples the devices until it is killed, or ends at once if NVML is missing or refuses (nvml_watch.c).
-     * It writes one struct gpu_sample after another, each with one write():
-     *   - a sample of every GPU now, every 250 ms for ten seconds, then every 5 s;
+     * Samples the devices until the socket is closed, or ends at once if NVML is missing or refuses
+     * (nvml_watch.c). It writes one struct gpu_sample after another, each with one write():
+     *   - a sample of every GPU at the start, and at once for every byte that it is sent; after that every
+     *     20 ms for a second, every 250 ms for ten seconds, then every 5 s;
      *   - an XID when it comes.
      */
     NVML_WATCH,
 };
 
 /**
- * Start the process. *fd (close-on-exec) is the read end of its pipe. The process dies with the calling
- * thread. The caller reaps it and closes *fd.
+ * Start the process. *fd (close-on-exec) is our end of the stream socket that is its input and its output.
+ * The process dies with the calling thread. The caller reaps it and closes *fd.
  *   library  for dlopen(); NULL: the driver's own name
- *   FSDP_ERR_IO  the process or the pipe could not be made
+ *   FSDP_ERR_IO  the process or the socket could not be made
  * Thread: any.
  */
 enum fsdp_status nvml_process_start(enum nvml_role role, const char *library, pid_t *pid, int *fd,

@@ -7,8 +7,16 @@
 #include "agent/placement/nvml_impl.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/library.h"
+#include "shard_runtime/core/thread.h"
 
-enum { FAST_FOR_MS = 10000, FAST_MS = 250, SLOW_MS = 5000 };
+enum {
+    HURRY_FOR_MS = 1000,
+    HURRY_MS = 20,
+    FAST_FOR_MS = 10000,
+    FAST_MS = 250,
+    SLOW_MS = 5000,
+    XID_MS = 1000
+};
 enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, SENSOR_GPU = 0 };
 static const unsigned long long event_xid = 8;
 
@@ -41,6 +49,7 @@ struct watch {
     void *handles[GPU_HEALTH_MAX];
     struct gpu_sample samples[GPU_HEALTH_MAX]; /* index and pci */
     int n, fd;
+    uint32_t n_asked;
 };
 
 static bool open_watch(struct watch *watch, const char *library)
@@ -105,6 +114,8 @@ static void sample_gpu(const struct watch *watch, int i)
     unsigned celsius = 0;
     bool known;
 
+    sample.ends_round = i == watch->n - 1;
+    sample.n_asked = watch->n_asked;
     known = watch->memory != NULL && watch->memory(handle, &memory) == NVML_SUCCESS;
     sample.memory_used_bytes = known ? (int64_t)memory.used : -1;
     sample.memory_total_bytes = known ? (int64_t)memory.total : -1;
@@ -131,40 +142,58 @@ static void tell_xid(const struct watch *watch, const struct event_data *data)
         }
 }
 
-/* Wait until the next sample is due, and report every XID that comes meanwhile. */
-static void wait_until(const struct watch *watch, int64_t due_ms)
+/* Reports every XID. A thread of its own: the driver's wait ends at an XID or at its time, and not before. */
+static void *watch_xids(void *arg)
 {
-    int64_t left = due_ms - clock_now_ms();
+    const struct watch *watch = arg;
 
-    for (; left > 0; left = due_ms - clock_now_ms()) {
+    for (;;) {
         struct event_data data = { 0 };
+        const int64_t began_ms = clock_now_ms();
 
-        if (watch->events == NULL) {
-            poll(NULL, 0, (int)left);
-            continue;
-        }
-        if (watch->event_wait(watch->events, &data, (unsigned)left) == NVML_SUCCESS)
+        if (watch->event_wait(watch->events, &data, XID_MS) == NVML_SUCCESS)
             tell_xid(watch, &data);
-        else
-            /* a time-out; or a failure, not to spin on */
-            poll(NULL, 0, left < FAST_MS ? (int)left : FAST_MS);
+        else if (clock_now_ms() - began_ms < 1)
+            poll(NULL, 0, FAST_MS); /* a failure, not to spin on */
     }
+    return NULL;
+}
+
+/* Returns whether it was asked for a sample within that time. Ends the process if nobody can ask any more. */
+static bool wait_asked(struct watch *watch, int for_ms)
+{
+    struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
+    char bytes[64];
+    ssize_t n;
+
+    if (poll(&input, 1, for_ms) <= 0)
+        return false;
+    n = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (n <= 0)
+        _exit(0);
+    watch->n_asked += (uint32_t)n;
+    return true;
 }
 
 int nvml_watch_here(const char *library)
 {
     struct watch watch = { .fd = STDOUT_FILENO };
-    const int64_t began_ms = clock_now_ms();
+    int64_t fast_ms = clock_now_ms(), hurry_ms = INT64_MIN / 2;
 
     if (!open_watch(&watch, library))
         return 0;
     find_gpus(&watch);
+    if (watch.events != NULL)
+        (void)thread_start(NULL, watch_xids, &watch);
     while (watch.n > 0) {
         const int64_t now_ms = clock_now_ms();
 
         for (int i = 0; i < watch.n; i++)
             sample_gpu(&watch, i);
-        wait_until(&watch, now_ms + (now_ms - began_ms < FAST_FOR_MS ? FAST_MS : SLOW_MS));
+        if (wait_asked(&watch, now_ms - hurry_ms < HURRY_FOR_MS ? HURRY_MS
+                               : now_ms - fast_ms < FAST_FOR_MS ? FAST_MS
+                                                                : SLOW_MS))
+            hurry_ms = fast_ms = clock_now_ms();
     }
     return 0;
 }

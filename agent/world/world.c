@@ -183,11 +183,9 @@ static void perform(struct world *world, enum world_action action)
         world_kill(world);
         return;
     case WA_DRAIN:
-        world_gpus_end(world);
         world_drain(world);
         return;
     case WA_SWEEP:
-        world_gpus_end(world);
         world_sweep(world);
         return;
     case WA_ABANDON:
@@ -243,16 +241,15 @@ void world_proceed(struct world *world)
 
 /* Life */
 
-/* Makes room for the workers on standby, if there will be any. */
+/* Makes room for the workers on standby, if there will be any, and for the list of who is spared. */
 static enum fsdp_status make_standby(struct world *world, struct fsdp_err *err)
 {
     const int n = world->config->standby;
 
-    if (n == 0)
-        return FSDP_OK;
-    world->spared = calloc(WORLD_LEFT + (size_t)n, sizeof *world->spared);
-    world->standby = standby_create(n);
-    if (world->spared == NULL || world->standby == NULL)
+    world->spared = calloc(WORLD_LEFT + (size_t)n + 1, sizeof *world->spared);
+    if (n > 0)
+        world->standby = standby_create(n);
+    if (world->spared == NULL || (n > 0 && world->standby == NULL))
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d workers on standby", n);
     return FSDP_OK;
 }

@@ -42,14 +42,23 @@ static void on_sampled(void *arg)
     world_gpus_look(arg);
 }
 
+static void stop_watch(struct world *world)
+{
+    gpu_watch_stop(world->gpu_watch);
+    world->gpu_watch = NULL;
+}
+
 void world_gpus_begin(struct world *world)
 {
     const struct gpu_watch_listener listener = { .arg = world, .warned = on_warned, .sampled = on_sampled };
 
-    world_gpus_end(world);
-    if (!gpu_watch_possible())
-        return;
-    world->gpu_watch = gpu_watch_start(world->services.loop, &world->gpu_health, &listener);
+    world_gpus_let_go(world);
+    if (world->gpu_watch != NULL && gpu_watch_ended(world->gpu_watch))
+        stop_watch(world);
+    if (world->gpu_watch != NULL)
+        gpu_watch_ask(world->gpu_watch);
+    else if (gpu_watch_possible())
+        world->gpu_watch = gpu_watch_start(world->services.loop, &world->gpu_health, &listener);
     if (world->gpu_watch != NULL && world->plan.generation > 0)
         world->gpu_deadline_ns = world_now_ns(world) + (int64_t)HELD_AT_MOST_MS * NS_PER_MS;
 }
@@ -67,14 +76,15 @@ void world_gpus_let_go(struct world *world)
 void world_gpus_look(struct world *world)
 {
     const bool over = world_now_ns(world) >= world->gpu_deadline_ns;
-    int64_t rounds;
+    bool answered;
 
     if (!world_gpus_wait(world))
         return;
-    rounds = gpu_watch_rounds(world->gpu_watch);
-    if (!over && rounds >= 0 && (rounds == 0 || gpu_health_memory_held(&world->gpu_health, held_bytes)))
+    answered = gpu_watch_answered(world->gpu_watch);
+    if (!over && !gpu_watch_ended(world->gpu_watch) &&
+        (!answered || gpu_health_memory_held(&world->gpu_health, held_bytes)))
         return;
-    if (over && rounds > 0)
+    if (over && answered && !gpu_watch_ended(world->gpu_watch))
         console_say(world->services.console,
                     "fsdprun: the memory of a GPU is still in use after %d s; starting all the same",
                     HELD_AT_MOST_MS / 1000);
@@ -108,8 +118,7 @@ void world_gpus_end(struct world *world)
 {
     if (world->gpu_watch == NULL)
         return;
-    gpu_watch_stop(world->gpu_watch);
-    world->gpu_watch = NULL;
+    stop_watch(world);
     world_gpus_let_go(world);
     record_usage(world);
 }

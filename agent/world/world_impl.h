@@ -87,9 +87,9 @@ struct world {
     pid_t left[WORLD_LEFT];    /* processes that could not be killed, for which no end waits again */
     int n_left;
     struct standby *standby;       /* NULL: no worker is kept on standby */
-    pid_t *spared;                 /* (WORLD_LEFT + config->standby) room for lists; NULL without standby */
+    pid_t *spared;                 /* (WORLD_LEFT + config->standby + 1) room for lists */
     struct world_account *account; /* of a hang that is about to be reported; NULL: there is none */
-    struct gpu_watch *gpu_watch;   /* of the generation; NULL: there is no driver */
+    struct gpu_watch *gpu_watch;   /* from the first generation on; NULL: there is no driver */
     struct gpu_health gpu_health;
     int64_t gpu_deadline_ns; /* until when the next generation waits for GPU memory; 0: it does not */
     char host[DEATH_HOST_BYTES];
@@ -138,8 +138,13 @@ void world_standby_look(struct world *world);
 /** A child has ended and is about to be reaped. Say why, if it waited and could not execute its program. */
 void world_standby_ended(struct world *world, pid_t pid);
 /**
- * List the children for which no end of a generation waits, and which it does not kill: those left behind and
- * those on standby. *pids is valid until the next call. Returns how many they are.
+ * List the children that no end of a generation kills: those on standby and the one that watches the GPUs.
+ * Returns how many they are; `pids` has room for config->standby + 1.
+ */
+size_t world_kept(const struct world *world, pid_t *pids);
+/**
+ * List the children for which no end of a generation waits: those above and those left behind. *pids is valid
+ * until the next call. Returns how many they are.
  */
 size_t world_spared(const struct world *world, const pid_t **pids);
 /** If the worker has ended, reap it and handle its end. */
@@ -167,7 +172,7 @@ void world_abandon(struct world *world);
 /** Make world->timers, if the environment asks for watchdog timers (agent/watch/timer_pipe.h). */
 enum fsdp_status world_make_timers(struct world *world, struct fsdp_err *err);
 
-/** A generation is to be formed: watch its GPUs. Unless it is the first, begin to wait for their memory. */
+/** A generation is to be formed: watch the GPUs. Unless it is the first, begin to wait for their memory. */
 void world_gpus_begin(struct world *world);
 /** Does the generation still wait for memory of its GPUs? */
 bool world_gpus_wait(const struct world *world);
@@ -177,7 +182,7 @@ void world_gpus_look(struct world *world);
 void world_gpus_show(const struct world *world);
 /** Stop waiting for memory of the GPUs. */
 void world_gpus_let_go(struct world *world);
-/** The generation is over: stop watching its GPUs, and record a gpu_usage event for each. */
+/** The world ends: stop watching the GPUs, and record a gpu_usage event for each. */
 void world_gpus_end(struct world *world);
 
 /** How long a rank may be silent now; 0: for ever. And how long it was, without the time that is excused. */

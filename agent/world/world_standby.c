@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/placement/gpu_watch.h"
 #include "agent/world/world_impl.h"
 
 /*
@@ -47,14 +48,20 @@ void world_standby_ended(struct world *world, pid_t pid)
         world_say(world, worker.death.words);
 }
 
+size_t world_kept(const struct world *world, pid_t *pids)
+{
+    size_t n = standby_pids(world->standby, pids);
+
+    if (world->gpu_watch != NULL && gpu_watch_pid(world->gpu_watch) != 0)
+        pids[n++] = gpu_watch_pid(world->gpu_watch);
+    return n;
+}
+
 size_t world_spared(const struct world *world, const pid_t **pids)
 {
     const size_t n = (size_t)world->n_left;
 
-    *pids = world->left;
-    if (world->standby == NULL)
-        return n;
     *pids = world->spared;
     memcpy(world->spared, world->left, n * sizeof *world->spared);
-    return n + standby_pids(world->standby, world->spared + n);
+    return n + world_kept(world, world->spared + n);
 }

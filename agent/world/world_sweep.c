@@ -7,6 +7,7 @@
 
 #include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
+#include "agent/placement/gpu_watch.h"
 #include "agent/world/world_impl.h"
 
 enum { SWEEP_EVERY_MS = 10 };
@@ -26,9 +27,7 @@ static void forget_left(struct world *world, pid_t pid)
             world->left[i--] = world->left[--world->n_left];
 }
 
-/*
- * Is any descendant alive, apart from those on standby and those that an earlier sweep had to leave behind?
- */
+/* Is any descendant alive, apart from those that are kept and those that an earlier sweep had to leave? */
 static bool any_but_spared(const struct world *world)
 {
     const pid_t *spared;
@@ -37,10 +36,10 @@ static bool any_but_spared(const struct world *world)
     return n == 0 || descendants_living(NULL, 0, spared, n) > 0;
 }
 
-/* Signals every descendant but those on standby. */
+/* Signals every descendant but those that are kept. */
 static void signal_rest(const struct world *world, int signal)
 {
-    descendants_signal(signal, world->spared, standby_pids(world->standby, world->spared));
+    descendants_signal(signal, world->spared, world_kept(world, world->spared));
 }
 
 /*
@@ -68,6 +67,7 @@ static bool reap_orphans(struct world *world)
         } else {
             forget_left(world, info.si_pid); /* its pid may be reused */
             world_standby_ended(world, info.si_pid);
+            gpu_watch_reaped(world->gpu_watch, info.si_pid);
             waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
         }
     }

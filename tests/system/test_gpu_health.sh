@@ -45,6 +45,7 @@ if [ "\$TORCHELASTIC_RESTART_COUNT" = 0 ]; then
   until_seen \$STATE/told '^1073741824'
   put memory 10737418240
   until_seen \$STATE/told '^10737418240'
+  echo \$FSDP_RUN_DIR > $WORK/held.dir
   exit 1
 fi
 cat \$STATE/memory > $WORK/at_start
@@ -52,13 +53,15 @@ END
 cat > "$WORK/free.sh" << END
 FSDP_RUN_DIR=$WORK
 . $WORK/lib.sh
-for ((i = 0; i < 2400; i++)); do [ "\$(wc -l 2> /dev/null < \$STATE/asked)" = 2 ] && break; read -r -t 0.05 < <(sleep 1); done
+until_seen $WORK/held.dir /
+until_seen "\$(cat $WORK/held.dir)/events.jsonl" '"event": "restart"'
 put memory 1073741824
 END
 bash "$WORK/free.sh" & helper=$!
 check_status "a restart with a GPU's memory still in use" 0 "$BIN/fsdprun" --max-restarts 1 --log-dir "$WORK/held" --no-python bash "$WORK/held.sh"
 wait $helper
 check_eq "waits until it is free" "$GIB" "$(cat "$WORK/at_start")"
+check_eq "and NVML is opened once for all generations" 1 "$(wc -l < "$STATE/asked")"
 
 fresh
 sed -i '/^cat /d' "$WORK/held.sh"
