@@ -1,4 +1,4 @@
-# Sourced after harness.sh and gpu.sh: a run of a stored reference of tests/parity on the GPU, held against
+# Sourced after harness.sh, gpu.sh and parity.sh: a run of a stored reference of tests/parity on the GPU, held against
 # it. Each run has its own bound:
 # one that hangs costs 25 s, and the others follow.
 #
@@ -20,7 +20,9 @@
 # own distance from fp64 (tests/parity/README.md): 1e-3 for losses. With the bias alone GELU is given a
 # rounded value: one more rounding in a layer, in PyTorch's run too.
 # TF32 (FSDP_CUDA_TF32=1): only what goes into a product is rounded, to 2^-11: an eighth of bfloat16's, and in
-# no more places. Its losses are held to bfloat16's 1e-3.
+# no more places. The gradients of step 1 are held to bfloat16's bounds. Losses are not: the first step of AdamW
+# moves every element by the learning rate in the direction of its sign, and in a residual stream of 10 elements
+# one gradient that is nearly zero and gets the other sign moves the losses by half a per cent.
 
 # train_reference CASE COLLECTIVES RANKS NAME [SETTING...]
 train_reference() {
@@ -41,5 +43,12 @@ parity_near() {
   local name=$1 collectives=$2 shape=$3 reference=$SOURCE/tests/parity/reference/$3; shift 3
   train_reference "$shape.adamw" "$collectives" 1 "$name" "$@" &&
     "$TOY/parity_compare" bounded-losses "$reference.adamw.txt" "$name/metrics.jsonl" "$reference.bf16.txt" float32
+}
+# gradients_near NAME COLLECTIVES SHAPE [SETTING...]: the gradients of step 1, within the bounds of bfloat16.
+gradients_near() {
+  local name=$1 collectives=$2 shape=$3 reference=$SOURCE/tests/parity/reference/$3; shift 3
+  train_reference "$shape.adamw" "$collectives" 1 "$name" "$@" "${first_gradient[@]}" &&
+    "$TOY/parity_compare" bounded "$reference.gradients.txt" "$name/checkpoints/step-00000001" optimizer.exp_avg. \
+      "$reference.bf16.txt" float32
 }
 losses() { sed -n 's/.*"loss": \([0-9.]*\), "grad_norm": \([0-9.]*\),.*/\1 \2/p' "$1/metrics.jsonl"; }

@@ -3,6 +3,7 @@
 # NCCL, or none, is a skip.
 . tests/support/shell/harness.sh
 . tests/gpu/gpu.sh
+. tests/support/shell/parity.sh
 . tests/gpu/reference.sh
 cd "$WORK" || exit 1
 why=$(nccl_shares) || { skip "two ranks of NCCL on one GPU" "$why"; exit 0; }

@@ -5,6 +5,7 @@
 #   FSDP_GPU_RANKS="1 2 4"               at how many ranks, 1 among them
 . tests/support/shell/harness.sh
 . tests/gpu/gpu.sh
+. tests/support/shell/parity.sh
 . tests/gpu/reference.sh
 cd "$WORK" || exit 1
 for case in ${FSDP_GPU_CASES:-short.adamw short.sgd plain.adamw gpt2.adamw gpt2.sgd long.adamw}; do
@@ -14,7 +15,8 @@ for case in ${FSDP_GPU_CASES:-short.adamw short.sgd plain.adamw gpt2.adamw gpt2.
   done
 done
 check "gpt2.adamw in bfloat16, 1 rank" parity_near bfloat16 "$alone" gpt2 parallel.param_dtype=bfloat16
-FSDP_CUDA_TF32=1 check "gpt2.adamw in TF32, 1 rank" parity_near tf32 "$alone" gpt2
+check "gpt2.adamw in bfloat16: gradients of step 1" gradients_near bfloat16.gradient "$alone" gpt2 parallel.param_dtype=bfloat16
+FSDP_CUDA_TF32=1 check "gpt2.adamw in TF32: gradients of step 1" gradients_near tf32 "$alone" gpt2
 read -r case _ <<< "${FSDP_GPU_CASES:-short.adamw}"
 mv "$alone.1.$case" first; check "$case again" parity "$alone" 1 "$case"
 check_eq "has the same bits" "$(losses first)" "$(losses "$alone.1.$case")"

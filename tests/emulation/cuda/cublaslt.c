@@ -41,6 +41,7 @@ struct emulated_lt_product {
     const void *bias;
     void *aux; /* what goes into a GELU, left or read; of the result's dtype */
     int64_t aux_ld;
+    bool tf32; /* factors in float32 are rounded to TF32 */
 };
 
 struct emulated_lt_preference {
@@ -132,12 +133,12 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
                                         cudaDataType_t scale)
 {
     TOLD(emulated_host_call);
-    (void)compute;
     if (scale != CUDA_R_32F)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (make((void **)out, sizeof **out) != CUBLAS_STATUS_SUCCESS)
         return CUBLAS_STATUS_ALLOC_FAILED;
     (*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    (*out)->tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -331,6 +332,19 @@ static float element(const struct emulated_lt_layout *layout, int32_t op, const 
     return get(layout->type, data, batch * layout->stride + (int64_t)c * layout->ld + (int64_t)r);
 }
 
+/* To the nearest number with 10 bits of mantissa, ties away from zero (PTX ISA, cvt.rna.tf32.f32). */
+static float rounded(float value, bool tf32)
+{
+    union {
+        float value;
+        uint32_t bits;
+    } it = { value };
+
+    if (tf32 && isfinite(value))
+        it.bits = (it.bits + (1u << 12)) & ~((1u << 13) - 1);
+    return it.value;
+}
+
 /* The sum over k of each row of op(A), or each column of op(B). */
 static void run_sums(const struct work *w)
 {
@@ -378,6 +392,7 @@ static bool run_product(void *closure)
     const struct work *w = closure;
     const struct epilogue *epilogue = epilogue_of(&w->product);
     const uint64_t k_end = cols_of(&w->a_layout, w->product.op_a);
+    const bool tf32 = w->product.tf32 && w->a_layout.type == CUDA_R_32F;
     float *results = malloc(w->d_layout.rows * w->d_layout.cols * sizeof *results);
 
     if (results == NULL)
@@ -390,8 +405,8 @@ static bool run_product(void *closure)
                 float sum = 0;
 
                 for (uint64_t k = 0; k < k_end; k++)
-                    sum += element(&w->a_layout, w->product.op_a, w->a, batch, row, k) *
-                           element(&w->b_layout, w->product.op_b, w->b, batch, k, col);
+                    sum += rounded(element(&w->a_layout, w->product.op_a, w->a, batch, row, k), tf32) *
+                           rounded(element(&w->b_layout, w->product.op_b, w->b, batch, k, col), tf32);
                 sum *= w->alpha;
                 if (w->beta != 0)
                     sum += w->beta * get(w->d_layout.type, w->d, at);

@@ -100,14 +100,16 @@ static void check_shapes(void)
  *   - the product of a linear's weight gradient, dy^T x, leaves sums of a factor over its rows;
  *   - a linear and GELU by tanh leaves what went into the GELU, whose slope is at most 1.13;
  *   - a product that is the gradient of a GELU's output goes back through it, and may leave the sums of that,
- *     which are a bias's gradient. In bfloat16 c is rounded once; the sums are of what was not.
+ *     which are a bias's gradient. In bfloat16 c is rounded once. cuBLASLt's sums are of the rounded c, and are
+ *     rounded again: 24 normal values of size s, each off by 2^-9 of itself, are off by 0.038 s together at
+ *     worst, where the largest of the sums is about 12 s; 2^-9 of that comes on top.
  */
 static const struct beside {
     const char *name, *left, *tallied;
     enum matmul_beside what;
     size_t m, n, k;
     enum fsdp_dtype dtype, c_dtype;
-    double allowed;
+    double allowed, left_allowed;
 } besides[] = {
 #define INTO     "and what went into it"
 #define BIAS     "and the gradient of the bias before it"
@@ -117,15 +119,15 @@ static const struct beside {
 #define NO_BIAS  NULL, TALLIED, MATMUL_GELU_BACKWARD, 24, 40, 48
 #define SUMS(of) "and its sums", "product with sums", MATMUL_SUMS_OF_##of, 40, 24, 48
     { "product and GELU by tanh", INTO, "product with gelu", MATMUL_BEFORE_GELU, 21, 24, 40, FSDP_F32,
-      FSDP_F32, 1e-5 },
-    { BACK, NO_BIAS, FSDP_F32, FSDP_F32, 1e-5 },
-    { BACK ", with sums", OF_BIAS, FSDP_F32, FSDP_F32, 1e-5 },
-    { BACK ", bfloat16", NO_BIAS, FSDP_BF16, FSDP_BF16, 4e-3 },
-    { BACK ", bfloat16, with sums", OF_BIAS, FSDP_BF16, FSDP_BF16, 4e-3 },
-    { "product with the sums of its first factor", SUMS(A), FSDP_F32, FSDP_F32, 1e-5 },
-    { "product with the sums of its second", SUMS(B), FSDP_F32, FSDP_F32, 1e-5 },
-    { "the same of bfloat16 into float32, first", SUMS(A), FSDP_BF16, FSDP_F32, 1e-5 },
-    { "the same of bfloat16 into float32, second", SUMS(B), FSDP_BF16, FSDP_F32, 1e-5 },
+      FSDP_F32, 1e-5, 1e-5 },
+    { BACK, NO_BIAS, FSDP_F32, FSDP_F32, 1e-5, 1e-5 },
+    { BACK ", with sums", OF_BIAS, FSDP_F32, FSDP_F32, 1e-5, 1e-5 },
+    { BACK ", bfloat16", NO_BIAS, FSDP_BF16, FSDP_BF16, 4e-3, 0 },
+    { BACK ", bfloat16, with sums", OF_BIAS, FSDP_BF16, FSDP_BF16, 4e-3, 6e-3 },
+    { "product with the sums of its first factor", SUMS(A), FSDP_F32, FSDP_F32, 1e-5, 1e-5 },
+    { "product with the sums of its second", SUMS(B), FSDP_F32, FSDP_F32, 1e-5, 1e-5 },
+    { "the same of bfloat16 into float32, first", SUMS(A), FSDP_BF16, FSDP_F32, 1e-5, 1e-5 },
+    { "the same of bfloat16 into float32, second", SUMS(B), FSDP_BF16, FSDP_F32, 1e-5, 1e-5 },
 };
 
 /*
@@ -176,7 +178,7 @@ static void check_beside(const struct beside *way)
             widen_on_device(c), widen_on_device(left);
         compare(way->name, c, way->allowed);
         if (way->left != NULL)
-            compare(way->left, left, way->allowed);
+            compare(way->left, left, way->left_allowed);
         say_launches("in one call", way->tallied, before, 1);
     }
     drop(in[0]), drop(in[1]), drop(c), drop(of), drop(left);
