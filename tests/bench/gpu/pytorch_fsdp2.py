@@ -1,4 +1,5 @@
-"""GPT-2 trained by PyTorch's FSDP2 on one GPU: compiled, bfloat16, its scaled_dot_product_attention, fused AdamW.
+"""GPT-2 trained by PyTorch's FSDP2 on one GPU, as its users make it fast: blocks and loss compiled, bfloat16, its
+scaled_dot_product_attention, fused AdamW, and a vocabulary that is padded to a multiple of 64.
 
 Prints: median tokens/s, peak GiB allocated, median milliseconds of a step in which the host does not wait for the GPU, version. Under
 torchrun it is as many ranks. --device cpu, with --size tiny, tries the script where there is no GPU: gloo, and no memory to speak of.
@@ -44,9 +45,15 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh"))
 
 
+def loss_of(x, weight, targets):
+    return F.cross_entropy(F.linear(x, weight).float().flatten(0, 1), targets.flatten())
+
+
 class GPT2(nn.Module):
     def __init__(self, layers, dim, heads, vocab, seq):
         super().__init__()
+        self.loss_of = loss_of
+        vocab = (vocab + 63) // 64 * 64
         self.wte, self.wpe = nn.Embedding(vocab, dim), nn.Embedding(seq, dim)
         self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(dim)
@@ -57,8 +64,7 @@ class GPT2(nn.Module):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
-        logits = self.head(self.ln_f(x))
-        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        return self.loss_of(self.ln_f(x), self.head.weight, targets)
 
 
 def main():
@@ -82,6 +88,8 @@ def main():
     torch.manual_seed(1234)
     model = GPT2(*SIZES[args.size]).to(args.device)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if not args.no_compile:
+        model.loss_of = torch.compile(loss_of)
     for block in model.blocks:
         if not args.no_compile:
             block.compile()
