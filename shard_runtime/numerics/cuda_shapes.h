@@ -23,7 +23,10 @@ enum {
     CUDA_SPAN_CHUNK_ELEMS = 16384,  /* elements that one block of a norm over a list sums */
     CUDA_EMBEDDING_PIECE_ROWS = 32, /* rows of one token that are added in float32, before pieces are added */
     CUDA_NORM_TEAMS = 4,            /* rows that a block works on in a norm's backward, a warp each */
-    CUDA_NORM_MAX_BLOCKS = 256,
+    CUDA_NORM_FEW_BLOCKS = 256,
+    /* four for each multiprocessor of an H100; only where a block's sums are little beside its rows */
+    CUDA_NORM_MAX_BLOCKS = 512,
+    CUDA_NORM_TEAM_ROWS = 16,
     CUDA_NORM_TILE = 32 * 8,   /* columns that a warp takes at once, at most */
     CUDA_NORM_LONG_ROW = 2048, /* columns above which a whole block works on a row */
     /* what a block may have on every device from sm_80 on: sm_86, sm_89, sm_120 */
@@ -88,8 +91,13 @@ static inline struct cuda_norm_cut cuda_norm_cut_of(size_t rows, size_t cols)
     cut.padded = cuda_pieces(cols, CUDA_NORM_TILE) * CUDA_NORM_TILE;
     cut.teams = cut.padded > CUDA_NORM_LONG_ROW ? 1 : (size_t)CUDA_NORM_TEAMS;
     cut.blocks = cuda_pieces(rows, cut.teams);
-    if (cut.blocks > CUDA_NORM_MAX_BLOCKS)
-        cut.blocks = CUDA_NORM_MAX_BLOCKS;
+    if (cut.blocks > CUDA_NORM_FEW_BLOCKS) {
+        cut.blocks = cuda_pieces(cut.blocks, CUDA_NORM_TEAM_ROWS);
+        if (cut.blocks < CUDA_NORM_FEW_BLOCKS)
+            cut.blocks = CUDA_NORM_FEW_BLOCKS;
+        if (cut.blocks > CUDA_NORM_MAX_BLOCKS)
+            cut.blocks = CUDA_NORM_MAX_BLOCKS;
+    }
     return cut;
 }
 

@@ -4,6 +4,7 @@
 #ifndef EMULATION_LAUNCH_HOST_H
 #define EMULATION_LAUNCH_HOST_H
 
+#include <math.h>
 #include <string.h>
 
 #include <tuple>
@@ -61,6 +62,11 @@ inline void atomic_max(unsigned *to, unsigned value)
     *to = *to > value ? *to : value;
 }
 
+inline float quick_exp2(float x)
+{
+    return exp2f(x);
+}
+
 /* One launch: where, and the kernel with its arguments; a thread's body is a call with them. */
 template <class... P> struct emulated_call {
     void (*kernel)(P...);
@@ -86,8 +92,8 @@ template <class... P> struct emulated_call {
 };
 
 template <class... P, class... A>
-MUST_CHECK int launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-                  struct CUstream_st *stream, const A &...arguments)
+MUST_CHECK int launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+                             size_t shared_bytes, struct CUstream_st *stream, const A &...arguments)
 {
     const emulated_call<P...> call = { kernel,
                                        std::tuple<std::decay_t<P>...>(static_cast<P>(arguments)...),

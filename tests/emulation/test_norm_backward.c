@@ -96,7 +96,7 @@ Test(emulated_norm_backward, is_refs_for_odd_shapes_both_dtypes_and_both_norms)
                                                .accumulate = v < 48 ? v / 24 % 2 : v / 12 % 2 });
 }
 
-/* More rows than the 1024 warps or 256 blocks of the largest grid, so that each owns several. */
+/* More rows than the 1024 warps or 256 blocks that there are up to 16,384 rows, so that each owns several. */
 Test(emulated_norm_backward, many_rows)
 {
     check_gradient(

@@ -24,8 +24,9 @@ struct running {
 
 /*
  * scores (16 x KEYS) become probabilities by the largest so far; *shrink says what that does to earlier sums.
+ * WHOLE: every query of the tile sees every key.
  */
-template <bool DROPS>
+template <bool DROPS, bool WHOLE>
 __device__ __forceinline__ void probabilities(const attention_call<bf16> &call, tile_c score[KEYS / 8],
                                               running &seen, float shrink[2], int first_query, int first_key)
 {
@@ -41,19 +42,19 @@ __device__ __forceinline__ void probabilities(const attention_call<bf16> &call, 
             UNROLL
         for (int i = half * 2; i < half * 2 + 2; i++) {
             const int key = first_key + n * 8 + tile_column_of(i);
-            const bool sees = key < call.seq && (!call.causal || key <= query);
+            const bool sees = WHOLE || (key < call.seq && (!call.causal || key <= query));
 
             score[n].at[i] = sees ? score[n].at[i] * to_log2 : -INFINITY;
             largest = fmaxf(largest, score[n].at[i]);
         }
         largest = fmaxf(largest, warp_xor(largest, 1)); /* four lanes have the row */
         largest = fmaxf(largest, warp_xor(largest, 2));
-        shrink[half] = exp2f(seen.largest[half] - largest); /* key 0 was seen: largest is finite */
+        shrink[half] = quick_exp2(seen.largest[half] - largest); /* key 0 was seen: largest is finite */
         UNROLL
         for (int n = 0; n < KEYS / 8; n++)
             UNROLL
         for (int i = half * 2; i < half * 2 + 2; i++) {
-            score[n].at[i] = exp2f(score[n].at[i] - largest);
+            score[n].at[i] = quick_exp2(score[n].at[i] - largest);
             sum += score[n].at[i];
             if (DROPS)
                 score[n].at[i] *= drop_factor(call.dropped, attention_first(call) + query,
@@ -96,7 +97,10 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_rows(attention_ca
         if (tile + KEYS < keys)
             tile_copy_rows<D, KEYS>(k, call.k, call, tile + KEYS);
         tile_copies_close(); /* of nothing, behind the last keys */
-        probabilities<DROPS>(call, score, seen, shrink, own, tile);
+        if (tile + KEYS <= (call.causal ? own + 1 : call.seq))
+            probabilities<DROPS, true>(call, score, seen, shrink, own, tile);
+        else
+            probabilities<DROPS, false>(call, score, seen, shrink, own, tile);
         UNROLL
         for (int n = 0; n < D / 8; n++)
             UNROLL

@@ -10,8 +10,7 @@
 
 enum { TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, TILE_OWN = TILE_WARPS * 16 };
 
-constexpr float LOG2_E = 1.44269504f,
-                LN_2 = 0.693147181f; /* exp(x) = exp2(x * LOG2_E): the GPU has exp2 alone */
+constexpr float LN_2 = 0.693147181f;
 
 template <int D> struct tile_row {
     static constexpr int STRIDE = D + 8; /* see tile.h */

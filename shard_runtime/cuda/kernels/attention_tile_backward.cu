@@ -37,14 +37,15 @@ __device__ __forceinline__ void copy_numbers(float *lse, const attention_call<bf
 
 /*
  * s and dp (16 x OTHERS) become dropout(P) and dS. lse and delta: of the lane's two rows where the block owns
- * queries, else of the OTHERS queries.
+ * queries, else of the OTHERS queries. WHOLE: every query of the tile sees every key.
  */
-template <bool OWNS_QUERIES, bool DROPS>
+template <bool OWNS_QUERIES, bool DROPS, bool WHOLE>
 __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call, tile_c s[OTHERS / 8],
                                                tile_c dp[OTHERS / 8], int own, int tile, const float *lse,
                                                const float *delta)
 {
     const size_t first_row = attention_first(call);
+    const float to_log2 = call.scale * LOG2_E;
 
     UNROLL
     for (int n = 0; n < OTHERS / 8; n++)
@@ -53,21 +54,19 @@ __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call,
         const int row = own + tile_row_of(i), column = tile + n * 8 + tile_column_of(i);
         const int query = OWNS_QUERIES ? row : column, key = OWNS_QUERIES ? column : row;
         const int number = OWNS_QUERIES ? i / 2 : n * 8 + tile_column_of(i);
-        float p = 0, factor = 1, ds = 0;
+        /* Nothing is computed within a branch: a warp runs faster through what it does not need. */
+        const bool sees = WHOLE || attention_sees(call, query, key);
+        const float p = quick_exp2(sees ? s[n].at[i] * to_log2 - lse[number] * LOG2_E : -INFINITY);
+        const float factor = DROPS ? drop_factor(call.dropped, first_row + query, key) : 1.0f;
 
-        if (attention_sees(call, query, key)) {
-            p = exp2f((s[n].at[i] * call.scale - lse[number]) * LOG2_E);
-            if (DROPS)
-                factor = drop_factor(call.dropped, first_row + query, key);
-            ds = p * (dp[n].at[i] * factor - delta[number]);
-        }
+        dp[n].at[i] = sees ? p * (dp[n].at[i] * factor - delta[number]) : 0.0f;
         s[n].at[i] = p * factor;
-        dp[n].at[i] = ds;
     }
 }
 
 template <bool OWNS_QUERIES, int D, bool DROPS>
-__global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attention_call<bf16> call)
+__global__ void __launch_bounds__(TILE_THREADS, D == 64 && !DROPS ? 3 : 2)
+    attention_tile_gradient(attention_call<bf16> call)
 {
     constexpr int STRIDE = tile_row<D>::STRIDE, STAGE = 2 * OTHERS * STRIDE;
     const int warp_row = static_cast<int>(threadIdx.x) / WARP * 16, first = attention_tile(TILE_OWN);
@@ -78,8 +77,10 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
     bf16 *own1 = block_shared<bf16>(), *own2 = own1 + TILE_OWN * STRIDE, *stages = own2 + TILE_OWN * STRIDE;
     const bf16 *warp1 = own1 + warp_row * STRIDE, *warp2 = own2 + warp_row * STRIDE;
     float *numbers = reinterpret_cast<float *>(stages + 2 * STAGE), own_lse[2] = {}, own_delta[2] = {};
+    constexpr bool HELD = D == 64; /* the warp's rows stay in registers, where there are enough */
+    tile_a held1[HELD ? D / 16 : 1], held2[HELD ? D / 16 : 1];
     tile_c sum1[D / 8] = {}, sum2[OWNS_QUERIES ? 1 : D / 8] = {};
-    const float scaled[2] = { call.scale, call.scale }, whole[2] = { 1, 1 };
+    const float scaled[2] = { call.scale, call.scale }, unscaled[2] = { 1, 1 };
 
     tile_copy_rows<D, TILE_OWN>(own1, OWNS_QUERIES ? call.q : call.k, call, first);
     tile_copy_rows<D, TILE_OWN>(own2, OWNS_QUERIES ? call.dout : call.v, call, first);
@@ -105,6 +106,9 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
         /* The whole of it, for this warp: its own rows are on one side of all of the tile's. */
         const bool masked =
             call.causal && (OWNS_QUERIES ? tile > first + warp_row + 15 : tile + OTHERS <= first + warp_row);
+        const bool whole = tile + OTHERS <= call.seq && first + warp_row + 16 <= call.seq &&
+                           (!call.causal || (OWNS_QUERIES ? tile + OTHERS <= first + warp_row + 1
+                                                          : tile >= first + warp_row + 15));
         tile_c s[OTHERS / 8] = {}, dp[OTHERS / 8] = {};
 
         if (tile + OTHERS < end) {
@@ -116,14 +120,29 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
         tile_copies_close(); /* of nothing, behind the last tile */
         tile_copies_wait<1>();
         block_barrier();
+        if (HELD && tile == begin) {
+            UNROLL
+            for (int e = 0; e < (HELD ? D / 16 : 1); e++) {
+                held1[e] = tile_load_a(warp1 + e * 16, STRIDE);
+                held2[e] = tile_load_a(warp2 + e * 16, STRIDE);
+            }
+        }
         if (!masked) {
+            const float *row_lse = OWNS_QUERIES ? own_lse : lse;
+            const float *row_delta = OWNS_QUERIES ? own_delta : lse + OTHERS;
+
             tile_add_scores<D, OTHERS>(
-                s, [&](int e) { return tile_load_a(warp1 + e * 16, STRIDE); }, other1);
+                s, [&](int e) { return HELD ? held1[HELD ? e : 0] : tile_load_a(warp1 + e * 16, STRIDE); },
+                other1);
             tile_add_scores<D, OTHERS>(
-                dp, [&](int e) { return tile_load_a(warp2 + e * 16, STRIDE); }, other2);
-            score_gradient<OWNS_QUERIES, DROPS>(call, s, dp, first + warp_row, tile,
-                                                OWNS_QUERIES ? own_lse : lse,
-                                                OWNS_QUERIES ? own_delta : lse + OTHERS);
+                dp, [&](int e) { return HELD ? held2[HELD ? e : 0] : tile_load_a(warp2 + e * 16, STRIDE); },
+                other2);
+            if (whole)
+                score_gradient<OWNS_QUERIES, DROPS, true>(call, s, dp, first + warp_row, tile, row_lse,
+                                                          row_delta);
+            else
+                score_gradient<OWNS_QUERIES, DROPS, false>(call, s, dp, first + warp_row, tile, row_lse,
+                                                           row_delta);
             if constexpr (!OWNS_QUERIES)
                 tile_add_rows<D, OTHERS>(sum2, s, other2);
             tile_add_rows<D, OTHERS>(sum1, dp, other1);
@@ -138,7 +157,7 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
         tile_write<D>(call.dk, call, first + warp_row, sum1, scaled);
     if constexpr (!OWNS_QUERIES)
         if (call.dv.data != NULL)
-            tile_write<D>(call.dv, call, first + warp_row, sum2, whole);
+            tile_write<D>(call.dv, call, first + warp_row, sum2, unscaled);
 }
 
 template <int D, bool DROPS>

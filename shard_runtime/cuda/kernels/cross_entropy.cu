@@ -12,10 +12,15 @@ namespace
 
 enum { LOSS_THREADS = 512, TOTAL_THREADS = 256, IGNORED = -100 /* torch's ignore_index */ };
 
-/* exp(value - largest), of which nothing is left where nothing was seen. */
-__device__ __forceinline__ float share_of(float value, float largest)
+/*
+ * exp(value - largest), of which nothing is left where nothing was seen. Of bfloat16 the quick one is exact
+ * enough: the logit itself is off by 2^-9.
+ */
+template <class T> __device__ __forceinline__ float share_of(float value, float largest)
 {
-    return value == -INFINITY ? 0.0f : expf(value - largest);
+    if (value == -INFINITY)
+        return 0.0f;
+    return sizeof(T) == 2 ? quick_exp2((value - largest) * LOG2_E) : expf(value - largest);
 }
 
 /* The calling thread's groups of columns [0, cols): the same ones in each call. */
@@ -49,11 +54,11 @@ __device__ __forceinline__ void add_group(const group<T, N> &x, size_t n, float 
     for (size_t i = 0; i < N && i < n; i++)
         most = larger(widen(x.at[i]), most);
     if (most != *largest) { /* a NaN too */
-        *sum *= share_of(*largest, most);
+        *sum *= share_of<T>(*largest, most);
         *largest = most;
     }
     for (size_t i = 0; i < N && i < n; i++)
-        *sum += share_of(widen(x.at[i]), most);
+        *sum += share_of<T>(widen(x.at[i]), most);
 }
 
 template <class T, int N>
@@ -65,6 +70,7 @@ __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> 
     double *room = block_shared<double>(), total;
     kept_group<T, N> *cache = reinterpret_cast<kept_group<T, N> *>(room + LOSS_THREADS / WARP);
     float largest = -INFINITY, sum = 0, block_largest, at_target = 0, inverse;
+    int vocab;
 
     if (target == IGNORED) { /* the whole block */
         const group<T, N> zeros = {};
@@ -85,7 +91,7 @@ __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> 
     if (threadIdx.x == 0)
         at_target = widen(logits[target]); /* before the barrier, behind which others write there */
     block_largest = static_cast<float>(block_reduce(static_cast<double>(largest), room, take_largest()));
-    total = block_reduce(static_cast<double>(sum) * static_cast<double>(share_of(largest, block_largest)),
+    total = block_reduce(static_cast<double>(sum) * static_cast<double>(share_of<T>(largest, block_largest)),
                          room, take_sum());
     if (threadIdx.x == 0)
         rows.losses[blockIdx.x] =
@@ -93,7 +99,9 @@ __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> 
     if (dlogits == NULL)
         return;
     inverse = static_cast<float>(1.0 / total);
+    vocab = static_cast<int>(rows.vocab); /* an int32_t target is below it */
     block_each<N>(rows.stride, [&](size_t j) {
+        const int column = static_cast<int>(j);
         group<T, N> x = {}, d;
 
         if (j < rows.kept)
@@ -101,11 +109,10 @@ __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> 
         else if (j < rows.vocab)
             x = load_group<N>(logits + j);
         for (int i = 0; i < N; i++) {
-            const size_t column = j + static_cast<size_t>(i);
-            const float p = share_of(widen(x.at[i]), block_largest) * inverse;
-            const float hit = column == static_cast<size_t>(target) ? 1.0f : 0.0f;
+            const float p = share_of<T>(widen(x.at[i]), block_largest) * inverse;
+            const float hit = column + i == target ? 1.0f : 0.0f;
 
-            narrow(column < rows.vocab ? (p - hit) * rows.scale : 0.0f, &d.at[i]);
+            narrow(column + i < vocab ? (p - hit) * rows.scale : 0.0f, &d.at[i]);
         }
         store_group<N>(dlogits + j, d);
     });

@@ -13,6 +13,8 @@
  *   block_barrier()                  all threads of the block
  *   warp_xor(v, m), warp_from(v, l)  v of lane (own ^ m); v of lane l; all 32 lanes together
  *   atomic_max(p, v)                 of unsigned integers alone: their order shows in no bit
+ *   quick_exp2(x)                    2^x by one instruction, off by 2^-22 of itself at most; 0 where that is less
+ *                                    than the least normal number. The host's is exp2f()
  *   UNROLL                           before a loop over an array that is to stay in registers
  *   READ_ONLY(type)                  of a kernel's argument that is large: no thread has a copy of its own
  *
@@ -67,6 +69,14 @@ template <class T> __device__ __forceinline__ T warp_from(T value, int lane)
 __device__ __forceinline__ void atomic_max(unsigned *to, unsigned value)
 {
     atomicMax(to, value);
+}
+
+__device__ __forceinline__ float quick_exp2(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 template <class... P, class... A>

@@ -14,7 +14,7 @@
 namespace
 {
 
-enum { LONG_ROW_THREADS = 256, TOTAL_WARPS = 8 };
+enum { LONG_ROW_THREADS = 256, TOTAL_WARPS = 8, MANY_TOTAL_WARPS = 32 };
 
 static_assert(+CUDA_NORM_TEAMS == +ROW_WARPS && CUDA_NORM_TILE == WARP * 8,
               "cut for warps and packs as they are");
@@ -188,13 +188,13 @@ __global__ void __launch_bounds__(LONG_ROW_THREADS)
  * order.
  */
 template <int N, class O>
-__global__ void __launch_bounds__(TOTAL_WARPS *WARP)
+__global__ void __launch_bounds__(MANY_TOTAL_WARPS *WARP)
     norm_parameters(const float *partial, size_t partials, size_t run_size, O *out, size_t cols,
                     bool accumulate)
 {
     const size_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const size_t slot = static_cast<size_t>(blockIdx.x) * WARP + lane, j = column_of<N>(slot);
-    const size_t stretch = (partials + TOTAL_WARPS - 1) / TOTAL_WARPS, first = warp * stretch;
+    const size_t warps = blockDim.x / WARP, stretch = (partials + warps - 1) / warps, first = warp * stretch;
     double *room = block_shared<double>(), sum = 0;
 
     for (size_t p = first; p < first + stretch && p < partials; p++)
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(TOTAL_WARPS *WARP)
     if (warp != 0 || j >= cols)
         return;
     sum = accumulate ? static_cast<double>(widen(out[j])) : 0.0;
-    for (size_t w = 0; w < TOTAL_WARPS; w++)
+    for (size_t w = 0; w < warps; w++)
         sum += room[w * WARP + lane];
     narrow(static_cast<float>(sum), &out[j]);
 }
@@ -213,13 +213,15 @@ template <int N>
 int launch_parameters(struct CUstream_st *stream, const float *partial, const norm_cut &cut, void *out,
                       enum fsdp_dtype dtype, size_t cols, bool accumulate)
 {
+    const unsigned threads = (cut.blocks < CUDA_NORM_FEW_BLOCKS ? +TOTAL_WARPS : +MANY_TOTAL_WARPS) * WARP;
+
     if (out == NULL)
         return KERNEL_OK;
     return by_dtype(dtype, [&](auto type) {
         using O = decltype(type);
 
-        return LAUNCH((norm_parameters<N, O>), static_cast<unsigned>(cut.padded / WARP), TOTAL_WARPS * WARP,
-                      TOTAL_WARPS * WARP * sizeof(double), stream, partial, cut.blocks, 2 * cut.padded,
+        return LAUNCH((norm_parameters<N, O>), static_cast<unsigned>(cut.padded / WARP), threads,
+                      threads * sizeof(double), stream, partial, cut.blocks, 2 * cut.padded,
                       static_cast<O *>(out), cols, accumulate);
     });
 }

@@ -74,6 +74,8 @@ __device__ __forceinline__ float float_of(unsigned bits)
 #endif
 }
 
+constexpr float LOG2_E = 1.44269504f; /* exp(x) = exp2(x * LOG2_E): the GPU has exp2 alone */
+
 /* The compiler fuses a product and a sum into one rounding where it may; these it may not. */
 __device__ __forceinline__ float times(float a, float b)
 {
