@@ -66,7 +66,8 @@ static void check_elementwise(void)
 {
     enum { N = 5003 };
     struct tensor x = make(N), y = make(N), m = make(N), v = make(N), sum = make(N), dropped = make(N),
-                  gelu[2] = { make(N), make(N) }, back[2] = { make(N), make(N) };
+                  gelu[3] = { make(N), make(N), make(N) }, back[3] = { make(N), make(N), make(N) };
+    static const enum numerics_function functions[3] = { NUMERICS_GELU, NUMERICS_GELU_TANH, NUMERICS_SILU };
     const struct op_rates h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1 };
     const struct dropout dropout = { .p = 0.3f, .key = 77, .first_row = 5 };
     double squares[2];
@@ -76,12 +77,10 @@ static void check_elementwise(void)
     device.ops->copy(stream, v.device, v.host, N * sizeof(float), DEVICE_COPY_TO);
     for (int r = 0; r < 2; r++) {
         op_add(each_row[r], on(r), FSDP_F32, at(x, r), at(y, r), at(sum, r), N);
-        for (int f = 0; f < 2; f++) {
-            const enum numerics_function function = f == 0 ? NUMERICS_GELU : NUMERICS_GELU_TANH;
-
-            op_activation(each_row[r], on(r), FSDP_F32, function, at(x, r), at(gelu[f], r), N);
-            op_activation_backward(each_row[r], on(r), FSDP_F32, function, at(y, r), at(x, r), at(back[f], r),
-                                   N);
+        for (int f = 0; f < 3; f++) {
+            op_activation(each_row[r], on(r), FSDP_F32, functions[f], at(x, r), at(gelu[f], r), N);
+            op_activation_backward(each_row[r], on(r), FSDP_F32, functions[f], at(y, r), at(x, r),
+                                   at(back[f], r), N);
         }
         op_dropout(each_row[r], on(r), at(x, r), at(dropped, r), 1, N, &dropout, false);
         squares[r] = op_sum_powers(each_row[r], on(r), at(x, r), N, 2);
@@ -92,13 +91,64 @@ static void check_elementwise(void)
     compare("gelu backward", back[0], 1e-6);
     compare("gelu by tanh", gelu[1], 1e-6);
     compare("gelu by tanh backward", back[1], 1e-6);
+    compare("silu", gelu[2], 1e-6);
+    compare("silu backward", back[2], 1e-6);
     compare("dropout, the same mask", dropped, 0);
     say("sum of squares", fabs(squares[0] - squares[1]) / squares[1], 1e-12);
     compare("AdamW: parameters", x, 1e-7);
     compare("AdamW: first moments", m, 1e-7);
     compare("AdamW: second moments", v, 1e-7);
     drop(x), drop(y), drop(m), drop(v), drop(sum), drop(dropped);
-    drop(gelu[0]), drop(gelu[1]), drop(back[0]), drop(back[1]);
+    for (int f = 0; f < 3; f++)
+        drop(gelu[f]), drop(back[f]);
+}
+
+static void check_softmax(void)
+{
+    const struct attention_desc shape = { .batch = 2, .seq = 19, .heads = 3, .head_dim = 8, .causal = true };
+    const struct dropout dropout = { .p = 0.3f, .key = 79, .first_row = 7 };
+    const size_t n = shape.batch * shape.heads * shape.seq * shape.seq;
+    struct tensor scores = make(n), dropped = make(n), dp = make(n), ds = make(n);
+
+    for (int r = 0; r < 2; r++) {
+        op_softmax(each_row[r], on(r), at(scores, r), at(dropped, r), &shape, &dropout);
+        op_softmax_backward(each_row[r], on(r), at(scores, r), at(dp, r), at(ds, r), &shape, &dropout);
+    }
+    compare("softmax", scores, 1e-6);
+    compare("softmax with dropout", dropped, 2e-6);
+    compare("softmax backward", ds, 1e-6);
+    drop(scores), drop(dropped), drop(dp), drop(ds);
+}
+
+/* What every device must compute to the bit: numbers by draws, and in float8. */
+static void check_same_bits(void)
+{
+    enum { N = 5003 };
+    struct device cpu, *devices[2] = { &device, &cpu };
+    struct device_stream *streams[2] = { stream };
+    struct tensor x = make(N), half = make(N), rounded = make(N), codes = make(N), amax = make(1),
+                  decoded = make(N);
+
+    require(device_open(&cpu, &(struct device_config){ .name = "cpu" }, &err));
+    require(cpu.ops->stream_create(&cpu, &streams[1], false, &err));
+    for (int r = 0; r < 2; r++) {
+        const struct device_ops *ops = devices[r]->ops;
+        const struct device_rounding rounding = { (uint16_t *)at(half, r), at(x, r), N, 80, 12345 };
+
+        ops->round_list(streams[r], &rounding, 1, 6);
+        ops->cast(streams[r], at(rounded, r), FSDP_F32, at(half, r), FSDP_BF16, N, 1.0f, false);
+        ops->fill_zero(streams[r], at(amax, r), sizeof(float));
+        ops->amax(streams[r], at(amax, r), at(x, r), N);
+        ops->encode(streams[r], (uint8_t *)at(codes, r), at(x, r), FSDP_F32, N, at(amax, r));
+        ops->decode(streams[r], at(decoded, r), FSDP_F32, (const uint8_t *)at(codes, r), N, at(amax, r));
+        require(ops->synchronize(streams[r], &err));
+    }
+    compare("rounded to bfloat16 by draws", rounded, 0);
+    compare("largest size", amax, 0);
+    compare("to float8 and back", decoded, 0);
+    cpu.ops->stream_destroy(streams[1]);
+    device_close(&cpu);
+    drop(x), drop(half), drop(rounded), drop(codes), drop(amax), drop(decoded);
 }
 
 static void check_tokens(void)
@@ -144,5 +194,7 @@ void check_kernels(void)
         check_sum_and_norm(rms);
     }
     check_elementwise();
+    check_softmax();
+    check_same_bits();
     check_tokens();
 }
