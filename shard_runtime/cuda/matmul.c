@@ -174,6 +174,12 @@ static enum fsdp_status set(struct matmul *m, cublasLtMatmulDescAttributes_t whi
     return LT_TRY(m->state, cublasLtMatmulDescSetAttribute(m->lt, which, value, size_bytes), err);
 }
 
+static bool leaves_sums(const struct matmul_desc *d)
+{
+    return d->beside == MATMUL_SUMS_OF_A || d->beside == MATMUL_SUMS_OF_B ||
+           d->beside == MATMUL_GELU_BACKWARD_SUMS;
+}
+
 static uint32_t epilogue_of(const struct matmul_desc *d)
 {
     switch (d->beside) {
@@ -231,8 +237,7 @@ static enum fsdp_status set_addresses(struct matmul *m, const void *bias, const 
     const void *at = d->bias ? bias : beside, *z = goes_back(d) ? bias : beside;
     enum fsdp_status status = FSDP_OK;
 
-    if (d->bias || d->beside == MATMUL_SUMS_OF_A || d->beside == MATMUL_SUMS_OF_B ||
-        d->beside == MATMUL_GELU_BACKWARD_SUMS)
+    if (d->bias || leaves_sums(d))
         status = set(m, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, err);
     if (status == FSDP_OK && has_z(d))
         status = set(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &z, sizeof z, err);
@@ -313,10 +318,9 @@ static enum fsdp_status check_beside(const struct cuda_numerics *state, const st
 {
     if (state->bias_only)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: FSDP_CUDA_EPILOGUES=bias");
-    /* No measurement shows that it is faster than the product and our column sum. */
-    if (d->beside == MATMUL_SUMS_OF_B && d->dtype == FSDP_F32 && !state->all_sums)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                         "matmul: BGRADA in float32 without FSDP_CUDA_EPILOGUES=all");
+    /* The product and our column sum are faster (docs/cuda.md, "Products"). */
+    if (leaves_sums(d) && !state->all_sums)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: sums without FSDP_CUDA_EPILOGUES=all");
     if (!cuda_takes_beside(d))
         return fsdp_fail(
             err, FSDP_ERR_UNSUPPORTED,

@@ -1,30 +1,38 @@
 /*
  * Column sums in two passes: a block sums its chunk of rows in double, four warps by turns, into one row of
- * scratch; a thread then adds its column's chunks in order. The chunks depend on the number of rows alone.
+ * scratch; a thread then adds its column's chunks in order. The chunks depend on the number of rows alone, and
+ * the bits not on how many columns (N) a lane takes at once.
  */
 #include "shard_runtime/cuda/kernels/walk.h"
 
 namespace
 {
 
-template <class T>
+template <class T, int N>
 __global__ void __launch_bounds__(ROW_THREADS)
     column_chunks(const T *x, double *partial, size_t rows, size_t cols, size_t chunk_rows)
 {
     const size_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP,
-                 j = blockIdx.x * static_cast<size_t>(WARP) + lane;
+                 j = (blockIdx.x * static_cast<size_t>(WARP) + lane) * N;
     const size_t first = blockIdx.y * chunk_rows, end = first + chunk_rows < rows ? first + chunk_rows : rows;
-    double *room = block_shared<double>(), sum = 0;
+    double *room = block_shared<double>(), sum[N] = {};
 
-    for (size_t i = first + warp; j < cols && i < end; i += ROW_WARPS)
-        sum += static_cast<double>(widen(x[i * cols + j]));
-    room[threadIdx.x] = sum;
+    for (size_t i = first + warp; j < cols && i < end; i += ROW_WARPS) {
+        const group<T, N> row = load_group<N>(x + i * cols + j);
+
+        for (int k = 0; k < N; k++)
+            sum[k] += static_cast<double>(widen(row.at[k]));
+    }
+    for (int k = 0; k < N; k++) /* the k-th of all lanes side by side, so that no two share a bank */
+        room[(warp * N + k) * WARP + lane] = sum[k];
     block_barrier();
     if (warp != 0 || j >= cols)
         return;
-    for (int w = 1; w < ROW_WARPS; w++)
-        sum += room[w * WARP + lane];
-    partial[blockIdx.y * cols + j] = sum;
+    for (int k = 0; k < N; k++) {
+        for (int w = 1; w < ROW_WARPS; w++)
+            sum[k] += room[(w * N + k) * WARP + lane];
+        partial[blockIdx.y * cols + j + k] = sum[k];
+    }
 }
 
 template <class O>
@@ -56,10 +64,16 @@ int kernel_column_sum(struct CUstream_st *stream, const void *x, enum fsdp_dtype
     if (rows > 0)
         status = by_dtype(dtype, [&](auto type) {
             using T = decltype(type);
+            constexpr int N = pack<T>::N;
+            const dim3 grid(blocks_of(cols, WARP), static_cast<unsigned>(chunks));
+            const T *from = static_cast<const T *>(x);
 
-            return LAUNCH(column_chunks<T>, dim3(blocks_of(cols, WARP), static_cast<unsigned>(chunks)),
-                          ROW_THREADS, ROW_THREADS * sizeof(double), stream, static_cast<const T *>(x),
-                          partial, rows, cols, chunk_rows);
+            if (cols % N == 0 && is_packed(x))
+                return LAUNCH((column_chunks<T, N>), dim3(blocks_of(cols, WARP * N), grid.y), ROW_THREADS,
+                              N * ROW_THREADS * sizeof(double), stream, from, partial, rows, cols,
+                              chunk_rows);
+            return LAUNCH((column_chunks<T, 1>), grid, ROW_THREADS, ROW_THREADS * sizeof(double), stream,
+                          from, partial, rows, cols, chunk_rows);
         });
     if (status != KERNEL_OK)
         return status;
