@@ -318,9 +318,11 @@ static enum fsdp_status check_beside(const struct cuda_numerics *state, const st
 {
     if (state->bias_only)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: FSDP_CUDA_EPILOGUES=bias");
-    /* The product and our column sum are faster (docs/cuda.md, "Products"). */
-    if (leaves_sums(d) && !state->all_sums)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: sums without FSDP_CUDA_EPILOGUES=all");
+    /* The product and our column sum are as fast or faster (docs/cuda.md, "Products"). */
+    if (!state->all_sums &&
+        (d->beside == MATMUL_GELU_BACKWARD_SUMS || (d->beside == MATMUL_SUMS_OF_B && d->dtype == FSDP_F32)))
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "matmul: DGELU_BGRAD, or BGRADA in float32, without FSDP_CUDA_EPILOGUES=all");
     if (!cuda_takes_beside(d))
         return fsdp_fail(
             err, FSDP_ERR_UNSUPPORTED,

@@ -31,7 +31,7 @@ struct cuda_numerics {
     cublasLtMatmulPreference_t preference;
     bool tf32;      /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
     bool bias_only; /* FSDP_CUDA_EPILOGUES=bias: products write nothing in addition to their result */
-    bool all_sums;  /* FSDP_CUDA_EPILOGUES=all: sums over rows as well */
+    bool all_sums;  /* FSDP_CUDA_EPILOGUES=all: slow ones as well */
     enum cuda_attention attention;
     struct cudnn_row *cudnn; /* NULL: attention runs on our kernels */
     /* the first reason why some attention runs on our kernels although cuDNN was asked for */

@@ -7,15 +7,14 @@
 #include "shard_runtime/optim/optim.h"
 
 /*
- * Memory that other libraries take; these numbers are quoted, not measured by this project. A communicator of
- * NCCL has buffers for each channel and connection: 544 MiB with two ranks and 688 MiB with more, on four
- * A100 with NVLink (NVIDIA/nccl issue 964). NCCL_BUFFSIZE and NCCL_MAX_NCHANNELS change that. The driver,
- * loaded kernels and cuBLASLt take 484 MiB of a GPU for each process: on an RTX 3090 with CUDA 13.0
- * (NVIDIA/nccl pull request 2366), rounded up.
+ * Memory that other libraries take. A communicator of NCCL has buffers for each channel and connection: 544
+ * MiB with two ranks and 688 MiB with more, on four A100 with NVLink (NVIDIA/nccl issue 964; quoted, not
+ * measured by this project). NCCL_BUFFSIZE and NCCL_MAX_NCHANNELS change that. A context takes
+ * 526 MiB of an H100 (driver 580, by NVML); 50 MiB more are for loaded kernels and cuBLASLt, not measured.
  */
 #define NCCL_PAIR_BYTES ((size_t)544 << 20)
 #define NCCL_RING_BYTES ((size_t)688 << 20)
-#define CONTEXT_BYTES   ((size_t)512 << 20)
+#define CONTEXT_BYTES   ((size_t)576 << 20)
 
 static bool owns_nothing(const struct device *device, const void *memory)
 {

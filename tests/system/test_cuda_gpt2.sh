@@ -43,7 +43,7 @@ FSDP_CUDA_EPILOGUES=all check "the same again" counted again
 check_eq "has the same bits" "$(losses counted)" "$(losses again)"
 
 check "unless asked for," counted default
-check_eq "sums are made by our kernel" "0 0 $((8 * 6))" \
+check_eq "sums beside a float32 product, or behind a GELU, are made by our kernel" "0 0 $((8 * 6))" \
   "$(count default 'product with sums') $(count default 'product back through gelu with sums') $(count default column_chunks)"
 
 # The head with a vocabulary that is no multiple of anything: rows of 317 logits are 320 apart. In bfloat16
@@ -56,6 +56,7 @@ moved() { # NAME: bytes of the logits
   echo $(($(count "$1" 'ld 320 read') + $(count "$1" 'ld 320 written') + $(count "$1" 'loss_rows read') + $(count "$1" 'loss_rows written')))
 }
 check "a head of 317 columns is counted" counted head --set model.vocab=317 --set parallel.param_dtype=bfloat16
+check_eq "in bfloat16 bias gradients come with the products of the weights'" $((8 * 6)) "$(count head 'product with sums')"
 check "at most 10 bytes a padded logit" test "$(moved head)" -le $((10 * 320 * 40 * 6))
 check "at least 10 bytes a logit" test "$(moved head)" -ge $((10 * 317 * 40 * 6))
 
