@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -131,6 +132,29 @@ Test(nvml_process, watches_until_it_is_killed, .timeout = 600)
     while (read(fd, &sample, sizeof sample) > 0)
         ;
     cr_expect(read(fd, &sample, sizeof sample) == 0, "and the pipe ends with it");
+    close(fd);
+}
+
+Test(nvml_process, samples_every_gpu_when_it_is_asked, .timeout = 600)
+{
+    struct gpu_sample sample = { 0 };
+    int fd, n_ends = 0;
+    pid_t pid;
+
+    setenv("FAKE_NVML", "GPU-aa@3b;GPU-bb@5e", 1);
+    cr_assert(nvml_process_start(NVML_WATCH, LIBRARY, &pid, &fd, NULL) == FSDP_OK);
+    cr_assert(read(fd, &sample, sizeof sample) == (ssize_t)sizeof sample);
+    cr_expect(sample.n_asked == 0 && !sample.ends_round, "the first of two GPUs");
+
+    cr_assert(write(fd, "", 1) == 1);
+    while (n_ends == 0) {
+        cr_assert(read(fd, &sample, sizeof sample) == (ssize_t)sizeof sample);
+        n_ends = sample.n_asked == 1 && sample.ends_round;
+    }
+
+    cr_expect(sample.index == 1, "the last GPU ends the round that was asked for");
+    cr_assert(shutdown(fd, SHUT_WR) == 0);
+    cr_expect(waitpid(pid, NULL, 0) == pid, "it ends when nobody can ask any more");
     close(fd);
 }
 
