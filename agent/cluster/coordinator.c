@@ -517,6 +517,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
                                             .published = on_published,
                                             .line = on_save_line,
                                             .weigh = coordinator_weigh_step,
+                                            .last_step = coordinator_last_step(config),
                                             .term = services->lead.term,
                                             .replaces = services->past != NULL,
                                             .patience_ms = config->hang_timeout_ms };

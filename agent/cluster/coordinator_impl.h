@@ -323,6 +323,8 @@ void coordinator_prepare(struct coordinator *coordinator);
  */
 enum fsdp_status coordinator_weigh_step(void *coordinator, struct fsdp_io *io, const char *directory,
                                         int64_t step, struct fsdp_err *err);
+/** Returns the number of the run's steps. A program has no last step that an agent knows of. */
+int64_t coordinator_last_step(const struct agent_config *config);
 void coordinator_form(struct coordinator *coordinator);
 /**
  * Stops the generation on every node. A second call with stop_now ends the grace period; one with node_lost
@@ -431,7 +433,7 @@ void coordinator_continue_timeline(struct coordinator *coordinator, const struct
 void coordinator_form_timeline(struct coordinator *coordinator);
 /** Takes an event of the generation that runs, see timeline_event(). The last one of a restart writes it. */
 void coordinator_time_event(struct coordinator *coordinator, int rank, const char *event, int64_t step);
-/** The same for an event's JSON text. */
+/** The same for an event's JSON text. Also prints the line of a checkpoint that the ranks passed over. */
 void coordinator_time_line(struct coordinator *coordinator, int rank, const char *json, size_t length);
 /** Writes the timeline of the last restart if it has not been written, with what is known of it. */
 void coordinator_write_timeline(struct coordinator *coordinator);

@@ -17,6 +17,7 @@
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shardfile/json_reader.h"
 #include "shard_runtime/state/checkpoint_choose.h"
+#include "shard_runtime/state/load_readers.h"
 #include "shard_runtime/state/save_files.h"
 #include "shard_runtime/state/state_tensors.h"
 
@@ -166,19 +167,53 @@ static enum fsdp_status read_numerics(const struct manifest *manifest, char out[
     return FSDP_OK;
 }
 
+static enum fsdp_status load_step(struct fsdp_context *context, const char *directory, int64_t step,
+                                  const struct state_tensors *tensors, unsigned flags,
+                                  struct manifest *manifest, struct fsdp_err *err)
+{
+    const struct checkpoint_readers readers = load_readers(context);
+    char step_directory[IO_PATH_BYTES];
+
+    OK_OR_RETURN(commit_step_path(directory, step, step_directory, err));
+    OK_OR_RETURN(checkpoint_load(context_files(context), step_directory, context->W, context->rank,
+                                 tensors->list, tensors->n, flags, &readers, manifest, NULL, err));
+    if (manifest->step == (uint64_t)step) /* every rank has read the same manifest */
+        return FSDP_OK;
+    fsdp_fail(err, FSDP_ERR_FORMAT, "%s holds step %llu", step_directory, (unsigned long long)manifest->step);
+    manifest_free(manifest);
+    return FSDP_ERR_FORMAT;
+}
+
+/* Loads the step of the choice, or an older one if it is damaged. */
+static enum fsdp_status load_chosen(struct fsdp_context *context, struct checkpoint_choice *choice,
+                                    const struct state_tensors *tensors, unsigned flags,
+                                    struct manifest *manifest, struct fsdp_err *err)
+{
+    for (;;) {
+        struct fsdp_err reason = { 0 };
+        enum fsdp_status status;
+        int64_t step = -1;
+
+        OK_OR_RETURN(checkpoint_choice_next(choice, &step, err));
+        status = load_step(context, choice->directory, step, tensors, flags, manifest, &reason);
+        if (status == FSDP_OK || !checkpoint_choice_pass(choice, status, reason.message, err))
+            return status;
+    }
+}
+
 static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                   const char *directory, int64_t step, struct manifest *manifest,
                                   struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
     const unsigned flags = optimizer == NULL ? CHECKPOINT_SUBSET : 0u;
-    /* The agent has just verified the step to resume from, so it is not verified again here. */
+    /* The agent has looked for the newest one before this generation began. */
     const bool resumes = directory == NULL && step < 0 && !context->resume_is_stale;
-    char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
-    struct fsdp_io *io = context_files(context);
+    const bool falls_back = step < 0;
+    char default_directory[IO_PATH_BYTES];
     enum fsdp_status status = check_world(model, err);
     struct state_tensors tensors = { 0 };
-    struct checkpoint_loaded loaded;
+    struct checkpoint_choice choice;
 
     if (status == FSDP_OK)
         status = check_optimizer(model, optimizer, err);
@@ -191,17 +226,15 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (status == FSDP_OK)
         status = state_tensors_make(&tensors, model, optimizer, err);
     status = model_agree(model, NULL, 0, status, err); /* the next calls are collective */
-    if (status == FSDP_OK && resumes)
+    if (status == FSDP_OK && resumes) {
         step = fsdp_context_resume_step(context);
-    else if (status == FSDP_OK)
-        status = checkpoint_choose(context, directory, &step, err);
-    if (status == FSDP_OK && step < 0)
-        status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
+        if (step < 0)
+            status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
+    }
+    checkpoint_choice_init(&choice, context, directory, step, falls_back);
     if (status == FSDP_OK)
-        status = commit_step_path(directory, step, step_directory, err);
-    if (status == FSDP_OK)
-        status = checkpoint_load(io, step_directory, context->W, context->rank, tensors.list, tensors.n,
-                                 flags, manifest, &loaded, err);
+        status = load_chosen(context, &choice, &tensors, flags, manifest, err);
+    checkpoint_choice_free(&choice);
     state_tensors_free(&tensors);
     return status;
 }

@@ -72,11 +72,12 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
  *
  *   directory  as for saving
  *   step       -1: the newest checkpoint that verifies, including those saved in this run; damaged ones are
- *              skipped
+ *              skipped, and each is an event `checkpoint_skipped` of the run
  *   *state     filled in on success
  *
- * Every byte is verified before it is loaded. The ranks do that and share the work. Only the first load of
- * NULL and -1 needs no verification: the agent verified that checkpoint when it formed this generation.
+ * Every byte is verified while it is loaded. The ranks share that work, and none returns before all have done
+ * theirs. The first load of NULL and -1 begins with the step that the agent found when it formed this
+ * generation.
  *
  *   FSDP_ERR_NOT_FOUND  there is no such checkpoint, or no run directory
  *   FSDP_ERR_FORMAT     the checkpoint is damaged; on the rank that found it, the message names the file
