@@ -10,14 +10,13 @@
 
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
-#include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/engine/unshard.h"
-#include "shard_runtime/shardfile/json_reader.h"
 #include "shard_runtime/state/checkpoint_choose.h"
 #include "shard_runtime/state/load_readers.h"
+#include "shard_runtime/state/made_with.h"
 #include "shard_runtime/state/save_files.h"
 #include "shard_runtime/state/state_tensors.h"
 
@@ -40,25 +39,6 @@ static enum fsdp_status check_optimizer(const struct fsdp_model *model,
     return optimizer == NULL || optimizer->model == model
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_ARG, "a checkpoint of a model and the optimizer of another one");
-}
-
-/*
- * Returns a JSON object that lists what bitwise results of a run depend on. The caller frees it. NULL: out of
- * memory.
- */
-static char *describe_numerics(const struct fsdp_context *context)
-{
-    char words[256];
-    struct json_text text = { 0 };
-
-    fsdp_context_describe(context, words, sizeof words);
-    json_open(&text, NULL, '{');
-    json_field_string(&text, "numerics", words);
-    json_field(&text, "threads", "%d", context->threads);
-    json_close(&text, '}');
-    if (text.failed)
-        json_text_free(&text);
-    return text.bytes;
 }
 
 /* Checks that all ranks save the same step. Otherwise ranks would wait for answers about different steps. */
@@ -94,7 +74,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         .locks = &context->saves_to,
     };
     struct checkpoint_state saved = { 0 };
-    char *numerics = describe_numerics(context);
+    char *numerics = NULL;
     struct state_tensors tensors = { 0 };
     enum fsdp_status status;
     struct checkpoint_saved done;
@@ -111,9 +91,6 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         status = model_check_not_torn(model, err);
     if (status == FSDP_OK)
         status = save_files_open(&files, context, directory, err);
-    if (status == FSDP_OK && numerics == NULL)
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory",
-                           (unsigned long long)state->step);
     if (status == FSDP_OK)
         status = model_draw(model, err);
     if (status == FSDP_OK)
@@ -122,6 +99,8 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     status = model_agree(model, NULL, 0, status, err);
     if (status == FSDP_OK)
         status = compare_steps(context, (int64_t)state->step, err);
+    if (status == FSDP_OK)
+        status = made_with_gather(context, &numerics, err);
     if (status != FSDP_OK)
         goto done;
     saved.step = (int64_t)state->step;
@@ -138,33 +117,6 @@ done:
     state_tensors_free(&tensors);
     free(numerics);
     return status;
-}
-
-/* Reads from the manifest the text that describe_numerics() stored; `out` is "" if there is none. */
-static enum fsdp_status read_numerics(const struct manifest *manifest, char out[FSDP_MADE_WITH_BYTES],
-                                      struct fsdp_err *err)
-{
-    struct json_reader json;
-    const char *key, *words;
-    char *text;
-
-    out[0] = '\0';
-    if (manifest->numerics == NULL)
-        return FSDP_OK;
-    text = strndup(manifest->numerics, manifest->numerics_length);
-    if (text == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "loading step %llu: out of memory",
-                         (unsigned long long)manifest->step);
-    json_read_init(&json, text, manifest->numerics_length);
-    json_enter_object(&json);
-    while ((key = json_next_member(&json)) != NULL) {
-        if (strcmp(key, "numerics") != 0)
-            json_skip(&json);
-        else if ((words = json_string(&json)) != NULL)
-            snprintf(out, FSDP_MADE_WITH_BYTES, "%s", words);
-    }
-    free(text);
-    return FSDP_OK;
 }
 
 static enum fsdp_status load_step(struct fsdp_context *context, const char *directory, int64_t step,
@@ -246,7 +198,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     REQUIRE(model, err);
     REQUIRE(state, err);
 
-    char made_with[FSDP_MADE_WITH_BYTES];
+    struct made_with made_with;
     struct manifest manifest = { 0 };
     enum fsdp_status status;
 
@@ -255,7 +207,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     status = load_here(model, optimizer, directory, step, &manifest, err);
     model->context->resume_is_stale = true;
     if (status == FSDP_OK)
-        status = read_numerics(&manifest, made_with, err);
+        status = made_with_read(&manifest, model->context->rank, &made_with, err);
     status = model_agree(model, NULL, 0, status, err);
     if (status == FSDP_OK) {
         *state = (struct fsdp_checkpoint_state){ .step = manifest.step,
@@ -263,7 +215,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
                                                  .seed = manifest.seed,
                                                  .optimizer_step = manifest.optimizer_step,
                                                  .world_size = (int)manifest.world_size };
-        memcpy(state->made_with, made_with, sizeof made_with);
+        memcpy(state->made_with, made_with.words, sizeof made_with.words);
         model->loaded_step = (int64_t)manifest.step;
         model->draws.step = manifest.optimizer_step;
         if (optimizer != NULL)

@@ -31,11 +31,15 @@ struct fsdp_checkpoint_state {
     uint64_t optimizer_step; /* updates done; save and load fill it in from the optimizer */
 
     /*
-     * What the bits of a continuation depend on; load fills it in. If both are the same now, the continuation
-     * is bit-identical.
+     * What the bits of a continuation depend on; load fills it in, on each rank for itself. If both are the
+     * same now on every rank, the continuation is bit-identical.
      */
-    int world_size;                       /* ranks that saved */
-    char made_with[FSDP_MADE_WITH_BYTES]; /* fsdp_context_describe() when it was saved; "" if not known */
+    int world_size; /* ranks that saved */
+    /*
+     * fsdp_context_describe() of this rank when it was saved; of rank 0, if this rank did not save. "": not
+     * known
+     */
+    char made_with[FSDP_MADE_WITH_BYTES];
 };
 
 /**

@@ -116,8 +116,8 @@ struct fsdp_opening {
 FSDP_API struct fsdp_opening fsdp_context_opening(const struct fsdp_context *context);
 
 /**
- * Writes one line to `buffer`: device, numerics library and its version, instruction set, threads. Returns
- * `buffer`.
+ * Writes one line to `buffer`: device and its model, numerics library and its version, instruction set,
+ * threads. Returns `buffer`.
  */
 FSDP_API const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size);
 
