@@ -150,6 +150,7 @@ struct coordinator {
     bool stop_now;
     bool took_over;           /* it goes on with the run of a coordinator that was lost */
     bool deposed;             /* another agent leads the run */
+    bool without_directory;   /* the run directory was removed, and the run ends for that */
     bool node_lost;           /* a node of the generation is lost */
     uint64_t fenced_until_ms; /* until then ranks of a lost node may run, and no generation begins */
 
