@@ -49,6 +49,24 @@ check_match "a flipped bit is found by the ranks that load it, and is an event o
   '"event": *"checkpoint_skipped".*"rank": *0, *"step": *10, *"reason": *".*rank 1: .*shard-00002.*the file is damaged' \
   "$(cat "$WORK/runs/flipped/events.jsonl")"
 
+# A rank dies while the damaged one is still the newest: each generation passes it over once, and the restart
+# that is used up is the rank's.
+cp -r "$WORK/runs/half" "$WORK/runs/again"
+damage "$WORK/runs/again" flipped
+events=$WORK/runs/again/events.jsonl
+cp "$events" "$WORK/events.before"
+timeout -k 5 600 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=again --set train.steps=1000000 --set checkpoint.every=0 \
+  --set launch.max_restarts=1 > "$WORK/again.log" 2>&1 < /dev/null & job=$!
+began() { [ "$(tail -n "+$(($(wc -l < "$WORK/events.before") + 1))" "$events" | grep -c '"event": *"first_step"')" -ge "$1" ]; }
+wait_until 60 began 1 || not_ok "it trains" "$(tail -n 5 "$WORK/again.log")"
+kill -KILL "$(tail -n "+$(($(wc -l < "$WORK/events.before") + 1))" "$events" | sed -n 's/.*"event": *"spawn".*"rank": *1, *"pid": *\([0-9]*\).*/\1/p')"
+wait_until 60 began 2 || not_ok "it trains again" "$(tail -n 5 "$WORK/again.log")"
+kill -TERM "$job"; wait "$job"
+check_eq "a rank that dies costs the one restart there is, and damage none" "143 1" \
+  "$? $(grep -c 'starting again' "$WORK/again.log")"
+check_eq "each generation passes the damaged one over once" 2 "$(grep -c 'event=checkpoint_skipped step=10' "$WORK/again.log")"
+check_match "the timeline counts from the one that was loaded" '"event": *"timeline".*"resume_step": *5,' "$(cat "$events")"
+
 # The run has all its steps in a checkpoint that no rank will load.
 cp -r "$WORK/runs/half" "$WORK/runs/last"
 damage "$WORK/runs/last" flipped
