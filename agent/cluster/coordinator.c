@@ -173,12 +173,30 @@ static void begin_restart(struct coordinator *coordinator, bool free_of_charge)
                                                   EVENT_END });
 }
 
+/*
+ * Looks for the directory of a job that has done all its steps, has failed to save, or would start again. Where
+ * the loop must not wait for a disk, only the regular look does that (agent/run/run_directory.c).
+ */
+static bool is_without_directory(const struct coordinator *coordinator)
+{
+    const struct coordinator_services *services = &coordinator->services;
+
+    return coordinator->config->job_json != NULL && services->disk == NULL && services->rundir != NULL &&
+           rundir_is_gone(services->rundir);
+}
+
+static void lose_directory(struct coordinator *coordinator)
+{
+    coordinator->without_directory = coordinator->stop_now = true;
+    coordinator->services.write_errors = NULL; /* errors.json has no place either */
+}
+
 static enum coordinator_event judge(struct coordinator *coordinator)
 {
     struct verdict_run run = as_verdict_run(coordinator);
     struct verdict verdict;
 
-    if (coordinator->deposed)
+    if (coordinator->deposed || coordinator->without_directory)
         return CE_DOWN_FINAL;
     coordinator_take_recurrence(coordinator, &run);
     verdict_reach(&run, &verdict);
@@ -187,6 +205,10 @@ static enum coordinator_event judge(struct coordinator *coordinator)
         describe_failure(coordinator, &run, verdict.spent);
     else if (verdict.class != 0)
         coordinator_end_with(coordinator, verdict.status, verdict.class, verdict.words);
+    if (verdict.event == CE_DOWN_RETRY && is_without_directory(coordinator)) {
+        lose_directory(coordinator);
+        return CE_DOWN_FINAL;
+    }
     if (verdict.event == CE_DOWN_RETRY)
         begin_restart(coordinator, verdict.free_of_charge);
     else
@@ -252,12 +274,26 @@ static void tell_end(struct coordinator *coordinator, const struct coordinator_e
                                        coordinator->nodes[i].late ? &too_late : how);
 }
 
+static void end_without_directory(struct coordinator *coordinator)
+{
+    char line[COORDINATOR_LINE_BYTES];
+
+    snprintf(
+        line, sizeof line,
+        "the run directory %.800s is gone: it was removed or renamed while the job ran, and nothing can be "
+        "saved to it",
+        rundir_path(coordinator->services.rundir));
+    coordinator_end_with(coordinator, FSDP_EXIT_IO, ERRORS_IO, line);
+}
+
 static void end(struct coordinator *coordinator)
 {
     struct coordinator_end how = { .node = -1 };
 
     coordinator_close_store(coordinator);
     coordinator_write_timeline(coordinator);
+    if (coordinator->without_directory || (coordinator->status == 0 && is_without_directory(coordinator)))
+        end_without_directory(coordinator);
     /* a signal stopped the run between two generations */
     if (coordinator->status == 0 && coordinator->stop_signal != 0) {
         struct verdict verdict;
@@ -382,6 +418,8 @@ static void on_published(void *arg, const struct fsdp_link_published *published,
         coordinator_passed(coordinator, published->step);
     }
     coordinator_tell_all(coordinator, -1, PROTO_PUBLISHED, published);
+    if (published->status != FSDP_OK && is_without_directory(coordinator))
+        coordinator_lose_directory(coordinator);
 }
 
 static void on_save_line(void *arg, const char *words)
@@ -405,6 +443,15 @@ void coordinator_stop(struct coordinator *coordinator, int signal, bool now)
     if (clearing && now)
         /* the nodes are stopping already: tell them to skip the grace period */
         coordinator_clear(coordinator);
+}
+
+void coordinator_lose_directory(struct coordinator *coordinator)
+{
+    if (coordinator->without_directory || coordinator->state == CS_ENDED)
+        return;
+    lose_directory(coordinator);
+    coordinator_post(coordinator, CE_STOP);
+    coordinator_run(coordinator);
 }
 
 void coordinator_forward(struct coordinator *coordinator, int signal)
@@ -517,6 +564,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
                                             .published = on_published,
                                             .line = on_save_line,
                                             .weigh = coordinator_weigh_step,
+                                            .last_step = coordinator_last_step(config),
                                             .term = services->lead.term,
                                             .replaces = services->past != NULL,
                                             .patience_ms = config->hang_timeout_ms };

@@ -169,6 +169,12 @@ void coordinator_swept(struct coordinator *coordinator, int node);
  */
 bool coordinator_hand_over(const struct coordinator *coordinator, struct coordinator_past *past);
 /**
+ * The run directory of a job is gone (rundir_is_gone()): the ranks are killed, and the run ends with
+ * FSDP_EXIT_IO and a line that names the directory. On a single node, a job also looks for its directory after
+ * a save that failed, and if it would end with 0.
+ */
+void coordinator_lose_directory(struct coordinator *coordinator);
+/**
  * Another agent leads the run. The ranks of this node are killed, and then its own member gets PROTO_FINISH,
  * with FSDP_EXIT_LINK and `words`. No other node is told, and no file of the run is written any more: they
  * are the other leader's.

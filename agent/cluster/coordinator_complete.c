@@ -33,6 +33,12 @@ static const char *text_at(const cJSON *job, const char *section, const char *na
     return text == NULL ? "" : text;
 }
 
+int64_t coordinator_last_step(const struct agent_config *config)
+{
+    return config->job_json == NULL || config->total_steps > INT64_MAX ? INT64_MAX
+                                                                       : (int64_t)config->total_steps;
+}
+
 enum fsdp_status coordinator_weigh_step(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
                                         struct fsdp_err *err)
 {

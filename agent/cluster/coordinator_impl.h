@@ -150,6 +150,7 @@ struct coordinator {
     bool stop_now;
     bool took_over;           /* it goes on with the run of a coordinator that was lost */
     bool deposed;             /* another agent leads the run */
+    bool without_directory;   /* the run directory was removed, and the run ends for that */
     bool node_lost;           /* a node of the generation is lost */
     uint64_t fenced_until_ms; /* until then ranks of a lost node may run, and no generation begins */
 
@@ -323,6 +324,8 @@ void coordinator_prepare(struct coordinator *coordinator);
  */
 enum fsdp_status coordinator_weigh_step(void *coordinator, struct fsdp_io *io, const char *directory,
                                         int64_t step, struct fsdp_err *err);
+/** Returns the number of the run's steps. A program has no last step that an agent knows of. */
+int64_t coordinator_last_step(const struct agent_config *config);
 void coordinator_form(struct coordinator *coordinator);
 /**
  * Stops the generation on every node. A second call with stop_now ends the grace period; one with node_lost
@@ -431,7 +434,7 @@ void coordinator_continue_timeline(struct coordinator *coordinator, const struct
 void coordinator_form_timeline(struct coordinator *coordinator);
 /** Takes an event of the generation that runs, see timeline_event(). The last one of a restart writes it. */
 void coordinator_time_event(struct coordinator *coordinator, int rank, const char *event, int64_t step);
-/** The same for an event's JSON text. */
+/** The same for an event's JSON text. Also prints the line of a checkpoint that the ranks passed over. */
 void coordinator_time_line(struct coordinator *coordinator, int rank, const char *json, size_t length);
 /** Writes the timeline of the last restart if it has not been written, with what is known of it. */
 void coordinator_write_timeline(struct coordinator *coordinator);

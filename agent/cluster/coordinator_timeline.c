@@ -1,4 +1,5 @@
 #include <cjson/cJSON.h>
+#include <string.h>
 
 #include "agent/cluster/coordinator_impl.h"
 #include "shard_runtime/core/clock.h"
@@ -96,6 +97,16 @@ void coordinator_time_event(struct coordinator *coordinator, int rank, const cha
     console_say(coordinator->services.console, "fsdprun: %s", words);
 }
 
+/* The same line as for a checkpoint that this agent passed over before the generation began. */
+static void say_skipped(const struct coordinator *coordinator, const cJSON *object, const cJSON *step)
+{
+    const char *reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "reason"));
+
+    if (reason != NULL && cJSON_IsNumber(step))
+        console_say(coordinator->services.console,
+                    "fsdprun: event=checkpoint_skipped step=%.0f reason=\"%s\"", step->valuedouble, reason);
+}
+
 void coordinator_time_line(struct coordinator *coordinator, int rank, const char *json, size_t length)
 {
     const cJSON *step;
@@ -108,6 +119,8 @@ void coordinator_time_line(struct coordinator *coordinator, int rank, const char
     object = json_parse_object(json, length);
     event = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "event"));
     step = cJSON_GetObjectItemCaseSensitive(object, "step");
+    if (event != NULL && rank == 0 && strcmp(event, "checkpoint_skipped") == 0)
+        say_skipped(coordinator, object, step);
     if (event != NULL)
         coordinator_time_event(coordinator, rank, event,
                                cJSON_IsNumber(step) && step->valuedouble >= 0 && step->valuedouble < 9e15

@@ -64,8 +64,11 @@ bool timeline_event(struct timeline *timeline, int rank, const char *event, int6
     }
     if (rank != 0 || !timeline->job || timeline->first_step_ns != 0)
         return false;
-    if (strcmp(event, "resume") == 0 && at_ns[TIMELINE_RESUMED] < 0)
+    if (strcmp(event, "resume") == 0 && at_ns[TIMELINE_RESUMED] < 0) {
         at_ns[TIMELINE_RESUMED] = now_ns;
+        if (step >= 0)
+            timeline->resume_step = step; /* an older one, if that of timeline_form() was damaged */
+    }
     if (strcmp(event, "first_step") != 0 || step < 0)
         return false;
     at_ns[TIMELINE_FIRST_STEP] = timeline->first_step_ns = now_ns;

@@ -231,6 +231,14 @@ const char *rundir_path(const struct rundir *rundir)
     return rundir->path;
 }
 
+bool rundir_is_gone(const struct rundir *rundir)
+{
+    char path[RUNDIR_PATH_BYTES];
+
+    return rundir_set_path(path, NULL, "%s/%s", rundir->path, lock_name) == FSDP_OK &&
+           faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 int rundir_fd(const struct rundir *rundir)
 {
     return rundir->fd;

@@ -127,6 +127,13 @@ enum fsdp_status rundir_mark(struct rundir *rundir, const unsigned char token[32
 enum fsdp_status rundir_find_mark(const struct rundir *rundir, const unsigned char token[32],
                                   struct fsdp_err *err);
 
+/**
+ * Returns whether the directory is no longer at its path, because someone removed or renamed it, or emptied it:
+ * the file of the lock is not there. A path that cannot be looked at counts as there. May wait for the disk.
+ * Thread: any.
+ */
+bool rundir_is_gone(const struct rundir *rundir);
+
 /** Returns file operations for paths below it (shard_runtime/shardfile/io_beneath.h); owned by `rundir`. */
 struct fsdp_io *rundir_io(const struct rundir *rundir);
 

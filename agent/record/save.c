@@ -104,13 +104,12 @@ static void refuse(struct save *save, struct collection *collection, int64_t ste
     tell(save, collection != NULL ? collection->own : NULL, step, &err, 0, 0, 0);
 }
 
-/* The verdict on a collection, which ends here. If it was refused, every rank has had it. */
-static void end_publish(struct save *save, struct collection *collection, const struct fsdp_err *err,
+/* The verdict on a collection. If it was refused, every rank has had it. */
+static void end_publish(struct save *save, const struct collection *collection, const struct fsdp_err *err,
                         uint64_t size_bytes, double seconds)
 {
     if (!collection->refused)
         tell(save, collection->own, collection->step, err, size_bytes, seconds, collection->started_ns);
-    free_collection(collection);
 }
 
 static void end_prepare(struct save *save, int64_t step, const struct fsdp_err *err)
@@ -122,6 +121,8 @@ static void end_prepare(struct save *save, int64_t step, const struct fsdp_err *
 }
 
 static void go_on(struct save *save);
+static bool start_work(struct save *save, enum work_kind kind, struct collection *collection,
+                       struct fsdp_err *err);
 
 static void bring_lines(struct save *save, struct work *work)
 {
@@ -146,10 +147,14 @@ static void work_done(uv_work_t *request, int status)
     save->watch = NULL;
     bring_lines(save, work);
     /* After on_silent() the failure has been reported. An older generation's verdict is still an event. */
-    if (collection != NULL)
+    if (work->kind == WORK_PUBLISH)
         end_publish(save, collection, &work->err, work->size_bytes, work->seconds);
-    else if (!work->given_up)
+    else if (work->kind == WORK_PREPARE && !work->given_up)
         end_prepare(save, work->err.status == FSDP_OK ? work->step : -1, &work->err);
+    if (work->kind == WORK_PUBLISH && work->err.status == FSDP_OK && !collection->refused &&
+        start_work(save, WORK_RETAIN, collection, NULL))
+        collection = NULL; /* without memory for it, the next save removes what is too old */
+    free_collection(collection);
     free(work);
     go_on(save);
     if (!save->working && save->idle != NULL)
@@ -169,13 +174,15 @@ static void on_silent(void *arg)
     end_prepare(save, -1, &err);
 }
 
-static void start_work(struct save *save, struct collection *collection)
+/* Returns false, with the words in `err`, if it cannot begin; `collection` stays the caller's then. */
+static bool start_work(struct save *save, enum work_kind kind, struct collection *collection,
+                       struct fsdp_err *err)
 {
     struct work *work = calloc(1, sizeof *work);
-    struct fsdp_err err = { 0 };
 
     if (work != NULL) {
         work->save = save;
+        work->kind = kind;
         work->io = save->io;
         memcpy(work->directory, save->directory, sizeof work->directory);
         work->collection = collection;
@@ -187,29 +194,31 @@ static void start_work(struct save *save, struct collection *collection)
         save->working = uv_queue_work(save->loop, &work->request, save_do_work, work_done) == 0;
     }
     if (save->working) {
-        if (collection == NULL && save->handlers.patience_ms > 0)
+        if (kind == WORK_PREPARE && save->handlers.patience_ms > 0)
             save->watch =
                 search_watch_start(save->loop, &work->n_done, save->handlers.patience_ms, on_silent, work);
-        return;
+        return true;
     }
-    fsdp_fail(&err, FSDP_ERR_NOMEM, "%s", work == NULL ? "out of memory" : "no thread can be started");
+    fsdp_fail(err, FSDP_ERR_NOMEM, "%s", work == NULL ? "out of memory" : "no thread can be started");
     free(work);
-    if (collection != NULL)
-        end_publish(save, collection, &err, 0, 0);
-    else
-        end_prepare(save, -1, &err);
+    return false;
 }
 
 static void go_on(struct save *save)
 {
-    if (save->working)
-        return;
-    if (save->ready != NULL || save->prepared != NULL) {
-        struct collection *collection = save->ready;
+    struct collection *collection = save->ready;
+    struct fsdp_err err = { 0 };
 
-        save->ready = NULL;
-        start_work(save, collection);
-    }
+    if (save->working || (collection == NULL && save->prepared == NULL))
+        return;
+    save->ready = NULL;
+    if (start_work(save, collection != NULL ? WORK_PUBLISH : WORK_PREPARE, collection, &err))
+        return;
+    if (collection != NULL)
+        end_publish(save, collection, &err, 0, 0);
+    else
+        end_prepare(save, -1, &err);
+    free_collection(collection);
 }
 
 void save_abandon(struct save *save)
@@ -309,7 +318,8 @@ static const char *add_part(struct collection *collection, int rank, const struc
         *manifest_fd = -1;
         collection->keep = saved->keep;
         collection->started_ns = saved->started_ns;
-        if (own != NULL)
+        /* The ranks may have passed over the step that this agent found, and loaded an older one. */
+        if (own != NULL || saved->loaded_step >= 0)
             collection->loaded_step = saved->loaded_step;
     }
     return NULL;

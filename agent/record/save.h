@@ -29,8 +29,8 @@ struct save_handlers {
     /*
      * The verdict on a step, for every rank. `directory` is the program's own, or "" for the run's. After a
      * success `size_bytes` is the size of all files, and `seconds` the time from when rank 0 began until the
-     * checkpoint had its final name. `blocked_s` is the time since rank 0 began, in which it did not train;
-     * it includes the removal of older checkpoints. 0: unknown.
+     * checkpoint had its final name. `blocked_s` is the time since rank 0 began, in which it did not train.
+     * 0: unknown. Older checkpoints are removed after the verdict: no rank waits for that.
      */
     void (*published)(void *arg, const struct fsdp_link_published *published, const char *directory,
                       uint64_t size_bytes, double seconds, double blocked_s);
@@ -42,6 +42,11 @@ struct save_handlers {
      */
     enum fsdp_status (*weigh)(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
                               struct fsdp_err *err);
+    /*
+     * From this step on save_prepare() verifies checksums too. Nothing is trained after such a step, so
+     * perhaps no rank loads it. Ranks verify what they load.
+     */
+    int64_t last_step;
     uint64_t term;       /* of the coordinator; 0: no arbiter says who leads */
     bool replaces;       /* the coordinator has taken another one's place, which may still hold the locks */
     int64_t patience_ms; /* save_prepare() fails when its disk has not answered for this time; 0: never */
@@ -82,8 +87,8 @@ void save_take(struct save *save, uint32_t generation, int rank, const struct fs
 typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
 
 /**
- * Remove what earlier saves left unfinished, and find the newest checkpoint of which every checksum verifies.
- * Then call `done` from the loop. Only one may be under way. If there is nothing to look at, `done` is called
+ * Remove what earlier saves left unfinished, and find the newest checkpoint whose manifest verifies and whose
+ * files have the sizes that it lists. No other file is opened, except for last_step. Then call `done` from the loop. Only one may be under way. If there is nothing to look at, `done` is called
  * before this function returns.
  *
  * If no open, read or removal ends for patience_ms, `done` gets FSDP_ERR_IO. The thread may then still be

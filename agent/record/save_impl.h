@@ -1,7 +1,7 @@
 /*
  * Shared by the files of save.h. save.c runs on the loop: it collects the reports of the ranks, and starts
- * and ends the work of a thread. save_work.c is what the thread does: it publishes a collection, or prepares
- * a generation.
+ * and ends the work of a thread. save_work.c is what the thread does: it publishes a collection, removes what
+ * is then too old to keep, or prepares a generation.
  */
 #ifndef AGENT_SAVE_IMPL_H
 #define AGENT_SAVE_IMPL_H
@@ -35,6 +35,8 @@ struct collection {
     struct part parts[];                  /* (world_size) */
 };
 
+enum work_kind { WORK_PREPARE, WORK_PUBLISH, WORK_RETAIN };
+
 /**
  * The work of a thread, with all that it needs: the thread touches nothing else of the loop's, except the
  * locks. The loop creates and frees it.
@@ -44,7 +46,8 @@ struct work {
     struct save *save;
     struct fsdp_io *io;
     char directory[IO_PATH_BYTES];
-    struct collection *collection; /* to publish; NULL: prepare a generation */
+    enum work_kind kind;
+    struct collection *collection; /* to publish, or just published; NULL: prepare a generation */
     const struct save_own *own;    /* all directories of the program's; the list only grows */
     struct fsdp_err err;
 

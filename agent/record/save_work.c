@@ -7,6 +7,7 @@
 #include "agent/record/save_impl.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/files.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 #include "shard_runtime/shardfile/manifest.h"
@@ -44,7 +45,7 @@ static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsd
  */
 static enum fsdp_status lock_directory(struct work *work, int wait_ms, bool *held)
 {
-    struct fsdp_io *io = work->collection == NULL ? &work->files.base : work->io;
+    struct fsdp_io *io = work->kind == WORK_PREPARE ? &work->files.base : work->io;
 
     const enum fsdp_status status =
         directory_lock_take_within(&work->save->locks, io, work->directory, wait_ms, held, &work->err);
@@ -123,20 +124,27 @@ static void publish(struct work *work)
         commit_abort(work->io, work->directory, temporary, NULL);
     } else if (commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files,
                               &work->err) == FSDP_OK) {
-        struct fsdp_err ignored = { 0 };
-
         work->seconds = (double)(clock_now_ns() - collection->started_ns) * 1e-9;
-        if (commit_retain(work->io, work->directory, collection->keep, fence.step, collection->loaded_step,
-                          &log, &ignored) != FSDP_OK)
-            verify_log_line(&log, "event=retain_failed reason=\"%s\"", ignored.message);
     }
 done:
     free(files);
     free(head);
 }
 
-/* Publish in a directory of the program's own. Its links are followed by the rule of core/beneath.h. */
-static void publish_in(struct work *work, const struct save_own *own)
+/* The step of the collection is published, and the ranks know: what is now too old goes. */
+static void retain(struct work *work)
+{
+    const struct collection *collection = work->collection;
+    const struct verify_log log = { keep_line, work };
+    struct fsdp_err err = { 0 };
+
+    if (commit_retain(work->io, work->directory, collection->keep, collection->step, collection->loaded_step,
+                      &log, &err) != FSDP_OK)
+        verify_log_line(&log, "event=retain_failed reason=\"%s\"", err.message);
+}
+
+/* Work in a directory of the program's own. Its links are followed by the rule of core/beneath.h. */
+static void work_in(struct work *work, const struct save_own *own, void (*function)(struct work *work))
 {
     struct fsdp_io *root;
 
@@ -144,8 +152,24 @@ static void publish_in(struct work *work, const struct save_own *own)
         return;
     work->io = root;
     snprintf(work->directory, sizeof work->directory, "%s", own->path);
-    publish(work);
+    function(work);
     io_beneath_destroy(root);
+}
+
+/*
+ * How deep the search for a step looks. A step after which nothing is trained may be loaded by no rank, so it
+ * is verified here.
+ */
+static enum fsdp_status choose_depth(const struct work *work, struct fsdp_io *io, enum verify_depth *depth,
+                                     struct fsdp_err *err)
+{
+    int64_t *steps;
+    size_t n_steps;
+
+    OK_OR_RETURN(verify_list_steps(io, work->directory, &steps, &n_steps, err));
+    *depth = n_steps > 0 && steps[0] >= work->save->handlers.last_step ? VERIFY_CHECKSUMS : VERIFY_SIZES;
+    free(steps);
+    return FSDP_OK;
 }
 
 static void prepare(struct work *work)
@@ -153,6 +177,7 @@ static void prepare(struct work *work)
     const struct save_handlers *handlers = &work->save->handlers;
     const struct verify_log log = { keep_line, work };
     struct fsdp_io *io = &work->files.base;
+    enum verify_depth depth = VERIFY_SIZES;
     bool held;
 
     clean_own(work, NULL);
@@ -167,7 +192,8 @@ static void prepare(struct work *work)
     if (commit_take_over(io, work->directory, handlers->term, &log, &work->err) != FSDP_OK ||
         commit_clean(io, work->directory, &log, &work->err) != FSDP_OK)
         return;
-    if (verify_newest(io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err) == FSDP_OK &&
+    if (choose_depth(work, io, &depth, &work->err) == FSDP_OK &&
+        verify_newest(io, work->directory, depth, &work->step, &log, &work->err) == FSDP_OK &&
         work->step >= 0 && handlers->weigh != NULL)
         (void)handlers->weigh(handlers->arg, io, work->directory, work->step, &work->err);
 }
@@ -176,10 +202,12 @@ void save_do_work(uv_work_t *request)
 {
     struct work *work = request->data;
 
-    if (work->collection == NULL)
+    void (*const function)(struct work * work) = work->kind == WORK_RETAIN ? retain : publish;
+
+    if (work->kind == WORK_PREPARE)
         prepare(work);
     else if (work->collection->own != NULL && !work->collection->refused)
-        publish_in(work, work->collection->own);
+        work_in(work, work->collection->own, function);
     else
-        publish(work);
+        function(work);
 }

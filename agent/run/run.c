@@ -274,7 +274,8 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     uv_signal_init(loop, &run->children);
     uv_timer_init(loop, &run->patience);
     run->children.data = run->patience.data = run;
-    run->n_handles = 2;
+    run_watch_directory(run);
+    run->n_handles = 3;
     uv_signal_start(&run->children, on_child, SIGCHLD);
     *out = run;
     form_alone(run);

@@ -128,6 +128,7 @@ static void leave(struct run *run)
     disk_close(run->disk);
     uv_close((uv_handle_t *)&run->children, on_closed);
     uv_close((uv_handle_t *)&run->patience, on_closed);
+    uv_close((uv_handle_t *)&run->directory.tick, on_closed);
 }
 
 static void proceed(struct run *run);

@@ -5,6 +5,7 @@
  *   - run_member.c is this node as a member of its coordinator's world: job_written, said_where,
  *     node_rank, and the status and lines of the end;
  *   - run_lead.c knows who leads the run: lead;
+ *   - run_directory.c looks after the run directory: directory;
  *   - run_end.c ends a run: patience, ending, and what stands below it.
  */
 #ifndef AGENT_RUN_IMPL_H
@@ -58,6 +59,16 @@ struct run_lead {
     struct coordinator_past past;
 };
 
+/** Looks whether the run directory is still there (run_directory.c). */
+struct run_directory {
+    struct run *run;
+    uv_timer_t tick;
+    struct disk_job job;
+    const struct rundir *rundir;
+    int n_gone; /* looks in a row that did not find it; the disk's while `looking` */
+    bool looking, said;
+};
+
 struct run {
     uv_loop_t *loop;
     const struct agent_config *config;
@@ -92,6 +103,7 @@ struct run {
     struct nodes *nodes; /* the other nodes, on the coordinator's node only; NULL: there are none */
     struct world *world; /* NULL until it is decided which node coordinates */
     uv_signal_t children;
+    struct run_directory directory;
     int n_handles;
     bool job_written, said_where, captured;
     bool refused; /* the run never began, and its directory is removed if the run created it */
@@ -180,6 +192,11 @@ enum fsdp_status run_meet(struct run *run, struct fsdp_err *err);
 void run_refuse(struct run *run, int exit_status, const char *why);
 /* The same by a signal, while no worker runs that could save or receive it. */
 void run_stop_before_start(struct run *run, int signal);
+
+/* Run_directory.c */
+
+/** Begins to look whether the run directory of the coordinator is still there. */
+void run_watch_directory(struct run *run);
 
 /* Run_end.c */
 

@@ -8,6 +8,7 @@
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/file_sum.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -85,19 +86,55 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
     return FSDP_OK;
 }
 
-/* Reads into a tensor of a store, in pieces of at most PIECE_BYTES. `piece` is the buffer for one piece. */
-static enum fsdp_status read_to_store(struct fsdp_io *io, int fd, const struct reshard_read *read,
-                                      unsigned char *piece, const char *path, struct fsdp_err *err)
+/* One file that is open for reading. */
+struct source {
+    struct fsdp_io *io;
+    int fd;
+    char path[IO_PATH_BYTES];
+    struct file_sum *sum; /* NULL: another rank verifies this file */
+    unsigned char *piece; /* PIECE_BYTES for what goes to a store */
+};
+
+/* Does one read, in pieces of at most PIECE_BYTES: a piece is hashed while it is in the cache. */
+static enum fsdp_status read_range(const struct source *source, const struct reshard_read *read,
+                                   struct fsdp_err *err)
 {
+    if (source->sum != NULL)
+        OK_OR_RETURN(file_sum_read(source->sum, source->io, source->fd, read->offset, source->path, err));
     for (uint64_t done = 0; done < read->size_bytes;) {
         const uint64_t left = read->size_bytes - done;
         const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        unsigned char *to = read->store != NULL ? source->piece : read->to + done;
 
-        OK_OR_RETURN(io_read_all(io, fd, piece, n, read->offset + done, path, err));
-        OK_OR_RETURN(read->store->write(read->store->user, read->in_store, read->at + done, piece, n, err));
+        OK_OR_RETURN(io_read_all(source->io, source->fd, to, n, read->offset + done, source->path, err));
+        if (source->sum != NULL)
+            file_sum_take(source->sum, to, n, read->offset + done);
+        if (read->store != NULL)
+            OK_OR_RETURN(read->store->write(read->store->user, read->in_store, read->at + done, to, n, err));
         done += n;
     }
     return FSDP_OK;
+}
+
+/* Does the reads of one file, which are sorted. If the file is this rank's to verify, it is read to its end. */
+static enum fsdp_status read_file(struct source *source, const char *step_directory,
+                                  const struct manifest_file *file, const struct reshard_read *reads,
+                                  size_t n_reads, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    uint64_t size_bytes;
+
+    OK_OR_RETURN(io_join(source->path, step_directory, file->name, err));
+    OK_OR_RETURN(io_open_read(source->io, source->path, &source->fd, &size_bytes, err));
+    if (source->sum != NULL)
+        file_sum_begin(source->sum);
+    for (size_t i = 0; i < n_reads && status == FSDP_OK; i++)
+        status = read_range(source, &reads[i], err);
+    if (status == FSDP_OK && source->sum != NULL)
+        status = file_sum_read(source->sum, source->io, source->fd, size_bytes, source->path, err);
+    source->io->close(source->io, source->fd);
+    return status == FSDP_OK && source->sum != NULL ? file_sum_check(source->sum, file, source->path, err)
+                                                    : status;
 }
 
 /* Allocates the buffer for reads that go to a store; *piece is NULL if there are none. */
@@ -115,40 +152,84 @@ static enum fsdp_status make_piece(const struct reshard_read *reads, size_t n_re
     return FSDP_OK;
 }
 
-/* Does all `reads`. The reads are sorted by file, so each file is opened once. */
+/*
+ * Does all `reads`, and verifies the files in the share of `rank`. The reads are sorted by file, so each file
+ * is opened once.
+ */
 static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
-                                 const struct contents *contents, const struct reshard_read *reads,
-                                 size_t n_reads, struct fsdp_err *err)
+                                 const struct contents *contents, int W, int rank,
+                                 const struct reshard_read *reads, size_t n_reads, struct fsdp_err *err)
 {
-    unsigned char *piece;
-    enum fsdp_status status = make_piece(reads, n_reads, &piece, err);
+    const struct manifest *manifest = &contents->manifest;
+    struct source source = { .io = io };
+    struct file_sum *sum = NULL;
+    enum fsdp_status status = make_piece(reads, n_reads, &source.piece, err);
+    size_t at = 0;
 
-    for (size_t i = 0; i < n_reads && status == FSDP_OK;) {
-        const struct manifest_file *file = &contents->manifest.files[reads[i].file];
-        const uint32_t index = reads[i].file;
-        char path[IO_PATH_BYTES];
-        uint64_t size_bytes;
-        int fd;
+    if (status == FSDP_OK)
+        status = file_sum_create(&sum, err);
+    for (size_t file = 0; file < manifest->n_files && status == FSDP_OK; file++) {
+        const bool verifies = contents_reader(manifest, file, (uint32_t)W) == (uint32_t)rank;
+        size_t n = 0;
 
-        status = io_join(path, step_directory, file->name, err);
-        if (status == FSDP_OK)
-            status = io_open_read(io, path, &fd, &size_bytes, err);
-        if (status != FSDP_OK)
-            break;
-        for (; i < n_reads && reads[i].file == index && status == FSDP_OK; i++)
-            status = reads[i].store != NULL ? read_to_store(io, fd, &reads[i], piece, path, err)
-                                            : io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes,
-                                                          reads[i].offset, path, err);
-        io->close(io, fd);
+        while (at + n < n_reads && reads[at + n].file == file)
+            n++;
+        source.sum = verifies ? sum : NULL;
+        if (n > 0 || verifies)
+            status = read_file(&source, step_directory, &manifest->files[file], reads + at, n, err);
+        at += n;
     }
-    free(piece);
+    file_sum_destroy(sum);
+    free(source.piece);
     return status;
+}
+
+static enum fsdp_status agree(const struct checkpoint_readers *readers, enum fsdp_status own,
+                              struct fsdp_err *err)
+{
+    return readers == NULL ? own : readers->agree(readers->user, own, err);
+}
+
+/* Gives the pieces of this rank's share to the others, and takes theirs. */
+static enum fsdp_status exchange(struct contents *contents, int W, const struct checkpoint_readers *readers,
+                                 struct fsdp_err *err)
+{
+    uint64_t *words = NULL, *all = NULL;
+    size_t n_words = 0, stride = 0;
+    enum fsdp_status status = contents_pack(contents, &words, &n_words, err);
+
+    status = agree(readers, status, err);
+    if (status == FSDP_OK)
+        status = readers->gather(readers->user, words, n_words, &all, &stride, err);
+    if (status == FSDP_OK)
+        status = contents_unpack(contents, all, stride, (uint32_t)W, err);
+    free(all);
+    free(words);
+    return status;
+}
+
+/* Lists the contents of all files. With `readers`, each rank reads the headers of its share. */
+static enum fsdp_status list_contents(struct fsdp_io *io, const char *step_directory, int W, int rank,
+                                      const struct checkpoint_readers *readers, struct contents *contents,
+                                      struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (readers == NULL || W == 1)
+        return agree(readers, contents_read(io, step_directory, contents, err), err);
+    status = contents_read_share(io, step_directory, (uint32_t)rank, (uint32_t)W, contents, err);
+    status = agree(readers, status, err);
+    if (status == FSDP_OK)
+        status = exchange(contents, W, readers, err);
+    if (status == FSDP_OK)
+        status = contents_prove(contents, err);
+    return agree(readers, status, err);
 }
 
 enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory, int W, int rank,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
-                                 struct manifest *manifest, struct checkpoint_loaded *loaded,
-                                 struct fsdp_err *err)
+                                 const struct checkpoint_readers *readers, struct manifest *manifest,
+                                 struct checkpoint_loaded *loaded, struct fsdp_err *err)
 {
     struct contents contents = { 0 };
     struct reshard_want *wants = NULL;
@@ -162,20 +243,20 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
     io = io == NULL ? &io_posix : io;
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
-    status = contents_read(io, step_directory, &contents, err);
+    status = list_contents(io, step_directory, W, rank, readers, &contents, err);
     if (status != FSDP_OK)
         goto done;
     wants = calloc(n_tensors + 1, sizeof *wants);
     asked = calloc(contents.manifest.n_tensors + 1, sizeof *asked);
-    if (wants == NULL || asked == NULL) {
+    if (wants == NULL || asked == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", n_tensors);
-        goto done;
-    }
-    status = match(&contents, W, rank, tensors, n_tensors, flags, wants, asked, err);
+    if (status == FSDP_OK)
+        status = match(&contents, W, rank, tensors, n_tensors, flags, wants, asked, err);
     if (status == FSDP_OK)
         status = reshard_plan(&contents, wants, n_tensors, &reads, &n_reads, err);
     if (status == FSDP_OK)
-        status = read_all(io, step_directory, &contents, reads, n_reads, err);
+        status = read_all(io, step_directory, &contents, W, rank, reads, n_reads, err);
+    status = agree(readers, status, err);
     if (status != FSDP_OK)
         goto done;
     for (size_t i = 0; i < n_reads; i++)

@@ -16,6 +16,7 @@
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/device/cpu_cast.h"
 #include "shard_runtime/device/cpu_float8.h"
+#include "shard_runtime/device/cpu_name.h"
 
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -225,6 +226,12 @@ static void cpu_decode(struct device_stream *stream, void *to, enum fsdp_dtype t
     stream->n_done++;
 }
 
+static void cpu_describe(const struct device *device, char *buffer, size_t size)
+{
+    (void)device;
+    cpu_name(buffer, size);
+}
+
 const struct device_ops device_cpu_ops = {
     .name = "cpu",
     .open = cpu_open,
@@ -245,4 +252,5 @@ const struct device_ops device_cpu_ops = {
     .amax = cpu_amax,
     .encode = cpu_encode,
     .decode = cpu_decode,
+    .describe = cpu_describe,
 };

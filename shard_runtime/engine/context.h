@@ -48,7 +48,7 @@ struct fsdp_context {
     struct context_io io;
     struct directory_lock *saves_to; /* directories it saved to, locked until it is destroyed */
     const char *checkpoint_extra;    /* borrowed; NULL: none */
-    bool resume_is_stale;            /* saved or loaded since the agent verified the step to resume from */
+    bool resume_is_stale;            /* saved or loaded since the agent found the step to resume from */
 };
 
 /**

@@ -459,7 +459,7 @@ enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32
         if (n_kept == keep) {
             if (steps[i] != loaded_step)
                 delete_step(io, directory, steps[i], log);
-        } else if (verify_named_step(io, directory, steps[i], VERIFY_STRUCTURE, NULL) == FSDP_OK) {
+        } else if (verify_named_step(io, directory, steps[i], VERIFY_SIZES, NULL) == FSDP_OK) {
             n_kept++; /* a broken one does not count: the run could not resume from it */
         }
     }

@@ -1,10 +1,12 @@
 #include "shard_runtime/shardfile/contents.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
@@ -117,6 +119,15 @@ static enum fsdp_status add_header(struct contents *out, const struct manifest_t
     return FSDP_OK;
 }
 
+static enum fsdp_status check_size(const char *path, uint64_t size_bytes, const struct manifest_file *listed,
+                                   struct fsdp_err *err)
+{
+    return size_bytes == listed->size_bytes
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_FORMAT, "%s: %llu bytes; the manifest says %llu", path,
+                           (unsigned long long)size_bytes, (unsigned long long)listed->size_bytes);
+}
+
 static enum fsdp_status add_file(struct fsdp_io *io, const char *step_directory, struct contents *out,
                                  const struct manifest_tensor *const *sorted, uint32_t file,
                                  struct fsdp_err *err)
@@ -124,17 +135,16 @@ static enum fsdp_status add_file(struct fsdp_io *io, const char *step_directory,
     const struct manifest_file *listed = &out->manifest.files[file];
     struct safetensors_header header = { 0 };
     char path[IO_PATH_BYTES];
-    enum fsdp_status status = FSDP_OK;
+    enum fsdp_status status;
 
     OK_OR_RETURN(io_join(path, step_directory, listed->name, err));
     OK_OR_RETURN(safetensors_open(io, path, &header, NULL, err));
-    if (header.size_bytes != listed->size_bytes)
-        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%llu bytes; the manifest says %llu",
-                           (unsigned long long)header.size_bytes, (unsigned long long)listed->size_bytes);
-    if (status == FSDP_OK)
+    status = check_size(path, header.size_bytes, listed, err);
+    if (status == FSDP_OK) {
         status = add_header(out, sorted, file, &header, err);
-    if (status != FSDP_OK)
-        fsdp_wrap(err, "%s", path);
+        if (status != FSDP_OK)
+            fsdp_wrap(err, "%s", path);
+    }
     safetensors_free(&header);
     return status;
 }
@@ -279,8 +289,44 @@ static enum fsdp_status refuse_links(struct fsdp_io *io, const char *step_direct
     return FSDP_OK;
 }
 
-enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, struct contents *out,
-                               struct fsdp_err *err)
+static enum fsdp_status check_file(struct fsdp_io *io, const char *step_directory,
+                                   const struct manifest_file *listed, struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES];
+    struct io_stat stat;
+
+    OK_OR_RETURN(io_join(path, step_directory, listed->name, err));
+    if (io->stat(io, path, &stat) < 0)
+        return errno == ENOENT ? fsdp_fail(err, FSDP_ERR_NOT_FOUND, "%s is not there", path)
+                               : file_fail(err, "stat", path);
+    if (stat.kind != IO_FILE)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is no regular file", path);
+    return check_size(path, stat.size_bytes, listed, err);
+}
+
+enum fsdp_status contents_read_sizes(struct fsdp_io *io, const char *step_directory, struct manifest *out,
+                                     struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    *out = (struct manifest){ 0 };
+    OK_OR_RETURN(refuse_links(io, step_directory, err));
+    OK_OR_RETURN(manifest_read(io, step_directory, out, err));
+    status = refuse_strays(io, step_directory, out, err);
+    for (size_t file = 0; file < out->n_files && status == FSDP_OK; file++)
+        status = check_file(io, step_directory, &out->files[file], err);
+    if (status != FSDP_OK)
+        manifest_free(out);
+    return status;
+}
+
+uint32_t contents_reader(const struct manifest *manifest, size_t file, uint32_t n_readers)
+{
+    return (uint32_t)((uint64_t)manifest->files[file].rank * n_readers / manifest->world_size);
+}
+
+enum fsdp_status contents_read_share(struct fsdp_io *io, const char *step_directory, uint32_t reader,
+                                     uint32_t n_readers, struct contents *out, struct fsdp_err *err)
 {
     const struct manifest_tensor **sorted;
     enum fsdp_status status;
@@ -290,17 +336,27 @@ enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, s
     OK_OR_RETURN(manifest_read(io, step_directory, &out->manifest, err));
     status = manifest_sort(&out->manifest, &sorted, err);
     for (uint32_t file = 0; file < out->manifest.n_files && status == FSDP_OK; file++)
-        status = add_file(io, step_directory, out, sorted, file, err);
-    if (status == FSDP_OK)
+        if (contents_reader(&out->manifest, file, n_readers) == reader)
+            status = add_file(io, step_directory, out, sorted, file, err);
+    if (status == FSDP_OK && reader == 0)
         status = refuse_strays(io, step_directory, &out->manifest, err);
-    if (status == FSDP_OK) {
-        status = contents_prove(out, err);
-        if (status != FSDP_OK)
-            fsdp_wrap(err, "%s", step_directory);
-    }
     free(sorted);
     if (status != FSDP_OK)
         contents_free(out);
+    return status;
+}
+
+enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, struct contents *out,
+                               struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    OK_OR_RETURN(contents_read_share(io, step_directory, 0, 1, out, err));
+    status = contents_prove(out, err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "%s", step_directory);
+        contents_free(out);
+    }
     return status;
 }
 

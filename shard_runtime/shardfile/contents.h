@@ -53,6 +53,42 @@ struct contents {
 enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, struct contents *out,
                                struct fsdp_err *err);
 
+/**
+ * Reads the manifest of `step_directory`, which the caller releases with manifest_free(). Checks that the
+ * directory has the files that the manifest lists, with their sizes, and no other tensor file. Opens none of
+ * them. Errors are those of contents_read().
+ */
+enum fsdp_status contents_read_sizes(struct fsdp_io *io, const char *step_directory, struct manifest *out,
+                                     struct fsdp_err *err);
+
+/*
+ * `n_readers` processes divide the work of reading a checkpoint. Each opens only the files of its share, and
+ * gives what it found to the others as words of 64 bits. contents_prove() needs the pieces of all shares.
+ */
+
+/**
+ * Returns which reader has file number `file` in its share. A reader r of as many as saved has the file of
+ * rank r; else its share are files of the ranks that saved what it most likely loads.
+ */
+uint32_t contents_reader(const struct manifest *manifest, size_t file, uint32_t n_readers);
+
+/** contents_read() of the headers in the share of `reader`, without the proof. The pieces are not sorted. */
+enum fsdp_status contents_read_share(struct fsdp_io *io, const char *step_directory, uint32_t reader,
+                                     uint32_t n_readers, struct contents *out, struct fsdp_err *err);
+
+/** Writes the manifest's checksum and all pieces as words. The caller frees *words. */
+enum fsdp_status contents_pack(const struct contents *contents, uint64_t **words, size_t *n_words,
+                               struct fsdp_err *err);
+
+/**
+ * Replaces the pieces by those that `n_readers` readers packed, which are all. The words of reader r are the
+ * first of the `stride` words at words + r * stride.
+ *   FSDP_ERR_MISMATCH  a reader has read another manifest
+ *   FSDP_ERR_FORMAT    the words are no pieces of this checkpoint
+ */
+enum fsdp_status contents_unpack(struct contents *contents, const uint64_t *words, size_t stride,
+                                 uint32_t n_readers, struct fsdp_err *err);
+
 /** Returns the index of the tensor called `name` in the manifest, or -1. */
 int64_t contents_find(const struct contents *contents, const char *name);
 

@@ -454,10 +454,16 @@ static bool seal_holds(const char *text, size_t length)
 
 enum fsdp_status manifest_parse(struct manifest *out, const char *text, size_t length, struct fsdp_err *err)
 {
+    XXH128_hash_t hash;
+
     *out = (struct manifest){ 0 };
     if (!seal_holds(text, length))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "the manifest's own checksum does not hold");
-    return parse(out, text, length, true, err);
+    OK_OR_RETURN(parse(out, text, length, true, err));
+    hash = XXH3_128bits(text, length);
+    out->checksum[0] = hash.low64;
+    out->checksum[1] = hash.high64;
+    return FSDP_OK;
 }
 
 enum fsdp_status manifest_read(struct fsdp_io *io, const char *step_directory, struct manifest *out,

@@ -64,6 +64,7 @@ struct manifest {
     size_t n_tensors;
     struct manifest_file *files; /* in ascending order of rank; a rank that owns no rows has no file */
     size_t n_files;
+    uint64_t checksum[2]; /* set by parsing a whole manifest: that of its own text, which tells two apart */
     char *text; /* owned by a parsed manifest, like the two arrays; NULL if a caller filled the struct */
 };
 

@@ -5,14 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/contents.h"
-
-enum { BUFFER_BYTES = 4 << 20 };
+#include "shard_runtime/shardfile/file_sum.h"
 
 void verify_log_line(const struct verify_log *log, const char *format, ...)
 {
@@ -27,79 +25,42 @@ void verify_log_line(const struct verify_log *log, const char *format, ...)
     log->line(log->context, words);
 }
 
-/* State for hashing files: each file is read through `buffer`. */
-struct hasher {
-    XXH3_state_t *state;
-    unsigned char *buffer;
-    size_t buffer_bytes;
-};
-
-/* Hashes a whole file into hasher->state; *size_bytes receives its size. */
-static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, const struct hasher *hasher,
-                                  uint64_t *size_bytes, struct fsdp_err *err)
-{
-    enum fsdp_status status = FSDP_OK;
-    int fd;
-
-    OK_OR_RETURN(io_open_read(io, path, &fd, size_bytes, err));
-    XXH3_128bits_reset(hasher->state);
-    for (uint64_t at = 0; at < *size_bytes && status == FSDP_OK;) {
-        const uint64_t left = *size_bytes - at;
-        const size_t n = left < hasher->buffer_bytes ? (size_t)left : hasher->buffer_bytes;
-
-        status = io_read_all(io, fd, hasher->buffer, n, at, path, err);
-        if (status == FSDP_OK)
-            XXH3_128bits_update(hasher->state, hasher->buffer, n);
-        at += n;
-    }
-    io->close(io, fd);
-    return status;
-}
-
 static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directory,
-                                    const struct manifest_file *file, const struct hasher *hasher,
+                                    const struct manifest_file *file, struct file_sum *sum,
                                     struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
-    uint64_t size_bytes = 0;
-    XXH128_hash_t hash;
+    enum fsdp_status status;
+    uint64_t size_bytes;
+    int fd;
 
     OK_OR_RETURN(io_join(path, step_directory, file->name, err));
-    OK_OR_RETURN(hash_file(io, path, hasher, &size_bytes, err));
-    hash = XXH3_128bits_digest(hasher->state);
-    if (size_bytes != file->size_bytes || hash.low64 != file->checksum[0] || hash.high64 != file->checksum[1])
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: the checksum does not hold: the file is damaged", path);
-    return FSDP_OK;
+    OK_OR_RETURN(io_open_read(io, path, &fd, &size_bytes, err));
+    file_sum_begin(sum);
+    status = file_sum_read(sum, io, fd, size_bytes, path, err);
+    io->close(io, fd);
+    return status == FSDP_OK ? file_sum_check(sum, file, path, err) : status;
 }
 
-/* Verifies the checksums of file `part` and of every n_parts-th file after it. */
-static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory, size_t part,
-                                         size_t n_parts, struct fsdp_err *err)
+static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory, struct fsdp_err *err)
 {
-    struct hasher hasher = { .buffer_bytes = 4096 };
     struct manifest manifest;
-    enum fsdp_status status = FSDP_OK;
+    struct file_sum *sum;
+    enum fsdp_status status;
 
     OK_OR_RETURN(manifest_read(io, step_directory, &manifest, err));
-    for (size_t i = part; i < manifest.n_files; i += n_parts)
-        while (hasher.buffer_bytes < manifest.files[i].size_bytes && hasher.buffer_bytes < BUFFER_BYTES)
-            hasher.buffer_bytes *= 2;
-    hasher.buffer = malloc(hasher.buffer_bytes);
-    hasher.state = XXH3_createState();
-    if (hasher.buffer == NULL || hasher.state == NULL)
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes to verify with", hasher.buffer_bytes);
-    for (size_t i = part; i < manifest.n_files && status == FSDP_OK; i += n_parts)
-        status = verify_file(io, step_directory, &manifest.files[i], &hasher, err);
+    status = file_sum_create(&sum, err);
+    for (size_t i = 0; i < manifest.n_files && status == FSDP_OK; i++)
+        status = verify_file(io, step_directory, &manifest.files[i], sum, err);
+    file_sum_destroy(sum);
     manifest_free(&manifest);
-    XXH3_freeState(hasher.state);
-    free(hasher.buffer);
     return status;
 }
 
 enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enum verify_depth depth,
                              struct manifest *manifest, struct fsdp_err *err)
 {
-    struct contents contents;
+    struct contents contents = { 0 };
 
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
@@ -107,10 +68,12 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
      * Verify checksums first: a wrong checksum names the damaged file. Headers may only show that two files
      * contradict each other.
      */
-    if (depth == VERIFY_CHECKSUMS) {
-        OK_OR_RETURN(verify_checksums(io, step_directory, 0, 1, err));
-    }
-    OK_OR_RETURN(contents_read(io, step_directory, &contents, err));
+    if (depth == VERIFY_CHECKSUMS)
+        OK_OR_RETURN(verify_checksums(io, step_directory, err));
+    if (depth == VERIFY_SIZES)
+        OK_OR_RETURN(contents_read_sizes(io, step_directory, &contents.manifest, err));
+    else
+        OK_OR_RETURN(contents_read(io, step_directory, &contents, err));
     if (manifest != NULL) {
         *manifest = contents.manifest;
         contents.manifest = (struct manifest){ 0 };
@@ -174,17 +137,6 @@ enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, in
             fsdp_fail(err, FSDP_ERR_FORMAT, "%s holds step %llu", path, (unsigned long long)manifest.step);
     manifest_free(&manifest);
     return status;
-}
-
-enum fsdp_status verify_named_part(struct fsdp_io *io, const char *directory, int64_t step, size_t part,
-                                   size_t n_parts, struct fsdp_err *err)
-{
-    char path[IO_PATH_BYTES];
-    enum fsdp_status status = commit_step_path(directory, step, path, err);
-
-    if (status == FSDP_OK)
-        status = verify_checksums(io, path, part, n_parts, err);
-    return status != FSDP_OK ? status : verify_named_step(io, directory, step, VERIFY_STRUCTURE, err);
 }
 
 enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth,

@@ -1,17 +1,20 @@
 /*
- * Verifies that a checkpoint is complete and undamaged, at one of two depths.
+ * Verifies that a checkpoint is complete and undamaged, at one of three depths.
  *
- * VERIFY_STRUCTURE checks:
+ * VERIFY_SIZES opens no file but the manifest. It checks:
  *   - the manifest's own checksum
  *   - that every listed file exists with its size
- *   - that every file header is valid and belongs to this step, generation, world size and rank
- *   - that the boxes in all files cover every tensor exactly once
  *   - that the directory contains no other tensor file
  *
- * VERIFY_CHECKSUMS checks all of that, and the checksum of every file.
+ * VERIFY_STRUCTURE checks all of that, and reads the headers:
+ *   - that every file header is valid and belongs to this step, generation, world size and rank
+ *   - that the boxes in all files cover every tensor exactly once
  *
- * The functions write nothing. They need memory for the headers and one buffer of at most 4 MiB. They block
- * on the disk; any thread may call them.
+ * VERIFY_CHECKSUMS checks all of that, and the checksum of every file. Ranks that load a checkpoint do the
+ * same while they read it (checkpoint/load.h).
+ *
+ * The functions write nothing. They need memory for the headers and one buffer of 1 MiB. They block on the
+ * disk; any thread may call them.
  */
 #ifndef SHARDFILE_VERIFY_H
 #define SHARDFILE_VERIFY_H
@@ -23,7 +26,7 @@
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/manifest.h"
 
-enum verify_depth { VERIFY_STRUCTURE, VERIFY_CHECKSUMS };
+enum verify_depth { VERIFY_SIZES, VERIFY_STRUCTURE, VERIFY_CHECKSUMS };
 
 /**
  * A receiver of log lines for people. `line` gets key=value pairs without a newline. A NULL `line` drops
@@ -54,15 +57,6 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
  */
 enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, int64_t step,
                                    enum verify_depth depth, struct fsdp_err *err);
-
-/**
- * Does one of `n_parts` shares of verify_named_step() at depth VERIFY_CHECKSUMS, so that processes can divide
- * the work. The share `part` checks the structure of the whole checkpoint. It checks the checksums of file
- * `part` and every n_parts-th file after it. The checkpoint verifies if all shares succeed. Errors are those
- * of verify_step().
- */
-enum fsdp_status verify_named_part(struct fsdp_io *io, const char *directory, int64_t step, size_t part,
-                                   size_t n_parts, struct fsdp_err *err);
 
 /**
  * Finds the newest checkpoint in `directory` (RUN/checkpoints) that verifies. Writes a line to `log` for each

@@ -10,13 +10,13 @@
 
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
-#include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/engine/unshard.h"
-#include "shard_runtime/shardfile/json_reader.h"
 #include "shard_runtime/state/checkpoint_choose.h"
+#include "shard_runtime/state/load_readers.h"
+#include "shard_runtime/state/made_with.h"
 #include "shard_runtime/state/save_files.h"
 #include "shard_runtime/state/state_tensors.h"
 
@@ -39,25 +39,6 @@ static enum fsdp_status check_optimizer(const struct fsdp_model *model,
     return optimizer == NULL || optimizer->model == model
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_ARG, "a checkpoint of a model and the optimizer of another one");
-}
-
-/*
- * Returns a JSON object that lists what bitwise results of a run depend on. The caller frees it. NULL: out of
- * memory.
- */
-static char *describe_numerics(const struct fsdp_context *context)
-{
-    char words[256];
-    struct json_text text = { 0 };
-
-    fsdp_context_describe(context, words, sizeof words);
-    json_open(&text, NULL, '{');
-    json_field_string(&text, "numerics", words);
-    json_field(&text, "threads", "%d", context->threads);
-    json_close(&text, '}');
-    if (text.failed)
-        json_text_free(&text);
-    return text.bytes;
 }
 
 /* Checks that all ranks save the same step. Otherwise ranks would wait for answers about different steps. */
@@ -93,7 +74,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         .locks = &context->saves_to,
     };
     struct checkpoint_state saved = { 0 };
-    char *numerics = describe_numerics(context);
+    char *numerics = NULL;
     struct state_tensors tensors = { 0 };
     enum fsdp_status status;
     struct checkpoint_saved done;
@@ -110,9 +91,6 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         status = model_check_not_torn(model, err);
     if (status == FSDP_OK)
         status = save_files_open(&files, context, directory, err);
-    if (status == FSDP_OK && numerics == NULL)
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory",
-                           (unsigned long long)state->step);
     if (status == FSDP_OK)
         status = model_draw(model, err);
     if (status == FSDP_OK)
@@ -121,6 +99,8 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     status = model_agree(model, NULL, 0, status, err);
     if (status == FSDP_OK)
         status = compare_steps(context, (int64_t)state->step, err);
+    if (status == FSDP_OK)
+        status = made_with_gather(context, &numerics, err);
     if (status != FSDP_OK)
         goto done;
     saved.step = (int64_t)state->step;
@@ -139,31 +119,38 @@ done:
     return status;
 }
 
-/* Reads from the manifest the text that describe_numerics() stored; `out` is "" if there is none. */
-static enum fsdp_status read_numerics(const struct manifest *manifest, char out[FSDP_MADE_WITH_BYTES],
-                                      struct fsdp_err *err)
+static enum fsdp_status load_step(struct fsdp_context *context, const char *directory, int64_t step,
+                                  const struct state_tensors *tensors, unsigned flags,
+                                  struct manifest *manifest, struct fsdp_err *err)
 {
-    struct json_reader json;
-    const char *key, *words;
-    char *text;
+    const struct checkpoint_readers readers = load_readers(context);
+    char step_directory[IO_PATH_BYTES];
 
-    out[0] = '\0';
-    if (manifest->numerics == NULL)
+    OK_OR_RETURN(commit_step_path(directory, step, step_directory, err));
+    OK_OR_RETURN(checkpoint_load(context_files(context), step_directory, context->W, context->rank,
+                                 tensors->list, tensors->n, flags, &readers, manifest, NULL, err));
+    if (manifest->step == (uint64_t)step) /* every rank has read the same manifest */
         return FSDP_OK;
-    text = strndup(manifest->numerics, manifest->numerics_length);
-    if (text == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "loading step %llu: out of memory",
-                         (unsigned long long)manifest->step);
-    json_read_init(&json, text, manifest->numerics_length);
-    json_enter_object(&json);
-    while ((key = json_next_member(&json)) != NULL) {
-        if (strcmp(key, "numerics") != 0)
-            json_skip(&json);
-        else if ((words = json_string(&json)) != NULL)
-            snprintf(out, FSDP_MADE_WITH_BYTES, "%s", words);
+    fsdp_fail(err, FSDP_ERR_FORMAT, "%s holds step %llu", step_directory, (unsigned long long)manifest->step);
+    manifest_free(manifest);
+    return FSDP_ERR_FORMAT;
+}
+
+/* Loads the step of the choice, or an older one if it is damaged. */
+static enum fsdp_status load_chosen(struct fsdp_context *context, struct checkpoint_choice *choice,
+                                    const struct state_tensors *tensors, unsigned flags,
+                                    struct manifest *manifest, struct fsdp_err *err)
+{
+    for (;;) {
+        struct fsdp_err reason = { 0 };
+        enum fsdp_status status;
+        int64_t step = -1;
+
+        OK_OR_RETURN(checkpoint_choice_next(choice, &step, err));
+        status = load_step(context, choice->directory, step, tensors, flags, manifest, &reason);
+        if (status == FSDP_OK || !checkpoint_choice_pass(choice, status, reason.message, err))
+            return status;
     }
-    free(text);
-    return FSDP_OK;
 }
 
 static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
@@ -172,13 +159,13 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
 {
     struct fsdp_context *context = model->context;
     const unsigned flags = optimizer == NULL ? CHECKPOINT_SUBSET : 0u;
-    /* The agent has just verified the step to resume from, so it is not verified again here. */
+    /* The agent has looked for the newest one before this generation began. */
     const bool resumes = directory == NULL && step < 0 && !context->resume_is_stale;
-    char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
-    struct fsdp_io *io = context_files(context);
+    const bool falls_back = step < 0;
+    char default_directory[IO_PATH_BYTES];
     enum fsdp_status status = check_world(model, err);
     struct state_tensors tensors = { 0 };
-    struct checkpoint_loaded loaded;
+    struct checkpoint_choice choice;
 
     if (status == FSDP_OK)
         status = check_optimizer(model, optimizer, err);
@@ -191,17 +178,15 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (status == FSDP_OK)
         status = state_tensors_make(&tensors, model, optimizer, err);
     status = model_agree(model, NULL, 0, status, err); /* the next calls are collective */
-    if (status == FSDP_OK && resumes)
+    if (status == FSDP_OK && resumes) {
         step = fsdp_context_resume_step(context);
-    else if (status == FSDP_OK)
-        status = checkpoint_choose(context, directory, &step, err);
-    if (status == FSDP_OK && step < 0)
-        status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
+        if (step < 0)
+            status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
+    }
+    checkpoint_choice_init(&choice, context, directory, step, falls_back);
     if (status == FSDP_OK)
-        status = commit_step_path(directory, step, step_directory, err);
-    if (status == FSDP_OK)
-        status = checkpoint_load(io, step_directory, context->W, context->rank, tensors.list, tensors.n,
-                                 flags, manifest, &loaded, err);
+        status = load_chosen(context, &choice, &tensors, flags, manifest, err);
+    checkpoint_choice_free(&choice);
     state_tensors_free(&tensors);
     return status;
 }
@@ -213,7 +198,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     REQUIRE(model, err);
     REQUIRE(state, err);
 
-    char made_with[FSDP_MADE_WITH_BYTES];
+    struct made_with made_with;
     struct manifest manifest = { 0 };
     enum fsdp_status status;
 
@@ -222,7 +207,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     status = load_here(model, optimizer, directory, step, &manifest, err);
     model->context->resume_is_stale = true;
     if (status == FSDP_OK)
-        status = read_numerics(&manifest, made_with, err);
+        status = made_with_read(&manifest, model->context->rank, &made_with, err);
     status = model_agree(model, NULL, 0, status, err);
     if (status == FSDP_OK) {
         *state = (struct fsdp_checkpoint_state){ .step = manifest.step,
@@ -230,7 +215,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
                                                  .seed = manifest.seed,
                                                  .optimizer_step = manifest.optimizer_step,
                                                  .world_size = (int)manifest.world_size };
-        memcpy(state->made_with, made_with, sizeof made_with);
+        memcpy(state->made_with, made_with.words, sizeof made_with.words);
         model->loaded_step = (int64_t)manifest.step;
         model->draws.step = manifest.optimizer_step;
         if (optimizer != NULL)

@@ -1,15 +1,27 @@
 #include "shard_runtime/state/checkpoint_choose.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/verify.h"
 
-/* The steps that this rank finds in the directory, newest first. */
-struct seen {
-    int64_t *steps;
-    size_t n;
-};
+void checkpoint_choice_init(struct checkpoint_choice *choice, struct fsdp_context *context,
+                            const char *directory, int64_t named, bool falls_back)
+{
+    *choice = (struct checkpoint_choice){ .context = context,
+                                          .directory = directory,
+                                          .named = named,
+                                          .falls_back = falls_back,
+                                          .tried = INT64_MAX };
+}
+
+void checkpoint_choice_free(struct checkpoint_choice *choice)
+{
+    free(choice->steps);
+    choice->steps = NULL;
+}
 
 static enum fsdp_status most(struct fsdp_context *context, int64_t *values, size_t n, struct fsdp_err *err)
 {
@@ -18,12 +30,35 @@ static enum fsdp_status most(struct fsdp_context *context, int64_t *values, size
                                              context->streams[PLAN_COMPUTE], err);
 }
 
-static int64_t newest_before(const struct seen *seen, int64_t before)
+static enum fsdp_status list_steps(struct checkpoint_choice *choice, struct fsdp_err *err)
 {
-    for (size_t i = 0; i < seen->n; i++)
-        if (seen->steps[i] < before)
-            return seen->steps[i];
+    if (choice->listed)
+        return FSDP_OK;
+    OK_OR_RETURN(verify_list_steps(context_files(choice->context), choice->directory, &choice->steps,
+                                   &choice->n_steps, err));
+    choice->listed = true;
+    return FSDP_OK;
+}
+
+/* The step that this rank would choose; -1: none. */
+static int64_t proposal_of(const struct checkpoint_choice *choice)
+{
+    if (choice->tried == INT64_MAX && choice->named >= 0)
+        return choice->named;
+    for (size_t i = 0; i < choice->n_steps; i++)
+        if (choice->steps[i] < choice->tried)
+            return choice->steps[i];
     return -1;
+}
+
+/* A rank that was given the step need not see it: loading it shows whether it is there. */
+static bool is_seen(const struct checkpoint_choice *choice, int64_t step)
+{
+    bool seen = !choice->listed;
+
+    for (size_t i = 0; i < choice->n_steps && !seen; i++)
+        seen = choice->steps[i] == step;
+    return seen;
 }
 
 static enum fsdp_status differ(int64_t oldest, int64_t newest, struct fsdp_err *err)
@@ -34,83 +69,59 @@ static enum fsdp_status differ(int64_t oldest, int64_t newest, struct fsdp_err *
                      (long long)oldest, (long long)newest);
 }
 
-/*
- * Every rank proposes a step, and all ranks verify the newest proposed step. All ranks get the same result:
- *   FSDP_OK          *step verifies
- *   FSDP_ERR_FORMAT  it does not, and the caller may try another one; `reason` has the message of a rank that
- *                    found the damage
- *   any other        the caller must stop; the message is in `err`
- * `listed` is the status of listing the directory on this rank. If it is not FSDP_OK, the reason is already
- * in `err`.
- */
-static enum fsdp_status try_one(struct fsdp_context *context, const char *directory, enum fsdp_status listed,
-                                int64_t proposed, int64_t *step, struct fsdp_err *reason,
-                                struct fsdp_err *err)
+enum fsdp_status checkpoint_choice_next(struct checkpoint_choice *choice, int64_t *step, struct fsdp_err *err)
 {
-    int64_t proposals[2] = { proposed, -proposed }; /* newest proposal, negated oldest proposal */
-    enum fsdp_status status;
+    const bool first = choice->tried == INT64_MAX;
+    enum fsdp_status status = first && choice->named >= 0 ? FSDP_OK : list_steps(choice, err);
+    int64_t proposals[2]; /* newest proposal, negated oldest proposal */
 
-    OK_OR_RETURN(context_agree(context, listed, err));
-    OK_OR_RETURN(most(context, proposals, 2, err));
-    *step = proposals[0];
-    if (*step < 0)
-        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
-    status = verify_named_part(context_files(context), directory, *step, (size_t)context->rank,
-                               (size_t)context->W, reason);
-    if (status == FSDP_ERR_NOT_FOUND && proposed != *step)
-        status = differ(-proposals[1], *step, reason);
-    status = context_agree(context, status, reason);
-    if (status == FSDP_ERR_NOMEM || status == FSDP_ERR_MISMATCH || status == FSDP_ERR_PEER)
-        /* This failure is not about the checkpoint's contents, so no other step is tried. */
-        return fsdp_fail(err, status, "%s", reason->message);
-    return status == FSDP_OK ? FSDP_OK : FSDP_ERR_FORMAT;
-}
-
-static enum fsdp_status choose_newest(struct fsdp_context *context, const char *directory, int64_t *step,
-                                      struct fsdp_err *err)
-{
-    struct fsdp_err newest = { 0 };
-    struct seen seen = { 0 };
-    const enum fsdp_status listed =
-        verify_list_steps(context_files(context), directory, &seen.steps, &seen.n, err);
-    enum fsdp_status status;
-    int64_t tried = INT64_MAX;
-    size_t n_damaged = 0;
-
-    for (;;) {
-        struct fsdp_err reason = { 0 };
-
-        status = try_one(context, directory, listed, newest_before(&seen, tried), &tried, &reason, err);
-        if (status != FSDP_ERR_FORMAT)
-            break;
-        if (n_damaged++ == 0)
-            newest = reason;
-    }
-    free(seen.steps);
-    if (status == FSDP_ERR_NOT_FOUND && n_damaged > 0)
+    OK_OR_RETURN(context_agree(choice->context, status, err));
+    proposals[0] = proposal_of(choice);
+    proposals[1] = -proposals[0];
+    OK_OR_RETURN(most(choice->context, proposals, 2, err));
+    if (proposals[0] < 0 && choice->n_passed > 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT,
-                         "none of the %zu checkpoints in %s can be used; the newest: %s", n_damaged,
-                         directory, newest.message);
-    if (status == FSDP_OK)
-        *step = tried;
-    return status;
+                         "none of the %zu checkpoints in %s can be used; the newest: %s", choice->n_passed,
+                         choice->directory, choice->newest);
+    if (proposals[0] < 0)
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", choice->directory);
+    if (!is_seen(choice, proposals[0]) || (first && choice->named >= 0 && choice->named != proposals[0]))
+        status = differ(-proposals[1], proposals[0], err);
+    OK_OR_RETURN(context_agree(choice->context, status, err));
+    choice->tried = *step = proposals[0];
+    return FSDP_OK;
 }
 
-static enum fsdp_status verify_named(struct fsdp_context *context, const char *directory, int64_t step,
-                                     struct fsdp_err *err)
+/* Rank 0 says it for all. A run without an agent has no events. */
+static void say_passed(const struct checkpoint_choice *choice, const char *reason)
 {
-    struct fsdp_err reason = { 0 };
-    int64_t tried = step;
-    const enum fsdp_status status = try_one(context, directory, FSDP_OK, step, &tried, &reason, err);
+    char words[FSDP_LINK_EVENT_BYTES];
+    struct json_text event = json_text_fixed(words, sizeof words);
 
-    if (status != FSDP_ERR_FORMAT)
-        return status == FSDP_OK && tried != step ? differ(step, tried, err) : status;
-    return fsdp_fail(err, reason.status, "%s", reason.message);
+    if (choice->context->rank != 0)
+        return;
+    json_open(&event, NULL, '{');
+    json_field_string(&event, "event", "checkpoint_skipped");
+    json_field(&event, "step", "%lld", (long long)choice->tried);
+    json_field_string(&event, "reason", reason);
+    json_close(&event, '}');
+    if (!event.failed)
+        (void)fsdp_context_event(choice->context, words, NULL);
 }
 
-enum fsdp_status checkpoint_choose(struct fsdp_context *context, const char *directory, int64_t *step,
-                                   struct fsdp_err *err)
+bool checkpoint_choice_pass(struct checkpoint_choice *choice, enum fsdp_status status, const char *words,
+                            struct fsdp_err *err)
 {
-    return *step >= 0 ? verify_named(context, directory, *step, err)
-                      : choose_newest(context, directory, step, err);
+    /* Any other failure says nothing about the checkpoint, and would meet the next one too. */
+    const bool damaged = status == FSDP_ERR_FORMAT || status == FSDP_ERR_NOT_FOUND ||
+                         status == FSDP_ERR_UNSUPPORTED || status == FSDP_ERR_IO;
+
+    if (!damaged || !choice->falls_back) {
+        fsdp_fail(err, status, "%s", words);
+        return false;
+    }
+    if (choice->n_passed++ == 0)
+        snprintf(choice->newest, sizeof choice->newest, "%s", words);
+    say_passed(choice, words);
+    return true;
 }

@@ -131,6 +131,7 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has checkpoints, and checkpoint.resume is never",
                          directory);
     OK_OR_RETURN(check_saved(trainer, directory, &state, err));
+    OK_OR_RETURN(trainer_compare_machines(trainer, &state, err));
     if (state.seed != trainer->job->run.seed)
         return fsdp_fail(err, FSDP_ERR_MISMATCH,
                          "checkpoint of step %" PRIu64 " was made with run.seed %" PRIu64

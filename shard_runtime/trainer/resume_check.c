@@ -24,17 +24,15 @@ static uint64_t saved_sequences(const struct manifest *manifest)
 }
 
 /*
- * Reports that results may differ from those of the run that saved. Equal bits are promised only for the same
- * world, threads, CPU and libraries.
+ * Reports that another number of ranks goes on, so results may differ from those of the run that saved. Equal
+ * bits are promised only for the same world, and on each rank for the same threads, CPU and libraries.
  */
 static void say_other_bits(const struct trainer *trainer, const struct fsdp_checkpoint_state *state,
                            const struct manifest *manifest)
 {
     const uint64_t was = saved_sequences(manifest),
                    is = (uint64_t)trainer->data_ranks * trainer->batch * trainer->n_micro;
-    char now[FSDP_MADE_WITH_BYTES];
 
-    (void)fsdp_context_describe(trainer->context, now, sizeof now);
     if (state->world_size != trainer->W && was != 0 && was != is)
         printf("saved by %d ranks, going on with %d: the sequences of a step went from %" PRIu64
                " to %" PRIu64 "%s\n",
@@ -45,8 +43,26 @@ static void say_other_bits(const struct trainer *trainer, const struct fsdp_chec
     else if (state->world_size != trainer->W)
         printf("saved by %d ranks, going on with %d: equal to rounding, not to the bit\n", state->world_size,
                trainer->W);
-    else if (strcmp(state->made_with, now) != 0)
-        printf("saved with %s, going on with %s: equal to rounding, not to the bit\n", state->made_with, now);
+}
+
+enum fsdp_status trainer_compare_machines(const struct trainer *trainer,
+                                          const struct fsdp_checkpoint_state *state, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    struct fsdp_err words = { 0 };
+    char now[FSDP_MADE_WITH_BYTES];
+
+    (void)fsdp_context_describe(trainer->context, now, sizeof now);
+    if (state->world_size == trainer->W && strcmp(state->made_with, now) != 0)
+        status =
+            fsdp_fail(&words, FSDP_ERR_MISMATCH, "saved with %s, going on with %s", state->made_with, now);
+    status = context_agree(trainer->context, status, &words);
+    if (status != FSDP_OK && status != FSDP_ERR_MISMATCH)
+        return fsdp_fail(err, status, "%s", words.message);
+    if (status != FSDP_OK && trainer->rank == 0)
+        printf("%s: equal to rounding, not to the bit\n", words.message);
+    (void)fflush(stdout);
+    return FSDP_OK;
 }
 
 static enum fsdp_status check_data(const struct trainer *trainer, const struct manifest *manifest,

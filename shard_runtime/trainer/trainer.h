@@ -93,12 +93,20 @@ enum fsdp_status trainer_identify_data(struct trainer *trainer, struct fsdp_err 
 
 /**
  * Rank 0 compares the checkpoint in `step_directory`, which was loaded as `state`, with this job and its
- * data. It prints one line for each difference: world or numerics, data, job.
+ * data. It prints one line for each difference: world, data, job.
  *   FSDP_ERR_MISMATCH  it was trained on other data, and checkpoint.data is check
  *   FSDP_ERR_CONFIG    it has all steps of the job, and another job made it
  */
 enum fsdp_status trainer_check_saved(const struct trainer *trainer, const char *step_directory,
                                      const struct fsdp_checkpoint_state *state, struct fsdp_err *err);
+
+/**
+ * Each rank compares its machine, threads and instruction set with those of the same rank when the checkpoint
+ * was saved. If they differ on any, rank 0 prints one line about the lowest such rank. Another number of ranks
+ * is trainer_check_saved()'s. Collective. FSDP_ERR_PEER: a rank is gone.
+ */
+enum fsdp_status trainer_compare_machines(const struct trainer *trainer,
+                                          const struct fsdp_checkpoint_state *state, struct fsdp_err *err);
 
 /**
  * Loads the checkpoint that the agent names or, without an agent, the newest one that verifies. If there is

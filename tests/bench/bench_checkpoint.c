@@ -62,7 +62,7 @@ static double load(void)
     struct fsdp_err err = { 0 };
     const double start = bench_now();
 
-    check(checkpoint_load(&io_posix, step_path, 1, 0, tensors, N_TENSORS, 0, NULL, NULL, &err), &err);
+    check(checkpoint_load(&io_posix, step_path, 1, 0, tensors, N_TENSORS, 0, NULL, NULL, NULL, &err), &err);
     return bench_now() - start;
 }
 

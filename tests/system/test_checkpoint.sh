@@ -22,23 +22,59 @@ damage() {
   local newest=$1/checkpoints/step-00000010 older=$1/checkpoints/step-00000005
   case $2 in
   truncated) truncate -s -100 "$newest/$(shard 1)" ;;
-  flipped) printf '\x01' | dd of="$newest/$(shard 2)" bs=1 seek=20000 conv=notrunc status=none ;;
+  header) printf '\x01' | dd of="$newest/$(shard 2)" bs=1 seek=200 conv=notrunc status=none ;;
+  flipped) # the last tensor of rank 1: sizes and headers are as they were
+    local at=$(($(stat -c %s "$newest/$(shard 2)") - 2))
+    printf "\\$(printf %o $(($(od -An -tu1 -j $at -N 1 "$newest/$(shard 2)") ^ 1)))" |
+      dd of="$newest/$(shard 2)" bs=1 seek=$at conv=notrunc status=none ;;
   a-link) mv "$newest" "$1/elsewhere"; ln -s "$1/elsewhere" "$newest" ;;
   linked-file) mv "$newest/$(shard 1)" "$1/elsewhere"; ln -s "$1/elsewhere" "$newest/$(shard 1)" ;;
   esac
 }
 # Any other damage is seen too: the unit tests damage.
-for kind in truncated flipped a-link linked-file; do
+for kind in truncated header flipped a-link linked-file; do
   cp -r "$WORK/runs/half" "$WORK/runs/$kind"
   damage "$WORK/runs/$kind" "$kind"
   job "$kind" --set train.steps=12
   check_eq "$kind: the job goes on" 0 $?
   check_match "$kind: from the older one, and says why" 'event=checkpoint_skipped step=10 reason=' "$(cat "$WORK/$kind.log")"
+  check_eq "$kind: without a restart" 0 "$(grep -c '"event": *"restart"' "$WORK/runs/$kind/events.jsonl")"
   check_match "$kind: resumed after step 5" '"event": *"resume".*"step": *5' "$(cat "$WORK/runs/$kind/events.jsonl")"
   check_eq "$kind: every figure is the faultless run's" "$(figures "$WORK/runs/whole")" "$(figures "$WORK/runs/$kind")"
 done
 check_eq "a link in place of a checkpoint is replaced, and what it pointed to is left alone" \
   "$(state_of "$WORK/runs/half/checkpoints/step-00000010")" "$(state_of "$WORK/runs/a-link/elsewhere")"
+
+check_match "a flipped bit is found by the ranks that load it, and is an event of theirs" \
+  '"event": *"checkpoint_skipped".*"rank": *0, *"step": *10, *"reason": *".*rank 1: .*shard-00002.*the file is damaged' \
+  "$(cat "$WORK/runs/flipped/events.jsonl")"
+
+# A rank dies while the damaged one is still the newest: each generation passes it over once, and the restart
+# that is used up is the rank's.
+cp -r "$WORK/runs/half" "$WORK/runs/again"
+damage "$WORK/runs/again" flipped
+events=$WORK/runs/again/events.jsonl
+cp "$events" "$WORK/events.before"
+timeout -k 5 600 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=again --set train.steps=1000000 --set checkpoint.every=0 \
+  --set launch.max_restarts=1 > "$WORK/again.log" 2>&1 < /dev/null & job=$!
+began() { [ "$(tail -n "+$(($(wc -l < "$WORK/events.before") + 1))" "$events" | grep -c '"event": *"first_step"')" -ge "$1" ]; }
+wait_until 60 began 1 || not_ok "it trains" "$(tail -n 5 "$WORK/again.log")"
+kill -KILL "$(tail -n "+$(($(wc -l < "$WORK/events.before") + 1))" "$events" | sed -n 's/.*"event": *"spawn".*"rank": *1, *"pid": *\([0-9]*\).*/\1/p')"
+wait_until 60 began 2 || not_ok "it trains again" "$(tail -n 5 "$WORK/again.log")"
+kill -TERM "$job"; wait "$job"
+check_eq "a rank that dies costs the one restart there is, and damage none" "143 1" \
+  "$? $(grep -c 'starting again' "$WORK/again.log")"
+check_eq "each generation passes the damaged one over once" 2 "$(grep -c 'event=checkpoint_skipped step=10' "$WORK/again.log")"
+check_match "the timeline counts from the one that was loaded" '"event": *"timeline".*"resume_step": *5,' "$(cat "$events")"
+
+# The run has all its steps in a checkpoint that no rank will load.
+cp -r "$WORK/runs/half" "$WORK/runs/last"
+damage "$WORK/runs/last" flipped
+job last --set train.steps=10
+check_eq "a run whose last checkpoint is damaged is not complete: it trains its last steps again" 0 $?
+check_match "from the older one, and says why" 'event=checkpoint_skipped step=10 reason=.*shard-00002.*damaged' "$(cat "$WORK/last.log")"
+check_eq "to the same state" "$(payloads "$WORK/runs/half/checkpoints/step-00000010")" \
+  "$(payloads "$WORK/runs/last/checkpoints/step-00000010")"
 
 cp -r "$WORK/runs/half" "$WORK/runs/none"
 damage "$WORK/runs/none" flipped

@@ -30,6 +30,28 @@ check_match "another number of ranks with train.global_batch: one line says what
   'saved by 4 ranks, going on with 3: equal to rounding, not to the bit' "$(cat "$WORK/on3.log")"
 check_eq "and no line that the batch has changed" 0 "$(grep -c 'sequences of a step' "$WORK/on3.log")"
 
+# Equal bits are promised where every rank has the machine that it had, not rank 0 alone. Here rank 1 computes
+# with other instructions for one run.
+if grep -q avx2 /proc/cpuinfo; then
+  mkdir "$WORK/mixed"
+  cp "$BIN/fsdprun" "$WORK/mixed/"
+  printf '#!/bin/sh\n[ "$RANK" != 1 ] || export FSDP_ISA=base\nexec "%s" "$@"\n' "$BIN/fsdp-train" > "$WORK/mixed/fsdp-train"
+  chmod +x "$WORK/mixed/fsdp-train"
+  mixed() { BIN=$WORK/mixed job "$@"; }
+  mixed mixed 2 5
+  check_eq "two ranks train, one with the base instructions" 0 $?
+  mixed mixed 2 10
+  check_eq "and go on so" 0 $?
+  check_eq "which is the same for both" 0 "$(grep -c 'equal to rounding' "$WORK/mixed.log")"
+  job mixed 2 15
+  check_eq "then both go on with the same" 0 $?
+  check_match "and one line says that rank 1 is another" \
+    'rank 1: saved with cpu .*, 1 thread, going on with cpu .*, 1 thread: equal to rounding, not to the bit' "$(cat "$WORK/mixed.log")"
+  check_eq "once" 1 "$(grep -c 'equal to rounding' "$WORK/mixed.log")"
+else
+  skip "a rank with other instructions" "this CPU has the base set only"
+fi
+
 # With train.batch alone, three ranks and two take different samples a step. That is said, not passed off as
 # rounding.
 batch() { job batch "$1" "$2" --set train.global_batch=null --set train.batch=4; }

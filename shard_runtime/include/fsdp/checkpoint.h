@@ -31,11 +31,15 @@ struct fsdp_checkpoint_state {
     uint64_t optimizer_step; /* updates done; save and load fill it in from the optimizer */
 
     /*
-     * What the bits of a continuation depend on; load fills it in. If both are the same now, the continuation
-     * is bit-identical.
+     * What the bits of a continuation depend on; load fills it in, on each rank for itself. If both are the
+     * same now on every rank, the continuation is bit-identical.
      */
-    int world_size;                       /* ranks that saved */
-    char made_with[FSDP_MADE_WITH_BYTES]; /* fsdp_context_describe() when it was saved; "" if not known */
+    int world_size; /* ranks that saved */
+    /*
+     * fsdp_context_describe() of this rank when it was saved; of rank 0, if this rank did not save. "": not
+     * known
+     */
+    char made_with[FSDP_MADE_WITH_BYTES];
 };
 
 /**
@@ -72,11 +76,12 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
  *
  *   directory  as for saving
  *   step       -1: the newest checkpoint that verifies, including those saved in this run; damaged ones are
- *              skipped
+ *              skipped, and each is an event `checkpoint_skipped` of the run
  *   *state     filled in on success
  *
- * Every byte is verified before it is loaded. The ranks do that and share the work. Only the first load of
- * NULL and -1 needs no verification: the agent verified that checkpoint when it formed this generation.
+ * Every byte is verified while it is loaded. The ranks share that work, and none returns before all have done
+ * theirs. The first load of NULL and -1 begins with the step that the agent found when it formed this
+ * generation.
  *
  *   FSDP_ERR_NOT_FOUND  there is no such checkpoint, or no run directory
  *   FSDP_ERR_FORMAT     the checkpoint is damaged; on the rank that found it, the message names the file

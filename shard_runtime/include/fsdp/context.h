@@ -65,7 +65,10 @@ FSDP_API int fsdp_context_local_world_size(const struct fsdp_context *context);
 /** Number of the current generation: how often the world was formed before. The first is 0. */
 FSDP_API int fsdp_context_generation(const struct fsdp_context *context);
 
-/** The step of the checkpoint that every rank must load; -1: there is none to load. */
+/**
+ * The step of the newest checkpoint, which every rank must load; -1: there is none to load. If it turns out to
+ * be damaged, fsdp_checkpoint_load() loads an older one.
+ */
 FSDP_API int64_t fsdp_context_resume_step(const struct fsdp_context *context);
 
 /** Absolute path of the run directory; "" if the run has none. The context owns the string. */
@@ -113,8 +116,8 @@ struct fsdp_opening {
 FSDP_API struct fsdp_opening fsdp_context_opening(const struct fsdp_context *context);
 
 /**
- * Writes one line to `buffer`: device, numerics library and its version, instruction set, threads. Returns
- * `buffer`.
+ * Writes one line to `buffer`: device and its model, numerics library and its version, instruction set,
+ * threads. Returns `buffer`.
  */
 FSDP_API const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size);
 

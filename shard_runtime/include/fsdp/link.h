@@ -104,7 +104,7 @@ struct fsdp_link_hello {
     uint32_t node_rank, n_nodes;
     uint32_t generation;
     uint32_t threads;      /* compute threads this worker may use, at least 1 */
-    int64_t resume_step;   /* the checkpoint every rank loads; -1: start from initial weights */
+    int64_t resume_step;   /* the newest checkpoint, which the ranks load; -1: start from initial weights */
     int64_t first_step_ns; /* CLOCK_MONOTONIC when the agent started this worker */
     int64_t lease_ms;      /* of several nodes: the agents take a node that is silent for so long for lost */
     uint64_t term;         /* of the agent that leads; 0: no arbiter says who leads */
@@ -132,8 +132,8 @@ struct fsdp_link_get {
  * coordinator then publishes the checkpoint:
  *   1. It adds the list of files to the manifest and syncs it.
  *   2. It renames the temporary folder to its final name.
- *   3. It deletes checkpoints that are beyond the number to keep.
- *   4. It answers every rank.
+ *   3. It answers every rank.
+ *   4. It deletes checkpoints that are beyond the number to keep.
  * `status` is an enum fsdp_status. If `status` is not FSDP_OK, `words` gives the reason and nothing is
  * published.
  */
@@ -144,7 +144,7 @@ struct fsdp_link_saved {
     uint64_t size_bytes;  /* of the file; 0 when this rank owns no rows and wrote none */
     uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
     int64_t started_ns;   /* CLOCK_MONOTONIC */
-    /* if `directory` is not empty: the step in it that is never deleted; -1: there is none */
+    /* the step in `directory` that is never deleted; -1: none, or in the run's directory resume_step */
     int64_t loaded_step;
     char directory[4096]; /* absolute */
     char temporary[FSDP_LINK_NAME_BYTES];

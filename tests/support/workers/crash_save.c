@@ -145,7 +145,7 @@ static void check(const char *directory)
         struct manifest manifest;
 
         allocate(3, rank);
-        if (checkpoint_load(&io_posix, path, 3, rank, tensors, N_TENSORS, 0, &manifest, NULL, &err) !=
+        if (checkpoint_load(&io_posix, path, 3, rank, tensors, N_TENSORS, 0, NULL, &manifest, NULL, &err) !=
             FSDP_OK)
             fail("load", &err);
         if (visit(step, 3, rank, 0) != 0 || manifest.cursor != (uint64_t)step) {

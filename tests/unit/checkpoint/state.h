@@ -49,11 +49,11 @@ enum fsdp_status state_publish(struct fsdp_io *io, const char *directory, const 
 /** Both, as agents would have it done. */
 enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
                             uint64_t D, int W, struct fsdp_err *err);
-/** All W ranks load `step`: the first failure, or FSDP_ERR_FORMAT when a value is wrong. */
+/**
+ * All W ranks load `step` and verify it, each its share: the first failure, or FSDP_ERR_FORMAT when a value is
+ * wrong.
+ */
 enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
                             struct fsdp_err *err);
-/** The same after they have verified it, each its share. */
-enum fsdp_status state_load_verified(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D,
-                                     int W, struct fsdp_err *err);
 
 #endif

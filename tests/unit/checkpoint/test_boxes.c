@@ -145,7 +145,7 @@ Test(checkpoint_boxes, any_cut_loads_what_any_other_saved, .timeout = 1200)
 
                 part_init(&part, cuts[to][0], rank / T, T, rank % T);
                 cr_assert(checkpoint_load(&io.base, "c/step-00000003", cuts[to][0] * T, rank, part.tensors, 2,
-                                          0, NULL, NULL, &err) == FSDP_OK,
+                                          0, NULL, NULL, NULL, &err) == FSDP_OK,
                           "%s", err.message);
                 cr_expect(visit(&part, false), "cut %d -> %d, rank %d", from, to, rank);
             }

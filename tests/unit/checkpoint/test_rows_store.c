@@ -89,7 +89,7 @@ Test(rows_store, what_is_loaded_is_the_same_at_any_world_size, .timeout = 600)
             state_wipe(&shard);
             through(&store, &shard, tensors);
             cr_assert(checkpoint_load(&io.base, "c/step-00000007", W, rank, tensors, STATE_TENSORS, 0, NULL,
-                                      NULL, &err) == FSDP_OK,
+                                      NULL, NULL, &err) == FSDP_OK,
                       "%s", err.message);
             cr_expect(state_is(&shard, STEP), "rank %d of %d", rank, W);
             state_free(&shard);
@@ -116,7 +116,7 @@ Test(rows_store, one_that_fails_fails_the_save_and_the_load)
     cr_expect(checkpoint_write_part(&io.base, "c", "one.tmp", &head, 0, 1, 0, tensors, STATE_TENSORS, &part,
                                     &err) == FSDP_ERR_IO);
     cr_expect_str_eq(err.message, "read scratch (optimizer state): gone");
-    cr_expect(checkpoint_load(&io.base, "c/step-00000007", 1, 0, tensors, STATE_TENSORS, 0, NULL, NULL,
+    cr_expect(checkpoint_load(&io.base, "c/step-00000007", 1, 0, tensors, STATE_TENSORS, 0, NULL, NULL, NULL,
                               &err) == FSDP_ERR_IO);
     cr_expect_str_eq(err.message, "loading c/step-00000007: write scratch (optimizer state): gone");
     cr_assert_eq(io.n_open, 0);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "shard_runtime/device/cpu_name.h"
 #include "shard_runtime/device/device.h"
 
 static struct device device;
@@ -163,4 +164,16 @@ Test(device_cpu, a_list_of_copies_is_its_copies_one_by_one)
 
     cr_assert_arr_eq(to, ((float[]){ 7.5f, 10, 0, 0, 0.5f, 9 }), sizeof to);
     device.ops->stream_destroy(stream);
+}
+
+Test(device_cpu, names_its_model_in_one_line)
+{
+    char name[128], again[128], shortened[8];
+
+    cpu_name(name, sizeof name);
+    cpu_name(again, sizeof again);
+    cpu_name(shortened, sizeof shortened);
+    cr_expect_str_eq(name, again);
+    cr_expect(name[0] > ' ' && strchr(name, '\n') == NULL && strlen(name) < 80, "%s", name);
+    cr_expect(strncmp(shortened, name, strlen(shortened)) == 0 && strlen(shortened) < sizeof shortened);
 }

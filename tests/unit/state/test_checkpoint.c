@@ -73,6 +73,58 @@ static void refuse_others(struct fsdp_context *context, void *user)
     rig_close(&rig);
 }
 
+static void save_three(struct fsdp_context *context, void *user)
+{
+    struct rig rig;
+
+    (void)user;
+    open_run(&rig, context, 1, 12);
+    for (int i = 1; i <= 3; i++) {
+        const struct fsdp_checkpoint_state state = { .step = (uint64_t)i, .cursor = (uint64_t)i * 2 };
+
+        rig_step(&rig, i);
+        must(save(&rig, directory, &state), &rig.err);
+    }
+    rig_close(&rig);
+}
+
+/* Flips a bit in the last tensor of a step. */
+static void damage(int step)
+{
+    char path[160], byte;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/step-%08d/shard-00001-model-00001-of-00001.safetensors", directory, step);
+    file = fopen(path, "r+b");
+    cr_assert(file != NULL && fseek(file, -1, SEEK_END) == 0 && fread(&byte, 1, 1, file) == 1);
+    byte ^= 1;
+    cr_assert(fseek(file, -1, SEEK_END) == 0 && fwrite(&byte, 1, 1, file) == 1 && fclose(file) == 0);
+}
+
+static void load_second(struct fsdp_context *context, void *user)
+{
+    struct fsdp_checkpoint_state state = { 0 };
+    struct rig rig;
+
+    (void)user;
+    open_run(&rig, context, 99, 12);
+    expect_refused(load(&rig, directory, 3, &state), FSDP_ERR_FORMAT, "the file is damaged", &rig.err);
+    must(load(&rig, directory, -1, &state), &rig.err);
+    cr_assert(state.step == 2 && state.cursor == 4 && state.optimizer_step == 2, "step %d", (int)state.step);
+    rig_close(&rig);
+}
+
+static void load_none(struct fsdp_context *context, void *user)
+{
+    struct fsdp_checkpoint_state state = { 0 };
+    struct rig rig;
+
+    (void)user;
+    open_run(&rig, context, 99, 12);
+    expect_refused(load(&rig, directory, -1, &state), FSDP_ERR_FORMAT, "none of the 3 checkpoints", &rig.err);
+    rig_close(&rig);
+}
+
 static const char *own_directory(int rank, char out[96])
 {
     snprintf(out, 96, "%s/%d", directory, rank);
@@ -129,4 +181,16 @@ Test(engine_checkpoint, ranks_do_not_go_on_from_different_steps)
 {
     world_run(1, save_steps_apart, NULL);
     world_run(3, load_steps_apart, NULL);
+}
+
+Test(engine_checkpoint, ranks_pass_over_what_one_of_them_finds_damaged, .timeout = 600)
+{
+    world_run(1, save_three, NULL);
+    damage(3);
+    for (int W = 1; W <= 3; W++)
+        world_run(W, load_second, NULL);
+    damage(2);
+    damage(1);
+    for (int W = 1; W <= 3; W++)
+        world_run(W, load_none, NULL);
 }

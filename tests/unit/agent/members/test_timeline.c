@@ -57,6 +57,21 @@ Test(timeline, a_restart_of_a_job_has_every_moment_since_the_failure_and_what_is
         "0.50 loaded, 1.00 first step); 11 steps (5.5 s) are repeated"));
 }
 
+/* The ranks found step 30 damaged, and loaded an older one. */
+Test(timeline, what_is_repeated_counts_from_the_step_that_was_loaded)
+{
+    const struct timeline_failure failure = { "exit", 1, 41LL * S, 41 };
+    struct timeline timeline = { .job = true };
+
+    train_from(&timeline, 0, 1);
+    timeline_detect(&timeline, 41LL * S);
+    timeline_restart(&timeline, 1, &failure, 41LL * S);
+    timeline_form(&timeline, 0, 30, 0, 41LL * S);
+    timeline_event(&timeline, 0, "resume", 20, 42LL * S);
+    cr_expect(timeline_event(&timeline, 0, "first_step", 21, 43LL * S));
+    cr_expect(ne(ptr, strstr(as_line(&timeline), "\"resume_step\": 20, \"lost_steps\": 21"), NULL));
+}
+
 /* The wait for the lease of a lost node is a part of its own. */
 Test(timeline, a_lost_node_is_fenced_before_the_next_generation_forms)
 {

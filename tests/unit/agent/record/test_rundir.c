@@ -77,6 +77,26 @@ Test(rundir, a_file_in_the_way_is_a_bad_setting_and_what_cannot_be_made_an_io_er
     cr_assert_null(rundir);
 }
 
+Test(rundir, one_that_was_renamed_emptied_or_removed_is_gone)
+{
+    char path[128], elsewhere[128];
+
+    snprintf(path, sizeof path, "%s", scratch_path("r"));
+    snprintf(elsewhere, sizeof elsewhere, "%s", scratch_path("elsewhere"));
+    cr_assert(open_job(path, NULL) == FSDP_OK);
+    cr_assert(rundir_lock(rundir, true, NULL) == FSDP_OK);
+    cr_expect_not(rundir_is_gone(rundir));
+    cr_assert(rename(path, elsewhere) == 0);
+    cr_expect(rundir_is_gone(rundir));
+    cr_assert(mkdir(path, 0777) == 0);
+    cr_expect(rundir_is_gone(rundir), "another one has its name");
+    cr_assert(rmdir(path) == 0 && rename(elsewhere, path) == 0);
+    cr_expect_not(rundir_is_gone(rundir), "it is back");
+    cr_assert(unlink(scratch_path("r/lock")) == 0);
+    cr_expect(rundir_is_gone(rundir));
+    rundir_close(rundir, false);
+}
+
 Test(rundir, a_write_replaces_the_file_and_leaves_no_other)
 {
     cr_assert(open_job(scratch_path("r"), NULL) == FSDP_OK);

@@ -14,6 +14,7 @@
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/temporary_lock.h"
 #include "tests/unit/agent/scratch.h"
+#include "tests/unit/checkpoint/state.h"
 
 enum { W = 3, GENERATION = 4 };
 
@@ -49,6 +50,7 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 }
 
 static uint64_t term;
+static int64_t last_step;
 static bool replaces; /* the coordinator has taken another one's place */
 
 /* In place of the one there is. `run_directory` NULL: the run has none. */
@@ -56,6 +58,7 @@ static void create(struct fsdp_io *io, const char *run_directory, int64_t patien
 {
     const struct save_handlers handlers = { .published = on_published,
                                             .line = on_line,
+                                            .last_step = last_step,
                                             .term = term,
                                             .replaces = replaces,
                                             .patience_ms = patience_ms };
@@ -518,4 +521,133 @@ Test(save, a_refused_save_leaves_nothing_in_any_directory_that_was_named)
     cr_expect(seen.n_published == 1 && seen.published.status == FSDP_ERR_MISMATCH);
     for (int rank = 0; rank < W; rank++)
         cr_expect_not(is_there(mine[rank], temporary), "rank %d", rank);
+}
+
+/* Checkpoints of real tensors, and a disk that removes them late and counts how often tensors are opened. */
+
+enum { D = 5 };
+static int n_tensor_opens, n_before_verdict;
+
+static int count_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
+{
+    n_tensor_opens += strstr(path, ".safetensors") != NULL;
+    return io_posix.open(&io_posix, path, flags, mode);
+}
+
+static int late_unlink(struct fsdp_io *io, const char *path)
+{
+    if (strstr(path, "/.trash-") != NULL)
+        wait_for_disk();
+    return io_posix.unlink(&io_posix, path);
+}
+
+static void create_counting(int n_gates_open)
+{
+    late.base = io_posix;
+    late.base.open = count_open;
+    late.base.unlink = late_unlink;
+    sem_init(&late.gate, 0, (unsigned)n_gates_open);
+    create(&late.base, scratch, 0, W);
+    n_tensor_opens = 0;
+}
+
+static void published_before(int64_t step)
+{
+    cr_assert_eq(state_save(&io_posix, directory, step, GENERATION, D, W, NULL), FSDP_OK);
+}
+
+/* All ranks write their parts of step 50 and report them. */
+static void save_step_50(uint32_t keep, int64_t loaded_step)
+{
+    struct state_parts parts;
+
+    cr_assert_eq(state_write_parts(&io_posix, directory, 50, GENERATION, D, W, &parts, NULL), FSDP_OK);
+    for (int rank = 0; rank < W; rank++) {
+        const struct checkpoint_part *part = &parts.parts[rank];
+        struct fsdp_link_saved saved = { .step = 50,
+                                         .keep = keep,
+                                         .loaded_step = loaded_step,
+                                         .size_bytes = part->size_bytes,
+                                         .checksum = { part->checksum[0], part->checksum[1] } };
+        const int fd = rank == 0 ? memfd_create("head", MFD_CLOEXEC) : -1;
+
+        snprintf(saved.temporary, sizeof saved.temporary, "%s", parts.temporary);
+        snprintf(saved.file, sizeof saved.file, "%s", part->file);
+        if (fd >= 0)
+            cr_assert_eq(write(fd, parts.head, parts.head_length), (ssize_t)parts.head_length);
+        save_take(save, GENERATION, rank, &saved, fd);
+    }
+    free(parts.head);
+}
+
+Test(save, the_ranks_have_their_verdict_before_anything_old_is_removed)
+{
+    published_before(30);
+    published_before(40);
+    create_counting(0);
+    save_step_50(1, -1);
+    while (seen.n_published == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    n_before_verdict = n_tensor_opens;
+    cr_expect_eq(seen.published.status, FSDP_OK, "%s", seen.published.words);
+    cr_expect(!save_idle(save), "the disk has removed nothing yet");
+
+    sem_post(&late.gate);
+    run();
+    cr_expect(published_is_there() && seen.n_published == 1);
+    cr_expect(!is_there("checkpoints", "step-00000030") && !is_there("checkpoints", "step-00000040"));
+    cr_expect(!is_there("checkpoints", ".trash-step-00000030"));
+    cr_expect_eq(n_tensor_opens, n_before_verdict, "to remove them no tensor is read");
+}
+
+Test(save, what_the_ranks_loaded_is_kept_even_if_the_agent_had_found_another)
+{
+    published_before(30);
+    published_before(40);
+    create_counting(1);
+    save_begin(save, GENERATION, W, 40);
+    save_step_50(1, 30);
+    run();
+    cr_expect(seen.n_published == 1 && seen.published.status == FSDP_OK, "%s", seen.published.words);
+    cr_expect(is_there("checkpoints", "step-00000030") && !is_there("checkpoints", "step-00000040"));
+}
+
+/* Flips a bit of the last tensor. */
+static void damage(int64_t step)
+{
+    const char *path =
+        scratch_path("checkpoints/step-%08d/shard-00001-model-00001-of-00001.safetensors", (int)step);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    const off_t at = lseek(fd, -1, SEEK_END);
+    char byte;
+
+    cr_assert(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 1;
+    cr_assert_eq(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+Test(save, a_step_that_ranks_will_load_is_chosen_by_manifest_and_sizes_alone)
+{
+    published_before(30);
+    published_before(40);
+    damage(40);
+    last_step = 41;
+    create_counting(1);
+    prepare();
+    cr_expect(seen.err.status == FSDP_OK && seen.step == 40, "step %d: %s", (int)seen.step, seen.err.message);
+    cr_expect_eq(n_tensor_opens, 0, "the ranks verify it");
+}
+
+/* No rank may load it: the run has all its steps. */
+Test(save, the_last_step_of_a_run_is_verified_before_it_counts_as_complete)
+{
+    published_before(30);
+    published_before(40);
+    damage(40);
+    last_step = 40;
+    create_counting(1);
+    prepare();
+    cr_expect(seen.err.status == FSDP_OK && seen.step == 30, "step %d: %s", (int)seen.step, seen.err.message);
+    cr_expect_eq(seen.n_lines, 2, "what begin() left is removed, and the damaged one named");
 }
