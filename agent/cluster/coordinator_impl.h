@@ -4,6 +4,7 @@
  *   coordinator_members.c      takes in nodes that join, and handles nodes that leave
  *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
  *   coordinator_contact.c      knows which agents have heard from this one, and when
+ *   coordinator_fence.c        knows until when ranks of lost nodes may run
  *   coordinator_quarantine.c   holds back nodes that come and go
  *   coordinator_form.c         begins generations and takes them down
  *   coordinator_mark.c         marks a run directory that all nodes share
@@ -72,6 +73,12 @@ struct coordinator_node {
 struct coordinator_away {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     int64_t heard_ns;
+};
+
+/* A lost agent, whose ranks may run until then, by coordinator_now_ms(). */
+struct coordinator_fenced {
+    unsigned char identity[PROTO_IDENTITY_BYTES];
+    uint64_t until_ms;
 };
 
 /* The search for the rank that keeps the others waiting. */
@@ -148,10 +155,12 @@ struct coordinator {
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
-    bool took_over;           /* it goes on with the run of a coordinator that was lost */
-    bool deposed;             /* another agent leads the run */
-    bool node_lost;           /* a node of the generation is lost */
-    uint64_t fenced_until_ms; /* until then ranks of a lost node may run, and no generation begins */
+    bool took_over;                    /* it goes on with the run of a coordinator that was lost */
+    bool deposed;                      /* another agent leads the run */
+    bool node_lost;                    /* a node of the generation is lost */
+    struct coordinator_fenced *fenced; /* (n_fenced) */
+    int n_fenced, fenced_capacity;
+    uint64_t fenced_until_ms; /* the same of ranks whose agents are not known; 0: there are none */
 
     /* The nodes that join and leave. */
     struct roster roster;
@@ -306,6 +315,18 @@ void coordinator_hold(struct coordinator *coordinator, int node);
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
 /** The agent of a node that is present is lost, or is told to leave, and may live. */
 void coordinator_note_away(struct coordinator *coordinator, int node);
+/** The agent with this identity cannot lead any more: coordinator_forget_away(). */
+void coordinator_forget_agent(struct coordinator *coordinator,
+                              const unsigned char agent[PROTO_IDENTITY_BYTES]);
+/**
+ * The node takes part, and is lost: no generation begins before its lease must be over. No effect if its
+ * ranks are gone.
+ */
+void coordinator_fence(struct coordinator *coordinator, int node);
+/** No rank of that agent is left. Returns whether its lease was waited for. */
+bool coordinator_unfence(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
+/** Returns until when ranks of lost nodes may run, by coordinator_now_ms(); 0: none can. */
+uint64_t coordinator_fenced_until_ms(const struct coordinator *coordinator);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */

@@ -34,9 +34,9 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
             memcpy(coordinator->roster.nodes[i].address, self->address, sizeof self->address);
 }
 
-int coordinator_earlier(const struct coordinator *coordinator, const struct proto_join *join)
+int coordinator_find(const struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES])
 {
-    return roster_find(&coordinator->roster, join->identity);
+    return roster_find(&coordinator->roster, agent);
 }
 
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
@@ -222,17 +222,18 @@ void coordinator_swept(struct coordinator *coordinator, int node)
     const int64_t silent_ms = unanswered_ms(coordinator, node);
 
     coordinator->nodes[node].granted_ms = 0;
+    coordinator_unfence(coordinator, coordinator->roster.nodes[node].who.identity);
     coordinator_lost(coordinator, node, silent_ms, "its supervision ended, and its ranks were killed");
     coordinator_forget_away(coordinator, node);
 }
 
-/* No generation begins before the lease of a node that is lost must be over. */
-static void fence(struct coordinator *coordinator, const struct coordinator_node *node)
+void coordinator_agent_swept(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES])
 {
-    const uint64_t until_ms = node->granted_ms + (uint64_t)LEASE_FENCE_MS(coordinator->config->lease_ms);
-
-    if (node->granted_ms != 0 && !node->stopped && until_ms > coordinator->fenced_until_ms)
-        coordinator->fenced_until_ms = until_ms;
+    coordinator_forget_agent(coordinator, agent);
+    if (!coordinator_unfence(coordinator, agent) || coordinator->state != CS_GATHERING)
+        return;
+    coordinator_gather(coordinator);
+    coordinator_run(coordinator);
 }
 
 void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_ms, const char *words)
@@ -244,7 +245,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
     if (!at->present || coordinator->state == CS_ENDED)
         return;
     if (up && at->active)
-        fence(coordinator, &coordinator->nodes[node]);
+        coordinator_fence(coordinator, node);
     if (coordinator_is_elastic(coordinator) && at->seat >= 0 && !at->leaving &&
         !(up && had_ended_well(coordinator, node)))
         quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));

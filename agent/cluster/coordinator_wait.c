@@ -107,7 +107,7 @@ static void give_up(struct coordinator *coordinator)
  */
 static void gathered(struct coordinator *coordinator, uint64_t now_ms)
 {
-    uint64_t fenced_until_ms = coordinator->fenced_until_ms;
+    uint64_t fenced_until_ms = coordinator_fenced_until_ms(coordinator);
 
     if (fenced_until_ms <= now_ms && !coordinator_may_form(coordinator))
         fenced_until_ms = now_ms + LEAD_LOOK_MS;

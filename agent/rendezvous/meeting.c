@@ -642,3 +642,12 @@ bool meeting_is_member(const struct meeting *meeting)
 {
     return meeting->welcomed && meeting->session != NULL;
 }
+
+bool meeting_will(const struct meeting *meeting, struct swept_will *will)
+{
+    if (!meeting_is_member(meeting) || session_served(meeting->session) == NULL)
+        return false;
+    *will = (struct swept_will){ .coordinator = *session_served(meeting->session) };
+    memcpy(will->agent, meeting->self.identity, sizeof will->agent);
+    return true;
+}

@@ -29,6 +29,7 @@
 
 #include "agent/config.h"
 #include "agent/rendezvous/rendezvous.h"
+#include "agent/wire/swept.h"
 
 struct meeting;
 
@@ -89,6 +90,8 @@ void meeting_follow(struct meeting *meeting, const char *host, int port);
 void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *message);
 /** Is this node a member whose connection is open? */
 bool meeting_is_member(const struct meeting *meeting);
+/** Fill in what the guard of this node needs to speak for it. Returns false unless this node is a member. */
+bool meeting_will(const struct meeting *meeting, struct swept_will *will);
 
 /**
  * Closes the meeting after queued messages have been sent. The memory is freed when the loop has run. No

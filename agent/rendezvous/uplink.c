@@ -56,6 +56,7 @@ static void finish(struct uplink *uplink)
     if (uplink->finished)
         return;
     uplink->finished = true;
+    lease_bequeath(uplink->lease, NULL, 0); /* it leaves in order */
     uplink->tell(uplink->member, PROTO_FINISH, uplink->generation, &uplink->end);
 }
 
@@ -109,6 +110,15 @@ static bool may_stand(const struct uplink *uplink)
     return uplink->handlers.may_stand != NULL && uplink->handlers.may_stand(uplink->member);
 }
 
+/* The session may have moved to another address of the coordinator. */
+static void renew_will(const struct uplink *uplink)
+{
+    struct swept_will will;
+
+    if (meeting_will(uplink->meeting, &will))
+        lease_bequeath(uplink->lease, &will, sizeof will);
+}
+
 static void ask_for_lease(struct uplink *uplink)
 {
     const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
@@ -117,6 +127,7 @@ static void ask_for_lease(struct uplink *uplink)
 
     if (uplink->ending)
         return;
+    renew_will(uplink);
     meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
     if (!uplink->can_lead && may_stand(uplink)) {
         uplink->can_lead = true;
@@ -690,6 +701,7 @@ void uplink_destroy(struct uplink *uplink)
 {
     if (uplink == NULL)
         return;
+    lease_bequeath(uplink->lease, NULL, 0);
     meeting_destroy(uplink->meeting);
     uv_close((uv_handle_t *)uplink->beat, on_timer_closed);
     drop_held(uplink);

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/cluster/identity.h"
+#include "agent/os/deadlines.h"
+#include "agent/wire/swept.h"
 #include "shard_runtime/core/clock.h"
 #include "tests/sim/sim.h"
 
@@ -109,6 +112,34 @@ static void lose_leader(struct process *process)
         }
 }
 
+/* The guard has survived its agent. Once no rank is left, it says so, by a loop of its own. */
+static void guard_speaks(void *what, uint64_t number)
+{
+    const struct process *agent = what;
+    struct host *host = agent->host;
+    struct process *guard;
+    struct swept_will will;
+
+    for (const struct rank *rank = agent->world.ranks; rank != NULL; rank = rank->next)
+        if (rank->alive) {
+            sim_at(sim_now + MS, guard_speaks, what, number);
+            return;
+        }
+    if (host->down || !lease_inherit(&agent->lease, &will, sizeof will))
+        return;
+    sim_trace("the guard on n%d says that no rank is left", host->number);
+    guard = calloc(1, sizeof *guard);
+    guard->host = host;
+    guard->alive = true;
+    guard->status = -1;
+    guard->world.state = WS_DOWN;
+    sim_loop_begin(guard);
+    sim_current = guard;
+    (void)swept_say(&guard->loop, &will, NULL, identity_job(&agent->config), LAST_WORD_MS, NULL);
+    sim_current = NULL;
+    sim_wake(guard);
+}
+
 void sim_kill(struct process *process, bool silent)
 {
     if (process == NULL || !process->alive)
@@ -120,6 +151,8 @@ void sim_kill(struct process *process, bool silent)
     sim_net_end(process, silent);
     sim_world_end(process, silent);
     lose_leader(process);
+    if (!silent && sim_one_in(SIM_FAULTS, 2))
+        sim_at(sim_now + sim_between(SIM_FAULTS, MS, 100 * MS), guard_speaks, process, 0);
 }
 
 struct signalled {

@@ -199,7 +199,7 @@ int64_t sim_lease_over_ns(const struct process *process);
 
 /* agent.c */
 void sim_start(struct host *host);
-/** Kill it: SIGKILL to guard and agent; `silent`: the whole host ends. */
+/** Kill it: SIGKILL to the agent, and sometimes to its guard too; `silent`: the whole host ends. */
 void sim_kill(struct process *process, bool silent);
 /** It gets that signal, `times` times. */
 void sim_signal(struct process *process, int signal, int times);
