@@ -5,7 +5,7 @@
  *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
  *   coordinator_contact.c      knows which agents have heard from this one, and when
  *   coordinator_fence.c        knows until when ranks of lost nodes may run
- *   coordinator_quarantine.c   holds back nodes that come and go
+ *   coordinator_quarantine.c   holds back nodes that come and go, or whose processes do not end
  *   coordinator_form.c         begins generations and takes them down
  *   coordinator_mark.c         marks a run directory that all nodes share
  *   coordinator_names.c        looks up the addresses at which the store listens
@@ -64,6 +64,8 @@ struct coordinator_node {
     uint64_t held_until_ms; /* end of its quarantine; 0: it is in none */
     uint64_t needed_ms;     /* end of it, if the job needs the node */
     bool slow;              /* it is in quarantine because a rank of it was slow */
+    int n_unkilled;         /* processes of earlier generations that do not end there: it is held back */
+    bool said_unkilled;     /* that it is held back for that was reported */
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
     int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
     bool can_lead;          /* it can take this coordinator's place */
@@ -327,6 +329,10 @@ void coordinator_fence(struct coordinator *coordinator, int node);
 bool coordinator_unfence(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /** Returns until when ranks of lost nodes may run, by coordinator_now_ms(); 0: none can. */
 uint64_t coordinator_fenced_until_ms(const struct coordinator *coordinator);
+/** So many processes do not end on the node. It is held back as long as there are some, which is reported. */
+void coordinator_take_unkilled(struct coordinator *coordinator, int node, int n);
+/** The generation is over, and another one follows: reports which of its nodes are held back for that. */
+void coordinator_tell_unkilled(struct coordinator *coordinator);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */

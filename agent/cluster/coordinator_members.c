@@ -61,6 +61,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
     }
     coordinator_forget_away(coordinator, node);
     coordinator_hold(coordinator, node);
+    coordinator_take_unkilled(coordinator, node, join->n_unkilled);
     return node;
 }
 
@@ -76,6 +77,8 @@ void coordinator_welcome(const struct coordinator *coordinator, int node, struct
         welcome->first_attempt = rundir_first_attempt(coordinator->services.rundir);
     if (coordinator_is_ending(coordinator)) {
         welcome->wait = PROTO_WAIT_ENDING;
+    } else if (coordinator->nodes[node].n_unkilled > 0) {
+        welcome->wait = PROTO_WAIT_UNKILLED;
     } else if (until_ms != 0) {
         welcome->wait = coordinator->nodes[node].slow ? PROTO_WAIT_SLOW : PROTO_WAIT_QUARANTINE;
         welcome->seconds = (int)((until_ms - coordinator_now_ms(coordinator) + 999) / 1000);
@@ -97,7 +100,9 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
                                      .late = coordinator_is_ending(coordinator),
                                      .held_until_ms = at->held_until_ms,
                                      .needed_ms = at->needed_ms,
-                                     .slow = at->slow };
+                                     .slow = at->slow,
+                                     .n_unkilled = at->n_unkilled,
+                                     .said_unkilled = at->said_unkilled };
     coordinator_consider(coordinator);
     coordinator_run(coordinator);
 }
@@ -109,6 +114,8 @@ static void drop(struct coordinator *coordinator, int node)
 {
     if (coordinator_in_play(coordinator, node))
         coordinator->n_up -= !coordinator->nodes[node].stopped;
+    coordinator->nodes[node].n_unkilled = 0;
+    coordinator->nodes[node].said_unkilled = false;
     coordinator_release(coordinator, node);
     quarantine_gone(&coordinator->quarantine, node);
     roster_remove(&coordinator->roster, node);
@@ -323,6 +330,7 @@ void coordinator_part(struct coordinator *coordinator)
             let_go(coordinator, i);
     for (int i = 0; i < coordinator->roster.capacity; i++)
         coordinator->nodes[i].late = false;
+    coordinator_tell_unkilled(coordinator);
     roster_clear(&coordinator->roster);
     coordinator->changing = false;
     coordinator->change_ms = coordinator->leave_until_ms = 0;

@@ -70,6 +70,9 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
     case PROTO_RANK:
         to->rank(to->to, generation, message.rank.question, &message.rank.rank);
         return FSDP_OK;
+    case PROTO_UNKILLED:
+        to->unkilled(to->to, message.unkilled.n);
+        return FSDP_OK;
     case PROTO_PACE:
         to->pace(to->to, generation, &message.pace);
         return FSDP_OK;

@@ -354,6 +354,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
         [PROTO_WAIT_ENDING] = "the world is ending: this node takes part only if it starts again",
         [PROTO_WAIT_QUARANTINE] = "this node was lost more than once: it takes part again after",
         [PROTO_WAIT_SLOW] = "a rank of this node was slow: it takes part again after",
+        [PROTO_WAIT_UNKILLED] = "it takes part again when its processes that cannot be killed have ended",
     };
     struct uplink *uplink = arg;
     char words[PROTO_TEXT_BYTES + 200];
@@ -508,6 +509,13 @@ static void report_stopped(void *to, int generation)
         send_message(uplink, PROTO_STOPPED, generation, NULL);
 }
 
+static void report_unkilled(void *to, int n)
+{
+    const struct uplink *uplink = to;
+
+    meeting_set_unkilled(uplink->meeting, n);
+}
+
 static void report_event(void *to, int generation, int rank, const char *json, size_t length)
 {
     send_message(to, PROTO_EVENT, generation, &(struct proto_event){ rank, json, length });
@@ -582,6 +590,7 @@ struct reporter uplink_reporter(struct uplink *uplink)
                               .exited = report_exited,
                               .explained = report_explained,
                               .stopped = report_stopped,
+                              .unkilled = report_unkilled,
                               .event = report_event,
                               .record = report_record,
                               .saved = report_saved,

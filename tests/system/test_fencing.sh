@@ -9,7 +9,7 @@ ln -s "$TOY/toy" "$WORK/toy"
 TOYW=$WORK/toy # by this name its processes are known
 port=$(port_block)
 cd "$WORK" || exit 1
-at_exit() { kill_agents; netns_down; }
+at_exit() { kill_agents; netns_down; umount -l "$WORK/hang" 2> /dev/null; }
 
 # start NAME N OPTIONS...: an agent at 127.0.0.N in the background
 start() {
@@ -135,6 +135,36 @@ wait_until 30 lines h.started 1
 check_eq "one node has no lease" no "$(leased "$(inner_of h)")"
 touch h.go
 check_ends "... and ends with 0" "0" h
+
+# A rank that sleeps in the kernel, where KILL does not reach it: its node is left out until it has ended.
+cat > sleeper << 'END'
+#!/bin/sh
+echo "$RANK of $WORLD_SIZE" >> k.started
+if [ ! -e k.later ]; then
+  [ "$RANK" = 1 ] && { echo $$ > k.pid; exec cat hang/file; }
+  until [ -s k.pid ] && grep -qx "$(cat k.pid)" mounted; do sleep 0.05; done
+  touch k.later
+  exit 3
+fi
+until [ -e k.go ]; do sleep 0.05; done
+END
+chmod +x sleeper
+mkdir hang
+"$TOY/hang_fuse" hang mounted & fuse=$!
+if wait_until 5 test -e mounted -o ! -d "/proc/$fuse/fd"; [ -e mounted ]; then
+  world k 2 --insecure --nnodes 1:2 --max-restarts 1 --shutdown-timeout 0 -- ./sleeper
+  check "a rank that KILL does not reach: the world begins again without its node" wait_until 60 grep -qx "0 of 1" k.started
+  check "... which its coordinator says once" wait_until 20 has k1 "127.0.0.2) is left out until 1 process of it, which cannot be killed, has ended"
+  check_eq "... and nothing runs there" 3 "$(wc -l < k.started)"
+  { kill -KILL "$fuse"; wait "$fuse"; } 2> /dev/null
+  check "when the process has ended, the node takes part again" wait_until 60 lines k.started 5
+  check_eq "... in a world of two" "0 of 2 1 of 2" "$(tail -n 2 k.started | sort | xargs)"
+  check "... which is said too" has k1 "127.0.0.2) takes part again"
+  touch k.go
+  check_ends "... and both nodes end with 0" "0 0" k1 k2
+else
+  skip "a rank that KILL does not reach" "needs root and /dev/fuse"
+fi
 
 # A cut: the new world begins when no rank of the old one is left.
 netns_up || { skip "a cut" "needs root, ip and nft for network namespaces"; exit 0; }
