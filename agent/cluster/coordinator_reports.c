@@ -205,6 +205,8 @@ static void report_unkilled(void *to, int n)
     const struct coordinator_node *node = to;
 
     coordinator_take_unkilled(node->coordinator, number_of(node), n);
+    if (node->tell == NULL)
+        return; /* this node has taken over, and is attached in a moment */
     coordinator_consider(node->coordinator);
     coordinator_run(node->coordinator);
 }

@@ -160,13 +160,13 @@ static void note_loss(struct uplink *uplink)
  * it stands, and this node takes part in the next generation. If the session is lost as well, the node joins
  * again.
  */
-static void look_at_lease(struct uplink *uplink)
+static bool note_end_of_lease(struct uplink *uplink)
 {
     struct proto_fenced fenced;
     char words[COORDINATOR_LINE_BYTES];
 
     if (!uplink->up || uplink->fenced || !lease_is_over(uplink->lease))
-        return;
+        return false;
     uplink->fenced = true;
     note_loss(uplink);
     fenced.ago_ms = lease_over_ms(uplink->lease);
@@ -175,7 +175,13 @@ static void look_at_lease(struct uplink *uplink)
              "no answer of the coordinator, %.200s, for %.1f s: the ranks of this node are killed",
              uplink->host, (double)uplink->lease_ms / 1000);
     uplink->handlers.note(uplink->member, words);
-    stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true });
+    return true;
+}
+
+static void look_at_lease(struct uplink *uplink)
+{
+    if (note_end_of_lease(uplink))
+        stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true });
 }
 
 /* Timers run before libuv polls: an agent that stood still looks at its lease before it reads anything. */
@@ -497,7 +503,7 @@ static void report_stopped(void *to, int generation)
 {
     struct uplink *uplink = to;
 
-    look_at_lease(uplink);
+    (void)note_end_of_lease(uplink); /* there is nothing left to stop */
     uplink->up = uplink->fenced = false;
     uplink->past.stopped_ns = clock_boot_ns();
     lease_end(uplink->lease);

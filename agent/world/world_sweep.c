@@ -27,7 +27,7 @@ static void forget_left(struct world *world, pid_t pid)
     for (int i = 0; i < world->n_left; i++)
         if (world->left[i] == pid)
             world->left[i--] = world->left[--world->n_left];
-    if (n_before > 0 && world->n_left == 0)
+    if (n_before > 0 && world->n_left == 0 && world->state != WS_OVER) /* else no one is there to be told */
         world->reporter.unkilled(world->reporter.to, 0);
 }
 

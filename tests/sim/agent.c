@@ -120,11 +120,13 @@ static void guard_speaks(void *what, uint64_t number)
     struct process *guard;
     struct swept_will will;
 
-    for (const struct rank *rank = agent->world.ranks; rank != NULL; rank = rank->next)
-        if (rank->alive) {
-            sim_at(sim_now + MS, guard_speaks, what, number);
-            return;
-        }
+    for (int list = 0; list < 2; list++)
+        for (const struct rank *rank = list == 0 ? agent->world.ranks : agent->world.left; rank != NULL;
+             rank = rank->next)
+            if (rank->alive) {
+                sim_at(sim_now + MS, guard_speaks, what, number);
+                return;
+            }
     if (host->down || !lease_inherit(&agent->lease, &will, sizeof will))
         return;
     sim_trace("the guard on n%d says that no rank is left", host->number);
@@ -318,7 +320,8 @@ static void check_older_ranks(const struct process *leader, const struct formed 
         for (struct rank *rank = host->process == NULL || host->suspended_ns > 0 ? NULL
                                                                                  : host->process->world.ranks;
              rank != NULL; rank = rank->next)
-            if (rank->alive && rank->formed != formed && (sim_plan.arbiter || rank->formed->leader == leader))
+            if (rank->alive && !rank->asleep && rank->formed != formed &&
+                (sim_plan.arbiter || rank->formed->leader == leader))
                 sim_violated("one generation",
                              "generation %d is formed, and rank %d of generation %d runs on n%d",
                              formed->generation, rank->number, rank->formed->generation, i);
@@ -387,5 +390,10 @@ void __wrap_coordinator_form(struct coordinator *coordinator)
                     sim_violated("one generation",
                                  "generation %d is formed with n%d, where rank %d of generation %d runs",
                                  formed->generation, number, rank->number, rank->formed->generation);
+            if (host->process->world.left != NULL)
+                sim_violated("no seat beside a sleeper",
+                             "generation %d is formed with n%d, where rank %d of generation %d sleeps",
+                             formed->generation, number, host->process->world.left->number,
+                             host->process->world.left->formed->generation);
         }
 }

@@ -131,6 +131,35 @@ Test(coordinator_unkilled, the_end_of_its_quarantine_is_not_the_end_of_it)
     check_plan(1, 3, 2, 1, 0);
 }
 
+/* It is told before its own node is attached. A run without a restart ends then, and says so to that node. */
+Test(coordinator_unkilled, a_node_that_takes_over_says_so_too)
+{
+    for (int most = 1; most <= 2; most++) {
+        struct coordinator_past past = {
+            .run = "the first one...",
+            .progress = { .n_restarts = 1, .n_restarts_left = (uint32_t)most - 1, .step = -1 },
+            .last_step = -1
+        };
+        struct reporter reporter;
+
+        stage_services.past = &past;
+        begin(2, 2, most, 0);
+        stage_services.past = NULL;
+        reporter = coordinator_reporter(coordinator, COORDINATOR_SELF);
+        reporter.unkilled(reporter.to, 1);
+        enter();
+        if (most == 1) {
+            check_finished(0, FSDP_EXIT_LINK);
+            end();
+            continue;
+        }
+        enter();
+        cr_assert(eq(int, actors[0].n_formed, 0));
+        reports(0, 0);
+        check_plan(0, 1, 2, 0, 2);
+    }
+}
+
 /* No other node can take its place. */
 Test(coordinator_unkilled, the_only_node_of_a_job_goes_on)
 {
