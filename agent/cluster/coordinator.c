@@ -549,6 +549,7 @@ static void free_all(struct coordinator *coordinator)
     coordinator_forget_keys(coordinator);
     free(coordinator->nodes);
     free(coordinator->away);
+    free(coordinator->fenced);
     free(coordinator->deaths);
     free(coordinator->hang);
     coordinator_hang_fini(coordinator);

@@ -117,10 +117,11 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
                       struct proto_refused *refused);
 /**
- * The agent that asks to take part has joined before, and has given its session up. Returns the number that
- * it still has, which coordinator_gave_up() must take away before coordinator_admit(); -1: it has none.
+ * Returns the number of the node that is present with this agent; -1: there is none. An agent that asks to
+ * take part, and still has a number, has given its session up: coordinator_gave_up() must come before
+ * coordinator_admit().
  */
-int coordinator_earlier(const struct coordinator *coordinator, const struct proto_join *join);
+int coordinator_find(const struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /** Fills in who hosts, what a node that was just admitted will wait for, and for how long. */
 void coordinator_welcome(const struct coordinator *coordinator, int node, struct proto_welcome *welcome);
 /**
@@ -164,6 +165,11 @@ void coordinator_can_lead(struct coordinator *coordinator, int node);
 void coordinator_gave_up(struct coordinator *coordinator, int node);
 /** The node has killed its ranks, and leaves. It is lost, and no rank of it has to be waited for. */
 void coordinator_swept(struct coordinator *coordinator, int node);
+/**
+ * The same of an agent that is not present. If it was lost, its lease is not waited for any longer.
+ */
+void coordinator_agent_swept(struct coordinator *coordinator,
+                             const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /**
  * Fill in what a coordinator after this one goes on with. Returns whether the run bears the loss of a node.
  */

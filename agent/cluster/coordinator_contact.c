@@ -39,16 +39,21 @@ void coordinator_note_away(struct coordinator *coordinator, int node)
     away->heard_ns = coordinator->nodes[node].heard_ns;
 }
 
-void coordinator_forget_away(struct coordinator *coordinator, int node)
+void coordinator_forget_agent(struct coordinator *coordinator,
+                              const unsigned char agent[PROTO_IDENTITY_BYTES])
 {
     struct coordinator_away *away = coordinator->away;
 
     for (int i = 0; i < coordinator->n_away; i++)
-        if (memcmp(away[i].identity, coordinator->roster.nodes[node].who.identity, sizeof away[i].identity) ==
-            0) {
+        if (memcmp(away[i].identity, agent, sizeof away[i].identity) == 0) {
             away[i] = away[--coordinator->n_away];
             return;
         }
+}
+
+void coordinator_forget_away(struct coordinator *coordinator, int node)
+{
+    coordinator_forget_agent(coordinator, coordinator->roster.nodes[node].who.identity);
 }
 
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator)

@@ -4,7 +4,8 @@
  *   coordinator_members.c      takes in nodes that join, and handles nodes that leave
  *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
  *   coordinator_contact.c      knows which agents have heard from this one, and when
- *   coordinator_quarantine.c   holds back nodes that come and go
+ *   coordinator_fence.c        knows until when ranks of lost nodes may run
+ *   coordinator_quarantine.c   holds back nodes that come and go, or whose processes do not end
  *   coordinator_form.c         begins generations and takes them down
  *   coordinator_mark.c         marks a run directory that all nodes share
  *   coordinator_names.c        looks up the addresses at which the store listens
@@ -63,6 +64,8 @@ struct coordinator_node {
     uint64_t held_until_ms; /* end of its quarantine; 0: it is in none */
     uint64_t needed_ms;     /* end of it, if the job needs the node */
     bool slow;              /* it is in quarantine because a rank of it was slow */
+    int n_unkilled;         /* processes of earlier generations that do not end there: it is held back */
+    bool said_unkilled;     /* that it is held back for that was reported */
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
     int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
     bool can_lead;          /* it can take this coordinator's place */
@@ -72,6 +75,12 @@ struct coordinator_node {
 struct coordinator_away {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     int64_t heard_ns;
+};
+
+/* A lost agent, whose ranks may run until then, by coordinator_now_ms(). */
+struct coordinator_fenced {
+    unsigned char identity[PROTO_IDENTITY_BYTES];
+    uint64_t until_ms;
 };
 
 /* The search for the rank that keeps the others waiting. */
@@ -148,11 +157,13 @@ struct coordinator {
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
-    bool took_over;           /* it goes on with the run of a coordinator that was lost */
-    bool deposed;             /* another agent leads the run */
-    bool without_directory;   /* the run directory was removed, and the run ends for that */
-    bool node_lost;           /* a node of the generation is lost */
-    uint64_t fenced_until_ms; /* until then ranks of a lost node may run, and no generation begins */
+    bool took_over;                    /* it goes on with the run of a coordinator that was lost */
+    bool deposed;                      /* another agent leads the run */
+    bool without_directory;            /* the run directory was removed, and the run ends for that */
+    bool node_lost;                    /* a node of the generation is lost */
+    struct coordinator_fenced *fenced; /* (n_fenced) */
+    int n_fenced, fenced_capacity;
+    uint64_t fenced_until_ms; /* the same of ranks whose agents are not known; 0: there are none */
 
     /* The nodes that join and leave. */
     struct roster roster;
@@ -307,6 +318,22 @@ void coordinator_hold(struct coordinator *coordinator, int node);
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
 /** The agent of a node that is present is lost, or is told to leave, and may live. */
 void coordinator_note_away(struct coordinator *coordinator, int node);
+/** The agent with this identity cannot lead any more: coordinator_forget_away(). */
+void coordinator_forget_agent(struct coordinator *coordinator,
+                              const unsigned char agent[PROTO_IDENTITY_BYTES]);
+/**
+ * The node takes part, and is lost: no generation begins before its lease must be over. No effect if its
+ * ranks are gone.
+ */
+void coordinator_fence(struct coordinator *coordinator, int node);
+/** No rank of that agent is left. Returns whether its lease was waited for. */
+bool coordinator_unfence(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
+/** Returns until when ranks of lost nodes may run, by coordinator_now_ms(); 0: none can. */
+uint64_t coordinator_fenced_until_ms(const struct coordinator *coordinator);
+/** So many processes do not end on the node. It is held back as long as there are some, which is reported. */
+void coordinator_take_unkilled(struct coordinator *coordinator, int node, int n);
+/** The generation is over, and another one follows: reports which of its nodes are held back for that. */
+void coordinator_tell_unkilled(struct coordinator *coordinator);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */

@@ -34,9 +34,9 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
             memcpy(coordinator->roster.nodes[i].address, self->address, sizeof self->address);
 }
 
-int coordinator_earlier(const struct coordinator *coordinator, const struct proto_join *join)
+int coordinator_find(const struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES])
 {
-    return roster_find(&coordinator->roster, join->identity);
+    return roster_find(&coordinator->roster, agent);
 }
 
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
@@ -61,6 +61,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
     }
     coordinator_forget_away(coordinator, node);
     coordinator_hold(coordinator, node);
+    coordinator_take_unkilled(coordinator, node, join->n_unkilled);
     return node;
 }
 
@@ -76,6 +77,8 @@ void coordinator_welcome(const struct coordinator *coordinator, int node, struct
         welcome->first_attempt = rundir_first_attempt(coordinator->services.rundir);
     if (coordinator_is_ending(coordinator)) {
         welcome->wait = PROTO_WAIT_ENDING;
+    } else if (coordinator->nodes[node].n_unkilled > 0) {
+        welcome->wait = PROTO_WAIT_UNKILLED;
     } else if (until_ms != 0) {
         welcome->wait = coordinator->nodes[node].slow ? PROTO_WAIT_SLOW : PROTO_WAIT_QUARANTINE;
         welcome->seconds = (int)((until_ms - coordinator_now_ms(coordinator) + 999) / 1000);
@@ -97,7 +100,9 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
                                      .late = coordinator_is_ending(coordinator),
                                      .held_until_ms = at->held_until_ms,
                                      .needed_ms = at->needed_ms,
-                                     .slow = at->slow };
+                                     .slow = at->slow,
+                                     .n_unkilled = at->n_unkilled,
+                                     .said_unkilled = at->said_unkilled };
     coordinator_consider(coordinator);
     coordinator_run(coordinator);
 }
@@ -109,6 +114,8 @@ static void drop(struct coordinator *coordinator, int node)
 {
     if (coordinator_in_play(coordinator, node))
         coordinator->n_up -= !coordinator->nodes[node].stopped;
+    coordinator->nodes[node].n_unkilled = 0;
+    coordinator->nodes[node].said_unkilled = false;
     coordinator_release(coordinator, node);
     quarantine_gone(&coordinator->quarantine, node);
     roster_remove(&coordinator->roster, node);
@@ -222,17 +229,18 @@ void coordinator_swept(struct coordinator *coordinator, int node)
     const int64_t silent_ms = unanswered_ms(coordinator, node);
 
     coordinator->nodes[node].granted_ms = 0;
+    coordinator_unfence(coordinator, coordinator->roster.nodes[node].who.identity);
     coordinator_lost(coordinator, node, silent_ms, "its supervision ended, and its ranks were killed");
     coordinator_forget_away(coordinator, node);
 }
 
-/* No generation begins before the lease of a node that is lost must be over. */
-static void fence(struct coordinator *coordinator, const struct coordinator_node *node)
+void coordinator_agent_swept(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES])
 {
-    const uint64_t until_ms = node->granted_ms + (uint64_t)LEASE_FENCE_MS(coordinator->config->lease_ms);
-
-    if (node->granted_ms != 0 && !node->stopped && until_ms > coordinator->fenced_until_ms)
-        coordinator->fenced_until_ms = until_ms;
+    coordinator_forget_agent(coordinator, agent);
+    if (!coordinator_unfence(coordinator, agent) || coordinator->state != CS_GATHERING)
+        return;
+    coordinator_gather(coordinator);
+    coordinator_run(coordinator);
 }
 
 void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_ms, const char *words)
@@ -244,7 +252,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
     if (!at->present || coordinator->state == CS_ENDED)
         return;
     if (up && at->active)
-        fence(coordinator, &coordinator->nodes[node]);
+        coordinator_fence(coordinator, node);
     if (coordinator_is_elastic(coordinator) && at->seat >= 0 && !at->leaving &&
         !(up && had_ended_well(coordinator, node)))
         quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));
@@ -322,6 +330,7 @@ void coordinator_part(struct coordinator *coordinator)
             let_go(coordinator, i);
     for (int i = 0; i < coordinator->roster.capacity; i++)
         coordinator->nodes[i].late = false;
+    coordinator_tell_unkilled(coordinator);
     roster_clear(&coordinator->roster);
     coordinator->changing = false;
     coordinator->change_ms = coordinator->leave_until_ms = 0;

@@ -80,7 +80,61 @@ void coordinator_release(struct coordinator *coordinator, int node)
         return;
     coordinator->nodes[node].held_until_ms = 0;
     coordinator->n_held--;
-    roster_release(&coordinator->roster, node);
+    if (coordinator->nodes[node].n_unkilled == 0)
+        roster_release(&coordinator->roster, node);
+}
+
+/* Says once that a node is left out, and once that it is taken in again. */
+static void say_unkilled(struct coordinator *coordinator, int node)
+{
+    struct coordinator_node *at = &coordinator->nodes[node];
+    const struct roster_node *who = &coordinator->roster.nodes[node];
+    const int n = at->n_unkilled;
+    char name[ROSTER_NAME_BYTES];
+
+    if (at->said_unkilled == (n > 0))
+        return;
+    at->said_unkilled = n > 0;
+    coordinator_name_of(coordinator, node, name);
+    if (n > 0)
+        console_say(coordinator->services.console,
+                    "fsdprun: %s is left out until %d process%s of it, which cannot be killed, %s ended",
+                    name, n, n == 1 ? "" : "es", n == 1 ? "has" : "have");
+    else
+        console_say(coordinator->services.console,
+                    "fsdprun: %s takes part again: its processes that could not be killed have ended", name);
+    coordinator_note(coordinator, "unkilled",
+                     (struct events_field[]){ EVENT_TEXT("host", who->who.host),
+                                              EVENT_TEXT("address", who->address), EVENT_INT("processes", n),
+                                              EVENT_END });
+}
+
+/*
+ * On a node whose processes do not end, they may still use a file or a GPU that new ranks would get. Where
+ * there is only one node, no other can take its place, and it goes on.
+ */
+void coordinator_take_unkilled(struct coordinator *coordinator, int node, int n)
+{
+    struct coordinator_node *at = &coordinator->nodes[node];
+    const bool was_held = at->n_unkilled > 0;
+
+    if (!coordinator->roster.nodes[node].present || coordinator->config->n_nodes == 1 ||
+        coordinator->state == CS_ENDED)
+        return;
+    at->n_unkilled = n;
+    if (n > 0 && !was_held)
+        roster_hold(&coordinator->roster, node);
+    else if (n == 0 && was_held && at->held_until_ms == 0)
+        roster_release(&coordinator->roster, node);
+    if (n == 0 || !coordinator_is_up(coordinator) || !coordinator->roster.nodes[node].active)
+        say_unkilled(coordinator, node); /* else once another generation follows */
+}
+
+void coordinator_tell_unkilled(struct coordinator *coordinator)
+{
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator->roster.nodes[i].present && coordinator->nodes[i].n_unkilled > 0)
+            say_unkilled(coordinator, i);
 }
 
 /*

@@ -200,6 +200,17 @@ static void report_stopped(void *to, int generation)
     coordinator_run(coordinator);
 }
 
+static void report_unkilled(void *to, int n)
+{
+    const struct coordinator_node *node = to;
+
+    coordinator_take_unkilled(node->coordinator, number_of(node), n);
+    if (node->tell == NULL)
+        return; /* this node has taken over, and is attached in a moment */
+    coordinator_consider(node->coordinator);
+    coordinator_run(node->coordinator);
+}
+
 static void report_event(void *to, int generation, int rank, const char *json, size_t length)
 {
     struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
@@ -268,6 +279,7 @@ struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
                               .exited = report_exited,
                               .explained = report_explained,
                               .stopped = report_stopped,
+                              .unkilled = report_unkilled,
                               .event = report_event,
                               .record = report_record,
                               .saved = report_saved,

@@ -68,7 +68,8 @@ void coordinator_form_timeline(struct coordinator *coordinator)
     timeline->job = coordinator->config->job_json != NULL;
     timeline->generation = coordinator->generation; /* after a take-over a member may have moved it */
     timeline_form(timeline, coordinator->world_size, coordinator->resume_step,
-                  (int64_t)coordinator->fenced_until_ms * 1000000, coordinator_now_ns(coordinator));
+                  (int64_t)coordinator_fenced_until_ms(coordinator) * 1000000,
+                  coordinator_now_ns(coordinator));
 }
 
 void coordinator_write_timeline(struct coordinator *coordinator)

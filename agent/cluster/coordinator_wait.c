@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/cluster/coordinator_impl.h"
 
@@ -82,6 +83,20 @@ static void describe_absence(const struct coordinator *coordinator, char *out, s
                                missing++ == 0 ? "; missing node" : "", rank);
 }
 
+/* Adds the first node that is held back because of its processes. */
+static void add_unkilled(const struct coordinator *coordinator, char *out, size_t size)
+{
+    const size_t length = strlen(out);
+    char name[ROSTER_NAME_BYTES];
+
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator->nodes[i].n_unkilled > 0) {
+            snprintf(out + length, size - length, "; processes of %.80s cannot be killed",
+                     coordinator_name_of(coordinator, i, name));
+            return;
+        }
+}
+
 static void give_up(struct coordinator *coordinator)
 {
     const double seconds = (double)coordinator->config->join_timeout_ms / 1000.0;
@@ -95,6 +110,7 @@ static void give_up(struct coordinator *coordinator)
     else
         snprintf(words, sizeof words, "%d of %d nodes came within %.0f s; %s",
                  roster_n_present(&coordinator->roster), coordinator->roster.min_nodes, seconds, who);
+    add_unkilled(coordinator, words, sizeof words);
     coordinator_end_with(coordinator, coordinator->roster.seated ? FSDP_EXIT_LINK : FSDP_EXIT_PEER,
                          coordinator->roster.seated ? ERRORS_NODE : ERRORS_WORLD, words);
     coordinator_post(coordinator, CE_NEVER);
@@ -107,7 +123,7 @@ static void give_up(struct coordinator *coordinator)
  */
 static void gathered(struct coordinator *coordinator, uint64_t now_ms)
 {
-    uint64_t fenced_until_ms = coordinator->fenced_until_ms;
+    uint64_t fenced_until_ms = coordinator_fenced_until_ms(coordinator);
 
     if (fenced_until_ms <= now_ms && !coordinator_may_form(coordinator))
         fenced_until_ms = now_ms + LEAD_LOOK_MS;

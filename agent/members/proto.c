@@ -18,13 +18,14 @@ static const struct field join[] = {
     JOIN(INT, n_workers), JOIN(LONG, what),   JOIN(BYTES, identity), JOIN(BYTES, lost_by),
     FIELD_WITHIN(struct proto_join, INT, "last_generation", last_generation, -1, INT_MAX / 2),
     FIELD_WITHIN(struct proto_join, INT, "last_node_rank", last_node_rank, -1, INT_MAX),
+    FIELD_WITHIN(struct proto_join, INT, "n_unkilled", n_unkilled, 0, INT_MAX),
 };
 static const struct field welcome[] = {
     FIELD(struct proto_welcome, TEXT, "host", host),
     FIELD(struct proto_welcome, BYTES, "identity", identity),
     FIELD(struct proto_welcome, BYTES, "run", run),
     FIELD_WITHIN(struct proto_welcome, INT, "first_attempt", first_attempt, 0, INT_MAX / 2),
-    FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_SLOW),
+    FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_UNKILLED),
     FIELD_WITHIN(struct proto_welcome, INT, "seconds", seconds, 0, INT_MAX),
 };
 static const struct field refused[] = {
@@ -106,6 +107,9 @@ static const struct field beat[] = {
 static const struct field fenced[] = {
     FIELD_WITHIN(struct proto_fenced, LONG, "ago_ms", ago_ms, 0, INT64_MAX / 2 / 1000000),
 };
+static const struct field unkilled[] = {
+    FIELD_WITHIN(struct proto_unkilled, INT, "n", n, 0, INT_MAX),
+};
 static const struct field finish[] = {
     FIELD(struct coordinator_end, INT, "status", status),
     FIELD(struct coordinator_end, TEXT, "line", line),
@@ -145,6 +149,7 @@ static const struct message {
     [PROTO_WANT] = { .name = "want" },
     [PROTO_BEAT] = { "beat", ROWS(beat) },
     [PROTO_FENCED] = { "fenced", ROWS(fenced) },
+    [PROTO_UNKILLED] = { "unkilled", ROWS(unkilled) },
     [PROTO_SWEPT] = { .name = "swept" },
     [PROTO_CAN_LEAD] = { .name = "can_lead" },
 };

@@ -3,7 +3,7 @@
  * that listens at the endpoint. The other agents are members.
  *
  *   member -> coordinator   JOIN  PUT  WANT  EXITED  SUSPECT  RANK  EXPLAINED  STOPPED  EVENT  SAVED  PACE
- *                           ASK  BEAT  FENCED  SWEPT  CAN_LEAD
+ *                           ASK  BEAT  FENCED  UNKILLED  SWEPT  CAN_LEAD
  *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  HUNG
  *                           FINISH  BEAT
  *
@@ -74,6 +74,7 @@ enum proto_type {
     PROTO_PACE,      /* struct pace (agent/watch/pace.h): what a rank of this node spent in some steps */
     PROTO_BEAT,      /* struct proto_beat: a question for a sign of life, and its answer */
     PROTO_FENCED,    /* struct proto_fenced: the lease is over, and the ranks are killed; STOPPED follows */
+    PROTO_UNKILLED,  /* struct proto_unkilled: processes of the node do not end, or have ended at last */
     PROTO_SWEPT,     /* empty: the node has killed its ranks, and leaves the job */
     PROTO_CAN_LEAD,  /* empty: if the coordinator is lost, this node can take its place */
     PROTO_COUNT
@@ -97,6 +98,7 @@ struct proto_join {
     unsigned char lost_by[PROTO_IDENTITY_BYTES];
     int last_generation; /* the newest that this node knows of; -1: none */
     int last_node_rank;  /* its place in that generation; -1: it had none */
+    int n_unkilled;      /* as in struct proto_unkilled */
 };
 
 /* The event that a node waits for after it was let in. */
@@ -106,7 +108,8 @@ enum proto_wait {
     PROTO_WAIT_SPARE,
     PROTO_WAIT_ENDING,     /* a rank has ended: the job is over, or another generation begins */
     PROTO_WAIT_QUARANTINE, /* the node was lost more than once: it waits for a time */
-    PROTO_WAIT_SLOW        /* the same, because a rank of it was slow */
+    PROTO_WAIT_SLOW,       /* the same, because a rank of it was slow */
+    PROTO_WAIT_UNKILLED    /* processes of it do not end: it waits until they have */
 };
 
 struct proto_welcome {
@@ -152,6 +155,10 @@ struct proto_beat {
 
 struct proto_fenced {
     int64_t ago_ms; /* for how long the lease had been over when this was sent */
+};
+
+struct proto_unkilled {
+    int n; /* processes that earlier generations left on the node, and that KILL does not end */
 };
 
 struct proto_ask {
@@ -224,6 +231,7 @@ union proto_message {
     struct proto_ask ask;
     struct proto_beat beat;
     struct proto_fenced fenced;
+    struct proto_unkilled unkilled;
     struct proto_put put;
     struct proto_want want;
     struct proto_event event;

@@ -245,12 +245,12 @@ int roster_n_present(const struct roster *roster)
 
 bool roster_enough(const struct roster *roster)
 {
-    return roster->n_staying >= roster->min_nodes;
+    return roster->n_staying >= roster->min_nodes && !roster->nodes[0].held;
 }
 
 bool roster_full(const struct roster *roster)
 {
-    return roster->n_staying >= roster->max_nodes;
+    return roster->n_staying >= roster->max_nodes && !roster->nodes[0].held;
 }
 
 bool roster_has_newcomers(const struct roster *roster)

@@ -44,8 +44,9 @@ struct roster_node {
     bool present;
     bool active;  /* takes part in the generation that runs, or did until it was lost */
     bool leaving; /* wants to leave: takes part until the generation is over, and in no other */
-    bool held;    /* in quarantine: takes part in no further generation until it is released */
-    int seat;     /* -1: none yet */
+    bool
+        held; /* in quarantine, or its processes do not end: takes part in no further generation until it is released */
+    int seat; /* -1: none yet */
     unsigned arrival;
     /* Places in the generation, valid if active. */
     int node_rank, first_rank, role_rank, role_world_size;
@@ -120,11 +121,11 @@ int roster_add(struct roster *roster, const struct proto_join *join, const char 
  */
 int roster_find(const struct roster *roster, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 /**
- * Puts a node into quarantine: until roster_release() it is counted nowhere and gets no seat. If it is
+ * Holds a node back: until roster_release() it is counted nowhere and gets no seat. If it is
  * active, it takes part until the generation is over, and then loses its seat.
  */
 void roster_hold(struct roster *roster, int node);
-/** Ends the quarantine of a node. */
+/** Takes a node in again that was held back. */
 void roster_release(struct roster *roster, int node);
 /** The node wants to leave. A second call changes nothing. */
 void roster_leave(struct roster *roster, int node);
@@ -150,7 +151,7 @@ static inline bool roster_is_job(const struct roster *roster)
 
 /** Returns how many nodes are present, not in quarantine, and do not want to leave. */
 int roster_n_present(const struct roster *roster);
-/** Are there enough nodes to form a world? */
+/** Are there enough nodes to form a world? It always has the coordinator's own node. */
 bool roster_enough(const struct roster *roster);
 /** Are there as many nodes as a world may have, so that no other node has to be waited for? */
 bool roster_full(const struct roster *roster);

@@ -278,7 +278,7 @@ static void rank_next(struct roster *roster, int seat, int *nodes)
     const int number = roster->seats[seat].node;
     struct roster_node *node = number < 0 ? NULL : &roster->nodes[number];
 
-    if (node == NULL || node->leaving)
+    if (node == NULL || node->leaving || node->held)
         return;
     nodes[roster->n_nodes] = number;
     node->active = true;

@@ -216,6 +216,8 @@ static int wait_timeout(const struct guard *guard)
 
 static int watch(struct guard *guard)
 {
+    size_t n_left;
+
     while (!guard->over) {
         struct pollfd fds[4] = { { .fd = guard->signals, .events = POLLIN },
                                  { .fd = guard->agent_pidfd, .events = POLLIN },
@@ -236,10 +238,12 @@ static int watch(struct guard *guard)
             say("fsdprun: the agent (pid %d) did not stop in time and is killed\n", (int)guard->agent);
         }
     }
-    if (descendants_end(guard->swept ? GUARD_SECOND_LOOK_MS : GUARD_CLEANUP_MS, guard->strangers,
-                        guard->n_strangers) > 0 &&
-        !guard->swept)
+    n_left = descendants_end(guard->swept ? GUARD_SECOND_LOOK_MS : GUARD_CLEANUP_MS, guard->strangers,
+                             guard->n_strangers);
+    if (n_left > 0 && !guard->swept)
         say("fsdprun: processes of this run could not be killed and are left behind\n");
+    if (n_left == 0 && guard->config->leased)
+        guard->config->swept(guard->config->swept_arg, &guard->lease.lease);
     return guard->status;
 }
 

@@ -7,7 +7,8 @@
  * every descendant, including other sessions and double forks, and ends. The limit: if both are killed before
  * either can act, the workers die by their parent-death signal, but processes that workers had started go on.
  *
- * On a node of several, the guard also kills the ranks when the node's lease is over (agent/os/lease.h).
+ * On a node of several, the guard also kills the ranks when the node's lease is over (agent/os/lease.h). If
+ * the agent is killed, it tells the coordinator that no process of the node is left (agent/wire/swept.h).
  *
  * Nothing stays stopped. The guard's end wakes the agent (its parent-death signal is SIGCONT). The guard
  * stops itself only after Ctrl-Z, never because the agent was stopped from outside. With a lease it does so
@@ -45,6 +46,12 @@ struct guard_config {
     uint64_t relayed;
     uint64_t ending; /* those of `relayed` that end the run */
     bool leased;     /* the job has several nodes: make a lease, and kill the ranks when it is over */
+    /*
+     * The agent has ended, and no process below it is left. Called in the guard, which ends afterwards. Comes
+     * only with a lease, from which lease_inherit() takes what the agent has left.
+     */
+    void (*swept)(void *arg, const struct lease *lease);
+    void *swept_arg;
 };
 
 /**

@@ -1,5 +1,6 @@
 #include "agent/os/lease.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -14,6 +15,11 @@ struct lease_page {
     _Atomic uint32_t under; /* generation + 1 that is under the lease; 0: none */
     _Atomic uint32_t over;  /* generation + 1 whose lease has ended */
     _Atomic int64_t answered_ms;
+    _Atomic uint32_t n_wills; /* that were written; the last one counts */
+    struct will {
+        size_t n_bytes;
+        unsigned char bytes[LEASE_WILL_BYTES];
+    } wills[2]; /* number n is in wills[n % 2] */
 };
 
 enum fsdp_status lease_create(struct lease *lease, struct fsdp_err *err)
@@ -100,6 +106,28 @@ int64_t lease_over_ms(const struct lease *lease)
     const int64_t over_ns = clock_boot_ns() - lease->page->until_ns;
 
     return over_ns > 0 ? over_ns / 1000000 : 0;
+}
+
+void lease_bequeath(const struct lease *lease, const void *will, size_t n_bytes)
+{
+    const uint32_t number = lease->page->n_wills + 1;
+    struct will *to = &lease->page->wills[number % 2];
+
+    assert(n_bytes <= LEASE_WILL_BYTES);
+    to->n_bytes = n_bytes;
+    if (n_bytes > 0)
+        memcpy(to->bytes, will, n_bytes);
+    lease->page->n_wills = number;
+}
+
+bool lease_inherit(const struct lease *lease, void *will, size_t n_bytes)
+{
+    const struct will *from = &lease->page->wills[lease->page->n_wills % 2];
+
+    if (from->n_bytes != n_bytes)
+        return false;
+    memcpy(will, from->bytes, n_bytes);
+    return true;
 }
 
 int64_t lease_answered_ms(const struct lease *lease)

@@ -8,15 +8,20 @@
  * The coordinator begins no other generation before the lease of a lost node must be over. So at most one
  * generation runs, also while the nodes cannot reach each other.
  *
+ * The page also keeps what the agent leaves to the guard, for the case that it is killed (lease_bequeath()).
+ *
  * All times are those of CLOCK_BOOTTIME: a host that was suspended finds its lease over when it wakes.
  */
 #ifndef AGENT_LEASE_H
 #define AGENT_LEASE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <fsdp/status.h>
+
+enum { LEASE_WILL_BYTES = 192 };
 
 struct lease_page;
 
@@ -53,8 +58,15 @@ void lease_end(const struct lease *lease);
 bool lease_is_over(const struct lease *lease);
 /** The agent: for how long has the lease been over? 0: it still runs. */
 int64_t lease_over_ms(const struct lease *lease);
+/**
+ * The agent: leave these bytes to the guard, LEASE_WILL_BYTES at most, in place of earlier ones. 0 bytes: leave
+ * nothing. If the agent is killed within the call, the guard finds the earlier ones.
+ */
+void lease_bequeath(const struct lease *lease, const void *will, size_t n_bytes);
 /** The guard: the lease_ms of the last answer; 0: there was none. */
 int64_t lease_answered_ms(const struct lease *lease);
+/** The guard, after the agent's end: take what the agent has left. False: it has not left so many bytes. */
+bool lease_inherit(const struct lease *lease, void *will, size_t n_bytes);
 
 /**
  * The guard: when is the lease over? 0: no generation is under it. INT64_MIN: it is over, for good. If the

@@ -25,6 +25,7 @@ struct meeting {
     unsigned n_rounds;        /* since then; the even ones go to that address */
     struct rendezvous *offer; /* listens for the case that this node comes to lead; NULL: it does not */
     struct proto_join self;
+    int joined_unkilled; /* self.n_unkilled of the last JOIN */
     struct session_config sessions;
     unsigned char key[TLS_KEY_BYTES];
 
@@ -152,6 +153,7 @@ static void on_opened(void *arg, struct session *session)
     const uint64_t now = uv_now(meeting->loop);
 
     uv_timer_start(&meeting->timer, on_timer, meeting->deadline_ms > now ? meeting->deadline_ms - now : 0, 0);
+    meeting->joined_unkilled = meeting->self.n_unkilled;
     rendezvous_tell(session, PROTO_JOIN, 0, &meeting->self);
 }
 
@@ -324,6 +326,8 @@ static void take_welcome(struct meeting *meeting, const struct frame *frame)
     uv_timer_stop(&meeting->timer);
     snprintf(meeting->host, sizeof meeting->host, "%s", message.welcome.host);
     memcpy(meeting->run, message.welcome.run, sizeof meeting->run);
+    if (meeting->self.n_unkilled != meeting->joined_unkilled)
+        meeting_set_unkilled(meeting, meeting->self.n_unkilled); /* it has changed since JOIN */
     meeting->handlers.welcomed(meeting->arg, &message.welcome, session_name(meeting->session));
 }
 
@@ -638,7 +642,22 @@ void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t genera
         rendezvous_tell(meeting->session, type, generation, message);
 }
 
+void meeting_set_unkilled(struct meeting *meeting, int n)
+{
+    meeting->self.n_unkilled = n;
+    meeting_send(meeting, PROTO_UNKILLED, 0, &(struct proto_unkilled){ n });
+}
+
 bool meeting_is_member(const struct meeting *meeting)
 {
     return meeting->welcomed && meeting->session != NULL;
+}
+
+bool meeting_will(const struct meeting *meeting, struct swept_will *will)
+{
+    if (!meeting_is_member(meeting) || session_served(meeting->session) == NULL)
+        return false;
+    *will = (struct swept_will){ .coordinator = *session_served(meeting->session) };
+    memcpy(will->agent, meeting->self.identity, sizeof will->agent);
+    return true;
 }

@@ -29,6 +29,7 @@
 
 #include "agent/config.h"
 #include "agent/rendezvous/rendezvous.h"
+#include "agent/wire/swept.h"
 
 struct meeting;
 
@@ -87,8 +88,15 @@ void meeting_follow(struct meeting *meeting, const char *host, int port);
 
 /** Send a message (rendezvous_send()) to the coordinator. No effect unless this node is a member. */
 void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *message);
+/**
+ * So many processes of this node cannot be killed (struct reporter). The coordinator is told now, or by the
+ * next JOIN.
+ */
+void meeting_set_unkilled(struct meeting *meeting, int n);
 /** Is this node a member whose connection is open? */
 bool meeting_is_member(const struct meeting *meeting);
+/** Fill in what the guard of this node needs to speak for it. Returns false unless this node is a member. */
+bool meeting_will(const struct meeting *meeting, struct swept_will *will);
 
 /**
  * Closes the meeting after queued messages have been sent. The memory is freed when the loop has run. No

@@ -70,6 +70,9 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
     case PROTO_RANK:
         to->rank(to->to, generation, message.rank.question, &message.rank.rank);
         return FSDP_OK;
+    case PROTO_UNKILLED:
+        to->unkilled(to->to, message.unkilled.n);
+        return FSDP_OK;
     case PROTO_PACE:
         to->pace(to->to, generation, &message.pace);
         return FSDP_OK;
@@ -152,7 +155,7 @@ static int on_judge(void *arg, const struct proto_join *join, const char *addres
                     struct proto_refused *refused)
 {
     struct nodes *nodes = arg;
-    const int earlier = coordinator_earlier(nodes->coordinator, join);
+    const int earlier = coordinator_find(nodes->coordinator, join->identity);
 
     if (earlier >= 0) {
         rendezvous_drop(nodes->rendezvous, earlier);
@@ -182,6 +185,19 @@ static void on_lost(void *arg, int node, int64_t silent_ms, const struct fsdp_er
         coordinator_forget_away(nodes->coordinator, node);
 }
 
+static void on_swept(void *arg, const unsigned char agent[PROTO_IDENTITY_BYTES])
+{
+    struct nodes *nodes = arg;
+    const int node = coordinator_find(nodes->coordinator, agent);
+
+    if (node >= 0) {
+        rendezvous_drop(nodes->rendezvous, node);
+        coordinator_swept(nodes->coordinator, node);
+    } else {
+        coordinator_agent_swept(nodes->coordinator, agent);
+    }
+}
+
 static void on_note(void *arg, const char *words)
 {
     struct nodes *nodes = arg;
@@ -193,7 +209,8 @@ enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *con
                               struct rendezvous *rendezvous, struct coordinator *coordinator,
                               struct console *console, struct fsdp_err *err)
 {
-    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message, on_lost, on_note };
+    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message,
+                                                         on_lost,  on_note,   on_swept };
     const int capacity = coordinator_capacity(coordinator);
     struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)capacity * sizeof *nodes->remotes);
     enum fsdp_status status;

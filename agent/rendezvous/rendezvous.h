@@ -32,6 +32,8 @@ struct rendezvous_handlers {
     void (*lost)(void *arg, int node, int64_t silent_ms, const struct fsdp_err *why);
     /* A line for the log: who was refused, and why; or whose connection was replaced. */
     void (*note)(void *arg, const char *words);
+    /* The guard of that agent says that no process of it is left: the node may be there, or may be lost. */
+    void (*swept)(void *arg, const unsigned char agent[PROTO_IDENTITY_BYTES]);
 };
 
 /**

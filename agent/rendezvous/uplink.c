@@ -56,6 +56,7 @@ static void finish(struct uplink *uplink)
     if (uplink->finished)
         return;
     uplink->finished = true;
+    lease_bequeath(uplink->lease, NULL, 0); /* it leaves in order */
     uplink->tell(uplink->member, PROTO_FINISH, uplink->generation, &uplink->end);
 }
 
@@ -109,6 +110,15 @@ static bool may_stand(const struct uplink *uplink)
     return uplink->handlers.may_stand != NULL && uplink->handlers.may_stand(uplink->member);
 }
 
+/* The session may have moved to another address of the coordinator. */
+static void renew_will(const struct uplink *uplink)
+{
+    struct swept_will will;
+
+    if (meeting_will(uplink->meeting, &will))
+        lease_bequeath(uplink->lease, &will, sizeof will);
+}
+
 static void ask_for_lease(struct uplink *uplink)
 {
     const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
@@ -117,6 +127,7 @@ static void ask_for_lease(struct uplink *uplink)
 
     if (uplink->ending)
         return;
+    renew_will(uplink);
     meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
     if (!uplink->can_lead && may_stand(uplink)) {
         uplink->can_lead = true;
@@ -149,13 +160,13 @@ static void note_loss(struct uplink *uplink)
  * it stands, and this node takes part in the next generation. If the session is lost as well, the node joins
  * again.
  */
-static void look_at_lease(struct uplink *uplink)
+static bool note_end_of_lease(struct uplink *uplink)
 {
     struct proto_fenced fenced;
     char words[COORDINATOR_LINE_BYTES];
 
     if (!uplink->up || uplink->fenced || !lease_is_over(uplink->lease))
-        return;
+        return false;
     uplink->fenced = true;
     note_loss(uplink);
     fenced.ago_ms = lease_over_ms(uplink->lease);
@@ -164,7 +175,13 @@ static void look_at_lease(struct uplink *uplink)
              "no answer of the coordinator, %.200s, for %.1f s: the ranks of this node are killed",
              uplink->host, (double)uplink->lease_ms / 1000);
     uplink->handlers.note(uplink->member, words);
-    stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true });
+    return true;
+}
+
+static void look_at_lease(struct uplink *uplink)
+{
+    if (note_end_of_lease(uplink))
+        stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true });
 }
 
 /* Timers run before libuv polls: an agent that stood still looks at its lease before it reads anything. */
@@ -343,6 +360,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
         [PROTO_WAIT_ENDING] = "the world is ending: this node takes part only if it starts again",
         [PROTO_WAIT_QUARANTINE] = "this node was lost more than once: it takes part again after",
         [PROTO_WAIT_SLOW] = "a rank of this node was slow: it takes part again after",
+        [PROTO_WAIT_UNKILLED] = "it takes part again when its processes that cannot be killed have ended",
     };
     struct uplink *uplink = arg;
     char words[PROTO_TEXT_BYTES + 200];
@@ -485,7 +503,7 @@ static void report_stopped(void *to, int generation)
 {
     struct uplink *uplink = to;
 
-    look_at_lease(uplink);
+    (void)note_end_of_lease(uplink); /* there is nothing left to stop */
     uplink->up = uplink->fenced = false;
     uplink->past.stopped_ns = clock_boot_ns();
     lease_end(uplink->lease);
@@ -495,6 +513,13 @@ static void report_stopped(void *to, int generation)
         join_again(uplink);
     else
         send_message(uplink, PROTO_STOPPED, generation, NULL);
+}
+
+static void report_unkilled(void *to, int n)
+{
+    const struct uplink *uplink = to;
+
+    meeting_set_unkilled(uplink->meeting, n);
 }
 
 static void report_event(void *to, int generation, int rank, const char *json, size_t length)
@@ -571,6 +596,7 @@ struct reporter uplink_reporter(struct uplink *uplink)
                               .exited = report_exited,
                               .explained = report_explained,
                               .stopped = report_stopped,
+                              .unkilled = report_unkilled,
                               .event = report_event,
                               .record = report_record,
                               .saved = report_saved,
@@ -690,6 +716,7 @@ void uplink_destroy(struct uplink *uplink)
 {
     if (uplink == NULL)
         return;
+    lease_bequeath(uplink->lease, NULL, 0);
     meeting_destroy(uplink->meeting);
     uv_close((uv_handle_t *)uplink->beat, on_timer_closed);
     drop_held(uplink);

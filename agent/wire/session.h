@@ -42,6 +42,11 @@ struct session_handlers {
     void (*ended)(void *arg, struct session *session, const struct fsdp_err *why);
     /* A line for the log: a connection was replaced, or a stranger was dropped. */
     void (*note)(void *arg, const char *words);
+    /*
+     * The guard of that agent says that no process of it is left (agent/wire/swept.h). A session with it may
+     * still be there. Only of a pool that listens. May be NULL.
+     */
+    void (*swept)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 };
 
 struct session_config {

@@ -26,7 +26,7 @@ void session_agents_begin(struct session_agents *agents, const unsigned char age
 void session_agents_end(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES],
                         const unsigned char session[SESSION_IDENTITY_BYTES],
                         const struct session_reach *reach);
-/** The agent goes back to an earlier state. */
+/** The agent has gone back to an earlier state, or has ended for good (agent/wire/swept.h). */
 void session_agents_refuse(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 
 /**

@@ -38,7 +38,8 @@ enum {
     SESSION_ACK = 0,         /* seq 0; no payload: an acknowledgement and a sign of life */
     SESSION_HELLO = 0xff01,  /* seq 0; struct session_hello, from the end that dials */
     SESSION_ANSWER = 0xff02, /* seq 0; struct session_hello, from the end that accepts */
-    SESSION_BYE = 0xff03     /* has a seq: it arrives after everything that was sent before it */
+    SESSION_BYE = 0xff03,    /* has a seq: it arrives after everything that was sent before it */
+    SESSION_SWEPT = 0xff04   /* seq 0; first on a connection that begins no session: agent/wire/swept.h */
 };
 
 /* What becomes of a frame that has arrived. */

@@ -280,6 +280,27 @@ static void take_unknown(struct session_pool *pool, struct peer *peer, const str
     peer_close(peer, &err);
 }
 
+/* Takes the word of a guard for its agent. Without a key, everyone is believed. */
+static void take_swept(struct session_pool *pool, struct peer *peer, const struct frame *frame)
+{
+    const unsigned char *proven = peer_identity(peer);
+    unsigned char agent[SESSION_IDENTITY_BYTES];
+    struct fsdp_err err = { 0 };
+
+    if (frame->size != sizeof agent ||
+        (pool->tls != NULL && (proven == NULL || memcmp(proven, frame->payload, sizeof agent) != 0))) {
+        fsdp_fail(&err, FSDP_ERR_MISMATCH, "it speaks for another agent than it has proven to be");
+        peer_close(peer, &err);
+        return;
+    }
+    memcpy(agent, frame->payload, sizeof agent);
+    if (proven != NULL)
+        session_agents_refuse(&pool->agents, agent);
+    peer_close(peer, NULL);
+    if (!pool->closing && pool->config.handlers.swept != NULL)
+        pool->config.handlers.swept(pool->config.arg, agent);
+}
+
 /* Takes the first frame of an accepted connection. */
 static void take_first(struct session_pool *pool, struct peer *peer, const struct frame *frame)
 {
@@ -287,6 +308,10 @@ static void take_first(struct session_pool *pool, struct peer *peer, const struc
     struct fsdp_err err = { 0 };
     struct session *session;
 
+    if (frame->type == SESSION_SWEPT) {
+        take_swept(pool, peer, frame);
+        return;
+    }
     if (frame->type != SESSION_HELLO)
         fsdp_fail(&err, FSDP_ERR_FORMAT, "its first message is no hello of ours");
     else

@@ -307,6 +307,8 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
 void world_report_to(struct world *world, const struct reporter *reporter)
 {
     world->reporter = *reporter;
+    if (world->n_left > 0)
+        reporter->unkilled(reporter->to, world->n_left);
 }
 
 void world_destroy(struct world *world)

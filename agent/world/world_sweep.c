@@ -20,11 +20,16 @@ static struct worker *worker_of(const struct world *world, pid_t pid)
     return NULL;
 }
 
+/* A process that was left behind has ended after all. */
 static void forget_left(struct world *world, pid_t pid)
 {
+    const int n_before = world->n_left;
+
     for (int i = 0; i < world->n_left; i++)
         if (world->left[i] == pid)
             world->left[i--] = world->left[--world->n_left];
+    if (n_before > 0 && world->n_left == 0 && world->state != WS_OVER) /* else no one is there to be told */
+        world->reporter.unkilled(world->reporter.to, 0);
 }
 
 /* Is any descendant alive, apart from those that are kept and those that an earlier sweep had to leave? */
@@ -152,8 +157,7 @@ static void leave_behind(struct world *world, pid_t pid, const struct worker *wo
         world->left[world->n_left++] = pid;
 }
 
-/* Report the processes that cannot be killed, and go on without them. */
-void world_abandon(struct world *world)
+static void leave_all_behind(struct world *world)
 {
     const pid_t *spared;
     pid_t pids[WORLD_LEFT];
@@ -175,6 +179,14 @@ void world_abandon(struct world *world)
     n = descendants_living(pids, WORLD_LEFT, spared, n);
     for (size_t i = 0; i < n && i < WORLD_LEFT; i++)
         leave_behind(world, pids[i], NULL);
+}
+
+/* Report the processes that cannot be killed, and go on without them. */
+void world_abandon(struct world *world)
+{
+    leave_all_behind(world);
+    if (world->n_left > 0)
+        world->reporter.unkilled(world->reporter.to, world->n_left);
 }
 
 /* Returns the set of signals in a line of /proc/PID/status. */

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/cluster/identity.h"
+#include "agent/os/deadlines.h"
+#include "agent/wire/swept.h"
 #include "shard_runtime/core/clock.h"
 #include "tests/sim/sim.h"
 
@@ -109,6 +112,36 @@ static void lose_leader(struct process *process)
         }
 }
 
+/* The guard has survived its agent. Once no rank is left, it says so, by a loop of its own. */
+static void guard_speaks(void *what, uint64_t number)
+{
+    const struct process *agent = what;
+    struct host *host = agent->host;
+    struct process *guard;
+    struct swept_will will;
+
+    for (int list = 0; list < 2; list++)
+        for (const struct rank *rank = list == 0 ? agent->world.ranks : agent->world.left; rank != NULL;
+             rank = rank->next)
+            if (rank->alive) {
+                sim_at(sim_now + MS, guard_speaks, what, number);
+                return;
+            }
+    if (host->down || !lease_inherit(&agent->lease, &will, sizeof will))
+        return;
+    sim_trace("the guard on n%d says that no rank is left", host->number);
+    guard = calloc(1, sizeof *guard);
+    guard->host = host;
+    guard->alive = true;
+    guard->status = -1;
+    guard->world.state = WS_DOWN;
+    sim_loop_begin(guard);
+    sim_current = guard;
+    (void)swept_say(&guard->loop, &will, NULL, identity_job(&agent->config), LAST_WORD_MS, NULL);
+    sim_current = NULL;
+    sim_wake(guard);
+}
+
 void sim_kill(struct process *process, bool silent)
 {
     if (process == NULL || !process->alive)
@@ -120,6 +153,8 @@ void sim_kill(struct process *process, bool silent)
     sim_net_end(process, silent);
     sim_world_end(process, silent);
     lose_leader(process);
+    if (!silent && sim_one_in(SIM_FAULTS, 2))
+        sim_at(sim_now + sim_between(SIM_FAULTS, MS, 100 * MS), guard_speaks, process, 0);
 }
 
 struct signalled {
@@ -285,7 +320,8 @@ static void check_older_ranks(const struct process *leader, const struct formed 
         for (struct rank *rank = host->process == NULL || host->suspended_ns > 0 ? NULL
                                                                                  : host->process->world.ranks;
              rank != NULL; rank = rank->next)
-            if (rank->alive && rank->formed != formed && (sim_plan.arbiter || rank->formed->leader == leader))
+            if (rank->alive && !rank->asleep && rank->formed != formed &&
+                (sim_plan.arbiter || rank->formed->leader == leader))
                 sim_violated("one generation",
                              "generation %d is formed, and rank %d of generation %d runs on n%d",
                              formed->generation, rank->number, rank->formed->generation, i);
@@ -354,5 +390,10 @@ void __wrap_coordinator_form(struct coordinator *coordinator)
                     sim_violated("one generation",
                                  "generation %d is formed with n%d, where rank %d of generation %d runs",
                                  formed->generation, number, rank->number, rank->formed->generation);
+            if (host->process->world.left != NULL)
+                sim_violated("no seat beside a sleeper",
+                             "generation %d is formed with n%d, where rank %d of generation %d sleeps",
+                             formed->generation, number, host->process->world.left->number,
+                             host->process->world.left->formed->generation);
         }
 }

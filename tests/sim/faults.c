@@ -84,6 +84,8 @@ void sim_make_plan(uint64_t seed)
         host->offset_ns = sim_between(SIM_PLAN, 1, 1000) * SECOND;
         host->rate = 0.99 + (double)(sim_draw(SIM_PLAN) % 1000) / 1000 * 0.02;
     }
+    if (!plan->gentle && !plan->takes_over && sim_one_in(SIM_PLAN, 4))
+        plan->sleeps_one_in = (int)sim_between(SIM_PLAN, 2, 10);
 }
 
 static void start(void *what, uint64_t number)

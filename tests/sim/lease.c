@@ -3,6 +3,7 @@
  * stands still.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/sim/sim.h"
 
@@ -10,6 +11,8 @@ struct lease_page {
     struct process *process;
     int64_t until_ns; /* by the host's clock */
     uint32_t under, over;
+    unsigned char will[LEASE_WILL_BYTES];
+    size_t will_bytes;
 };
 
 static int64_t clock_of(const struct lease_page *page)
@@ -81,6 +84,21 @@ int64_t lease_look(const struct lease *lease)
         return page->until_ns;
     page->over = page->under;
     return INT64_MIN;
+}
+
+void lease_bequeath(const struct lease *lease, const void *will, size_t n_bytes)
+{
+    lease->page->will_bytes = n_bytes;
+    if (n_bytes > 0)
+        memcpy(lease->page->will, will, n_bytes);
+}
+
+bool lease_inherit(const struct lease *lease, void *will, size_t n_bytes)
+{
+    if (lease->page->will_bytes != n_bytes)
+        return false;
+    memcpy(will, lease->page->will, n_bytes);
+    return true;
 }
 
 bool lease_is_over(const struct lease *lease)

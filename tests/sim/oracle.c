@@ -131,7 +131,7 @@ static void check_ranks(void)
             const int64_t stood_ns = host->stalled_ns - formed->stall_at[i] +
                                      (formed->over_at < host->stalled_until ? 20 * SECOND : 0);
 
-            if (rank->alive && formed->over_at != NEVER && sim_now > host->stalled_until &&
+            if (rank->alive && !rank->asleep && formed->over_at != NEVER && sim_now > host->stalled_until &&
                 sim_now - formed->over_at > longest_afterlife() + stood_ns)
                 sim_violated("one generation",
                              "rank %d of generation %d on n%d runs %.1f s after its generation was over",
@@ -156,7 +156,7 @@ static void check_leases(void)
         over_ns = sim_lease_over_ns(process);
         for (const struct rank *rank = over_ns < LEASE_KILL_MS * MS ? NULL : process->world.ranks;
              rank != NULL; rank = rank->next)
-            if (rank->alive && (sim_plan.arbiter || rank->formed->leader != process))
+            if (rank->alive && !rank->asleep && (sim_plan.arbiter || rank->formed->leader != process))
                 sim_violated("leases", "rank %d of generation %d runs on n%d %s", rank->number,
                              rank->formed->generation, i,
                              over_ns == NEVER ? "without a lease" : "after the end of its lease");
@@ -192,6 +192,9 @@ void sim_check_start(struct process *process, const struct world_plan *plan)
             sim_violated("one generation",
                          "n%d starts generation %d, and rank %d of generation %d runs there",
                          process->host->number, plan->generation, rank->number, rank->formed->generation);
+    if (process->world.left != NULL)
+        sim_violated("no seat beside a sleeper", "n%d starts generation %d, and rank %d sleeps there",
+                     process->host->number, plan->generation, process->world.left->number);
     if (plan->n_nodes < sim_plan.min_nodes || plan->n_nodes > sim_plan.max_nodes)
         sim_violated("one generation", "generation %d is formed of %d nodes", plan->generation,
                      plan->n_nodes);
@@ -332,7 +335,7 @@ void sim_check_end(void)
                              ? "a member"
                              : coordinator_state_name(sim_coordinator(process)->state));
         for (const struct rank *rank = process->world.ranks; rank != NULL; rank = rank->next)
-            if (rank->alive)
+            if (rank->alive && !rank->asleep)
                 sim_violated("one generation", "rank %d still runs on n%d at the end", rank->number, i);
         if (process->status >= 0)
             check_status(process);

@@ -84,12 +84,15 @@ static void saves_and_leaves(void *what, uint64_t number)
 
 static void signal_rank(struct rank *rank, int signal)
 {
-    const int64_t kill_ns = sim_between(SIM_AGENTS, MS, 20 * MS);
+    int64_t kill_ns = sim_between(SIM_AGENTS, MS, 20 * MS);
 
-    if (!rank->alive)
+    if (!rank->alive || rank->asleep)
         return;
     if (signal == SIGKILL) {
         rank->killed = true;
+        rank->asleep = sim_one_in(SIM_AGENTS, sim_plan.sleeps_one_in);
+        if (rank->asleep)
+            kill_ns = sim_between(SIM_AGENTS, 0, 20 * SECOND);
         sim_at(sim_now + kill_ns, dies_of_signal, rank, SIGKILL);
         return;
     }
@@ -155,6 +158,37 @@ static void on_chatter(uv_timer_t *timer)
     to->want(to->to, world->generation, key);
     to->event(to->to, world->generation, world->ranks->number, "{}", 2);
     uv_timer_start(timer, on_chatter, (uint64_t)sim_between(SIM_AGENTS, 1, 2 * sim_plan.chatter_ms), 0);
+}
+
+/* Ranks that KILL did not end in time */
+
+static void leave_behind(struct world *world)
+{
+    int n = 0;
+
+    for (struct rank *rank; (rank = world->ranks) != NULL;) {
+        world->ranks = rank->next;
+        rank->next = world->left;
+        world->left = rank;
+        sim_trace("rank %d of generation %d is left behind", rank->number, rank->formed->generation);
+    }
+    for (const struct rank *rank = world->left; rank != NULL; rank = rank->next)
+        n++;
+    if (n > 0)
+        world->reporter.unkilled(world->reporter.to, n);
+}
+
+static void forget_left(struct world *world)
+{
+    const bool any = world->left != NULL;
+
+    for (struct rank **link = &world->left, *rank; (rank = *link) != NULL;)
+        if (rank->alive)
+            link = &rank->next;
+        else
+            *link = rank->next;
+    if (any && world->left == NULL && world->state != WS_OVER)
+        world->reporter.unkilled(world->reporter.to, 0);
 }
 
 /* The state machine */
@@ -225,6 +259,8 @@ static void perform(struct world *world, enum world_action action)
         uv_timer_start(&world->deadline, on_swept, 1, 0);
         break;
     case WA_ABANDON:
+        leave_behind(world);
+        /* fall through */
     case WA_DOWN:
         sim_trace("generation %d is down here", world->generation);
         world->stop_signal = 0;
@@ -259,6 +295,7 @@ void world_reap(struct world *world)
 {
     struct rank **link = &world->ranks, *rank;
 
+    forget_left(world);
     while ((rank = *link) != NULL) {
         struct death death;
 
@@ -323,7 +360,13 @@ void world_destroy(struct world *world)
 
 void world_report_to(struct world *world, const struct reporter *reporter)
 {
+    int n = 0;
+
     world->reporter = *reporter;
+    for (const struct rank *rank = world->left; rank != NULL; rank = rank->next)
+        n++;
+    if (n > 0)
+        reporter->unkilled(reporter->to, n);
 }
 
 void world_form(struct world *world, const struct world_plan *plan)

@@ -45,6 +45,7 @@ struct rank {
     bool alive;
     int sent_signal;
     bool killed;
+    bool asleep;          /* inside the kernel: KILL was sent, and it ends much later */
     enum death_kind kind; /* how it ended */
     int code;
 };
@@ -79,6 +80,7 @@ struct world {
     uv_timer_t chatter;  /* its workers put keys, ask for keys, and write events */
     uint64_t n_put;
     struct rank *ranks;
+    struct rank *left; /* that KILL did not end in time */
 };
 
 /* One fsdprun. It is never freed: a history is short, and a process that was killed frees nothing. */
@@ -141,6 +143,7 @@ struct plan {
     int64_t chatter_ms; /* workers of a node report something so often; 0: never */
     int fails_one_in;   /* ranks that fail by themselves; 0: none */
     int ignores_one_in; /* ranks that ignore TERM */
+    int sleeps_one_in;  /* ranks that KILL does not end at once */
     int64_t delay_ns;   /* usual delay of a message */
     int loses_one_in, spikes_one_in;
     int64_t last_fault;
@@ -199,7 +202,7 @@ int64_t sim_lease_over_ns(const struct process *process);
 
 /* agent.c */
 void sim_start(struct host *host);
-/** Kill it: SIGKILL to guard and agent; `silent`: the whole host ends. */
+/** Kill it: SIGKILL to the agent, and sometimes to its guard too; `silent`: the whole host ends. */
 void sim_kill(struct process *process, bool silent);
 /** It gets that signal, `times` times. */
 void sim_signal(struct process *process, int signal, int times);

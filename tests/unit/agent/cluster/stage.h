@@ -113,6 +113,7 @@ static inline void enter(void)
         memcpy(join.lost_by, stage_join.lost_by, sizeof join.lost_by);
         join.last_generation = stage_join.last_generation;
         join.last_node_rank = stage_join.last_node_rank;
+        join.n_unkilled = stage_join.n_unkilled;
         actor->node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
         cr_assert(gt(int, actor->node, 0), "%s", refused.words);
     }

@@ -71,6 +71,53 @@ Test(coordinator_lease, a_lost_node_whose_ranks_cannot_run_is_not_waited_for)
     cr_assert(eq(int, actors[0].n_formed, 2), "proof");
 }
 
+/* The guard's word may come after the end of the session: then the node is lost already. */
+Test(coordinator_lease, a_lease_is_not_waited_for_once_the_guard_has_said_that_no_rank_is_left)
+{
+    static const unsigned char stranger[PROTO_IDENTITY_BYTES] = "someone else...";
+    struct proto_join lost[2];
+
+    config.last_call_timeout_ms = 1;
+    begin_leased(1, 3, 0);
+    for (int i = 1; i < 3; i++) {
+        lost[i - 1] = coordinator->roster.nodes[actors[i].node].who;
+        vanishes(i);
+    }
+    obeys(0);
+    coordinator_agent_swept(coordinator, stranger);
+    coordinator_agent_swept(coordinator, lost[0].identity);
+    cr_assert(eq(int, actors[0].n_formed, 1), "the other one's lease still runs");
+    pass_ms(100);
+    cr_assert(eq(int, actors[0].n_formed, 1));
+
+    coordinator_agent_swept(coordinator, lost[1].identity);
+
+    check_plan(0, 1, 1, 0, 0);
+    cr_assert(eq(u64, coordinator_fenced_until_ms(coordinator), coordinator_now_ms(coordinator)),
+              "for the timeline");
+}
+
+/* It was lost, and has joined again, before it was killed. */
+Test(coordinator_lease, the_guards_word_counts_for_the_earlier_sessions_of_its_agent_too)
+{
+    struct proto_refused refused;
+    struct proto_join join;
+
+    begin_leased(1, 2, 0);
+    join = coordinator->roster.nodes[actors[1].node].who;
+    vanishes(1);
+    obeys(0);
+    actors[1].node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
+    cr_assert(gt(int, actors[1].node, 0), "%s", refused.words);
+    coordinator_attach(coordinator, actors[1].node, play, &actors[1]);
+    cr_assert(eq(int, actors[0].n_formed, 1), "its lease still runs");
+    cr_assert(eq(int, coordinator_find(coordinator, join.identity), actors[1].node));
+
+    coordinator_swept(coordinator, actors[1].node);
+
+    check_plan(0, 1, 1, 0, 0);
+}
+
 /* A job that ends begins no generation. */
 Test(coordinator_lease, the_end_of_a_job_does_not_wait_for_a_lease)
 {
@@ -141,9 +188,9 @@ Test(coordinator_lease, an_agent_that_comes_again_is_lost_before_it_is_let_in)
     cr_assert(actors[1].plan.bears_loss, "a restart is left");
     pass_ms(3500);
     join = coordinator->roster.nodes[actors[1].node].who;
-    cr_assert(eq(int, coordinator_earlier(coordinator, &join), actors[1].node));
+    cr_assert(eq(int, coordinator_find(coordinator, join.identity), actors[1].node));
     coordinator_gave_up(coordinator, actors[1].node);
-    cr_assert(eq(int, coordinator_earlier(coordinator, &join), -1));
+    cr_assert(eq(int, coordinator_find(coordinator, join.identity), -1));
     cr_assert(actors[0].n_stops == 1 && actors[0].lost);
     node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
     cr_assert(gt(int, node, 0), "%s", refused.words);

@@ -520,6 +520,23 @@ Test(roster, a_node_in_quarantine_is_counted_nowhere_and_gets_no_seat)
     cr_expect(eq(int, roster_n_present(&roster), 1));
 }
 
+Test(roster, no_world_forms_without_the_hosts_node)
+{
+    struct proto_join join;
+
+    set_up(1, 2);
+    join = another("a");
+    add_join(&join);
+    join = another("b");
+    add_join(&join);
+    roster_hold(&roster, 0);
+    cr_expect(roster_n_present(&roster) == 2 && !roster_enough(&roster) && !roster_full(&roster));
+
+    roster_release(&roster, 0);
+
+    cr_expect(roster_enough(&roster) && roster_full(&roster));
+}
+
 /* A spare sits there, and no joining node may ask for it: two nodes of a fixed world, and one to spare. */
 Test(roster, a_node_that_is_put_into_quarantine_loses_its_seat_when_the_generation_is_over)
 {

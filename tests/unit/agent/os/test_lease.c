@@ -53,6 +53,22 @@ Test(lease, it_counts_from_the_sending_of_the_question)
     cr_assert(not(lease_runs(&lease)), "the agent joins again");
 }
 
+Test(lease, the_guard_finds_what_the_agent_left_last)
+{
+    char first[] = "the first", second[] = "the second", found[LEASE_WILL_BYTES];
+
+    cr_assert(not(lease_inherit(&lease, found, sizeof first)), "nothing was left yet");
+    lease_bequeath(&lease, first, sizeof first);
+    lease_bequeath(&lease, second, sizeof second);
+    cr_assert(not(lease_inherit(&lease, found, sizeof first)));
+    cr_assert(lease_inherit(&lease, found, sizeof second));
+    cr_assert(eq(str, found, second));
+
+    lease_bequeath(&lease, NULL, 0);
+
+    cr_assert(not(lease_inherit(&lease, found, sizeof second)), "it has left in order");
+}
+
 Test(lease, an_older_answer_or_one_from_the_future_changes_nothing)
 {
     int64_t until_ns;

@@ -25,6 +25,8 @@ static struct agent {
     int n_hosts, n_welcomed, n_messages, n_lost, n_failed, n_joined, status;
     char words[1200], notes[4000], where[300], address[64];
     struct proto_join joins[MAX_NODES];
+    struct meeting *freed; /* of a member whose last process ends while it joins; NULL: of none */
+    int n_unkilled;        /* as it was said last; -1: it was not */
 } agents[MAX_NODES];
 static uv_loop_t loop;
 static uv_timer_t deadline;
@@ -75,6 +77,8 @@ static int judge(void *arg, const struct proto_join *join, const char *address, 
         return -1;
     }
     agent->joins[++agent->n_joined] = *join;
+    if (agent->freed != NULL)
+        meeting_set_unkilled(agent->freed, 0);
     return agent->one_number ? 1 : agent->n_joined;
 }
 
@@ -92,8 +96,15 @@ static void on_joined(void *arg, int node)
 static void on_host_message(void *arg, int node, const struct frame *frame)
 {
     struct agent *agent = arg;
+    union proto_message message;
 
     cr_assert(node >= 1 && node <= agent->n_joined);
+    if (frame->type == PROTO_UNKILLED) {
+        cr_assert(eq(int, proto_decode(frame->type, &message, frame->payload, frame->size, NULL), FSDP_OK));
+        agent->n_unkilled = message.unkilled.n;
+        finish();
+        return;
+    }
     cr_assert(eq(int, frame->type, PROTO_STOPPED));
     agent->n_messages++;
     finish();
@@ -111,8 +122,8 @@ static void on_host_lost(void *arg, int node, int64_t silent_ms, const struct fs
 
 static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)
 {
-    static const struct rendezvous_handlers handlers = { judge, on_joined, on_host_message, on_host_lost,
-                                                         add_note };
+    static const struct rendezvous_handlers handlers = { judge,        on_joined, on_host_message,
+                                                         on_host_lost, add_note,  NULL };
     struct agent *agent = arg;
 
     agent->n_hosts++;
@@ -206,7 +217,7 @@ static void set_up(void)
     for (int i = 0; i < MAX_NODES; i++) {
         struct agent_config *config = &agents[i].config;
 
-        agents[i] = (struct agent){ 0 };
+        agents[i] = (struct agent){ .n_unkilled = -1 };
         agent_config_init(config);
         config->n_nodes = config->min_nodes = 2;
         config->node_rank = -1;
@@ -356,6 +367,23 @@ Test(rendezvous, a_name_that_cannot_be_resolved_is_tried_again_and_told_once)
 static bool second_failed(void)
 {
     return agents[1].n_failed == 1;
+}
+
+static bool none_is_left(void)
+{
+    return agents[0].n_unkilled == 0;
+}
+
+/* Neither JOIN nor a message to a coordinator that has not let it in would say so. */
+Test(rendezvous, processes_that_end_while_a_node_joins_are_not_forgotten)
+{
+    host_with_0();
+    start(1);
+    meeting_set_unkilled(agents[1].meeting, 2);
+    agents[0].freed = agents[1].meeting;
+    run_until(none_is_left);
+
+    cr_assert(eq(int, agents[0].joins[1].n_unkilled, 2));
 }
 
 Test(rendezvous, who_is_refused_is_told_why)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/wire/session_impl.h"
+#include "agent/wire/swept.h"
 #include "agent/wire/tls.h"
 
 enum { JOB = 4711, MESSAGE = 1, LEASE_MS = 3000 };
@@ -19,7 +20,7 @@ enum { JOB = 4711, MESSAGE = 1, LEASE_MS = 3000 };
 static struct end {
     struct session_pool *pool;
     struct session *session; /* NULL: it has ended */
-    int n_opened, n_received, n_ended, n_notes, n_dropped;
+    int n_opened, n_received, n_ended, n_notes, n_dropped, n_swept;
     struct fsdp_err why;
     char note[600];
 } ends[2];
@@ -94,6 +95,14 @@ static void note(void *arg, const char *words)
     snprintf(end->note, sizeof end->note, "%s", words);
 }
 
+static void swept(void *arg, const unsigned char of[SESSION_IDENTITY_BYTES])
+{
+    struct end *end = arg;
+
+    cr_assert_arr_eq(of, agent, SESSION_IDENTITY_BYTES);
+    end->n_swept++;
+}
+
 static void set_up(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in an agent */
@@ -107,7 +116,7 @@ static void set_up(void)
     uv_timer_start(&deadline, on_deadline, 200000, 0);
     tls_derive_key(key, "a secret", 8, "job", NULL);
     config = (struct session_config){
-        .key = key, .job = JOB, .lease_ms = LEASE_MS, .handlers = { opened, frame, ended, note }
+        .key = key, .job = JOB, .lease_ms = LEASE_MS, .handlers = { opened, frame, ended, note, swept }
     };
 }
 
@@ -399,6 +408,116 @@ Test(session, a_session_goes_on_only_with_the_agent_that_began_it)
     }
     cr_assert(ends[0].n_ended == 0 && ends[1].n_ended == 0);
     cr_assert(eq(u32, ends[1].session->core.connection, 1));
+    close_all();
+    run();
+}
+
+/* The word of a guard for its agent */
+
+static uv_loop_t guards;
+
+/* Says it with that key, from a loop of its own, as a guard does. */
+static void say_swept(const unsigned char *with, const unsigned char *of)
+{
+    struct swept_will will = { .coordinator = ends[0].session->addresses.of[0] };
+
+    memcpy(will.agent, of, sizeof will.agent);
+    cr_assert(eq(int, uv_loop_init(&guards), 0));
+    cr_assert(eq(int, swept_say(&guards, &will, with, JOB, 60000, NULL), FSDP_OK));
+    while (uv_run(&guards, UV_RUN_NOWAIT) != 0 && !timed_out)
+        uv_run(&loop, UV_RUN_NOWAIT);
+    cr_assert(eq(int, uv_loop_close(&guards), 0), "nothing is left on its loop");
+}
+
+static bool is_swept_or_dropped(void)
+{
+    return ends[1].n_swept > 0 || ends[1].n_dropped > 0 || timed_out;
+}
+
+Test(session, a_guard_speaks_for_its_agent_while_its_session_is_there_and_after_it)
+{
+    for (int with_key = 0; with_key < 2; with_key++) {
+        if (with_key == 1)
+            set_up();
+        config.key = with_key == 1 ? key : NULL;
+        stay = true;
+        meet();
+        say_swept(config.key, agent);
+        while (!is_swept_or_dropped())
+            uv_run(&loop, UV_RUN_ONCE);
+        cr_assert(ends[1].n_swept == 1 && ends[1].n_dropped == 0, "%s", ends[1].note);
+        cr_assert(eq(int, ends[1].n_ended, 0), "what becomes of its session is for the owner of the pool");
+
+        session_leave(ends[0].session);
+        while (ends[1].n_ended == 0 && !timed_out)
+            uv_run(&loop, UV_RUN_ONCE);
+        ends[0].session = NULL;
+        ends[1].n_swept = 0;
+        close_all();
+        run();
+    }
+}
+
+static void say_swept_of_agent(void *arg, struct peer *peer)
+{
+    peer_send(peer, &(struct frame){ .type = SESSION_SWEPT, .payload = agent, .size = sizeof agent });
+}
+
+static void say_half_a_word(void *arg, struct peer *peer)
+{
+    peer_send(peer, &(struct frame){ .type = SESSION_SWEPT, .payload = agent, .size = sizeof agent / 2 });
+}
+
+/* It has the secret of the job, but has proven to be another agent, or none; or it says half of it. */
+Test(session, nobody_else_speaks_for_an_agent)
+{
+    static const unsigned char other[SESSION_IDENTITY_BYTES] = "somebody else...";
+    static const struct stranger_row {
+        const unsigned char *identity;
+        void (*opened)(void *arg, struct peer *peer);
+    } rows[] = { { other, say_swept_of_agent }, { NULL, say_swept_of_agent }, { agent, say_half_a_word } };
+    struct peer_config stranger_config;
+    struct peer *stranger;
+
+    meet();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        stranger_config = ends[0].pool->peers;
+        stranger_config.identity = rows[i].identity;
+        stranger_config.handlers = (struct peer_handlers){ .opened = rows[i].opened, .closed = old_closed };
+        old_is_there = true;
+        cr_assert(eq(int,
+                     peer_connect(&stranger, &loop, (struct sockaddr *)&ends[0].session->addresses.of[0],
+                                  &stranger_config, NULL),
+                     FSDP_OK));
+        while (!only_one_is_left())
+            uv_run(&loop, UV_RUN_ONCE);
+        cr_assert_not_null(strstr(ends[1].note, "was dropped: it speaks for another agent"), "%s",
+                           ends[1].note);
+    }
+    cr_assert(ends[1].n_swept == 0 && ends[1].n_ended == 0);
+    close_all();
+    run();
+}
+
+/* A host that is restored from a state in which its agent still ran. */
+Test(session, an_agent_whose_guard_has_spoken_is_refused_for_good)
+{
+    struct endpoint_addresses at = { .n = 1 };
+    struct session *session;
+
+    stay = true;
+    meet();
+    at.of[0] = ends[0].session->addresses.of[0];
+    say_swept(key, agent);
+    while (!is_swept_or_dropped())
+        uv_run(&loop, UV_RUN_ONCE);
+    session_drop(ends[1].session);
+    session_drop(ends[0].session);
+    cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
+    while (ends[0].n_ended == 0 && !timed_out)
+        uv_run(&loop, UV_RUN_ONCE);
+
+    cr_assert(eq(int, ends[0].why.status, FSDP_ERR_MISMATCH), "%s", ends[0].why.message);
     close_all();
     run();
 }

@@ -161,7 +161,7 @@ enum { MAX_DEATHS = 64 };
 
 struct told {
     struct death deaths[MAX_DEATHS];
-    int n_deaths, n_stopped, n_left_behind;
+    int n_deaths, n_stopped, n_left_behind, n_unkilled;
     bool ended;
     char account[8192]; /* JSON of the hang's; empty: none came */
     int n_storm;        /* so many signals come while an end is told */
@@ -200,6 +200,12 @@ static inline void on_explained(void *arg, int generation, const char *json, siz
 static inline void on_stopped(void *arg, int generation)
 {
     told.n_stopped++;
+}
+
+static inline void on_unkilled(void *arg, int n)
+{
+    told.n_unkilled = n;
+    cr_assert(n == 0 || told.n_stopped == 0, "before the generation is reported to be over");
 }
 
 static inline void on_record(void *arg, int generation, const char *event, const struct events_field *fields)
@@ -268,6 +274,7 @@ static inline void begin(int n_workers, int64_t grace_ms)
     const struct reporter reporter = { .exited = on_exited,
                                        .explained = on_explained,
                                        .stopped = on_stopped,
+                                       .unkilled = on_unkilled,
                                        .record = on_record,
                                        .put = on_put,
                                        .want = on_want,

@@ -217,6 +217,7 @@ Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for)
 
     cr_expect_geq(fake_now_ns(&os) - began, INT64_C(4900000000), "5 s after KILL");
     cr_expect_eq(told.n_left_behind, 2);
+    cr_expect_eq(told.n_unkilled, 2, "this node must not be seated again");
     cr_expect_eq(told.n_deaths, 0, "they have not died");
 
     os.deaf = os.immortal = false; /* a further generation is not held up by them */
