@@ -114,6 +114,8 @@ void arbiter_resign(struct arbiter *arbiter, int exit_status);
 int64_t arbiter_holds_until_ms(const struct arbiter *arbiter);
 /** The newest record that this agent has read or written; NULL: there is none. Valid until the loop runs. */
 const struct leader_record *arbiter_record(const struct arbiter *arbiter);
+/** Did the store answer the last call in time? True as long as there was none. */
+bool arbiter_answers(const struct arbiter *arbiter);
 /** Has this agent read a record of that identity: does it see the same store as that agent? */
 bool arbiter_has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES]);
 
