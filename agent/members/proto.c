@@ -147,6 +147,7 @@ static const struct message {
     [PROTO_FENCED] = { "fenced", ROWS(fenced) },
     [PROTO_SWEPT] = { .name = "swept" },
     [PROTO_CAN_LEAD] = { .name = "can_lead" },
+    [PROTO_SHOW] = { .name = "show" },
 };
 /* clang-format on */
 

@@ -267,6 +267,10 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
 {
     union proto_message message;
 
+    if (frame->type == PROTO_SHOW) { /* it has no payload */
+        uplink->tell(uplink->member, PROTO_SHOW, uplink->generation, NULL);
+        return FSDP_OK;
+    }
     OK_OR_RETURN(proto_decode(frame->type, &message, frame->payload, frame->size, err));
     switch (frame->type) {
     case PROTO_START:
