@@ -90,7 +90,7 @@ static void look_for_a_wait(struct arbiter *arbiter, int64_t now)
     const struct leader_record *known = &lead->known;
     char words[WORDS_BYTES];
 
-    if (arbiter->waits || known->term == 0 || known->state == LEADER_ENDED ||
+    if (arbiter->waits || known->term == 0 || known->state != LEADER_LEADS ||
         now - lead->seen_ms < known->lease_ms / 2 ||
         !(lead->first || (lead->stands && lead_patience_ms(lead) > 2 * known->lease_ms)))
         return;
@@ -330,6 +330,12 @@ void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms)
 void arbiter_resign(struct arbiter *arbiter, int exit_status)
 {
     lead_resign(&arbiter->lead, exit_status);
+    wake_in(arbiter, 0);
+}
+
+void arbiter_leave(struct arbiter *arbiter)
+{
+    lead_leave(&arbiter->lead);
     wake_in(arbiter, 0);
 }
 

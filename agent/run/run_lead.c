@@ -167,8 +167,8 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
         run->job_written = run->lead.past.progress.generation >= 0;
         if (before != NULL)
             snprintf(host, sizeof host, "%.250s:%d", before->host, before->port);
-        run_say(run, "this node leads the job from now on (term %llu); %s is lost", (unsigned long long)term,
-                host);
+        run_say(run, "this node leads the job from now on (term %llu); %s %s", (unsigned long long)term, host,
+                before != NULL && before->state == LEADER_LEFT ? "could not take the lead" : "is lost");
     }
     uplink_lead(run->uplink);
 }
@@ -482,13 +482,16 @@ bool run_lead_steps_down(const struct run *run)
 /* A node that cannot take the place of a lost leader leaves it to another. */
 void run_lead_resign(struct run *run, int exit_status)
 {
-    if (!run->lead.leads || (run->lead.takes_over && (run->refused || run->coordinator == NULL)))
+    if (!run->lead.leads)
         return;
     uv_timer_stop(run->lead.tick);
     run->lead.leads = false;
     run->lead.resigns = true;
     run->lead.over = false;
-    arbiter_resign(run->lead.arbiter, exit_status);
+    if (run->lead.takes_over && (run->refused || run->coordinator == NULL))
+        arbiter_leave(run->lead.arbiter);
+    else
+        arbiter_resign(run->lead.arbiter, exit_status);
 }
 
 bool run_lead_is_over(const struct run *run)
