@@ -3,6 +3,7 @@
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/etcd.sh
+. tests/support/shell/train.sh
 if ! command -v etcd > /dev/null; then skip "test_rendezvous_etcd: all of it" "$etcd_needs"; exit 0; fi
 at_exit() { kill_agents; kill -KILL "${etcd_pids[@]}"; } 2> /dev/null
 port=$(port_block)
@@ -77,6 +78,21 @@ for i in 2 3; do node d $i 2 "$etcd_urls"; done
 check "two more come: one of them leads when the record is stale" wait_until 120 noted d 2 2
 touch notes-d/end
 check_ends "... and both end with 0" "0 0" d-2 d-3
+
+# A job, whose run directory is shared. Ten steps a second, so that it is not over before its leader is lost.
+tiny_job job.yaml
+mkdir bin && cp "$BIN/fsdprun" bin/ && cp "$TOY/fsdp_train_mutant" bin/fsdp-train
+for i in 1 2 3; do
+  FSDP_TEST_SLOW=data:0:100 begin "job-$i" timeout -k 5 600 bin/fsdprun --nnodes 2:3 --rdzv-endpoint "etcd://$etcd_urls" \
+    --local-addr "127.0.0.$i" --secret-file secret --rdzv-conf "lease=$lease" job.yaml --nproc-per-node 1 \
+    --set launch.threads=1 --set train.steps=40
+done
+check "a job trains" wait_until 120 has_logged runs/tiny 0 8
+first=$(hosts job 3)
+check_eq "... at the address that the one that hosts was given" "127.0.0.${first#job-}" "$(sed -n 's/^fsdprun: .* hosts, at \([0-9.]*\):.*/\1/p' job-?.out | uniq)"
+power_off "$first"
+check_ends "its leader is lost: the others end with 0" "0 0" $(for i in 1 2 3; do [ job-$i = "$first" ] || echo job-$i; done)
+check_eq "... after all steps, and one take-over" "40 1" "$(figures runs/tiny | cut -d' ' -f1 | uniq | wc -l) $(grep -c '"event": *"takeover"' runs/tiny/events.jsonl)"
 
 few=(--nnodes 2 --insecure --no-python true)
 check_status "a program needs a name for its run in the etcd" 2 "$BIN/fsdprun" --rdzv-endpoint "etcd://$etcd_urls" "${few[@]}"
