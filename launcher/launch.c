@@ -390,7 +390,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
         options->of[OPT_RUN_DIR].text == NULL)
         return launch_bad_usage(err, "--arbiter directory needs --run-dir: it is where the record is kept");
     if (config->arbiter == AGENT_ARBITER_ETCD && strcmp(config->run_id, "none") == 0)
-        return launch_bad_usage(err, "--arbiter etcd:// needs --rdzv-id: it names the run in the etcd");
+        return launch_bad_usage(err, "an etcd needs --rdzv-id: it names the run there");
     if (options_has(options, OPT_PYTHON_STACKS) && !config->watched)
         return launch_bad_usage(err, "--python-stacks needs --hang-timeout");
     launch->argv = program_argv(options, kind, around, err);

@@ -30,16 +30,21 @@ static const char *text_of(const struct options *options, enum option_id id)
     return options->of[id].text;
 }
 
+/* Is the endpoint an etcd, in which the nodes find the one that leads? No node is the fixed host then. */
+static bool meets_by_etcd(const struct options *options)
+{
+    const char *endpoint = text_of(options, OPT_RDZV_ENDPOINT);
+
+    return endpoint != NULL && etcd_endpoints_are_named(endpoint);
+}
+
 /* Read host and port of an option. `fallback` is the port where the option names none. */
 static int read_endpoint(const struct options *options, enum option_id id, char host[LAUNCH_HOST_BYTES],
                          int fallback, int *port, struct fsdp_err *err)
 {
     const char *text = text_of(options, id);
 
-    if (etcd_endpoints_are_named(text))
-        fsdp_fail(err, FSDP_ERR_CONFIG,
-                  "the nodes meet at HOST:PORT of one of them; an etcd is named by --arbiter %.80s", text);
-    else if (options_endpoint(text, host, LAUNCH_HOST_BYTES, fallback, port, err) == FSDP_OK)
+    if (options_endpoint(text, host, LAUNCH_HOST_BYTES, fallback, port, err) == FSDP_OK)
         return 0;
     fsdp_wrap(err, "%s", options->of[id].origin);
     return FSDP_EXIT_USAGE;
@@ -81,6 +86,12 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
 
     if (!has_endpoint && !has_master)
         return launch_bad_usage(err, "more than one node needs --rdzv-endpoint HOST:PORT");
+    if (meets_by_etcd(options)) {
+        if (has_master)
+            launch_note(launch, "any node may lead: %s=%.60s is set aside",
+                        options->of[OPT_MASTER_ADDR].origin, text_of(options, OPT_MASTER_ADDR));
+        return 0;
+    }
     if (has_master)
         status = read_master(launch, options, err);
     if (status == 0 && has_endpoint)
@@ -123,9 +134,13 @@ static int set_secret(struct launch *launch, const struct options *options, stru
 
 static int set_arbiter(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
-    const char *where = text_of(options, OPT_ARBITER);
+    const enum option_id named = meets_by_etcd(options) ? OPT_RDZV_ENDPOINT : OPT_ARBITER;
+    const char *where = text_of(options, named), *other = text_of(options, OPT_ARBITER);
     struct etcd_endpoints etcd;
 
+    if (other != NULL && strcmp(other, where) != 0)
+        return launch_bad_usage(err, "%s %.80s contradicts %s %.80s: that etcd says which node leads",
+                                options->of[OPT_ARBITER].origin, other, options->of[named].origin, where);
     if (where == NULL || strcmp(where, "directory") == 0)
         launch->config.arbiter = AGENT_ARBITER_DIRECTORY;
     else if (strcmp(where, "none") == 0)
@@ -134,10 +149,12 @@ static int set_arbiter(struct launch *launch, const struct options *options, str
         return launch_bad_usage(err, "--arbiter is directory, none or etcd://HOST:PORT,...");
     else
         launch->config.arbiter = AGENT_ARBITER_ETCD;
-    launch->config.etcd = where;
-    if (launch->config.arbiter != AGENT_ARBITER_ETCD || etcd_endpoints_parse(&etcd, where, err) == FSDP_OK)
+    if (launch->config.arbiter != AGENT_ARBITER_ETCD)
         return 0;
-    fsdp_wrap(err, "%s", options->of[OPT_ARBITER].origin);
+    launch->config.etcd = where;
+    if (etcd_endpoints_parse(&etcd, where, err) == FSDP_OK)
+        return 0;
+    fsdp_wrap(err, "%s", options->of[named].origin);
     return FSDP_EXIT_USAGE;
 }
 
@@ -153,6 +170,7 @@ static bool is_c10d(const struct options *options)
  *   static  the port of --rdzv-endpoint is the workers' port
  *   c10d    that port is only for nodes to meet, and one node does not meet. As under torchrun the store gets
  *           a free port in each generation, so that two runs may name the same endpoint.
+ * An etcd as the endpoint names neither.
  */
 static int set_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -166,7 +184,7 @@ static int set_master(struct launch *launch, const struct options *options, stru
             return status;
         config->master_address = launch->master_host;
     }
-    if (text_of(options, OPT_RDZV_ENDPOINT) == NULL)
+    if (text_of(options, OPT_RDZV_ENDPOINT) == NULL || meets_by_etcd(options))
         return 0;
     config->master_address = launch->endpoint_host;
     status = read_endpoint(options, OPT_RDZV_ENDPOINT, launch->endpoint_host, 0, &port, err);
@@ -207,6 +225,8 @@ static int set_standalone(struct launch *launch, const struct options *options,
         status = contradiction(launch, options, OPT_NODE_RANK, err);
     if (status != 0 || text_of(options, OPT_RDZV_ENDPOINT) == NULL)
         return status;
+    if (meets_by_etcd(options))
+        return contradiction(launch, options, OPT_RDZV_ENDPOINT, err);
     status = read_endpoint(options, OPT_RDZV_ENDPOINT, host, 0, &port, err);
     if (status == 0 && !endpoint_is_loopback(host))
         status = contradiction(launch, options, OPT_RDZV_ENDPOINT, err);
@@ -236,12 +256,12 @@ static int set_conf(struct launch *launch, const struct options *options, struct
     return 0;
 }
 
-/* With c10d a node may leave its rank open (-1). */
+/* With c10d, and where nodes find each other in an etcd, a node may leave its rank open (-1). */
 static int node_rank(const struct options *options, int n_nodes)
 {
     if (text_of(options, OPT_NODE_RANK) != NULL)
         return (int)options_number(options, OPT_NODE_RANK, 0);
-    return n_nodes > 1 && is_c10d(options) ? -1 : 0;
+    return n_nodes > 1 && (is_c10d(options) || meets_by_etcd(options)) ? -1 : 0;
 }
 
 /* Is no place to meet given? On one node torchrun then acts as with --standalone, with static too. */

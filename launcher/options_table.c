@@ -120,7 +120,9 @@ const struct option option_table[] = {
     { OPT_RDZV_ENDPOINT, "rdzv-endpoint", 0, OPTION_BLANK, "HOST[:PORT]", THEIRS, .pet = true,
       .fallback = "port 29400", .group = nodes,
       .brief = "where several nodes meet",
-      .help = "Where the nodes meet. The node that has this address listens there.",
+      .help = "Where the nodes meet. The node that has this address listens there. With etcd://HOST:PORT,... "
+              "(etcds:// for TLS) no node is the fixed host: the nodes find the one that leads in this etcd, "
+              "and if it is lost, another one takes its place.",
       .fields = { FIELD("rdzv_host", TEXT, rendezvous_host), FIELD("rdzv_port", INT, rendezvous_port) } },
     { OPT_RDZV_ID, "rdzv-id", 0, OPTION_TEXT, "ID", THEIRS, .pet = true,
       .fallback = "none, a UUID on one node; the run's name for a job", .group = nodes,
@@ -138,8 +140,9 @@ const struct option option_table[] = {
       .fallback = "directory for a job or with --run-dir; else none", .group = nodes,
       .help = "What says which node leads the others. directory: a record in the run directory. If the "
               "leader's host is lost, another node takes its place. etcd://HOST:PORT,...: the same, with the "
-              "record in an etcd (etcds:// for TLS). none: that loss ends the job.",
-      .fields = { GIVEN("arbiter") } },
+              "record in an etcd (etcds:// for TLS). none: that loss ends the job. An etcd as the endpoint is the "
+              "arbiter too.",
+      .fields = { GIVEN("arbiter"), FIELD("etcd", TEXT, etcd) } },
     { OPT_STANDALONE, "standalone", 0, OPTION_FLAG, THEIRS, .pet = true, .group = nodes,
       .help = "Run on this node only, whatever other options or variables say about nodes.",
       .fields = { GIVEN("standalone") } },

@@ -80,14 +80,18 @@ static void look_for_silence(struct arbiter *arbiter, int64_t now)
     note(arbiter, words);
 }
 
-/* A job that is started again after a crash finds the record of a leader that said no last word. */
-static void look_for_a_wait(struct arbiter *arbiter)
+/*
+ * A job that is started again after a crash finds the record of a leader that said no last word. One that
+ * lives writes it again soon.
+ */
+static void look_for_a_wait(struct arbiter *arbiter, int64_t now)
 {
     const struct lead *lead = &arbiter->lead;
     const struct leader_record *known = &lead->known;
     char words[WORDS_BYTES];
 
-    if (arbiter->waits || known->term == 0 || known->state == LEADER_ENDED ||
+    if (arbiter->waits || known->term == 0 || known->state != LEADER_LEADS ||
+        now - lead->seen_ms < known->lease_ms / 2 ||
         !(lead->first || (lead->stands && lead_patience_ms(lead) > 2 * known->lease_ms)))
         return;
     arbiter->waits = true;
@@ -153,7 +157,7 @@ static void advance(struct arbiter *arbiter)
 
     lead_look(&arbiter->lead, clock_boot_ms());
     look_for_silence(arbiter, clock_boot_ms());
-    look_for_a_wait(arbiter);
+    look_for_a_wait(arbiter, clock_boot_ms());
     while (!arbiter->stopped && (news = lead_news(&arbiter->lead)) != LEAD_NO_NEWS)
         tell(arbiter, news);
     if (arbiter->stopped || arbiter->lead.role == LEAD_OVER)
@@ -329,6 +333,12 @@ void arbiter_resign(struct arbiter *arbiter, int exit_status)
     wake_in(arbiter, 0);
 }
 
+void arbiter_leave(struct arbiter *arbiter)
+{
+    lead_leave(&arbiter->lead);
+    wake_in(arbiter, 0);
+}
+
 int64_t arbiter_holds_until_ms(const struct arbiter *arbiter)
 {
     return lead_holds_until_ms(&arbiter->lead);
@@ -337,6 +347,11 @@ int64_t arbiter_holds_until_ms(const struct arbiter *arbiter)
 const struct leader_record *arbiter_record(const struct arbiter *arbiter)
 {
     return arbiter->lead.known.term > 0 ? &arbiter->lead.known : NULL;
+}
+
+bool arbiter_answers(const struct arbiter *arbiter)
+{
+    return arbiter->failing_ms == 0;
 }
 
 bool arbiter_has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES])

@@ -41,7 +41,10 @@ struct arbiter_handlers {
      * first does not wait any more; one that stands still stands until arbiter_withdraw().
      */
     void (*follow)(void *arg, const struct leader_record *record);
-    /* The run is over: the record says so. After arbiter_resign(): this agent's own record. Comes last. */
+    /*
+     * The run is over: the record says so. After arbiter_resign() and arbiter_leave(): this agent's own record.
+     * Comes last.
+     */
     void (*ended)(void *arg, const struct leader_record *record);
     /* This agent led, and does no more. It ends what it leads at once, and may stand later. */
     void (*deposed)(void *arg, const char *words);
@@ -102,6 +105,11 @@ void arbiter_move(struct arbiter *arbiter, const char *host, int port);
  */
 void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms);
 /**
+ * This agent has taken over, and cannot lead, so no generation has begun. It holds no more from now on, and
+ * another may take the lead at once. ended() follows once the record says so, or deposed().
+ */
+void arbiter_leave(struct arbiter *arbiter);
+/**
  * The run is over, and no rank of it runs. This agent holds no more from now on. ended() follows once the
  * record says so, or deposed().
  */
@@ -114,6 +122,8 @@ void arbiter_resign(struct arbiter *arbiter, int exit_status);
 int64_t arbiter_holds_until_ms(const struct arbiter *arbiter);
 /** The newest record that this agent has read or written; NULL: there is none. Valid until the loop runs. */
 const struct leader_record *arbiter_record(const struct arbiter *arbiter);
+/** Did the store answer the last call in time? True as long as there was none. */
+bool arbiter_answers(const struct arbiter *arbiter);
 /** Has this agent read a record of that identity: does it see the same store as that agent? */
 bool arbiter_has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES]);
 

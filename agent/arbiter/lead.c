@@ -111,14 +111,24 @@ void lead_in_contact_until(struct lead *lead, int64_t until_ms)
         lead->contact_ms = until_ms;
 }
 
-void lead_resign(struct lead *lead, int exit_status)
+static void resign(struct lead *lead, enum leader_state state, int exit_status)
 {
     if (lead->role != LEAD_LEADS)
         return;
     lead->role = LEAD_RESIGNS;
-    lead->self.state = LEADER_ENDED;
+    lead->self.state = state;
     lead->self.exit_status = exit_status;
     lead->dirty = true;
+}
+
+void lead_resign(struct lead *lead, int exit_status)
+{
+    resign(lead, LEADER_ENDED, exit_status);
+}
+
+void lead_leave(struct lead *lead)
+{
+    resign(lead, LEADER_LEFT, 0);
 }
 
 /* Time */
@@ -154,6 +164,8 @@ static bool may_claim(const struct lead *lead)
     if (lead->role != LEAD_WATCHES || !lead->has_read)
         return false;
     if (lead->first && (known->term == 0 || known->state == LEADER_ENDED))
+        return true;
+    if (lead->stands && is_ours(lead, known) && known->state == LEADER_LEFT)
         return true;
     if (!is_stale(lead))
         return false;
@@ -257,7 +269,7 @@ static void prepare_claim(struct lead *lead, int64_t now_ms)
         lead->claim_ms = now_ms;
     lead->self.term = term;
     lead->self.sequence = 0;
-    if (is_ours(lead, &lead->known) && lead->known.state == LEADER_LEADS)
+    if (is_ours(lead, &lead->known) && lead->known.state != LEADER_ENDED)
         lead->self.progress = lead->known.progress;
     lead->self.goes_on = lead->known.term == 0 || lead->known.state == LEADER_ENDED;
 }
@@ -294,10 +306,14 @@ static int64_t went_on_until_ms(const struct lead *lead, int64_t now_ms)
     return lead->gone_ms > 0 && lead->gone_ms < until_ms ? lead->gone_ms : until_ms;
 }
 
-/* Ranks of any leader that was seen may run until then: the lease may have been another before. */
+/*
+ * Ranks of any leader that was seen may run until then: the lease may have been another before. One that has
+ * left had none, and the leaders before it held until it took its term at the latest.
+ */
 static int64_t fence_of(const struct lead *lead, int64_t now_ms)
 {
-    const int64_t last_ms = lead->seen_ms > lead->heard_ms ? lead->seen_ms : lead->heard_ms;
+    const int64_t held_ms = lead->known.state == LEADER_LEFT ? lead->term_ms : lead->seen_ms;
+    const int64_t last_ms = held_ms > lead->heard_ms ? held_ms : lead->heard_ms;
     const int64_t usual_ms = last_ms + lead->longest_ms, longer_ms = went_on_until_ms(lead, now_ms);
     const int64_t fence_ms = (longer_ms > usual_ms ? longer_ms : usual_ms) + LEASE_FENCE_MS(lead->longest_ms);
 
@@ -326,7 +342,7 @@ static void know(struct lead *lead, const struct leader_record *record, int64_t 
     lead->known.term = record->term;
     lead->known.sequence = record->sequence;
     lead->seen_ms = lead->quiet_ms = now_ms;
-    lead->saw_a_leader |= is_ours(lead, &lead->known) && lead->known.state == LEADER_LEADS;
+    lead->saw_a_leader |= is_ours(lead, &lead->known) && lead->known.state != LEADER_ENDED;
     if (lead->known.lease_ms > lead->longest_ms)
         lead->longest_ms = lead->known.lease_ms;
 }
@@ -397,7 +413,7 @@ static void wrote(struct lead *lead, int64_t now_ms)
         return;
     if (hold_ms > lead->hold_ms)
         lead->hold_ms = hold_ms;
-    if (lead->asked.state != LEADER_ENDED)
+    if (lead->asked.state == LEADER_LEADS)
         return;
     lead->role = LEAD_OVER;
     lead->hold_ms = lead->contact_ms = 0;

@@ -15,6 +15,8 @@
  *      one claims 2.8 leases after the last change of the record at the latest. The host by the endpoint,
  *      which begins a new run, leaves them four leases: its agent may be one that was started again at once.
  *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
+ *   5. An agent that cannot lead, although it stood, writes that into the record (lead_leave()). It held until
+ *      then, and no generation of its term began. So those who stand may claim the next one at once.
  *
  * So whoever begins a term saw the record last change after the old leader began its last write, and waited
  * longer than that leader held. The new leader fences besides: no generation begins before the ranks of the
@@ -48,8 +50,8 @@ enum {
 enum lead_role {
     LEAD_WATCHES = 1,
     LEAD_LEADS,
-    LEAD_RESIGNS, /* leads no more, and writes into the record that the run is over */
-    LEAD_OVER     /* the run is over, by this agent's word or another's */
+    LEAD_RESIGNS, /* leads no more, and writes into the record that the run is over, or that it has left */
+    LEAD_OVER     /* the run is over, by this agent's word or another's; or this agent has left */
 };
 
 /* What has happened; lead_news() tells each once. If several wait, this is their order. */
@@ -59,7 +61,9 @@ enum lead_news {
     LEAD_DEPOSED, /* this agent leads no more */
     /* another agent leads: its record was seen to change. Told for each term once, and after lead_first() */
     LEAD_FOLLOW,
-    LEAD_ENDED /* the record says that the run is over: the one that this agent saw led, and took part in */
+    /* the record says that the run is over: the one that this agent saw led, and took part in; or lead_leave()
+       is done */
+    LEAD_ENDED
 };
 
 /* The call of the store to make now. */
@@ -148,6 +152,11 @@ void lead_move(struct lead *lead, const char *host, int port);
 void lead_in_contact_until(struct lead *lead, int64_t until_ms);
 /** The run is over: lead no more from now on, and write that. LEAD_ENDED or LEAD_DEPOSED follows. */
 void lead_resign(struct lead *lead, int exit_status);
+/**
+ * This agent has taken over, and cannot lead: leave it to those who stand, and write that. No generation of
+ * its term has begun. LEAD_ENDED or LEAD_DEPOSED follows.
+ */
+void lead_leave(struct lead *lead);
 
 /* What the caller does */
 

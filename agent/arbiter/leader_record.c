@@ -98,5 +98,5 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
     memcpy(out->host, in + AT_HOST, sizeof out->host);
     return out->term > 0 && out->term < LEADER_TERMS && out->lease_ms > 0 &&
            out->lease_ms <= LONGEST_LEASE_MS && out->port >= 0 && out->port <= 65535 &&
-           (out->state == LEADER_LEADS || out->state == LEADER_ENDED) && is_host(out->host);
+           out->state >= LEADER_LEADS && out->state <= LEADER_LEFT && is_host(out->host);
 }

@@ -22,7 +22,8 @@ enum { LEADER_RECORD_BYTES = 512, LEADER_HOST_BYTES = 256 };
 
 enum leader_state {
     LEADER_LEADS = 1,
-    LEADER_ENDED /* the run is over, with `exit_status` */
+    LEADER_ENDED, /* the run is over, with `exit_status` */
+    LEADER_LEFT   /* the agent that took this term could not lead: no generation began, and another may */
 };
 
 /* What another coordinator needs to go on. */

@@ -57,14 +57,48 @@ static void ask(struct coordinator *coordinator)
         coordinator_tell_all(coordinator, -1, PROTO_LOOK, &look);
 }
 
-/* Writes the verdict to events.jsonl, and tells the culprit's node, which reports the hang. */
+/* Tells the culprit's node, which reports the hang. */
+static void tell_culprit(struct coordinator *coordinator)
+{
+    struct search *search = &coordinator->search;
+    const struct coordinator_node *node = &coordinator->nodes[search->culprit];
+
+    search->show_until_ms = 0;
+    if (coordinator_in_play(coordinator, search->culprit))
+        node->tell(node->member, PROTO_HUNG, coordinator->generation, &search->hung);
+}
+
+/* Asks every node but that of the culprit what its ranks show. */
+static void ask_to_show(struct coordinator *coordinator)
+{
+    struct search *search = &coordinator->search;
+
+    hang_table_clear(&search->table);
+    search->n_silent = 0;
+    search->show_until_ms = coordinator_now_ms(coordinator) + HANG_SHOW_MS;
+    for (int i = 0; i < coordinator->roster.capacity; i++) {
+        struct coordinator_node *node = &coordinator->nodes[i];
+
+        node->shows = i != search->culprit && coordinator_in_play(coordinator, i) && !node->stopped;
+        search->n_silent += node->shows;
+    }
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator->nodes[i].shows)
+            coordinator->nodes[i].tell(coordinator->nodes[i].member, PROTO_SHOW, coordinator->generation,
+                                       NULL);
+    if (search->n_silent == 0 && search->show_until_ms != 0)
+        tell_culprit(coordinator);
+    coordinator_arm(coordinator);
+}
+
+/* Writes the verdict to events.jsonl, and reports the hang when the other nodes have shown their ranks. */
 static void name_culprit(struct coordinator *coordinator, const struct hang_verdict *verdict)
 {
     const struct hang_rank *ranks = coordinator->search.ranks, *culprit = &ranks[verdict->ranks[0]];
     const char *phase = first_cause_phase_name(hang_rank_phase(culprit));
-    struct proto_hung hung = { .rank = culprit->rank };
 
-    hang_words(verdict, ranks, hung.words);
+    coordinator->search.hung = (struct proto_hung){ .rank = culprit->rank };
+    hang_words(verdict, ranks, coordinator->search.hung.words);
     coordinator_note(
         coordinator, "hang",
         (struct events_field[]){
@@ -74,10 +108,12 @@ static void name_culprit(struct coordinator *coordinator, const struct hang_verd
             EVENT_INT("step", culprit->step), EVENT_REAL("silent_s", (double)culprit->silent_ns / 1e9),
             EVENT_REAL("bound_s", (double)culprit->bound_ns / 1e9), EVENT_INT("waiters", verdict->n_waiters),
             EVENT_END });
+    coordinator->search.culprit = -1;
     for (int i = 0; i < coordinator->roster.capacity; i++)
         if (coordinator_in_play(coordinator, i) && coordinator->roster.nodes[i].node_rank == culprit->node)
-            coordinator->nodes[i].tell(coordinator->nodes[i].member, PROTO_HUNG, coordinator->generation,
-                                       &hung);
+            coordinator->search.culprit = i;
+    if (coordinator->search.culprit >= 0)
+        ask_to_show(coordinator);
 }
 
 /*
@@ -156,15 +192,19 @@ static void post(struct coordinator *coordinator, enum hang_leader_event event)
         set_deadline(coordinator, coordinator->search.again_ms);
 }
 
-static bool is_over(const struct coordinator *coordinator)
+static bool is_over(const struct coordinator *coordinator, uint64_t until_ms)
 {
-    return coordinator->search.until_ms != 0 &&
-           coordinator_now_ms(coordinator) >= coordinator->search.until_ms;
+    return until_ms != 0 && coordinator_now_ms(coordinator) >= until_ms;
 }
 
 void coordinator_hang_look(struct coordinator *coordinator)
 {
-    if (!is_over(coordinator))
+    if (is_over(coordinator, coordinator->search.show_until_ms)) {
+        coordinator->search.show_until_ms = 0;
+        if (coordinator->state == CS_UP)
+            tell_culprit(coordinator);
+    }
+    if (!is_over(coordinator, coordinator->search.until_ms))
         return;
     coordinator->search.until_ms = 0;
     if (coordinator->state == CS_UP)
@@ -178,8 +218,9 @@ void coordinator_hang_begin(struct coordinator *coordinator)
     if (coordinator->search.state == HL_UNSET)
         coordinator->search.state = HL_QUIET;
     (void)hang_leader_step(&coordinator->search.state, HE_FORM, &action);
-    coordinator->search.until_ms = 0;
+    coordinator->search.until_ms = coordinator->search.show_until_ms = 0;
     coordinator->search.shown_at_ns = 0;
+    coordinator->search.culprit = -1;
     coordinator_hang_fini(coordinator);
 }
 
@@ -187,6 +228,7 @@ void coordinator_hang_fini(struct coordinator *coordinator)
 {
     free(coordinator->search.ranks);
     coordinator->search.ranks = NULL;
+    hang_table_clear(&coordinator->search.table);
 }
 
 /* Reports of the nodes */
@@ -226,4 +268,39 @@ void coordinator_report_rank(void *to, int generation, uint64_t question, const 
                                  &(struct death){ .phase = PROGRAM_STARTING, .pid = rank->pid });
     if (--search->n_missing == 0)
         post(coordinator, HE_ANSWERED);
+}
+
+/* Prints and keeps the table, which the report of the culprit's node ends. */
+static void end_table(struct coordinator *coordinator, const char *json, size_t length)
+{
+    struct search *search = &coordinator->search;
+    char lines[HANG_PRINT_BYTES], *rest;
+
+    coordinator->hang = hang_table_take(&search->table, json, length, search->n_silent, lines);
+    if (coordinator->config->quiet)
+        return;
+    for (char *line = strtok_r(lines, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        console_say(coordinator->services.console, "%s", line);
+}
+
+/*
+ * A node that was too late for the culprit's to wait for it is in the table all the same, if it comes before
+ * that one's report.
+ */
+void coordinator_report_explained(void *to, int generation, const char *json, size_t length)
+{
+    struct coordinator_node *node = to;
+    struct coordinator *coordinator = node->coordinator;
+    struct search *search = &coordinator->search;
+
+    if (generation != coordinator->generation || !coordinator_is_up(coordinator) || coordinator->hang != NULL)
+        return;
+    if (search->culprit >= 0 && node == &coordinator->nodes[search->culprit]) {
+        end_table(coordinator, json, length);
+    } else if (node->shows) {
+        node->shows = false;
+        hang_table_add(&search->table, json, length);
+        if (--search->n_silent == 0 && search->show_until_ms != 0)
+            tell_culprit(coordinator);
+    }
 }

@@ -37,7 +37,7 @@
 #include "agent/os/lease.h"
 #include "agent/record/save.h"
 #include "agent/tcpstore/tcpstore.h"
-#include "agent/watch/hang_report.h"
+#include "agent/watch/hang_table.h"
 #include "agent/wire/lookup.h"
 #include "agent/world/start_wait.h"
 
@@ -69,6 +69,7 @@ struct coordinator_node {
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
     int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
     bool can_lead;          /* it can take this coordinator's place */
+    bool shows;             /* it was asked what its ranks show (struct search) */
 };
 
 /* An agent that was let in, and was lost. */
@@ -93,6 +94,13 @@ struct search {
     int64_t again_ms;        /* the pause that follows the last verdict */
     /* of a program: when some node last saw a strong sign, by uv_hrtime(); 0: not known in this generation */
     int64_t shown_at_ns;
+
+    /* A rank is the culprit: what the other nodes show of theirs comes before its own node is told. */
+    int culprit;             /* that node; -1: none */
+    struct proto_hung hung;  /* what it is told */
+    struct hang_table table; /* what the others have shown */
+    int n_silent;            /* nodes that have not */
+    uint64_t show_until_ms;  /* then it is told without them; 0: it was */
 };
 
 /* What is known of slow ranks. */
@@ -136,7 +144,7 @@ struct coordinator {
     size_t n_deaths, deaths_capacity;
     int cause;                   /* index of the first cause in `deaths`; -1: none */
     struct errors_detail detail; /* details about the rank of that cause */
-    char *hang; /* what its ranks showed while one of them hung (hang_report_take()); NULL: none hung */
+    char *hang; /* what its ranks showed while one of them hung (hang_table_take()); NULL: none hung */
 
     /* The last divergence that was tried again, until that step has passed. */
     int64_t diverged_step; /* -1: none */
@@ -482,6 +490,7 @@ void coordinator_hang_look(struct coordinator *coordinator);
 void coordinator_hang_fini(struct coordinator *coordinator);
 /** Two functions of struct reporter. */
 void coordinator_report_suspects(void *to, int generation);
+void coordinator_report_explained(void *to, int generation, const char *json, size_t length);
 void coordinator_report_rank(void *to, int generation, uint64_t question, const struct hang_rank *rank);
 /** A generation of a job begins, of whose ranks none is known to be slow. */
 void coordinator_pace_begin(struct coordinator *coordinator);

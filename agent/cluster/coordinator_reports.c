@@ -167,24 +167,6 @@ void coordinator_take_recurrence(struct coordinator *coordinator, struct verdict
     recurrence_words(&coordinator->recurrence, own, cause->words, sizeof cause->words);
 }
 
-/*
- * Prints and keeps what a node found out about a hang. If several nodes report a hang of the same generation,
- * the first one counts, as its death does.
- */
-static void report_explained(void *to, int generation, const char *json, size_t length)
-{
-    struct coordinator *coordinator = ((struct coordinator_node *)to)->coordinator;
-    char lines[HANG_PRINT_BYTES], *rest;
-
-    if (!is_current(coordinator, generation) || coordinator->hang != NULL)
-        return;
-    coordinator->hang = hang_report_take(json, length, lines);
-    if (coordinator->config->quiet)
-        return;
-    for (char *line = strtok_r(lines, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
-        console_say(coordinator->services.console, "%s", line);
-}
-
 static void report_stopped(void *to, int generation)
 {
     struct coordinator_node *node = to;
@@ -277,7 +259,7 @@ struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
 {
     return (struct reporter){ .to = &coordinator->nodes[node],
                               .exited = report_exited,
-                              .explained = report_explained,
+                              .explained = coordinator_report_explained,
                               .stopped = report_stopped,
                               .unkilled = report_unkilled,
                               .event = report_event,

@@ -25,12 +25,15 @@ static void on_timer(uv_timer_t *timer);
 
 void coordinator_arm(struct coordinator *coordinator)
 {
-    const uint64_t due[] = {
-        coordinator->gather_until_ms,     coordinator->last_call_ms,
-        coordinator->change_ms,           coordinator->leave_until_ms,
-        coordinator_held_ms(coordinator), coordinator->search.until_ms,
-        coordinator->survival_ms,         coordinator->mark == NULL ? 0 : coordinator->mark_look_ms
-    };
+    const uint64_t due[] = { coordinator->gather_until_ms,
+                             coordinator->last_call_ms,
+                             coordinator->change_ms,
+                             coordinator->leave_until_ms,
+                             coordinator_held_ms(coordinator),
+                             coordinator->search.until_ms,
+                             coordinator->search.show_until_ms,
+                             coordinator->survival_ms,
+                             coordinator->mark == NULL ? 0 : coordinator->mark_look_ms };
     uint64_t first = 0, now = coordinator_now_ms(coordinator);
 
     if (coordinator->timer == NULL)

@@ -152,6 +152,7 @@ static const struct message {
     [PROTO_UNKILLED] = { "unkilled", ROWS(unkilled) },
     [PROTO_SWEPT] = { .name = "swept" },
     [PROTO_CAN_LEAD] = { .name = "can_lead" },
+    [PROTO_SHOW] = { .name = "show" },
 };
 /* clang-format on */
 

@@ -4,7 +4,7 @@
  *
  *   member -> coordinator   JOIN  PUT  WANT  EXITED  SUSPECT  RANK  EXPLAINED  STOPPED  EVENT  SAVED  PACE
  *                           ASK  BEAT  FENCED  UNKILLED  SWEPT  CAN_LEAD
- *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  HUNG
+ *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  SHOW  HUNG
  *                           FINISH  BEAT
  *
  * The order of the messages:
@@ -25,7 +25,7 @@
  *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
  * (agent/wire/fields.h). PUT, WANT, EVENT, RANK and EXPLAINED have encodings of their own. STOPPED, SUSPECT,
- * SWEPT and CAN_LEAD have no payload.
+ * SWEPT, CAN_LEAD and SHOW have no payload.
  *
  * Pure: no sockets, no loop.
  */
@@ -77,6 +77,7 @@ enum proto_type {
     PROTO_UNKILLED,  /* struct proto_unkilled: processes of the node do not end, or have ended at last */
     PROTO_SWEPT,     /* empty: the node has killed its ranks, and leaves the job */
     PROTO_CAN_LEAD,  /* empty: if the coordinator is lost, this node can take its place */
+    PROTO_SHOW, /* empty: a rank of another node hangs: say by EXPLAINED what the ranks of this one show */
     PROTO_COUNT
 };
 

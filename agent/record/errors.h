@@ -113,7 +113,7 @@ struct errors_report {
     const char *message;                /* one line more about it; NULL: none */
     const struct errors_detail *detail; /* NULL: nothing is known */
     bool oom_kill;                      /* the kernel's OOM killer ended it */
-    const char *hang; /* JSON: what the ranks showed while it hung (hang_report_take()); NULL: nothing */
+    const char *hang; /* JSON: what the ranks showed while it hung (hang_table_take()); NULL: nothing */
     const struct errors_death *collateral;
     size_t n_collateral; /* all are counted, the first ERRORS_COLLATERAL_LISTED are listed */
 };

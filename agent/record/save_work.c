@@ -78,7 +78,7 @@ static void clean_own(struct work *work, const char *temporary)
             (void)commit_abort(root, own->path, temporary, NULL);
         else if (directory_lock_take(&work->save->locks, &files.base, own->path, &held, NULL) == FSDP_OK &&
                  held)
-            (void)commit_clean(&files.base, own->path, &log, NULL);
+            (void)commit_clean(&files.base, own->path, work->save->handlers.term, &log, NULL);
         io_beneath_destroy(root);
     }
 }
@@ -190,7 +190,7 @@ static void prepare(struct work *work)
         return;
     fsdp_err_clear(&work->err);
     if (commit_take_over(io, work->directory, handlers->term, &log, &work->err) != FSDP_OK ||
-        commit_clean(io, work->directory, &log, &work->err) != FSDP_OK)
+        commit_clean(io, work->directory, handlers->term, &log, &work->err) != FSDP_OK)
         return;
     if (choose_depth(work, io, &depth, &work->err) == FSDP_OK &&
         verify_newest(io, work->directory, depth, &work->step, &log, &work->err) == FSDP_OK &&

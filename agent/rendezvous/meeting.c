@@ -6,13 +6,15 @@
 #include <sys/random.h>
 
 #include "agent/cluster/identity.h"
+#include "agent/rendezvous/own_address.h"
 #include "agent/wire/lookup.h"
 #include "agent/wire/tls.h"
 
 enum {
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 2000, /* longest pause between two rounds; a round tries every address */
-    TELL_AFTER_MS = 5000
+    TELL_AFTER_MS = 5000,
+    ANY_PORT = 9 /* of a server whose addresses are looked up, and that is not dialled */
 };
 
 struct meeting {
@@ -20,6 +22,7 @@ struct meeting {
     const struct agent_config *config;
     struct meeting_handlers handlers;
     void *arg;
+    /* port 0: there is none, and its host is the server by which this node looks for its own address */
     struct endpoint endpoint;
     struct endpoint leader;   /* as the arbiter named it last; port 0: it named none */
     unsigned n_rounds;        /* since then; the even ones go to that address */
@@ -76,15 +79,32 @@ static void fail_unanswered(struct meeting *meeting, const char *why)
     fail(meeting, FSDP_EXIT_LINK, words);
 }
 
-/* Where the current round goes to. */
+static bool has_endpoint(const struct meeting *meeting)
+{
+    return meeting->endpoint.port != 0;
+}
+
+/* Without an endpoint, a node must know where it is reached before it offers to host. */
+static bool looks_for_itself(const struct meeting *meeting)
+{
+    return !has_endpoint(meeting) && meeting->address[0] == '\0';
+}
+
+/* Where the current round goes to. Port 0: nowhere, because the arbiter has not named a leader yet. */
 static const struct endpoint *place(const struct meeting *meeting)
 {
+    if (!has_endpoint(meeting))
+        return &meeting->leader;
     return meeting->leader.port != 0 && meeting->n_rounds % 2 == 0 ? &meeting->leader : &meeting->endpoint;
 }
 
 static const char *endpoint_name(const struct meeting *meeting, char *out)
 {
-    return endpoint_text(out, place(meeting)->host, place(meeting)->port);
+    if (place(meeting)->port == 0)
+        snprintf(out, ENDPOINT_TEXT_BYTES, "any node that leads");
+    else
+        endpoint_text(out, place(meeting)->host, place(meeting)->port);
+    return out;
 }
 
 /* Rounds through the addresses */
@@ -368,7 +388,7 @@ static bool may_host(const struct agent_config *config)
 /* Returns whether nodes on other hosts can reach the endpoint. A loopback endpoint serves this host alone. */
 static bool is_open_to_others(const struct meeting *meeting)
 {
-    return !endpoint_is_loopback(meeting->endpoint.host);
+    return !endpoint_is_loopback(has_endpoint(meeting) ? meeting->endpoint.host : meeting->address);
 }
 
 /*
@@ -398,10 +418,18 @@ static void end_as_host(struct meeting *meeting)
     meeting->offer = NULL;
     uv_timer_stop(&meeting->timer);
     snprintf(where, sizeof where, "%s%s",
-             endpoint_text(name, meeting->again ? meeting->address : meeting->endpoint.host,
-                           rendezvous_port(rendezvous)),
+             endpoint_text(
+                 name, meeting->again || !has_endpoint(meeting) ? meeting->address : meeting->endpoint.host,
+                 rendezvous_port(rendezvous)),
              is_open_to_others(meeting) ? " (on every address of this node)" : "");
     meeting->handlers.hosts(meeting->arg, rendezvous, where);
+}
+
+/* Tells the arbiter that this node would host. */
+static void offer(struct meeting *meeting, const char *host)
+{
+    if (!meeting->handlers.offers(meeting->arg, host, rendezvous_port(meeting->offer)))
+        meeting->over = true;
 }
 
 /* Tries to become the host. Returns true if this node hosts now, or will if the arbiter says so. */
@@ -415,7 +443,7 @@ static bool become_host(struct meeting *meeting)
         if (meeting->handlers.offers == NULL)
             end_as_host(meeting);
         else
-            meeting->handlers.offers(meeting->arg, meeting->endpoint.host, meeting->endpoint.port);
+            offer(meeting, meeting->endpoint.host);
         return true;
     }
     if (status != FSDP_ERR_BUSY && status != FSDP_ERR_NOT_FOUND)
@@ -428,7 +456,7 @@ static bool become_host(struct meeting *meeting)
 /* Once there was a leader, only the arbiter says who is the next. */
 static bool hosts_by_endpoint(const struct meeting *meeting)
 {
-    return !meeting->again && meeting->leader.port == 0 && may_host(meeting->config);
+    return has_endpoint(meeting) && !meeting->again && meeting->leader.port == 0 && may_host(meeting->config);
 }
 
 /*
@@ -447,9 +475,24 @@ static bool leads_here(const struct meeting *meeting)
            (to == &meeting->endpoint && meeting->config->hosting == AGENT_HOST_YES);
 }
 
+/* What this node is called by the others follows from its way to a server that they use too. */
+static void take_own_address(struct meeting *meeting)
+{
+    char address[ENDPOINT_HOST_BYTES];
+
+    if (own_address_towards(address, &meeting->addresses, meeting->endpoint.host)) {
+        snprintf(meeting->address, sizeof meeting->address, "%s", address);
+        begin_round(meeting);
+        return;
+    }
+    snprintf(meeting->last_words, sizeof meeting->last_words, "no route leads to %s", meeting->endpoint.host);
+    end_round(meeting, true);
+}
+
 static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
 {
     struct meeting *meeting = arg;
+    const char *name = looks_for_itself(meeting) ? meeting->endpoint.host : place(meeting)->host;
 
     meeting->lookup = NULL;
     endpoint_collect(&meeting->addresses, found);
@@ -457,11 +500,13 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
         freeaddrinfo(found);
     if (meeting->over)
         return;
-    if (meeting->addresses.n == 0 &&
-        !(meeting->config->hosting == AGENT_HOST_YES && is_open_to_others(meeting))) {
-        snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s",
-                 place(meeting)->host, why != NULL ? why : "it has no address");
+    if (meeting->addresses.n == 0 && !(meeting->config->hosting == AGENT_HOST_YES && has_endpoint(meeting) &&
+                                       is_open_to_others(meeting))) {
+        snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s", name,
+                 why != NULL ? why : "it has no address");
         end_round(meeting, true);
+    } else if (looks_for_itself(meeting)) {
+        take_own_address(meeting);
     } else if (hosts_by_endpoint(meeting) && become_host(meeting)) {
         return;
     } else if (hosts_by_endpoint(meeting) && meeting->config->hosting == AGENT_HOST_YES) {
@@ -474,16 +519,15 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
     }
 }
 
-static void begin_round(struct meeting *meeting)
+static void look_up(struct meeting *meeting, const char *host, int port)
 {
     const uint64_t now = uv_now(meeting->loop),
                    left = meeting->deadline_ms > now ? meeting->deadline_ms - now : 1;
     struct fsdp_err err = { 0 };
-    char port[16];
+    char digits[16];
 
-    meeting->fatal = false;
-    snprintf(port, sizeof port, "%d", place(meeting)->port);
-    if (lookup_begin(&meeting->lookup, meeting->loop, place(meeting)->host, port,
+    snprintf(digits, sizeof digits, "%d", port);
+    if (lookup_begin(&meeting->lookup, meeting->loop, host, digits,
                      left < LOOKUP_WITHIN_MS ? left : LOOKUP_WITHIN_MS, on_looked_up, meeting,
                      &err) == FSDP_OK)
         return;
@@ -520,12 +564,46 @@ static enum fsdp_status offer_at(struct meeting *meeting, int port, struct fsdp_
     return rendezvous_listen(&meeting->offer, meeting->loop, &at, &meeting->sessions, err);
 }
 
+/*
+ * Without an endpoint, a node that was never let in offers to host, also while it dials a leader that the
+ * arbiter has named, because that one may be gone. Returns false if the meeting is over.
+ */
+static bool offer_without_endpoint(struct meeting *meeting)
+{
+    struct fsdp_err err = { 0 };
+
+    if (meeting->again || meeting->offer != NULL || !may_host(meeting->config))
+        return true;
+    if (offer_at(meeting, 0, &err) == FSDP_OK)
+        offer(meeting, meeting->address);
+    else
+        snprintf(meeting->last_words, sizeof meeting->last_words, "cannot listen: %s", err.message);
+    return !meeting->over;
+}
+
+static void begin_round(struct meeting *meeting)
+{
+    meeting->fatal = false;
+    if (looks_for_itself(meeting)) {
+        own_address_server(meeting->endpoint.host, meeting->config->etcd, meeting->n_rounds);
+        look_up(meeting, meeting->endpoint.host, ANY_PORT);
+    } else if (!has_endpoint(meeting) && !offer_without_endpoint(meeting)) {
+        return;
+    } else if (place(meeting)->port == 0) {
+        if (meeting->last_words[0] == '\0')
+            snprintf(meeting->last_words, sizeof meeting->last_words, "the etcd names none yet");
+        end_round(meeting, false);
+    } else {
+        look_up(meeting, place(meeting)->host, place(meeting)->port);
+    }
+}
+
 enum fsdp_status meeting_offer(struct meeting *meeting, const char **host, int *port, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
 
     if (meeting->offer == NULL)
-        status = offer_at(meeting, meeting->endpoint.port, NULL);
+        status = has_endpoint(meeting) ? offer_at(meeting, meeting->endpoint.port, NULL) : FSDP_ERR_NOT_FOUND;
     if (status != FSDP_OK)
         status = offer_at(meeting, 0, err);
     if (status != FSDP_OK)
@@ -589,7 +667,9 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
                                                  .arg = meeting };
     identity_fill(&meeting->self, config);
     memcpy(meeting->address, meeting->self.address, sizeof meeting->address);
-    status = endpoint_init(&meeting->endpoint, config->rendezvous_host, config->rendezvous_port, err);
+    status = config->rendezvous_host == NULL
+                 ? FSDP_OK
+                 : endpoint_init(&meeting->endpoint, config->rendezvous_host, config->rendezvous_port, err);
     if (status == FSDP_OK && config->secret != NULL) {
         status = tls_derive_key(meeting->key, config->secret, config->secret_bytes, config->run_id, err);
         meeting->sessions.key = meeting->key;

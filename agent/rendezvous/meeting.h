@@ -21,6 +21,11 @@
  *   4. meeting_lead(): the claim succeeded, and this node hosts. meeting_follow(): another node leads, at
  *      that address, and this one joins it.
  *
+ * An arbiter that is an etcd can take the endpoint's place too (rendezvous_host NULL):
+ *   2''. Every node that may host listens, at any port, and offers(). It does so again if meeting_follow() has
+ *       led to no coordinator. So offers() may come more than once.
+ *   3''. It joins the leader that meeting_follow() names.
+ *
  * Callbacks run on the loop's thread. hosts(), failed() and lost() come last, and lost() comes again only
  * after meeting_again(). From within any callback every function here may be called.
  */
@@ -41,9 +46,10 @@ struct meeting_handlers {
     void (*hosts)(void *arg, struct rendezvous *rendezvous, const char *where);
     /*
      * This node has the endpoint and listens; other nodes reach it at `host` and `port`. meeting_lead() or
-     * meeting_follow() must follow. NULL: there is no arbiter, and hosts() comes at once.
+     * meeting_follow() must follow. NULL: there is no arbiter, and hosts() comes at once. Returns false if
+     * the caller ends this node instead: the meeting is over.
      */
-    void (*offers)(void *arg, const char *host, int port);
+    bool (*offers)(void *arg, const char *host, int port);
     void (*welcomed)(void *arg, const struct proto_welcome *welcome, const char *address);
     void (*message)(void *arg, const struct frame *frame);
     /*

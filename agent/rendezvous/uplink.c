@@ -267,7 +267,9 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
     plan->generation = uplink->generation = (int)frame->generation;
     uplink->past.node_rank = plan->node_rank;
     uplink->past.progress.generation = plan->generation;
-    uplink->past.progress.n_restarts = (uint32_t)plan->restart_count;
+    /* a leader that took over may not know of the last ones, if it was in no generation before */
+    if (uplink->past.progress.n_restarts < (uint32_t)plan->restart_count)
+        uplink->past.progress.n_restarts = (uint32_t)plan->restart_count;
     uplink->past.progress.step = plan->resume_step;
     uplink->past.lost_ns = uplink->past.stopped_ns = 0;
     uplink->past.last_step = -1;
@@ -282,6 +284,10 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
 {
     union proto_message message;
 
+    if (frame->type == PROTO_SHOW) { /* it has no payload */
+        uplink->tell(uplink->member, PROTO_SHOW, uplink->generation, NULL);
+        return FSDP_OK;
+    }
     OK_OR_RETURN(proto_decode(frame->type, &message, frame->payload, frame->size, err));
     switch (frame->type) {
     case PROTO_START:
@@ -337,11 +343,11 @@ static void on_message(void *arg, const struct frame *frame)
         take_frame(uplink, frame);
 }
 
-static void on_offers(void *arg, const char *host, int port)
+static bool on_offers(void *arg, const char *host, int port)
 {
     struct uplink *uplink = arg;
 
-    uplink->handlers.offers(uplink->member, host, port);
+    return uplink->handlers.offers(uplink->member, host, port);
 }
 
 static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)

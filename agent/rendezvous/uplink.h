@@ -35,7 +35,7 @@ struct uplink_handlers {
     void (*note)(void *member, const char *words); /* a line for the log */
     /* Only where an arbiter says who leads; else all are NULL. */
     /* as of struct meeting_handlers */
-    void (*offers)(void *member, const char *host, int port);
+    bool (*offers)(void *member, const char *host, int port);
     /* this node is a member of the coordinator `identity` */
     void (*joined)(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES]);
     /* may this node take the place of the last coordinator, or follow one that does? */

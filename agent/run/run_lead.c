@@ -167,8 +167,8 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
         run->job_written = run->lead.past.progress.generation >= 0;
         if (before != NULL)
             snprintf(host, sizeof host, "%.250s:%d", before->host, before->port);
-        run_say(run, "this node leads the job from now on (term %llu); %s is lost", (unsigned long long)term,
-                host);
+        run_say(run, "this node leads the job from now on (term %llu); %s %s", (unsigned long long)term, host,
+                before != NULL && before->state == LEADER_LEFT ? "could not take the lead" : "is lost");
     }
     uplink_lead(run->uplink);
 }
@@ -209,9 +209,34 @@ static void on_note(void *arg, const char *words)
 
 /* What the uplink says */
 
+static bool has_endpoint(const struct run *run)
+{
+    return run->config->rendezvous_host != NULL;
+}
+
+/*
+ * Claims the lead of a run that has no endpoint, where every node may do that. Nodes that share a run
+ * directory claim one at a time: the one that has its lock, which the leader needs. That lock proves nothing
+ * of an old leader, because the directories of others may be others.
+ */
+static void claim_with_lock(struct run *run)
+{
+    struct run_lead *lead = &run->lead;
+
+    if (!arbiter_answers(lead->arbiter)) { /* another node, which it answers, may need the lock */
+        arbiter_withdraw(lead->arbiter);
+        if (run->rundir != NULL)
+            rundir_unlock(run->rundir);
+        return;
+    }
+    lead->locked_out = run->rundir != NULL && rundir_lock(run->rundir, true, NULL) == FSDP_ERR_BUSY;
+    if (!lead->locked_out)
+        arbiter_claim_first(lead->arbiter, lead->host, lead->port);
+}
+
 /*
  * The node that has the endpoint waits for the lead: while another one's record may still change, or while
- * the arbiter does not answer.
+ * the arbiter does not answer. Without an endpoint, it also waits for the lock of the run directory.
  */
 static void on_wait(uv_timer_t *timer)
 {
@@ -219,8 +244,11 @@ static void on_wait(uv_timer_t *timer)
     struct run_lead *lead = &run->lead;
     const struct leader_record *record = arbiter_record(lead->arbiter);
     char where[ENDPOINT_TEXT_BYTES], words[2 * RUN_LINE_BYTES];
+    struct fsdp_err err = { 0 };
 
     lead->waited_ms += WAIT_LOOK_MS;
+    if (!has_endpoint(run))
+        claim_with_lock(run);
     if (record != NULL)
         endpoint_text(where, record->host, record->port);
     if (record != NULL && record->run != identity_job(run->config) &&
@@ -230,6 +258,11 @@ static void on_wait(uv_timer_t *timer)
                  run->config->arbiter == AGENT_ARBITER_ETCD ? "run id" : "run directory",
                  run->config->arbiter == AGENT_ARBITER_ETCD ? run->config->run_id : run->config->run_dir);
         run_refuse(run, FSDP_EXIT_CONFIG, words);
+    } else if (!has_endpoint(run) && lead->locked_out &&
+               lead->waited_ms > WAIT_LEASES * run->config->lease_ms) {
+        end_wait(run);
+        (void)rundir_lock(run->rundir, true, &err);
+        run_refuse(run, FSDP_EXIT_CONFIG, err.message);
     } else if (lead->waited_ms >= run->config->join_timeout_ms) {
         end_wait(run);
         run_refuse(run, FSDP_EXIT_PEER, "the arbiter did not say who leads");
@@ -250,7 +283,7 @@ static bool old_is_gone(struct run *run)
     return status == FSDP_OK && run->config->lease_ms * LEAD_CONTACT <= LOCK_STAYS_MS;
 }
 
-static void on_offers(void *member, const char *host, int port)
+static bool on_offers(void *member, const char *host, int port)
 {
     struct run *run = member;
     struct fsdp_err err = { 0 };
@@ -258,21 +291,27 @@ static void on_offers(void *member, const char *host, int port)
 
     if (status != FSDP_OK) {
         run_refuse(run, exit_status_of(status), err.message);
-        return;
+        return false;
     }
     snprintf(run->lead.host, sizeof run->lead.host, "%s", host);
     run->lead.port = port;
+    run->lead.waited_ms = 0;
+    uv_timer_start(run->lead.tick, on_wait, WAIT_LOOK_MS, WAIT_LOOK_MS);
+    if (!has_endpoint(run)) {
+        claim_with_lock(run);
+        return true;
+    }
     if (old_is_gone(run))
         arbiter_old_is_gone(run->lead.arbiter);
     arbiter_claim_first(run->lead.arbiter, host, port);
-    run->lead.waited_ms = 0;
-    uv_timer_start(run->lead.tick, on_wait, WAIT_LOOK_MS, WAIT_LOOK_MS);
+    return true;
 }
 
 static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES])
 {
     struct run *run = member;
 
+    end_wait(run);
     memcpy(run->lead.leader, identity, sizeof run->lead.leader);
     if (run->rundir != NULL)
         rundir_unlock(run->rundir);
@@ -443,13 +482,16 @@ bool run_lead_steps_down(const struct run *run)
 /* A node that cannot take the place of a lost leader leaves it to another. */
 void run_lead_resign(struct run *run, int exit_status)
 {
-    if (!run->lead.leads || (run->lead.takes_over && (run->refused || run->coordinator == NULL)))
+    if (!run->lead.leads)
         return;
     uv_timer_stop(run->lead.tick);
     run->lead.leads = false;
     run->lead.resigns = true;
     run->lead.over = false;
-    arbiter_resign(run->lead.arbiter, exit_status);
+    if (run->lead.takes_over && (run->refused || run->coordinator == NULL))
+        arbiter_leave(run->lead.arbiter);
+    else
+        arbiter_resign(run->lead.arbiter, exit_status);
 }
 
 bool run_lead_is_over(const struct run *run)

@@ -239,6 +239,9 @@ void run_member(void *member, enum proto_type type, int generation, const void *
     case PROTO_LOOK:
         world_answer(run->world, generation, look->question, look->shown_ns);
         break;
+    case PROTO_SHOW:
+        world_show(run->world, generation);
+        break;
     case PROTO_HUNG:
         world_hung(run->world, generation, hung->rank, hung->words);
         break;

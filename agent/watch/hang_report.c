@@ -1,6 +1,5 @@
 #include "agent/watch/hang_report.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -9,12 +8,11 @@
 #include <string.h>
 
 #include "shard_runtime/core/json.h"
-#include "shard_runtime/core/utf8.h"
 
 enum {
-    ROWS_SHOWN = 8,                     /* in print */
     PYTHON_LINES = 5,                   /* of the culprit, in print */
-    ROWS_BYTES = HANG_REPORT_BYTES / 2, /* no row begins beyond it; one row and the lines fit in the rest */
+    ROWS_BYTES = HANG_REPORT_BYTES / 2, /* no row begins beyond it; one row and the details fit in the rest */
+    OTHERS_BYTES = 8192                 /* the same for a node on which no rank is the culprit */
 };
 
 static int in_order(const void *a, const void *b)
@@ -210,49 +208,7 @@ static void add_look(struct json_text *out, const struct hang_row *row)
     json_close(out, ']');
 }
 
-static void add_row(struct json_text *out, const struct hang_report *report, int at)
-{
-    const struct hang_row *row = &report->rows[at];
-    double silent_s;
-
-    json_open(out, NULL, '{');
-    json_key(out, "ranks");
-    json_add(out, "\"");
-    silent_s = add_ranks(out, report, at);
-    json_add(out, "\"");
-    json_field_bool(out, "culprit", row->culprit);
-    json_field_string(out, "host", row->host);
-    json_field(out, "pid", "%d", row->pid);
-    json_field_string(out, "phase", row->phase);
-    json_field_string(out, "pass", row->pass);
-    add_text(out, "layer", row->layer);
-    json_field(out, "step", row->step >= 0 ? "%" PRId64 : "null", row->step);
-    json_field_real(out, "silent_s", "%.3f", silent_s);
-    add_collective(out, row);
-    add_look(out, row);
-    json_close(out, '}');
-}
-
-static void add_rows(struct json_text *out, const struct hang_report *report)
-{
-    int n_listed = 0, n_omitted = 0;
-
-    json_open(out, "rows", '[');
-    for (int i = 0; i < report->n_rows; i++) {
-        if (was_shown(report, i))
-            continue;
-        if (n_listed == HANG_ROWS_LISTED || out->length > ROWS_BYTES) {
-            n_omitted++;
-            continue;
-        }
-        n_listed++;
-        add_row(out, report, i);
-    }
-    json_close(out, ']');
-    json_field(out, "omitted_rows", "%d", n_omitted);
-}
-
-/* Print */
+/* What the coordinator prints of it */
 
 static __attribute__((format(printf, 2, 3))) void add_line(struct json_text *out, const char *format, ...)
 {
@@ -279,21 +235,15 @@ static bool is_in_collective(const struct hang_row *row)
     return row->collective.sequence > 0 && isnan(row->collective.ended_s_ago);
 }
 
-static void print_heading(struct json_text *out, const struct hang_report *report)
+/* The collective in which a rank waits; null: none does. */
+static void add_waits_in(struct json_text *out, const struct hang_report *report)
 {
-    const struct hang_row *culprit = &report->rows[0];
-    const int n_waiting = count_waiting(report);
-    char waiting[64] = "", in[192] = "", words[160];
+    char words[160] = "";
 
-    for (int i = 1; i < report->n_rows && in[0] == '\0'; i++)
-        if (report->rows[i].waits && is_in_collective(&report->rows[i]))
-            snprintf(in, sizeof in, " in %s", collective_words(&report->rows[i], words));
-    if (n_waiting > 0)
-        snprintf(waiting, sizeof waiting, "; %d rank%s of its node wait%s", n_waiting,
-                 n_waiting == 1 ? "" : "s", n_waiting == 1 ? "s" : "");
-    add_line(out, "fsdprun: rank %d made no progress for %.1f s%s%s", culprit->rank, culprit->silent_s,
-             waiting, in);
-    add_line(out, "  %-9s %-40s %6s %9s  %-5s  %s", "ranks", "where", "step", "silent", "state", "waits in");
+    for (int i = 0; i < report->n_rows && words[0] == '\0'; i++)
+        if (!report->rows[i].culprit && report->rows[i].waits && is_in_collective(&report->rows[i]))
+            collective_words(&report->rows[i], words);
+    add_text(out, "waits_in", words);
 }
 
 /* "read (/data/x)", "futex", or the function of the kernel. */
@@ -330,23 +280,26 @@ static const char *place_words(const struct hang_row *row, char out[192])
     return any ? out : "-";
 }
 
-static void print_row(struct json_text *out, const struct hang_report *report, int at)
+static void add_shown(struct json_text *out, const struct hang_row *row)
 {
-    const struct hang_row *row = &report->rows[at];
-    char ranks_text[64], step[24] = "-", place[192], where[256];
-    struct json_text ranks = json_text_fixed(ranks_text, sizeof ranks_text);
-    const double silent_s = add_ranks(&ranks, report, at);
+    const char state[2] = { row->look.state == '\0' ? '?' : row->look.state, '\0' };
+    char step[24] = "-", place[192], where[256];
 
-    if (ranks.failed)
-        snprintf(ranks_text, sizeof ranks_text, "%d, ...", row->rank);
     if (row->step >= 0)
         snprintf(step, sizeof step, "%" PRId64, row->step);
-    add_line(out, "  %-9s %-40s %6s %7.1f s  %-5c  %s", ranks_text, place_words(row, place), step, silent_s,
-             row->look.state == '\0' ? '?' : row->look.state, where_words(row, where));
+    json_open(out, "shown", '[');
+    for (int i = 0; i < HANG_COLUMNS; i++) {
+        const char *const columns[HANG_COLUMNS] = { place_words(row, place), step, state,
+                                                    where_words(row, where) };
+
+        json_next(out);
+        json_add_string(out, columns[i]);
+    }
+    json_close(out, ']');
 }
 
 /* The program's own innermost frame, and some around it. */
-static void print_python(struct json_text *out, const struct python_stack *stack)
+static void add_python_lines(struct json_text *out, const struct python_stack *stack)
 {
     const int first = stack != NULL && stack->own > PYTHON_LINES / 2 ? stack->own - PYTHON_LINES / 2 : 0;
 
@@ -354,11 +307,12 @@ static void print_python(struct json_text *out, const struct python_stack *stack
         add_line(out, "  python  %s", stack->frames[i]);
 }
 
-static void print_culprit(struct json_text *out, const struct hang_row *row)
+static void add_details(struct json_text *out, const struct hang_row *row)
 {
     char words[160], stack[HANG_LINE_BYTES * 2] = "";
     size_t length = 0;
 
+    json_open(out, "details", '[');
     if (is_in_collective(row))
         add_line(out, "  rank %d is in %s", row->rank, collective_words(row, words));
     else if (row->collective.sequence > 0)
@@ -371,84 +325,72 @@ static void print_culprit(struct json_text *out, const struct hang_row *row)
         add_line(out, "  kernel  %s", stack);
     if (row->look.frames_refused)
         add_line(out, "  (kernel stacks need root)");
-    print_python(out, row->python);
+    add_python_lines(out, row->python);
+    json_close(out, ']');
 }
 
-static void add_print(struct json_text *out, const struct hang_report *report)
-{
-    int n_shown = 0, n_left = 0;
+/* Rows */
 
-    json_open(out, "print", '[');
-    print_heading(out, report);
+static void add_row(struct json_text *out, const struct hang_report *report, int at)
+{
+    const struct hang_row *row = &report->rows[at];
+    double silent_s;
+
+    json_open(out, NULL, '{');
+    json_key(out, "ranks");
+    json_add(out, "\"");
+    silent_s = add_ranks(out, report, at);
+    json_add(out, "\"");
+    json_field_bool(out, "culprit", row->culprit);
+    json_field_string(out, "host", row->host);
+    json_field(out, "pid", "%d", row->pid);
+    json_field_string(out, "phase", row->phase);
+    json_field_string(out, "pass", row->pass);
+    add_text(out, "layer", row->layer);
+    json_field(out, "step", row->step >= 0 ? "%" PRId64 : "null", row->step);
+    json_field_real(out, "silent_s", "%.3f", silent_s);
+    add_collective(out, row);
+    add_look(out, row);
+    add_shown(out, row);
+    json_close(out, '}');
+}
+
+static void add_rows(struct json_text *out, const struct hang_report *report)
+{
+    int n_listed = 0, n_omitted = 0;
+
+    json_open(out, "rows", '[');
     for (int i = 0; i < report->n_rows; i++) {
         if (was_shown(report, i))
             continue;
-        if (n_shown == ROWS_SHOWN) {
-            n_left++;
+        if (n_listed == HANG_ROWS_LISTED ||
+            out->length > (report->rows[0].culprit ? ROWS_BYTES : OTHERS_BYTES)) {
+            n_omitted++;
             continue;
         }
-        n_shown++;
-        print_row(out, report, i);
+        n_listed++;
+        add_row(out, report, i);
     }
-    if (n_left > 0)
-        add_line(out, "  and %d more rows in errors.json", n_left);
-    print_culprit(out, &report->rows[0]);
     json_close(out, ']');
+    json_field(out, "omitted_rows", "%d", n_omitted);
 }
 
 char *hang_report_json(const struct hang_report *report)
 {
+    const struct hang_row *first = &report->rows[0];
     struct json_text out = { 0 };
 
     json_open(&out, NULL, '{');
-    json_field(&out, "ranks", "\"%d\"", report->rows[0].rank);
-    json_field_real(&out, "silent_s", "%.3f", report->rows[0].silent_s);
+    json_field(&out, "ranks", "\"%d\"", first->rank);
+    json_field_real(&out, "silent_s", "%.3f", first->silent_s);
     json_field_real(&out, "bound_s", "%.3f", report->bound_s);
     json_field(&out, "waiting", "%d", count_waiting(report));
+    add_waits_in(&out, report);
     add_rows(&out, report);
-    add_print(&out, report);
+    if (first->culprit)
+        add_details(&out, first);
     json_close(&out, '}');
     if (out.failed)
         json_text_free(&out);
     return out.bytes;
-}
-
-/* What a node sent */
-
-static void take_lines(const cJSON *list, char *out)
-{
-    const cJSON *line;
-    int n = 0;
-
-    cJSON_ArrayForEach(line, list)
-    {
-        const char *text = cJSON_GetStringValue(line);
-        size_t length;
-
-        if (text == NULL || n++ == HANG_LINES)
-            return;
-        length = strlen(text) < HANG_LINE_BYTES ? strlen(text) : utf8_cut(text, HANG_LINE_BYTES - 1);
-        for (size_t i = 0; i < length; i++)
-            out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-        out += length;
-        *out++ = '\n';
-        *out = '\0';
-    }
-}
-
-char *hang_report_take(const char *json, size_t length, char lines[HANG_PRINT_BYTES])
-{
-    cJSON *report = length <= HANG_REPORT_BYTES ? json_parse_object(json, length) : NULL, *list;
-    char *text;
-
-    lines[0] = '\0';
-    if (report == NULL)
-        return NULL;
-    list = cJSON_DetachItemFromObjectCaseSensitive(report, "print");
-    text = cJSON_PrintUnformatted(report);
-    if (text != NULL)
-        take_lines(list, lines);
-    cJSON_Delete(list);
-    cJSON_Delete(report);
-    return text;
 }

@@ -1,6 +1,7 @@
 /*
- * The account of a hang: what each rank of a node showed just before it was killed. The node that sees the
- * hang makes it. The coordinator prints it and keeps it in errors.json as `cause.hang`:
+ * The account of a hang: what each rank of a node shows before any rank is killed. Each node makes one of its
+ * ranks; that of the culprit's node comes last. The coordinator makes one table of them (hang_table.h), prints
+ * it, and keeps it in errors.json as `cause.hang`:
  *
  * {"ranks": "3", "silent_s": 10.2, "bound_s": 10, "waiting": 7,
  *  "rows": [{"ranks": "0-2,4-7", "culprit": false, "host": "n1", "pid": 4242, "phase": "collective",
@@ -14,8 +15,10 @@
  *                       "frames": ["train.py:41 in step", "train.py:88 in <module>"]},
  *            "missing": ["kernel: needs root"]}]}
  *
- * Ranks whose rows would show the same are one row: pid is of the first of them, silent_s the longest. The
- * culprit's row comes first. What is not known is null.
+ * Ranks of a host whose rows would show the same are one row: pid is of the first of them, silent_s the
+ * longest. The culprit's row comes first. What is not known is null. For the table to print, a report also has
+ * `waits_in` ("reduce_scatter #912 of world"), `shown` in each row (HANG_COLUMNS texts), and the culprit's
+ * `details` (lines).
  *
  * Pure.
  */
@@ -31,11 +34,10 @@
 
 enum {
     HANG_NAME_BYTES = 64,
-    HANG_ROWS_LISTED = 32, /* in the JSON */
-    HANG_LINES = 20,       /* in print, of at most HANG_LINE_BYTES with their zero */
-    HANG_LINE_BYTES = 111,
-    HANG_PRINT_BYTES = HANG_LINES * HANG_LINE_BYTES + 1,
-    HANG_REPORT_BYTES = 65536 /* the longest JSON that a coordinator takes */
+    HANG_ROWS_LISTED = 32,    /* of a node, in the JSON */
+    HANG_COLUMNS = 4,         /* where, step, state, waits in */
+    HANG_LINE_BYTES = 111,    /* a line in print, with its zero */
+    HANG_REPORT_BYTES = 65536 /* the longest JSON of a node that a coordinator takes */
 };
 
 /* What one rank showed. */
@@ -61,7 +63,7 @@ struct hang_row {
 };
 
 struct hang_report {
-    double bound_s;        /* the silence that was allowed */
+    double bound_s;        /* the silence that was allowed; 0 without a culprit */
     int n_rows;            /* at least 1 */
     struct hang_row *rows; /* borrowed; hang_report_sort() */
 };
@@ -71,21 +73,9 @@ void hang_report_sort(struct hang_report *report);
 
 /**
  * Returns the JSON, at most HANG_REPORT_BYTES, to be freed by the caller; NULL if there is no memory. Rows
- * that do not fit are left out and counted as "omitted_rows". It has one member more, "print": the lines for
- * people, at most HANG_LINES. Sort the rows first.
+ * that do not fit are left out and counted as "omitted_rows": without a culprit, no row begins after the first
+ * 8 KiB. Sort the rows first.
  */
 char *hang_report_json(const struct hang_report *report);
-
-/**
- * Take a report that a node sent, which may be any bytes: json[0..length) must be one JSON object of at most
- * HANG_REPORT_BYTES.
- *   lines  receives its "print", joined by newlines, without control bytes: at most HANG_LINES lines, each
- *          cut
- *          to fit HANG_LINE_BYTES
- *
- * Returns the rest of the object as JSON, to be freed by the caller. NULL, with empty lines: it is no such
- * object, or there is no memory.
- */
-char *hang_report_take(const char *json, size_t length, char lines[HANG_PRINT_BYTES]);
 
 #endif

@@ -37,8 +37,8 @@ struct reporter {
     /* A worker ended (death->kind DEATH_NONE: well), could not be started, or hangs. `detail` may be NULL. */
     void (*exited)(void *to, int generation, const struct death *death, const struct errors_detail *detail);
     /*
-     * What the ranks of this node showed when one of them was found to hang: `json` (length bytes) is a
-     * report of agent/watch/hang_report.h. It comes before `exited` for that rank.
+     * What the ranks of this node showed when one was found to hang, here or on another node: `json` (length
+     * bytes) is a report of agent/watch/hang_report.h. It comes before `exited` for that rank.
      */
     void (*explained)(void *to, int generation, const char *json, size_t length);
     /* No worker of the generation, and nothing that one left running, is alive here (or can be killed). */

@@ -73,6 +73,8 @@ void world_put(struct world *world, int generation, const char *key, const void 
  * (agent/watch/hang_life.h) `shown_ns` ago; INT64_MAX: not known.
  */
 void world_answer(struct world *world, int generation, uint64_t question, int64_t shown_ns);
+/* A rank of another node hangs: report what the processes of all workers show (`explained`). */
+void world_show(struct world *world, int generation);
 /* That rank of this node hangs, which `words` explain: report it, unless it has gone on. */
 void world_hung(struct world *world, int generation, int rank, const char *words);
 void world_end(struct world *world); /* only when stopped */

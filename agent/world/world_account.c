@@ -1,6 +1,6 @@
 /*
- * The account of a hang. Before a hung rank is reported, and then killed, a thread looks at the process of
- * every rank of this node (agent/os/process_look.h), because a read of /proc can block, and asks programs for
+ * The account of a hang, on this node or on another. Before a hung rank is reported, and then killed, a thread
+ * looks at the process of every rank of this node (agent/os/process_look.h), because a read of /proc can block, and asks programs for
  * their Python stacks (agent/watch/python_stacks.h). Of a program, what that shows tells which rank is the
  * culprit, so the account is made before one is named. The loop checks for its results. After ACCOUNT_MS it
  * goes on with what it has, and a thread that is still blocked is left behind.
@@ -55,6 +55,7 @@ struct samples {
 struct world_account {
     struct samples *samples; /* one for each worker */
     struct worker *culprit;  /* NULL: not known yet */
+    bool shows;              /* another node's hang waits for it */
     int64_t begun_ns;
     char words[HANG_WORDS_BYTES];
 };
@@ -220,11 +221,11 @@ static void read_sample(const struct world *world, struct hang_row *row, int i)
 static void report_account(const struct world *world, const struct world_account *account)
 {
     const struct worker *culprit = account->culprit;
-    struct hang_report report = {
-        .bound_s = (double)(world_bound_ns(world, culprit) + world_blocked_ns(world, culprit)) / 1e9
-    };
+    struct hang_report report = { 0 };
     char *json;
 
+    if (culprit != NULL)
+        report.bound_s = (double)(world_bound_ns(world, culprit) + world_blocked_ns(world, culprit)) / 1e9;
     report.rows = calloc((size_t)world->config->n_workers, sizeof *report.rows);
     if (report.rows == NULL)
         return;
@@ -238,7 +239,7 @@ static void report_account(const struct world *world, const struct world_account
         report.n_rows++;
     }
     hang_report_sort(&report);
-    json = hang_report_json(&report);
+    json = report.n_rows > 0 ? hang_report_json(&report) : NULL;
     if (json != NULL)
         world->reporter.explained(world->reporter.to, world->plan.generation, json, strlen(json));
     free(json);
@@ -316,6 +317,19 @@ bool world_account_begin(struct world *world, struct worker *culprit, const char
     return true;
 }
 
+void world_account_show(struct world *world)
+{
+    if (world->account == NULL && !world_account_begin(world, NULL, ""))
+        return;
+    world->account->shows = true;
+    world_look_soon(world, CHECK_MS);
+}
+
+bool world_account_shows(const struct world *world)
+{
+    return world->account != NULL && world->account->shows;
+}
+
 struct worker *world_account_culprit(const struct world *world)
 {
     return world->account != NULL ? world->account->culprit : NULL;
@@ -346,6 +360,13 @@ bool world_account_look(struct world *world)
     if (!is_complete(account->samples) && age_ms < ACCOUNT_MS) {
         world_look_soon(world, CHECK_MS);
         return false;
+    }
+    if (account->shows && account->culprit == NULL) {
+        world->account->shows = false;
+        report_account(world, account);
+        if (world->life.limit_ns == 0) /* else it tells which rank is the culprit */
+            world_account_drop(world);
+        return true;
     }
     if (is_traced(world)) {
         if (!world->said_traced)

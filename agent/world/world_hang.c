@@ -272,7 +272,7 @@ void world_look_for_hang(struct world *world)
     }
     look_for_signs(world);
     look_for_excuses(world);
-    if (culprit != NULL ? !is_suspect(world, culprit) : !has_suspects(world))
+    if (culprit != NULL ? !is_suspect(world, culprit) : !world_account_shows(world) && !has_suspects(world))
         world_account_drop(world); /* the culprit has gone on, or ended */
     if (world->account != NULL && !world_account_look(world))
         return;
@@ -333,6 +333,12 @@ void world_answer(struct world *world, int generation, uint64_t question, int64_
         rank.still = rank.state == 'S' && worker->patience.still_ns >= HANG_STILL_S * INT64_C(1000000000);
         world->reporter.rank(world->reporter.to, world->plan.generation, question, &rank);
     }
+}
+
+void world_show(struct world *world, int generation)
+{
+    if (is_on(world) && generation == world->plan.generation)
+        world_account_show(world);
 }
 
 void world_hung(struct world *world, int generation, int rank, const char *words)

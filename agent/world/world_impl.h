@@ -239,6 +239,13 @@ void world_account_name(struct world *world, struct worker *culprit, const char 
  * report what they show and the hang, and end the generation. If the culprit is not known, only return true.
  */
 bool world_account_look(struct world *world);
+/**
+ * A rank of another node hangs: report what the ranks of this node show, as soon as an account has it. If
+ * there is no memory for one, nothing is reported.
+ */
+void world_account_show(struct world *world);
+/** Is there an account that another node's hang waits for? */
+bool world_account_shows(const struct world *world);
 /** The Python stack of worker i, as the account has it; NULL: it is not known. */
 const struct python_stack *world_account_stack(const struct world *world, int i);
 /** Forget the account, if there is one. */

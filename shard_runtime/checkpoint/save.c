@@ -170,7 +170,7 @@ static enum fsdp_status begin_alone(const struct checkpoint_save_options *option
 
     OK_OR_RETURN(io_make_directories(io, directory, err));
     OK_OR_RETURN(directory_lock_take(locks, io, directory, &held, err));
-    return held ? commit_clean(io, directory, options->log, err) : FSDP_OK;
+    return held ? commit_clean(io, directory, 0, options->log, err) : FSDP_OK;
 }
 
 static enum fsdp_status publish_alone(const struct checkpoint_save_options *options, struct fsdp_io *io,

@@ -203,6 +203,16 @@ static bool is_leftover(const char *name)
     return commit_parse_temporary(name, &save) || strncmp(name, TRASH_PREFIX, sizeof TRASH_PREFIX - 1) == 0;
 }
 
+static enum fsdp_status check_term(const char *name, uint64_t term, struct fsdp_err *err)
+{
+    struct commit_fence save;
+
+    if (term == 0 || !commit_parse_temporary(name, &save) || save.term <= term)
+        return FSDP_OK;
+    return fsdp_fail(err, FSDP_ERR_BUSY, "it is of term %llu, after term %llu", (unsigned long long)save.term,
+                     (unsigned long long)term);
+}
+
 /* A missing `directory` has no names. */
 static enum fsdp_status list_names(struct fsdp_io *io, const char *directory, struct io_names *names,
                                    struct fsdp_err *err)
@@ -238,8 +248,8 @@ enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uin
     return FSDP_OK;
 }
 
-enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
-                              struct fsdp_err *err)
+enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_t term,
+                              const struct verify_log *log, struct fsdp_err *err)
 {
     struct io_names names;
     bool synced = false;
@@ -257,7 +267,8 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
          */
         if (!synced && io_sync_directory(io, directory, &why) == FSDP_OK)
             synced = true;
-        if (synced && io_join(path, directory, names.names[i], &why) == FSDP_OK &&
+        if (synced && check_term(names.names[i], term, &why) == FSDP_OK &&
+            io_join(path, directory, names.names[i], &why) == FSDP_OK &&
             remove_leftover(io, path, &why) == FSDP_OK)
             verify_log_line(log, "event=checkpoint_cleaned name=%s", names.names[i]);
         else

@@ -112,11 +112,15 @@ enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uin
  * that a process still holds (temporary_lock.h), or that cannot be removed, is logged and kept. A missing
  * `directory` is no error. The caller holds the directory's lock exclusively or shares it (directory_lock.h).
  *
+ * `term` is the term of the caller's leader; 0: no arbiter says who leads. A temporary directory of a later
+ * term is logged and kept: the caller's leader was stopped, another one leads, and its ranks save there. On a
+ * file system without locks nothing else would show that.
+ *
  * On a file system without locks, a running save is not protected. Only the agent's call is safe there: it
  * cleans its run's directory between generations, when no rank saves.
  */
-enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
-                              struct fsdp_err *err);
+enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_t term,
+                              const struct verify_log *log, struct fsdp_err *err);
 
 /**
  * Deletes checkpoints that are too old to keep. `keep` is the number to keep; 0 keeps all of them. The

@@ -45,7 +45,7 @@ static void clean(struct fsdp_context *context, const char *directory)
     bool held;
 
     if (directory_lock_share(&lock, io, directory, &held, NULL) == FSDP_OK && held)
-        (void)commit_clean(io, directory, NULL, NULL);
+        (void)commit_clean(io, directory, link_hello(context_link(context))->term, NULL, NULL);
     directory_lock_release(&lock, io);
 }
 

@@ -6,7 +6,7 @@
 #include "agent/members/proto.h"
 #include "agent/os/oom.h"
 #include "agent/record/error_file.h"
-#include "agent/watch/hang_report.h"
+#include "agent/watch/hang_table.h"
 #include "agent/watch/python_stack.h"
 #include "agent/watch/timers.h"
 #include "agent/wire/session_core.h"
@@ -53,9 +53,12 @@ static void check_message(const char *text, size_t size)
 static void check_hang(const char *text, size_t size)
 {
     static char lines[HANG_PRINT_BYTES];
+    struct hang_table table = { 0 };
     int n_lines = 0;
 
-    free(hang_report_take(text, size, lines));
+    hang_table_add(&table, text, size);
+    hang_table_add(&table, text, size / 2);
+    free(hang_table_take(&table, text, size, (int)(size % 3), lines));
     for (const char *at = lines; *at != '\0'; at++) {
         n_lines += *at == '\n';
         never(((unsigned char)*at < 0x20 && *at != '\n') || *at == 0x7f);

@@ -49,9 +49,11 @@ static void configure(struct process *process)
     config->grace_ms = sim_plan.grace_ms;
     config->join_timeout_ms = sim_plan.join_ms;
     config->last_call_timeout_ms = sim_plan.last_call_ms;
-    config->rendezvous_host = "10.0.0.1";
-    config->rendezvous_port = PORT;
-    config->hosting = number == 0 ? AGENT_HOST_YES : AGENT_HOST_NO;
+    if (!sim_plan.no_endpoint) {
+        config->rendezvous_host = "10.0.0.1";
+        config->rendezvous_port = PORT;
+        config->hosting = number == 0 ? AGENT_HOST_YES : AGENT_HOST_NO;
+    }
     config->local_address = address[number];
     config->no_store = true;
     config->master_port = 29500;

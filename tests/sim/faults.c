@@ -23,7 +23,7 @@ static void make_take_over(struct plan *plan)
         plan->max_restarts = 2;
 }
 
-static void make_arbiter(struct plan *plan)
+static void make_arbiter(struct plan *plan, uint64_t seed)
 {
     plan->arbiter = sim_one_in(SIM_PLAN, 2);
     if (!plan->arbiter)
@@ -31,6 +31,7 @@ static void make_arbiter(struct plan *plan)
     if (sim_one_in(SIM_PLAN, 5))
         make_take_over(plan);
     plan->etcd = sim_one_in(SIM_PLAN, 3);
+    plan->no_endpoint = plan->etcd && seed % 3 == 0;
     plan->has_run_dir = plan->job || !plan->etcd || sim_one_in(SIM_PLAN, 2);
     plan->store_ns = sim_between(SIM_PLAN, MS / 10, 40 * MS);
     if (!plan->gentle && !plan->takes_over) {
@@ -75,7 +76,7 @@ void sim_make_plan(uint64_t seed)
     plan->loses_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 8, 200);
     plan->spikes_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 20, 500);
     plan->last_fault = 30 * SECOND;
-    make_arbiter(plan);
+    make_arbiter(plan, seed);
     for (int i = 0; i < plan->n_hosts; i++) {
         struct host *host = &sim_hosts[i];
 

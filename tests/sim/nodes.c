@@ -22,9 +22,10 @@ void sim_history(uint64_t seed)
     sim_trace("%d hosts, %d:%d nodes, %d workers, %s%s%s%s%s, lease %lld ms, grace %lld ms", sim_plan.n_hosts,
               sim_plan.min_nodes, sim_plan.max_nodes, sim_plan.n_workers, sim_plan.job ? "job" : "program",
               sim_plan.gentle ? ", gentle" : "", sim_plan.quiet ? ", quiet" : "",
-              !sim_plan.arbiter ? ""
-              : sim_plan.etcd   ? ", etcd"
-                                : ", directory",
+              !sim_plan.arbiter      ? ""
+              : sim_plan.no_endpoint ? ", etcd without an endpoint"
+              : sim_plan.etcd        ? ", etcd"
+                                     : ", directory",
               sim_plan.takes_over ? ", the leader is lost" : "", (long long)sim_plan.lease_ms,
               (long long)sim_plan.grace_ms);
     sim_schedule();

@@ -152,6 +152,7 @@ struct plan {
 
     bool arbiter;     /* an arbiter says who leads */
     bool etcd;        /* it is an etcd */
+    bool no_endpoint; /* ... which takes the place of an endpoint too */
     bool has_run_dir; /* all hosts share one */
     bool takes_over;  /* the leader is lost once, and nothing else happens: the job bears it */
     int64_t store_ns; /* usual time of a call of its store */

@@ -48,6 +48,7 @@ mkdir "$(echo logs-m2/*)/events.jsonl"
 power_off m1
 check "a node takes the leader's place, and cannot lead: the next one does" wait_until 60 test -e more/term-3.0
 check_eq "... alone" 1 "$(cat more/term-3.0)"
+check "... at once: the one that could not has said so in the record" has m3 "leads the job from now on (term 3); .* could not take the lead"
 touch more/end
 check_ends "... and ends with 0; the one that could not ends as is due" "78 0" m2 m3
 few=(--nnodes 2 --rdzv-endpoint 127.0.0.1:1 --insecure)

@@ -52,11 +52,22 @@ static void stand(struct life *life)
     lead_stand(&life->lead, life->host, "host", life->host, life->heard_ms, clock_ms(life));
 }
 
+/* It cannot take the place that it got, and ends. */
+static void leave(struct life *life)
+{
+    if (life->stands_ns < 0 || plan.gentle || plan.calm || !sim_one_in(SIM_LEAVES, 6))
+        return;
+    sim_trace("leaves the lead to another");
+    life->leaves = true;
+    lead_leave(&life->lead);
+}
+
 static void take(struct life *life, enum lead_news news)
 {
     check_news(life, news);
     switch (news) {
     case LEAD_BEGAN:
+        leave(life);
         life->follows = 0;
         life->stands_ns = -1;
         life->has_led = true;
@@ -64,7 +75,9 @@ static void take(struct life *life, enum lead_news news)
         memset(life->has_let_in, 0, sizeof life->has_let_in);
         break;
     case LEAD_DEPOSED:
-        stand(life);
+        life->alive = !life->leaves;
+        if (life->alive)
+            stand(life);
         break;
     case LEAD_FOLLOW:
         life->follows = life->lead.known.term;
@@ -72,6 +85,7 @@ static void take(struct life *life, enum lead_news news)
         break;
     case LEAD_ENDED:
         life->over = true;
+        life->alive = !life->leaves;
         break;
     case LEAD_NO_NEWS:
         break;

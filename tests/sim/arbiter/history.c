@@ -62,7 +62,7 @@ void check_news(struct life *life, enum lead_news news)
         break;
     case LEAD_ENDED:
         sim_trace("learns the end");
-        if (!resigned)
+        if (!resigned && !life->leaves)
             sim_violated("an end that is told was said", "life %d", life->number);
         break;
     case LEAD_NO_NEWS:

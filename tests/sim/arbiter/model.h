@@ -30,6 +30,7 @@ struct life {
     int64_t heard_ms; /* by its clock, last word of a leader; 0: none */
     bool has_led;
     bool over;         /* it knows that the run is over */
+    bool leaves;       /* it took over, and could not lead */
     int64_t stands_ns; /* since when it stands; -1: it does not */
     /* of a leader: when it sent what that life is known to have received, by its clock; 0: nothing yet */
     int64_t reached_ms[LIVES];

@@ -133,7 +133,7 @@ static void check(const char *directory)
     char path[IO_PATH_BYTES];
     int64_t step = -1;
 
-    if (commit_clean(&io_posix, directory, NULL, &err) != FSDP_OK ||
+    if (commit_clean(&io_posix, directory, 0, NULL, &err) != FSDP_OK ||
         verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, &err) != FSDP_OK)
         fail("find", &err);
     if (step < 0) {

@@ -44,7 +44,7 @@ static int64_t recover(struct memory_io *io, const struct scene *scene, uint32_t
     int64_t step = -2;
 
     *generation = 0;
-    if (commit_clean(&io->base, "run/c", NULL, err) != FSDP_OK ||
+    if (commit_clean(&io->base, "run/c", 0, NULL, err) != FSDP_OK ||
         verify_newest(&io->base, "run/c", VERIFY_CHECKSUMS, &step, NULL, err) != FSDP_OK)
         return -2;
     if (step < 0)

@@ -32,7 +32,7 @@ static void check_step(struct memory_io *io, int64_t wanted, int n)
     int64_t step = -1;
 
     cr_assert(io->n_open == 0, "call %d: %d descriptors are left open", n, io->n_open);
-    cr_assert(commit_clean(&io->base, "c", NULL, &err) == FSDP_OK);
+    cr_assert(commit_clean(&io->base, "c", 0, NULL, &err) == FSDP_OK);
     cr_assert(verify_newest(&io->base, "c", VERIFY_CHECKSUMS, &step, NULL, &err) == FSDP_OK && step == wanted,
               "call %d: step %d: %s", n, (int)step, err.message);
     cr_assert(state_load(&io->base, "c", step, D, 1, &err) == FSDP_OK, "call %d: %s", n, err.message);
@@ -104,7 +104,7 @@ static void save_over(struct memory_io *io, int n)
     if (!in_place)
         return;
     n_in_place++;
-    cr_assert(commit_clean(&io->base, "c", NULL, NULL) == FSDP_OK); /* as the next save does */
+    cr_assert(commit_clean(&io->base, "c", 0, NULL, NULL) == FSDP_OK); /* as the next save does */
     for (uint64_t seed = 0; seed < 40; seed++) {
         struct memory_io up;
 

@@ -195,9 +195,14 @@ Test(launch, what_cannot_be_launched_is_one_line_and_bad_usage)
                                           "trust, --insecure or FSDPRUN_INSECURE=1)" },
         { "--nnodes 2 --rdzv-endpoint ::1",
           "--rdzv-endpoint: an IPv6 address stands in brackets, as [::1]:29400" },
-        { "--nnodes 2 --rdzv-endpoint etcd://a:2379,b:2379",
-          "--rdzv-endpoint: the nodes meet at HOST:PORT of one of them; an etcd is named by --arbiter "
-          "etcd://a:2379,b:2379" },
+        { "--nnodes 2 --rdzv-endpoint etcd://a:b:c",
+          "--rdzv-endpoint: the port in \"a:b:c\" is no number from 1 to 65535" },
+        { "--nnodes 2 --rdzv-endpoint etcd://a --arbiter none",
+          "--arbiter none contradicts --rdzv-endpoint etcd://a: that etcd says which node leads" },
+        { "--nnodes 2 --rdzv-endpoint etcd://a --insecure",
+          "an etcd needs --rdzv-id: it names the run there" },
+        { "--standalone --rdzv-endpoint etcd://a",
+          "--rdzv-endpoint etcd://a contradicts --standalone, which is this node alone" },
         { "--nnodes 2 --rdzv-endpoint h:0", "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT" },
         { "-r 1:3", "--redirects: names local rank 1 of 1 (the first is 0)" },
         { "--local-ranks-filter 1", "--local-ranks-filter: names local rank 1 of 1 (the first is 0)" },
@@ -278,6 +283,10 @@ Test(launch, where_nodes_meet_and_what_their_workers_are_told)
         { "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:1 --node-rank 1",
           "2-2 rank 1 at h:1 master -:0" },
         { "--nnodes 1:4 --rdzv-backend c10d --rdzv-endpoint [::1]:1", "1-4 rank -1 at ::1:1 master -:0" },
+        { "--nnodes 2 --rdzv-endpoint etcd://a,b:1 --rdzv-id x", "2-2 rank -1 at -:0 master -:0" },
+        { "--nnodes 2 --rdzv-endpoint etcd://a --rdzv-id x --node-rank 1 --master-addr h --master-port 7",
+          "2-2 rank 1 at -:0 master -:0" },
+        { "--rdzv-endpoint etcd://a", alone },
         { "--nnodes 2 --rdzv-endpoint h --rdzv-conf timeout=7,is_host=0", "2-2 rank 0 at h:29400 master -:0",
           "join 7 last 30 lease 3 host 2" },
         { "--nnodes 2 --rdzv-endpoint h --rdzv-conf "
@@ -292,6 +301,22 @@ Test(launch, where_nodes_meet_and_what_their_workers_are_told)
     set_variable(1, "SLURM_STEP_NUM_TASKS", "2");
     world_is("--standalone", alone, NULL);
     world_is("--nnodes 2 --rdzv-endpoint h:1", "2-2 rank 0 at h:1 master -:0", NULL);
+}
+
+Test(launch, an_etcd_as_the_endpoint_says_who_leads)
+{
+    static const char endpoint[] = "etcds://a:1,b";
+
+    make_good("--nnodes 2 --rdzv-id x --rdzv-endpoint etcds://a:1,b --arbiter etcds://a:1,b --master-addr h");
+    cr_expect(config->arbiter == AGENT_ARBITER_ETCD && config->rendezvous_host == NULL);
+    cr_expect(eq(str, (char *)config->etcd, (char *)endpoint));
+    cr_assert(eq(sz, made.launch.n_notes, 1));
+    cr_expect(eq(str, made.launch.notes[0], "any node may lead: --master-addr=h is set aside"));
+    set_variable(0, "PET_RDZV_ENDPOINT", endpoint);
+    make_good("--nnodes 2 --rdzv-id x");
+    cr_expect(config->arbiter == AGENT_ARBITER_ETCD && config->rendezvous_host == NULL);
+    make_good("--nnodes 2 --rdzv-endpoint h");
+    cr_expect(config->arbiter == AGENT_ARBITER_DIRECTORY && config->etcd == NULL);
 }
 
 Test(launch, torchs_word_against_the_store_counts_where_nothing_static_is_asked_for)

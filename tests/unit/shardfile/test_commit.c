@@ -126,6 +126,12 @@ static void keep_first_line(void *context, const char *words)
         snprintf(context, 256, "%s", words);
 }
 
+static void keep_kept_line(void *context, const char *words)
+{
+    if (strstr(words, "not_cleaned") != NULL)
+        snprintf(context, 256, "%s", words);
+}
+
 static int refuse_rename(struct fsdp_io *io, const char *from, const char *to)
 {
     (void)io, (void)from, (void)to;
@@ -165,7 +171,7 @@ Test(commit, what_a_stopped_leader_holds_is_taken_away_and_never_published)
     io.rename = refuse_rename;
     cr_expect(commit_take_over(&io, checkpoints, 5, NULL, &err) == FSDP_OK, "%s", err.message);
     close(fd);
-    cr_assert(commit_clean(&io_posix, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io_posix, checkpoints, 0, NULL, NULL) == FSDP_OK);
     cr_expect(files_count(checkpoints) == 0);
     cr_expect(commit_take_over(&io_posix, files_path(root, "absent"), 3, NULL, NULL) == FSDP_OK);
     free(old.head);
@@ -224,7 +230,7 @@ Test(commit, where_names_cannot_be_swapped_a_damaged_one_is_replaced_and_a_whole
     bytes[size - 1] ^= 1;
     files_write(shard, bytes, size);
     free(bytes);
-    cr_assert(commit_clean(&io, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io, checkpoints, 0, NULL, NULL) == FSDP_OK);
     cr_assert(state_save(&io, checkpoints, 50, 0, D, W, &err) == FSDP_OK, "%s", err.message);
     cr_assert(verify_named_step(&io, checkpoints, 50, VERIFY_CHECKSUMS, NULL) == FSDP_OK);
     cr_assert(files_count(checkpoints) == 1);
@@ -243,10 +249,39 @@ Test(commit, cleaning_takes_temporary_and_trash_names_only)
     cr_assert(mkdir(files_path(checkpoints, ".step-mine"), 0700) == 0);
     cr_assert(files_count(checkpoints) == 5);
 
-    cr_assert(commit_clean(&io_posix, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io_posix, checkpoints, 0, NULL, NULL) == FSDP_OK);
 
     cr_assert(is_there(40) && files_count(checkpoints) == 3);
-    cr_assert(commit_clean(&io_posix, files_path(root, "absent"), NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io_posix, files_path(root, "absent"), 0, NULL, NULL) == FSDP_OK);
+}
+
+/* A leader that was stopped wakes in its cleaning: what the ranks of the next one write stays. */
+Test(commit, cleaning_keeps_what_is_of_a_later_term)
+{
+    static const struct {
+        const char *name;
+        bool stays;
+    } cases[] = {
+        { ".step-00000050.t4.g2.12345678", true },         { ".step-00000050.t3.g2.12345678", false },
+        { ".step-00000050.t2.g2.12345678", false },        { ".step-00000050.g2.12345678", false },
+        { ".trash-.step-00000050.t4.g2.12345678", false },
+    };
+    char line[256] = "";
+    const struct verify_log log = { keep_kept_line, line };
+
+    save(40);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_assert(mkdir(files_path(checkpoints, cases[i].name), 0700) == 0);
+
+    cr_assert(commit_clean(&io_posix, checkpoints, 3, &log, NULL) == FSDP_OK);
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_expect(files_exist(files_path(checkpoints, cases[i].name)) == cases[i].stays, "%s", cases[i].name);
+    cr_expect_str_eq(line,
+                     "event=checkpoint_not_cleaned name=.step-00000050.t4.g2.12345678 reason=\"it is of "
+                     "term 4, after term 3\"");
+    cr_assert(commit_clean(&io_posix, checkpoints, 0, NULL, NULL) == FSDP_OK);
+    cr_expect(files_count(checkpoints) == 1, "without an arbiter there is no later leader");
 }
 
 Test(commit, nothing_is_removed_through_a_link)
@@ -261,7 +296,7 @@ Test(commit, nothing_is_removed_through_a_link)
 
     save(50);
     cr_assert(commit_retain(&io_posix, checkpoints, 2, 50, -1, NULL, NULL) == FSDP_OK);
-    cr_assert(commit_clean(&io_posix, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io_posix, checkpoints, 0, NULL, NULL) == FSDP_OK);
 
     cr_assert(files_exist(files_path(root, "mine/manifest.json")));
     cr_assert(is_there(50) && is_there(40) && files_count(checkpoints) == 2);

@@ -37,7 +37,7 @@ static int hold(struct fsdp_io *io)
 
 static void clean(void)
 {
-    cr_assert(commit_clean(&io_posix, checkpoints, NULL, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(commit_clean(&io_posix, checkpoints, 0, NULL, &err) == FSDP_OK, "%s", err.message);
 }
 
 static void keep_line(void *context, const char *words)
@@ -52,7 +52,7 @@ Test(temporary_lock, cleaning_leaves_what_one_rank_still_holds_and_says_so)
     const int first = hold(&io_posix), second = hold(&io_posix);
 
     close(first);
-    cr_assert(commit_clean(&io_posix, checkpoints, &log, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io_posix, checkpoints, 0, &log, NULL) == FSDP_OK);
     cr_assert(files_exist(path));
     cr_assert_str_eq(line,
                      "event=checkpoint_not_cleaned name=" TEMPORARY " reason=\"another process uses it\"");
@@ -107,7 +107,7 @@ Test(temporary_lock, a_claim_is_worth_nothing_when_the_name_is_another_directory
     io.lock = replace_and_lock;
 
     cr_assert(temporary_claim(&io, path, &fd, NULL) == FSDP_ERR_BUSY && fd < 0);
-    cr_assert(commit_clean(&io, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io, checkpoints, 0, NULL, NULL) == FSDP_OK);
     cr_assert(files_exist(path));
 }
 
@@ -134,7 +134,7 @@ Test(temporary_lock, what_cannot_be_claimed_is_not_removed)
 
     close(hold(&io_posix));
     io.open = too_many_files;
-    cr_assert(commit_clean(&io, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io, checkpoints, 0, NULL, NULL) == FSDP_OK);
     cr_assert(files_exist(path));
 }
 

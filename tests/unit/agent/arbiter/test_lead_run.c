@@ -232,3 +232,52 @@ Test(lead_run, the_first_waits_for_an_unreadable_claim_after_the_end_of_a_run)
     saw(0, "B");
     cr_assert(stored.term == 3 && agents[0].began_ms >= start + 4 * LEASE);
 }
+
+/* Agent 1 takes over at `lost`, and cannot lead. Agent 2 stands as well. */
+static int64_t take_over_and_leave(void)
+{
+    lose_the_first();
+    const int64_t lost = now;
+
+    stand(1, lost);
+    stand(2, lost);
+    while (agents[1].began_ms == 0)
+        pass(STEP);
+    agents[1].lead.self.progress.generation = 7;
+    lead_leave(&agents[1].lead);
+    cr_assert(lead_holds_until_ms(&agents[1].lead) == 0);
+    return lost;
+}
+
+/* Behind the same fence as the first that took over: no rank was under that one. */
+Test(lead_run, who_cannot_lead_leaves_it_to_the_next_at_once)
+{
+    const int64_t lost = take_over_and_leave(), left = now;
+
+    pass(LEASE / 2);
+
+    saw(2, "FB");
+    cr_assert(stored.term == 3 && stored.state == LEADER_LEADS);
+    cr_assert(stored.progress.generation == 7 && !stored.goes_on);
+    cr_assert(agents[2].began_ms <= left + LEASE / 10 + LEASE / LEAD_SEATS * 2 + 4 * STEP);
+    cr_assert(agents[2].lead.fence_until_ms >= lost + LEASE + LEASE_FENCE_MS(LEASE));
+    cr_assert(agents[2].lead.fence_until_ms <= left + LEASE / 10 + STEP + LEASE + LEASE_FENCE_MS(LEASE));
+    pass(5 * LEASE);
+    saw(1, "FBE"); /* its own word is written: it claims no more, and follows none */
+    saw(2, "FB");
+}
+
+Test(lead_run, who_begins_a_run_does_not_take_the_place_that_was_left)
+{
+    take_over_and_leave();
+    agents[2].is_dead = true;
+    make(0);
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+
+    pass((LEAD_MEMBERS - 1) * LEASE);
+    saw(0, "");
+    pass(2 * LEASE);
+
+    saw(0, "B");
+    cr_assert(stored.term == 3 && stored.progress.generation == 7);
+}

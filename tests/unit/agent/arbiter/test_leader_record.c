@@ -65,7 +65,7 @@ Test(leader_record, what_no_leader_writes_is_refused)
     wrong[2].lease_ms = INT64_MAX;
     wrong[3].port = 65536;
     wrong[4].port = -1;
-    wrong[5].state = (enum leader_state)3;
+    wrong[5].state = (enum leader_state)4;
     wrong[6].term = UINT64_MAX; /* none follows it */
     wrong[7].host[0] = '\0';
     wrong[8].host[1] = '\033';

@@ -29,9 +29,9 @@ static struct actor {
     char put[16];           /* key and value of the last PUT */
     uint64_t question;      /* the last that it was asked about its ranks; 0: none */
     struct proto_hung hung; /* the last rank that it was told of, and how often it was told of one */
-    int n_hung;
-    int formed_at; /* its place among all that were formed */
-    int n_storm;   /* so often it reports failures and signals while it is told to stop, and then obeys */
+    int n_hung, n_shows;    /* ... and how often it was asked what its ranks show */
+    int formed_at;          /* its place among all that were formed */
+    int n_storm; /* so often it reports failures and signals while it is told to stop, and then obeys */
     char line[1100];
 } actors[MAX_NODES];
 static int n_actors, n_starts;
@@ -66,6 +66,8 @@ static inline void play(void *member, enum proto_type type, int generation, cons
         actor->n_notices++;
     } else if (type == PROTO_LOOK) {
         actor->question = ((const struct proto_look *)message)->question;
+    } else if (type == PROTO_SHOW) {
+        actor->n_shows++;
     } else if (type == PROTO_HUNG) {
         actor->hung = *(const struct proto_hung *)message;
         actor->n_hung++;

@@ -41,6 +41,24 @@ static void answers(int i, int rank, uint64_t begun, bool inside, int silent_s)
     actors[i].reporter.rank(actors[i].reporter.to, actors[i].plan.generation, actors[i].question, &row);
 }
 
+/* Node i shows its ranks, which its report names. */
+static void shows(int i, const char *ranks)
+{
+    char json[256];
+
+    snprintf(json, sizeof json, "{\"ranks\": \"%s\", \"rows\": [{\"ranks\": \"%s\", \"host\": \"n%d\"}]}",
+             ranks, ranks, i);
+    actors[i].reporter.explained(actors[i].reporter.to, actors[i].plan.generation, json, strlen(json));
+}
+
+/* Rank 1 on node 1 is the culprit. */
+static void judged(void)
+{
+    suspects(0);
+    answers(0, 0, 7, true, 11);
+    answers(1, 1, 6, false, 12);
+}
+
 static void wait_for_question(int i, uint64_t after)
 {
     while (actors[i].question <= after)
@@ -55,6 +73,8 @@ Test(coordinator_hang, the_node_of_the_rank_that_has_not_come_is_told_and_no_oth
     answers(0, 0, 7, true, 11);
     cr_assert(eq(int, actors[1].n_hung, 0), "not before all have answered");
     answers(1, 1, 6, false, 12);
+    cr_assert(actors[0].n_shows == 1 && actors[1].n_shows == 0);
+    shows(0, "0");
 
     cr_assert(actors[0].n_hung == 0 && actors[1].n_hung == 1);
     cr_assert(eq(int, actors[1].hung.rank, 1));
@@ -99,6 +119,7 @@ Test(coordinator_hang, while_a_watched_program_prints_on_one_node_no_rank_of_ano
     suspects(1);
     answers(0, 0, 6, false, 11);
     answers(1, 1, 7, true, 12);
+    shows(1, "1");
     cr_expect(eq(int, actors[0].n_hung, 1));
     coordinator->store = store;
 }
@@ -144,4 +165,70 @@ Test(coordinator_hang, a_node_answers_for_its_own_ranks_and_a_silent_node_is_wai
     answers(1, 1, 6, false, 12); /* an answer to the first question */
     answers(0, 0, 7, true, 12);
     cr_expect(eq(int, actors[1].n_hung, 0));
+}
+
+/* What its ranks show comes before the culprit's node is told, since that one's report ends all ranks. */
+Test(coordinator_hang, the_ranks_of_all_nodes_are_in_the_table)
+{
+    judged();
+    cr_assert(eq(int, actors[1].n_hung, 0));
+    shows(0, "0");
+    shows(0, "7"); /* a second report does not count */
+    cr_assert(eq(int, actors[1].n_hung, 1));
+    cr_assert_null(coordinator->hang);
+    shows(1, "1");
+
+    cr_assert_not_null(coordinator->hang);
+    cr_expect_str_eq(
+        coordinator->hang,
+        "{\"ranks\":\"1\",\"waiting\":0,\"omitted_rows\":0,\"missing_nodes\":0,\"rows\":[{\"ranks\":"
+        "\"1\",\"host\":\"n1\"},{\"ranks\":\"0\",\"host\":\"n0\"}]}");
+}
+
+static bool is_told(void)
+{
+    return actors[1].n_hung == 1;
+}
+
+/* By the fake clock: the loop's own runs on meanwhile. */
+Test(coordinator_hang, a_node_that_shows_nothing_delays_the_report_by_half_a_second)
+{
+    clock_ns = agent_os_linux.now_ns(agent_os_linux.arg);
+    judged();
+    clock_ns += (HANG_SHOW_MS - 1) * INT64_C(1000000);
+    coordinator_hang_look(coordinator);
+    cr_assert(not(is_told()));
+    clock_ns += 1000000;
+    coordinator_hang_look(coordinator);
+    cr_assert(is_told());
+    shows(1, "1");
+
+    cr_assert_not_null(strstr(coordinator->hang, "\"missing_nodes\":1"), "%s", coordinator->hang);
+    shows(0, "0");
+    cr_expect_null(strstr(coordinator->hang, "n0"), "it is too late");
+}
+
+Test(coordinator_hang, a_late_node_is_in_the_table_if_the_report_is_later)
+{
+    clock_ns = agent_os_linux.now_ns(agent_os_linux.arg);
+    judged();
+    clock_ns += HANG_SHOW_MS * INT64_C(1000000);
+    coordinator_hang_look(coordinator);
+    shows(0, "0");
+    shows(1, "1");
+
+    cr_expect(eq(int, actors[1].n_hung, 1));
+    cr_expect_not_null(strstr(coordinator->hang, "\"missing_nodes\":0"), "%s", coordinator->hang);
+    cr_expect_not_null(strstr(coordinator->hang, "n0"), "%s", coordinator->hang);
+}
+
+/* A rank that fails meanwhile ends the generation, and nothing is left of the table in the next one. */
+Test(coordinator_hang, a_report_without_a_culprit_is_dropped)
+{
+    shows(1, "1");
+    cr_expect_null(coordinator->hang);
+    judged();
+    actors[0].n_shows = 0;
+    shows(1, "1"); /* it was asked for nothing yet, but it is the culprit's node */
+    cr_expect_not_null(coordinator->hang);
 }

@@ -135,7 +135,8 @@ static union proto_message messages[PROTO_COUNT] = {
 static bool has_struct(unsigned type)
 {
     return type != PROTO_PUT && type != PROTO_WANT && type != PROTO_EVENT && type != PROTO_EXPLAINED &&
-           type != PROTO_STOPPED && type != PROTO_SUSPECT && type != PROTO_SWEPT && type != PROTO_CAN_LEAD;
+           type != PROTO_STOPPED && type != PROTO_SUSPECT && type != PROTO_SWEPT && type != PROTO_CAN_LEAD &&
+           type != PROTO_SHOW;
 }
 
 /* Lines point into the struct, so that they are not constant. */

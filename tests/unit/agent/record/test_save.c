@@ -651,3 +651,23 @@ Test(save, the_last_step_of_a_run_is_verified_before_it_counts_as_complete)
     cr_expect(seen.err.status == FSDP_OK && seen.step == 30, "step %d: %s", (int)seen.step, seen.err.message);
     cr_expect_eq(seen.n_lines, 2, "what begin() left is removed, and the damaged one named");
 }
+
+/* This leader was stopped, and does not know yet that another one leads, whose ranks save. */
+Test(save, what_the_leader_after_has_not_published_stays)
+{
+    const struct commit_fence of_after = { 50, GENERATION, W, 3 };
+    char after[COMMIT_NAME_BYTES];
+
+    term = 2;
+    create(&io_posix, scratch, 0, W);
+    save_to("mine", 1);
+    save_abandon(save);
+    commit_temporary_name(&of_after, "secret", 6, after);
+    cr_assert_eq(commit_begin(&io_posix, directory, after, NULL), FSDP_OK);
+    cr_assert_eq(commit_begin(&io_posix, scratch_path("mine"), after, NULL), FSDP_OK);
+
+    prepare();
+
+    cr_expect(is_there("checkpoints", after) && is_there("mine", after));
+    cr_expect(!is_there("mine", temporary) && !temporary_is_there());
+}

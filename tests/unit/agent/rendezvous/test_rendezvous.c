@@ -136,7 +136,7 @@ static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where
     finish();
 }
 
-static void on_offers(void *arg, const char *host, int port)
+static bool on_offers(void *arg, const char *host, int port)
 {
     struct agent *agent = arg;
 
@@ -144,6 +144,7 @@ static void on_offers(void *arg, const char *host, int port)
     snprintf(agent->address, sizeof agent->address, "%s", host);
     agent->port = port;
     finish();
+    return true;
 }
 
 /* The members */
@@ -700,4 +701,83 @@ Test(rendezvous, who_may_come_to_lead_waits_also_where_nobody_listens)
     cr_assert(eq(int, agents[1].status, FSDP_EXIT_LINK));
     has(agents[1].words, "no answer from 127.0.0.1");
     has(agents[1].words, "for 2 s");
+}
+
+/* Where an etcd takes the endpoint's place */
+
+static bool first_is_welcomed(void)
+{
+    return agents[0].n_welcomed == 1;
+}
+
+static bool at_once(void)
+{
+    return true;
+}
+
+static void without_an_endpoint(int i)
+{
+    agents[i].arbitrated = true;
+    agents[i].config.rendezvous_host = NULL;
+    agents[i].config.rendezvous_port = 0;
+    agents[i].config.etcd = "etcd://no.such.name.invalid,127.0.0.1:1";
+}
+
+static void offers(int i, int n)
+{
+    start(i);
+    while (agents[i].n_offers < n)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+/* The first member of the etcd has no address; the second one shows how this host is reached. */
+Test(rendezvous, without_an_endpoint_each_node_offers_and_follows_the_one_that_leads)
+{
+    without_an_endpoint(0);
+    without_an_endpoint(1);
+    agents[1].config.local_address = "127.0.0.2";
+    offers(0, 1);
+    offers(1, 1);
+    cr_assert(eq(str, agents[0].address, "127.0.0.1"));
+    cr_assert(eq(str, agents[1].address, "127.0.0.2"));
+    cr_assert(agents[0].n_hosts == 0 && agents[1].n_hosts == 0);
+    has(agents[0].notes, "up to 250 s (the name no.such.name.invalid cannot be resolved");
+
+    meeting_lead(agents[1].meeting);
+    meeting_follow(agents[0].meeting, agents[1].address, agents[1].port);
+    run_until(first_is_welcomed);
+}
+
+/* It was never a member, so only the arbiter can say that the place of the one that was named is free. */
+Test(rendezvous, without_an_endpoint_a_node_offers_again_when_the_leader_is_gone)
+{
+    without_an_endpoint(0);
+    offers(0, 1);
+
+    for (int n = 2; n < 4; n++) {
+        meeting_follow(agents[0].meeting, "127.0.0.1", free_port());
+        while (agents[0].n_offers < n)
+            uv_run(&loop, UV_RUN_ONCE);
+    }
+    meeting_lead(agents[0].meeting);
+    cr_assert(eq(int, agents[0].n_hosts, 1));
+    has(agents[0].where, "127.0.0.1:");
+    run_until(at_once);
+}
+
+/* A node that may not host, as one of a job that was given a rank above 0, waits to be told who leads. */
+Test(rendezvous, without_an_endpoint_a_node_that_may_not_host_waits)
+{
+    without_an_endpoint(0);
+    without_an_endpoint(1);
+    agents[0].config.hosting = AGENT_HOST_NO;
+    start(0);
+    offers(1, 1);
+    meeting_lead(agents[1].meeting);
+    for (int i = 0; i < 6; i++)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(agents[0].n_offers == 0 && agents[0].n_welcomed == 0);
+
+    meeting_follow(agents[0].meeting, "127.0.0.1", agents[1].port);
+    run_until(first_is_welcomed);
 }

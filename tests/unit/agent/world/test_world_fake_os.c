@@ -349,6 +349,34 @@ Test(world_fake_os, a_rank_that_waits_is_no_hang_while_another_goes_on)
     cr_expect_not_null(strstr(told.account, "\"ranks\": \"0\", \"culprit\": false"), "%s", told.account);
 }
 
+/* Whatever its own ranks do: they are silent for too long only on the other node. */
+Test(world_fake_os, what_its_ranks_show_is_said_when_a_rank_of_another_node_hangs)
+{
+    config.job_json = "{}";
+    config.hang_timeout_ms = 5000;
+    start(2, 30000);
+    show(0, 1, FSDP_PHASE_WAIT, 1);
+    show(1, 1, FSDP_PHASE_SAVE, 1);
+    run_looks(2);
+    world_show(world, world->plan.generation + 1);
+    cr_assert_null(world->account, "it is of another generation");
+
+    for (int i = 0; i < 2; i++) {
+        told.account[0] = '\0';
+        world_show(world, world->plan.generation);
+        while (told.account[0] == '\0')
+            uv_run(&loop, UV_RUN_ONCE);
+        cr_expect_not_null(strstr(told.account, "\"ranks\": \"0\", \"culprit\": false"), "%s", told.account);
+        cr_expect_not_null(strstr(told.account, "\"ranks\": \"1\", \"culprit\": false"), "%s", told.account);
+        cr_expect_null(strstr(told.account, "details"));
+        cr_expect_null(world->account);
+    }
+    cr_expect_eq(told.n_deaths, 0);
+    for (int i = 0; i < 2; i++)
+        end_child(&os, i, CLD_EXITED, 0);
+    run_until(&told.n_stopped, 1);
+}
+
 /* The page has one phase, which both threads of a rank store; each thread has a place of its own. */
 Test(world_fake_os, a_hung_rank_is_where_the_thread_is_for_which_it_waits)
 {
