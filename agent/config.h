@@ -157,8 +157,8 @@ struct agent_config {
     const char *stop_signals_text; /* as the user wrote it: TORCHELASTIC_SIGNALS_TO_HANDLE */
 
     /*
-     * The endpoint at which several nodes meet. All NULL or 0 on one node. NULL with AGENT_ARBITER_ETCD: there
-     * is none, and the nodes find the one that leads by its record in the etcd.
+     * The endpoint at which several nodes meet. All NULL or 0 on one node. NULL with AGENT_ARBITER_ETCD:
+     * there is none, and the nodes find the one that leads by its record in the etcd.
      */
     const char *rendezvous_host;
     int rendezvous_port;

@@ -42,8 +42,8 @@ struct arbiter_handlers {
      */
     void (*follow)(void *arg, const struct leader_record *record);
     /*
-     * The run is over: the record says so. After arbiter_resign() and arbiter_leave(): this agent's own record.
-     * Comes last.
+     * The run is over: the record says so. After arbiter_resign() and arbiter_leave(): this agent's own
+     * record. Comes last.
      */
     void (*ended)(void *arg, const struct leader_record *record);
     /* This agent led, and does no more. It ends what it leads at once, and may stand later. */

@@ -15,8 +15,8 @@
  *      one claims 2.8 leases after the last change of the record at the latest. The host by the endpoint,
  *      which begins a new run, leaves them four leases: its agent may be one that was started again at once.
  *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
- *   5. An agent that cannot lead, although it stood, writes that into the record (lead_leave()). It held until
- *      then, and no generation of its term began. So those who stand may claim the next one at once.
+ *   5. An agent that cannot lead, although it stood, writes that into the record (lead_leave()). It held
+ *      until then, and no generation of its term began. So those who stand may claim the next one at once.
  *
  * So whoever begins a term saw the record last change after the old leader began its last write, and waited
  * longer than that leader held. The new leader fences besides: no generation begins before the ranks of the
@@ -61,8 +61,10 @@ enum lead_news {
     LEAD_DEPOSED, /* this agent leads no more */
     /* another agent leads: its record was seen to change. Told for each term once, and after lead_first() */
     LEAD_FOLLOW,
-    /* the record says that the run is over: the one that this agent saw led, and took part in; or lead_leave()
-       is done */
+    /*
+     * the record says that the run is over, which this agent saw led, and took part in; or lead_leave() is
+     * done
+     */
     LEAD_ENDED
 };
 

@@ -5,9 +5,9 @@
  *   1. A node reports that one of its ranks was silent for too long.
  *   2. The coordinator asks every node what its ranks are doing.
  *   3. When all ranks have answered, or after HANG_ASK_MS, it judges them (agent/watch/hang_verdict.h).
- *   4. If a rank is the culprit, it asks the other nodes for what the processes of their ranks show. When they
- *      have said it, or after HANG_SHOW_MS, it names that rank to the rank's node, which reports the hang. If
- *      not, it waits a moment and asks again.
+ *   4. If a rank is the culprit, it asks the other nodes for what the processes of their ranks show. When
+ *      they have said it, or after HANG_SHOW_MS, it names that rank to the rank's node, which reports the
+ *      hang. If not, it waits a moment and asks again.
  *
  * After a culprit was named it waits, too: the report ends the generation, or the rank went on meanwhile.
  */

@@ -22,8 +22,8 @@
  *      that address, and this one joins it.
  *
  * An arbiter that is an etcd can take the endpoint's place too (rendezvous_host NULL):
- *   2''. Every node that may host listens, at any port, and offers(). It does so again if meeting_follow() has
- *       led to no coordinator. So offers() may come more than once.
+ *   2''. Every node that may host listens, at any port, and offers(). It does so again if meeting_follow()
+ *       has led to no coordinator. So offers() may come more than once.
  *   3''. It joins the leader that meeting_follow() names.
  *
  * Callbacks run on the loop's thread. hosts(), failed() and lost() come last, and lost() comes again only

@@ -1,7 +1,7 @@
 /*
  * The account of a hang: what each rank of a node shows before any rank is killed. Each node makes one of its
- * ranks; that of the culprit's node comes last. The coordinator makes one table of them (hang_table.h), prints
- * it, and keeps it in errors.json as `cause.hang`:
+ * ranks; that of the culprit's node comes last. The coordinator makes one table of them (hang_table.h),
+ * prints it, and keeps it in errors.json as `cause.hang`:
  *
  * {"ranks": "3", "silent_s": 10.2, "bound_s": 10, "waiting": 7,
  *  "rows": [{"ranks": "0-2,4-7", "culprit": false, "host": "n1", "pid": 4242, "phase": "collective",
@@ -16,9 +16,9 @@
  *            "missing": ["kernel: needs root"]}]}
  *
  * Ranks of a host whose rows would show the same are one row: pid is of the first of them, silent_s the
- * longest. The culprit's row comes first. What is not known is null. For the table to print, a report also has
- * `waits_in` ("reduce_scatter #912 of world"), `shown` in each row (HANG_COLUMNS texts), and the culprit's
- * `details` (lines).
+ * longest. The culprit's row comes first. What is not known is null. For the table to print, a report also
+ * has `waits_in` ("reduce_scatter #912 of world"), `shown` in each row (HANG_COLUMNS texts), and the
+ * culprit's `details` (lines).
  *
  * Pure.
  */
@@ -73,8 +73,8 @@ void hang_report_sort(struct hang_report *report);
 
 /**
  * Returns the JSON, at most HANG_REPORT_BYTES, to be freed by the caller; NULL if there is no memory. Rows
- * that do not fit are left out and counted as "omitted_rows": without a culprit, no row begins after the first
- * 8 KiB. Sort the rows first.
+ * that do not fit are left out and counted as "omitted_rows": without a culprit, no row begins after the
+ * first 8 KiB. Sort the rows first.
  */
 char *hang_report_json(const struct hang_report *report);
 

@@ -211,7 +211,7 @@ static bool is_alike(const cJSON *a, const cJSON *b)
     return true;
 }
 
-/* Print rows[at] with all after it that show the same, and mark them. The first row is the culprit's alone. */
+/* Print rows[at] with all after it that show the same, and mark them. The culprit's, the first, is alone. */
 static void print_row(struct print *print, const cJSON **rows, size_t n_rows, size_t at)
 {
     const cJSON *row = rows[at];

@@ -2,8 +2,8 @@
  * What all ranks of a world showed while one of them hung: one table of the reports of the nodes
  * (hang_report.h). Other nodes may send any bytes; the culprit's node ends the table.
  *
- * In print, ranks of several hosts that show the same are one row. The table that is kept has the rows of each
- * host, with `missing_nodes`: how many nodes did not report in time.
+ * In print, ranks of several hosts that show the same are one row. The table that is kept has the rows of
+ * each host, with `missing_nodes`: how many nodes did not report in time.
  *
  * Pure.
  */
@@ -39,8 +39,8 @@ void hang_table_add(struct hang_table *table, const char *json, size_t length);
  *   lines      receives the table for people, joined by newlines, without control bytes: at most HANG_LINES
  *              lines, each cut to fit HANG_LINE_BYTES
  *
- * Returns the table as JSON, to be freed by the caller. NULL, with empty lines: that report is no such object,
- * or there is no memory.
+ * Returns the table as JSON, to be freed by the caller. NULL, with empty lines: that report is no such
+ * object, or there is no memory.
  */
 char *hang_table_take(struct hang_table *table, const char *json, size_t length, int n_missing,
                       char lines[HANG_PRINT_BYTES]);

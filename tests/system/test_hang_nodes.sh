@@ -44,7 +44,8 @@ check_match "its phase, the collective and those who wait are in the last line" 
 check_match "an event has the verdict" \
   '"event": *"hang".*"kind": *"stuck", *"rank": *3, *"phase": *"[a-z]+".*"waiters": *[123][,}]' "$(cat "$run/events.jsonl")"
 check_match "the table in print has the ranks of both nodes" "^  (0-2|0-1|[012]) +[a-z].* S " "$(grep -A 10 'rank 3 made no progress for' stop-0.out)"
-check_eq "... all of them, also in errors.json" "0 1 2 3" "$(sed -n 's/.*"hang": *//p' "$run/errors.json" | grep -o '"ranks": *"[0-9,-]*"' |
+check_eq "... all of them, also in errors.json" "0 1 2 3" \
+  "$(sed -n 's/.*"hang": *//p' "$run/errors.json" | grep -o '"ranks": *"[0-9,-]*"' |
   sed '1d; s/.*: *"//; s/"//; s/\([0-9]*\)-\([0-9]*\)/\1,\2/; s/0,2/0,1,2/' | tr ',' '\n' | sort -n | uniq | xargs)"
 check_match "... and no node is missing" '"missing_nodes": *0' "$(cat "$run/errors.json")"
 check_match "errors.json has the words" '"rank": *3,.*"message": *"no progress for '$limit' s.* of world' "$(cat "$run/errors.json")"

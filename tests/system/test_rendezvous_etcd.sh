@@ -54,7 +54,8 @@ kill -KILL "$(etcd_leads)"
 power_off "$second"
 check "the etcd's leader is lost, and the job's with it: term 3" wait_until 90 noted a 3 2
 touch notes-a/end
-check_ends "the nodes that are left end with 0" "0 0" $(for i in 1 2 3 4; do [ a-$i = "$first" ] || [ a-$i = "$second" ] || echo a-$i; done)
+check_ends "the nodes that are left end with 0" "0 0" \
+  $(for i in 1 2 3 4; do [ a-$i = "$first" ] || [ a-$i = "$second" ] || echo a-$i; done)
 
 # Two nodes with one run directory. The first to come does not reach the etcd, and must not keep the other from leading.
 node b 1 2 "$dead" --run-dir shared
@@ -89,10 +90,12 @@ for i in 1 2 3; do
 done
 check "a job trains" wait_until 120 has_logged runs/tiny 0 8
 first=$(hosts job 3)
-check_eq "... at the address that the one that hosts was given" "127.0.0.${first#job-}" "$(sed -n 's/^fsdprun: .* hosts, at \([0-9.]*\):.*/\1/p' job-?.out | uniq)"
+check_eq "... at the address that the one that hosts was given" "127.0.0.${first#job-}" \
+  "$(sed -n 's/^fsdprun: .* hosts, at \([0-9.]*\):.*/\1/p' job-?.out | uniq)"
 power_off "$first"
 check_ends "its leader is lost: the others end with 0" "0 0" $(for i in 1 2 3; do [ job-$i = "$first" ] || echo job-$i; done)
-check_eq "... after all steps, and one take-over" "40 1" "$(figures runs/tiny | cut -d' ' -f1 | uniq | wc -l) $(grep -c '"event": *"takeover"' runs/tiny/events.jsonl)"
+check_eq "... after all steps, and one take-over" "40 1" \
+  "$(figures runs/tiny | cut -d' ' -f1 | uniq | wc -l) $(grep -c '"event": *"takeover"' runs/tiny/events.jsonl)"
 
 few=(--nnodes 2 --insecure --no-python true)
 check_status "a program needs a name for its run in the etcd" 2 "$BIN/fsdprun" --rdzv-endpoint "etcd://$etcd_urls" "${few[@]}"
