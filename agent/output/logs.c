@@ -40,8 +40,8 @@ void logs_init(struct output *output, const struct output_spec *spec)
 }
 
 /*
- * The run directory may be opened after the output. Not rundir_io(): close callbacks close the files, and by then
- * the run directory may be closed. Thread: the one that opens files.
+ * The run directory may be opened after the output. Not rundir_io(): close callbacks close the files, and by
+ * then the run directory may be closed. Thread: the one that opens files.
  */
 static struct fsdp_io *io_of(struct logs *logs)
 {
