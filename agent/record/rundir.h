@@ -86,8 +86,8 @@ enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec
 /**
  * The same in two steps, for a caller that must not wait for the disk. spec->lock is not used.
  * rundir_create() touches no file. Until rundir_begin() has succeeded, only rundir_path(),
- * rundir_set_first_attempt() and rundir_close() may be called. rundir_begin() has no effect if the directory is
- * open. It may be called again after a failure. Its errors are those of rundir_open(). Thread: any, one at a
+ * rundir_set_first_attempt() and rundir_close() may be called. rundir_begin() has no effect if it is
+ * open, and may be called again after a failure. Its errors are those of rundir_open(). Thread: any, one at a
  * time.
  */
 enum fsdp_status rundir_create(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err);
