@@ -44,8 +44,8 @@ struct roster_node {
     bool present;
     bool active;  /* takes part in the generation that runs, or did until it was lost */
     bool leaving; /* wants to leave: takes part until the generation is over, and in no other */
-    bool
-        held; /* in quarantine, or its processes do not end: takes part in no further generation until it is released */
+    /* in quarantine, or its processes do not end: takes part in no further generation until it is released */
+    bool held;
     int seat; /* -1: none yet */
     unsigned arrival;
     /* Places in the generation, valid if active. */

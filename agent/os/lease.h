@@ -59,7 +59,7 @@ bool lease_is_over(const struct lease *lease);
 /** The agent: for how long has the lease been over? 0: it still runs. */
 int64_t lease_over_ms(const struct lease *lease);
 /**
- * The agent: leave these bytes to the guard, LEASE_WILL_BYTES at most, in place of earlier ones. 0 bytes: leave
+ * The agent: leave these bytes to the guard, in place of earlier ones. LEASE_WILL_BYTES at most; 0: leave
  * nothing. If the agent is killed within the call, the guard finds the earlier ones.
  */
 void lease_bequeath(const struct lease *lease, const void *will, size_t n_bytes);

@@ -24,7 +24,7 @@ static size_t held_most(void)
     return limit.rlim_cur / 4 > FILES_MOST ? FILES_MOST : (size_t)(limit.rlim_cur / 4);
 }
 
-enum fsdp_status logs_init(struct output *output, const struct output_spec *spec, struct fsdp_err *err)
+void logs_init(struct output *output, const struct output_spec *spec)
 {
     struct logs *logs = &output->logs;
 
@@ -37,11 +37,19 @@ enum fsdp_status logs_init(struct output *output, const struct output_spec *spec
                            .n_held_most = held_most() };
     if (spec->captures)
         signal(SIGXFSZ, SIG_IGN);
-    if (spec->rundir == NULL)
-        return FSDP_OK;
-    /* Not rundir_io(): close callbacks close the files, and by then the run directory may be closed. */
-    logs->io = io_beneath_create(rundir_path(spec->rundir), rundir_fd(spec->rundir));
-    return logs->io != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the logs");
+}
+
+/*
+ * The run directory may be opened after the output. Not rundir_io(): close callbacks close the files, and by
+ * then the run directory may be closed. Thread: the one that opens files.
+ */
+static struct fsdp_io *io_of(struct logs *logs)
+{
+    if (logs->rundir == NULL)
+        return &io_posix;
+    if (logs->io == NULL)
+        logs->io = io_beneath_create(rundir_path(logs->rundir), rundir_fd(logs->rundir));
+    return logs->io;
 }
 
 void logs_fini(struct logs *logs)
@@ -202,17 +210,17 @@ static enum fsdp_status open_nameless(int *fd, char *path, struct fsdp_err *err)
     return *fd >= 0 ? FSDP_OK : file_fail(err, "a temporary file in", dir);
 }
 
-static enum fsdp_status open_log(const struct logs *logs, const struct stream_spec *spec,
+static enum fsdp_status open_log(struct logs *logs, const struct stream_spec *spec,
                                  struct stream_files *files, struct fsdp_err *err)
 {
-    struct log_file_spec file = { .fd = -1,
-                                  .limit_bytes = logs->limit_bytes,
-                                  .n_rotated = logs->n_rotated,
-                                  .io = logs->rundir == NULL ? &io_posix : logs->io };
+    struct log_file_spec file = {
+        .fd = -1, .limit_bytes = logs->limit_bytes, .n_rotated = logs->n_rotated, .io = io_of(logs)
+    };
     enum fsdp_status status =
-        logs->rundir == NULL ? open_nameless(&file.fd, files->path, err)
-                             : rundir_open_log(logs->rundir, spec->generation, spec->rank, spec->local_rank,
-                                               spec->which, &file.fd, files->path, err);
+        file.io == NULL        ? file_fail(err, "open", rundir_path(logs->rundir))
+        : logs->rundir == NULL ? open_nameless(&file.fd, files->path, err)
+                               : rundir_open_log(logs->rundir, spec->generation, spec->rank, spec->local_rank,
+                                                 spec->which, &file.fd, files->path, err);
 
     if (status != FSDP_OK)
         return status;

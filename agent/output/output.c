@@ -17,10 +17,7 @@ enum fsdp_status output_create(struct output **out, uv_loop_t *loop, const struc
     if (output == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the output");
     output->loop = loop;
-    if (logs_init(output, spec, err) != FSDP_OK) {
-        free(output);
-        return FSDP_ERR_NOMEM;
-    }
+    logs_init(output, spec);
     relay_init(output, spec);
     *out = output;
     return FSDP_OK;

@@ -95,7 +95,7 @@ struct filtered {
 /** What all captured streams share. */
 struct logs {
     struct rundir *rundir;
-    struct fsdp_io *io; /* of the run directory; NULL without one */
+    struct fsdp_io *io; /* of the run directory, since a log was opened; NULL without one */
     struct disk *disk;  /* NULL: files are written on the loop */
     struct console *console;
     uint64_t limit_bytes;
@@ -172,7 +172,7 @@ void stream_sweep(struct output *output);
 
 /* logs.c */
 extern const struct stream_sink logs_sink;
-enum fsdp_status logs_init(struct output *output, const struct output_spec *spec, struct fsdp_err *err);
+void logs_init(struct output *output, const struct output_spec *spec);
 void logs_fini(struct logs *logs);
 /** output_open_files() and output_open() of OUTPUT_FILE and OUTPUT_TEE. */
 enum fsdp_status logs_open_files(struct output *output, const struct stream_spec *spec,

@@ -107,15 +107,13 @@ void rundir_unlock(struct rundir *rundir)
     rundir->lock_fd = -1;
 }
 
-enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
+enum fsdp_status rundir_create(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
 {
-    enum fsdp_status status;
     struct rundir *rundir;
 
     *out = NULL;
     if (spec->path == NULL || spec->path[0] != '/' || strlen(spec->path) >= RUNDIR_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_ARG, "the run directory must be an absolute path");
-    OK_OR_RETURN(rundir_make_folders(spec->path, err));
     rundir = calloc(1, sizeof *rundir);
     if (rundir == NULL || (rundir->path = strdup(spec->path)) == NULL) {
         free(rundir);
@@ -125,17 +123,41 @@ enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec
     rundir->kind = spec->kind;
     rundir->temporary = spec->temporary;
     stamp(rundir->begun, sizeof rundir->begun);
+    *out = rundir;
+    return FSDP_OK;
+}
+
+enum fsdp_status rundir_begin(struct rundir *rundir, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (rundir->fd >= 0)
+        return FSDP_OK;
+    OK_OR_RETURN(rundir_make_folders(rundir->path, err));
     status = beneath_open_root(&rundir->fd, rundir->path, err);
     if (status == FSDP_OK)
         status = check_entries(rundir, err);
     if (status == FSDP_OK && (rundir->io = io_beneath_create(rundir->path, rundir->fd)) == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory");
-    if (status == FSDP_OK && spec->lock)
-        status = rundir_lock(rundir, true, err);
+    if (status != FSDP_OK && rundir->fd >= 0) {
+        close(rundir->fd);
+        rundir->fd = -1;
+    }
+    return status;
+}
+
+enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
+{
+    enum fsdp_status status = rundir_create(out, spec, err);
+
     if (status == FSDP_OK)
-        *out = rundir;
-    else
-        rundir_close(rundir, false);
+        status = rundir_begin(*out, err);
+    if (status == FSDP_OK && spec->lock)
+        status = rundir_lock(*out, true, err);
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    rundir_close(*out, false);
+    *out = NULL;
     return status;
 }
 
@@ -215,7 +237,7 @@ void rundir_close(struct rundir *rundir, bool discard)
 {
     if (rundir == NULL)
         return;
-    if (discard && rundir->temporary)
+    if (discard && rundir->temporary && rundir_begin(rundir, NULL) == FSDP_OK)
         remove_temporary(rundir);
     rundir_remove_mark(rundir);
     rundir_unlock(rundir);

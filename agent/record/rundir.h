@@ -84,6 +84,16 @@ enum fsdp_status rundir_program_path(char *path, const char *dir, const char *ru
 enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err);
 
 /**
+ * The same in two steps, for a caller that must not wait for the disk. spec->lock is not used.
+ * rundir_create() touches no file. Until rundir_begin() has succeeded, only rundir_path(),
+ * rundir_set_first_attempt() and rundir_close() may be called. rundir_begin() has no effect if it is
+ * open, and may be called again after a failure. Its errors are those of rundir_open(). Thread: any, one at a
+ * time.
+ */
+enum fsdp_status rundir_create(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err);
+enum fsdp_status rundir_begin(struct rundir *rundir, struct fsdp_err *err);
+
+/**
  * Become the coordinator's: take the lock of a directory that was opened without. No effect if it is held.
  *   begins  a run begins with it: the attempts follow those that are there
  * Errors as those of rundir_open(). Thread: any, one at a time.

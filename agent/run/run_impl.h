@@ -50,9 +50,16 @@ struct run_lead {
     int exit_status; /* of the run, if it is over */
     int stopped_by;  /* the signal that asked this node to stop while it led or stepped down; 0: none */
     uint64_t term;
-    struct disk_job lock; /* takes the lock of the run directory, if the lost leader has left it */
+    struct disk_job
+        lock; /* takes the lock of the run directory, if the lost leader has left it; or releases it */
     struct rundir *rundir;
-    bool locking;           /* that job is under way */
+    bool locking;    /* that job is under way */
+    bool wants_lock; /* what it is to do, and, once it is done, what it did */
+    bool did_lock;
+    struct disk_job open; /* opens the run directory for a node that takes over */
+    bool opening;         /* that job is under way */
+    struct events *events;
+    struct fsdp_err open_err;
     bool locked_out;        /* another process has it, and this node hosts by the endpoint */
     int waited_ms;          /* for the lead, as the host by the endpoint */
     int64_t fence_until_ms; /* CLOCK_BOOTTIME; 0: none */
@@ -134,8 +141,9 @@ coordinator_tell run_member;
 void run_write_errors(void *run, char *text);
 
 /**
- * Checks that all nodes share the directory that a program's user named. The coordinator has written a mark
- * to it before it told any node to start. `arg` is the struct run. Thread: the disk's.
+ * Opens the run directory, if that was not done. Checks that all nodes share the one that a program's user
+ * named: the coordinator has written a mark to it before it told any node to start. `arg` is the struct run.
+ * Thread: the disk's.
  */
 enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, struct fsdp_err *err);
 
@@ -154,6 +162,8 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
 void run_lead_sit(struct run *run, int node_rank);
 /** A generation begins: looks whether the lock of the run directory is free, unless it is held. */
 void run_lead_lock(struct run *run);
+/** This node takes over: what was opened of the run directory before is the run's. */
+void run_lead_take_directory(struct run *run);
 /** The coordinator has ended. Was it deposed, so that this node joins again and the run goes on here? */
 bool run_lead_steps_down(const struct run *run);
 /** The run is over, with this status. */
@@ -165,6 +175,8 @@ void run_lead_close(struct run *run);
 
 /* Run_open.c */
 
+/** Makes run->rundir, if the run has a directory. Touches no file: rundir_begin() must follow. */
+enum fsdp_status run_name_directory(struct run *run, struct fsdp_err *err);
 /** Opens the run directory, if the run has one, and creates it if it is missing, but does not lock it. */
 enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err);
 /**

@@ -27,6 +27,7 @@ enum {
     /* a record of another run that is not stale after so long still changes; the lock says so sooner */
     WAIT_LEASES = LEAD_CONTACT + 3,
     WAIT_LEASES_LOCKED = 3,
+    OPEN_LEASES = 2,      /* so long a node that takes over waits for its run directory */
     LOCK_STAYS_MS = 30000 /* so long at least a server keeps the locks of a host that is silent (NFS) */
 };
 
@@ -63,6 +64,8 @@ static void end_lead(struct run *run, const char *words)
     struct nodes *nodes = run->nodes;
     char line[RUN_LINE_BYTES];
 
+    if (lead->opening)
+        lead->leads = false;
     if (!lead->leads || run->coordinator == NULL)
         return;
     lead->leads = false;
@@ -113,6 +116,48 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
     uv_timer_start(lead->tick, on_tick, pace_ms, pace_ms);
 }
 
+/* The lock of the run directory */
+
+static void change_lock(struct disk_job *job)
+{
+    struct run_lead *lead = (struct run_lead *)((char *)job - offsetof(struct run_lead, lock));
+
+    if (lead->did_lock)
+        (void)rundir_lock(lead->rundir, false, NULL);
+    else
+        rundir_unlock(lead->rundir);
+}
+
+static void submit_lock(struct run *run);
+
+static void on_lock_changed(struct disk_job *job)
+{
+    struct run *run = (struct run *)((char *)job - offsetof(struct run, lead.lock));
+
+    run->lead.locking = false;
+    if (run->lead.did_lock != run->lead.wants_lock)
+        submit_lock(run);
+}
+
+static void submit_lock(struct run *run)
+{
+    struct run_lead *lead = &run->lead;
+
+    lead->locking = true;
+    lead->rundir = run->rundir;
+    lead->did_lock = lead->wants_lock;
+    lead->lock = (struct disk_job){ .work = change_lock, .done = on_lock_changed };
+    disk_submit(run->disk, &lead->lock);
+}
+
+/* The lock is to be taken, if it is free, or released. Nothing waits for that. */
+static void want_lock(struct run *run, bool wanted)
+{
+    run->lead.wants_lock = wanted;
+    if (run->rundir != NULL && !run->lead.locking)
+        submit_lock(run);
+}
+
 /* What the arbiter says */
 
 /* Ends the wait for the lead. */
@@ -151,6 +196,86 @@ static void find_past(struct run *run, const struct leader_record *before)
     add_restarts(progress, seen.n_restarts, (uint32_t)run->config->max_restarts);
 }
 
+/*
+ * What a node that takes over opens of the run directory. It has no rank and no member then, but a loop that
+ * waits for a disk would hear no signal, and say nothing, while its record goes on being renewed.
+ */
+
+static struct run *run_of_open(struct disk_job *job)
+{
+    return (struct run *)((char *)job - offsetof(struct run, lead.open));
+}
+
+static void do_open(struct disk_job *job)
+{
+    struct run *run = run_of_open(job);
+    struct run_lead *lead = &run->lead;
+
+    fsdp_err_clear(&lead->open_err);
+    if (rundir_begin(run->rundir, &lead->open_err) != FSDP_OK)
+        return;
+    (void)rundir_lock(run->rundir, false, NULL); /* the arbiter's term counts, see rundir.h */
+    (void)events_open(&lead->events, rundir_fd(run->rundir), "events.jsonl", &lead->open_err);
+}
+
+static void on_open(struct disk_job *job)
+{
+    struct run *run = run_of_open(job);
+    struct run_lead *lead = &run->lead;
+    const bool wanted = lead->leads && !run->refused && run->ending == RUN_GOES_ON && run->uplink != NULL;
+
+    lead->opening = false;
+    if (wanted)
+        uv_timer_stop(lead->tick);
+    if (!wanted) {
+        events_close(lead->events);
+        lead->events = NULL;
+    } else if (lead->open_err.status != FSDP_OK) {
+        run_refuse(run, exit_status_of(lead->open_err.status), lead->open_err.message);
+    } else {
+        uplink_lead(run->uplink);
+    }
+}
+
+static void on_open_late(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+    char words[RUN_LINE_BYTES];
+
+    if (!run->lead.opening || !run->lead.leads)
+        return;
+    snprintf(words, sizeof words, "this node cannot take over: the run directory %.500s does not answer",
+             run->config->run_dir);
+    run_refuse(run, FSDP_EXIT_IO, words);
+}
+
+/* Opens the run directory, and takes over then. */
+static void open_for_lead(struct run *run)
+{
+    struct run_lead *lead = &run->lead;
+    struct fsdp_err err = { 0 };
+    const enum fsdp_status status = run_name_directory(run, &err);
+
+    if (status != FSDP_OK) {
+        run_refuse(run, exit_status_of(status), err.message);
+        return;
+    }
+    uv_timer_start(lead->tick, on_open_late, (uint64_t)(OPEN_LEASES * run->config->lease_ms), 0);
+    if (lead->opening)
+        return; /* since an earlier lead */
+    lead->opening = true;
+    lead->open = (struct disk_job){ .work = do_open, .done = on_open };
+    disk_submit(run->disk, &lead->open);
+}
+
+void run_lead_take_directory(struct run *run)
+{
+    run->events = run->lead.events;
+    run->lead.events = NULL;
+    if (run->config->run_dir_named)
+        rundir_set_first_attempt(run->rundir, run->lead.past.first_attempt);
+}
+
 static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
 {
     struct run *run = arg;
@@ -170,7 +295,10 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
         run_say(run, "this node leads the job from now on (term %llu); %s %s", (unsigned long long)term, host,
                 before != NULL && before->state == LEADER_LEFT ? "could not take the lead" : "is lost");
     }
-    uplink_lead(run->uplink);
+    if (run->lead.takes_over && run->config->run_dir != NULL)
+        open_for_lead(run);
+    else
+        uplink_lead(run->uplink);
 }
 
 static void on_follow(void *arg, const struct leader_record *record)
@@ -313,8 +441,7 @@ static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_
 
     end_wait(run);
     memcpy(run->lead.leader, identity, sizeof run->lead.leader);
-    if (run->rundir != NULL)
-        rundir_unlock(run->rundir);
+    want_lock(run, false);
     arbiter_withdraw(run->lead.arbiter);
     arbiter_sit(run->lead.arbiter, -1);
 }
@@ -391,30 +518,10 @@ void run_lead_sit(struct run *run, int node_rank)
         arbiter_sit(run->lead.arbiter, node_rank);
 }
 
-static void take_lock(struct disk_job *job)
-{
-    const struct run_lead *lead = (const struct run_lead *)((char *)job - offsetof(struct run_lead, lock));
-
-    (void)rundir_lock(lead->rundir, false, NULL);
-}
-
-static void on_locked(struct disk_job *job)
-{
-    struct run_lead *lead = (struct run_lead *)((char *)job - offsetof(struct run_lead, lock));
-
-    lead->locking = false;
-}
-
 void run_lead_lock(struct run *run)
 {
-    struct run_lead *lead = &run->lead;
-
-    if (!lead->takes_over || run->coordinator == NULL || run->rundir == NULL || lead->locking)
-        return;
-    lead->locking = true;
-    lead->rundir = run->rundir;
-    lead->lock = (struct disk_job){ .work = take_lock, .done = on_locked };
-    disk_submit(run->disk, &lead->lock);
+    if (run->lead.takes_over && run->coordinator != NULL)
+        want_lock(run, true);
 }
 
 /* A leader that was deposed becomes a member */

@@ -11,6 +11,7 @@
 #include "agent/record/error_file.h"
 #include "agent/run/run_impl.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/require.h"
 
 /* Job.json and errors.json */
 
@@ -145,6 +146,8 @@ enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, s
 {
     const struct run *run = arg;
 
+    if (run->rundir != NULL)
+        OK_OR_RETURN(rundir_begin(run->rundir, err));
     return run->rundir == NULL || !run->config->run_dir_named || plan->n_nodes == 1 ||
                    run->coordinator != NULL
                ? FSDP_OK
@@ -215,6 +218,8 @@ void run_member(void *member, enum proto_type type, int generation, const void *
     const struct proto_look *look = message;
     const struct proto_hung *hung = message;
 
+    if (run->world == NULL && type != PROTO_START && type != PROTO_FINISH)
+        return; /* this node could not open one for the generation, and reports that */
     switch (type) {
     case PROTO_START:
         form(run, message);

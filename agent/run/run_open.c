@@ -41,56 +41,56 @@ static void on_event_refused(void *arg, const char *words)
     run_say(arg, "%s; the job goes on", words);
 }
 
-/* Opens the events. Without a directory (`dir_fd` -1), they are opened only if there is an observer. */
-static enum fsdp_status open_events(struct run *run, int dir_fd, struct fsdp_err *err)
+static void use_events(struct run *run)
 {
     const struct agent_observer *observer = &run->config->observer;
-    enum fsdp_status status = dir_fd < 0 && observer->event == NULL
-                                  ? FSDP_OK
-                                  : events_open(&run->events, dir_fd, "events.jsonl", err);
 
     if (run->events == NULL)
-        return status;
+        return;
     events_watch(run->events, observer->event, observer->arg);
     events_write_on(run->events, run->disk);
     events_on_refusal(run->events, on_event_refused, run);
-    return status;
 }
 
-enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err)
+enum fsdp_status run_name_directory(struct run *run, struct fsdp_err *err)
 {
     const struct rundir_spec spec = { .kind = kind_of(run->config),
                                       .path = run->config->run_dir,
                                       .temporary = run->config->run_dir_temporary };
 
-    return run->rundir != NULL || spec.path == NULL ? FSDP_OK : rundir_open(&run->rundir, &spec, err);
+    return run->rundir != NULL || spec.path == NULL ? FSDP_OK : rundir_create(&run->rundir, &spec, err);
 }
 
-/* The lock keeps other jobs out. */
-static enum fsdp_status lock_directory(struct run *run, struct fsdp_err *err)
+enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err)
 {
-    if (!run->lead.takes_over)
-        return rundir_lock(run->rundir, true, err);
-    (void)rundir_lock(run->rundir, false, NULL); /* the arbiter's term counts, see rundir.h */
-    if (run->config->run_dir_named)
-        rundir_set_first_attempt(run->rundir, run->lead.past.first_attempt);
-    return FSDP_OK;
+    OK_OR_RETURN(run_name_directory(run, err));
+    return run->rundir == NULL ? FSDP_OK : rundir_begin(run->rundir, err);
 }
 
-static enum fsdp_status open_directory(struct run *run, bool coordinates, struct fsdp_err *err)
+/* The host by the endpoint. No rank runs yet. */
+static enum fsdp_status begin_directory(struct run *run, struct fsdp_err *err)
 {
-    enum fsdp_status status;
+    OK_OR_RETURN(run_open_directory(run, err));
+    OK_OR_RETURN(rundir_lock(run->rundir, true, err)); /* it keeps other jobs out */
+    return events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
+}
 
-    if (run->config->run_dir == NULL)
-        return coordinates ? open_events(run, -1, err) : FSDP_OK;
-    status = run_open_directory(run, err);
-    if (status == FSDP_OK && coordinates)
-        status = lock_directory(run, err);
-    if (status != FSDP_OK || !coordinates)
+/* Opens what the coordinator needs of the run directory. */
+static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    if (run->config->run_dir == NULL && run->config->observer.event != NULL)
+        status = events_open(&run->events, -1, "events.jsonl", err);
+    else if (run->config->run_dir != NULL && run->lead.takes_over)
+        run_lead_take_directory(run);
+    else if (run->config->run_dir != NULL)
+        status = begin_directory(run, err);
+    use_events(run);
+    if (status != FSDP_OK || run->rundir == NULL)
         return status;
     run->io = io_beneath_create(rundir_path(run->rundir), rundir_fd(run->rundir));
-    return run->io == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory")
-                           : open_events(run, rundir_fd(run->rundir), err);
+    return run->io == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory") : FSDP_OK;
 }
 
 static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
@@ -167,7 +167,7 @@ static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
 
 enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err)
 {
-    enum fsdp_status status = open_directory(run, false, err);
+    enum fsdp_status status = run_name_directory(run, err);
 
     if (status == FSDP_OK)
         status = open_output(run, err);
@@ -176,7 +176,7 @@ enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err)
 
 enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *rendezvous, struct fsdp_err *err)
 {
-    enum fsdp_status status = open_directory(run, true, err);
+    enum fsdp_status status = open_directory(run, err);
 
     if (status == FSDP_OK)
         status = open_output(run, err);

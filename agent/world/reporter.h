@@ -44,8 +44,8 @@ struct reporter {
     /* No worker of the generation, and nothing that one left running, is alive here (or can be killed). */
     void (*stopped)(void *to, int generation);
     /*
-     * So many processes that workers left are still here although KILL was sent to them: they sleep inside the
-     * kernel. Comes before `stopped` when there are some, and again when none is left (0).
+     * So many processes that workers left are still here although KILL was sent to them: they sleep inside
+     * the kernel. Comes before `stopped` when there are some, and again when none is left (0).
      */
     void (*unkilled)(void *to, int n);
     /* A worker's event: `json` (length bytes) is a JSON object for events.jsonl. */

@@ -14,6 +14,7 @@ enum { SERVER_KEEPS_S = 40 };
 struct rundir {
     struct process *process;
     int first_attempt;
+    bool open;
 };
 
 static const struct process *holder;
@@ -24,7 +25,7 @@ static bool is_locked(void)
            (holder->alive || (holder->host->down && sim_now < holder->ended_at + SERVER_KEEPS_S * SECOND));
 }
 
-enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
+enum fsdp_status rundir_create(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
 {
     *out = NULL;
     if (spec->path == NULL)
@@ -32,6 +33,22 @@ enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec
     *out = calloc(1, sizeof **out);
     (*out)->process = sim_current;
     return FSDP_OK;
+}
+
+/* The host by the endpoint opens it on its loop, which is nothing that takes time here. */
+enum fsdp_status rundir_begin(struct rundir *rundir, struct fsdp_err *err)
+{
+    (void)err;
+    if (!rundir->open && rundir->process->run->lead.opening)
+        sim_block(sim_between(SIM_AGENTS, MS, sim_plan.lease_ms * MS));
+    rundir->open = true;
+    return FSDP_OK;
+}
+
+enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
+{
+    OK_OR_RETURN(rundir_create(out, spec, err));
+    return rundir_begin(*out, err);
 }
 
 enum fsdp_status rundir_lock(struct rundir *rundir, bool begins, struct fsdp_err *err)

@@ -5,8 +5,8 @@
 . tests/support/shell/train.sh
 . tests/support/shell/disk.sh
 cd "$WORK" || exit 1
-holder=
-at_exit() { thaw; kill_agents; kill $holder; disk_down; } 2> /dev/null
+holder='' fuse=''
+at_exit() { thaw; kill -KILL $fuse; umount -l "$WORK/hang"; kill_agents; kill $holder; disk_down; } 2> /dev/null
 disk_up > /dev/null 2>&1 || { skip "a stuck disk and two nodes" "$disk_needs"; exit 0; }
 
 # agent NAME NODE ARGS...: the agent of one of two nodes
@@ -68,6 +68,24 @@ check "and the console shows them" has logs-1 '^\[default0\]:after$'
 check_ends "the job ends with 0" "0 0" job-0 job-1
 check_eq "each of its steps is there once" 1000 "$(figures "$disk/job" | wc -l)"
 check_eq "it has started no generation again" 0 "$(grep -c '"event": *"restart"' "$disk/job/events.jsonl")"
+
+# The run directory of node 1 does not answer when a generation begins for the first time.
+mkdir hang
+"$TOY/hang_fuse" hang mounted & fuse=$!
+if wait_until 5 test -e mounted -o ! -d "/proc/$fuse/fd"; [ -e mounted ]; then
+  port=$((port + 1))
+  agent open 0 --arbiter none --run-dir "$WORK/open" -- "$TOY/toy" touch=open.started wait=open.go
+  wait_until 30 has open-0 "this node hosts"
+  agent open 1 --arbiter none --run-dir "$WORK/hang/open" -- "$TOY/toy" touch=open.started wait=open.go
+  check "a run directory that cannot be opened is named" \
+    wait_until 30 has open-1 "no worker is started after 10 s: the disk does not answer"
+  stands "and ends neither node" open
+  { kill -KILL "$fuse"; wait "$fuse"; } 2> /dev/null
+  check_ends "a directory that fails ends both" "74 74" open-0 open-1
+  check "... and the host says which" has open-0 "rank 1 .*hang"
+else
+  skip "a run directory that cannot be opened" "needs root and /dev/fuse"
+fi
 
 # A program whose exec waits: as for a file system that does not answer, the kernel makes it wait for the holder
 # of a lease on the file, for 45 s at most.

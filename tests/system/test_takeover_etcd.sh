@@ -3,7 +3,8 @@
 . tests/support/shell/agents.sh
 . tests/support/shell/etcd.sh
 if ! command -v etcd > /dev/null; then skip "test_takeover_etcd: all of it" "$etcd_needs"; exit 0; fi
-at_exit() { kill_agents; kill -KILL $etcd_pid; } 2> /dev/null
+fuse=''
+at_exit() { kill -KILL $fuse; umount -l "$WORK/hang"; kill_agents; kill -KILL $etcd_pid; } 2> /dev/null
 port=$(port_block)
 cd "$WORK" || exit 1
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
@@ -51,6 +52,26 @@ check_eq "... alone" 1 "$(cat more/term-3.0)"
 check "... at once: the one that could not has said so in the record" has m3 "leads the job from now on (term 3); .* could not take the lead"
 touch more/end
 check_ends "... and ends with 0; the one that could not ends as is due" "78 0" m2 m3
+# The run directory of the node that would take the place does not answer. The host is lost before a world forms.
+mkdir hang
+"$TOY/hang_fuse" hang mounted & fuse=$!
+if wait_until 5 test -e mounted -o ! -d "/proc/$fuse/fd"; [ -e mounted ]; then
+  for i in 1 2; do
+    [ $i = 1 ] && dir=$WORK/shared || dir=$WORK/hang/shared
+    begin "o$i" timeout -k 5 600 "$BIN/fsdprun" --nnodes 3 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$((port + 6))" \
+      --rdzv-id "o-$port" --local-addr "127.0.0.$i" --secret-file secret --rdzv-conf "lease=$lease" --nproc-per-node 1 \
+      --run-dir "$dir" --arbiter "etcd://127.0.0.1:$port" --no-python bash rank.sh
+    [ $i != 1 ] || wait_until 30 has o1 "this node hosts"
+  done
+  wait_until 30 has o2 "waiting for the world to form"
+  power_off o1
+  check "a node takes the leader's place, and its run directory does not answer" wait_until 60 has o2 "this node leads the job from now on"
+  check "... so it gives that up" wait_until 60 has o2 "this node cannot take over: the run directory .*hang/shared does not answer"
+  check_ends "... and ends with 74" 74 o2
+else
+  skip "a run directory that does not answer" "needs root and /dev/fuse"
+fi
+
 few=(--nnodes 2 --rdzv-endpoint 127.0.0.1:1 --insecure)
 check_status "a program needs a name for its run in the etcd" 2 "$BIN/fsdprun" "${few[@]}" --arbiter "etcd://127.0.0.1:$port" --no-python true
 check_status "members that cannot be are refused" 2 "$BIN/fsdprun" "${few[@]}" --rdzv-id a --arbiter etcd://a:b:c --no-python true

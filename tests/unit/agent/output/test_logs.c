@@ -140,8 +140,11 @@ Test(logs, descriptors_running_out_opens_nothing_and_leaks_nothing)
     const struct stream_spec spec = { .which = RUNDIR_STDOUT, .mode = OUTPUT_TEE };
     static struct stream_files files;
     enum fsdp_status status;
-    int free_fd = dup(0), fd = -1, n = 0;
+    int free_fd, fd = -1, n = 0;
 
+    cr_assert(output_open_files(output, &spec, &files, NULL) == FSDP_OK); /* the first one opens the folder */
+    output_close_files(&files);
+    free_fd = dup(0);
     close(free_fd);
     getrlimit(RLIMIT_NOFILE, &before);
     do {

@@ -61,6 +61,26 @@ Test(rundir, parents_are_made_with_the_umask)
     cr_assert(access(scratch_path("a/b/c/lock"), F_OK) == 0, "what is not temporary is never removed");
 }
 
+Test(rundir, what_was_only_named_is_opened_later_also_after_a_failure)
+{
+    const struct rundir_spec spec = { .kind = RUNDIR_JOB, .path = scratch_path("f/x") };
+    struct fsdp_err err = { 0 };
+
+    cr_assert(rundir_create(&rundir, &spec, NULL) == FSDP_OK);
+    cr_assert(access(scratch_path("f"), F_OK) < 0, "no file is touched");
+    close(open(scratch_path("f"), O_CREAT | O_WRONLY, 0666));
+    cr_assert_str_eq(rundir_path(rundir), scratch_path("f/x"));
+    cr_assert(rundir_begin(rundir, &err) == FSDP_ERR_CONFIG, "%s", err.message);
+    cr_assert(rundir_fd(rundir) == -1);
+
+    cr_assert(unlink(scratch_path("f")) == 0);
+    cr_assert(rundir_begin(rundir, NULL) == FSDP_OK);
+
+    cr_assert(rundir_fd(rundir) >= 0 && access(scratch_path("f/x"), F_OK) == 0);
+    cr_assert(rundir_begin(rundir, NULL) == FSDP_OK, "it is open");
+    rundir_close(rundir, false);
+}
+
 Test(rundir, a_file_in_the_way_is_a_bad_setting_and_what_cannot_be_made_an_io_error)
 {
     struct fsdp_err err = { 0 };
