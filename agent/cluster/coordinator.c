@@ -498,9 +498,9 @@ static void free_all(struct coordinator *coordinator)
     roster_fini(&coordinator->roster);
     coordinator_forget_arrivals(coordinator);
     quarantine_fini(&coordinator->quarantine);
-    coordinator_forget_names(coordinator);
     coordinator_forget_keys(coordinator);
     free(coordinator->nodes);
+    free(coordinator->place.numbers);
     free(coordinator->away);
     free(coordinator->deaths);
     free(coordinator->hang);
@@ -529,7 +529,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->services = *services;
     coordinator->state = CS_GATHERING;
     budget_init(&coordinator->budget, config);
-    coordinator->cause = -1;
+    coordinator->cause = coordinator->place.node = -1;
     coordinator->resume_step = coordinator->diverged_step = -1;
     if (services->fence_ms > 0)
         coordinator->fenced_until_ms = coordinator_now_ms(coordinator) + (uint64_t)services->fence_ms;

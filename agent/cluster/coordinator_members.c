@@ -262,6 +262,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
         if (coordinator->state == CS_GATHERING)
             coordinator_gather(coordinator);
     }
+    coordinator_store_lost(coordinator, node);
     coordinator_run(coordinator);
     coordinator_judge_if_down(coordinator);
     coordinator_run(coordinator);
@@ -287,8 +288,10 @@ void coordinator_depose(struct coordinator *coordinator, const char *words)
     coordinator->services.events = NULL;
     coordinator->services.write_errors = NULL;
     for (int i = COORDINATOR_SELF + 1; i < coordinator->roster.capacity; i++)
-        if (coordinator->roster.nodes[i].present)
+        if (coordinator->roster.nodes[i].present) {
             drop(coordinator, i);
+            coordinator_store_lost(coordinator, i);
+        }
     coordinator_end_with(coordinator, FSDP_EXIT_LINK, ERRORS_NODE, words);
     coordinator_post(coordinator, CE_STOP);
     coordinator_run(coordinator);
@@ -313,6 +316,7 @@ static void let_go(struct coordinator *coordinator, int node)
     at->tell(at->member, PROTO_FINISH, coordinator->generation, &end);
     coordinator_note_away(coordinator, node); /* a cut may keep that from it */
     drop(coordinator, node);
+    coordinator_store_lost(coordinator, node);
 }
 
 void coordinator_part(struct coordinator *coordinator)

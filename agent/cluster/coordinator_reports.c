@@ -276,5 +276,6 @@ struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
                               .pace = coordinator_report_pace,
                               .put = report_put,
                               .want = report_want,
+                              .store = coordinator_report_store,
                               .asked = report_asked };
 }

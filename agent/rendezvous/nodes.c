@@ -73,6 +73,9 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
     case PROTO_PACE:
         to->pace(to->to, generation, &message.pace);
         return FSDP_OK;
+    case PROTO_STORE:
+        to->store(to->to, generation, &message.store);
+        return FSDP_OK;
     case PROTO_ASK:
         to->asked(to->to, message.ask.signal, message.ask.how);
         return FSDP_OK;

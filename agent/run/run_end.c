@@ -112,6 +112,8 @@ static void leave(struct run *run)
     uv_timer_stop(&run->patience);
     uplink_destroy(run->uplink);
     nodes_destroy(run->nodes);
+    store_host_destroy(run->store);
+    run->store = NULL;
     run->within_line = run->output != NULL && output_within_line(run->output);
     if (!run->stuck) {
         world_destroy(run->world);

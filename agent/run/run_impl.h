@@ -2,7 +2,7 @@
  * Shared by the files of agent/run. Who owns what of struct run:
  *   - run.c begins a run and passes signals on: everything that the others do not own;
  *   - run_open.c opens directory, output, coordinator and world;
- *   - run_member.c is this node as a member of its coordinator's world: job_written, said_where,
+ *   - run_member.c is this node as a member of its coordinator's world: store, job_written, said_where,
  *     node_rank, and the status and lines of the end;
  *   - run_lead.c knows who leads the run: lead;
  *   - run_end.c ends a run: patience, ending, and what stands below it.
@@ -12,6 +12,7 @@
 
 #include "agent/arbiter/arbiter.h"
 #include "agent/cluster/coordinator.h"
+#include "agent/cluster/store_host.h"
 #include "agent/os/disk.h"
 #include "agent/output/console.h"
 #include "agent/output/output.h"
@@ -89,8 +90,9 @@ struct run {
     /* reports to the coordinator through one of these two; `to` is NULL before there is one */
     struct reporter reporter;
     struct run_lead lead;
-    struct nodes *nodes; /* the other nodes, on the coordinator's node only; NULL: there are none */
-    struct world *world; /* NULL until it is decided which node coordinates */
+    struct nodes *nodes;      /* the other nodes, on the coordinator's node only; NULL: there are none */
+    struct world *world;      /* NULL until it is decided which node coordinates */
+    struct store_host *store; /* NULL: this node has never been told to open a store */
     uv_signal_t children;
     int n_handles;
     bool job_written, said_where, captured;

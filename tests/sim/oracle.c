@@ -182,6 +182,7 @@ void sim_check_start(struct process *process, const struct world_plan *plan)
     struct formed *formed = process->world.formed;
 
     check_is_newest(process);
+    sim_check_store(process, plan);
     if (plan->restart_count > process->known_restarts)
         process->known_restarts = plan->restart_count;
     if (plan->generation != formed->generation)
