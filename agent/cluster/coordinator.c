@@ -30,11 +30,18 @@ void coordinator_write_event(struct coordinator *coordinator, int generation, co
 struct leader_progress coordinator_progress(const struct coordinator *coordinator)
 {
     const struct budget *budget = &coordinator->budget;
+    const struct recurrence *recurrence = &coordinator->recurrence;
     const int used = budget_used(budget, coordinator_now_ns(coordinator));
     struct leader_progress progress = coordinator->progress;
 
     progress.n_restarts = (uint32_t)budget->n_restarts;
     progress.n_restarts_left = used < budget->most ? (uint32_t)(budget->most - used) : 0;
+    progress.failure = (struct leader_failure){ .step = recurrence->step,
+                                                .kind = (int32_t)recurrence->kind,
+                                                .code = recurrence->code,
+                                                .phase = recurrence->phase,
+                                                .n = (uint32_t)recurrence->n };
+    coordinator_note_suspects(coordinator, &progress);
     return progress;
 }
 
@@ -479,6 +486,13 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
                     progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
     roster_continue(&coordinator->roster, past->run, progress->generation >= 0);
     coordinator->took_over = true;
+    coordinator->recurrence = (struct recurrence){ .kind = (enum death_kind)progress->failure.kind,
+                                                   .code = progress->failure.code,
+                                                   .phase = progress->failure.phase,
+                                                   .step = progress->failure.step,
+                                                   .n = (int)progress->failure.n };
+    if (coordinator_is_elastic(coordinator))
+        coordinator_take_suspects(coordinator, progress);
     if (progress->generation >= 0 && !coordinator_bears_loss(coordinator)) {
         end_spent(coordinator);
     } else if (progress->generation >= 0) {

@@ -303,6 +303,10 @@ void coordinator_ask_to_leave(struct coordinator *coordinator);
 int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES]);
 /** Puts a node that was just let in into quarantine, if it was lost often or was slow. Reports that. */
 void coordinator_hold(struct coordinator *coordinator, int node);
+/** Notes for another coordinator which nodes come and go, or are slow. */
+void coordinator_note_suspects(const struct coordinator *coordinator, struct leader_progress *progress);
+/** Goes on with such notes. The loss of the node that led is one too. */
+void coordinator_take_suspects(struct coordinator *coordinator, const struct leader_progress *progress);
 /**
  * Puts a node that takes part into quarantine for so long, because of a slow rank, and begins to form the
  * world again without it. Reports that. Returns false, and does nothing, if the job needs the node, or if it

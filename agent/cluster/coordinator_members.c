@@ -170,6 +170,14 @@ static void lost_between(struct coordinator *coordinator, int node, const char *
         coordinator_gather(coordinator);
 }
 
+/* A node is lost: that is known to whoever leads next, too. */
+static void strike(struct coordinator *coordinator, int node)
+{
+    quarantine_lost(&coordinator->quarantine, node, &coordinator->roster.nodes[node],
+                    (int64_t)coordinator_now_ms(coordinator));
+    coordinator_publish(coordinator);
+}
+
 bool coordinator_may_grant(const struct coordinator *coordinator)
 {
     const struct coordinator_lead *lead = &coordinator->services.lead;
@@ -190,7 +198,7 @@ void coordinator_fenced(struct coordinator *coordinator, int node, int generatio
         !coordinator_in_play(coordinator, node) || coordinator->nodes[node].stopped)
         return;
     if (coordinator_is_elastic(coordinator) && !at->leaving && node != COORDINATOR_SELF) {
-        quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));
+        strike(coordinator, node);
         coordinator_hold(coordinator, node);
     }
     lost_while_up(coordinator, node, ago_ms,
@@ -247,7 +255,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
         fence(coordinator, &coordinator->nodes[node]);
     if (coordinator_is_elastic(coordinator) && at->seat >= 0 && !at->leaving &&
         !(up && had_ended_well(coordinator, node)))
-        quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));
+        strike(coordinator, node);
     coordinator_note_away(coordinator, node);
     drop(coordinator, node);
     coordinator_name_of(coordinator, node, name);

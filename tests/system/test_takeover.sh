@@ -125,11 +125,16 @@ power_off program-1
 check "the leader of a program is lost: the other node goes on" wait_until 60 lines program.started 3
 program back program 1
 check "... and the lost host, started again, joins it" wait_until 60 lines program.started 5
+power_off back
+check "it is lost once more: the other node goes on" wait_until 60 lines program.started 6
+program again program 1
+check "... and waits when it comes again, because its loss as the leader counts too" \
+  wait_until 60 has again "this node was lost more than once: it takes part again after 10 s"
 touch program.go
-check_ends "... and both end with 0" "0 0" program-2 back
+check_ends "... and both end with 0" "0 0" program-2 again
 check_eq "FSDPRUN_TERM is the new leader's, and MASTER_ADDR the host's that has the first seat again" "127.0.0.1 2" \
   "$(sed -n 's/^MASTER_ADDR=//p' back.out) $(sed -n 's/^FSDPRUN_TERM=//p' back.out)"
-check_eq "... and each attempt has a folder" "attempt_0 attempt_1 attempt_2" "$(cd program && echo attempt_*)"
+check_eq "... and each attempt has a folder" "attempt_0 attempt_1 attempt_2 attempt_3" "$(cd program && echo attempt_*)"
 
 # The store at which the ranks of a program meet is where the first seat is, and another node leads.
 cat > meets << EOF

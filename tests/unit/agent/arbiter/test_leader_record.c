@@ -15,7 +15,14 @@ static const struct leader_record sample = {
     .state = LEADER_ENDED,
     .exit_status = -9,
     .goes_on = true,
-    .progress = { .generation = -1, .n_restarts = 3, .n_restarts_left = UINT32_MAX, .step = INT64_C(1) << 40 }
+    .progress = { .generation = -1,
+                  .n_restarts = 3,
+                  .n_restarts_left = UINT32_MAX,
+                  .step = INT64_C(1) << 40,
+                  .failure = { .step = -1, .kind = 5, .code = -3, .phase = -1, .n = 65535 },
+                  .leader = UINT64_MAX,
+                  .suspects = { { UINT64_MAX, INT32_MAX, UINT16_MAX, UINT8_MAX, true },
+                                [LEADER_SUSPECTS - 1] = { 5, -1, 1, 2, false } } }
 };
 static unsigned char bytes[LEADER_RECORD_BYTES];
 static struct leader_record out;

@@ -139,6 +139,8 @@ static inline void enter(void)
     if (n_actors++ > 0) {
         identity_fill(&join, &config);
         memcpy(join.lost_by, stage_join.lost_by, sizeof join.lost_by);
+        if (stage_join.host[0] != '\0')
+            memcpy(join.host, stage_join.host, sizeof join.host);
         join.last_generation = stage_join.last_generation;
         join.last_node_rank = stage_join.last_node_rank;
         actor->node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
