@@ -16,6 +16,7 @@
 
 #include "agent/arbiter/leader_record.h"
 #include "agent/config.h"
+#include "agent/members/ended.h"
 #include "agent/members/proto.h"
 #include "agent/output/console.h"
 #include "agent/record/errors.h"
@@ -71,6 +72,7 @@ struct coordinator_services {
     void *write_errors_arg;
     const unsigned char *identity;       /* (PROTO_IDENTITY_BYTES) of this agent; NULL: a new one */
     const struct coordinator_past *past; /* borrowed for coordinator_create(); NULL: the run begins */
+    struct ended *ended;       /* of the run, borrowed; the coordinator adds to it. NULL: none is kept */
     int64_t fence_ms;          /* for so long from now on ranks of others may run, and no generation begins */
     const struct lease *lease; /* of this node, which the caller extends while it leads; NULL: none */
     struct coordinator_lead lead; /* its `holds` is NULL: no arbiter decides who leads */
@@ -121,6 +123,17 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
  * it still has, which coordinator_gave_up() must take away before coordinator_admit(); -1: it has none.
  */
 int coordinator_earlier(const struct coordinator *coordinator, const struct proto_join *join);
+/**
+ * Is the agent one that never comes back: it has left the run, under this coordinator or an earlier one, or it
+ * was restored from an earlier state? Then `refused` receives the reason. Call it before coordinator_earlier()
+ * is acted on: the agent that is there may be the one from which this one was copied.
+ */
+bool coordinator_never_again(struct coordinator *coordinator, const struct proto_join *join,
+                             struct proto_refused *refused);
+/** The agent of that identity was restored from an earlier state: it never comes back. */
+void coordinator_refuse(struct coordinator *coordinator, const unsigned char identity[PROTO_IDENTITY_BYTES]);
+/** The agent of a node that is lost has left in order: its process ends. */
+void coordinator_left(struct coordinator *coordinator, int node);
 /** Fills in who hosts, what a node that was just admitted will wait for, and for how long. */
 void coordinator_welcome(const struct coordinator *coordinator, int node, struct proto_welcome *welcome);
 /**
@@ -153,11 +166,6 @@ int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
  * reports its end of the generation, and takes part in the next one.
  */
 void coordinator_fenced(struct coordinator *coordinator, int node, int generation, int64_t ago_ms);
-/**
- * The agent of that node is not one that could lead though it is lost: it was let in again, has left in
- * order, or has killed its ranks for good.
- */
-void coordinator_forget_away(struct coordinator *coordinator, int node);
 /** If this coordinator is lost, that node can take its place. A second call changes nothing. */
 void coordinator_can_lead(struct coordinator *coordinator, int node);
 /** The agent of the node comes again: the node that it was is lost. */

@@ -172,6 +172,7 @@ void coordinator_form(struct coordinator *coordinator)
     plan.n_nodes = roster->n_nodes;
     plan.world_size = coordinator->world_size = roster->world_size;
     coordinator_expect(coordinator);
+    coordinator_tell_all_ended(coordinator);
     coordinator->n_deaths = 0;
     coordinator->node_lost = false;
     coordinator->cause = -1;

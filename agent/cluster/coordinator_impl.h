@@ -4,6 +4,7 @@
  *   coordinator_members.c      takes in nodes that join, and handles nodes that leave
  *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
  *   coordinator_contact.c      knows which agents have heard from this one, and when
+ *   coordinator_ended.c        knows which agents never come back
  *   coordinator_quarantine.c   holds back nodes that come and go
  *   coordinator_form.c         begins generations and takes them down
  *   coordinator_mark.c         marks a run directory that all nodes share
@@ -62,6 +63,7 @@ struct coordinator_node {
     bool slow;              /* it is in quarantine because a rank of it was slow */
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
     int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
+    int generation;         /* the newest of which its agent has reported to this coordinator; -1: none */
     bool can_lead;          /* it can take this coordinator's place */
 };
 
@@ -69,6 +71,7 @@ struct coordinator_node {
 struct coordinator_away {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     int64_t heard_ns;
+    int generation; /* as of struct coordinator_node */
 };
 
 /* The search for the rank that keeps the others waiting. */
@@ -166,6 +169,7 @@ struct coordinator {
     struct coordinator_away *away; /* (n_away) */
     int n_away, away_capacity;
     bool unknown_away; /* an agent that is not in `away` may be there too */
+    uint64_t n_ended;  /* so many of services.ended the members know */
     bool changing;     /* the generation ends, or ended, for a change of membership */
     uv_timer_t *timer; /* NULL: the world is this node alone, and nothing is waited for */
     uint64_t gather_until_ms, last_call_ms, change_ms; /* by coordinator_now_ms(); 0: not set */
@@ -315,6 +319,18 @@ void coordinator_take_suspects(struct coordinator *coordinator, const struct lea
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
 /** The agent of a node that is present is lost, or is told to leave, and may live. */
 void coordinator_note_away(struct coordinator *coordinator, int node);
+/**
+ * The agent of that node is not one that could lead though it is lost: it was let in again, has left in
+ * order, or has killed its ranks for good. Returns the newest generation of which it has reported; -1: none.
+ */
+int coordinator_forget_away(struct coordinator *coordinator, int node);
+/** Returns that generation of an agent that is there, or away. */
+int coordinator_generation_of(const struct coordinator *coordinator,
+                              const unsigned char identity[PROTO_IDENTITY_BYTES]);
+/** Tells a node that is new which agents never come back. */
+void coordinator_tell_ended(const struct coordinator *coordinator, int node);
+/** Tells all nodes of those that are new. */
+void coordinator_tell_all_ended(struct coordinator *coordinator);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */

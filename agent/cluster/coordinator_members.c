@@ -59,7 +59,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
         memcpy(roster->nodes[node].address, roster->nodes[COORDINATOR_SELF].address,
                sizeof roster->nodes[node].address);
     }
-    coordinator_forget_away(coordinator, node);
+    coordinator->nodes[node].generation = coordinator_forget_away(coordinator, node);
     coordinator_hold(coordinator, node);
     return node;
 }
@@ -97,7 +97,9 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
                                      .late = coordinator_is_ending(coordinator),
                                      .held_until_ms = at->held_until_ms,
                                      .needed_ms = at->needed_ms,
-                                     .slow = at->slow };
+                                     .slow = at->slow,
+                                     .generation = at->generation };
+    coordinator_tell_ended(coordinator, node);
     coordinator_consider(coordinator);
     coordinator_run(coordinator);
 }
@@ -231,7 +233,7 @@ void coordinator_swept(struct coordinator *coordinator, int node)
 
     coordinator->nodes[node].granted_ms = 0;
     coordinator_lost(coordinator, node, silent_ms, "its supervision ended, and its ranks were killed");
-    coordinator_forget_away(coordinator, node);
+    coordinator_left(coordinator, node);
 }
 
 /* No generation begins before the lease of a node that is lost must be over. */

@@ -194,6 +194,7 @@ static void report_stopped(void *to, int generation)
         lease_end(coordinator->services.lease);
     if (!is_current(coordinator, generation) || !coordinator_in_play(coordinator, number_of(node)))
         return;
+    node->generation = generation;
     coordinator->n_up -= !node->stopped;
     node->stopped = true;
     coordinator_judge_if_down(coordinator);

@@ -164,6 +164,7 @@ static const struct message {
     [PROTO_OPEN] = { "open", open_order, sizeof open_order / sizeof *open_order, sizeof(struct proto_open) },
     [PROTO_CLOSE] = { .name = "close" },
     [PROTO_STORE] = { "store", ROWS(store) },
+    [PROTO_ENDED] = { .name = "ended" },
 };
 /* clang-format on */
 
@@ -194,6 +195,7 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
     const struct proto_event *event = message;
     const struct proto_explained *explained = message;
     const struct proto_open *open = message;
+    const struct proto_ended *ended = message;
     char head[16], *text, *whole;
 
     if (type == PROTO_PUT)
@@ -207,6 +209,8 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
         return join_parts(explained->json, explained->length, NULL, 0, size_bytes);
     if (type == PROTO_RANK)
         return proto_encode_rank(message, size_bytes);
+    if (type == PROTO_ENDED)
+        return join_parts(ended->identities, ended->n * PROTO_IDENTITY_BYTES, NULL, 0, size_bytes);
     text = fields_encode(messages[type].fields, messages[type].n_fields, message);
     *size_bytes = text == NULL ? 0 : strlen(text);
     if (text == NULL || type != PROTO_OPEN)
@@ -298,6 +302,12 @@ enum fsdp_status proto_decode(unsigned type, union proto_message *message, const
     }
     if (type == PROTO_RANK)
         return proto_decode_rank(&message->rank, payload, n_bytes, err);
+    if (type == PROTO_ENDED) {
+        message->ended = (struct proto_ended){ payload, n_bytes / PROTO_IDENTITY_BYTES };
+        return n_bytes % PROTO_IDENTITY_BYTES == 0 && n_bytes > 0 && message->ended.n <= PROTO_ENDED_MAX
+                   ? FSDP_OK
+                   : fsdp_fail(err, FSDP_ERR_FORMAT, "a list of ended agents of %zu bytes", n_bytes);
+    }
     if (type == PROTO_OPEN)
         return decode_open(&message->open, payload, n_bytes, err);
     if (type >= PROTO_COUNT || messages[type].fields == NULL)

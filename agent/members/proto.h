@@ -5,7 +5,7 @@
  *   member -> coordinator   JOIN  PUT  WANT  EXITED  SUSPECT  RANK  EXPLAINED  STOPPED  EVENT  SAVED  PACE
  *                           ASK  BEAT  FENCED  SWEPT  CAN_LEAD  STORE
  *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  HUNG
- *                           FINISH  BEAT  OPEN  CLOSE
+ *                           FINISH  BEAT  OPEN  CLOSE  ENDED
  *
  * The order of the messages:
  *   1. A member sends JOIN. It sends nothing else before the coordinator has answered with WELCOME.
@@ -26,8 +26,11 @@
  * Before the START of a program's generation, the node of the first seat gets an OPEN, and answers with STORE:
  * it has the store at which the programs meet. CLOSE follows when the last worker of the generation is gone.
  *
+ * ENDED tells which agents have left the run, or were refused for good (agent/members/ended.h). It comes after
+ * WELCOME, and before a START if there are new ones.
+ *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
- * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED and OPEN have encodings of their own. STOPPED,
+ * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN and ENDED have encodings of their own. STOPPED,
  * SUSPECT, SWEPT, CAN_LEAD and CLOSE have no payload.
  *
  * Pure: no sockets, no loop.
@@ -82,10 +85,11 @@ enum proto_type {
     PROTO_OPEN,      /* struct proto_open: open a store for the generation that is about to form */
     PROTO_CLOSE,     /* empty: close it */
     PROTO_STORE,     /* struct reporter_store (agent/world/reporter.h): what became of it */
+    PROTO_ENDED,     /* struct proto_ended: these agents never come back */
     PROTO_COUNT
 };
 
-enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512, PROTO_IDENTITY_BYTES = 16 };
+enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512, PROTO_IDENTITY_BYTES = 16, PROTO_ENDED_MAX = 1024 };
 
 /* The node that joins. The coordinator compares everything that must be the same on every node. */
 struct proto_join {
@@ -217,6 +221,11 @@ struct proto_open {
     size_t guests_bytes;
 };
 
+struct proto_ended {
+    const unsigned char *identities; /* (n, PROTO_IDENTITY_BYTES); n is at most PROTO_ENDED_MAX */
+    size_t n;
+};
+
 /* A node whose workers will come to a store. */
 struct proto_guest {
     int node, n_workers;
@@ -260,12 +269,14 @@ union proto_message {
     struct coordinator_end finish;
     struct proto_open open;
     struct reporter_store store;
+    struct proto_ended ended;
 };
 
 /**
  * Encode a message: a PUT as its key with the zero and then its value, a WANT as its key with the zero, an
  * EVENT as its rank, a space and its line, an EXPLAINED as its report, a RANK as zero-terminated lines of
- * JSON, an OPEN as JSON text with its zero and then its guests, any other as zero-terminated JSON text.
+ * JSON, an OPEN as JSON text with its zero and then its guests, an ENDED as its identities, any other as
+ * zero-terminated JSON text.
  *
  *   type        a type that has a struct, see enum proto_type
  *   message     that struct

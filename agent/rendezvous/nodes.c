@@ -157,6 +157,8 @@ static int on_judge(void *arg, const struct proto_join *join, const char *addres
     struct nodes *nodes = arg;
     const int earlier = coordinator_earlier(nodes->coordinator, join);
 
+    if (coordinator_never_again(nodes->coordinator, join, refused))
+        return -1;
     if (earlier >= 0) {
         rendezvous_drop(nodes->rendezvous, earlier);
         coordinator_gave_up(nodes->coordinator, earlier);
@@ -182,7 +184,14 @@ static void on_lost(void *arg, int node, int64_t silent_ms, const struct fsdp_er
 
     coordinator_lost(nodes->coordinator, node, silent_ms, why->message);
     if (why->status == FSDP_OK)
-        coordinator_forget_away(nodes->coordinator, node);
+        coordinator_left(nodes->coordinator, node);
+}
+
+static void on_restored(void *arg, const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    const struct nodes *nodes = arg;
+
+    coordinator_refuse(nodes->coordinator, identity);
 }
 
 static void on_note(void *arg, const char *words)
@@ -196,7 +205,8 @@ enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *con
                               struct rendezvous *rendezvous, struct coordinator *coordinator,
                               struct console *console, struct fsdp_err *err)
 {
-    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message, on_lost, on_note };
+    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message,
+                                                         on_lost,  on_note,   on_restored };
     const int capacity = coordinator_capacity(coordinator);
     struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)capacity * sizeof *nodes->remotes);
     enum fsdp_status status;

@@ -151,6 +151,14 @@ static void on_note(void *arg, const char *words)
         rendezvous->handlers.note(rendezvous->arg, words);
 }
 
+static void on_refused(void *arg, const unsigned char identity[SESSION_IDENTITY_BYTES])
+{
+    const struct rendezvous *rendezvous = arg;
+
+    if (rendezvous->handlers.restored != NULL)
+        rendezvous->handlers.restored(rendezvous->arg, identity);
+}
+
 /* Opening the listeners */
 
 /*
@@ -212,7 +220,7 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
     *out = NULL;
     if (rendezvous == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the rendezvous");
-    config.handlers = (struct session_handlers){ NULL, on_frame, on_ended, on_note };
+    config.handlers = (struct session_handlers){ NULL, on_frame, on_ended, on_note, on_refused };
     config.arg = rendezvous;
     status = session_pool_create(&rendezvous->pool, loop, true, &config, err);
     if (status == FSDP_OK)

@@ -32,6 +32,8 @@ struct rendezvous_handlers {
     void (*lost)(void *arg, int node, int64_t silent_ms, const struct fsdp_err *why);
     /* A line for the log: who was refused, and why; or whose connection was replaced. */
     void (*note)(void *arg, const char *words);
+    /* An agent was restored from an earlier state, and is refused for good. */
+    void (*restored)(void *arg, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 };
 
 /**

@@ -274,6 +274,9 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
     case PROTO_OPEN:
         uplink->tell(uplink->member, PROTO_OPEN, (int)frame->generation, &message.open);
         return FSDP_OK;
+    case PROTO_ENDED:
+        uplink->tell(uplink->member, PROTO_ENDED, (int)frame->generation, &message.ended);
+        return FSDP_OK;
     case PROTO_START:
         return take_start(uplink, frame, &message.start, err);
     case PROTO_FINISH:
@@ -301,7 +304,7 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
 static bool needs_ranks(const struct frame *frame)
 {
     return frame->type != PROTO_START && frame->type != PROTO_FINISH && frame->type != PROTO_OPEN &&
-           frame->type != PROTO_CLOSE;
+           frame->type != PROTO_CLOSE && frame->type != PROTO_ENDED;
 }
 
 static void take_frame(struct uplink *uplink, const struct frame *frame)

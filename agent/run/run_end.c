@@ -88,6 +88,7 @@ static void finish(struct run *run)
     if (!stuck) {
         io_beneath_destroy(run->io);
         placement_fini(&run->placement);
+        ended_fini(&run->ended);
         free(run);
     }
     done(arg, status, stuck);

@@ -13,6 +13,7 @@
 #include "agent/arbiter/arbiter.h"
 #include "agent/cluster/coordinator.h"
 #include "agent/cluster/store_host.h"
+#include "agent/members/ended.h"
 #include "agent/os/disk.h"
 #include "agent/output/console.h"
 #include "agent/output/output.h"
@@ -92,6 +93,7 @@ struct run {
     struct run_lead lead;
     struct nodes *nodes;      /* the other nodes, on the coordinator's node only; NULL: there are none */
     struct world *world;      /* NULL until it is decided which node coordinates */
+    struct ended ended;       /* agents that never come back, as far as this node has been told, or leads */
     struct store_host *store; /* NULL: this node has never been told to open a store */
     uv_signal_t children;
     int n_handles;

@@ -272,6 +272,9 @@ void run_member(void *member, enum proto_type type, int generation, const void *
     case PROTO_CLOSE:
         store_host_close(run->store);
         break;
+    case PROTO_ENDED:
+        ended_take(&run->ended, message);
+        break;
     case PROTO_LOOK:
         store_host_look(run->store);
         world_answer(run->world, generation, look->question, look->shown_ns);

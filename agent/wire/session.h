@@ -42,6 +42,8 @@ struct session_handlers {
     void (*ended)(void *arg, struct session *session, const struct fsdp_err *why);
     /* A line for the log: a connection was replaced, or a stranger was dropped. */
     void (*note)(void *arg, const char *words);
+    /* An agent that has proven this identity was restored, and is refused for good. May be NULL. */
+    void (*refused)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 };
 
 struct session_config {

@@ -251,8 +251,8 @@ void __wrap_run_member(void *member, enum proto_type type, int generation, const
     const struct process *process = sim_current;
     const struct world *world = &process->world;
     const struct coordinator_end *end = message;
-    const bool needs_ranks =
-        type != PROTO_START && type != PROTO_FINISH && type != PROTO_OPEN && type != PROTO_CLOSE;
+    const bool needs_ranks = type != PROTO_START && type != PROTO_FINISH && type != PROTO_OPEN &&
+                             type != PROTO_CLOSE && type != PROTO_ENDED;
 
     if (type != PROTO_PUT)
         sim_trace("is told %s of generation %d", proto_name(type), generation);
@@ -264,6 +264,8 @@ void __wrap_run_member(void *member, enum proto_type type, int generation, const
                      process->host->number, proto_name(type), generation);
     if (type == PROTO_FINISH && strstr(end->line, "does not talk as it should") != NULL)
         sim_violated("no bug", "n%d: %s", process->host->number, end->line);
+    if (type == PROTO_FINISH && strstr(end->line, "is refused for good") != NULL)
+        sim_violated("who was never restored is welcome", "n%d: %s", process->host->number, end->line);
     if (type == PROTO_FINISH)
         sim_trace("is told the end: %d %.120s", end->status, end->line);
     __real_run_member(member, type, generation, message);
@@ -331,6 +333,7 @@ void __wrap_coordinator_form(struct coordinator *coordinator)
     formed->leader = process;
     formed->term = coordinator->services.lead.term;
     formed->generation = coordinator->generation;
+    formed->n_ended = process->run->ended.n;
     formed->at = sim_now;
     formed->over_at = NEVER;
     formed->next = sim_formed;

@@ -56,6 +56,7 @@ struct formed {
     struct process *leader;
     uint64_t term; /* 0: no arbiter says who leads */
     int generation, world_size, n_started;
+    size_t n_ended;          /* agents of which its leader knew that they never come back */
     bool broken;             /* one of its ranks has failed: the others wait for it without end */
     unsigned char token[32]; /* names it in every START */
     int64_t at, over_at; /* over_at: a later one was formed, or its leader leads no more; NEVER: not yet */

@@ -34,6 +34,8 @@ static struct actor {
     int n_storm;   /* so often it reports failures and signals while it is told to stop, and then obeys */
     struct proto_open order; /* the last for a store, and how often it was to open and close one */
     int n_opens, n_closes;
+    int n_ended;                                  /* so many agents it was told of that never come back */
+    unsigned char identity[PROTO_IDENTITY_BYTES]; /* its agent's, unless it is the coordinator's */
     char line[1100];
 } actors[MAX_NODES];
 static int n_actors, n_starts;
@@ -101,6 +103,8 @@ static inline void play(void *member, enum proto_type type, int generation, cons
         actor->n_opens++;
         if (!actors_are_silent)
             opens((int)(actor - actors));
+    } else if (type == PROTO_ENDED) {
+        actor->n_ended += (int)((const struct proto_ended *)message)->n;
     } else if (type == PROTO_CLOSE) {
         actor->n_closes++;
     } else if (type == PROTO_FINISH) {
@@ -143,6 +147,7 @@ static inline void enter(void)
             memcpy(join.host, stage_join.host, sizeof join.host);
         join.last_generation = stage_join.last_generation;
         join.last_node_rank = stage_join.last_node_rank;
+        memcpy(actor->identity, join.identity, sizeof actor->identity);
         actor->node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
         cr_assert(gt(int, actor->node, 0), "%s", refused.words);
     }

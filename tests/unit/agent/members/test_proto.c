@@ -141,7 +141,7 @@ static bool has_struct(unsigned type)
 {
     return type != PROTO_PUT && type != PROTO_WANT && type != PROTO_EVENT && type != PROTO_EXPLAINED &&
            type != PROTO_STOPPED && type != PROTO_SUSPECT && type != PROTO_SWEPT && type != PROTO_CAN_LEAD &&
-           type != PROTO_OPEN && type != PROTO_CLOSE;
+           type != PROTO_OPEN && type != PROTO_CLOSE && type != PROTO_ENDED;
 }
 
 /* Lines point into the struct, so that they are not constant. */
@@ -192,7 +192,7 @@ Test(proto, what_cannot_be_is_refused)
         const char *text, *words;
     } cases[] = {
         { 0, "{}", "a message of type 0 (unknown)" },
-        { PROTO_COUNT, "{}", "a message of type 30 (unknown)" },
+        { PROTO_COUNT, "{}", "a message of type 31 (unknown)" },
         { PROTO_STOPPED, "{}", "a message of type 7 (stopped)" },
         { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
         { PROTO_WELCOME,

@@ -19,7 +19,7 @@ enum { JOB = 4711, MESSAGE = 1, LEASE_MS = 3000 };
 static struct end {
     struct session_pool *pool;
     struct session *session; /* NULL: it has ended */
-    int n_opened, n_received, n_ended, n_notes, n_dropped;
+    int n_opened, n_received, n_ended, n_notes, n_dropped, n_refused;
     struct fsdp_err why;
     char note[600];
 } ends[2];
@@ -94,6 +94,14 @@ static void note(void *arg, const char *words)
     snprintf(end->note, sizeof end->note, "%s", words);
 }
 
+static void refused(void *arg, const unsigned char identity[SESSION_IDENTITY_BYTES])
+{
+    struct end *end = arg;
+
+    cr_assert(memcmp(identity, agent, sizeof agent) == 0);
+    end->n_refused++;
+}
+
 static void set_up(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in an agent */
@@ -107,7 +115,7 @@ static void set_up(void)
     uv_timer_start(&deadline, on_deadline, 200000, 0);
     tls_derive_key(key, "a secret", 8, "job", NULL);
     config = (struct session_config){
-        .key = key, .job = JOB, .lease_ms = LEASE_MS, .handlers = { opened, frame, ended, note }
+        .key = key, .job = JOB, .lease_ms = LEASE_MS, .handlers = { opened, frame, ended, note, refused }
     };
 }
 
@@ -434,6 +442,7 @@ static void comes_no_more(void)
     while ((ends[0].n_ended == 0 || ends[1].note[0] == '\0') && !timed_out)
         uv_run(&loop, UV_RUN_ONCE);
     is_refused(0, "this node was restored from an earlier state, and is refused for good");
+    cr_assert(ends[1].n_refused > 0 && ends[0].n_refused == 0, "who accepts it is told");
     cr_assert_not_null(
         strstr(ends[1].note, "was dropped: it was restored from an earlier state, and is refused for good"),
         "%s", ends[1].note);
@@ -496,6 +505,7 @@ Test(session, without_a_key_who_was_restored_ends_its_session_only)
     cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
     while (ends[0].n_opened < 2 && !timed_out)
         uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(eq(int, ends[1].n_refused, 0));
     close_all();
     run();
 }
