@@ -70,7 +70,7 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_RESTARTS, record->progress.n_restarts, 4);
     put_le(out + AT_RESTARTS_LEFT, record->progress.n_restarts_left, 4);
     put_le(out + AT_STEP, (uint64_t)record->progress.step, 8);
-    put_le(out + AT_GOES_ON, record->goes_on, 4);
+    put_le(out + AT_GOES_ON, (uint32_t)(record->goes_on | record->unlocked << 1), 4);
     put_le(out + AT_KIND, (uint32_t)record->progress.failure.kind, 2);
     put_le(out + AT_TIMES, record->progress.failure.n, 2);
     put_le(out + AT_CODE, (uint32_t)record->progress.failure.code, 4);
@@ -123,7 +123,8 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                 .lease_ms = (int64_t)get_le(in + AT_LEASE, 8),
                                 .state = (enum leader_state)get_le(in + AT_STATE, 4),
                                 .exit_status = get_i32(in + AT_EXIT_STATUS),
-                                .goes_on = get_le(in + AT_GOES_ON, 4) != 0,
+                                .goes_on = (get_le(in + AT_GOES_ON, 4) & 1) != 0,
+                                .unlocked = (get_le(in + AT_GOES_ON, 4) & 2) != 0,
                                 .progress = { .generation = get_i32(in + AT_GENERATION),
                                               .n_restarts = (uint32_t)get_le(in + AT_RESTARTS, 4),
                                               .n_restarts_left = (uint32_t)get_le(in + AT_RESTARTS_LEFT, 4),

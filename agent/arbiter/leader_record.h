@@ -66,7 +66,8 @@ struct leader_record {
     int64_t lease_ms; /* the leader's; positive. It holds for all who judge this record */
     enum leader_state state;
     int exit_status;
-    bool goes_on; /* without the store, its leader may lead longer than its lease (lead.h) */
+    bool goes_on;  /* without the store, its leader may lead longer than its lease (lead.h) */
+    bool unlocked; /* a lock that is free does not show that its leader's process is gone */
     struct leader_progress progress;
 };
 

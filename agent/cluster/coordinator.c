@@ -547,8 +547,6 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->resume_step = coordinator->diverged_step = -1;
     if (services->fence_ms > 0)
         coordinator->fenced_until_ms = coordinator_now_ms(coordinator) + (uint64_t)services->fence_ms;
-    /* another one has led, and had members */
-    coordinator->unknown_away = services->fence_ms > 0 || services->past != NULL;
     coordinator->progress.generation = -1;
     coordinator->progress.step = -1;
     status = open_roster(coordinator, err);

@@ -155,9 +155,11 @@ bool coordinator_may_grant(const struct coordinator *coordinator);
 void coordinator_granted(struct coordinator *coordinator, int node);
 /** The node has got an answer to a beat that was sent at that time, by CLOCK_BOOTTIME; 0: none yet. */
 void coordinator_heard(struct coordinator *coordinator, int node, int64_t answered_ns);
+/** Has this coordinator formed a generation? */
+bool coordinator_has_formed(const struct coordinator *coordinator);
 /**
- * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that was ever let in, and has
- * neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that,
+ * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that it ever let in, and that
+ * has neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that,
  * or later. 0: that is not known.
  */
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);

@@ -69,6 +69,11 @@ int coordinator_generation_of(const struct coordinator *coordinator,
     return away < 0 ? -1 : coordinator->away[away].generation;
 }
 
+bool coordinator_has_formed(const struct coordinator *coordinator)
+{
+    return coordinator->has_formed;
+}
+
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator)
 {
     int64_t first_ns = clock_boot_ns();

@@ -175,6 +175,7 @@ void coordinator_form(struct coordinator *coordinator)
     coordinator_tell_all_ended(coordinator);
     coordinator->n_deaths = 0;
     coordinator->node_lost = false;
+    coordinator->has_formed = true;
     coordinator->cause = -1;
     free(coordinator->hang);
     coordinator->hang = NULL;

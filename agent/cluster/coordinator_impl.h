@@ -156,6 +156,7 @@ struct coordinator {
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
+    bool has_formed;          /* a generation */
     bool took_over;           /* it goes on with the run of a coordinator that was lost */
     bool deposed;             /* another agent leads the run */
     bool node_lost;           /* a node of the generation is lost */
@@ -168,7 +169,7 @@ struct coordinator {
     int n_held;                    /* nodes in quarantine */
     struct coordinator_away *away; /* (n_away) */
     int n_away, away_capacity;
-    bool unknown_away; /* an agent that is not in `away` may be there too */
+    bool unknown_away; /* an agent that is not in `away` may be there too: there was no memory for it */
     uint64_t n_ended;  /* so many of services.ended the members know */
     bool changing;     /* the generation ends, or ended, for a change of membership */
     uv_timer_t *timer; /* NULL: the world is this node alone, and nothing is waited for */

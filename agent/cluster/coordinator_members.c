@@ -70,6 +70,7 @@ void coordinator_welcome(const struct coordinator *coordinator, int node, struct
     const struct proto_join *self = &coordinator->roster.nodes[COORDINATOR_SELF].who;
 
     memcpy(welcome->host, self->host, sizeof welcome->host);
+    welcome->term = coordinator->services.lead.term;
     memcpy(welcome->identity, self->identity, sizeof welcome->identity);
     memcpy(welcome->run, coordinator->roster.run, sizeof welcome->run);
     if (coordinator->services.rundir != NULL)

@@ -25,6 +25,7 @@ static const struct field welcome[] = {
     FIELD(struct proto_welcome, BYTES, "identity", identity),
     FIELD(struct proto_welcome, BYTES, "run", run),
     FIELD_WITHIN(struct proto_welcome, INT, "first_attempt", first_attempt, 0, INT_MAX / 2),
+    FIELD_WITHIN(struct proto_welcome, LONG, "term", term, 0, INT64_MAX),
     FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_SLOW),
     FIELD_WITHIN(struct proto_welcome, INT, "seconds", seconds, 0, INT_MAX),
 };

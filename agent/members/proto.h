@@ -125,6 +125,7 @@ struct proto_welcome {
     /* names the run: the identity of its first coordinator, also after another one has taken its place */
     unsigned char run[PROTO_IDENTITY_BYTES];
     int first_attempt; /* of the run directory, see struct world_plan */
+    uint64_t term;     /* of the coordinator; 0: no arbiter */
     enum proto_wait wait;
     int seconds; /* of PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: the time */
 };

@@ -368,7 +368,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     memcpy(uplink->past.run, welcome->run, sizeof uplink->past.run);
     uplink->past.first_attempt = welcome->first_attempt;
     if (uplink->handlers.joined != NULL)
-        uplink->handlers.joined(uplink->member, welcome->identity);
+        uplink->handlers.joined(uplink->member, welcome->identity, welcome->term);
     uplink->answered_ns = 0;
     uplink->can_lead = false;
     uplink->past.lost_ns = 0;

@@ -48,10 +48,10 @@ struct run_lead {
     bool takes_over; /* it was a member, and goes on with `past` */
     bool steps_down; /* it was deposed, and is about to be a member with `past` */
     bool resigns, over;
-    int exit_status; /* of the run, if it is over */
-    int stopped_by;  /* the signal that asked this node to stop while it led or stepped down; 0: none */
-    uint64_t term;
-    struct disk_job lock; /* takes the lock of the run directory, if the lost leader has left it */
+    int exit_status;       /* of the run, if it is over */
+    int stopped_by;        /* the signal that asked this node to stop while it led or stepped down; 0: none */
+    uint64_t term, let_in; /* the one it leads with; that of the leader that let this node in last */
+    struct disk_job lock;  /* takes the lock of the run directory, if the lost leader has left it */
     struct rundir *rundir;
     bool locking;           /* that job is under way */
     bool locked_out;        /* another process has it, and this node hosts by the endpoint */

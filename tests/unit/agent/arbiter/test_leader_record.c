@@ -14,7 +14,8 @@ static const struct leader_record sample = {
     .lease_ms = 3000,
     .state = LEADER_ENDED,
     .exit_status = -9,
-    .goes_on = true,
+    .goes_on = false,
+    .unlocked = true,
     .progress = { .generation = -1,
                   .n_restarts = 3,
                   .n_restarts_left = UINT32_MAX,
@@ -38,7 +39,7 @@ Test(leader_record, what_was_encoded_is_decoded)
     cr_assert(memcmp(out.identity, sample.identity, sizeof out.identity) == 0);
     cr_assert(eq(str, out.host, (char *)sample.host));
     cr_assert(out.port == 29400 && out.lease_ms == 3000 && out.state == LEADER_ENDED &&
-              out.exit_status == -9 && out.goes_on);
+              out.exit_status == -9 && out.unlocked && !out.goes_on);
 }
 
 Test(leader_record, a_change_of_any_byte_is_seen)

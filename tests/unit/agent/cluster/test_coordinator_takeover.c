@@ -426,8 +426,18 @@ Test(coordinator_takeover, one_that_leaves_could_lead_until_it_is_known_to_have_
     obeys(0);
 }
 
-Test(coordinator_takeover, after_a_take_over_nobody_knows_who_else_could_lead)
+/* Those whom the leader before let in, and this one has not, wait by the record (agent/arbiter/lead.h). */
+Test(coordinator_takeover, after_a_take_over_those_count_whom_it_let_in)
 {
-    begin(1, 2, 3, 1);
-    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), 0));
+    const int64_t now = clock_boot_ns();
+
+    begin(2, 2, 3, 1);
+    cr_assert(coordinator_in_contact_until_ms(coordinator) > clock_boot_ms());
+    cr_assert_not(coordinator_has_formed(coordinator));
+    comes_back(4, 0);
+    cr_assert(coordinator_has_formed(coordinator));
+    cr_assert(eq(u64, welcome_of(1).term, 9));
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), 0), "it has heard nothing yet");
+    coordinator_heard(coordinator, actors[1].node, now);
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), now / 1000000 + config.lease_ms));
 }

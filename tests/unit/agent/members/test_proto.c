@@ -28,6 +28,7 @@ static union proto_message messages[PROTO_COUNT] = {
                                      .identity = { [15] = 7 },
                                      .run = { 8 },
                                      .first_attempt = 4,
+                                     .term = 9,
                                      .wait = PROTO_WAIT_SLOW,
                                      .seconds = 10 } },
     [PROTO_START] = { .start = { .restart_count = 1,
@@ -197,7 +198,8 @@ Test(proto, what_cannot_be_is_refused)
         { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
         { PROTO_WELCOME,
           "{\"host\":\"h\",\"identity\":\"00000000000000000000000000000000\","
-          "\"run\":\"00000000000000000000000000000000\",\"first_attempt\":0,\"wait\":6,\"seconds\":0}",
+          "\"run\":\"00000000000000000000000000000000\",\"first_attempt\":0,\"term\":\"0\",\"wait\":6,"
+          "\"seconds\":0}",
           "a message whose wait is missing or unfit" },
         { PROTO_STOP, "{\"signal\":65,\"now\":false}", "a message whose signal is missing or unfit" },
         { PROTO_FORWARD, "{\"signal\":0}", "a message whose signal is missing or unfit" },
