@@ -133,6 +133,7 @@ static void order_store(struct coordinator *coordinator)
     order.must = place->node == COORDINATOR_SELF && !coordinator->took_over;
     snprintf(order.named, sizeof order.named, "%s", named != NULL ? named : "");
     snprintf(order.address, sizeof order.address, "%s", roster->nodes[place->node].address);
+    place->is_awaited = true;
     node = &coordinator->nodes[place->node];
     node->tell(node->member, PROTO_OPEN, coordinator->generation, &order);
     free(guests);
@@ -148,7 +149,6 @@ void coordinator_open_store(struct coordinator *coordinator, coordinator_opened 
         return;
     }
     coordinator->place.opened = opened;
-    coordinator->place.is_awaited = true;
     order_store(coordinator);
 }
 
@@ -173,6 +173,7 @@ static void take_opened(struct coordinator *coordinator, const struct reporter_s
     if (coordinator->state != CS_PREPARING || !roster_enough(&coordinator->roster)) {
         end_wait(coordinator, &err);
     } else if (is_outdated(coordinator)) {
+        coordinator_close_store(coordinator); /* another node may have the first seat */
         order_store(coordinator);
     } else {
         place->is_open = true;

@@ -125,6 +125,25 @@ Test(coordinator_store, if_a_node_comes_before_the_answer_the_store_is_ordered_a
     cr_assert(actors[0].n_formed == 1 && actors[0].plan.n_nodes == 2);
 }
 
+Test(coordinator_store, if_that_node_gets_the_first_seat_the_other_one_closes_its_store)
+{
+    actors_are_silent = true;
+    past.node_rank = 1;
+    stage_services.past = &past;
+    begin(1, 2, 9, 1);
+    stage_services.past = NULL;
+    cr_assert(eq(int, actors[0].n_opens, 1));
+    stage_join = (struct proto_join){ .last_generation = 4, .last_node_rank = 0 };
+    memcpy(stage_join.lost_by, past.run, sizeof stage_join.lost_by);
+    enter();
+    stage_join = (struct proto_join){ .last_generation = -1, .last_node_rank = -1 };
+    opens(0);
+    cr_assert(actors[0].n_closes == 1 && actors[1].n_opens == 1 && actors[0].n_opens == 1);
+    opens(1);
+    cr_assert(actors[0].plan.master_port == 1001 && actors[1].plan.master_port == 1001);
+    cr_assert(eq(int, actors[1].plan.node_rank, 0));
+}
+
 Test(coordinator_store, an_old_answer_is_none)
 {
     config.last_call_timeout_ms = 0;
