@@ -294,9 +294,10 @@ void arbiter_old_is_gone(struct arbiter *arbiter)
     lead_old_is_gone(&arbiter->lead, clock_boot_ms());
 }
 
-void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms)
+void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms,
+                   uint64_t let_in)
 {
-    lead_stand(&arbiter->lead, seat, host, port, heard_ms, clock_boot_ms());
+    lead_stand(&arbiter->lead, seat, host, port, heard_ms, let_in, clock_boot_ms());
     wake_in(arbiter, 0);
 }
 
@@ -319,6 +320,14 @@ void arbiter_publish(struct arbiter *arbiter, const struct leader_progress *prog
 void arbiter_move(struct arbiter *arbiter, const char *host, int port)
 {
     lead_move(&arbiter->lead, host, port);
+    wake_in(arbiter, 0);
+}
+
+void arbiter_go_on(struct arbiter *arbiter, bool unlocked)
+{
+    if (arbiter->lead.self.goes_on && arbiter->lead.self.unlocked == unlocked)
+        return;
+    lead_go_on(&arbiter->lead, unlocked);
     wake_in(arbiter, 0);
 }
 

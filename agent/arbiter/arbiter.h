@@ -70,7 +70,7 @@ void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
  * No other agent's process that led runs any more. The proof is, for instance, a lock that each first leader
  * takes before it claims, and keeps until its process is gone; a lock that a server takes away from a silent
  * host in less than ten leases is none. So arbiter_claim_first() waits for four leases at most, if this is
- * called before it. Valid until arbiter_withdraw(), leads() or follow().
+ * called before it, and the record does not say that its leader may have no such lock. Valid until arbiter_withdraw(), leads() or follow().
  */
 void arbiter_old_is_gone(struct arbiter *arbiter);
 /**
@@ -78,10 +78,12 @@ void arbiter_old_is_gone(struct arbiter *arbiter);
  * and at the earliest 1.1 leases after `heard_ms`. Members will reach it at `host` and `port`. A second call
  * replaces the first.
  *   seat      the seat it had: lower ones claim earlier; -1: it had none
- *   heard_ms  when a word of its leader last arrived here (not when it was asked for); 0: none did, and it
- *             waits for 11.1 leases if that leader may go on without the store
+ *   heard_ms  when a word of its leader last arrived here (not when it was asked for); 0: none did
+ *   let_in    the term of that leader, which let this agent in; 0: none did. It waits for 11.1 leases if the
+ *             leader is another one by now, and may go on without the store
  */
-void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms);
+void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms,
+                   uint64_t let_in);
 /**
  * This agent is a member in that seat; -1: a spare. A member of a high seat reads the record once in a lease
  * until it stands: it would claim last. Without this call, it reads ten times.
@@ -97,11 +99,17 @@ void arbiter_publish(struct arbiter *arbiter, const struct leader_progress *prog
 /** Members reach this leader at another address than the one it claimed with. */
 void arbiter_move(struct arbiter *arbiter, const char *host, int port);
 /**
+ * A leader that took over may go on without the store from now on, like the first one of a run. Agents that it
+ * has not let in wait longer if it is lost.
+ *   unlocked  this agent may live although another one has found the lock free (arbiter_old_is_gone())
+ */
+void arbiter_go_on(struct arbiter *arbiter, bool unlocked);
+/**
  * No agent that this leader ever let in stands before `until_ms`: each that has neither left in order nor
  * swept its node is known to have heard from this leader one lease before that or later (`heard_ms` of
  * arbiter_stand()). So the leader holds until then, even if the store does not answer, but not beyond ten
- * leases after its last write. 0: that cannot be said. No effect in a term that was taken over: agents that
- * the leader before let in may stand.
+ * leases after its last write. 0: that cannot be said. No effect in a term that was taken over before
+ * arbiter_go_on() is in the record.
  */
 void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms);
 /**

@@ -58,7 +58,8 @@ void lead_first(struct lead *lead, const char *host, int port)
     move_to(lead, host, port);
 }
 
-void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms)
+void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, uint64_t let_in,
+                int64_t now_ms)
 {
     if (lead->role != LEAD_WATCHES)
         return;
@@ -66,6 +67,7 @@ void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t
     lead->seat = seat;
     if (heard_ms > lead->heard_ms)
         lead->heard_ms = heard_ms;
+    lead->let_in = let_in;
     lead->stood_ms = now_ms;
     if (lead->rests)
         lead->next_ms = now_ms;
@@ -105,9 +107,18 @@ void lead_move(struct lead *lead, const char *host, int port)
     lead->dirty = true;
 }
 
+void lead_go_on(struct lead *lead, bool unlocked)
+{
+    if (lead->role != LEAD_LEADS || (lead->self.goes_on && lead->self.unlocked == unlocked))
+        return;
+    lead->self.goes_on = lead->dirty = true;
+    lead->self.unlocked = unlocked;
+}
+
+/* What counts is what others read: the last record that was written for certain. */
 void lead_in_contact_until(struct lead *lead, int64_t until_ms)
 {
-    if (leads(lead) && lead->self.goes_on && lead->known.sequence > 0)
+    if (leads(lead) && lead->known.goes_on && lead->known.sequence > 0)
         lead->contact_ms = until_ms;
 }
 
@@ -133,18 +144,25 @@ void lead_leave(struct lead *lead)
 
 /* Time */
 
-/* May the leader go on without the store, whatever this agent has heard? One that let it in has said so. */
+/*
+ * May the leader go on without the store, whatever this agent has heard? One that let it in does not, in that
+ * term: words of a leader before may arrive late.
+ */
 static bool may_go_on(const struct lead *lead)
 {
-    const bool is_in = lead->heard_ms > 0 && lead->heard_ms >= lead->term_ms;
+    return lead->known.goes_on && lead->known.sequence > 0 && lead->known.state == LEADER_LEADS &&
+           lead->let_in != lead->known.term && !is_own(lead, &lead->known);
+}
 
-    return lead->known.goes_on && lead->known.sequence > 0 && lead->known.state == LEADER_LEADS && !is_in &&
-           !is_own(lead, &lead->known);
+/* Is the process of the leader that is known gone, whatever its record says? */
+static bool is_gone(const struct lead *lead)
+{
+    return lead->gone_ms > 0 && !lead->known.unlocked;
 }
 
 int64_t lead_patience_ms(const struct lead *lead)
 {
-    const bool waits = may_go_on(lead) && lead->gone_ms == 0;
+    const bool waits = may_go_on(lead) && !is_gone(lead);
 
     if (lead->first && !waits && !is_own(lead, &lead->known))
         return LEAD_MEMBERS * lease_of(lead);
@@ -271,6 +289,7 @@ static void prepare_claim(struct lead *lead, int64_t now_ms)
     lead->self.sequence = 0;
     if (is_ours(lead, &lead->known) && lead->known.state != LEADER_ENDED)
         lead->self.progress = lead->known.progress;
+    lead->self.unlocked = false;
     lead->self.goes_on = lead->known.term == 0 || lead->known.state == LEADER_ENDED;
 }
 
@@ -303,7 +322,7 @@ static int64_t went_on_until_ms(const struct lead *lead, int64_t now_ms)
 
     if (!may_go_on(lead))
         return 0;
-    return lead->gone_ms > 0 && lead->gone_ms < until_ms ? lead->gone_ms : until_ms;
+    return is_gone(lead) && lead->gone_ms < until_ms ? lead->gone_ms : until_ms;
 }
 
 /*

@@ -25,10 +25,11 @@
  * While the store does not answer its leader, the leader may go on as long as it is in contact with every
  * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
  * heard from the leader. It goes on until ten leases after the start of its last write that succeeded. An
- * agent that was not let in waits for so long: it takes the record for stale after 11.1 leases, unless it
- * knows that the leader's process is gone (lead_old_is_gone()); the host by the endpoint waits for four
- * leases then. A leader that took over never goes on, because those whom the leader before had let in may
- * stand. Its records say that (`goes_on`).
+ * agent that this leader did not let in, in this term, waits for so long: it takes the record for stale after
+ * 11.1 leases, unless it knows that the leader's process is gone (lead_old_is_gone()), and the record does not
+ * say that this cannot be known (`unlocked`); the host by the endpoint waits for four leases then. All this holds if the record says so (`goes_on`), which the leader of a
+ * new run writes at once. One that took over waits with it (lead_go_on()): those whom the leader before had
+ * let in are on their way to it, and would wait so long if it were lost before they come.
  *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */
@@ -78,6 +79,7 @@ struct lead {
     bool first, stands; /* wants to lead: as the host by the endpoint; as a member without a leader */
     int seat;
     int64_t heard_ms; /* last word of a leader; of one that led: a lease before its hold was over */
+    uint64_t let_in;  /* the term of the last leader that let this agent in; 0: none did */
     int64_t stood_ms; /* when it stood up */
     int64_t gone_ms;  /* no process of an old leader has run since; 0: that is not known */
 
@@ -128,8 +130,10 @@ void lead_first(struct lead *lead, const char *host, int port);
  * This agent has no leader, and no rank of it runs or can run: lead, as soon as no other agent does.
  *   seat      the seat it had; -1: none
  *   heard_ms  when a word of the leader last arrived; 0: none did
+ *   let_in    the term of that leader; 0: none let this agent in
  */
-void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, int64_t now_ms);
+void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, uint64_t let_in,
+                int64_t now_ms);
 /**
  * No other agent's process that led runs any more: this one has a lock, for instance, that a leader keeps
  * until its process is gone. Valid until lead_withdraw(), or until another leads.
@@ -148,8 +152,14 @@ void lead_publish(struct lead *lead, const struct leader_progress *progress);
 /** The same for the address of this agent. */
 void lead_move(struct lead *lead, const char *host, int port);
 /**
+ * Write into the record that this leader may go on without the store. Those whom the leader before had let in
+ * have come, or are not waited for any more. No effect unless this agent leads.
+ *   unlocked  another agent may call lead_old_is_gone() while this one lives: it has no lock, for instance
+ */
+void lead_go_on(struct lead *lead, bool unlocked);
+/**
  * Before this time no agent that was let in stands, because each has heard from this leader so late. No
- * effect unless this agent leads, has written a record, and has not taken over; 0 takes it back.
+ * effect unless this agent leads, and has written a record which says that it may go on; 0 takes it back.
  */
 void lead_in_contact_until(struct lead *lead, int64_t until_ms);
 /** The run is over: lead no more from now on, and write that. LEAD_ENDED or LEAD_DEPOSED follows. */

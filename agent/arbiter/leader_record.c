@@ -5,7 +5,7 @@
 
 #include "agent/wire/little_endian.h"
 
-enum { VERSION = 1, LONGEST_LEASE_MS = 24 * 3600 * 1000 };
+enum { VERSION = 1, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
 
 static const char magic[8] = "fsdplead";
 
@@ -26,14 +26,31 @@ enum {
     AT_RESTARTS_LEFT = 80,
     AT_STEP = 88,
     AT_GOES_ON = 96,
+    AT_KIND = 100,
+    AT_TIMES = 102,
+    AT_CODE = 104,
+    AT_PHASE = 108,
+    AT_FAILED_STEP = 112,
+    AT_LEADER = 120,
     AT_HOST = 128,
+    AT_SUSPECTS = 384,
     AT_CHECKSUM = LEADER_RECORD_BYTES - 8
 };
-_Static_assert(AT_HOST + LEADER_HOST_BYTES <= AT_CHECKSUM, "the host has its place");
+_Static_assert(AT_HOST + LEADER_HOST_BYTES <= AT_SUSPECTS, "the host has its place");
+_Static_assert(AT_SUSPECTS + LEADER_SUSPECTS * SUSPECT_BYTES <= AT_CHECKSUM, "the suspects have theirs");
 
 bool leader_record_is_later(const struct leader_record *record, const struct leader_record *than)
 {
     return record->term != than->term ? record->term > than->term : record->sequence > than->sequence;
+}
+
+static void put_suspect(const struct leader_suspect *suspect, unsigned char *out)
+{
+    put_le(out, suspect->name, 8);
+    put_le(out + 8, (uint32_t)suspect->slow_rank, 4);
+    put_le(out + 12, suspect->aside_s, 2);
+    put_le(out + 14, suspect->strikes, 1);
+    put_le(out + 15, suspect->stays, 1);
 }
 
 void leader_record_encode(const struct leader_record *record, unsigned char out[LEADER_RECORD_BYTES])
@@ -53,7 +70,15 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_RESTARTS, record->progress.n_restarts, 4);
     put_le(out + AT_RESTARTS_LEFT, record->progress.n_restarts_left, 4);
     put_le(out + AT_STEP, (uint64_t)record->progress.step, 8);
-    put_le(out + AT_GOES_ON, record->goes_on, 4);
+    put_le(out + AT_GOES_ON, (uint32_t)(record->goes_on | record->unlocked << 1), 4);
+    put_le(out + AT_KIND, (uint32_t)record->progress.failure.kind, 2);
+    put_le(out + AT_TIMES, record->progress.failure.n, 2);
+    put_le(out + AT_CODE, (uint32_t)record->progress.failure.code, 4);
+    put_le(out + AT_PHASE, (uint32_t)record->progress.failure.phase, 4);
+    put_le(out + AT_FAILED_STEP, (uint64_t)record->progress.failure.step, 8);
+    put_le(out + AT_LEADER, record->progress.leader, 8);
+    for (int i = 0; i < LEADER_SUSPECTS; i++)
+        put_suspect(&record->progress.suspects[i], out + AT_SUSPECTS + i * SUSPECT_BYTES);
     memcpy(out + AT_HOST, record->host, strnlen(record->host, LEADER_HOST_BYTES - 1));
     put_le(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM), 8);
 }
@@ -61,6 +86,15 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
 static int32_t get_i32(const unsigned char *in)
 {
     return (int32_t)(uint32_t)get_le(in, 4);
+}
+
+static struct leader_suspect get_suspect(const unsigned char *in)
+{
+    return (struct leader_suspect){ .name = get_le(in, 8),
+                                    .slow_rank = get_i32(in + 8),
+                                    .aside_s = (uint16_t)get_le(in + 12, 2),
+                                    .strikes = in[14],
+                                    .stays = in[15] != 0 };
 }
 
 /* Its words reach terminals and logs. */
@@ -89,11 +123,20 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                 .lease_ms = (int64_t)get_le(in + AT_LEASE, 8),
                                 .state = (enum leader_state)get_le(in + AT_STATE, 4),
                                 .exit_status = get_i32(in + AT_EXIT_STATUS),
-                                .goes_on = get_le(in + AT_GOES_ON, 4) != 0,
+                                .goes_on = (get_le(in + AT_GOES_ON, 4) & 1) != 0,
+                                .unlocked = (get_le(in + AT_GOES_ON, 4) & 2) != 0,
                                 .progress = { .generation = get_i32(in + AT_GENERATION),
                                               .n_restarts = (uint32_t)get_le(in + AT_RESTARTS, 4),
                                               .n_restarts_left = (uint32_t)get_le(in + AT_RESTARTS_LEFT, 4),
-                                              .step = (int64_t)get_le(in + AT_STEP, 8) } };
+                                              .step = (int64_t)get_le(in + AT_STEP, 8),
+                                              .failure = { .kind = (int32_t)get_le(in + AT_KIND, 2),
+                                                           .n = (uint32_t)get_le(in + AT_TIMES, 2),
+                                                           .code = get_i32(in + AT_CODE),
+                                                           .phase = get_i32(in + AT_PHASE),
+                                                           .step = (int64_t)get_le(in + AT_FAILED_STEP, 8) },
+                                              .leader = get_le(in + AT_LEADER, 8) } };
+    for (int i = 0; i < LEADER_SUSPECTS; i++)
+        out->progress.suspects[i] = get_suspect(in + AT_SUSPECTS + i * SUSPECT_BYTES);
     memcpy(out->identity, in + AT_IDENTITY, sizeof out->identity);
     memcpy(out->host, in + AT_HOST, sizeof out->host);
     return out->term > 0 && out->term < LEADER_TERMS && out->lease_ms > 0 &&

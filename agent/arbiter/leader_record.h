@@ -16,7 +16,11 @@
 
 #include "agent/wire/session_hello.h"
 
-enum { LEADER_RECORD_BYTES = 512, LEADER_HOST_BYTES = 256 };
+enum {
+    LEADER_RECORD_BYTES = 512,
+    LEADER_HOST_BYTES = 256,
+    LEADER_SUSPECTS = 7 /* of more nodes, the record has those that were lost most often */
+};
 
 #define LEADER_TERMS ((uint64_t)INT64_MAX)
 
@@ -26,12 +30,31 @@ enum leader_state {
     LEADER_LEFT   /* the agent that took this term could not lead: no generation began, and another may */
 };
 
+/* The last failure of the job, and how often it came in a row. All zero: there was none. */
+struct leader_failure {
+    int64_t step;
+    int32_t kind, code, phase;
+    uint32_t n; /* below 65536 */
+};
+
+/* A node that has been lost, or has a slow rank. */
+struct leader_suspect {
+    uint64_t name; /* a hash of what it is known by; 0: this entry is none, and neither are those after it */
+    int32_t slow_rank; /* it was put aside because of this rank, and so long; meaningless if `aside_s` is 0 */
+    uint16_t aside_s;
+    uint8_t strikes;
+    bool stays; /* it took part, or could, when this was written */
+};
+
 /* What another coordinator needs to go on. */
 struct leader_progress {
     int32_t generation;       /* the newest that began; -1: none did */
     uint32_t n_restarts;      /* of the whole run */
     uint32_t n_restarts_left; /* when the record was written; UINT32_MAX: without a bound */
     int64_t step;             /* of the newest published checkpoint; -1: there is none */
+    struct leader_failure failure;
+    uint64_t leader; /* the name of the leader's own node, as that of a suspect; 0: unknown */
+    struct leader_suspect suspects[LEADER_SUSPECTS];
 };
 
 struct leader_record {
@@ -44,7 +67,8 @@ struct leader_record {
     int64_t lease_ms; /* the leader's; positive. It holds for all who judge this record */
     enum leader_state state;
     int exit_status;
-    bool goes_on; /* without the store, its leader may lead longer than its lease (lead.h) */
+    bool goes_on;  /* without the store, its leader may lead longer than its lease (lead.h) */
+    bool unlocked; /* a lock that is free does not show that its leader's process is gone */
     struct leader_progress progress;
 };
 

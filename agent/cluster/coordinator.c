@@ -30,11 +30,18 @@ void coordinator_write_event(struct coordinator *coordinator, int generation, co
 struct leader_progress coordinator_progress(const struct coordinator *coordinator)
 {
     const struct budget *budget = &coordinator->budget;
+    const struct recurrence *recurrence = &coordinator->recurrence;
     const int used = budget_used(budget, coordinator_now_ns(coordinator));
     struct leader_progress progress = coordinator->progress;
 
     progress.n_restarts = (uint32_t)budget->n_restarts;
     progress.n_restarts_left = used < budget->most ? (uint32_t)(budget->most - used) : 0;
+    progress.failure = (struct leader_failure){ .step = recurrence->step,
+                                                .kind = (int32_t)recurrence->kind,
+                                                .code = recurrence->code,
+                                                .phase = recurrence->phase,
+                                                .n = (uint32_t)recurrence->n };
+    coordinator_note_suspects(coordinator, &progress);
     return progress;
 }
 
@@ -526,6 +533,13 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
                     progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
     roster_continue(&coordinator->roster, past->run, progress->generation >= 0);
     coordinator->took_over = true;
+    coordinator->recurrence = (struct recurrence){ .kind = (enum death_kind)progress->failure.kind,
+                                                   .code = progress->failure.code,
+                                                   .phase = progress->failure.phase,
+                                                   .step = progress->failure.step,
+                                                   .n = (int)progress->failure.n };
+    if (coordinator_is_elastic(coordinator))
+        coordinator_take_suspects(coordinator, progress);
     if (progress->generation >= 0 && !coordinator_bears_loss(coordinator)) {
         end_spent(coordinator);
     } else if (progress->generation >= 0) {
@@ -545,9 +559,9 @@ static void free_all(struct coordinator *coordinator)
     roster_fini(&coordinator->roster);
     coordinator_forget_arrivals(coordinator);
     quarantine_fini(&coordinator->quarantine);
-    coordinator_forget_names(coordinator);
     coordinator_forget_keys(coordinator);
     free(coordinator->nodes);
+    free(coordinator->place.numbers);
     free(coordinator->away);
     free(coordinator->fenced);
     free(coordinator->deaths);
@@ -578,12 +592,10 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->services = *services;
     coordinator->state = CS_GATHERING;
     budget_init(&coordinator->budget, config);
-    coordinator->cause = -1;
+    coordinator->cause = coordinator->place.node = -1;
     coordinator->resume_step = coordinator->diverged_step = -1;
     if (services->fence_ms > 0)
         coordinator->fenced_until_ms = coordinator_now_ms(coordinator) + (uint64_t)services->fence_ms;
-    /* another one has led, and had members */
-    coordinator->unknown_away = services->fence_ms > 0 || services->past != NULL;
     coordinator->progress.generation = -1;
     coordinator->progress.step = -1;
     status = open_roster(coordinator, err);

@@ -16,6 +16,7 @@
 
 #include "agent/arbiter/leader_record.h"
 #include "agent/config.h"
+#include "agent/members/ended.h"
 #include "agent/members/proto.h"
 #include "agent/output/console.h"
 #include "agent/record/errors.h"
@@ -71,6 +72,7 @@ struct coordinator_services {
     void *write_errors_arg;
     const unsigned char *identity;       /* (PROTO_IDENTITY_BYTES) of this agent; NULL: a new one */
     const struct coordinator_past *past; /* borrowed for coordinator_create(); NULL: the run begins */
+    struct ended *ended;       /* of the run, borrowed; the coordinator adds to it. NULL: none is kept */
     int64_t fence_ms;          /* for so long from now on ranks of others may run, and no generation begins */
     const struct lease *lease; /* of this node, which the caller extends while it leads; NULL: none */
     struct coordinator_lead lead; /* its `holds` is NULL: no arbiter decides who leads */
@@ -122,6 +124,17 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
  * coordinator_admit().
  */
 int coordinator_find(const struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
+/**
+ * Is the agent one that never comes back: it has left the run, under this coordinator or an earlier one, or it
+ * was restored from an earlier state? Then `refused` receives the reason. Call it before coordinator_find()
+ * is acted on: the agent that is there may be the one from which this one was copied.
+ */
+bool coordinator_never_again(struct coordinator *coordinator, const struct proto_join *join,
+                             struct proto_refused *refused);
+/** The agent of that identity was restored from an earlier state: it never comes back. */
+void coordinator_refuse(struct coordinator *coordinator, const unsigned char identity[PROTO_IDENTITY_BYTES]);
+/** The agent of a node that is lost has left in order: its process ends. */
+void coordinator_left(struct coordinator *coordinator, int node);
 /** Fills in who hosts, what a node that was just admitted will wait for, and for how long. */
 void coordinator_welcome(const struct coordinator *coordinator, int node, struct proto_welcome *welcome);
 /**
@@ -143,9 +156,11 @@ bool coordinator_may_grant(const struct coordinator *coordinator);
 void coordinator_granted(struct coordinator *coordinator, int node);
 /** The node has got an answer to a beat that was sent at that time, by CLOCK_BOOTTIME; 0: none yet. */
 void coordinator_heard(struct coordinator *coordinator, int node, int64_t answered_ns);
+/** Has this coordinator formed a generation? */
+bool coordinator_has_formed(const struct coordinator *coordinator);
 /**
- * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that was ever let in, and has
- * neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that,
+ * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that it ever let in, and that
+ * has neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that,
  * or later. 0: that is not known.
  */
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
@@ -154,11 +169,6 @@ int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
  * reports its end of the generation, and takes part in the next one.
  */
 void coordinator_fenced(struct coordinator *coordinator, int node, int generation, int64_t ago_ms);
-/**
- * The agent of that node is not one that could lead though it is lost: it was let in again, has left in
- * order, or has killed its ranks for good.
- */
-void coordinator_forget_away(struct coordinator *coordinator, int node);
 /** If this coordinator is lost, that node can take its place. A second call changes nothing. */
 void coordinator_can_lead(struct coordinator *coordinator, int node);
 /** The agent of the node comes again: the node that it was is lost. */

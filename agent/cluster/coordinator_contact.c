@@ -37,23 +37,46 @@ void coordinator_note_away(struct coordinator *coordinator, int node)
     away += coordinator->n_away++;
     memcpy(away->identity, coordinator->roster.nodes[node].who.identity, sizeof away->identity);
     away->heard_ns = coordinator->nodes[node].heard_ns;
+    away->generation = coordinator->nodes[node].generation;
 }
 
-void coordinator_forget_agent(struct coordinator *coordinator,
-                              const unsigned char agent[PROTO_IDENTITY_BYTES])
+static int find_away(const struct coordinator *coordinator,
+                     const unsigned char identity[PROTO_IDENTITY_BYTES])
 {
-    struct coordinator_away *away = coordinator->away;
-
     for (int i = 0; i < coordinator->n_away; i++)
-        if (memcmp(away[i].identity, agent, sizeof away[i].identity) == 0) {
-            away[i] = away[--coordinator->n_away];
-            return;
-        }
+        if (memcmp(coordinator->away[i].identity, identity, PROTO_IDENTITY_BYTES) == 0)
+            return i;
+    return -1;
 }
 
-void coordinator_forget_away(struct coordinator *coordinator, int node)
+int coordinator_forget_agent(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES])
 {
-    coordinator_forget_agent(coordinator, coordinator->roster.nodes[node].who.identity);
+    const int i = find_away(coordinator, agent);
+    const int generation = i < 0 ? -1 : coordinator->away[i].generation;
+
+    if (i >= 0)
+        coordinator->away[i] = coordinator->away[--coordinator->n_away];
+    return generation;
+}
+
+int coordinator_generation_of(const struct coordinator *coordinator,
+                              const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    const int node = roster_find(&coordinator->roster, identity), away = find_away(coordinator, identity);
+
+    if (node >= 0)
+        return coordinator->nodes[node].generation;
+    return away < 0 ? -1 : coordinator->away[away].generation;
+}
+
+bool coordinator_has_formed(const struct coordinator *coordinator)
+{
+    return coordinator->has_formed;
+}
+
+int coordinator_forget_away(struct coordinator *coordinator, int node)
+{
+    return coordinator_forget_agent(coordinator, coordinator->roster.nodes[node].who.identity);
 }
 
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator)

@@ -85,25 +85,22 @@ static void fill_random(unsigned char *bytes, size_t size)
 static void end_preparing(struct coordinator *coordinator, const struct fsdp_err *err)
 {
     enum coordinator_event event = CE_PREPARED;
-    struct fsdp_err why = *err;
 
     if (coordinator->state == CS_PREPARING &&
         (!roster_enough(&coordinator->roster) || !coordinator_may_form(coordinator))) {
         event = CE_FAILED;
-    } else if (coordinator->state == CS_PREPARING &&
-               (why.status != FSDP_OK || coordinator_open_store(coordinator, &why) != FSDP_OK)) {
-        coordinator_end_with(coordinator, FSDP_EXIT_PEER, ERRORS_WORLD, why.message);
+    } else if (coordinator->state == CS_PREPARING && err->status != FSDP_OK) {
+        coordinator_end_with(coordinator, FSDP_EXIT_PEER, ERRORS_WORLD, err->message);
         event = CE_REFUSED;
     }
     coordinator_post(coordinator, event);
     coordinator_run(coordinator);
 }
 
-static void on_named(struct coordinator *coordinator, const struct fsdp_err *err)
+static void on_marked(struct coordinator *coordinator, const struct fsdp_err *err)
 {
-    fill_random(coordinator->token, sizeof coordinator->token);
-    if (coordinator->state == CS_PREPARING && err->status == FSDP_OK)
-        coordinator_mark(coordinator, end_preparing);
+    if (coordinator->state == CS_PREPARING && err->status == FSDP_OK && roster_enough(&coordinator->roster))
+        coordinator_open_store(coordinator, end_preparing);
     else
         end_preparing(coordinator, err);
 }
@@ -115,7 +112,8 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 
     coordinator->resume_step = step;
     if (event == CE_PREPARED && coordinator->state == CS_PREPARING) {
-        coordinator_find_names(coordinator, on_named);
+        fill_random(coordinator->token, sizeof coordinator->token);
+        coordinator_mark(coordinator, on_marked);
         return;
     }
     coordinator_post(coordinator, event);
@@ -174,8 +172,10 @@ void coordinator_form(struct coordinator *coordinator)
     plan.n_nodes = roster->n_nodes;
     plan.world_size = coordinator->world_size = roster->world_size;
     coordinator_expect(coordinator);
+    coordinator_tell_all_ended(coordinator);
     coordinator->n_deaths = 0;
     coordinator->node_lost = false;
+    coordinator->has_formed = true;
     coordinator->cause = -1;
     free(coordinator->hang);
     coordinator->hang = NULL;
@@ -183,7 +183,7 @@ void coordinator_form(struct coordinator *coordinator)
     coordinator_hang_begin(coordinator);
     coordinator_pace_begin(coordinator);
     snprintf(plan.master_address, sizeof plan.master_address, "%s", coordinator_master_address(coordinator));
-    plan.master_port = coordinator->store != NULL              ? tcpstore_port(coordinator->store)
+    plan.master_port = coordinator->place.is_open              ? coordinator->place.port
                        : coordinator->config->master_port != 0 ? coordinator->config->master_port
                                                                : free_port();
     memcpy(plan.token, coordinator->token, sizeof plan.token);

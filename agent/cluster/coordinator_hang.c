@@ -136,8 +136,7 @@ static bool reach_verdict(struct coordinator *coordinator, struct hang_verdict *
 {
     struct hang_rank *ranks = coordinator->search.ranks;
     const int n = ranks != NULL ? coordinator->world_size : 0;
-    const int64_t store_ns =
-        coordinator->store == NULL ? INT64_MAX : tcpstore_idle_ms(coordinator->store) * INT64_C(1000000);
+    const int64_t store_ns = coordinator_store_idle_ns(coordinator);
     const int64_t shown_ns = hang_life_shown(ranks, n, store_ns);
     bool watched = false, program = false;
 

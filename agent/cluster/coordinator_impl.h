@@ -5,11 +5,11 @@
  *   coordinator_wait.c         waits for nodes, and ends generations for a change of nodes
  *   coordinator_contact.c      knows which agents have heard from this one, and when
  *   coordinator_fence.c        knows until when ranks of lost nodes may run
+ *   coordinator_ended.c        knows which agents never come back
  *   coordinator_quarantine.c   holds back nodes that come and go, or whose processes do not end
  *   coordinator_form.c         begins generations and takes them down
  *   coordinator_mark.c         marks a run directory that all nodes share
- *   coordinator_names.c        looks up the addresses at which the store listens
- *   coordinator_store.c        opens the store at which the programs of a generation meet
+ *   coordinator_store.c        has the store opened at which the programs of a generation meet
  *   coordinator_reports.c      takes the reports of the nodes
  *   coordinator_timeline.c     keeps the times of a restart
  *   coordinator_survival.c     says which losses of nodes the job bears
@@ -36,9 +36,7 @@
 #include "agent/members/verdict.h"
 #include "agent/os/lease.h"
 #include "agent/record/save.h"
-#include "agent/tcpstore/tcpstore.h"
 #include "agent/watch/hang_table.h"
-#include "agent/wire/lookup.h"
 #include "agent/world/start_wait.h"
 
 /*
@@ -68,6 +66,7 @@ struct coordinator_node {
     bool said_unkilled;     /* that it is held back for that was reported */
     uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
     int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
+    int generation;         /* the newest of which its agent has reported to this coordinator; -1: none */
     bool can_lead;          /* it can take this coordinator's place */
     bool shows;             /* it was asked what its ranks show (struct search) */
 };
@@ -76,6 +75,7 @@ struct coordinator_node {
 struct coordinator_away {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     int64_t heard_ns;
+    int generation; /* as of struct coordinator_node */
 };
 
 /* A lost agent, whose ranks may run until then, by coordinator_now_ms(). */
@@ -110,6 +110,22 @@ struct pacing {
     int n_said;
 };
 
+typedef void coordinator_opened(struct coordinator *coordinator, const struct fsdp_err *err);
+
+/* The store at which the programs of a generation meet: it is on the node of the first seat. */
+struct store_place {
+    uint64_t question; /* number of the last order to open one */
+    int node;          /* that has the order; -1: none has */
+    bool is_awaited;   /* it has not answered */
+    bool is_open;
+    int port;
+    char address[PROTO_TEXT_BYTES]; /* MASTER_ADDR */
+    int64_t changed_ns;             /* when a client last changed a key, by uv_hrtime() */
+    int *numbers, n;                /* the nodes for which it was ordered, in the order of their ranks */
+    unsigned n_arrived;             /* of the roster at that time */
+    coordinator_opened *opened;     /* takes the answer */
+};
+
 struct coordinator {
     const struct agent_config *config;
     struct coordinator_services services;
@@ -124,18 +140,10 @@ struct coordinator {
     struct leader_progress progress; /* as it was told to the arbiter last */
     unsigned char token[32];         /* of the generation that forms or runs */
     struct save *save;
-    /* the store of the generation that forms or runs; NULL for a job of the trainer */
-    struct tcpstore *store;
-    int last_store_port;       /* port of the previous generation's store */
-    struct lookup *lookup;     /* lookup of a name at which the store will listen; else NULL */
-    struct addrinfo *found[2]; /* the addresses that coordinator_find_names() found; NULL: not known */
-    void (*named)(struct coordinator *coordinator, const struct fsdp_err *err);
+    struct store_place place;     /* of the generation that forms or runs */
     struct mark *mark;            /* of --run-dir, while it is waited for; else NULL */
     uint64_t mark_look_ms;        /* the next look at that wait, by coordinator_now_ms() */
     struct attendance attendance; /* the workers that have connected to the store */
-    struct table sockets;         /* those of this node's workers, as the last search found them */
-    int n_searches;               /* searches for the process that owns a connection */
-    int n_vain_searches;          /* those of them that found none */
 
     struct store *keys; /* keys of the generation that nodes may ask for; NULL: there were none yet */
 
@@ -165,6 +173,7 @@ struct coordinator {
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
+    bool has_formed;                   /* a generation */
     bool took_over;                    /* it goes on with the run of a coordinator that was lost */
     bool deposed;                      /* another agent leads the run */
     bool without_directory;            /* the run directory was removed, and the run ends for that */
@@ -180,7 +189,8 @@ struct coordinator {
     int n_held;                    /* nodes in quarantine */
     struct coordinator_away *away; /* (n_away) */
     int n_away, away_capacity;
-    bool unknown_away; /* an agent that is not in `away` may be there too */
+    bool unknown_away; /* an agent that is not in `away` may be there too: there was no memory for it */
+    uint64_t n_ended;  /* so many of services.ended the members know */
     bool changing;     /* the generation ends, or ended, for a change of membership */
     uv_timer_t *timer; /* NULL: the world is this node alone, and nothing is waited for */
     uint64_t gather_until_ms, last_call_ms, change_ms; /* by coordinator_now_ms(); 0: not set */
@@ -318,6 +328,10 @@ void coordinator_ask_to_leave(struct coordinator *coordinator);
 int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES]);
 /** Puts a node that was just let in into quarantine, if it was lost often or was slow. Reports that. */
 void coordinator_hold(struct coordinator *coordinator, int node);
+/** Notes for another coordinator which nodes come and go, or are slow. */
+void coordinator_note_suspects(const struct coordinator *coordinator, struct leader_progress *progress);
+/** Goes on with such notes. The loss of the node that led is one too. */
+void coordinator_take_suspects(struct coordinator *coordinator, const struct leader_progress *progress);
 /**
  * Puts a node that takes part into quarantine for so long, because of a slow rank, and begins to form the
  * world again without it. Reports that. Returns false, and does nothing, if the job needs the node, or if it
@@ -326,9 +340,14 @@ void coordinator_hold(struct coordinator *coordinator, int node);
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
 /** The agent of a node that is present is lost, or is told to leave, and may live. */
 void coordinator_note_away(struct coordinator *coordinator, int node);
-/** The agent with this identity cannot lead any more: coordinator_forget_away(). */
-void coordinator_forget_agent(struct coordinator *coordinator,
-                              const unsigned char agent[PROTO_IDENTITY_BYTES]);
+/**
+ * The agent is not one that could lead though it is lost: it was let in again, has left in order, or has killed
+ * its ranks for good. Returns the newest generation of which it has reported; -1: none.
+ */
+int coordinator_forget_agent(struct coordinator *coordinator,
+                             const unsigned char agent[PROTO_IDENTITY_BYTES]);
+/** The same of the agent of that node. */
+int coordinator_forget_away(struct coordinator *coordinator, int node);
 /**
  * The node takes part, and is lost: no generation begins before its lease must be over. No effect if its
  * ranks are gone.
@@ -342,6 +361,13 @@ uint64_t coordinator_fenced_until_ms(const struct coordinator *coordinator);
 void coordinator_take_unkilled(struct coordinator *coordinator, int node, int n);
 /** The generation is over, and another one follows: reports which of its nodes are held back for that. */
 void coordinator_tell_unkilled(struct coordinator *coordinator);
+/** Returns that generation of an agent that is there, or away. */
+int coordinator_generation_of(const struct coordinator *coordinator,
+                              const unsigned char identity[PROTO_IDENTITY_BYTES]);
+/** Tells a node that is new which agents never come back. */
+void coordinator_tell_ended(const struct coordinator *coordinator, int node);
+/** Tells all nodes of those that are new. */
+void coordinator_tell_all_ended(struct coordinator *coordinator);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
 /** Returns when the next quarantine ends, by coordinator_now_ms(); 0: no node is in one. */
@@ -369,15 +395,9 @@ void coordinator_form(struct coordinator *coordinator);
 void coordinator_clear(struct coordinator *coordinator);
 
 /**
- * Returns the address at which the ranks meet: the one that the user gave, else that of the store's node.
- * What the user gave is that of the first host: a coordinator that has taken its place does not use it. Call
- * it after roster_seat().
- */
-const char *coordinator_named_address(const struct coordinator *coordinator);
-/**
- * Returns the address at which the ranks of a generation meet (MASTER_ADDR). It is the named address. The
- * ranks of a single node meet at our store on loopback, whatever address the user gave, so that nothing
- * listens on the network. Call it after roster_seat().
+ * Returns the address at which the ranks of a generation meet (MASTER_ADDR): that of the store. Without one it
+ * is what the user gave, else the address of the first node. What the user gave is that of the first host: a
+ * coordinator that has taken its place does not use it. Call it after roster_seat().
  */
 const char *coordinator_master_address(const struct coordinator *coordinator);
 /**
@@ -389,15 +409,6 @@ static inline bool coordinator_has_store(const struct coordinator *coordinator)
     return coordinator->config->job_json == NULL && !coordinator->config->no_store;
 }
 /**
- * Looks up the addresses at which the store will listen, within LOOKUP_WITHIN_MS for each name, and then
- * calls `named`. If no name server is needed, `named` is called from within this call. Earlier addresses are
- * forgotten.
- */
-typedef void coordinator_named(struct coordinator *coordinator, const struct fsdp_err *err);
-void coordinator_find_names(struct coordinator *coordinator, coordinator_named *named);
-/** Forgets the addresses. A lookup that is under way is cancelled, and `named` is not called. */
-void coordinator_forget_names(struct coordinator *coordinator);
-/**
  * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked, and then
  * calls `marked`, perhaps from within this call. If the disk does not answer in time, `marked` gets an error,
  * and the answer changes nothing any more.
@@ -407,13 +418,21 @@ void coordinator_mark(struct coordinator *coordinator, coordinator_marked *marke
 /** Looks how long the mark has been waited for, if it is. */
 void coordinator_mark_look(struct coordinator *coordinator);
 /**
- * Opens a new store for the generation that is about to form, and closes the old one. A job of the trainer
- * gets none, and neither does a run that wants none.
- *   Fails as tcpstore_open()
+ * Has a new store opened for the generation that is about to form, and the old one closed, and then calls
+ * `opened`, perhaps from within this call. A job of the trainer gets none, and neither does a run that wants
+ * none. If the node that is to have it is lost before it answers, CE_FAILED is posted instead.
  */
-enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err);
-/** Closes the store, if there is one: its keys are lost, and its port is free. */
+void coordinator_open_store(struct coordinator *coordinator, coordinator_opened *opened);
+/** Has the store closed, if there is one: its keys are lost, and its port is free. */
 void coordinator_close_store(struct coordinator *coordinator);
+/**
+ * That node is gone. If the store was awaited from it, CE_FAILED is posted, after what the loss itself posts.
+ */
+void coordinator_store_lost(struct coordinator *coordinator, int node);
+/** How long ago a client of the store changed a key, as far as its node has reported; INT64_MAX: no store. */
+int64_t coordinator_store_idle_ns(const struct coordinator *coordinator);
+/** The `store` of struct reporter. */
+void coordinator_report_store(void *to, int generation, const struct reporter_store *report);
 /**
  * Sets the workers that will connect to the store of the generation that begins. Call it after roster_seat().
  */

@@ -59,7 +59,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
         memcpy(roster->nodes[node].address, roster->nodes[COORDINATOR_SELF].address,
                sizeof roster->nodes[node].address);
     }
-    coordinator_forget_away(coordinator, node);
+    coordinator->nodes[node].generation = coordinator_forget_away(coordinator, node);
     coordinator_hold(coordinator, node);
     coordinator_take_unkilled(coordinator, node, join->n_unkilled);
     return node;
@@ -71,6 +71,7 @@ void coordinator_welcome(const struct coordinator *coordinator, int node, struct
     const struct proto_join *self = &coordinator->roster.nodes[COORDINATOR_SELF].who;
 
     memcpy(welcome->host, self->host, sizeof welcome->host);
+    welcome->term = coordinator->services.lead.term;
     memcpy(welcome->identity, self->identity, sizeof welcome->identity);
     memcpy(welcome->run, coordinator->roster.run, sizeof welcome->run);
     if (coordinator->services.rundir != NULL)
@@ -102,7 +103,9 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
                                      .needed_ms = at->needed_ms,
                                      .slow = at->slow,
                                      .n_unkilled = at->n_unkilled,
-                                     .said_unkilled = at->said_unkilled };
+                                     .said_unkilled = at->said_unkilled,
+                                     .generation = at->generation };
+    coordinator_tell_ended(coordinator, node);
     coordinator_consider(coordinator);
     coordinator_run(coordinator);
 }
@@ -177,6 +180,14 @@ static void lost_between(struct coordinator *coordinator, int node, const char *
         coordinator_gather(coordinator);
 }
 
+/* A node is lost: that is known to whoever leads next, too. */
+static void strike(struct coordinator *coordinator, int node)
+{
+    quarantine_lost(&coordinator->quarantine, node, &coordinator->roster.nodes[node],
+                    (int64_t)coordinator_now_ms(coordinator));
+    coordinator_publish(coordinator);
+}
+
 bool coordinator_may_grant(const struct coordinator *coordinator)
 {
     const struct coordinator_lead *lead = &coordinator->services.lead;
@@ -197,7 +208,7 @@ void coordinator_fenced(struct coordinator *coordinator, int node, int generatio
         !coordinator_in_play(coordinator, node) || coordinator->nodes[node].stopped)
         return;
     if (coordinator_is_elastic(coordinator) && !at->leaving && node != COORDINATOR_SELF) {
-        quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));
+        strike(coordinator, node);
         coordinator_hold(coordinator, node);
     }
     lost_while_up(coordinator, node, ago_ms,
@@ -231,12 +242,13 @@ void coordinator_swept(struct coordinator *coordinator, int node)
     coordinator->nodes[node].granted_ms = 0;
     coordinator_unfence(coordinator, coordinator->roster.nodes[node].who.identity);
     coordinator_lost(coordinator, node, silent_ms, "its supervision ended, and its ranks were killed");
-    coordinator_forget_away(coordinator, node);
+    coordinator_left(coordinator, node);
 }
 
 void coordinator_agent_swept(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES])
 {
     coordinator_forget_agent(coordinator, agent);
+    coordinator_refuse(coordinator, agent);
     if (!coordinator_unfence(coordinator, agent) || coordinator->state != CS_GATHERING)
         return;
     coordinator_gather(coordinator);
@@ -255,7 +267,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
         coordinator_fence(coordinator, node);
     if (coordinator_is_elastic(coordinator) && at->seat >= 0 && !at->leaving &&
         !(up && had_ended_well(coordinator, node)))
-        quarantine_lost(&coordinator->quarantine, node, at, (int64_t)coordinator_now_ms(coordinator));
+        strike(coordinator, node);
     coordinator_note_away(coordinator, node);
     drop(coordinator, node);
     coordinator_name_of(coordinator, node, name);
@@ -270,6 +282,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
         if (coordinator->state == CS_GATHERING)
             coordinator_gather(coordinator);
     }
+    coordinator_store_lost(coordinator, node);
     coordinator_run(coordinator);
     coordinator_judge_if_down(coordinator);
     coordinator_run(coordinator);
@@ -295,8 +308,10 @@ void coordinator_depose(struct coordinator *coordinator, const char *words)
     coordinator->services.events = NULL;
     coordinator->services.write_errors = NULL;
     for (int i = COORDINATOR_SELF + 1; i < coordinator->roster.capacity; i++)
-        if (coordinator->roster.nodes[i].present)
+        if (coordinator->roster.nodes[i].present) {
             drop(coordinator, i);
+            coordinator_store_lost(coordinator, i);
+        }
     coordinator_end_with(coordinator, FSDP_EXIT_LINK, ERRORS_NODE, words);
     coordinator_post(coordinator, CE_STOP);
     coordinator_run(coordinator);
@@ -321,6 +336,7 @@ static void let_go(struct coordinator *coordinator, int node)
     at->tell(at->member, PROTO_FINISH, coordinator->generation, &end);
     coordinator_note_away(coordinator, node); /* a cut may keep that from it */
     drop(coordinator, node);
+    coordinator_store_lost(coordinator, node);
 }
 
 void coordinator_part(struct coordinator *coordinator)

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "agent/cluster/coordinator_impl.h"
 
 /* Writes on the console and in events.jsonl that a node has to wait. */
@@ -58,6 +60,50 @@ void coordinator_hold(struct coordinator *coordinator, int node)
         report_slow(coordinator, node, why.slow_rank, wait_ms);
     else
         report(coordinator, node, why.strikes, wait_ms);
+    coordinator_publish(coordinator);
+}
+
+void coordinator_note_suspects(const struct coordinator *coordinator, struct leader_progress *progress)
+{
+    struct quarantine_note notes[LEADER_SUSPECTS];
+    const int n = quarantine_notes(&coordinator->quarantine, (int64_t)coordinator_now_ms(coordinator), notes,
+                                   LEADER_SUSPECTS);
+
+    memset(progress->suspects, 0, sizeof progress->suspects);
+    progress->leader = coordinator_is_elastic(coordinator)
+                           ? quarantine_name(&coordinator->roster.nodes[COORDINATOR_SELF])
+                           : 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t aside_s = (notes[i].aside_ms + 999) / 1000;
+
+        progress->suspects[i] = (struct leader_suspect){
+            .name = notes[i].name,
+            .slow_rank = notes[i].slow_rank,
+            .aside_s = (uint16_t)(aside_s < UINT16_MAX ? aside_s : UINT16_MAX),
+            .strikes = (uint8_t)(notes[i].strikes < UINT8_MAX ? notes[i].strikes : UINT8_MAX),
+            .stays = notes[i].stays
+        };
+    }
+}
+
+void coordinator_take_suspects(struct coordinator *coordinator, const struct leader_progress *progress)
+{
+    const int64_t now_ms = (int64_t)coordinator_now_ms(coordinator);
+
+    for (int i = 0; i < LEADER_SUSPECTS && progress->suspects[i].name != 0; i++) {
+        const struct leader_suspect *suspect = &progress->suspects[i];
+
+        quarantine_restore(&coordinator->quarantine,
+                           &(struct quarantine_note){ .name = suspect->name,
+                                                      .strikes = suspect->strikes,
+                                                      .stays = suspect->stays,
+                                                      .aside_ms = suspect->aside_s * INT64_C(1000),
+                                                      .slow_rank = suspect->slow_rank },
+                           now_ms);
+    }
+    if (progress->leader != 0 &&
+        progress->leader != quarantine_name(&coordinator->roster.nodes[COORDINATOR_SELF]))
+        quarantine_lost_leader(&coordinator->quarantine, progress->leader, now_ms);
 }
 
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms)
@@ -69,6 +115,7 @@ bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_r
     hold(coordinator, node, wait_ms, true);
     quarantine_put_aside(&coordinator->quarantine, node, at, slow_rank,
                          (int64_t)coordinator_now_ms(coordinator), wait_ms);
+    coordinator_publish(coordinator);
     coordinator_change(coordinator, true);
     report_slow(coordinator, node, slow_rank, wait_ms);
     return true;
@@ -82,6 +129,7 @@ void coordinator_release(struct coordinator *coordinator, int node)
     coordinator->n_held--;
     if (coordinator->nodes[node].n_unkilled == 0)
         roster_release(&coordinator->roster, node);
+    coordinator_publish(coordinator);
 }
 
 /* Says once that a node is left out, and once that it is taken in again. */

@@ -176,6 +176,7 @@ static void report_stopped(void *to, int generation)
         lease_end(coordinator->services.lease);
     if (!is_current(coordinator, generation) || !coordinator_in_play(coordinator, number_of(node)))
         return;
+    node->generation = generation;
     coordinator->n_up -= !node->stopped;
     node->stopped = true;
     coordinator_judge_if_down(coordinator);
@@ -270,5 +271,6 @@ struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
                               .pace = coordinator_report_pace,
                               .put = report_put,
                               .want = report_want,
+                              .store = coordinator_report_store,
                               .asked = report_asked };
 }

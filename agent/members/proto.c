@@ -8,6 +8,7 @@
 
 #include "agent/os/deadlines.h"
 #include "agent/wire/fields.h"
+#include "shard_runtime/core/require.h"
 
 #define LEASE_MAX_MS (INT64_MAX / 2 / 1000000)
 /* clang-format off */
@@ -25,6 +26,7 @@ static const struct field welcome[] = {
     FIELD(struct proto_welcome, BYTES, "identity", identity),
     FIELD(struct proto_welcome, BYTES, "run", run),
     FIELD_WITHIN(struct proto_welcome, INT, "first_attempt", first_attempt, 0, INT_MAX / 2),
+    FIELD_WITHIN(struct proto_welcome, LONG, "term", term, 0, INT64_MAX),
     FIELD_WITHIN(struct proto_welcome, INT, "wait", wait, PROTO_WAIT_FORMING, PROTO_WAIT_UNKILLED),
     FIELD_WITHIN(struct proto_welcome, INT, "seconds", seconds, 0, INT_MAX),
 };
@@ -110,6 +112,19 @@ static const struct field fenced[] = {
 static const struct field unkilled[] = {
     FIELD_WITHIN(struct proto_unkilled, INT, "n", n, 0, INT_MAX),
 };
+#define OPEN(kind, member) FIELD(struct proto_open, kind, #member, member)
+static const struct field open_order[] = {
+    OPEN(LONG, question), OPEN(TEXT, named), OPEN(TEXT, address), OPEN(FLAG, must), OPEN(FLAG, alone),
+    FIELD_WITHIN(struct proto_open, INT, "port", port, 0, 65535),
+    FIELD_WITHIN(struct proto_open, INT, "self", self, 0, PROTO_GUEST_MAX),
+};
+#define STORE(kind, member, high) FIELD_WITHIN(struct reporter_store, kind, #member, member, 0, high)
+static const struct field store[] = {
+    FIELD(struct reporter_store, LONG, "question", question),
+    FIELD_WITHIN(struct reporter_store, INT, "kind", kind, REPORTER_STORE_OPEN, REPORTER_STORE_KINDS - 1),
+    STORE(INT, port, 65535), STORE(INT, node, PROTO_GUEST_MAX), STORE(INT, pid, INT_MAX),
+    STORE(LONG, ago_ns, INT64_MAX), STORE(TEXT, words, 0),
+};
 static const struct field finish[] = {
     FIELD(struct coordinator_end, INT, "status", status),
     FIELD(struct coordinator_end, TEXT, "line", line),
@@ -153,6 +168,10 @@ static const struct message {
     [PROTO_SWEPT] = { .name = "swept" },
     [PROTO_CAN_LEAD] = { .name = "can_lead" },
     [PROTO_SHOW] = { .name = "show" },
+    [PROTO_OPEN] = { "open", open_order, sizeof open_order / sizeof *open_order, sizeof(struct proto_open) },
+    [PROTO_CLOSE] = { .name = "close" },
+    [PROTO_STORE] = { "store", ROWS(store) },
+    [PROTO_ENDED] = { .name = "ended" },
 };
 /* clang-format on */
 
@@ -182,7 +201,9 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
     const struct proto_want *want = message;
     const struct proto_event *event = message;
     const struct proto_explained *explained = message;
-    char head[16], *text;
+    const struct proto_open *open = message;
+    const struct proto_ended *ended = message;
+    char head[16], *text, *whole;
 
     if (type == PROTO_PUT)
         return join_parts(put->key, strlen(put->key) + 1, put->value, put->value_bytes, size_bytes);
@@ -195,9 +216,15 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
         return join_parts(explained->json, explained->length, NULL, 0, size_bytes);
     if (type == PROTO_RANK)
         return proto_encode_rank(message, size_bytes);
+    if (type == PROTO_ENDED)
+        return join_parts(ended->identities, ended->n * PROTO_IDENTITY_BYTES, NULL, 0, size_bytes);
     text = fields_encode(messages[type].fields, messages[type].n_fields, message);
     *size_bytes = text == NULL ? 0 : strlen(text);
-    return text;
+    if (text == NULL || type != PROTO_OPEN)
+        return text;
+    whole = join_parts(text, *size_bytes + 1, open->guests, open->guests_bytes, size_bytes);
+    free(text);
+    return whole;
 }
 
 /* Returns the zero that ends the key at the begin of the payload; NULL: there is no key. */
@@ -248,6 +275,25 @@ static enum fsdp_status decode_event(struct proto_event *event, const char *payl
                : fsdp_fail(err, FSDP_ERR_FORMAT, "an event of the rank %s", digits);
 }
 
+static enum fsdp_status decode_open(struct proto_open *open, const char *payload, size_t n_bytes,
+                                    struct fsdp_err *err)
+{
+    const struct message *message = &messages[PROTO_OPEN];
+    const char *end = memchr(payload, '\0', n_bytes);
+    size_t head_bytes;
+
+    if (end == NULL)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "an open without its guests");
+    head_bytes = (size_t)(end - payload);
+    memset(open, 0, sizeof *open);
+    OK_OR_RETURN(fields_decode(message->fields, message->n_fields, open, payload, head_bytes, err));
+    open->guests = end + 1;
+    open->guests_bytes = n_bytes - head_bytes - 1;
+    return proto_guests_are_whole(open)
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_FORMAT, "an open with a guest that is none");
+}
+
 enum fsdp_status proto_decode(unsigned type, union proto_message *message, const void *payload,
                               size_t n_bytes, struct fsdp_err *err)
 {
@@ -263,6 +309,14 @@ enum fsdp_status proto_decode(unsigned type, union proto_message *message, const
     }
     if (type == PROTO_RANK)
         return proto_decode_rank(&message->rank, payload, n_bytes, err);
+    if (type == PROTO_ENDED) {
+        message->ended = (struct proto_ended){ payload, n_bytes / PROTO_IDENTITY_BYTES };
+        return n_bytes % PROTO_IDENTITY_BYTES == 0 && n_bytes > 0 && message->ended.n <= PROTO_ENDED_MAX
+                   ? FSDP_OK
+                   : fsdp_fail(err, FSDP_ERR_FORMAT, "a list of ended agents of %zu bytes", n_bytes);
+    }
+    if (type == PROTO_OPEN)
+        return decode_open(&message->open, payload, n_bytes, err);
     if (type >= PROTO_COUNT || messages[type].fields == NULL)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "a message of type %u (%s)", type, proto_name(type));
     memset(message, 0, messages[type].size_bytes);

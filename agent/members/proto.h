@@ -3,9 +3,9 @@
  * that listens at the endpoint. The other agents are members.
  *
  *   member -> coordinator   JOIN  PUT  WANT  EXITED  SUSPECT  RANK  EXPLAINED  STOPPED  EVENT  SAVED  PACE
- *                           ASK  BEAT  FENCED  UNKILLED  SWEPT  CAN_LEAD
+ *                           ASK  BEAT  FENCED  UNKILLED  SWEPT  CAN_LEAD  STORE
  *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  SHOW  HUNG
- *                           FINISH  BEAT
+ *                           FINISH  BEAT  OPEN  CLOSE  ENDED
  *
  * The order of the messages:
  *   1. A member sends JOIN. It sends nothing else before the coordinator has answered with WELCOME.
@@ -23,9 +23,15 @@
  * CAN_LEAD comes once after WELCOME, as soon as the member could take the coordinator's place: the arbiter
  * has shown it the coordinator's record.
  *
+ * Before the START of a program's generation, the node of the first seat gets an OPEN, and answers with STORE:
+ * it has the store at which the programs meet. CLOSE follows when the last worker of the generation is gone.
+ *
+ * ENDED tells which agents have left the run, or were refused for good (agent/members/ended.h). It comes after
+ * WELCOME, and before a START if there are new ones.
+ *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
- * (agent/wire/fields.h). PUT, WANT, EVENT, RANK and EXPLAINED have encodings of their own. STOPPED, SUSPECT,
- * SWEPT, CAN_LEAD and SHOW have no payload.
+ * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN and ENDED have encodings of their own. STOPPED,
+ * SUSPECT, SWEPT, CAN_LEAD, SHOW and CLOSE have no payload.
  *
  * Pure: no sockets, no loop.
  */
@@ -77,11 +83,15 @@ enum proto_type {
     PROTO_UNKILLED,  /* struct proto_unkilled: processes of the node do not end, or have ended at last */
     PROTO_SWEPT,     /* empty: the node has killed its ranks, and leaves the job */
     PROTO_CAN_LEAD,  /* empty: if the coordinator is lost, this node can take its place */
-    PROTO_SHOW, /* empty: a rank of another node hangs: say by EXPLAINED what the ranks of this one show */
+    PROTO_SHOW,  /* empty: a rank of another node hangs: say by EXPLAINED what the ranks of this one show */
+    PROTO_OPEN,  /* struct proto_open: open a store for the generation that is about to form */
+    PROTO_CLOSE, /* empty: close it */
+    PROTO_STORE, /* struct reporter_store (agent/world/reporter.h): what became of it */
+    PROTO_ENDED, /* struct proto_ended: these agents never come back */
     PROTO_COUNT
 };
 
-enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512, PROTO_IDENTITY_BYTES = 16 };
+enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512, PROTO_IDENTITY_BYTES = 16, PROTO_ENDED_MAX = 1024 };
 
 /* The node that joins. The coordinator compares everything that must be the same on every node. */
 struct proto_join {
@@ -119,6 +129,7 @@ struct proto_welcome {
     /* names the run: the identity of its first coordinator, also after another one has taken its place */
     unsigned char run[PROTO_IDENTITY_BYTES];
     int first_attempt; /* of the run directory, see struct world_plan */
+    uint64_t term;     /* of the coordinator; 0: no arbiter */
     enum proto_wait wait;
     int seconds; /* of PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: the time */
 };
@@ -183,7 +194,7 @@ struct proto_hung {
     char words[HANG_WORDS_BYTES]; /* for the user: hang_words() */
 };
 
-/* After proto_decode() the pointers of these three point into the payload. */
+/* After proto_decode() the pointers of these point into the payload. */
 struct proto_put {
     const char *key;   /* not empty, below FSDP_LINK_KEY_BYTES */
     const void *value; /* (value_bytes) any bytes; may be NULL if there are none */
@@ -204,6 +215,30 @@ struct proto_explained {
     const char
         *json; /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
     size_t length;
+};
+
+struct proto_open {
+    uint64_t question;              /* its number */
+    char named[PROTO_TEXT_BYTES];   /* the address that the user gave for the store; empty: none */
+    char address[PROTO_TEXT_BYTES]; /* where the other nodes reach this one; if it is alone, loopback */
+    bool must;  /* `named` must be an address of this node; else it is used if it is one */
+    bool alone; /* there are no other nodes */
+    int port;   /* 0: any free one */
+    int self;   /* this node's number */
+    /* (guests_bytes) the nodes whose workers will come; proto_next_guest() reads them */
+    const char *guests;
+    size_t guests_bytes;
+};
+
+struct proto_ended {
+    const unsigned char *identities; /* (n, PROTO_IDENTITY_BYTES); n is at most PROTO_ENDED_MAX */
+    size_t n;
+};
+
+/* A node whose workers will come to a store. */
+struct proto_guest {
+    int node, n_workers;
+    const char *address, *from; /* where it is reached, and from where its connections come; may be empty */
 };
 
 enum { COORDINATOR_LINE_BYTES = 1024 };
@@ -242,12 +277,16 @@ union proto_message {
     struct proto_hung hung;
     struct pace pace;
     struct coordinator_end finish;
+    struct proto_open open;
+    struct reporter_store store;
+    struct proto_ended ended;
 };
 
 /**
  * Encode a message: a PUT as its key with the zero and then its value, a WANT as its key with the zero, an
  * EVENT as its rank, a space and its line, an EXPLAINED as its report, a RANK as zero-terminated lines of
- * JSON, any other as zero-terminated JSON text.
+ * JSON, an OPEN as JSON text with its zero and then its guests, an ENDED as its identities, any other as
+ * zero-terminated JSON text.
  *
  *   type        a type that has a struct, see enum proto_type
  *   message     that struct
@@ -269,6 +308,18 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
  */
 enum fsdp_status proto_decode(unsigned type, union proto_message *message, const void *payload,
                               size_t n_bytes, struct fsdp_err *err);
+
+/**
+ * Write a guest of an OPEN into `out` (size bytes), of which `used` are used. Returns the bytes that are used
+ * then; 0: it has no room.
+ */
+size_t proto_add_guest(char *out, size_t size, size_t used, const struct proto_guest *guest);
+/**
+ * Read the next guest. `at` begins at open->guests. False: there are no more, or what follows is none. In a
+ * message of proto_decode() all are whole, and no number of a node is above PROTO_GUEST_MAX.
+ */
+bool proto_next_guest(const struct proto_open *open, const char **at, struct proto_guest *guest);
+enum { PROTO_GUEST_MAX = 1 << 20 };
 
 /** The name of a type, "join", "start", ...; "unknown" for any other number. */
 const char *proto_name(unsigned type);

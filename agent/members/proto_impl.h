@@ -2,6 +2,7 @@
  * Shared by the files of proto.h:
  *   proto.c       all messages but one
  *   proto_rank.c  PROTO_RANK, which is a list
+ *   proto_open.c  the guests of PROTO_OPEN
  */
 #ifndef AGENT_PROTO_IMPL_H
 #define AGENT_PROTO_IMPL_H
@@ -12,5 +13,7 @@
 char *proto_encode_rank(const struct proto_rank *message, size_t *size_bytes);
 enum fsdp_status proto_decode_rank(struct proto_rank *message, const char *payload, size_t n_bytes,
                                    struct fsdp_err *err);
+/** Can proto_next_guest() read all of them? */
+bool proto_guests_are_whole(const struct proto_open *open);
 
 #endif

@@ -1,8 +1,8 @@
 #include "agent/members/quarantine.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { CAPACITY_AT_FIRST = 4 };
 
@@ -18,21 +18,25 @@ static const char *address_of(const struct roster_node *node)
     return node->who.address[0] != '\0' ? node->who.address : node->from;
 }
 
-static bool agrees(const struct quarantine_node *at, const struct roster_node *node)
+uint64_t quarantine_name(const struct roster_node *node)
 {
-    return at->order == node->who.order && at->node_rank == node->who.node_rank &&
-           strcmp(at->host, node->who.host) == 0 && strcmp(at->address, address_of(node)) == 0;
+    const int numbers[] = { node->who.order, node->who.node_rank };
+    uint64_t name = XXH3_64bits(numbers, sizeof numbers);
+
+    name = XXH3_64bits_withSeed(node->who.host, strlen(node->who.host), name);
+    name = XXH3_64bits_withSeed(address_of(node), strlen(address_of(node)), name);
+    return name == 0 ? 1 : name;
 }
 
-/* Returns the entry of a node that is away and agrees with this one: of several, the one lost last. */
-static struct quarantine_node *find_away(const struct quarantine *quarantine, const struct roster_node *node)
+/* Returns the entry of a node of that name that is away: of several, the one lost last. */
+static struct quarantine_node *find_away(const struct quarantine *quarantine, uint64_t name)
 {
     struct quarantine_node *found = NULL;
 
     for (int i = 0; i < quarantine->n; i++) {
         struct quarantine_node *at = &quarantine->nodes[i];
 
-        if (at->number < 0 && agrees(at, node) && (found == NULL || at->lost_ms > found->lost_ms))
+        if (at->number < 0 && at->name == name && (found == NULL || at->lost_ms > found->lost_ms))
             found = at;
     }
     return found;
@@ -73,6 +77,14 @@ static struct quarantine_node *make_room(struct quarantine *quarantine)
     return &quarantine->nodes[quarantine->n++];
 }
 
+/* Returns the strikes of a node that is there, less those that are forgotten. */
+static int strikes_left(const struct quarantine_node *at, int64_t now_ms)
+{
+    const int64_t forgotten = now_ms > at->free_ms ? (now_ms - at->free_ms) / QUARANTINE_FORGET_MS : 0;
+
+    return forgotten < at->strikes ? at->strikes - (int)forgotten : 0;
+}
+
 /* Takes the node that is there out of the world. Returns its entry, NULL without memory for one. */
 static struct quarantine_node *take_out(struct quarantine *quarantine, int number,
                                         const struct roster_node *node, int64_t now_ms)
@@ -83,17 +95,9 @@ static struct quarantine_node *take_out(struct quarantine *quarantine, int numbe
         at = make_room(quarantine);
         if (at == NULL)
             return NULL;
-        *at = (struct quarantine_node){
-            .order = node->who.order, .node_rank = node->who.node_rank, .number = number, .free_ms = now_ms
-        };
-        snprintf(at->host, sizeof at->host, "%s", node->who.host);
-        snprintf(at->address, sizeof at->address, "%s", address_of(node));
+        *at = (struct quarantine_node){ .name = quarantine_name(node), .number = number, .free_ms = now_ms };
     }
-    if (now_ms > at->free_ms) {
-        const int64_t forgotten = (now_ms - at->free_ms) / QUARANTINE_FORGET_MS;
-
-        at->strikes = forgotten < at->strikes ? at->strikes - (int)forgotten : 0;
-    }
+    at->strikes = strikes_left(at, now_ms);
     at->lost_ms = now_ms;
     return at;
 }
@@ -131,14 +135,19 @@ void quarantine_gone(struct quarantine *quarantine, int number)
 int64_t quarantine_came(struct quarantine *quarantine, int number, const struct roster_node *node,
                         int64_t now_ms, struct quarantine_why *why)
 {
-    struct quarantine_node *at = find_away(quarantine, node);
+    static const unsigned char no_run[PROTO_IDENTITY_BYTES];
+    struct quarantine_node *at = find_away(quarantine, quarantine_name(node));
     int64_t wait_ms = 0;
+    bool stays;
 
     *why = (struct quarantine_why){ at == NULL ? 0 : at->strikes, -1 };
     if (at == NULL)
         return 0;
     at->number = number;
-    for (int i = 1; i < at->strikes && wait_ms < QUARANTINE_MOST_MS; i++)
+    /* an agent that was started again is another one, and its node comes back */
+    stays = at->stays && memcmp(node->who.lost_by, no_run, sizeof no_run) != 0;
+    at->stays = false;
+    for (int i = 1; !stays && i < at->strikes && wait_ms < QUARANTINE_MOST_MS; i++)
         wait_ms = wait_ms == 0 ? QUARANTINE_FIRST_MS : 2 * wait_ms;
     if (wait_ms > QUARANTINE_MOST_MS)
         wait_ms = QUARANTINE_MOST_MS;
@@ -148,4 +157,68 @@ int64_t quarantine_came(struct quarantine *quarantine, int number, const struct 
     }
     at->free_ms = now_ms + wait_ms;
     return wait_ms;
+}
+
+/* Notes for another coordinator */
+
+/* Orders entries by how much it matters that they are known. */
+static int by_weight(const void *left, const void *right)
+{
+    const struct quarantine_note *a = left, *b = right;
+
+    if ((a->aside_ms > 0) != (b->aside_ms > 0))
+        return a->aside_ms > 0 ? -1 : 1;
+    if (a->strikes != b->strikes)
+        return a->strikes > b->strikes ? -1 : 1;
+    return (a->name > b->name) - (a->name < b->name);
+}
+
+int quarantine_notes(const struct quarantine *quarantine, int64_t now_ms, struct quarantine_note *notes,
+                     int most)
+{
+    struct quarantine_note all[QUARANTINE_NODES];
+    int n = 0;
+
+    for (int i = 0; i < quarantine->n; i++) {
+        const struct quarantine_node *at = &quarantine->nodes[i];
+        const bool here = at->number >= 0;
+
+        all[n] = (struct quarantine_note){ .name = at->name,
+                                           .strikes = here ? strikes_left(at, now_ms) : at->strikes,
+                                           .stays = at->stays || (here && now_ms >= at->free_ms),
+                                           .aside_ms = at->aside_ms > now_ms ? at->aside_ms - now_ms : 0,
+                                           .slow_rank = at->slow_rank };
+        n += all[n].strikes > 0 || all[n].aside_ms > 0;
+    }
+    qsort(all, (size_t)n, sizeof *all, by_weight);
+    if (n > most)
+        n = most;
+    memcpy(notes, all, (size_t)n * sizeof *all);
+    return n;
+}
+
+void quarantine_restore(struct quarantine *quarantine, const struct quarantine_note *note, int64_t now_ms)
+{
+    struct quarantine_node *at = make_room(quarantine);
+
+    if (at != NULL)
+        *at = (struct quarantine_node){ .name = note->name,
+                                        .number = -1,
+                                        .stays = note->stays,
+                                        .strikes = note->strikes,
+                                        .lost_ms = now_ms,
+                                        .aside_ms = note->aside_ms > 0 ? now_ms + note->aside_ms : 0,
+                                        .slow_rank = note->slow_rank };
+}
+
+void quarantine_lost_leader(struct quarantine *quarantine, uint64_t name, int64_t now_ms)
+{
+    struct quarantine_node *at = find_away(quarantine, name);
+
+    if (at == NULL) {
+        quarantine_restore(quarantine, &(struct quarantine_note){ .name = name, .strikes = 1 }, now_ms);
+        return;
+    }
+    at->strikes++;
+    at->stays = false;
 }

@@ -18,6 +18,10 @@
  * comes takes the entry that is free and was lost last, because a node that flaps comes back before others
  * do. Only if two that agree are away at a time, one may get the strikes of the other.
  *
+ * Another coordinator goes on with the notes of this one (quarantine_note(), quarantine_restore()). A node that
+ * was there when the coordinator was lost does not wait because it comes to the next one. A node that was waiting
+ * waits from the beginning, because clocks of hosts are not compared.
+ *
  * Pure: the caller passes the time, by a clock that never goes back.
  */
 #ifndef AGENT_QUARANTINE_H
@@ -36,14 +40,23 @@ enum {
 };
 
 struct quarantine_node {
-    char host[PROTO_TEXT_BYTES], address[PROTO_TEXT_BYTES];
-    int order, node_rank;
-    int number; /* the node's number in the roster; -1: it is away */
+    uint64_t name; /* a hash of what the node is known by */
+    int number;    /* the node's number in the roster; -1: it is away */
+    bool stays;    /* it is only on its way from the coordinator before */
     int strikes;
     int64_t lost_ms;
     int64_t free_ms;  /* from then on the node may take part; meaningless while it is away */
     int64_t aside_ms; /* it was put aside until then; 0: it never was */
     int slow_rank;    /* ... because this rank was slow */
+};
+
+/* What another coordinator goes on with. */
+struct quarantine_note {
+    uint64_t name;
+    int strikes;
+    bool stays;       /* it is there, and does not wait */
+    int64_t aside_ms; /* it was put aside, and so long; 0: it was not */
+    int slow_rank;
 };
 
 /* Why a node has to wait. */
@@ -81,5 +94,18 @@ void quarantine_gone(struct quarantine *quarantine, int number);
  */
 int64_t quarantine_came(struct quarantine *quarantine, int number, const struct roster_node *node,
                         int64_t now_ms, struct quarantine_why *why);
+
+/** The name of a node, which is never 0. */
+uint64_t quarantine_name(const struct roster_node *node);
+/**
+ * Write notes of the nodes for another coordinator: of those that were put aside, and of those with the most
+ * strikes, in this order, at most `most`. Returns how many.
+ */
+int quarantine_notes(const struct quarantine *quarantine, int64_t now_ms, struct quarantine_note *notes,
+                     int most);
+/** Take a note of the coordinator before. Without memory for it, it is lost. */
+void quarantine_restore(struct quarantine *quarantine, const struct quarantine_note *note, int64_t now_ms);
+/** The node of that name was lost with the coordinator before, which led there. That is a strike. */
+void quarantine_lost_leader(struct quarantine *quarantine, uint64_t name, int64_t now_ms);
 
 #endif

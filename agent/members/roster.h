@@ -167,6 +167,13 @@ void roster_clear(struct roster *roster);
  * It sorts nodes, so it takes N log N steps for N nodes.
  */
 void roster_seat(struct roster *roster);
+/**
+ * Who would take part if roster_seat() were called now, with no change of the roster? Call it after
+ * roster_clear().
+ *   numbers  (max_nodes) receives the numbers of the nodes, in the order of their ranks
+ * Returns how many they are; -1: there is no memory.
+ */
+int roster_preview(struct roster *roster, int *numbers);
 
 /** Write "HOST (ADDRESS)" into `out` (ROSTER_NAME_BYTES). Returns `out`. */
 const char *roster_name(char *out, const char *host, const char *address);

@@ -272,38 +272,51 @@ static void rank_roles(struct roster *roster, int *nodes, int n)
     roster->n_looked += 3 * (uint64_t)n;
 }
 
-/* The node at this seat is the next in the order of ranks, if there is one and it takes part. */
-static void rank_next(struct roster *roster, int seat, int *nodes)
+/* Lists a node whose ranks follow those of the nodes in `nodes` (n): the one at this seat, if it takes part. */
+static int list_next(const struct roster *roster, int seat, int *nodes, int n)
 {
     const int number = roster->seats[seat].node;
-    struct roster_node *node = number < 0 ? NULL : &roster->nodes[number];
 
-    if (node == NULL || node->leaving || node->held)
-        return;
-    nodes[roster->n_nodes] = number;
-    node->active = true;
-    node->node_rank = roster->n_nodes++;
-    node->first_rank = roster->world_size;
-    roster->world_size += node->who.n_workers;
+    if (number >= 0 && !roster->nodes[number].leaving && !roster->nodes[number].held)
+        nodes[n++] = number;
+    return n;
+}
+
+/* Lists the nodes of the generation in the order of their ranks. Returns how many they are. */
+static int list_by_rank(struct roster *roster, int *nodes)
+{
+    const int first = roster_is_job(roster) ? roster->nodes[0].seat : -1;
+    int n = 0;
+
+    if (first >= 0)
+        n = list_next(roster, first, nodes, n);
+    for (int seat = 0; seat < roster->max_nodes; seat++)
+        if (seat != first)
+            n = list_next(roster, seat, nodes, n);
+    roster->n_looked += (uint64_t)roster->max_nodes;
+    return n;
 }
 
 /* Numbers the nodes and their ranks. `nodes` is room for max_nodes numbers. */
 static void rank_them(struct roster *roster, int *nodes)
 {
-    const int first = roster_is_job(roster) ? roster->nodes[0].seat : -1;
+    const int n = list_by_rank(roster, nodes);
 
-    roster->n_nodes = roster->world_size = 0;
-    if (first >= 0)
-        rank_next(roster, first, nodes);
-    for (int seat = 0; seat < roster->max_nodes; seat++)
-        if (seat != first)
-            rank_next(roster, seat, nodes);
-    roster->n_staying_here = roster->n_nodes;
-    roster->n_looked += (uint64_t)roster->max_nodes;
-    rank_roles(roster, nodes, roster->n_nodes);
+    roster->n_nodes = roster->n_staying_here = n;
+    roster->world_size = 0;
+    for (int i = 0; i < n; i++) {
+        struct roster_node *node = &roster->nodes[nodes[i]];
+
+        node->active = true;
+        node->node_rank = i;
+        node->first_rank = roster->world_size;
+        roster->world_size += node->who.n_workers;
+    }
+    rank_roles(roster, nodes, n);
 }
 
-void roster_seat(struct roster *roster)
+/* Gives the seats. */
+static void seat_them(struct roster *roster)
 {
     int *waiting = roster->sorting, *seats = roster->sorting + roster->capacity;
     int n = list_waiting(roster, waiting);
@@ -321,5 +334,34 @@ void roster_seat(struct roster *roster)
         n = seat_who_returned(roster, waiting, n, seats);
     seat_the_others(roster, waiting, n, seats, numbered);
     roster->seated = true;
-    rank_them(roster, seats);
+}
+
+void roster_seat(struct roster *roster)
+{
+    seat_them(roster);
+    rank_them(roster, roster->sorting + roster->capacity);
+}
+
+int roster_preview(struct roster *roster, int *numbers)
+{
+    const struct roster before = *roster;
+    const size_t seats_bytes = (size_t)roster->max_nodes * sizeof *roster->seats;
+    struct roster_seat *seats = malloc(seats_bytes);
+    int *seat_of = malloc((size_t)roster->capacity * sizeof *seat_of), n = -1;
+
+    if (seats != NULL && seat_of != NULL) {
+        memcpy(seats, roster->seats, seats_bytes);
+        for (int i = 0; i < roster->capacity; i++)
+            seat_of[i] = roster->nodes[i].seat;
+        seat_them(roster);
+        n = list_by_rank(roster, numbers);
+        memcpy(roster->seats, seats, seats_bytes);
+        for (int i = 0; i < roster->capacity; i++)
+            roster->nodes[i].seat = seat_of[i];
+        roster->seated = before.seated;
+        roster->continues = before.continues;
+    }
+    free(seats);
+    free(seat_of);
+    return n;
 }

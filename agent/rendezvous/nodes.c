@@ -76,6 +76,9 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
     case PROTO_PACE:
         to->pace(to->to, generation, &message.pace);
         return FSDP_OK;
+    case PROTO_STORE:
+        to->store(to->to, generation, &message.store);
+        return FSDP_OK;
     case PROTO_ASK:
         to->asked(to->to, message.ask.signal, message.ask.how);
         return FSDP_OK;
@@ -157,6 +160,8 @@ static int on_judge(void *arg, const struct proto_join *join, const char *addres
     struct nodes *nodes = arg;
     const int earlier = coordinator_find(nodes->coordinator, join->identity);
 
+    if (coordinator_never_again(nodes->coordinator, join, refused))
+        return -1;
     if (earlier >= 0) {
         rendezvous_drop(nodes->rendezvous, earlier);
         coordinator_gave_up(nodes->coordinator, earlier);
@@ -182,7 +187,14 @@ static void on_lost(void *arg, int node, int64_t silent_ms, const struct fsdp_er
 
     coordinator_lost(nodes->coordinator, node, silent_ms, why->message);
     if (why->status == FSDP_OK)
-        coordinator_forget_away(nodes->coordinator, node);
+        coordinator_left(nodes->coordinator, node);
+}
+
+static void on_restored(void *arg, const unsigned char identity[PROTO_IDENTITY_BYTES])
+{
+    const struct nodes *nodes = arg;
+
+    coordinator_refuse(nodes->coordinator, identity);
 }
 
 static void on_swept(void *arg, const unsigned char agent[PROTO_IDENTITY_BYTES])
@@ -209,8 +221,8 @@ enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *con
                               struct rendezvous *rendezvous, struct coordinator *coordinator,
                               struct console *console, struct fsdp_err *err)
 {
-    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message,
-                                                         on_lost,  on_note,   on_swept };
+    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message, on_lost,
+                                                         on_note,  on_swept,  on_restored };
     const int capacity = coordinator_capacity(coordinator);
     struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)capacity * sizeof *nodes->remotes);
     enum fsdp_status status;

@@ -159,6 +159,14 @@ static void on_swept(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES
         rendezvous->handlers.swept(rendezvous->arg, agent);
 }
 
+static void on_refused(void *arg, const unsigned char identity[SESSION_IDENTITY_BYTES])
+{
+    const struct rendezvous *rendezvous = arg;
+
+    if (rendezvous->handlers.restored != NULL)
+        rendezvous->handlers.restored(rendezvous->arg, identity);
+}
+
 /* Opening the listeners */
 
 /*
@@ -220,7 +228,7 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
     *out = NULL;
     if (rendezvous == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the rendezvous");
-    config.handlers = (struct session_handlers){ NULL, on_frame, on_ended, on_note, on_swept };
+    config.handlers = (struct session_handlers){ NULL, on_frame, on_ended, on_note, on_swept, on_refused };
     config.arg = rendezvous;
     status = session_pool_create(&rendezvous->pool, loop, true, &config, err);
     if (status == FSDP_OK)

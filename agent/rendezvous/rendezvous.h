@@ -34,6 +34,8 @@ struct rendezvous_handlers {
     void (*note)(void *arg, const char *words);
     /* The guard of that agent says that no process of it is left: the node may be there, or may be lost. */
     void (*swept)(void *arg, const unsigned char agent[PROTO_IDENTITY_BYTES]);
+    /* An agent was restored from an earlier state, and is refused for good. */
+    void (*restored)(void *arg, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 };
 
 /**

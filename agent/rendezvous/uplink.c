@@ -288,8 +288,18 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
         uplink->tell(uplink->member, PROTO_SHOW, uplink->generation, NULL);
         return FSDP_OK;
     }
+    if (frame->type == PROTO_CLOSE) {
+        uplink->tell(uplink->member, PROTO_CLOSE, (int)frame->generation, NULL);
+        return FSDP_OK;
+    }
     OK_OR_RETURN(proto_decode(frame->type, &message, frame->payload, frame->size, err));
     switch (frame->type) {
+    case PROTO_OPEN:
+        uplink->tell(uplink->member, PROTO_OPEN, (int)frame->generation, &message.open);
+        return FSDP_OK;
+    case PROTO_ENDED:
+        uplink->tell(uplink->member, PROTO_ENDED, (int)frame->generation, &message.ended);
+        return FSDP_OK;
     case PROTO_START:
         return take_start(uplink, frame, &message.start, err);
     case PROTO_FINISH:
@@ -313,14 +323,20 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
     }
 }
 
+/* Is the message about a generation that runs on this node? Otherwise it is about one to come, or the run. */
+static bool needs_ranks(const struct frame *frame)
+{
+    return frame->type != PROTO_START && frame->type != PROTO_FINISH && frame->type != PROTO_OPEN &&
+           frame->type != PROTO_CLOSE && frame->type != PROTO_ENDED;
+}
+
 static void take_frame(struct uplink *uplink, const struct frame *frame)
 {
     struct fsdp_err err = { 0 };
 
     if (uplink->ending || uplink->finished)
         return;
-    if (frame->type != PROTO_START && frame->type != PROTO_FINISH &&
-        (!uplink->up || frame->generation != (uint32_t)uplink->generation))
+    if (needs_ranks(frame) && (!uplink->up || frame->generation != (uint32_t)uplink->generation))
         return; /* the message concerns a generation that is over on this node */
     if (take_message(uplink, frame, &err) != FSDP_OK)
         end_wrong(uplink, &err);
@@ -376,7 +392,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     memcpy(uplink->past.run, welcome->run, sizeof uplink->past.run);
     uplink->past.first_attempt = welcome->first_attempt;
     if (uplink->handlers.joined != NULL)
-        uplink->handlers.joined(uplink->member, welcome->identity);
+        uplink->handlers.joined(uplink->member, welcome->identity, welcome->term);
     uplink->answered_ns = 0;
     uplink->can_lead = false;
     uplink->past.lost_ns = 0;
@@ -425,6 +441,7 @@ static void join_again(struct uplink *uplink)
     uplink->again = false;
     uplink->generation = -1;
     uplink->bears_loss = true;
+    uplink->tell(uplink->member, PROTO_CLOSE, uplink->past.progress.generation, NULL);
     drop_held(uplink);
     uv_timer_stop(uplink->beat);
     meeting_again(uplink->meeting, uplink->past.progress.generation, uplink->past.node_rank);
@@ -575,6 +592,11 @@ static void report_want(void *to, int generation, const char *key)
     send_message(to, PROTO_WANT, generation, &(struct proto_want){ key });
 }
 
+static void report_store(void *to, int generation, const struct reporter_store *store)
+{
+    send_message(to, PROTO_STORE, generation, store);
+}
+
 static void report_asked(void *to, int signal, enum reporter_ask how)
 {
     struct uplink *uplink = to;
@@ -611,6 +633,7 @@ struct reporter uplink_reporter(struct uplink *uplink)
                               .pace = report_pace,
                               .put = report_put,
                               .want = report_want,
+                              .store = report_store,
                               .asked = report_asked };
 }
 

@@ -36,8 +36,8 @@ struct uplink_handlers {
     /* Only where an arbiter says who leads; else all are NULL. */
     /* as of struct meeting_handlers */
     bool (*offers)(void *member, const char *host, int port);
-    /* this node is a member of the coordinator `identity` */
-    void (*joined)(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES]);
+    /* this node is a member of the coordinator `identity`, which leads with that term */
+    void (*joined)(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES], uint64_t term);
     /* may this node take the place of the last coordinator, or follow one that does? */
     bool (*may_stand)(void *member);
     /* it may: it has no coordinator and no rank. The arguments are those of arbiter_stand() */

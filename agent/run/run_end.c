@@ -88,6 +88,7 @@ static void finish(struct run *run)
     if (!stuck) {
         io_beneath_destroy(run->io);
         placement_fini(&run->placement);
+        ended_fini(&run->ended);
         free(run);
     }
     done(arg, status, stuck);
@@ -112,6 +113,8 @@ static void leave(struct run *run)
     uv_timer_stop(&run->patience);
     uplink_destroy(run->uplink);
     nodes_destroy(run->nodes);
+    store_host_destroy(run->store);
+    run->store = NULL;
     run->within_line = run->output != NULL && output_within_line(run->output);
     if (!run->stuck) {
         world_destroy(run->world);

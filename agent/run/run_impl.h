@@ -2,7 +2,7 @@
  * Shared by the files of agent/run. Who owns what of struct run:
  *   - run.c begins a run and passes signals on: everything that the others do not own;
  *   - run_open.c opens directory, output, coordinator and world;
- *   - run_member.c is this node as a member of its coordinator's world: job_written, said_where,
+ *   - run_member.c is this node as a member of its coordinator's world: store, job_written, said_where,
  *     node_rank, and the status and lines of the end;
  *   - run_lead.c knows who leads the run: lead;
  *   - run_directory.c looks after the run directory: directory;
@@ -13,6 +13,8 @@
 
 #include "agent/arbiter/arbiter.h"
 #include "agent/cluster/coordinator.h"
+#include "agent/cluster/store_host.h"
+#include "agent/members/ended.h"
 #include "agent/os/disk.h"
 #include "agent/output/console.h"
 #include "agent/output/output.h"
@@ -47,11 +49,11 @@ struct run_lead {
     bool takes_over; /* it was a member, and goes on with `past` */
     bool steps_down; /* it was deposed, and is about to be a member with `past` */
     bool resigns, over;
-    int exit_status; /* of the run, if it is over */
-    int stopped_by;  /* the signal that asked this node to stop while it led or stepped down; 0: none */
-    uint64_t term;
-    struct disk_job
-        lock; /* takes the lock of the run directory, if the lost leader has left it; or releases it */
+    int exit_status;       /* of the run, if it is over */
+    int stopped_by;        /* the signal that asked this node to stop while it led or stepped down; 0: none */
+    uint64_t term, let_in; /* the one it leads with; that of the leader that let this node in last */
+    /* takes the lock of the run directory, if the lost leader has left it; or releases it */
+    struct disk_job lock;
     struct rundir *rundir;
     bool locking;    /* that job is under way */
     bool wants_lock; /* what it is to do, and, once it is done, what it did */
@@ -107,8 +109,10 @@ struct run {
     /* reports to the coordinator through one of these two; `to` is NULL before there is one */
     struct reporter reporter;
     struct run_lead lead;
-    struct nodes *nodes; /* the other nodes, on the coordinator's node only; NULL: there are none */
-    struct world *world; /* NULL until it is decided which node coordinates */
+    struct nodes *nodes;      /* the other nodes, on the coordinator's node only; NULL: there are none */
+    struct world *world;      /* NULL until it is decided which node coordinates */
+    struct ended ended;       /* agents that never come back, as far as this node has been told, or leads */
+    struct store_host *store; /* NULL: this node has never been told to open a store */
     uv_signal_t children;
     struct run_directory directory;
     int n_handles;

@@ -80,6 +80,16 @@ static void end_lead(struct run *run, const char *words)
     nodes_destroy(nodes);
 }
 
+/*
+ * Has this leader the lock that a host by the endpoint looks at when it is started again? The first leader has
+ * it. One that took over may wait for it, and with an etcd each node may have a run directory of its own.
+ */
+static bool has_lock(const struct run *run)
+{
+    return !run->lead.takes_over || (run->config->arbiter == AGENT_ARBITER_DIRECTORY && run->rundir != NULL &&
+                                     !run->lead.locking && rundir_lock_fd(run->rundir) > 0);
+}
+
 /* Timers run before libuv polls: a leader that stood still looks at its lead before it reads anything. */
 static void on_tick(uv_timer_t *timer)
 {
@@ -87,6 +97,9 @@ static void on_tick(uv_timer_t *timer)
 
     if (run->coordinator == NULL || !run->lead.leads)
         return;
+    /* agents of a leader before are not waited for any more */
+    if (coordinator_has_formed(run->coordinator))
+        arbiter_go_on(run->lead.arbiter, !has_lock(run));
     arbiter_in_contact_until(run->lead.arbiter, coordinator_in_contact_until_ms(run->coordinator));
     if (holds(run))
         extend_lease(run, arbiter_holds_until_ms(run->lead.arbiter));
@@ -435,11 +448,12 @@ static bool on_offers(void *member, const char *host, int port)
     return true;
 }
 
-static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES])
+static void on_joined(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES], uint64_t term)
 {
     struct run *run = member;
 
     end_wait(run);
+    run->lead.let_in = term;
     memcpy(run->lead.leader, identity, sizeof run->lead.leader);
     want_lock(run, false);
     arbiter_withdraw(run->lead.arbiter);
@@ -464,7 +478,7 @@ static void on_stands(void *member, int seat, const char *host, int port, int64_
     run->lead.takes_over = true;
     snprintf(run->lead.host, sizeof run->lead.host, "%s", host);
     run->lead.port = port;
-    arbiter_stand(run->lead.arbiter, seat, host, port, heard_ms);
+    arbiter_stand(run->lead.arbiter, seat, host, port, heard_ms, run->lead.let_in);
 }
 
 /* Opening and closing */

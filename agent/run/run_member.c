@@ -154,10 +154,39 @@ enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, s
                : rundir_find_mark(run->rundir, plan->token, err);
 }
 
+/* The store of a program's generation, which this node has if its seat is the first */
+
+static void say_of_store(void *arg, const char *words)
+{
+    const struct run *run = arg;
+
+    if (!run->config->quiet)
+        run_say(run, "%s", words);
+}
+
+static void open_store(struct run *run, int generation, const struct proto_open *order)
+{
+    if (run->store == NULL)
+        run->store = store_host_create(run->loop, &run->reporter, say_of_store, run);
+    if (run->store != NULL) {
+        store_host_open(run->store, generation, order);
+        return;
+    }
+    run->reporter.store(run->reporter.to, generation,
+                        &(struct reporter_store){ .question = order->question,
+                                                  .kind = REPORTER_STORE_FAILED,
+                                                  .words = "out of memory" });
+}
+
 static void form(struct run *run, const struct world_plan *plan)
 {
     struct fsdp_err err = { 0 };
-    enum fsdp_status status = run->world != NULL ? FSDP_OK : run_open_as_member(run, &err);
+    enum fsdp_status status;
+
+    /* the first seat may have become another node's, or another coordinator may have ordered the store */
+    if (plan->node_rank != 0 || store_host_generation(run->store) != plan->generation)
+        store_host_close(run->store);
+    status = run->world != NULL ? FSDP_OK : run_open_as_member(run, &err);
 
     if (status != FSDP_OK) {
         report_unfit(run, plan, status, err.message);
@@ -193,6 +222,7 @@ static void finish(struct run *run, const struct coordinator_end *end)
 {
     const bool own = end->node >= 0 && end->node == run->node_rank;
 
+    store_host_close(run->store);
     if (run_lead_steps_down(run))
         return;
     run->status = end->status;
@@ -241,7 +271,17 @@ void run_member(void *member, enum proto_type type, int generation, const void *
     case PROTO_PUT:
         world_put(run->world, generation, put->key, put->value, put->value_bytes);
         break;
+    case PROTO_OPEN:
+        open_store(run, generation, message);
+        break;
+    case PROTO_CLOSE:
+        store_host_close(run->store);
+        break;
+    case PROTO_ENDED:
+        ended_take(&run->ended, message);
+        break;
     case PROTO_LOOK:
+        store_host_look(run->store);
         world_answer(run->world, generation, look->question, look->shown_ns);
         break;
     case PROTO_SHOW:

@@ -132,7 +132,8 @@ static enum fsdp_status open_coordinator(struct run *run, struct rendezvous *ren
                                              .events = run->events,
                                              .console = run->console,
                                              .write_errors = run->rundir != NULL ? run_write_errors : NULL,
-                                             .write_errors_arg = run };
+                                             .write_errors_arg = run,
+                                             .ended = &run->ended };
 
     run_lead_begin(run, rendezvous, &services);
     OK_OR_RETURN(coordinator_create(&run->coordinator, run->config, &services, err));

@@ -320,7 +320,7 @@ void session_take_hello(struct session *session, struct peer *peer, const struct
     if (verdict == SESSION_BACKWARDS)
         session_fit_fail(fit, &why);
     if (verdict == SESSION_BACKWARDS && fit == SESSION_THEY_WENT_BACK && session->proven)
-        session_agents_refuse(&session->pool->agents, session->agent);
+        session_pool_refuse(session->pool, session->agent);
     end(session, verdict == SESSION_BACKWARDS ? &why : NULL, false);
     session_reap(session);
 }

@@ -47,6 +47,8 @@ struct session_handlers {
      * still be there. Only of a pool that listens. May be NULL.
      */
     void (*swept)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
+    /* An agent that has proven this identity was restored, and is refused for good. May be NULL. */
+    void (*refused)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 };
 
 struct session_config {

@@ -78,6 +78,14 @@ void session_agents_refuse(struct session_agents *agents,
         agent->refused = true;
 }
 
+bool session_agents_refuses(const struct session_agents *agents,
+                            const unsigned char identity[SESSION_IDENTITY_BYTES])
+{
+    const struct agent *agent = find(agents, identity);
+
+    return agent != NULL && agent->refused;
+}
+
 static enum session_verdict judge_known(struct agent *agent, const struct session_hello *hello,
                                         struct session_hello *answer, struct fsdp_err *err)
 {

@@ -29,6 +29,10 @@ void session_agents_end(struct session_agents *agents, const unsigned char agent
 /** The agent has gone back to an earlier state, or has ended for good (agent/wire/swept.h). */
 void session_agents_refuse(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 
+/** Is the agent refused for good? */
+bool session_agents_refuses(const struct session_agents *agents,
+                            const unsigned char agent[SESSION_IDENTITY_BYTES]);
+
 /**
  * Judge a HELLO of a session that is not there, and fill in the answer: SESSION_NEW (the answer is the
  * caller's), SESSION_GONE, SESSION_BACKWARDS, or SESSION_STALE (there is none: who was restored counts its

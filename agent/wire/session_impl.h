@@ -95,6 +95,8 @@ void session_reap(struct session *session);
 void session_pool_take_lease(struct session_pool *pool, int64_t lease_ms);
 /** The state of a session has changed: as many connections are expected as sessions are missing. */
 void session_pool_count(struct session *session);
+/** The agent was restored from an earlier state: refuse it for good, and report that. */
+void session_pool_refuse(struct session_pool *pool, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 void session_pool_note(struct session_pool *pool, enum session_notes kind, const char *words);
 
 /* session.c */

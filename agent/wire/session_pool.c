@@ -251,6 +251,13 @@ static bool is_of(const struct session *session, const unsigned char *agent)
     return memcmp(session->agent, agent, SESSION_IDENTITY_BYTES) == 0;
 }
 
+void session_pool_refuse(struct session_pool *pool, const unsigned char agent[SESSION_IDENTITY_BYTES])
+{
+    session_agents_refuse(&pool->agents, agent);
+    if (pool->config.handlers.refused != NULL)
+        pool->config.handlers.refused(pool->config.arg, agent);
+}
+
 /* Takes a HELLO that names no session that is there. */
 static void take_unknown(struct session_pool *pool, struct peer *peer, const struct session_hello *hello)
 {
@@ -272,6 +279,8 @@ static void take_unknown(struct session_pool *pool, struct peer *peer, const str
         session_take_hello(session, peer, hello);
         return;
     }
+    if (verdict == SESSION_BACKWARDS && session_agents_refuses(&pool->agents, agent))
+        session_pool_refuse(pool, agent);
     if (verdict == SESSION_NEW)
         answer.verdict = SESSION_GONE;
     answer.lease_ms = (uint32_t)pool->config.lease_ms;

@@ -30,6 +30,25 @@ enum reporter_ask {
     REPORTER_ASK_COUNT
 };
 
+/* What becomes of the store of a generation (agent/cluster/store_host.h). */
+enum reporter_store_kind {
+    REPORTER_STORE_OPEN = 1, /* it listens: `port`, and in `words` the address for programs */
+    REPORTER_STORE_FAILED,   /* it cannot be opened: `words` */
+    REPORTER_STORE_CAME,     /* `pid`, a worker of `node`, has come to it; 0: all workers of that node have */
+    REPORTER_STORE_CHANGED,  /* a client changed a key `ago_ns` ago */
+    REPORTER_STORE_KINDS
+};
+
+enum { REPORTER_STORE_WORDS_BYTES = 512 };
+
+struct reporter_store {
+    uint64_t question; /* the number of the order to open it */
+    enum reporter_store_kind kind;
+    int port, node, pid;
+    int64_t ago_ns;
+    char words[REPORTER_STORE_WORDS_BYTES];
+};
+
 /* Pointers are borrowed for the call. `generation` is the one that the report is about. */
 struct reporter {
     void *to; /* the first argument of every function */
@@ -67,6 +86,8 @@ struct reporter {
     void (*put)(void *to, int generation, const char *key, const void *value, size_t size_bytes);
     /* A worker asked for a key that no worker of this node has put. Each key is asked for once. */
     void (*want)(void *to, int generation, const char *key);
+    /* The store that this node has for the generation. */
+    void (*store)(void *to, int generation, const struct reporter_store *store);
     /* The user sent `signal` to fsdprun on this node. */
     void (*asked)(void *to, int signal, enum reporter_ask how);
 };

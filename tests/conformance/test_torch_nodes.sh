@@ -1,5 +1,5 @@
-# PyTorch programs over several agents, all on this host: the store of the one that hosts serves the workers
-# of all, and losses are those of one agent with as many workers.
+# PyTorch programs over several agents, all on this host: the store of the one with the first seat serves the
+# workers of all, and losses are those of one agent with as many workers.
 # Nightly: torch
 source tests/support/shell/harness.sh
 source tests/conformance/torch.sh

@@ -55,8 +55,6 @@ static void configure(struct process *process)
         config->hosting = number == 0 ? AGENT_HOST_YES : AGENT_HOST_NO;
     }
     config->local_address = address[number];
-    config->no_store = true;
-    config->master_port = 29500;
     config->save_on_signal = AGENT_SAVE_USR1;
     config->forward_signals = UINT64_C(1) << SIGUSR2;
     config->arbiter = !sim_plan.arbiter ? AGENT_ARBITER_NONE
@@ -290,18 +288,21 @@ void __wrap_run_member(void *member, enum proto_type type, int generation, const
     const struct process *process = sim_current;
     const struct world *world = &process->world;
     const struct coordinator_end *end = message;
+    const bool needs_ranks = type != PROTO_START && type != PROTO_FINISH && type != PROTO_OPEN &&
+                             type != PROTO_CLOSE && type != PROTO_ENDED;
 
     if (type != PROTO_PUT)
         sim_trace("is told %s of generation %d", proto_name(type), generation);
-    if (type != PROTO_START && type != PROTO_FINISH && generation != world->generation)
+    if (needs_ranks && generation != world->generation)
         sim_violated("old generations", "n%d runs generation %d and is told %s of generation %d",
                      process->host->number, world->generation, proto_name(type), generation);
-    if (type != PROTO_START && type != PROTO_FINISH && sim_coordinator(process) == NULL &&
-        world->state == WS_DOWN)
+    if (needs_ranks && sim_coordinator(process) == NULL && world->state == WS_DOWN)
         sim_violated("old generations", "n%d is told %s of generation %d, which is over there",
                      process->host->number, proto_name(type), generation);
     if (type == PROTO_FINISH && strstr(end->line, "does not talk as it should") != NULL)
         sim_violated("no bug", "n%d: %s", process->host->number, end->line);
+    if (type == PROTO_FINISH && strstr(end->line, "is refused for good") != NULL)
+        sim_violated("who was never restored is welcome", "n%d: %s", process->host->number, end->line);
     if (type == PROTO_FINISH)
         sim_trace("is told the end: %d %.120s", end->status, end->line);
     __real_run_member(member, type, generation, message);
@@ -370,6 +371,7 @@ void __wrap_coordinator_form(struct coordinator *coordinator)
     formed->leader = process;
     formed->term = coordinator->services.lead.term;
     formed->generation = coordinator->generation;
+    formed->n_ended = process->run->ended.n;
     formed->at = sim_now;
     formed->over_at = NEVER;
     formed->next = sim_formed;

@@ -177,11 +177,24 @@ static void check_is_newest(const struct process *process)
                          later->leader->host->number, later->generation);
 }
 
+/* Whoever takes part knows which agents never come back: it may lead the next generation. */
+static void check_ended(const struct process *process, const struct formed *formed)
+{
+    const struct run *leader = formed->leader->run;
+
+    for (size_t i = 0; leader != NULL && i < formed->n_ended; i++)
+        if (!ended_has(&process->run->ended, leader->ended.identities[i]))
+            sim_violated("who has left is known", "n%d starts generation %d and knows %zu of %zu",
+                         process->host->number, formed->generation, process->run->ended.n, formed->n_ended);
+}
+
 void sim_check_start(struct process *process, const struct world_plan *plan)
 {
     struct formed *formed = process->world.formed;
 
     check_is_newest(process);
+    sim_check_store(process, plan);
+    check_ended(process, formed);
     if (plan->restart_count > process->known_restarts)
         process->known_restarts = plan->restart_count;
     if (plan->generation != formed->generation)

@@ -66,6 +66,11 @@ void rundir_unlock(struct rundir *rundir)
         holder = NULL;
 }
 
+int rundir_lock_fd(const struct rundir *rundir)
+{
+    return holder == rundir->process;
+}
+
 void rundir_close(struct rundir *rundir, bool discard)
 {
     (void)discard;

@@ -8,6 +8,7 @@
  *   disk.c      agent/os/disk.h: threads whose calls may take long
  *   ranks.c     agent/world/world.h: the workers of a node, driven by agent/world/world_fsm.h
  *   lease.c     agent/os/lease.h: the lease of a node, and its guard
+ *   store.c     agent/cluster/store_host.h: the store of a program's generation
  *   output.c    agent/output: what fsdprun says
  *   rundir.c    agent/record/rundir.h: a run directory that all hosts share
  *   leader_store.c  how a host reaches the store of the arbiter (tests/sim/arbiter/store.h)
@@ -56,6 +57,7 @@ struct formed {
     struct process *leader;
     uint64_t term; /* 0: no arbiter says who leads */
     int generation, world_size, n_started;
+    size_t n_ended;          /* agents of which its leader knew that they never come back */
     bool broken;             /* one of its ranks has failed: the others wait for it without end */
     unsigned char token[32]; /* names it in every START */
     int64_t at, over_at; /* over_at: a later one was formed, or its leader leads no more; NEVER: not yet */
@@ -195,6 +197,10 @@ void sim_world_end(struct process *process, bool silent);
 
 /** The guard sends KILL to all ranks of the process. */
 void sim_world_sweep(struct process *process);
+
+/* store.c */
+/** A generation begins on a node: is its store where it belongs? */
+void sim_check_store(const struct process *process, const struct world_plan *plan);
 
 /* lease.c */
 void sim_lease_make(struct process *process);

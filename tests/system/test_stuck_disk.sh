@@ -36,6 +36,25 @@ both again --max-restarts 1 --run-dir "$disk/again" -- "$TOY/toy" touch=again.st
 both logs --tee 3 --redirects 0 --run-dir "$disk/logs" -- "$TOY/toy" touch=logs.started say=before wait=logs.on flood=5000 \
   say=after touch=logs.after wait=logs.go
 for name in event again logs; do forms $name lines $name.started 2; done
+# A program whose leader is lost: the node that has taken its place has to write that it leads to that disk.
+port=$((port + 1))
+taken() { # N
+  begin "taken-$1" timeout -k 5 600 "$BIN/fsdprun" --nnodes 2:3 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --local-addr "127.0.0.$1" --insecure \
+    --run-dir "$disk/taken" -- "$TOY/toy" touch=taken.started wait=taken.go
+}
+taken 1
+wait_until 30 has taken-1 "this node hosts"
+taken 2
+taken 3
+forms taken lines taken.started 3
+power_off taken-1
+forms taken lines taken.started 5
+# Byte 96 of each of the two places for records of its term says whether it may go on without the disk.
+may_go_on() {
+  local at
+  for at in 16384 20480; do [ "$(od -An -tu1 -j$((at + 96)) -N1 "$disk/taken/leader/record" | xargs)" = 1 ] || return 1; done
+}
+forms taken may_go_on
 # A job: its logs, events and figures stand still with the disk, and then it goes on where it was. Two ranks that share
 # their CPUs unknowingly have a thread each: with more, one waits for what the other holds.
 tiny_job "$WORK/job.yaml"
@@ -52,12 +71,16 @@ stands "a restart that the disk holds up ends neither node" again
 check_eq "and starts no worker before the disk answers" 2 "$(wc -l < again.started)"
 stands "lines that no log takes end neither node" logs
 stands "a job whose disk stands still ends on neither node" job
+check_eq "a leader that took over goes on, because it is in contact with whom it let in" "" \
+  "$(grep -h "may not lead it any more" taken-2.out taken-3.out)"
 thaw
 check "then the workers are started" wait_until 30 lines again.started 4
-touch event.go again.go logs.go
+touch event.go again.go logs.go taken.go
 check_ends "both end with 0 once the event is written" "0 0" event-0 event-1
 check_eq "it is there once" 1 "$(grep '"event": *"exit"' "$disk/event/events.jsonl" | grep -c '"rank": *1')"
 check_ends "both end with 0 after the restart" "0 0" again-0 again-1
+check_ends "both end with 0 after the take-over" "0 0" taken-2 taken-3
+check_eq "and have started nothing again" 5 "$(wc -l < taken.started)"
 check_eq "it was one restart" 1 "$(grep -c '"event": *"restart"' "$disk/again/events.jsonl")"
 check_ends "both end with 0 once the logs take lines again" "0 0" logs-0 logs-1
 for rank in 0 1; do

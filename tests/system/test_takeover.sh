@@ -125,11 +125,38 @@ power_off program-1
 check "the leader of a program is lost: the other node goes on" wait_until 60 lines program.started 3
 program back program 1
 check "... and the lost host, started again, joins it" wait_until 60 lines program.started 5
+power_off back
+check "it is lost once more: the other node goes on" wait_until 60 lines program.started 6
+program again program 1
+check "... and waits when it comes again, because its loss as the leader counts too" \
+  wait_until 60 has again "this node was lost more than once: it takes part again after 10 s"
 touch program.go
-check_ends "... and both end with 0" "0 0" program-2 back
-check_eq "MASTER_ADDR and FSDPRUN_TERM are the new leader's" "127.0.0.2 2" \
+check_ends "... and both end with 0" "0 0" program-2 again
+check_eq "FSDPRUN_TERM is the new leader's, and MASTER_ADDR the host's that has the first seat again" "127.0.0.1 2" \
   "$(sed -n 's/^MASTER_ADDR=//p' back.out) $(sed -n 's/^FSDPRUN_TERM=//p' back.out)"
-check_eq "... and each attempt has a folder" "attempt_0 attempt_1 attempt_2" "$(cd program && echo attempt_*)"
+check_eq "... and each attempt has a folder" "attempt_0 attempt_1 attempt_2 attempt_3" "$(cd program && echo attempt_*)"
+
+# The store at which the ranks of a program meet is where the first seat is, and another node leads.
+cat > meets << EOF
+#!/bin/sh
+"$TOY/store_client" connect && exec "$TOY/toy" env=MASTER_ADDR env=FSDPRUN_TERM touch=seats.started wait=seats.go
+EOF
+chmod +x meets
+seat() { # N NODE_RANK
+  begin "seats-$1" timeout -k 5 1200 "$BIN/fsdprun" --nnodes 2:3 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" \
+    --local-addr "127.0.0.$1" --node-rank "$2" --secret-file secret --run-dir "$WORK/seats" --rdzv-conf lease=1 -- "$WORK/meets"
+}
+port=$((port + 1))
+seat 1 1
+wait_until 30 has seats-1 "this node hosts"
+seat 2 0
+seat 3 2
+check "the ranks of three nodes meet at a store" wait_until 60 lines seats.started 3
+power_off seats-1
+check "their leader is lost, and the ranks of the other two meet again" wait_until 60 lines seats.started 5
+touch seats.go
+check_ends "... and both nodes end with 0" "0 0" seats-2 seats-3
+check_eq "the store has stayed where it was" "127.0.0.2 1 127.0.0.2 2" "$(sed -nE 's/^(MASTER_ADDR|FSDPRUN_TERM)=//p' seats-3.out | xargs)"
 
 # The same, and its agent is told to stop while it stands still: it ends then, and joins nobody.
 start told 2 1:2 --set train.steps=60 --rdzv-conf lease=1

@@ -49,7 +49,7 @@ static void stand(struct life *life)
         life->stands_ns = sim_now;
         sim_trace("stands");
     }
-    lead_stand(&life->lead, life->host, "host", life->host, life->heard_ms, clock_ms(life));
+    lead_stand(&life->lead, life->host, "host", life->host, life->heard_ms, life->let_in, clock_ms(life));
 }
 
 /* It cannot take the place that it got, and ends. */
@@ -69,8 +69,9 @@ static void take(struct life *life, enum lead_news news)
     case LEAD_BEGAN:
         leave(life);
         life->follows = 0;
-        life->stands_ns = -1;
         life->has_led = true;
+        life->unlocked = life->stands_ns >= 0 && sim_one_in(SIM_AGENTS, 2);
+        life->stands_ns = -1;
         memset(life->reached_ms, 0, sizeof life->reached_ms);
         memset(life->has_let_in, 0, sizeof life->has_let_in);
         break;
@@ -180,6 +181,8 @@ static void on_receipt(void *what, uint64_t number)
     for (int i = 0; i < n_lives; i++)
         if (leader->has_let_in[i] && leader->reached_ms[i] < least_ms)
             least_ms = leader->reached_ms[i];
+    if (sim_one_in(SIM_AGENTS, 20)) /* of one that took over: a generation has formed */
+        lead_go_on(&leader->lead, leader->unlocked);
     if (least_ms > 0)
         lead_in_contact_until(&leader->lead, least_ms + plan.lease_ms);
     check();
@@ -197,6 +200,7 @@ static void on_beat_answer(void *what, uint64_t number)
         member->follows != message->from->lead.self.term)
         return;
     member->heard_ms = clock_ms(member);
+    member->let_in = member->follows;
     if (member->stands_ns >= 0) {
         sim_trace("is a member again");
         member->stands_ns = -1;
@@ -246,7 +250,7 @@ static void on_time_to_beat(void *what, uint64_t number)
 static bool none_of_the_old_runs(void)
 {
     for (int i = 0; i < n_lives; i++)
-        if (lives[i].alive && lives[i].has_led)
+        if (lives[i].alive && lives[i].has_led && !lives[i].unlocked)
             return false;
     return true;
 }

@@ -28,7 +28,9 @@ struct life {
 
     uint64_t follows; /* the term of the leader that it is a member of, or tries to be; 0: none */
     int64_t heard_ms; /* by its clock, last word of a leader; 0: none */
+    uint64_t let_in;  /* the term of that leader; 0: none */
     bool has_led;
+    bool unlocked;     /* ... and did not take the lock */
     bool over;         /* it knows that the run is over */
     bool leaves;       /* it took over, and could not lead */
     int64_t stands_ns; /* since when it stands; -1: it does not */

@@ -50,7 +50,7 @@ static void on_follow(void *arg, const struct leader_record *record)
 {
     (void)arg;
     printf("%lld follows %llu at %d\n", now_ms(), (unsigned long long)record->term, record->port);
-    arbiter_stand(arbiter, seat, "host", port, now_ms());
+    arbiter_stand(arbiter, seat, "host", port, now_ms(), record->term);
 }
 
 static void on_ended(void *arg, const struct leader_record *record)
@@ -64,7 +64,7 @@ static void on_deposed(void *arg, const char *words)
 {
     (void)arg;
     printf("%lld deposed: %s\n", now_ms(), words);
-    arbiter_stand(arbiter, seat, "host", port, 0);
+    arbiter_stand(arbiter, seat, "host", port, 0, 0);
 }
 
 static void on_note(void *arg, const char *words)

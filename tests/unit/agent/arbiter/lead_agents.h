@@ -147,9 +147,12 @@ static inline void pass(int64_t ms)
     }
 }
 
+/* It was let in by the leader whose record it has seen last, unless it has heard nothing. */
 static inline void stand(int i, int64_t heard_ms)
 {
-    lead_stand(&agents[i].lead, i, "10.0.0.9", 1000 + i, heard_ms, now);
+    struct lead *lead = &agents[i].lead;
+
+    lead_stand(lead, i, "10.0.0.9", 1000 + i, heard_ms, heard_ms > 0 ? lead->known.term : 0, now);
 }
 
 /* Agent 0 leads, the others have seen it, and it dies. */

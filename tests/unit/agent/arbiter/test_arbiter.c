@@ -117,8 +117,8 @@ Test(arbiter, a_leader_that_is_gone_without_a_word_is_replaced_behind_a_fence)
     const int64_t gone = clock_boot_ms();
 
     leave(0);
-    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone);
-    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, gone);
+    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone, 1);
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, gone, 1);
     await_news(1, "FL");
     await_news(2, "FF");
 
@@ -158,7 +158,7 @@ Test(arbiter, a_leader_whose_store_fails_says_so_and_is_deposed)
     cr_assert(strstr(agents[0].note, "the arbiter (directory) fails: open ") != NULL, "%s", agents[0].note);
     cr_assert(strstr(agents[0].words, "took no record for 1.0 s") != NULL, "%s", agents[0].words);
     doors[0].fails = false;
-    arbiter_stand(agents[0].arbiter, 0, "10.0.0.1", 29400, 0);
+    arbiter_stand(agents[0].arbiter, 0, "10.0.0.1", 29400, 0, 0);
     await_news(0, "LDL");
     cr_assert(agents[0].term == 2 && strstr(agents[0].note, "answers again") != NULL, "%s", agents[0].note);
 }
@@ -171,7 +171,7 @@ Test(arbiter, a_leader_whose_disk_stands_still_is_deposed_while_the_loop_goes_on
         uv_run(&loop, UV_RUN_ONCE);
     const int64_t hold = arbiter_holds_until_ms(agents[0].arbiter);
 
-    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, clock_boot_ms() - LEASE);
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, clock_boot_ms() - LEASE, 1);
     await_news(0, "LD");
     cr_assert(clock_boot_ms() >= hold && clock_boot_ms() < hold + LEASE / 2);
     await_news(1, "FL");
@@ -219,7 +219,7 @@ Test(arbiter, one_that_its_leader_never_let_in_waits_longer_unless_it_knows_that
     lead_with_the_first();
     leave(0);
 
-    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, 0);
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, 0, 0);
     while (agents[1].note[0] == '\0')
         uv_run(&loop, UV_RUN_ONCE);
     cr_assert(strstr(agents[1].note, "is watched for 11.1 s") != NULL, "%s", agents[1].note);

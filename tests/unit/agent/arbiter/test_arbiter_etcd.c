@@ -55,8 +55,8 @@ Test(arbiter_etcd, the_lead_moves_while_etcd_looks_for_a_leader_of_its_own)
 
     server_kill(server_leader());
     leave(0);
-    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, gone);
-    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone);
+    arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, gone, 1);
+    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone, 1);
     while (strcmp(agents[1].news, "FL") != 0 && strcmp(agents[2].news, "FL") != 0)
         uv_run(&loop, UV_RUN_ONCE);
 

@@ -311,7 +311,7 @@ Test(lead, a_member_of_a_high_seat_reads_once_in_a_lease_until_it_stands)
     cr_assert(n_reads >= 9 && n_reads <= 11, "%d reads", n_reads);
     n_reads = 0;
     agents[0].is_dead = true;
-    lead_stand(&agents[2].lead, LEAD_LAST_SEAT + 1, "10.0.0.3", 3, now, now);
+    lead_stand(&agents[2].lead, LEAD_LAST_SEAT + 1, "10.0.0.3", 3, now, 1, now);
     pass(5 * LEASE / 2);
 
     saw(2, "FB");

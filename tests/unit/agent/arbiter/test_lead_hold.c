@@ -177,18 +177,90 @@ Test(lead_hold, a_first_that_knows_that_the_old_leader_is_gone_waits_for_its_mem
     cr_assert(agents[2].lead.fence_until_ms <= start + 3 * LEASE);
 }
 
-Test(lead_hold, a_leader_that_took_over_does_not_go_on_without_the_store)
+/* Agent 1 takes over. Whether it may go on is decided later. */
+static void take_over(void)
 {
     lose_the_first();
     stand(1, now);
     pass(3 * LEASE);
     saw(1, "FB");
-    agents[1].is_cut = true;
+}
+
+Test(lead_hold, a_leader_that_took_over_goes_on_without_the_store_only_if_its_record_says_so)
+{
+    take_over();
     const int64_t hold = lead_holds_until_ms(&agents[1].lead);
 
     lead_in_contact_until(&agents[1].lead, now + 5 * LEASE);
-
     cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), hold));
+    agents[1].is_cut = true;
+    lead_go_on(&agents[1].lead, false);
+    pass(STEP);
+    lead_in_contact_until(&agents[1].lead, now + 5 * LEASE);
+    cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), hold), "it could not be written");
+
+    agents[1].is_cut = false;
+    pass(LEASE / LEAD_READS + STEP);
+    cr_assert(stored.goes_on);
+    lead_in_contact_until(&agents[1].lead, now + 5 * LEASE);
+    cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), now + 5 * LEASE));
+}
+
+/* It stood still, and reads the last words of the leader before when the record of the next one is known. */
+Test(lead_hold, an_agent_of_the_leader_before_waits_until_the_one_that_took_over_goes_on_no_more)
+{
+    take_over();
+    lead_go_on(&agents[1].lead, false);
+    pass(LEASE);
+    const int64_t seen = agents[2].lead.seen_ms;
+
+    lead_stand(&agents[2].lead, 0, "10.0.0.3", 3, now, 1, now);
+    agents[1].is_cut = true;
+    for (int i = 0; i < 14 * LEAD_READS; i++) {
+        lead_in_contact_until(&agents[1].lead, now + LEASE);
+        pass(LEASE / LEAD_READS);
+    }
+
+    saw(1, "FBD");
+    saw(2, "FFB");
+    cr_assert(agents[1].deposed_ms > seen + 8 * LEASE && agents[2].began_ms >= agents[1].deposed_ms);
+    cr_assert(agents[2].lead.fence_until_ms >= agents[1].deposed_ms + LEASE_FENCE_MS(LEASE));
+}
+
+/* Nothing is lost by that for those whom it let in. */
+Test(lead_hold, an_agent_that_the_one_that_took_over_let_in_waits_for_its_word_alone)
+{
+    take_over();
+    lead_go_on(&agents[1].lead, false);
+    pass(LEASE);
+    agents[1].is_dead = true;
+    stand(2, now);
+
+    pass(2 * LEASE);
+
+    saw(2, "FFB");
+}
+
+/* Its lock shows that it is gone, or it does not. */
+Test(lead_hold, a_first_that_finds_a_lock_free_waits_all_the_same_if_it_is_not_this_leaders)
+{
+    for (int unlocked = 0; unlocked < 2; unlocked++) {
+        set_up();
+        take_over();
+        lead_go_on(&agents[1].lead, unlocked);
+        pass(LEASE);
+        agents[1].is_dead = true;
+        make(2);
+        const int64_t start = now;
+        lead_old_is_gone(&agents[2].lead, now);
+        lead_first(&agents[2].lead, "10.0.0.3", 29400);
+
+        pass(12 * LEASE);
+
+        saw(2, "B");
+        cr_assert(eq(int, agents[2].began_ms >= start + 11 * LEASE, unlocked));
+        cr_assert(agents[2].began_ms >= start + 4 * LEASE);
+    }
 }
 
 Test(lead_hold, what_is_published_is_stored_at_once_and_outlives_the_leader)

@@ -63,7 +63,7 @@ Test(lead_run, a_leader_that_is_started_again_at_once_follows_the_member_that_ta
             lead_old_is_gone(&agents[0].lead, now);
         lead_first(&agents[0].lead, "10.0.0.1", 29400);
         pass(LEASE + LEASE_RANKS_MS(LEASE));
-        lead_stand(&agents[1].lead, -1, "10.0.0.2", 2, lost, now);
+        lead_stand(&agents[1].lead, -1, "10.0.0.2", 2, lost, 1, now);
         pass(4 * LEASE);
 
         saw(0, "F");

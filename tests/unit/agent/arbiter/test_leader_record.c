@@ -14,8 +14,16 @@ static const struct leader_record sample = {
     .lease_ms = 3000,
     .state = LEADER_ENDED,
     .exit_status = -9,
-    .goes_on = true,
-    .progress = { .generation = -1, .n_restarts = 3, .n_restarts_left = UINT32_MAX, .step = INT64_C(1) << 40 }
+    .goes_on = false,
+    .unlocked = true,
+    .progress = { .generation = -1,
+                  .n_restarts = 3,
+                  .n_restarts_left = UINT32_MAX,
+                  .step = INT64_C(1) << 40,
+                  .failure = { .step = -1, .kind = 5, .code = -3, .phase = -1, .n = 65535 },
+                  .leader = UINT64_MAX,
+                  .suspects = { { UINT64_MAX, INT32_MAX, UINT16_MAX, UINT8_MAX, true },
+                                [LEADER_SUSPECTS - 1] = { 5, -1, 1, 2, false } } }
 };
 static unsigned char bytes[LEADER_RECORD_BYTES];
 static struct leader_record out;
@@ -31,7 +39,7 @@ Test(leader_record, what_was_encoded_is_decoded)
     cr_assert(memcmp(out.identity, sample.identity, sizeof out.identity) == 0);
     cr_assert(eq(str, out.host, (char *)sample.host));
     cr_assert(out.port == 29400 && out.lease_ms == 3000 && out.state == LEADER_ENDED &&
-              out.exit_status == -9 && out.goes_on);
+              out.exit_status == -9 && out.unlocked && !out.goes_on);
 }
 
 Test(leader_record, a_change_of_any_byte_is_seen)

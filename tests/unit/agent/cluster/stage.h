@@ -32,9 +32,14 @@ static struct actor {
     int n_hung, n_shows;    /* ... and how often it was asked what its ranks show */
     int formed_at;          /* its place among all that were formed */
     int n_storm; /* so often it reports failures and signals while it is told to stop, and then obeys */
+    struct proto_open order; /* the last for a store, and how often it was to open and close one */
+    int n_opens, n_closes;
+    int n_ended;                                  /* so many agents it was told of that never come back */
+    unsigned char identity[PROTO_IDENTITY_BYTES]; /* its agent's, unless it is the coordinator's */
     char line[1100];
 } actors[MAX_NODES];
 static int n_actors, n_starts;
+static bool actors_are_silent; /* they do not answer an order for a store */
 static uv_loop_t loop;
 static uv_timer_t tick; /* so that the loop comes back to the test */
 static struct agent_config config;
@@ -45,6 +50,24 @@ static struct coordinator_services stage_services;
 static struct proto_join stage_join = { .last_generation = -1, .last_node_rank = -1 };
 
 static inline void storms(struct actor *actor);
+
+/* What becomes of the store of its last order. */
+static inline void tells_of_store(int i, const struct reporter_store *what)
+{
+    struct reporter_store numbered = *what;
+
+    numbered.question = actors[i].order.question;
+    actors[i].reporter.store(actors[i].reporter.to, 0, &numbered);
+}
+
+/* It has opened that store, at a port that says which actor it is. */
+static inline void opens(int i)
+{
+    struct reporter_store opened = { .kind = REPORTER_STORE_OPEN, .port = 1000 + i };
+
+    snprintf(opened.words, sizeof opened.words, "%s", actors[i].order.address);
+    tells_of_store(i, &opened);
+}
 
 static inline void play(void *member, enum proto_type type, int generation, const void *message)
 {
@@ -77,6 +100,15 @@ static inline void play(void *member, enum proto_type type, int generation, cons
         actor->n_puts++;
         snprintf(actor->put, sizeof actor->put, "%s=%.*s", put->key, (int)put->value_bytes,
                  (const char *)put->value);
+    } else if (type == PROTO_OPEN) {
+        actor->order = *(const struct proto_open *)message;
+        actor->n_opens++;
+        if (!actors_are_silent)
+            opens((int)(actor - actors));
+    } else if (type == PROTO_ENDED) {
+        actor->n_ended += (int)((const struct proto_ended *)message)->n;
+    } else if (type == PROTO_CLOSE) {
+        actor->n_closes++;
     } else if (type == PROTO_FINISH) {
         actor->n_finished++;
         actor->status = end->status;
@@ -113,9 +145,12 @@ static inline void enter(void)
     if (n_actors++ > 0) {
         identity_fill(&join, &config);
         memcpy(join.lost_by, stage_join.lost_by, sizeof join.lost_by);
+        if (stage_join.host[0] != '\0')
+            memcpy(join.host, stage_join.host, sizeof join.host);
         join.last_generation = stage_join.last_generation;
         join.last_node_rank = stage_join.last_node_rank;
         join.n_unkilled = stage_join.n_unkilled;
+        memcpy(actor->identity, join.identity, sizeof actor->identity);
         actor->node = coordinator_admit(coordinator, &join, "127.0.0.1", &refused);
         cr_assert(gt(int, actor->node, 0), "%s", refused.words);
     }
@@ -218,6 +253,13 @@ static inline void end(void)
 static inline void wait_for(int n_formed)
 {
     while (actors[0].n_formed < n_formed && actors[0].n_finished == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+/* The same until that actor has the order for a store. */
+static inline void wait_until_ordered(int i)
+{
+    while (actors[i].n_opens == 0)
         uv_run(&loop, UV_RUN_ONCE);
 }
 

@@ -102,9 +102,7 @@ Test(coordinator_hang, a_rank_that_waits_is_asked_for_again_while_the_other_goes
 /* Rank 0 evaluates, and prints, for long: it does not enter the collective in which rank 1 waits. */
 Test(coordinator_hang, while_a_watched_program_prints_on_one_node_no_rank_of_another_is_named)
 {
-    struct tcpstore *store = coordinator->store;
-
-    coordinator->store = NULL; /* it was opened a moment ago, which is a sign of life */
+    coordinator->place.is_open = false; /* it was opened a moment ago, which is a sign of life */
     shown_s[0] = 1;
     shown_s[1] = 12;
     suspects(1);
@@ -121,7 +119,6 @@ Test(coordinator_hang, while_a_watched_program_prints_on_one_node_no_rank_of_ano
     answers(1, 1, 7, true, 12);
     shows(1, "1");
     cr_expect(eq(int, actors[0].n_hung, 1));
-    coordinator->store = store;
 }
 
 /* The loop's clock stands while the loop works, and is then behind the one by which its timer is set. */
@@ -139,15 +136,12 @@ Test(coordinator_hang, a_loop_whose_clock_is_behind_asks_again_and_goes_on, .tim
 /* With --hang-timeout too, where no verdict comes before each rank has shown something. */
 Test(coordinator_hang, a_node_whose_ranks_have_ended_is_not_waited_for)
 {
-    struct tcpstore *store = coordinator->store;
-
-    coordinator->store = NULL;
+    coordinator->place.is_open = false;
     shown_s[0] = 12;
     ends_well(1);
     suspects(0);
     answers(0, 0, 7, false, 11);
     cr_expect(eq(int, actors[0].n_hung, 1));
-    coordinator->store = store;
 }
 
 /* Node 0 names a rank of node 1, and node 1 says nothing. */

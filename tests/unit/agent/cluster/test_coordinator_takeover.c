@@ -148,6 +148,129 @@ Test(coordinator_takeover, no_generation_begins_before_the_fence)
     check_plan(0, 5, 1, 0, 2);
 }
 
+/* What the coordinator before knew of failures and of nodes */
+
+Test(coordinator_takeover, the_third_equal_failure_ends_the_job_whoever_has_seen_the_others)
+{
+    config.job_json = "{}";
+    past.progress.failure = (struct leader_failure){ .kind = DEATH_EXIT, .code = 3, .n = 2 };
+    begin(1, 2, 9, 1);
+    ends(0, DEATH_EXIT, 3, 0);
+    check_finished(0, 3);
+    cr_assert_not_null(strstr(actors[0].line, "failed 3 times at step 0"), "%s", actors[0].line);
+}
+
+Test(coordinator_takeover, another_failure_begins_a_row_of_its_own_and_is_published)
+{
+    config.job_json = "{}";
+    past.progress.failure = (struct leader_failure){ .kind = DEATH_EXIT, .code = 3, .n = 2 };
+    begin(1, 2, 9, 1);
+    ends(0, DEATH_EXIT, 4, 0);
+    cr_assert(eq(int, actors[0].n_finished, 0));
+    cr_assert(published.failure.kind == DEATH_EXIT && published.failure.code == 4 &&
+              published.failure.n == 1);
+}
+
+static struct roster_node node_of(const char *host)
+{
+    struct roster_node node = { .address = "127.0.0.1" };
+
+    identity_fill(&node.who, &config);
+    snprintf(node.who.host, sizeof node.who.host, "%s", host);
+    snprintf(node.from, sizeof node.from, "127.0.0.1");
+    return node;
+}
+
+static uint64_t name_of(const char *host)
+{
+    const struct roster_node node = node_of(host);
+
+    return quarantine_name(&node);
+}
+
+/* An agent of that host comes: one that was a member of the coordinator before, or one that was just started. */
+static void comes_from(const char *host, bool was_member)
+{
+    stage_join = (struct proto_join){ .last_generation = was_member ? 4 : -1, .last_node_rank = -1 };
+    snprintf(stage_join.host, sizeof stage_join.host, "%s", host);
+    if (was_member)
+        memcpy(stage_join.lost_by, past.run, sizeof stage_join.lost_by);
+    enter();
+    stage_join = (struct proto_join){ .last_generation = -1, .last_node_rank = -1 };
+}
+
+static int wait_of(int i)
+{
+    const struct proto_welcome welcome = welcome_of(i);
+
+    return welcome.wait == PROTO_WAIT_QUARANTINE || welcome.wait == PROTO_WAIT_SLOW ? welcome.seconds : 0;
+}
+
+Test(coordinator_takeover, a_node_that_came_and_went_under_another_coordinator_waits)
+{
+    past.progress.suspects[0] = (struct leader_suspect){ .name = name_of("n2"), .strikes = 3 };
+    begin(1, 3, 3, 1);
+    comes_from("n2", false);
+    comes_from("n3", false);
+    cr_assert(wait_of(1) == 20 && wait_of(2) == 0, "%d and %d s", wait_of(1), wait_of(2));
+}
+
+Test(coordinator_takeover, a_node_that_was_there_does_not_wait_but_its_next_loss_counts)
+{
+    past.progress.suspects[0] = (struct leader_suspect){ .name = name_of("n2"), .strikes = 3, .stays = true };
+    begin(1, 3, 3, 1);
+    comes_from("n2", true);
+    cr_assert(eq(int, wait_of(1), 0));
+    cr_assert(published.suspects[0].strikes == 3 && published.suspects[0].stays);
+    pass_ms(1000);
+    obeys(0);
+    cr_assert(eq(int, actors[1].n_formed, 1));
+    vanishes(1);
+    cr_assert(published.suspects[0].strikes == 4 && !published.suspects[0].stays);
+    obeys(0);
+    comes_from("n2", false);
+    cr_assert(eq(int, wait_of(2), 40));
+}
+
+/* Its agent was lost together with the coordinator, and this is another one. */
+Test(coordinator_takeover, a_node_that_was_there_and_was_started_again_waits)
+{
+    past.progress.suspects[0] = (struct leader_suspect){ .name = name_of("n2"), .strikes = 3, .stays = true };
+    begin(1, 3, 3, 1);
+    comes_from("n2", false);
+    cr_assert(eq(int, wait_of(1), 20));
+}
+
+Test(coordinator_takeover, a_slow_node_still_waits_for_its_time)
+{
+    past.progress.suspects[0] =
+        (struct leader_suspect){ .name = name_of("n2"), .slow_rank = 5, .aside_s = 1800, .stays = false };
+    begin(1, 3, 3, 1);
+    comes_from("n2", true);
+    cr_assert(eq(int, wait_of(1), 1800));
+    cr_assert(eq(int, (int)welcome_of(1).wait, PROTO_WAIT_SLOW));
+    cr_assert(published.suspects[0].aside_s == 1800 && published.suspects[0].slow_rank == 5);
+}
+
+Test(coordinator_takeover, the_loss_of_the_node_that_led_counts_too)
+{
+    past.progress.leader = name_of("n1");
+    past.progress.suspects[0] = (struct leader_suspect){ .name = name_of("n1"), .strikes = 1, .stays = true };
+    begin(1, 3, 3, 1);
+    comes_from("n1", true);
+    cr_assert(eq(int, wait_of(1), 10));
+    cr_assert(eq(u64, published.leader, quarantine_name(&coordinator->roster.nodes[COORDINATOR_SELF])));
+}
+
+Test(coordinator_takeover, a_world_of_fixed_size_has_no_quarantine)
+{
+    past.progress.leader = name_of("n1");
+    past.progress.suspects[0] = (struct leader_suspect){ .name = name_of("n2"), .strikes = 3 };
+    begin(2, 2, 3, 1);
+    comes_from("n2", false);
+    cr_assert(eq(int, wait_of(1), 0));
+}
+
 static char timeline[512];
 
 static void keep_timeline(void *arg, const char *event)
@@ -303,8 +426,18 @@ Test(coordinator_takeover, one_that_leaves_could_lead_until_it_is_known_to_have_
     obeys(0);
 }
 
-Test(coordinator_takeover, after_a_take_over_nobody_knows_who_else_could_lead)
+/* Those whom the leader before let in, and this one has not, wait by the record (agent/arbiter/lead.h). */
+Test(coordinator_takeover, after_a_take_over_those_count_whom_it_let_in)
 {
-    begin(1, 2, 3, 1);
-    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), 0));
+    const int64_t now = clock_boot_ns();
+
+    begin(2, 2, 3, 1);
+    cr_assert(coordinator_in_contact_until_ms(coordinator) > clock_boot_ms());
+    cr_assert_not(coordinator_has_formed(coordinator));
+    comes_back(4, 0);
+    cr_assert(coordinator_has_formed(coordinator));
+    cr_assert(eq(u64, welcome_of(1).term, 9));
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), 0), "it has heard nothing yet");
+    coordinator_heard(coordinator, actors[1].node, now);
+    cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), now / 1000000 + config.lease_ms));
 }

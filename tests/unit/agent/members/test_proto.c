@@ -29,6 +29,7 @@ static union proto_message messages[PROTO_COUNT] = {
                                      .identity = { [15] = 7 },
                                      .run = { 8 },
                                      .first_attempt = 4,
+                                     .term = 9,
                                      .wait = PROTO_WAIT_UNKILLED,
                                      .seconds = 10 } },
     [PROTO_START] = { .start = { .restart_count = 1,
@@ -129,6 +130,13 @@ static union proto_message messages[PROTO_COUNT] = {
                                .idle_ns = 2 } },
     [PROTO_BEAT] = { .beat = { .answered_ns = 5, .sent_ns = 1, .lease_ms = 999999999000 } },
     [PROTO_FENCED] = { .fenced = { .ago_ms = INT64_C(1) << 40 } },
+    [PROTO_STORE] = { .store = { .question = UINT64_MAX,
+                                 .kind = REPORTER_STORE_CHANGED,
+                                 .port = 65535,
+                                 .node = 3,
+                                 .pid = INT32_MAX,
+                                 .ago_ns = INT64_MAX,
+                                 .words = "n1" } },
     [PROTO_HUNG] = { .hung = { .rank = 3, .words = "no progress for 5 s" } },
 };
 
@@ -136,7 +144,7 @@ static bool has_struct(unsigned type)
 {
     return type != PROTO_PUT && type != PROTO_WANT && type != PROTO_EVENT && type != PROTO_EXPLAINED &&
            type != PROTO_STOPPED && type != PROTO_SUSPECT && type != PROTO_SWEPT && type != PROTO_CAN_LEAD &&
-           type != PROTO_SHOW;
+           type != PROTO_SHOW && type != PROTO_OPEN && type != PROTO_CLOSE && type != PROTO_ENDED;
 }
 
 /* Lines point into the struct, so that they are not constant. */
@@ -187,12 +195,13 @@ Test(proto, what_cannot_be_is_refused)
         const char *text, *words;
     } cases[] = {
         { 0, "{}", "a message of type 0 (unknown)" },
-        { PROTO_COUNT, "{}", "a message of type 28 (unknown)" },
+        { PROTO_COUNT, "{}", "a message of type 32 (unknown)" },
         { PROTO_STOPPED, "{}", "a message of type 7 (stopped)" },
         { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
         { PROTO_WELCOME,
           "{\"host\":\"h\",\"identity\":\"00000000000000000000000000000000\","
-          "\"run\":\"00000000000000000000000000000000\",\"first_attempt\":0,\"wait\":7,\"seconds\":0}",
+          "\"run\":\"00000000000000000000000000000000\",\"first_attempt\":0,\"term\":\"0\",\"wait\":7,"
+          "\"seconds\":0}",
           "a message whose wait is missing or unfit" },
         { PROTO_STOP, "{\"signal\":65,\"now\":false}", "a message whose signal is missing or unfit" },
         { PROTO_FORWARD, "{\"signal\":0}", "a message whose signal is missing or unfit" },
@@ -230,6 +239,8 @@ Test(proto, a_number_out_of_its_limits_is_refused)
         { PROTO_BEAT, "\"lease_ms\":\"999999999000", "\"lease_ms\":\"9" },
         { PROTO_BEAT, "\"lease_ms\":\"999999999000", "\"lease_ms\":\"9223372036854" },
         { PROTO_FENCED, "\"ago_ms\":\"", "\"ago_ms\":\"-" },
+        { PROTO_STORE, "\"kind\":4", "\"kind\":5" },
+        { PROTO_STORE, "\"port\":65535", "\"port\":65536" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -282,6 +293,55 @@ Test(proto, want_is_a_key_and_nothing_more)
     longest[FSDP_LINK_KEY_BYTES - 1] = 'k';
     cr_assert(eq(int, proto_decode(PROTO_WANT, &back, longest, sizeof longest, NULL), FSDP_ERR_FORMAT));
     free(payload);
+}
+
+Test(proto, open_lists_its_guests_and_nothing_more)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+    } bad[] = {
+        { "1 1\0a\0b", 7 },    { "1 1\0a\0", 6 },  { "1 0\0a\0b\0", 8 }, { "-1 1\0a\0b\0", 9 },
+        { "1 1x\0a\0b\0", 9 }, { "1\0a\0b\0", 6 }, { "x\0", 2 },         { "1048577 1\0a\0b\0", 14 }
+    };
+    const struct proto_guest guests[] = { { 0, 8, "n 1", "" },
+                                          { PROTO_GUEST_MAX, 1, "fd00::2", "10.0.0.2" } };
+    struct proto_open open = {
+        .question = UINT64_MAX, .named = "n1", .address = "n2", .must = true, .port = 7
+    };
+    char list[64], *payload;
+    const char *at;
+    struct proto_guest guest;
+    size_t n_bytes;
+
+    for (int i = 0; i < 2; i++) {
+        open.guests_bytes = proto_add_guest(list, sizeof list, open.guests_bytes, &guests[i]);
+        cr_assert(gt(sz, open.guests_bytes, 0));
+    }
+    cr_assert(eq(sz, proto_add_guest(list, open.guests_bytes + 7, open.guests_bytes, &guests[0]), 0));
+    open.guests = list;
+    payload = proto_encode(PROTO_OPEN, &open, &n_bytes);
+    cr_assert(eq(int, proto_decode(PROTO_OPEN, &back, payload, n_bytes, NULL), FSDP_OK));
+    cr_assert(back.open.question == UINT64_MAX && back.open.port == 7 && back.open.must &&
+              back.open.self == 0);
+    cr_assert(strcmp(back.open.named, "n1") == 0 && strcmp(back.open.address, "n2") == 0);
+    at = back.open.guests;
+    for (int i = 0; i < 2; i++) {
+        cr_assert(proto_next_guest(&back.open, &at, &guest));
+        cr_assert(guest.node == guests[i].node && guest.n_workers == guests[i].n_workers);
+        cr_assert(strcmp(guest.address, guests[i].address) == 0 && strcmp(guest.from, guests[i].from) == 0);
+    }
+    cr_assert_not(proto_next_guest(&back.open, &at, &guest));
+    free(payload);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        open.guests = bad[i].bytes;
+        open.guests_bytes = bad[i].n;
+        payload = proto_encode(PROTO_OPEN, &open, &n_bytes);
+        cr_expect(eq(int, proto_decode(PROTO_OPEN, &back, payload, n_bytes, NULL), FSDP_ERR_FORMAT), "%zu",
+                  i);
+        free(payload);
+    }
+    cr_expect(eq(int, proto_decode(PROTO_OPEN, &back, "{}", 2, NULL), FSDP_ERR_FORMAT));
 }
 
 Test(proto, event_needs_a_rank)

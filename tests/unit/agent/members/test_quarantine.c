@@ -187,3 +187,91 @@ Test(quarantine, one_node_costs_few_generations_in_any_time)
     }
     cr_assert(ge(int, n, 10), "it was taken in again and again");
 }
+
+/* Another coordinator */
+
+static struct quarantine_note notes[QUARANTINE_NODES];
+
+/* The coordinator is lost, and another one goes on with `most` notes of it, by a clock of its own. */
+static int take_over(int64_t now_ms, int64_t then_ms, int most)
+{
+    const int n = quarantine_notes(&quarantine, now_ms, notes, most);
+
+    quarantine_fini(&quarantine);
+    for (int i = 0; i < n; i++)
+        quarantine_restore(&quarantine, &notes[i], then_ms);
+    return n;
+}
+
+static struct roster_node member(void)
+{
+    struct roster_node node = one;
+
+    node.who.lost_by[0] = 1;
+    return node;
+}
+
+Test(quarantine, after_a_take_over_a_node_that_is_away_waits_as_before)
+{
+    flap(&one, 0, 4);
+    cr_assert(eq(int, take_over(0, 777, 7), 1));
+    cr_expect(eq(i64, came(&one, 777), 40000));
+}
+
+Test(quarantine, after_a_take_over_a_node_that_waited_waits_again)
+{
+    const struct roster_node comes = member();
+
+    flap(&one, 0, 4);
+    came(&one, 0);
+    take_over(39999, 0, 7);
+    cr_expect(eq(i64, came(&comes, 0), 40000));
+}
+
+Test(quarantine, after_a_take_over_a_node_that_took_part_does_not_wait_and_keeps_its_strikes)
+{
+    const struct roster_node comes = member();
+
+    flap(&one, 0, 4);
+    came(&one, 0);
+    take_over(40000, 0, 7);
+    take_over(0, 0, 7); /* it has not come yet */
+    cr_expect(eq(i64, came(&comes, 0), 0));
+    quarantine_lost(&quarantine, 1, &comes, 0);
+    cr_expect(eq(i64, came(&comes, 0), 80000));
+}
+
+Test(quarantine, strikes_that_are_forgotten_are_in_no_note)
+{
+    flap(&one, 0, 1);
+    came(&one, 0);
+    cr_expect(eq(int, quarantine_notes(&quarantine, QUARANTINE_FORGET_MS - 1, notes, 7), 1));
+    cr_expect(eq(int, quarantine_notes(&quarantine, QUARANTINE_FORGET_MS, notes, 7), 0));
+}
+
+Test(quarantine, what_has_no_room_is_what_was_lost_least_often)
+{
+    struct roster_node nodes[4] = { one, one, one, one };
+
+    for (int i = 0; i < 4; i++) {
+        snprintf(nodes[i].who.host, sizeof nodes[i].who.host, "m%d", i);
+        flap(&nodes[i], 0, i + 2);
+    }
+    quarantine_put_aside(&quarantine, 9, &one, 3, 0, 3600000);
+    cr_assert(eq(int, take_over(1000, 0, 3), 3));
+    cr_expect(eq(i64, came(&one, 0), 3599000), "it was put aside");
+    cr_expect(eq(i64, came(&nodes[3], 0), 80000), "five times");
+    cr_expect(eq(i64, came(&nodes[2], 0), 40000), "four times");
+    cr_expect(eq(i64, came(&nodes[1], 0), 0));
+}
+
+Test(quarantine, the_node_that_led_has_a_strike_for_that)
+{
+    const struct roster_node comes = member();
+
+    quarantine_lost_leader(&quarantine, quarantine_name(&one), 0);
+    cr_expect(eq(i64, came(&comes, 0), 0), "the first return is free");
+    take_over(0, 0, 7);
+    quarantine_lost_leader(&quarantine, quarantine_name(&one), 0);
+    cr_expect(eq(i64, came(&comes, 0), 10000));
+}

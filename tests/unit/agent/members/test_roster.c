@@ -76,10 +76,19 @@ static int add_numbered(const char *host, int order, int node_rank)
     return add_join(&join);
 }
 
+/* The preview of the generation shows the same nodes, and changes nothing. */
 static void reseat(struct roster *of)
 {
+    int *numbers = malloc((size_t)of->max_nodes * sizeof *numbers), n, again;
+
     roster_clear(of);
+    n = roster_preview(of, numbers);
+    again = roster_preview(of, numbers);
     roster_seat(of);
+    cr_assert(n == of->n_nodes && again == n, "%d and %d of %d", n, again, of->n_nodes);
+    for (int i = 0; i < n; i++)
+        cr_assert(of->nodes[numbers[i]].active && of->nodes[numbers[i]].node_rank == i);
+    free(numbers);
 }
 
 /* These nodes, and only these, have the ranks 0, 1, ... */

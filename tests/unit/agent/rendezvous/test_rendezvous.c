@@ -123,7 +123,8 @@ static void on_host_lost(void *arg, int node, int64_t silent_ms, const struct fs
 static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)
 {
     static const struct rendezvous_handlers handlers = { judge,        on_joined, on_host_message,
-                                                         on_host_lost, add_note,  NULL };
+                                                         on_host_lost, add_note,  NULL,
+                                                         NULL };
     struct agent *agent = arg;
 
     agent->n_hosts++;

@@ -20,7 +20,7 @@ enum { JOB = 4711, MESSAGE = 1, LEASE_MS = 3000 };
 static struct end {
     struct session_pool *pool;
     struct session *session; /* NULL: it has ended */
-    int n_opened, n_received, n_ended, n_notes, n_dropped, n_swept;
+    int n_opened, n_received, n_ended, n_notes, n_dropped, n_swept, n_refused;
     struct fsdp_err why;
     char note[600];
 } ends[2];
@@ -103,6 +103,14 @@ static void swept(void *arg, const unsigned char of[SESSION_IDENTITY_BYTES])
     end->n_swept++;
 }
 
+static void refused(void *arg, const unsigned char identity[SESSION_IDENTITY_BYTES])
+{
+    struct end *end = arg;
+
+    cr_assert(memcmp(identity, agent, sizeof agent) == 0);
+    end->n_refused++;
+}
+
 static void set_up(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in an agent */
@@ -115,9 +123,10 @@ static void set_up(void)
     uv_timer_init(&loop, &deadline);
     uv_timer_start(&deadline, on_deadline, 200000, 0);
     tls_derive_key(key, "a secret", 8, "job", NULL);
-    config = (struct session_config){
-        .key = key, .job = JOB, .lease_ms = LEASE_MS, .handlers = { opened, frame, ended, note, swept }
-    };
+    config = (struct session_config){ .key = key,
+                                      .job = JOB,
+                                      .lease_ms = LEASE_MS,
+                                      .handlers = { opened, frame, ended, note, swept, refused } };
 }
 
 TestSuite(session, .init = set_up, .timeout = 600);
@@ -553,6 +562,7 @@ static void comes_no_more(void)
     while ((ends[0].n_ended == 0 || ends[1].note[0] == '\0') && !timed_out)
         uv_run(&loop, UV_RUN_ONCE);
     is_refused(0, "this node was restored from an earlier state, and is refused for good");
+    cr_assert(ends[1].n_refused > 0 && ends[0].n_refused == 0, "who accepts it is told");
     cr_assert_not_null(
         strstr(ends[1].note, "was dropped: it was restored from an earlier state, and is refused for good"),
         "%s", ends[1].note);
@@ -615,6 +625,7 @@ Test(session, without_a_key_who_was_restored_ends_its_session_only)
     cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
     while (ends[0].n_opened < 2 && !timed_out)
         uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(eq(int, ends[1].n_refused, 0));
     close_all();
     run();
 }
