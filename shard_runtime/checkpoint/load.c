@@ -190,40 +190,51 @@ static enum fsdp_status agree(const struct checkpoint_readers *readers, enum fsd
     return readers == NULL ? own : readers->agree(readers->user, own, err);
 }
 
-/* Gives the pieces of this rank's share to the others, and takes theirs. */
-static enum fsdp_status exchange(struct contents *contents, int W, const struct checkpoint_readers *readers,
-                                 struct fsdp_err *err)
+/* The same, after saying what was done. What another rank says of its failure begins with that rank. */
+static enum fsdp_status share_fate(const char *step_directory, const struct checkpoint_readers *readers,
+                                   enum fsdp_status own, struct fsdp_err *err)
+{
+    if (own != FSDP_OK)
+        fsdp_wrap(err, "loading %s", step_directory);
+    return agree(readers, own, err);
+}
+
+/*
+ * Each rank reads the headers of its share, gives the pieces that they name to the others, and takes theirs.
+ * The ranks agree after each step that can fail on one of them alone.
+ */
+static enum fsdp_status list_shared(struct fsdp_io *io, const char *step_directory, int W, int rank,
+                                    const struct checkpoint_readers *readers, struct contents *contents,
+                                    struct fsdp_err *err)
 {
     uint64_t *words = NULL, *all = NULL;
     size_t n_words = 0, stride = 0;
-    enum fsdp_status status = contents_pack(contents, &words, &n_words, err);
+    enum fsdp_status status =
+        contents_read_share(io, step_directory, (uint32_t)rank, (uint32_t)W, contents, err);
 
-    status = agree(readers, status, err);
+    OK_OR_RETURN(share_fate(step_directory, readers, status, err));
+    status = share_fate(step_directory, readers, contents_pack(contents, &words, &n_words, err), err);
     if (status == FSDP_OK)
         status = readers->gather(readers->user, words, n_words, &all, &stride, err);
-    if (status == FSDP_OK)
+    if (status == FSDP_OK) {
         status = contents_unpack(contents, all, stride, (uint32_t)W, err);
+        if (status == FSDP_OK)
+            status = contents_prove(contents, err);
+        status = share_fate(step_directory, readers, status, err);
+    }
     free(all);
     free(words);
     return status;
 }
 
-/* Lists the contents of all files. With `readers`, each rank reads the headers of its share. */
+/* Lists the contents of all files. */
 static enum fsdp_status list_contents(struct fsdp_io *io, const char *step_directory, int W, int rank,
                                       const struct checkpoint_readers *readers, struct contents *contents,
                                       struct fsdp_err *err)
 {
-    enum fsdp_status status;
-
-    if (readers == NULL || W == 1)
-        return agree(readers, contents_read(io, step_directory, contents, err), err);
-    status = contents_read_share(io, step_directory, (uint32_t)rank, (uint32_t)W, contents, err);
-    status = agree(readers, status, err);
-    if (status == FSDP_OK)
-        status = exchange(contents, W, readers, err);
-    if (status == FSDP_OK)
-        status = contents_prove(contents, err);
-    return agree(readers, status, err);
+    if (readers != NULL && W > 1)
+        return list_shared(io, step_directory, W, rank, readers, contents, err);
+    return share_fate(step_directory, readers, contents_read(io, step_directory, contents, err), err);
 }
 
 enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory, int W, int rank,
@@ -256,7 +267,7 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
         status = reshard_plan(&contents, wants, n_tensors, &reads, &n_reads, err);
     if (status == FSDP_OK)
         status = read_all(io, step_directory, &contents, W, rank, reads, n_reads, err);
-    status = agree(readers, status, err);
+    status = share_fate(step_directory, readers, status, err);
     if (status != FSDP_OK)
         goto done;
     for (size_t i = 0; i < n_reads; i++)
@@ -268,8 +279,6 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
         contents.manifest = (struct manifest){ 0 };
     }
 done:
-    if (status != FSDP_OK)
-        fsdp_wrap(err, "loading %s", step_directory);
     free(reads);
     free(wants);
     free(asked);

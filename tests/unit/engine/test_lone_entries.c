@@ -319,7 +319,7 @@ static const struct entry entries[] = {
     { "fsdp_set_full_state_dict", set_full, SOUND, FSDP_OK, NULL, ALLOCATES },
     { "fsdp_model_load_weights", load_weights, BAD, FSDP_ERR_NOT_FOUND, "not-there", ALLOCATES },
     { "fsdp_checkpoint_load", load_checkpoint, BAD, FSDP_ERR_NOT_FOUND, "/not/there", ALLOCATES },
-    { "fsdp_checkpoint_save", save, BAD, FSDP_ERR_NOMEM, "saving step", 0 },
+    { "fsdp_checkpoint_save", save, BAD, FSDP_ERR_NOMEM, "out of memory", 0 },
     { "fsdp_model_prepare_evaluation", prepare_evaluation, BAD, FSDP_ERR_ARG, "0 samples", ALLOCATES },
     { "fsdp_model_evaluate", evaluate, BAD, FSDP_ERR_ARG, "without input", ALLOCATES },
     { "fsdp_model_evaluate without a loss", evaluate, ABSENT, FSDP_ERR_ARG, "place for its loss", 0 },

@@ -195,7 +195,7 @@ Test(proto, what_cannot_be_is_refused)
         const char *text, *words;
     } cases[] = {
         { 0, "{}", "a message of type 0 (unknown)" },
-        { PROTO_COUNT, "{}", "a message of type 32 (unknown)" },
+        { PROTO_COUNT, "{}", "a message of type 33 (unknown)" },
         { PROTO_STOPPED, "{}", "a message of type 7 (stopped)" },
         { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
         { PROTO_WELCOME,
