@@ -240,6 +240,12 @@ static void finish(struct run *run, const struct coordinator_end *end)
         run_world_ended(run);
 }
 
+static bool is_for_world(enum proto_type type)
+{
+    return type != PROTO_START && type != PROTO_FINISH && type != PROTO_OPEN && type != PROTO_CLOSE &&
+           type != PROTO_ENDED;
+}
+
 void run_member(void *member, enum proto_type type, int generation, const void *message)
 {
     struct run *run = member;
@@ -248,7 +254,7 @@ void run_member(void *member, enum proto_type type, int generation, const void *
     const struct proto_look *look = message;
     const struct proto_hung *hung = message;
 
-    if (run->world == NULL && type != PROTO_START && type != PROTO_FINISH)
+    if (run->world == NULL && is_for_world(type))
         return; /* this node could not open one for the generation, and reports that */
     switch (type) {
     case PROTO_START:
