@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/secret.h"
@@ -129,4 +130,82 @@ Test(secret, the_command_line_beats_the_environment_and_none_given_is_none)
     cr_assert(secret.n_bytes == 20 && memcmp(secret.bytes, "from the environment", 20) == 0);
     cr_assert(eq(int, secret_load(&secret, make_file("from the file of it\n", 0600), NULL), FSDP_OK));
     cr_assert(secret.n_bytes == 19 && memcmp(secret.bytes, "from the file of it", 19) == 0);
+}
+
+/* Writes the path of a file that is not there yet, in a new folder. */
+static void new_path(void)
+{
+    static char folder[32];
+
+    strcpy(folder, "/tmp/fsdp-secret-XXXXXX");
+    cr_assert(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/.secret-12.0", folder);
+}
+
+static void remove_folder(void)
+{
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    cr_expect(eq(int, rmdir(path), 0), "%s: nothing else was left there", path);
+    path[0] = '\0';
+}
+
+Test(secret, one_node_makes_it_up_and_the_others_find_it)
+{
+    struct secret made, found;
+    struct stat info;
+
+    new_path();
+    cr_assert(eq(int, secret_make(&made, path, NULL), FSDP_OK));
+    cr_assert(eq(int, secret_await(&found, path, 0, NULL), FSDP_OK));
+
+    cr_expect(eq(sz, made.n_bytes, 64));
+    cr_expect(eq(sz, found.n_bytes, 64));
+    cr_expect(eq(int, memcmp(made.bytes, found.bytes, 64), 0));
+    cr_expect(eq(int, stat(path, &info), 0));
+    cr_expect(eq(u32, info.st_mode & 0777, 0600));
+    remove_folder();
+}
+
+Test(secret, each_is_another_one_and_replaces_the_last)
+{
+    struct secret first, second;
+
+    new_path();
+    cr_assert(eq(int, secret_make(&first, path, NULL), FSDP_OK));
+    cr_assert(eq(int, secret_make(&second, path, NULL), FSDP_OK));
+
+    cr_expect(ne(int, memcmp(first.bytes, second.bytes, 64), 0));
+    cr_assert(eq(int, secret_await(&first, path, 0, NULL), FSDP_OK));
+    cr_expect(eq(int, memcmp(first.bytes, second.bytes, 64), 0));
+    remove_folder();
+}
+
+/* The other node makes it while this one waits. */
+Test(secret, it_is_waited_for, .timeout = 60)
+{
+    struct secret found;
+    pid_t other;
+
+    new_path();
+    other = fork();
+    if (other == 0)
+        _exit(secret_make(&found, path, NULL) == FSDP_OK ? 0 : 1);
+
+    cr_expect(eq(int, secret_await(&found, path, 50000, NULL), FSDP_OK));
+    waitpid(other, NULL, 0);
+    cr_expect(eq(sz, found.n_bytes, 64));
+    remove_folder();
+}
+
+Test(secret, one_that_does_not_come_or_cannot_be_written_is_an_error)
+{
+    struct fsdp_err err = { 0 };
+    struct secret none;
+
+    cr_expect(eq(int, secret_await(&none, "/nonexistent/.secret-12.0", 0, &err), FSDP_ERR_PEER));
+    cr_expect(strstr(err.message, "/nonexistent/.secret-12.0") != NULL, "%s", err.message);
+    cr_expect(eq(sz, none.n_bytes, 0));
+    cr_expect(eq(int, secret_make(&none, "/nonexistent/.secret-12.0", &err), FSDP_ERR_IO));
+    cr_expect(eq(sz, none.n_bytes, 0));
 }

@@ -1,0 +1,20 @@
+/*
+ * Ask Slurm to put this job into its queue again, after it has saved.
+ */
+#ifndef LAUNCHER_REQUEUE_H
+#define LAUNCHER_REQUEUE_H
+
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+enum { REQUEUE_TIMEOUT_MS = 30000 };
+
+/**
+ * Run `scontrol requeue JOB`, and wait for it. Slurm then stops all processes of the job, this one included.
+ *   job  its number
+ *   FSDP_ERR_IO  Slurm does not allow it, or has not answered; the message has its own words
+ */
+enum fsdp_status requeue(const char *job, int64_t timeout_ms, struct fsdp_err *err);
+
+#endif
