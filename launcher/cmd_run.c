@@ -80,19 +80,29 @@ static void on_ending(void *arg, char *out, size_t size)
 }
 
 /*
- * Slurm's --signal=USR1@90 says that the time of a job is nearly over. So the job goes back to the queue, on
- * the node that leads. Not if it has done no step since it started: it would never come to its end.
+ * Should the job go back to Slurm's queue? It has saved, or it could not do so in time.
+ *   USR1  from --signal=USR1@90: its time is nearly over. Not if it has done no step since it started: it would
+ *         never come to its end
+ *   TERM  if it is preempted, and not if its user cancels it
  */
-static void requeue_if_asked(const struct watch *watch, const struct surroundings *around, int status)
+static bool goes_back(const struct summary *summary, const char *job, int status)
 {
-    const struct summary *summary = watch->summary;
-    struct fsdp_err err = { 0 };
-    const char *job;
+    if (status != FSDP_EXIT_NOTICE && status != 128 + summary->notice)
+        return false;
+    return summary->notice == SIGUSR1
+               ? summary->has_trained
+               : summary->notice == SIGTERM && requeue_is_preempted(job, REQUEUE_TIMEOUT_MS);
+}
 
-    if (around->slurm == NULL || summary == NULL || !summary->has_usr1 || !summary->has_trained ||
-        (status != FSDP_EXIT_NOTICE && status != 128 + SIGUSR1))
+/* On the node that leads, which has seen the notice. */
+static void requeue_if_due(const struct watch *watch, const struct surroundings *around, int status)
+{
+    const char *job = around->get_env(around->arg, "SLURM_JOB_ID");
+    struct fsdp_err err = { 0 };
+
+    if (around->slurm == NULL || job == NULL || watch->summary == NULL ||
+        !goes_back(watch->summary, job, status))
         return;
-    job = around->get_env(around->arg, "SLURM_JOB_ID");
     if (requeue(job, REQUEUE_TIMEOUT_MS, &err) == FSDP_OK)
         fprintf(stderr, "fsdprun: job %s is requeued, and goes on when Slurm starts it again\n", job);
     else
@@ -124,7 +134,7 @@ static int run(struct launch *launch, const struct options *options, const struc
         config->observer.ending = on_ending;
     config->observer.started = on_started;
     status = agent_run(config);
-    requeue_if_asked(&watch, around, status);
+    requeue_if_due(&watch, around, status);
     if (path != NULL && watch.summary != NULL &&
         summary_write(watch.summary, path, status, &err) != FSDP_OK) {
         complain(options, FSDP_EXIT_IO, &err);

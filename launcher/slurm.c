@@ -112,6 +112,14 @@ bool slurm_step_find(struct slurm_step *step, const char *(*get_env)(void *arg, 
     return true;
 }
 
+bool slurm_is_preempted(const char *shown)
+{
+    static const char field[] = " PreemptTime=";
+    const char *at = strstr(shown, field);
+
+    return at != NULL && isdigit((unsigned char)at[sizeof field - 1]); /* else it is None */
+}
+
 /* Is it a name that Slurm gives to a job for which the user has given none? */
 static bool is_made_up(const char *name, const char *program)
 {

@@ -43,6 +43,12 @@ bool slurm_step_find(struct slurm_step *step, const char *(*get_env)(void *arg, 
 int slurm_tasks_of(const char *text, int node);
 
 /**
+ * Does `scontrol show job` say that the job is being preempted? It must then end within the grace time of its
+ * partition. If it does, Slurm takes it for a job that has ended by itself, and does not requeue it.
+ */
+bool slurm_is_preempted(const char *shown);
+
+/**
  * Write the name that a run gets by default: the job's name, and of an array also the number of the task.
  * What does not suit the name of a directory becomes "-". If the user has named no job, Slurm takes the name
  * of the program, "wrap" or "interactive". Then it is the job file's name, in an array only: else false.

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,7 +160,10 @@ static void take_notice(struct summary *summary, const cJSON *event)
 {
     const char *signal = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(event, "signal"));
 
-    summary->has_usr1 = signal != NULL && strcmp(signal, "SIGUSR1") == 0;
+    if (signal != NULL)
+        summary->notice = strcmp(signal, "SIGUSR1") == 0   ? SIGUSR1
+                          : strcmp(signal, "SIGTERM") == 0 ? SIGTERM
+                                                           : 0;
 }
 
 void summary_event(struct summary *summary, const char *line, int64_t now_ms)

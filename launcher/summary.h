@@ -50,7 +50,7 @@ struct summary {
     uint64_t n_trained;     /* steps of the trainings before, each without its first step */
     uint64_t n_repeated;
     bool has_trained; /* the workers have done a step since fsdprun was started */
-    bool has_usr1;    /* that signal asked the job to save and end */
+    int notice;       /* the signal that asked the job to save and end: SIGUSR1 or SIGTERM; 0: none has */
     double repeated_s;
 };
 

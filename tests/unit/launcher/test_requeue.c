@@ -89,3 +89,13 @@ Test(requeue, without_scontrol_it_is_an_error)
     cr_expect(eq(int, requeue("12", 50000, &err), FSDP_ERR_IO));
     cr_expect(eq(str, err.message, "scontrol requeue 12: No such file or directory"));
 }
+
+Test(requeue, a_preempted_job_is_asked_for)
+{
+    make_scontrol("[ \"$*\" = 'show job 12' ] && echo 'JobId=12 PreemptTime=2026-11-28T04:59:11'");
+    cr_expect(eq(int, requeue_is_preempted("12", 50000), true));
+    cr_expect(eq(int, requeue_is_preempted("13", 50000), false));
+    remove_scontrol();
+    make_scontrol("echo 'JobId=12 PreemptTime=2026-11-28T04:59:11'; exit 1");
+    cr_expect(eq(int, requeue_is_preempted("12", 50000), false));
+}

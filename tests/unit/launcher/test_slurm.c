@@ -182,3 +182,17 @@ Test(slurm, a_run_is_named_after_the_job_if_the_user_has_named_it)
     cr_expect(slurm_run_name(get_env, variables, "fsdprun", "train.yaml", name));
     cr_expect(strlen(name) < SLURM_NAME_BYTES && strstr(name, "-2147483647") != NULL);
 }
+
+Test(slurm, a_job_is_preempted_once_a_time_is_shown)
+{
+    static const char preempted[] =
+        "JobId=4 JobName=pr\n   JobState=RUNNING Reason=None\n   "
+        "PreemptEligibleTime=2026-11-28T04:59:10 PreemptTime=2026-11-28T04:59:11\n";
+
+    cr_expect(eq(int, slurm_is_preempted(preempted), true));
+    cr_expect(
+        eq(int, slurm_is_preempted("   PreemptEligibleTime=2026-11-28T04:59:10 PreemptTime=None\n"), false));
+    cr_expect(eq(int, slurm_is_preempted("PreemptEligibleTime=2026-11-28T04:59:10\n"), false));
+    cr_expect(eq(int, slurm_is_preempted(" PreemptTime="), false));
+    cr_expect(eq(int, slurm_is_preempted(""), false));
+}
