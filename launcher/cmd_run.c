@@ -37,6 +37,12 @@ struct watch {
     uint64_t every;          /* checkpoint.every of a job */
 };
 
+static void remove_secret(const struct launch *launch)
+{
+    if (launch->secret_file[0] != '\0')
+        (void)unlink(launch->secret_file);
+}
+
 /*
  * Runs in the job's agent, at each start of the workers. At the first start it tells fsdp-agent. Before that,
  * a detached job prints where it is; the fsdprun that waits for it shows the line.
@@ -45,10 +51,9 @@ static void on_started(void *arg)
 {
     const struct watch *watch = arg;
 
-    /* Every node that a world of N:N needs has the secret by now. */
-    if (watch->launch->secret_file[0] != '\0' &&
-        watch->launch->config.min_nodes == watch->launch->config.n_nodes)
-        (void)unlink(watch->launch->secret_file);
+    /* Then every node has the secret. */
+    if (watch->launch->config.min_nodes == watch->launch->config.n_nodes)
+        remove_secret(watch->launch);
     if (watch->start_fd == NULL || *watch->start_fd < 0)
         return;
     if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
@@ -75,6 +80,7 @@ static void on_ending(void *arg, char *out, size_t size)
     const struct watch *watch = arg;
     const struct cost cost = summary_cost(watch->summary, clock_now_ms());
 
+    remove_secret(watch->launch); /* this node may lead because the one that made it is lost */
     if (watch->summary->generations > 0 && (cost.n_restarts > 0 || cost.seconds >= LONG_S))
         cost_words(&cost, watch->every, out, size);
 }

@@ -22,7 +22,7 @@ enum fsdp_status first_task_begin(int *fd, const struct slurm_step *step, struct
 
 /**
  * Tell the others `status`, and close the descriptor. A task that has not come yet is waited for.
- *   timeout_ms  for how long
+ *   timeout_ms  for how long; 0 or less: not at all
  */
 void first_task_end(int fd, const struct slurm_step *step, int status, int64_t timeout_ms);
 

@@ -420,7 +420,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
 void launch_fini(struct launch *launch)
 {
     secret_clear(&launch->secret);
-    if (launch->secret_file[0] != '\0')
+    if (launch->has_made_secret)
         (void)unlink(launch->secret_file);
     free(launch->redirects);
     free(launch->tees);

@@ -112,18 +112,18 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
 static enum fsdp_status share_secret(struct launch *launch, const struct slurm_step *step,
                                      const struct launch_world *world, struct fsdp_err *err)
 {
-    char path[RUNDIR_PATH_BYTES];
+    char *path = launch->secret_file;
 
     /* A step may run one job after another. */
-    if (snprintf(path, sizeof path, "%s/.secret-%s%s%s", world->secret_folder, step->id,
-                 world->job_name == NULL ? "" : "-",
-                 world->job_name == NULL ? "" : world->job_name) >= (int)sizeof path)
+    if (snprintf(path, sizeof launch->secret_file, "%s/.secret-%s%s%s", world->secret_folder, step->id,
+                 world->job_name == NULL ? "" : "-", world->job_name == NULL ? "" : world->job_name) >=
+        (int)sizeof launch->secret_file)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "the path of %.80s is too long", world->secret_folder);
     if (step->node != 0)
         return secret_await(&launch->secret, path, launch->config.join_timeout_ms, err);
     OK_OR_RETURN(rundir_make_folders(world->secret_folder, err));
     OK_OR_RETURN(secret_make(&launch->secret, path, err));
-    memcpy(launch->secret_file, path, sizeof path);
+    launch->has_made_secret = true;
     return FSDP_OK;
 }
 

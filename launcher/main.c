@@ -21,6 +21,7 @@
 #include "launcher/options.h"
 #include "launcher/slurm_defaults.h"
 #include "launcher/what.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 
 static int complain(const char *program, int status, const char *words)
@@ -98,6 +99,7 @@ static int run_here(const struct options *options, enum what_kind kind, const st
 /* Runs it in the first task of a node. The others wait for that one. */
 static int run_task(const struct options *options, enum what_kind kind, const struct surroundings *around)
 {
+    const int64_t late_ms = clock_now_ms() + FIRST_TASK_WAIT_MS;
     struct fsdp_err err = { 0 };
     enum fsdp_status failed;
     int fd, status = 0;
@@ -108,7 +110,7 @@ static int run_task(const struct options *options, enum what_kind kind, const st
         failed = first_task_begin(&fd, around->slurm, &err);
         if (failed == FSDP_OK)
             status = run_here(options, kind, around);
-        first_task_end(fd, around->slurm, status, FIRST_TASK_WAIT_MS);
+        first_task_end(fd, around->slurm, status, late_ms - clock_now_ms());
     }
     return failed == FSDP_OK ? status : complain(options->program, exit_status_of(failed), err.message);
 }
