@@ -116,8 +116,8 @@ static enum fsdp_status share_secret(struct launch *launch, const struct slurm_s
 
     /* A step may run one job after another. */
     if (snprintf(path, sizeof launch->secret_file, "%s/.secret-%s%s%s", world->secret_folder, step->id,
-                 world->job_name == NULL ? "" : "-", world->job_name == NULL ? "" : world->job_name) >=
-        (int)sizeof launch->secret_file)
+                 world->job_name == NULL ? "" : "-",
+                 world->job_name == NULL ? "" : world->job_name) >= (int)sizeof launch->secret_file)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "the path of %.80s is too long", world->secret_folder);
     if (step->node != 0)
         return secret_await(&launch->secret, path, launch->config.join_timeout_ms, err);

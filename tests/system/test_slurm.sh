@@ -1,5 +1,5 @@
 # The zero-option runs under a real Slurm of four nodes: jobs, a task a GPU, arrays, heterogeneous steps, requeue,
-# preemption and a lost node. FSDP_SLURM_ROUNDS=N repeats all of it.
+# preemption and a lost node. FSDP_SLURM_ROUNDS=N repeats all of it, FSDP_SLURM_CASES="requeue preemption" runs some.
 # Shares: Slurm
 # Long
 source tests/support/shell/harness.sh
@@ -10,7 +10,10 @@ if missing=$(slurm_missing); then
   skip "jobs under a real Slurm" "$missing is not installed (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins)"
   exit 0
 fi
-at_exit() { slurm_down; }
+at_exit() {
+  [ ! -s "$WORK/munge/pid" ] || kill "$(cat "$WORK/munge/pid")"
+  slurm_down
+}
 slurm_up 127.0.0. linuxproc 4 "PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=low Nodes=ALL PriorityTier=1 GraceTime=30
@@ -64,6 +67,31 @@ zero_options() {
   nothing_left "no option"
 }
 
+# With a munge that is there: a munged of our own, which programs on PATH lead to.
+sealed() {
+  local step
+  command -v munged > /dev/null || { skip "a secret that munge seals" "munged is not installed (Debian: munge)"; return; }
+  mkdir -p munge/bin
+  chmod 755 "$WORK" munge
+  (umask 077; head -c 128 /dev/urandom > munge/key)
+  for program in munge unmunge; do
+    printf '#!/bin/sh\nexec %s --socket=%s "$@"\n' "$(command -v $program)" "$WORK/munge/socket" > munge/bin/$program
+    chmod 755 munge/bin/$program
+  done
+  munged --force --socket="$WORK/munge/socket" --key-file="$WORK/munge/key" --pid-file="$WORK/munge/pid" --log-file="$WORK/munge/log" \
+    --seed-file="$WORK/munge/seed" > munge/out 2>&1 || { skip "a secret that munge seals" "munged does not start: $(tail -n 1 munge/out)"; return; }
+  PATH=$WORK/munge/bin:$PATH timeout 1000 srun -Q -J sealed -N2 --ntasks-per-node=1 fsdprun long.yaml > sealed.out 2>&1 &
+  step=$!
+  check "two nodes train with a secret" wait_until 60 has_logged runs/sealed 0 3 || shows sealed.out
+  check_match "... that munge has sealed" "^MUNGE:" "$(cat runs/.secret-*-sealed)"
+  scancel -s USR1 "$(squeue -h -n sealed -o %i)"
+  wait "$step"
+  check_eq "... and save when they are asked to: 77" 77 $? || shows sealed.out
+  kill "$(cat munge/pid)"
+  rm -rf munge
+  nothing_left sealed
+}
+
 task_a_gpu() {
   check_status "three tasks on each of two nodes" 0 timeout 1000 srun -Q -J gpu -N2 --ntasks-per-node=3 fsdprun train.yaml || shows err
   check_eq "... are six ranks of one world" 6 "$(ranks gpu)"
@@ -108,7 +136,7 @@ resumes() {
   check_eq "$1: with one checkpoint" 1 "$(ls "runs/$1/checkpoints" | grep -c '^step-')"
   sed -i "s/steps: [0-9]*/steps: $(($(steps "$1" | tail -n 1) + 5))/" "$1.yaml"
   wait_until 60 scontrol update jobid="$2" starttime=now # Slurm holds it back for two minutes
-  check "$1: the next start completes it" completes "$2" || shows "$1.out"
+  check "$1: the next start completes it" completes "$2" || { shows "$1.out"; scontrol -o show job "$2" | sed 's/^/# /'; }
   check_match "$1: by resuming" "resuming after step" "$(cat "$1.out")"
   check "$1: no step is trained twice" once "$1"
   nothing_left "$1"
@@ -206,15 +234,9 @@ END
   nothing_left "examples"
 }
 
+cases=(zero_options sealed task_a_gpu array_and_heterogeneous wrong_use requeue preemption "node_loss 4 lost-last" "node_loss 1 lost-first" examples)
+[ -z "${FSDP_SLURM_CASES:-}" ] || cases=($FSDP_SLURM_CASES)
 for round in $(seq "${FSDP_SLURM_ROUNDS:-1}"); do
   rm -rf runs ./*.out
-  zero_options
-  task_a_gpu
-  array_and_heterogeneous
-  wrong_use
-  requeue
-  preemption
-  node_loss 4 lost-last
-  node_loss 1 lost-first
-  examples
+  for case in "${cases[@]}"; do $case; done
 done

@@ -87,7 +87,7 @@ Test(requeue, without_scontrol_it_is_an_error)
     unlink(path);
 
     cr_expect(eq(int, requeue("12", 50000, &err), FSDP_ERR_IO));
-    cr_expect(eq(str, err.message, "scontrol requeue 12: No such file or directory"));
+    cr_expect(eq(str, err.message, "scontrol: No such file or directory"));
 }
 
 Test(requeue, a_preempted_job_is_asked_for)

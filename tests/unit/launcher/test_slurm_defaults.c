@@ -60,6 +60,7 @@ static void unmake(void)
 
 static void make_folder(void)
 {
+    setenv("PATH", "/nonexistent", 1); /* no munge */
     strcpy(folder, "/tmp/fsdp-slurm-XXXXXX");
     cr_assert(mkdtemp(folder) != NULL);
     snprintf(job_path, sizeof job_path, "%s/train.yaml", folder);
