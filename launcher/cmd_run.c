@@ -87,8 +87,8 @@ static void on_ending(void *arg, char *out, size_t size)
 
 /*
  * Should the job go back to Slurm's queue? It has saved, or it could not do so in time.
- *   USR1  from --signal=USR1@90: its time is nearly over. Not if it has done no step since it started: it would
- *         never come to its end
+ *   USR1  from --signal=USR1@90: its time is nearly over. Not if it has done no step since it started:
+ *         it would never come to its end
  *   TERM  if it is preempted, and not if its user cancels it
  */
 static bool goes_back(const struct summary *summary, const char *job, int status)

@@ -1,6 +1,6 @@
 /*
- * Run a program of the cluster's, as scontrol or munge, and take what it writes. Not for workers: those are the
- * agent's (agent/os). To be called while this process has no other child.
+ * Run a program of the cluster's, as scontrol or munge, and take what it writes. Not for workers: those are
+ * the agent's (agent/os). To be called while this process has no other child.
  */
 #ifndef LAUNCHER_COMMAND_H
 #define LAUNCHER_COMMAND_H
@@ -13,8 +13,8 @@
 enum { COMMAND_OUT_BYTES = 16384, COMMAND_INPUT_BYTES = 4096 };
 
 /**
- * Run the program argv[0], which is looked up on PATH, and wait for its end. No signal ends it or this process
- * meanwhile, but KILL.
+ * Run the program argv[0], which is looked up on PATH, and wait for its end. Meanwhile no signal but KILL
+ * ends it or this process.
  *   argv        zero-terminated
  *   input       its standard input, of at most COMMAND_INPUT_BYTES; NULL: nothing
  *   timeout_ms  it is killed after so long

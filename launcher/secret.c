@@ -108,8 +108,9 @@ enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsd
 }
 
 /*
- * Seals the secret by munge(1), which Slurm's clusters have: then only processes of this user, on nodes that have
- * the cluster's key, can open it. If munge is not there, or does not answer, `sealed` is the secret itself.
+ * Seals the secret by munge(1), which Slurm's clusters have: then only processes of this user, on nodes that
+ * have the cluster's key, can open it. If munge is not there, or does not answer, `sealed` is the secret
+ * itself.
  */
 static void seal(const struct secret *secret, char sealed[COMMAND_OUT_BYTES])
 {
@@ -124,8 +125,8 @@ static void seal(const struct secret *secret, char sealed[COMMAND_OUT_BYTES])
 }
 
 /*
- * Opens what seal() has sealed. A credential that is too old, or that was opened on this host before, still proves
- * who has made it: munge's statuses 15, 16 and 17 (munge.h: EXPIRED, REWOUND, REPLAYED).
+ * Opens what seal() has sealed. A credential that is too old, or that was opened on this host before, still
+ * proves who has made it: munge's statuses 15, 16 and 17 (munge.h: EXPIRED, REWOUND, REPLAYED).
  */
 static enum fsdp_status unseal(struct secret *secret, const char *path, struct fsdp_err *err)
 {

@@ -31,7 +31,7 @@ struct secret {
 enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsdp_err *err);
 
 /**
- * Make a secret up, and put it into a new file that only this user can use, sealed by munge if munge is there.
+ * Make a secret up, and put it into a new file that only this user can use, sealed by munge if that is there.
  * An older file of this name is replaced.
  *   FSDP_ERR_IO  the secret is empty, and there is no file
  */

@@ -135,7 +135,8 @@ resumes() {
   check "$1: the job is in the queue again" wait_until 60 is_in "$2" PENDING || shows "$1.out"
   check_eq "$1: with one checkpoint" 1 "$(ls "runs/$1/checkpoints" | grep -c '^step-')"
   sed -i "s/steps: [0-9]*/steps: $(($(steps "$1" | tail -n 1) + 5))/" "$1.yaml"
-  wait_until 60 scontrol update jobid="$2" starttime=now # Slurm holds it back for two minutes
+  wait_until 60 no_steps # Slurm holds the job back for two minutes: a node with rests of its last start fails it
+  wait_until 60 scontrol update jobid="$2" starttime=now
   check "$1: the next start completes it" completes "$2" || { shows "$1.out"; scontrol -o show job "$2" | sed 's/^/# /'; }
   check_match "$1: by resuming" "resuming after step" "$(cat "$1.out")"
   check "$1: no step is trained twice" once "$1"
