@@ -130,12 +130,15 @@ wrong_use() {
   check "... and nothing is made" [ ! -e runs/wrong ]
 }
 
+is_after() { [ "$(date +%s)" -gt "$(($1 + 1))" ]; }
 # resumes NAME JOB: it was saved and is in the queue again; the next start resumes, and completes.
 resumes() {
   check "$1: the job is in the queue again" wait_until 60 is_in "$2" PENDING || shows "$1.out"
   check_eq "$1: with one checkpoint" 1 "$(ls "runs/$1/checkpoints" | grep -c '^step-')"
   sed -i "s/steps: [0-9]*/steps: $(($(steps "$1" | tail -n 1) + 5))/" "$1.yaml"
-  wait_until 60 no_steps # Slurm holds the job back for two minutes: a node with rests of its last start fails it
+  # Slurm holds the job back for two minutes. A node refuses a start in the second in which it has killed the last.
+  wait_until 60 no_steps
+  wait_until 10 is_after "$(date +%s)"
   wait_until 60 scontrol update jobid="$2" starttime=now
   check "$1: the next start completes it" completes "$2" || { shows "$1.out"; scontrol -o show job "$2" | sed 's/^/# /'; }
   check_match "$1: by resuming" "resuming after step" "$(cat "$1.out")"
