@@ -156,6 +156,9 @@ struct agent_config {
     uint64_t stop_signals, forward_signals;
     const char *stop_signals_text; /* as the user wrote it: TORCHELASTIC_SIGNALS_TO_HANDLE */
 
+    /* A signal to one node means the job, because every node gets it. Else that node leaves the job. */
+    bool signals_for_all;
+
     /*
      * The endpoint at which several nodes meet. All NULL or 0 on one node. NULL with AGENT_ARBITER_ETCD:
      * there is none, and the nodes find the one that leads by its record in the etcd.

@@ -1,11 +1,14 @@
 #include "launcher/cmd_run.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "agent/run/agent.h"
 #include "launcher/job_input.h"
 #include "launcher/print_launch.h"
+#include "launcher/requeue.h"
 #include "launcher/summary.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
@@ -29,10 +32,16 @@ static void print_notes(const struct launch *launch, const struct options *optio
 struct watch {
     const struct launch *launch;
     const struct options *options;
-    int *start_fd;           /* under fsdp-agent; -1 in it: the agent has been told */
+    int *start_fd;           /* under fsdp-agent, else NULL; -1 in it: the agent has been told */
     struct summary *summary; /* NULL: none is wanted */
     uint64_t every;          /* checkpoint.every of a job */
 };
+
+static void remove_secret(const struct launch *launch)
+{
+    if (launch->secret_file[0] != '\0')
+        (void)unlink(launch->secret_file);
+}
 
 /*
  * Runs in the job's agent, at each start of the workers. At the first start it tells fsdp-agent. Before that,
@@ -42,7 +51,10 @@ static void on_started(void *arg)
 {
     const struct watch *watch = arg;
 
-    if (*watch->start_fd < 0)
+    /* Then every node has the secret. */
+    if (watch->launch->config.min_nodes == watch->launch->config.n_nodes)
+        remove_secret(watch->launch);
+    if (watch->start_fd == NULL || *watch->start_fd < 0)
         return;
     if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
         dprintf(2, "fsdprun: job %d runs under the agent at %s, in %s\n", (int)getppid(),
@@ -68,8 +80,39 @@ static void on_ending(void *arg, char *out, size_t size)
     const struct watch *watch = arg;
     const struct cost cost = summary_cost(watch->summary, clock_now_ms());
 
+    remove_secret(watch->launch); /* this node may lead because the one that made it is lost */
     if (watch->summary->generations > 0 && (cost.n_restarts > 0 || cost.seconds >= LONG_S))
         cost_words(&cost, watch->every, out, size);
+}
+
+/*
+ * Should the job go back to Slurm's queue? It has saved, or it could not do so in time.
+ *   USR1  from --signal=USR1@90: its time is nearly over. Not if it has done no step since it started:
+ *         it would never come to its end
+ *   TERM  if it is preempted, and not if its user cancels it
+ */
+static bool goes_back(const struct summary *summary, const char *job, int status)
+{
+    if (status != FSDP_EXIT_NOTICE && status != 128 + summary->notice)
+        return false;
+    return summary->notice == SIGUSR1
+               ? summary->has_trained
+               : summary->notice == SIGTERM && requeue_is_preempted(job, REQUEUE_TIMEOUT_MS);
+}
+
+/* On the node that leads, which has seen the notice. */
+static void requeue_if_due(const struct watch *watch, const struct surroundings *around, int status)
+{
+    const char *job = around->get_env(around->arg, "SLURM_JOB_ID");
+    struct fsdp_err err = { 0 };
+
+    if (around->slurm == NULL || job == NULL || watch->summary == NULL ||
+        !goes_back(watch->summary, job, status))
+        return;
+    if (requeue(job, REQUEUE_TIMEOUT_MS, &err) == FSDP_OK)
+        fprintf(stderr, "fsdprun: job %s is requeued, and goes on when Slurm starts it again\n", job);
+    else
+        fprintf(stderr, "fsdprun: not requeued: %s\n", err.message);
 }
 
 /* `every` is checkpoint.every of a job. */
@@ -79,30 +122,26 @@ static int run(struct launch *launch, const struct options *options, const struc
     const char *path = options->of[OPT_SUMMARY].text;
     struct agent_config *config = &launch->config;
     struct watch watch = { launch, options, around->start_fd, NULL, every };
-    struct summary own;
     struct fsdp_err err = { 0 };
     int status;
 
     config->observer.arg = &watch;
     if (around->start_fd != NULL) {
-        config->observer.started = on_started;
         if (config->job_json != NULL)
             config->save_on_signal |= AGENT_SAVE_DAEMON;
     }
-    if (path != NULL)
+    if (path != NULL || config->job_json != NULL)
         watch.summary = summary_create(config);
-    if (watch.summary == NULL && config->job_json != NULL) {
-        summary_init(&own, config, clock_now_ms());
-        watch.summary = &own;
-    }
     if (watch.summary != NULL) {
         config->observer.event = on_event;
         config->observer.progress = on_progress;
     }
-    if (config->job_json != NULL)
+    if (config->job_json != NULL && watch.summary != NULL)
         config->observer.ending = on_ending;
+    config->observer.started = on_started;
     status = agent_run(config);
-    if (watch.summary != NULL && watch.summary != &own &&
+    requeue_if_due(&watch, around, status);
+    if (path != NULL && watch.summary != NULL &&
         summary_write(watch.summary, path, status, &err) != FSDP_OK) {
         complain(options, FSDP_EXIT_IO, &err);
         return status != 0 ? status : exit_status_of(err.status);
@@ -132,6 +171,7 @@ int cmd_run_job(const struct options *options, const struct surroundings *around
         return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
                                            : complain(options, exit_status_of(resolved), &err);
     if (options_has(options, OPT_DRY_RUN)) {
+        print_launch_defaults(options, stdout);
         status =
             complain(options, exit_status_of(job_print_yaml(&input.job, &input.origins, stdout, &err)), &err);
     } else {

@@ -16,20 +16,25 @@ static const struct {
     { OPT_MAX_RESTARTS, "launch.restart_window_s", offsetof(struct option_value, window_s) },
     { OPT_HANG_TIMEOUT, "launch.hang_timeout_s", offsetof(struct option_value, number) },
 };
-enum { N_LAUNCH_KEYS = sizeof launch_keys / sizeof *launch_keys, WORDS_BYTES = 96 };
+enum { N_LAUNCH_KEYS = sizeof launch_keys / sizeof *launch_keys, WORDS_BYTES = 256 };
 
-/*
- * Add the settings of launch_keys that come from the command line, or those from the environment (their
- * origin has no dash). Words like cpu become numbers. Returns the new number of settings.
- */
+/* From where an option came; each overrides those before it. The job file is after WEAK. */
+enum strength { WEAK, ENVIRONMENT, COMMAND_LINE };
+
+static enum strength strength_of(const struct option_value *value)
+{
+    return value->is_weak ? WEAK : value->origin[0] == '-' ? COMMAND_LINE : ENVIRONMENT;
+}
+
+/* Add the settings of launch_keys of one strength. Words like cpu become numbers. Returns the new number. */
 static size_t add_launch_settings(struct job_input_result *result, const struct options *options,
-                                  bool command_line, size_t n)
+                                  enum strength strength, size_t n)
 {
     for (size_t i = 0; i < N_LAUNCH_KEYS; i++) {
         const struct option_value *value = &options->of[launch_keys[i].id];
         char *words = result->words + i * WORDS_BYTES;
 
-        if (value->text == NULL || (value->origin[0] == '-') != command_line)
+        if (value->text == NULL || strength_of(value) != strength)
             continue;
         snprintf(words, WORDS_BYTES, "%s=%" PRId64, launch_keys[i].key,
                  *(const int64_t *)((const char *)value + launch_keys[i].number));
@@ -52,10 +57,24 @@ static size_t add_sets(struct job_input_result *result, const struct options *op
     return n;
 }
 
+/* Add what a key of the job file overrides. Returns the number of these settings. */
+static size_t add_defaults(struct job_input_result *result, const struct options *options)
+{
+    char *words = result->words + (N_LAUNCH_KEYS + options->n_sets) * WORDS_BYTES;
+    size_t n = add_launch_settings(result, options, WEAK, 0);
+
+    if (options->run_name == NULL)
+        return n;
+    snprintf(words, WORDS_BYTES, "run.name=%s", options->run_name);
+    result->settings[n++] = (struct job_setting){ "SLURM_JOB_NAME", words };
+    return n;
+}
+
 enum fsdp_status job_input_resolve(struct job_input_result *result, const struct options *options,
                                    FILE *problems, struct fsdp_err *err)
 {
-    size_t most = N_LAUNCH_KEYS + options->n_sets, n = 0;
+    const size_t most = N_LAUNCH_KEYS + options->n_sets + 1;
+    size_t n;
     struct job_input input = { .path = options->rest[0] };
     struct job_report report;
     enum fsdp_status status;
@@ -67,11 +86,13 @@ enum fsdp_status job_input_resolve(struct job_input_result *result, const struct
         job_input_fini(result);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the settings");
     }
-    n = add_launch_settings(result, options, false, n);
+    input.defaults = result->settings;
+    input.n_defaults = n = add_defaults(result, options);
+    input.settings = result->settings + n;
+    n = add_launch_settings(result, options, ENVIRONMENT, n);
     n = add_sets(result, options, n);
-    n = add_launch_settings(result, options, true, n);
-    input.settings = result->settings;
-    input.n_settings = n;
+    n = add_launch_settings(result, options, COMMAND_LINE, n);
+    input.n_settings = n - input.n_defaults;
     job_report_init(&report);
     status = job_resolve(&result->job, &result->origins, &input, &report);
     for (size_t i = 0; status == FSDP_ERR_CONFIG && i < report.n; i++)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/placement/placement.h"
 #include "launcher/launch_impl.h"
@@ -114,11 +115,16 @@ static int set_trainer(struct launch *launch, const struct surroundings *around,
     return 0;
 }
 
-/* A job file has one number of nodes. MIN:MAX comes from the command line or the environment. */
+/*
+ * A job file has one number of nodes. MIN:MAX comes from the command line or the environment. If the number
+ * is that of a Slurm step, a job whose steps do not depend on it may go on with fewer.
+ */
 static int job_min_nodes(const struct job *job, const struct options *options)
 {
     const struct option_value *nodes = &options->of[OPT_NNODES];
 
+    if (nodes->is_weak && (uint64_t)nodes->number == job->launch.nnodes && job->train.global_batch > 0)
+        return 1;
     if (nodes->text != NULL && (uint64_t)nodes->number == job->launch.nnodes)
         return (int)nodes->least;
     return (int)job->launch.nnodes;
@@ -148,7 +154,11 @@ int launch_job(struct launch *launch, const struct options *options, const struc
                const struct surroundings *around, struct fsdp_err *err)
 {
     const char *log_dir = options->of[OPT_LOG_DIR].text, *run_dir = options->of[OPT_RUN_DIR].text;
-    const struct launch_world world = { .n_workers = (int)job->launch.nproc_per_node,
+    const struct launch_world world = { .secret_folder = run_dir != NULL   ? run_dir
+                                                         : log_dir != NULL ? log_dir
+                                                                           : job->run.dir,
+                                        .job_name = job->run.name,
+                                        .n_workers = (int)job->launch.nproc_per_node,
                                         .n_nodes = (int)job->launch.nnodes,
                                         .min_nodes = job_min_nodes(job, options),
                                         .max_restarts = (int)job->launch.max_restarts,
@@ -356,7 +366,9 @@ static void note_health_check(struct launch *launch, const struct surroundings *
 int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,
                    const struct surroundings *around, struct fsdp_err *err)
 {
-    const struct launch_world world = { .n_workers = (int)options_number(options, OPT_NPROC_PER_NODE, 1),
+    const char *run_dir = options->of[OPT_RUN_DIR].text;
+    const struct launch_world world = { .secret_folder = run_dir != NULL ? run_dir : ".",
+                                        .n_workers = (int)options_number(options, OPT_NPROC_PER_NODE, 1),
                                         .n_nodes = (int)options_number(options, OPT_NNODES, 1),
                                         .min_nodes = options->of[OPT_NNODES].text == NULL
                                                          ? 1
@@ -408,6 +420,8 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
 void launch_fini(struct launch *launch)
 {
     secret_clear(&launch->secret);
+    if (launch->has_made_secret)
+        (void)unlink(launch->secret_file);
     free(launch->redirects);
     free(launch->tees);
     free(launch->shown);

@@ -11,6 +11,7 @@
 #include "agent/record/rundir.h"
 #include "launcher/options.h"
 #include "launcher/secret.h"
+#include "launcher/slurm.h"
 #include "launcher/what.h"
 #include "shard_runtime/job/job.h"
 
@@ -35,6 +36,8 @@ struct surroundings {
     bool out_is_terminal, err_is_terminal;
     /* As in struct options_input; NULL: there are no devices. */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);
+    const struct slurm_step
+        *slurm; /* the step that Slurm arranges, and this process is a task of; NULL: none */
     /* fsdp-agent runs this process, and gets one byte here once the workers run. NULL: it does not. */
     int *start_fd;
 };
@@ -43,6 +46,8 @@ struct surroundings {
 struct launch {
     struct agent_config config;
     struct secret secret;
+    char secret_file[RUNDIR_PATH_BYTES]; /* of the Slurm step, until all nodes have read it; empty: none */
+    bool has_made_secret;                /* in that file: launch_fini() removes it */
     char run_dir[RUNDIR_PATH_BYTES];
     char run_id[37]; /* a UUID that was made up; empty: the id was given, or is "none" */
     char endpoint_host[LAUNCH_HOST_BYTES], master_host[LAUNCH_HOST_BYTES];

@@ -14,6 +14,8 @@
 
 /* The size of the world: from the job file if there is one, else from the options. */
 struct launch_world {
+    const char *secret_folder; /* that all nodes share: for a secret that the first of them makes */
+    const char *job_name;      /* NULL: a program */
     int n_workers, n_nodes, min_nodes, max_restarts;
     int64_t restart_window_s; /* 0: none */
 };

@@ -13,6 +13,7 @@
 #include "launcher/rdzv_conf.h"
 #include "launcher/scheduler.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/require.h"
 
 void launch_note(struct launch *launch, const char *format, ...)
 {
@@ -115,12 +116,40 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
     return 0;
 }
 
-static int set_secret(struct launch *launch, const struct options *options, struct fsdp_err *err)
+/*
+ * The nodes of a Slurm step share no secret unless the user gives one. So the first node makes one up, in a
+ * file that the others wait for.
+ */
+static enum fsdp_status share_secret(struct launch *launch, const struct slurm_step *step,
+                                     const struct launch_world *world, struct fsdp_err *err)
+{
+    char *path = launch->secret_file;
+
+    /* A step may run one job after another. */
+    if (snprintf(path, sizeof launch->secret_file, "%s/.secret-%s%s%s", world->secret_folder, step->id,
+                 world->job_name == NULL ? "" : "-",
+                 world->job_name == NULL ? "" : world->job_name) >= (int)sizeof launch->secret_file)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "the path of %.80s is too long", world->secret_folder);
+    if (step->node != 0)
+        return secret_await(&launch->secret, path, launch->config.join_timeout_ms, err);
+    OK_OR_RETURN(rundir_make_folders(world->secret_folder, err));
+    OK_OR_RETURN(secret_make(&launch->secret, path, err));
+    launch->has_made_secret = true;
+    return FSDP_OK;
+}
+
+static int set_secret(struct launch *launch, const struct options *options, const struct launch_world *world,
+                      const struct surroundings *around, struct fsdp_err *err)
 {
     enum fsdp_status status = secret_load(&launch->secret, text_of(options, OPT_SECRET_FILE), err);
 
+    if (status == FSDP_OK && launch->secret.n_bytes == 0 && around->slurm != NULL &&
+        !options_has(options, OPT_INSECURE) && !options_has(options, OPT_DRY_RUN))
+        status = share_secret(launch, around->slurm, world, err);
     if (status != FSDP_OK)
         return exit_status_of(status);
+    if (launch->secret.n_bytes == 0 && around->slurm != NULL && options_has(options, OPT_DRY_RUN))
+        return 0; /* nothing is made for a launch that is only printed */
     if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
         return launch_bad_usage(err,
                                 "more than one node needs --secret-file FILE (or, on a network you trust, "
@@ -312,13 +341,40 @@ static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_e
     return launch_bad_usage(err, "%s", words);
 }
 
-/* One node of several may be intended, so this is only a note. */
-static void note_idle_nodes(struct launch *launch, const struct surroundings *around)
+/* Whoever asks Slurm for several nodes, and forgets srun, would use one of them. */
+static int refuse_idle_nodes(const struct options *options, const struct surroundings *around,
+                             struct fsdp_err *err)
 {
-    char words[LAUNCH_NOTE_BYTES];
+    const int n_nodes = scheduler_idle_nodes(around->get_env, around->arg);
 
-    if (scheduler_idle_nodes(around->get_env, around->arg, LAUNCH_DEFAULT_PORT, words, sizeof words) > 0)
-        launch_note(launch, "%s", words);
+    if (n_nodes == 0)
+        return 0;
+    return launch_bad_usage(
+        err,
+        "this Slurm job has %d nodes, and only this one would be used; start it by srun: "
+        "srun --ntasks-per-node=1 %s ... %.200s (or add --standalone, for this node alone)",
+        n_nodes, options->program, options->rest[0]);
+}
+
+/* A node of the step for each that the world needs: else those that are there would wait in vain. */
+static int refuse_missing_nodes(const struct launch *launch, const struct options *options,
+                                const struct surroundings *around, struct fsdp_err *err)
+{
+    const struct slurm_step *step = around->slurm;
+
+    if (step == NULL || launch->config.min_nodes <= step->n_nodes)
+        return 0;
+    return launch_bad_usage(err, "%s asks for %d nodes, and this Slurm step has %d",
+                            options->of[OPT_NNODES].text == NULL || options->of[OPT_NNODES].is_weak
+                                ? "launch.nnodes"
+                                : options->of[OPT_NNODES].origin,
+                            launch->config.min_nodes, step->n_nodes);
+}
+
+/* Is this node all of its Slurm step? Then its tasks are no worlds of their own: the first one launches. */
+static bool is_whole_step(const struct surroundings *around)
+{
+    return around->slurm != NULL && around->slurm->n_nodes == 1;
 }
 
 int launch_set_nodes(struct launch *launch, const struct options *options, const struct launch_world *world,
@@ -343,15 +399,23 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
                                 options->of[OPT_NODE_RANK].origin, config->node_rank, config->n_nodes);
     if (standalone)
         return 0;
+    status = refuse_missing_nodes(launch, options, around, err);
     if (config->n_nodes == 1) {
-        status = refuse_worlds_of_one(around, err);
-        if (status != 0)
-            return status;
-        note_idle_nodes(launch, around);
-        return set_master(launch, options, err);
+        if (status == 0 && !is_whole_step(around))
+            status = refuse_worlds_of_one(around, err);
+        if (status == 0)
+            status = refuse_idle_nodes(options, around, err);
+        return status != 0 ? status : set_master(launch, options, err);
     }
-    status = set_endpoint(launch, options, err);
+    if (around->slurm != NULL) {
+        /* A name may lead elsewhere, but Slurm says which node is meant. It signals all nodes of a step. */
+        if (config->hosting == AGENT_HOST_AUTO)
+            config->hosting = around->slurm->node == 0 ? AGENT_HOST_YES : AGENT_HOST_NO;
+        config->signals_for_all = true;
+    }
+    if (status == 0)
+        status = set_endpoint(launch, options, err);
     if (status == 0)
         status = set_arbiter(launch, options, err);
-    return status != 0 ? status : set_secret(launch, options, err);
+    return status != 0 ? status : set_secret(launch, options, world, around, err);
 }

@@ -17,8 +17,11 @@
 #include "launcher/cmd_run.h"
 #include "launcher/cmd_version.h"
 #include "launcher/devices.h"
+#include "launcher/first_task.h"
 #include "launcher/options.h"
+#include "launcher/slurm_defaults.h"
 #include "launcher/what.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 
 static int complain(const char *program, int status, const char *words)
@@ -88,8 +91,31 @@ static int run_subcommand(const struct options *options, const struct options_in
     return complain("fsdprun", FSDP_EXIT_USAGE, words);
 }
 
-static int run(const struct options *options, const struct options_input *input,
-               const struct surroundings *around)
+static int run_here(const struct options *options, enum what_kind kind, const struct surroundings *around)
+{
+    return kind == WHAT_JOB ? cmd_run_job(options, around) : cmd_run_program(options, kind, around);
+}
+
+/* Runs it in the first task of a node. The others wait for that one. */
+static int run_task(const struct options *options, enum what_kind kind, const struct surroundings *around)
+{
+    const int64_t late_ms = clock_now_ms() + FIRST_TASK_WAIT_MS;
+    struct fsdp_err err = { 0 };
+    enum fsdp_status failed;
+    int fd, status = 0;
+
+    if (around->slurm->task_here > 0) {
+        failed = first_task_await(around->slurm, FIRST_TASK_WAIT_MS, &status, &err);
+    } else {
+        failed = first_task_begin(&fd, around->slurm, &err);
+        if (failed == FSDP_OK)
+            status = run_here(options, kind, around);
+        first_task_end(fd, around->slurm, status, late_ms - clock_now_ms());
+    }
+    return failed == FSDP_OK ? status : complain(options->program, exit_status_of(failed), err.message);
+}
+
+static int run(struct options *options, const struct options_input *input, struct surroundings *around)
 {
     struct what_flags flags = { .module = options_has(options, OPT_MODULE),
                                 .no_python = options_has(options, OPT_NO_PYTHON),
@@ -100,6 +126,9 @@ static int run(const struct options *options, const struct options_input *input,
     const char *meant = kind == WHAT_DIRECT && !flags.no_python && !flags.dashes
                             ? what_subcommand_meant(options->rest[0])
                             : NULL;
+    const bool is_job = kind == WHAT_JOB;
+    struct slurm_defaults defaults;
+    struct fsdp_err err = { 0 };
 
     if (kind == WHAT_SUBCOMMAND)
         return run_subcommand(options, input, around);
@@ -109,8 +138,11 @@ static int run(const struct options *options, const struct options_input *input,
         return 127;
     }
     if (options_has(options, OPT_AGENT) && around->start_fd == NULL && !options_has(options, OPT_DRY_RUN))
-        return client_run(options, input->argv, kind == WHAT_JOB);
-    return kind == WHAT_JOB ? cmd_run_job(options, around) : cmd_run_program(options, kind, around);
+        return client_run(options, input->argv, is_job);
+    /* A process of fsdp-agent has the variables of a task, and is none. */
+    if (around->start_fd == NULL && slurm_defaults_apply(&defaults, options, is_job, around, &err) != FSDP_OK)
+        return complain(options->program, FSDP_EXIT_USAGE, err.message);
+    return around->slurm == NULL ? run_here(options, kind, around) : run_task(options, kind, around);
 }
 
 /*

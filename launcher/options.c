@@ -393,6 +393,20 @@ enum fsdp_status options_read(struct options *options, const struct options_inpu
     return status;
 }
 
+enum fsdp_status options_default(struct options *options, enum option_id id, const char *origin,
+                                 const char *text, struct fsdp_err *err)
+{
+    struct option_value *value = &options->of[id];
+
+    if (value->text != NULL)
+        return FSDP_OK;
+    OK_OR_RETURN(option_check(option_find(id), origin, text, 0, value, err));
+    value->text = text;
+    value->is_weak = true;
+    snprintf(value->origin, sizeof value->origin, "%s", origin);
+    return FSDP_OK;
+}
+
 void options_fini(struct options *options)
 {
     const char *program = options->program;

@@ -167,13 +167,15 @@ struct option_value {
     int64_t least;                    /* MIN of MIN:MAX, else the number */
     int64_t window_s;                 /* SECONDS of N/SECONDS, else 0 */
     char origin[OPTION_ORIGIN_BYTES]; /* where it was given: "--nnodes", "PET_NNODES" */
+    bool is_weak;                     /* by options_default(): a key of the job file wins */
 };
 
 struct options {
     struct option_value of[OPT_COUNT];
     const char **sets; /* the values of --set, in the order given; the array is owned */
     size_t n_sets;
-    char *const *rest; /* what is run, and its arguments; borrowed from argv */
+    const char *run_name; /* the default of a job's run.name; NULL: the job file's name */
+    char *const *rest;    /* what is run, and its arguments; borrowed from argv */
     int n_rest;
     bool dashes;         /* "--" came before it: then a reserved word is a program */
     bool as_torchrun;    /* fsdprun was called by the name torchrun */
@@ -207,6 +209,15 @@ struct options_input {
  */
 enum fsdp_status options_read(struct options *options, const struct options_input *input,
                               struct fsdp_err *err);
+
+/**
+ * Set an option that was not given, because of a variable that is not its own.
+ *   origin  the variable; borrowed until the end of the call
+ *   text    borrowed as long as the options are used
+ *   FSDP_ERR_CONFIG  the option does not take `text`
+ */
+enum fsdp_status options_default(struct options *options, enum option_id id, const char *origin,
+                                 const char *text, struct fsdp_err *err);
 
 /** Free what options_read() allocated. Only options->program stays valid. */
 void options_fini(struct options *options);

@@ -34,7 +34,7 @@ const struct option option_table[] = {
       .called = "n|np|nproc|nprocs|num-proc|num-processes|num-gpus|gpus|world-size",
       .brief = "workers on this node: N, cpu, gpu or auto [1]",
       .help = "Workers on this node: a number; cpu, one per CPU that may be used; gpu, one per GPU; auto, "
-              "the GPUs or else the CPUs.",
+              "the GPUs or else the CPUs. In a Slurm step: its tasks on this node, or the GPUs it asked for.",
       .fields = { FIELD("nproc_per_node", INT, n_workers) } },
     { OPT_MAX_RESTARTS, "max-restarts", 0, OPTION_RESTARTS, "N[/SECONDS]", 0, 1000000, THEIRS, .pet = true,
       .fallback = "0 for programs, 3 for jobs", .group = world,
@@ -59,7 +59,7 @@ const struct option option_table[] = {
     { OPT_SAVE_ON_SIGNAL, "save-on-signal", 0, OPTION_FLAG, .group = world,
       .brief = "a job saves when TERM or USR1 stops it, status 77",
       .help = "On SIGTERM or SIGUSR1 a job finishes its step, saves, and ends with status 77. Run it "
-              "again to resume." },
+              "again to resume. Under Slurm that is the default, and after SIGUSR1 the job is requeued." },
     { OPT_ROLE, "role", 0, OPTION_TEXT, "NAME", THEIRS, .pet = true, .fallback = "default", .group = world,
       .help = "ROLE_NAME of the workers, and the name in front of their teed lines.",
       .fields = { FIELD("role", TEXT, role) } },
@@ -105,7 +105,8 @@ const struct option option_table[] = {
       .fallback = "1", .group = nodes,
       .called = "num-nodes|num-machines|nodes|n-nodes",
       .brief = "nodes; start the same command on each [1]",
-      .help = "Nodes of the job. Run the same command on each. With MIN:MAX the job begins with MIN.",
+      .help = "Nodes of the job. Run the same command on each. With MIN:MAX the job begins with MIN. "
+              "In a Slurm step: its nodes.",
       .fields = { FIELD("min_nodes", INT, min_nodes), FIELD("max_nodes", INT, n_nodes) } },
     { OPT_NODE_RANK, "node-rank", 0, OPTION_COUNT, "N", 0, 65535, THEIRS, .pet = true,
       .called = "machine-rank", .fallback = "0; with c10d any that is free", .group = nodes,
@@ -122,7 +123,7 @@ const struct option option_table[] = {
       .brief = "where several nodes meet",
       .help = "Where the nodes meet. The node that has this address listens there. With etcd://HOST:PORT,... "
               "(etcds:// for TLS) no node is the fixed host: the nodes find the one that leads in this etcd, "
-              "and if it is lost, another one takes its place.",
+              "and if it is lost, another one takes its place. In a Slurm step: at its first node.",
       .fields = { FIELD("rdzv_host", TEXT, rendezvous_host), FIELD("rdzv_port", INT, rendezvous_port) } },
     { OPT_RDZV_ID, "rdzv-id", 0, OPTION_TEXT, "ID", THEIRS, .pet = true,
       .fallback = "none, a UUID on one node; the run's name for a job", .group = nodes,
@@ -161,7 +162,8 @@ const struct option option_table[] = {
       .fields = { FIELD("local_addr", TEXT, local_address) } },
     { OPT_SECRET_FILE, "secret-file", 0, OPTION_TEXT, "FILE", .group = nodes,
       .brief = "the secret that they share",
-      .help = "The job's secret, the same on all nodes, in a file that only its owner can read.",
+      .help = "The job's secret, the same on all nodes, in a file that only its owner can read. In a Slurm "
+              "step the first node makes one up.",
       .fields = { FIELD("secret", IS_SET, secret) } },
     { OPT_INSECURE, "insecure", 0, OPTION_FLAG, .group = nodes,
       .help = "Let several nodes work without a secret: in clear text, and with any process that "

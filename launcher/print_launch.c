@@ -141,3 +141,15 @@ int print_launch(const struct launch *launch, const struct options *options, FIL
     json_text_free(&text);
     return whole && fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
 }
+
+void print_launch_defaults(const struct options *options, FILE *out)
+{
+    for (size_t i = 0; i < option_table_size; i++) {
+        const struct option *option = &option_table[i];
+        const struct option_value *value = &options->of[option->id];
+
+        if (value->is_weak && option->id != OPT_NNODES && option->id != OPT_NPROC_PER_NODE)
+            fprintf(out, "# --%s%s%s # %s\n", option->name, option->kind == OPTION_FLAG ? "" : " ",
+                    option->kind == OPTION_FLAG ? "" : value->text, value->origin);
+    }
+}

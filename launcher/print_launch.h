@@ -16,4 +16,10 @@
  */
 int print_launch(const struct launch *launch, const struct options *options, FILE *out);
 
+/**
+ * Print the options of a job that follow from other variables than their own, as Slurm's, as comments of one
+ * line each. Those that are keys of the job file are not among them.
+ */
+void print_launch_defaults(const struct options *options, FILE *out);
+
 #endif

@@ -7,12 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-/*
- * Step ids from here on are not of srun: batch script, interactive shell and others (slurm.h:
- * SLURM_BATCH_SCRIPT, ...).
- */
-static const long first_special_step = 0xfffffff0L;
-
 struct surroundings_env {
     const char *(*get)(void *arg, const char *name);
     void *arg;
@@ -43,27 +37,6 @@ static int count_of(const struct surroundings_env *env, const char *name)
     return number > INT_MAX ? -1 : (int)number;
 }
 
-bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES])
-{
-    size_t n = 0;
-
-    for (const char *at = list; *at != '\0' && *at != ','; at++) {
-        if (*at != '[') {
-            if (n == SCHEDULER_HOST_BYTES - 1)
-                return false;
-            out[n++] = *at;
-            continue;
-        }
-        for (at++; *at >= '0' && *at <= '9' && n < SCHEDULER_HOST_BYTES - 1; at++)
-            out[n++] = *at;
-        at = strchr(at, ']');
-        if (at == NULL)
-            return false;
-    }
-    out[n] = '\0';
-    return n > 0;
-}
-
 /*
  * In a batch script SLURM_NTASKS is the job's, PROCID is 0, and there is no step: only one process runs the
  * script. Under srun the numbers of the step count, because the job may be larger.
@@ -72,20 +45,21 @@ static bool find_slurm(struct scheduler_step *step, const struct surroundings_en
 {
     long id = number_of(env, "SLURM_STEP_ID");
     int tasks = count_of(env, "SLURM_STEP_NUM_TASKS"), nodes = count_of(env, "SLURM_STEP_NUM_NODES");
-    bool by_srun = (id >= 0 && id < first_special_step) || (id < 0 && number_of(env, "SLURM_PROCID") > 0);
+    bool by_srun =
+        (id >= 0 && id < SCHEDULER_FIRST_SPECIAL_STEP) || (id < 0 && number_of(env, "SLURM_PROCID") > 0);
     const char *list = text_of(env, "SLURM_STEP_NODELIST");
 
     if (tasks < 0)
         tasks = by_srun ? count_of(env, "SLURM_NTASKS") : -1;
-    if (tasks < 2 || id >= first_special_step)
+    if (tasks < 2 || id >= SCHEDULER_FIRST_SPECIAL_STEP)
         return false;
     if (nodes < 1)
         nodes = count_of(env, "SLURM_NNODES");
     if (list == NULL)
         list = text_of(env, "SLURM_JOB_NODELIST");
     *step = (struct scheduler_step){ .starter = "srun", .n_tasks = tasks, .n_nodes = nodes < 1 ? 0 : nodes };
-    if (list == NULL || !scheduler_first_host(list, step->head))
-        step->head[0] = '\0';
+    if (list != NULL)
+        hostlist_name(list, 0, step->head);
     return true;
 }
 
@@ -158,27 +132,13 @@ void scheduler_step_advise(const struct scheduler_step *step, int port, char *ou
             step->starter, tasks, first, count, step->head[0] == '\0' ? "HOST" : step->head, port);
 }
 
-int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg, int port,
-                         char *advice, size_t size)
+int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg)
 {
     const struct surroundings_env env = { get_env, arg };
     const long id = number_of(&env, "SLURM_STEP_ID");
     const int nodes = count_of(&env, "SLURM_JOB_NUM_NODES");
-    const char *list = text_of(&env, "SLURM_JOB_NODELIST");
-    char head[SCHEDULER_HOST_BYTES];
 
-    advice[0] = '\0';
-    if (nodes < 2 || (id >= 0 && id < first_special_step))
-        return 0;
-    if (list == NULL || !scheduler_first_host(list, head))
-        strcpy(head, "HOST");
-    snprintf(
-        advice, size,
-        "this Slurm job has %d nodes and only this one is used: start it by srun --ntasks-per-node=1, with "
-        "--nnodes %d --rdzv-backend c10d --rdzv-endpoint %s:%d --secret-file FILE (or --standalone, for this "
-        "node alone)",
-        nodes, nodes, head, port);
-    return nodes;
+    return nodes < 2 || (id >= 0 && id < SCHEDULER_FIRST_SPECIAL_STEP) ? 0 : nodes;
 }
 
 /*

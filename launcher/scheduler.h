@@ -10,13 +10,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SCHEDULER_HOST_BYTES = 256 };
+#include "launcher/hostlist.h"
+
+/*
+ * Step ids from here on are not of srun: batch script, interactive shell and others (slurm.h:
+ * SLURM_BATCH_SCRIPT, ...).
+ */
+#define SCHEDULER_FIRST_SPECIAL_STEP 0xfffffff0L
 
 struct scheduler_step {
-    const char *starter;             /* "srun" or "mpirun" */
-    int n_tasks;                     /* 0: more than one, but the number is not known */
-    int n_nodes;                     /* nodes that the tasks run on; 0: not known */
-    char head[SCHEDULER_HOST_BYTES]; /* the first of those nodes; "": not known */
+    const char *starter;            /* "srun" or "mpirun" */
+    int n_tasks;                    /* 0: more than one, but the number is not known */
+    int n_nodes;                    /* nodes that the tasks run on; 0: not known */
+    char head[HOSTLIST_NAME_BYTES]; /* the first of those nodes; "": not known */
 };
 
 /**
@@ -35,10 +41,8 @@ void scheduler_step_advise(const struct scheduler_step *step, int port, char *ou
 /**
  * Return the number of nodes of the Slurm job that this process is part of, if there are several and srun has
  * not started it. It then runs on one of them, and the others are idle. Else return 0.
- *   advice  gets one line in `size` bytes: the problem, and the options to add
  */
-int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg, int port,
-                         char *advice, size_t size);
+int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg);
 
 /** Return the seconds that a line of slurm.conf sets KillWait to; -1: the line does not set it. */
 int scheduler_kill_wait(const char *line);
@@ -48,11 +52,5 @@ int scheduler_kill_wait(const char *line);
  * the end of the run and its last lines, or half of it if it is less than 10 s.
  */
 int scheduler_save_time(int kill_wait_s);
-
-/**
- * Write the first host of a list in Slurm's notation ("n[03-05,7],m1" gives n03). False: no list, or too
- * long.
- */
-bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES]);
 
 #endif

@@ -1,11 +1,25 @@
 #include "launcher/secret.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "launcher/command.h"
+#include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/require.h"
+
+enum { MUNGE_TIMEOUT_MS = 10000 };
+
+static const char munge_begin[] = "MUNGE:";
 
 static enum fsdp_status check_length(const struct secret *secret, const char *where, struct fsdp_err *err)
 {
@@ -91,6 +105,126 @@ enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsd
     if (status != FSDP_OK)
         secret_clear(secret);
     return status;
+}
+
+/*
+ * Seals the secret by munge(1), which Slurm's clusters have: then only processes of this user, on nodes that
+ * have the cluster's key, can open it. If munge is not there, or does not answer, `sealed` is the secret
+ * itself.
+ */
+static void seal(const struct secret *secret, char sealed[COMMAND_OUT_BYTES])
+{
+    char user[32];
+    const char *const argv[] = { "munge", user, "--ttl=-1", NULL };
+    int status;
+
+    snprintf(user, sizeof user, "--restrict-uid=%lu", (unsigned long)geteuid());
+    if (command_run(argv, secret->bytes, MUNGE_TIMEOUT_MS, sealed, &status, NULL) != FSDP_OK || status != 0 ||
+        strncmp(sealed, munge_begin, strlen(munge_begin)) != 0)
+        snprintf(sealed, COMMAND_OUT_BYTES, "%.*s", (int)secret->n_bytes, secret->bytes);
+}
+
+/*
+ * Opens what seal() has sealed. A credential that is too old, or that was opened on this host before, still
+ * proves who has made it: munge's statuses 15, 16 and 17 (munge.h: EXPIRED, REWOUND, REPLAYED).
+ */
+static enum fsdp_status unseal(struct secret *secret, const char *path, struct fsdp_err *err)
+{
+    static const char *const argv[] = { "unmunge", "--metadata=/dev/null", NULL };
+    char sealed[SECRET_MAX_BYTES + 1], opened[COMMAND_OUT_BYTES];
+    enum fsdp_status status;
+    int ended;
+
+    snprintf(sealed, sizeof sealed, "%.*s", (int)secret->n_bytes, secret->bytes);
+    if (strncmp(sealed, munge_begin, strlen(munge_begin)) != 0)
+        return FSDP_OK;
+    secret_clear(secret);
+    status = command_run(argv, sealed, MUNGE_TIMEOUT_MS, opened, &ended, err);
+    if (status == FSDP_OK && ended != 0 && (ended < 15 || ended > 17))
+        status = fsdp_fail(err, FSDP_ERR_CONFIG, "unmunge: %.*s", (int)strcspn(opened, "\n"), opened);
+    if (status == FSDP_OK) {
+        secret->n_bytes = strnlen(opened, SECRET_MAX_BYTES);
+        memcpy(secret->bytes, opened, secret->n_bytes);
+        status = check_length(secret, path, err);
+    } else {
+        fsdp_wrap(err, "the secret in %s was sealed by munge, and cannot be opened here", path);
+    }
+    explicit_bzero(opened, sizeof opened);
+    if (status != FSDP_OK)
+        secret_clear(secret);
+    return status;
+}
+
+/* The file gets its name when it is whole: others wait for the name. */
+enum fsdp_status secret_make(struct secret *secret, const char *path, struct fsdp_err *err)
+{
+    char unfinished[PATH_MAX], sealed[COMMAND_OUT_BYTES];
+    unsigned char random[32];
+    int fd = -1;
+    bool is_written = false;
+    size_t n_bytes;
+
+    *secret = (struct secret){ 0 };
+    if (snprintf(unfinished, sizeof unfinished, "%s.new", path) >= (int)sizeof unfinished)
+        return fsdp_fail(err, FSDP_ERR_IO, "%.80s: the path is too long", path);
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return fsdp_fail(err, FSDP_ERR_IO, "getrandom: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof random; i++)
+        secret->n_bytes += (size_t)sprintf(secret->bytes + secret->n_bytes, "%02x", random[i]);
+    explicit_bzero(random, sizeof random);
+    seal(secret, sealed);
+    n_bytes = strlen(sealed);
+    (void)unlink(unfinished);
+    fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        is_written = write(fd, sealed, n_bytes) == (ssize_t)n_bytes && fsync(fd) == 0;
+        is_written = close(fd) == 0 && is_written && rename(unfinished, path) == 0;
+    }
+    explicit_bzero(sealed, sizeof sealed);
+    if (is_written)
+        return FSDP_OK;
+    fsdp_fail(err, FSDP_ERR_IO,
+              "a secret for the nodes cannot be written to %s: %s (--secret-file names one)", path,
+              strerror(errno));
+    if (fd >= 0)
+        (void)unlink(unfinished);
+    secret_clear(secret);
+    return FSDP_ERR_IO;
+}
+
+/* Opening the folder makes NFS ask the server, which else is asked about a new file only after some time. */
+static bool is_there(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+    DIR *opened;
+
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path),
+             slash == NULL ? "." : path);
+    opened = opendir(folder);
+    if (opened != NULL)
+        closedir(opened);
+    return access(path, F_OK) == 0;
+}
+
+enum fsdp_status secret_await(struct secret *secret, const char *path, int64_t timeout_ms,
+                              struct fsdp_err *err)
+{
+    const struct timespec pause = { .tv_nsec = 50 * 1000 * 1000 };
+    const int64_t deadline_ms = clock_now_ms() + timeout_ms;
+
+    *secret = (struct secret){ 0 };
+    while (!is_there(path)) {
+        if (clock_now_ms() >= deadline_ms)
+            return fsdp_fail(
+                err, FSDP_ERR_PEER,
+                "the first node of this Slurm step has made no secret in %s for %.0f s: if not all "
+                "nodes see that folder, give --secret-file",
+                path, (double)timeout_ms / 1000.0);
+        nanosleep(&pause, NULL);
+    }
+    OK_OR_RETURN(secret_load(secret, path, err));
+    return unseal(secret, path, err);
 }
 
 void secret_clear(struct secret *secret)

@@ -7,6 +7,7 @@
 #define LAUNCHER_SECRET_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include <fsdp/status.h>
 
@@ -28,6 +29,23 @@ struct secret {
  *                      - it is shorter or longer than a secret may be
  */
 enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsdp_err *err);
+
+/**
+ * Make a secret up, and put it into a new file that only this user can use, sealed by munge if that is there.
+ * An older file of this name is replaced.
+ *   FSDP_ERR_IO  the secret is empty, and there is no file
+ */
+enum fsdp_status secret_make(struct secret *secret, const char *path, struct fsdp_err *err);
+
+/**
+ * Load the secret from a file that secret_make() makes on another node. Blocks until it is there.
+ *   timeout_ms  how long it is waited for
+ *   FSDP_ERR_PEER    it has not come
+ *   FSDP_ERR_CONFIG  as for secret_load(); or munge does not open it here
+ *   FSDP_ERR_NOT_FOUND, FSDP_ERR_IO  it is sealed, and there is no unmunge, or it does not answer
+ */
+enum fsdp_status secret_await(struct secret *secret, const char *path, int64_t timeout_ms,
+                              struct fsdp_err *err);
 
 /** Overwrite the secret in memory. It is empty afterwards. */
 void secret_clear(struct secret *secret);

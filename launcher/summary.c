@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +152,18 @@ static void take_over(struct summary *summary, const cJSON *event, int64_t now_m
 static void take_first_step(struct summary *summary, const cJSON *event, int64_t now_ms)
 {
     begin_phase(summary, SUMMARY_TRAINING, now_ms);
+    summary->has_trained = true;
     summary->from = summary->reached = (uint64_t)number(event, "step", MOST_STEPS);
+}
+
+static void take_notice(struct summary *summary, const cJSON *event)
+{
+    const char *signal = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(event, "signal"));
+
+    if (signal != NULL)
+        summary->notice = strcmp(signal, "SIGUSR1") == 0   ? SIGUSR1
+                          : strcmp(signal, "SIGTERM") == 0 ? SIGTERM
+                                                           : 0;
 }
 
 void summary_event(struct summary *summary, const char *line, int64_t now_ms)
@@ -175,6 +187,8 @@ void summary_event(struct summary *summary, const char *line, int64_t now_ms)
         take_save(summary, event);
     else if (strcmp(name, "timeline") == 0)
         take_timeline(summary, event);
+    else if (strcmp(name, "notice") == 0)
+        take_notice(summary, event);
     else if (strcmp(name, "complete") == 0)
         summary_steps(summary, summary->config->total_steps);
     summary->restarts += strcmp(name, "restart") == 0;

@@ -17,6 +17,7 @@
 #ifndef LAUNCHER_SUMMARY_H
 #define LAUNCHER_SUMMARY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <fsdp/status.h>
@@ -48,6 +49,8 @@ struct summary {
     uint64_t from, reached; /* steps done when this training began, and now; from 0: no training */
     uint64_t n_trained;     /* steps of the trainings before, each without its first step */
     uint64_t n_repeated;
+    bool has_trained; /* the workers have done a step since fsdprun was started */
+    int notice;       /* the signal that asked the job to save and end: SIGUSR1 or SIGTERM; 0: none has */
     double repeated_s;
 };
 

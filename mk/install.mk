@@ -7,7 +7,7 @@ SHARE  = $(DESTDIR)$(PREFIX)/share
 .PHONY: install ## copies what was built: make install DESTDIR= PREFIX=/usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp \
-	  $(addprefix $(SHARE)/fsdprun/,configs data examples scripts) \
+	  $(addprefix $(SHARE)/fsdprun/,configs/slurm data examples scripts) \
 	  $(addprefix $(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
@@ -17,6 +17,7 @@ install: all
 	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
 	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
 	install -m 644 configs/*.yaml $(SHARE)/fsdprun/configs/
+	install -m 755 configs/slurm/*.sbatch $(SHARE)/fsdprun/configs/slurm/
 	install -m 644 shard_runtime/examples/*.c $(SHARE)/fsdprun/examples/
 	install -m 644 $(or $(TEXT),tests/parity/excerpt.txt) $(SHARE)/fsdprun/data/bible.txt
 	install -m 755 scripts/prepare-data.sh scripts/packages.sh $(SHARE)/fsdprun/scripts/

@@ -469,6 +469,12 @@ void coordinator_forward(struct coordinator *coordinator, int signal)
 
 void coordinator_notice(struct coordinator *coordinator, int signal)
 {
+    char name[32];
+
+    if (coordinator->notice_signal == 0 && coordinator->stop_signal == 0)
+        coordinator_note(
+            coordinator, "notice",
+            (struct events_field[]){ EVENT_TEXT("signal", errors_signal_name(signal, name)), EVENT_END });
     if (coordinator->state != CS_UP) {
         /* No rank can finish and save a step at this time. */
         coordinator_stop(coordinator, signal, false);

@@ -359,7 +359,8 @@ void coordinator_leave(struct coordinator *coordinator, int node, int signal, bo
 
     if (at->leaving && !now)
         return; /* the node is leaving already */
-    if (!roster_can_spare(&coordinator->roster, node) || at->leaving) {
+    if (coordinator->config->signals_for_all || !roster_can_spare(&coordinator->roster, node) ||
+        at->leaving) {
         if (save)
             coordinator_notice(coordinator, signal);
         else if (!at->leaving)

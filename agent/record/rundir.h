@@ -66,6 +66,13 @@ enum fsdp_status rundir_named_path(char *path, const char *dir, struct fsdp_err 
 const char *rundir_temporary(void);
 
 /**
+ * Create the folder `path` and those that lead to it, where they are missing (0777 & ~umask).
+ *   FSDP_ERR_CONFIG  a file is in the way
+ *   FSDP_ERR_IO      a folder cannot be created
+ */
+enum fsdp_status rundir_make_folders(const char *path, struct fsdp_err *err);
+
+/**
  * Create the run directory of a program, "<dir>/<run id>_<random>" (mode 0777 & ~umask), and its parents.
  * `path` (RUNDIR_PATH_BYTES) receives it. A '/' in `run_id` becomes '_'.
  *   dir              NULL: a new "<rundir_temporary()>/fsdprun_<random>" of mode 0700

@@ -34,13 +34,6 @@ enum fsdp_status rundir_set_path(char *path, struct fsdp_err *err, const char *f
     __attribute__((format(printf, 3, 4)));
 
 /**
- * Create the folder `path` and those that lead to it, where they are missing (0777 & ~umask).
- *   FSDP_ERR_CONFIG  a file is in the way
- *   FSDP_ERR_IO      a folder cannot be created
- */
-enum fsdp_status rundir_make_folders(const char *path, struct fsdp_err *err);
-
-/**
  * Open the folder `name` below `parent_fd` for readdir(). A symbolic link is not followed. NULL: see errno.
  */
 DIR *rundir_list(int parent_fd, const char *name);

@@ -480,6 +480,8 @@ enum fsdp_status job_resolve(struct job *job, struct job_origins *origins, const
 
     memset(job, 0, sizeof *job);
     fill_defaults(&r);
+    for (size_t i = 0; i < input->n_defaults; i++)
+        read_setting(&r, &input->defaults[i]);
     if (text == NULL)
         text = owned = read_job_file(&r, &length);
     if (text != NULL)

@@ -25,6 +25,8 @@ struct job_input {
     size_t length;
     const struct job_setting *settings; /* a later setting overrides an earlier one */
     size_t n_settings;
+    const struct job_setting *defaults; /* settings that a key of the file overrides */
+    size_t n_defaults;
 };
 
 /*

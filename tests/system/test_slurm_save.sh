@@ -17,7 +17,7 @@ printf 'a secret that is long enough to be one' > "$WORK/key"; chmod 600 "$WORK/
 # start_job NAME NODES: under srun, in the background, once it has logged three steps. Saves at the end alone.
 start_job() {
   local nodes=()
-  [ "$2" = 1 ] || nodes=(--nnodes "$2" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$((slurm_base + 3))" --secret-file "$WORK/key")
+  [ "$2" = 1 ] || nodes=(--nnodes "$2" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$((slurm_base + 9))" --secret-file "$WORK/key")
   timeout 2000 srun -Q -J "$1" -N "$2" --ntasks-per-node=1 "$FSDPRUN" "${nodes[@]}" --nproc-per-node 2 --save-on-signal "$WORK/job.yaml" \
     --set run.name="$1" --set train.steps=1000000 --set checkpoint.every=500000 > "$WORK/$1.out" 2>&1 < /dev/null &
   step=$!

@@ -1,4 +1,4 @@
-# Sourced after harness.sh: a Slurm cluster of two nodes on loopback, for one script.
+# Sourced after harness.sh: a Slurm cluster on loopback, for one script.
 
 # slurm_missing: prints the first program of Slurm that is not installed; false when all are.
 slurm_missing() {
@@ -9,14 +9,16 @@ slurm_missing() {
   return 1
 }
 
-# slurm_up PREFIX PROCTRACK: starts the nodes PREFIX1 and PREFIX2, with KillWait=5, and exports SLURM_CONF.
-# False when they do not come up; the reason is then in $slurm_why. $slurm_base + 3 ... + 99 are ports for the
-# caller.
+# slurm_up PREFIX PROCTRACK [NODES [LINES]]: starts the nodes PREFIX1, PREFIX2 and so on (two), with KillWait=5
+# and further LINES of slurm.conf, and exports SLURM_CONF. With the prefix 127.0.0. nodes can be reached by their
+# names. False when they do not come up; the reason is then in $slurm_why. $slurm_base + 9 ... + 99 are ports for
+# the caller.
 slurm_up() {
-  local bound
+  local bound node
   unset "${!SLURM_@}" "${!PET_@}" 2> /dev/null
-  slurm_dir=$WORK/slurm-$2 slurm_prefix=$1 slurm_base=$(port_block)
-  mkdir -p "$slurm_dir"/{state,log,"$1"1,"$1"2}
+  slurm_dir=$WORK/slurm-$2 slurm_prefix=$1 slurm_nodes=${3:-2} slurm_base=$(port_block)
+  mkdir -p "$slurm_dir"/{state,log}
+  for node in $(seq "$slurm_nodes"); do mkdir -p "$slurm_dir/$1$node"; done
   # On loopback alone where that can be: it then looks its host's name up.
   getent hosts "$(uname -n)" > /dev/null && bound=CommunicationParameters=NoInAddrAny,NoCtldInAddrAny || bound=
   # Without control groups it is told a kind, or it looks for one.
@@ -45,16 +47,23 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 KillWait=5
 MpiDefault=none
-NodeName=$1[1-2] NodeHostName=localhost NodeAddr=127.0.0.1 Port=[$((slurm_base + 1))-$((slurm_base + 2))] CPUs=8 RealMemory=500
+SlurmdTimeout=300
+NodeName=$1[1-$slurm_nodes] NodeHostName=localhost NodeAddr=127.0.0.1 Port=[$((slurm_base + 1))-$((slurm_base + slurm_nodes))] CPUs=8 RealMemory=500
 PartitionName=all Nodes=ALL Default=YES
+${4:-}
 END
   export SLURM_CONF=$slurm_dir/slurm.conf
-  { slurmctld && slurmd -N "$1"1 && slurmd -N "$1"2; } > "$slurm_dir/log/start" 2>&1 && wait_until 60 both_idle && return 0
+  slurm_start > "$slurm_dir/log/start" 2>&1 && wait_until 60 all_idle && return 0
   slurm_why="no cluster came up here: $(tail -n 1 "$slurm_dir"/log/start "$slurm_dir"/log/*.log 2> /dev/null | grep -v '^$' | tail -n 1)"
   slurm_down
   return 1
 }
-both_idle() { [ "$(sinfo -h -N -o %t | grep -cx idle)" = 2 ]; }
+slurm_start() {
+  local node
+  slurmctld || return 1
+  for node in $(seq "$slurm_nodes"); do slurmd -N "$slurm_prefix$node" || return 1; done
+}
+all_idle() { [ "$(sinfo -h -N -p all -o %t | grep -cx idle)" = "$slurm_nodes" ]; }
 
 # slurm_steps: the pids of this cluster's slurmstepd processes, which work in its folder of logs.
 slurm_steps() {

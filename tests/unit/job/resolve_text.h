@@ -11,7 +11,9 @@ static inline enum fsdp_status resolve_text(struct job *job, struct job_origins 
                                             size_t length, const struct job_setting *settings,
                                             size_t n_settings, char *lines, size_t size)
 {
-    struct job_input input = { "t.yaml", text, length, settings, n_settings };
+    struct job_input input = {
+        .path = "t.yaml", .text = text, .length = length, .settings = settings, .n_settings = n_settings
+    };
     struct job_report report;
     enum fsdp_status status;
     size_t used = 0;

@@ -110,6 +110,32 @@ Test(resolve, the_last_setting_wins_and_is_named)
     job_free(&job);
 }
 
+Test(resolve, the_file_wins_over_defaults_from_elsewhere_and_they_over_ours)
+{
+    static const struct job_setting defaults[] = { { "SLURM_STEP_NUM_NODES", "launch.nnodes=4" },
+                                                   { "SLURM_JOB_NAME", "run.name=llama" } };
+    static const struct job_setting setting = { "--set 1", "run.log_every=7" };
+    static const char text[] = DATA "launch: {nnodes: 2}\n";
+    const struct job_input input = { .path = "t.yaml",
+                                     .text = text,
+                                     .length = sizeof text - 1,
+                                     .settings = &setting,
+                                     .n_settings = 1,
+                                     .defaults = defaults,
+                                     .n_defaults = N(defaults) };
+    struct job_report report;
+
+    job_report_init(&report);
+    cr_assert(eq(int, job_resolve(&job, &origins, &input, &report), FSDP_OK));
+
+    cr_expect(eq(u64, job.launch.nnodes, 2));
+    cr_expect(eq(str, job.run.name, "llama"));
+    cr_expect(eq(u64, job.run.log_every, 7));
+    expect_origin("run.name", "SLURM_JOB_NAME");
+    job_report_fini(&report);
+    job_free(&job);
+}
+
 Test(resolve, a_setting_may_mend_what_the_file_has_wrong_together)
 {
     static const struct job_setting setting = { "--set 1", "model.heads=4" };
@@ -160,7 +186,9 @@ Test(resolve, the_word_for_none_is_no_file_of_that_name)
 Test(resolve, an_input_path_starts_at_the_job_file_and_a_setting_at_the_working_directory)
 {
     static const struct job_setting setting = { "--set 1", "data.path=x.txt" };
-    struct job_input input = { "some/where/t.yaml", "data: {path: ../d.txt}\n", 23, NULL, 0 };
+    struct job_input input = { .path = "some/where/t.yaml",
+                               .text = "data: {path: ../d.txt}\n",
+                               .length = 23 };
     struct job_report report;
     char cwd[4096], want[4200];
 
@@ -202,7 +230,7 @@ Test(resolve, a_job_file_is_read_from_disk_or_one_line_says_why_not)
 
     cr_assert(eq(int, (int)write(fd, DATA, strlen(DATA)), (int)strlen(DATA)));
     for (size_t i = 0; i < N(cases); i++) {
-        struct job_input input = { cases[i].path, NULL, 0, NULL, 0 };
+        struct job_input input = { .path = cases[i].path };
         const bool is_read = cases[i].words == NULL;
         struct job_report report;
 

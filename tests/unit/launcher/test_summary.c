@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <signal.h>
 #include <string.h>
 
 #include "launcher/summary.h"
@@ -159,4 +160,21 @@ Test(summary, a_node_that_takes_the_lead_sums_up_what_it_leads)
                "{\"waiting\": 0.000, \"starting\": 0.000, \"training\": 0.500, \"saving\": 0.000, "
                "\"restarting\": 1.500}, \"saves\": 0, \"failures\": 2, \"effective\": 0.2500, "
                "\"advice\": null, \"first_cause\": null, \"run_dir\": null}\n");
+}
+
+Test(summary, a_signal_that_asks_for_a_save_is_kept_and_whether_a_step_was_done)
+{
+    struct agent_config config;
+    struct summary summary;
+
+    agent_config_init(&config);
+    summary_init(&summary, &config, 0);
+    summary_event(&summary, "{\"event\": \"notice\", \"generation\": 0, \"signal\": \"SIGTERM\"}", 1);
+    cr_expect(eq(int, summary.notice, SIGTERM));
+    cr_expect(eq(int, summary.has_trained, false));
+    summary_event(&summary, "{\"event\": \"first_step\", \"generation\": 0, \"rank\": 0, \"step\": 1}", 2);
+    summary_event(&summary, "{\"event\": \"notice\", \"generation\": 0, \"signal\": 10}", 3);
+    summary_event(&summary, "{\"event\": \"notice\", \"generation\": 0, \"signal\": \"SIGUSR1\"}", 3);
+    cr_expect(eq(int, summary.notice, SIGUSR1));
+    cr_expect(eq(int, summary.has_trained, true));
 }

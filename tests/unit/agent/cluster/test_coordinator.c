@@ -368,6 +368,30 @@ Test(coordinator, who_leaves_on_notice_is_asked_to_save_first)
     cr_assert(actors[0].n_formed == 2 && actors[0].n_finished == 0);
 }
 
+/* Slurm signals every node of a step: the first that hears of it speaks for all. */
+Test(coordinator, a_signal_for_all_ends_the_job_whichever_node_gets_it)
+{
+    static const enum reporter_ask how[] = { REPORTER_SAVE, REPORTER_STOP };
+
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
+        config.signals_for_all = true;
+        begin(1, 2, 0, 2);
+        asks(1, SIGUSR1, how[i]);
+        asks(0, SIGUSR1, how[i]);
+        cr_assert(actors[0].n_notices == (how[i] == REPORTER_SAVE) && actors[0].n_formed == 1);
+        for (int node = 0; node < 2; node++) {
+            if (how[i] == REPORTER_SAVE)
+                ends(node, DEATH_NONE, FSDP_EXIT_NOTICE, 0);
+            else
+                obeys(node);
+        }
+
+        for (int node = 0; node < 2; node++)
+            check_finished(node, how[i] == REPORTER_SAVE ? FSDP_EXIT_NOTICE : 128 + SIGUSR1);
+        end();
+    }
+}
+
 /* One that came while the world was ending: as the others if the job goes on, and else not as they. */
 Test(coordinator, who_comes_while_the_world_ends_has_the_jobs_status_only_after_a_part_in_it)
 {

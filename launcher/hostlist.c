@@ -1,0 +1,136 @@
+#include "launcher/hostlist.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_DIGITS = 9 };
+
+/* Numbers from `first` to `last`, written with at least `width` digits: "03-05" has two. */
+struct range {
+    int first, last, width;
+};
+
+/* Read the digits at *at and go past them. Returns -1 if there are none, or too many. */
+static int read_number(const char **at)
+{
+    const size_t n_digits = strspn(*at, "0123456789");
+    const char *digits = *at;
+
+    *at += n_digits;
+    return n_digits == 0 || n_digits > MOST_DIGITS ? -1 : (int)strtol(digits, NULL, 10);
+}
+
+static bool read_range(const char **at, struct range *range)
+{
+    const char *begin = *at;
+
+    range->first = range->last = read_number(at);
+    range->width = (int)(*at - begin);
+    if (range->first >= 0 && **at == '-') {
+        ++*at;
+        range->last = read_number(at);
+    }
+    return range->first >= 0 && range->last >= range->first && range->last - range->first < HOSTLIST_MOST;
+}
+
+/*
+ * Count the numbers of the brackets that were opened before *at, and go past their end. Returns 0 if they are
+ * malformed. If `index` is one of them, it goes to `digits`.
+ */
+static int read_brackets(const char **at, int index, char digits[MOST_DIGITS + 2])
+{
+    struct range range;
+    int n = 0;
+
+    do {
+        if (!read_range(at, &range))
+            return 0;
+        if (index >= n && index - n <= range.last - range.first)
+            snprintf(digits, MOST_DIGITS + 2, "%0*d", range.width, range.first + index - n);
+        n += range.last - range.first + 1;
+        if (n > HOSTLIST_MOST)
+            return 0;
+    } while (*(*at)++ == ',');
+    return (*at)[-1] == ']' ? n : 0;
+}
+
+/*
+ * Count the names of the element of the list at *at, and go past it, up to its comma or the end. Returns 0 if
+ * it is malformed.
+ */
+static int read_element(const char **at)
+{
+    const char *begin = *at;
+    char digits[MOST_DIGITS + 2];
+    int n = 1;
+
+    while (**at != '\0' && **at != ',') {
+        const char c = *(*at)++;
+        const int n_here = c == '[' ? read_brackets(at, -1, digits) : 1;
+
+        if (c == ']' || !isgraph((unsigned char)c) || n_here == 0 || n > HOSTLIST_MOST / n_here)
+            return 0;
+        n *= n_here;
+    }
+    return *at == begin ? 0 : n;
+}
+
+/* Write the name with this index of a sound element, which has `n` names. The last brackets count fastest. */
+static bool write_name(const char *at, int n, int index, char out[HOSTLIST_NAME_BYTES])
+{
+    size_t used = 0;
+
+    while (*at != '\0' && *at != ',') {
+        char piece[MOST_DIGITS + 2] = { *at++, '\0' };
+
+        if (piece[0] == '[') {
+            const char *inside = at;
+
+            n /= read_brackets(&inside, -1, piece);
+            (void)read_brackets(&at, index / n, piece);
+            index %= n;
+        }
+        if (used + strlen(piece) >= HOSTLIST_NAME_BYTES)
+            return false;
+        used += (size_t)sprintf(out + used, "%s", piece);
+    }
+    return true;
+}
+
+/* The whole list is read, so that a list that was cut short is not taken for a shorter one. */
+static int walk(const char *list, int index, char *out, bool *is_named)
+{
+    int n = 0;
+
+    for (const char *at = list;; at++) {
+        const char *begin = at;
+        const int n_here = read_element(&at);
+
+        if (n_here == 0 || n + n_here > HOSTLIST_MOST)
+            return 0;
+        if (index >= n && index - n < n_here)
+            *is_named = write_name(begin, n_here, index - n, out);
+        n += n_here;
+        if (*at == '\0')
+            return n;
+    }
+}
+
+int hostlist_count(const char *list)
+{
+    return walk(list, -1, NULL, NULL);
+}
+
+bool hostlist_name(const char *list, int index, char out[HOSTLIST_NAME_BYTES])
+{
+    bool is_named = false;
+
+    out[0] = '\0';
+    if (walk(list, index, out, &is_named) == 0)
+        is_named = false;
+    if (!is_named)
+        out[0] = '\0';
+    return is_named;
+}
