@@ -35,6 +35,7 @@ struct surroundings {
     bool out_is_terminal, err_is_terminal;
     /* As in struct options_input; NULL: there are no devices. */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);
+    char *const *command; /* the command line of this process, zero-terminated; NULL: it is not known */
     /* fsdp-agent runs this process, and gets one byte here once the workers run. NULL: it does not. */
     int *start_fd;
 };
@@ -44,7 +45,8 @@ struct launch {
     struct agent_config config;
     struct secret secret;
     char run_dir[RUNDIR_PATH_BYTES];
-    char run_id[37]; /* a UUID that was made up; empty: the id was given, or is "none" */
+    char list_name[256]; /* of the registry of runs */
+    char run_id[37];     /* a UUID that was made up; empty: the id was given, or is "none" */
     char endpoint_host[LAUNCH_HOST_BYTES], master_host[LAUNCH_HOST_BYTES];
     char trainer[RUNDIR_PATH_BYTES];
     /* Per local rank, as struct agent_output has them. */

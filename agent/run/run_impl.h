@@ -5,6 +5,7 @@
  *   - run_member.c is this node as a member of its coordinator's world: job_written, said_where,
  *     node_rank, and the status and lines of the end;
  *   - run_lead.c knows who leads the run: lead;
+ *   - run_desk.c answers the commands over jobs: desk;
  *   - run_end.c ends a run: patience, ending, and what stands below it.
  */
 #ifndef AGENT_RUN_IMPL_H
@@ -12,6 +13,8 @@
 
 #include "agent/arbiter/arbiter.h"
 #include "agent/cluster/coordinator.h"
+#include "agent/desk/desk.h"
+#include "agent/desk/registry.h"
 #include "agent/os/disk.h"
 #include "agent/output/console.h"
 #include "agent/output/output.h"
@@ -58,6 +61,17 @@ struct run_lead {
     struct coordinator_past past;
 };
 
+/** How the commands over jobs find and reach the run (run_desk.c). */
+struct run_desk {
+    struct disk_job job; /* makes the entry of the registry */
+    struct registry_job about;
+    struct registry_entry *entry; /* NULL: the run is not listed */
+    int listen_fd;
+    struct desk *desk; /* NULL: it answers nothing */
+    int64_t began_ns;
+    struct fsdp_err err;
+};
+
 struct run {
     uv_loop_t *loop;
     const struct agent_config *config;
@@ -89,6 +103,7 @@ struct run {
     /* reports to the coordinator through one of these two; `to` is NULL before there is one */
     struct reporter reporter;
     struct run_lead lead;
+    struct run_desk desk;
     struct nodes *nodes; /* the other nodes, on the coordinator's node only; NULL: there are none */
     struct world *world; /* NULL until it is decided which node coordinates */
     uv_signal_t children;
@@ -151,6 +166,16 @@ bool run_lead_is_over(const struct run *run);
 void run_lead_wait(struct run *run);
 void run_lead_close(struct run *run);
 
+/* Run_desk.c */
+
+/**
+ * Enters the run into the registry, and begins to answer. Called once the run goes on, so that no worker is
+ * started later for it.
+ */
+void run_desk_open(struct run *run);
+/** Leaves the registry, with run->status and run->line as the end. */
+void run_desk_close(struct run *run);
+
 /* Run_open.c */
 
 /** Opens the run directory, if the run has one, and creates it if it is missing, but does not lock it. */
@@ -173,6 +198,9 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
 
 /** Prints a line of fsdprun on the console, or on stderr if there is no console yet. */
 void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/** Asks for the end of the run as a signal does; `save`: after a checkpoint. */
+void run_end_by(struct run *run, int signal, bool save);
 
 /** Begins to meet the other nodes. */
 enum fsdp_status run_meet(struct run *run, struct fsdp_err *err);
