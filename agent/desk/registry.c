@@ -134,6 +134,10 @@ enum fsdp_status registry_enter(struct registry_entry **out, const struct regist
     if (entry == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for an entry of the registry");
     entry->fd = entry->folder_fd = -1;
+    if (access("/proc/self/fd", X_OK) < 0) { /* the address of the socket goes through it */
+        free(entry);
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "/proc is not there");
+    }
     if (!registry_folder_path(0, entry->folder) && !registry_folder_path(1, entry->folder)) {
         free(entry);
         return fsdp_fail(err, FSDP_ERR_IO, "the path of the registry is too long");

@@ -54,6 +54,7 @@ struct registry_entry;
  *   listen_fd  the socket of the entry, which listens and does not block; the caller's
  *   FSDP_ERR_CONFIG  the folder is refused (see above)
  *   FSDP_ERR_IO      the system refuses something
+ *   FSDP_ERR_UNSUPPORTED  there is no /proc
  * After an error *out is NULL, *listen_fd is -1, and nothing is left. Thread: any.
  */
 enum fsdp_status registry_enter(struct registry_entry **out, const struct registry_job *job, int *listen_fd,

@@ -192,7 +192,8 @@ static void on_entry(struct disk_job *job)
 
     if (desk->entry != NULL)
         (void)desk_open(&desk->desk, run->loop, desk->listen_fd, &handlers, &desk->err);
-    if (desk->err.status != FSDP_OK && !run->config->quiet)
+    /* a line about a missing /proc stands at the beginning of every run */
+    if (desk->err.status != FSDP_OK && desk->err.status != FSDP_ERR_UNSUPPORTED && !run->config->quiet)
         run_say(run, "`fsdprun ps` does not show this run: %s", desk->err.message);
     if (run->config->observer.listed != NULL)
         run->config->observer.listed(run->config->observer.arg);

@@ -41,7 +41,7 @@ check_eq "status has the workers" "$(awk '{ print $1 ":" $2 }' up | sort | xargs
   "$("$F" status --json "${pid:0:3}" | grep -o '"rank":[0-9]*,"node":0,"pid":[0-9]*' | sed 's/"rank":\([0-9]*\).*"pid":/\1:/' | sort | xargs)"
 check_match "inspect has the command line" '"command":\s*\[.*"--max-restarts", "1"' "$("$F" inspect to)"
 check_match "and no environment" '"max_restarts":\s*1' "$(SECRET=x "$F" inspect toy | grep -v XDG)"
-check_status "a program cannot be asked to save" 78 "$F" stop --save toy
+check_status "a program cannot be asked to save: only a job can" 78 "$F" stop --save toy
 check_match "which is said" "only a job can" "$(cat err)"
 check_status "nor has it logs, unless they are kept" 66 "$F" logs toy
 check_status "restart: a generation more, without a failure" 0 "$F" restart toy
