@@ -252,6 +252,7 @@ rm -rf "$REGISTRY"
 "$BIN/fsdp-agent" --socket "$WORK/agent.sock" 2> agent-log & agent=$!
 wait_until 20 test -S agent.sock
 id=$("$F" --agent "$WORK/agent.sock" --detach --nproc-per-node 2 "$T" touch=g hang 2> /dev/null)
+check_match "a detached job has an id" '^[0-9]+$' "$id"
 check_eq "a detached job is listed by the id that it was given" "$id" "$("$F" ps -q)"
 check_status "and stopped by it" 0 "$F" stop "$id"
 check_eq "so that no job is left" 0 "$(number_of_jobs)"
