@@ -94,6 +94,8 @@ struct agent_observer {
     void (*progress)(void *arg, const struct agent_progress *progress);
     /* In each generation, once all workers of this node were started; some may have ended by then. */
     void (*started)(void *arg);
+    /* Once: the registry has the run (list_name), or it was said that it has not. */
+    void (*listed)(void *arg);
     /*
      * Each line of events.jsonl, also where no such file is kept. Only on the node that coordinates the run.
      */
@@ -189,6 +191,10 @@ struct agent_config {
     struct agent_output output;
     struct agent_observer observer;
     bool quiet; /* print only the first-cause line */
+
+    /* The name under which the run is in the user's registry (agent/desk/registry.h). NULL: it is not there. */
+    const char *list_name;
+    char *const *command; /* the command line of fsdprun, zero-terminated; read only with a list_name */
 };
 
 /** Return the signals that a run takes: its two sets, and those that save. Never KILL, STOP or CHLD. */

@@ -1,5 +1,6 @@
 #include "launcher/cmd_docs.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include <fsdp/link.h>
@@ -7,6 +8,7 @@
 #include "launcher/completion.h"
 #include "launcher/options.h"
 #include "launcher/what.h"
+#include "shard_runtime/core/text.h"
 #include "shard_runtime/job/docs.h"
 
 static int written(FILE *out)
@@ -16,13 +18,22 @@ static int written(FILE *out)
 
 int cmd_help(const char *program, FILE *out)
 {
+    const bool has_subcommands = strcmp(program, "torchrun") != 0;
+
     options_print_brief(out, program);
-    if (strcmp(program, "torchrun") != 0) {
+    if (has_subcommands) {
         fputc('\n', out);
         for (size_t i = 0; i < what_subcommands_size; i++)
-            fprintf(out, "  fsdprun %-20s %s\n", what_subcommands[i].name, what_subcommands[i].brief);
+            if (what_subcommands[i].usage == NULL)
+                fprintf(out, "  fsdprun %-20s %s\n", what_subcommands[i].name, what_subcommands[i].brief);
+        fputs("  fsdprun", out);
+        for (size_t i = 0; i < what_subcommands_size; i++)
+            if (what_subcommands[i].usage != NULL)
+                fprintf(out, " %s", what_subcommands[i].name);
+        fputs(": jobs that run (help ps)\n", out);
     }
-    fprintf(out, "\n%s --help-all: every option, every key of a job file, the exit statuses.\n", program);
+    fprintf(out, "%s%s --help-all: every option, every key of a job file, the exit statuses.\n",
+            has_subcommands ? "" : "\n", program);
     return written(out);
 }
 
@@ -45,6 +56,37 @@ int cmd_completion(const char *shell, const char *program, FILE *out)
     return written(out);
 }
 
+/* The options of fsdprun, and the commands over jobs with theirs. */
+static void print_man(FILE *out)
+{
+    options_print_man(out);
+    fputs(".SH COMMANDS OVER JOBS\n"
+          "They see the jobs of this user that run on this machine, in terminals and under\n"
+          ".BR fsdp\\-agent (8).\n"
+          "JOB is the id of a job, its name, or a prefix of either that no other job has.\n",
+          out);
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        const struct subcommand *command = &what_subcommands[i];
+
+        if (command->usage == NULL)
+            continue;
+        fprintf(out, ".TP\n\\fBfsdprun %s\\fR ", command->name);
+        text_roff(out, command->usage);
+        fputc('\n', out);
+        text_roff(out, command->brief);
+        fputs(".\n", out);
+        for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
+            fputs("\\fB\\-\\-", out);
+            text_roff(out, option->name);
+            fputs("\\fR: ", out);
+            text_roff(out, option->help);
+            fputs(".\n", out);
+        }
+        if (command->more != NULL)
+            text_roff(out, command->more);
+    }
+}
+
 int cmd_docs(const char *page, FILE *out)
 {
     static const struct {
@@ -52,7 +94,7 @@ int cmd_docs(const char *page, FILE *out)
         void (*print)(FILE *out);
     } pages[] = {
         { "config.md", job_docs_markdown },
-        { "fsdprun.1", options_print_man },
+        { "fsdprun.1", print_man },
         { "fsdp.yaml.5", job_docs_man },
     };
 

@@ -33,6 +33,7 @@ struct watch {
     const struct launch *launch;
     const struct options *options;
     int *start_fd;           /* under fsdp-agent, else NULL; -1 in it: the agent has been told */
+    bool started, listed;    /* the workers were started; the registry has the run */
     struct summary *summary; /* NULL: none is wanted */
     uint64_t every;          /* checkpoint.every of a job */
 };
@@ -44,17 +45,13 @@ static void remove_secret(const struct launch *launch)
 }
 
 /*
- * Runs in the job's agent, at each start of the workers. At the first start it tells fsdp-agent. Before that,
- * a detached job prints where it is; the fsdprun that waits for it shows the line.
+ * Runs in the job's agent. Once the workers were started for the first time, and the commands over jobs find
+ * the run, it tells fsdp-agent. Before that, a detached job prints where it is; the fsdprun that waits for it
+ * shows the line.
  */
-static void on_started(void *arg)
+static void tell_agent(const struct watch *watch)
 {
-    const struct watch *watch = arg;
-
-    /* Then every node has the secret. */
-    if (watch->launch->config.min_nodes == watch->launch->config.n_nodes)
-        remove_secret(watch->launch);
-    if (watch->start_fd == NULL || *watch->start_fd < 0)
+    if (watch->start_fd == NULL || *watch->start_fd < 0 || !watch->started || !watch->listed)
         return;
     if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
         dprintf(2, "fsdprun: job %d runs under the agent at %s, in %s\n", (int)getppid(),
@@ -62,6 +59,25 @@ static void on_started(void *arg)
     (void)!write(*watch->start_fd, "", 1); /* a daemon that is gone asks for nothing */
     close(*watch->start_fd);
     *watch->start_fd = -1;
+}
+
+static void on_started(void *arg)
+{
+    struct watch *watch = arg;
+
+    /* Then every node has the secret. */
+    if (watch->launch->config.min_nodes == watch->launch->config.n_nodes)
+        remove_secret(watch->launch);
+    watch->started = true;
+    tell_agent(watch);
+}
+
+static void on_listed(void *arg)
+{
+    struct watch *watch = arg;
+
+    watch->listed = true;
+    tell_agent(watch);
 }
 
 static void on_event(void *arg, const char *line)
@@ -121,12 +137,15 @@ static int run(struct launch *launch, const struct options *options, const struc
 {
     const char *path = options->of[OPT_SUMMARY].text;
     struct agent_config *config = &launch->config;
-    struct watch watch = { launch, options, around->start_fd, NULL, every };
+    struct watch watch = {
+        .launch = launch, .options = options, .start_fd = around->start_fd, .every = every
+    };
     struct fsdp_err err = { 0 };
     int status;
 
     config->observer.arg = &watch;
     if (around->start_fd != NULL) {
+        config->observer.listed = on_listed;
         if (config->job_json != NULL)
             config->save_on_signal |= AGENT_SAVE_DAEMON;
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "launcher/options.h"
+#include "launcher/what.h"
 
 /* An option that takes no value at all would always be refused: it is not offered. */
 static bool is_offered(const struct option *option)
@@ -26,10 +27,33 @@ static void put_choices(FILE *out, const struct option *option)
         fprintf(out, "%s%s", i == 0 ? "" : " ", option->choices[i]);
 }
 
+static bool has_subcommands(const char *program)
+{
+    return strcmp(program, "torchrun") != 0;
+}
+
+static bool takes_job(const struct subcommand *command)
+{
+    return strstr(command->usage, "JOB") != NULL;
+}
+
+/* "ps|status|logs": the commands over jobs. */
+static void put_job_commands(FILE *out, const char *between)
+{
+    const char *separator = "";
+
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        if (what_subcommands[i].usage == NULL)
+            continue;
+        fprintf(out, "%s%s", separator, what_subcommands[i].name);
+        separator = between;
+    }
+}
+
 /* bash */
 
 static const char bash_head[] =
-    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word i given=\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word i given= ran=\n"
     "    COMPREPLY=()\n"
     "    # \"--tee=3\" is three words here: readline breaks at the equals sign.\n"
     "    if [[ $cur == = ]]; then\n"
@@ -105,15 +129,65 @@ static void put_bash_values(FILE *out)
     fputs(") compopt +o default 2> /dev/null; return ;;\n    esac\n", out);
 }
 
+/*
+ * After a command over jobs: its options, and the jobs that run. Their names are compared word by word, and
+ * not given to compgen, which would expand what stands in a name.
+ */
+static void put_bash_jobs(FILE *out)
+{
+    fputs("        ", out);
+    put_job_commands(out, "|");
+    fputs(")\n            case $word in\n", out);
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        const struct subcommand *command = &what_subcommands[i];
+
+        if (command->usage == NULL)
+            continue;
+        fprintf(out, "            %s) given='", command->name);
+        for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
+            fprintf(out, "--%s ", option->name);
+        fprintf(out, "--help'; ran=%d ;;\n", takes_job(command));
+    }
+    fputs("            esac\n"
+          "            if [[ $cur == -* ]]; then\n"
+          "                COMPREPLY=($(compgen -W \"$given\" -- \"$cur\"))\n"
+          "            elif [[ $ran == 1 && $prev != --rank ]]; then\n"
+          "                while IFS= read -r word; do\n"
+          "                    [[ $word == \"$cur\"* ]] && printf -v word %q \"$word\" && "
+          "COMPREPLY+=(\"$word\")\n"
+          "                done < <(fsdprun ps -q --names 2> /dev/null)\n"
+          "            fi\n"
+          "            compopt +o default 2> /dev/null\n"
+          "            return ;;\n",
+          out);
+}
+
+/* The first word: a subcommand, or a file. */
+static void put_bash_first(FILE *out)
+{
+    fputs("    if [[ -z $ran && $cur != -* ]]; then\n        COMPREPLY=($(compgen -W '", out);
+    for (size_t i = 0; i < what_subcommands_size; i++)
+        fprintf(out, "%s%s", i == 0 ? "" : " ", what_subcommands[i].name);
+    fputs("' -- \"$cur\"))\n"
+          "        compopt -o filenames 2> /dev/null\n"
+          "        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$cur\")\n"
+          "        return\n    fi\n",
+          out);
+}
+
 static void print_bash(FILE *out, const char *program)
 {
     fprintf(out, "# bash completion for %s. Made from its table of options.\n_%s()\n{\n%s", program, program,
             bash_head);
     put_bash_cases(out);
-    if (strcmp(program, "torchrun") != 0)
-        fputs("        *.yaml|*.yml) ;;\n", out);
+    if (has_subcommands(program)) {
+        put_bash_jobs(out);
+        fputs("        *.yaml|*.yml) ran=1 ;;\n", out);
+    }
     fputs("        *) return ;;\n        esac\n    done\n", out);
     put_bash_values(out);
+    if (has_subcommands(program))
+        put_bash_first(out);
     fputs("    [[ $cur == -* ]] || return\n    COMPREPLY=($(compgen -W '", out);
     for (size_t i = 0; i < option_table_size; i++)
         if (is_offered(&option_table[i]))
@@ -165,14 +239,60 @@ static void put_zsh_option(FILE *out, const struct option *option)
     fputs("' \\\n", out);
 }
 
+/* Functions for what is run, for the words after it, and for JOB. */
+static void put_zsh_jobs(FILE *out)
+{
+    fputs("_fsdprun_jobs() {\n"
+          "  local -a jobs\n"
+          "  jobs=(${(f)\"$(fsdprun ps -q --names 2> /dev/null)\"})\n"
+          "  compadd -a jobs\n"
+          "}\n"
+          "_fsdprun_what() {\n  local -a subcommands\n  subcommands=(",
+          out);
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        fprintf(out, "'%s:", what_subcommands[i].name);
+        put_zsh_text(out, what_subcommands[i].brief);
+        fputs("' ", out);
+    }
+    fputs(")\n  _describe -t subcommands subcommand subcommands\n  _files\n}\n"
+          "_fsdprun_words() {\n  case $words[1] in\n",
+          out);
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        const struct subcommand *command = &what_subcommands[i];
+
+        if (command->usage == NULL)
+            continue;
+        fprintf(out, "  %s) _arguments -s -S ", command->name);
+        for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
+            if (option->letter != 0)
+                fprintf(out, "'(-%c --%s)'{-%c,--%s}'[", option->letter, option->name, option->letter,
+                        option->name);
+            else
+                fprintf(out, "'--%s%s[", option->name, option->argument != NULL ? "=" : "");
+            put_zsh_text(out, option->help);
+            fprintf(out, "]%s' ", option->argument != NULL ? ":rank:" : "");
+        }
+        fprintf(out, "'--help[its page]'%s ;;\n", takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
+    }
+    fputs("  esac\n}\n"
+          "if (( CURRENT > 2 )) && [[ $words[2] == (",
+          out);
+    put_job_commands(out, "|");
+    fputs(") ]]; then\n  shift words\n  (( CURRENT-- ))\n  _fsdprun_words\n  return\nfi\n", out);
+}
+
 static void print_zsh(FILE *out, const char *program)
 {
+    const bool jobs = has_subcommands(program);
+
     fprintf(out, "#compdef %s\n# zsh completion for %s. Made from its table of options.\n", program, program);
+    if (jobs)
+        put_zsh_jobs(out);
     fputs("_arguments -s -S \\\n", out);
     for (size_t i = 0; i < option_table_size; i++)
         if (is_offered(&option_table[i]))
             put_zsh_option(out, &option_table[i]);
-    fputs("  '1:what is run:_files' \\\n  '*::argument:_files'\n", out);
+    fprintf(out, "  '1:what is run:%s' \\\n  '*::argument:_files'\n", jobs ? "_fsdprun_what" : "_files");
 }
 
 /* fish */
@@ -186,9 +306,40 @@ static void put_fish_text(FILE *out, const char *text)
     }
 }
 
+static void put_fish_jobs(FILE *out)
+{
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        fprintf(out, "complete -c fsdprun -n __fish_use_subcommand -a %s -d '", what_subcommands[i].name);
+        put_fish_text(out, what_subcommands[i].brief);
+        fputs("'\n", out);
+    }
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        const struct subcommand *command = &what_subcommands[i];
+
+        if (command->usage == NULL)
+            continue;
+        for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
+            fprintf(out, "complete -c fsdprun -n '__fish_seen_subcommand_from %s' -l %s", command->name,
+                    option->name);
+            if (option->letter != 0)
+                fprintf(out, " -s %c", option->letter);
+            fprintf(out, "%s -d '", option->argument != NULL ? " -x" : "");
+            put_fish_text(out, option->help);
+            fputs("'\n", out);
+        }
+        if (takes_job(command))
+            fprintf(out,
+                    "complete -c fsdprun -n '__fish_seen_subcommand_from %s' -f "
+                    "-a '(fsdprun ps -q --names 2> /dev/null)'\n",
+                    command->name);
+    }
+}
+
 static void print_fish(FILE *out, const char *program)
 {
     fprintf(out, "# fish completion for %s. Made from its table of options.\n", program);
+    if (has_subcommands(program))
+        put_fish_jobs(out);
     for (size_t i = 0; i < option_table_size; i++) {
         const struct option *option = &option_table[i];
 

@@ -150,6 +150,16 @@ static int64_t slurm_save_ms(const struct surroundings *around)
     return (int64_t)scheduler_save_time(kill_wait_s) * 1000;
 }
 
+/* Enters the run into the registry by that name, of which a path's last part counts. */
+static void set_list_name(struct launch *launch, const char *name, const struct surroundings *around)
+{
+    const char *slash = strrchr(name, '/');
+
+    snprintf(launch->list_name, sizeof launch->list_name, "%s", slash != NULL ? slash + 1 : name);
+    launch->config.list_name = launch->list_name;
+    launch->config.command = around->command;
+}
+
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err)
 {
@@ -207,6 +217,7 @@ int launch_job(struct launch *launch, const struct options *options, const struc
         failed = job_to_json(job, &launch->job_json, err);
     if (failed == FSDP_OK)
         failed = job_defaults_json(true, &launch->deciding_json, err);
+    set_list_name(launch, job->run.name, around);
     config->run_dir = launch->run_dir;
     config->job_json = launch->job_json;
     config->deciding_json = launch->deciding_json;
@@ -410,6 +421,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);
     config->argv = launch->argv;
     config->script = place_of_script(options, kind);
+    set_list_name(launch, options_has(options, OPT_RDZV_ID) ? config->run_id : options->rest[0], around);
     launch_note_few_devices(launch, around);
     note_health_check(launch, around);
     if (options_has(options, OPT_DRY_RUN))

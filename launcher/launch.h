@@ -37,7 +37,8 @@ struct surroundings {
     /* As in struct options_input; NULL: there are no devices. */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);
     const struct slurm_step
-        *slurm; /* the step that Slurm arranges, and this process is a task of; NULL: none */
+        *slurm;           /* the step that Slurm arranges, and this process is a task of; NULL: none */
+    char *const *command; /* the command line of this process, zero-terminated; NULL: it is not known */
     /* fsdp-agent runs this process, and gets one byte here once the workers run. NULL: it does not. */
     int *start_fd;
 };
@@ -49,7 +50,8 @@ struct launch {
     char secret_file[RUNDIR_PATH_BYTES]; /* of the Slurm step, until all nodes have read it; empty: none */
     bool has_made_secret;                /* in that file: launch_fini() removes it */
     char run_dir[RUNDIR_PATH_BYTES];
-    char run_id[37]; /* a UUID that was made up; empty: the id was given, or is "none" */
+    char list_name[256]; /* of the registry of runs */
+    char run_id[37];     /* a UUID that was made up; empty: the id was given, or is "none" */
     char endpoint_host[LAUNCH_HOST_BYTES], master_host[LAUNCH_HOST_BYTES];
     char trainer[RUNDIR_PATH_BYTES];
     /* Per local rank, as struct agent_output has them. */

@@ -13,6 +13,7 @@
 #include "agent/placement/nvml_process.h"
 #include "launcher/client.h"
 #include "launcher/cmd_docs.h"
+#include "launcher/cmd_jobs.h"
 #include "launcher/cmd_plan.h"
 #include "launcher/cmd_run.h"
 #include "launcher/cmd_version.h"
@@ -58,7 +59,7 @@ static void look_around(struct surroundings *around, char own_path[PATH_MAX])
                                      .err_is_terminal = isatty(2) };
 }
 
-/* fsdprun help [plan | all] */
+/* fsdprun help [SUBCOMMAND | all] */
 static int run_help(const struct options *options)
 {
     const char *topic = options->n_rest > 1 ? options->rest[1] : NULL;
@@ -66,11 +67,13 @@ static int run_help(const struct options *options)
 
     if (topic == NULL)
         return cmd_help(options->program, stdout);
+    if (what_job_command(topic) != NULL)
+        return cmd_jobs_help(what_job_command(topic), stdout);
     if (strcmp(topic, "plan") == 0)
         return cmd_plan_help(stdout);
     if (strcmp(topic, "all") == 0)
         return cmd_help_all(options->program, stdout);
-    snprintf(words, sizeof words, "help takes plan or all, not %.60s", topic);
+    snprintf(words, sizeof words, "help takes a subcommand or all, not %.60s", topic);
     return complain(options->program, FSDP_EXIT_USAGE, words);
 }
 
@@ -78,7 +81,11 @@ static int run_subcommand(const struct options *options, const struct options_in
                           const struct surroundings *around)
 {
     const char *name = options->rest[0];
+    const struct subcommand *command = what_job_command(name);
     char words[200];
+
+    if (command != NULL)
+        return cmd_jobs(command, options->rest + 1, options->n_rest - 1, stdout, stderr);
 
     if (strcmp(name, "plan") == 0)
         return cmd_plan(input, input->argc - options->n_rest, around);
@@ -186,6 +193,7 @@ int main(int argc, char **argv)
                         err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),
                         err.message);
     look_around(&around, own_path);
+    around.command = argv;
     around.start_fd = is_awaited ? &start_fd : NULL;
     if (options.as_torchrun)
         around.python_beside = find_python_beside(argv[0], python);

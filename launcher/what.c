@@ -12,16 +12,62 @@
 #include "launcher/options.h"
 #include "shard_runtime/core/spelling.h"
 
+#define JSON                                                                                                 \
+    {                                                                                                        \
+        0, "json", NULL, "for programs: one JSON value"                                                      \
+    }
+#define END                                                                                                  \
+    {                                                                                                        \
+        0                                                                                                    \
+    }
+
 const struct subcommand what_subcommands[] = {
-    { "plan", "memory and traffic of a job, without running it" },
-    { "version", "version, commit, compiler and features" },
-    { "help", "this page; help plan: that of plan" },
+    { .name = "plan", .brief = "memory and traffic of a job, without running it" },
+    { "ps", "the jobs of this user that run on this machine", "[-q] [--names] [--json]",
+      (const struct subcommand_option[]){ { 'q', "quiet", NULL, "only the ids, one a line" },
+                                          { 0, "names", NULL, "only the names, one a line" },
+                                          JSON,
+                                          END },
+      "States: starting, running, restarting, stopping; complete and failed, while its last\n"
+      "lines are written. A run that does not answer within a second has the state \"-\".\n" },
+    { "status", "one job, and what its workers on this node do", "[--json] JOB",
+      (const struct subcommand_option[]){ JSON, END }, NULL },
+    { "logs", "what the ranks of a job printed", "[-f] [--rank R] JOB",
+      (const struct subcommand_option[]){
+          { 'f', "follow", NULL, "go on with what they print, until the job has ended" },
+          { 0, "rank", "R", "only this rank" },
+          END },
+      "The lines of stdout.log go to stdout, those of stderr.log to stderr, with the rank before\n"
+      "them: generation by generation, and rank by rank.\n" },
+    { "events", "what happened to a job, as in events.jsonl", "[-f] JOB",
+      (const struct subcommand_option[]){
+          { 'f', "follow", NULL, "go on with what happens, until the job has ended" }, END },
+      NULL },
+    { "stop", "end a job, and wait until it has ended", "[--save] [--json] JOB",
+      (const struct subcommand_option[]){ { 0, "save", NULL, "save a checkpoint first" }, JSON, END },
+      "Status: 0 when the job has ended; with --save when it has saved, or was complete.\n"
+      "Else the status of the job.\n" },
+    { "restart", "begin another generation of a job", "[--json] JOB",
+      (const struct subcommand_option[]){ JSON, END },
+      "The ranks of a job save and end, those of a program get TERM. Then all are started\n"
+      "again. This counts as no restart. Status: 0 when they run again.\n" },
+    { "inspect", "everything that is known of a job, as JSON", "JOB",
+      (const struct subcommand_option[]){ END }, NULL },
+    { .name = "version", .brief = "version, commit, compiler and features" },
+    { .name = "help", .brief = "this page; help plan: that of plan, and so on" },
 };
 const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
 
 /* Refused today, so that no script runs a program by such a name and breaks when the subcommand comes. */
-static const char *const reserved[] = { "status", "ps",     "logs", "stop", "restart", "top",
-                                        "events", "doctor", "ckpt", "data", "trace",   "plot" };
+static const char *const reserved[] = { "top", "doctor", "ckpt", "data", "trace", "plot" };
+
+const struct subcommand *what_job_command(const char *name)
+{
+    for (size_t i = 0; i < what_subcommands_size; i++)
+        if (what_subcommands[i].usage != NULL && strcmp(what_subcommands[i].name, name) == 0)
+            return &what_subcommands[i];
+    return NULL;
+}
 
 bool what_is_reserved(const char *name)
 {

@@ -42,10 +42,21 @@ struct what_flags {
 /** Decide what the word `name` is, the first word after the options. */
 enum what_kind what_is_run(const char *name, struct what_flags flags, const struct what_files *files);
 
+/* An option of a command over jobs. */
+struct subcommand_option {
+    char letter;                 /* 0: none */
+    const char *name;            /* NULL: the end of the list */
+    const char *argument, *help; /* `argument` NULL: it takes no value */
+};
+
 /* A word that is a subcommand when it comes first. */
 struct subcommand {
     const char *name;
     const char *brief; /* its line in --help */
+    /* Of a command over jobs; else NULL. Its words in the usage: "[-f] JOB", and its options. */
+    const char *usage;
+    const struct subcommand_option *options;
+    const char *more; /* what its help page adds; NULL: nothing */
 };
 extern const struct subcommand what_subcommands[];
 extern const size_t what_subcommands_size;
@@ -54,6 +65,9 @@ extern const size_t what_subcommands_size;
  * Is `name` a subcommand, or reserved for a later one? Then it is no program, unless "--" or a path says so.
  */
 bool what_is_reserved(const char *name);
+
+/** The command over jobs of that name; NULL: there is none. */
+const struct subcommand *what_job_command(const char *name);
 
 /** The subcommand that `name` is a misspelling of; NULL: none. */
 const char *what_subcommand_meant(const char *name);

@@ -197,6 +197,12 @@ void coordinator_lose_directory(struct coordinator *coordinator);
  */
 void coordinator_depose(struct coordinator *coordinator, const char *words);
 /**
+ * The user asks for another generation, in place of the one that runs. The ranks of a job save first, those of
+ * a program get TERM. It counts as no restart. Returns false, and does nothing, if no generation runs, or if
+ * it is ending.
+ */
+bool coordinator_restart(struct coordinator *coordinator);
+/**
  * The local instance of struct reporter for one node: what this node reports, the coordinator takes. It is
  * valid until coordinator_destroy().
  *

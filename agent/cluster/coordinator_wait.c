@@ -190,6 +190,19 @@ void coordinator_change(struct coordinator *coordinator, bool save)
     coordinator_arm(coordinator);
 }
 
+bool coordinator_restart(struct coordinator *coordinator)
+{
+    if (coordinator->state != CS_UP || coordinator_is_ending(coordinator))
+        return false;
+    if (!coordinator->changing) {
+        snprintf(coordinator->line, sizeof coordinator->line, "a restart was asked for");
+        coordinator_note(coordinator, "restart_asked", NULL);
+        coordinator_change(coordinator, false);
+    }
+    coordinator_run(coordinator);
+    return true;
+}
+
 /* Stops the ranks that were asked to leave for a change of members, and have not done so in time. */
 static void end_leaving(struct coordinator *coordinator)
 {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/run/run_impl.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/io_beneath.h"
@@ -81,6 +82,30 @@ static void answer_stop(struct run *run, int signal)
     ask(run, signal, run->n_interrupts > 1 && signal == SIGINT ? REPORTER_STOP_NOW : REPORTER_STOP);
 }
 
+/* Can the coordinator be asked now? If not, the run is ending, or this node failed to host and is about to. */
+static bool may_ask(const struct run *run)
+{
+    return !run->lead.steps_down && run->ending != RUN_CLOSES && run->reporter.to != NULL;
+}
+
+void run_end_by(struct run *run, int signal, bool save)
+{
+    if (run->search != NULL) {
+        run_stop_before_start(run, signal);
+        return;
+    }
+    run->hurried |= !save;
+    if (run->output != NULL && run->hurried)
+        output_hurry(run->output);
+    run->lead.stopped_by = signal;
+    if (!may_ask(run))
+        return;
+    if (save)
+        ask(run, signal, REPORTER_SAVE);
+    else
+        answer_stop(run, signal);
+}
+
 void run_signal(struct run *run, int signal)
 {
     unsigned save = run->config->save_on_signal;
@@ -93,25 +118,10 @@ void run_signal(struct run *run, int signal)
     saves = (signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||
             (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0);
     stops = (run->config->stop_signals >> signal & 1) != 0;
-    if (run->search != NULL) {
-        if (stops || saves)
-            run_stop_before_start(run, signal);
-        return;
-    }
     run->hurried |= stops;
-    if (run->output != NULL && run->hurried)
-        output_hurry(run->output);
-    if (stops || saves)
-        run->lead.stopped_by = signal;
-    if (run->lead.steps_down)
-        return; /* the ranks are being killed, and then it ends */
-    if (run->ending == RUN_CLOSES || run->reporter.to == NULL)
-        return; /* the run is ending, or this node failed to host and is about to end */
-    if (saves)
-        ask(run, signal, REPORTER_SAVE);
-    else if (stops)
-        answer_stop(run, signal);
-    else if ((run->config->forward_signals >> signal & 1) != 0)
+    if (saves || stops)
+        run_end_by(run, signal, saves);
+    else if (run->search == NULL && may_ask(run) && (run->config->forward_signals >> signal & 1) != 0)
         ask(run, signal, REPORTER_FORWARD);
 }
 
@@ -251,6 +261,8 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     run->baseline = baseline;
     run->lease = lease;
     run->node_rank = -1;
+    run->desk.about.started_s = clock_epoch_s();
+    run->desk.began_ns = clock_now_ns();
     run->done = done;
     run->done_arg = arg;
     status = place(run, err);
@@ -279,5 +291,6 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     uv_signal_start(&run->children, on_child, SIGCHLD);
     *out = run;
     form_alone(run);
+    run_desk_open(run);
     return FSDP_OK;
 }

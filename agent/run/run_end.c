@@ -110,6 +110,7 @@ static void leave(struct run *run)
 {
     run->ending = RUN_CLOSES;
     run->coordinator = NULL;
+    run_desk_close(run);
     uv_timer_stop(&run->patience);
     uplink_destroy(run->uplink);
     nodes_destroy(run->nodes);

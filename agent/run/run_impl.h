@@ -6,6 +6,7 @@
  *     node_rank, and the status and lines of the end;
  *   - run_lead.c knows who leads the run: lead;
  *   - run_directory.c looks after the run directory: directory;
+ *   - run_desk.c answers the commands over jobs: desk;
  *   - run_end.c ends a run: patience, ending, and what stands below it.
  */
 #ifndef AGENT_RUN_IMPL_H
@@ -14,6 +15,8 @@
 #include "agent/arbiter/arbiter.h"
 #include "agent/cluster/coordinator.h"
 #include "agent/cluster/store_host.h"
+#include "agent/desk/desk.h"
+#include "agent/desk/registry.h"
 #include "agent/members/ended.h"
 #include "agent/os/disk.h"
 #include "agent/output/console.h"
@@ -78,6 +81,17 @@ struct run_directory {
     bool looking, said;
 };
 
+/** How the commands over jobs find and reach the run (run_desk.c). */
+struct run_desk {
+    struct disk_job job; /* makes the entry of the registry */
+    struct registry_job about;
+    struct registry_entry *entry; /* NULL: the run is not listed */
+    int listen_fd;
+    struct desk *desk; /* NULL: it answers nothing */
+    int64_t began_ns;
+    struct fsdp_err err;
+};
+
 struct run {
     uv_loop_t *loop;
     const struct agent_config *config;
@@ -109,6 +123,7 @@ struct run {
     /* reports to the coordinator through one of these two; `to` is NULL before there is one */
     struct reporter reporter;
     struct run_lead lead;
+    struct run_desk desk;
     struct nodes *nodes;      /* the other nodes, on the coordinator's node only; NULL: there are none */
     struct world *world;      /* NULL until it is decided which node coordinates */
     struct ended ended;       /* agents that never come back, as far as this node has been told, or leads */
@@ -177,6 +192,16 @@ bool run_lead_is_over(const struct run *run);
 void run_lead_wait(struct run *run);
 void run_lead_close(struct run *run);
 
+/* Run_desk.c */
+
+/**
+ * Enters the run into the registry, and begins to answer. Called once the run goes on, so that no worker is
+ * started later for it.
+ */
+void run_desk_open(struct run *run);
+/** Leaves the registry, with run->status and run->line as the end. */
+void run_desk_close(struct run *run);
+
 /* Run_open.c */
 
 /** Makes run->rundir, if the run has a directory. Touches no file: rundir_begin() must follow. */
@@ -201,6 +226,9 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
 
 /** Prints a line of fsdprun on the console, or on stderr if there is no console yet. */
 void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/** Asks for the end of the run as a signal does; `save`: after a checkpoint. */
+void run_end_by(struct run *run, int signal, bool save);
 
 /** Begins to meet the other nodes. */
 enum fsdp_status run_meet(struct run *run, struct fsdp_err *err);

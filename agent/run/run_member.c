@@ -198,6 +198,7 @@ static void form(struct run *run, const struct world_plan *plan)
     say_where(run);
     world_form(run->world, plan);
     run_lead_sit(run, plan->node_rank);
+    desk_formed(run->desk.desk, plan->generation);
     run_lead_lock(run);
     write_job(run); /* after the start of the workers, because it waits for the disk */
 }

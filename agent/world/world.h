@@ -84,4 +84,23 @@ void world_reap(struct world *world);
 void world_suspended(struct world *world, int64_t slept_ns); /* every deadline moves by slept_ns */
 void world_forward(struct world *world, int signal);         /* to the workers that it does not end */
 
+/* What commands over jobs show of a world, from memory. */
+struct world_view {
+    bool formed;  /* a generation was formed; if not, `plan` and `progress` have nothing */
+    bool started; /* its workers were started */
+    /* WV_UP: the generation runs; WV_LEAVING: its workers were asked to save and end; WV_ENDING: to end */
+    enum { WV_DOWN, WV_UP, WV_LEAVING, WV_ENDING } state;
+    bool by_signal; /* WV_ENDING: the run was asked to end; false: a rank failed, or the nodes change */
+    const struct world_plan *plan;
+    struct agent_progress progress;
+    bool has_progress; /* a worker of this node reports what it does */
+};
+void world_show(const struct world *world, struct world_view *view);
+/**
+ * The same of worker `i` of this node, of a world that was formed.
+ *   pid    0: it has no process
+ *   phase  enum fsdp_phase; with `step` -1: it has not reported any
+ */
+void world_show_worker(const struct world *world, int i, int *rank, pid_t *pid, int *phase, int64_t *step);
+
 #endif

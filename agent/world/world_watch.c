@@ -47,6 +47,37 @@ static void sum_progress(const struct world *world, struct agent_progress *progr
     }
 }
 
+void world_show(const struct world *world, struct world_view *view)
+{
+    const struct fsdp_progress *page = world->links == NULL ? NULL : link_server_page(world->links, 0);
+
+    *view = (struct world_view){ .formed = world->workers != NULL,
+                                 .started = world->started,
+                                 .by_signal = world->stop_signal != 0,
+                                 .plan = &world->plan,
+                                 .has_progress = page != NULL && read64(&page->beat_ns) != 0 };
+    if (world->state == WS_RUNNING || world->state == WS_BLAMING || world->state == WS_DRAINING)
+        view->state = WV_UP;
+    else if (world->state == WS_LEAVING)
+        view->state = WV_LEAVING;
+    else if (world->state != WS_DOWN && world->state != WS_OVER)
+        view->state = WV_ENDING;
+    sum_progress(world, &view->progress);
+}
+
+void world_show_worker(const struct world *world, int i, int *rank, pid_t *pid, int *phase, int64_t *step)
+{
+    const struct worker *worker = &world->workers[i];
+    struct death place = { .phase = -1, .step = -1 };
+
+    if (worker->live && world->links != NULL)
+        worker_read_place(&place, link_server_page(world->links, i));
+    *rank = worker->rank;
+    *pid = worker->live ? worker->child.pid : 0;
+    *phase = place.phase;
+    *step = place.step;
+}
+
 static void draw_progress(struct world *world)
 {
     const struct agent_config *config = world->config;

@@ -212,15 +212,35 @@ check_eq "bash: after a program nothing is ours" "" "$(complete_in_bash --tee 3 
 check_eq "bash: after a job file it is" "--set" "$(complete_in_bash job.yaml --set)"
 check_eq "bash: every option" "$(grep -oE '^  (    |-[a-z], )--[a-z-]+' help | sed 's/.*--/--/' | grep -v logs-specs | sort | paste -sd ' ')" \
   "$(complete_in_bash -- | tr ' ' '\n' | sort | paste -sd ' ')"
+check_eq "bash: a subcommand" "plan ps" "$(cd "$(mktemp -d "$WORK/empty.XXXX")" && complete_in_bash p)"
+check_eq "bash: or a file" "stop stop.py" "$(cd "$(mktemp -d "$WORK/empty.XXXX")" && touch stop.py && complete_in_bash sto)"
+check_eq "bash: an option of a command over jobs" "--rank" "$(complete_in_bash logs --r)"
+check_eq "bash: none of which is offered after a job file" "" "$(complete_in_bash job.yaml sto)"
+# a job whose name a shell must not expand
+export XDG_RUNTIME_DIR=$WORK/runtime
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+"$FSDPRUN" -q --rdzv-id 'odd $(touch expanded) name' -- "$TOY/toy" touch=odd-up hang 2> /dev/null & odd=$!
+at_exit() { kill -KILL "$odd" 2> /dev/null; }
+wait_until 20 test -s odd-up
+jobs_in_bash() { PATH=$BIN:$PATH complete_in_bash "$@"; }
+check_eq "bash: a job, by its name or id" 'odd\ \$\(touch\ expanded\)\ name '"$odd" \
+  "$(jobs_in_bash stop odd) $(jobs_in_bash status --json "${odd:0:2}")"
+check_eq "bash: its name is not expanded" 1 "$(test -e expanded; echo $?)"
+check_eq "bash: ps takes no job" "" "$(jobs_in_bash ps odd)"
 check "bash: as torchrun" grep -q '^complete .* torchrun$' <("$TORCHRUN" --print-completion bash)
 if command -v fish > /dev/null; then
   "$FSDPRUN" --print-completion fish > fsdprun.fish
   in_fish() {
-    HOME=$WORK fish --no-config -c 'source fsdprun.fish; complete -C $argv[1]' "$1" | cut -f 1 | paste -sd ' '
+    HOME=$WORK PATH=$BIN:$PATH fish --no-config -c 'source fsdprun.fish; complete -C $argv[1]' "$1" | cut -f 1 | paste -sd ' '
   }
   check_eq "fish: an option" "--nproc-per-node" "$(in_fish "fsdprun --nproc")"
   check_eq "fish: a value" "core-complex exclusive node socket" "$(in_fish "fsdprun --numa-binding " | tr ' ' '\n' | sort | paste -sd ' ')"
+  check_eq "fish: a subcommand" "stop" "$(in_fish "fsdprun sto" | tr ' ' '\n' | grep -x stop)"
+  check_eq "fish: an option of a command over jobs" "--rank" "$(in_fish "fsdprun logs --ran")"
+  check_eq "fish: a job" 'odd $(touch expanded) name' "$(in_fish "fsdprun stop od")"
 else skip "completion in fish" "fish is not installed"; fi
+kill "$odd"
+wait "$odd" 2> /dev/null
 if command -v zsh > /dev/null; then
   "$FSDPRUN" --print-completion zsh > _fsdprun
   check "zsh: the script is sound" zsh -n _fsdprun
@@ -233,6 +253,10 @@ zpty -w -n shell "fsdprun --nproc"$'\t'
 zpty -r -m shell line '*per-node*'
 zpty -w -n shell "3 --numa-binding=co"$'\t'
 zpty -r -m shell line '*core-complex*'
+zpty -w -n shell $'\C-u'"fsdprun logs --ra"$'\t'
+zpty -r -m shell line '*rank*'
+zpty -w -n shell $'\C-u'"fsdprun resta"$'\t'
+zpty -r -m shell line '*restart*'
 zpty -d shell
 END
   check "zsh: an option and a value are completed in a terminal" timeout 1000 zsh -f zsh-complete

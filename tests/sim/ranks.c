@@ -444,6 +444,21 @@ void world_end(struct world *world)
     post(world, WE_END);
 }
 
+/* No command over jobs asks a simulated agent. */
+void world_show(const struct world *world, struct world_view *view)
+{
+    (void)world;
+    *view = (struct world_view){ 0 };
+}
+
+void world_show_worker(const struct world *world, int i, int *rank, pid_t *pid, int *phase, int64_t *step)
+{
+    (void)world, (void)i;
+    *rank = *phase = -1;
+    *pid = 0;
+    *step = -1;
+}
+
 void world_suspended(struct world *world, int64_t slept_ns)
 {
     (void)world, (void)slept_ns;

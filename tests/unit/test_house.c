@@ -18,12 +18,13 @@ static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
     { "launcher",
-      { A "daemon", A "run", A "arbiter", A "record", A "placement", A "wire", A "os", "agent", R "job",
-        R "core" } },
+      { A "daemon", A "run", A "desk", A "arbiter", A "record", A "placement", A "wire", A "os", "agent",
+        R "job", R "core" } },
     { A "daemon", { A "wire", A "os", "agent", R "core" } },
     { A "run",
-      { A "rendezvous", A "cluster", A "arbiter", A "world", A "output", A "record", A "placement", A "os",
-        "agent", R "shardfile", R "core" } },
+      { A "desk", A "rendezvous", A "cluster", A "arbiter", A "world", A "output", A "record", A "placement",
+        A "os", "agent", R "shardfile", R "core" } },
+    { A "desk", { A "record", R "core" } },
     { A "rendezvous", { A "cluster", A "members", A "output", A "wire", A "os", "agent", R "core" } },
     { A "cluster",
       { A "arbiter", A "members", A "world", A "watch", A "output", A "wire", A "record", A "tcpstore",

@@ -1,0 +1,401 @@
+#include "agent/desk/desk.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "shard_runtime/core/exit_status.h"
+
+enum { ACCEPT_AT_ONCE = 32, LOOK_MS = 250 };
+
+enum waits_for {
+    WAITS_FOR_NOTHING, /* its connection closes once the answer is taken */
+    WAITS_FOR_LINE,
+    WAITS_FOR_FORMING,
+    WAITS_FOR_END
+};
+
+struct caller {
+    struct desk *desk; /* NULL: the desk is closed */
+    struct caller *next;
+    int fd;
+    uv_poll_t poll;
+    enum waits_for waits_for;
+    uint64_t until_ms; /* by uv_now(): for the line, or for bytes that the caller has not taken; 0: none */
+    char line[DESK_LINE_BYTES];
+    size_t n_line;
+    char *answer; /* bytes that the socket has not taken yet; NULL: none */
+    size_t n_answer, n_sent;
+};
+
+struct desk {
+    uv_loop_t *loop;
+    struct desk_handlers handlers;
+    int listen_fd;
+    uv_poll_t listener;
+    uv_timer_t look;        /* runs while a caller has a deadline, or accepting waits for descriptors */
+    struct caller *callers; /* the newest first */
+    int n_callers;
+    bool paused; /* there is no descriptor for another connection */
+    int n_handles;
+};
+
+static const char *const words[DESK_WORDS] = {
+    [DESK_PS] = "ps",     [DESK_STATUS] = "status", [DESK_INSPECT] = "inspect",
+    [DESK_STOP] = "stop", [DESK_SAVE] = "save",     [DESK_RESTART] = "restart",
+};
+
+const char *desk_word_text(enum desk_word word)
+{
+    return words[word];
+}
+
+/* Closing */
+
+static void on_caller_closed(uv_handle_t *handle)
+{
+    struct caller *caller = handle->data;
+
+    close(caller->fd);
+    free(caller->answer);
+    free(caller);
+}
+
+static void hang_up(struct caller *caller)
+{
+    struct caller **at = &caller->desk->callers;
+
+    while (*at != caller)
+        at = &(*at)->next;
+    *at = caller->next;
+    caller->desk->n_callers--;
+    caller->desk = NULL;
+    uv_close((uv_handle_t *)&caller->poll, on_caller_closed);
+}
+
+/* Answering */
+
+static void on_caller(uv_poll_t *poll, int status, int events);
+static void on_connection(uv_poll_t *poll, int status, int events);
+static void on_look(uv_timer_t *timer);
+
+static void set_deadline(struct caller *caller)
+{
+    struct desk *desk = caller->desk;
+
+    caller->until_ms = uv_now(desk->loop) + DESK_MS;
+    if (!uv_is_active((uv_handle_t *)&desk->look))
+        uv_timer_start(&desk->look, on_look, LOOK_MS, LOOK_MS);
+}
+
+/*
+ * Send what the socket takes. Returns false if the connection is closed: it is broken, or nothing is left to
+ * send and the caller waits for nothing.
+ */
+static bool send_more(struct caller *caller)
+{
+    while (caller->n_sent < caller->n_answer) {
+        const ssize_t n = send(caller->fd, caller->answer + caller->n_sent, caller->n_answer - caller->n_sent,
+                               MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            if (caller->until_ms == 0)
+                set_deadline(caller);
+            uv_poll_start(&caller->poll, UV_READABLE | UV_WRITABLE, on_caller);
+            return true;
+        }
+        if (n <= 0) {
+            hang_up(caller);
+            return false;
+        }
+        caller->n_sent += (size_t)n;
+    }
+    free(caller->answer);
+    caller->answer = NULL;
+    caller->n_answer = caller->n_sent = 0;
+    caller->until_ms = 0;
+    if (caller->waits_for == WAITS_FOR_NOTHING) {
+        hang_up(caller);
+        return false;
+    }
+    uv_poll_start(&caller->poll, UV_READABLE, on_caller);
+    return true;
+}
+
+/* Queue a line, which ends an answer or is one. `text` is freed. Returns what send_more() does. */
+static bool say(struct caller *caller, struct json_text *text)
+{
+    json_add(text, "\n");
+    if (!text->failed && caller->n_answer + text->length <= DESK_ANSWER_BYTES) {
+        char *answer = realloc(caller->answer, caller->n_answer + text->length);
+
+        if (answer != NULL) {
+            memcpy(answer + caller->n_answer, text->bytes, text->length);
+            caller->answer = answer;
+            caller->n_answer += text->length;
+            json_text_free(text);
+            return send_more(caller);
+        }
+    }
+    json_text_free(text);
+    hang_up(caller);
+    return false;
+}
+
+static bool refuse(struct caller *caller, int status, const char *reason)
+{
+    struct json_text text = { 0 };
+
+    caller->waits_for = WAITS_FOR_NOTHING;
+    json_open(&text, NULL, '{');
+    json_field(&text, "refused", "%d", status);
+    json_field_string(&text, "words", reason);
+    json_close(&text, '}');
+    return say(caller, &text);
+}
+
+static bool show(struct caller *caller, enum desk_word word)
+{
+    const struct desk_handlers *handlers = &caller->desk->handlers;
+    struct json_text text = { 0 };
+
+    caller->waits_for = WAITS_FOR_NOTHING;
+    handlers->show(handlers->arg, word, &text);
+    if (!text.failed && text.length < DESK_ANSWER_BYTES)
+        return say(caller, &text);
+    json_text_free(&text);
+    return refuse(caller, FSDP_EXIT_IO, "the answer is too large");
+}
+
+static bool order(struct caller *caller, enum desk_word word)
+{
+    const struct desk_handlers *handlers = &caller->desk->handlers;
+    char reason[DESK_REASON_BYTES] = "";
+    struct json_text text = { 0 };
+    int status;
+
+    status = handlers->order(handlers->arg, word, reason);
+    if (status != 0)
+        return refuse(caller, status, reason);
+    caller->waits_for = word == DESK_RESTART ? WAITS_FOR_FORMING : WAITS_FOR_END;
+    json_open(&text, NULL, '{');
+    json_field_bool(&text, "accepted", true);
+    json_close(&text, '}');
+    return say(caller, &text);
+}
+
+static bool take_line(struct caller *caller, const char *line)
+{
+    caller->until_ms = 0;
+    for (int i = 0; i < DESK_WORDS; i++)
+        if (strcmp(line, words[i]) == 0)
+            return i < DESK_STOP ? show(caller, (enum desk_word)i) : order(caller, (enum desk_word)i);
+    return refuse(caller, FSDP_EXIT_USAGE, "this fsdprun knows no such question");
+}
+
+/* Read the line. Returns false if the connection is closed. */
+static bool read_line(struct caller *caller)
+{
+    const size_t room = sizeof caller->line - caller->n_line;
+    const ssize_t n = recv(caller->fd, caller->line + caller->n_line, room, MSG_DONTWAIT);
+    char *end;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    if (n <= 0 || caller->waits_for != WAITS_FOR_LINE) {
+        /* gone, or it sends more than its line; an order that it gave stays given */
+        hang_up(caller);
+        return false;
+    }
+    caller->n_line += (size_t)n;
+    end = memchr(caller->line, '\n', caller->n_line);
+    if (end == NULL)
+        return caller->n_line < sizeof caller->line ||
+               refuse(caller, FSDP_EXIT_USAGE, "the line is too long");
+    *end = '\0';
+    caller->n_line = 0;
+    return take_line(caller, caller->line);
+}
+
+static void on_caller(uv_poll_t *poll, int status, int events)
+{
+    struct caller *caller = poll->data;
+
+    (void)status;
+    if ((events & UV_WRITABLE) != 0 && !send_more(caller))
+        return;
+    if ((events & UV_READABLE) != 0)
+        read_line(caller);
+}
+
+/* Close the connections whose time is over. */
+static void on_look(uv_timer_t *timer)
+{
+    struct desk *desk = timer->data;
+    bool any = false;
+
+    for (struct caller *caller = desk->callers, *next; caller != NULL; caller = next) {
+        next = caller->next;
+        if (caller->until_ms != 0 && uv_now(desk->loop) >= caller->until_ms)
+            hang_up(caller);
+        else
+            any |= caller->until_ms != 0;
+    }
+    if (desk->paused) {
+        desk->paused = false;
+        uv_poll_start(&desk->listener, UV_READABLE, on_connection);
+    }
+    if (!any)
+        uv_timer_stop(&desk->look);
+}
+
+/* Accepting */
+
+/* Make room for another caller: the oldest goes that has not sent its line. Returns false if there is none. */
+static bool make_room(struct desk *desk)
+{
+    struct caller *oldest = NULL;
+
+    if (desk->n_callers < DESK_CONNECTIONS)
+        return true;
+    for (struct caller *caller = desk->callers; caller != NULL; caller = caller->next)
+        if (caller->waits_for == WAITS_FOR_LINE)
+            oldest = caller;
+    if (oldest != NULL)
+        hang_up(oldest);
+    return oldest != NULL;
+}
+
+static bool is_allowed(int fd)
+{
+    struct ucred peer = { 0 };
+    socklen_t size = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+/* A caller that has sent its line already is answered at once, so that none takes its place before. */
+static void welcome(struct desk *desk, int fd)
+{
+    struct caller *caller = is_allowed(fd) && make_room(desk) ? calloc(1, sizeof *caller) : NULL;
+
+    if (caller == NULL || uv_poll_init(desk->loop, &caller->poll, fd) != 0) {
+        free(caller);
+        close(fd);
+        return;
+    }
+    caller->desk = desk;
+    caller->fd = fd;
+    caller->poll.data = caller;
+    caller->waits_for = WAITS_FOR_LINE;
+    caller->next = desk->callers;
+    desk->callers = caller;
+    desk->n_callers++;
+    set_deadline(caller);
+    if (read_line(caller) && caller->waits_for == WAITS_FOR_LINE)
+        uv_poll_start(&caller->poll, UV_READABLE, on_caller);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    struct desk *desk = poll->data;
+
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
+        const int fd = accept4(desk->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0) {
+            welcome(desk, fd);
+            continue;
+        }
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+            desk->paused = true; /* no descriptors: the connection stays readable, and would spin the loop */
+            uv_poll_stop(poll);
+            uv_timer_start(&desk->look, on_look, LOOK_MS, LOOK_MS);
+        }
+        return;
+    }
+}
+
+/* Opening and closing */
+
+static void on_desk_closed(uv_handle_t *handle)
+{
+    struct desk *desk = handle->data;
+
+    if (--desk->n_handles == 0) {
+        close(desk->listen_fd);
+        free(desk);
+    }
+}
+
+enum fsdp_status desk_open(struct desk **out, uv_loop_t *loop, int listen_fd,
+                           const struct desk_handlers *handlers, struct fsdp_err *err)
+{
+    struct desk *desk = calloc(1, sizeof *desk);
+    int error = desk == NULL ? UV_ENOMEM : uv_poll_init(loop, &desk->listener, listen_fd);
+
+    *out = NULL;
+    if (error != 0) {
+        free(desk);
+        close(listen_fd);
+        return fsdp_fail(err, FSDP_ERR_IO, "the socket of the run: %s", uv_strerror(error));
+    }
+    desk->loop = loop;
+    desk->handlers = *handlers;
+    desk->listen_fd = listen_fd;
+    desk->n_handles = 2;
+    uv_timer_init(loop, &desk->look);
+    desk->listener.data = desk->look.data = desk;
+    uv_poll_start(&desk->listener, UV_READABLE, on_connection);
+    *out = desk;
+    return FSDP_OK;
+}
+
+void desk_formed(struct desk *desk, int generation)
+{
+    if (desk == NULL)
+        return;
+    for (struct caller *caller = desk->callers, *next; caller != NULL; caller = next) {
+        struct json_text text = { 0 };
+
+        next = caller->next;
+        if (caller->waits_for != WAITS_FOR_FORMING)
+            continue;
+        caller->waits_for = WAITS_FOR_NOTHING;
+        json_open(&text, NULL, '{');
+        json_field(&text, "generation", "%d", generation);
+        json_close(&text, '}');
+        say(caller, &text);
+    }
+}
+
+void desk_close(struct desk *desk, int status, const char *line)
+{
+    if (desk == NULL)
+        return;
+    while (desk->callers != NULL) {
+        struct caller *caller = desk->callers;
+        struct json_text text = { 0 };
+
+        if (caller->waits_for == WAITS_FOR_FORMING || caller->waits_for == WAITS_FOR_END) {
+            caller->waits_for = WAITS_FOR_NOTHING;
+            json_open(&text, NULL, '{');
+            json_field(&text, "ended", "%d", status);
+            json_field_string(&text, "words", line);
+            json_close(&text, '}');
+            if (!say(caller, &text))
+                continue;
+        }
+        hang_up(caller);
+    }
+    uv_close((uv_handle_t *)&desk->listener, on_desk_closed);
+    uv_close((uv_handle_t *)&desk->look, on_desk_closed);
+}

@@ -1,0 +1,75 @@
+/*
+ * The desk of a run: a unix socket at which it answers this user's questions and takes orders. The commands
+ * over jobs (`fsdprun ps`, `status`, `stop`, ...) are its callers; they find the socket in the registry
+ * (agent/desk/registry.h). A run answers from memory and never waits for a caller.
+ *
+ * A caller sends one line, the name of an enum desk_word, and reads lines, each one a JSON object:
+ *
+ *   line       the answers
+ *   ps         what CONTRACT.md lists for `fsdprun ps`; then the connection is closed
+ *   status     the same, and the workers of this node
+ *   inspect    everything that is known
+ *   stop       {"accepted": true}; and when the run has ended {"ended": STATUS, "words": LINE}
+ *   save       likewise; the ranks save a checkpoint first
+ *   restart    {"accepted": true}; and {"generation": G} when the next generation was formed
+ *
+ * A line that is refused is answered with {"refused": STATUS, "words": REASON}: the exit status for the
+ * caller. A restart that the end of the run overtakes is answered as a stop.
+ *
+ * Only processes of the same user, or root, may connect: the kernel tells their uid (SO_PEERCRED), whatever
+ * the mode of the socket has become. These bounds hold whatever callers do:
+ *   - DESK_CONNECTIONS are open at a time. One more takes the place of the oldest that has not sent its line;
+ *     if all of them wait for the end of the run, it is closed at once.
+ *   - A line has at most DESK_LINE_BYTES, and must be whole after DESK_MS. An answer has at most
+ *     DESK_ANSWER_BYTES, and must be taken within DESK_MS. Else the connection is closed.
+ *
+ * Thread: the loop's.
+ */
+#ifndef AGENT_DESK_DESK_H
+#define AGENT_DESK_DESK_H
+
+#include <uv.h>
+
+#include <fsdp/status.h>
+
+#include "shard_runtime/core/json.h"
+
+enum { DESK_CONNECTIONS = 64, DESK_LINE_BYTES = 64, DESK_ANSWER_BYTES = 256 * 1024, DESK_MS = 2000 };
+
+enum desk_word { DESK_PS, DESK_STATUS, DESK_INSPECT, DESK_STOP, DESK_SAVE, DESK_RESTART, DESK_WORDS };
+
+/** Returns the line of a word, without its newline. */
+const char *desk_word_text(enum desk_word word);
+
+enum { DESK_REASON_BYTES = 256 };
+
+struct desk_handlers {
+    void *arg;
+    /* Writes the answer, a JSON object: to DESK_PS, DESK_STATUS or DESK_INSPECT. */
+    void (*show)(void *arg, enum desk_word word, struct json_text *answer);
+    /*
+     * Takes an order: DESK_STOP, DESK_SAVE or DESK_RESTART. Returns 0, or the exit status with which it is
+     * refused, for a reason of DESK_REASON_BYTES. What was ordered happens later: it calls nothing of the desk.
+     */
+    int (*order)(void *arg, enum desk_word word, char *reason);
+};
+
+struct desk;
+
+/**
+ * Begin to answer at a socket that listens. `listen_fd` is taken over, also after an error. `handlers` is
+ * copied.
+ */
+enum fsdp_status desk_open(struct desk **out, uv_loop_t *loop, int listen_fd,
+                           const struct desk_handlers *handlers, struct fsdp_err *err);
+
+/** A generation was formed: those who asked for a restart before that get their answer. NULL: no effect. */
+void desk_formed(struct desk *desk, int generation);
+
+/**
+ * The run has ended: tell those who wait, close every connection, and free, once the loop has closed the
+ * handles. No handler is called any more. NULL: no effect.
+ */
+void desk_close(struct desk *desk, int status, const char *words);
+
+#endif

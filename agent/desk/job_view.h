@@ -1,0 +1,56 @@
+/*
+ * What a run says of itself, as JSON: the object of `fsdprun ps`, and those of `status` and `inspect`, which
+ * have more members. Pure.
+ */
+#ifndef AGENT_DESK_JOB_VIEW_H
+#define AGENT_DESK_JOB_VIEW_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "shard_runtime/core/json.h"
+
+enum job_state {
+    JOB_STARTING,   /* no generation was formed yet */
+    JOB_RUNNING,    /* workers run */
+    JOB_RESTARTING, /* a generation has ended, and another follows; or it is being ended for that */
+    JOB_STOPPING,   /* a signal or a command has asked the run to end */
+    JOB_COMPLETE,   /* it has ended with 0, and only its last lines are missing */
+    JOB_FAILED,     /* the same with another status */
+    JOB_STATES
+};
+
+/* A worker of this node. */
+struct job_worker {
+    int rank;
+    pid_t pid;    /* 0: it has no process now */
+    int phase;    /* enum fsdp_phase; -1: it does not say, as a program without a link */
+    int64_t step; /* the count of steps that it has done; -1: it does not say */
+};
+
+struct job_view {
+    const char *id, *name;
+    enum job_state state;
+    int n_nodes, n_ranks; /* of the generation; before the first, as many as the command line asks for */
+    int generation;
+    int64_t step;              /* -1: not known, as of a program without a link */
+    double loss, tokens_per_s; /* NaN: not known */
+    int n_restarts;            /* those that a failure made necessary */
+    double age_s;
+    const char *run_dir; /* NULL: none */
+
+    /* Only for `status` and `inspect`. */
+    int node_rank; /* of this node; -1: it is in no generation yet */
+    const struct job_worker *workers;
+    int n_workers;
+};
+
+const char *job_state_name(enum job_state state);
+
+/** Add the members of `ps` to an object that is open. */
+void job_view_put(struct json_text *out, const struct job_view *view);
+
+/** Add the member `workers`. */
+void job_view_put_workers(struct json_text *out, const struct job_view *view);
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * The registry: which runs of this user are alive on this machine. Each run has an entry, a small file, and a
+ * unix socket at which it answers (agent/desk/desk.h). `fsdprun ps` and the other commands over jobs find the
+ * runs here; nothing watches them.
+ *
+ * The folder is $XDG_RUNTIME_DIR/fsdprun, if that variable names a directory of this user; else fsdprun-UID
+ * below the temporary directory. A reader looks into both, because a run and its reader may have other
+ * environments. The folder has mode 0700. One that is a symbolic link, that another user owns, or that others
+ * may enter is refused. It is removed with its last entry.
+ *
+ * An entry has the name ID.RANDOM.json, and its socket ID.RANDOM.sock. The run holds a lock of fcntl(2) on
+ * its entry as long as it lives. The kernel releases it when the process ends, however that happens, and no
+ * child inherits it. So an entry without a lock belongs to no run: a reader ignores and removes it. A process
+ * id that is used again changes nothing.
+ *
+ *   1. The run creates .ID.RANDOM.new, locks it, writes it, and binds the socket.
+ *   2. It renames that file to the entry's name. So an entry is whole, locked, and has a socket.
+ *   3. At its end it removes both.
+ */
+#ifndef AGENT_DESK_REGISTRY_H
+#define AGENT_DESK_REGISTRY_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include <fsdp/status.h>
+
+enum {
+    REGISTRY_ID_BYTES = 32,
+    REGISTRY_NAME_BYTES = 256,
+    REGISTRY_PATH_BYTES = 4096,
+    REGISTRY_FILE_BYTES = 64,
+    REGISTRY_ENTRY_BYTES = 65536, /* a larger entry is ignored */
+    REGISTRY_MOST = 4096,         /* entries that a reader takes of a folder */
+    REGISTRY_FOLDERS = 2
+};
+
+/* What an entry says. */
+struct registry_job {
+    char id[REGISTRY_ID_BYTES]; /* the process id of its fsdprun, as text */
+    char name[REGISTRY_NAME_BYTES];
+    char run_dir[REGISTRY_PATH_BYTES]; /* empty: it has none */
+    pid_t pid;                         /* of its fsdprun: the guard, which the user sees */
+    double started_s;                  /* since the epoch */
+    int folder;                        /* a reader's: in which folder its entry is, and the socket's name */
+    char socket[REGISTRY_FILE_BYTES];
+};
+
+/* The entry of this process. */
+struct registry_entry;
+
+/**
+ * Put a run into the registry. May wait for a file system.
+ *   listen_fd  the socket of the entry, which listens and does not block; the caller's
+ *   FSDP_ERR_CONFIG  the folder is refused (see above)
+ *   FSDP_ERR_IO      the system refuses something
+ *   FSDP_ERR_UNSUPPORTED  there is no /proc
+ * After an error *out is NULL, *listen_fd is -1, and nothing is left. Thread: any.
+ */
+enum fsdp_status registry_enter(struct registry_entry **out, const struct registry_job *job, int *listen_fd,
+                                struct fsdp_err *err);
+
+/** Remove the entry and its socket, and free. Only the process that made it may call this. NULL: no effect. */
+void registry_leave(struct registry_entry *entry);
+
+/* The runs that were alive when the registry was read. */
+struct registry_list {
+    struct registry_job *jobs; /* (n), oldest first */
+    size_t n, capacity;
+    int folder_fds[REGISTRY_FOLDERS]; /* -1: there is no such folder */
+};
+
+/**
+ * Read the registry, and remove what runs have left that are gone. registry_list_fini() releases the list,
+ * also after an error.
+ *   FSDP_ERR_CONFIG  a folder is refused
+ *   FSDP_ERR_IO      the system refuses something
+ *   FSDP_ERR_NOMEM   no memory
+ */
+enum fsdp_status registry_read(struct registry_list *list, struct fsdp_err *err);
+void registry_list_fini(struct registry_list *list);
+
+/**
+ * Connect to a run of the list. Returns a socket that does not block, or -1 with errno. EPERM: the process at
+ * its other end is not of this user. EAGAIN: too many connections wait there now.
+ */
+int registry_connect(const struct registry_list *list, const struct registry_job *job);
+
+#endif

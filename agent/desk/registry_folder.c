@@ -1,0 +1,73 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/desk/registry_impl.h"
+#include "agent/record/rundir.h"
+#include "shard_runtime/core/files.h"
+
+/*
+ * A directory of another user is no runtime directory of ours: sudo may keep the variable, and a folder that
+ * root made there would be refused to its user.
+ */
+static bool is_own_directory(const char *path)
+{
+    struct stat at;
+
+    return path != NULL && path[0] == '/' && stat(path, &at) == 0 && S_ISDIR(at.st_mode) &&
+           at.st_uid == geteuid();
+}
+
+bool registry_folder_path(int i, char *path)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    int n;
+
+    if (i == 0 && !is_own_directory(runtime))
+        return false;
+    n = i == 0 ? snprintf(path, REGISTRY_PATH_BYTES, "%s/fsdprun", runtime)
+               : snprintf(path, REGISTRY_PATH_BYTES, "%s/fsdprun-%u", rundir_temporary(), geteuid());
+    return n > 0 && n < REGISTRY_PATH_BYTES;
+}
+
+enum fsdp_status registry_folder_open(const char *path, bool create, int *fd, struct fsdp_err *err)
+{
+    struct stat at;
+
+    *fd = -1;
+    if (create && mkdir(path, 0700) < 0 && errno != EEXIST)
+        return file_fail(err, "create", path);
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0 && errno == ENOENT)
+        return create ? file_fail(err, "open", path) : FSDP_OK;
+    if (*fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is refused: it is a symbolic link, or no directory", path);
+    if (*fd < 0 && errno != EACCES)
+        return file_fail(err, "open", path);
+    if (*fd >= 0 && fstat(*fd, &at) == 0 && at.st_uid == geteuid() && (at.st_mode & 077) == 0)
+        return FSDP_OK;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is refused: it must be this user's own, with mode 0700", path);
+}
+
+bool registry_is_held(int fd)
+{
+    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+    return fcntl(fd, F_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+bool registry_address(struct sockaddr_un *address, int fd, const char *name)
+{
+    *address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    return snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s", fd, name) <
+           (int)sizeof address->sun_path;
+}

@@ -1,0 +1,36 @@
+/*
+ * Shared by the files of the registry:
+ *   registry.c         the entry of a run: how it is made and removed
+ *   registry_folder.c  the folders, and which one is refused
+ *   registry_read.c    the readers
+ */
+#ifndef AGENT_DESK_REGISTRY_IMPL_H
+#define AGENT_DESK_REGISTRY_IMPL_H
+
+#include <stdbool.h>
+
+#include "agent/desk/registry.h"
+
+/**
+ * Write the path of folder `i` into `path` (REGISTRY_PATH_BYTES): 0 is that of $XDG_RUNTIME_DIR, 1 that of
+ * the temporary directory. Returns false if there is none: the variable is not set, or names no directory of
+ * this user.
+ */
+bool registry_folder_path(int i, char *path);
+
+/**
+ * Open a folder, and make it if `create` is set.
+ *   fd  receives the descriptor, the caller's; -1: there is no folder, or after an error
+ *   FSDP_ERR_CONFIG  it is refused
+ *   FSDP_ERR_IO      the system refuses something
+ */
+enum fsdp_status registry_folder_open(const char *path, bool create, int *fd, struct fsdp_err *err);
+
+/** Is the file locked by another process? */
+bool registry_is_held(int fd);
+
+/** Set `address` to the path of `name` in the folder `fd`. The path is short, however long the folder's is. */
+struct sockaddr_un;
+bool registry_address(struct sockaddr_un *address, int fd, const char *name);
+
+#endif

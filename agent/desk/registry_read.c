@@ -1,0 +1,196 @@
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/desk/registry_impl.h"
+#include "shard_runtime/core/files.h"
+#include "shard_runtime/core/json.h"
+
+static bool ends_in(const char *name, const char *suffix)
+{
+    const size_t length = strlen(name), n = strlen(suffix);
+
+    return length > n && strcmp(name + length - n, suffix) == 0;
+}
+
+/* Set `socket` to the name of the socket of an entry "ID.RANDOM.json", or ".ID.RANDOM.new". */
+static bool socket_of(const char *name, char socket[REGISTRY_FILE_BYTES])
+{
+    const char *suffix = ends_in(name, ".json") ? ".json" : ends_in(name, ".new") ? ".new" : NULL;
+
+    if (suffix == NULL || strlen(name) + sizeof ".sock" > REGISTRY_FILE_BYTES)
+        return false;
+    name += name[0] == '.';
+    snprintf(socket, REGISTRY_FILE_BYTES, "%.*s.sock", (int)(strlen(name) - strlen(suffix)), name);
+    return true;
+}
+
+static void copy_text(char *out, size_t size, const cJSON *object, const char *key)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    snprintf(out, size, "%s", cJSON_IsString(member) ? member->valuestring : "");
+}
+
+/* Read an entry that a run holds. Returns false if it is none. */
+static bool read_entry(int fd, struct registry_job *job)
+{
+    size_t length;
+    char *text;
+    cJSON *object, *pid, *started;
+    bool good;
+
+    if (file_read(fd, REGISTRY_ENTRY_BYTES + 1, &text, &length) != FSDP_OK)
+        return false;
+    object = length <= REGISTRY_ENTRY_BYTES ? json_parse_object(text, length) : NULL;
+    free(text);
+    *job = (struct registry_job){ 0 };
+    copy_text(job->id, sizeof job->id, object, "job");
+    copy_text(job->name, sizeof job->name, object, "name");
+    copy_text(job->run_dir, sizeof job->run_dir, object, "run_dir");
+    pid = cJSON_GetObjectItemCaseSensitive(object, "pid");
+    started = cJSON_GetObjectItemCaseSensitive(object, "started");
+    good = job->id[0] != '\0' && cJSON_IsNumber(pid) && cJSON_IsNumber(started);
+    if (good) {
+        job->pid = (pid_t)pid->valuedouble;
+        job->started_s = started->valuedouble;
+    }
+    cJSON_Delete(object);
+    return good;
+}
+
+/* Add one more to the list. Returns false if there is no memory. */
+static bool add(struct registry_list *list, const struct registry_job *job)
+{
+    if (list->n == list->capacity) {
+        const size_t capacity = list->capacity == 0 ? 8 : list->capacity * 2;
+        struct registry_job *jobs = realloc(list->jobs, capacity * sizeof *jobs);
+
+        if (jobs == NULL)
+            return false;
+        list->jobs = jobs;
+        list->capacity = capacity;
+    }
+    list->jobs[list->n++] = *job;
+    return true;
+}
+
+/* Take one file of a folder: an entry goes to the list, what a dead run has left is removed. */
+static bool take_file(struct registry_list *list, int folder, const char *name)
+{
+    const int folder_fd = list->folder_fds[folder];
+    char socket[REGISTRY_FILE_BYTES];
+    struct registry_job job;
+    struct stat at;
+    bool taken = true;
+    int fd;
+
+    if (!socket_of(name, socket))
+        return true;
+    fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return true; /* a link, or gone meanwhile */
+    if (fstat(fd, &at) < 0 || !S_ISREG(at.st_mode) || at.st_uid != geteuid()) {
+        close(fd);
+        return true;
+    }
+    if (!registry_is_held(fd)) {
+        unlinkat(folder_fd, name, 0);
+        unlinkat(folder_fd, socket, 0);
+    } else if (ends_in(name, ".json") && read_entry(fd, &job)) {
+        job.folder = folder;
+        memcpy(job.socket, socket, sizeof socket);
+        taken = add(list, &job);
+    }
+    close(fd);
+    return taken;
+}
+
+static enum fsdp_status read_folder(struct registry_list *list, int folder, const char *path,
+                                    struct fsdp_err *err)
+{
+    enum fsdp_status status = registry_folder_open(path, false, &list->folder_fds[folder], err);
+    const size_t before = list->n;
+    struct dirent *file;
+    DIR *files;
+    int copy;
+
+    if (status != FSDP_OK || list->folder_fds[folder] < 0)
+        return status;
+    copy = openat(list->folder_fds[folder], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    files = copy < 0 ? NULL : fdopendir(copy);
+    if (files == NULL) {
+        if (copy >= 0)
+            close(copy);
+        return errno == ENOENT ? FSDP_OK : file_fail(err, "read", path); /* ENOENT: removed just now */
+    }
+    while (status == FSDP_OK && list->n - before < REGISTRY_MOST && (file = readdir(files)) != NULL)
+        if (!take_file(list, folder, file->d_name))
+            status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the list of jobs");
+    closedir(files);
+    if (list->n == before)
+        rmdir(path); /* fails unless it is empty */
+    return status;
+}
+
+static int compare_age(const void *a, const void *b)
+{
+    const struct registry_job *one = a, *other = b;
+
+    return (one->started_s > other->started_s) - (one->started_s < other->started_s);
+}
+
+enum fsdp_status registry_read(struct registry_list *list, struct fsdp_err *err)
+{
+    char path[REGISTRY_PATH_BYTES];
+    enum fsdp_status status = FSDP_OK;
+
+    *list = (struct registry_list){ .folder_fds = { -1, -1 } };
+    for (int i = 0; i < REGISTRY_FOLDERS && status == FSDP_OK; i++)
+        if (registry_folder_path(i, path))
+            status = read_folder(list, i, path, err);
+    if (list->n > 1)
+        qsort(list->jobs, list->n, sizeof *list->jobs, compare_age);
+    return status;
+}
+
+void registry_list_fini(struct registry_list *list)
+{
+    for (int i = 0; i < REGISTRY_FOLDERS; i++)
+        if (list->folder_fds[i] >= 0)
+            close(list->folder_fds[i]);
+    free(list->jobs);
+    *list = (struct registry_list){ .folder_fds = { -1, -1 } };
+}
+
+int registry_connect(const struct registry_list *list, const struct registry_job *job)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un address;
+    struct ucred peer = { 0 };
+    socklen_t size = sizeof peer;
+    int error;
+
+    if (fd < 0)
+        return -1;
+    if (!registry_address(&address, list->folder_fds[job->folder], job->socket))
+        error = ENAMETOOLONG;
+    else if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+        error = errno;
+    else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != geteuid())
+        error = EPERM;
+    else
+        return fd;
+    close(fd);
+    errno = error;
+    return -1;
+}

@@ -1,0 +1,219 @@
+/*
+ * `fsdprun events` and `fsdprun logs`: they read the files of the run directory, and ask the run nothing.
+ */
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/cmd_jobs.h"
+#include "launcher/follow.h"
+#include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/files.h"
+#include "shard_runtime/core/json.h"
+
+/* The clocks of nodes differ: an index of a run of so long ago is still this run's. */
+enum { SLACK_S = 5, INDEX_BYTES = 64 << 20 };
+
+static int refuse_without_directory(const struct registry_job *job, struct fsdp_err *err)
+{
+    fsdp_fail(err, FSDP_ERR_NOT_FOUND, "job %s keeps no files: its output goes where it was started",
+              job->id);
+    return FSDP_EXIT_INPUT;
+}
+
+int cmd_events(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
+               struct fsdp_err *err)
+{
+    struct follow *follow = NULL;
+    char path[PATH_MAX];
+    enum fsdp_status status;
+    bool goes_on = ended_fd >= 0;
+
+    if (job->run_dir[0] == '\0' ||
+        snprintf(path, sizeof path, "%s/events.jsonl", job->run_dir) >= (int)sizeof path)
+        return refuse_without_directory(job, err);
+    status = follow_create(&follow, words->follow, err);
+    if (status == FSDP_OK)
+        status = follow_add(follow, path, "", out, err);
+    if (status == FSDP_OK && access(path, F_OK) < 0)
+        follow_watch(follow, job->run_dir); /* it is not there yet */
+    while (status == FSDP_OK && goes_on) {
+        follow_watch(follow, path);
+        status = follow_print(follow, false, err);
+        if (status == FSDP_OK)
+            goes_on = follow_wait(follow, ended_fd);
+    }
+    if (status == FSDP_OK)
+        status = follow_print(follow, true, err);
+    follow_destroy(follow);
+    return exit_status_of(status);
+}
+
+/* Logs */
+
+struct reader {
+    const struct registry_job *job;
+    struct follow *follow;
+    int rank; /* -1: all */
+    FILE *out, *err_out;
+    bool any; /* there was an index */
+};
+
+/* Add one file of a rank, and watch its folder. */
+static enum fsdp_status add_log(struct reader *reader, const char *folder, int rank, const char *name,
+                                FILE *out, struct fsdp_err *err)
+{
+    char path[PATH_MAX], prefix[32];
+    enum fsdp_status status;
+
+    if (name == NULL || snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return FSDP_OK;
+    snprintf(prefix, sizeof prefix, "[rank %d]: ", rank);
+    status = follow_add(reader->follow, path, prefix, out, err);
+    *strrchr(path, '/') = '\0';
+    follow_watch(reader->follow, path);
+    return status;
+}
+
+/* Take one line of an index (agent/output/log_index.h). */
+static enum fsdp_status take_rank(struct reader *reader, const char *folder, const cJSON *entry,
+                                  struct fsdp_err *err)
+{
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(entry, "rank");
+    const cJSON *time = cJSON_GetObjectItemCaseSensitive(entry, "time");
+    const char *name_out = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "stdout"));
+    const char *name_err = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "stderr"));
+    enum fsdp_status status;
+
+    if (!cJSON_IsNumber(rank) || !cJSON_IsNumber(time) ||
+        time->valuedouble < reader->job->started_s - SLACK_S)
+        return FSDP_OK; /* of an earlier run in the same directory */
+    reader->any |= name_out != NULL || name_err != NULL;
+    if (reader->rank >= 0 && reader->rank != rank->valueint)
+        return FSDP_OK;
+    status = add_log(reader, folder, rank->valueint, name_out, reader->out, err);
+    return status != FSDP_OK ? status
+                             : add_log(reader, folder, rank->valueint, name_err, reader->err_out, err);
+}
+
+static enum fsdp_status take_index(struct reader *reader, const char *folder, const char *name,
+                                   struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    char path[PATH_MAX], *text = NULL, *line;
+    size_t length;
+    int fd;
+
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return FSDP_OK;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return FSDP_OK;
+    if (file_read(fd, INDEX_BYTES, &text, &length) != FSDP_OK)
+        status = file_fail(err, "read", path);
+    close(fd);
+    for (line = text; status == FSDP_OK && line != NULL && *line != '\0';) {
+        const size_t n = strcspn(line, "\n");
+        cJSON *entry = line[n] == '\n' ? json_parse_object(line, n) : NULL; /* else it is being written */
+
+        status = take_rank(reader, folder, entry, err);
+        cJSON_Delete(entry);
+        line += n + (line[n] == '\n');
+    }
+    free(text);
+    return status;
+}
+
+static int is_index(const struct dirent *file)
+{
+    return strncmp(file->d_name, "index.", 6) == 0 && strstr(file->d_name, ".jsonl") != NULL;
+}
+
+static int is_generation(const struct dirent *file)
+{
+    return (file->d_name[0] == 'g' && file->d_name[1] >= '0' && file->d_name[1] <= '9') ||
+           strncmp(file->d_name, "attempt_", 8) == 0;
+}
+
+/* g2 before g10 */
+static int compare_numbers(const struct dirent **a, const struct dirent **b)
+{
+    const char *one = (*a)->d_name, *other = (*b)->d_name;
+
+    return atoi(one + strcspn(one, "0123456789")) - atoi(other + strcspn(other, "0123456789"));
+}
+
+/* Call `take` with each file of a folder that is wanted, in order. A folder that is not there has none. */
+static enum fsdp_status for_each(struct reader *reader, const char *folder,
+                                 int (*wanted)(const struct dirent *file),
+                                 enum fsdp_status (*take)(struct reader *reader, const char *folder,
+                                                          const char *name, struct fsdp_err *err),
+                                 struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    struct dirent **files = NULL;
+    int n;
+
+    follow_watch(reader->follow, folder); /* before it is read, so that no change is missed */
+    n = scandir(folder, &files, wanted, compare_numbers);
+    for (int i = 0; i < n; i++) {
+        if (status == FSDP_OK)
+            status = take(reader, folder, files[i]->d_name, err);
+        free(files[i]);
+    }
+    free(files);
+    return status;
+}
+
+static enum fsdp_status take_generation(struct reader *reader, const char *folder, const char *name,
+                                        struct fsdp_err *err)
+{
+    char path[PATH_MAX];
+
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path
+               ? for_each(reader, path, is_index, take_index, err)
+               : FSDP_OK;
+}
+
+/* Find the files of all generations: a job's are below logs, a program's in the run directory itself. */
+static enum fsdp_status find_files(struct reader *reader, struct fsdp_err *err)
+{
+    char logs[PATH_MAX];
+    enum fsdp_status status = for_each(reader, reader->job->run_dir, is_generation, take_generation, err);
+
+    if (status != FSDP_OK || snprintf(logs, sizeof logs, "%s/logs", reader->job->run_dir) >= (int)sizeof logs)
+        return status;
+    return for_each(reader, logs, is_generation, take_generation, err);
+}
+
+int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
+             FILE *err_out, struct fsdp_err *err)
+{
+    struct reader reader = { .job = job, .rank = words->rank, .out = out, .err_out = err_out };
+    bool goes_on = ended_fd >= 0;
+    enum fsdp_status status;
+
+    if (job->run_dir[0] == '\0')
+        return refuse_without_directory(job, err);
+    status = follow_create(&reader.follow, words->follow, err);
+    while (status == FSDP_OK && goes_on) {
+        status = find_files(&reader, err);
+        if (status == FSDP_OK)
+            status = follow_print(reader.follow, false, err);
+        if (status == FSDP_OK)
+            goes_on = follow_wait(reader.follow, ended_fd);
+    }
+    if (status == FSDP_OK)
+        status = find_files(&reader, err);
+    if (status == FSDP_OK)
+        status = follow_print(reader.follow, true, err);
+    follow_destroy(reader.follow);
+    if (status == FSDP_OK && !reader.any && !words->follow)
+        return refuse_without_directory(job, err);
+    return exit_status_of(status);
+}

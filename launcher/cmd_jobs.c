@@ -1,0 +1,249 @@
+#include "launcher/cmd_jobs.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/job_table.h"
+#include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/text.h"
+
+enum { HELP_INDENT = 22 };
+
+int cmd_jobs_help(const struct subcommand *command, FILE *out)
+{
+    fprintf(out, "fsdprun %s: %s.\n\n  fsdprun %s %s\n\n", command->name, command->brief, command->name,
+            command->usage);
+    for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
+        char name[64], letter[8] = "    ";
+
+        if (option->letter != 0)
+            snprintf(letter, sizeof letter, "-%c, ", option->letter);
+        snprintf(name, sizeof name, "%s--%s%s%s", letter, option->name, option->argument != NULL ? " " : "",
+                 option->argument != NULL ? option->argument : "");
+        fprintf(out, "  %-*s", HELP_INDENT - 2, name);
+        text_wrap(out, option->help, HELP_INDENT);
+    }
+    if (command->options->name != NULL)
+        fputc('\n', out);
+    if (strstr(command->usage, "JOB") != NULL)
+        fputs("JOB is the id of a job, its name, or a prefix of either that no other job has.\n", out);
+    if (command->more != NULL)
+        fputs(command->more, out);
+    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+}
+
+static int written(FILE *out)
+{
+    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+}
+
+static int print_json(const cJSON *value, FILE *out)
+{
+    char *text = cJSON_PrintUnformatted(value);
+
+    if (text == NULL)
+        return FSDP_EXIT_IO;
+    fprintf(out, "%s\n", text);
+    cJSON_free(text);
+    return written(out);
+}
+
+/* What the registry knows of a job that does not answer. Its members that are not known are null. */
+static cJSON *stand_in(const struct registry_job *job)
+{
+    static const char *const unknown[] = { "state", "nodes",        "ranks",    "generation", "step",
+                                           "loss",  "tokens_per_s", "restarts", "age_s" };
+    cJSON *view = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(view, "job", job->id);
+    cJSON_AddStringToObject(view, "name", job->name);
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        cJSON_AddNullToObject(view, unknown[i]);
+    if (job->run_dir[0] != '\0')
+        cJSON_AddStringToObject(view, "run_dir", job->run_dir);
+    else
+        cJSON_AddNullToObject(view, "run_dir");
+    return view;
+}
+
+static int list_words(const struct registry_list *list, const struct job_words *words, FILE *out)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (words->quiet)
+            fprintf(out, "%s\n", list->jobs[i].id);
+        if (words->names)
+            fprintf(out, "%s\n", list->jobs[i].name);
+    }
+    return written(out);
+}
+
+static int list_jobs(const struct registry_list *list, const struct job_words *words, FILE *out)
+{
+    cJSON **answers, *all;
+    int status;
+
+    if (words->quiet || words->names)
+        return list_words(list, words, out);
+    answers = calloc(list->n + 1, sizeof *answers);
+    all = cJSON_CreateArray();
+    if (answers == NULL)
+        return FSDP_EXIT_IO;
+    jobs_ask(list, DESK_PS, answers);
+    for (size_t i = 0; i < list->n; i++)
+        cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : stand_in(&list->jobs[i]));
+    free(answers);
+    if (words->json)
+        status = print_json(all, out);
+    else {
+        job_table_jobs(all, out);
+        status = written(out);
+    }
+    cJSON_Delete(all);
+    return status;
+}
+
+static int show_job(const struct registry_list *list, const struct registry_job *job, enum desk_word word,
+                    bool json, FILE *out, struct fsdp_err *err)
+{
+    cJSON *view = jobs_ask_one(list, job, word, err);
+    int status = 0;
+
+    if (view == NULL)
+        return FSDP_EXIT_PEER;
+    if (word == DESK_INSPECT) {
+        char *text = cJSON_Print(view);
+
+        fprintf(out, "%s\n", text != NULL ? text : "");
+        cJSON_free(text);
+        status = written(out);
+    } else if (json) {
+        status = print_json(view, out);
+    } else {
+        job_table_status(view, out);
+        status = written(out);
+    }
+    cJSON_Delete(view);
+    return status;
+}
+
+static int number_of(const cJSON *object, const char *key, int otherwise)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsNumber(member) ? member->valueint : otherwise;
+}
+
+static const char *words_of(const cJSON *object, const char *key, const char *otherwise)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsString(member) && member->valuestring[0] != '\0' ? member->valuestring : otherwise;
+}
+
+/* The exit status of an order, by the last thing that the job said. */
+static int judge(const cJSON *result, enum desk_word word, const struct registry_job *job,
+                 struct fsdp_err *err)
+{
+    const int refused = number_of(result, "refused", 0), ended = number_of(result, "ended", -1);
+
+    if (refused != 0) {
+        fsdp_fail(err, FSDP_ERR_PEER, "job %s: %.300s", job->id, words_of(result, "words", "refused"));
+        return refused;
+    }
+    if (cJSON_HasObjectItem(result, "generation") || (word == DESK_STOP && ended >= 0))
+        return 0;
+    if (ended < 0) {
+        fsdp_fail(err, FSDP_ERR_PEER, "job %s has ended, and its agent did not say how", job->id);
+        return FSDP_EXIT_LINK;
+    }
+    if (word == DESK_SAVE && (ended == 0 || ended == FSDP_EXIT_NOTICE))
+        return 0;
+    fsdp_fail(err, FSDP_ERR_PEER, "job %s has ended with status %d %s: %.300s", job->id, ended,
+              word == DESK_SAVE ? "and did not save" : "in place of starting again",
+              words_of(result, "words", ended == 0 ? "it was complete" : "no reason was given"));
+    return ended != 0 ? ended : FSDP_EXIT_PEER;
+}
+
+static int give_order(const struct registry_list *list, const struct registry_job *job, enum desk_word word,
+                      bool json, FILE *out, struct fsdp_err *err)
+{
+    cJSON *result = jobs_order(list, job, word, err);
+    int status;
+
+    if (result == NULL)
+        return FSDP_EXIT_PEER;
+    if (json)
+        print_json(result, out);
+    status = judge(result, word, job, err);
+    cJSON_Delete(result);
+    return status;
+}
+
+static int read_files(const struct subcommand *command, const struct registry_list *list,
+                      const struct registry_job *job, const struct job_words *words, FILE *out, FILE *err_out,
+                      struct fsdp_err *err)
+{
+    const int ended_fd = words->follow ? jobs_watch(list, job) : -1;
+    const int status = strcmp(command->name, "events") == 0
+                           ? cmd_events(job, words, ended_fd, out, err)
+                           : cmd_logs(job, words, ended_fd, out, err_out, err);
+
+    if (ended_fd >= 0)
+        close(ended_fd);
+    return status;
+}
+
+/* The commands that name one job. */
+static int run_on(const struct subcommand *command, const struct registry_list *list,
+                  const struct registry_job *job, const struct job_words *words, FILE *out, FILE *err_out,
+                  struct fsdp_err *err)
+{
+    if (strcmp(command->name, "status") == 0)
+        return show_job(list, job, DESK_STATUS, words->json, out, err);
+    if (strcmp(command->name, "inspect") == 0)
+        return show_job(list, job, DESK_INSPECT, true, out, err);
+    if (strcmp(command->name, "stop") == 0)
+        return give_order(list, job, words->save ? DESK_SAVE : DESK_STOP, words->json, out, err);
+    if (strcmp(command->name, "restart") == 0)
+        return give_order(list, job, DESK_RESTART, words->json, out, err);
+    return read_files(command, list, job, words, out, err_out, err);
+}
+
+static int run(const struct subcommand *command, const struct job_words *words, FILE *out, FILE *err_out,
+               struct fsdp_err *err)
+{
+    const struct registry_job *job;
+    struct registry_list list;
+    enum fsdp_status found = registry_read(&list, err);
+    int status = exit_status_of(found);
+
+    if (found == FSDP_OK && words->job == NULL) {
+        status = list_jobs(&list, words, out);
+    } else if (found == FSDP_OK) {
+        found = jobs_find(&job, &list, words->job, err);
+        status = found == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(found);
+        if (found == FSDP_OK)
+            status = run_on(command, &list, job, words, out, err_out, err);
+    }
+    registry_list_fini(&list);
+    return status;
+}
+
+int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *out, FILE *err_out)
+{
+    struct job_words said;
+    struct fsdp_err err = { 0 };
+    int status;
+
+    if (job_words_read(&said, command, words, n, &err) != FSDP_OK)
+        status = FSDP_EXIT_USAGE;
+    else if (said.help)
+        status = cmd_jobs_help(command, out);
+    else
+        status = run(command, &said, out, err_out, &err);
+    if (status != 0 && err.status != FSDP_OK)
+        fprintf(err_out, "fsdprun %s: %s\n", command->name, err.message);
+    return status;
+}

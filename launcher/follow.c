@@ -1,0 +1,228 @@
+#include "launcher/follow.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shard_runtime/core/files.h"
+
+enum { READ_BYTES = 65536, LINE_BYTES = 65536, PREFIX_BYTES = 32, MOST_ROTATED = 1000 };
+
+struct file {
+    char path[PATH_MAX], prefix[PREFIX_BYTES];
+    FILE *out;
+    ino_t inode; /* 0: nothing was read of it yet */
+    off_t offset;
+    char *part; /* (LINE_BYTES) the beginning of a line whose end has not come; NULL: none was needed yet */
+    size_t n_part;
+};
+
+struct follow {
+    int fd; /* of inotify; -1: nothing is watched */
+    struct file **files;
+    size_t n, capacity;
+};
+
+enum fsdp_status follow_create(struct follow **out, bool watches, struct fsdp_err *err)
+{
+    struct follow *follow = calloc(1, sizeof *follow);
+
+    *out = NULL;
+    if (follow == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    follow->fd = watches ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
+    if (watches && follow->fd < 0) {
+        free(follow);
+        return fsdp_fail(err, FSDP_ERR_IO, "inotify: %s", strerror(errno));
+    }
+    *out = follow;
+    return FSDP_OK;
+}
+
+void follow_destroy(struct follow *follow)
+{
+    if (follow == NULL)
+        return;
+    for (size_t i = 0; i < follow->n; i++) {
+        free(follow->files[i]->part);
+        free(follow->files[i]);
+    }
+    if (follow->fd >= 0)
+        close(follow->fd);
+    free(follow->files);
+    free(follow);
+}
+
+void follow_watch(struct follow *follow, const char *path)
+{
+    if (follow->fd >= 0) /* the same path again has no effect */
+        (void)inotify_add_watch(follow->fd, path, IN_CREATE | IN_MOVED_TO | IN_MODIFY);
+}
+
+enum fsdp_status follow_add(struct follow *follow, const char *path, const char *prefix, FILE *out,
+                            struct fsdp_err *err)
+{
+    struct file *file;
+
+    for (size_t i = 0; i < follow->n; i++)
+        if (strcmp(follow->files[i]->path, path) == 0)
+            return FSDP_OK;
+    if (follow->n == follow->capacity) {
+        const size_t capacity = follow->capacity == 0 ? 16 : follow->capacity * 2;
+        struct file **files = realloc(follow->files, capacity * sizeof *files);
+
+        if (files == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+        follow->files = files;
+        follow->capacity = capacity;
+    }
+    file = calloc(1, sizeof *file);
+    if (file == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    snprintf(file->path, sizeof file->path, "%s", path);
+    snprintf(file->prefix, sizeof file->prefix, "%s", prefix);
+    file->out = out;
+    follow->files[follow->n++] = file;
+    return FSDP_OK;
+}
+
+static void print_line(struct file *file, const char *bytes, size_t n)
+{
+    fputs(file->prefix, file->out);
+    fwrite(file->part, 1, file->n_part, file->out);
+    fwrite(bytes, 1, n, file->out);
+    fputc('\n', file->out);
+    file->n_part = 0;
+}
+
+/* Keep the beginning of a line. One that is longer than LINE_BYTES is cut there. */
+static bool keep_part(struct file *file, const char *bytes, size_t n)
+{
+    if (file->part == NULL && (file->part = malloc(LINE_BYTES)) == NULL)
+        return false;
+    while (n > 0) {
+        const size_t room = LINE_BYTES - file->n_part, taken = n < room ? n : room;
+
+        memcpy(file->part + file->n_part, bytes, taken);
+        file->n_part += taken;
+        bytes += taken;
+        n -= taken;
+        if (file->n_part == LINE_BYTES)
+            print_line(file, "", 0);
+    }
+    return true;
+}
+
+static bool print_bytes(struct file *file, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        const char *newline = memchr(bytes, '\n', n);
+        const size_t length = newline == NULL ? n : (size_t)(newline - bytes);
+
+        if (newline == NULL)
+            return keep_part(file, bytes, n);
+        print_line(file, bytes, length);
+        bytes += length + 1;
+        n -= length + 1;
+    }
+    return true;
+}
+
+/* Print the rest of one open file, from `offset` on, which moves. */
+static enum fsdp_status print_rest(struct file *file, int fd, off_t *offset, struct fsdp_err *err)
+{
+    char bytes[READ_BYTES];
+    ssize_t n;
+
+    while ((n = pread(fd, bytes, sizeof bytes, *offset)) > 0) {
+        *offset += n;
+        if (!print_bytes(file, bytes, (size_t)n))
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    }
+    return n == 0 ? FSDP_OK : file_fail(err, "read", file->path);
+}
+
+/* Open PATH, or PATH.<number>. Returns -1 if there is none, or it is no file. */
+static int open_number(const struct file *file, int number, ino_t *inode)
+{
+    char path[PATH_MAX + 16];
+    struct stat at;
+    int fd;
+
+    snprintf(path, sizeof path, number == 0 ? "%s" : "%s.%d", file->path, number);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &at) == 0 && S_ISREG(at.st_mode)) {
+        *inode = at.st_ino;
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* In which rotated file is what was printed last? Without one: the oldest, as nothing of it was printed. */
+static int find_last(const struct file *file)
+{
+    int number = 0;
+    ino_t inode;
+
+    for (int fd; number < MOST_ROTATED && (fd = open_number(file, number, &inode)) >= 0; number++) {
+        close(fd);
+        if (inode == file->inode)
+            return number;
+    }
+    return number == 0 ? 0 : number - 1;
+}
+
+static enum fsdp_status print_file(struct file *file, bool all, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (int number = find_last(file); number >= 0 && status == FSDP_OK; number--) {
+        ino_t inode;
+        const int fd = open_number(file, number, &inode);
+
+        if (fd < 0)
+            continue;
+        if (inode != file->inode)
+            file->offset = 0;
+        file->inode = inode;
+        status = print_rest(file, fd, &file->offset, err);
+        close(fd);
+    }
+    if (all && file->n_part > 0)
+        print_line(file, "", 0);
+    return status;
+}
+
+enum fsdp_status follow_print(struct follow *follow, bool all, struct fsdp_err *err)
+{
+    for (size_t i = 0; i < follow->n; i++) {
+        const enum fsdp_status status = print_file(follow->files[i], all, err);
+
+        if (status != FSDP_OK)
+            return status;
+        if (fflush(follow->files[i]->out) != 0)
+            return fsdp_fail(err, FSDP_ERR_IO, "write: %s", strerror(errno));
+    }
+    return FSDP_OK;
+}
+
+bool follow_wait(struct follow *follow, int ended_fd)
+{
+    struct pollfd fds[2] = { { .fd = follow->fd, .events = POLLIN }, { .fd = ended_fd, .events = POLLIN } };
+    char events[4096];
+
+    while (poll(fds, 2, -1) < 0)
+        if (errno != EINTR)
+            return false;
+    while (fds[0].revents != 0 && read(follow->fd, events, sizeof events) > 0)
+        continue;
+    return fds[1].revents == 0;
+}

@@ -1,0 +1,91 @@
+#include "launcher/job_words.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The option that a word names; NULL: the command has none of that name. `value` is what follows "=". */
+static const struct subcommand_option *find(const struct subcommand *command, const char *word,
+                                            const char **value)
+{
+    const size_t length = strcspn(word, "=");
+
+    *value = word[length] == '=' ? word + length + 1 : NULL;
+    for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
+        if ((word[1] == '-' && strlen(option->name) == length - 2 &&
+             strncmp(word + 2, option->name, length - 2) == 0) ||
+            (option->letter != 0 && word[1] == option->letter && word[2] == '\0'))
+            return option;
+    return NULL;
+}
+
+static enum fsdp_status read_rank(int *rank, const char *text, struct fsdp_err *err)
+{
+    char *end;
+    long number;
+
+    errno = 0;
+    number = strtol(text, &end, 10);
+    if (*text == '\0' || *end != '\0' || errno != 0 || number < 0 || number > INT_MAX)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "--rank takes the number of a rank, not \"%.40s\"", text);
+    *rank = (int)number;
+    return FSDP_OK;
+}
+
+static void set_flag(struct job_words *out, const char *name)
+{
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = { { "json", &out->json },
+                  { "quiet", &out->quiet },
+                  { "names", &out->names },
+                  { "follow", &out->follow },
+                  { "save", &out->save } };
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (strcmp(flags[i].name, name) == 0)
+            *flags[i].flag = true;
+}
+
+enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *command, char *const *words,
+                                int n, struct fsdp_err *err)
+{
+    const bool takes_job = strstr(command->usage, "JOB") != NULL;
+    bool options_end = false;
+
+    *out = (struct job_words){ .rank = -1 };
+    for (int i = 0; i < n; i++) {
+        const char *word = words[i], *value;
+        const struct subcommand_option *option;
+
+        if (!options_end && strcmp(word, "--") == 0) {
+            options_end = true;
+        } else if (!options_end && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+            out->help = true;
+        } else if (!options_end && word[0] == '-' && word[1] != '\0') {
+            option = find(command, word, &value);
+            if (option == NULL)
+                return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has no option %.60s", command->name, word);
+            if (option->argument == NULL && value != NULL)
+                return fsdp_fail(err, FSDP_ERR_CONFIG, "--%s takes no value", option->name);
+            if (option->argument == NULL) {
+                set_flag(out, option->name);
+                continue;
+            }
+            if (value == NULL && ++i == n)
+                return fsdp_fail(err, FSDP_ERR_CONFIG, "--%s needs a value", option->name);
+            if (read_rank(&out->rank, value != NULL ? value : words[i], err) != FSDP_OK)
+                return FSDP_ERR_CONFIG;
+        } else if (!takes_job || out->job != NULL) {
+            return fsdp_fail(err, FSDP_ERR_CONFIG, "unexpected argument: %.60s", word);
+        } else {
+            out->job = word;
+        }
+    }
+    if (takes_job && !out->help && (out->job == NULL || out->job[0] == '\0'))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "which job? fsdprun %s %s; `fsdprun ps` lists them",
+                         command->name, command->usage);
+    return FSDP_OK;
+}
