@@ -37,7 +37,7 @@ static void look(const struct run *run, struct job_view *view)
     struct world_view world = { 0 };
 
     if (run->world != NULL)
-        world_show(run->world, &world);
+        world_view(run->world, &world);
     *view = (struct job_view){ .id = about->id,
                                .name = about->name,
                                .state = state_of(run, &world),
@@ -70,7 +70,7 @@ static void put_workers(const struct run *run, struct job_view *view, struct jso
     struct job_worker *workers;
 
     if (run->world != NULL)
-        world_show(run->world, &world);
+        world_view(run->world, &world);
     workers = world.formed ? calloc((size_t)run->config->n_workers, sizeof *workers) : NULL;
     for (int i = 0; workers != NULL && i < run->config->n_workers; i++)
         world_show_worker(run->world, i, &workers[i].rank, &workers[i].pid, &workers[i].phase,

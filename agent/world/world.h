@@ -95,7 +95,7 @@ struct world_view {
     struct agent_progress progress;
     bool has_progress; /* a worker of this node reports what it does */
 };
-void world_show(const struct world *world, struct world_view *view);
+void world_view(const struct world *world, struct world_view *view);
 /**
  * The same of worker `i` of this node, of a world that was formed.
  *   pid    0: it has no process

@@ -47,7 +47,7 @@ static void sum_progress(const struct world *world, struct agent_progress *progr
     }
 }
 
-void world_show(const struct world *world, struct world_view *view)
+void world_view(const struct world *world, struct world_view *view)
 {
     const struct fsdp_progress *page = world->links == NULL ? NULL : link_server_page(world->links, 0);
 

@@ -445,7 +445,7 @@ void world_end(struct world *world)
 }
 
 /* No command over jobs asks a simulated agent. */
-void world_show(const struct world *world, struct world_view *view)
+void world_view(const struct world *world, struct world_view *view)
 {
     (void)world;
     *view = (struct world_view){ 0 };

@@ -13,7 +13,7 @@
 #define R "shard_runtime/"
 
 /* What each folder may include besides itself and shard_runtime/include (as <fsdp/...>). */
-enum { MOST_ARROWS = 13 };
+enum { MOST_ARROWS = 14 };
 static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
@@ -22,8 +22,8 @@ static const struct room {
         R "job", R "core" } },
     { A "daemon", { A "wire", A "os", "agent", R "core" } },
     { A "run",
-      { A "desk", A "rendezvous", A "cluster", A "arbiter", A "world", A "output", A "record", A "placement",
-        A "os", "agent", R "shardfile", R "core" } },
+      { A "desk", A "rendezvous", A "cluster", A "arbiter", A "members", A "world", A "output", A "record",
+        A "wire", A "placement", A "os", "agent", R "shardfile", R "core" } },
     { A "desk", { A "record", R "core" } },
     { A "rendezvous", { A "cluster", A "members", A "output", A "wire", A "os", "agent", R "core" } },
     { A "cluster",
