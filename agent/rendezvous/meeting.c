@@ -660,11 +660,13 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
     meeting->config = config;
     meeting->handlers = *handlers;
     meeting->arg = arg;
-    meeting->sessions = (struct session_config){ .job = identity_job(config),
-                                                 .lease_ms = config->lease_ms,
-                                                 .n_expected = config->n_nodes - 1,
-                                                 .handlers = { on_opened, on_frame, on_ended, on_note },
-                                                 .arg = meeting };
+    meeting->sessions = (struct session_config){
+        .job = identity_job(config),
+        .lease_ms = config->lease_ms,
+        .n_expected = config->n_nodes - 1,
+        .handlers = { .opened = on_opened, .frame = on_frame, .ended = on_ended, .note = on_note },
+        .arg = meeting
+    };
     identity_fill(&meeting->self, config);
     memcpy(meeting->address, meeting->self.address, sizeof meeting->address);
     status = config->rendezvous_host == NULL

@@ -82,7 +82,7 @@ static void answer_stop(struct run *run, int signal)
     ask(run, signal, run->n_interrupts > 1 && signal == SIGINT ? REPORTER_STOP_NOW : REPORTER_STOP);
 }
 
-/* Can the coordinator be asked now? If not, the run is ending, or this node failed to host and is about to. */
+/* Can the coordinator be asked now? If not, the run ends, or this node failed to host and is about to. */
 static bool may_ask(const struct run *run)
 {
     return !run->lead.steps_down && run->ending != RUN_CLOSES && run->reporter.to != NULL;

@@ -329,7 +329,8 @@ static void on_ended(void *arg, const struct leader_record *record)
 
     run->lead.over = true;
     run->lead.exit_status = record->exit_status;
-    if (run->uplink != NULL && run->lead.takes_over && !run->lead.resigns) /* else it is this node's own word */
+    if (run->uplink != NULL && run->lead.takes_over &&
+        !run->lead.resigns) /* else it is this node's own word */
         uplink_over(run->uplink, record->exit_status);
     run_lead_answered(run);
 }

@@ -230,7 +230,7 @@ except ImportError: # the store answers, at least
     import socket
     socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))).close()
     total = int(os.environ["WORLD_SIZE"])
-print("rank", os.environ["RANK"], "of", total)
+print(f"rank {os.environ['RANK']} of {total}\n", end="") # one write: two ranks of a node share their output
 END
   job=$(PYTHON_EXEC=${FSDP_TEST_PYTHON:-} batch -J torch --ntasks-per-node=2 -N2 "$CONFIGS/torch.sbatch" program.py)
   check "torch.sbatch completes" completes "$job" || shows torch.out
