@@ -192,7 +192,7 @@ struct agent_config {
     struct agent_observer observer;
     bool quiet; /* print only the first-cause line */
 
-    /* The name under which the run is in the user's registry (agent/desk/registry.h). NULL: it is not there. */
+    /* The run's name in the user's registry (agent/desk/registry.h). NULL: it is not there. */
     const char *list_name;
     char *const *command; /* the command line of fsdprun, zero-terminated; read only with a list_name */
 };

@@ -95,7 +95,7 @@ static void write_cell(char out[CELL_BYTES], const struct column *column, const 
         write_age(out, value->valuedouble);
 }
 
-/* Texts to the left, numbers to the right, two spaces between columns; the last text has no spaces after it. */
+/* Texts to the left, numbers to the right, two spaces between columns, none after the last text. */
 static void print_line(FILE *out, const struct column *columns, int n, char cells[][CELL_BYTES],
                        const int *widths)
 {

@@ -70,7 +70,7 @@ static void take(struct talk *talk)
         end(talk);
 }
 
-/* Take the first line out of what has come. Returns its object; NULL: there is no whole line, or no object. */
+/* Take the first line out of what has come. Returns its object; NULL: no whole line, or no object. */
 static cJSON *next_line(struct talk *talk)
 {
     const char *newline = talk->n_bytes == 0 ? NULL : memchr(talk->bytes, '\n', talk->n_bytes);
@@ -185,7 +185,7 @@ cJSON *jobs_ask_one(const struct registry_list *list, const struct registry_job 
     return answer;
 }
 
-/* The job still serves its socket after the pidfd was opened, so that is not of a process with its old number. */
+/* The job still serves its socket after the pidfd was opened: so that is of no later process. */
 int jobs_watch(const struct registry_list *list, const struct registry_job *job)
 {
     const int ended_fd = (int)syscall(SYS_pidfd_open, job->pid, 0);

@@ -141,8 +141,8 @@ const struct option option_table[] = {
       .fallback = "directory for a job or with --run-dir; else none", .group = nodes,
       .help = "What says which node leads the others. directory: a record in the run directory. If the "
               "leader's host is lost, another node takes its place. etcd://HOST:PORT,...: the same, with the "
-              "record in an etcd (etcds:// for TLS). none: that loss ends the job. An etcd as the endpoint is "
-              "the arbiter too.",
+              "record in an etcd (etcds:// for TLS). none: that loss ends the job. An etcd as the endpoint "
+              "is the arbiter too.",
       .fields = { GIVEN("arbiter"), FIELD("etcd", TEXT, etcd) } },
     { OPT_STANDALONE, "standalone", 0, OPTION_FLAG, THEIRS, .pet = true, .group = nodes,
       .help = "Run on this node only, whatever other options or variables say about nodes.",

@@ -70,7 +70,8 @@ void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port);
  * No other agent's process that led runs any more. The proof is, for instance, a lock that each first leader
  * takes before it claims, and keeps until its process is gone; a lock that a server takes away from a silent
  * host in less than ten leases is none. So arbiter_claim_first() waits for four leases at most, if this is
- * called before it, and the record does not say that its leader may have no such lock. Valid until arbiter_withdraw(), leads() or follow().
+ * called before it, and the record does not say that its leader may have no such lock. Valid until
+ * arbiter_withdraw(), leads() or follow().
  */
 void arbiter_old_is_gone(struct arbiter *arbiter);
 /**
@@ -99,8 +100,8 @@ void arbiter_publish(struct arbiter *arbiter, const struct leader_progress *prog
 /** Members reach this leader at another address than the one it claimed with. */
 void arbiter_move(struct arbiter *arbiter, const char *host, int port);
 /**
- * A leader that took over may go on without the store from now on, like the first one of a run. Agents that it
- * has not let in wait longer if it is lost.
+ * A leader that took over may go on without the store from now on, like the first one of a run. Agents that
+ * it has not let in wait longer if it is lost.
  *   unlocked  this agent may live although another one has found the lock free (arbiter_old_is_gone())
  */
 void arbiter_go_on(struct arbiter *arbiter, bool unlocked);

@@ -26,10 +26,11 @@
  * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
  * heard from the leader. It goes on until ten leases after the start of its last write that succeeded. An
  * agent that this leader did not let in, in this term, waits for so long: it takes the record for stale after
- * 11.1 leases, unless it knows that the leader's process is gone (lead_old_is_gone()), and the record does not
- * say that this cannot be known (`unlocked`); the host by the endpoint waits for four leases then. All this holds if the record says so (`goes_on`), which the leader of a
- * new run writes at once. One that took over waits with it (lead_go_on()): those whom the leader before had
- * let in are on their way to it, and would wait so long if it were lost before they come.
+ * 11.1 leases, unless it knows that the leader's process is gone (lead_old_is_gone()), and the record does
+ * not say that this cannot be known (`unlocked`); the host by the endpoint waits for four leases then. All
+ * this holds if the record says so (`goes_on`), which the leader of a new run writes at once. One that took
+ * over waits with it (lead_go_on()): those whom the leader before had let in are on their way to it, and
+ * would wait so long if it were lost before they come.
  *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */

@@ -181,8 +181,8 @@ static void begin_restart(struct coordinator *coordinator, bool free_of_charge)
 }
 
 /*
- * Looks for the directory of a job that has done all its steps, has failed to save, or would start again. Where
- * the loop must not wait for a disk, only the regular look does that (agent/run/run_directory.c).
+ * Looks for the directory of a job that has done all its steps, has failed to save, or would start again.
+ * Where the loop must not wait for a disk, only the regular look does that (agent/run/run_directory.c).
  */
 static bool is_without_directory(const struct coordinator *coordinator)
 {

@@ -125,9 +125,9 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
  */
 int coordinator_find(const struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /**
- * Is the agent one that never comes back: it has left the run, under this coordinator or an earlier one, or it
- * was restored from an earlier state? Then `refused` receives the reason. Call it before coordinator_find()
- * is acted on: the agent that is there may be the one from which this one was copied.
+ * Is the agent one that never comes back: it has left the run, under this coordinator or an earlier one, or
+ * it was restored from an earlier state? Then `refused` receives the reason. Call it before
+ * coordinator_find() is acted on: the agent that is there may be the one from which this one was copied.
  */
 bool coordinator_never_again(struct coordinator *coordinator, const struct proto_join *join,
                              struct proto_refused *refused);
@@ -160,8 +160,8 @@ void coordinator_heard(struct coordinator *coordinator, int node, int64_t answer
 bool coordinator_has_formed(const struct coordinator *coordinator);
 /**
  * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that it ever let in, and that
- * has neither left in order nor killed its ranks for good, has heard from this coordinator a lease before that,
- * or later. 0: that is not known.
+ * has neither left in order nor killed its ranks for good, has heard from this coordinator a lease before
+ * that, or later. 0: that is not known.
  */
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
 /**
@@ -186,8 +186,8 @@ void coordinator_agent_swept(struct coordinator *coordinator,
 bool coordinator_hand_over(const struct coordinator *coordinator, struct coordinator_past *past);
 /**
  * The run directory of a job is gone (rundir_is_gone()): the ranks are killed, and the run ends with
- * FSDP_EXIT_IO and a line that names the directory. On a single node, a job also looks for its directory after
- * a save that failed, and if it would end with 0.
+ * FSDP_EXIT_IO and a line that names the directory. On a single node, a job also looks for its directory
+ * after a save that failed, and if it would end with 0.
  */
 void coordinator_lose_directory(struct coordinator *coordinator);
 /**
@@ -197,9 +197,9 @@ void coordinator_lose_directory(struct coordinator *coordinator);
  */
 void coordinator_depose(struct coordinator *coordinator, const char *words);
 /**
- * The user asks for another generation, in place of the one that runs. The ranks of a job save first, those of
- * a program get TERM. It counts as no restart. Returns false, and does nothing, if no generation runs, or if
- * it is ending.
+ * The user asks for another generation, in place of the one that runs. The ranks of a job save first, those
+ * of a program get TERM. It counts as no restart. Returns false, and does nothing, if no generation runs, or
+ * if it is ending.
  */
 bool coordinator_restart(struct coordinator *coordinator);
 /**

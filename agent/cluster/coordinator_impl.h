@@ -341,8 +341,8 @@ bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_r
 /** The agent of a node that is present is lost, or is told to leave, and may live. */
 void coordinator_note_away(struct coordinator *coordinator, int node);
 /**
- * The agent is not one that could lead though it is lost: it was let in again, has left in order, or has killed
- * its ranks for good. Returns the newest generation of which it has reported; -1: none.
+ * The agent is not one that could lead though it is lost: it was let in again, has left in order, or has
+ * killed its ranks for good. Returns the newest generation of which it has reported; -1: none.
  */
 int coordinator_forget_agent(struct coordinator *coordinator,
                              const unsigned char agent[PROTO_IDENTITY_BYTES]);
@@ -395,9 +395,9 @@ void coordinator_form(struct coordinator *coordinator);
 void coordinator_clear(struct coordinator *coordinator);
 
 /**
- * Returns the address at which the ranks of a generation meet (MASTER_ADDR): that of the store. Without one it
- * is what the user gave, else the address of the first node. What the user gave is that of the first host: a
- * coordinator that has taken its place does not use it. Call it after roster_seat().
+ * Returns the address at which the ranks of a generation meet (MASTER_ADDR): that of the store. Without one
+ * it is what the user gave, else the address of the first node. What the user gave is that of the first
+ * host: a coordinator that has taken its place does not use it. Call it after roster_seat().
  */
 const char *coordinator_master_address(const struct coordinator *coordinator);
 /**

@@ -1,6 +1,6 @@
 /*
- * The store of a generation, as the coordinator sees it: it orders a node to open it (agent/cluster/store_host.h),
- * and takes that node's reports.
+ * The store of a generation, as the coordinator sees it: it orders a node to open it
+ * (agent/cluster/store_host.h), and takes that node's reports.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -172,8 +172,8 @@ static void expect(struct store_host *host, const struct proto_guest *guest)
 /* Opening */
 
 /*
- * Returns one of up to two names for the addresses at which the store listens, or NULL. Name 0 is the one that
- * the user gave, if there is one. The last is the address by which the other nodes know this one.
+ * Returns one of up to two names for the addresses at which the store listens, or NULL. Name 0 is the one
+ * that the user gave, if there is one. The last is the address by which the other nodes know this one.
  */
 static const char *name_at(const struct store_host *host, int i)
 {

@@ -256,7 +256,7 @@ static void on_look(uv_timer_t *timer)
 
 /* Accepting */
 
-/* Make room for another caller: the oldest goes that has not sent its line. Returns false if there is none. */
+/* Make room for another caller: the oldest goes that has sent no line. Returns false if there is none. */
 static bool make_room(struct desk *desk)
 {
     struct caller *oldest = NULL;

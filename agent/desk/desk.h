@@ -49,7 +49,8 @@ struct desk_handlers {
     void (*show)(void *arg, enum desk_word word, struct json_text *answer);
     /*
      * Takes an order: DESK_STOP, DESK_SAVE or DESK_RESTART. Returns 0, or the exit status with which it is
-     * refused, for a reason of DESK_REASON_BYTES. What was ordered happens later: it calls nothing of the desk.
+     * refused, for a reason of DESK_REASON_BYTES. What was ordered happens later: it calls nothing of the
+     * desk.
      */
     int (*order)(void *arg, enum desk_word word, char *reason);
 };

@@ -60,7 +60,7 @@ struct registry_entry;
 enum fsdp_status registry_enter(struct registry_entry **out, const struct registry_job *job, int *listen_fd,
                                 struct fsdp_err *err);
 
-/** Remove the entry and its socket, and free. Only the process that made it may call this. NULL: no effect. */
+/** Remove the entry and its socket, and free. Only for the process that made it. NULL: no effect. */
 void registry_leave(struct registry_entry *entry);
 
 /* The runs that were alive when the registry was read. */

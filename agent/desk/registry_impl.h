@@ -29,7 +29,7 @@ enum fsdp_status registry_folder_open(const char *path, bool create, int *fd, st
 /** Is the file locked by another process? */
 bool registry_is_held(int fd);
 
-/** Set `address` to the path of `name` in the folder `fd`. The path is short, however long the folder's is. */
+/** Set `address` to the path of `name` in the folder `fd`. It is short, however long the folder's is. */
 struct sockaddr_un;
 bool registry_address(struct sockaddr_un *address, int fd, const char *name);
 

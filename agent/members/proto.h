@@ -23,15 +23,16 @@
  * CAN_LEAD comes once after WELCOME, as soon as the member could take the coordinator's place: the arbiter
  * has shown it the coordinator's record.
  *
- * Before the START of a program's generation, the node of the first seat gets an OPEN, and answers with STORE:
- * it has the store at which the programs meet. CLOSE follows when the last worker of the generation is gone.
+ * Before the START of a program's generation, the node of the first seat gets an OPEN, and answers with
+ * STORE: it has the store at which the programs meet. CLOSE follows when the last worker of the generation
+ * is gone.
  *
- * ENDED tells which agents have left the run, or were refused for good (agent/members/ended.h). It comes after
- * WELCOME, and before a START if there are new ones.
+ * ENDED tells which agents have left the run, or were refused for good (agent/members/ended.h). It comes
+ * after WELCOME, and before a START if there are new ones.
  *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
- * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN and ENDED have encodings of their own. STOPPED,
- * SUSPECT, SWEPT, CAN_LEAD, SHOW and CLOSE have no payload.
+ * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN and ENDED have encodings of their own.
+ * STOPPED, SUSPECT, SWEPT, CAN_LEAD, SHOW and CLOSE have no payload.
  *
  * Pure: no sockets, no loop.
  */

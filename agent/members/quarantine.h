@@ -18,9 +18,9 @@
  * comes takes the entry that is free and was lost last, because a node that flaps comes back before others
  * do. Only if two that agree are away at a time, one may get the strikes of the other.
  *
- * Another coordinator goes on with the notes of this one (quarantine_note(), quarantine_restore()). A node that
- * was there when the coordinator was lost does not wait because it comes to the next one. A node that was waiting
- * waits from the beginning, because clocks of hosts are not compared.
+ * Another coordinator goes on with the notes of this one (quarantine_note(), quarantine_restore()). A node
+ * that was there when the coordinator was lost does not wait because it comes to the next one. A node that
+ * was waiting waits from the beginning, because clocks of hosts are not compared.
  *
  * Pure: the caller passes the time, by a clock that never goes back.
  */

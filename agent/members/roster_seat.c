@@ -272,7 +272,7 @@ static void rank_roles(struct roster *roster, int *nodes, int n)
     roster->n_looked += 3 * (uint64_t)n;
 }
 
-/* Lists a node whose ranks follow those of the nodes in `nodes` (n): the one at this seat, if it takes part. */
+/* Adds the node at this seat to the list `nodes` (n), if it takes part: its ranks follow theirs. */
 static int list_next(const struct roster *roster, int seat, int *nodes, int n)
 {
     const int number = roster->seats[seat].node;

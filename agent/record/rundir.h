@@ -145,9 +145,9 @@ enum fsdp_status rundir_find_mark(const struct rundir *rundir, const unsigned ch
                                   struct fsdp_err *err);
 
 /**
- * Returns whether the directory is no longer at its path, because someone removed or renamed it, or emptied it:
- * the file of the lock is not there. A path that cannot be looked at counts as there. May wait for the disk.
- * Thread: any.
+ * Returns whether the directory is no longer at its path, because someone removed or renamed it, or emptied
+ * it: the file of the lock is not there. A path that cannot be looked at counts as there. May wait for the
+ * disk. Thread: any.
  */
 bool rundir_is_gone(const struct rundir *rundir);
 

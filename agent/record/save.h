@@ -88,8 +88,9 @@ typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
 
 /**
  * Remove what earlier saves left unfinished, and find the newest checkpoint whose manifest verifies and whose
- * files have the sizes that it lists. No other file is opened, except for last_step. Then call `done` from the loop. Only one may be under way. If there is nothing to look at, `done` is called
- * before this function returns.
+ * files have the sizes that it lists. No other file is opened, except for last_step. Then call `done` from
+ * the loop. Only one may be under way. If there is nothing to look at, `done` is called before this function
+ * returns.
  *
  * If no open, read or removal ends for patience_ms, `done` gets FSDP_ERR_IO. The thread may then still be
  * under way, perhaps for ever.

@@ -81,8 +81,9 @@ static void end_lead(struct run *run, const char *words)
 }
 
 /*
- * Has this leader the lock that a host by the endpoint looks at when it is started again? The first leader has
- * it. One that took over may wait for it, and with an etcd each node may have a run directory of its own.
+ * Has this leader the lock that a host by the endpoint looks at when it is started again? The first leader
+ * has it. One that took over may wait for it, and with an etcd each node may have a run directory of its
+ * own.
  */
 static bool has_lock(const struct run *run)
 {

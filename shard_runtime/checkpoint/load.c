@@ -116,7 +116,7 @@ static enum fsdp_status read_range(const struct source *source, const struct res
     return FSDP_OK;
 }
 
-/* Does the reads of one file, which are sorted. If the file is this rank's to verify, it is read to its end. */
+/* Does the sorted reads of one file. If the file is this rank's to verify, it is read to its end. */
 static enum fsdp_status read_file(struct source *source, const char *step_directory,
                                   const struct manifest_file *file, const struct reshard_read *reads,
                                   size_t n_reads, struct fsdp_err *err)

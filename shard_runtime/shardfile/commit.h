@@ -125,8 +125,9 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_
 /**
  * Deletes checkpoints that are too old to keep. `keep` is the number to keep; 0 keeps all of them. The
  * function keeps the `keep` newest checkpoints that still have their manifest and their files' sizes, and
- * deletes every older one, valid or broken. It opens no file but manifests: what has a final name was verified
- * when it was written. The newest checkpoint of all, published_step, was written just now, so it is sound.
+ * deletes every older one, valid or broken. It opens no file but manifests: what has a final name was
+ * verified when it was written. The newest checkpoint of all, published_step, was written just now, so it is
+ * sound.
  *
  * `published_step` is the newest step that counts. A newer step did not verify when this run began, or
  * belongs to another run. It must not displace the checkpoint that was just saved. Three kinds are never

@@ -1,7 +1,7 @@
 /*
  * What the bits of a run depend on: machine, threads and instruction set of every rank, as
- * fsdp_context_describe() writes them. A manifest keeps them as its member `numerics`: the words of rank 0, and
- * those of each rank that differ from them.
+ * fsdp_context_describe() writes them. A manifest keeps them as its member `numerics`: the words of rank 0,
+ * and those of each rank that differ from them.
  */
 #ifndef STATE_MADE_WITH_H
 #define STATE_MADE_WITH_H

@@ -102,8 +102,8 @@ enum fsdp_status trainer_check_saved(const struct trainer *trainer, const char *
 
 /**
  * Each rank compares its machine, threads and instruction set with those of the same rank when the checkpoint
- * was saved. If they differ on any, rank 0 prints one line about the lowest such rank. Another number of ranks
- * is trainer_check_saved()'s. Collective. FSDP_ERR_PEER: a rank is gone.
+ * was saved. If they differ on any, rank 0 prints one line about the lowest such rank. Another number of
+ * ranks is trainer_check_saved()'s. Collective. FSDP_ERR_PEER: a rank is gone.
  */
 enum fsdp_status trainer_compare_machines(const struct trainer *trainer,
                                           const struct fsdp_checkpoint_state *state, struct fsdp_err *err);

@@ -55,13 +55,13 @@ usage "a key of the job file as an option" "--lr is no option; did you mean --se
 usage "... by its path" "--train.steps is no option; did you mean --set train.steps=VALUE?" good.yaml --train.steps=9
 usage "... by another program's name" "--batch-size is no option; did you mean --set train.batch=VALUE?" good.yaml --batch-size 9
 usage "an option of a subcommand spelled wrong" "--memroy is no option; did you mean --memory?" plan --memroy 80G good.yaml
-usage "a word that is reserved" "status is a reserved word; a program of that name is run as ./status or -- status" status
+usage "a word that is reserved" "top is a reserved word; a program of that name is run as ./top or -- top" top
 
 check_status "help, as a first word" 0 "$RUN" help
 check_eq "... is the same page" "$("$RUN" --help)" "$(cat out)"
 check_status "help plan" 0 "$RUN" help plan
 check_eq "... is the page of plan" "$("$RUN" plan --help)" "$(cat out)"
-usage "help with anything else" "help takes plan or all, not zebra" help zebra
+usage "help with anything else" "help takes a subcommand or all, not zebra" help zebra
 check_status "--version" 0 "$RUN" --version
 check_eq "version is --version" "$(cat out)" "$("$RUN" version)"
 check_match "... names the commit" '^commit ' "$(cat out)"

@@ -4,7 +4,8 @@
 F=$BIN/fsdprun T=$TOY/toy
 export XDG_RUNTIME_DIR=$WORK/runtime
 REGISTRY=$XDG_RUNTIME_DIR/fsdprun
-mkdir -m 700 "$XDG_RUNTIME_DIR"
+mkdir -m 700 "$XDG_RUNTIME_DIR" "$WORK/temporary"
+export TMPDIR=$WORK/temporary # jobs of other tests are listed below the usual one
 cd "$WORK" || exit 1
 at_exit() { kill -KILL $(jobs -p) 2> /dev/null; }
 

@@ -13,7 +13,8 @@
  *   block_barrier()                  all threads of the block
  *   warp_xor(v, m), warp_from(v, l)  v of lane (own ^ m); v of lane l; all 32 lanes together
  *   atomic_max(p, v)                 of unsigned integers alone: their order shows in no bit
- *   quick_exp2(x)                    2^x by one instruction, off by 2^-22 of itself at most; 0 where that is less
+ *   quick_exp2(x)                    2^x by one instruction, off by 2^-22 of itself at most; 0 where that is
+ *   less
  *                                    than the least normal number. The host's is exp2f()
  *   UNROLL                           before a loop over an array that is to stay in registers
  *   READ_ONLY(type)                  of a kernel's argument that is large: no thread has a copy of its own

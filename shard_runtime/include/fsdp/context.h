@@ -66,8 +66,8 @@ FSDP_API int fsdp_context_local_world_size(const struct fsdp_context *context);
 FSDP_API int fsdp_context_generation(const struct fsdp_context *context);
 
 /**
- * The step of the newest checkpoint, which every rank must load; -1: there is none to load. If it turns out to
- * be damaged, fsdp_checkpoint_load() loads an older one.
+ * The step of the newest checkpoint, which every rank must load; -1: there is none to load. If it turns out
+ * to be damaged, fsdp_checkpoint_load() loads an older one.
  */
 FSDP_API int64_t fsdp_context_resume_step(const struct fsdp_context *context);
 

@@ -50,7 +50,7 @@ enum fsdp_status state_publish(struct fsdp_io *io, const char *directory, const 
 enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
                             uint64_t D, int W, struct fsdp_err *err);
 /**
- * All W ranks load `step` and verify it, each its share: the first failure, or FSDP_ERR_FORMAT when a value is
+ * All W ranks load `step` and verify it, each its share: the first failure, or FSDP_ERR_FORMAT if a value is
  * wrong.
  */
 enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,

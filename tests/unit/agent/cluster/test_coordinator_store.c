@@ -1,6 +1,6 @@
 /*
- * The store of a generation belongs to the node of the first seat, whichever node leads. The actors of the stage
- * open it at ports of their own.
+ * The store of a generation belongs to the node of the first seat, whichever node leads. The actors of the
+ * stage open it at ports of their own.
  */
 #include "tests/unit/agent/cluster/stage.h"
 

@@ -188,7 +188,7 @@ static uint64_t name_of(const char *host)
     return quarantine_name(&node);
 }
 
-/* An agent of that host comes: one that was a member of the coordinator before, or one that was just started. */
+/* An agent of that host comes: one that was a member of the coordinator before, or one that just started. */
 static void comes_from(const char *host, bool was_member)
 {
     stage_join = (struct proto_join){ .last_generation = was_member ? 4 : -1, .last_node_rank = -1 };
