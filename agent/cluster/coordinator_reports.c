@@ -185,6 +185,17 @@ static void report_explained(void *to, int generation, const char *json, size_t 
         console_say(coordinator->services.console, "%s", line);
 }
 
+static void report_held(void *to, int generation, const struct snapshot_list *held)
+{
+    struct coordinator_node *node = to;
+
+    if (!is_current(node->coordinator, generation) ||
+        !coordinator_in_play(node->coordinator, number_of(node)))
+        return;
+    node->held = *held;
+    node->holds = true;
+}
+
 static void report_stopped(void *to, int generation)
 {
     struct coordinator_node *node = to;
@@ -267,6 +278,7 @@ struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
     return (struct reporter){ .to = &coordinator->nodes[node],
                               .exited = report_exited,
                               .explained = report_explained,
+                              .held = report_held,
                               .stopped = report_stopped,
                               .event = report_event,
                               .record = report_record,

@@ -76,6 +76,7 @@ enum proto_type {
     PROTO_FENCED,    /* struct proto_fenced: the lease is over, and the ranks are killed; STOPPED follows */
     PROTO_SWEPT,     /* empty: the node has killed its ranks, and leaves the job */
     PROTO_CAN_LEAD,  /* empty: if the coordinator is lost, this node can take its place */
+    PROTO_HELD,      /* struct snapshot_list: steps that its ranks have in memory; STOPPED follows */
     PROTO_COUNT
 };
 
@@ -219,6 +220,7 @@ union proto_message {
     struct proto_exited exited;
     struct proto_stop stop;
     struct proto_saved saved;
+    struct snapshot_list held;
     struct fsdp_link_published published;
     struct fsdp_link_notice notice;
     struct proto_ask ask;

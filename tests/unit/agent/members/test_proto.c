@@ -127,6 +127,7 @@ static union proto_message messages[PROTO_COUNT] = {
                                .idle_ns = 2 } },
     [PROTO_BEAT] = { .beat = { .answered_ns = 5, .sent_ns = 1, .lease_ms = 999999999000 } },
     [PROTO_FENCED] = { .fenced = { .ago_ms = INT64_C(1) << 40 } },
+    [PROTO_HELD] = { .held = { .held = { { INT64_MAX, 7 }, { -1, 0 } } } },
     [PROTO_HUNG] = { .hung = { .rank = 3, .words = "no progress for 5 s" } },
 };
 
@@ -184,7 +185,7 @@ Test(proto, what_cannot_be_is_refused)
         const char *text, *words;
     } cases[] = {
         { 0, "{}", "a message of type 0 (unknown)" },
-        { PROTO_COUNT, "{}", "a message of type 27 (unknown)" },
+        { PROTO_COUNT, "{}", "a message of type 28 (unknown)" },
         { PROTO_STOPPED, "{}", "a message of type 7 (stopped)" },
         { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
         { PROTO_WELCOME,
