@@ -223,7 +223,7 @@ static void go_on(struct save *save)
     if (save->working)
         return;
     if (collection == NULL && save->prepared != NULL && save->settles) {
-        save->unclean = true;
+        save->unclean = save->directory[0] != '\0';
         end_prepare(save, save->known_step, &err);
         return;
     }
