@@ -11,6 +11,7 @@
 #include "agent/os/environment.h"
 #include "agent/placement/cpus.h"
 #include "agent/placement/nvml_process.h"
+#include "agent/snapshot/writer_process.h"
 #include "launcher/client.h"
 #include "launcher/cmd_docs.h"
 #include "launcher/cmd_jobs.h"
@@ -186,6 +187,7 @@ int main(int argc, char **argv)
     int status;
 
     nvml_process_main(argc, argv);
+    writer_process_main(argc, argv);
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
         return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
     if (options_read(&options, &input, &err) != FSDP_OK)

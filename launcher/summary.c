@@ -65,11 +65,12 @@ static void begin_phase(struct summary *summary, enum summary_phase phase, int64
 {
     const int64_t passed_ms = at_ms - summary->since_ms;
     /* a save may be reported after the failure, which ended the phase earlier */
-    const int64_t saving_ms = summary->saving_ms < passed_ms ? summary->saving_ms : passed_ms;
+    const int64_t saved_ms = summary->saving_us / 1000,
+                  saving_ms = saved_ms < passed_ms ? saved_ms : passed_ms;
 
     summary->spent_ms[summary->phase] += passed_ms - saving_ms;
     summary->spent_ms[SUMMARY_SAVING] += saving_ms;
-    summary->saving_ms = 0;
+    summary->saving_us = 0;
     summary->phase = phase;
     summary->since_ms = at_ms;
 }
@@ -125,7 +126,7 @@ static void take_save(struct summary *summary, const cJSON *event)
     summary->n_saves++;
     summary->save_s += blocked_s;
     if (summary->phase == SUMMARY_TRAINING)
-        summary->saving_ms += (int64_t)(blocked_s * 1e3);
+        summary->saving_us += (int64_t)(blocked_s * 1e6); /* many take less than a millisecond */
 }
 
 static void take_timeline(struct summary *summary, const cJSON *event)

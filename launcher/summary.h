@@ -42,7 +42,7 @@ struct summary {
     int64_t failed_ms;          /* first worker that failed in this generation; 0: none has */
     int64_t began_s;            /* beginning of the run, epoch */
     int64_t spent_ms[SUMMARY_N_PHASES];
-    int64_t saving_ms; /* saves since the phase began; they become SUMMARY_SAVING when it ends */
+    int64_t saving_us; /* saves since the phase began; they become SUMMARY_SAVING when it ends */
     int generations, restarts, n_failures, n_saves;
     double save_s;          /* sum over the saves */
     uint64_t steps;         /* most steps that were ever done */

@@ -54,21 +54,24 @@ struct coordinator_node {
     struct coordinator *coordinator;
     coordinator_tell *tell; /* NULL: no node has this number yet */
     void *member;
-    bool stopped;           /* no process of the generation is alive on the node */
-    int n_failed;           /* workers of the generation that did not end well */
-    bool late;              /* it came while the world was ending, and has taken part in no generation */
-    int leave_signal;       /* the signal for which the node leaves the job */
-    bool leave_saved;       /* the node asked for a checkpoint before it leaves */
-    uint64_t held_until_ms; /* end of its quarantine; 0: it is in none */
-    uint64_t needed_ms;     /* end of it, if the job needs the node */
-    bool slow;              /* it is in quarantine because a rank of it was slow */
-    int n_unkilled;         /* processes of earlier generations that do not end there: it is held back */
-    bool said_unkilled;     /* that it is held back for that was reported */
-    uint64_t granted_ms;    /* last answer to a beat of the node; 0: none, and its ranks have not begun */
-    int64_t heard_ns;       /* coordinator_heard(); 0: nothing was */
-    int generation;         /* the newest of which its agent has reported to this coordinator; -1: none */
-    bool can_lead;          /* it can take this coordinator's place */
-    bool shows;             /* it was asked what its ranks show (struct search) */
+    bool stopped;              /* no process of the generation is alive on the node */
+    int n_failed;              /* workers of the generation that did not end well */
+    bool late;                 /* it came while the world was ending, and has taken part in no generation */
+    int leave_signal;          /* the signal for which the node leaves the job */
+    bool leave_saved;          /* the node asked for a checkpoint before it leaves */
+    uint64_t held_until_ms;    /* end of its quarantine; 0: it is in none */
+    uint64_t needed_ms;        /* end of it, if the job needs the node */
+    bool slow;                 /* it is in quarantine because a rank of it was slow */
+    int n_unkilled;            /* processes of earlier generations that do not end there: it is held back */
+    bool said_unkilled;        /* that it is held back for that was reported */
+    uint64_t granted_ms;       /* last answer to a beat of the node; 0: none, and its ranks have not begun */
+    int64_t heard_ns;          /* coordinator_heard(); 0: nothing was */
+    int generation;            /* the newest of which its agent has reported to this coordinator; -1: none */
+    bool can_lead;             /* it can take this coordinator's place */
+    bool shows;                /* it was asked what its ranks show (struct search) */
+    int first_rank;            /* its seat in the generation that runs or just ran */
+    bool holds;                /* since that generation is over: its ranks have steps in memory */
+    struct snapshot_list held; /* which, if it holds any */
 };
 
 /* An agent that was let in, and was lost. */
@@ -137,6 +140,7 @@ struct coordinator {
     int generation, world_size;
     struct budget budget;
     int64_t resume_step;
+    int64_t memory_step;             /* the ranks have it in memory, and resume from there; -1: they do not */
     struct leader_progress progress; /* as it was told to the arbiter last */
     unsigned char token[32];         /* of the generation that forms or runs */
     struct save *save;

@@ -167,6 +167,17 @@ void coordinator_take_recurrence(struct coordinator *coordinator, struct verdict
     recurrence_words(&coordinator->recurrence, own, cause->words, sizeof cause->words);
 }
 
+static void report_held(void *to, int generation, const struct snapshot_list *held)
+{
+    struct coordinator_node *node = to;
+
+    if (!is_current(node->coordinator, generation) ||
+        !coordinator_in_play(node->coordinator, number_of(node)))
+        return;
+    node->held = *held;
+    node->holds = true;
+}
+
 static void report_stopped(void *to, int generation)
 {
     struct coordinator_node *node = to;
@@ -261,6 +272,7 @@ struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
     return (struct reporter){ .to = &coordinator->nodes[node],
                               .exited = report_exited,
                               .explained = coordinator_report_explained,
+                              .held = report_held,
                               .stopped = report_stopped,
                               .unkilled = report_unkilled,
                               .event = report_event,

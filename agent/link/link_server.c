@@ -396,6 +396,15 @@ enum fsdp_status link_server_put(struct link_server *server, const char *key, co
     return store_put(server->store, key, value, size_bytes, -1, answer, server, err);
 }
 
+enum fsdp_status link_server_put_fd(struct link_server *server, const char *key, int fd, struct fsdp_err *err)
+{
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+    if (copy < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "key %s: copying its descriptor: %s", key, strerror(errno));
+    return store_put(server->store, key, "", 0, copy, answer, server, err);
+}
+
 void link_server_drop(struct link_server *server, int index)
 {
     struct link_client *client = &server->clients[index];

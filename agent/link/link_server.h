@@ -66,6 +66,12 @@ void link_server_abort(struct link_server *server);
 enum fsdp_status link_server_put(struct link_server *server, const char *key, const void *value,
                                  size_t size_bytes, struct fsdp_err *err);
 
+/**
+ * Put a key with a copy of descriptor `fd`, for the workers of this node. FSDP_ERR_ARG: the key exists already.
+ */
+enum fsdp_status link_server_put_fd(struct link_server *server, const char *key, int fd,
+                                    struct fsdp_err *err);
+
 /** Worker `index` has died: read what it had sent before, then close its link. */
 void link_server_drop(struct link_server *server, int index);
 

@@ -37,6 +37,7 @@ static const struct field refused[] = {
 #define START(kind, member, low) FIELD_WITHIN(struct world_plan, kind, #member, member, low, INT64_MAX)
 static const struct field start[] = {
     START(INT, restart_count, 0),   START(INT, first_attempt, 0), START(LONG, resume_step, -1),
+    START(LONG, memory_step, -1),
     START(INT, world_size, 1),      START(INT, first_rank, 0),
     START(INT, n_nodes, 1),         START(INT, node_rank, 0),
     START(INT, role_world_size, 1), START(INT, role_rank, 0),
@@ -67,6 +68,12 @@ static const struct field saved[] = {
     FIELD(struct proto_saved, LONG, "checksum_high", saved.checksum[1]),
     SAVED(LONG, loaded_step), SAVED(TEXT, directory), SAVED(TEXT, temporary), SAVED(TEXT, file),
     SAVED(TEXT, words),
+    SAVED(LONG, stalled_ns),
+};
+#define HELD(kind, name, member, low) FIELD_WITHIN(struct snapshot_list, kind, name, held member, low, INT64_MAX)
+static const struct field held[] = {
+    HELD(LONG, "newest", [0].step, -1), HELD(WORD, "newest_generation", [0].generation, 0),
+    HELD(LONG, "older", [1].step, -1),  HELD(WORD, "older_generation", [1].generation, 0),
 };
 static const struct field published[] = {
     FIELD(struct fsdp_link_published, LONG, "step", step),
@@ -172,6 +179,7 @@ static const struct message {
     [PROTO_CLOSE] = { .name = "close" },
     [PROTO_STORE] = { "store", ROWS(store) },
     [PROTO_ENDED] = { .name = "ended" },
+    [PROTO_HELD] = { "held", ROWS(held) },
 };
 /* clang-format on */
 

@@ -89,6 +89,7 @@ enum proto_type {
     PROTO_CLOSE, /* empty: close it */
     PROTO_STORE, /* struct reporter_store (agent/world/reporter.h): what became of it */
     PROTO_ENDED, /* struct proto_ended: these agents never come back */
+    PROTO_HELD,  /* struct snapshot_list: steps that its ranks have in memory; STOPPED follows */
     PROTO_COUNT
 };
 
@@ -263,6 +264,7 @@ union proto_message {
     struct proto_exited exited;
     struct proto_stop stop;
     struct proto_saved saved;
+    struct snapshot_list held;
     struct fsdp_link_published published;
     struct fsdp_link_notice notice;
     struct proto_ask ask;

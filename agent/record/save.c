@@ -24,6 +24,7 @@ enum fsdp_status save_create(struct save **out, uv_loop_t *loop, struct fsdp_io 
     save->loop = loop;
     save->io = io;
     save->handlers = *handlers;
+    save->known_step = -1;
     *out = save;
     return FSDP_OK;
 }
@@ -55,12 +56,15 @@ void save_destroy(struct save *save)
     free(save);
 }
 
+static void go_on(struct save *save);
+
 void save_begin(struct save *save, uint32_t generation, int world_size, int64_t loaded_step)
 {
     forget(save);
     save->generation = generation;
     save->world_size = world_size;
     save->loaded_step = loaded_step;
+    go_on(save);
 }
 
 bool save_idle(const struct save *save)
@@ -75,9 +79,8 @@ void save_when_idle(struct save *save, void (*idle)(void *arg), void *arg)
 }
 
 static void tell(struct save *save, const struct save_own *own, int64_t step, const struct fsdp_err *err,
-                 uint64_t size_bytes, double seconds, int64_t started_ns)
+                 uint64_t size_bytes, double seconds, double blocked_s)
 {
-    const double blocked_s = started_ns > 0 ? (double)(clock_now_ns() - started_ns) * 1e-9 : 0;
     struct fsdp_link_published published = { .step = step, .status = (uint32_t)err->status };
 
     if (err->status != FSDP_OK)
@@ -101,15 +104,21 @@ static void refuse(struct save *save, struct collection *collection, int64_t ste
         collection->refused = true;
     }
     fsdp_fail(&err, status, "%s", words);
-    tell(save, collection != NULL ? collection->own : NULL, step, &err, 0, 0, 0);
+    tell(save, collection != NULL ? collection->own : NULL, step, &err, 0, 0, 0.0);
 }
 
 /* The verdict on a collection. If it was refused, every rank has had it. */
 static void end_publish(struct save *save, const struct collection *collection, const struct fsdp_err *err,
                         uint64_t size_bytes, double seconds)
 {
+    const int64_t blocked_ns = collection->stalled_ns > 0   ? collection->stalled_ns
+                               : collection->started_ns > 0 ? clock_now_ns() - collection->started_ns
+                                                            : 0;
+
+    if (err->status == FSDP_OK && collection->own == NULL && collection->step > save->known_step)
+        save->known_step = collection->step;
     if (!collection->refused)
-        tell(save, collection->own, collection->step, err, size_bytes, seconds, collection->started_ns);
+        tell(save, collection->own, collection->step, err, size_bytes, seconds, (double)blocked_ns * 1e-9);
 }
 
 static void end_prepare(struct save *save, int64_t step, const struct fsdp_err *err)
@@ -117,10 +126,11 @@ static void end_prepare(struct save *save, int64_t step, const struct fsdp_err *
     save_prepared *done = save->prepared;
 
     save->prepared = NULL;
+    if (!save->settles)
+        save->known_step = step;
     done(save->prepared_arg, step, err);
 }
 
-static void go_on(struct save *save);
 static bool start_work(struct save *save, enum work_kind kind, struct collection *collection,
                        struct fsdp_err *err);
 
@@ -187,6 +197,7 @@ static bool start_work(struct save *save, enum work_kind kind, struct collection
         memcpy(work->directory, save->directory, sizeof work->directory);
         work->collection = collection;
         work->own = save->own;
+        work->generation = save->generation;
         work->step = -1;
         work->request.data = work;
         work->at = work->directory;
@@ -209,8 +220,17 @@ static void go_on(struct save *save)
     struct collection *collection = save->ready;
     struct fsdp_err err = { 0 };
 
-    if (save->working || (collection == NULL && save->prepared == NULL))
+    if (save->working)
         return;
+    if (collection == NULL && save->prepared != NULL && save->settles) {
+        save->unclean = save->directory[0] != '\0';
+        end_prepare(save, save->known_step, &err);
+        return;
+    }
+    if (collection == NULL && save->prepared == NULL) {
+        save->unclean = save->unclean && !start_work(save, WORK_CLEAN, NULL, NULL);
+        return;
+    }
     save->ready = NULL;
     if (start_work(save, collection != NULL ? WORK_PUBLISH : WORK_PREPARE, collection, &err))
         return;
@@ -251,7 +271,24 @@ void save_prepare(struct save *save, save_prepared *done, void *arg)
         (void)save->io->close(save->io, fd);
     save->prepared = done;
     save->prepared_arg = arg;
+    save->settles = save->unclean = false;
     go_on(save);
+}
+
+bool save_settle(struct save *save, save_prepared *done, void *arg)
+{
+    if (save->own != NULL)
+        return false;
+    save->prepared = done;
+    save->prepared_arg = arg;
+    save->settles = true;
+    go_on(save);
+    return true;
+}
+
+int64_t save_known_step(const struct save *save)
+{
+    return save->known_step;
 }
 
 /*
@@ -318,6 +355,7 @@ static const char *add_part(struct collection *collection, int rank, const struc
         *manifest_fd = -1;
         collection->keep = saved->keep;
         collection->started_ns = saved->started_ns;
+        collection->stalled_ns = saved->stalled_ns;
         /* The ranks may have passed over the step that this agent found, and loaded an older one. */
         if (own != NULL || saved->loaded_step >= 0)
             collection->loaded_step = saved->loaded_step;

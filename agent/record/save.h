@@ -97,6 +97,16 @@ typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
  */
 void save_prepare(struct save *save, save_prepared *done, void *arg);
 
+/**
+ * Like save_prepare(), for ranks that have a newer step in memory. `done` gets the step of save_known_step(), as
+ * soon as no publication is under way. No file is looked at. What was left unfinished is removed while the next
+ * generation runs. Returns false, and does nothing, if directories of the program's own must be looked at.
+ */
+bool save_settle(struct save *save, save_prepared *done, void *arg);
+
+/** Returns the newest checkpoint in the run's directory that was found or published; -1: none was. */
+int64_t save_known_step(const struct save *save);
+
 /** Returns whether no work is under way on another thread. */
 bool save_idle(const struct save *save);
 

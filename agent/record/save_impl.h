@@ -28,6 +28,7 @@ struct collection {
     int64_t loaded_step; /* which retention must keep; -1: none */
     uint32_t keep;
     int64_t started_ns;         /* when rank 0 began, CLOCK_MONOTONIC */
+    int64_t stalled_ns;         /* how long it kept rank 0 from training, if the agent wrote the file; 0 */
     const struct save_own *own; /* the program's directory; NULL: the run's */
     bool refused;               /* every rank was told; after the last report the files are removed */
     int head_fd;                /* the head of the manifest, from rank 0; -1: not yet */
@@ -35,7 +36,7 @@ struct collection {
     struct part parts[];                  /* (world_size) */
 };
 
-enum work_kind { WORK_PREPARE, WORK_PUBLISH, WORK_RETAIN };
+enum work_kind { WORK_PREPARE, WORK_PUBLISH, WORK_RETAIN, WORK_CLEAN };
 
 /**
  * The work of a thread, with all that it needs: the thread touches nothing else of the loop's, except the
@@ -47,7 +48,8 @@ struct work {
     struct fsdp_io *io;
     char directory[IO_PATH_BYTES];
     enum work_kind kind;
-    struct collection *collection; /* to publish, or just published; NULL: prepare a generation */
+    struct collection *collection; /* to publish, or just published; NULL: prepare a generation, or clean */
+    uint32_t generation;           /* when the work began */
     const struct save_own *own;    /* all directories of the program's; the list only grows */
     struct fsdp_err err;
 
@@ -84,6 +86,9 @@ struct save {
     void *idle_arg;
     save_prepared *prepared; /* the caller who asked for a step; NULL: none, or it was answered */
     void *prepared_arg;
+    bool settles;               /* that caller wants no search */
+    bool unclean;               /* what generations before this one left unfinished was not removed */
+    int64_t known_step;         /* save_known_step() */
     struct search_watch *watch; /* over what is being prepared; NULL: nothing is, or it may take any time */
 };
 

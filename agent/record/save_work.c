@@ -198,6 +198,15 @@ static void prepare(struct work *work)
         (void)handlers->weigh(handlers->arg, io, work->directory, work->step, &work->err);
 }
 
+/* A generation runs, and may save already: only what generations before it left is removed. */
+static void clean(struct work *work)
+{
+    const struct verify_log log = { keep_line, work };
+
+    (void)commit_clean_before(work->io, work->directory, work->save->handlers.term, work->generation, &log,
+                              NULL);
+}
+
 void save_do_work(uv_work_t *request)
 {
     struct work *work = request->data;
@@ -206,6 +215,8 @@ void save_do_work(uv_work_t *request)
 
     if (work->kind == WORK_PREPARE)
         prepare(work);
+    else if (work->kind == WORK_CLEAN)
+        clean(work);
     else if (work->collection->own != NULL && !work->collection->refused)
         work_in(work, work->collection->own, function);
     else

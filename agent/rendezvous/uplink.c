@@ -522,6 +522,14 @@ static void report_explained(void *to, int generation, const char *json, size_t 
     send_message(to, PROTO_EXPLAINED, generation, &(struct proto_explained){ json, length });
 }
 
+static void report_held(void *to, int generation, const struct snapshot_list *held)
+{
+    const struct uplink *uplink = to;
+
+    if (!uplink->ending && !uplink->again)
+        send_message(to, PROTO_HELD, generation, held);
+}
+
 static void report_stopped(void *to, int generation)
 {
     struct uplink *uplink = to;
@@ -623,6 +631,7 @@ struct reporter uplink_reporter(struct uplink *uplink)
     return (struct reporter){ .to = uplink,
                               .exited = report_exited,
                               .explained = report_explained,
+                              .held = report_held,
                               .stopped = report_stopped,
                               .unkilled = report_unkilled,
                               .event = report_event,

@@ -40,6 +40,7 @@ struct world_plan {
         role_world_size; /* of this node's first worker among all ranks of its role; how many they are */
     int first_attempt;   /* of the run directory: generation g is attempt first_attempt + g */
     int64_t resume_step; /* the step to resume from; -1: from initial weights */
+    int64_t memory_step; /* before that: a step that every rank has in memory; -1: none */
     int64_t lease_ms;    /* of the nodes: the host's */
     uint64_t term; /* of the leader, by which its orders are known from an earlier one's; 0: no arbiter */
     char master_address[256], node_address[256];
@@ -101,6 +102,7 @@ struct worker_context {
     const char *program;    /* its path */
     const struct placement *placement;
     const struct link_kept *kept;
+    bool has_snapshots;      /* each worker has a snapshot segment */
     struct standby *standby; /* NULL: no worker is on standby */
     const char *host;
     const struct lease *lease; /* under which the worker runs; NULL: none */

@@ -38,6 +38,8 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
         .generation = (uint32_t)plan->generation,
         .threads = (uint32_t)context->placement->threads,
         .resume_step = plan->resume_step,
+        .memory_step = plan->memory_step,
+        .has_snapshot = context->has_snapshots,
         .lease_ms = plan->lease_ms,
         .term = plan->term,
         .first_step_ns = context->os->now_ns(context->os->arg),

@@ -127,8 +127,13 @@ static void abort_others(struct world *world)
 
 static void tell_down(struct world *world)
 {
+    const struct snapshot_list held =
+        segments_held(world->segments, world->plan.first_rank, world->plan.world_size);
+
     if (world->services.output != NULL)
         output_end_generation(world->services.output);
+    if (held.held[0].step >= 0)
+        world->reporter.held(world->reporter.to, world->plan.generation, &held);
     world->reporter.stopped(world->reporter.to, world->plan.generation);
 }
 
@@ -144,6 +149,7 @@ static void close_all(struct world *world)
 {
     world_account_drop(world);
     world_gpus_end(world);
+    world_end_saves(world);
     link_server_destroy(world->links);
     world->links = NULL;
     timer_pipe_destroy(world->timers);
@@ -183,12 +189,15 @@ static void perform(struct world *world, enum world_action action)
         world_kill(world);
         return;
     case WA_DRAIN:
+        world_end_saves(world);
         world_drain(world);
         return;
     case WA_SWEEP:
+        world_end_saves(world);
         world_sweep(world);
         return;
     case WA_ABANDON:
+        world_end_saves(world);
         world_abandon(world);
         tell_down(world);
         return;
@@ -281,9 +290,12 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     if (config->python_stacks && (world->archive_fd = python_stacks_archive()) < 0)
         world->archive_fd = 0;
     status = make_standby(world, err);
+    if (status == FSDP_OK && config->job_json != NULL && services->rundir != NULL)
+        status = segments_create(&world->segments, config->n_workers, err);
     if (status == FSDP_OK)
         status = world_make_timers(world, err);
     if (status != FSDP_OK) {
+        segments_destroy(world->segments);
         standby_destroy(world->standby, services->os);
         close_archive(world);
         free(world->spared);
@@ -317,6 +329,7 @@ void world_destroy(struct world *world)
         return;
     oom_watch_end(&world->oom);
     close_archive(world);
+    segments_destroy(world->segments);
     free(world->workers);
     free(world->spared);
     free(world);

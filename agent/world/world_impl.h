@@ -12,6 +12,7 @@
  *   world_life.c     watches what a program shows
  *   world_gpus.c     watches the GPUs of a generation
  *   world_standby.c  keeps workers on standby
+ *   world_save.c     keeps snapshot segments, and has slots of them written
  *   world_timers.c   handles expired watchdog timers
  *   world_stuck.c    finds workers in state D
  *
@@ -24,6 +25,8 @@
 #include "agent/os/oom.h"
 #include "agent/output/progress.h"
 #include "agent/placement/gpu_health.h"
+#include "agent/snapshot/segments.h"
+#include "agent/snapshot/writer.h"
 #include "agent/watch/hang_life.h"
 #include "agent/watch/timer_pipe.h"
 #include "agent/world/world.h"
@@ -57,6 +60,10 @@ struct world {
     int n_live, n_worker_handles;
     struct link_server *links;
     struct link_kept kept;     /* for the workers of later generations */
+    struct segments *segments; /* of the workers, in every generation; NULL: they save no snapshots */
+    struct writer *writer;     /* of the generation; NULL: no slot was to be written in it yet */
+    struct world_save *saves;  /* the slots that it writes; NULL: none */
+    uint64_t n_saves;          /* slots that were ever to be written */
     struct world_start *start; /* of the generation, until its files are open; else NULL */
     bool started;              /* all its workers were started, and their execs are over */
     char program[RUNDIR_PATH_BYTES];
@@ -131,6 +138,12 @@ bool world_start_standby(struct world *world, int local_rank, struct standby_pro
                          struct death *death);
 /** Make world->links for the next generation. */
 bool world_make_links(struct world *world, struct fsdp_err *err);
+/** Put the descriptors of the segments where workers look for them. */
+bool world_give_segments(struct world *world, struct fsdp_err *err);
+/** A worker reports a save. Report it, once its file is on the disk. The callee owns manifest_fd. */
+void world_saved(struct world *world, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
+/** The generation is over, or its workers are being killed: nothing more of it is written or reported. */
+void world_end_saves(struct world *world);
 /** Watch the pidfd of a started worker. */
 void world_watch_worker(struct worker *worker);
 /** Start one worker on standby, if one is missing and the generation trains. */

@@ -45,6 +45,7 @@ static void fill_context(struct world *world, struct worker_context *context)
         .timer_file = world->timers == NULL ? NULL : timer_pipe_path(world->timers),
         .placement = world->services.placement,
         .kept = &world->kept,
+        .has_snapshots = world->segments != NULL,
         .standby = world->standby,
         .links = world->links,
         .lease = world->services.lease,

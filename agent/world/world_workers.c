@@ -171,9 +171,7 @@ void world_watch_worker(struct worker *worker)
 
 static void on_link_saved(void *arg, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
 {
-    struct world *world = arg;
-
-    world->reporter.saved(world->reporter.to, world->plan.generation, rank, saved, manifest_fd);
+    world_saved(arg, rank, saved, manifest_fd);
 }
 
 static void on_link_event(void *arg, int rank, const char *json, size_t length)
@@ -222,5 +220,6 @@ bool world_make_links(struct world *world, struct fsdp_err *err)
     link_server_destroy(world->links);
     world->links = NULL;
     return link_server_create(&world->links, world->services.loop, world->config->n_workers, &handlers,
-                              err) == FSDP_OK;
+                              err) == FSDP_OK &&
+           world_give_segments(world, err);
 }

@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "shard_runtime/checkpoint/report.h"
+#include "shard_runtime/checkpoint/shards.h"
 #include "shard_runtime/comm/link_client.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/require.h"
@@ -49,78 +50,26 @@ enum fsdp_status checkpoint_head(const struct checkpoint_state *state, uint32_t 
     return status;
 }
 
-/*
- * Returns true if this rank writes nothing of the tensor, because its box has no rows or is otherwise empty.
- * Exception: if a dimension after the first is 0, the tensor has no elements, but ranks with rows of it still
- * write it. So the tensor is in the checkpoint.
- */
-static bool has_nothing(const struct checkpoint_tensor *tensor, const struct box *box)
-{
-    bool nothing = false;
-
-    for (size_t d = 0; d < tensor->n_dims; d++)
-        nothing = nothing || (box->sizes[d] == 0 && (d == 0 || tensor->shape[d] > 0));
-    return nothing;
-}
-
-/*
- * Describes this rank's shards of `tensors` in `shards`, which has room for all of them. Skips tensors of
- * which this rank writes nothing.
- */
-static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors, size_t n_tensors, int W,
-                                        int rank, struct safetensors_tensor *shards, size_t *n_shards,
-                                        struct fsdp_err *err)
-{
-    *n_shards = 0;
-    for (size_t i = 0; i < n_tensors; i++) {
-        const struct checkpoint_tensor *tensor = &tensors[i];
-        struct safetensors_tensor *shard = &shards[*n_shards];
-        struct box box;
-
-        OK_OR_RETURN(checkpoint_tensor_box(tensor, W, rank, &box, err));
-        if (has_nothing(tensor, &box) || tensor->saved_elsewhere)
-            continue;
-        *shard = (struct safetensors_tensor){ .name = tensor->name,
-                                              .dtype = tensor->dtype,
-                                              .n_dims = tensor->n_dims,
-                                              .has_offsets = true,
-                                              .has_global_shape = true,
-                                              .data = tensor->rows,
-                                              .store = tensor->store,
-                                              .in_store = tensor->in_store };
-        memcpy(shard->shape, box.sizes, sizeof shard->shape);
-        memcpy(shard->offsets, box.offsets, sizeof shard->offsets);
-        memcpy(shard->global_shape, tensor->shape, sizeof shard->global_shape);
-        ++*n_shards;
-    }
-    return FSDP_OK;
-}
-
 enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory, const char *temporary,
                                        const struct checkpoint_state *state, uint32_t generation, int W,
                                        int rank, const struct checkpoint_tensor *tensors, size_t n_tensors,
                                        struct checkpoint_part *part, struct fsdp_err *err)
 {
-    char marks[4][24], folder[IO_PATH_BYTES], path[IO_PATH_BYTES];
-    const struct safetensors_metadata metadata[] = { { CONTENTS_STEP_KEY, marks[0] },
-                                                     { CONTENTS_GENERATION_KEY, marks[1] },
-                                                     { CONTENTS_WORLD_KEY, marks[2] },
-                                                     { CONTENTS_RANK_KEY, marks[3] } };
+    const struct shards_save save = { state->step, generation, W, rank };
+    char folder[IO_PATH_BYTES], path[IO_PATH_BYTES];
+    struct shards_marks marks;
     struct safetensors_tensor *shards;
     struct safetensors_written written = { 0 };
     enum fsdp_status status;
     size_t n_shards = 0;
 
     *part = (struct checkpoint_part){ 0 };
-    snprintf(marks[0], sizeof marks[0], "%lld", (long long)state->step);
-    snprintf(marks[1], sizeof marks[1], "%lu", (unsigned long)generation);
-    snprintf(marks[2], sizeof marks[2], "%d", W);
-    snprintf(marks[3], sizeof marks[3], "%d", rank);
+    shards_mark(&marks, &save);
     manifest_shard_name((uint32_t)rank, part->file);
     shards = calloc(n_tensors + 1, sizeof *shards);
     if (shards == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", n_tensors);
-    status = describe_shards(tensors, n_tensors, W, rank, shards, &n_shards, err);
+    status = shards_describe(tensors, n_tensors, W, rank, false, shards, &n_shards, err);
     if (status == FSDP_OK)
         status = commit_begin(io, directory, temporary, err);
     if (status == FSDP_OK)
@@ -128,7 +77,7 @@ enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory
     if (status == FSDP_OK)
         status = io_join(path, folder, part->file, err);
     if (status == FSDP_OK && n_shards > 0)
-        status = safetensors_write(io, path, shards, n_shards, metadata, sizeof metadata / sizeof *metadata,
+        status = safetensors_write(io, path, shards, n_shards, marks.list, SHARDS_MARKS,
                                    SAFETENSORS_ALIGNMENT, &written, err);
     part->size_bytes = written.size_bytes;
     memcpy(part->checksum, written.checksum, sizeof part->checksum);
@@ -192,73 +141,30 @@ static enum fsdp_status publish_alone(const struct checkpoint_save_options *opti
     return FSDP_OK;
 }
 
-/* Writes the manifest's head to a memfd. The coordinator reads the memfd from its start. */
-static enum fsdp_status head_memfd(const char *head, size_t length, int *out, struct fsdp_err *err)
-{
-    const int fd = memfd_create("fsdp-manifest-head", MFD_CLOEXEC);
-    enum fsdp_status status;
-
-    *out = -1;
-    if (fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "memfd_create: %s", strerror(errno));
-    status = io_write_all(&io_posix, fd, head, length, 0, "the manifest's head", err);
-    if (status != FSDP_OK) {
-        close(fd);
-        return status;
-    }
-    *out = fd;
-    return FSDP_OK;
-}
-
-/*
- * Reports to the coordinator how this rank's part of the save ended (`status`, `err`). Then waits for the
- * coordinator's answer about the whole save.
- */
-static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *options,
-                                         const struct checkpoint_state *state, const char *temporary,
-                                         const char *head, size_t head_length,
+static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *options, int64_t step,
+                                         const char *temporary, const char *head, size_t head_length,
                                          const struct checkpoint_part *part, int64_t started_ns,
                                          enum fsdp_status status, struct fsdp_err *err)
 {
-    struct fsdp_link_saved saved = { .step = state->step,
+    struct fsdp_link_saved saved = { .step = step,
                                      .keep = options->keep,
                                      .started_ns = started_ns,
-                                     .loaded_step = options->loaded_step };
-    struct fsdp_link_published published = { 0 };
-    struct fsdp_err mine = { 0 }, link_err = { 0 };
-    int head_fd = -1;
+                                     .loaded_step = options->loaded_step,
+                                     .size_bytes = part->size_bytes };
+    struct fsdp_err link_err = { 0 };
 
-    if (status != FSDP_OK)
-        fsdp_fail(&mine, status, "%s", err->message);
-    else if (head != NULL)
-        status = head_memfd(head, head_length, &head_fd, &mine);
-    saved.status = (uint32_t)status;
-    if (status == FSDP_OK) {
-        saved.size_bytes = part->size_bytes;
-        memcpy(saved.checksum, part->checksum, sizeof saved.checksum);
-    }
+    memcpy(saved.checksum, part->checksum, sizeof saved.checksum);
     if (options->directory != NULL)
         snprintf(saved.directory, sizeof saved.directory, "%s", options->directory);
     snprintf(saved.temporary, sizeof saved.temporary, "%s", temporary);
     snprintf(saved.file, sizeof saved.file, "%s", part->file);
-    snprintf(saved.words, sizeof saved.words, "%s", mine.message);
-    status = link_saved(options->link, &saved, head_fd, &link_err);
-    if (head_fd >= 0)
-        close(head_fd);
-    if (status == FSDP_OK)
-        status = link_published(options->link, state->step, &published, &link_err);
+    saved.status = (uint32_t)status;
     if (status != FSDP_OK)
-        return fsdp_fail(err, status, "%s", link_err.message);
-    if (published.status >= FSDP_STATUS_COUNT)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "the agent answered with status %lu",
-                         (unsigned long)published.status);
-    published.words[sizeof published.words - 1] = '\0';
-    /* Another rank's GPU failed. Only that rank ends with FSDP_EXIT_DEVICE, as it is the first cause. */
-    if (published.status == FSDP_ERR_DEVICE && saved.status != FSDP_ERR_DEVICE)
-        published.status = FSDP_ERR_PEER;
-    return published.status == FSDP_OK
-               ? FSDP_OK
-               : fsdp_fail(err, (enum fsdp_status)published.status, "%s", published.words);
+        snprintf(saved.words, sizeof saved.words, "%s", err->message);
+    status = report_send(options->link, &saved, head, head_length, &link_err);
+    if (status == FSDP_OK)
+        status = report_wait(options->link, step, (enum fsdp_status)saved.status, &link_err);
+    return status == FSDP_OK ? FSDP_OK : fsdp_fail(err, status, "%s", link_err.message);
 }
 
 static enum fsdp_status directory_of(const struct checkpoint_save_options *options, char out[IO_PATH_BYTES],
@@ -312,8 +218,8 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
             checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
                                   (int)hello->rank, tensors, n_tensors, &part, &why);
     if (!alone) /* also after a failure: the coordinator waits for every rank */
-        status =
-            publish_by_agent(options, state, temporary, head, head_length, &part, started_ns, status, &why);
+        status = publish_by_agent(options, state->step, temporary, head, head_length, &part, started_ns,
+                                  status, &why);
     else if (status == FSDP_OK)
         status = publish_alone(options, io, directory, temporary, &fence, head, head_length, &part, &why);
     else if (began)

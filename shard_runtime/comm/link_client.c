@@ -240,6 +240,18 @@ enum fsdp_status link_saved(struct link *link, const struct fsdp_link_saved *sav
     return link_send(link, FSDP_LINK_SAVED, 0, saved, sizeof *saved, NULL, 0, manifest_fd, err);
 }
 
+bool link_poll_published(struct link *link, int64_t step, struct fsdp_link_published *published)
+{
+    struct kept kept;
+
+    (void)link_check(link, NULL);
+    if (!link_take_kept(link, FSDP_LINK_PUBLISHED, step, &kept))
+        return false;
+    *published = kept.published;
+    published->words[sizeof published->words - 1] = '\0';
+    return true;
+}
+
 enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_link_published *published,
                                 struct fsdp_err *err)
 {

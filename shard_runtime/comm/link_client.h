@@ -86,6 +86,12 @@ enum fsdp_status link_saved(struct link *link, const struct fsdp_link_saved *sav
 enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_link_published *published,
                                 struct fsdp_err *err);
 
+/**
+ * Returns true, with the verdict on `step`, if it has come. Never waits. A failure of the link shows in the
+ * next call that waits.
+ */
+bool link_poll_published(struct link *link, int64_t step, struct fsdp_link_published *published);
+
 /** Returns true once for each notice that has arrived, oldest first, with the notice. Never waits. */
 bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice);
 

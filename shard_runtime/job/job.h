@@ -57,7 +57,7 @@ struct job {
     struct {
         uint64_t nproc_per_node, nnodes, max_restarts;
         uint64_t restart_window_s; /* 0: restarts of the whole run count */
-        uint64_t threads; /* compute threads of a rank; 0: auto */
+        uint64_t threads;          /* compute threads of a rank; 0: auto */
         double hang_timeout_s;
     } launch;
     struct {
@@ -120,6 +120,8 @@ struct job {
     } parallel; /* keys of features that do not exist yet are refused, so they have no field */
     struct {
         uint64_t every, keep; /* every 0: never; keep 0: all */
+        bool async;
+        uint64_t snapshot_every; /* 0: none but those of async */
         enum job_resume resume;
         enum job_export exports;
         enum job_data data;

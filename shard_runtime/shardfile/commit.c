@@ -248,7 +248,8 @@ enum fsdp_status commit_take_over(struct fsdp_io *io, const char *directory, uin
     return FSDP_OK;
 }
 
-enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_t term,
+/* Leftovers of saves since that generation began are kept: they may be saves that are under way. */
+static enum fsdp_status clean(struct fsdp_io *io, const char *directory, uint64_t term, uint64_t generation,
                               const struct verify_log *log, struct fsdp_err *err)
 {
     struct io_names names;
@@ -257,9 +258,11 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_
     OK_OR_RETURN(list_names(io, directory, &names, err));
     for (size_t i = 0; i < names.n; i++) {
         struct fsdp_err why = { 0 };
+        struct commit_fence save;
         char path[IO_PATH_BYTES];
 
-        if (!is_leftover(names.names[i]))
+        if (!is_leftover(names.names[i]) ||
+            (commit_parse_temporary(names.names[i], &save) && save.generation >= generation))
             continue;
         /*
          * Sync before removing. A save that could not sync its swap of two names may have left this directory
@@ -277,6 +280,18 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_
     }
     io_names_free(&names);
     return FSDP_OK;
+}
+
+enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_t term,
+                              const struct verify_log *log, struct fsdp_err *err)
+{
+    return clean(io, directory, term, UINT64_MAX, log, err);
+}
+
+enum fsdp_status commit_clean_before(struct fsdp_io *io, const char *directory, uint64_t term,
+                                     uint32_t generation, const struct verify_log *log, struct fsdp_err *err)
+{
+    return clean(io, directory, term, generation, log, err);
 }
 
 /* Publishing */

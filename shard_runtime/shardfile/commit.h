@@ -123,6 +123,13 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, uint64_
                               const struct verify_log *log, struct fsdp_err *err);
 
 /**
+ * The same while a generation saves: leaves temporary directories of `generation` and later ones alone. The
+ * caller has the directory for itself: it leads the run.
+ */
+enum fsdp_status commit_clean_before(struct fsdp_io *io, const char *directory, uint64_t term,
+                                     uint32_t generation, const struct verify_log *log, struct fsdp_err *err);
+
+/**
  * Deletes checkpoints that are too old to keep. `keep` is the number to keep; 0 keeps all of them. The
  * function keeps the `keep` newest checkpoints that still have their manifest and their files' sizes, and
  * deletes every older one, valid or broken. It opens no file but manifests: what has a final name was

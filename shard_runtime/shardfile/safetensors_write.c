@@ -298,24 +298,17 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
     return FSDP_OK;
 }
 
-enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
-                                   size_t n_tensors, const struct safetensors_metadata *metadata,
-                                   size_t n_metadata, size_t alignment, struct safetensors_written *written,
-                                   struct fsdp_err *err)
+/* Creates the file of `size_bytes` with that header and those tensors, which have their places. */
+static enum fsdp_status write_file(struct fsdp_io *io, const char *path,
+                                   const struct safetensors_tensor *tensors, size_t n_tensors,
+                                   const struct json_text *header, uint64_t size_bytes,
+                                   struct safetensors_written *written, struct fsdp_err *err)
 {
-    struct writer writer = { .io = io, .path = path, .fd = -1 };
-    struct json_text header = { 0 };
-    uint64_t size_bytes = 0;
+    struct writer writer = { .io = io, .path = path, .fd = -1, .ring_bytes = BLOCK_BYTES };
     enum fsdp_status status;
     XXH128_hash_t hash;
     bool created = false;
 
-    *written = (struct safetensors_written){ 0 };
-    status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header,
-                                      &size_bytes, err);
-    if (status != FSDP_OK)
-        goto done;
-    writer.ring_bytes = BLOCK_BYTES;
     while (writer.ring_bytes < size_bytes && writer.ring_bytes < RING_BYTES)
         writer.ring_bytes *= 2;
     writer.ring = aligned_alloc(BLOCK_BYTES, writer.ring_bytes);
@@ -325,11 +318,11 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
         goto done;
     }
     XXH3_128bits_reset(writer.hash);
-    status = create(&writer, size_bytes >= DIRECT_FROM_BYTES && header.length % BLOCK_BYTES == 0, err);
+    status = create(&writer, size_bytes >= DIRECT_FROM_BYTES && header->length % BLOCK_BYTES == 0, err);
     if (status != FSDP_OK)
         goto done;
     created = true;
-    status = write_contents(&writer, tensors, n_tensors, &header, size_bytes, err);
+    status = write_contents(&writer, tensors, n_tensors, header, size_bytes, err);
     if (status != FSDP_OK)
         goto done;
     hash = XXH3_128bits_digest(writer.hash);
@@ -339,8 +332,89 @@ done:
         status = file_fail(err, "close", path);
     if (status != FSDP_OK && created)
         io->unlink(io, path);
-    json_text_free(&header);
     XXH3_freeState(writer.hash);
     free(writer.ring);
+    return status;
+}
+
+enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
+                                   size_t n_tensors, const struct safetensors_metadata *metadata,
+                                   size_t n_metadata, size_t alignment, struct safetensors_written *written,
+                                   struct fsdp_err *err)
+{
+    struct json_text header = { 0 };
+    uint64_t size_bytes = 0;
+    enum fsdp_status status;
+
+    *written = (struct safetensors_written){ 0 };
+    status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header,
+                                      &size_bytes, err);
+    if (status == FSDP_OK)
+        status = write_file(io, path, tensors, n_tensors, &header, size_bytes, written, err);
+    json_text_free(&header);
+    return status;
+}
+
+/* A file's bytes that lie in another file, from `offset` on. */
+struct image {
+    int fd;
+    uint64_t offset;
+};
+
+static enum fsdp_status read_image(void *user, size_t index, uint64_t offset, void *bytes, size_t size_bytes,
+                                   struct fsdp_err *err)
+{
+    const struct image *image = user;
+
+    (void)index;
+    return io_read_all(&io_posix, image->fd, bytes, size_bytes, image->offset + offset, "a snapshot", err);
+}
+
+/* Reads the first bytes of the image: the length of the header, and the header. */
+static enum fsdp_status read_header(struct image *image, uint64_t size_bytes, struct json_text *header,
+                                    struct fsdp_err *err)
+{
+    unsigned char length[8];
+    uint64_t n = 0;
+    char *bytes;
+    enum fsdp_status status;
+
+    if (size_bytes < sizeof length)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a snapshot of %llu bytes", (unsigned long long)size_bytes);
+    OK_OR_RETURN(read_image(image, 0, 0, length, sizeof length, err));
+    for (int i = 0; i < 8; i++)
+        n |= (uint64_t)length[i] << 8 * i;
+    if (n > SAFETENSORS_MAX_HEADER_BYTES || n > size_bytes - sizeof length)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a snapshot whose header does not fit it");
+    bytes = malloc((size_t)n + sizeof length);
+    if (bytes == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the header of a snapshot");
+    status = read_image(image, 0, 0, bytes, (size_t)n + sizeof length, err);
+    if (status == FSDP_OK)
+        json_add_bytes(header, bytes, (size_t)n + sizeof length);
+    free(bytes);
+    if (status == FSDP_OK && header->failed)
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the header of a snapshot");
+    return status;
+}
+
+enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, uint64_t offset,
+                                  uint64_t size_bytes, struct safetensors_written *written,
+                                  struct fsdp_err *err)
+{
+    struct image image = { fd, offset };
+    const struct rows_store store = { .user = &image, .read = read_image };
+    struct json_text header = { 0 };
+    enum fsdp_status status;
+
+    *written = (struct safetensors_written){ 0 };
+    status = read_header(&image, size_bytes, &header, err);
+    if (status == FSDP_OK) {
+        const struct safetensors_tensor data = { .end = size_bytes - header.length, .store = &store };
+
+        image.offset += header.length;
+        status = write_file(io, path, &data, 1, &header, size_bytes, written, err);
+    }
+    json_text_free(&header);
     return status;
 }

@@ -15,6 +15,7 @@
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/state/checkpoint_choose.h"
+#include "shard_runtime/state/checkpoint_halves.h"
 #include "shard_runtime/state/load_readers.h"
 #include "shard_runtime/state/made_with.h"
 #include "shard_runtime/state/save_files.h"
@@ -57,6 +58,47 @@ static enum fsdp_status compare_steps(const struct fsdp_context *context, int64_
                      (long long)-most[1], (long long)most[0]);
 }
 
+enum fsdp_status checkpoint_gather(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
+                                   const struct fsdp_checkpoint_state *state, enum fsdp_status own,
+                                   struct state_tensors *tensors, struct fsdp_err *err)
+{
+    struct fsdp_context *context = model->context;
+    enum fsdp_status status = own;
+
+    /* Wait for gathers of fsdp_module_unshard(); whether they failed does not matter here. */
+    unshard_settle_all(context);
+    if (status == FSDP_OK)
+        status = GIVEN(state, err);
+    if (status == FSDP_OK)
+        status = check_world(model, err);
+    if (status == FSDP_OK)
+        status = check_optimizer(model, optimizer, err);
+    if (status == FSDP_OK)
+        status = model_check_not_torn(model, err);
+    if (status == FSDP_OK)
+        status = model_draw(model, err);
+    if (status == FSDP_OK)
+        status = state_tensors_make(tensors, model, optimizer, err);
+    /* after this, the publisher reports failures to all ranks */
+    status = model_agree(model, NULL, 0, status, err);
+    return status == FSDP_OK ? compare_steps(context, (int64_t)state->step, err) : status;
+}
+
+struct checkpoint_state checkpoint_state_of(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
+                                            const struct fsdp_checkpoint_state *state, const char *numerics,
+                                            const char *job_json)
+{
+    return (struct checkpoint_state){
+        .step = (int64_t)state->step,
+        .cursor = state->cursor,
+        .seed = state->seed,
+        .optimizer_step = optimizer != NULL ? fsdp_optimizer_step_count(optimizer) : 0,
+        .numerics = numerics,
+        .extra = model->context->checkpoint_extra,
+        .job = job_json != NULL ? job_json : fsdp_context_job(model->context, NULL),
+    };
+}
+
 enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                       const char *directory, const struct fsdp_checkpoint_state *state,
                                       uint32_t keep, const char *job_json, struct fsdp_err *err)
@@ -79,37 +121,16 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     enum fsdp_status status;
     struct checkpoint_saved done;
 
-    /* Wait for gathers of fsdp_module_unshard(); whether they failed does not matter here. */
-    unshard_settle_all(context);
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
-    status = GIVEN(state, err);
-    if (status == FSDP_OK)
-        status = check_world(model, err);
-    if (status == FSDP_OK)
-        status = check_optimizer(model, optimizer, err);
-    if (status == FSDP_OK)
-        status = model_check_not_torn(model, err);
+    status = check_world(model, err);
     if (status == FSDP_OK)
         status = save_files_open(&files, context, directory, err);
-    if (status == FSDP_OK)
-        status = model_draw(model, err);
-    if (status == FSDP_OK)
-        status = state_tensors_make(&tensors, model, optimizer, err);
-    /* after this, the publisher reports failures to all ranks */
-    status = model_agree(model, NULL, 0, status, err);
-    if (status == FSDP_OK)
-        status = compare_steps(context, (int64_t)state->step, err);
+    status = checkpoint_gather(model, optimizer, state, status, &tensors, err);
     if (status == FSDP_OK)
         status = made_with_gather(context, &numerics, err);
     if (status != FSDP_OK)
         goto done;
-    saved.step = (int64_t)state->step;
-    saved.cursor = state->cursor;
-    saved.seed = state->seed;
-    saved.optimizer_step = optimizer != NULL ? fsdp_optimizer_step_count(optimizer) : 0;
-    saved.numerics = numerics;
-    saved.extra = context->checkpoint_extra;
-    saved.job = job_json != NULL ? job_json : fsdp_context_job(context, NULL);
+    saved = checkpoint_state_of(model, optimizer, state, numerics, job_json);
     context->resume_is_stale = true;
     status = checkpoint_save(&options, &saved, tensors.list, tensors.n, &done, err);
 done:
@@ -198,7 +219,6 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     REQUIRE(model, err);
     REQUIRE(state, err);
 
-    struct made_with made_with;
     struct manifest manifest = { 0 };
     enum fsdp_status status;
 
@@ -206,22 +226,34 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     fsdp_context_phase(model->context, FSDP_PHASE_LOAD);
     status = load_here(model, optimizer, directory, step, &manifest, err);
     model->context->resume_is_stale = true;
+    status = checkpoint_adopt(model, optimizer, &manifest, status, state, err);
     if (status == FSDP_OK)
-        status = made_with_read(&manifest, model->context->rank, &made_with, err);
+        model->loaded_step = (int64_t)state->step;
+    manifest_free(&manifest);
+    return status;
+}
+
+enum fsdp_status checkpoint_adopt(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
+                                  const struct manifest *manifest, enum fsdp_status own,
+                                  struct fsdp_checkpoint_state *state, struct fsdp_err *err)
+{
+    struct made_with made_with;
+    enum fsdp_status status = own;
+
+    if (status == FSDP_OK)
+        status = made_with_read(manifest, model->context->rank, &made_with, err);
     status = model_agree(model, NULL, 0, status, err);
     if (status == FSDP_OK) {
-        *state = (struct fsdp_checkpoint_state){ .step = manifest.step,
-                                                 .cursor = manifest.cursor,
-                                                 .seed = manifest.seed,
-                                                 .optimizer_step = manifest.optimizer_step,
-                                                 .world_size = (int)manifest.world_size };
+        *state = (struct fsdp_checkpoint_state){ .step = manifest->step,
+                                                 .cursor = manifest->cursor,
+                                                 .seed = manifest->seed,
+                                                 .optimizer_step = manifest->optimizer_step,
+                                                 .world_size = (int)manifest->world_size };
         memcpy(state->made_with, made_with.words, sizeof made_with.words);
-        model->loaded_step = (int64_t)manifest.step;
-        model->draws.step = manifest.optimizer_step;
+        model->draws.step = manifest->optimizer_step;
         if (optimizer != NULL)
-            fsdp_optimizer_set_step_count(optimizer, manifest.optimizer_step);
+            fsdp_optimizer_set_step_count(optimizer, manifest->optimizer_step);
     }
-    manifest_free(&manifest);
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++)
         model_is_filled(model, i);
     if (status == FSDP_OK)

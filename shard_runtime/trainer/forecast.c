@@ -64,7 +64,12 @@ static void add_up(struct forecast *forecast)
     const struct fsdp_forecast_apart *apart = &need->apart;
     /* the libraries are loaded and have generated their code, as in a worker */
     const size_t process = need->process;
+    const size_t state = need->offloaded > 0    ? need->offloaded
+                         : !forecast->on_device ? need->optimizer
+                                                : apart->optimizer + apart->host_optimizer;
 
+    forecast->snapshot = 2 * (state + (forecast->on_device ? apart->parameters + apart->host_parameters
+                                                           : need->memory.parameters));
     forecast->baseline = process;
     forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +
                       need->memory.arena + need->memory.evaluation + need->staging + need->shared + process;
@@ -118,6 +123,8 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
     OK_OR_RETURN(plan_job(forecast, job, evaluation, NULL, err));
     forecast->on_device = strcmp(job->run.device, "cuda") == 0;
     add_up(forecast);
+    if (job->checkpoint.snapshot_every == 0 && (job->checkpoint.every == 0 || !job->checkpoint.async))
+        forecast->snapshot = 0;
     return FSDP_OK;
 }
 

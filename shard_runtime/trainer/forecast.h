@@ -23,6 +23,11 @@ struct forecast {
     bool on_device;  /* the plan is for cuda: `baseline` and `total` are device memory, not host memory */
     size_t baseline; /* bytes of a process that is ready to train and has not touched an arena */
     size_t total;    /* all bytes of a rank; they must fit in its memory */
+    /*
+     * Two copies of its rows and their optimizer state, in memory of the agent; 0: the job makes none. Not in
+     * `total`: without room for them, saving waits for the disk
+     */
+    size_t snapshot;
     /* Host memory of a plan for cuda; 0 for other devices. */
     size_t host_baseline; /* RssAnon + RssShmem, without the driver's memory */
     size_t host_total;

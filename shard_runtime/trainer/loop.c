@@ -9,6 +9,7 @@
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/job/schema.h"
+#include "shard_runtime/state/saver.h"
 #include "shard_runtime/trainer/batch.h"
 #include "shard_runtime/trainer/metrics.h"
 #include "shard_runtime/trainer/trainer.h"
@@ -25,6 +26,7 @@ struct loop {
     /* clock at the end of that step, plus the time of saves since, so that saves do not count */
     double logged_s;
     double logged_wait_s; /* device wait until that time, plus the wait during saves since */
+    bool saving;          /* a save is on its way to the disk, as the ranks agreed */
     int64_t wanted_stop;  /* the notices' demand: stop after this step; 0: stop at once; NO_STOP: go on */
 
     /* Results of the last completed step. */
@@ -214,8 +216,10 @@ static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
  */
 static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp_err *err)
 {
+    struct saver *saver = loop->trainer->saver;
     const int64_t step = (int64_t)loop->trainer->step;
     struct fsdp_link_notice notice;
+    int64_t agreed[2]; /* the step; and whether a save is on its way to the disk */
     int64_t after;
 
     while (fsdp_context_poll_notice(loop->trainer->context, &notice))
@@ -224,9 +228,14 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     after = loop->wanted_stop;
     if (after != NO_STOP && after < step)
         after = step;
+    agreed[0] = after;
+    agreed[1] = saver != NULL && saver_is_busy(saver);
     OK_OR_RETURN(
-        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), &after, 1, FSDP_I64, FSDP_MAX, NULL, err));
-    loop->wanted_stop = after;
+        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), agreed, 2, FSDP_I64, FSDP_MAX, NULL, err));
+    loop->wanted_stop = after = agreed[0];
+    if (saver != NULL)
+        saver_agreed(saver, agreed[1] != 0);
+    loop->saving = agreed[1] != 0;
     *stop = after != NO_STOP && step >= after;
     return FSDP_OK;
 }
@@ -238,26 +247,74 @@ static double plain(double value)
 }
 
 /*
- * Saves a checkpoint. If the disk refuses it, rank 0 prints the reason and training goes on: older
- * checkpoints remain, and the next save may succeed. Every rank gets the same result. The `last` save must
- * succeed, because otherwise the end of the run would be lost.
+ * If the disk refuses a save, rank 0 prints the reason and training goes on: older checkpoints remain, and the
+ * next save may succeed. Every rank gets the same result. The `last` save must succeed, because otherwise the
+ * end of the run would be lost.
  */
-static enum fsdp_status save_step(struct loop *loop, bool last, struct fsdp_err *err)
+static enum fsdp_status bear(const struct loop *loop, enum fsdp_status status, bool last,
+                             struct fsdp_err *err)
 {
-    const struct fsdp_context *context = loop->trainer->context;
-    const double began_s = clock_now_s(), waited_s = fsdp_context_device_wait_s(context);
-    const enum fsdp_status status = trainer_save(loop->trainer, err);
-
-    flight_spend(link_progress(context_link(context)), FSDP_SPENT_SAVE,
-                 (uint64_t)((clock_now_s() - began_s) * 1e9));
-    loop->logged_s += clock_now_s() - began_s;
-    loop->logged_wait_s += fsdp_context_device_wait_s(context) - waited_s;
     if (status != FSDP_ERR_IO || last)
         return status;
     if (loop->trainer->rank == 0)
         fprintf(stderr, "fsdp-train: %s; training goes on, older checkpoints stand\n", err->message);
     fsdp_err_clear(err);
     return FSDP_OK;
+}
+
+/* Learns how the last save ended, and waits until it has. */
+static enum fsdp_status end_save(struct loop *loop, bool last, struct fsdp_err *err)
+{
+    if (loop->trainer->saver == NULL)
+        return FSDP_OK;
+    loop->saving = false;
+    return bear(loop, saver_wait(loop->trainer->saver, err), last, err);
+}
+
+/* What is due after a step: a checkpoint, or a snapshot in memory. */
+enum due { DUE_NOTHING, DUE_SNAPSHOT, DUE_SAVE, DUE_LAST_SAVE };
+
+static enum due what_is_due(const struct trainer *t, bool stop)
+{
+    const uint64_t every = t->job->checkpoint.every, snapshot_every = t->job->checkpoint.snapshot_every;
+
+    if (stop || (every > 0 && t->step == t->job->train.steps))
+        return DUE_LAST_SAVE;
+    if (every > 0 && t->step % every == 0)
+        return DUE_SAVE;
+    return t->saver != NULL && snapshot_every > 0 && t->step % snapshot_every == 0 ? DUE_SNAPSHOT
+                                                                                   : DUE_NOTHING;
+}
+
+/*
+ * Saves a checkpoint, or takes a snapshot. With a saver, a checkpoint waits for the one before, if that is still
+ * on its way, and then for the copy of the state. Only the last one waits for the disk.
+ */
+static enum fsdp_status save_or_snapshot(struct loop *loop, enum due due, struct fsdp_err *err)
+{
+    struct trainer *t = loop->trainer;
+    const bool last = due == DUE_LAST_SAVE;
+
+    if (due == DUE_SNAPSHOT)
+        return bear(loop, trainer_snapshot(t, false, err), false, err);
+    OK_OR_RETURN(end_save(loop, false, err));
+    if (t->saver == NULL || !t->job->checkpoint.async)
+        return bear(loop, trainer_save(t, err), last, err);
+    OK_OR_RETURN(trainer_snapshot(t, true, err));
+    return last ? end_save(loop, true, err) : FSDP_OK;
+}
+
+static enum fsdp_status save_step(struct loop *loop, enum due due, struct fsdp_err *err)
+{
+    const struct fsdp_context *context = loop->trainer->context;
+    const double began_s = clock_now_s(), waited_s = fsdp_context_device_wait_s(context);
+    const enum fsdp_status status = save_or_snapshot(loop, due, err);
+
+    flight_spend(link_progress(context_link(context)), FSDP_SPENT_SAVE,
+                 (uint64_t)((clock_now_s() - began_s) * 1e9));
+    loop->logged_s += clock_now_s() - began_s;
+    loop->logged_wait_s += fsdp_context_device_wait_s(context) - waited_s;
+    return status;
 }
 
 /*
@@ -282,12 +339,17 @@ static enum fsdp_status find_speaker(struct trainer *t, struct fsdp_err *err)
 static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, struct fsdp_err *err)
 {
     struct trainer *t = loop->trainer;
-    const uint64_t every = t->job->checkpoint.every;
     bool stop = false, diverged = false;
+    enum due due;
 
     while (t->step < t->job->train.steps && !stop) {
         OK_OR_RETURN(compute_step(loop, &diverged, err));
         if (diverged) {
+            struct fsdp_err why = *err; /* says more of the divergence */
+
+            /* what was saved before must stand when this process has ended */
+            OK_OR_RETURN(end_save(loop, false, err));
+            *err = why;
             *end = TRAINER_DIVERGED; /* no function failed, but `err` gets a description */
             /* the step that diverged; the agent compares it with the next generation */
             show_step(loop, t->step + 1);
@@ -300,9 +362,11 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
         }
         OK_OR_RETURN(report_step(loop, err));
         OK_OR_RETURN(agree_on_stop(loop, &stop, err));
-        if (stop || (every > 0 && (t->step % every == 0 || t->step == t->job->train.steps))) {
-            OK_OR_RETURN(save_step(loop, stop || t->step == t->job->train.steps, err));
-        }
+        if (!loop->saving) /* a save that has ended, if there was one: what came of it is said now */
+            OK_OR_RETURN(end_save(loop, false, err));
+        due = what_is_due(t, stop);
+        if (due != DUE_NOTHING)
+            OK_OR_RETURN(save_step(loop, due, err));
     }
     *end = t->step < t->job->train.steps ? TRAINER_STOPPED : TRAINER_COMPLETE;
     return FSDP_OK;
@@ -321,7 +385,9 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
 
     *end = TRAINER_COMPLETE;
     if (trainer->step >= trainer->job->train.steps)
-        return trainer->resumed || trainer->job->checkpoint.every == 0 ? FSDP_OK : trainer_save(trainer, err);
+        return (trainer->resumed && !trainer->unsaved) || trainer->job->checkpoint.every == 0
+                   ? FSDP_OK
+                   : trainer_save(trainer, err);
     status = batch_init(&loop.batch, trainer->batch, trainer->job->model.seq, trainer->n_micro, err);
     if (status == FSDP_OK && trainer->rank == 0)
         status = metrics_open(&loop.metrics, trainer->run_dir, err);

@@ -7,6 +7,7 @@ enum { SIZE_BYTES = 32 };
 
 static const char arena_words[] =
     "next to the place of gradients; the largest sizes of these do not coincide:";
+static const char snapshot_words[] = "two copies of what is saved, held by the agent; not in the total";
 static const char shared_words[] = "segments of the transport that all ranks of the node map";
 
 /* Writes a size for people: "1.25 GiB", with three digits or more. */
@@ -99,7 +100,7 @@ static void put_device_memory(put_table *put, void *out, const struct forecast *
           IN_BOTH },
         { "logits", "of an evaluation", apart->host_logits, if_evaluates },
         { "staging", "between ranks, by way of the host", apart->host_staging + f->need.staging, IN_BOTH },
-        { "snapshot", NULL, 0, IN_JSON },
+        { "snapshot", snapshot_words, f->snapshot, f->snapshot > 0 ? IN_BOTH : IN_JSON },
         { "shared", shared_words, f->need.shared, IN_BOTH },
         { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline,
           IN_BOTH },
@@ -126,7 +127,7 @@ static void put_memory(put_table *put, void *out, const struct forecast *f)
         { "arena", NULL, memory->arena, IN_JSON },
         { "evaluation", "an arena of its own", memory->evaluation, f->evaluation > 0 ? IN_BOTH : IN_JSON },
         { "staging", "of the transport between ranks", f->need.staging, IN_BOTH },
-        { "snapshot", NULL, 0, IN_JSON },
+        { "snapshot", snapshot_words, f->snapshot, f->snapshot > 0 ? IN_BOTH : IN_JSON },
         { "shared", shared_words, f->need.shared, IN_BOTH },
         { "offloaded", NULL, f->need.offloaded, IN_JSON },
         { "baseline", "the process itself, measured in this one", f->baseline, IN_BOTH },
@@ -192,6 +193,8 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
     put_traffic(out, f);
     if (limit == 0)
         return;
+    if (f->snapshot > 0 && f->total <= limit && f->snapshot > limit - f->total)
+        fputs("\nsnapshots do not fit beside the rest: training waits for the disk when it saves\n", out);
     fprintf(out, "\n%s in %s (%.0f %%)\n", f->total <= limit ? "it fits" : "it does not fit",
             human(size, limit), 100.0 * (double)f->total / (double)limit);
     if (advice == NULL)

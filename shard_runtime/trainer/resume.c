@@ -8,8 +8,10 @@
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/engine/context.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/verify.h"
+#include "shard_runtime/state/saver.h"
 #include "shard_runtime/trainer/models.h"
 
 static const char *checkpoint_directory(const struct trainer *trainer, char out[TRAINER_PATH_BYTES + 16])
@@ -40,8 +42,8 @@ bool trainer_goes_on(const struct trainer *trainer)
  * Rank 0 reports that training resumes, on stdout and in the run's events. The event includes the times that
  * rank 0 needed so far, so that the events show the cost of a restart.
  */
-static enum fsdp_status tell(const struct trainer *trainer, const char *directory, double load_s,
-                             struct fsdp_err *err)
+static enum fsdp_status tell(const struct trainer *trainer, const char *source, const char *directory,
+                             double load_s, struct fsdp_err *err)
 {
     const struct fsdp_opening opening = fsdp_context_opening(trainer->context);
     char words[256];
@@ -54,7 +56,7 @@ static enum fsdp_status tell(const struct trainer *trainer, const char *director
     json_open(&event, NULL, '{');
     json_field_string(&event, "event", "resume");
     json_field(&event, "step", "%" PRIu64, trainer->step);
-    json_field_string(&event, "source", "disk");
+    json_field_string(&event, "source", source);
     json_field(&event, "context_ms", "%.3f", opening.device_s * 1e3);
     json_field(&event, "collectives_ms", "%.3f", opening.collectives_s * 1e3);
     json_field(&event, "load_ms", "%.3f", load_s * 1e3);
@@ -106,6 +108,58 @@ static enum fsdp_status begin(const struct trainer *trainer, struct fsdp_err *er
                : take_weights(trainer, err);
 }
 
+/* Goes on after the step that was loaded from `source`. */
+static enum fsdp_status go_on(struct trainer *trainer, const struct fsdp_checkpoint_state *state,
+                              const char *source, const char *place, double began_s, struct fsdp_err *err)
+{
+    trainer->resumed = true;
+    trainer->step = state->step;
+    trainer->cursor = state->cursor;
+    fsdp_context_beat(trainer->context,
+                      &(struct fsdp_beat){ .step = trainer->step, .total_steps = trainer->job->train.steps });
+    return tell(trainer, source, place, clock_now_s() - began_s, err);
+}
+
+/*
+ * Resumes from the snapshots in memory, if the agent names a step. They are of this run: of the same job, data
+ * and machine. FSDP_ERR_NOT_FOUND: the disk is next.
+ */
+static enum fsdp_status resume_from_memory(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct fsdp_link_hello *hello = link_hello(context_link(trainer->context));
+    struct fsdp_checkpoint_state state = { 0 };
+    const double began_s = clock_now_s();
+    enum fsdp_status status;
+
+    if (trainer->saver == NULL)
+        return FSDP_ERR_NOT_FOUND;
+    status = hello->memory_step >= 0 ? saver_load(trainer->saver, &state, err) : FSDP_ERR_NOT_FOUND;
+    if (status == FSDP_ERR_NOT_FOUND)
+        saver_forget(trainer->saver);
+    if (status != FSDP_OK)
+        return status;
+    trainer->unsaved = (int64_t)state.step > hello->resume_step;
+    return go_on(trainer, &state, "memory", "memory", began_s, err);
+}
+
+enum fsdp_status trainer_open_saver(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct job *job = trainer->job;
+    uint64_t lacks = 0;
+
+    if (!(job->checkpoint.async && job->checkpoint.every > 0) && job->checkpoint.snapshot_every == 0)
+        return FSDP_OK;
+    OK_OR_RETURN(
+        saver_open(&trainer->saver, trainer->model, trainer->optimizer, trainer->job_json, &lacks, err));
+    if (lacks > 0 && trainer->rank == 0)
+        fprintf(
+            stderr,
+            "fsdp-train: a node lacks %.1f MiB of memory for snapshots: training waits for the disk when it "
+            "saves (checkpoint.async)\n",
+            (double)lacks / 1048576);
+    return FSDP_OK;
+}
+
 enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
 {
     const bool alone = fsdp_context_alone(trainer->context);
@@ -114,6 +168,11 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     enum fsdp_status status;
     double began_s;
 
+    OK_OR_RETURN(trainer_agree(trainer, trainer_open_saver(trainer, err), err));
+    status = resume_from_memory(trainer, err);
+    if (status != FSDP_ERR_NOT_FOUND)
+        return status;
+    fsdp_err_clear(err);
     if (!alone && fsdp_context_resume_step(trainer->context) < 0)
         return begin(trainer, err);
     fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
@@ -137,21 +196,28 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
                          "checkpoint of step %" PRIu64 " was made with run.seed %" PRIu64
                          ", the job says %" PRIu64,
                          state.step, state.seed, trainer->job->run.seed);
-    trainer->resumed = true;
-    trainer->step = state.step;
-    trainer->cursor = state.cursor;
-    fsdp_context_beat(trainer->context,
-                      &(struct fsdp_beat){ .step = trainer->step, .total_steps = trainer->job->train.steps });
-    return tell(trainer, directory, clock_now_s() - began_s, err);
+    return go_on(trainer, &state, "disk", directory, began_s, err);
 }
 
-enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err)
+static struct fsdp_checkpoint_state state_of(const struct trainer *trainer)
 {
-    const struct fsdp_checkpoint_state state = {
+    return (struct fsdp_checkpoint_state){
         .step = trainer->step,
         .cursor = trainer->cursor,
         .seed = trainer->job->run.seed,
     };
+}
+
+enum fsdp_status trainer_snapshot(struct trainer *trainer, bool to_disk, struct fsdp_err *err)
+{
+    const struct fsdp_checkpoint_state state = state_of(trainer);
+
+    return saver_save(trainer->saver, &state, to_disk, (uint32_t)trainer->job->checkpoint.keep, err);
+}
+
+enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct fsdp_checkpoint_state state = state_of(trainer);
     char directory[TRAINER_PATH_BYTES + 16];
 
     fsdp_context_phase(trainer->context, FSDP_PHASE_SAVE);

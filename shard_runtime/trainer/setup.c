@@ -1,3 +1,4 @@
+#include "shard_runtime/state/saver.h"
 #include "shard_runtime/trainer/trainer.h"
 
 #include <inttypes.h>
@@ -215,6 +216,7 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
 
 void trainer_close(struct trainer *trainer)
 {
+    saver_close(trainer->saver);
     fsdp_optimizer_destroy(trainer->optimizer);
     fsdp_model_destroy(trainer->model);
     fsdp_module_destroy(trainer->tree);

@@ -23,6 +23,8 @@
 
 enum { TRAINER_PATH_BYTES = 4096 };
 
+struct saver;
+
 struct trainer {
     struct fsdp_context *context; /* borrowed */
     const struct job *job;        /* borrowed */
@@ -48,9 +50,11 @@ struct trainer {
     struct fsdp_module *tree;
     struct fsdp_model *model;
     struct fsdp_optimizer *optimizer;
+    struct saver *saver; /* NULL: saves wait for the disk, and there are no snapshots */
 
     int speaker;     /* after TRAINER_DIVERGED: the rank that reports it */
     bool resumed;    /* training resumed from a checkpoint of step `step` */
+    bool unsaved;    /* that one is in memory, and newer than any on the disk */
     uint64_t step;   /* steps done so far */
     uint64_t cursor; /* samples consumed so far, by all ranks */
 };
@@ -122,8 +126,20 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err);
  */
 bool trainer_goes_on(const struct trainer *trainer);
 
+/**
+ * Opens trainer->saver, if the job wants it and memory suffices; rank 0 says so if it does not. Collective. Part
+ * of trainer_resume().
+ */
+enum fsdp_status trainer_open_saver(struct trainer *trainer, struct fsdp_err *err);
+
 /** Saves the state after `step`. Collective. The checkpoint is durable when the call returns. */
 enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err);
+
+/**
+ * Copies the state after `step` into memory, to be written to the disk or to stay there. Collective. Needs
+ * trainer->saver. Errors are those of saver_save().
+ */
+enum fsdp_status trainer_snapshot(struct trainer *trainer, bool to_disk, struct fsdp_err *err);
 
 /**
  * Trains from `step` to job->train.steps. Rank 0 writes metrics, and prints one line on stdout for every

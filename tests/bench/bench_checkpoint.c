@@ -5,15 +5,26 @@
  * A save is all of it: write around the page cache, sync, publish. Its limit: the same bytes, plain O_DIRECT
  * writes of 4 MiB from one buffer into a reserved file, then fsync. A load reads with the page cache dropped
  * (limit: plain O_DIRECT reads of 4 MiB) and from the page cache, as a restart on the same machine does
- * (limit: plain reads into the same memory). Verifying reads from the page cache and hashes. Peer: PyTorch's
+ * (limit: plain reads into the same memory). Verifying reads from the page cache and hashes. A snapshot is what
+ * a step waits for when the agent writes the file: the copy into a slot, and back (limit: memcpy of the same
+ * bytes into memory of the same kind). Peer: PyTorch's
  * distributed checkpoint of the same tensors, with sync_files, through the Python that FSDP_BENCH_PYTHON
  * names. All take turns.
  */
+#include <sys/mman.h>
+
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
+#include "shard_runtime/checkpoint/snapshot.h"
 #include "tests/bench/bench.h"
 
-enum { N_TENSORS = 32, ELEMENTS = 2 << 20, RUNS = 11, WARM = 1, CHUNK = 4 << 20 };
+enum {
+    N_TENSORS = 32,
+    ELEMENTS = 2 << 20,
+    RUNS = 11,
+    WARM = 2 /* both slots are touched */,
+    CHUNK = 4 << 20
+};
 #define BYTES ((size_t)N_TENSORS * ELEMENTS * sizeof(float))
 
 static struct checkpoint_tensor tensors[N_TENSORS];
@@ -75,7 +86,69 @@ static double verify(void)
     return bench_now() - start;
 }
 
+static struct snapshot *snapshot;
+static char *snapshot_manifest;
+static size_t snapshot_manifest_bytes;
+
+static void open_snapshot(void)
+{
+    const struct checkpoint_state state = { .step = 1 };
+    const int fd = memfd_create("bench-snapshot", MFD_CLOEXEC);
+    struct snapshot_need need;
+    struct fsdp_err err = { 0 };
+
+    check(
+        checkpoint_head(&state, 0, 1, tensors, N_TENSORS, &snapshot_manifest, &snapshot_manifest_bytes, &err),
+        &err);
+    check(snapshot_measure(&need, tensors, N_TENSORS, 1, 0, snapshot_manifest_bytes, &err), &err);
+    check(snapshot_open(&snapshot, fd, &need, &err), &err);
+}
+
+static double fill_snapshot(void)
+{
+    const struct shards_save save = { 1, 0, 1, 0 };
+    struct snapshot_filled filled;
+    struct fsdp_err err = { 0 };
+    const double start = bench_now();
+
+    check(snapshot_fill(snapshot, &save, tensors, N_TENSORS, snapshot_manifest, snapshot_manifest_bytes, -1,
+                        &filled, &err),
+          &err);
+    return bench_now() - start;
+}
+
+static double load_snapshot(void)
+{
+    const struct shards_save save = { 1, 0, 1, 0 };
+    struct manifest manifest;
+    struct fsdp_err err = { 0 };
+    const double start = bench_now();
+
+    check(snapshot_load(snapshot, &save, tensors, N_TENSORS, &manifest, &err), &err);
+    manifest_free(&manifest);
+    return bench_now() - start;
+}
+
 /* The limits: the same bytes, nothing else */
+
+/* All tensors into shared memory that was touched before, or back. */
+static double plain_copy(bool back)
+{
+    static unsigned char *memory;
+    double start;
+
+    if (memory == NULL)
+        memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED)
+        bench_die("memory");
+    start = bench_now();
+    for (int t = 0; t < N_TENSORS; t++) {
+        unsigned char *at = memory + (size_t)t * ELEMENTS * sizeof(float);
+
+        memcpy(back ? tensors[t].rows : at, back ? at : tensors[t].rows, ELEMENTS * sizeof(float));
+    }
+    return bench_now() - start;
+}
 
 static double plain_write(void)
 {
@@ -226,6 +299,24 @@ static struct turn turn_of_verify(void)
     return turn;
 }
 
+static struct turn turn_of_snapshot(void)
+{
+    struct turn turn = { .peer = 1 };
+
+    turn.ours = fill_snapshot();
+    turn.limit = plain_copy(false);
+    return turn;
+}
+
+static struct turn turn_of_snapshot_load(void)
+{
+    struct turn turn = { .peer = 1 };
+
+    turn.ours = load_snapshot();
+    turn.limit = plain_copy(true);
+    return turn;
+}
+
 static const struct measure {
     const char *what, *limit_name;
     struct turn (*turn)(void);
@@ -235,6 +326,8 @@ static const struct measure {
     { "load, page cache dropped", "O_DIRECT reads", turn_of_cold_load, true },
     { "load from the page cache", "plain reads", turn_of_warm_load, true },
     { "verify every byte, from the page cache", "plain reads", turn_of_verify, false },
+    { "snapshot into memory", "memcpy", turn_of_snapshot, false },
+    { "load from memory", "memcpy", turn_of_snapshot_load, false },
 };
 
 static void add_row(struct report *report, const struct measure *m)
@@ -293,6 +386,7 @@ int main(int argc, char **argv)
     snprintf(shard_path, sizeof shard_path, "%s/shard-00001-model-00001-of-00001.safetensors", step_path);
     snprintf(dcp_path, sizeof dcp_path, "%s/dcp", directory);
     prepare_tensors();
+    open_snapshot();
     with_peer = start_peer();
     if (!report_begin(&report, argv[1]))
         return 1;

@@ -4,7 +4,7 @@
  * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint; one
  * rank is killed with SIGKILL; the clock stops when the next generation has done its first step. Creating a
  * model: of 128 Mi parameters, alone, with all CPUs of the machine and with one thread; with what follows
- * until it can be used.
+ * until it can be used. And restarts of two smaller jobs, from snapshots in memory and from the disk in turns.
  *
  * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer: both sides run
  * the same files in turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is
@@ -81,8 +81,17 @@ static void make_checkpoints(void)
                  directory);
 }
 
-static pid_t start_job(int side, const char *standby)
+/* What a restart is of: settings of the job, or NULL. */
+struct variant {
+    const char *standby, *size, *snapshots;
+};
+
+static pid_t start_job(int side, const struct variant *variant)
 {
+    const char *const settings[] = { variant->size, variant->snapshots };
+    char *words[16];
+    int n = 0;
+
     char program[PATH_BYTES], job[PATH_BYTES + 16], log[PATH_BYTES + 16], name[32];
     const pid_t pid = fork();
     int fd;
@@ -97,7 +106,21 @@ static pid_t start_job(int side, const char *standby)
     fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
         _exit(127);
-    execl(program, program, job, "--set", name, standby != NULL ? "--standby" : NULL, standby, (char *)NULL);
+    words[n++] = program;
+    words[n++] = job;
+    words[n++] = (char *)(uintptr_t) "--set";
+    words[n++] = name;
+    for (int i = 0; i < 2; i++)
+        if (settings[i] != NULL) {
+            words[n++] = (char *)(uintptr_t) "--set";
+            words[n++] = (char *)(uintptr_t)settings[i];
+        }
+    if (variant->standby != NULL) {
+        words[n++] = (char *)(uintptr_t) "--standby";
+        words[n++] = (char *)(uintptr_t)variant->standby;
+    }
+    words[n] = NULL;
+    execv(program, words);
     _exit(127);
 }
 
@@ -139,8 +162,8 @@ static void await_steps(int side, off_t from, int n, pid_t *rank_1)
     }
 }
 
-/* With `standby`, so many workers are on standby; they are there a second after the first step. */
-static double restart(int side, const char *standby, bool settle)
+/* Workers on standby are there a second after the first step, and by then both slots of memory were touched. */
+static double restart(int side, const struct variant *variant, bool settle)
 {
     char path[PATH_BYTES + 32];
     pid_t rank_1 = 0;
@@ -150,7 +173,7 @@ static double restart(int side, const char *standby, bool settle)
     snprintf(path, sizeof path, "%s/%s/events.jsonl", directory, names[side]);
     if (stat(path, &before) < 0 && errno != ENOENT)
         bench_die(path);
-    running = start_job(side, standby);
+    running = start_job(side, variant);
     if (running < 0)
         bench_die("fork");
     await_steps(side, before.st_size, 1, &rank_1);
@@ -195,11 +218,29 @@ static void add_standby(struct report *report)
     double samples[2][MAX_RUNS];
 
     for (int run = 0; run < n_runs; run++) {
-        samples[0][run] = restart(0, "2", true);
-        samples[1][run] = restart(0, NULL, true);
+        samples[0][run] = restart(0, &(struct variant){ .standby = "2" }, true);
+        samples[1][run] = restart(0, &(struct variant){ .standby = NULL }, true);
     }
     report_add(report, &(struct report_row){ "the same, --standby 2", "s", false, samples[0], NULL,
                                              samples[1], n_runs, NULL, "without" });
+}
+
+/* This tree's, in turns: from memory, and from a checkpoint of the step before on the disk. */
+static void add_memory(struct report *report, const char *what, const char *size)
+{
+    double samples[2][MAX_RUNS];
+
+    must_run(
+        "rm -rf '%s/ours' && '%s/bin/fsdprun' '%s/job.yaml' --set train.steps=1 --set checkpoint.every=1 "
+        "--set '%s' > '%s/log' 2>&1",
+        directory, builds[0], directory, size, directory);
+    for (int run = 0; run < n_runs; run++) {
+        samples[0][run] =
+            restart(0, &(struct variant){ .size = size, .snapshots = "checkpoint.snapshot_every=1" }, true);
+        samples[1][run] = restart(0, &(struct variant){ .size = size }, true);
+    }
+    report_add(report,
+               &(struct report_row){ what, "s", false, samples[0], NULL, samples[1], n_runs, NULL, "disk" });
 }
 
 static void add(struct report *report, const struct measure *m)
@@ -209,8 +250,9 @@ static void add(struct report *report, const struct measure *m)
     for (int run = 0; run < n_runs; run++)
         for (int side = 0; side < 2; side++)
             if (builds[side] != NULL)
-                samples[side][run] =
-                    m->how == NULL ? restart(side, NULL, false) : create(side, m->how, m->threads);
+                samples[side][run] = m->how == NULL
+                                         ? restart(side, &(struct variant){ .standby = NULL }, false)
+                                         : create(side, m->how, m->threads);
     report_add(report, &(struct report_row){ m->what, "s", false, samples[0], NULL,
                                              builds[1] != NULL ? samples[1] : NULL, n_runs, NULL, "before" });
 }
@@ -250,6 +292,8 @@ int main(int argc, char **argv)
         if (measures[i].how == NULL)
             add_standby(&report);
     }
+    add_memory(&report, "kill to first step, 24 MB, from memory", "model.dim=128");
+    add_memory(&report, "kill to first step, 0.45 GB, from memory", "model.layers=3");
     must_run("rm -rf '%s'", directory);
     return report_end(&report) ? 0 : 1;
 }

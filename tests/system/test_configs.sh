@@ -79,7 +79,7 @@ check "the example of docs/config.md trains" trains example "$WORK/example.yaml"
 check "and is exported" test -e "$WORK/runs/example/export/step-00000002/config.json"
 check "the rest of the keys" trains rest configs/init-only.yaml 2 --nproc-per-node 4 model.norm=rmsnorm model.dim=48 model.seq=32 model.causal=false \
   model.tied=true "model.weights=$WORK/runs/init-only/checkpoints/step-00000000" model.weights_strict=false \
-  launch.threads=1 launch.hang_timeout_s=60 launch.max_restarts=0 checkpoint.data=ignore data.order=sequential train.batch=2 optimizer.eps=1e-7 "optimizer.betas=[0.8, 0.9]" \
+  launch.threads=1 launch.hang_timeout_s=60 launch.max_restarts=0 checkpoint.data=ignore checkpoint.async=false checkpoint.snapshot_every=1 data.order=sequential train.batch=2 optimizer.eps=1e-7 "optimizer.betas=[0.8, 0.9]" \
   train.clip_norm=0.5 train.clip_norm_type=inf \
   parallel.replicate=2 parallel.reshard_after_forward=true parallel.reshard_after_backward=false parallel.overlap=true \
   parallel.param_dtype=bfloat16 parallel.stochastic_rounding=true parallel.reduce_dtype=bfloat16 parallel.output_dtype=float32 parallel.gradient_divide_factor=8 \

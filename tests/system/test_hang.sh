@@ -35,7 +35,7 @@ check "the bounds are told once they are learned" learns
 kill -STOP "$(pid_of "$WORK/runs/learned" 0 1)"
 job start start:1:0,start:0:1 --max-restarts 1 & # in two generations
 job load load:1:0 --max-restarts 0 --set train.steps=10 &
-job save save:0:0 --max-restarts 0 &
+job save save:0:0 --max-restarts 0 --set checkpoint.async=false &
 began=$(date +%s)
 { job slow slow:1:0 --max-restarts 0 --set train.steps=10; date +%s > "$WORK/slow.ended"; } &
 wait

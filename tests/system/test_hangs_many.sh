@@ -41,7 +41,7 @@ words() { echo "case $n of seed $seed: $kind in $place, rank $rank of $nodes nod
 start() {
   local node at=$place options=(--set train.steps=1000000 --set run.dir="$WORK/$n" --max-restarts $restart --nproc-per-node $((4 / nodes)))
   case $place in
-  save) at=saving options+=(--set checkpoint.every=1 --set checkpoint.keep=1) ;;
+  save) at=saving options+=(--set checkpoint.every=1 --set checkpoint.keep=1 --set checkpoint.async=false) ;;
   load) at=loading ;;&
   *) options+=(--set checkpoint.every=1000000) ;;
   esac

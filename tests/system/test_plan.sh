@@ -14,6 +14,16 @@ plan() { "$BIN/fsdprun" plan --json "$WORK/job.yaml" "$@"; }
 
 check_status "a plan needs no data, no run directory and no device" 0 "$BIN/fsdprun" plan "$WORK/job.yaml" --set data.path=/nowhere
 check_match "it says the parameters, the memory and the traffic" 'parameters on 2 ranks' "$(cat "$WORK/out")"
+check_status "without saving there are no snapshots" 0 "$BIN/fsdprun" plan --json "$WORK/job.yaml"
+check_match "which is 0" '"snapshot": 0,' "$(cat "$WORK/out")"
+plan --set checkpoint.every=1 > "$WORK/saves.json"
+check_eq "with it, two copies of the rows and their state" $((2 * ($(number parameters < "$WORK/saves.json") + $(number optimizer < "$WORK/saves.json")))) \
+  "$(number snapshot < "$WORK/saves.json")"
+check_eq "a rank's total is the same" "$(plan | number total)" "$(number total < "$WORK/saves.json")"
+check_eq "saves that wait for the disk need none" 0 "$(plan --set checkpoint.every=1 --set checkpoint.async=false | number snapshot)"
+total=$(number total < "$WORK/saves.json")
+check_match "it says if they do not fit" 'snapshots do not fit beside the rest' \
+  "$("$BIN/fsdprun" plan "$WORK/job.yaml" --set checkpoint.every=1 --memory $((total + 1)))"
 check "nothing was made" test ! -e "$WORK/runs"
 plan > "$WORK/plan.json"
 check "the JSON is JSON" "$TOY/json_check" "$WORK/plan.json"

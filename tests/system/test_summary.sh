@@ -24,9 +24,10 @@ check_eq "a program has no steps" False "$(key '.get("steps") is not None')"
 
 tiny_job "$WORK/job.yaml"
 "$F" --summary "$S" "$WORK/job.yaml" --set train.steps=2000 --set checkpoint.every=10 > "$WORK/out" 2>&1 & job=$!
-wait_until 60 has_logged "$WORK/runs/tiny" 0 12
+has_saved() { grep -qs "\"checkpoint\", \"generation\": $1, \"step\": [2-9]" "$WORK/runs/tiny/events.jsonl"; } # twice or more
+wait_until 60 has_saved 0
 kill -KILL "$(sed -n 's/.*"spawn", "generation": 0, "rank": 1, "pid": \([0-9]*\).*/\1/p' "$WORK/runs/tiny/events.jsonl")"
-wait_until 60 has_logged "$WORK/runs/tiny" 1 12
+wait_until 60 has_saved 1
 kill -TERM $job; wait $job
 check_eq "a job that restarted and was stopped" "143 143 2 1 stopped" "$? $(key '["status"]' '["generations"]' '["restarts"]' '["first_cause"]["class"]')"
 check_eq "did steps, trained and lost time" "True True True" "$(key '["steps"] >= 12' '["seconds_by"]["training"] > 0' '["seconds_by"]["restarting"] > 0')"

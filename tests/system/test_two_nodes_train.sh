@@ -61,22 +61,24 @@ last=checkpoints/step-00000040
 check_eq "and the same weights" "$(payloads "$WORK/runs/one/$last")" "$(payloads "$WORK/runs/two/$last")"
 check "each rank has its log" test -s "$WORK/runs/two/logs/g0/rank0/stdout.log" -a -e "$WORK/runs/two/logs/g0/rank1/stdout.log"
 
-# Two ranks on each node: shared memory inside, TCP across. A worker of node 1 is killed on the way.
+# Two ranks on each node: shared memory inside, TCP across. A worker of node 1 is killed on the way. Both nodes have
+# the last step in memory.
 both calm --nproc-per-node 2 --set train.steps=60
 check_both "two nodes of two ranks end with 0" "0 0" calm
-both hit --nproc-per-node 2 --set train.steps=60
+both hit --nproc-per-node 2 --set train.steps=60 --set checkpoint.snapshot_every=1
 RUN=$WORK/runs/hit
 wait_until 120 has_logged "$RUN" 0 6 && kill -KILL "$(pid_of "$RUN" 0 3)"
 check_both "with a rank of node 1 killed they end with 0 all the same" "0 0" hit
 check_eq "node 0 has the event of its end" 1 \
   "$(grep '"event": *"failure"' "$RUN/events.jsonl" | grep -cE '"rank": *3')"
 check_eq "after one restart" 1 "$(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
+check_match "from memory, with at most one step lost" '"source": *"memory".*"lost_steps": *[01],' "$(grep -E '"(resume|timeline)"' "$RUN/events.jsonl" | tr '\n' ' ')"
 check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" "$(figures "$RUN")"
 last=checkpoints/step-00000060
 check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
 
 # Node 1 is cut off for longer than the lease: its agent joins again, with the node rank that it had.
-both back --nproc-per-node 2 --set train.steps=60
+both back --nproc-per-node 2 --set train.steps=60 --set checkpoint.snapshot_every=1
 RUN=$WORK/runs/back
 wait_until 120 has_logged "$RUN" 0 6
 cut_link
@@ -84,6 +86,7 @@ check "a node is cut off: the other waits for it" wait_until 30 has back-0 "once
 heal_link
 check_both "when the cut is mended, both train to the end" "0 0" back
 check_eq "after one restart" 1 "$(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
+check_match "from the disk: what a lost node had in memory is not asked for" '"source": *"disk"' "$(grep '"resume"' "$RUN/events.jsonl")"
 check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" "$(figures "$RUN")"
 check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
 

@@ -55,7 +55,7 @@ FSDP_BEGIN_DECLS
 
 enum {
     FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
-    FSDP_LINK_VERSION = 4,
+    FSDP_LINK_VERSION = 5,
     FSDP_LINK_KEY_BYTES = 128, /* a key with its terminating zero */
     FSDP_LINK_VALUE_BYTES = 65536,
     FSDP_LINK_EVENT_BYTES = 3072,
@@ -113,7 +113,13 @@ struct fsdp_link_hello {
     char node_address[256];
     /* key of the HMAC-SHA256 by which workers of this generation prove themselves over TCP */
     unsigned char token[32];
-    uint32_t kept_bytes; /* bytes in `kept`; 0: no worker of this node has put a value yet */
+    /*
+     * The step of a snapshot in memory that every rank has, to resume from before resume_step; -1: there is
+     * none
+     */
+    int64_t memory_step;
+    uint32_t has_snapshot; /* 1: the agent keeps a snapshot segment for this worker */
+    uint32_t kept_bytes;   /* bytes in `kept`; 0: no worker of this node has put a value yet */
     unsigned char kept[FSDP_LINK_KEPT_BYTES]; /* the value that was last put at FSDP_LINK_KEPT_KEY */
 };
 
@@ -126,7 +132,8 @@ struct fsdp_link_get {
 };
 
 /*
- * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`. `directory` is the same on
+ * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`, or that its agent may do so from
+ * a slot of its snapshot segment. `directory` is the same on
  * every rank; an empty one means "checkpoints" in the run directory. Rank 0's packet carries a memfd with the
  * head of the manifest: a JSON object with everything but the list of files (shardfile/manifest.h). The
  * coordinator then publishes the checkpoint:
@@ -144,6 +151,14 @@ struct fsdp_link_saved {
     uint64_t size_bytes;  /* of the file; 0 when this rank owns no rows and wrote none */
     uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
     int64_t started_ns;   /* CLOCK_MONOTONIC */
+    /*
+     * 0: the file is on disk. Else the number of a slot of this worker's segment, counted from 1, and which
+     * filling of it: the agent then writes the file, and fills in its size and checksum
+     */
+    uint32_t slot;
+    uint32_t reserved;
+    uint64_t number;
+    int64_t stalled_ns; /* with a slot: how long the save kept this rank from training */
     /* the step in `directory` that is never deleted; -1: none, or in the run's directory resume_step */
     int64_t loaded_step;
     char directory[4096]; /* absolute */
@@ -355,31 +370,49 @@ static inline char *fsdp_places(struct fsdp_progress *page)
 }
 
 /*
- * The snapshot segment, for checkpoints in memory. Nothing fills it yet; its layout is fixed now so that
- * older and newer agents and workers will agree. A head is followed by two slots. Each slot holds the exact
- * bytes of this rank's shard file. Writing and reading a slot:
- *   1. The worker sets `state` to WRITING and copies the bytes.
- *   2. The worker stores step, size and checksum, and sets `state` to COMPLETE last.
- *   3. A reader trusts a slot only if it is COMPLETE and its checksum matches.
+ * The snapshot segment of a worker: a memfd that the agent holds and does not map, so it outlives the worker.
+ * It is empty until the worker gives it its size. The page of the head comes first, then two slots. A slot
+ * holds the exact bytes of this rank's shard file, then the bytes of shards that other ranks save, then the
+ * head of the manifest (shardfile/manifest.h). Filling a slot:
+ *   1. The worker sets `state` to WRITING, and then copies the bytes.
+ *   2. The worker stores the other words, and sets `state` to COMPLETE last.
+ * A slot that is not COMPLETE never counts. Who reads bytes of a slot looks at `state` and `number` again
+ * after that: other values mean that the slot was filled again meanwhile.
  */
 enum fsdp_snapshot_state { FSDP_SNAPSHOT_EMPTY = 0, FSDP_SNAPSHOT_WRITING = 1, FSDP_SNAPSHOT_COMPLETE = 2 };
+
+enum {
+    FSDP_SNAPSHOT_MAGIC = 0x4e535346, /* "FSSN" */
+    FSDP_SNAPSHOT_VERSION = 1,
+    FSDP_SNAPSHOT_SLOTS = 2,
+    FSDP_SNAPSHOT_HEAD_BYTES = 4096,
+};
+
+/*
+ * The key at which a worker finds the descriptor of its segment, if struct fsdp_link_hello says that it has
+ * one: this text and its local rank.
+ */
+#define FSDP_LINK_SNAPSHOT_KEY "snapshot."
 
 struct fsdp_snapshot_slot {
     FSDP_ATOMIC(uint32_t) state;
     uint32_t generation;
     int64_t step;
+    uint64_t number;           /* of this filling in the segment, counted from 1: the largest is the newest */
     uint64_t offset, capacity; /* place and room of the slot's bytes in the segment */
-    uint64_t size_bytes;
-    uint64_t checksum[2]; /* XXH3-128: low, high */
+    uint64_t size_bytes;       /* of the shard file; 0: this rank owns no rows, and has no file */
+    uint64_t elsewhere_bytes;  /* of the shards that follow it */
+    uint64_t manifest_bytes;   /* of the head of the manifest that follows those */
 };
 
 struct fsdp_snapshot_head {
     uint32_t magic, version;
-    /* hash of the shard file's header: a snapshot of another model or world size must not match */
+    uint32_t rank, world_size;
+    /* XXH3-64 of the shard file's header without step and generation: other models and worlds do not match */
     uint64_t layout_hash;
-    unsigned char job_id[16], boot_id[16];
-    struct fsdp_snapshot_slot slots[2];
+    struct fsdp_snapshot_slot slots[FSDP_SNAPSHOT_SLOTS];
 };
+static_assert(sizeof(struct fsdp_snapshot_head) <= FSDP_SNAPSHOT_HEAD_BYTES, "the head is one page");
 
 FSDP_END_DECLS
 

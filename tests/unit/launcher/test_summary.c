@@ -140,6 +140,25 @@ Test(summary, saves_are_no_training_and_repeated_steps_are_not_effective)
     cr_expect(cost.n_restarts == 0 && cost.n_failures == 1, "no rank of generation 1 was spawned");
 }
 
+Test(summary, many_saves_of_less_than_a_millisecond_add_up)
+{
+    struct agent_config config;
+    struct json_text text = { 0 };
+    struct summary summary;
+
+    agent_config_init(&config);
+    summary_init(&summary, &config, 1000);
+    summary_event(&summary, "{\"event\": \"spawn\", \"generation\": 0, \"rank\": 0, \"pid\": 7}", 1100);
+    summary_event(&summary, "{\"event\": \"first_step\", \"generation\": 0, \"rank\": 0, \"step\": 1}", 1200);
+    for (int i = 0; i < 100; i++)
+        summary_event(&summary,
+                      "{\"event\": \"checkpoint\", \"generation\": 0, \"step\": 6, \"blocked_s\": 0.0005}",
+                      1300 + i);
+    summary_add(&summary, 0, 5000, &text);
+    cr_expect_not_null(strstr(text.bytes, "\"saving\": 0.050"), "%s", text.bytes);
+    json_text_free(&text);
+}
+
 /* Of three restarts this node has seen one. */
 Test(summary, a_node_that_takes_the_lead_sums_up_what_it_leads)
 {

@@ -137,6 +137,7 @@ static union proto_message messages[PROTO_COUNT] = {
                                  .pid = INT32_MAX,
                                  .ago_ns = INT64_MAX,
                                  .words = "n1" } },
+    [PROTO_HELD] = { .held = { .held = { { INT64_MAX, 7 }, { -1, 0 } } } },
     [PROTO_HUNG] = { .hung = { .rank = 3, .words = "no progress for 5 s" } },
 };
 
@@ -195,7 +196,7 @@ Test(proto, what_cannot_be_is_refused)
         const char *text, *words;
     } cases[] = {
         { 0, "{}", "a message of type 0 (unknown)" },
-        { PROTO_COUNT, "{}", "a message of type 33 (unknown)" },
+        { PROTO_COUNT, "{}", "a message of type 34 (unknown)" },
         { PROTO_STOPPED, "{}", "a message of type 7 (stopped)" },
         { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
         { PROTO_WELCOME,

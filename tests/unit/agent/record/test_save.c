@@ -671,3 +671,84 @@ Test(save, what_the_leader_after_has_not_published_stays)
     cr_expect(is_there("checkpoints", after) && is_there("mine", after));
     cr_expect(!is_there("mine", temporary) && !temporary_is_there());
 }
+
+/* Ranks that resume from memory */
+
+Test(save, settling_answers_with_what_is_known_and_looks_at_no_file)
+{
+    published_before(40);
+    create_counting(1);
+    cr_expect(save_settle(save, on_prepared, NULL));
+    cr_expect_eq(seen.n_prepared, 1, "at once");
+    cr_expect_eq(seen.step, -1, "nobody has looked for step 40");
+    prepare();
+    cr_expect_eq(save_known_step(save), 40);
+    save_step_50(1, -1);
+    run();
+    cr_expect_eq(save_known_step(save), 50);
+    cr_expect(save_settle(save, on_prepared, NULL));
+    cr_expect_eq(seen.step, 50);
+}
+
+Test(save, settling_waits_for_a_publication_that_is_under_way)
+{
+    report_all();
+    save_abandon(save);
+    cr_expect(save_settle(save, on_prepared, NULL));
+    cr_expect_eq(seen.n_prepared, 0);
+    run();
+    cr_expect(seen.n_published == 1 && seen.n_prepared == 1);
+}
+
+Test(save, what_older_generations_left_is_removed_while_the_next_one_saves)
+{
+    char current[COMMIT_NAME_BYTES];
+
+    commit_temporary_name(&(struct commit_fence){ 60, GENERATION + 1, W, 0 }, "secret", 6, current);
+    cr_expect(save_settle(save, on_prepared, NULL));
+    run();
+    cr_expect(temporary_is_there(), "no generation runs yet, and none waits for this");
+    cr_assert_eq(commit_begin(&io_posix, directory, current, NULL), FSDP_OK);
+    save_begin(save, GENERATION + 1, W, -1);
+    run();
+    cr_expect_not(temporary_is_there());
+    cr_expect(is_there("checkpoints", current), "it is being written");
+    cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
+    save_begin(save, GENERATION + 1, W, -1);
+    run();
+    cr_expect(temporary_is_there(), "this is done once for each time that nothing was searched");
+}
+
+Test(save, a_programs_own_directory_must_be_looked_at)
+{
+    report_of_step(0, 50, "mine");
+    save_abandon(save);
+    cr_expect_not(save_settle(save, on_prepared, NULL));
+    run();
+    cr_expect_eq(seen.n_prepared, 0);
+}
+
+static double told_blocked_s;
+
+static void on_published_blocked(void *arg, const struct fsdp_link_published *published, const char *named,
+                                 uint64_t size_bytes, double seconds, double blocked_s)
+{
+    told_blocked_s = blocked_s;
+    on_published(arg, published, named, size_bytes, seconds, blocked_s);
+}
+
+Test(save, a_save_through_memory_blocked_the_rank_for_as_long_as_it_says)
+{
+    const struct save_handlers handlers = { .published = on_published_blocked, .line = on_line };
+    struct fsdp_link_saved saved = report_of(0);
+
+    save_destroy(save);
+    cr_assert_eq(save_create(&save, &loop, &io_posix, scratch, &handlers, NULL), FSDP_OK);
+    save_begin(save, GENERATION, 1, -1);
+    saved.started_ns = 1;
+    saved.stalled_ns = 250000000;
+    save_take(save, GENERATION, 0, &saved, head());
+    run();
+    cr_expect_eq(seen.n_published, 1);
+    cr_expect_eq(told_blocked_s, 0.25);
+}

@@ -1,0 +1,30 @@
+/*
+ * The snapshot segments (<fsdp/link.h>) of the workers of this node, one for each local rank. They stay from
+ * one generation to the next. Each is a memfd that is never mapped here: its pages are charged to whoever
+ * first writes them, a worker, and cost this process nothing.
+ *
+ * Thread: the loop's.
+ */
+#ifndef AGENT_SEGMENTS_H
+#define AGENT_SEGMENTS_H
+
+#include <fsdp/status.h>
+
+#include "shard_runtime/shardfile/snapshot.h"
+
+struct segments;
+
+/** Make `n` empty segments. FSDP_ERR_IO, FSDP_ERR_NOMEM: *out is NULL. */
+enum fsdp_status segments_create(struct segments **out, int n, struct fsdp_err *err);
+void segments_destroy(struct segments *segments); /* NULL is a no-op */
+
+/** The memfd of local rank i, which stays the segments'. */
+int segments_fd(const struct segments *segments, int i);
+
+/**
+ * The steps that all local ranks hold, if local rank i is rank first_rank + i of a world of that size. NULL
+ * holds nothing.
+ */
+struct snapshot_list segments_held(const struct segments *segments, int first_rank, int world_size);
+
+#endif

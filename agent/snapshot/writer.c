@@ -1,0 +1,164 @@
+#include "agent/snapshot/writer.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/message.h"
+
+/* One process and its socket. The loop's close callback frees it. */
+struct process {
+    uv_poll_t poll;
+    struct writer *writer; /* NULL: nobody waits for its answers any more */
+    pid_t pid;
+    int socket;
+};
+
+struct writer {
+    uv_loop_t *loop;
+    writer_answered *answered;
+    void *arg;
+    struct process *process; /* NULL: none runs */
+    uint64_t *ids;           /* (n) the requests without an answer */
+    size_t n, room;
+};
+
+struct writer *writer_create(uv_loop_t *loop, writer_answered *answered, void *arg)
+{
+    struct writer *writer = calloc(1, sizeof *writer);
+
+    if (writer != NULL)
+        *writer = (struct writer){ .loop = loop, .answered = answered, .arg = arg };
+    return writer;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct process *process = handle->data;
+
+    close(process->socket);
+    free(process);
+}
+
+static void end_process(struct process *process)
+{
+    siginfo_t info;
+
+    /* This thread may have reaped it already, and the pid may be another process's: look first. */
+    if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        kill(process->pid, SIGKILL);
+    process->writer->process = NULL;
+    process->writer = NULL;
+    uv_close((uv_handle_t *)&process->poll, on_closed);
+}
+
+/* Takes the request off the list. Returns false if it is not on it. */
+static bool take_off(struct writer *writer, uint64_t id)
+{
+    for (size_t i = 0; i < writer->n; i++)
+        if (writer->ids[i] == id) {
+            writer->ids[i] = writer->ids[--writer->n];
+            return true;
+        }
+    return false;
+}
+
+/* The process has died: nothing is written any more. */
+static void fail_all(struct writer *writer)
+{
+    struct writer_answer answer = { .status = FSDP_ERR_IO };
+
+    snprintf(answer.words, sizeof answer.words, "the process that writes checkpoints to the disk has died");
+    while (writer->n > 0) {
+        answer.id = writer->ids[--writer->n];
+        writer->answered(writer->arg, &answer);
+    }
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct process *process = poll->data;
+    struct writer *writer = process->writer;
+    ssize_t n = status < 0 ? 0 : 1;
+
+    (void)events;
+    while (n > 0) {
+        struct writer_answer answer;
+        struct iovec part = { &answer, sizeof answer };
+        struct message_fds came = { .most = 0 };
+
+        n = message_receive(process->socket, &part, 1, MSG_DONTWAIT, &came);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (n != (ssize_t)sizeof answer)
+            break;
+        answer.words[sizeof answer.words - 1] = '\0';
+        if (take_off(writer, answer.id))
+            writer->answered(writer->arg, &answer);
+        if (process->writer == NULL)
+            return; /* writer_stop() was called from within the answer */
+    }
+    end_process(process);
+    fail_all(writer);
+}
+
+static enum fsdp_status begin_process(struct writer *writer, struct fsdp_err *err)
+{
+    struct process *process = calloc(1, sizeof *process);
+    enum fsdp_status status;
+
+    if (process == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory for the process that writes checkpoints");
+    status = writer_process_start(&process->pid, &process->socket, err);
+    if (status == FSDP_OK && uv_poll_init(writer->loop, &process->poll, process->socket) != 0) {
+        kill(process->pid, SIGKILL);
+        close(process->socket);
+        status = fsdp_fail(err, FSDP_ERR_IO, "its socket cannot be watched");
+    }
+    if (status != FSDP_OK) {
+        free(process);
+        fsdp_wrap(err, "no process to write checkpoints in");
+        return status;
+    }
+    process->poll.data = process;
+    process->writer = writer;
+    writer->process = process;
+    uv_poll_start(&process->poll, UV_READABLE, on_readable);
+    return FSDP_OK;
+}
+
+enum fsdp_status writer_submit(struct writer *writer, const struct writer_request *request, int segment,
+                               struct fsdp_err *err)
+{
+    const struct iovec part = { (void *)(uintptr_t)request, sizeof *request };
+
+    if (writer->process == NULL) {
+        const enum fsdp_status status = begin_process(writer, err);
+
+        if (status != FSDP_OK)
+            return status;
+    }
+    if (!alloc_room(&writer->ids, &writer->room, writer->n, sizeof *writer->ids))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory to write a checkpoint");
+    if (message_send(writer->process->socket, &part, 1, &segment, 1) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "the process that writes checkpoints takes no request: %s",
+                         strerror(errno));
+    writer->ids[writer->n++] = request->id;
+    return FSDP_OK;
+}
+
+void writer_stop(struct writer *writer)
+{
+    if (writer == NULL)
+        return;
+    if (writer->process != NULL)
+        end_process(writer->process);
+    free(writer->ids);
+    free(writer);
+}

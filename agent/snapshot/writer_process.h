@@ -1,0 +1,54 @@
+/*
+ * The process that writes slots of snapshot segments to the disk, so that neither the agent's loop nor a step
+ * waits for a disk. It is this program, executed again (core/self_process.h). Its stdin is a SOCK_SEQPACKET:
+ * requests come in, each with the descriptor of a segment, and an answer goes out for each. It ends when the
+ * other end is closed, or with its parent. What it was writing then is left as a killed rank leaves it.
+ *
+ * Each request is handled by a thread of its own, as each rank has at most one.
+ */
+#ifndef AGENT_WRITER_PROCESS_H
+#define AGENT_WRITER_PROCESS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <fsdp/link.h>
+#include <fsdp/status.h>
+
+#include "shard_runtime/shardfile/commit.h"
+
+/*
+ * Write the shard file in a slot to RUN/checkpoints/<temporary>/<the rank's name>. The process keeps a lock on
+ * that directory until the next request of the same worker.
+ */
+struct writer_request {
+    uint64_t id;     /* comes back in the answer */
+    uint32_t worker; /* local rank */
+    uint32_t rank;
+    int32_t slot;
+    uint32_t reserved;
+    uint64_t number; /* of the slot's filling */
+    char temporary[COMMIT_NAME_BYTES];
+    char run_dir[4096]; /* absolute */
+};
+
+struct writer_answer {
+    uint64_t id;
+    uint32_t status; /* enum fsdp_status; other than FSDP_OK: there is no file, and `words` says why */
+    uint32_t reserved;
+    uint64_t size_bytes; /* 0: the slot's rank has no rows, and no file was written */
+    uint64_t checksum[2];
+    int64_t took_ns;
+    char words[FSDP_LINK_WORDS_BYTES];
+};
+
+/**
+ * Start the process. *socket is our end, close-on-exec and not blocking. The caller reaps the process.
+ *   FSDP_ERR_IO  it could not be started
+ */
+enum fsdp_status writer_process_start(pid_t *pid, int *socket, struct fsdp_err *err);
+
+/** If argv[0] is that of such a process, do its work and exit. Otherwise return at once. */
+void writer_process_main(int argc, char **argv);
+
+#endif

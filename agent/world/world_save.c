@@ -1,0 +1,143 @@
+/*
+ * Snapshots of the workers. Their segments stay from one generation to the next. What a worker wants written
+ * to the disk, the writer's process writes, while the generation lives. Then the save is reported as if the
+ * worker had written the file itself.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/world/world_impl.h"
+
+/* A slot that is being written. A list, in no order. */
+struct world_save {
+    struct world_save *next;
+    uint64_t id;
+    int rank;
+    struct fsdp_link_saved saved;
+    int manifest_fd;
+};
+
+bool world_give_segments(struct world *world, struct fsdp_err *err)
+{
+    for (int i = 0; world->segments != NULL && i < world->config->n_workers; i++) {
+        char key[sizeof FSDP_LINK_SNAPSHOT_KEY + 16];
+
+        snprintf(key, sizeof key, FSDP_LINK_SNAPSHOT_KEY "%d", i);
+        if (link_server_put_fd(world->links, key, segments_fd(world->segments, i), err) != FSDP_OK)
+            return false;
+    }
+    return true;
+}
+
+static void report(const struct world *world, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
+{
+    world->reporter.saved(world->reporter.to, world->plan.generation, rank, saved, manifest_fd);
+}
+
+static void report_failure(const struct world *world, int rank, const struct fsdp_link_saved *saved,
+                           enum fsdp_status status, const char *words, int manifest_fd)
+{
+    struct fsdp_link_saved failed = *saved;
+
+    failed.status = (uint32_t)status;
+    snprintf(failed.words, sizeof failed.words, "%s", words);
+    report(world, rank, &failed, manifest_fd);
+}
+
+static struct world_save *take_off(struct world *world, uint64_t id)
+{
+    struct world_save **at = &world->saves, *save;
+
+    while (*at != NULL && (*at)->id != id)
+        at = &(*at)->next;
+    save = *at;
+    if (save != NULL)
+        *at = save->next;
+    return save;
+}
+
+static void on_written(void *arg, const struct writer_answer *answer)
+{
+    struct world *world = arg;
+    struct world_save *save = take_off(world, answer->id);
+
+    if (save == NULL)
+        return;
+    if (answer->status == FSDP_OK) {
+        save->saved.size_bytes = answer->size_bytes;
+        memcpy(save->saved.checksum, answer->checksum, sizeof save->saved.checksum);
+        report(world, save->rank, &save->saved, save->manifest_fd);
+    } else {
+        report_failure(world, save->rank, &save->saved, (enum fsdp_status)answer->status, answer->words,
+                       save->manifest_fd);
+    }
+    free(save);
+}
+
+static enum fsdp_status submit(struct world *world, const struct world_save *save, struct fsdp_err *err)
+{
+    const int local_rank = save->rank - world->plan.first_rank;
+    struct writer_request request = { .id = save->id,
+                                      .worker = (uint32_t)local_rank,
+                                      .rank = (uint32_t)save->rank,
+                                      .slot = (int32_t)save->saved.slot - 1,
+                                      .number = save->saved.number };
+
+    if (world->segments == NULL || save->saved.directory[0] != '\0' ||
+        save->saved.slot > FSDP_SNAPSHOT_SLOTS || strlen(save->saved.temporary) >= sizeof request.temporary ||
+        !commit_parse_temporary(save->saved.temporary, &(struct commit_fence){ 0 }))
+        return fsdp_fail(err, FSDP_ERR_ARG, "a slot that cannot be written");
+    snprintf(request.temporary, sizeof request.temporary, "%.*s", (int)sizeof request.temporary - 1,
+             save->saved.temporary);
+    snprintf(request.run_dir, sizeof request.run_dir, "%s", rundir_path(world->services.rundir));
+    if (world->writer == NULL)
+        world->writer = writer_create(world->services.loop, on_written, world);
+    if (world->writer == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    return writer_submit(world->writer, &request, segments_fd(world->segments, local_rank), err);
+}
+
+void world_saved(struct world *world, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
+{
+    struct world_save *save;
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status;
+
+    if (saved->slot == 0 || saved->status != FSDP_OK) {
+        report(world, rank, saved, manifest_fd);
+        return;
+    }
+    save = calloc(1, sizeof *save);
+    if (save == NULL) {
+        report_failure(world, rank, saved, FSDP_ERR_NOMEM, "out of memory", manifest_fd);
+        return;
+    }
+    *save = (struct world_save){ .next = world->saves,
+                                 .id = ++world->n_saves,
+                                 .rank = rank,
+                                 .saved = *saved,
+                                 .manifest_fd = manifest_fd };
+    world->saves = save;
+    status = submit(world, save, &err);
+    if (status == FSDP_OK)
+        return;
+    (void)take_off(world, save->id);
+    free(save);
+    report_failure(world, rank, saved, status, err.message, manifest_fd);
+}
+
+void world_end_saves(struct world *world)
+{
+    writer_stop(world->writer);
+    world->writer = NULL;
+    while (world->saves != NULL) {
+        struct world_save *save = world->saves;
+
+        world->saves = save->next;
+        if (save->manifest_fd >= 0)
+            close(save->manifest_fd);
+        free(save);
+    }
+}

@@ -1,0 +1,16 @@
+/*
+ * How much more memory this process may use: what the host has available, and what the limits of its control
+ * groups leave.
+ */
+#ifndef CORE_MEMORY_ROOM_H
+#define CORE_MEMORY_ROOM_H
+
+#include <stdint.h>
+
+/**
+ * Returns the bytes; UINT64_MAX if nothing says how many. Page cache that the kernel would drop counts as free.
+ *   root  "" for the files of this host; a test has files of its own below another one
+ */
+uint64_t memory_room(const char *root);
+
+#endif

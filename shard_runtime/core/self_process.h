@@ -1,0 +1,28 @@
+/*
+ * A process of our own for work that may block without limit. It is this program, executed again, under
+ * another argv[0]. No code of ours runs between fork and exec, so a program with threads may start one.
+ *
+ * A program that starts such a process must look at its argv[0] first in its own main(), and then call
+ * self_process_begin().
+ */
+#ifndef CORE_SELF_PROCESS_H
+#define CORE_SELF_PROCESS_H
+
+#include <sys/types.h>
+
+#include <fsdp/status.h>
+
+/**
+ * Starts the process, with default signals, all of them blocked: only SIGKILL and SIGSTOP reach it. It has nothing of ours open but `input` and
+ * `output`, which are its stdin and stdout (-1: /dev/null), and dies with the calling thread. Its arguments are
+ * `role`, `argument` and our pid. The caller reaps it.
+ *   FSDP_ERR_IO  it could not be started; the message has the system's reason
+ * Thread: any.
+ */
+enum fsdp_status self_process_start(const char *role, const char *argument, int input, int output, pid_t *pid,
+                                    struct fsdp_err *err);
+
+/** In the process: dies with the parent, whose pid is the text `parent`, and ignores SIGPIPE. */
+void self_process_begin(const char *role, const char *parent);
+
+#endif

@@ -1,0 +1,186 @@
+#include "shard_runtime/shardfile/snapshot.h"
+
+#include <string.h>
+
+static uint32_t state_of(const struct fsdp_snapshot_slot *slot)
+{
+    return atomic_load_explicit(&slot->state, memory_order_acquire);
+}
+
+/* What was stored before is seen by everyone who sees this state. */
+static void set_state(struct fsdp_snapshot_slot *slot, enum fsdp_snapshot_state state)
+{
+    atomic_store_explicit(&slot->state, (uint32_t)state, memory_order_release);
+    /* ... and nothing that is stored after it is seen before it. */
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+uint64_t snapshot_segment_bytes(uint64_t slot_bytes)
+{
+    uint64_t bytes;
+
+    if (__builtin_mul_overflow(slot_bytes, (uint64_t)FSDP_SNAPSHOT_SLOTS, &bytes) ||
+        __builtin_add_overflow(bytes, (uint64_t)FSDP_SNAPSHOT_HEAD_BYTES, &bytes) || bytes > INT64_MAX)
+        return 0;
+    return bytes;
+}
+
+void snapshot_lay_out(struct fsdp_snapshot_head *head, const struct snapshot_owner *owner,
+                      uint64_t slot_bytes)
+{
+    head->magic = 0; /* a process that is killed in here leaves no head */
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++) {
+        struct fsdp_snapshot_slot *slot = &head->slots[i];
+
+        set_state(slot, FSDP_SNAPSHOT_EMPTY);
+        slot->number = 0;
+        slot->step = -1;
+        slot->offset = FSDP_SNAPSHOT_HEAD_BYTES + (uint64_t)i * slot_bytes;
+        slot->capacity = slot_bytes;
+    }
+    head->version = FSDP_SNAPSHOT_VERSION;
+    head->rank = owner->rank;
+    head->world_size = owner->world_size;
+    head->layout_hash = owner->layout_hash;
+    atomic_thread_fence(memory_order_seq_cst);
+    head->magic = FSDP_SNAPSHOT_MAGIC;
+}
+
+static bool is_head(const struct fsdp_snapshot_head *head)
+{
+    return head->magic == FSDP_SNAPSHOT_MAGIC && head->version == FSDP_SNAPSHOT_VERSION;
+}
+
+/* Do the slot's bytes lie within the segment? */
+static bool is_within(const struct fsdp_snapshot_slot *slot, uint64_t segment_bytes)
+{
+    return slot->offset >= FSDP_SNAPSHOT_HEAD_BYTES && slot->offset <= segment_bytes &&
+           slot->capacity <= segment_bytes - slot->offset;
+}
+
+bool snapshot_fits(const struct fsdp_snapshot_head *head, const struct snapshot_owner *owner,
+                   uint64_t slot_bytes, uint64_t segment_bytes)
+{
+    bool fits = is_head(head) && head->rank == owner->rank && head->world_size == owner->world_size &&
+                head->layout_hash == owner->layout_hash;
+
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        fits = fits && is_within(&head->slots[i], segment_bytes) && head->slots[i].capacity >= slot_bytes;
+    return fits;
+}
+
+void snapshot_keep_only(struct fsdp_snapshot_head *head, int64_t step)
+{
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        if (step < 0 || state_of(&head->slots[i]) != FSDP_SNAPSHOT_COMPLETE || head->slots[i].step != step)
+            set_state(&head->slots[i], FSDP_SNAPSHOT_EMPTY);
+}
+
+int snapshot_choose(const struct fsdp_snapshot_head *head, int busy)
+{
+    int chosen = -1;
+    bool chosen_counts = false;
+
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++) {
+        const bool counts = state_of(&head->slots[i]) == FSDP_SNAPSHOT_COMPLETE;
+
+        if (i == busy)
+            continue;
+        if (chosen < 0 || (chosen_counts && !counts) ||
+            (chosen_counts == counts && head->slots[i].number < head->slots[chosen].number)) {
+            chosen = i;
+            chosen_counts = counts;
+        }
+    }
+    return chosen;
+}
+
+void snapshot_begin(struct fsdp_snapshot_head *head, int slot)
+{
+    set_state(&head->slots[slot], FSDP_SNAPSHOT_WRITING);
+}
+
+uint64_t snapshot_complete(struct fsdp_snapshot_head *head, int slot, int64_t step, uint32_t generation,
+                           const struct snapshot_parts *parts)
+{
+    struct fsdp_snapshot_slot *filled = &head->slots[slot];
+    uint64_t newest = 0;
+
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        if (head->slots[i].number > newest)
+            newest = head->slots[i].number;
+    filled->number = newest + 1;
+    filled->step = step;
+    filled->generation = generation;
+    filled->size_bytes = parts->size_bytes;
+    filled->elsewhere_bytes = parts->elsewhere_bytes;
+    filled->manifest_bytes = parts->manifest_bytes;
+    set_state(filled, FSDP_SNAPSHOT_COMPLETE);
+    return filled->number;
+}
+
+int snapshot_find(const struct fsdp_snapshot_head *head, int64_t step)
+{
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        if (state_of(&head->slots[i]) == FSDP_SNAPSHOT_COMPLETE && head->slots[i].step == step)
+            return i;
+    return -1;
+}
+
+bool snapshot_is(const struct fsdp_snapshot_head *head, int slot, uint64_t number, uint64_t segment_bytes)
+{
+    const struct fsdp_snapshot_slot *at;
+    uint64_t bytes;
+
+    if (!is_head(head) || slot < 0 || slot >= FSDP_SNAPSHOT_SLOTS)
+        return false;
+    at = &head->slots[slot];
+    return state_of(at) == FSDP_SNAPSHOT_COMPLETE && at->number == number && is_within(at, segment_bytes) &&
+           !__builtin_add_overflow(at->size_bytes, at->elsewhere_bytes, &bytes) &&
+           !__builtin_add_overflow(bytes, at->manifest_bytes, &bytes) && bytes <= at->capacity;
+}
+
+struct snapshot_list snapshot_list_empty(void)
+{
+    struct snapshot_list list;
+
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        list.held[i] = (struct snapshot_held){ .step = -1 };
+    return list;
+}
+
+static void add_held(struct snapshot_list *list, struct snapshot_held held)
+{
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        if (held.step > list->held[i].step) {
+            const struct snapshot_held moved = list->held[i];
+
+            list->held[i] = held;
+            held = moved;
+        }
+}
+
+struct snapshot_list snapshot_list_of(const struct fsdp_snapshot_head *head, uint32_t rank,
+                                      uint32_t world_size)
+{
+    struct snapshot_list list = snapshot_list_empty();
+
+    if (!is_head(head) || head->rank != rank || head->world_size != world_size)
+        return list;
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        if (state_of(&head->slots[i]) == FSDP_SNAPSHOT_COMPLETE && head->slots[i].step >= 0)
+            add_held(&list, (struct snapshot_held){ head->slots[i].step, head->slots[i].generation });
+    return list;
+}
+
+struct snapshot_list snapshot_list_both(const struct snapshot_list *a, const struct snapshot_list *b)
+{
+    struct snapshot_list both = snapshot_list_empty();
+
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        for (int k = 0; k < FSDP_SNAPSHOT_SLOTS; k++)
+            if (a->held[i].step >= 0 && a->held[i].step == b->held[k].step &&
+                a->held[i].generation == b->held[k].generation)
+                add_held(&both, a->held[i]);
+    return both;
+}

@@ -1,0 +1,65 @@
+/* Which step in memory a generation resumes from: one that every node has, in the seats that they had. */
+#include "tests/unit/agent/cluster/stage.h"
+
+TestSuite(coordinator_memory, .init = make_config, .fini = end, .timeout = 60);
+
+static void holds(int i, int64_t newest, int64_t older, uint32_t generation)
+{
+    const struct snapshot_list held = { { { newest, generation }, { older, generation } } };
+
+    actors[i].reporter.held(actors[i].reporter.to, actors[i].plan.generation, &held);
+}
+
+/* Node 0's rank dies, and the others' are ended with it. */
+static void falls(void)
+{
+    const int starts = n_starts;
+
+    ends(0, DEATH_SIGNAL, SIGKILL, 0);
+    for (int i = 1; i < n_actors; i++)
+        obeys(i);
+    while (n_starts < starts + n_actors)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+Test(coordinator_memory, the_newest_step_that_every_node_has_is_the_one_of_all)
+{
+    begin(3, 3, 9, 3);
+    for (int i = 0; i < 3; i++)
+        cr_expect(eq(i64, actors[i].plan.memory_step, -1), "the first generation has nothing");
+    holds(0, 21, 20, 0);
+    holds(1, 20, 19, 0);
+    holds(2, 21, 20, 0);
+    falls();
+    for (int i = 0; i < 3; i++)
+        cr_expect(eq(i64, actors[i].plan.memory_step, 20), "node %d", i);
+}
+
+Test(coordinator_memory, a_node_that_has_nothing_sends_all_to_the_disk)
+{
+    begin(2, 2, 9, 2);
+    holds(0, 21, 20, 0);
+    falls();
+    cr_expect(eq(i64, actors[0].plan.memory_step, -1));
+    cr_expect(eq(i64, actors[1].plan.memory_step, -1));
+}
+
+Test(coordinator_memory, steps_of_two_histories_are_not_the_same_step)
+{
+    begin(2, 2, 9, 2);
+    holds(0, 21, -1, 0);
+    holds(1, 21, -1, 1);
+    falls();
+    cr_expect(eq(i64, actors[0].plan.memory_step, -1));
+}
+
+Test(coordinator_memory, what_was_held_counts_for_one_generation)
+{
+    begin(2, 2, 9, 2);
+    holds(0, 21, 20, 0);
+    holds(1, 21, 20, 0);
+    falls();
+    cr_expect(eq(i64, actors[1].plan.memory_step, 21));
+    falls();
+    cr_expect(eq(i64, actors[1].plan.memory_step, -1), "it was not told again");
+}
