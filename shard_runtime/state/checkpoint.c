@@ -124,6 +124,8 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
     status = check_world(model, err);
     if (status == FSDP_OK)
+        status = model_check_not_torn(model, err); /* a save that is refused for that touches no file */
+    if (status == FSDP_OK)
         status = save_files_open(&files, context, directory, err);
     status = checkpoint_gather(model, optimizer, state, status, &tensors, err);
     if (status == FSDP_OK)
