@@ -67,7 +67,8 @@ enum fsdp_status link_server_put(struct link_server *server, const char *key, co
                                  size_t size_bytes, struct fsdp_err *err);
 
 /**
- * Put a key with a copy of descriptor `fd`, for the workers of this node. FSDP_ERR_ARG: the key exists already.
+ * Put a key with a copy of descriptor `fd`, for the workers of this node. FSDP_ERR_ARG: the key exists
+ * already.
  */
 enum fsdp_status link_server_put_fd(struct link_server *server, const char *key, int fd,
                                     struct fsdp_err *err);

@@ -70,7 +70,8 @@ static const struct field saved[] = {
     SAVED(TEXT, words),
     SAVED(LONG, stalled_ns),
 };
-#define HELD(kind, name, member, low) FIELD_WITHIN(struct snapshot_list, kind, name, held member, low, INT64_MAX)
+#define HELD(kind, name, member, low)                                                                        \
+    FIELD_WITHIN(struct snapshot_list, kind, name, held member, low, INT64_MAX)
 static const struct field held[] = {
     HELD(LONG, "newest", [0].step, -1), HELD(WORD, "newest_generation", [0].generation, 0),
     HELD(LONG, "older", [1].step, -1),  HELD(WORD, "older_generation", [1].generation, 0),

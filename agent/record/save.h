@@ -98,9 +98,10 @@ typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
 void save_prepare(struct save *save, save_prepared *done, void *arg);
 
 /**
- * Like save_prepare(), for ranks that have a newer step in memory. `done` gets the step of save_known_step(), as
- * soon as no publication is under way. No file is looked at. What was left unfinished is removed while the next
- * generation runs. Returns false, and does nothing, if directories of the program's own must be looked at.
+ * Like save_prepare(), for ranks that have a newer step in memory. `done` gets the step of
+ * save_known_step(), as soon as no publication is under way. No file is looked at. What was left unfinished
+ * is removed while the next generation runs. Returns false, and does nothing, if directories of the
+ * program's own must be looked at.
  */
 bool save_settle(struct save *save, save_prepared *done, void *arg);
 

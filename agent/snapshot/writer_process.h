@@ -18,8 +18,8 @@
 #include "shard_runtime/shardfile/commit.h"
 
 /*
- * Write the shard file in a slot to RUN/checkpoints/<temporary>/<the rank's name>. The process keeps a lock on
- * that directory until the next request of the same worker.
+ * Write the shard file in a slot to RUN/checkpoints/<temporary>/<the rank's name>. The process keeps a lock
+ * on that directory until the next request of the same worker.
  */
 struct writer_request {
     uint64_t id;     /* comes back in the answer */

@@ -20,8 +20,8 @@ struct snapshot_need {
 };
 
 /**
- * Computes the need of this rank, if the head of its manifest has `manifest_bytes`. There is room for a longer
- * one, as numbers in it grow.
+ * Computes the need of this rank, if the head of its manifest has `manifest_bytes`. There is room for a
+ * longer one, as numbers in it grow.
  */
 enum fsdp_status snapshot_measure(struct snapshot_need *need, const struct checkpoint_tensor *tensors,
                                   size_t n_tensors, int W, int rank, uint64_t manifest_bytes,
@@ -31,8 +31,8 @@ enum fsdp_status snapshot_measure(struct snapshot_need *need, const struct check
 uint64_t snapshot_missing_bytes(int fd, const struct snapshot_need *need);
 
 /**
- * Opens the segment `fd`, which the snapshot owns from now on, also after an error. What it holds is kept if it
- * is of the same state, and else lost.
+ * Opens the segment `fd`, which the snapshot owns from now on, also after an error. What it holds is kept if
+ * it is of the same state, and else lost.
  *   FSDP_ERR_IO, FSDP_ERR_NOMEM  *out is NULL
  */
 enum fsdp_status snapshot_open(struct snapshot **out, int fd, const struct snapshot_need *need,
@@ -59,8 +59,8 @@ enum fsdp_status snapshot_fill(struct snapshot *snapshot, const struct shards_sa
                                struct snapshot_filled *filled, struct fsdp_err *err);
 
 /**
- * Fills the rows of the tensors from the snapshot of save->step, and *manifest from its head, which the caller
- * releases with manifest_free(). After an error, the rows are undefined.
+ * Fills the rows of the tensors from the snapshot of save->step, and *manifest from its head, which the
+ * caller releases with manifest_free(). After an error, the rows are undefined.
  *   FSDP_ERR_NOT_FOUND  there is no such snapshot
  *   FSDP_ERR_FORMAT     it is not of these tensors
  */

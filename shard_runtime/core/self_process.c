@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /*
- * The child has default signals: the parent's settings are for its loop. All are blocked. A scheduler may signal
- * every process of a run, and only the agent decides what that means.
+ * The child has default signals: the parent's settings are for its loop. All are blocked. A scheduler may
+ * signal every process of a run, and only the agent decides what that means.
  */
 static int set_signals(posix_spawnattr_t *attributes)
 {

@@ -13,9 +13,9 @@
 #include <fsdp/status.h>
 
 /**
- * Starts the process, with default signals, all of them blocked: only SIGKILL and SIGSTOP reach it. It has nothing of ours open but `input` and
- * `output`, which are its stdin and stdout (-1: /dev/null), and dies with the calling thread. Its arguments are
- * `role`, `argument` and our pid. The caller reaps it.
+ * Starts the process, with default signals, all of them blocked: only SIGKILL and SIGSTOP reach it. It has
+ * nothing of ours open but `input` and `output`, which are its stdin and stdout (-1: /dev/null), and dies
+ * with the calling thread. Its arguments are `role`, `argument` and our pid. The caller reaps it.
  *   FSDP_ERR_IO  it could not be started; the message has the system's reason
  * Thread: any.
  */

@@ -87,8 +87,8 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
                                    struct fsdp_err *err);
 
 /**
- * Writes and syncs the file `path` like safetensors_write(). Its bytes are the `size_bytes` at `offset` of the
- * file that is open as `fd`. They are trusted to be such a file's, but for the length of the header.
+ * Writes and syncs the file `path` like safetensors_write(). Its bytes are the `size_bytes` at `offset` of
+ * the file that is open as `fd`. They are trusted to be such a file's, but for the length of the header.
  *   FSDP_ERR_FORMAT  there are fewer bytes, or the header is longer than they are
  */
 enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, uint64_t offset,

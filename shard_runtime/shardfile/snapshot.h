@@ -50,8 +50,8 @@ bool snapshot_fits(const struct fsdp_snapshot_head *head, const struct snapshot_
 void snapshot_keep_only(struct fsdp_snapshot_head *head, int64_t step);
 
 /**
- * Returns the slot to fill next: never `busy` (-1: none), which is being written to the disk; else one that is
- * not complete; else the older one.
+ * Returns the slot to fill next: never `busy` (-1: none), which is being written to the disk; else one that
+ * is not complete; else the older one.
  */
 int snapshot_choose(const struct fsdp_snapshot_head *head, int busy);
 
@@ -71,8 +71,8 @@ uint64_t snapshot_complete(struct fsdp_snapshot_head *head, int slot, int64_t st
 int snapshot_find(const struct fsdp_snapshot_head *head, int64_t step);
 
 /**
- * Is the slot complete by this filling, and do its bytes lie within a segment of `segment_bytes`? The head may
- * be another process's, and is not trusted.
+ * Is the slot complete by this filling, and do its bytes lie within a segment of `segment_bytes`? The head
+ * may be another process's, and is not trusted.
  */
 bool snapshot_is(const struct fsdp_snapshot_head *head, int slot, uint64_t number, uint64_t segment_bytes);
 

@@ -58,6 +58,15 @@ static enum fsdp_status compare_steps(const struct fsdp_context *context, int64_
                      (long long)-most[1], (long long)most[0]);
 }
 
+/* Can this model be saved? What a rank finds here alone is told to the others later. */
+static enum fsdp_status check_save(const struct fsdp_model *model, const struct fsdp_optimizer *optimizer,
+                                   struct fsdp_err *err)
+{
+    OK_OR_RETURN(check_world(model, err));
+    OK_OR_RETURN(check_optimizer(model, optimizer, err));
+    return model_check_not_torn(model, err);
+}
+
 enum fsdp_status checkpoint_gather(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                    const struct fsdp_checkpoint_state *state, enum fsdp_status own,
                                    struct state_tensors *tensors, struct fsdp_err *err)
@@ -68,13 +77,7 @@ enum fsdp_status checkpoint_gather(struct fsdp_model *model, struct fsdp_optimiz
     /* Wait for gathers of fsdp_module_unshard(); whether they failed does not matter here. */
     unshard_settle_all(context);
     if (status == FSDP_OK)
-        status = GIVEN(state, err);
-    if (status == FSDP_OK)
-        status = check_world(model, err);
-    if (status == FSDP_OK)
-        status = check_optimizer(model, optimizer, err);
-    if (status == FSDP_OK)
-        status = model_check_not_torn(model, err);
+        status = check_save(model, optimizer, err);
     if (status == FSDP_OK)
         status = model_draw(model, err);
     if (status == FSDP_OK)
@@ -122,9 +125,9 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     struct checkpoint_saved done;
 
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
-    status = check_world(model, err);
+    status = GIVEN(state, err);
     if (status == FSDP_OK)
-        status = model_check_not_torn(model, err); /* a save that is refused for that touches no file */
+        status = check_save(model, optimizer, err); /* a save that is refused touches no file */
     if (status == FSDP_OK)
         status = save_files_open(&files, context, directory, err);
     status = checkpoint_gather(model, optimizer, state, status, &tensors, err);

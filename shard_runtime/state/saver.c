@@ -84,8 +84,9 @@ static enum fsdp_status get_segment(const struct fsdp_context *context, int *fd,
 }
 
 /*
- * Sets *lacks to what is missing on the node that lacks most. All ranks of a node look at the same memory, none
- * of which the others have used yet: so each counts what all of them miss. An eighth is left for others.
+ * Sets *lacks to what is missing on the node that lacks most. All ranks of a node look at the same memory,
+ * none of which the others have used yet: so each counts what all of them miss. An eighth is left for
+ * others.
  */
 static enum fsdp_status look_at_memory(struct fsdp_context *context, uint64_t missing, int64_t *lacks,
                                        struct fsdp_err *err)

@@ -1,8 +1,8 @@
 /*
  * Saves a model with its optimizer without waiting for a disk. A save copies this rank's shards into its
  * snapshot segment (checkpoint/snapshot.h), and the agent writes them to the disk while training goes on. At
- * most one save is on its way to the disk. A snapshot that goes to no disk is one to resume from after a rank's
- * death.
+ * most one save is on its way to the disk. A snapshot that goes to no disk is one to resume from after a
+ * rank's death.
  *
  * Every call is collective over the world, unless it says otherwise.
  */
@@ -14,9 +14,9 @@
 struct saver;
 
 /**
- * Prepares saving through memory. *out is NULL if that is not possible: there is no agent that keeps segments,
- * or the memory of a node does not suffice. Then *lacks is the number of bytes that are missing on some node;
- * 0 if it is not for memory. Every rank gets the same answer.
+ * Prepares saving through memory. *out is NULL if that is not possible: there is no agent that keeps
+ * segments, or the memory of a node does not suffice. Then *lacks is the number of bytes that are missing on
+ * some node; 0 if it is not for memory. Every rank gets the same answer.
  *
  *   job_json  as in fsdp_checkpoint_save(); borrowed until saver_close()
  */
@@ -35,8 +35,8 @@ enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *s
 void saver_forget(struct saver *saver);
 
 /**
- * Copies the state into memory. `to_disk`: the agent then writes it, keeps `keep` checkpoints (0: all), and the
- * call requires that no save is on its way.
+ * Copies the state into memory. `to_disk`: the agent then writes it, keeps `keep` checkpoints (0: all), and
+ * the call requires that no save is on its way.
  *   FSDP_ERR_PEER  a rank or the agent is gone
  *   any other      of the copy; a save to the disk then fails on every rank, as saver_wait() says
  */

@@ -247,9 +247,9 @@ static double plain(double value)
 }
 
 /*
- * If the disk refuses a save, rank 0 prints the reason and training goes on: older checkpoints remain, and the
- * next save may succeed. Every rank gets the same result. The `last` save must succeed, because otherwise the
- * end of the run would be lost.
+ * If the disk refuses a save, rank 0 prints the reason and training goes on: older checkpoints remain, and
+ * the next save may succeed. Every rank gets the same result. The `last` save must succeed, because
+ * otherwise the end of the run would be lost.
  */
 static enum fsdp_status bear(const struct loop *loop, enum fsdp_status status, bool last,
                              struct fsdp_err *err)
@@ -287,8 +287,8 @@ static enum due what_is_due(const struct trainer *t, bool stop)
 }
 
 /*
- * Saves a checkpoint, or takes a snapshot. With a saver, a checkpoint waits for the one before, if that is still
- * on its way, and then for the copy of the state. Only the last one waits for the disk.
+ * Saves a checkpoint, or takes a snapshot. With a saver, a checkpoint waits for the one before, if that is
+ * still on its way, and then for the copy of the state. Only the last one waits for the disk.
  */
 static enum fsdp_status save_or_snapshot(struct loop *loop, enum due due, struct fsdp_err *err)
 {

@@ -121,8 +121,8 @@ static enum fsdp_status go_on(struct trainer *trainer, const struct fsdp_checkpo
 }
 
 /*
- * Resumes from the snapshots in memory, if the agent names a step. They are of this run: of the same job, data
- * and machine. FSDP_ERR_NOT_FOUND: the disk is next.
+ * Resumes from the snapshots in memory, if the agent names a step. They are of this run: of the same job,
+ * data and machine. FSDP_ERR_NOT_FOUND: the disk is next.
  */
 static enum fsdp_status resume_from_memory(struct trainer *trainer, struct fsdp_err *err)
 {

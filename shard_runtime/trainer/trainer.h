@@ -127,8 +127,8 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err);
 bool trainer_goes_on(const struct trainer *trainer);
 
 /**
- * Opens trainer->saver, if the job wants it and memory suffices; rank 0 says so if it does not. Collective. Part
- * of trainer_resume().
+ * Opens trainer->saver, if the job wants it and memory suffices; rank 0 says so if it does not. Collective.
+ * Part of trainer_resume().
  */
 enum fsdp_status trainer_open_saver(struct trainer *trainer, struct fsdp_err *err);
 

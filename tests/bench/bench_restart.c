@@ -4,7 +4,8 @@
  * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint; one
  * rank is killed with SIGKILL; the clock stops when the next generation has done its first step. Creating a
  * model: of 128 Mi parameters, alone, with all CPUs of the machine and with one thread; with what follows
- * until it can be used. And restarts of two smaller jobs, from snapshots in memory and from the disk in turns.
+ * until it can be used. And restarts of two smaller jobs, from snapshots in memory and from the disk in
+ * turns.
  *
  * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer: both sides run
  * the same files in turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is
@@ -162,7 +163,7 @@ static void await_steps(int side, off_t from, int n, pid_t *rank_1)
     }
 }
 
-/* Workers on standby are there a second after the first step, and by then both slots of memory were touched. */
+/* Workers on standby are there a second after the first step, and both slots of memory were touched. */
 static double restart(int side, const struct variant *variant, bool settle)
 {
     char path[PATH_BYTES + 32];

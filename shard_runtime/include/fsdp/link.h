@@ -132,11 +132,11 @@ struct fsdp_link_get {
 };
 
 /*
- * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`, or that its agent may do so from
- * a slot of its snapshot segment. `directory` is the same on
- * every rank; an empty one means "checkpoints" in the run directory. Rank 0's packet carries a memfd with the
- * head of the manifest: a JSON object with everything but the list of files (shardfile/manifest.h). The
- * coordinator then publishes the checkpoint:
+ * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`, or that its agent may do so
+ * from a slot of its snapshot segment. `directory` is the same on every rank; an empty one means
+ * "checkpoints" in the run directory. Rank 0's packet carries a memfd with the head of the manifest: a JSON
+ * object with everything but the list of files (shardfile/manifest.h). The coordinator then publishes the
+ * checkpoint:
  *   1. It adds the list of files to the manifest and syncs it.
  *   2. It renames the temporary folder to its final name.
  *   3. It answers every rank.

@@ -1,4 +1,4 @@
-/* The slots of a snapshot segment: which one is filled, and which fillings count, whenever the filler is killed. */
+/* The slots of a snapshot segment: which is filled, and which fillings count, whenever the filler dies. */
 #include "shard_runtime/shardfile/snapshot.h"
 
 #include <criterion/criterion.h>
@@ -169,8 +169,8 @@ Test(snapshot, both_hold_only_the_same_step_of_the_same_history)
 }
 
 /*
- * Two ranks, as a step holds them together: no rank fills a slot again before the other has filled its own. One
- * is killed at any moment. There is always a step that both hold, once both had one.
+ * Two ranks, as a step holds them together: no rank fills a slot again before the other has filled its own.
+ * One is killed at any moment. There is always a step that both hold, once both had one.
  */
 Test(snapshot, two_ranks_always_have_a_step_in_common)
 {

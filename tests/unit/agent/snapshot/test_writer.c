@@ -1,5 +1,6 @@
 /*
- * Slots on their way to the disk: what the process writes, what it refuses, and what is said when it is killed.
+ * Slots on their way to the disk: what the process writes, what it refuses, and what is said when it is
+ * killed.
  */
 #include "agent/snapshot/writer.h"
 
