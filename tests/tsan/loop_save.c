@@ -31,7 +31,7 @@ static void require(bool good, const char *words)
 static void on_published(void *arg, const struct fsdp_link_published *published, const char *directory,
                          uint64_t size_bytes, double seconds, double blocked_s)
 {
-    (void)arg, (void)directory, (void)size_bytes, (void)seconds;
+    (void)arg, (void)directory, (void)size_bytes, (void)seconds, (void)blocked_s;
     require(published->status == FSDP_OK, published->words);
     seen.n_published++;
 }
@@ -104,9 +104,9 @@ int main(void)
     require(save_create(&save, &loop, &io_posix, run_dir, &handlers, NULL) == FSDP_OK, "no save");
     save_begin(save, GENERATION, W, -1);
     for (int64_t step = 1; step <= STEPS; step++) {
-        while (seen.n_published < step - 2) /* one at most may wait */
+        while (seen.n_published < step - 1) /* no rank saves before the verdict on its save before */
             (void)uv_run(&loop, UV_RUN_ONCE);
-        report_step(save, directory, step); /* the step before is published meanwhile */
+        report_step(save, directory, step); /* older checkpoints are removed meanwhile */
         (void)uv_run(&loop, UV_RUN_NOWAIT);
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
