@@ -11,6 +11,7 @@
 
 #include "agent/config.h"
 #include "agent/daemon/daemon_impl.h"
+#include "agent/daemon/notify.h"
 #include "shard_runtime/core/exit_status.h"
 
 enum { ACCEPT_AT_ONCE = 16, ACCEPT_AGAIN_MS = 200 };
@@ -88,6 +89,13 @@ void daemon_settle(struct service *service)
             uv_close((uv_handle_t *)&service->signals[i], NULL);
 }
 
+/* It is still ours, because we hold the lock. One of systemd's stays, and wakes the next daemon. */
+static void remove_socket(const struct service *service)
+{
+    if (service->config->socket_fd < 0)
+        unlink(service->config->socket_path);
+}
+
 /* HUP asks a daemon to read its configuration again. There is none, and HUP must not end the jobs. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
@@ -111,10 +119,11 @@ static void on_stop(uv_signal_t *handle, int number)
         return;
     }
     service->stopping = true;
-    daemon_notify("STOPPING=1");
+    notify("STOPPING=1");
+    daemon_tell_status(service);
     uv_close((uv_handle_t *)&service->listener, NULL);
     uv_close((uv_handle_t *)&service->again, NULL);
-    unlink(service->config->socket_path); /* still our socket, because we hold the lock */
+    remove_socket(service);
     for (const struct client *client = service->clients; client != NULL; client = client->next)
         daemon_signal_job(client, client->saves ? agent_daemon_stops() : SIGTERM);
     daemon_settle(service);
@@ -124,13 +133,17 @@ static void on_stop(uv_signal_t *handle, int number)
 static enum fsdp_status listen_alone(struct service *service, struct fsdp_err *err)
 {
     const struct daemon_config *config = service->config;
-    enum fsdp_status status = daemon_listen(config->socket_path, &service->listen_fd, &service->lock_fd, err);
+    enum fsdp_status status;
 
+    service->listen_fd = config->socket_fd;
+    status = config->socket_fd >= 0
+                 ? daemon_adopt(config->socket_path, &service->lock_fd, err)
+                 : daemon_listen(config->socket_path, &service->listen_fd, &service->lock_fd, err);
     if (status != FSDP_OK || config->pidfile == NULL)
         return status;
     status = daemon_pidfile_take(config->pidfile, &service->pidfile_fd, err);
     if (status != FSDP_OK)
-        unlink(config->socket_path); /* our socket, because we hold the lock */
+        remove_socket(service);
     return status;
 }
 
@@ -178,7 +191,7 @@ int daemon_run(const struct daemon_config *config)
         return status == FSDP_ERR_BUSY ? FSDP_EXIT_PEER : exit_status_of(status);
     }
     daemon_log("serves %s (pid %d)", config->socket_path, (int)getpid());
-    daemon_notify("READY=1");
+    daemon_tell_status(&service);
     uv_run(&service.loop, UV_RUN_DEFAULT);
     uv_loop_close(&service.loop);
     close(service.listen_fd);

@@ -39,6 +39,7 @@ enum {
 
 struct daemon_config {
     const char *socket_path;
+    int socket_fd;       /* it listens there already: systemd's, which stays when the daemon ends; -1: none */
     const char *pidfile; /* NULL: none */
     const char *program; /* the path of this program, executed again for each job */
     const struct os_baseline *baseline;
@@ -76,10 +77,9 @@ int daemon_run_job(int request_fd, int start_fd);
 enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, struct fsdp_err *err);
 
 /**
- * Tell systemd about the daemon's state, if systemd asked for it ($NOTIFY_SOCKET). Otherwise this does
- * nothing.
- *   state  "READY=1" or "STOPPING=1"
+ * Do the same for a socket that systemd listens on at `path` (agent/daemon/activation.h): check its folder,
+ * and take the lock. The socket itself stays as it is.
  */
-void daemon_notify(const char *state);
+enum fsdp_status daemon_adopt(const char *path, int *lock_fd, struct fsdp_err *err);
 
 #endif

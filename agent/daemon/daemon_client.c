@@ -160,6 +160,7 @@ static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
     uv_close((uv_handle_t *)&client->job_poll, on_handle_closed);
     close(client->child.pidfd);
     client->child.pidfd = -1;
+    daemon_tell_status(client->service);
     send_frame(client, CONTROL_EXITED, payload, control_encode_number(payload, (uint32_t)status));
     daemon_hang_up(client);
 }
@@ -275,6 +276,7 @@ static void take_job(struct client *client, const struct frame *frame)
     } else {
         daemon_log("job %d began in %s", (int)client->child.pid, job.directory);
         watch_job(client, start[0]);
+        daemon_tell_status(client->service);
     }
     if (request_fd >= 0)
         close(request_fd);

@@ -3,7 +3,8 @@
  *   daemon.c          the service: signals, accepting, the end
  *   daemon_client.c   one connection, its request, and the watch over its job
  *   daemon_job.c      the process of a job, until it becomes fsdprun
- *   daemon_socket.c   the socket that is listened on; messages to systemd
+ *   daemon_socket.c   the socket that is listened on
+ *   daemon_systemd.c  what systemd is told about the daemon as a whole
  *   daemon_pidfile.c  the file with the daemon's process id
  */
 #ifndef AGENT_DAEMON_IMPL_H
@@ -73,6 +74,11 @@ void daemon_hang_up(struct client *client);
 
 /** Send a signal to the job's process, the guard. Without a job this does nothing. */
 void daemon_signal_job(const struct client *client, int signal);
+
+/* daemon_systemd.c */
+
+/** Tell systemd that the daemon is ready, and how many jobs run. Called whenever that has changed. */
+void daemon_tell_status(const struct service *service);
 
 /* daemon_pidfile.c */
 

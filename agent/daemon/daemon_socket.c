@@ -4,9 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -111,24 +109,16 @@ enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, s
     return status;
 }
 
-/* As sd_notify(3): one datagram to the socket that systemd names. "@" stands for the abstract namespace. */
-void daemon_notify(const char *state)
+enum fsdp_status daemon_adopt(const char *path, int *lock_fd, struct fsdp_err *err)
 {
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
-    const char *path = getenv("NOTIFY_SOCKET");
-    size_t n = path == NULL ? 0 : strlen(path);
-    int fd;
+    enum fsdp_status status = check_folder(path, err);
 
-    if (n < 2 || n >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
-        return;
-    memcpy(address.sun_path, path, n);
-    if (path[0] == '@')
-        address.sun_path[0] = '\0';
-    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
-               (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
-        fprintf(stderr, "fsdp-agent: systemd was not told %s: %s\n", state, strerror(errno));
-    close(fd);
+    *lock_fd = -1;
+    if (status == FSDP_OK)
+        status = take_lock(path, lock_fd, err);
+    if (status != FSDP_OK && *lock_fd >= 0) {
+        close(*lock_fd);
+        *lock_fd = -1;
+    }
+    return status;
 }

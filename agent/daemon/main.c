@@ -11,8 +11,10 @@
 
 #include <fsdp/link.h>
 
+#include "agent/daemon/activation.h"
 #include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon.h"
+#include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/version.h"
 
 static const char usage[] =
@@ -30,6 +32,7 @@ static const char usage[] =
 
 struct arguments {
     char socket[108];
+    int socket_fd; /* a listening socket from systemd; -1: none */
     const char *pidfile;
     int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
     int start_fd; /* of that job: it writes a byte here once its workers run */
@@ -42,6 +45,36 @@ static int descriptor_of(const char *text)
     const long number = strtol(text, &end, 10);
 
     return end == text || *end != '\0' || number < 0 || number > INT_MAX ? -1 : (int)number;
+}
+
+/*
+ * Find out where to listen: at systemd's socket, else where --socket says, else at the default. Returns -1 to
+ * go on, else the exit status.
+ */
+static int choose_socket(struct arguments *arguments)
+{
+    struct fsdp_err err = { 0 };
+    char path[sizeof arguments->socket];
+    const enum fsdp_status status = activation_take(&arguments->socket_fd, path, sizeof path, &err);
+
+    if (status != FSDP_OK) {
+        fprintf(stderr, "fsdp-agent: %s\n", err.message);
+        return exit_status_of(status);
+    }
+    if (arguments->socket_fd >= 0) {
+        if (arguments->socket[0] != '\0' && strcmp(arguments->socket, path) != 0) {
+            fprintf(stderr, "fsdp-agent: --socket is %s, and the socket from systemd is %s\n",
+                    arguments->socket, path);
+            return FSDP_EXIT_CONFIG;
+        }
+        memcpy(arguments->socket, path, sizeof path);
+    }
+    if (arguments->socket[0] == '\0' && !control_default_socket(arguments->socket, sizeof arguments->socket,
+                                                                getenv("XDG_RUNTIME_DIR"), getuid())) {
+        fprintf(stderr, "fsdp-agent: XDG_RUNTIME_DIR is too long for a socket: give --socket\n");
+        return FSDP_EXIT_USAGE;
+    }
+    return -1;
 }
 
 /* Read the command line. Returns -1 to go on, else the exit status. */
@@ -97,11 +130,6 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         fprintf(stderr, "fsdp-agent: unexpected argument: %s\n", argv[optind]);
         return FSDP_EXIT_USAGE;
     }
-    if (arguments->socket[0] == '\0' && !control_default_socket(arguments->socket, sizeof arguments->socket,
-                                                                getenv("XDG_RUNTIME_DIR"), getuid())) {
-        fprintf(stderr, "fsdp-agent: XDG_RUNTIME_DIR is too long for a socket: give --socket\n");
-        return FSDP_EXIT_USAGE;
-    }
     return -1;
 }
 
@@ -118,7 +146,11 @@ int main(int argc, char **argv)
         return status;
     if (arguments.job_fd >= 0)
         return daemon_run_job(arguments.job_fd, arguments.start_fd);
+    status = choose_socket(&arguments);
+    if (status >= 0)
+        return status;
     config.socket_path = arguments.socket;
+    config.socket_fd = arguments.socket_fd;
     config.pidfile = arguments.pidfile;
     return daemon_run(&config);
 }

@@ -224,10 +224,33 @@ check_eq "which ends as it should" 143 $?
 
 # told to systemd
 kill -TERM $agent; wait $agent; agent=
-"$BUILD/test/notified" "$WORK/notify" 2 > "$WORK/told" &
+"$BUILD/test/notified" "$WORK/notify" 6 > "$WORK/told" &
 wait_until 20 test -S "$WORK/notify"
 NOTIFY_SOCKET=$WORK/notify start_agent
 wait_until 20 grep -q READY=1 "$WORK/told"
+"$F" --agent "$S" "$TOY/toy" exit=0
 kill -TERM $agent; wait $agent; agent=
-check "systemd is told of the start and the end" wait_until 20 grep -q STOPPING=1 "$WORK/told"
-check_eq "in this order" "READY=1 STOPPING=1" "$(xargs < "$WORK/told")"
+check "systemd is told of the start and the end" wait_until 20 grep -q 'stops, after' "$WORK/told"
+check_eq "in this order, with the jobs that run" \
+  "READY=1 STATUS=serves $S, 0 jobs READY=1 STATUS=serves $S, 1 job READY=1 STATUS=serves $S, 0 jobs STOPPING=1 STATUS=stops, after 0 jobs" \
+  "$(xargs < "$WORK/told")"
+
+# a socket of systemd's
+if command -v systemd-socket-activate > /dev/null; then
+  S=$WORK/own/activated.sock
+  systemd-socket-activate -l "$S" "$A" --socket "$S" 2>> "$WORK/agent-log" & agent=$!
+  wait_until 20 test -S "$S"
+  check_status "the first job starts an agent on a socket of systemd's" 5 "$F" --agent "$S" "$TOY/toy" exit=5
+  "$A" --socket "$S" 2> "$WORK/err"
+  check_eq "where a second agent is refused" "75 1" "$? $(grep -c 'another agent serves' "$WORK/err")"
+  kill -TERM $agent; wait $agent; agent=
+  check "and the socket stays when it ends" test -S "$S"
+  systemd-socket-activate -l "$WORK/own/s" "$A" --socket "$S" 2> "$WORK/err" & agent=$!
+  wait_until 20 test -S "$WORK/own/s"
+  "$F" --agent "$WORK/own/s" "$TOY/toy" 2> "$WORK/err2"
+  wait $agent
+  check_eq "a --socket that is another one is refused" "78 1" "$? $(grep -c "and the socket from systemd is" "$WORK/err")"
+  agent=
+else
+  skip "a socket of systemd's" "systemd-socket-activate is not installed (Debian: systemd)"
+fi
