@@ -172,7 +172,8 @@ static enum fsdp_status start_service(struct service *service, struct fsdp_err *
     service->listener.data = service->again.data = service;
     if (error == 0)
         error = uv_poll_start(&service->listener, UV_READABLE, on_connection);
-    return error == 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "the event loop: %s", uv_strerror(error));
+    return error == 0 ? watchdog_begin(&service->watchdog, &service->loop, err)
+                      : fsdp_fail(err, FSDP_ERR_IO, "the event loop: %s", uv_strerror(error));
 }
 
 int daemon_run(const struct daemon_config *config)
@@ -193,6 +194,8 @@ int daemon_run(const struct daemon_config *config)
     daemon_log("serves %s (pid %d)", config->socket_path, (int)getpid());
     daemon_tell_status(&service);
     uv_run(&service.loop, UV_RUN_DEFAULT);
+    watchdog_end(&service.watchdog);
+    uv_run(&service.loop, UV_RUN_DEFAULT); /* what has been closed last */
     uv_loop_close(&service.loop);
     close(service.listen_fd);
     daemon_pidfile_drop(config->pidfile, service.pidfile_fd);

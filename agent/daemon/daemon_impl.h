@@ -14,6 +14,7 @@
 #include <uv.h>
 
 #include "agent/daemon/daemon.h"
+#include "agent/daemon/watchdog.h"
 #include "agent/os/os.h"
 #include "agent/wire/frame.h"
 
@@ -26,6 +27,7 @@ struct service {
     uv_poll_t listener;
     uv_timer_t again; /* runs while accepting waits for free descriptors */
     uv_signal_t signals[DAEMON_N_SIGNALS];
+    struct watchdog watchdog;
     int listen_fd, lock_fd, pidfile_fd;
     struct client *clients;
     int n_clients;
