@@ -96,12 +96,10 @@ static void remove_socket(const struct service *service)
         unlink(service->config->socket_path);
 }
 
-/* HUP asks a daemon to read its configuration again. There is none, and HUP must not end the jobs. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
-    (void)handle;
     (void)number;
-    daemon_log("HUP is ignored: there is no configuration to read again");
+    daemon_reload(handle->data);
 }
 
 /*
@@ -185,6 +183,8 @@ int daemon_run(const struct daemon_config *config)
     signal(SIGPIPE, SIG_IGN);
     os_raise_nofile();
     status = os_check_kernel(&err);
+    if (status == FSDP_OK && config->settings_path != NULL)
+        status = settings_load(&service.settings, config->settings_path, &err);
     if (status == FSDP_OK)
         status = start_service(&service, &err);
     if (status != FSDP_OK) {

@@ -41,7 +41,8 @@ struct daemon_config {
     const char *socket_path;
     int socket_fd;       /* it listens there already: systemd's, which stays when the daemon ends; -1: none */
     const char *pidfile; /* NULL: none */
-    const char *program; /* the path of this program, executed again for each job */
+    const char *settings_path; /* the file of agent/daemon/settings.h; NULL: none, and all are the defaults */
+    const char *program;       /* the path of this program, executed again for each job */
     const struct os_baseline *baseline;
 };
 
@@ -50,7 +51,8 @@ struct daemon_config {
  * stderr where it is not 0:
  *   0       stopped by TERM or INT
  *   75      another agent serves the socket or holds the pidfile
- *   74, 78  the socket or the pidfile cannot be made; 78 where another user could replace it
+ *   74, 78  the socket or the pidfile cannot be made; 78 where another user could replace it,
+ *           and where the configuration is wrong
  */
 int daemon_run(const struct daemon_config *config);
 

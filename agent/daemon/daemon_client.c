@@ -288,17 +288,19 @@ static void take_job(struct client *client, const struct frame *frame)
 
 static void take_frame(struct client *client, const struct frame *frame)
 {
+    const struct service *service = client->service;
     uint32_t number;
 
-    if (frame->type == CONTROL_RUN && client->child.pidfd < 0 && !client->service->stopping) {
+    if (frame->type == CONTROL_RUN && service->settings.drain && !service->stopping) {
+        refuse(client, FSDP_EXIT_PEER, "the agent takes no new jobs (drain = yes in its configuration)");
+    } else if (frame->type == CONTROL_RUN && client->child.pidfd < 0 && !service->stopping) {
         take_job(client, frame);
     } else if (frame->type == CONTROL_SIGNAL && client->child.pidfd >= 0 &&
                control_decode_number(frame->payload, frame->size, &number) &&
                control_signal_allowed(number)) {
         daemon_signal_job(client, (int)number);
     } else {
-        refuse(client, FSDP_EXIT_USAGE,
-               client->service->stopping ? "the agent is stopping" : "no such message here");
+        refuse(client, FSDP_EXIT_USAGE, service->stopping ? "the agent is stopping" : "no such message here");
     }
 }
 

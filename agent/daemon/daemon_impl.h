@@ -4,7 +4,7 @@
  *   daemon_client.c   one connection, its request, and the watch over its job
  *   daemon_job.c      the process of a job, until it becomes fsdprun
  *   daemon_socket.c   the socket that is listened on
- *   daemon_systemd.c  what systemd is told about the daemon as a whole
+ *   daemon_systemd.c  what systemd is told, and the configuration that is read again
  *   daemon_pidfile.c  the file with the daemon's process id
  */
 #ifndef AGENT_DAEMON_IMPL_H
@@ -14,6 +14,7 @@
 #include <uv.h>
 
 #include "agent/daemon/daemon.h"
+#include "agent/daemon/settings.h"
 #include "agent/daemon/watchdog.h"
 #include "agent/os/os.h"
 #include "agent/wire/frame.h"
@@ -28,6 +29,7 @@ struct service {
     uv_timer_t again; /* runs while accepting waits for free descriptors */
     uv_signal_t signals[DAEMON_N_SIGNALS];
     struct watchdog watchdog;
+    struct settings settings;
     int listen_fd, lock_fd, pidfile_fd;
     struct client *clients;
     int n_clients;
@@ -81,6 +83,9 @@ void daemon_signal_job(const struct client *client, int signal);
 
 /** Tell systemd that the daemon is ready, and how many jobs run. Called whenever that has changed. */
 void daemon_tell_status(const struct service *service);
+
+/** Read the configuration again. One that is wrong is told of, and the old one stays. */
+void daemon_reload(struct service *service);
 
 /* daemon_pidfile.c */
 

@@ -18,7 +18,7 @@
 #include "shard_runtime/core/version.h"
 
 static const char usage[] =
-    "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
+    "usage: fsdp-agent [--socket PATH] [--pidfile PATH] [--config FILE]\n"
     "\n"
     "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
     "would, until it is told to stop\n"
@@ -27,13 +27,14 @@ static const char usage[] =
     "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, "
     "else /tmp/fsdp-<uid>/agent.sock\n"
     "  --pidfile PATH  write the process id there once it listens; one agent holds it at a time\n"
+    "  --config FILE   the configuration, read again at HUP; a file that is not there is an empty one\n"
     "  --help          this text\n"
     "  --version       version, commit and compiler\n";
 
 struct arguments {
     char socket[108];
     int socket_fd; /* a listening socket from systemd; -1: none */
-    const char *pidfile;
+    const char *pidfile, *settings;
     int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
     int start_fd; /* of that job: it writes a byte here once its workers run */
 };
@@ -81,18 +82,15 @@ static int choose_socket(struct arguments *arguments)
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "socket", required_argument, NULL, 's' },
-        { "pidfile", required_argument, NULL, 'p' },
-        { "run-job", required_argument, NULL, 'j' },
-        { "started", required_argument, NULL, 'r' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
+        { "socket", required_argument, NULL, 's' },  { "pidfile", required_argument, NULL, 'p' },
+        { "config", required_argument, NULL, 'c' },  { "run-job", required_argument, NULL, 'j' },
+        { "started", required_argument, NULL, 'r' }, { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
     };
     int option;
 
     arguments->job_fd = arguments->start_fd = -1;
-    arguments->pidfile = NULL;
+    arguments->pidfile = arguments->settings = NULL;
     arguments->socket[0] = '\0';
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
         switch (option) {
@@ -106,6 +104,9 @@ static int parse(struct arguments *arguments, int argc, char **argv)
             break;
         case 'p':
             arguments->pidfile = optarg;
+            break;
+        case 'c':
+            arguments->settings = optarg;
             break;
         case 'j':
         case 'r':
@@ -152,5 +153,6 @@ int main(int argc, char **argv)
     config.socket_path = arguments.socket;
     config.socket_fd = arguments.socket_fd;
     config.pidfile = arguments.pidfile;
+    config.settings_path = arguments.settings;
     return daemon_run(&config);
 }

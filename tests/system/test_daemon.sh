@@ -7,7 +7,7 @@ agent=
 at_exit() { [ -z "$agent" ] || { kill -TERM "$agent"; kill -TERM "$agent"; wait "$agent"; } 2> /dev/null; }
 
 start_agent() {
-  "$A" --socket "$S" --pidfile "$WORK/pid" 2>> "$WORK/agent-log" & agent=$!
+  "$A" --socket "$S" --pidfile "$WORK/pid" --config "$WORK/agent.conf" 2>> "$WORK/agent-log" & agent=$!
   wait_until 20 grep -qx $agent "$WORK/pid"
 }
 # A job of ours, that is named by the file it touches, is alive when processes with that name are.
@@ -153,9 +153,22 @@ check_eq "on a run directory that is held it is refused, as it would be here" "7
 check_match "with the line that names the holder" "another live job .* holds the run directory $WORK/long/tiny" "$(cat "$WORK/err")"
 
 # signals to the agent
-kill -HUP $agent
-check "HUP of the agent is one line" wait_until 20 grep -q "HUP is ignored" "$WORK/agent-log"
-check_eq "and leaves it and its jobs alone" 1 "$(pgrep -cP $agent)"
+reload() { # LINE WORDS: reads a configuration of that line, and says so
+  echo "$1" > "$WORK/agent.conf"
+  : > "$WORK/agent-log"
+  kill -HUP $agent
+  wait_until 20 grep -q "$2" "$WORK/agent-log"
+}
+reload "drain = yes" "agent.conf has been read again"
+"$F" --agent "$S" "$TOY/toy" > "$WORK/out" 2> "$WORK/err"
+check_eq "HUP reads the configuration again: drain takes no new jobs" "75 1" "$? $(grep -c 'takes no new jobs' "$WORK/err")"
+check_eq "and leaves those that run alone" 1 "$(pgrep -cP $agent)"
+reload "drian = no" "agent.conf:1: there is no key.*stays as it was"
+check_status "a wrong one changes nothing" 75 "$F" --agent "$S" "$TOY/toy"
+reload "drain = no" "agent.conf has been read again"
+check_status "a right one does" 0 "$F" --agent "$S" "$TOY/toy" exit=0
+echo "drain" > "$WORK/wrong.conf"
+check_status "at the start a wrong configuration is refused" 78 "$A" --socket "$WORK/own/wrong" --config "$WORK/wrong.conf"
 wait_until 60 grep -q '"step": 2,' "$WORK/long/tiny/metrics.jsonl"
 kill -TERM $agent; wait $agent
 check_eq "TERM of the agent: a job of a file saves and ends" "0 1" "$? $(find "$WORK"/long/tiny/checkpoints -name manifest.json | wc -l)"
