@@ -80,14 +80,25 @@ static enum fsdp_status read_file(struct secret *secret, const char *path, struc
     return status;
 }
 
+/* Does the unit of systemd that we run in have a secret (LoadCredential=secret:FILE)? */
+static bool has_credential(char *path, size_t size)
+{
+    const char *folder = getenv("CREDENTIALS_DIRECTORY");
+
+    return folder != NULL && snprintf(path, size, "%s/secret", folder) < (int)size && access(path, F_OK) == 0;
+}
+
 enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsdp_err *err)
 {
     const char *text = getenv("FSDPRUN_SECRET");
+    char credential[PATH_MAX];
     enum fsdp_status status;
 
     *secret = (struct secret){ 0 };
     if (file == NULL)
         file = getenv("FSDPRUN_SECRET_FILE");
+    if (file == NULL && text == NULL && has_credential(credential, sizeof credential))
+        file = credential;
     if (file != NULL) {
         status = read_file(secret, file, err);
         if (status == FSDP_OK)

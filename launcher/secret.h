@@ -1,7 +1,8 @@
 /*
  * The job secret, which the agents of one job prove to each other that they have. It comes from a file
- * (--secret-file, else FSDPRUN_SECRET_FILE), else from FSDPRUN_SECRET itself, for tests. It never comes from
- * the command line, which every user of the machine can read.
+ * (--secret-file, else FSDPRUN_SECRET_FILE), else from FSDPRUN_SECRET itself, for tests, else from the
+ * credential "secret" of a systemd unit ($CREDENTIALS_DIRECTORY/secret, where there is one). It never comes
+ * from the command line, which every user of the machine can read.
  */
 #ifndef LAUNCHER_SECRET_H
 #define LAUNCHER_SECRET_H

@@ -191,10 +191,12 @@ int daemon_run(const struct daemon_config *config)
         daemon_log("%s", err.message);
         return status == FSDP_ERR_BUSY ? FSDP_EXIT_PEER : exit_status_of(status);
     }
+    daemon_groups_begin(&service);
     daemon_log("serves %s (pid %d)", config->socket_path, (int)getpid());
     daemon_tell_status(&service);
     uv_run(&service.loop, UV_RUN_DEFAULT);
     watchdog_end(&service.watchdog);
+    daemon_groups_end(&service);
     uv_run(&service.loop, UV_RUN_DEFAULT); /* what has been closed last */
     uv_loop_close(&service.loop);
     close(service.listen_fd);

@@ -28,6 +28,8 @@
 #ifndef AGENT_DAEMON_H
 #define AGENT_DAEMON_H
 
+#include <stdbool.h>
+
 #include <fsdp/status.h>
 
 #include "agent/os/os.h"
@@ -42,6 +44,8 @@ struct daemon_config {
     int socket_fd;       /* it listens there already: systemd's, which stays when the daemon ends; -1: none */
     const char *pidfile; /* NULL: none */
     const char *settings_path; /* the file of agent/daemon/settings.h; NULL: none, and all are the defaults */
+    bool with_groups;          /* make a control group for each job (agent/daemon/job_group.h) */
+    char *credentials;         /* systemd's folder of secrets, for the jobs; "": none */
     const char *program;       /* the path of this program, executed again for each job */
     const struct os_baseline *baseline;
 };

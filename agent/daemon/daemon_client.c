@@ -160,6 +160,7 @@ static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
     uv_close((uv_handle_t *)&client->job_poll, on_handle_closed);
     close(client->child.pidfd);
     client->child.pidfd = -1;
+    daemon_group_leave(client->service, client->group);
     daemon_tell_status(client->service);
     send_frame(client, CONTROL_EXITED, payload, control_encode_number(payload, (uint32_t)status));
     daemon_hang_up(client);
@@ -190,9 +191,12 @@ static int make_request(const unsigned char *payload, size_t n_bytes)
 static bool start_job(struct client *client, const struct control_job *job, int request_fd, int start_fd,
                       struct fsdp_err *err)
 {
-    const struct service *service = client->service;
-    char request[16], start[16];
-    char *argv[] = { "fsdp-agent", "--run-job", request, "--started", start, NULL };
+    struct service *service = client->service;
+    char request[16], start[16], group[JOB_GROUP_PATH_BYTES];
+    char *argv[] = { "fsdp-agent", "--run-job",     request,
+                     "--started",  start,           "--group",
+                     group,        "--credentials", service->config->credentials,
+                     NULL };
     const struct os_spawn spawn = {
         .path = service->config->program,
         .argv = argv,
@@ -204,6 +208,8 @@ static bool start_job(struct client *client, const struct control_job *job, int 
     };
     struct os_spawn_failure failure;
 
+    if (daemon_group_make(service, &client->group, group, err) != FSDP_OK)
+        return false;
     snprintf(request, sizeof request, "%d", request_fd);
     snprintf(start, sizeof start, "%d", start_fd);
     if (agent_os_linux.spawn(agent_os_linux.arg, &spawn, &client->child, &failure))
@@ -212,6 +218,7 @@ static bool start_job(struct client *client, const struct control_job *job, int 
               strcmp(failure.call, "chdir") == 0 ? " " : "",
               strcmp(failure.call, "chdir") == 0 ? job->directory : "", strerror(failure.error));
     client->child.pidfd = -1;
+    daemon_group_leave(service, client->group);
     return false;
 }
 
@@ -226,6 +233,7 @@ static void watch_job(struct client *client, int start_fd)
         close(client->child.pidfd);
         close(start_fd);
         client->child.pidfd = -1;
+        daemon_group_leave(client->service, client->group);
         refuse(client, FSDP_EXIT_IO, "the job cannot be watched");
         return;
     }

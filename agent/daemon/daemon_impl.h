@@ -2,6 +2,7 @@
  * Inside agent/daemon, by file:
  *   daemon.c          the service: signals, accepting, the end
  *   daemon_client.c   one connection, its request, and the watch over its job
+ *   daemon_groups.c   the control groups of the jobs
  *   daemon_job.c      the process of a job, until it becomes fsdprun
  *   daemon_socket.c   the socket that is listened on
  *   daemon_systemd.c  what systemd is told, and the configuration that is read again
@@ -14,6 +15,7 @@
 #include <uv.h>
 
 #include "agent/daemon/daemon.h"
+#include "agent/daemon/job_group.h"
 #include "agent/daemon/settings.h"
 #include "agent/daemon/watchdog.h"
 #include "agent/os/os.h"
@@ -30,6 +32,11 @@ struct service {
     uv_signal_t signals[DAEMON_N_SIGNALS];
     struct watchdog watchdog;
     struct settings settings;
+    struct job_groups groups;
+    unsigned
+        leaving[DAEMON_MAX_CONNECTIONS]; /* groups of jobs that have ended, with something still in them */
+    int n_leaving;
+    uv_timer_t leaving_again;
     int listen_fd, lock_fd, pidfile_fd;
     struct client *clients;
     int n_clients;
@@ -50,6 +57,7 @@ struct client {
     uv_poll_t start_poll;
     struct frame_parser parser;
     int stdio[3], n_stdio;  /* the descriptors that came with the request */
+    unsigned group;         /* the job's control group, as job_group_make() numbers it; 0: none */
     struct os_child child;  /* the job's process; pidfd -1: there is none, or it has been reaped */
     int start_fd;           /* a byte comes here when the workers run; -1: no job, or it has come */
     bool detached, started; /* --detach was given; the workers have run */
@@ -78,6 +86,26 @@ void daemon_hang_up(struct client *client);
 
 /** Send a signal to the job's process, the guard. Without a job this does nothing. */
 void daemon_signal_job(const struct client *client, int signal);
+
+/* daemon_groups.c */
+
+/** Begin to make groups, if the configuration wants them and the system lets us; else one line says why. */
+void daemon_groups_begin(struct service *service);
+
+/** Close what is open. The loop must run once more. */
+void daemon_groups_end(struct service *service);
+
+/**
+ * Make a group for a job that is about to start.
+ *   number, path  what job_group_make() returns; 0 and "" where there are no groups
+ *   FSDP_ERR_IO      the system refuses it
+ *   FSDP_ERR_CONFIG  jobs are to have a limit, and there are no groups
+ */
+enum fsdp_status daemon_group_make(struct service *service, unsigned *number, char *path,
+                                   struct fsdp_err *err);
+
+/** End what is left in the group of a job that has ended or was never started, and remove the group. */
+void daemon_group_leave(struct service *service, unsigned number);
 
 /* daemon_systemd.c */
 

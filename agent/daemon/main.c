@@ -2,8 +2,10 @@
  * fsdp-agent: the node's agent as a service. It stays in the foreground; what supervises services (systemd, a
  * shell) puts it where it belongs.
  */
+#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +16,12 @@
 #include "agent/daemon/activation.h"
 #include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon.h"
+#include "agent/daemon/job_group.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/version.h"
 
 static const char usage[] =
-    "usage: fsdp-agent [--socket PATH] [--pidfile PATH] [--config FILE]\n"
+    "usage: fsdp-agent [--socket PATH] [--pidfile PATH] [--config FILE] [--job-groups]\n"
     "\n"
     "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
     "would, until it is told to stop\n"
@@ -28,6 +31,7 @@ static const char usage[] =
     "else /tmp/fsdp-<uid>/agent.sock\n"
     "  --pidfile PATH  write the process id there once it listens; one agent holds it at a time\n"
     "  --config FILE   the configuration, read again at HUP; a file that is not there is an empty one\n"
+    "  --job-groups    make a control group for each job: for a unit of systemd with Delegate=yes\n"
     "  --help          this text\n"
     "  --version       version, commit and compiler\n";
 
@@ -35,6 +39,8 @@ struct arguments {
     char socket[108];
     int socket_fd; /* a listening socket from systemd; -1: none */
     const char *pidfile, *settings;
+    bool with_groups;
+    const char *group, *credentials; /* of a job: its control group, and systemd's secrets; "": none */
     int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
     int start_fd; /* of that job: it writes a byte here once its workers run */
 };
@@ -91,6 +97,8 @@ static int parse(struct arguments *arguments, int argc, char **argv)
 
     arguments->job_fd = arguments->start_fd = -1;
     arguments->pidfile = arguments->settings = NULL;
+    arguments->group = arguments->credentials = "";
+    arguments->with_groups = false;
     arguments->socket[0] = '\0';
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
         switch (option) {
@@ -107,6 +115,15 @@ static int parse(struct arguments *arguments, int argc, char **argv)
             break;
         case 'c':
             arguments->settings = optarg;
+            break;
+        case 'g':
+            arguments->with_groups = true;
+            break;
+        case 'G':
+            arguments->group = optarg;
+            break;
+        case 'C':
+            arguments->credentials = optarg;
             break;
         case 'j':
         case 'r':
@@ -134,6 +151,21 @@ static int parse(struct arguments *arguments, int argc, char **argv)
     return -1;
 }
 
+/*
+ * The process of a job: its environment is the client's. It goes into its control group before it starts any
+ * other process, and finds the secrets of the daemon's unit where fsdprun looks for them.
+ */
+static int run_job(const struct arguments *arguments)
+{
+    if (arguments->group[0] != '\0' && !job_group_enter(arguments->group)) {
+        fprintf(stderr, "fsdp-agent: control group %s: %s\n", arguments->group, strerror(errno));
+        return FSDP_EXIT_IO;
+    }
+    if (arguments->credentials[0] != '\0')
+        setenv("CREDENTIALS_DIRECTORY", arguments->credentials, 1);
+    return daemon_run_job(arguments->job_fd, arguments->start_fd);
+}
+
 int main(int argc, char **argv)
 {
     struct os_baseline baseline;
@@ -146,7 +178,7 @@ int main(int argc, char **argv)
     if (status >= 0)
         return status;
     if (arguments.job_fd >= 0)
-        return daemon_run_job(arguments.job_fd, arguments.start_fd);
+        return run_job(&arguments);
     status = choose_socket(&arguments);
     if (status >= 0)
         return status;
@@ -154,5 +186,9 @@ int main(int argc, char **argv)
     config.socket_fd = arguments.socket_fd;
     config.pidfile = arguments.pidfile;
     config.settings_path = arguments.settings;
+    config.with_groups = arguments.with_groups;
+    config.credentials = getenv("CREDENTIALS_DIRECTORY");
+    if (config.credentials == NULL)
+        config.credentials = "";
     return daemon_run(&config);
 }

@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -27,6 +28,7 @@ static void no_environment(void)
 {
     unsetenv("FSDPRUN_SECRET");
     unsetenv("FSDPRUN_SECRET_FILE");
+    unsetenv("CREDENTIALS_DIRECTORY");
     setenv("PATH", "/nonexistent", 1); /* no munge */
     path[0] = '\0';
 }
@@ -131,6 +133,31 @@ Test(secret, the_command_line_beats_the_environment_and_none_given_is_none)
     cr_assert(secret.n_bytes == 20 && memcmp(secret.bytes, "from the environment", 20) == 0);
     cr_assert(eq(int, secret_load(&secret, make_file("from the file of it\n", 0600), NULL), FSDP_OK));
     cr_assert(secret.n_bytes == 19 && memcmp(secret.bytes, "from the file of it", 19) == 0);
+}
+
+Test(secret, a_credential_of_the_unit_counts_if_nothing_else_is_given)
+{
+    char folder[] = "/tmp/fsdp-credentials-XXXXXX", file[64];
+    int fd;
+
+    cr_assert(mkdtemp(folder) != NULL);
+    setenv("CREDENTIALS_DIRECTORY", folder, 1);
+    cr_assert(eq(int, secret_load(&secret, NULL, NULL), FSDP_OK));
+    cr_assert(eq(sz, secret.n_bytes, 0), "a unit need not have one");
+    snprintf(file, sizeof file, "%s/secret", folder);
+    fd = open(file, O_WRONLY | O_CREAT, 0400);
+    cr_assert(eq(long, write(fd, "of the unit's own\n", 18), 18));
+    close(fd);
+    cr_assert(eq(int, secret_load(&secret, NULL, NULL), FSDP_OK));
+    cr_assert(secret.n_bytes == 17 && memcmp(secret.bytes, "of the unit's own", 17) == 0);
+    setenv("FSDPRUN_SECRET", "from the environment", 1);
+    cr_assert(eq(int, secret_load(&secret, NULL, NULL), FSDP_OK));
+    cr_assert(eq(sz, secret.n_bytes, 20));
+    unsetenv("FSDPRUN_SECRET");
+    chmod(file, 0644);
+    cr_assert(eq(int, secret_load(&secret, NULL, NULL), FSDP_ERR_CONFIG), "others may read it");
+    unlink(file);
+    rmdir(folder);
 }
 
 /* Writes the path of a file that is not there yet, in a new folder. */
