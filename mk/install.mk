@@ -4,10 +4,13 @@
 # jobs run, and scripts/prepare-data.sh, which is installed next to it, writes the whole.
 TEXT  ?= $(wildcard data/bible.txt)
 SHARE  = $(DESTDIR)$(PREFIX)/share
+# systemd looks for units, and for a user's units, in these folders of /usr, /usr/local and ~/.local.
+UNITS  = fsdp-agent.service fsdp-agent.socket
 .PHONY: install ## copies what was built: make install DESTDIR= PREFIX=/usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp \
-	  $(addprefix $(SHARE)/fsdprun/,configs/slurm data examples scripts) \
+	  $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d) $(SHARE)/systemd/user \
+	  $(addprefix $(SHARE)/fsdprun/,configs/slurm configs/systemd data examples scripts) \
 	  $(addprefix $(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
@@ -25,3 +28,9 @@ install: all
 	$(BUILD)/bin/fsdprun --print-completion zsh > $(SHARE)/zsh/site-functions/_fsdprun
 	$(BUILD)/bin/fsdprun --print-completion fish > $(SHARE)/fish/vendor_completions.d/fsdprun.fish
 	for page in docs/man/*.[1-8]; do install -D -m 644 $$page $(SHARE)/man/man$${page##*.}/$${page##*/} || exit 1; done
+	for unit in $(UNITS); do \
+	  sed 's|/usr/local/bin/|$(PREFIX)/bin/|' configs/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
+	  sed 's|/usr/local/bin/|$(PREFIX)/bin/|' configs/systemd/user/$$unit > $(SHARE)/systemd/user/$$unit || exit 1; done
+	install -m 644 configs/systemd/fsdprun.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/fsdprun.conf
+	install -m 644 configs/systemd/fsdprun.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/fsdprun.conf
+	install -m 644 configs/systemd/agent.conf $(SHARE)/fsdprun/configs/systemd/

@@ -88,10 +88,17 @@ static int choose_socket(struct arguments *arguments)
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "socket", required_argument, NULL, 's' },  { "pidfile", required_argument, NULL, 'p' },
-        { "config", required_argument, NULL, 'c' },  { "run-job", required_argument, NULL, 'j' },
-        { "started", required_argument, NULL, 'r' }, { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
+        { "socket", required_argument, NULL, 's' },
+        { "pidfile", required_argument, NULL, 'p' },
+        { "config", required_argument, NULL, 'c' },
+        { "job-groups", no_argument, NULL, 'g' },
+        { "run-job", required_argument, NULL, 'j' },
+        { "started", required_argument, NULL, 'r' },
+        { "group", required_argument, NULL, 'G' },
+        { "credentials", required_argument, NULL, 'C' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },
+        { NULL, 0, NULL, 0 },
     };
     int option;
 
