@@ -7,7 +7,9 @@ make -s BUILD="$BUILD" DESTDIR="$WORK/root" PREFIX=/opt/fsdp install > "$WORK/in
 check_eq "make install ends well" 0 $? || cat "$WORK/install.log" >&2
 for path in bin/fsdprun bin/fsdp-agent bin/fsdp-train lib/libfsdp.a lib/libfsdp.so lib/pkgconfig/fsdp.pc \
   include/fsdp/fsdp.h share/man/man1/fsdprun.1 share/fsdprun/configs/quickstart.yaml \
-  share/bash-completion/completions/fsdprun share/zsh/site-functions/_fsdprun share/fish/vendor_completions.d/fsdprun.fish; do
+  share/bash-completion/completions/fsdprun share/zsh/site-functions/_fsdprun share/fish/vendor_completions.d/fsdprun.fish \
+  lib/systemd/system/fsdp-agent.service lib/systemd/system/fsdp-agent.socket share/systemd/user/fsdp-agent.service \
+  share/systemd/user/fsdp-agent.socket lib/sysusers.d/fsdprun.conf lib/tmpfiles.d/fsdprun.conf; do
   check "installs $path" test -s "$WORK/root/opt/fsdp/$path"
 done
 check_eq "writes nothing outside DESTDIR's prefix" opt/fsdp "$(cd "$WORK/root" && echo */*)"
