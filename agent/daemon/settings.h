@@ -2,9 +2,9 @@
  * The daemon's configuration: a file of lines "KEY = VALUE". "#" begins a comment, and a key that is absent
  * has its default. It is read at the start, and again at HUP.
  *
- *   key             value               default  meaning
- *   drain           yes or no           no       new jobs are refused; those that were accepted go on
- *   job_memory_max  4096, 64G, or none  none     memory.max of the control group of each job that begins later
+ *   key             value            default  meaning
+ *   drain           yes, no          no       new jobs are refused; those that were accepted go on
+ *   job_memory_max  4096, 64G, none  none     memory.max of the group of each job that begins later
  */
 #ifndef AGENT_DAEMON_SETTINGS_H
 #define AGENT_DAEMON_SETTINGS_H

@@ -112,7 +112,10 @@ Test(job_group, a_limit_is_written_or_the_job_is_refused)
     cr_assert(job_group_end(&groups, 0) && job_group_end(&groups, 7), "what is not there is removed");
 }
 
-/* In a group of our own in the real tree. Its first process makes a job's group, with a process that hangs. */
+/*
+ * In a group of our own in the real tree. Its first process makes the group of a job, with a process that
+ * hangs.
+ */
 static int use_real_groups(const char *group)
 {
     int up[2], status;
