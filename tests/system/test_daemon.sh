@@ -237,7 +237,7 @@ check_eq "which ends as it should" 143 $?
 
 # told to systemd
 kill -TERM $agent; wait $agent; agent=
-"$BUILD/test/notified" "$WORK/notify" 6 > "$WORK/told" &
+"$BUILD/test/notified" "$WORK/notify" 5 > "$WORK/told" &
 wait_until 20 test -S "$WORK/notify"
 NOTIFY_SOCKET=$WORK/notify start_agent
 wait_until 20 grep -q READY=1 "$WORK/told"
