@@ -4,7 +4,6 @@
 source tests/support/shell/harness.sh
 source tests/support/shell/agents.sh
 source tests/support/shell/cgroup.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
 at_exit() { cgroup_end; }

@@ -5,7 +5,6 @@
 # ranks).
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
 port=$(port_block)

@@ -1,7 +1,6 @@
 # Inherited output, torchrun's default: it comes out byte for byte and in order, a terminal stays one, and yet
 # the last words of who failed are known, in the last lines and in errors.json.
 source tests/support/shell/harness.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
 worker() { cat > "$WORK/$1"; chmod +x "$WORK/$1"; }

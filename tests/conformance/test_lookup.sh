@@ -1,7 +1,6 @@
 # A name server that never answers: what has to be looked up is waited for with a bound, and signals are
 # answered meanwhile.
 source tests/support/shell/harness.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 # blocked NAME OPTIONS...: what it says is in NAME
 blocked() { LD_PRELOAD=$TOY/blocked_lookup "$FSDPRUN" "${@:2}" < /dev/null > "$WORK/$1" 2>&1; }

@@ -5,7 +5,6 @@
 # Long
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
-FSDPRUN=$BIN/fsdprun
 cd "$WORK" || exit 1
 mapfile -t cpus < <(awk '/^Cpus_allowed_list/ {n = split($2, ranges, ","); for (i = 1; i <= n; i++) {m = split(ranges[i], e, "-"); for (c = e[1]; c <= e[m]; c++) print c}}' /proc/self/status)
 all=$(awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status)

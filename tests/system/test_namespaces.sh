@@ -86,7 +86,7 @@ TRAIN
 chmod +x "$WORK/bin/fsdp-train"
 export FSDP_TEST_TRAIN=$TOY/fsdp_train_mutant FSDP_TEST_SLOW=data:0:100,data:1:100,data:2:100,data:3:100,data:4:100
 tiny_job "$WORK/job.yaml"
-head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+new_secret "$WORK/secret"
 
 # A world: the agents n0, which hosts, to n$last in a folder of its own. An etcd is one host more, $n.
 worlds=0 up=

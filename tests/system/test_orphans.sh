@@ -1,7 +1,6 @@
 # Nothing is left: SIGKILL of either process of the launcher, at any time, and every other way a run ends.
 # Alone
 source tests/support/shell/harness.sh
-FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 interruptible="env --default-signal=INT,QUIT" # a script's background jobs are started with these ignored
 mark=fsdp-orphan-$$
 toy=$WORK/$mark # every process of a run has this name in its command line

@@ -43,7 +43,7 @@ check_eq "with the same losses" "$(sort -u "$WORK/whole" | xargs)" "$(grep step 
 # several nodes
 at_exit() { netns_down; }
 netns_up || { skip "--run-dir on two nodes" "needs root, ip and nft for network namespaces"; exit; }
-head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+new_secret "$WORK/secret"
 port=$(port_block)
 both() { # NAME WORDS...: one rank on each of two nodes; node 1 by way of $APART
   local name=$WORK/$1 i how

@@ -17,7 +17,7 @@ cd "$WORK" || exit 1
 port=29400 lease=$((3 * $(pace))) hang_s=$((5 * $(pace)))
 RUN=$WORK/storm/tiny
 tiny_job job.yaml
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+new_secret secret
 mkdir bin
 cp "$BIN/fsdprun" bin
 ln -s "$TOY/fsdp_train_mutant" bin/fsdp-train

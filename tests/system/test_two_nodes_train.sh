@@ -6,7 +6,7 @@
 . tests/support/shell/train.sh
 at_exit() { netns_down; }
 netns_up 8 || { skip "training on two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
-head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+new_secret "$WORK/secret"
 tiny_job "$WORK/job.yaml"
 port=$(port_block)
 

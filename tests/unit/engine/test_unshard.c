@@ -9,6 +9,7 @@
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/engine/context.h"
+#include "tests/unit/engine/counted_comm.h"
 #include "tests/unit/engine/rig.h"
 
 enum { MAX_ELEMS = 256, N_LOGITS = 2 * 6 * 19 };
@@ -21,26 +22,6 @@ try {
     enum fsdp_reshard reshard;
     bool bf16, async, root;
 };
-
-struct counts {
-    int gathers, reduces;
-};
-
-static enum fsdp_status count_gather(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                                     enum fsdp_dtype dtype, struct device_stream *stream, void *user,
-                                     struct fsdp_err *err)
-{
-    ((struct counts *)user)->gathers++;
-    return fsdp_all_gather(group, send, recv, n_elems, dtype, stream, err);
-}
-
-static enum fsdp_status count_reduce(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                     struct device_stream *stream, void *user, struct fsdp_err *err)
-{
-    ((struct counts *)user)->reduces++;
-    return fsdp_reduce_scatter(group, send, recv, n_elems, dtype, op, stream, err);
-}
 
 struct run {
     struct rig rig;
