@@ -1,9 +1,9 @@
 /*
  * Warnings about the GPUs of a node, from samples of NVML. Pure: a step from one sample to the next.
  *
- * A GPU is healthy until a sample says otherwise. There is one warning for each XID, each growth of the count
- * of uncorrected ECC errors, and each begin of throttling by heat or power brake. Values that NVML does not
- * know give no warning.
+ * A GPU is healthy until a sample says otherwise. There is one warning for each XID, and one each time the
+ * count of uncorrected ECC errors grows. There is also one each time throttling by heat or power brake
+ * begins. Values that NVML does not know give no warning.
  */
 #ifndef AGENT_GPU_HEALTH_H
 #define AGENT_GPU_HEALTH_H

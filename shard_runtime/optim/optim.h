@@ -1,7 +1,7 @@
 /*
  * The arithmetic of optimizers on the rows of one rank, and the learning rate. Nothing here keeps state or
- * communicates: engine/optimizer.c owns the state in memory and decides which tensors are updated. rates.h has
- * the options of each tensor, and offload.h keeps state in a file.
+ * communicates: engine/optimizer.c owns the state in memory and decides which tensors are updated. rates.h
+ * has the options of each tensor, and offload.h keeps state in a file.
  */
 #ifndef OPTIM_OPTIM_H
 #define OPTIM_OPTIM_H

@@ -1,7 +1,7 @@
 /*
- * The options of each tensor of an optimizer, and its learning rate. A group of options applies to the tensors
- * whose names match its pattern. The schedule, or a function of the program, scales all rates; the program may
- * change a rate between updates. Nothing here knows a model or the values of a tensor.
+ * The options of each tensor of an optimizer, and its learning rate. A group of options applies to the
+ * tensors whose names match its pattern. The schedule, or a function of the program, scales all rates; the
+ * program may change a rate between updates. Nothing here knows a model or the values of a tensor.
  *
  * Thread: one at a time.
  */
@@ -49,8 +49,8 @@ void optim_rates_add(struct optim_rates *rates, const char *name);
 double optim_rate(const struct optim_rates *rates, const struct fsdp_optimizer_options *options,
                   uint64_t step);
 /**
- * Checks the rates of all tensors in that update. FSDP_ERR_ARG: the function of the program gives a rate that is
- * negative or not finite.
+ * Checks the rates of all tensors in that update. FSDP_ERR_ARG: the function of the program gives a rate that
+ * is negative or not finite.
  */
 enum fsdp_status optim_rates_check(const struct optim_rates *rates, uint64_t step, struct fsdp_err *err);
 

@@ -1,5 +1,5 @@
-# What a run says about its end: the first cause with its traceback, error files in both forms and broken
-# ones, what is passed on to an error file of our own, the OOM killer. torch: multiprocessing/api_test.py,
+# What a run says about its end: the first cause with its traceback; error files in both forms, and broken
+# ones; what is passed on to an error file of our own; the OOM killer. torch: multiprocessing/api_test.py,
 # errors/{api,error_handler}_test.py, agent/server/test/local_elastic_agent_test.py.
 source tests/support/shell/harness.sh
 source tests/support/shell/agents.sh

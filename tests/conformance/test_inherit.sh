@@ -1,5 +1,5 @@
-# Inherited output, torchrun's default: it comes out byte for byte and in order, a terminal stays one, and yet
-# the last words of who failed are known, in the last lines and in errors.json.
+# Inherited output, torchrun's default: it comes out byte for byte and in order, and a terminal stays one.
+# Still, the last words of a failed rank are in the last lines and in errors.json.
 source tests/support/shell/harness.sh
 toy=$TOY/toy
 export TMPDIR=$WORK

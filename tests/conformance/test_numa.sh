@@ -1,5 +1,6 @@
-# --numa-binding for real: the CPUs that workers may run on, as the kernel tells them, on this machine and on
-# ones made of files (which nodes there are, where the GPUs stand); and what is refused, in one line.
+# --numa-binding for real: the CPUs on which workers may run, as the kernel reports them. This is done on this
+# machine, and on machines made of files (which nodes there are, where the GPUs are). Also what is refused, in
+# one line.
 # torch: no test of torchrun's own goes this far: it prepends numactl, which must be installed, and needs
 # GPUs.
 # Long
@@ -81,7 +82,7 @@ rm -r "$FSDP_TEST_ROOT/sys"
 check_status "a machine that tells nothing: 78" 78 "$FSDPRUN" --numa-binding node --no-python true
 check_match "too" 'fsdprun: --numa-binding node: .*does not tell which CPUs there are' "$(cat "$WORK/err")"
 
-# MIG devices have names that only NVML knows; it is asked beside everything else.
+# MIG devices have names that only NVML knows; it is asked in addition to everything else.
 machine migs 0 3; gpus migs 3 0
 export FSDP_TEST_ROOT=$WORK/migs FSDP_TEST_NVML=$TOY/fake_nvml CUDA_VISIBLE_DEVICES=MIG-b,MIG-a
 bound=(env --default-signal=INT "$FSDPRUN" --numa-binding node --no-python)

@@ -1,10 +1,10 @@
 # configs/, each file by name: it resolves, it is planned, and what a CPU can do in seconds runs, small, for
-# two steps; then the example of docs/config.md. Between these runs every key of a job file once has another
-# value than its default and the run ends well, or the lists below say where else.
+# two steps; then the example of docs/config.md. In these runs every key of a job file has a value other than
+# its default at least once, and the run ends well. The lists below name the exceptions.
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
 
-# What each file is run with beside the settings of small(): options and key=value. plan: it is for machines
+# What each file is run with in addition to the settings of small(): options and key=value. plan: it is for machines
 # that are not here.
 small_model="model.dim=64 train.batch=2"
 declare -A how=(

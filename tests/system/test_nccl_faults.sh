@@ -57,7 +57,7 @@ as_deaf_program() {
 train undisturbed
 in_time job "a rank is killed inside a collective" as_job
 check_eq "as if nothing had been" "$(losses undisturbed | tail -n 1)" "$(losses "job$attempt" | tail -n 1)"
-in_time deaf "beside one that is deaf to TERM" as_deaf_program
+in_time deaf "with one that is deaf to TERM" as_deaf_program
 check_eq "which aborted, and finished nothing in good order" "1 0" \
   "$(grep -c '^CommAbort' "deaf$attempt/calls.0") $(sed '/^CommAbort/q' "deaf$attempt/calls.0" | grep -c '^CommFinalize')"
 check_match "and says why it ended" '"code": 75' "$(grep '"event": "exit", "generation": 0, "rank": 0' "deaf$attempt"/*/events.jsonl)"

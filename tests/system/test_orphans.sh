@@ -112,5 +112,5 @@ wait_until 30 launched 2
 stopped() { grep -q '^State:.T' "/proc/$(awk '$1 == 0 {print $2}' "$WORK/pids")/status"; }
 wait_until 30 stopped
 began=$(date +%s); touch "$WORK/go"; wait "$guard"
-check_eq "a stopped rank beside one that fails: the failure's status" 3 $?
+check_eq "a stopped rank, and one that fails: the failure's status" 3 $?
 check "a stopped rank takes TERM at once" in_good_time 15000 $((($(date +%s) - began) * 1000))

@@ -34,7 +34,7 @@ check_match "without a size nobody says whether it fits" '"fits": null' "$(cat "
 check_match "it has the contract's classes" \
   '"per_rank": \{"parameters": [0-9]+, "gradients": [0-9]+, "optimizer": [0-9]+, "gather": [0-9]+, "reduce": [0-9]+, "activations": [0-9]+.*"snapshot": 0, "shared": [1-9][0-9]*,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step": \{"all_gather": [0-9]+, "reduce_scatter": [0-9]+, "all_reduce": 0\}' "$(cat "$WORK/plan.json")"
 
-# An evaluation beside training is one arena more, on cuda a batch and logits too; what training takes is the
+# An evaluation in addition to training is one arena more, on cuda a batch and logits too; what training takes is the
 # same.
 plan --evaluation 8 > "$WORK/evaluation.json"; plan --evaluation 16 > "$WORK/evaluation16.json"
 check_eq "nothing is evaluated unless it is said" 0 "$(number evaluation < "$WORK/plan.json")"

@@ -1,5 +1,5 @@
-# --run-dir: a program's run directory that the user names. Attempts are counted on from run to run, a program
-# goes on from its own checkpoints, one run at a time holds the directory, and several nodes share it.
+# --run-dir: a program's run directory that the user names. Each run goes on with the numbers of the attempts,
+# and a program with its own checkpoints. One run at a time holds the directory, and several nodes share it.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh

@@ -1,7 +1,7 @@
 /*
  * The house: which folder may include which. docs/architecture.md gives the reason for each wall; this table
- * is the wall. Every #include "..." of a header of ours is held against it, pure files include no library of
- * loops, GPUs or networks, and no room of the agent grows without end.
+ * is the wall. Every #include "..." of a header of ours is checked against it. Pure files include no library
+ * of loops, GPUs or networks. No room of the agent grows beyond its limits.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -1,8 +1,8 @@
 # Sourced after harness.sh by the tests that start several agents. An agent has a NAME, which is a path
 # without a suffix. Its output is in NAME.out, and its exit status in NAME.rc as soon as it has ended.
 
-# toy_agents: goes to $WORK, and sets what scripts need that start agents ($RUN) of the toy ($TOYW, a name by which
-# its processes are known) at ports from $port on.
+# toy_agents: goes to $WORK, and sets what scripts need that start agents of the toy. $RUN is fsdprun, $TOYW
+# the toy by a name by which its processes are known, and $port the first of the script's ports.
 toy_agents() {
   RUN=$FSDPRUN
   ln -s "$TOY/toy" "$WORK/toy"
