@@ -161,7 +161,9 @@ END
     PREFIX=$prefix "$FSDPRUN" --log-dir "$WORK/d7" "$WORK/raises.py" > "$WORK/o" 2> "$WORK/e" < /dev/null
     check_match "${prefix:+prefixed: }the exception is in the last line" "rank 0 .*exited with status 1.*: RuntimeError: cannot go on$" "$(last "$WORK/e")"
     check_eq "${prefix:+prefixed: }its traceback has gone by, and is not repeated" 1 "$(grep -c 'ValueError: layer 0' "$WORK/e")"
-    check_match "${prefix:+prefixed: }and in errors.json" '"message": "RuntimeError: cannot go on", "traceback": "Traceback .*ValueError: layer 0.*direct cause.*RuntimeError: cannot go on.n"' "$(cat "$WORK"/d7/*/errors.json)"
+    check_match "${prefix:+prefixed: }and in errors.json" \
+      '"message": "RuntimeError: cannot go on", "traceback": "Traceback .*ValueError: layer 0.*direct cause.*RuntimeError: cannot go on.n"' \
+      "$(cat "$WORK"/d7/*/errors.json)"
     check_match "${prefix:+prefixed: }with what came after" \
       "\"stderr\": .*$([ -n "$prefix" ] && echo "a warning at the end" || echo "on the way out")" \
       "$(cat "$WORK"/d7/*/errors.json)"

@@ -122,7 +122,10 @@ make_alone offload first/run/job.json; sed -i 's/"offload": "none"/"offload": "c
 check_match "the job offloads" '"offload": "cpu"' "$(cat offload/job.json)"
 walk offload "offload" 5
 sort -u -t' ' -k1,1 train.told load.told offload.told | sed -n 's/#.* untold$//p' | sort -u > untold
-check "what is untold at the end of a run was seen: memory, streams, events, products, the communicator" test "$(grep -cE '^(cudaFree|cudaStreamDestroy|cudaEventDestroy|cublasLtDestroy|cublasLtMatmulDescDestroy|ncclCommFinalize|ncclCommDestroy)$' untold)" = 7
+check "what is untold at the end of a run was seen: memory, streams, events, products, the communicator" \
+  test \
+  "$(grep -cE '^(cudaFree|cudaStreamDestroy|cudaEventDestroy|cublasLtDestroy|cublasLtMatmulDescDestroy|ncclCommFinalize|ncclCommDestroy)$' untold)" \
+  = 7
 
 # writing text: evaluation alone
 text() { RANK=0 timeout -k 5 1200 "$BIN/fsdp-train" --sample "$WORK/train/run" --tokens 3; }
