@@ -79,9 +79,9 @@ struct coordinator_services {
 };
 
 /**
- * Create a coordinator. With a past it goes on where another one was lost: the next generation has a number
- * that no node has seen, the nodes that come have their order again, and the loss of the other one counts as
- * a restart, unless the job may have fewer nodes.
+ * Creates a coordinator. With a past it goes on where another one was lost. The next generation has a number
+ * that no node has seen, and the nodes that come have their order again. The loss of the other coordinator
+ * counts as a restart, unless the job may have fewer nodes.
  */
 enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
                                     const struct coordinator_services *services, struct fsdp_err *err);
