@@ -214,8 +214,8 @@ struct proto_event {
 };
 
 struct proto_explained {
-    const char
-        *json; /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
+    /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
+    const char *json;
     size_t length;
 };
 

@@ -187,8 +187,8 @@ struct plugin;
 struct device_config {
     const char *name; /* "cpu", "cuda" or "auto": cuda where its plug-in opens, else cpu */
     int local_rank, local_world_size;
-    const struct plugin *
-        *plugin; /* receives what the device came from, NULL when from no plug-in; may be NULL */
+    /* receives what the device came from, NULL when from no plug-in; may be NULL */
+    const struct plugin **plugin;
     /*
      * Why "auto" did not take a GPU that there may be; "" where there is none, or it was taken. May be NULL.
      */
