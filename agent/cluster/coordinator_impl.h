@@ -413,7 +413,7 @@ static inline bool coordinator_has_store(const struct coordinator *coordinator)
     return coordinator->config->job_json == NULL && !coordinator->config->no_store;
 }
 /**
- * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked, and then
+ * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked. Then it
  * calls `marked`, perhaps from within this call. If the disk does not answer in time, `marked` gets an error,
  * and the answer changes nothing any more.
  */

@@ -183,7 +183,9 @@ try: 1 / 0
 except ZeroDivisionError: logging.exception("ignored")
 sys.exit("config missing")
 END
-  check_match "a logged traceback is not the cause" "its last lines on stderr:~.*ZeroDivisionError.*~  config missing~fsdprun: rank 0 .*exited with status 1 .*generation 0; 1 other rank was stopped~$" "$account"
+  check_match "a logged traceback is not the cause" \
+    "its last lines on stderr:~.*ZeroDivisionError.*~  config missing~fsdprun: rank 0 .*exited with status 1 .*generation 0; 1 other rank was stopped~$" \
+    "$account"
   check_match "nor in errors.json" '"message": null, "traceback": null' "$json"
   python lines <<'END'
 raise RuntimeError('Error(s) in loading state_dict for M:\n\tMissing key(s): "b".\n\tsize mismatch for w: 3, not 2.\nsee the manual')

@@ -119,4 +119,6 @@ done
 
 wait $never; status=$?
 check_eq "an NVML that never answers: 78" 78 $status
-check_eq "after 30 s, in one line" "fsdprun: --numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML crashed, or gave no answer in 30 s" "$(cat "$WORK/never.out" "$WORK/never.err")"
+check_eq "after 30 s, in one line" \
+  "fsdprun: --numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML crashed, or gave no answer in 30 s" \
+  "$(cat "$WORK/never.out" "$WORK/never.err")"

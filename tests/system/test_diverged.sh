@@ -22,7 +22,9 @@ check_eq "after one restart" 1 "$(count restart once)"
 check_match "the rank whose part of the loss was wrong is named, though all ranks stop" \
   "rank 1 \(.*\) exited with status 1 as training diverged in step 7, generation 0; .*starting again" \
   "$(cat "$WORK/once.log")"
-check_match "one line says that its hardware is suspect" "^fsdprun: step 7 diverged in generation 0 and passed in generation 1: the hardware of $(hostname), where rank 1 ran, may be faulty" "$(grep 'may be faulty' "$WORK/once.log")"
+check_match "one line says that its hardware is suspect" \
+  "^fsdprun: step 7 diverged in generation 0 and passed in generation 1: the hardware of $(hostname), where rank 1 ran, may be faulty" \
+  "$(grep 'may be faulty' "$WORK/once.log")"
 check_eq "once" 1 "$(grep -c 'may be faulty' "$WORK/once.log")"
 check_match "and an event" \
   '"event": *"suspect_hardware", *"generation": *1, *"step": *7, *"diverged_in": *0, *"rank": *1' \
@@ -37,7 +39,9 @@ check_eq "each time it passes this is said" "in generation 0 and passed in gener
 # A gradient of one rank's: the loss is sound, and the element is in the shard of the other rank alone.
 FSDP_TEST_MUTANT=once-nan-gradient "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=element > "$WORK/element.log" 2>&1 < /dev/null
 check_eq "a gradient that is not finite is trained past: 0" 0 $?
-check_match "all ranks end with its parameter's name" "step 7: training diverged: the loss is [0-9.]*, its gradient's norm nan: the gradient of \"tok_embeddings.weight\" is not finite;" "$(cat "$WORK/element.log")"
+check_match "all ranks end with its parameter's name" \
+  "step 7: training diverged: the loss is [0-9.]*, its gradient's norm nan: the gradient of \"tok_embeddings.weight\" is not finite;" \
+  "$(cat "$WORK/element.log")"
 check_eq "its figures are those of an undisturbed run" "$(figures "$WORK/runs/calm")" "$(figures "$WORK/runs/element")"
 
 # With the optimizer in backward groups are updated before the whole gradient is there.
@@ -56,7 +60,9 @@ check_match "the rank whose part was wrong is named" \
 check_eq "its figures are those of an undisturbed run of its kind" "$(figures "$WORK/runs/early-calm")" "$(figures "$WORK/runs/early-loss")"
 early once-nan-gradient early-element
 check_eq "optimizer.in_backward: a gradient that is not finite is trained past: 0" 0 $?
-check_match "the groups updated before it are named" "step 7: training diverged: the loss is [0-9.]*, its gradient's norm nan: .*the gradient of \"tok_embeddings.weight\" is not finite; updated in this step, and not undone: .*\"layers.1\", \"layers.0\"" "$(cat "$WORK/early-element.log")"
+check_match "the groups updated before it are named" \
+  "step 7: training diverged: the loss is [0-9.]*, its gradient's norm nan: .*the gradient of \"tok_embeddings.weight\" is not finite; updated in this step, and not undone: .*\"layers.1\", \"layers.0\"" \
+  "$(cat "$WORK/early-element.log")"
 check_eq "what they were updated to is in no checkpoint: the figures are those of an undisturbed run" \
   "$(figures "$WORK/runs/early-calm")" "$(figures "$WORK/runs/early-element")"
 

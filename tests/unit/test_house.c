@@ -12,7 +12,7 @@
 #define A "agent/"
 #define R "shard_runtime/"
 
-/* What each folder may include besides itself and shard_runtime/include (as <fsdp/...>). */
+/* What each folder may include in addition to itself and shard_runtime/include (as <fsdp/...>). */
 enum { MOST_ARROWS = 14 };
 static const struct room {
     const char *name, *to[MOST_ARROWS];
@@ -44,7 +44,7 @@ static const struct room {
     { A "link", { R "core" } },
     { A "os", { R "core" } },
     { R "trainer", { R "state", R "engine", R "shardfile", R "job", R "comm", R "data", R "core" } },
-    { R "state", { R "engine", R "checkpoint", R "shardfile", R "optim", R "core" } },
+    { R "state", { R "engine", R "checkpoint", R "shardfile", R "core" } },
     { R "engine",
       { R "shardfile", R "nn", R "optim", R "shard", R "plan", R "numerics", R "device", R "comm",
         R "core" } },
