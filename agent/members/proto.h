@@ -287,9 +287,9 @@ union proto_message {
 
 /**
  * Encodes a message. A PUT is its key with the zero, and then its value; a WANT is its key with the zero. An
- * EVENT is its rank, a space and its line. An EXPLAINED is its report. A RANK is zero-terminated lines of JSON.
- * An OPEN is JSON text with its zero, and then its guests. An ENDED is its identities. Any other message is
- * zero-terminated JSON text.
+ * EVENT is its rank, a space and its line. An EXPLAINED is its report. A RANK is zero-terminated lines of
+ * JSON. An OPEN is JSON text with its zero, and then its guests. An ENDED is its identities. Any other
+ * message is zero-terminated JSON text.
  *
  *   type        a type that has a struct, see enum proto_type
  *   message     that struct
