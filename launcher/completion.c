@@ -182,7 +182,7 @@ static void print_bash(FILE *out, const char *program)
     put_bash_cases(out);
     if (has_subcommands(program)) {
         put_bash_jobs(out);
-        fputs("        *.yaml|*.yml) ran=1 ;;\n", out);
+        fputs("        plan|doctor|*.yaml|*.yml) ran=1 ;;\n", out);
     }
     fputs("        *) return ;;\n        esac\n    done\n", out);
     put_bash_values(out);
