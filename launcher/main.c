@@ -195,6 +195,8 @@ int main(int argc, char **argv)
     writer_process_main(argc, argv);
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
         return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
+    if (argc >= 2 && strncmp(argv[1], DOCTOR_NODE_WORD, strlen(DOCTOR_NODE_WORD)) == 0)
+        return cmd_doctor_node(argv[1] + strlen(DOCTOR_NODE_WORD), argc > 2 ? argv[2] : NULL);
     if (options_read(&options, &input, &err) != FSDP_OK)
         return complain(options.program,
                         err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),

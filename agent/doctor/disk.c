@@ -20,7 +20,7 @@
 enum { WRITE_BYTES = 1 << 20, WRITE_MOST = 64, SMALL_SYNCS = 9, SMALL_BYTES = 4096, WRITE_FOR_MS = 300 };
 enum { MOUNTS_BYTES = 1 << 18 };
 
-static void find_directory(char out[DOCTOR_PATH_BYTES], const char *wanted)
+void doctor_directory(char *out, size_t size, const char *wanted)
 {
     char path[PATH_MAX], whole[PATH_MAX];
     struct stat info;
@@ -34,7 +34,7 @@ static void find_directory(char out[DOCTOR_PATH_BYTES], const char *wanted)
         *slash = '\0';
     if (realpath(path[0] != '\0' ? path : "/", whole) == NULL)
         snprintf(whole, sizeof whole, "/");
-    snprintf(out, DOCTOR_PATH_BYTES, "%.255s", whole);
+    snprintf(out, size, "%s", whole);
 }
 
 /* The mount of a path has the longest mount point above it. Of equal ones the last hides the others. */
@@ -144,7 +144,7 @@ void disk_probe(struct doctor_facts *facts, const struct doctor_host *host)
     struct statvfs space;
     int fd;
 
-    find_directory(disk->path, host->run_dir);
+    doctor_directory(disk->path, sizeof disk->path, host->run_dir);
     find_mount(disk, host);
     look_at_temporary(disk, host);
     disk->free_bytes = disk->size_bytes = disk->free_inodes = disk->sync_us = disk->write_bytes_per_s = -1;

@@ -39,4 +39,10 @@ struct doctor_host {
  */
 bool doctor_examine(struct doctor_report *report, const struct doctor_host *host);
 
+/**
+ * Write the absolute path of the nearest directory at or above `wanted` that exists, without links. A longer
+ * one than `size` is cut.
+ */
+void doctor_directory(char *out, size_t size, const char *wanted);
+
 #endif

@@ -12,7 +12,7 @@
 #include "agent/os/small_file.h"
 #include "shard_runtime/core/version.h"
 
-enum { PROGRAM_WITHIN_MS = 1200 };
+enum { PROGRAM_WITHIN_MS = 2000 };
 
 /* The first two words of `NAME --version`: "fsdp-train 0.1.0". */
 static void ask_version(const struct doctor_host *host, const char *folder, const char *name,

@@ -12,7 +12,7 @@
 #include "agent/doctor/checks.h"
 #include "agent/wire/tls_library.h"
 
-enum { PYTHON_WITHIN_MS = 1400, NCCL_LEAST = 21800 };
+enum { PYTHON_WITHIN_MS = 4000, NCCL_LEAST = 21800 };
 
 static const char python_program[] =
     "import sys\n"

@@ -160,7 +160,7 @@ static void put_wrapped(FILE *out, const char *text, int column)
     fputc('\n', out);
 }
 
-void doctor_report_print(const struct doctor_report *report, bool brief, FILE *out)
+void doctor_report_print(const struct doctor_report *report, FILE *out)
 {
     size_t counts[DOCTOR_FAIL + 1] = { 0 };
     const char *node = "";
@@ -169,7 +169,8 @@ void doctor_report_print(const struct doctor_report *report, bool brief, FILE *o
         const struct doctor_row *row = &report->rows[i];
 
         counts[row->state]++;
-        if (brief && row->state == DOCTOR_OK)
+        if (row->state == DOCTOR_OK && strcmp(row->node, report->rows[0].node) != 0 &&
+            strncmp(row->check, "nodes.", 6) != 0)
             continue;
         if (strcmp(row->node, node) != 0)
             fprintf(out, "%s:\n", row->node);

@@ -65,9 +65,9 @@ enum fsdp_status doctor_report_read(struct doctor_report *report, const char *te
 
 /**
  * Print the rows, a line each, wrapped at 80 columns, the advice below its row, and last how many of each
- * state there are.
- *   brief  leave out rows that are ok
+ * state there are. Of the nodes after the first one, only rows are printed that are not ok, and those of
+ * checks between nodes ("nodes.").
  */
-void doctor_report_print(const struct doctor_report *report, bool brief, FILE *out);
+void doctor_report_print(const struct doctor_report *report, FILE *out);
 
 #endif

@@ -392,7 +392,7 @@ static void library_cases(void)
     strcpy(libraries->tls_error, "libssl.so.3: cannot open");
     says("libraries.tls", DOCTOR_FAIL, "libssl");
     libraries->python_late = true;
-    says("libraries.python", DOCTOR_WARN, "1.4 s");
+    says("libraries.python", DOCTOR_WARN, "4.0 s");
 }
 
 static void install_cases(void)

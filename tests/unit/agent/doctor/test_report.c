@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *printed(const struct doctor_report *report, bool brief)
+static char *printed(const struct doctor_report *report)
 {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    doctor_report_print(report, brief, out);
+    doctor_report_print(report, out);
     fclose(out);
     return text;
 }
@@ -71,14 +71,33 @@ Test(doctor_report, lines_fit_80_columns_and_show_no_control_characters)
                               "a value of many words that has to go on in another line of the table",
                               "advice that is longer than a line too, with \x1b[31m of a terminal in it, "
                               "and an end"));
-    text = printed(&report, false);
+    text = printed(&report);
     cr_expect_null(strchr(text, '\x1b'));
     cr_expect_not_null(strstr(text, "50 ok, 50 warn, 0 fail\n"));
     for (rest = text; (line = strsep(&rest, "\n")) != NULL;)
         cr_expect_leq(strlen(line), 80, "%s", line);
     free(text);
-    text = printed(&report, true);
-    cr_expect_null(strstr(text, "  ok "), "brief: only what is not ok");
+    doctor_report_fini(&report);
+}
+
+Test(doctor_report, of_other_nodes_only_trouble_and_what_is_between_nodes_is_printed)
+{
+    struct doctor_report report = { 0 };
+    char *text;
+
+    cr_assert(doctor_report_add(&report, "n0", "disk.space", DOCTOR_OK, "plenty here", NULL));
+    cr_assert(doctor_report_add(&report, "n1", "disk.space", DOCTOR_OK, "plenty there", NULL));
+    cr_assert(doctor_report_add(&report, "n1", "disk.sync", DOCTOR_WARN, "slow", "wait"));
+    cr_assert(doctor_report_add(&report, "n1", "nodes.bandwidth", DOCTOR_OK, "wide", NULL));
+    text = printed(&report);
+
+    cr_expect_str_eq(text, "n0:\n"
+                           "  ok    disk.space          plenty here\n"
+                           "n1:\n"
+                           "  warn  disk.sync           slow\n"
+                           "        -> wait\n"
+                           "  ok    nodes.bandwidth     wide\n"
+                           "3 ok, 1 warn, 0 fail\n");
     free(text);
     doctor_report_fini(&report);
 }
