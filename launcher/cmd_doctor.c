@@ -141,7 +141,7 @@ static int prepare(struct visit *visit, const struct job *job)
                                   .run_dir = visit->run_dir,
                                   .run = run_command };
     visit->named_run_dir = run_dir != NULL || log_dir != NULL || job != NULL;
-    if (job != NULL && !options_has(options, OPT_NNODES))
+    if (job != NULL)
         host->n_nodes = (int)job->launch.nnodes;
     if (run_dir == NULL && log_dir == NULL && job != NULL)
         status = rundir_job_path(visit->run_dir, job->run.dir, job->run.name, &err);

@@ -67,7 +67,7 @@ static void look_at_model(struct cpu_facts *cpus, const struct doctor_host *host
 void cpu_probe(struct doctor_facts *facts, const struct doctor_host *host)
 {
     struct cpu_facts *cpus = &facts->cpus;
-    const char *slurm = doctor_env(host, "SLURM_CPUS_ON_NODE");
+    const char *slurm = doctor_env(host, "SLURM_CPUS_ON_NODE"), *isa = doctor_env(host, "FSDP_ISA");
     struct topology *topology;
     struct cpu_mask allowed;
     char text[64];
@@ -87,6 +87,7 @@ void cpu_probe(struct doctor_facts *facts, const struct doctor_host *host)
     doctor_line(host, cpus->driver, sizeof cpus->driver,
                 "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver");
     cpus->load = doctor_line(host, text, sizeof text, "/proc/loadavg") ? strtod(text, NULL) : -1.0;
+    snprintf(cpus->wanted_isa, sizeof cpus->wanted_isa, "%s", isa != NULL ? isa : "");
     cpus->slurm_cpus = slurm != NULL ? atoi(slurm) : 0;
 }
 
@@ -123,17 +124,21 @@ static enum doctor_state far_memory(const struct doctor_facts *facts, char value
                : doctor_say(DOCTOR_OK, value, "the memory of all %d nodes may be used", cpus->n_nodes);
 }
 
+/* As the trainer chooses: the best that the CPU has, or the one that FSDP_ISA names. */
 static enum doctor_state instructions(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     const struct cpu_facts *cpus = &facts->cpus;
+    const char *best = cpus->avx512 ? "avx512" : cpus->avx2 ? "avx2" : "base", *wanted = cpus->wanted_isa;
+    const bool lacks =
+        (strcmp(wanted, "avx512") == 0 && !cpus->avx512) || (strcmp(wanted, "avx2") == 0 && !cpus->avx2);
 
     if (cpus->model[0] == '\0')
         return DOCTOR_NOTHING;
+    if (wanted[0] != '\0' && strcmp(wanted, best) != 0)
+        return doctor_say(lacks ? DOCTOR_FAIL : DOCTOR_WARN, value, "%s: FSDP_ISA=%s, and the CPU has %s",
+                          cpus->model, wanted, best);
     return doctor_say(cpus->avx512 || cpus->avx2 ? DOCTOR_OK : DOCTOR_WARN, value, "%s: %s%s", cpus->model,
-                      cpus->avx512 ? "AVX-512"
-                      : cpus->avx2 ? "AVX2"
-                                   : "neither AVX2 nor AVX-512",
-                      cpus->amx ? ", AMX" : "");
+                      best, cpus->amx ? ", AMX" : "");
 }
 
 /* The drivers of Intel's and AMD's newer CPUs have a "powersave" that raises the clock under load. */
@@ -164,7 +169,7 @@ const struct doctor_check cpu_checks[] = {
       "all ranks stand still when the time of a period is used up: set whole CPUs (cpuset) instead" },
     { "cpus.memory", far_memory, "let the cpuset have the memory of its nodes (cpuset.mems)" },
     { "cpus.instructions", instructions,
-      "training on CPUs will be slow: of a virtual machine, pass the host's CPU through" },
+      "training on CPUs will be slow: unset FSDP_ISA; of a virtual machine, pass the host's CPU through" },
     { "cpus.governor", governor, "cpupower frequency-set -g performance" },
     { "cpus.load", load, "something else computes here: steps will take longer, and vary" },
     { 0 },

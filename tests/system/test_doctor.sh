@@ -44,6 +44,10 @@ check_match "with its line" "bad.yaml:1:" "$(cat err)"
 check_status "help" 0 "$BIN/fsdprun" help doctor
 cmp -s out <($D --help) || not_ok "fsdprun help doctor is fsdprun doctor --help"
 
+completed() { bash -c ". <($BIN/fsdprun --print-completion bash); COMP_WORDS=(fsdprun $*); COMP_CWORD=$#; _fsdprun; echo \${COMPREPLY[*]}"; }
+check_eq "bash completes its own option" "--json" "$(completed doctor --js)"
+check_eq "and those of fsdprun" "--rdzv-endpoint" "$(completed doctor --json --rdzv-e)"
+
 # two nodes on this host
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 port=$(port_block)

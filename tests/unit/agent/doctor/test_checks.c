@@ -281,7 +281,7 @@ static void cpu_cases(void)
     says("cpus.allowed", DOCTOR_OK, "32 of 64 may be used: 16 cores in 2 NUMA nodes");
     says("cpus.quota", DOCTOR_OK, "32 CPUs, on 32");
     says("cpus.memory", DOCTOR_OK, "all 2 nodes");
-    says("cpus.instructions", DOCTOR_OK, "Xeon: AVX-512, AMX");
+    says("cpus.instructions", DOCTOR_OK, "Xeon: avx512, AMX");
     says("cpus.governor", DOCTOR_OK, "performance");
     says("cpus.load", DOCTOR_OK, "63.0 on 64");
 
@@ -294,9 +294,14 @@ static void cpu_cases(void)
     cpus->n_nodes_far = 1;
     says("cpus.memory", DOCTOR_WARN, "1 of the 2");
     cpus->avx512 = cpus->amx = false;
-    says("cpus.instructions", DOCTOR_OK, "AVX2");
+    says("cpus.instructions", DOCTOR_OK, "avx2");
+    strcpy(cpus->wanted_isa, "base");
+    says("cpus.instructions", DOCTOR_WARN, "FSDP_ISA=base, and the CPU has avx2");
+    strcpy(cpus->wanted_isa, "avx512");
+    says("cpus.instructions", DOCTOR_FAIL, "FSDP_ISA=avx512");
+    cpus->wanted_isa[0] = '\0';
     cpus->avx2 = false;
-    says("cpus.instructions", DOCTOR_WARN, "neither");
+    says("cpus.instructions", DOCTOR_WARN, "base");
     strcpy(cpus->governor, "powersave");
     says("cpus.governor", DOCTOR_WARN, "powersave (acpi-cpufreq)");
     strcpy(cpus->driver, "intel_pstate"); /* whose powersave raises the clock */

@@ -112,7 +112,7 @@ Test(doctor, a_small_container_is_seen_to_be_one)
     says("limits.threads", DOCTOR_FAIL, "100 of 1000");
     says("clock.source", DOCTOR_WARN, "jiffies");
     says("cpus.load", DOCTOR_WARN, "100.0 on 2");
-    says("cpus.instructions", DOCTOR_WARN, "Old CPU: neither");
+    says("cpus.instructions", DOCTOR_WARN, "Old CPU: base");
     says("cpus.allowed", DOCTOR_WARN, "4096");
     says("gpus.found", DOCTOR_OK, "none");
     says("disk.writable", DOCTOR_OK, root);
