@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -277,6 +278,13 @@ static bool add_failure(struct visit *visit, struct doctor_report *report, int s
                "look at the network rows here and on the other nodes: each must run this command");
 }
 
+/* By a signal to this process. */
+static bool was_stopped(int status)
+{
+    return status == 128 + SIGHUP || status == 128 + SIGINT || status == 128 + SIGQUIT ||
+           status == 128 + SIGTERM;
+}
+
 static int examine(struct visit *visit, const struct job *job)
 {
     struct doctor_report report = { 0 };
@@ -292,7 +300,8 @@ static int examine(struct visit *visit, const struct job *job)
     kept = doctor_examine(&report, &visit->host);
     if (kept && several)
         ended = examine_nodes(visit, &report);
-    if (ended == FSDP_EXIT_USAGE || ended == FSDP_EXIT_CONFIG || ended > 128) { /* the line is printed */
+    if (ended == FSDP_EXIT_USAGE || ended == FSDP_EXIT_CONFIG ||
+        was_stopped(ended)) { /* the line is printed */
         doctor_report_fini(&report);
         return ended;
     }

@@ -32,6 +32,12 @@ check_status "a limit on the size of files too" 1 sh -c "ulimit -f 2048; exec $D
 check_match "and what a save would get" "fail a synced write: File too large" "$(row disk.sync out)"
 check_status "an endpoint that does not resolve" 1 $D --json --rdzv-endpoint none.invalid:29400
 check_match "is named" "fail none.invalid" "$(row network.endpoint out)"
+if "$TOY/without" clone3 true; then
+  check_status "a kernel that lacks a call of supervision" 1 "$TOY/without" pidfd_open $D --json
+  check_match "is named with what is missing" "fail this system lacks pidfd_open" "$(row kernel.supervision out)"
+else
+  skip "a kernel that lacks a call of supervision" "no seccomp filter can be set here"
+fi
 mkdir alone && cp "$BIN/fsdprun" alone
 check_status "fsdprun without fsdp-train" 1 alone/fsdprun doctor --json
 check_match "is no whole install" "fail fsdp-train: No such file" "$(row install.trainer out)"
@@ -100,6 +106,15 @@ for n in 0 1; do on_node $n nft delete table ip wall; done
 if on_node 1 tc qdisc add dev "v1-$$" root tbf rate 200mbit burst 256kb latency 50ms 2> tc.err; then
   for n in 0 1; do begin thin$n on_node $n $D --json --nnodes 2 --node-rank $n --rdzv-endpoint 10.77.77.1:$((port + 1)) --secret-file secret; done
   ended thin0 thin1
+  # A megabyte takes seconds: one of the two is killed meanwhile.
+  on_node 1 tc qdisc change dev "v1-$$" root tbf rate 1mbit burst 32kb latency 50ms
+  for n in 0 1; do begin lost$n on_node $n timeout -k 5 300 $D --json --nnodes 2 --node-rank $n --rdzv-endpoint 10.77.77.1:$((port + 2)) --secret-file secret; done
+  both_measure() { [ "$(pgrep -fc -- "$BIN/fsdprun --doctor-node=")" = 2 ]; }
+  check "both measure" wait_until 20 both_measure
+  power_off lost1
+  ended lost0
+  check_match "a node that is lost meanwhile is a failure, and what this one found is printed" "1 fail .*one was lost: status 7[56]" \
+    "$(cat lost0.rc) $(sed -n '/^\[/p' lost0.out > report; row nodes report)"
   check_match "a thin line is warned of" '^warn median [0-9]+ MB/s; least [12][0-9] MB/s' "$(sed -n '/^\[/p' thin0.out > report; row nodes.bandwidth report | head -n 1)"
 else
   skip "a thin line is warned of" "tc: $(head -c 80 tc.err)"
