@@ -27,16 +27,17 @@ enum { REPORT_BYTES = 64 << 20 };
 static const char join_timeout[] = "join_timeout=60";
 
 static const char help[] =
-    "fsdprun doctor: is this machine fit for a run? Each line is ok, warn or fail, and says\n"
-    "what to do. Nothing is changed.\n\n"
+    "fsdprun doctor: is this machine fit for a run? Each line is ok, warn or fail,\n"
+    "and says what to do. Nothing is changed.\n\n"
     "  fsdprun doctor [--json] [options of fsdprun] [JOB.yaml]\n\n"
     "  --json   for programs: an array of {\"check\", \"state\", \"value\", \"advice\"}\n\n"
-    "With a job file or --run-dir its run directory is looked at, else the working directory.\n"
-    "--rdzv-endpoint is looked up; on its host the port must be free.\n\n"
-    "With --nnodes N (or a job of several nodes) give the same command on every node, or\n"
-    "`srun fsdprun doctor` in Slurm. The nodes meet within a minute, as for a run; each pair\n"
-    "is measured: bandwidth, round trip, clocks. Version and run directory are compared. The\n"
-    "node of rank 0 prints the report.\n\n"
+    "With a job file, --log-dir or --run-dir the run directory is looked at, else\n"
+    "the working directory. --rdzv-endpoint is looked up; on its host the port must\n"
+    "be free.\n\n"
+    "With --nnodes N (or a job of several nodes) and --rdzv-endpoint, give the same\n"
+    "command on every node; in Slurm, srun fsdprun doctor. The nodes meet within a\n"
+    "minute, as for a run. Each pair is measured: bandwidth, round trip, clocks.\n"
+    "Version and run directory are compared. The node of rank 0 prints the report.\n\n"
     "Status: 0 if no check failed, 1 if one did.\n";
 
 /* In place of a program, which the doctor does not have. */
@@ -115,6 +116,7 @@ struct visit {
     struct doctor_host host;
     char endpoint[LAUNCH_HOST_BYTES], run_dir[RUNDIR_PATH_BYTES];
     bool named_run_dir; /* the user has named it */
+    bool meets;         /* the options say where several nodes meet */
 };
 
 static const char *env(const struct surroundings *around, const char *name)
@@ -144,6 +146,9 @@ static int prepare(struct visit *visit, const struct job *job)
     visit->named_run_dir = run_dir != NULL || log_dir != NULL || job != NULL;
     if (job != NULL)
         host->n_nodes = (int)job->launch.nnodes;
+    if (options_has(options, OPT_STANDALONE))
+        host->n_nodes = 1;
+    visit->meets = endpoint != NULL || options->of[OPT_MASTER_ADDR].text != NULL;
     if (run_dir == NULL && log_dir == NULL && job != NULL)
         status = rundir_job_path(visit->run_dir, job->run.dir, job->run.name, &err);
     else
@@ -278,6 +283,15 @@ static bool add_failure(struct visit *visit, struct doctor_report *report, int s
                "look at the network rows here and on the other nodes: each must run this command");
 }
 
+static bool add_alone(const struct visit *visit, struct doctor_report *report)
+{
+    char words[DOCTOR_VALUE_BYTES];
+
+    snprintf(words, sizeof words, "%d are wanted, and only this one was looked at", visit->host.n_nodes);
+    return doctor_report_add(report, "", "nodes", DOCTOR_WARN, words,
+                             "give --rdzv-endpoint and --secret-file, and run it on each node: they meet");
+}
+
 /* By a signal to this process. */
 static bool was_stopped(int status)
 {
@@ -289,17 +303,19 @@ static int examine(struct visit *visit, const struct job *job)
 {
     struct doctor_report report = { 0 };
     const int status = prepare(visit, job), port = visit->host.port;
-    const bool several = visit->host.n_nodes > 1;
+    const bool meets = visit->meets && visit->host.n_nodes > 1;
     int ended = 0;
     bool kept;
 
     if (status != 0)
         return status;
-    if (several)
+    if (meets)
         visit->host.port = 0; /* the meeting shows it, and another node of this host may have it by now */
     kept = doctor_examine(&report, &visit->host);
-    if (kept && several)
+    if (kept && meets)
         ended = examine_nodes(visit, &report);
+    else if (kept && visit->host.n_nodes > 1)
+        kept = add_alone(visit, &report);
     if (ended == FSDP_EXIT_USAGE || ended == FSDP_EXIT_CONFIG ||
         was_stopped(ended)) { /* the line is printed */
         doctor_report_fini(&report);

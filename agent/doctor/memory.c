@@ -203,8 +203,7 @@ const struct doctor_check memory_checks[] = {
     { "memory.memlock", memlock, "ulimit -l unlimited: LimitMEMLOCK=infinity in the unit, or limits.conf" },
     { "memory.hugepages", huge_pages, "give them back: sysctl vm.nr_hugepages=0" },
     { "memory.transparent", transparent,
-      "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: products in the numerics library are "
-      "faster with large pages" },
+      "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: tensors on CPUs ask for large pages" },
     { "memory.overcommit", overcommit,
       "sysctl vm.overcommit_memory=0: CUDA and snapshots reserve more than they touch" },
     { "memory.oom", oom_kills,

@@ -83,6 +83,7 @@ meet slurm env SLURM_JOB_ID=$((port % 600)) SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES
 check_match "under srun no option says how many nodes there are" '^ok median' "$(sed -n '/^\[/p' slurm0.out > report; row nodes.bandwidth report)"
 
 # one node alone
+check_match "several nodes that nothing brings together: this one is looked at" "warn 2 are wanted" "$($D --json --nnodes 2 > report; row nodes report)"
 check_status "a node that finds no other one" 1 $D --json --nnodes 2 --rdzv-endpoint 127.0.0.1:$((port + 3)) --secret-file secret --rdzv-conf join_timeout=1
 check_match "says so, after what it found itself" "fail they did not meet" "$(row nodes out)"
 check_match "and whether the port is free" "ok $((port + 3)) is free" "$(row network.port out)"
