@@ -81,7 +81,7 @@ struct cpu_facts {
     int n_cores, n_nodes;             /* physical cores and NUMA nodes of the allowed CPUs */
     int n_nodes_far;                  /* of these, nodes whose memory may not be used */
     bool avx2, avx512, amx;
-    char wanted_isa[16]; /* FSDP_ISA, which the choice of the numerics obeys; "" */
+    char wanted_isa[16];           /* FSDP_ISA, which the choice of the numerics obeys; "" */
     char governor[32], driver[32]; /* of the clock of CPU 0 */
     double load;
     int slurm_cpus; /* SLURM_CPUS_ON_NODE; 0: not set */
