@@ -28,6 +28,7 @@ struct gpu_sample {
     int64_t memory_total_bytes;     /* -1: not known */
     int64_t ecc_uncorrected;        /* since the driver was loaded; -1: not known */
     uint64_t throttle_reasons;      /* NVML's bits */
+    int persistence;                /* 1: the driver stays loaded without a process; -1: not known */
     char pci[GPU_HEALTH_PCI_BYTES]; /* "0000:3b:00.0" */
 };
 

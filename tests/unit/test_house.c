@@ -18,13 +18,14 @@ static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
     { "launcher",
-      { A "daemon", A "run", A "desk", A "arbiter", A "record", A "placement", A "snapshot", A "wire", A "os",
-        "agent", R "job", R "core" } },
+      { A "daemon", A "run", A "doctor", A "desk", A "arbiter", A "record", A "placement", A "snapshot",
+        A "wire", A "os", "agent", R "job", R "core" } },
     { A "daemon", { A "wire", A "os", "agent", R "core" } },
     { A "run",
       { A "desk", A "rendezvous", A "cluster", A "arbiter", A "members", A "world", A "output", A "record",
         A "wire", A "placement", A "os", "agent", R "shardfile", R "core" } },
     { A "desk", { A "record", R "core" } },
+    { A "doctor", { A "desk", A "wire", A "placement", A "os", R "core" } },
     { A "rendezvous", { A "cluster", A "members", A "output", A "wire", A "os", "agent", R "core" } },
     { A "cluster",
       { A "arbiter", A "members", A "world", A "watch", A "output", A "wire", A "record", A "tcpstore",
