@@ -80,6 +80,7 @@ static int set_world(struct launch *launch, const struct options *options, const
     config->restart_window_ms = world->restart_window_s * 1000;
     config->grace_ms = options_number(options, OPT_SHUTDOWN_TIMEOUT, config->grace_ms / 1000) * 1000;
     config->quiet = options_has(options, OPT_QUIET);
+    config->snapshot_bytes = options_number(options, OPT_SNAPSHOT_MEMORY, config->snapshot_bytes);
     config->virtual_local_rank = options_has(options, OPT_VIRTUAL_LOCAL_RANK);
     config->numa = numa_named(options->of[OPT_NUMA_BINDING].text);
     if (options->of[OPT_RDZV_ID].text != NULL)

@@ -34,6 +34,7 @@ enum option_id {
     OPT_HANG_TIMEOUT,
     OPT_STRAGGLER,
     OPT_PYTHON_STACKS,
+    OPT_SNAPSHOT_MEMORY,
     OPT_SET,
     OPT_DRY_RUN,
     OPT_MODULE,
