@@ -199,6 +199,7 @@ struct agent_config {
      * such place. agent_run() makes the place; NULL: there is none.
      */
     int64_t snapshot_bytes;
+    const char *snapshot_persist; /* where complete ones are written, an absolute path; NULL: nowhere */
     struct place *place;
 
     /* The run's name in the user's registry (agent/desk/registry.h). NULL: it is not there. */

@@ -90,6 +90,17 @@ static int set_world(struct launch *launch, const struct options *options, const
     if (options->of[OPT_RUN_DIR].text != NULL && options->of[OPT_LOG_DIR].text != NULL)
         return launch_bad_usage(err, "%s names the run directory itself: there is no place in it for %s",
                                 options->of[OPT_RUN_DIR].origin, options->of[OPT_LOG_DIR].origin);
+    if (options_has(options, OPT_SNAPSHOT_PERSIST)) {
+        const enum fsdp_status failed =
+            rundir_named_path(launch->snapshot_persist, options->of[OPT_SNAPSHOT_PERSIST].text, err);
+
+        if (failed != FSDP_OK)
+            return exit_status_of(failed);
+        config->snapshot_persist = launch->snapshot_persist;
+        if (config->snapshot_bytes == 0)
+            return launch_bad_usage(err,
+                                    "--snapshot-persist: there are no snapshots with --snapshot-memory 0");
+    }
     status = launch_set_signals(config, options, err);
     if (status == 0)
         status = launch_set_nodes(launch, options, world, around, err);

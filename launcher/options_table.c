@@ -91,6 +91,9 @@ const struct option option_table[] = {
       .group = world,
       .help = "Memory of a node for what workers keep in FSDPRUN_SNAPSHOT_DIR, which survives their restarts, "
               "as 40G (or K, M, T). 0: no such directory." },
+    { OPT_SNAPSHOT_PERSIST, "snapshot-persist", 0, OPTION_TEXT, "DIR", .group = world,
+      .help = "Write to DIR, in the background, what all nodes have in FSDPRUN_SNAPSHOT_DIR. The nodes share "
+              "DIR." },
 
     { OPT_MODULE, "module", 'm', OPTION_FLAG, THEIRS, .pet = true, .group = run,
       .help = "The program is the name of a Python module: python -u -m NAME." },

@@ -39,6 +39,7 @@ struct entry_dir {
     struct known known[ENTRIES_MAX]; /* (n_known) the oldest first */
     int n_known;
     struct parcel *parcels;
+    struct persist *persist; /* NULL: entries are not written to a disk */
     unsigned n_removed;
 };
 
@@ -213,7 +214,8 @@ static void on_events(uv_poll_t *poll, int status, int events)
 
 /* From outside */
 
-void entry_dir_begin(struct entry_dir *dir, const char *keep, int first_rank, int world_size)
+void entry_dir_begin(struct entry_dir *dir, const char *keep, int first_rank, int world_size,
+                     const struct persist_seat *seat)
 {
     const int at = find(dir, keep);
     const int copy = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -225,7 +227,8 @@ void entry_dir_begin(struct entry_dir *dir, const char *keep, int first_rank, in
         close(copy);
     while (listing != NULL && (entry = readdir(listing)) != NULL)
         if (strcmp(entry->d_name, keep) != 0 && strcmp(entry->d_name, ".") != 0 &&
-            strcmp(entry->d_name, "..") != 0 && strncmp(entry->d_name, ".removed-", 9) != 0)
+            strcmp(entry->d_name, "..") != 0 && strncmp(entry->d_name, ".removed-", 9) != 0 &&
+            !persist_is_link(entry->d_name))
             remove_entry(dir, entry->d_name);
     if (listing != NULL)
         closedir(listing);
@@ -235,6 +238,8 @@ void entry_dir_begin(struct entry_dir *dir, const char *keep, int first_rank, in
     dir->n_known = at >= 0;
     dir->first_rank = first_rank;
     dir->world_size = world_size;
+    if (dir->persist != NULL)
+        persist_begin(dir->persist, seat);
 }
 
 void entry_dir_tell(struct entry_dir *dir)
@@ -264,14 +269,32 @@ static void keep_parcel(struct entry_dir *dir, const struct snapshot_entry *entr
     dir->parcels = parcel;
 }
 
+static void remove_older(struct entry_dir *dir, const char *name)
+{
+    for (int at = find(dir, name); at > 0; at--) {
+        remove_entry(dir, dir->known[0].name);
+        forget(dir, 0);
+    }
+}
+
+static void on_synced(void *arg, const char *name)
+{
+    remove_older(arg, name);
+}
+
+static void on_persist_line(void *arg, const char *name, const char *words)
+{
+    say(arg, name, words);
+}
+
 /* All nodes have it: it gets the small files of the others, and takes the place of those before it. */
 static void complete(struct entry_dir *dir, const char *name)
 {
     struct fsdp_err err = { 0 };
-    int at = find(dir, name);
+    const int at = find(dir, name);
 
-    if (at < 0)
-        return; /* the program has removed it */
+    if (at < 0 || dir->known[at].complete)
+        return; /* the program has removed it, or it is said again */
     for (const struct parcel *parcel = dir->parcels; parcel != NULL; parcel = parcel->next)
         if (strcmp(parcel->name, name) == 0 &&
             entry_unpack(dir->fd, name, parcel->files, parcel->bytes, &err) != FSDP_OK) {
@@ -280,10 +303,10 @@ static void complete(struct entry_dir *dir, const char *name)
         }
     drop_parcels(dir, name);
     dir->known[at].complete = err.status == FSDP_OK;
-    for (; dir->known[at].complete && at > 0; at--) {
-        remove_entry(dir, dir->known[0].name);
-        forget(dir, 0);
-    }
+    if (dir->known[at].complete && dir->persist != NULL)
+        persist_add(dir->persist, name);
+    else if (dir->known[at].complete)
+        remove_older(dir, name);
 }
 
 void entry_dir_take(struct entry_dir *dir, const struct snapshot_entry *entry)
@@ -298,9 +321,11 @@ void entry_dir_take(struct entry_dir *dir, const struct snapshot_entry *entry)
 /* Life */
 
 enum fsdp_status entry_dir_open(struct entry_dir **out, uv_loop_t *loop, const struct place *place,
-                                const struct entry_dir_handlers *handlers, struct fsdp_err *err)
+                                const char *persist, const struct entry_dir_handlers *handlers,
+                                struct fsdp_err *err)
 {
     struct entry_dir *dir = calloc(1, sizeof *dir);
+    const struct persist_handlers on_disk = { dir, on_synced, on_persist_line };
 
     *out = NULL;
     if (dir == NULL)
@@ -322,6 +347,8 @@ enum fsdp_status entry_dir_open(struct entry_dir **out, uv_loop_t *loop, const s
         free(dir);
         return FSDP_ERR_IO;
     }
+    if (persist != NULL && (dir->persist = persist_create(loop, dir->fd, persist, &on_disk)) == NULL)
+        say(dir, "directory", "no memory to write to the disk");
     dir->events.data = dir;
     uv_poll_start(&dir->events, UV_READABLE, on_events);
     *out = dir;
@@ -333,6 +360,7 @@ static void on_closed(uv_handle_t *handle)
     struct entry_dir *dir = handle->data;
 
     drop_parcels(dir, NULL);
+    persist_close(dir->persist);
     close(dir->watch_fd);
     close(dir->fd);
     free(dir);

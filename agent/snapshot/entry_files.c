@@ -68,7 +68,7 @@ static bool add_size(void *arg, int folder_fd, const char *name, const char *pat
     uint64_t *total = arg;
 
     (void)folder_fd, (void)name, (void)path;
-    *total += (uint64_t)at->st_blocks * 512;
+    *total += (uint64_t)at->st_blocks * 512 / (S_ISDIR(at->st_mode) ? 1 : at->st_nlink);
     return true;
 }
 

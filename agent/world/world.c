@@ -352,8 +352,7 @@ static void post_and_run(struct world *world, enum world_event event)
 void world_form(struct world *world, const struct world_plan *plan)
 {
     world->plan = *plan;
-    if (world->entries != NULL)
-        entry_dir_begin(world->entries, plan->snapshot, plan->first_rank, plan->world_size);
+    world_begin_entries(world);
     world_gpus_begin(world);
     post_and_run(world, WE_FORM);
 }

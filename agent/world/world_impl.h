@@ -142,6 +142,8 @@ bool world_start_standby(struct world *world, int local_rank, struct standby_pro
 bool world_make_links(struct world *world, struct fsdp_err *err);
 /** Begin to look after the snapshots of programs, if there is a place for them. */
 enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err);
+/** Before the workers of world->plan start: only the entry that the coordinator has chosen stays. */
+void world_begin_entries(struct world *world);
 /** Put the descriptors of the segments where workers look for them. */
 bool world_give_segments(struct world *world, struct fsdp_err *err);
 /** A worker reports a save. Report it, once its file is on the disk. The callee owns manifest_fd. */

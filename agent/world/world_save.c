@@ -49,7 +49,20 @@ enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err)
 
     return world->config->place == NULL
                ? FSDP_OK
-               : entry_dir_open(&world->entries, world->services.loop, world->config->place, &handlers, err);
+               : entry_dir_open(&world->entries, world->services.loop, world->config->place,
+                                world->config->snapshot_persist, &handlers, err);
+}
+
+void world_begin_entries(struct world *world)
+{
+    const struct world_plan *plan = &world->plan;
+    struct persist_seat seat = { .node_rank = plan->node_rank,
+                                 .n_nodes = plan->n_nodes,
+                                 .is_first = plan->generation == 0 };
+
+    memcpy(seat.token, plan->token, sizeof seat.token);
+    if (world->entries != NULL)
+        entry_dir_begin(world->entries, plan->snapshot, plan->first_rank, plan->world_size, &seat);
 }
 
 void world_take_entry(struct world *world, const struct snapshot_entry *entry)

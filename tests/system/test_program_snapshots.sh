@@ -44,12 +44,14 @@ check "nothing of it is left" test ! -e "$(cat one/place.0)"
 mkdir two
 port=$(port_block)
 for n in 0 1; do
-  begin "two$n" timeout -k 5 120 "$RUN" --nnodes 2 --node-rank $n --rdzv-endpoint 127.0.0.1:$port --insecure --max-restarts 2 ./worker "$PWD/two"
+  begin "two$n" timeout -k 5 120 "$RUN" --nnodes 2 --node-rank $n --rdzv-endpoint 127.0.0.1:$port --insecure --max-restarts 2 \
+    --snapshot-persist disk ./worker "$PWD/two"
 done
 check_ends "two failures on two nodes" "0 0" two0 two1
 both="./step-1/node0 ./step-1/node1"
 check_eq "each node finds what both have, and the small files of both" "$both | $both" "$(seen two 1 0) | $(seen two 1 1)"
 check_eq "... and nothing of this is forgotten with the next failure" "$both | $both" "$(seen two 2 0) | $(seen two 2 1)"
+check_eq "with --snapshot-persist that is on the disk, too, and nothing else" "disk/step-1/node0 disk/step-1/node1" "$(find disk -type f | sort | xargs)"
 check "the nodes have places of their own" test "$(cat two/place.0)" != "$(cat two/place.1)"
 
 # The limit.

@@ -21,6 +21,8 @@ static struct snapshot_entry reports[REPORTS];
 static char packed[REPORTS][4096];
 static int n_reports, n_lines;
 static char last_line[1024];
+static const char *persist_to;
+static struct persist_seat seat;
 
 static void on_found(void *arg, const struct snapshot_entry *entry)
 {
@@ -45,8 +47,8 @@ static void open_dir(uint64_t limit_bytes)
     snprintf(place.path, sizeof place.path, "%s", scratch_path("place"));
     mkdir(place.path, 0700);
     place.limit_bytes = limit_bytes;
-    cr_assert_eq(entry_dir_open(&dir, &loop, &place, &handlers, NULL), FSDP_OK);
-    entry_dir_begin(dir, "", 2, 4);
+    cr_assert_eq(entry_dir_open(&dir, &loop, &place, persist_to, &handlers, NULL), FSDP_OK);
+    entry_dir_begin(dir, "", 2, 4, &seat);
 }
 
 static void begin(void)
@@ -54,6 +56,8 @@ static void begin(void)
     scratch_make();
     uv_loop_init(&loop);
     n_reports = n_lines = 0;
+    persist_to = NULL;
+    seat = (struct persist_seat){ .n_nodes = 1 };
     open_dir(1 << 30);
 }
 
@@ -158,7 +162,7 @@ Test(entry_dir, only_the_chosen_entry_is_there_for_the_next_generation)
     save("step-2", "a", "2");
     mkdir(scratch_path("place/.tmp"), 0700);
     put(".tmp/half", "x");
-    entry_dir_begin(dir, "step-1", 2, 4);
+    entry_dir_begin(dir, "step-1", 2, 4, &seat);
     cr_expect(is_there("step-1") && !is_there("step-2") && !is_there(".tmp"));
     uv_run(&loop, UV_RUN_NOWAIT);
     save("step-2", "a", "2");
@@ -229,7 +233,7 @@ Test(entry_dir, what_a_link_points_to_is_not_removed)
     mkdir(scratch_path("place/.tmp"), 0700);
     cr_assert_eq(symlink("../../elsewhere", scratch_path("place/.tmp/out")), 0);
     save("step-1", "a", "1");
-    entry_dir_begin(dir, "", 0, 1);
+    entry_dir_begin(dir, "", 0, 1, &seat);
     while (uv_run(&loop, UV_RUN_NOWAIT) != 0 && is_there(".removed-0"))
         continue;
     cr_expect_eq(access(scratch_path("elsewhere/kept"), F_OK), 0);
@@ -283,4 +287,92 @@ Test(entry_dir, many_small_files_go_in_several_packs_and_a_large_one_in_none)
     cr_expect_eq(n_bytes, 7 * (ENTRY_SMALL_BYTES - 1 + sizeof "many/0" + sizeof "1048575"));
     close(fd);
     free(text);
+}
+
+/* Entries on the disk */
+
+static char disk[128];
+
+/* Opens the directory again, as that node of so many, with a disk that it shares with the others. */
+static void open_as(int node_rank, int n_nodes)
+{
+    entry_dir_close(dir);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    snprintf(disk, sizeof disk, "%s", scratch_path("disk"));
+    persist_to = disk;
+    seat = (struct persist_seat){ .token = "token", .node_rank = node_rank, .n_nodes = n_nodes };
+    open_dir(1 << 30);
+}
+
+static void run_until(const char *path)
+{
+    while (access(path, F_OK) != 0 && n_lines == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+Test(entry_dir, what_is_complete_is_written_to_the_disk_before_older_entries_go)
+{
+    open_as(0, 1);
+    save("step-1", "a", "1");
+    save("step-2", "a", "two");
+    tell_complete("step-2");
+    cr_expect(is_there("step-1"), "the newer one is not on the disk yet");
+    run_until(scratch_path("disk/step-2/a"));
+    cr_expect_str_eq(scratch_read(scratch_path("disk/step-2/a")), "two");
+    while (is_there("step-1"))
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_expect_eq(n_lines, 0, "%s", last_line);
+}
+
+Test(entry_dir, the_program_may_remove_what_is_being_written)
+{
+    const int fd = open(scratch_path("place"), O_RDONLY | O_DIRECTORY);
+
+    open_as(0, 1);
+    save("step-1", "a", "1");
+    tell_complete("step-1");
+    entry_remove(fd, "step-1");
+    close(fd);
+    run_until(scratch_path("disk/step-1/a"));
+    cr_expect_str_eq(scratch_read(scratch_path("disk/step-1/a")), "1");
+    cr_expect_eq(n_lines, 0, "%s", last_line);
+}
+
+Test(entry_dir, the_last_of_the_nodes_gives_it_its_name)
+{
+    open_as(0, 2);
+    save("step-1", "a", "1");
+    tell_complete("step-1");
+    open_as(1, 2); /* waits until the first is done */
+    cr_expect_neq(access(scratch_path("disk/step-1"), F_OK), 0);
+    entry_dir_begin(dir, "", 0, 1, &seat);
+    save("step-1", "b", "2");
+    tell_complete("step-1");
+    run_until(scratch_path("disk/step-1"));
+    cr_expect_str_eq(scratch_read(scratch_path("disk/step-1/a")), "1");
+    cr_expect_str_eq(scratch_read(scratch_path("disk/step-1/b")), "2");
+    cr_expect_neq(access(scratch_path("disk/step-1/.fsdprun-node-0"), F_OK), 0);
+}
+
+Test(entry_dir, an_equal_name_with_other_content_is_an_error)
+{
+    open_as(0, 1);
+    mkdir(disk, 0700);
+    mkdir(scratch_path("disk/step-1"), 0700);
+    save("step-1", "a", "1");
+    tell_complete("step-1");
+    run_until(scratch_path("disk/step-1/a"));
+    cr_expect_eq(n_lines, 1);
+    cr_expect_neq(access(scratch_path("disk/step-1/a"), F_OK), 0, "what is there stays");
+}
+
+Test(entry_dir, what_a_killed_run_left_unfinished_on_the_disk_is_removed)
+{
+    open_as(0, 1);
+    mkdir(disk, 0700);
+    mkdir(scratch_path("disk/.fsdprun-part-0123-step-1"), 0700);
+    seat.is_first = true;
+    entry_dir_begin(dir, "", 0, 1, &seat);
+    while (access(scratch_path("disk/.fsdprun-part-0123-step-1"), F_OK) == 0)
+        uv_run(&loop, UV_RUN_ONCE);
 }
