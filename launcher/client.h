@@ -3,7 +3,7 @@
  * Meanwhile it passes signals on, and at the end it returns the job's exit status.
  *
  * The agent executes fsdprun with the same arguments, environment, working directory, umask, soft limits,
- * affinity and standard streams, so that the job runs as it would have run here, bit for bit.
+ * affinity and standard streams. So the job runs as it would have run here, bit for bit.
  */
 #ifndef LAUNCHER_CLIENT_H
 #define LAUNCHER_CLIENT_H

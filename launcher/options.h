@@ -154,8 +154,8 @@ struct option {
     const char *brief;    /* its line on the short page; NULL: only the long page has it */
     const char *fallback; /* the default, as shown */
     const char *group, *help;
-    struct option_field
-        fields[OPTION_MOST_FIELDS]; /* what the option decides; none: it has no line in --dry-run */
+    /* what the option decides; none: it has no line in --dry-run */
+    struct option_field fields[OPTION_MOST_FIELDS];
 };
 
 extern const struct option option_table[];

@@ -416,7 +416,7 @@ static inline bool coordinator_has_store(const struct coordinator *coordinator)
     return coordinator->config->job_json == NULL && !coordinator->config->no_store;
 }
 /**
- * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked, and then
+ * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked. Then it
  * calls `marked`, perhaps from within this call. If the disk does not answer in time, `marked` gets an error,
  * and the answer changes nothing any more.
  */
@@ -502,8 +502,8 @@ void coordinator_write_timeline(struct coordinator *coordinator);
 /** May a node be lost, so that the job goes on or waits for another? The leader's loss is another matter. */
 bool coordinator_bears_loss(const struct coordinator *coordinator);
 /**
- * A generation begins: says which losses it bears, at once or as soon as each node has said that it can take
- * the lead, at most two leases later. Says it again when other nodes can.
+ * A generation begins: says which losses it bears. It does so at once, or as soon as each node has said that
+ * it can take the lead, at most two leases later. It says so again when other nodes can.
  */
 void coordinator_survival_begin(struct coordinator *coordinator);
 /** Says it, if it is due. */

@@ -217,8 +217,8 @@ struct proto_event {
 };
 
 struct proto_explained {
-    const char
-        *json; /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
+    /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
+    const char *json;
     size_t length;
 };
 
@@ -290,10 +290,10 @@ union proto_message {
 };
 
 /**
- * Encode a message: a PUT as its key with the zero and then its value, a WANT as its key with the zero, an
- * EVENT as its rank, a space and its line, an EXPLAINED as its report, a RANK as zero-terminated lines of
- * JSON, an OPEN as JSON text with its zero and then its guests, an ENTRY as JSON text with its zero and then
- * its files, an ENDED as its identities, any other as zero-terminated JSON text.
+ * Encodes a message. A PUT is its key with the zero, and then its value; a WANT is its key with the zero. An
+ * EVENT is its rank, a space and its line. An EXPLAINED is its report. A RANK is zero-terminated lines of
+ * JSON. An OPEN is JSON text with its zero, and then its guests. An ENTRY is JSON text with its zero,
+ * and then its files. An ENDED is its identities. Any other message is zero-terminated JSON text.
  *
  *   type        a type that has a struct, see enum proto_type
  *   message     that struct
