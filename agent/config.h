@@ -112,6 +112,8 @@ struct agent_observer {
  */
 enum { AGENT_RESTARTS_IN_WINDOW = 240, AGENT_RESTART_WINDOW_S = 1000000 };
 
+struct place;
+
 enum { AGENT_LEASE_MS = 3000 /* the default of lease_ms below */ };
 
 struct agent_config {
@@ -191,6 +193,14 @@ struct agent_config {
     struct agent_output output;
     struct agent_observer observer;
     bool quiet; /* print only the first-cause line */
+
+    /*
+     * Where programs keep snapshots (agent/snapshot/place.h). The limit is -1 for the default, and 0 for no
+     * such place. agent_run() makes the place; NULL: there is none.
+     */
+    int64_t snapshot_bytes;
+    const char *snapshot_persist; /* where complete ones are written, an absolute path; NULL: nowhere */
+    struct place *place;
 
     /* The run's name in the user's registry (agent/desk/registry.h). NULL: it is not there. */
     const char *list_name;

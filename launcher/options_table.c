@@ -87,6 +87,13 @@ const struct option option_table[] = {
       .help = "With --hang-timeout: Python programs write the stacks of their threads when a rank hangs, by "
               "faulthandler. A sitecustomize module turns it on.",
       .fields = { FIELD("python_stacks", BOOL, python_stacks) } },
+    { OPT_SNAPSHOT_MEMORY, "snapshot-memory", 0, OPTION_SIZE, "SIZE", .fallback = "half of /dev/shm",
+      .group = world,
+      .help = "Memory of a node for what workers keep in FSDPRUN_SNAPSHOT_DIR, which survives their restarts, "
+              "as 40G (or K, M, T). 0: no such directory." },
+    { OPT_SNAPSHOT_PERSIST, "snapshot-persist", 0, OPTION_TEXT, "DIR", .group = world,
+      .help = "Write to DIR, in the background, what all nodes have in FSDPRUN_SNAPSHOT_DIR. The nodes share "
+              "DIR." },
 
     { OPT_MODULE, "module", 'm', OPTION_FLAG, THEIRS, .pet = true, .group = run,
       .help = "The program is the name of a Python module: python -u -m NAME." },
@@ -213,7 +220,7 @@ const struct option option_table[] = {
       .fallback = "[${role_name}${local_rank}]:", .group = output,
       .help = "Prefix of teed lines. Knows ${rank}, ${local_rank}, ${role_name} and ${hostname}.",
       .fields = { FIELD("log_line_prefix_template", TEXT, output.prefix_template) } },
-    { OPT_LOG_LIMIT, "log-limit", 0, OPTION_SIZE, "SIZE", .fallback = "none", .group = output,
+    { OPT_LOG_LIMIT, "log-limit", 0, OPTION_SIZE, "SIZE", 1, .fallback = "none", .group = output,
       .help = "Largest size of a log file, as 100M (or K, G, T). A full file is renamed and a new one "
               "begun.",
       .fields = { FIELD("log_limit_bytes", BYTES, output.file_limit_bytes) } },

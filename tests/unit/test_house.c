@@ -13,7 +13,7 @@
 #define R "shard_runtime/"
 
 /* What each folder may include in addition to itself and shard_runtime/include (as <fsdp/...>). */
-enum { MOST_ARROWS = 14 };
+enum { MOST_ARROWS = 15 };
 static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
@@ -23,15 +23,15 @@ static const struct room {
     { A "daemon", { A "wire", A "os", "agent", R "core" } },
     { A "run",
       { A "desk", A "rendezvous", A "cluster", A "arbiter", A "members", A "world", A "output", A "record",
-        A "wire", A "placement", A "os", "agent", R "shardfile", R "core" } },
+        A "wire", A "placement", A "snapshot", A "os", "agent", R "shardfile", R "core" } },
     { A "desk", { A "record", R "core" } },
     { A "doctor", { A "desk", A "wire", A "placement", A "os", R "core" } },
     { A "rendezvous", { A "cluster", A "members", A "output", A "wire", A "os", "agent", R "core" } },
     { A "cluster",
       { A "arbiter", A "members", A "world", A "watch", A "output", A "wire", A "record", A "tcpstore",
-        A "link", A "os", "agent", R "shardfile", R "core" } },
+        A "link", A "snapshot", A "os", "agent", R "shardfile", R "core" } },
     { A "arbiter", { A "wire", A "os", R "shardfile", R "core" } },
-    { A "members", { A "world", A "watch", A "wire", A "record", A "os", "agent", R "core" } },
+    { A "members", { A "world", A "watch", A "wire", A "record", A "snapshot", A "os", "agent", R "core" } },
     { A "world",
       { A "watch", A "output", A "record", A "placement", A "snapshot", A "link", A "os", "agent",
         R "shardfile", R "core" } },
