@@ -239,7 +239,7 @@ static int pass_signals_on(struct client *client)
     return -1;
 }
 
-/* A detached job runs: its id alone on stdout, for a script. Returns 0, or the exit status. */
+/* A detached job runs, or is queued: its id alone on stdout, for a script. Returns 0, or the exit status. */
 static int say_id(uint32_t job)
 {
     printf("%u\n", job);
@@ -262,7 +262,9 @@ static int take_frame(struct client *client, const struct frame *frame)
         client->accepted = true;
         return -1;
     }
-    if (frame->type == CONTROL_STARTED && number != UINT32_MAX) {
+    if (frame->type == CONTROL_QUEUED && number != UINT32_MAX && !client->detach)
+        return -1; /* the job itself says for what it waits */
+    if ((frame->type == CONTROL_STARTED || frame->type == CONTROL_QUEUED) && number != UINT32_MAX) {
         while (pass_words_on(client, 0))
             continue;
         return client->detach ? say_id(number) : -1;

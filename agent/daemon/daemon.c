@@ -81,8 +81,10 @@ void daemon_settle(struct service *service)
     for (const struct client *client = service->clients; client != NULL; client = client->next)
         if (client->child.pidfd >= 0)
             return;
-    for (struct client *client = service->clients; client != NULL; client = client->next)
+    for (struct client *client = service->clients; client != NULL; client = client->next) {
         daemon_hang_up(client);
+        daemon_channel_close(client); /* a process that outlives its guard is no reason to wait */
+    }
     for (int i = 0; i < DAEMON_N_SIGNALS; i++)
         if (!uv_is_closing((uv_handle_t *)&service->signals[i]))
             uv_close((uv_handle_t *)&service->signals[i], NULL);

@@ -12,11 +12,15 @@
  *   3. That process takes over umask, limits, affinity and signals, and executes the fsdprun in the daemon's
  *      own folder. A client never chooses which program is executed.
  *   4. This fsdprun learns from its first argument that a daemon waits for it. It runs the job itself,
- *      ignores --agent, and writes a byte once the workers run.
+ *      ignores --agent, and says once the workers run.
+ *
+ * GPUs of the node are leased to one job at a time. The job's fsdprun reads the command line, finds out which
+ * GPUs it could use, and asks for as many as it needs (agent/daemon/lease.h). The daemon keeps the order
+ * (agent/daemon/queue.h), and never asks a driver. A job that waits is a process that has started no worker.
  *
  * How a job ends before it is complete:
  *   - The client's connection breaks. The daemon kills the job's guard, which ends everything below it.
- *     Exception: a detached job that has started goes on.
+ *     Exception: a detached job that has started, or waits for GPUs, goes on.
  *   - The daemon gets TERM or INT. A job of a job file saves and ends; a program gets TERM. At a second
  *     signal all are killed.
  *   - The daemon dies. The guards die by their parent-death signal, those of detached jobs too.
@@ -34,6 +38,7 @@
 
 enum {
     DAEMON_REQUEST_MS = 5000, /* a request must be whole after this */
+    DAEMON_NEED_MS = 5000,    /* a job that has not said by then how many GPUs it needs loses its place */
     DAEMON_MAX_CONNECTIONS = 256,
 };
 
@@ -57,7 +62,7 @@ int daemon_run(const struct daemon_config *config);
  * Become the fsdprun of one job. Returns only when that fails, with the exit status of the job and after one
  * line on stderr.
  *   request_fd  a memfd with the payload of a RUN; this function closes it
- *   start_fd    stays open in fsdprun, which writes one byte to it once the workers run
+ *   start_fd    the socket of agent/daemon/lease.h; stays open in fsdprun
  */
 int daemon_run_job(int request_fd, int start_fd);
 

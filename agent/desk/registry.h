@@ -60,7 +60,10 @@ struct registry_entry;
 enum fsdp_status registry_enter(struct registry_entry **out, const struct registry_job *job, int *listen_fd,
                                 struct fsdp_err *err);
 
-/** Remove the entry and its socket, and free. Only for the process that made it. NULL: no effect. */
+/**
+ * Remove the entry and its socket, and free. Also for a child of the process that made it: the lock stays
+ * that process's, and whichever is second finds nothing to remove. NULL: no effect.
+ */
 void registry_leave(struct registry_entry *entry);
 
 /* The runs that were alive when the registry was read. */

@@ -99,6 +99,7 @@ wait "$pid"
 # names
 hanging a --rdzv-id alpha; first=$pid
 hanging b --rdzv-id alpine; second=$pid
+wait_until 20 jobs_are 2
 check_status "a prefix of two is refused" 2 "$F" status alp
 check_match "with both named" "$first \(alpha\), $second \(alpine\)" "$(cat err)"
 check_status "a prefix of one is not" 0 "$F" status alph
