@@ -134,6 +134,12 @@ static void print_table(FILE *out, const struct column *columns, int n, const cJ
     }
 }
 
+void job_table_text(const char *text, FILE *out)
+{
+    for (const char *c = text; *c != '\0'; c++)
+        fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, out);
+}
+
 /* For what a queued job waits, on a line of its own, however long it is. */
 static void print_wait(FILE *out, const char *title, int width, const cJSON *job)
 {
@@ -142,8 +148,7 @@ static void print_wait(FILE *out, const char *title, int width, const cJSON *job
     if (!cJSON_IsString(words))
         return;
     fprintf(out, "%-*s", width, title);
-    for (const char *c = words->valuestring; *c != '\0'; c++)
-        fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, out);
+    job_table_text(words->valuestring, out);
     fputc('\n', out);
 }
 

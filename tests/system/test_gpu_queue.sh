@@ -159,3 +159,7 @@ kill -KILL "$agent"; wait "$agent" 2> /dev/null
 check "SIGKILL of the agent ends jobs that run and jobs that wait" wait_until 20 none_alive "$WORK/holds"
 start_agent
 check_eq "ps of a new agent is empty" "" "$("$F" ps -q 2> /dev/null)"
+check_eq "and says where the runs are that were killed" "k1 k2" \
+  "$("$F" ps 2>&1 > /dev/null | sed -n "s|^fsdprun ps: job [0-9]* .k[12]. was killed; its run directory is $WORK/logs/\(k[12]\)_.*|\1|p" | xargs)"
+check_eq "on stderr, also with --json" "[]" "$("$F" ps --json 2> /dev/null)"
+check "jobs run again" wait_until 20 "$F" --gpus 4 "$TOY/toy"
