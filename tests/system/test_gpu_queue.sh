@@ -110,7 +110,8 @@ wait_until 20 ran g; wait_until 20 ran h
 check_eq "and the others run on other GPUs" "0 2" "$(gpus g) $(gpus h)"
 : > "$WORK/go/all"; wait "$f" "$g" "$h"
 rm -rf "$WORK/go/all" "$WORK"/held/*
-check "the queue is empty" wait_until 20 test "$("$F" ps -q | wc -l)" = 0
+none() { [ "$("$F" ps -q | wc -l)" = 0 ]; }
+check "the queue is empty" wait_until 20 none
 
 # 20 at once
 rm -f "$WORK/ran" "$WORK/twice"
@@ -130,17 +131,18 @@ check_eq "20 jobs submitted at once: each is taken" 00000000000000000000 "$statu
 check_eq "each with an id of its own" 20 "$(cat "$WORK"/id.* | sort -u | grep -c '^[0-9]')"
 check_eq "and ps has them all" 20 "$("$F" ps -q | wc -l)"
 check "some of them are queued" test "$(states queued)" -ge 10
-victim=$("$F" ps --json | grep -o '"job":"[0-9]*","name":"j[0-9]*","state":"queued"' | tail -n 1 | grep -o '[0-9]*' | head -n 1)
+one_that_is() { "$F" ps --json | grep -o "\"job\":\"[0-9]*\",\"name\":\"j[0-9]*\",\"state\":\"$1\"" | tail -n 1 | grep -o '[0-9][0-9]*' | head -n 1; }
+victim=$(one_that_is queued)
 kill -KILL "$victim"
-running=$("$F" ps --json | grep -o '"job":"[0-9]*","name":"j[0-9]*","state":"running"' | head -n 1 | grep -o '[0-9]*' | head -n 1)
-[ -z "$running" ] || kill -KILL "$running"
+runs() { one_that_is running | grep -q .; }
+wait_until 20 runs
+kill -KILL "$(one_that_is running)"
 : > "$WORK/go/all"
 rm -rf "$WORK"/held/*
 steps() { "$F" ps --json | grep -q '"name":"trains".*"step":[1-9]'; }
 check "their turn comes: a job trains" wait_until 60 steps
 check_status "it is stopped with --save" 0 "$F" stop --save trains
 check "and has saved" test -n "$(find "$WORK/runs/trains/checkpoints" -name manifest.json)"
-none() { [ "$("$F" ps -q 2> /dev/null | wc -l)" = 0 ]; }
 check "all come to their end" wait_until 60 none
 numbers() { sed -n "s/.*job \([0-9]*\) $1.*/\1/p" "$WORK/agent-log" | xargs; }
 check_eq "they ran in order of arrival, without the one that was killed while it waited" \
