@@ -53,13 +53,15 @@ static void remove_secret(const struct launch *launch)
  */
 static void tell_agent(const struct watch *watch)
 {
+    const char *path = watch->options->of[OPT_AGENT].text;
     const unsigned char word = LEASE_STARTED;
 
     if (watch->start_fd == NULL || *watch->start_fd < 0 || !watch->started || !watch->listed)
         return;
     if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
-        dprintf(2, "fsdprun: job %d runs under the agent at %s, in %s\n", (int)getppid(),
-                watch->options->of[OPT_AGENT].text, watch->launch->config.run_dir);
+        dprintf(2, "fsdprun: job %d runs under %s%s, in %s\n", (int)getppid(),
+                path != NULL ? "the agent at " : "this user's agent", path != NULL ? path : "",
+                watch->launch->config.run_dir);
     (void)!write(*watch->start_fd, &word, sizeof word); /* a daemon that is gone asks for nothing */
     *watch->start_fd = -1; /* it stays open: its end says that no process of the job is left */
 }

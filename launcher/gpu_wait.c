@@ -184,8 +184,9 @@ static void say_what_for(const struct waiting *waiting)
     const unsigned char word = LEASE_QUEUED;
 
     if (wait->detached && !wait->config->quiet)
-        fprintf(stderr, "fsdprun: job %d under the agent at %s %s\n", (int)getpid(), wait->agent,
-                waiting->answer->words);
+        fprintf(stderr, "fsdprun: job %d under %s%s %s\n", (int)getpid(),
+                wait->agent != NULL ? "the agent at " : "this user's agent",
+                wait->agent != NULL ? wait->agent : "", waiting->answer->words);
     else if (!wait->config->quiet)
         fprintf(stderr, "fsdprun: %s\n", waiting->answer->words);
     if (null >= 0) {

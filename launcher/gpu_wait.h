@@ -18,7 +18,7 @@ struct gpu_wait {
     int channel; /* to the agent */
     const struct agent_config *config;
     bool detached;     /* nobody reads stderr once the job waits */
-    const char *agent; /* the agent's socket, for the user */
+    const char *agent; /* the agent's socket, for the user; NULL: the user named none */
 };
 
 /**

@@ -45,6 +45,8 @@ enum {
 struct daemon_config {
     const char *socket_path;
     const char *pidfile; /* NULL: none */
+    int idle_exit_s;     /* end after so long without a job and a connection; 0: never */
+    int started_fd;      /* gets one byte once it serves, and is closed; then stderr is no more; -1: none */
     const char *program; /* the path of this program, executed again for each job */
     const struct os_baseline *baseline;
 };
@@ -52,7 +54,7 @@ struct daemon_config {
 /**
  * Serve until a signal says stop. The caller becomes the daemon. Returns the exit status, after one line on
  * stderr where it is not 0:
- *   0       stopped by TERM or INT
+ *   0       stopped by TERM or INT, or idle for too long
  *   75      another agent serves the socket or holds the pidfile
  *   74, 78  the socket or the pidfile cannot be made; 78 where another user could replace it
  */
@@ -71,7 +73,7 @@ int daemon_run_job(int request_fd, int start_fd);
  * that a dead daemon left there.
  *   listen_fd  the listening socket, the caller's
  *   lock_fd    holds a lock on `path`.lock as long as it is open, so that a second daemon is refused; the
- *              caller's
+ *              caller's, for daemon_unlock()
  *   FSDP_ERR_BUSY    another daemon serves the socket
  *   FSDP_ERR_CONFIG  other users may write the folder, a file stands there that is no socket of this user, or
  *                    the path is too long for a socket
@@ -79,6 +81,9 @@ int daemon_run_job(int request_fd, int start_fd);
  * On failure both descriptors are -1.
  */
 enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, struct fsdp_err *err);
+
+/** Remove the lock's file, and unlock it. The socket's file is gone already. */
+void daemon_unlock(const char *path, int lock_fd);
 
 /**
  * Tell systemd about the daemon's state, if systemd asked for it ($NOTIFY_SOCKET). Otherwise this does

@@ -49,6 +49,7 @@ static void free_client(struct client *client)
     frame_parser_fini(&client->parser);
     free(client);
     service->n_clients--;
+    daemon_idle_look(service);
     daemon_settle(service);
 }
 
@@ -349,6 +350,7 @@ void daemon_welcome(struct service *service, int fd)
         client->next->previous = client;
     service->clients = client;
     service->n_clients++;
+    daemon_idle_look(service);
     uv_poll_start(&client->poll, UV_READABLE, on_readable);
     uv_timer_start(&client->deadline, on_too_slow, DAEMON_REQUEST_MS, 0);
 }

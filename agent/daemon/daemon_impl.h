@@ -4,6 +4,7 @@
  *   daemon_client.c   one connection, its request, and the watch over its job
  *   daemon_job.c      the process of a job, until it becomes fsdprun
  *   daemon_lease.c    the socket of that fsdprun: GPUs, and the start of the workers
+ *   daemon_idle.c     when the daemon ends by itself
  *   daemon_socket.c   the socket that is listened on; messages to systemd
  *   daemon_pidfile.c  the file with the daemon's process id
  */
@@ -27,6 +28,7 @@ struct service {
     uv_loop_t loop;
     uv_poll_t listener;
     uv_timer_t again; /* runs while accepting waits for free descriptors */
+    uv_timer_t idle;  /* daemon_idle.c */
     uv_signal_t signals[DAEMON_N_SIGNALS];
     int listen_fd, lock_fd, pidfile_fd;
     struct client *clients;
@@ -70,6 +72,19 @@ __attribute__((format(printf, 1, 2))) void daemon_log(const char *format, ...);
  */
 void daemon_settle(struct service *service);
 
+/** Take the connections that wait. */
+void daemon_accept(struct service *service);
+
+/** Take no more jobs, and ask those that run to end. The loop goes on until the last has ended. */
+void daemon_stop(struct service *service);
+
+/* daemon_idle.c */
+
+enum fsdp_status daemon_idle_open(struct service *service);
+
+/** The number of clients has changed. */
+void daemon_idle_look(struct service *service);
+
 /* daemon_client.c */
 
 /** Take a new connection. `fd` belongs to the client from here on, also on failure. */
@@ -108,6 +123,9 @@ void daemon_place_lost(struct client *client);
 void daemon_queue_look(struct service *service);
 
 /* daemon_pidfile.c */
+
+/** Is `fd` the file at `path`? */
+bool daemon_is_at(int fd, const char *path);
 
 /**
  * Write the process id to the file `path` and lock it.

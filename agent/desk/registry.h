@@ -50,6 +50,12 @@ struct registry_job {
     char socket[REGISTRY_FILE_BYTES];
 };
 
+/**
+ * Write the path of the folder that a run of this process enters into `path` (REGISTRY_PATH_BYTES). Makes it
+ * if it is not there. Errors as registry_enter().
+ */
+enum fsdp_status registry_folder(char *path, struct fsdp_err *err);
+
 /* The entry of this process. */
 struct registry_entry;
 
