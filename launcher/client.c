@@ -204,6 +204,7 @@ static int send_job(struct client *client, char *const *argv, bool is_job, const
     for (int i = 0; i < 2; i++)
         if (opened[i] >= 0)
             close(opened[i]);
+    explicit_bzero(payload, n_bytes); /* the environment may have secrets */
     free(payload);
     return status;
 }
@@ -358,6 +359,8 @@ static int hand_over(struct client *client, char *const *argv, bool is_job,
     status = connect_to_agent(client);
     if (status == 0)
         status = send_job(client, argv, is_job, baseline);
+    if (status == 0 && !client->is_own) /* else it may have to be sent again */
+        secret_forget_variable();
     if (status == 0)
         status = wait_for_end(client);
     if (client->fd >= 0)

@@ -14,6 +14,7 @@
 #include "launcher/summary.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/hide_memory.h"
 
 enum { LONG_S = 600 };
 
@@ -169,6 +170,9 @@ static int run(struct launch *launch, const struct options *options, const struc
     if (config->job_json != NULL && watch.summary != NULL)
         config->observer.ending = on_ending;
     config->observer.started = on_started;
+    secret_forget_variable();
+    if (config->secret != NULL)
+        core_hide_memory();
     status = agent_run(config);
     gpu_lease_end(launch);
     requeue_if_due(&watch, around, status);

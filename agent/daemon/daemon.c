@@ -13,6 +13,7 @@
 #include "agent/config.h"
 #include "agent/daemon/daemon_impl.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/hide_memory.h"
 
 enum { ACCEPT_AT_ONCE = 16, ACCEPT_AGAIN_MS = 200 };
 
@@ -35,6 +36,22 @@ static bool is_allowed(int fd)
 
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
            (peer.uid == geteuid() || peer.uid == 0);
+}
+
+/*
+ * Hang up on the oldest client that has asked for nothing: silent connections keep no job out. Returns false
+ * if all have jobs.
+ */
+static bool make_room(struct service *service)
+{
+    struct client *oldest = NULL;
+
+    for (struct client *client = service->clients; client != NULL; client = client->next)
+        if (client->fd >= 0 && client->child.pidfd < 0)
+            oldest = client;
+    if (oldest != NULL)
+        daemon_hang_up(oldest);
+    return oldest != NULL;
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events);
@@ -63,7 +80,7 @@ void daemon_accept(struct service *service)
             }
             return;
         }
-        if (!is_allowed(fd) || service->n_clients >= DAEMON_MAX_CONNECTIONS)
+        if (!is_allowed(fd) || (service->n_clients >= DAEMON_MAX_CONNECTIONS && !make_room(service)))
             close(fd);
         else
             daemon_welcome(service, fd);
@@ -199,6 +216,7 @@ int daemon_run(const struct daemon_config *config)
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
 
+    core_hide_memory(); /* the environments of clients pass through it */
     signal(SIGPIPE, SIG_IGN);
     os_raise_nofile();
     status = os_check_kernel(&err);

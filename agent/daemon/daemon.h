@@ -27,7 +27,8 @@
  *
  * The socket has mode 0600 in a folder that no other user may write. A client must be of the daemon's uid, or
  * root. What a client sends is limited in size and time until it is a whole request. A damaged request is
- * refused and touches no job.
+ * refused and touches no job. At most DAEMON_MAX_CONNECTIONS clients and jobs are held; one more takes the
+ * place of the oldest that has asked for nothing. The daemon leaves no core dump.
  */
 #ifndef AGENT_DAEMON_H
 #define AGENT_DAEMON_H

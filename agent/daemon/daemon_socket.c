@@ -42,6 +42,7 @@ static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
 static enum fsdp_status take_lock(const char *path, int *lock_fd, struct fsdp_err *err)
 {
     char name[sizeof((struct sockaddr_un *)0)->sun_path + 8];
+    enum fsdp_status status;
 
     snprintf(name, sizeof name, "%s.lock", path);
     for (;;) {
@@ -54,9 +55,11 @@ static enum fsdp_status take_lock(const char *path, int *lock_fd, struct fsdp_er
             return FSDP_OK;
         close(*lock_fd); /* its last holder removed it */
     }
-    if (errno == EWOULDBLOCK)
-        return fsdp_fail(err, FSDP_ERR_BUSY, "another agent serves %s", path);
-    return file_fail(err, "lock", name);
+    status = errno == EWOULDBLOCK ? fsdp_fail(err, FSDP_ERR_BUSY, "another agent serves %s", path)
+                                  : file_fail(err, "lock", name);
+    close(*lock_fd); /* not ours */
+    *lock_fd = -1;
+    return status;
 }
 
 /* Remove a socket that is left over. We hold the lock, so no daemon serves it. Another file is refused. */
@@ -110,7 +113,7 @@ enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, s
         if (*listen_fd >= 0)
             close(*listen_fd);
         if (*lock_fd >= 0)
-            close(*lock_fd);
+            daemon_unlock(path, *lock_fd);
         *listen_fd = *lock_fd = -1;
     }
     return status;
