@@ -21,17 +21,19 @@ start_agent() {
   "$A" --socket "$S" 2>> "$WORK/agent-log" & agent=$!
   wait_until 20 grep -q serves "$WORK/agent-log"
 }
-# A program that takes a lock for each of its GPUs, and keeps them until its name is in $WORK/go.
+# A program that leaves its process id at each of its GPUs until its name is in $WORK/go. One that is killed leaves
+# it there for good.
 cat > "$WORK/holds" << 'SH'
 #!/bin/sh
 if [ "$LOCAL_RANK" = 0 ]; then
   for i in $(echo "$CUDA_VISIBLE_DEVICES" | tr , ' '); do
-    mkdir "$WORK/held/$i" 2> /dev/null || echo "$i" >> "$WORK/twice"
+    ! kill -0 "$(readlink "$WORK/held/$i")" 2> /dev/null || echo "$i" >> "$WORK/twice"
+    ln -sfn $$ "$WORK/held/$i"
   done
   echo "$TORCHELASTIC_RUN_ID $CUDA_VISIBLE_DEVICES" >> "$WORK/ran"
 fi
 while [ ! -e "$WORK/go/$TORCHELASTIC_RUN_ID" ] && [ ! -e "$WORK/go/all" ]; do sleep 0.02; done
-[ "$LOCAL_RANK" != 0 ] || rmdir $(echo "$CUDA_VISIBLE_DEVICES" | tr , '\n' | sed "s|^|$WORK/held/|") 2> /dev/null
+exit 0
 SH
 chmod +x "$WORK/holds"
 export WORK
@@ -109,7 +111,7 @@ check_eq "the names of the list stay" GPU-333,GPU-111 "$(gpus f)"
 wait_until 20 ran g; wait_until 20 ran h
 check_eq "and the others run on other GPUs" "0 2" "$(gpus g) $(gpus h)"
 : > "$WORK/go/all"; wait "$f" "$g" "$h"
-rm -rf "$WORK/go/all" "$WORK"/held/*
+rm -rf "$WORK/go/all"
 none() { [ "$("$F" ps -q | wc -l)" = 0 ]; }
 check "the queue is empty" wait_until 20 none
 
@@ -130,15 +132,13 @@ for i in $(seq 20); do wait "${submits[i]}"; statuses+=$?; done
 check_eq "20 jobs submitted at once: each is taken" 00000000000000000000 "$statuses"
 check_eq "each with an id of its own" 20 "$(cat "$WORK"/id.* | sort -u | grep -c '^[0-9]')"
 check_eq "and ps has them all" 20 "$("$F" ps -q | wc -l)"
-check "some of them are queued" test "$(states queued)" -ge 10
+many() { [ "$(states queued)" -ge 10 ]; }
+check "some of them are queued" wait_until 20 many
 one_that_is() { "$F" ps --json | grep -o "\"job\":\"[0-9]*\",\"name\":\"j[0-9]*\",\"state\":\"$1\"" | tail -n 1 | grep -o '[0-9][0-9]*' | head -n 1; }
-victim=$(one_that_is queued)
-kill -KILL "$victim"
-runs() { one_that_is running | grep -q .; }
-wait_until 20 runs
-kill -KILL "$(one_that_is running)"
+pick() { picked=$(one_that_is "$1"); [ -n "$picked" ]; }
+wait_until 20 pick queued; victim=$picked; kill -KILL "$victim"
+wait_until 20 pick running; kill -KILL "$picked"
 : > "$WORK/go/all"
-rm -rf "$WORK"/held/*
 steps() { "$F" ps --json | grep -q '"name":"trains".*"step":[1-9]'; }
 check "their turn comes: a job trains" wait_until 60 steps
 check_status "it is stopped with --save" 0 "$F" stop --save trains
@@ -165,3 +165,49 @@ check_eq "and says where the runs are that were killed" "k1 k2" \
   "$("$F" ps 2>&1 > /dev/null | sed -n "s|^fsdprun ps: job [0-9]* .k[12]. was killed; its run directory is $WORK/logs/\(k[12]\)_.*|\1|p" | xargs)"
 check_eq "on stderr, also with --json" "[]" "$("$F" ps --json 2> /dev/null)"
 check "jobs run again" wait_until 20 "$F" --gpus 4 "$TOY/toy"
+
+# What the agent does when a job does not behave: an fsdprun in its place speaks the protocol (agent/daemon/lease.h).
+if command -v python3 > /dev/null; then
+  mkdir "$WORK/fake"; cp "$A" "$WORK/fake/fsdp-agent"
+  cat > "$WORK/fake/fsdprun" << 'PYTHON'
+#!/usr/bin/env python3
+import os, socket, struct, sys, time
+agent = socket.socket(fileno=int(sys.argv[1].split("=")[1]))
+name, work = sys.argv[-1], os.environ["WORK"]
+def until(path):
+    while not os.path.exists(work + "/" + path):
+        time.sleep(0.02)
+if name == "silent":
+    open(work + "/silent", "w").close()
+    until("nothing")
+agent.send(struct.pack("<I4xQQQQ64s", 1, 1, 0, 0, 0, name.encode()))  # one GPU, and only GPU 0
+while True:
+    answer = agent.recv(4096)
+    words = answer[40:].split(b"\0")[0].decode()
+    open(work + "/said." + name, "a").write((words or "granted") + "\n")
+    if not words:
+        break
+if name == "stays" and os.fork() == 0:
+    os.setsid()
+    until("let-go")
+    os._exit(0)
+PYTHON
+  chmod +x "$WORK/fake/fsdprun"
+  "$WORK/fake/fsdp-agent" --socket "$WORK/fake.sock" 2> "$WORK/fake-log" & fake=$!
+  wait_until 20 grep -q serves "$WORK/fake-log"
+  said() { grep -q "$2" "$WORK/said.$1" 2> /dev/null; }
+  env -u FSDPRUN_AGENT "$F" --agent "$WORK/fake.sock" -- stays; check_eq "a job whose guard has ended" 0 $?
+  "$F" --agent "$WORK/fake.sock" -- next & next=$!
+  check "keeps its GPU until its last process is gone" wait_until 20 said next "waits for 1 GPU: job stays"
+  : > "$WORK/let-go"
+  wait "$next"
+  check_eq "then the next job gets it" granted "$(tail -n 1 "$WORK/said.next")"
+  "$F" --agent "$WORK/fake.sock" -- silent & silent=$!
+  wait_until 20 test -e "$WORK/silent"
+  check_status "a job that never says what it needs holds up no other for long" 0 "$F" --agent "$WORK/fake.sock" -- third
+  check_eq "but at first everything is kept for it" "waits for 1 GPU: 1 job is ahead granted" "$(xargs < "$WORK/said.third")"
+  kill -TERM "$silent"; wait "$silent"
+  kill -TERM "$fake"; wait "$fake"
+else
+  skip "jobs that do not behave" "there is no python3"
+fi
