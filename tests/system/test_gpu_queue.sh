@@ -165,6 +165,15 @@ check_eq "and says where the runs are that were killed" "k1 k2" \
   "$("$F" ps 2>&1 > /dev/null | sed -n "s|^fsdprun ps: job [0-9]* .k[12]. was killed; its run directory is $WORK/logs/\(k[12]\)_.*|\1|p" | xargs)"
 check_eq "on stderr, also with --json" "[]" "$("$F" ps --json 2> /dev/null)"
 check "jobs run again" wait_until 20 "$F" --gpus 4 "$TOY/toy"
+holding m 4; m=$pid
+wait_until 20 ran m
+holding n 1; n=$pid
+wait_until 20 is n queued
+kill -TERM "$agent"; wait "$agent"; ended=$?
+agent=
+wait "$m"; ended+=" $?"; wait "$n"
+check_eq "TERM of the agent ends jobs that run and jobs that wait, and then itself" "0 143 143" "$ended $?"
+check_eq "and none of those that waited has run" "" "$(gpus n)"
 
 # What the agent does when a job does not behave: an fsdprun in its place speaks the protocol (agent/daemon/lease.h).
 if command -v python3 > /dev/null; then
