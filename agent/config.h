@@ -88,6 +88,8 @@ struct agent_progress {
  * What the caller of agent_run() may watch. Every function may be NULL. They are called in the agent, which
  * is a child process of the caller, on the thread of its loop.
  */
+struct registry_entry;
+
 struct agent_observer {
     void *arg;
     /* About four times a second, and only for jobs. */
@@ -205,6 +207,12 @@ struct agent_config {
     /* The run's name in the user's registry (agent/desk/registry.h). NULL: it is not there. */
     const char *list_name;
     char *const *command; /* the command line of fsdprun, zero-terminated; read only with a list_name */
+    /*
+     * The entry of this process in that registry, and its socket, if the job waited before it became a run.
+     * The run answers there. NULL: it makes its own.
+     */
+    struct registry_entry *entry;
+    int entry_fd;
 };
 
 /** Return the signals that a run takes: its two sets, and those that save. Never KILL, STOP or CHLD. */

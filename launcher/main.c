@@ -150,8 +150,9 @@ static int run(struct options *options, const struct options_input *input, struc
                 options->program, options->rest[0], meant);
         return 127;
     }
-    if (options_has(options, OPT_AGENT) && around->start_fd == NULL && !options_has(options, OPT_DRY_RUN))
-        return client_run(options, input->argv, is_job);
+    if ((options_has(options, OPT_AGENT) || options_has(options, OPT_DETACH)) && around->start_fd == NULL &&
+        !options_has(options, OPT_DRY_RUN))
+        return client_run(options, input->argv, is_job, around->own_path);
     /* A process of fsdp-agent has the variables of a task, and is none. */
     if (around->start_fd == NULL && slurm_defaults_apply(&defaults, options, is_job, around, &err) != FSDP_OK)
         return complain(options->program, FSDP_EXIT_USAGE, err.message);

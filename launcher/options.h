@@ -71,6 +71,7 @@ enum option_id {
     OPT_QUIET,
     OPT_AGENT,
     OPT_DETACH,
+    OPT_GPUS,
     OPT_MONITOR_INTERVAL,
     OPT_START_METHOD,
     OPT_EVENT_LOG_HANDLER,

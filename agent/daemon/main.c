@@ -2,6 +2,7 @@
  * fsdp-agent: the node's agent as a service. It stays in the foreground; what supervises services (systemd, a
  * shell) puts it where it belongs.
  */
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "shard_runtime/core/version.h"
 
 static const char usage[] =
-    "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
+    "usage: fsdp-agent [--socket PATH] [--pidfile PATH] [--idle-exit SECONDS]\n"
     "\n"
     "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
     "would, until it is told to stop\n"
@@ -25,6 +26,7 @@ static const char usage[] =
     "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, "
     "else /tmp/fsdp-<uid>/agent.sock\n"
     "  --pidfile PATH  write the process id there once it listens; one agent holds it at a time\n"
+    "  --idle-exit SECONDS  end after so long without a job; default: never\n"
     "  --help          this text\n"
     "  --version       version, commit and compiler\n";
 
@@ -32,11 +34,14 @@ struct arguments {
     char socket[108];
     const char *pidfile;
     int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
-    int start_fd; /* of that job: it writes a byte here once its workers run */
+    int start_fd; /* of that job: its socket; without a job: gets a byte once the daemon serves */
+    int idle_exit_s;
 };
 
-/* Read the number of a descriptor; -1: it is none. */
-static int descriptor_of(const char *text)
+enum { IDLE_EXIT_MOST_S = 1000000 };
+
+/* Read a number, as that of a descriptor; -1: it is none. */
+static int number_of(const char *text)
 {
     char *end;
     const long number = strtol(text, &end, 10);
@@ -48,18 +53,16 @@ static int descriptor_of(const char *text)
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "socket", required_argument, NULL, 's' },
-        { "pidfile", required_argument, NULL, 'p' },
-        { "run-job", required_argument, NULL, 'j' },
-        { "started", required_argument, NULL, 'r' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
+        { "socket", required_argument, NULL, 's' },    { "pidfile", required_argument, NULL, 'p' },
+        { "idle-exit", required_argument, NULL, 'i' }, { "run-job", required_argument, NULL, 'j' },
+        { "started", required_argument, NULL, 'r' },   { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
     };
     int option;
 
     arguments->job_fd = arguments->start_fd = -1;
     arguments->pidfile = NULL;
+    arguments->idle_exit_s = 0;
     arguments->socket[0] = '\0';
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
         switch (option) {
@@ -74,10 +77,17 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         case 'p':
             arguments->pidfile = optarg;
             break;
+        case 'i':
+            arguments->idle_exit_s = number_of(optarg);
+            if (arguments->idle_exit_s < 1 || arguments->idle_exit_s > IDLE_EXIT_MOST_S) {
+                fprintf(stderr, "fsdp-agent: --idle-exit: 1 to %d seconds\n", IDLE_EXIT_MOST_S);
+                return FSDP_EXIT_USAGE;
+            }
+            break;
         case 'j':
         case 'r':
-            *(option == 'j' ? &arguments->job_fd : &arguments->start_fd) = descriptor_of(optarg);
-            if (descriptor_of(optarg) < 0) {
+            *(option == 'j' ? &arguments->job_fd : &arguments->start_fd) = number_of(optarg);
+            if (number_of(optarg) < 0) {
                 fprintf(stderr, "fsdp-agent: --%s: \"%s\" is no descriptor\n",
                         option == 'j' ? "run-job" : "started", optarg);
                 return FSDP_EXIT_USAGE;
@@ -120,5 +130,9 @@ int main(int argc, char **argv)
         return daemon_run_job(arguments.job_fd, arguments.start_fd);
     config.socket_path = arguments.socket;
     config.pidfile = arguments.pidfile;
+    config.idle_exit_s = arguments.idle_exit_s;
+    config.started_fd = arguments.start_fd;
+    if (config.started_fd >= 0)
+        fcntl(config.started_fd, F_SETFD, FD_CLOEXEC);
     return daemon_run(&config);
 }
