@@ -71,7 +71,7 @@ AGENT_SRC   := $(filter-out agent/daemon/main.c,$(wildcard agent/*.c agent/*/*.c
 LAUNCH_SRC  := $(call src,launcher)
 EXAMPLES    := $(patsubst shard_runtime/examples/%.c,$(BUILD)/examples/%,$(call src,shard_runtime/examples))
 BINS        := $(addprefix $(BUILD)/bin/,fsdprun fsdp-agent fsdp-train)
-LIBS        := $(addprefix $(BUILD)/lib/,libfsdp.a libfsdp.so fsdp.pc)
+LIBS        := $(addprefix $(BUILD)/lib/,libfsdp.a libfsdp.so)
 all: $(BINS) $(LIBS) $(EXAMPLES)
 
 # Row kernels are compiled once for each instruction set and chosen at run time (never -march=native).
@@ -121,15 +121,6 @@ $(BUILD)/lib/libfsdp.so.$(VERSION): $(FSDP_OBJ)
 $(BUILD)/lib/libfsdp.so: $(BUILD)/lib/libfsdp.so.$(VERSION)
 	ln -sf libfsdp.so.$(VERSION) $@.$(SOVERSION)
 	ln -sf libfsdp.so.$(SOVERSION) $@
-# Names PREFIX, so it is looked at each time and written only when it changes. A LIBDIR inside PREFIX follows
-# ${prefix}, so that pkg-config --define-prefix finds a tree that was moved.
-$(BUILD)/lib/fsdp.pc: FORCE
-	@mkdir -p $(@D)
-	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))' \
-	  'includedir=$${prefix}/include' '' 'Name: fsdp' \
-	  'Description: fully sharded data parallel training runtime' 'Version: $(VERSION)' 'Libs: -L$${libdir} -lfsdp' \
-	  'Libs.private: -ldnnl -lcjson -lcrypto -lxxhash -lgomp -lm' 'Cflags: -I$${includedir}' > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 # An example sees the public headers alone.
 $(BUILD)/examples/%: shard_runtime/examples/%.c $(BUILD)/lib/libfsdp.so
 	@mkdir -p $(@D)

@@ -26,6 +26,7 @@ void agent_config_init(struct agent_config *config)
     config->stop_signals_text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
     config->grace_ms = DEFAULT_GRACE_MS;
     config->hang_timeout_ms = DEFAULT_HANG_TIMEOUT_MS;
+    config->snapshot_bytes = -1;
 }
 
 int agent_daemon_stops(void)

@@ -88,6 +88,8 @@ struct agent_progress {
  * What the caller of agent_run() may watch. Every function may be NULL. They are called in the agent, which
  * is a child process of the caller, on the thread of its loop.
  */
+struct registry_entry;
+
 struct agent_observer {
     void *arg;
     /* About four times a second, and only for jobs. */
@@ -111,6 +113,8 @@ struct agent_observer {
  * Limits of a window of restarts. The agent keeps the time of each restart in it.
  */
 enum { AGENT_RESTARTS_IN_WINDOW = 240, AGENT_RESTART_WINDOW_S = 1000000 };
+
+struct place;
 
 enum { AGENT_LEASE_MS = 3000 /* the default of lease_ms below */ };
 
@@ -192,9 +196,23 @@ struct agent_config {
     struct agent_observer observer;
     bool quiet; /* print only the first-cause line */
 
+    /*
+     * Where programs keep snapshots (agent/snapshot/place.h). The limit is -1 for the default, and 0 for no
+     * such place. agent_run() makes the place; NULL: there is none.
+     */
+    int64_t snapshot_bytes;
+    const char *snapshot_persist; /* where complete ones are written, an absolute path; NULL: nowhere */
+    struct place *place;
+
     /* The run's name in the user's registry (agent/desk/registry.h). NULL: it is not there. */
     const char *list_name;
     char *const *command; /* the command line of fsdprun, zero-terminated; read only with a list_name */
+    /*
+     * The entry of this process in that registry, and its socket, if the job waited before it became a run.
+     * The run answers there. NULL: it makes its own.
+     */
+    struct registry_entry *entry;
+    int entry_fd;
 };
 
 /** Return the signals that a run takes: its two sets, and those that save. Never KILL, STOP or CHLD. */

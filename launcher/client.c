@@ -23,19 +23,22 @@
 #include "agent/os/os.h"
 #include "agent/wire/frame.h"
 #include "launcher/launch.h"
+#include "launcher/own_agent.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/message.h"
 
 extern char **environ;
 
-enum { SEND_MS = 10000, ANSWER_MS = 2000, LAST_WORDS_MS = 1000 };
+enum { TRIES = 5, SEND_MS = 10000, ANSWER_MS = 2000, LAST_WORDS_MS = 1000 };
 
 struct client {
     const char *socket_path;
-    int fd;      /* the connection */
-    int signals; /* a signalfd */
-    int words;   /* read end of a detached job's stderr, until the job has started; else -1 */
+    bool is_own;  /* the user names no agent: --detach found it, or started it */
+    bool is_gone; /* it hung up before it had answered anything */
+    int fd;       /* the connection */
+    int signals;  /* a signalfd */
+    int words;    /* read end of a detached job's stderr, until the job has started; else -1 */
     bool accepted, detach;
     struct frame_parser parser;
 };
@@ -201,6 +204,7 @@ static int send_job(struct client *client, char *const *argv, bool is_job, const
     for (int i = 0; i < 2; i++)
         if (opened[i] >= 0)
             close(opened[i]);
+    explicit_bzero(payload, n_bytes); /* the environment may have secrets */
     free(payload);
     return status;
 }
@@ -239,7 +243,7 @@ static int pass_signals_on(struct client *client)
     return -1;
 }
 
-/* A detached job runs: its id alone on stdout, for a script. Returns 0, or the exit status. */
+/* A detached job runs, or is queued: its id alone on stdout, for a script. Returns 0, or the exit status. */
 static int say_id(uint32_t job)
 {
     printf("%u\n", job);
@@ -262,7 +266,9 @@ static int take_frame(struct client *client, const struct frame *frame)
         client->accepted = true;
         return -1;
     }
-    if (frame->type == CONTROL_STARTED && number != UINT32_MAX) {
+    if (frame->type == CONTROL_QUEUED && number != UINT32_MAX && !client->detach)
+        return -1; /* the job itself says for what it waits */
+    if ((frame->type == CONTROL_STARTED || frame->type == CONTROL_QUEUED) && number != UINT32_MAX) {
         while (pass_words_on(client, 0))
             continue;
         return client->detach ? say_id(number) : -1;
@@ -285,6 +291,9 @@ static int take_bytes(struct client *client)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return -1;
+    client->is_gone = n <= 0 && client->is_own && !client->accepted;
+    if (client->is_gone)
+        return FSDP_EXIT_LINK;
     if (n <= 0)
         return fail(FSDP_EXIT_LINK, "the agent at %s is gone%s", client->socket_path,
                     client->accepted ? "; it takes its jobs with it" : "");
@@ -338,15 +347,60 @@ static int wait_for_end(struct client *client)
     }
 }
 
-int client_run(const struct options *options, char *const *argv, bool is_job)
+/* Hand the job over, and stay until its end. Signals are taken already. Returns the exit status. */
+static int hand_over(struct client *client, char *const *argv, bool is_job,
+                     const struct os_baseline *baseline)
+{
+    int status;
+
+    client->fd = client->words = -1;
+    client->is_gone = false;
+    frame_parser_init(&client->parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
+    status = connect_to_agent(client);
+    if (status == 0)
+        status = send_job(client, argv, is_job, baseline);
+    if (status == 0 && !client->is_own) /* else it may have to be sent again */
+        secret_forget_variable();
+    if (status == 0)
+        status = wait_for_end(client);
+    if (client->fd >= 0)
+        close(client->fd);
+    if (client->words >= 0)
+        close(client->words);
+    frame_parser_fini(&client->parser);
+    return status;
+}
+
+/* Takes the signals only once there is an agent: until then they end this process. */
+static int find_and_hand_over(struct client *client, const struct agent_config *config, char *const *argv,
+                              bool is_job, const char *own_path)
+{
+    char path[sizeof((struct sockaddr_un *)0)->sun_path];
+    struct os_baseline baseline;
+    struct fsdp_err err = { 0 };
+    int status;
+
+    if (client->is_own && own_agent_find(path, sizeof path, own_path, &err) != FSDP_OK)
+        return fail(err.status == FSDP_ERR_PEER ? FSDP_EXIT_PEER : exit_status_of(err.status), "--detach: %s",
+                    err.message);
+    if (client->is_own)
+        client->socket_path = path;
+    os_baseline_capture(&baseline);
+    client->signals = open_signals(agent_signals(config), &baseline);
+    if (client->signals < 0)
+        return fail(FSDP_EXIT_IO, "signalfd: %s", strerror(errno));
+    status = hand_over(client, argv, is_job, &baseline);
+    close(client->signals);
+    sigprocmask(SIG_SETMASK, &baseline.mask, NULL);
+    return status;
+}
+
+int client_run(const struct options *options, char *const *argv, bool is_job, const char *own_path)
 {
     struct client client = { .socket_path = options->of[OPT_AGENT].text,
-                             .fd = -1,
-                             .signals = -1,
-                             .words = -1,
+                             .is_own = !options_has(options, OPT_AGENT),
                              .detach = options_has(options, OPT_DETACH) };
     struct agent_config config;
-    struct os_baseline baseline;
     struct fsdp_err err = { 0 };
     int status;
 
@@ -354,21 +408,10 @@ int client_run(const struct options *options, char *const *argv, bool is_job)
     status = launch_set_signals(&config, options, &err);
     if (status != 0)
         return fail(status, "%s", err.message);
-    os_baseline_capture(&baseline);
-    frame_parser_init(&client.parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
-    client.signals = open_signals(agent_signals(&config), &baseline);
-    status =
-        client.signals < 0 ? fail(FSDP_EXIT_IO, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
-    if (status == 0)
-        status = send_job(&client, argv, is_job, &baseline);
-    if (status == 0)
-        status = wait_for_end(&client);
-    if (client.fd >= 0)
-        close(client.fd);
-    if (client.signals >= 0)
-        close(client.signals);
-    if (client.words >= 0)
-        close(client.words);
-    frame_parser_fini(&client.parser);
-    return status;
+    for (int i = 0; i < TRIES; i++) {
+        status = find_and_hand_over(&client, &config, argv, is_job, own_path);
+        if (!client.is_gone)
+            return status;
+    }
+    return fail(FSDP_EXIT_LINK, "one agent after another is gone before it takes the job");
 }

@@ -24,16 +24,16 @@ int cmd_help(const char *program, FILE *out)
     if (has_subcommands) {
         fputc('\n', out);
         for (size_t i = 0; i < what_subcommands_size; i++)
-            if (what_subcommands[i].usage == NULL)
+            if (what_subcommands[i].usage == NULL && strcmp(what_subcommands[i].name, "help") != 0)
                 fprintf(out, "  fsdprun %-20s %s\n", what_subcommands[i].name, what_subcommands[i].brief);
         fputs("  fsdprun", out);
         for (size_t i = 0; i < what_subcommands_size; i++)
             if (what_subcommands[i].usage != NULL)
                 fprintf(out, " %s", what_subcommands[i].name);
-        fputs(": jobs that run (help ps)\n", out);
+        fputs(": jobs that run\n", out);
     }
-    fprintf(out, "%s%s --help-all: every option, every key of a job file, the exit statuses.\n",
-            has_subcommands ? "" : "\n", program);
+    fprintf(out, "%s%s --help-all: every option, job key and exit status.%s\n", has_subcommands ? "" : "\n",
+            program, has_subcommands ? " help WORD: its page." : "");
     return written(out);
 }
 

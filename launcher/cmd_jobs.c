@@ -79,6 +79,20 @@ static int list_words(const struct registry_list *list, const struct job_words *
     return written(out);
 }
 
+/* For each run that was killed, as with its agent, where it left its files. */
+static void name_lost(const struct registry_list *list, FILE *err_out)
+{
+    for (size_t i = 0; i < list->n_lost; i++) {
+        fputs("fsdprun ps: job ", err_out);
+        job_table_text(list->lost[i].id, err_out);
+        fputs(" (", err_out);
+        job_table_text(list->lost[i].name, err_out);
+        fputs(") was killed; its run directory is ", err_out);
+        job_table_text(list->lost[i].run_dir, err_out);
+        fputc('\n', err_out);
+    }
+}
+
 static int list_jobs(const struct registry_list *list, const struct job_words *words, FILE *out)
 {
     cJSON **answers, *all;
@@ -221,6 +235,8 @@ static int run(const struct subcommand *command, const struct job_words *words, 
 
     if (found == FSDP_OK && words->job == NULL) {
         status = list_jobs(&list, words, out);
+        if (!words->quiet && !words->names)
+            name_lost(&list, err_out);
     } else if (found == FSDP_OK) {
         found = jobs_find(&job, &list, words->job, err);
         status = found == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(found);

@@ -5,13 +5,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/daemon/lease.h"
 #include "agent/run/agent.h"
+#include "launcher/gpu_lease.h"
 #include "launcher/job_input.h"
 #include "launcher/print_launch.h"
 #include "launcher/requeue.h"
 #include "launcher/summary.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/hide_memory.h"
 
 enum { LONG_S = 600 };
 
@@ -32,7 +35,7 @@ static void print_notes(const struct launch *launch, const struct options *optio
 struct watch {
     const struct launch *launch;
     const struct options *options;
-    int *start_fd;           /* under fsdp-agent, else NULL; -1 in it: the agent has been told */
+    int *start_fd;           /* under fsdp-agent its socket, else NULL; -1 in it: the agent has been told */
     bool started, listed;    /* the workers were started; the registry has the run */
     struct summary *summary; /* NULL: none is wanted */
     uint64_t every;          /* checkpoint.every of a job */
@@ -51,14 +54,17 @@ static void remove_secret(const struct launch *launch)
  */
 static void tell_agent(const struct watch *watch)
 {
+    const char *path = watch->options->of[OPT_AGENT].text;
+    const unsigned char word = LEASE_STARTED;
+
     if (watch->start_fd == NULL || *watch->start_fd < 0 || !watch->started || !watch->listed)
         return;
     if (options_has(watch->options, OPT_DETACH) && !watch->launch->config.quiet)
-        dprintf(2, "fsdprun: job %d runs under the agent at %s, in %s\n", (int)getppid(),
-                watch->options->of[OPT_AGENT].text, watch->launch->config.run_dir);
-    (void)!write(*watch->start_fd, "", 1); /* a daemon that is gone asks for nothing */
-    close(*watch->start_fd);
-    *watch->start_fd = -1;
+        dprintf(2, "fsdprun: job %d runs under %s%s, in %s\n", (int)getppid(),
+                path != NULL ? "the agent at " : "this user's agent", path != NULL ? path : "",
+                watch->launch->config.run_dir);
+    (void)!write(*watch->start_fd, &word, sizeof word); /* a daemon that is gone asks for nothing */
+    *watch->start_fd = -1; /* it stays open: its end says that no process of the job is left */
 }
 
 static void on_started(void *arg)
@@ -131,18 +137,24 @@ static void requeue_if_due(const struct watch *watch, const struct surroundings 
         fprintf(stderr, "fsdprun: not requeued: %s\n", err.message);
 }
 
-/* `every` is checkpoint.every of a job. */
+/* `job` is NULL for a program. */
 static int run(struct launch *launch, const struct options *options, const struct surroundings *around,
-               uint64_t every)
+               const struct job *job)
 {
     const char *path = options->of[OPT_SUMMARY].text;
     struct agent_config *config = &launch->config;
     struct watch watch = {
-        .launch = launch, .options = options, .start_fd = around->start_fd, .every = every
+        .launch = launch,
+        .options = options,
+        .start_fd = around->start_fd,
+        .every = job != NULL ? job->checkpoint.every : 0,
     };
     struct fsdp_err err = { 0 };
     int status;
 
+    status = gpu_lease_take(launch, options, job, around, &err);
+    if (status != 0)
+        return err.status == FSDP_OK ? status : complain(options, status, &err);
     config->observer.arg = &watch;
     if (around->start_fd != NULL) {
         config->observer.listed = on_listed;
@@ -158,7 +170,11 @@ static int run(struct launch *launch, const struct options *options, const struc
     if (config->job_json != NULL && watch.summary != NULL)
         config->observer.ending = on_ending;
     config->observer.started = on_started;
+    secret_forget_variable();
+    if (config->secret != NULL)
+        core_hide_memory();
     status = agent_run(config);
+    gpu_lease_end(launch);
     requeue_if_due(&watch, around, status);
     if (path != NULL && watch.summary != NULL &&
         summary_write(watch.summary, path, status, &err) != FSDP_OK) {
@@ -199,7 +215,7 @@ int cmd_run_job(const struct options *options, const struct surroundings *around
             status = complain(options, launch_job(&launch, options, &input.job, around, &err), &err);
         if (status == 0) {
             print_notes(&launch, options);
-            status = run(&launch, options, around, input.job.checkpoint.every);
+            status = run(&launch, options, around, &input.job);
         }
     }
     launch_fini(&launch);
@@ -223,7 +239,7 @@ int cmd_run_program(const struct options *options, enum what_kind kind, const st
         if (kind == WHAT_ON_PATH && !options->dashes && !launch.config.quiet)
             fprintf(stderr, "%s: %s is no file here: running the one on PATH\n", options->program,
                     options->rest[0]);
-        status = run(&launch, options, around, 0);
+        status = run(&launch, options, around, NULL);
     }
     launch_fini(&launch);
     return status;

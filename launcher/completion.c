@@ -53,7 +53,7 @@ static void put_job_commands(FILE *out, const char *between)
 /* bash */
 
 static const char bash_head[] =
-    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word i given= ran=\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word i given= ran= own=\n"
     "    COMPREPLY=()\n"
     "    # \"--tee=3\" is three words here: readline breaks at the equals sign.\n"
     "    if [[ $cur == = ]]; then\n"
@@ -182,7 +182,7 @@ static void print_bash(FILE *out, const char *program)
     put_bash_cases(out);
     if (has_subcommands(program)) {
         put_bash_jobs(out);
-        fputs("        *.yaml|*.yml) ran=1 ;;\n", out);
+        fputs("        plan|doctor) ran=1 own=--json ;;\n        *.yaml|*.yml) ran=1 ;;\n", out);
     }
     fputs("        *) return ;;\n        esac\n    done\n", out);
     put_bash_values(out);
@@ -192,7 +192,7 @@ static void print_bash(FILE *out, const char *program)
     for (size_t i = 0; i < option_table_size; i++)
         if (is_offered(&option_table[i]))
             fprintf(out, "%s--%s", i == 0 ? "" : " ", option_table[i].name);
-    fprintf(out, "' -- \"$cur\"))\n}\ncomplete -o default -F _%s %s\n", program, program);
+    fprintf(out, "'\" $own\" -- \"$cur\"))\n}\ncomplete -o default -F _%s %s\n", program, program);
 }
 
 /* zsh */
@@ -313,6 +313,8 @@ static void put_fish_jobs(FILE *out)
         put_fish_text(out, what_subcommands[i].brief);
         fputs("'\n", out);
     }
+    fputs("complete -c fsdprun -n '__fish_seen_subcommand_from plan doctor' -l json -d 'for programs'\n",
+          out);
     for (size_t i = 0; i < what_subcommands_size; i++) {
         const struct subcommand *command = &what_subcommands[i];
 

@@ -95,7 +95,8 @@ enum fsdp_status follow_add(struct follow *follow, const char *path, const char 
 static void print_line(struct file *file, const char *bytes, size_t n)
 {
     fputs(file->prefix, file->out);
-    fwrite(file->part, 1, file->n_part, file->out);
+    if (file->n_part > 0)
+        fwrite(file->part, 1, file->n_part, file->out);
     fwrite(bytes, 1, n, file->out);
     fputc('\n', file->out);
     file->n_part = 0;

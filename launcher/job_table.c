@@ -134,9 +134,37 @@ static void print_table(FILE *out, const struct column *columns, int n, const cJ
     }
 }
 
+void job_table_text(const char *text, FILE *out)
+{
+    for (const char *c = text; *c != '\0'; c++)
+        fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, out);
+}
+
+/* For what a queued job waits, on a line of its own, however long it is. */
+static void print_wait(FILE *out, const char *title, int width, const cJSON *job)
+{
+    const cJSON *words = cJSON_GetObjectItemCaseSensitive(job, "waits_for");
+
+    if (!cJSON_IsString(words))
+        return;
+    fprintf(out, "%-*s", width, title);
+    job_table_text(words->valuestring, out);
+    fputc('\n', out);
+}
+
 void job_table_jobs(const cJSON *jobs, FILE *out)
 {
+    const cJSON *job;
+
     print_table(out, of_job, N_OF_JOB, jobs);
+    cJSON_ArrayForEach(job, jobs)
+    {
+        char title[CELL_BYTES], id[CELL_BYTES];
+
+        write_cell(id, &of_job[0], job);
+        snprintf(title, sizeof title, "job %.40s ", id);
+        print_wait(out, title, 0, job);
+    }
 }
 
 void job_table_status(const cJSON *job, FILE *out)
@@ -151,6 +179,8 @@ void job_table_status(const cJSON *job, FILE *out)
         write_cell(cell, &of_job[i], job);
         fprintf(out, "%-14s%s\n", words[i], cell);
     }
-    fprintf(out, "%-14s%s\n\n", "run directory", cJSON_IsString(run_dir) ? run_dir->valuestring : "-");
+    fprintf(out, "%-14s%s\n", "run directory", cJSON_IsString(run_dir) ? run_dir->valuestring : "-");
+    print_wait(out, "queued", 14, job);
+    fputc('\n', out);
     print_table(out, of_worker, N_OF_WORKER, cJSON_GetObjectItemCaseSensitive(job, "workers"));
 }

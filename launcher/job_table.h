@@ -14,4 +14,7 @@ void job_table_jobs(const struct cJSON *jobs, FILE *out);
 /** Print a job and its workers. */
 void job_table_status(const struct cJSON *job, FILE *out);
 
+/** Print text that may come from anywhere: a control character, which could move the cursor, as '?'. */
+void job_table_text(const char *text, FILE *out);
+
 #endif

@@ -80,6 +80,7 @@ static int set_world(struct launch *launch, const struct options *options, const
     config->restart_window_ms = world->restart_window_s * 1000;
     config->grace_ms = options_number(options, OPT_SHUTDOWN_TIMEOUT, config->grace_ms / 1000) * 1000;
     config->quiet = options_has(options, OPT_QUIET);
+    config->snapshot_bytes = options_number(options, OPT_SNAPSHOT_MEMORY, config->snapshot_bytes);
     config->virtual_local_rank = options_has(options, OPT_VIRTUAL_LOCAL_RANK);
     config->numa = numa_named(options->of[OPT_NUMA_BINDING].text);
     if (options->of[OPT_RDZV_ID].text != NULL)
@@ -89,6 +90,17 @@ static int set_world(struct launch *launch, const struct options *options, const
     if (options->of[OPT_RUN_DIR].text != NULL && options->of[OPT_LOG_DIR].text != NULL)
         return launch_bad_usage(err, "%s names the run directory itself: there is no place in it for %s",
                                 options->of[OPT_RUN_DIR].origin, options->of[OPT_LOG_DIR].origin);
+    if (options_has(options, OPT_SNAPSHOT_PERSIST)) {
+        const enum fsdp_status failed =
+            rundir_named_path(launch->snapshot_persist, options->of[OPT_SNAPSHOT_PERSIST].text, err);
+
+        if (failed != FSDP_OK)
+            return exit_status_of(failed);
+        config->snapshot_persist = launch->snapshot_persist;
+        if (config->snapshot_bytes == 0)
+            return launch_bad_usage(err,
+                                    "--snapshot-persist: there are no snapshots with --snapshot-memory 0");
+    }
     status = launch_set_signals(config, options, err);
     if (status == 0)
         status = launch_set_nodes(launch, options, world, around, err);

@@ -14,6 +14,7 @@
 #include "agent/snapshot/writer_process.h"
 #include "launcher/client.h"
 #include "launcher/cmd_docs.h"
+#include "launcher/cmd_doctor.h"
 #include "launcher/cmd_jobs.h"
 #include "launcher/cmd_plan.h"
 #include "launcher/cmd_run.h"
@@ -72,6 +73,8 @@ static int run_help(const struct options *options)
         return cmd_jobs_help(what_job_command(topic), stdout);
     if (strcmp(topic, "plan") == 0)
         return cmd_plan_help(stdout);
+    if (strcmp(topic, "doctor") == 0)
+        return cmd_doctor_help(stdout);
     if (strcmp(topic, "all") == 0)
         return cmd_help_all(options->program, stdout);
     snprintf(words, sizeof words, "help takes a subcommand or all, not %.60s", topic);
@@ -79,7 +82,7 @@ static int run_help(const struct options *options)
 }
 
 static int run_subcommand(const struct options *options, const struct options_input *input,
-                          const struct surroundings *around)
+                          struct surroundings *around)
 {
     const char *name = options->rest[0];
     const struct subcommand *command = what_job_command(name);
@@ -90,6 +93,8 @@ static int run_subcommand(const struct options *options, const struct options_in
 
     if (strcmp(name, "plan") == 0)
         return cmd_plan(input, input->argc - options->n_rest, around);
+    if (strcmp(name, "doctor") == 0)
+        return cmd_doctor(input, input->argc - options->n_rest, around);
     if (strcmp(name, "version") == 0)
         return cmd_version(stdout);
     if (strcmp(name, "help") == 0)
@@ -145,8 +150,9 @@ static int run(struct options *options, const struct options_input *input, struc
                 options->program, options->rest[0], meant);
         return 127;
     }
-    if (options_has(options, OPT_AGENT) && around->start_fd == NULL && !options_has(options, OPT_DRY_RUN))
-        return client_run(options, input->argv, is_job);
+    if ((options_has(options, OPT_AGENT) || options_has(options, OPT_DETACH)) && around->start_fd == NULL &&
+        !options_has(options, OPT_DRY_RUN))
+        return client_run(options, input->argv, is_job, around->own_path);
     /* A process of fsdp-agent has the variables of a task, and is none. */
     if (around->start_fd == NULL && slurm_defaults_apply(&defaults, options, is_job, around, &err) != FSDP_OK)
         return complain(options->program, FSDP_EXIT_USAGE, err.message);
@@ -190,6 +196,8 @@ int main(int argc, char **argv)
     writer_process_main(argc, argv);
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
         return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
+    if (argc >= 2 && strncmp(argv[1], DOCTOR_NODE_WORD, strlen(DOCTOR_NODE_WORD)) == 0)
+        return cmd_doctor_node(argv[1] + strlen(DOCTOR_NODE_WORD), argc > 2 ? argv[2] : NULL);
     if (options_read(&options, &input, &err) != FSDP_OK)
         return complain(options.program,
                         err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),

@@ -323,8 +323,11 @@ static enum fsdp_status check_together(const struct options *options, struct fsd
     if (options_has(options, OPT_MODULE) && options_has(options, OPT_NO_PYTHON) &&
         !options_has(options, OPT_RUN_PATH))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "--module and --no-python exclude each other");
-    if (options_has(options, OPT_DETACH) && !options_has(options, OPT_AGENT))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "--detach needs --agent");
+    if (options_has(options, OPT_GPUS) && !options_has(options, OPT_AGENT) &&
+        !options_has(options, OPT_DETACH))
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "%s needs --agent or --detach: only an agent knows which GPUs are free",
+                         options->of[OPT_GPUS].origin);
     if (options->n_sets > 0 && !rest_is_job(options, options->rest[0]))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "--set is for job files, and %.200s is none",
                          options->rest[0]);

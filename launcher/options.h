@@ -34,6 +34,8 @@ enum option_id {
     OPT_HANG_TIMEOUT,
     OPT_STRAGGLER,
     OPT_PYTHON_STACKS,
+    OPT_SNAPSHOT_MEMORY,
+    OPT_SNAPSHOT_PERSIST,
     OPT_SET,
     OPT_DRY_RUN,
     OPT_MODULE,
@@ -69,6 +71,7 @@ enum option_id {
     OPT_QUIET,
     OPT_AGENT,
     OPT_DETACH,
+    OPT_GPUS,
     OPT_MONITOR_INTERVAL,
     OPT_START_METHOD,
     OPT_EVENT_LOG_HANDLER,
@@ -152,8 +155,8 @@ struct option {
     const char *brief;    /* its line on the short page; NULL: only the long page has it */
     const char *fallback; /* the default, as shown */
     const char *group, *help;
-    struct option_field
-        fields[OPTION_MOST_FIELDS]; /* what the option decides; none: it has no line in --dry-run */
+    /* what the option decides; none: it has no line in --dry-run */
+    struct option_field fields[OPTION_MOST_FIELDS];
 };
 
 extern const struct option option_table[];

@@ -87,6 +87,13 @@ const struct option option_table[] = {
       .help = "With --hang-timeout: Python programs write the stacks of their threads when a rank hangs, by "
               "faulthandler. A sitecustomize module turns it on.",
       .fields = { FIELD("python_stacks", BOOL, python_stacks) } },
+    { OPT_SNAPSHOT_MEMORY, "snapshot-memory", 0, OPTION_SIZE, "SIZE", .fallback = "half of /dev/shm",
+      .group = world,
+      .help = "Memory of a node for what workers keep in FSDPRUN_SNAPSHOT_DIR, which survives their restarts, "
+              "as 40G (or K, M, T). 0: no such directory." },
+    { OPT_SNAPSHOT_PERSIST, "snapshot-persist", 0, OPTION_TEXT, "DIR", .group = world,
+      .help = "Write to DIR, in the background, what all nodes have in FSDPRUN_SNAPSHOT_DIR. The nodes share "
+              "DIR." },
 
     { OPT_MODULE, "module", 'm', OPTION_FLAG, THEIRS, .pet = true, .group = run,
       .help = "The program is the name of a Python module: python -u -m NAME." },
@@ -213,7 +220,7 @@ const struct option option_table[] = {
       .fallback = "[${role_name}${local_rank}]:", .group = output,
       .help = "Prefix of teed lines. Knows ${rank}, ${local_rank}, ${role_name} and ${hostname}.",
       .fields = { FIELD("log_line_prefix_template", TEXT, output.prefix_template) } },
-    { OPT_LOG_LIMIT, "log-limit", 0, OPTION_SIZE, "SIZE", .fallback = "none", .group = output,
+    { OPT_LOG_LIMIT, "log-limit", 0, OPTION_SIZE, "SIZE", 1, .fallback = "none", .group = output,
       .help = "Largest size of a log file, as 100M (or K, G, T). A full file is renamed and a new one "
               "begun.",
       .fields = { FIELD("log_limit_bytes", BYTES, output.file_limit_bytes) } },
@@ -237,7 +244,12 @@ const struct option option_table[] = {
     { OPT_AGENT, "agent", 0, OPTION_TEXT, "SOCKET", .group = daemon_group,
       .help = "Run it by the fsdp-agent that listens on SOCKET, instead of in this process." },
     { OPT_DETACH, "detach", 0, OPTION_FLAG, .group = daemon_group,
-      .help = "With --agent: print the job's id and end once the workers run. The job goes on." },
+      .help = "Run it by an agent, print the job's id, and end once the workers run, or the job is queued. "
+              "The job goes on. Without --agent, this user's agent is found, or one is started." },
+    { OPT_GPUS, "gpus", 0, OPTION_COUNT, "N", 0, 256, .fallback = "one for each worker",
+      .group = daemon_group,
+      .help = "Under an agent: how many GPUs of this node the job gets for itself. It waits until they are "
+              "free." },
 
     { OPT_MONITOR_INTERVAL, "monitor-interval", 0, OPTION_REAL, "SECONDS", THEIRS, .pet = true,
       .group = little,

@@ -238,6 +238,14 @@ enum fsdp_status secret_await(struct secret *secret, const char *path, int64_t t
     return unseal(secret, path, err);
 }
 
+void secret_forget_variable(void)
+{
+    char *text = getenv("FSDPRUN_SECRET");
+
+    if (text != NULL)
+        explicit_bzero(text, strlen(text)); /* in place: /proc/PID/environ shows this memory */
+}
+
 void secret_clear(struct secret *secret)
 {
     explicit_bzero(secret, sizeof *secret);

@@ -48,6 +48,9 @@ enum fsdp_status secret_make(struct secret *secret, const char *path, struct fsd
 enum fsdp_status secret_await(struct secret *secret, const char *path, int64_t timeout_ms,
                               struct fsdp_err *err);
 
+/** Overwrite FSDPRUN_SECRET in the environment of this process, after the last secret_load(). */
+void secret_forget_variable(void);
+
 /** Overwrite the secret in memory. It is empty afterwards. */
 void secret_clear(struct secret *secret);
 

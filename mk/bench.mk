@@ -5,7 +5,7 @@ BENCH_BIN := $(patsubst tests/bench/%.c,$(BENCH)/%,$(wildcard tests/bench/bench_
 $(BENCH)/bench_%: $(BUILD)/obj/tests/bench/bench_%.o $(BUILD)/lib/libfsdp.a
 	$(call link,$(LIBS_TRAIN))
 
-.PHONY: bench-launch ## what launching costs, beside torchrun and bare posix_spawn
+.PHONY: bench-launch ## what launching costs, compared with torchrun and bare posix_spawn
 bench-launch: $(BENCH)/bench_launch $(BENCH)/launch_worker $(BUILD)/bin/fsdprun
 	$< $(BENCH)/launch.json $(BUILD)/bin/fsdprun $(BENCH)/launch_worker tests/bench/launch_worker.py
 # Static, and without sanitizers: its start is what is measured.
@@ -20,20 +20,20 @@ bench-restart: $(BENCH)/bench_restart $(BENCH)/create_model $(BUILD)/bin/fsdprun
 $(BENCH)/create_model: $(BUILD)/obj/tests/bench/create_model.o $(BUILD)/lib/libfsdp.so
 	$(call link,-L$(BUILD)/lib -lfsdp)
 
-.PHONY: bench-rendezvous ## what meeting costs with up to 10,000 nodes, beside bare handshakes
+.PHONY: bench-rendezvous ## what meeting costs with up to 10,000 nodes, compared with bare handshakes
 bench-rendezvous: $(BENCH)/bench_rendezvous $(BUILD)/bin/fsdprun
 	$< $(BENCH)/rendezvous.json $(BUILD)/bin/fsdprun
 $(BENCH)/bench_rendezvous: $(call obj,tests/bench/bench_rendezvous.c tests/bench/member_swarm.c) $(BUILD)/test/parts.a $(BUILD)/lib/libfsdp.a
 	$(call link,$(LIBS_NODE) $(LIBS_TRAIN))
 
-.PHONY: bench-comm ## collectives, beside copies and gloo
+.PHONY: bench-comm ## collectives, compared with copies and gloo
 bench-comm: $(BENCH)/bench_comm
 	$< $(BENCH)/comm.json
 .PHONY: bench-mapping ## what one mapping for all ranks of a host would gain
 bench-mapping: $(BENCH)/bench_mapping
 	$< $(BENCH)/mapping.json
 
-.PHONY: bench-train ## training steps, beside FSDP2
+.PHONY: bench-train ## training steps, compared with FSDP2
 bench-train: $(BENCH)/bench_train $(BENCH)/train/fsdp-train
 	$< $(BENCH)/train.json $(BENCH)/train
 # fsdp-train with a stopwatch, next to a copy of the launcher, which starts the trainer in its own folder.
@@ -44,12 +44,12 @@ $(BENCH)/train/fsdp-train: $(call obj,tests/bench/train_timers.c $(TRAINER_SRC) 
 	$(call link,$(TRAIN_WRAPPED:%=-Wl$(comma)--wrap=%) $(LIBS_YAML) $(LIBS_TRAIN))
 	cp -f $(BUILD)/bin/fsdprun $(BUILD)/bin/fsdp-agent $(@D)
 
-.PHONY: bench-numerics ## products and row kernels, beside peak and memcpy
+.PHONY: bench-numerics ## products and row kernels, compared with peak and memcpy
 bench-numerics: $(BENCH)/bench_numerics
 	$< auto $(or $(THREADS),1) $(BENCH)/numerics.json
 .PHONY: bench-ways ## the figures behind the tables of numerics/ways.c
 bench-ways: $(BENCH)/bench_ways
 	$< $(or $(THREADS),1)
-.PHONY: bench-checkpoint ## saves and loads, beside plain I/O and PyTorch's
+.PHONY: bench-checkpoint ## saves and loads, compared with plain I/O and PyTorch's
 bench-checkpoint: $(BENCH)/bench_checkpoint
 	$< $(BENCH)/checkpoint.json $(or $(BENCH_DIR),$(BUILD))

@@ -6,6 +6,8 @@ TEXT  ?= $(wildcard data/bible.txt)
 SHARE  = $(DESTDIR)$(PREFIX)/share
 # systemd looks for units, and for a user's units, in these folders of /usr, /usr/local and ~/.local.
 UNITS  = fsdp-agent.service fsdp-agent.socket
+# fsdp.pc names PREFIX, and is written where it is installed. A LIBDIR inside PREFIX follows ${prefix}, so that
+# pkg-config --define-prefix finds a tree that was moved.
 .PHONY: install ## copies what was built: make install DESTDIR= PREFIX=/usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp \
@@ -17,7 +19,11 @@ install: all
 	install -m 755 $(BUILD)/lib/libfsdp.so.$(VERSION) $(wildcard $(BUILD)/lib/libfsdp_cuda.so) $(DESTDIR)$(LIBDIR)/
 	ln -sf libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so.$(SOVERSION)
 	ln -sf libfsdp.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so
-	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))' \
+	  'includedir=$${prefix}/include' '' 'Name: fsdp' \
+	  'Description: fully sharded data parallel training runtime' 'Version: $(VERSION)' 'Libs: -L$${libdir} -lfsdp' \
+	  'Libs.private: -ldnnl -lcjson -lcrypto -lxxhash -lgomp -lm' 'Cflags: -I$${includedir}' \
+	  > $(DESTDIR)$(LIBDIR)/pkgconfig/fsdp.pc
 	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
 	install -m 644 configs/*.yaml $(SHARE)/fsdprun/configs/
 	install -m 755 configs/slurm/*.sbatch $(SHARE)/fsdprun/configs/slurm/

@@ -90,6 +90,22 @@ system: tests-build
 .PHONY: test-index  ## every file of tests, with what it shows
 test-index:
 	scripts/find-test.sh
+# Scripts that documents name: a target each, so that a script gets another name without a change of a document.
+.PHONY: faults      ## what each fault costs, between network namespaces (root); ROW="3 cut" for one
+.PHONY: storm       ## agents and random faults (root); FSDP_TEST_AGENTS, FSDP_TEST_FAULTS, FSDP_TEST_SEED
+.PHONY: slurm       ## a real Slurm of four nodes; FSDP_SLURM_ROUNDS=5 times
+.PHONY: torch-recovery ## how soon a PyTorch program goes on; FSDP_TEST_PYTHON
+.PHONY: output-volume  ## how fast output is passed on
+faults: tests-build
+	BUILD=$(abspath $(BUILD)) bash tests/system/test_namespaces.sh $(ROW)
+storm: tests-build
+	BUILD=$(abspath $(BUILD)) bash tests/system/test_storm.sh
+slurm: tests-build
+	BUILD=$(abspath $(BUILD)) bash tests/system/test_slurm.sh
+torch-recovery: tests-build
+	BUILD=$(abspath $(BUILD)) bash tests/conformance/test_torch_recovery.sh
+output-volume: tests-build
+	BUILD=$(abspath $(BUILD)) bash tests/conformance/test_output_volume.sh
 .PHONY: asan        ## the tests of `make test` under ASan and UBSan
 asan:
 	$(MAKE) BUILD=build/asan SAN=address,undefined test

@@ -35,12 +35,10 @@ for file in shard_runtime/cuda/*.c; do
     awk -v file="$file" '$1 != $2 { print file ": IGNORED(" $1 ") of a call of " $2 }' >> "$found"
 done
 
-# docs/cuda.md has a row for each kernel, and names no test that is not there.
+# docs/cuda.md has a row for each kernel.
 table=$(sed -n '/^| file: kernels/,/^$/p' docs/cuda.md)
 grep -hA1 __global__ shard_runtime/cuda/kernels/*.cu | grep -oE '[a-z_0-9]+\(' | tr -d '(' | grep -v launch_bounds |
   while read -r kernel; do grep -q "\`$kernel\`" <<< "$table" || echo "docs/cuda.md: no row for $kernel"; done >> "$found"
-grep -oE '`test_[a-z0-9_]+\.c`' <<< "$table" | tr -d '\`' | sort -u |
-  while read -r file; do [ -e "tests/emulation/$file" ] || echo "docs/cuda.md: there is no $file"; done >> "$found"
 
 # CUDA's own words stand in two headers alone, which have a version for the host: the emulation cannot take them.
 raw='<<<|extern __shared__|\basm\b|cooperative_groups|cub/|mma\.h|__syncthreads|__shfl|__h(add|sub|mul|div|fma|neg|max|min)[0-9_a-z]*\('

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests that a change has to pass: installs what they need (apt; sudo when not root), builds, runs unit
-# tests, the GPU kernels on an emulated GPU, and all scripts but the long ones, which are `make nightly`
+# The tests that a change has to pass. Installs what they need (apt; sudo when not root), builds, and runs
+# unit tests, the GPU kernels on an emulated GPU, and all scripts but the long ones. Those are `make nightly`
 # (scripts/nightly.sh).
 # Last line: N passed, N failed, N skipped.
 set -u

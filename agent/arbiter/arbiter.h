@@ -106,11 +106,11 @@ void arbiter_move(struct arbiter *arbiter, const char *host, int port);
  */
 void arbiter_go_on(struct arbiter *arbiter, bool unlocked);
 /**
- * No agent that this leader ever let in stands before `until_ms`: each that has neither left in order nor
- * swept its node is known to have heard from this leader one lease before that or later (`heard_ms` of
- * arbiter_stand()). So the leader holds until then, even if the store does not answer, but not beyond ten
- * leases after its last write. 0: that cannot be said. No effect in a term that was taken over before
- * arbiter_go_on() is in the record.
+ * No agent that this leader ever let in stands before `until_ms`. Agents that left in order, or swept their
+ * node, do not count. Each other one is known to have heard from this leader one lease before that time, or
+ * later (`heard_ms` of arbiter_stand()). So the leader holds until then, even if the store does not answer,
+ * but not beyond ten leases after its last write. 0: no such time is known. No effect in a term that was
+ * taken over before arbiter_go_on() is in the record.
  */
 void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms);
 /**

@@ -1,8 +1,8 @@
 /*
  * Requests to an etcd of several members, one after another, by HTTP. A request goes to the member that
  * answered last. If that member does not answer in a third of the time, or answers as no etcd does, the next
- * one is asked, and so on in turn until the time is over. So a request may take effect twice, or after it has
- * failed. The caller allows for that.
+ * one is asked. This goes on in turn until the time is over. So a request may take effect twice, or after it
+ * has failed. The caller allows for that.
  *
  * With TLS, a member needs a certificate that the system trusts. ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY
  * name other files, as they do for etcd's own client. Proxies of the environment are not used.

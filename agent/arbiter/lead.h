@@ -19,8 +19,8 @@
  *      until then, and no generation of its term began. So those who stand may claim the next one at once.
  *
  * So whoever begins a term saw the record last change after the old leader began its last write, and waited
- * longer than that leader held. The new leader fences besides: no generation begins before the ranks of the
- * old one cannot run any more.
+ * longer than that leader held. The new leader also fences: no generation begins before the ranks of the old
+ * one cannot run any more.
  *
  * While the store does not answer its leader, the leader may go on as long as it is in contact with every
  * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
@@ -195,8 +195,8 @@ int64_t lead_due_ms(const struct lead *lead);
 
 /**
  * How long the record that is known must stay as it is before this agent may claim. It is more than 1.1
- * leases if its leader may go on without the store, and has not let this agent in, or if its members may take
- * over before this agent, which hosts by the endpoint.
+ * leases in two cases: the leader of the record may go on without the store, and has not let this agent in;
+ * or this agent hosts by the endpoint, and the members of the record's leader may take over before it.
  */
 int64_t lead_patience_ms(const struct lead *lead);
 /** Until when this agent leads: it acts as a leader only before that time. 0: it does not lead. */

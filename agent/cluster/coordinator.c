@@ -574,6 +574,7 @@ static void free_all(struct coordinator *coordinator)
     free(coordinator->hang);
     coordinator_hang_fini(coordinator);
     coordinator_pace_fini(coordinator);
+    entries_destroy(coordinator->entries);
     free(coordinator);
 }
 

@@ -79,9 +79,9 @@ struct coordinator_services {
 };
 
 /**
- * Create a coordinator. With a past it goes on where another one was lost: the next generation has a number
- * that no node has seen, the nodes that come have their order again, and the loss of the other one counts as
- * a restart, unless the job may have fewer nodes.
+ * Creates a coordinator. With a past it goes on where another one was lost. The next generation has a number
+ * that no node has seen, and the nodes that come have their order again. The loss of the other coordinator
+ * counts as a restart, unless the job may have fewer nodes.
  */
 enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
                                     const struct coordinator_services *services, struct fsdp_err *err);
@@ -159,9 +159,9 @@ void coordinator_heard(struct coordinator *coordinator, int node, int64_t answer
 /** Has this coordinator formed a generation? */
 bool coordinator_has_formed(const struct coordinator *coordinator);
 /**
- * Until when no agent can lead in this one's place, by CLOCK_BOOTTIME: each one that it ever let in, and that
- * has neither left in order nor killed its ranks for good, has heard from this coordinator a lease before
- * that, or later. 0: that is not known.
+ * Returns until when no agent can lead in this one's place, by CLOCK_BOOTTIME. Every agent that it ever let
+ * in has heard from this coordinator a lease before that time, or later. Agents that left in order, or killed
+ * their ranks for good, do not count. 0: that is not known.
  */
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
 /**

@@ -217,6 +217,7 @@ void coordinator_form(struct coordinator *coordinator)
     plan.memory_step = coordinator->memory_step;
     plan.n_nodes = roster->n_nodes;
     plan.world_size = coordinator->world_size = roster->world_size;
+    coordinator_choose_entry(coordinator, &plan);
     coordinator_expect(coordinator);
     coordinator_tell_all_ended(coordinator);
     coordinator->n_deaths = 0;

@@ -13,6 +13,7 @@
  *   coordinator_reports.c      takes the reports of the nodes
  *   coordinator_timeline.c     keeps the times of a restart
  *   coordinator_survival.c     says which losses of nodes the job bears
+ *   coordinator_entries.c      knows which snapshots of programs all nodes have
  *   coordinator_keys.c         passes the keys of workers to the nodes that ask for them
  *   coordinator_hang.c         finds the rank that keeps the others waiting
  *   coordinator_pace.c         finds the ranks that are slower than the others
@@ -36,6 +37,7 @@
 #include "agent/members/verdict.h"
 #include "agent/os/lease.h"
 #include "agent/record/save.h"
+#include "agent/snapshot/entries.h"
 #include "agent/watch/hang_table.h"
 #include "agent/world/start_wait.h"
 
@@ -149,7 +151,8 @@ struct coordinator {
     uint64_t mark_look_ms;        /* the next look at that wait, by coordinator_now_ms() */
     struct attendance attendance; /* the workers that have connected to the store */
 
-    struct store *keys; /* keys of the generation that nodes may ask for; NULL: there were none yet */
+    struct entries *entries; /* snapshots of programs; NULL: none was reported */
+    struct store *keys;      /* keys of the generation that nodes may ask for; NULL: there were none yet */
 
     /* The deaths of the generation that runs or just ran. */
     struct death *deaths;
@@ -413,7 +416,7 @@ static inline bool coordinator_has_store(const struct coordinator *coordinator)
     return coordinator->config->job_json == NULL && !coordinator->config->no_store;
 }
 /**
- * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked, and then
+ * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked. Then it
  * calls `marked`, perhaps from within this call. If the disk does not answer in time, `marked` gets an error,
  * and the answer changes nothing any more.
  */
@@ -499,8 +502,8 @@ void coordinator_write_timeline(struct coordinator *coordinator);
 /** May a node be lost, so that the job goes on or waits for another? The leader's loss is another matter. */
 bool coordinator_bears_loss(const struct coordinator *coordinator);
 /**
- * A generation begins: says which losses it bears, at once or as soon as each node has said that it can take
- * the lead, at most two leases later. Says it again when other nodes can.
+ * A generation begins: says which losses it bears. It does so at once, or as soon as each node has said that
+ * it can take the lead, at most two leases later. It says so again when other nodes can.
  */
 void coordinator_survival_begin(struct coordinator *coordinator);
 /** Says it, if it is due. */
@@ -523,6 +526,13 @@ void coordinator_pace_fini(struct coordinator *coordinator);
 void coordinator_report_pace(void *to, int generation, const struct pace *pace);
 /** Starts the timer for the deadline that comes first. Without a timer it does nothing. */
 void coordinator_arm(struct coordinator *coordinator);
+
+/** A function of struct reporter. */
+void coordinator_report_entry(void *to, int generation, const struct snapshot_entry *entry);
+/** Another agent has that number, or none. */
+void coordinator_forget_entries(struct coordinator *coordinator, int node);
+/** Writes the snapshot with which the seated generation begins into plan->snapshot. */
+void coordinator_choose_entry(const struct coordinator *coordinator, struct world_plan *plan);
 
 /**
  * Takes a key that a worker of `node` put, and tells it to the other nodes that asked for it. A key that was

@@ -105,6 +105,7 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
                                      .n_unkilled = at->n_unkilled,
                                      .said_unkilled = at->said_unkilled,
                                      .generation = at->generation };
+    coordinator_forget_entries(coordinator, node);
     coordinator_tell_ended(coordinator, node);
     coordinator_consider(coordinator);
     coordinator_run(coordinator);

@@ -273,6 +273,7 @@ struct reporter coordinator_reporter(struct coordinator *coordinator, int node)
                               .exited = report_exited,
                               .explained = coordinator_report_explained,
                               .held = report_held,
+                              .entry = coordinator_report_entry,
                               .stopped = report_stopped,
                               .unkilled = report_unkilled,
                               .event = report_event,

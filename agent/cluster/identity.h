@@ -9,9 +9,9 @@
 #include "agent/members/proto.h"
 
 /**
- * Fill `self`: build, host, address, role, the place that was asked for and the place that the cluster's
- * scheduler gives, a hash of the job, and a new identity. The hash leaves out where data and runs are stored,
- * which may differ from node to node.
+ * Fills `self`: build, host, address, role, a hash of the job, and a new identity. Also the place that was
+ * asked for, and the place that the cluster's scheduler gives. The hash leaves out where data and runs are
+ * stored, which may differ from node to node.
  */
 void identity_fill(struct proto_join *self, const struct agent_config *config);
 

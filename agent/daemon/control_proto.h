@@ -8,6 +8,7 @@
  *   fsdprun   SIGNAL     u32: a signal for the job
  *   agent     ACCEPTED   u32: process id of the job's guard
  *   agent     REFUSED    u32: exit status, then words for the user; the last message
+ *   agent     QUEUED     u32: that process id again; the job waits for GPUs of the node. At most once
  *   agent     STARTED    u32: that process id again; the workers of the job run
  *   agent     EXITED     u32: exit status of the job; the last message
  *
@@ -39,6 +40,7 @@ enum control_type {
     CONTROL_REFUSED,
     CONTROL_EXITED,
     CONTROL_STARTED,
+    CONTROL_QUEUED,
 };
 
 enum {
@@ -49,8 +51,8 @@ enum {
 };
 
 /*
- * First word of the arguments that fsdp-agent gives to the fsdprun of a job. A descriptor's number follows:
- * fsdprun writes one byte to it once the workers run.
+ * First word of the arguments that fsdp-agent gives to the fsdprun of a job. The number of a socket follows:
+ * over it fsdprun asks for GPUs, and says that the workers run (agent/daemon/lease.h).
  */
 #define CONTROL_START_WORD "--agent-waits-on="
 
@@ -58,7 +60,7 @@ enum {
 struct control_head {
     /* "VERSION (COMMIT)" of the sender; first, where every build looks for it */
     char build[CONTROL_BUILD_BYTES];
-    uint32_t detach; /* 1: the job outlives its fsdprun once it has started */
+    uint32_t detach; /* 1: the job outlives its fsdprun once it has started, or waits for GPUs */
     uint32_t saves;  /* 1: a job file, which can be asked for a checkpoint */
     uint32_t umask;
     uint32_t n_arguments, n_variables;

@@ -1,6 +1,7 @@
 #include "agent/daemon/daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "agent/daemon/daemon_impl.h"
 #include "agent/daemon/notify.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/hide_memory.h"
 
 enum { ACCEPT_AT_ONCE = 16, ACCEPT_AGAIN_MS = 200 };
 
@@ -37,6 +39,22 @@ static bool is_allowed(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
+/*
+ * Hang up on the oldest client that has asked for nothing: silent connections keep no job out. Returns false
+ * if all have jobs.
+ */
+static bool make_room(struct service *service)
+{
+    struct client *oldest = NULL;
+
+    for (struct client *client = service->clients; client != NULL; client = client->next)
+        if (client->fd >= 0 && client->child.pidfd < 0)
+            oldest = client;
+    if (oldest != NULL)
+        daemon_hang_up(oldest);
+    return oldest != NULL;
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events);
 
 static void on_accept_again(uv_timer_t *timer)
@@ -51,27 +69,30 @@ static void on_accept_again(uv_timer_t *timer)
  * Accept what waits. Without free descriptors the listener pauses for ACCEPT_AGAIN_MS: a connection that
  * cannot be accepted stays readable, and would keep the loop busy.
  */
-static void on_connection(uv_poll_t *poll, int status, int events)
+void daemon_accept(struct service *service)
 {
-    struct service *service = poll->data;
-
-    (void)status;
-    (void)events;
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         const int fd = accept4(service->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                uv_poll_stop(poll); /* else the loop would report it again at once */
+                uv_poll_stop(&service->listener); /* else the loop would report it again at once */
                 uv_timer_start(&service->again, on_accept_again, ACCEPT_AGAIN_MS, 0);
             }
             return;
         }
-        if (!is_allowed(fd) || service->n_clients >= DAEMON_MAX_CONNECTIONS)
+        if (!is_allowed(fd) || (service->n_clients >= DAEMON_MAX_CONNECTIONS && !make_room(service)))
             close(fd);
         else
             daemon_welcome(service, fd);
     }
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    daemon_accept(poll->data);
 }
 
 /* Once all handles are closed, the loop ends, and with it the daemon. */
@@ -82,8 +103,10 @@ void daemon_settle(struct service *service)
     for (const struct client *client = service->clients; client != NULL; client = client->next)
         if (client->child.pidfd >= 0)
             return;
-    for (struct client *client = service->clients; client != NULL; client = client->next)
+    for (struct client *client = service->clients; client != NULL; client = client->next) {
         daemon_hang_up(client);
+        daemon_channel_close(client); /* a process that outlives its guard is no reason to wait */
+    }
     for (int i = 0; i < DAEMON_N_SIGNALS; i++)
         if (!uv_is_closing((uv_handle_t *)&service->signals[i]))
             uv_close((uv_handle_t *)&service->signals[i], NULL);
@@ -102,29 +125,32 @@ static void on_hangup(uv_signal_t *handle, int number)
     daemon_reload(handle->data);
 }
 
-/*
- * The first TERM or INT: take no more jobs, and ask those that run to end. The loop goes on until the last
- * has ended. The second kills them.
- */
-static void on_stop(uv_signal_t *handle, int number)
+void daemon_stop(struct service *service)
 {
-    struct service *service = handle->data;
-
-    (void)number;
-    if (service->stopping) {
-        for (const struct client *client = service->clients; client != NULL; client = client->next)
-            daemon_signal_job(client, SIGKILL); /* the second signal: each guard ends with all below it */
-        return;
-    }
     service->stopping = true;
     notify("STOPPING=1");
     daemon_tell_status(service);
     uv_close((uv_handle_t *)&service->listener, NULL);
     uv_close((uv_handle_t *)&service->again, NULL);
+    uv_close((uv_handle_t *)&service->idle, NULL);
     remove_socket(service);
     for (const struct client *client = service->clients; client != NULL; client = client->next)
         daemon_signal_job(client, client->saves ? agent_daemon_stops() : SIGTERM);
     daemon_settle(service);
+}
+
+/* The first TERM or INT asks jobs to end. The second kills them. */
+static void on_stop(uv_signal_t *handle, int number)
+{
+    struct service *service = handle->data;
+
+    (void)number;
+    if (!service->stopping) {
+        daemon_stop(service);
+        return;
+    }
+    for (const struct client *client = service->clients; client != NULL; client = client->next)
+        daemon_signal_job(client, SIGKILL); /* each guard ends with all below it */
 }
 
 /* The socket comes first: a second daemon is refused there, before it touches the pidfile of the first. */
@@ -140,8 +166,10 @@ static enum fsdp_status listen_alone(struct service *service, struct fsdp_err *e
     if (status != FSDP_OK || config->pidfile == NULL)
         return status;
     status = daemon_pidfile_take(config->pidfile, &service->pidfile_fd, err);
-    if (status != FSDP_OK)
+    if (status != FSDP_OK) {
         remove_socket(service);
+        daemon_unlock(config->socket_path, service->lock_fd);
+    }
     return status;
 }
 
@@ -161,6 +189,8 @@ static enum fsdp_status start_service(struct service *service, struct fsdp_err *
         error = uv_poll_init(&service->loop, &service->listener, service->listen_fd);
     if (error == 0)
         error = uv_timer_init(&service->loop, &service->again);
+    if (error == 0 && daemon_idle_open(service) != FSDP_OK)
+        error = UV_ENOMEM;
     for (int i = 0; i < DAEMON_N_SIGNALS && error == 0; i++) {
         error = uv_signal_init(&service->loop, &service->signals[i]);
         service->signals[i].data = service;
@@ -174,12 +204,32 @@ static enum fsdp_status start_service(struct service *service, struct fsdp_err *
                       : fsdp_fail(err, FSDP_ERR_IO, "the event loop: %s", uv_strerror(error));
 }
 
+/* Whoever started the daemon knows now that it serves, and does not read what it writes any more. */
+static void say_started(const struct service *service)
+{
+    const struct daemon_config *config = service->config;
+    const int null = config->started_fd < 0 ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    if (config->started_fd < 0)
+        daemon_log("serves %s (pid %d)", config->socket_path, (int)getpid());
+    daemon_tell_status(service);
+    if (config->started_fd < 0)
+        return;
+    (void)!write(config->started_fd, "", 1);
+    close(config->started_fd);
+    if (null >= 0) {
+        dup2(null, STDERR_FILENO);
+        close(null);
+    }
+}
+
 int daemon_run(const struct daemon_config *config)
 {
     struct service service = { .config = config, .listen_fd = -1, .lock_fd = -1, .pidfile_fd = -1 };
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
 
+    core_hide_memory(); /* the environments of clients pass through it */
     signal(SIGPIPE, SIG_IGN);
     os_raise_nofile();
     status = os_check_kernel(&err);
@@ -192,8 +242,7 @@ int daemon_run(const struct daemon_config *config)
         return status == FSDP_ERR_BUSY ? FSDP_EXIT_PEER : exit_status_of(status);
     }
     daemon_groups_begin(&service);
-    daemon_log("serves %s (pid %d)", config->socket_path, (int)getpid());
-    daemon_tell_status(&service);
+    say_started(&service);
     uv_run(&service.loop, UV_RUN_DEFAULT);
     watchdog_end(&service.watchdog);
     daemon_groups_end(&service);
@@ -201,6 +250,6 @@ int daemon_run(const struct daemon_config *config)
     uv_loop_close(&service.loop);
     close(service.listen_fd);
     daemon_pidfile_drop(config->pidfile, service.pidfile_fd);
-    close(service.lock_fd);
+    daemon_unlock(config->socket_path, service.lock_fd);
     return 0;
 }

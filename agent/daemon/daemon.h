@@ -12,18 +12,23 @@
  *   3. That process takes over umask, limits, affinity and signals, and executes the fsdprun in the daemon's
  *      own folder. A client never chooses which program is executed.
  *   4. This fsdprun learns from its first argument that a daemon waits for it. It runs the job itself,
- *      ignores --agent, and writes a byte once the workers run.
+ *      ignores --agent, and says once the workers run.
+ *
+ * GPUs of the node are leased to one job at a time. The job's fsdprun reads the command line, finds out which
+ * GPUs it could use, and asks for as many as it needs (agent/daemon/lease.h). The daemon keeps the order
+ * (agent/daemon/queue.h), and never asks a driver. A job that waits is a process that has started no worker.
  *
  * How a job ends before it is complete:
  *   - The client's connection breaks. The daemon kills the job's guard, which ends everything below it.
- *     Exception: a detached job that has started goes on.
+ *     Exception: a detached job that has started, or waits for GPUs, goes on.
  *   - The daemon gets TERM or INT. A job of a job file saves and ends; a program gets TERM. At a second
  *     signal all are killed.
  *   - The daemon dies. The guards die by their parent-death signal, those of detached jobs too.
  *
  * The socket has mode 0600 in a folder that no other user may write. A client must be of the daemon's uid, or
  * root. What a client sends is limited in size and time until it is a whole request. A damaged request is
- * refused and touches no job.
+ * refused and touches no job. At most DAEMON_MAX_CONNECTIONS clients and jobs are held; one more takes the
+ * place of the oldest that has asked for nothing. The daemon leaves no core dump.
  */
 #ifndef AGENT_DAEMON_H
 #define AGENT_DAEMON_H
@@ -36,6 +41,7 @@
 
 enum {
     DAEMON_REQUEST_MS = 5000, /* a request must be whole after this */
+    DAEMON_NEED_MS = 5000,    /* a job that has not said by then how many GPUs it needs loses its place */
     DAEMON_MAX_CONNECTIONS = 256,
 };
 
@@ -46,14 +52,16 @@ struct daemon_config {
     const char *settings_path; /* the file of agent/daemon/settings.h; NULL: none, and all are the defaults */
     bool with_groups;          /* make a control group for each job (agent/daemon/job_group.h) */
     char *credentials;         /* systemd's folder of secrets, for the jobs; "": none */
-    const char *program;       /* the path of this program, executed again for each job */
+    int idle_exit_s;           /* end after so long without a job and a connection; 0: never */
+    int started_fd;      /* gets one byte once it serves, and is closed; then stderr is no more; -1: none */
+    const char *program; /* the path of this program, executed again for each job */
     const struct os_baseline *baseline;
 };
 
 /**
  * Serve until a signal says stop. The caller becomes the daemon. Returns the exit status, after one line on
  * stderr where it is not 0:
- *   0       stopped by TERM or INT
+ *   0       stopped by TERM or INT, or idle for too long
  *   75      another agent serves the socket or holds the pidfile
  *   74, 78  the socket or the pidfile cannot be made; 78 where another user could replace it,
  *           and where the configuration is wrong
@@ -64,7 +72,7 @@ int daemon_run(const struct daemon_config *config);
  * Become the fsdprun of one job. Returns only when that fails, with the exit status of the job and after one
  * line on stderr.
  *   request_fd  a memfd with the payload of a RUN; this function closes it
- *   start_fd    stays open in fsdprun, which writes one byte to it once the workers run
+ *   start_fd    the socket of agent/daemon/lease.h; stays open in fsdprun
  */
 int daemon_run_job(int request_fd, int start_fd);
 
@@ -73,7 +81,7 @@ int daemon_run_job(int request_fd, int start_fd);
  * that a dead daemon left there.
  *   listen_fd  the listening socket, the caller's
  *   lock_fd    holds a lock on `path`.lock as long as it is open, so that a second daemon is refused; the
- *              caller's
+ *              caller's, for daemon_unlock()
  *   FSDP_ERR_BUSY    another daemon serves the socket
  *   FSDP_ERR_CONFIG  other users may write the folder, a file stands there that is no socket of this user, or
  *                    the path is too long for a socket
@@ -81,6 +89,9 @@ int daemon_run_job(int request_fd, int start_fd);
  * On failure both descriptors are -1.
  */
 enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, struct fsdp_err *err);
+
+/** Remove the lock's file, and unlock it. The socket's file is gone already. */
+void daemon_unlock(const char *path, int lock_fd);
 
 /**
  * Do the same for a socket that systemd listens on at `path` (agent/daemon/activation.h): check its folder,

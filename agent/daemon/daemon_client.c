@@ -1,9 +1,10 @@
 /*
  * One connection to the daemon: its request, and the job that it asked for. The life of a client:
  *   1. daemon_welcome(): it has DAEMON_REQUEST_MS to send a whole request with three descriptors.
- *   2. take_job(): its job is started, and watched by a pidfd and by a pipe that tells of the workers' start.
+ *   2. take_job(): its job is started, and watched by a pidfd and by the socket of daemon_lease.c.
  *   3. It may send signals for the job. If it goes away, daemon_hang_up() decides what happens to the job.
- *   4. on_job_ended(): it is told the exit status. Once connection and job are gone, free_client() frees it.
+ *   4. on_job_ended(): it is told the exit status. Once connection, job and socket are gone, free_client()
+ *      frees it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,10 +49,11 @@ static void free_client(struct client *client)
     frame_parser_fini(&client->parser);
     free(client);
     service->n_clients--;
+    daemon_idle_look(service);
     daemon_settle(service);
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+void daemon_handle_closed(uv_handle_t *handle)
 {
     struct client *client = handle->data;
 
@@ -70,12 +72,14 @@ void daemon_hang_up(struct client *client)
 {
     if (client->fd < 0)
         return;
-    uv_close((uv_handle_t *)&client->poll, on_handle_closed);
-    uv_close((uv_handle_t *)&client->deadline, on_handle_closed);
+    uv_close((uv_handle_t *)&client->poll, daemon_handle_closed);
+    uv_close((uv_handle_t *)&client->deadline, daemon_handle_closed);
     close(client->fd);
     client->fd = -1;
-    if (!client->detached || !client->started)
+    if (!client->detached || !(client->started || client->queued)) {
         daemon_signal_job(client, SIGKILL);
+        daemon_place_lost(client);
+    }
 }
 
 /* Send one message, or return false. The socket's buffer has room for all that one client ever gets. */
@@ -92,6 +96,13 @@ static bool send_frame(struct client *client, enum control_type type, const void
            (ssize_t)(FRAME_HEAD_BYTES + n_bytes);
 }
 
+void daemon_say(struct client *client, enum control_type type, uint32_t number)
+{
+    unsigned char payload[4];
+
+    send_frame(client, type, payload, control_encode_number(payload, number));
+}
+
 /* Tell the client the status and words it is to end with, log them, and close the connection. */
 static void refuse(struct client *client, int status, const char *words)
 {
@@ -103,44 +114,9 @@ static void refuse(struct client *client, int status, const char *words)
     daemon_hang_up(client);
 }
 
-static void stop_waiting_for_start(struct client *client)
-{
-    if (client->start_fd < 0)
-        return;
-    uv_close((uv_handle_t *)&client->start_poll, on_handle_closed);
-    close(client->start_fd);
-    client->start_fd = -1;
-}
-
-/* A byte means that the workers run. The end of the pipe without a byte means that they never did. */
-static void look_for_start(struct client *client)
-{
-    unsigned char byte, payload[4];
-    ssize_t n;
-
-    if (client->start_fd < 0)
-        return;
-    n = read(client->start_fd, &byte, 1);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    stop_waiting_for_start(client);
-    if (n != 1)
-        return;
-    client->started = true;
-    send_frame(client, CONTROL_STARTED, payload, control_encode_number(payload, (uint32_t)client->child.pid));
-}
-
-static void on_start(uv_poll_t *poll, int status, int events)
-{
-    (void)status;
-    (void)events;
-    look_for_start(poll->data);
-}
-
 static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
 {
     struct client *client = poll->data;
-    unsigned char payload[4];
     siginfo_t info;
     int status;
 
@@ -148,8 +124,7 @@ static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
     (void)events;
     if (!agent_os_linux.reap(agent_os_linux.arg, &client->child, &info))
         return;
-    look_for_start(client); /* the workers may have started since the last look */
-    stop_waiting_for_start(client);
+    daemon_channel_look(client); /* the workers may have started since the last look */
     /*
      * A job that cannot save yet dies by the signal that asks for it. To its user that is the daemon's TERM.
      */
@@ -157,12 +132,12 @@ static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
              : info.si_status == agent_daemon_stops() ? 128 + SIGTERM
                                                       : 128 + info.si_status;
     daemon_log("job %d ended with %d", (int)client->child.pid, status);
-    uv_close((uv_handle_t *)&client->job_poll, on_handle_closed);
+    uv_close((uv_handle_t *)&client->job_poll, daemon_handle_closed);
     close(client->child.pidfd);
     client->child.pidfd = -1;
     daemon_group_leave(client->service, client->group);
     daemon_tell_status(client->service);
-    send_frame(client, CONTROL_EXITED, payload, control_encode_number(payload, (uint32_t)status));
+    daemon_say(client, CONTROL_EXITED, (uint32_t)status);
     daemon_hang_up(client);
 }
 
@@ -222,31 +197,29 @@ static bool start_job(struct client *client, const struct control_job *job, int 
     return false;
 }
 
-/* Watch the job, and tell the client that it is accepted. `start_fd` belongs to the client from here on. */
-static void watch_job(struct client *client, int start_fd)
+static void on_silent(uv_timer_t *timer)
+{
+    daemon_place_lost(timer->data);
+}
+
+/* Watch the job, and tell the client that it is accepted. `channel` belongs to the client from here on. */
+static void watch_job(struct client *client, int channel)
 {
     unsigned char payload[4];
 
-    uv_timer_stop(&client->deadline);
-    if (uv_poll_init(&client->service->loop, &client->job_poll, client->child.pidfd) != 0) {
+    uv_timer_start(&client->deadline, on_silent, DAEMON_NEED_MS, 0);
+    if (!daemon_channel_open(client, channel) ||
+        uv_poll_init(&client->service->loop, &client->job_poll, client->child.pidfd) != 0) {
         daemon_signal_job(client, SIGKILL); /* its end would go unseen */
         close(client->child.pidfd);
-        close(start_fd);
         client->child.pidfd = -1;
         daemon_group_leave(client->service, client->group);
         refuse(client, FSDP_EXIT_IO, "the job cannot be watched");
         return;
     }
-    client->job_poll.data = client->start_poll.data = client;
+    client->job_poll.data = client;
     client->n_open_handles++;
     uv_poll_start(&client->job_poll, UV_READABLE, on_job_ended);
-    if (uv_poll_init(&client->service->loop, &client->start_poll, start_fd) == 0) {
-        client->start_fd = start_fd;
-        client->n_open_handles++;
-        uv_poll_start(&client->start_poll, UV_READABLE, on_start);
-    } else {
-        close(start_fd);
-    }
     if (!send_frame(client, CONTROL_ACCEPTED, payload,
                     control_encode_number(payload, (uint32_t)client->child.pid)))
         daemon_hang_up(client);
@@ -258,7 +231,7 @@ static void take_job(struct client *client, const struct frame *frame)
     struct control_job job;
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
-    int request_fd, start[2] = { -1, -1 }; /* start: a pipe, written to by the job */
+    int request_fd, channel[2] = { -1, -1 }; /* the second end is the job's */
 
     if (client->n_stdio != 3) {
         refuse(client, FSDP_EXIT_USAGE, "a request comes with three descriptors");
@@ -276,20 +249,20 @@ static void take_job(struct client *client, const struct frame *frame)
     client->detached = job.head.detach != 0;
     client->saves = job.head.saves != 0;
     request_fd = make_request(frame->payload, frame->size);
-    if (request_fd < 0 || pipe2(start, O_CLOEXEC | O_NONBLOCK) < 0) {
+    if (request_fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) < 0) {
         refuse(client, FSDP_EXIT_IO, strerror(errno));
-    } else if (!start_job(client, &job, request_fd, start[1], &err)) {
-        close(start[0]);
+    } else if (!start_job(client, &job, request_fd, channel[1], &err)) {
+        close(channel[0]);
         refuse(client, FSDP_EXIT_IO, err.message);
     } else {
         daemon_log("job %d began in %s", (int)client->child.pid, job.directory);
-        watch_job(client, start[0]);
+        watch_job(client, channel[0]);
         daemon_tell_status(client->service);
     }
     if (request_fd >= 0)
         close(request_fd);
-    if (start[1] >= 0)
-        close(start[1]);
+    if (channel[1] >= 0)
+        close(channel[1]);
     close_stdio(client); /* the job has copies */
     control_job_free(&job);
 }
@@ -379,7 +352,7 @@ void daemon_welcome(struct service *service, int fd)
     }
     client->service = service;
     client->fd = fd;
-    client->child.pidfd = client->start_fd = -1;
+    client->child.pidfd = client->channel_fd = -1;
     frame_parser_init(&client->parser, CONTROL_MAX_BYTES);
     uv_timer_init(&service->loop, &client->deadline);
     client->poll.data = client->deadline.data = client;
@@ -389,6 +362,7 @@ void daemon_welcome(struct service *service, int fd)
         client->next->previous = client;
     service->clients = client;
     service->n_clients++;
+    daemon_idle_look(service);
     uv_poll_start(&client->poll, UV_READABLE, on_readable);
     uv_timer_start(&client->deadline, on_too_slow, DAEMON_REQUEST_MS, 0);
 }

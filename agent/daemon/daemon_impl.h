@@ -4,6 +4,8 @@
  *   daemon_client.c   one connection, its request, and the watch over its job
  *   daemon_groups.c   the control groups of the jobs
  *   daemon_job.c      the process of a job, until it becomes fsdprun
+ *   daemon_lease.c    the socket of that fsdprun: GPUs, and the start of the workers
+ *   daemon_idle.c     when the daemon ends by itself
  *   daemon_socket.c   the socket that is listened on
  *   daemon_systemd.c  what systemd is told, and the configuration that is read again
  *   daemon_pidfile.c  the file with the daemon's process id
@@ -14,8 +16,10 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "agent/daemon/control_proto.h"
 #include "agent/daemon/daemon.h"
 #include "agent/daemon/job_group.h"
+#include "agent/daemon/queue.h"
 #include "agent/daemon/settings.h"
 #include "agent/daemon/watchdog.h"
 #include "agent/os/os.h"
@@ -29,6 +33,7 @@ struct service {
     uv_loop_t loop;
     uv_poll_t listener;
     uv_timer_t again; /* runs while accepting waits for free descriptors */
+    uv_timer_t idle;  /* daemon_idle.c */
     uv_signal_t signals[DAEMON_N_SIGNALS];
     struct watchdog watchdog;
     struct settings settings;
@@ -40,28 +45,32 @@ struct service {
     int listen_fd, lock_fd, pidfile_fd;
     struct client *clients;
     int n_clients;
+    struct queue queue; /* of the clients' jobs */
     bool stopping;
 };
 
 /*
  * A connection with its job, or a job whose connection has gone. daemon_client.c owns it, and frees it when
- * neither is left.
+ * neither is left, and no process of the job.
  */
 struct client {
     struct service *service;
     struct client *next, *previous;
     int fd; /* of the connection; -1: closed */
     uv_poll_t poll;
-    uv_timer_t deadline; /* of the request */
+    uv_timer_t deadline; /* of the request; then of the word how many GPUs the job needs */
     uv_poll_t job_poll;  /* on the job's pidfd */
-    uv_poll_t start_poll;
+    uv_poll_t channel_poll;
     struct frame_parser parser;
-    int stdio[3], n_stdio;  /* the descriptors that came with the request */
-    unsigned group;         /* the job's control group, as job_group_make() numbers it; 0: none */
-    struct os_child child;  /* the job's process; pidfd -1: there is none, or it has been reaped */
-    int start_fd;           /* a byte comes here when the workers run; -1: no job, or it has come */
-    bool detached, started; /* --detach was given; the workers have run */
-    bool saves;             /* the job is a job file's, and can be asked for a checkpoint */
+    int stdio[3], n_stdio;        /* the descriptors that came with the request */
+    unsigned group;               /* the job's control group, as job_group_make() numbers it; 0: none */
+    struct os_child child;        /* the job's process; pidfd -1: there is none, or it has been reaped */
+    int channel_fd;               /* agent/daemon/lease.h; -1: no job, or no process of it is left */
+    struct queue_job place;       /* of the job */
+    char told[QUEUE_WORDS_BYTES]; /* for what the job knows that it waits */
+    bool detached, queued,
+        started; /* --detach was given; the job has waited for GPUs; the workers have run */
+    bool saves;  /* the job is a job file's, and can be asked for a checkpoint */
     int n_open_handles;
 };
 
@@ -76,6 +85,19 @@ __attribute__((format(printf, 1, 2))) void daemon_log(const char *format, ...);
  */
 void daemon_settle(struct service *service);
 
+/** Take the connections that wait. */
+void daemon_accept(struct service *service);
+
+/** Take no more jobs, and ask those that run to end. The loop goes on until the last has ended. */
+void daemon_stop(struct service *service);
+
+/* daemon_idle.c */
+
+enum fsdp_status daemon_idle_open(struct service *service);
+
+/** The number of clients has changed. */
+void daemon_idle_look(struct service *service);
+
 /* daemon_client.c */
 
 /** Take a new connection. `fd` belongs to the client from here on, also on failure. */
@@ -86,6 +108,32 @@ void daemon_hang_up(struct client *client);
 
 /** Send a signal to the job's process, the guard. Without a job this does nothing. */
 void daemon_signal_job(const struct client *client, int signal);
+
+/** Send a message that is a number. Without a connection this does nothing. */
+void daemon_say(struct client *client, enum control_type type, uint32_t number);
+
+/** For uv_close() of a handle that counts in client->n_open_handles. */
+void daemon_handle_closed(uv_handle_t *handle);
+
+/* daemon_lease.c */
+
+/**
+ * The job has a process, and so a place in the queue. `fd` is the daemon's end of the socket, the client's
+ * from here on. Returns false if it cannot be watched; it is closed then.
+ */
+bool daemon_channel_open(struct client *client, int fd);
+
+/** Take what has come over the socket. Without one this does nothing. */
+void daemon_channel_look(struct client *client);
+
+/** Close the socket: the job leaves the queue, and its GPUs are free. Without one this does nothing. */
+void daemon_channel_close(struct client *client);
+
+/** Nothing is kept any longer for a job that has not said what it needs. Else this does nothing. */
+void daemon_place_lost(struct client *client);
+
+/** Give GPUs to the jobs that may have them now, and tell the others for what they wait. */
+void daemon_queue_look(struct service *service);
 
 /* daemon_groups.c */
 
@@ -116,6 +164,9 @@ void daemon_tell_status(const struct service *service);
 void daemon_reload(struct service *service);
 
 /* daemon_pidfile.c */
+
+/** Is `fd` the file at `path`? */
+bool daemon_is_at(int fd, const char *path);
 
 /**
  * Write the process id to the file `path` and lock it.

@@ -13,7 +13,7 @@
  * Is `fd` still the file at `path`? The last holder may have removed it after we opened it and before we
  * locked it. Then our lock is on a file without a name, and keeps no process out.
  */
-static bool is_at(int fd, const char *path)
+bool daemon_is_at(int fd, const char *path)
 {
     struct stat held, there;
 
@@ -33,7 +33,7 @@ static enum fsdp_status lock(const char *path, int *fd, struct fsdp_err *err)
             return file_fail(err, "open", path);
         if (flock(*fd, LOCK_EX | LOCK_NB) < 0)
             break;
-        if (is_at(*fd, path))
+        if (daemon_is_at(*fd, path))
             return FSDP_OK;
         close(*fd);
     }

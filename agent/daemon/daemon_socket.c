@@ -1,4 +1,4 @@
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/daemon_impl.h"
 #include "shard_runtime/core/files.h"
 
 #include <errno.h>
@@ -40,16 +40,24 @@ static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
 static enum fsdp_status take_lock(const char *path, int *lock_fd, struct fsdp_err *err)
 {
     char name[sizeof((struct sockaddr_un *)0)->sun_path + 8];
+    enum fsdp_status status;
 
     snprintf(name, sizeof name, "%s.lock", path);
-    *lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (*lock_fd < 0)
-        return file_fail(err, "open", name);
-    if (flock(*lock_fd, LOCK_EX | LOCK_NB) == 0)
-        return FSDP_OK;
-    if (errno == EWOULDBLOCK)
-        return fsdp_fail(err, FSDP_ERR_BUSY, "another agent serves %s", path);
-    return file_fail(err, "lock", name);
+    for (;;) {
+        *lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (*lock_fd < 0)
+            return file_fail(err, "open", name);
+        if (flock(*lock_fd, LOCK_EX | LOCK_NB) < 0)
+            break;
+        if (daemon_is_at(*lock_fd, name))
+            return FSDP_OK;
+        close(*lock_fd); /* its last holder removed it */
+    }
+    status = errno == EWOULDBLOCK ? fsdp_fail(err, FSDP_ERR_BUSY, "another agent serves %s", path)
+                                  : file_fail(err, "lock", name);
+    close(*lock_fd); /* not ours */
+    *lock_fd = -1;
+    return status;
 }
 
 /* Remove a socket that is left over. We hold the lock, so no daemon serves it. Another file is refused. */
@@ -103,10 +111,19 @@ enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, s
         if (*listen_fd >= 0)
             close(*listen_fd);
         if (*lock_fd >= 0)
-            close(*lock_fd);
+            daemon_unlock(path, *lock_fd);
         *listen_fd = *lock_fd = -1;
     }
     return status;
+}
+
+void daemon_unlock(const char *path, int lock_fd)
+{
+    char name[sizeof((struct sockaddr_un *)0)->sun_path + 8];
+
+    snprintf(name, sizeof name, "%s.lock", path);
+    unlink(name); /* while we hold the lock, the file is ours */
+    close(lock_fd);
 }
 
 enum fsdp_status daemon_adopt(const char *path, int *lock_fd, struct fsdp_err *err)

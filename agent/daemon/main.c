@@ -3,6 +3,7 @@
  * shell) puts it where it belongs.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -21,7 +22,8 @@
 #include "shard_runtime/core/version.h"
 
 static const char usage[] =
-    "usage: fsdp-agent [--socket PATH] [--pidfile PATH] [--config FILE] [--job-groups]\n"
+    "usage: fsdp-agent [--socket PATH] [--pidfile PATH] [--config FILE] [--job-groups] [--idle-exit "
+    "SECONDS]\n"
     "\n"
     "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
     "would, until it is told to stop\n"
@@ -32,6 +34,7 @@ static const char usage[] =
     "  --pidfile PATH  write the process id there once it listens; one agent holds it at a time\n"
     "  --config FILE   the configuration, read again at HUP; a file that is not there is an empty one\n"
     "  --job-groups    make a control group for each job: for a unit of systemd with Delegate=yes\n"
+    "  --idle-exit SECONDS  end after so long without a job; default: never\n"
     "  --help          this text\n"
     "  --version       version, commit and compiler\n";
 
@@ -42,11 +45,14 @@ struct arguments {
     bool with_groups;
     const char *group, *credentials; /* of a job: its control group, and systemd's secrets; "": none */
     int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
-    int start_fd; /* of that job: it writes a byte here once its workers run */
+    int start_fd; /* of that job: its socket; without a job: gets a byte once the daemon serves */
+    int idle_exit_s;
 };
 
-/* Read the number of a descriptor; -1: it is none. */
-static int descriptor_of(const char *text)
+enum { IDLE_EXIT_MOST_S = 1000000 };
+
+/* Read a number, as that of a descriptor; -1: it is none. */
+static int number_of(const char *text)
 {
     char *end;
     const long number = strtol(text, &end, 10);
@@ -88,17 +94,12 @@ static int choose_socket(struct arguments *arguments)
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "socket", required_argument, NULL, 's' },
-        { "pidfile", required_argument, NULL, 'p' },
-        { "config", required_argument, NULL, 'c' },
-        { "job-groups", no_argument, NULL, 'g' },
-        { "run-job", required_argument, NULL, 'j' },
-        { "started", required_argument, NULL, 'r' },
-        { "group", required_argument, NULL, 'G' },
-        { "credentials", required_argument, NULL, 'C' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
+        { "socket", required_argument, NULL, 's' },    { "pidfile", required_argument, NULL, 'p' },
+        { "config", required_argument, NULL, 'c' },    { "job-groups", no_argument, NULL, 'g' },
+        { "run-job", required_argument, NULL, 'j' },   { "started", required_argument, NULL, 'r' },
+        { "group", required_argument, NULL, 'G' },     { "credentials", required_argument, NULL, 'C' },
+        { "idle-exit", required_argument, NULL, 'i' }, { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },         { NULL, 0, NULL, 0 },
     };
     int option;
 
@@ -106,6 +107,7 @@ static int parse(struct arguments *arguments, int argc, char **argv)
     arguments->pidfile = arguments->settings = NULL;
     arguments->group = arguments->credentials = "";
     arguments->with_groups = false;
+    arguments->idle_exit_s = 0;
     arguments->socket[0] = '\0';
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
         switch (option) {
@@ -132,10 +134,17 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         case 'C':
             arguments->credentials = optarg;
             break;
+        case 'i':
+            arguments->idle_exit_s = number_of(optarg);
+            if (arguments->idle_exit_s < 1 || arguments->idle_exit_s > IDLE_EXIT_MOST_S) {
+                fprintf(stderr, "fsdp-agent: --idle-exit: 1 to %d seconds\n", IDLE_EXIT_MOST_S);
+                return FSDP_EXIT_USAGE;
+            }
+            break;
         case 'j':
         case 'r':
-            *(option == 'j' ? &arguments->job_fd : &arguments->start_fd) = descriptor_of(optarg);
-            if (descriptor_of(optarg) < 0) {
+            *(option == 'j' ? &arguments->job_fd : &arguments->start_fd) = number_of(optarg);
+            if (number_of(optarg) < 0) {
                 fprintf(stderr, "fsdp-agent: --%s: \"%s\" is no descriptor\n",
                         option == 'j' ? "run-job" : "started", optarg);
                 return FSDP_EXIT_USAGE;
@@ -197,5 +206,9 @@ int main(int argc, char **argv)
     config.credentials = getenv("CREDENTIALS_DIRECTORY");
     if (config.credentials == NULL)
         config.credentials = "";
+    config.idle_exit_s = arguments.idle_exit_s;
+    config.started_fd = arguments.start_fd;
+    if (config.started_fd >= 0)
+        fcntl(config.started_fd, F_SETFD, FD_CLOEXEC);
     return daemon_run(&config);
 }

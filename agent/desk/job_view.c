@@ -10,6 +10,7 @@ const char *job_state_name(enum job_state state)
     static const char *const names[JOB_STATES] = {
         [JOB_STARTING] = "starting", [JOB_RUNNING] = "running",   [JOB_RESTARTING] = "restarting",
         [JOB_STOPPING] = "stopping", [JOB_COMPLETE] = "complete", [JOB_FAILED] = "failed",
+        [JOB_QUEUED] = "queued",
     };
 
     return names[state];
@@ -37,6 +38,18 @@ void job_view_put(struct json_text *out, const struct job_view *view)
     json_field(out, "restarts", "%d", view->n_restarts);
     json_field_real(out, "age_s", "%.3f", view->age_s);
     json_field_string(out, "run_dir", view->run_dir);
+    if (view->waits_for != NULL)
+        json_field_string(out, "waits_for", view->waits_for);
+}
+
+void job_view_put_command(struct json_text *out, char *const *command)
+{
+    json_open(out, "command", '[');
+    for (char *const *word = command; word != NULL && *word != NULL; word++) {
+        json_next(out);
+        json_add_string(out, *word);
+    }
+    json_close(out, ']');
 }
 
 void job_view_put_workers(struct json_text *out, const struct job_view *view)

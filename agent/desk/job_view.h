@@ -17,6 +17,7 @@ enum job_state {
     JOB_STOPPING,   /* a signal or a command has asked the run to end */
     JOB_COMPLETE,   /* it has ended with 0, and only its last lines are missing */
     JOB_FAILED,     /* the same with another status */
+    JOB_QUEUED,     /* it waits for GPUs, and has no worker */
     JOB_STATES
 };
 
@@ -37,7 +38,8 @@ struct job_view {
     double loss, tokens_per_s; /* NaN: not known */
     int n_restarts;            /* those that a failure made necessary */
     double age_s;
-    const char *run_dir; /* NULL: none */
+    const char *run_dir;   /* NULL: none */
+    const char *waits_for; /* of a queued job, as "waits for 2 GPUs: ..."; NULL: no member */
 
     /* Only for `status` and `inspect`. */
     int node_rank; /* of this node; -1: it is in no generation yet */
@@ -49,6 +51,9 @@ const char *job_state_name(enum job_state state);
 
 /** Add the members of `ps` to an object that is open. */
 void job_view_put(struct json_text *out, const struct job_view *view);
+
+/** Add the member `command`: the words of a command line, zero-terminated; NULL: none. */
+void job_view_put_command(struct json_text *out, char *const *command);
 
 /** Add the member `workers`. */
 void job_view_put_workers(struct json_text *out, const struct job_view *view);

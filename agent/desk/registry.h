@@ -10,12 +10,14 @@
  *
  * An entry has the name ID.RANDOM.json, and its socket ID.RANDOM.sock. The run holds a lock of fcntl(2) on
  * its entry as long as it lives. The kernel releases it when the process ends, however that happens, and no
- * child inherits it. So an entry without a lock belongs to no run: a reader ignores and removes it. A process
- * id that is used again changes nothing.
+ * child inherits it. So an entry without a lock belongs to no run: a reader ignores it, and removes its
+ * socket. A process id that is used again changes nothing.
  *
  *   1. The run creates .ID.RANDOM.new, locks it, writes it, and binds the socket.
  *   2. It renames that file to the entry's name. So an entry is whole, locked, and has a socket.
  *   3. At its end it removes both.
+ *   4. An entry that is left although its run is gone was of a run that was killed. A reader renames it to
+ *      ID.RANDOM.lost, so that `fsdprun ps` can say where the run directory is, for REGISTRY_LOST_S.
  */
 #ifndef AGENT_DESK_REGISTRY_H
 #define AGENT_DESK_REGISTRY_H
@@ -32,6 +34,8 @@ enum {
     REGISTRY_FILE_BYTES = 64,
     REGISTRY_ENTRY_BYTES = 65536, /* a larger entry is ignored */
     REGISTRY_MOST = 4096,         /* entries that a reader takes of a folder */
+    REGISTRY_LOST = 64,           /* runs that were killed, of both folders; more are forgotten */
+    REGISTRY_LOST_S = 3600,
     REGISTRY_FOLDERS = 2
 };
 
@@ -45,6 +49,12 @@ struct registry_job {
     int folder;                        /* a reader's: in which folder its entry is, and the socket's name */
     char socket[REGISTRY_FILE_BYTES];
 };
+
+/**
+ * Write the path of the folder that a run of this process enters into `path` (REGISTRY_PATH_BYTES). Makes it
+ * if it is not there. Errors as registry_enter().
+ */
+enum fsdp_status registry_folder(char *path, struct fsdp_err *err);
 
 /* The entry of this process. */
 struct registry_entry;
@@ -60,13 +70,18 @@ struct registry_entry;
 enum fsdp_status registry_enter(struct registry_entry **out, const struct registry_job *job, int *listen_fd,
                                 struct fsdp_err *err);
 
-/** Remove the entry and its socket, and free. Only for the process that made it. NULL: no effect. */
+/**
+ * Remove the entry and its socket, and free. Also for a child of the process that made it: the lock stays
+ * that process's, and whichever is second finds nothing to remove. NULL: no effect.
+ */
 void registry_leave(struct registry_entry *entry);
 
-/* The runs that were alive when the registry was read. */
+/* The runs that were alive when the registry was read, and those that were killed lately. */
 struct registry_list {
     struct registry_job *jobs; /* (n), oldest first */
     size_t n, capacity;
+    struct registry_job *lost; /* (n_lost), oldest first; their run directories have files */
+    size_t n_lost;
     int folder_fds[REGISTRY_FOLDERS]; /* -1: there is no such folder */
 };
 

@@ -58,6 +58,19 @@ enum fsdp_status registry_folder_open(const char *path, bool create, int *fd, st
     return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is refused: it must be this user's own, with mode 0700", path);
 }
 
+enum fsdp_status registry_folder(char *path, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    int fd;
+
+    if (!registry_folder_path(0, path) && !registry_folder_path(1, path))
+        return fsdp_fail(err, FSDP_ERR_IO, "the path of the registry is too long");
+    status = registry_folder_open(path, true, &fd, err);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
 bool registry_is_held(int fd)
 {
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/desk/registry_impl.h"
@@ -22,15 +23,24 @@ static bool ends_in(const char *name, const char *suffix)
     return length > n && strcmp(name + length - n, suffix) == 0;
 }
 
-/* Set `socket` to the name of the socket of an entry "ID.RANDOM.json", or ".ID.RANDOM.new". */
-static bool socket_of(const char *name, char socket[REGISTRY_FILE_BYTES])
+/*
+ * Set `socket` and `lost` to the other names of an entry "ID.RANDOM.json", ".ID.RANDOM.new" or
+ * "ID.RANDOM.lost".
+ */
+static bool other_names(const char *name, char socket[REGISTRY_FILE_BYTES], char lost[REGISTRY_FILE_BYTES])
 {
-    const char *suffix = ends_in(name, ".json") ? ".json" : ends_in(name, ".new") ? ".new" : NULL;
+    const char *suffix = ends_in(name, ".json")   ? ".json"
+                         : ends_in(name, ".new")  ? ".new"
+                         : ends_in(name, ".lost") ? ".lost"
+                                                  : NULL;
+    int n;
 
     if (suffix == NULL || strlen(name) + sizeof ".sock" > REGISTRY_FILE_BYTES)
         return false;
     name += name[0] == '.';
-    snprintf(socket, REGISTRY_FILE_BYTES, "%.*s.sock", (int)(strlen(name) - strlen(suffix)), name);
+    n = (int)(strlen(name) - strlen(suffix));
+    snprintf(socket, REGISTRY_FILE_BYTES, "%.*s.sock", n, name);
+    snprintf(lost, REGISTRY_FILE_BYTES, "%.*s.lost", n, name);
     return true;
 }
 
@@ -84,17 +94,64 @@ static bool add(struct registry_list *list, const struct registry_job *job)
     return true;
 }
 
+/* A job that was killed while it was queued has left nothing. */
+static bool has_files(const char *path)
+{
+    DIR *files = opendir(path);
+    const struct dirent *file;
+    bool any = false;
+
+    while (files != NULL && !any && (file = readdir(files)) != NULL)
+        any = strcmp(file->d_name, ".") != 0 && strcmp(file->d_name, "..") != 0;
+    if (files != NULL)
+        closedir(files);
+    return any;
+}
+
+/* The folder may show an entry once more, by its new name. */
+static bool is_known(const struct registry_list *list, const struct registry_job *job)
+{
+    for (size_t i = 0; i < list->n_lost; i++)
+        if (strcmp(list->lost[i].id, job->id) == 0 && strcmp(list->lost[i].run_dir, job->run_dir) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * Take what a dead run has left: its socket goes, and its entry stays for a while if there is a run directory
+ * to be found. If the run ended well just now, it has removed the entry itself, and the rename fails.
+ */
+static bool take_lost(struct registry_list *list, int folder_fd, const char *name, const char *lost, int fd)
+{
+    struct registry_job job;
+    struct stat at;
+
+    if (fstat(fd, &at) < 0 || list->n_lost >= REGISTRY_LOST || time(NULL) - at.st_ctime > REGISTRY_LOST_S ||
+        ends_in(name, ".new") || !read_entry(fd, &job) || !has_files(job.run_dir)) {
+        unlinkat(folder_fd, name, 0);
+        return true;
+    }
+    if (renameat(folder_fd, name, folder_fd, lost) < 0 || is_known(list, &job))
+        return true;
+    if (list->lost == NULL)
+        list->lost = malloc(REGISTRY_LOST * sizeof *list->lost);
+    if (list->lost == NULL)
+        return false;
+    list->lost[list->n_lost++] = job;
+    return true;
+}
+
 /* Take one file of a folder: an entry goes to the list, what a dead run has left is removed. */
 static bool take_file(struct registry_list *list, int folder, const char *name)
 {
     const int folder_fd = list->folder_fds[folder];
-    char socket[REGISTRY_FILE_BYTES];
+    char socket[REGISTRY_FILE_BYTES], lost[REGISTRY_FILE_BYTES];
     struct registry_job job;
     struct stat at;
     bool taken = true;
     int fd;
 
-    if (!socket_of(name, socket))
+    if (!other_names(name, socket, lost))
         return true;
     fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -104,8 +161,8 @@ static bool take_file(struct registry_list *list, int folder, const char *name)
         return true;
     }
     if (!registry_is_held(fd)) {
-        unlinkat(folder_fd, name, 0);
         unlinkat(folder_fd, socket, 0);
+        taken = take_lost(list, folder_fd, name, lost, fd);
     } else if (ends_in(name, ".json") && read_entry(fd, &job)) {
         job.folder = folder;
         memcpy(job.socket, socket, sizeof socket);
@@ -160,6 +217,8 @@ enum fsdp_status registry_read(struct registry_list *list, struct fsdp_err *err)
             status = read_folder(list, i, path, err);
     if (list->n > 1)
         qsort(list->jobs, list->n, sizeof *list->jobs, compare_age);
+    if (list->n_lost > 1)
+        qsort(list->lost, list->n_lost, sizeof *list->lost, compare_age);
     return status;
 }
 
@@ -169,6 +228,7 @@ void registry_list_fini(struct registry_list *list)
         if (list->folder_fds[i] >= 0)
             close(list->folder_fds[i]);
     free(list->jobs);
+    free(list->lost);
     *list = (struct registry_list){ .folder_fds = { -1, -1 } };
 }
 

@@ -37,7 +37,7 @@ static const struct field refused[] = {
 #define START(kind, member, low) FIELD_WITHIN(struct world_plan, kind, #member, member, low, INT64_MAX)
 static const struct field start[] = {
     START(INT, restart_count, 0),   START(INT, first_attempt, 0), START(LONG, resume_step, -1),
-    START(LONG, memory_step, -1),
+    START(LONG, memory_step, -1),   START(TEXT, snapshot, 0),
     START(INT, world_size, 1),      START(INT, first_rank, 0),
     START(INT, n_nodes, 1),         START(INT, node_rank, 0),
     START(INT, role_world_size, 1), START(INT, role_rank, 0),
@@ -75,6 +75,14 @@ static const struct field saved[] = {
 static const struct field held[] = {
     HELD(LONG, "newest", [0].step, -1), HELD(WORD, "newest_generation", [0].generation, 0),
     HELD(LONG, "older", [1].step, -1),  HELD(WORD, "older_generation", [1].generation, 0),
+};
+static const struct field entry_head[] = {
+    FIELD(struct snapshot_entry, TEXT, "name", name),
+    FIELD_WITHIN(struct snapshot_entry, INT, "number", number, 1, INT32_MAX),
+    FIELD_WITHIN(struct snapshot_entry, INT, "first_rank", first_rank, 0, INT32_MAX),
+    FIELD_WITHIN(struct snapshot_entry, INT, "world_size", world_size, 1, INT32_MAX),
+    FIELD(struct snapshot_entry, FLAG, "complete", complete),
+    FIELD(struct snapshot_entry, FLAG, "more", more),
 };
 static const struct field published[] = {
     FIELD(struct fsdp_link_published, LONG, "step", step),
@@ -181,6 +189,7 @@ static const struct message {
     [PROTO_STORE] = { "store", ROWS(store) },
     [PROTO_ENDED] = { .name = "ended" },
     [PROTO_HELD] = { "held", ROWS(held) },
+    [PROTO_ENTRY] = { "entry", entry_head, sizeof entry_head / sizeof *entry_head, sizeof(struct snapshot_entry) },
 };
 /* clang-format on */
 
@@ -212,6 +221,7 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
     const struct proto_explained *explained = message;
     const struct proto_open *open = message;
     const struct proto_ended *ended = message;
+    const struct snapshot_entry *entry = message;
     char head[16], *text, *whole;
 
     if (type == PROTO_PUT)
@@ -229,9 +239,11 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
         return join_parts(ended->identities, ended->n * PROTO_IDENTITY_BYTES, NULL, 0, size_bytes);
     text = fields_encode(messages[type].fields, messages[type].n_fields, message);
     *size_bytes = text == NULL ? 0 : strlen(text);
-    if (text == NULL || type != PROTO_OPEN)
+    if (text == NULL || (type != PROTO_OPEN && type != PROTO_ENTRY))
         return text;
-    whole = join_parts(text, *size_bytes + 1, open->guests, open->guests_bytes, size_bytes);
+    whole = type == PROTO_OPEN
+                ? join_parts(text, *size_bytes + 1, open->guests, open->guests_bytes, size_bytes)
+                : join_parts(text, *size_bytes + 1, entry->files, entry->files_bytes, size_bytes);
     free(text);
     return whole;
 }
@@ -284,23 +296,47 @@ static enum fsdp_status decode_event(struct proto_event *event, const char *payl
                : fsdp_fail(err, FSDP_ERR_FORMAT, "an event of the rank %s", digits);
 }
 
+/* Decodes the text in front of a zero. *rest and *rest_bytes receive what follows it. */
+static enum fsdp_status decode_head(unsigned type, void *into, const char *payload, size_t n_bytes,
+                                    const char **rest, size_t *rest_bytes, struct fsdp_err *err)
+{
+    const struct message *message = &messages[type];
+    const char *end = memchr(payload, '\0', n_bytes);
+
+    if (end == NULL)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a message of type %s that is cut off", message->name);
+    memset(into, 0, message->size_bytes);
+    *rest = end + 1;
+    *rest_bytes = n_bytes - (size_t)(end + 1 - payload);
+    return fields_decode(message->fields, message->n_fields, into, payload, (size_t)(end - payload), err);
+}
+
 static enum fsdp_status decode_open(struct proto_open *open, const char *payload, size_t n_bytes,
                                     struct fsdp_err *err)
 {
-    const struct message *message = &messages[PROTO_OPEN];
-    const char *end = memchr(payload, '\0', n_bytes);
-    size_t head_bytes;
+    const char *guests;
+    size_t guests_bytes;
 
-    if (end == NULL)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "an open without its guests");
-    head_bytes = (size_t)(end - payload);
-    memset(open, 0, sizeof *open);
-    OK_OR_RETURN(fields_decode(message->fields, message->n_fields, open, payload, head_bytes, err));
-    open->guests = end + 1;
-    open->guests_bytes = n_bytes - head_bytes - 1;
+    OK_OR_RETURN(decode_head(PROTO_OPEN, open, payload, n_bytes, &guests, &guests_bytes, err));
+    open->guests = guests;
+    open->guests_bytes = guests_bytes;
     return proto_guests_are_whole(open)
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_FORMAT, "an open with a guest that is none");
+}
+
+static enum fsdp_status decode_entry(struct snapshot_entry *entry, const char *payload, size_t n_bytes,
+                                     struct fsdp_err *err)
+{
+    const char *files;
+    size_t files_bytes;
+
+    OK_OR_RETURN(decode_head(PROTO_ENTRY, entry, payload, n_bytes, &files, &files_bytes, err));
+    entry->files = files;
+    entry->files_bytes = files_bytes;
+    return entry_name_is_valid(entry->name)
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_FORMAT, "an entry with a name that is none");
 }
 
 enum fsdp_status proto_decode(unsigned type, union proto_message *message, const void *payload,
@@ -326,6 +362,8 @@ enum fsdp_status proto_decode(unsigned type, union proto_message *message, const
     }
     if (type == PROTO_OPEN)
         return decode_open(&message->open, payload, n_bytes, err);
+    if (type == PROTO_ENTRY)
+        return decode_entry(&message->entry, payload, n_bytes, err);
     if (type >= PROTO_COUNT || messages[type].fields == NULL)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "a message of type %u (%s)", type, proto_name(type));
     memset(message, 0, messages[type].size_bytes);

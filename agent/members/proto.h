@@ -3,9 +3,9 @@
  * that listens at the endpoint. The other agents are members.
  *
  *   member -> coordinator   JOIN  PUT  WANT  EXITED  SUSPECT  RANK  EXPLAINED  STOPPED  EVENT  SAVED  PACE
- *                           ASK  BEAT  FENCED  UNKILLED  SWEPT  CAN_LEAD  STORE
+ *                           ASK  BEAT  FENCED  UNKILLED  SWEPT  CAN_LEAD  STORE  HELD  ENTRY
  *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  LOOK  SHOW  HUNG
- *                           FINISH  BEAT  OPEN  CLOSE  ENDED
+ *                           FINISH  BEAT  OPEN  CLOSE  ENDED  ENTRY
  *
  * The order of the messages:
  *   1. A member sends JOIN. It sends nothing else before the coordinator has answered with WELCOME.
@@ -31,7 +31,7 @@
  * after WELCOME, and before a START if there are new ones.
  *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
- * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN and ENDED have encodings of their own.
+ * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN, ENDED and ENTRY have encodings of their own.
  * STOPPED, SUSPECT, SWEPT, CAN_LEAD, SHOW and CLOSE have no payload.
  *
  * Pure: no sockets, no loop.
@@ -49,6 +49,7 @@
 #include "agent/record/errors.h"
 #include "agent/record/first_cause.h"
 #include "agent/record/hang_rank.h"
+#include "agent/snapshot/entries.h"
 #include "agent/world/reporter.h"
 #include "agent/world/worker.h"
 
@@ -90,6 +91,8 @@ enum proto_type {
     PROTO_STORE, /* struct reporter_store (agent/world/reporter.h): what became of it */
     PROTO_ENDED, /* struct proto_ended: these agents never come back */
     PROTO_HELD,  /* struct snapshot_list: steps that its ranks have in memory; STOPPED follows */
+    /* struct snapshot_entry: a node has that snapshot of a program, or small files of it; or all nodes have it */
+    PROTO_ENTRY,
     PROTO_COUNT
 };
 
@@ -214,8 +217,8 @@ struct proto_event {
 };
 
 struct proto_explained {
-    const char
-        *json; /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
+    /* (length) a report of agent/watch/hang_report.h, which proto_decode() does not check */
+    const char *json;
     size_t length;
 };
 
@@ -283,13 +286,14 @@ union proto_message {
     struct proto_open open;
     struct reporter_store store;
     struct proto_ended ended;
+    struct snapshot_entry entry;
 };
 
 /**
- * Encode a message: a PUT as its key with the zero and then its value, a WANT as its key with the zero, an
- * EVENT as its rank, a space and its line, an EXPLAINED as its report, a RANK as zero-terminated lines of
- * JSON, an OPEN as JSON text with its zero and then its guests, an ENDED as its identities, any other as
- * zero-terminated JSON text.
+ * Encodes a message. A PUT is its key with the zero, and then its value; a WANT is its key with the zero. An
+ * EVENT is its rank, a space and its line. An EXPLAINED is its report. A RANK is zero-terminated lines of
+ * JSON. An OPEN is JSON text with its zero, and then its guests. An ENTRY is JSON text with its zero,
+ * and then its files. An ENDED is its identities. Any other message is zero-terminated JSON text.
  *
  *   type        a type that has a struct, see enum proto_type
  *   message     that struct

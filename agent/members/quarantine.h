@@ -9,8 +9,8 @@
  *   4. A node that was put aside for a time, because a rank of it was slow, waits for the rest of that time
  *      when it comes again.
  *
- * So a world with one such node starts at most 4 + 2 log2(1 + t / 10) generations in t seconds, up to
- * 20 minutes (9 in 60 s), and two in 10 minutes from then on.
+ * So a world with one such node starts at most 4 + 2 log2(1 + t / 10) generations in the first t seconds (9
+ * in 60 s). That holds up to 20 minutes; from then on it starts two in 10 minutes.
  *
  * A node is known by its host name, its address, and its numbers from the scheduler and the user
  * (--node-rank): its identity is another one each time. Several agents of one host may agree in all of these.

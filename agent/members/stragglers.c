@@ -3,8 +3,9 @@
 #include <stdlib.h>
 
 /*
- * A rank is slow with so much more than the median (as a part of it), if that is so much of the median step,
- * and so many seconds. It is even with less than EVEN.
+ * When a rank is slow in a window. Its own time exceeds the median by more than SLOW of the median. The
+ * excess is also at least WORTH of the median step, and at least WORTH_S seconds. It is even if its own time
+ * is less than EVEN above the median.
  */
 static const double SLOW = 0.10, WORTH = 0.03, WORTH_S = 0.005, EVEN = 0.05;
 

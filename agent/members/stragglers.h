@@ -1,12 +1,13 @@
 /*
  * Stragglers: ranks of a job for which the others wait. Pure.
  *
- * The times of all ranks are compared in windows of some steps (agent/watch/pace.h). A rank is slow in a
- * window if its own time, in which it does not wait for other ranks, is above the median of all ranks by more
- * than a tenth. The excess must also be worth something: 5 ms and 3 % of a step. A rank that is slow in
- * STRAGGLER_WINDOWS windows in a row is a straggler. It stays one until as many windows in a row were even.
+ * The times of all ranks are compared in windows of some steps (agent/watch/pace.h). The own time of a rank
+ * is the time in which it does not wait for other ranks. A rank is slow in a window if its own time is more
+ * than a tenth above the median of all ranks. The excess must also be worth something: 5 ms and 3 % of a
+ * step. A rank that is slow in STRAGGLER_WINDOWS windows in a row is a straggler. It stays one until as many
+ * windows in a row were even.
  *
- * A busy machine makes no straggler: the time in which a rank was ready to run and had no CPU counts in the
+ * A busy machine makes no straggler. A rank may be ready to run and have no CPU. That time counts in the
  * median, but not in the time that is compared with it. So an unfair share of the CPUs is never reported.
  *
  * A rank that only waits for others is never reported: waiting is not in its own time.

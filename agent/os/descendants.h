@@ -55,8 +55,8 @@ size_t descendants_living_below(pid_t root, pid_t *pids, size_t capacity);
 pid_t descendants_top(pid_t pid);
 
 /**
- * Call `visit` for each socket that a descendant has open, with its inode and the child of this process that
- * is that descendant or its ancestor. Children come before grandchildren.
+ * Calls `visit` for each socket that a descendant has open. `inode` is the socket's. `child` is the child of
+ * this process that is that descendant or its ancestor. Children come before grandchildren.
  */
 void descendants_sockets(void (*visit)(void *arg, unsigned long inode, pid_t child), void *arg);
 

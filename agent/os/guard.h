@@ -35,9 +35,8 @@ struct guard_inside {
 };
 
 struct guard_config {
-    int64_t
-        /* how long the agent may take after a signal that ends the run; some time later the guard kills it */
-        grace_ms;
+    /* how long the agent may take after a signal that ends the run; some time later the guard kills it */
+    int64_t grace_ms;
     int64_t lease_ms; /* the node's own lease, while it does not know the host's (guard_lease_slack_ms()) */
     /*
      * Sets of signals: bit s stands for signal s. TSTP and CONT are relayed in addition. A signal that was

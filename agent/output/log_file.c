@@ -271,14 +271,6 @@ void log_file_show(struct log_file *file)
     file->recent_at = log_file_end(file) - file->n_last;
 }
 
-struct log_file_result log_file_append(struct log_file *file, const char *bytes, size_t n)
-{
-    const struct log_file_result result = log_file_write(file, bytes, n);
-
-    log_file_show(file);
-    return result;
-}
-
 void log_file_settle(struct log_file *file)
 {
     file->n_recent = 0;

@@ -71,9 +71,6 @@ struct log_file_result log_file_write(struct log_file *file, const char *bytes, 
 /** Show the reader what was written. Until log_file_settle() the last write may be looked at in place. */
 void log_file_show(struct log_file *file);
 
-/** log_file_write(), and then log_file_show(). */
-struct log_file_result log_file_append(struct log_file *file, const char *bytes, size_t n);
-
 /** The bytes of the last write belong to the caller again: from now on they are read back from the file. */
 void log_file_settle(struct log_file *file);
 

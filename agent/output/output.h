@@ -94,10 +94,10 @@ struct stream_spec {
     int generation, rank, local_rank;
     enum rundir_stream which;
     enum output_mode mode;
-    const char
-        *prefix; /* of captured lines, on the console and where they are filtered; NULL: none; copied */
-    char *const
-        *filters; /* captured lines with any of these words are also kept filtered; borrowed; NULL: none */
+    /* of captured lines, on the console and where they are filtered; NULL: none; copied */
+    const char *prefix;
+    /* captured lines with any of these words are also kept filtered; borrowed; NULL: none */
+    char *const *filters;
 };
 
 /** The files of one stream, before it has a channel. */

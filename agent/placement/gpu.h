@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum { GPU_MAX = 128, GPU_PCI_BYTES = 24, GPU_WORDS_BYTES = 320 };
+enum { GPU_MAX = 128, GPU_NUMBERS = 2 * GPU_MAX, GPU_PCI_BYTES = 24, GPU_WORDS_BYTES = 320 };
 
 enum gpu_want {
     GPU_WANT_ANY,  /* NVIDIA's; if there is none AMD's; if there is none Intel's */
@@ -35,6 +35,11 @@ struct gpu_host {
 
 struct gpu {
     char pci[GPU_PCI_BYTES]; /* "0000:3b:00.0"; of a MIG device that of its GPU; "": not known */
+    /*
+     * NVIDIA's only: the same for all processes that may open the same GPUs, whatever CUDA_VISIBLE_DEVICES
+     * is. The place of a GPU in PCI order; of a MIG device its place among those, and GPU_MAX.
+     */
+    int number;
 };
 
 struct gpu_list {

@@ -1,9 +1,9 @@
 /*
  * Warnings about the GPUs of a node, from samples of NVML. Pure: a step from one sample to the next.
  *
- * A GPU is healthy until a sample says otherwise. There is one warning for each XID, each growth of the count
- * of uncorrected ECC errors, and each begin of throttling by heat or power brake. Values that NVML does not
- * know give no warning.
+ * A GPU is healthy until a sample says otherwise. There is one warning for each XID, and one each time the
+ * count of uncorrected ECC errors grows. There is also one each time throttling by heat or power brake
+ * begins. Values that NVML does not know give no warning.
  */
 #ifndef AGENT_GPU_HEALTH_H
 #define AGENT_GPU_HEALTH_H
@@ -18,7 +18,7 @@ enum { GPU_HEALTH_MAX = 64, GPU_HEALTH_PCI_BYTES = FSDP_GPU_ID_BYTES, GPU_HEALTH
 /* The state of one GPU at one moment, or one XID of it. */
 struct gpu_sample {
     int index;                      /* NVML's index: all GPUs of the node in PCI order */
-    int xid;                        /* if not 0, this is an XID, and only index and pci are valid besides */
+    int xid;                        /* if not 0, this is an XID, and only index and pci are also valid */
     bool ends_round;                /* the last sample of a round, which has one of every GPU */
     uint32_t n_asked;               /* how often the watcher had been asked when the round began */
     int utilisation_percent;        /* -1: not known */
@@ -28,6 +28,7 @@ struct gpu_sample {
     int64_t memory_total_bytes;     /* -1: not known */
     int64_t ecc_uncorrected;        /* since the driver was loaded; -1: not known */
     uint64_t throttle_reasons;      /* NVML's bits */
+    int persistence;                /* 1: the driver stays loaded without a process; -1: not known */
     char pci[GPU_HEALTH_PCI_BYTES]; /* "0000:3b:00.0" */
 };
 

@@ -135,8 +135,10 @@ static void pick(struct gpu_list *out, const struct nvidia *found, const char *l
             "each worker its own");
         out->n = 1;
     }
-    for (int i = 0; i < out->n; i++)
+    for (int i = 0; i < out->n; i++) {
         memcpy(out->gpus[i].pci, found->devices[picked[i]].pci, GPU_PCI_BYTES);
+        out->gpus[i].number = picked[i] + (gpu_visible_migs(list) ? GPU_MAX : 0);
+    }
 }
 
 bool gpu_nvidia(struct gpu_list *out, const struct gpu_host *host)

@@ -3,8 +3,8 @@
  * arguments.
  *
  * Worker r goes to the NUMA node of GPU r. More workers than GPUs share the GPUs in turn (r mod GPUs). If
- * there is no GPU, or if the node of a GPU is not known, workers are spread in blocks, as evenly as possible,
- * over the nodes that have an allowed CPU.
+ * there is no GPU, or if the node of a GPU is not known, workers are spread over the nodes that have an
+ * allowed CPU: in blocks, as evenly as possible.
  *
  *   node          the allowed CPUs of the NUMA node
  *   socket        the allowed CPUs of all nodes of its socket

@@ -18,9 +18,8 @@ struct nvml_device {
 
 struct nvml_list {
     int n;
-    struct nvml_device
-        /* the GPUs in PCI order, then their MIG devices; more than NVML_MAX are left out */
-        devices[NVML_MAX];
+    /* the GPUs in PCI order, then their MIG devices; more than NVML_MAX are left out */
+    struct nvml_device devices[NVML_MAX];
 };
 
 /**

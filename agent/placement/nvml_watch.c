@@ -42,6 +42,7 @@ struct watch {
     int (*temperature)(void *, int, unsigned *);
     int (*ecc)(void *, int, int, unsigned long long *);
     int (*throttle)(void *, unsigned long long *);
+    int (*persistence)(void *, int *);
     int (*event_set)(void **);
     int (*register_events)(void *, unsigned long long, void *);
     int (*event_wait)(void *, struct event_data *, unsigned);
@@ -60,6 +61,7 @@ static bool open_watch(struct watch *watch, const char *library)
         { "nvmlDeviceGetTemperature", offsetof(struct watch, temperature) },
         { "nvmlDeviceGetTotalEccErrors", offsetof(struct watch, ecc) },
         { "nvmlDeviceGetCurrentClocksThrottleReasons", offsetof(struct watch, throttle) },
+        { "nvmlDeviceGetPersistenceMode", offsetof(struct watch, persistence) },
         { "nvmlEventSetCreate", offsetof(struct watch, event_set) },
         { "nvmlDeviceRegisterEvents", offsetof(struct watch, register_events) },
         { "nvmlEventSetWait_v2", offsetof(struct watch, event_wait) },
@@ -88,6 +90,9 @@ static void find_gpus(struct watch *watch)
         if (watch->nvml.handle(i, &handle) != NVML_SUCCESS || watch->nvml.pci(handle, &info) != NVML_SUCCESS)
             continue;
         watch->handles[watch->n] = handle;
+        if (watch->persistence == NULL ||
+            watch->persistence(handle, &watch->samples[watch->n].persistence) != NVML_SUCCESS)
+            watch->samples[watch->n].persistence = -1;
         watch->samples[watch->n].index = (int)i;
         nvml_kernel_name(&info, watch->samples[watch->n].pci);
         any |=

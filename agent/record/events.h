@@ -8,8 +8,8 @@
  * never sees half of one.
  *
  * Lines are not synced while the job goes on. A sync waits for everything that other processes have written
- * to that file system (1.2 s were measured after a PyTorch checkpoint), and a restart must not wait for a
- * disk. Only events_close() syncs, if the last line reports the end.
+ * to that file system: 1.2 s were measured after a PyTorch checkpoint. A restart must not wait for a disk.
+ * Only events_close() syncs, if the last line reports the end.
  *
  * A line that cannot be written is counted, and the first of several in a row is reported. It has no other
  * consequence: the job does not depend on its events.

@@ -1,7 +1,8 @@
 /*
  * The coordinator's part of a checkpoint. It collects what each rank reports to have written, publishes the
- * whole, deletes old checkpoints (retention), and finds the step to resume from before a generation begins.
- * The slow work runs on libuv's threads, one piece at a time. Everything else runs on the loop's thread.
+ * whole, and deletes old checkpoints (retention). Before a generation begins, it finds the step to resume
+ * from. The slow work runs on libuv's threads, one piece at a time. Everything else runs on the loop's
+ * thread.
  *
  * A program may save to a directory of its own choice, which the reports name. Such a save is published like
  * one in the run's directory. What a generation left unfinished there is removed before the next one begins.

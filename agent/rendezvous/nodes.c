@@ -70,6 +70,9 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
     case PROTO_HELD:
         to->held(to->to, generation, &message.held);
         return FSDP_OK;
+    case PROTO_ENTRY:
+        to->entry(to->to, generation, &message.entry);
+        return FSDP_OK;
     case PROTO_RANK:
         to->rank(to->to, generation, message.rank.question, &message.rank.rank);
         return FSDP_OK;

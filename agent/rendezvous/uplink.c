@@ -298,7 +298,8 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
         uplink->tell(uplink->member, PROTO_OPEN, (int)frame->generation, &message.open);
         return FSDP_OK;
     case PROTO_ENDED:
-        uplink->tell(uplink->member, PROTO_ENDED, (int)frame->generation, &message.ended);
+    case PROTO_ENTRY:
+        uplink->tell(uplink->member, (enum proto_type)frame->type, (int)frame->generation, &message);
         return FSDP_OK;
     case PROTO_START:
         return take_start(uplink, frame, &message.start, err);
@@ -327,7 +328,7 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
 static bool needs_ranks(const struct frame *frame)
 {
     return frame->type != PROTO_START && frame->type != PROTO_FINISH && frame->type != PROTO_OPEN &&
-           frame->type != PROTO_CLOSE && frame->type != PROTO_ENDED;
+           frame->type != PROTO_CLOSE && frame->type != PROTO_ENDED && frame->type != PROTO_ENTRY;
 }
 
 static void take_frame(struct uplink *uplink, const struct frame *frame)
@@ -530,6 +531,14 @@ static void report_held(void *to, int generation, const struct snapshot_list *he
         send_message(to, PROTO_HELD, generation, held);
 }
 
+static void report_entry(void *to, int generation, const struct snapshot_entry *entry)
+{
+    const struct uplink *uplink = to;
+
+    if (!uplink->ending && !uplink->again)
+        send_message(to, PROTO_ENTRY, generation, entry);
+}
+
 static void report_stopped(void *to, int generation)
 {
     struct uplink *uplink = to;
@@ -632,6 +641,7 @@ struct reporter uplink_reporter(struct uplink *uplink)
                               .exited = report_exited,
                               .explained = report_explained,
                               .held = report_held,
+                              .entry = report_entry,
                               .stopped = report_stopped,
                               .unkilled = report_unkilled,
                               .event = report_event,

@@ -15,6 +15,7 @@
 #include "agent/os/descendants.h"
 #include "agent/os/guard.h"
 #include "agent/run/run.h"
+#include "agent/snapshot/place.h"
 #include "agent/wire/swept.h"
 #include "agent/wire/tls.h"
 #include "shard_runtime/core/clock.h"
@@ -120,6 +121,8 @@ static void on_guard_gone(uv_poll_t *poll, int status, int events)
     (void)events;
     if (descendants_end(GUARD_CLEANUP_MS, NULL, 0) == 0 && agent->run != NULL)
         run_swept(agent->run);
+    if (agent->config->place != NULL)
+        place_remove(agent->config->place);
     _exit(128 + SIGKILL);
 }
 
@@ -230,10 +233,14 @@ static void say_swept(void *arg, const struct lease *lease)
     explicit_bzero(key, sizeof key);
 }
 
-int agent_run(const struct agent_config *config)
+int agent_run(const struct agent_config *launched)
 {
+    struct agent_config here = *launched;
+    const struct agent_config *config = &here;
+    struct place place = { .lock_fd = -1 };
     struct fsdp_err err = { 0 };
-    const enum fsdp_status status = os_check_kernel(&err);
+    enum fsdp_status status = os_check_kernel(&err);
+    int exit_status;
     const uint64_t daemon_stops =
         (config->save_on_signal & AGENT_SAVE_DAEMON) != 0 ? UINT64_C(1) << agent_daemon_stops() : 0;
     const struct guard_config guard = { .grace_ms = config->grace_ms,
@@ -244,10 +251,15 @@ int agent_run(const struct agent_config *config)
                                         .swept = say_swept,
                                         .swept_arg = (void *)config };
 
+    if (status == FSDP_OK)
+        status = place_make(&place, config->snapshot_bytes, &err);
     if (status != FSDP_OK) {
         dprintf(STDERR_FILENO, "fsdprun: %s\n", err.message);
         return exit_status_of(status);
     }
+    here.place = place.path[0] != '\0' ? &place : NULL;
     note_missing(config);
-    return guard_run(run_agent, (void *)config, &guard);
+    exit_status = guard_run(run_agent, &here, &guard);
+    place_remove(&place);
+    return exit_status;
 }

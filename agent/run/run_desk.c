@@ -118,12 +118,7 @@ static void put_everything(const struct run *run, struct json_text *out)
     json_field(out, "started", "%.6f", run->desk.about.started_s);
     json_field_string(out, "version", version_number());
     put_path(out, "directory", directory);
-    json_open(out, "command", '[');
-    for (char *const *word = config->command; word != NULL && *word != NULL; word++) {
-        json_next(out);
-        json_add_string(out, *word);
-    }
-    json_close(out, ']');
+    job_view_put_command(out, config->command);
     json_field(out, "max_restarts", "%d", config->max_restarts);
     put_job_file(out, config->job_json);
 }
@@ -213,7 +208,13 @@ void run_desk_open(struct run *run)
     snprintf(desk->about.run_dir, sizeof desk->about.run_dir, "%s",
              config->run_dir != NULL ? config->run_dir : "");
     desk->job = (struct disk_job){ .work = make_entry, .done = on_entry };
-    disk_submit(run->disk, &desk->job);
+    if (config->entry == NULL) {
+        disk_submit(run->disk, &desk->job);
+        return;
+    }
+    desk->entry = config->entry; /* this process's copy: the guard has another, and the lock */
+    desk->listen_fd = config->entry_fd;
+    on_entry(&desk->job);
 }
 
 void run_desk_close(struct run *run)

@@ -98,8 +98,8 @@ struct run {
     void (*done)(void *arg, int status, bool stuck);
     void *done_arg;
 
-    struct placement_search
-        *search; /* search for the CPUs of the workers; while it runs, nothing else is open */
+    /* search for the CPUs of the workers; while it runs, nothing else is open */
+    struct placement_search *search;
     struct placement placement;
     /* status of the placement; if it is not FSDP_OK, there is none, and `unfit` is the reason */
     enum fsdp_status fit;
@@ -107,11 +107,8 @@ struct run {
 
     struct disk *disk; /* NULL: this is the only node, and files are written on the loop */
     struct rundir *rundir;
-    struct fsdp_io
-        /*
-         * file access of the coordinator below the run directory; not freed if the disk is stuck; NULL: none
-         */
-        *io;
+    /* file access of the coordinator below the run directory; not freed if the disk is stuck; NULL: none */
+    struct fsdp_io *io;
     struct events *events;
     struct console *console;
     struct output *output;

@@ -275,6 +275,9 @@ void run_member(void *member, enum proto_type type, int generation, const void *
     case PROTO_PUBLISHED:
         world_publish(run->world, message);
         break;
+    case PROTO_ENTRY:
+        world_take_entry(run->world, message);
+        break;
     case PROTO_PUT:
         world_put(run->world, generation, put->key, put->value, put->value_bytes);
         break;

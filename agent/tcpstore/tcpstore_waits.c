@@ -1,6 +1,6 @@
 /*
- * Waits for keys of a TCPStore. Each wait is in the list of every key that it misses, in the order in which
- * waits began, and in the list of its client.
+ * Waits for keys of a TCPStore. Each wait is in the list of its client, and in the list of every key that it
+ * misses. A key's list is in the order in which waits began.
  */
 #include <assert.h>
 

@@ -3,9 +3,9 @@
  *
  * What is measured is not how long a phase takes, but how long ranks of this node were silent in it: the time
  * between two changes of their progress pages, without what is excused. A bound is 5 times the longest
- * silence that was seen, at least 10 s in a step and 30 s where disks and drivers are waited for, and never
- * more than the run's limit (launch.hang_timeout_s). Until a class of silences is learned, its bound is the
- * limit.
+ * silence that was seen. It is at least 10 s in a step, and 30 s where disks and drivers are waited for. It
+ * is never more than the run's limit (launch.hang_timeout_s). Until a class of silences is learned, its bound
+ * is the limit.
  *
  * The longest silence is that of the last two windows of steps (or saves, or generations), so one hiccup does
  * not count for ever.

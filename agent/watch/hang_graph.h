@@ -38,8 +38,8 @@ struct hang_answerers {
 struct hang_graph {
     const struct hang_rank *rows;
     int n;
-    struct hang_member
-        *members; /* (n_members) of live ranks, sorted: the members of a group are neighbours */
+    /* (n_members) of live ranks, sorted: the members of a group are neighbours */
+    struct hang_member *members;
     int n_members;
     struct hang_followed *followed; /* (n_members) at the first member of each group */
     bool *seen;                     /* (n) */

@@ -8,13 +8,13 @@
  *           it waits for others gives none.
  *
  * A rank is silent since its last weak sign or the last strong one, whichever is later. Weak signs count only
- * for 9 limits after the last strong one, so a rank that shows nothing else is silent for too long after 10.
- * On several nodes a node hears of the signs that others saw up to 3 limits later, so there after 7 to 10.
- * A rank that has used its heartbeat is silent since its last beat, whatever else is seen.
+ * for 9 limits after the last strong one. So a rank that shows nothing else is silent for too long after 10
+ * limits. On several nodes a node hears of the signs that others saw up to 3 limits later, so there after 7
+ * to 10. A rank that has used its heartbeat is silent since its last beat, whatever else is seen.
  *
  * The ranks hang if no strong sign was seen on any node for a limit, and some rank was silent for a limit; or
- * if some heartbeat has stopped for a limit. As long as a node has seen no strong sign in a generation, the
- * limit of its ranks is at least a minute, because programs start slowly.
+ * if some heartbeat has stopped for a limit. Programs start slowly. So the limit of a node's ranks is at
+ * least a minute as long as the node has seen no strong sign in the generation.
  *
  * Pure: times are arguments.
  */
@@ -41,8 +41,8 @@ int64_t hang_life_bound(const struct hang_life *life);
 bool hang_life_takes_weak(const struct hang_life *life, int64_t now_ns);
 
 /**
- * Has the node seen no strong sign for so long that it should ask what others have seen (3 limits), and asked
- * last a limit ago?
+ * Should the node ask what strong signs others have seen? Yes if it has seen none for 3 limits, and asked
+ * last a limit ago.
  */
 bool hang_life_wants_news(const struct hang_life *life, int64_t now_ns, int64_t asked_ns);
 
@@ -79,12 +79,12 @@ void hang_life_share(struct hang_rank *rows, int n, int64_t shown_ns);
  *
  *   store_ns  how long ago a key of the store was changed; INT64_MAX: there is no store, or never
  *
- * The culprit is, by the first rule that tells: a stopped rank, one in state D, one whose heartbeat stopped,
- * one that has not come to the store, one that does not wait for others (by its Python stack, or its progress
- * page), one at a line where the fewest ranks are, the one that is silent for longest, the lowest. A rank
- * that waits is excused while another one, which is known not to wait, gives weak signs. None is named while
- * another one has been silent for more than half of its limit, and not for all of it: what it does is not
- * known yet.
+ * The first of these rules that finds a rank names the culprit: a stopped rank; one in state D; one whose
+ * heartbeat stopped; one that has not come to the store; one that does not wait for others, by its Python
+ * stack or its progress page; one at a line where the fewest ranks are; the one that is silent for longest;
+ * the lowest. A rank that waits is excused while another one, which is known not to wait, gives weak signs.
+ * None is named while another one has been silent for more than half of its limit, and not for all of it:
+ * what it does is not known yet.
  */
 void hang_life_judge(struct hang_verdict *verdict, const struct hang_rank *rows, int n, int64_t store_ns);
 

@@ -1,10 +1,10 @@
 /*
  * Sessions between two agents (agent/wire/session_core.h) over connections (agent/wire/peer.h). A pool holds
  * the sessions of one end: the coordinator's accepts them, a member's dials one.
- *   - A connection that breaks is replaced. The end that dialled it dials again at once, and then every
- *     lease / 12. It also does so while its connection has been silent for a quarter of the lease, because
- *     TCP's own back-off makes a cut of 2 s a silence of 3.3 s. A host that has accepted a connection gets a
- *     third of the lease for the handshake before the next dial.
+ *   - A connection that breaks is replaced. The end that dialled it dials again at once, and then every lease
+ *     / 12. It also does so while its connection has been silent for a quarter of the lease. The reason is
+ *     TCP's own back-off: it makes a cut of 2 s a silence of 3.3 s. A host that has accepted a connection
+ *     gets a third of the lease for the handshake before the next dial.
  *   - Frames that the other end has not acknowledged are sent again. Neither end loses or repeats a frame.
  *   - A session ends when nothing was heard for a lease, when the other end leaves, or when it no longer
  *     knows the session. If the other end's process dies, its kernel closes the connection in order; a

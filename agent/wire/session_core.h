@@ -7,8 +7,8 @@
  *   3. A frame that arrives a second time is dropped by its number.
  * So each frame is delivered once and in order, whatever connections were cut in between.
  *
- * A session ends when nothing was heard for a lease. This end's own absence does not count: time in which it
- * did not look (a stopped process, a paused machine) counts as SESSION_STALL of the lease at most, and the
+ * A session ends when nothing was heard for a lease. This end's own absence does not count. Time in which it
+ * did not look (a stopped process, a paused machine) counts as a lease / SESSION_STALL at most. And the
  * caller passes on everything that has arrived before it judges.
  *
  * Pure: no sockets, no loop, no clock. Times are nanoseconds of any clock that goes forward.

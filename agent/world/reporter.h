@@ -19,6 +19,7 @@
 #include "agent/record/events.h"
 #include "agent/record/first_cause.h"
 #include "agent/record/hang_rank.h"
+#include "agent/snapshot/entries.h"
 #include "agent/watch/pace.h"
 #include "shard_runtime/shardfile/snapshot.h"
 
@@ -63,6 +64,8 @@ struct reporter {
     void (*explained)(void *to, int generation, const char *json, size_t length);
     /* The steps that all ranks of this node have in memory. It comes before `stopped`, if there are any. */
     void (*held)(void *to, int generation, const struct snapshot_list *held);
+    /* This node has a snapshot of the program (agent/snapshot/entries.h), or small files of it. */
+    void (*entry)(void *to, int generation, const struct snapshot_entry *entry);
     /* No worker of the generation, and nothing that one left running, is alive here (or can be killed). */
     void (*stopped)(void *to, int generation);
     /*

@@ -24,6 +24,7 @@
 #include "agent/output/output.h"
 #include "agent/placement/placement.h"
 #include "agent/record/first_cause.h"
+#include "agent/snapshot/entries.h"
 #include "agent/watch/hang_bounds.h"
 #include "agent/watch/hang_life.h"
 #include "agent/watch/heartbeat.h"
@@ -41,7 +42,8 @@ struct world_plan {
     int first_attempt;   /* of the run directory: generation g is attempt first_attempt + g */
     int64_t resume_step; /* the step to resume from; -1: from initial weights */
     int64_t memory_step; /* before that: a step that every rank has in memory; -1: none */
-    int64_t lease_ms;    /* of the nodes: the host's */
+    char snapshot[ENTRY_NAME_BYTES]; /* of a program: the entry that stays in memory; empty: none */
+    int64_t lease_ms;                /* of the nodes: the host's */
     uint64_t term; /* of the leader, by which its orders are known from an earlier one's; 0: no arbiter */
     char master_address[256], node_address[256];
     int master_port;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "agent/os/environment.h"
+#include "agent/snapshot/place.h"
 #include "agent/watch/python_stacks.h"
 #include "agent/world/worker.h"
 
@@ -125,6 +126,8 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
         set(ours, "FSDP_LINK_FD=%d", id->link_fd);
     if (plan->term > 0)
         set(ours, "FSDPRUN_TERM=%llu", (unsigned long long)plan->term);
+    if (config->place != NULL)
+        set(ours, "FSDPRUN_SNAPSHOT_DIR=%s", config->place->path);
     if (id->heart_fd > 0)
         set(ours, "FSDPRUN_HEARTBEAT_FD=%d", id->heart_fd);
     if (id->stacks_fd > 0)
@@ -140,7 +143,7 @@ static bool is_inherited(const char *variable)
 {
     static const char *const withheld[] = {
         "FSDP_LINK_FD=",         "FSDP_RUN_DIR=",   "FSDPRUN_SECRET=", "FSDPRUN_SECRET_FILE=",
-        "FSDPRUN_HEARTBEAT_FD=", "FSDPRUN_STACKS=", "FSDPRUN_TERM="
+        "FSDPRUN_HEARTBEAT_FD=", "FSDPRUN_STACKS=", "FSDPRUN_TERM=",   "FSDPRUN_SNAPSHOT_DIR="
     };
 
     for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)

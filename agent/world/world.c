@@ -134,6 +134,7 @@ static void tell_down(struct world *world)
         output_end_generation(world->services.output);
     if (held.held[0].step >= 0)
         world->reporter.held(world->reporter.to, world->plan.generation, &held);
+    entry_dir_tell(world->entries);
     world->reporter.stopped(world->reporter.to, world->plan.generation);
 }
 
@@ -150,6 +151,8 @@ static void close_all(struct world *world)
     world_account_drop(world);
     world_gpus_end(world);
     world_end_saves(world);
+    entry_dir_close(world->entries);
+    world->entries = NULL;
     link_server_destroy(world->links);
     world->links = NULL;
     timer_pipe_destroy(world->timers);
@@ -293,8 +296,11 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     if (status == FSDP_OK && config->job_json != NULL && services->rundir != NULL)
         status = segments_create(&world->segments, config->n_workers, err);
     if (status == FSDP_OK)
+        status = world_open_entries(world, err);
+    if (status == FSDP_OK)
         status = world_make_timers(world, err);
     if (status != FSDP_OK) {
+        entry_dir_close(world->entries);
         segments_destroy(world->segments);
         standby_destroy(world->standby, services->os);
         close_archive(world);
@@ -346,6 +352,7 @@ static void post_and_run(struct world *world, enum world_event event)
 void world_form(struct world *world, const struct world_plan *plan)
 {
     world->plan = *plan;
+    world_begin_entries(world);
     world_gpus_begin(world);
     post_and_run(world, WE_FORM);
 }

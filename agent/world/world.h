@@ -66,6 +66,7 @@ void world_stop(struct world *world, int signal, bool now);
  */
 void world_lost(struct world *world);
 void world_notify(struct world *world, const struct fsdp_link_notice *notice);
+void world_take_entry(struct world *world, const struct snapshot_entry *entry); /* PROTO_ENTRY */
 void world_publish(struct world *world, const struct fsdp_link_published *published);
 void world_put(struct world *world, int generation, const char *key, const void *value, size_t size_bytes);
 /*

@@ -29,8 +29,9 @@ static bool is_on(const struct world *world)
 
 /*
  * A worker of a job shows its progress from its start on, and its bounds are learned. A program that uses our
- * library may do other work first, and between two calls of it, so it has the limit from its first step on.
- * With --hang-timeout any program is watched, and what it shows otherwise counts too (world_life.c).
+ * library may do other work first, and between two calls of the library. So its bound is the limit, from its
+ * first step on. With --hang-timeout any program is watched, and what it shows otherwise counts too
+ * (world_life.c).
  */
 int64_t world_bound_ns(const struct world *world, const struct worker *worker)
 {

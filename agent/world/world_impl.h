@@ -25,6 +25,7 @@
 #include "agent/os/oom.h"
 #include "agent/output/progress.h"
 #include "agent/placement/gpu_health.h"
+#include "agent/snapshot/entry_dir.h"
 #include "agent/snapshot/segments.h"
 #include "agent/snapshot/writer.h"
 #include "agent/watch/hang_life.h"
@@ -61,6 +62,7 @@ struct world {
     struct link_server *links;
     struct link_kept kept;     /* for the workers of later generations */
     struct segments *segments; /* of the workers, in every generation; NULL: they save no snapshots */
+    struct entry_dir *entries; /* snapshots of programs; NULL: there is no place for them */
     struct writer *writer;     /* of the generation; NULL: no slot was to be written in it yet */
     struct world_save *saves;  /* the slots that it writes; NULL: none */
     uint64_t n_saves;          /* slots that were ever to be written */
@@ -138,6 +140,10 @@ bool world_start_standby(struct world *world, int local_rank, struct standby_pro
                          struct death *death);
 /** Make world->links for the next generation. */
 bool world_make_links(struct world *world, struct fsdp_err *err);
+/** Begin to look after the snapshots of programs, if there is a place for them. */
+enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err);
+/** Before the workers of world->plan start: only the entry that the coordinator has chosen stays. */
+void world_begin_entries(struct world *world);
 /** Put the descriptors of the segments where workers look for them. */
 bool world_give_segments(struct world *world, struct fsdp_err *err);
 /** A worker reports a save. Report it, once its file is on the disk. The callee owns manifest_fd. */

@@ -1,7 +1,7 @@
 /*
  * Snapshots of the workers. Their segments stay from one generation to the next. What a worker wants written
  * to the disk, the writer's process writes, while the generation lives. Then the save is reported as if the
- * worker had written the file itself.
+ * worker had written the file itself. Programs have their own snapshots (agent/snapshot/entry_dir.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +29,46 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
             return false;
     }
     return true;
+}
+
+static void on_entry(void *arg, const struct snapshot_entry *entry)
+{
+    const struct world *world = arg;
+
+    world->reporter.entry(world->reporter.to, world->plan.generation, entry);
+}
+
+static void on_entry_line(void *arg, const char *words)
+{
+    world_say(arg, words);
+}
+
+enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err)
+{
+    const struct entry_dir_handlers handlers = { .arg = world, .found = on_entry, .line = on_entry_line };
+
+    return world->config->place == NULL
+               ? FSDP_OK
+               : entry_dir_open(&world->entries, world->services.loop, world->config->place,
+                                world->config->snapshot_persist, &handlers, err);
+}
+
+void world_begin_entries(struct world *world)
+{
+    const struct world_plan *plan = &world->plan;
+    struct persist_seat seat = { .node_rank = plan->node_rank,
+                                 .n_nodes = plan->n_nodes,
+                                 .is_first = plan->generation == 0 };
+
+    memcpy(seat.token, plan->token, sizeof seat.token);
+    if (world->entries != NULL)
+        entry_dir_begin(world->entries, plan->snapshot, plan->first_rank, plan->world_size, &seat);
+}
+
+void world_take_entry(struct world *world, const struct snapshot_entry *entry)
+{
+    if (world->entries != NULL)
+        entry_dir_take(world->entries, entry);
 }
 
 static void report(const struct world *world, int rank, const struct fsdp_link_saved *saved, int manifest_fd)

@@ -1,8 +1,8 @@
 /*
  * Device memory that collectives move. If the device has collectives of its own (NCCL), the memory comes from
- * their allocator and is registered with each group at the first call of the group that uses it. So a group
- * knows only the memory that it moves, and no caller has to say which. With staging, and on the cpu, it is
- * plain device memory.
+ * their allocator. Each group registers the memory at its first call that uses it. So a group knows only the
+ * memory that it moves, and no caller has to say which. With staging, and on the cpu, it is plain device
+ * memory.
  */
 #ifndef COMM_DEVICE_MEMORY_H
 #define COMM_DEVICE_MEMORY_H

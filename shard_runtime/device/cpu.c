@@ -1,7 +1,7 @@
 /*
- * The cpu device. Work runs where it is called, so that program order is the only order there is: recording
- * and waiting have nothing left to do. Streams and events are objects all the same, because code that loses
- * one or uses it after its end must fail here too, where every test runs and the sanitizers watch.
+ * The cpu device. Work runs where it is called, so program order is the only order: recording and waiting
+ * have nothing left to do. Streams and events are objects all the same. Code that loses one, or uses it after
+ * its end, must fail here too, because every test runs here and the sanitizers watch.
  */
 #include "shard_runtime/device/device.h"
 

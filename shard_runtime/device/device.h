@@ -37,8 +37,9 @@ struct device_cast {
 };
 
 /**
- * One of a list of float32 tensors on their way to bfloat16 by draws: that of from[i] is half (first + i) % 8
- * of the words of rng_philox(key, step, (first + i) / 8), the lower half of a word before its upper one.
+ * One of a list of float32 tensors that are rounded to bfloat16 by random draws. rng_philox(key, step, n)
+ * gives four words, which are eight halves: the lower half of a word comes before its upper one. The draw of
+ * from[i] is half number (first + i) % 8 of n = (first + i) / 8.
  */
 struct device_rounding {
     uint16_t *to;
@@ -186,8 +187,8 @@ struct plugin;
 struct device_config {
     const char *name; /* "cpu", "cuda" or "auto": cuda where its plug-in opens, else cpu */
     int local_rank, local_world_size;
-    const struct plugin *
-        *plugin; /* receives what the device came from, NULL when from no plug-in; may be NULL */
+    /* receives what the device came from, NULL when from no plug-in; may be NULL */
+    const struct plugin **plugin;
     /*
      * Why "auto" did not take a GPU that there may be; "" where there is none, or it was taken. May be NULL.
      */

@@ -34,7 +34,7 @@ static void forecast_optimizer(struct fsdp_forecast *forecast, const struct fsdp
         elems += n_elems;
     }
     if (options != NULL)
-        optimizer_need(options, elems, &forecast->optimizer, &forecast->offloaded);
+        optim_need(options, elems, &forecast->optimizer, &forecast->offloaded);
 }
 
 /* The numerics that the plan is for. The row for a GPU answers without one. */

@@ -7,8 +7,8 @@
 #include "shard_runtime/shard/layout.h"
 
 /*
- * Copy the shards of part number `part`, one rank after the other in `gathered`, to where they belong in the
- * whole tensor `out` in host memory.
+ * Copies the shards of part number `part` to where they belong in the whole tensor `out`, which is in host
+ * memory. `gathered` has one rank's shard after the other.
  */
 static void assemble(struct fsdp_model *model, int index, int part, const float *gathered, float *out)
 {

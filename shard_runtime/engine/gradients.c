@@ -1,10 +1,9 @@
 /*
  * The gradients of a step: are they there, are they numbers, and what do their powers add up to.
  *
- * An element that is NaN or infinite may be in the shard of one rank alone. Every rank therefore measures its
- * rows when the last backward of a step is over, and its verdict travels in the all-reduce that ends this
- * call in any case (agree.c). Clipping by the usual norm takes the same sums, so that gradients are read
- * once.
+ * An element that is NaN or infinite may be in the shard of one rank alone. So every rank measures its rows
+ * when the last backward of a step is over. Its verdict travels in the all-reduce that ends this call in any
+ * case (agree.c). Clipping by the usual norm takes the same sums, so that gradients are read once.
  */
 #include <math.h>
 

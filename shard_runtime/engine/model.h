@@ -333,7 +333,7 @@ void model_lend(struct fsdp_model *model, bool lent);
 bool model_is_broken(const struct fsdp_model *model);
 
 /**
- * agree.c: context_agree() among all ranks that share the model, which also adds up `sums` (n, at most
+ * agree.c: context_agree() among all ranks that share the model. It also adds up `sums` (n, at most
  * MODEL_MAX_SUMS) over the ranks that compute on samples of their own. If a group of the model is broken, a
  * rank that failed returns `own` at once.
  *
@@ -373,8 +373,8 @@ struct plan_options model_plan_options(const struct fsdp_model *model, bool trai
 bool model_overlaps(const struct fsdp_model *model);
 
 /**
- * initial.c: initial values are drawn when something first reads a value, so that parameters which a
- * checkpoint, a file or the program fills before that cost nothing.
+ * initial.c: initial values are drawn when something first reads a value. So a parameter costs nothing if a
+ * checkpoint, a file or the program fills it before that.
  *
  * model_plan_initial() notes that every parameter is to get its initial values. It writes none.
  *   FSDP_ERR_NOMEM  no room for the notes

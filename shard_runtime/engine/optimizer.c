@@ -4,8 +4,6 @@
  */
 #include "shard_runtime/engine/optimizer.h"
 
-#include <fnmatch.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,9 +37,9 @@ static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fs
 {
     struct fsdp_context *context = optimizer->model->context;
     const struct offload_options options = { .io = context_files(context),
-                                             .directory = optimizer->options.offload_dir,
+                                             .directory = optimizer->rates.general.offload_dir,
                                              .rank = context->rank,
-                                             .window_bytes = optimizer->options.offload_window_bytes };
+                                             .window_bytes = optimizer->rates.general.offload_window_bytes };
     size_t *n_elems = alloc_array((size_t)optimizer->n_tensors, sizeof *n_elems);
     enum fsdp_status status;
 
@@ -70,7 +68,7 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     size_t offset[N_PLACES] = { 0 };
     enum fsdp_status status = FSDP_OK;
 
-    if (optimizer->options.offload_dir != NULL && optimizer->n_states > 0)
+    if (optimizer->rates.general.offload_dir != NULL && optimizer->n_states > 0)
         return make_offload(optimizer, err);
     for (int i = 0; i < optimizer->n_tensors; i++)
         optimizer->state_bytes[place_of(optimizer, i)] +=
@@ -92,54 +90,6 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     return status;
 }
 
-/*
- * Returns the options of a parameter. Options of the first group whose pattern matches its name replace the
- * general ones. Also returns that group.
- */
-static struct fsdp_optimizer_options options_of(const struct fsdp_optimizer_options *options,
-                                                const char *name, struct lr_group *lr_group)
-{
-    struct fsdp_optimizer_options own = *options;
-
-    own.groups = NULL;
-    own.n_groups = 0;
-    *lr_group = (struct lr_group){ .index = -1 };
-    for (size_t g = 0; g < options->n_groups; g++) {
-        const struct fsdp_optimizer_group *group = &options->groups[g];
-
-        if (fnmatch(group->pattern, name, 0) != 0)
-            continue;
-        *lr_group = (struct lr_group){ .index = (int)g, .own_lr = group->lr >= 0 };
-        if (group->lr >= 0)
-            own.lr = group->lr;
-        if (group->weight_decay >= 0) {
-            own.weight_decay = group->weight_decay;
-            own.decay = FSDP_DECAY_ALL; /* the group sets the decay for exactly these parameters */
-        }
-        break;
-    }
-    return own;
-}
-
-/* Checks that every pattern matches a parameter; one that matches none is a mistake of the caller. */
-static enum fsdp_status check_groups(const struct fsdp_model *model,
-                                     const struct fsdp_optimizer_options *options, struct fsdp_err *err)
-{
-    for (size_t g = 0; g < options->n_groups; g++) {
-        bool found = false;
-
-        if (options->groups == NULL || options->groups[g].pattern == NULL || isnan(options->groups[g].lr) ||
-            isnan(options->groups[g].weight_decay))
-            return fsdp_fail(err, FSDP_ERR_ARG, "optimizer group %zu: no pattern, or what is no number", g);
-        for (int i = 0; i < model->layout.n_params && !found; i++)
-            found = fnmatch(options->groups[g].pattern, model->layout.params[i].parameter->name, 0) == 0;
-        if (!found)
-            return fsdp_fail(err, FSDP_ERR_ARG, "optimizer group \"%s\": no parameter has such a name",
-                             options->groups[g].pattern);
-    }
-    return FSDP_OK;
-}
-
 static enum fsdp_status add_tensor(struct fsdp_optimizer *optimizer, int param, struct fsdp_err *err)
 {
     const struct fsdp_model *model = optimizer->model;
@@ -150,7 +100,7 @@ static enum fsdp_status add_tensor(struct fsdp_optimizer *optimizer, int param, 
     tensor->param = model_shard(model, FSDP_VALUE, param, &tensor->n_elems);
     tensor->n_dims = parameter->n_dims;
     optimizer->params[i] = param;
-    optimizer->of[i] = options_of(&optimizer->options, parameter->name, &optimizer->lr_groups[i]);
+    optim_rates_add(&optimizer->rates, parameter->name);
     for (int s = 0; s < optimizer->n_states; s++) {
         char *name = alloc_printf("optimizer.%s.%s", optimizer->ops->state_names[s], parameter->name);
 
@@ -161,22 +111,36 @@ static enum fsdp_status add_tensor(struct fsdp_optimizer *optimizer, int param, 
     return FSDP_OK;
 }
 
+/* Starts the options and rates; the groups of `options` may name any parameter of the model. */
+static enum fsdp_status init_rates(struct fsdp_optimizer *optimizer,
+                                   const struct fsdp_optimizer_options *options, struct fsdp_err *err)
+{
+    const struct plan *layout = &optimizer->model->layout;
+    const char **names = alloc_array((size_t)layout->n_params, sizeof *names);
+    enum fsdp_status status;
+
+    if (names == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+    for (int i = 0; i < layout->n_params; i++)
+        names[i] = layout->params[i].parameter->name;
+    status = optim_rates_init(&optimizer->rates, options, names, layout->n_params, err);
+    free(names);
+    return status;
+}
+
 static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
     const struct fsdp_model *model = optimizer->model;
     const size_t n = (size_t)model->layout.n_params;
-    enum fsdp_status status = check_groups(model, &optimizer->options, err);
+    enum fsdp_status status = FSDP_OK;
 
     optimizer->tensors = alloc_array(n, sizeof *optimizer->tensors);
     optimizer->updates = alloc_array(n, sizeof *optimizer->updates);
-    optimizer->of = alloc_array(n, sizeof *optimizer->of);
     optimizer->params = alloc_array(n, sizeof *optimizer->params);
-    optimizer->lr_groups = alloc_array(n, sizeof *optimizer->lr_groups);
     optimizer->names = alloc_array(n * OPTIM_MAX_STATES, sizeof(char *));
-    if (status == FSDP_OK &&
-        (optimizer->tensors == NULL || optimizer->updates == NULL || optimizer->of == NULL ||
-         optimizer->params == NULL || optimizer->lr_groups == NULL || optimizer->names == NULL))
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+    if (optimizer->tensors == NULL || optimizer->updates == NULL || optimizer->params == NULL ||
+        optimizer->names == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < (int)n && status == FSDP_OK; i++)
         if (model->layout.params[i].trains)
             status = add_tensor(optimizer, i, err);
@@ -199,14 +163,15 @@ static enum fsdp_status make(struct fsdp_optimizer **out, struct fsdp_model *mod
     if (optimizer == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     optimizer->model = model;
-    optimizer->options = *options;
     optimizer->ops = optim_find(options->kind);
     optimizer->n_states = optimizer->ops->n_states(options);
-    status = list_tensors(optimizer, err);
+    status = init_rates(optimizer, options, err);
+    if (status == FSDP_OK)
+        status = list_tensors(optimizer, err);
     if (status == FSDP_OK)
         status = alloc_state(optimizer, err);
-    optimizer->options.groups = NULL; /* the list belongs to the caller, as offload_dir does */
-    optimizer->options.offload_dir = NULL;
+    optimizer->rates.general.groups = NULL; /* the list belongs to the caller, as offload_dir does */
+    optimizer->rates.general.offload_dir = NULL;
     return status;
 }
 
@@ -243,9 +208,8 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     for (int i = 0; optimizer->names != NULL && i < optimizer->model->layout.n_params * OPTIM_MAX_STATES; i++)
         free(optimizer->names[i]);
     free(optimizer->names);
-    free(optimizer->of);
+    optim_rates_fini(&optimizer->rates);
     free(optimizer->params);
-    free(optimizer->lr_groups);
     free(optimizer->updates);
     free(optimizer->tensors);
     free(optimizer);
@@ -258,7 +222,7 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
 static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, int i,
                                         const struct optim_tensor *rows, size_t first)
 {
-    const struct fsdp_optimizer_options *options = &optimizer->of[i];
+    const struct fsdp_optimizer_options *options = &optimizer->rates.of[i].options;
     size_t n_elems;
 
     return (struct numerics_update){
@@ -267,7 +231,7 @@ static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, 
         .m = rows->state[0],
         .v = rows->state[1],
         .n_elems = rows->n_elems,
-        .lr = optimizer_rate(optimizer, options),
+        .lr = optim_rate(&optimizer->rates, options, optimizer->step),
         .weight_decay = optim_decay(options, rows->n_dims),
         .grad_scale = (float)model_gradient_scale(optimizer->model, group_of(optimizer, i)),
     };
@@ -289,7 +253,7 @@ static void update(struct fsdp_optimizer *optimizer, enum shard_place place,
             timing_begin(context, "optimizer",
                          n_elems * sizeof(float) * (1 + 2 * (1 + (uint64_t)optimizer->n_states)));
     optimizer->ops->update(place_numerics(context, place), context->streams[PLAN_COMPUTE],
-                           &optimizer->options, updates, n_updates, optimizer->step + 1);
+                           &optimizer->rates.general, updates, n_updates, optimizer->step + 1);
     if (timed)
         timing_end(context, PLAN_COMPUTE);
 }
@@ -396,7 +360,7 @@ enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int
     REQUIRE(optimizer, err);
 
     OK_OR_RETURN(check_group(optimizer->model, group, err));
-    OK_OR_RETURN(optimizer_check_rates(optimizer, err));
+    OK_OR_RETURN(optim_rates_check(&optimizer->rates, optimizer->step, err));
     optimizer->model->in_step[group].updated = true;
     return update_selected(optimizer, group, err);
 }
@@ -410,7 +374,7 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 
     OK_OR_RETURN(check_gradients(model, err));
     unshard_drop_all(model);
-    status = optimizer_check_rates(optimizer, err);
+    status = optim_rates_check(&optimizer->rates, optimizer->step, err);
     /* the update ends with an agreement, in which every rank must take part */
     if (optimizer->offload != NULL)
         status = model_agree(model, NULL, 0, status, err);
@@ -437,4 +401,30 @@ void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t st
         return;
     optimizer->step = step;
     optimizer->model->draws.step = step;
+}
+
+double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)
+{
+    return optimizer != NULL ? optim_rate(&optimizer->rates, &optimizer->rates.general, optimizer->step) : 0;
+}
+
+enum fsdp_status fsdp_optimizer_set_lr(struct fsdp_optimizer *optimizer, double lr, struct fsdp_err *err)
+{
+    REQUIRE(optimizer, err);
+    return optim_rates_set(&optimizer->rates, lr, err);
+}
+
+enum fsdp_status fsdp_optimizer_set_group_lr(struct fsdp_optimizer *optimizer, size_t group, double lr,
+                                             struct fsdp_err *err)
+{
+    REQUIRE(optimizer, err);
+    return optim_rates_set_group(&optimizer->rates, group, lr, err);
+}
+
+void fsdp_optimizer_set_lr_lambda(struct fsdp_optimizer *optimizer, fsdp_lr_lambda_fn lr_lambda, void *user)
+{
+    if (optimizer == NULL)
+        return;
+    optimizer->rates.lr_lambda = lr_lambda;
+    optimizer->rates.lr_user = user;
 }

@@ -7,38 +7,23 @@
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/optim/offload.h"
 #include "shard_runtime/optim/optim.h"
+#include "shard_runtime/optim/rates.h"
 #include "shard_runtime/shardfile/rows_store.h"
 
 struct fsdp_optimizer {
     struct fsdp_model *model;
-    struct fsdp_optimizer_options options;
     const struct optim_ops *ops;
     struct optim_tensor *tensors;    /* one for each parameter that has a gradient */
     struct numerics_update *updates; /* room for the same number */
-    /* for each tensor: the options, with those of its group in their place */
-    struct fsdp_optimizer_options *of;
-    int *params; /* for each tensor: the parameter's number in the model */
-    struct lr_group {
-        int index;               /* index of the group of options that applies to the parameter; -1: none */
-        bool own_lr;             /* that group has a learning rate of its own */
-    } * lr_groups;               /* for each tensor */
-    fsdp_lr_lambda_fn lr_lambda; /* replaces the schedule; NULL: the schedule applies */
-    void *lr_user;
-    char **names; /* (tensors, states) */
+    int *params;                     /* for each tensor: the parameter's number in the model */
+    struct optim_rates rates;        /* options of each tensor */
+    char **names;                    /* (tensors, states) */
     int n_tensors, n_states;
     float *state[N_PLACES]; /* state in the same kind of memory as the shards */
     size_t state_bytes[N_PLACES];
     struct offload *offload; /* keeps the state in a file; NULL: it is in `state` */
     uint64_t step;
 };
-
-/** The learning rate of the next update for a parameter with these options. */
-double optimizer_rate(const struct fsdp_optimizer *optimizer, const struct fsdp_optimizer_options *options);
-/**
- * Checks the learning rates. FSDP_ERR_ARG: the program's function gives a rate that is negative or not a
- * number.
- */
-enum fsdp_status optimizer_check_rates(const struct fsdp_optimizer *optimizer, struct fsdp_err *err);
 
 /**
  * Returns the store that has the states, numbered as fsdp_optimizer_state() lists them. NULL: they are in
@@ -52,9 +37,5 @@ const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer)
  */
 enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options,
                                          const struct fsdp_module *root, bool apart, struct fsdp_err *err);
-
-/** Bytes of memory, and of the file, that the states of n_elems elements take with these options. */
-void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
-                    uint64_t *file_bytes);
 
 #endif

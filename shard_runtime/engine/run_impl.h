@@ -51,8 +51,8 @@ run_fn run_copy_in, run_copy_sum_in, run_amax, run_gather, run_unpack, run_slice
 run_fn run_pack, run_reduce, run_all_reduce, run_store, run_copy_out, run_complete;
 
 /**
- * After a failure, in place of run_unpack(): drop the parameters that the user gathered by hand for it, so
- * that the group's next gather is a collective again, as it is on the other ranks.
+ * After a failure, in place of run_unpack(): drops the parameters that the user gathered by hand for it. The
+ * group's next gather is then a collective again, as it is on the other ranks.
  */
 void run_skip_unpack(const struct runner *r, const struct plan_entry *e);
 

@@ -119,9 +119,9 @@ static float scale_of_loss(struct fsdp_model *model, bool in_parts, uint64_t n_t
 }
 
 /*
- * Run the next n_calls of the program. If this rank fails, *status and err keep that, and it goes on with the
- * collectives, as the other ranks do not know of it yet. Returns false if a group is broken: then nothing
- * goes on.
+ * Runs the next n_calls of the program. If this rank fails, *status and err keep that. It goes on with the
+ * collectives, because the other ranks do not know of the failure yet. Returns false if a group is broken:
+ * then nothing goes on.
  */
 static bool run_calls(struct fsdp_model *model, struct program_input *input, int n_calls,
                       enum fsdp_status *status, struct fsdp_err *err)

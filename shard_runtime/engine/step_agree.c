@@ -1,6 +1,6 @@
 /*
- * What the ranks tell each other in a step: whether the call and its batches are usable, how many targets all
- * of them have, whether all run the same plan, the loss, and how the step ended.
+ * What the ranks tell each other in a step. Before it: whether the call and its batches are usable, how many
+ * targets all of them have, and whether all run the same plan. After it: the loss, and how the step ended.
  */
 #include "shard_runtime/engine/step_impl.h"
 
@@ -107,8 +107,8 @@ enum { WORD_SUMS = 4 };
 
 /*
  * Write the halves of the word and their squares: sums of these are exact in double for up to 2^21 ranks. A
- * rank whose tensor group has different plans adds 1 to its squares, which then belong to no number, so that
- * its data ranks notice it too.
+ * rank whose tensor group has different plans adds 1 to its squares. They then belong to no number, so its
+ * data ranks notice it too.
  */
 static void write_word(uint32_t word, bool same_in_tensor_group, double sums[WORD_SUMS])
 {

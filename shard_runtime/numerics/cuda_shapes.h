@@ -1,7 +1,7 @@
 /*
- * How the CUDA kernels cut their work, and the scratch that follows from it. The kernels (cuda/kernels/) and
- * the plan, which is made where there is no GPU, both include this header, so that what is planned is what is
- * used. Every number is a function of shapes alone. C11 and CUDA C++ both read it; it includes nothing of
+ * How the CUDA kernels cut their work, and the scratch that follows from it. The kernels (cuda/kernels/)
+ * include this header, and so does the plan, which is made where there is no GPU. So what is planned is what
+ * is used. Every number is a function of shapes alone. C11 and CUDA C++ both read it; it includes nothing of
  * CUDA.
  */
 #ifndef NUMERICS_CUDA_SHAPES_H

@@ -11,9 +11,9 @@
  *
  * Rounding: inputs and outputs are float32, or bfloat16 that is rounded once at the end. Every product and
  * sum accumulates in float32 or wider. Statistics, softmax, loss sums and norms accumulate in double, or in
- * short float32 runs that are then added in double, in an order that depends on the shapes alone. The same
- * inputs, CPU features and library give the same bits; the products of onednn also depend on the number of
- * threads.
+ * short float32 runs that are then added in double. The order of these sums depends on the shapes alone. The
+ * same inputs, CPU features and library give the same bits; the products of onednn also depend on the number
+ * of threads.
  *
  * Every call names its stream. On the CPU the work is done when the call returns. Thread: only the compute
  * thread calls these functions. Inside them OpenMP runs numerics_config.threads threads.
@@ -89,8 +89,8 @@ struct matmul_desc {
  *   P = exp(S - lse)   dD = dout v^T   dP = dropout'(dD)   delta_i = sum_j P_ij dP_ij = sum_e dout_ie out_ie
  *   dS = P (dP - delta)     dq = scale dS k     dk = scale dS^T q     dv = D^T dout
  * S, dD, lse, delta and all sums are float32. With bfloat16 the factors D and dS are rounded before their
- * products (D before or after it is divided by the sum of its row), and each result is rounded once. The mask
- * of dropout is the mask of numerics_softmax.
+ * products, and each result is rounded once. D is rounded before or after it is divided by the sum of its
+ * row. The mask of dropout is the mask of numerics_softmax.
  *
  * Element (b, t, h, e) of q, k, v or out is at (b * seq + t) * stride + h * head_dim + e. A gradient has the
  * layout of its tensor. Each stride is at least heads * head_dim elements.

@@ -50,8 +50,8 @@
 
 /**
  * Which elements a dropout zeroes. Element `e` of row `r` (a global sample or token) is kept if its random
- * word is below the keep threshold, and is then multiplied by 1/keep. The word is rng_philox(key, r, e / 4)[e
- * % 4]. Backward computes the same mask again from the same key, so no mask is stored.
+ * word is below the keep threshold. A kept element is multiplied by 1/keep. The word is rng_philox(key, r, e
+ * / 4)[e % 4]. Backward computes the same mask again from the same key, so no mask is stored.
  */
 struct dropout {
     float p;            /* probability to drop, from 0 to 1; 0 keeps all */

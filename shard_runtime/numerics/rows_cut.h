@@ -49,9 +49,8 @@ static inline size_t chunk_end(size_t rows, size_t chunk)
 }
 
 /*
- * A kernel works on float32. A float32 tensor is given to it as it is. Of a bfloat16 tensor a few elements at
- * a time are widened into a small buffer, which stays in the nearest cache, and the result is rounded on its
- * way back.
+ * A kernel works on float32. It gets a float32 tensor as it is. A bfloat16 tensor is widened a few elements
+ * at a time, into a small buffer that stays in the nearest cache. The result is rounded on its way back.
  */
 
 /** Elements first to first + n - 1 of `data` as float32: in place, or widened into `buffer`. */

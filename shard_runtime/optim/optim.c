@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "shard_runtime/optim/state_window.h"
+
 const struct optim_ops *optim_find(enum fsdp_optimizer_kind kind)
 {
     return kind == FSDP_SGD ? &optim_sgd_ops : &optim_adamw_ops;
@@ -45,6 +47,17 @@ enum fsdp_status optim_check(const struct fsdp_optimizer_options *options, struc
     if (options->schedule != FSDP_CONSTANT && options->total_steps == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: a schedule that ends needs total_steps");
     return FSDP_OK;
+}
+
+void optim_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
+                uint64_t *file_bytes)
+{
+    const int n_states = optim_find(options->kind)->n_states(options);
+    const struct state_window window = state_window_make(n_elems, n_states, options->offload_window_bytes);
+    const bool offloads = options->offload_dir != NULL;
+
+    *memory_bytes = offloads ? window.memory_bytes : n_elems * (size_t)n_states * sizeof(float);
+    *file_bytes = offloads ? window.file_bytes : 0;
 }
 
 struct fsdp_optimizer_options fsdp_optimizer_defaults(void)

@@ -1,7 +1,7 @@
 /*
  * The arithmetic of optimizers on the rows of one rank, and the learning rate. Nothing here keeps state or
- * communicates: engine/optimizer.c owns the state in memory and decides which tensors are updated. State in a
- * file is kept by offload.h.
+ * communicates: engine/optimizer.c owns the state in memory and decides which tensors are updated. rates.h
+ * has the options of each tensor, and offload.h keeps state in a file.
  */
 #ifndef OPTIM_OPTIM_H
 #define OPTIM_OPTIM_H
@@ -60,5 +60,9 @@ bool optim_is_rate(double lr);
  * Returns the weight decay of a parameter of `n_dims` dimensions: 0 for vectors where only matrices decay.
  */
 double optim_decay(const struct fsdp_optimizer_options *options, int n_dims);
+
+/** Bytes of memory, and of the file, that the states of n_elems elements take with these options. */
+void optim_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
+                uint64_t *file_bytes);
 
 #endif

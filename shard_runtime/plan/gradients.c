@@ -1,5 +1,5 @@
 /*
- * Gradient shards are at the beginning of the arena, one group's after the other's, so that the norm and the
+ * Gradient shards are at the beginning of the arena, one group's after the other's. So the norm and the
  * optimizer find all of them in one block. They live from their first write to the next step.
  *
  * Before that first write their place is free, unless earlier micro-steps left sums in it. Activations of

@@ -257,7 +257,7 @@ static int copy_out(struct writer *w, int group, int packed, int sum)
  *   2. Reduce-scatter them over the ranks that shard.
  *   3. All-reduce them over the replicas.
  *   4. Store the result, unless the reduction left it in the gradient shards.
- * An all-reduce that is deferred to the last of several micro-steps comes after the store and reduces
+ * An all-reduce that is deferred to the last of several micro-steps comes after the store. It reduces
  * gradient shards, which have the sums of all micro-steps by then. Returns the buffer whose last use leaves
  * the gradient shards final.
  */

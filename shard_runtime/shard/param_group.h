@@ -6,9 +6,9 @@
  * A gathered buffer has W rows; row r is rank r's. Within a row, parameter i begins at gather_at and takes C
  * rows of the parameter; a rank's own rows come first, then zeros. So all ranks' parts of a parameter, one
  * after the other, begin with the whole parameter, and padding is only at its end. A parameter that is cut
- * along another dimension than 0 has no padding, and its part of a row is as many pieces as lie apart in the
- * whole parameter. Packed buffers, for gradients, have the same form with the parameters that train alone:
- * grad_offset, grad_row_elems.
+ * along another dimension than 0 has no padding. Its part of a row consists of pieces, one for each run of
+ * elements that is adjacent in the whole parameter. Packed buffers, for gradients, have the same form with
+ * the parameters that train alone: grad_offset, grad_row_elems.
  *
  * A group that offloads has its shards in host memory. `row` below is what the device works on: this rank's
  * shards themselves, or the copy of them on the device.

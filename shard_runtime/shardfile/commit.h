@@ -12,7 +12,7 @@
  * Fencing: the step and the generation are part of the temporary name and of the manifest's head. The
  * publisher compares both with the current step and generation. So a writer that started before a restart
  * cannot publish. If the publisher leads a run by an arbiter, its term is part of the name too
- * (".step-00000050.t3.g2.1a2b3c4d"), and commit_take_over() takes away what leaders of earlier terms had.
+ * (".step-00000050.t3.g2.1a2b3c4d"). commit_take_over() takes away what leaders of earlier terms had.
  *
  * `directory` is RUN/checkpoints, or another directory that a program chose. The publisher holds the
  * directory's lock (directory_lock.h), so there is one publisher at a time. All calls block on the disk. Any

@@ -6,22 +6,10 @@
 
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/optimizer.h"
-#include "shard_runtime/optim/state_window.h"
 
 size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer)
 {
     return optimizer != NULL ? (size_t)optimizer->n_tensors * (size_t)optimizer->n_states : 0;
-}
-
-void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
-                    uint64_t *file_bytes)
-{
-    const int n_states = optim_find(options->kind)->n_states(options);
-    const struct state_window window = state_window_make(n_elems, n_states, options->offload_window_bytes);
-    const bool offloads = options->offload_dir != NULL;
-
-    *memory_bytes = offloads ? window.memory_bytes : n_elems * (size_t)n_states * sizeof(float);
-    *file_bytes = offloads ? window.file_bytes : 0;
 }
 
 size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)

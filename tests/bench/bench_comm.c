@@ -5,9 +5,9 @@
  * The figure is the size of the whole buffer (gathered, or reduced) over the time from the first rank's start
  * to the last one's end. Limit: as many processes, each copying as many bytes from one buffer of its own to
  * another, at once. Peer: gloo through the Python with PyTorch that FSDP_BENCH_PYTHON names. All three take
- * turns; a turn is as many collectives as move 64 MiB, 16 at most, one after the other, so that it measures
- * them and not how long a process takes to wake up; each of them on memory of its own, as in training, where
- * nothing of a parameter is left in the cache from its last use.
+ * turns. A turn is as many collectives as move 64 MiB, 16 at most, one after the other. So it measures them,
+ * and not how long a process takes to wake up. Each has memory of its own, as in training, where nothing of a
+ * parameter is left in the cache from its last use.
  */
 #include "tests/bench/ranks.h"
 

@@ -1,6 +1,6 @@
 /*
- * bench_launch JSON_FILE FSDPRUN WORKER WORKER.py: what launching costs, ours beside torchrun (through the
- * Python with PyTorch that FSDP_BENCH_PYTHON names) and beside bare posix_spawn. All sides take turns in one
+ * bench_launch JSON_FILE FSDPRUN WORKER WORKER.py: what launching costs, ours compared with torchrun (through
+ * the Python with PyTorch that FSDP_BENCH_PYTHON names) and bare posix_spawn. All sides take turns in one
  * run.
  *
  *   start          from the start of the launcher to the last of 1, 2, 8, 32 workers in main(): the static

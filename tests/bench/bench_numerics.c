@@ -1,8 +1,9 @@
 /* Links libfsdp.
  *
  * What the numerics row does with the shapes of the FSDP2 tutorial's model (2048 tokens, dim 512, MLP 2048):
- * matrix products beside the fused multiply-adds that the registers can do, everything else beside a memcpy
- * that moves as many bytes (read and written), measured in turns in one run. Medians.
+ * matrix products are compared with the fused multiply-adds that the registers can do. Everything else is
+ * compared with a memcpy that moves as many bytes (read and written). Both are measured in turns in one run.
+ * Medians.
  *
  *   bench_numerics ROW THREADS JSON-FILE
  */

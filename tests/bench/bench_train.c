@@ -3,13 +3,13 @@
  * float32 and bfloat16. PROGRAMS is a folder with fsdprun and an fsdp-train that carries a stopwatch
  * (train_timers.c).
  *
- * Taking turns, step by step, in one run: ours, the matrix products of such a step alone (the limit), and the
- * same step of FSDP2 over gloo by the Python with PyTorch that FSDP_BENCH_PYTHON names (the peer;
- * fsdp2_rank.py). A step's time is from the first rank's start to the last one's end. The shares of a step
- * are of the CPU time of rank 0, so that they hold where others use the machine too, and so is a second row
- * of tokens (per rank and second of CPU time, in which spinning for another rank counts as work); only
- * waiting is by the clock. What is left over (copies and casts of shards, collectives' own work, the plan's
- * walk, the loader) is the library's. Two steps warm up. BENCH_TRAIN_STEPS: how many are measured (3).
+ * Three take turns, step by step, in one run: our step, its matrix products alone (the limit), and the same
+ * step of FSDP2 over gloo (the peer; fsdp2_rank.py). FSDP_BENCH_PYTHON names a Python with PyTorch for the
+ * peer. A step's time is from the first rank's start to the last one's end. The shares of a step are of the
+ * CPU time of rank 0, so that they hold on a machine with other users. So is a second row of tokens, per rank
+ * and second of CPU time; a rank that spins for another one counts as working there. Only waiting is by the
+ * clock. What is left over (copies and casts of shards, collectives' own work, the plan's walk, the loader)
+ * is the library's. Two steps warm up. BENCH_TRAIN_STEPS: how many are measured (3).
  * BENCH_TRAIN_ONLY=MODEL/DTYPE/RANKS, or the beginning of that: only those (tutorial/float32/1).
  */
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* Links libfsdp.
  *
- * bench_ways [THREADS]: the ways that the runtime chooses between by a table, side by side, in CPU time (best
- * of some runs, in turns), so that the table can be derived anew on another machine. No choice is timed when
- * a job starts: it decides bits, and a run that goes on must have the same ones.
+ * bench_ways [THREADS]: the ways between which the runtime chooses by a table, in CPU time (best of some
+ * runs, in turns). The table can be derived from it again on another machine. No choice is timed when a job
+ * starts: the choice decides bits, and a resumed run must have the same ones.
  *
  *   products    float32; bfloat16 as it is; bfloat16 by float32 products on copies; float32 as three of
  *               bfloat16

@@ -1,6 +1,6 @@
 /*
  * The worker of bench_launch, linked statically: the first thing main() does is to read the clock. It writes
- * "ns pid" as one record to the FIFO that it is given and, with a second one, stays until that one is closed
+ * "ns pid" as one record to the FIFO that it is given. With a second FIFO, it stays until that one is closed
  * at the other end.
  */
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /*
- * Many members of one job in one process: each is a session (agent/wire/session.h) of one pool, which joins
- * and answers as a node without workers would, and asks for its lease as agent/rendezvous/uplink does.
- * Members are as the product's own, but for their workers.
+ * Many members of one job in one process: each is a session (agent/wire/session.h) of one pool. It joins and
+ * answers as a node without workers would, and asks for its lease as agent/rendezvous/uplink does.
  */
 #ifndef TESTS_BENCH_MEMBER_SWARM_H
 #define TESTS_BENCH_MEMBER_SWARM_H

@@ -1,6 +1,6 @@
 /*
- * What a rank of train_timers.c writes when an order is carried out. Seconds: start, end and waiting by the
- * clock on the wall (CLOCK_MONOTONIC), work as CPU time of the process, so that its shares hold on a busy
+ * What a rank of train_timers.c writes when an order is carried out. Seconds. Start, end and waiting are by
+ * the clock on the wall (CLOCK_MONOTONIC). Work is CPU time of the process, so that its shares hold on a busy
  * machine too.
  */
 #ifndef TESTS_BENCH_TRAIN_REPORT_H

@@ -3,10 +3,10 @@
  * take alone. The Makefile links the trainer and libfsdp with --wrap of the functions below; nothing of it is
  * in the product.
  *
- * Between two steps a rank stands still at its gate, the pipes $FSDP_BENCH_GATE/RANK.orders and RANK.reports,
- * and takes orders: 's' runs the next step, 'p' runs the products of a step and nothing else, on buffers of
- * their own, 'q' lets the rest of the run go on unmeasured. Each is answered with a struct train_report once
- * the gate is reached again.
+ * Between two steps a rank waits at its gate, the pipes $FSDP_BENCH_GATE/RANK.orders and RANK.reports, for an
+ * order. 's' runs the next step. 'p' runs only the products of a step, on buffers of their own. 'q' lets the
+ * rest of the run go on unmeasured. The rank answers each order with a struct train_report when it reaches
+ * the gate again.
  */
 #include <limits.h>
 #include <pthread.h>

@@ -1,10 +1,9 @@
-# What a run says about its end: the first cause with its traceback, error files in both forms and broken
-# ones, what is passed on to an error file of our own, the OOM killer. torch: multiprocessing/api_test.py,
+# What a run says about its end: the first cause with its traceback; error files in both forms, and broken
+# ones; what is passed on to an error file of our own; the OOM killer. torch: multiprocessing/api_test.py,
 # errors/{api,error_handler}_test.py, agent/server/test/local_elastic_agent_test.py.
 source tests/support/shell/harness.sh
 source tests/support/shell/agents.sh
 source tests/support/shell/cgroup.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
 at_exit() { cgroup_end; }
@@ -77,7 +76,9 @@ JSON
 exit 1
 END
 check_status "an error file as @record writes it" 1 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/rec.d" -- "$WORK/recorded"
-check_match "the traceback stands above the last line" "fsdprun: its Python traceback:.  Traceback \(most recent call last\):.    File \"x.py\", line 1, in f.  ValueError: \?\[31mb.fsdprun: rank 0" "$(tail -n 5 "$WORK/err" | tr '\n' '.')"
+check_match "the traceback stands above the last line" \
+  "fsdprun: its Python traceback:.  Traceback \(most recent call last\):.    File \"x.py\", line 1, in f.  ValueError: \?\[31mb.fsdprun: rank 0" \
+  "$(tail -n 5 "$WORK/err" | tr '\n' '.')"
 if [ -n "$have_python3" ]; then
   errors=$(errors_of rec.d)
   check_eq "errors.json: the message" 'ValueError: ä "b"' "$(field "$errors" cause message)"
@@ -166,7 +167,9 @@ two far "$WORK/far" "$WORK/far.up"
 check_eq "a failure on node 1 is the status of both" "17 17" "$statuses"
 check "and nobody waits at an exit barrier" in_good_time 20000 $((($(date +%s) - began) * 1000))
 for node in 0 1; do
-  check_match "node $node tells it, with the traceback" "fsdprun: its Python traceback:.  Traceback \(most.*  in far.*fsdprun: rank 3 \(host .*\) exited with status 17[a-z ]*, generation 0: ValueError: far away; 3 other ranks were stopped.$" "$(tail -n 5 "$WORK/far.$node.out" | tr '\n' '.')"
+  check_match "node $node tells it, with the traceback" \
+    "fsdprun: its Python traceback:.  Traceback \(most.*  in far.*fsdprun: rank 3 \(host .*\) exited with status 17[a-z ]*, generation 0: ValueError: far away; 3 other ranks were stopped.$" \
+    "$(tail -n 5 "$WORK/far.$node.out" | tr '\n' '.')"
   check_match "node $node passes it on" '"message": ?"ValueError: far away".*"errorCode": ?17' "$(cat "$WORK/far.passed$node" 2>&1)"
 done
 check_eq "in the same words" "$(tail -n 5 "$WORK/far.0.out")" "$(tail -n 5 "$WORK/far.1.out")"
@@ -213,7 +216,9 @@ echo "KeyError: 3" >&2
 exit 1
 END
 "$FSDPRUN" --redirects 3 --log-dir "$WORK/tr.d" -- "$WORK/traced" 2> "$WORK/err"
-check_match "the captured traceback is shown whole" "fsdprun: its Python traceback:.  Traceback .*frame 0.*frame 11.  KeyError: 3.fsdprun: rank 0 .*: KeyError: 3" "$(tail -n 16 "$WORK/err" | tr '\n' '.')"
+check_match "the captured traceback is shown whole" \
+  "fsdprun: its Python traceback:.  Traceback .*frame 0.*frame 11.  KeyError: 3.fsdprun: rank 0 .*: KeyError: 3" \
+  "$(tail -n 16 "$WORK/err" | tr '\n' '.')"
 
 # The OOM killer, in a control group of 64 MiB. tail(1) keeps the last line, and /dev/zero has no other.
 if [ "$(id -u)" = 0 ] && cgroup_new oom memory && { echo 64M > "$CGROUP/memory.max" || echo 64M > "$CGROUP/memory.limit_in_bytes"; } 2> /dev/null; then
@@ -226,7 +231,9 @@ exec tail -n 1 /dev/zero
 END
   check_status "a rank that the OOM killer ends: 137" 137 bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' \
     "$CGROUP" "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/oom.d" -- "$WORK/eater"
-  check_match "it is named, with the limit" "rank 1 .*was killed by SIGKILL[a-z ]*, generation 0: out of memory: ended by the kernel's OOM killer \(its control group may use 64 MiB\); 1 other rank" "$(last)"
+  check_match "it is named, with the limit" \
+    "rank 1 .*was killed by SIGKILL[a-z ]*, generation 0: out of memory: ended by the kernel's OOM killer \(its control group may use 64 MiB\); 1 other rank" \
+    "$(last)"
   [ -z "$have_python3" ] || check_eq "errors.json says so" "True signal" \
     "$(field "$(errors_of oom.d)" cause oom_kill) $(field "$(errors_of oom.d)" cause class)"
   worker bystander <<'END'

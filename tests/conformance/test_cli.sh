@@ -1,8 +1,7 @@
-# The command line of the binary: every option of torchrun's in every spelling, the environment, what is
-# refused and how, what is run, called as torchrun, one of several tasks, and completion in real shells.
+# The command line of the binary: every option of torchrun's in every spelling; the environment; what is
+# refused, and how; what is run. Then the name torchrun, one of several tasks, and completion in real shells.
 # torch: launcher/test_run.py, launcher/run_test.py, launcher/launch_test.py (command line and environment).
 source tests/support/shell/harness.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 cd "$WORK" || exit 1
 mkdir link && ln -s "$FSDPRUN" link/torchrun

@@ -2,7 +2,6 @@
 # Shares: Slurm
 source tests/support/shell/harness.sh
 source tests/support/shell/slurm.sh
-FSDPRUN=$BIN/fsdprun
 if missing=$(slurm_missing); then
   skip "fsdprun under a real srun" "$missing is not installed (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins)"
   exit 0

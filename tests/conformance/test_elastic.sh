@@ -5,11 +5,7 @@
 # launches). Every agent says that it lives at an address of its own (127.0.0.x).
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
-RUN=$BIN/fsdprun
-ln -s "$TOY/toy" "$WORK/toy"
-TOYW=$WORK/toy # by this name its processes are known
-port=$(port_block)
-cd "$WORK" || exit 1
+toy_agents
 at_exit() { kill_agents; }
 
 # start NAME N OPTIONS...: an agent at 127.0.0.N in the background

@@ -7,11 +7,7 @@
 at_exit() { netns_down; }
 netns_up || { skip "partitions" "needs root, ip and nft for network namespaces"; exit 0; }
 
-RUN=$BIN/fsdprun
-ln -s "$TOY/toy" "$WORK/toy"
-TOYW=$WORK/toy # by this name its processes are known
-port=$(port_block)
-cd "$WORK" || exit 1
+toy_agents
 
 # start NODE NAME OPTIONS...
 start() {

@@ -1,11 +1,10 @@
 # The environment of every worker: each variable of torchrun's at 1 and 4 workers, on two nodes, in
-# generations 0 and 1, against the value it must have; and beside the real torchrun, of which it may differ
+# generations 0 and 1, against the value it must have; and compared with the real torchrun, from which it may differ
 # only as documented.
 # torch: launcher/test_run.py (environment, sentinel), agent/server/test/local_elastic_agent_test.py (env,
 # ranks).
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
 port=$(port_block)
@@ -147,7 +146,7 @@ done
 PET_VIRTUAL_LOCAL_RANK=1 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/numbers" -r 3 -- "$toy" env
 compare "without a list the device is the local rank" "$(worker "$WORK/numbers" 0 1)" LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=1
 
-# Beside torchrun.
+# Compared with torchrun.
 python=${FSDP_TEST_PYTHON:-}
 if [ -z "$python" ]; then
   skip "the same environment as torchrun's" "FSDP_TEST_PYTHON does not name a Python with PyTorch"

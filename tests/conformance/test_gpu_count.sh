@@ -1,7 +1,6 @@
 # --nproc-per-node gpu, auto, xpu: how many workers that is, on machines made of files. torch:
 # launcher/test_run.py (nproc: auto, number, unknown, gpu, xpu).
 . tests/support/shell/harness.sh
-FSDPRUN=$BIN/fsdprun
 cd "$WORK" || exit 1
 unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK
 put() { mkdir -p "$(dirname "$1")" && printf '%s\n' "$2" > "$1"; }

@@ -1,7 +1,6 @@
-# Inherited output, torchrun's default: it comes out byte for byte and in order, a terminal stays one, and yet
-# the last words of who failed are known, in the last lines and in errors.json.
+# Inherited output, torchrun's default: it comes out byte for byte and in order, and a terminal stays one.
+# Still, the last words of a failed rank are in the last lines and in errors.json.
 source tests/support/shell/harness.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
 worker() { cat > "$WORK/$1"; chmod +x "$WORK/$1"; }
@@ -162,7 +161,9 @@ END
     PREFIX=$prefix "$FSDPRUN" --log-dir "$WORK/d7" "$WORK/raises.py" > "$WORK/o" 2> "$WORK/e" < /dev/null
     check_match "${prefix:+prefixed: }the exception is in the last line" "rank 0 .*exited with status 1.*: RuntimeError: cannot go on$" "$(last "$WORK/e")"
     check_eq "${prefix:+prefixed: }its traceback has gone by, and is not repeated" 1 "$(grep -c 'ValueError: layer 0' "$WORK/e")"
-    check_match "${prefix:+prefixed: }and in errors.json" '"message": "RuntimeError: cannot go on", "traceback": "Traceback .*ValueError: layer 0.*direct cause.*RuntimeError: cannot go on.n"' "$(cat "$WORK"/d7/*/errors.json)"
+    check_match "${prefix:+prefixed: }and in errors.json" \
+      '"message": "RuntimeError: cannot go on", "traceback": "Traceback .*ValueError: layer 0.*direct cause.*RuntimeError: cannot go on.n"' \
+      "$(cat "$WORK"/d7/*/errors.json)"
     check_match "${prefix:+prefixed: }with what came after" \
       "\"stderr\": .*$([ -n "$prefix" ] && echo "a warning at the end" || echo "on the way out")" \
       "$(cat "$WORK"/d7/*/errors.json)"
@@ -182,7 +183,9 @@ try: 1 / 0
 except ZeroDivisionError: logging.exception("ignored")
 sys.exit("config missing")
 END
-  check_match "a logged traceback is not the cause" "its last lines on stderr:~.*ZeroDivisionError.*~  config missing~fsdprun: rank 0 .*exited with status 1 .*generation 0; 1 other rank was stopped~$" "$account"
+  check_match "a logged traceback is not the cause" \
+    "its last lines on stderr:~.*ZeroDivisionError.*~  config missing~fsdprun: rank 0 .*exited with status 1 .*generation 0; 1 other rank was stopped~$" \
+    "$account"
   check_match "nor in errors.json" '"message": null, "traceback": null' "$json"
   python lines <<'END'
 raise RuntimeError('Error(s) in loading state_dict for M:\n\tMissing key(s): "b".\n\tsize mismatch for w: 3, not 2.\nsee the manual')

@@ -1,13 +1,12 @@
 # A name server that never answers: what has to be looked up is waited for with a bound, and signals are
 # answered meanwhile.
 source tests/support/shell/harness.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 # blocked NAME OPTIONS...: what it says is in NAME
 blocked() { LD_PRELOAD=$TOY/blocked_lookup "$FSDPRUN" "${@:2}" < /dev/null > "$WORK/$1" 2>&1; }
 within() { in_good_time $(($2 * 1000)) $((($(date +%s) - $1) * 1000)); }
 
-# Two that wait for 10 s, beside the rest: before the first generation, and between two, the other workers gone.
+# Two that wait for 10 s, at the same time as the rest: before the first generation, and between two, the other workers gone.
 began=$(date +%s)
 blocked first --master-addr a.never --no-python "$toy" exit=0 & first=$!
 BLOCKED_LOOKUP_FROM=$WORK/from blocked second --master-addr c.never --max-restarts 1 --no-python "$toy" gen=0 \

@@ -39,9 +39,17 @@ for page in README.md SECURITY.md docs/operations.md; do
   check_eq "every link of $page leads to a file" "" \
     "$(cd "../$(dirname "$page")" && grep -oE '\]\([^)#:]+' "$(basename "$page")" | cut -c 3- | sort -u | while read -r file; do [ -e "$file" ] || echo "$file"; done)"
 done
+# A test can get another name without a change of a document: those outside tests/ name none.
+grep -rhoE '^[A-Za-z_]*(Test|TEST)\(([^,]*, )?[a-z0-9_]+, [a-z0-9_]+' unit | sed -E 's/.*[( ]([a-z0-9_]+), ([a-z0-9_]+)$/`\1\/\2`/' > "$WORK/unit"
+check "unit tests are found" [ "$(wc -l < "$WORK/unit")" -gt 1000 ]
+mapfile -t documents < <(git ls-files ':(top)*.md' ':(top,exclude)tests')
+check_eq "no document outside tests/ names a test" "" \
+  "$(grep -noE '\btest_[a-z0-9_]+' "${documents[@]}"; grep -noFf "$WORK/unit" "${documents[@]}")"
 # The parts of scripts/nightly.sh are functions of it, or the scripts that name them.
 parts=$(../scripts/nightly.sh --list | awk '{ print $1 }')
 in_scripts=$(sed -n 's/^# Nightly: //p' */test_*.sh | sort -u)
 check_eq "every part that a script names is one of scripts/nightly.sh" "" "$(comm -23 <(echo "$in_scripts") <(sort <<< "$parts"))"
 check_eq "every nightly part has something to run" "" \
   "$(for part in $parts; do grep -qx "$part" <<< "$in_scripts" || grep -q "^part_${part//-/_}() {" ../scripts/nightly.sh || echo "$part"; done)"
+check_eq "a script that runs make in the build folder shares it, or runs alone" "" \
+  "$(grep -lE '^[^#]*make .*BUILD="\$BUILD"' */test_*.sh | xargs grep -LE '^# (Shares: the build folder, in which it runs make|Alone)$')"

@@ -1,11 +1,11 @@
-# --numa-binding for real: the CPUs that workers may run on, as the kernel tells them, on this machine and on
-# ones made of files (which nodes there are, where the GPUs stand); and what is refused, in one line.
+# --numa-binding for real: the CPUs on which workers may run, as the kernel reports them. This is done on this
+# machine, and on machines made of files (which nodes there are, where the GPUs are). Also what is refused, in
+# one line.
 # torch: no test of torchrun's own goes this far: it prepends numactl, which must be installed, and needs
 # GPUs.
 # Long
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
-FSDPRUN=$BIN/fsdprun
 cd "$WORK" || exit 1
 mapfile -t cpus < <(awk '/^Cpus_allowed_list/ {n = split($2, ranges, ","); for (i = 1; i <= n; i++) {m = split(ranges[i], e, "-"); for (c = e[1]; c <= e[m]; c++) print c}}' /proc/self/status)
 all=$(awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status)
@@ -82,7 +82,7 @@ rm -r "$FSDP_TEST_ROOT/sys"
 check_status "a machine that tells nothing: 78" 78 "$FSDPRUN" --numa-binding node --no-python true
 check_match "too" 'fsdprun: --numa-binding node: .*does not tell which CPUs there are' "$(cat "$WORK/err")"
 
-# MIG devices have names that only NVML knows; it is asked beside everything else.
+# MIG devices have names that only NVML knows; it is asked in addition to everything else.
 machine migs 0 3; gpus migs 3 0
 export FSDP_TEST_ROOT=$WORK/migs FSDP_TEST_NVML=$TOY/fake_nvml CUDA_VISIBLE_DEVICES=MIG-b,MIG-a
 bound=(env --default-signal=INT "$FSDPRUN" --numa-binding node --no-python)
@@ -119,4 +119,6 @@ done
 
 wait $never; status=$?
 check_eq "an NVML that never answers: 78" 78 $status
-check_eq "after 30 s, in one line" "fsdprun: --numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML crashed, or gave no answer in 30 s" "$(cat "$WORK/never.out" "$WORK/never.err")"
+check_eq "after 30 s, in one line" \
+  "fsdprun: --numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML crashed, or gave no answer in 30 s" \
+  "$(cat "$WORK/never.out" "$WORK/never.err")"

@@ -1,8 +1,8 @@
 # Eight workers write 1 GB through --tee 3 into a pipe: lines of 80 to 200 bytes, of 100 MB, of 1 byte, and
-# binary junk (tests/support/workers/volume.c). Every line is whole and in order, the files are what was
-# written, the agent stays small, and is at least half as fast as one thread that only reads and writes the
-# same (tests/support/oracles/plain_copy.c), fed by the same workers, read by the same reader, run in turns
-# with ours. FSDP_TEST_OUTPUT_MB makes it less.
+# binary junk (tests/support/workers/volume.c). Every line is whole and in order, the files have what was
+# written, and the agent stays small. It is at least half as fast as one thread that only reads and writes the
+# same (tests/support/oracles/plain_copy.c). That thread has the same workers and the same reader, and runs in
+# turns with ours. FSDP_TEST_OUTPUT_MB makes it less.
 # Alone
 . tests/support/shell/harness.sh
 F=$BIN/fsdprun

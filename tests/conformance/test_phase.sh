@@ -2,7 +2,6 @@
 # rendezvous, in it, running. In the last line and in errors.json.
 source tests/support/shell/harness.sh
 source tests/support/shell/agents.sh
-FSDPRUN=$BIN/fsdprun
 export TMPDIR=$WORK
 worker() { cat > "$WORK/$1"; chmod +x "$WORK/$1"; }
 # meets PLAN: rank 1 fails with 5 once it and rank 0 have done what the plan says; MARK is a fresh name for

@@ -5,7 +5,6 @@
 # Long
 source tests/support/shell/harness.sh
 source tests/support/shell/train.sh
-FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 mark=fsdp-stop-$$
 toy=$WORK/$mark
 ln -s "$TOY/toy" "$toy"

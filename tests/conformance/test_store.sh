@@ -89,7 +89,7 @@ if ! netns_up; then
 fi
 port=$(port_block)
 ip -n "$NETNS_TAG-1" addr add 10.77.77.3/24 dev "v1-$$"
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+new_secret secret
 start() { # NODE NAME PORT WORDS...
   local node=$1 name=$2 at=$3
   shift 3

@@ -1,7 +1,6 @@
 # Watchdog timers over a FIFO, as PyTorch's FileTimerClient writes them. torch:
 # timer/file_based_local_timer_test.py, and local_elastic_agent_test.py (the variable on and off).
 source tests/support/shell/harness.sh
-FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export TMPDIR=$WORK
 unset TORCHELASTIC_ENABLE_FILE_TIMER TORCHELASTIC_TIMER_FILE

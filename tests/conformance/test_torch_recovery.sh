@@ -1,6 +1,6 @@
-# An FSDP2 program that saves by DCP every step loses a rank to SIGKILL in step 5, in the middle of this or
-# that, and goes on by itself: FSDP_TEST_RECOVERIES times (10), with the losses of a run that nobody touched.
-# Beside each recovery stands what the same program takes when it is started by hand, from nothing and from
+# An FSDP2 program that saves by DCP every step loses a rank to SIGKILL at some point of step 5, and goes on
+# by itself. This happens FSDP_TEST_RECOVERIES times (10); the losses are those of an undisturbed run. Each
+# recovery is compared with how long the same program takes when it is started by hand: from nothing, and from
 # that checkpoint, in turns.
 # FSDP_TEST_RECOVERY_LOG keeps a line a run.
 # Limit: 72000 s, for a hundred of them; ten take a minute where nothing else runs.
@@ -33,9 +33,9 @@ column() {
   awk -v c="$1" '{for (i = 1; i < NF; i++) if ($i == c && $(i + 1) ~ /^[0-9.]+$/) print $(i + 1)}' "$log" | sort -n
 }
 median() { awk '{v[NR] = $1} END {printf "%.3f", (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
-# By how much the median of a sample exceeds that of another of the same thing, as many and as wide as the one
-# read here, in no more than one of 700 cases: three times 1.2533 sigma sqrt(2 / n), the standard error, with
-# sigma = quartile distance / 1.349.
+# By how much the median of a sample may exceed the median of another sample of the same thing, of the size
+# and width read here. No more than one of 700 cases exceeds it. It is three standard errors, 1.2533 sigma
+# sqrt(2 / n), with sigma = quartile distance / 1.349.
 noise() {
   awk '{v[NR] = $1} END {wide = v[int((3 * NR + 3) / 4)] - v[int((NR + 3) / 4)]; printf "%.3f", 3 * 1.2533 * sqrt(2 / NR) * wide / 1.349}'
 }
@@ -66,7 +66,7 @@ for ((i = 0; i < n_runs; i++)); do
     "gap $(between killed began 2) teardown $gone by_hand $(between start step 3) -" >> "$log"
 done
 check_eq "it recovers every time" "$n_runs of $n_runs" "$recovered of $n_runs"
-head -n 10 "$log" > "$WORK/pairs" # those beside which the program was started by hand
+head -n 10 "$log" > "$WORK/pairs" # those with which a start by hand is compared
 log=$WORK/pairs
 for what in fresh recovery by_hand gap teardown; do declare "$what=$(column $what | median)"; done
 noise=$(column by_hand | noise)

@@ -1,6 +1,5 @@
 # Sourced after harness.sh by the scripts that need PyTorch. Ends the script with one loud skip where there is
 # none; else $PYTHON is it, and `launched LAUNCHER ...` runs torchrun or fsdprun with it.
-FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 PROGRAMS=$SOURCE/tests/conformance/programs
 PYTHON=${FSDP_TEST_PYTHON:-}
 script_name=$(basename "$0" .sh)

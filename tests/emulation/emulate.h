@@ -2,11 +2,11 @@
  * A GPU's execution model on one host thread: a grid's blocks run one after the other, a block's threads are
  * fibers that run until they need each other. Nothing of it is in the product.
  *
- * A kernel that relies on an order that the model does not promise is caught in one of three ways: the
- * schedules (forward, reverse, seeded) change which thread and block runs first; shared memory is filled with
- * bytes ff (NaN, -1) before every block, and ends exactly where it was asked to, so that the address
- * sanitizer sees what lies beyond; a barrier or shuffle that not all threads concerned reach at the same line
- * ends the program with SIGABRT and one line on stderr:
+ * A kernel that relies on an order that the model does not promise is caught in one of three ways. The
+ * schedules (forward, reverse, seeded) change which thread and block runs first. Shared memory is filled with
+ * bytes ff (NaN, -1) before every block, and has exactly the requested size, so the address sanitizer sees an
+ * access beyond it. If not all threads concerned reach a barrier or shuffle at the same line, the program
+ * ends with SIGABRT and one line on stderr:
  *   emulation: kernel NAME block (0,0,0) thread 3: WHAT
  */
 #ifndef EMULATION_EMULATE_H

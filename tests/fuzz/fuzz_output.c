@@ -1,6 +1,6 @@
 /*
- * What workers write and send, under libFuzzer: lines are found the same whatever the pieces they come in,
- * every text becomes valid JSON, and an event of a worker is taken or refused with words.
+ * What workers write and send, under libFuzzer: the same lines are found in whatever pieces they come. Every
+ * text becomes valid JSON. An event of a worker is taken, or refused with words.
  */
 #include <cjson/cJSON.h>
 

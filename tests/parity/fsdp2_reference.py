@@ -5,7 +5,7 @@
     python tests/parity/fsdp2_reference.py --check [CASE...]   run FSDP2 live and hold it against what is stored
 
 A case is a model, data and an optimizer; how it is sharded is not part of it, so that one reference serves every
-world size, mesh and mode. The reference itself is PyTorch without sharding, in fp64. Beside it stands how far
+world size, mesh and mode. The reference itself is PyTorch without sharding, in fp64. It also has how far
 PyTorch's sharded bfloat16 training is from it, where the case has that: ours may be 1.25 times as far plus 1e-3.
 Weights are counter.py's; inputs are formulas that tests/unit/parity/case.c has too.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# float8 e4m3 beside PyTorch's float8_e4m3fn: every bfloat16, a million floats, both sides of every middle; every code back.
+# float8 e4m3 compared with PyTorch's float8_e4m3fn: every bfloat16, a million floats, both sides of every middle; every code back.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell/harness.sh
 if [ -z "${FSDP_TEST_PYTHON:-}" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every way of sharding trains the same model: held against PyTorch in fp64 (tests/parity/README.md), step by
-# step, and the raw gradient of step 1. The cases of PyTorch's own suite are named beside each.
+# step, and the raw gradient of step 1. Each names the cases of PyTorch's own suite.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh

@@ -158,8 +158,8 @@ static int64_t draw_length(void)
 /*
  * Everything stands still at once, for example because one hypervisor has all the nodes. If that is shorter
  * than the lease, it ends nothing; under an arbiter, if it is shorter than 5/6 of the lease. Hosts that stand
- * still with their clocks acknowledge nothing, and the kernel of one whose clock runs sends again ever more
- * rarely, for up to as long again. So a gentle plan has none of that.
+ * still with their clocks acknowledge nothing. The kernel of a host whose clock runs sends again more and
+ * more rarely, for up to as long again. So a gentle plan has no such pause.
  */
 static void pause_all(void)
 {

@@ -410,6 +410,11 @@ void world_publish(struct world *world, const struct fsdp_link_published *publis
     (void)world, (void)published;
 }
 
+void world_take_entry(struct world *world, const struct snapshot_entry *entry)
+{
+    (void)world, (void)entry;
+}
+
 void world_put(struct world *world, int generation, const char *key, const void *value, size_t size_bytes)
 {
     char tag[SIM_TAG_BYTES];

@@ -1,5 +1,5 @@
 # What make leaves and installs: libraries, symbols, what each program needs, and a second compiler's opinion.
-# Shares: build/lib/fsdp.pc, which make install writes
+# Shares: the build folder, in which it runs make
 # Long
 . tests/support/shell/harness.sh
 

@@ -5,7 +5,7 @@
 F=$TOY/comm_faults
 limit() { local seconds=$1; shift; timeout -k 5 $((seconds * 10)) "$@"; }
 
-# These wait for seconds, so they run beside the others.
+# These wait for seconds, so they run at the same time as the others.
 for shape in "2 1" "4 1" "2 2" "4 2"; do
   set -- $shape
   begin_check "a stopped rank is waited for, $1 ranks on $2 node(s)" limit 240 "$F" stop "$1" "$2"

@@ -1,10 +1,10 @@
 # configs/, each file by name: it resolves, it is planned, and what a CPU can do in seconds runs, small, for
-# two steps; then the example of docs/config.md. Between these runs every key of a job file once has another
-# value than its default and the run ends well, or the lists below say where else.
+# two steps; then the example of docs/config.md. In these runs every key of a job file has a value other than
+# its default at least once, and the run ends well. The lists below name the exceptions.
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
 
-# What each file is run with beside the settings of small(): options and key=value. plan: it is for machines
+# What each file is run with in addition to the settings of small(): options and key=value. plan: it is for machines
 # that are not here.
 small_model="model.dim=64 train.batch=2"
 declare -A how=(
@@ -77,6 +77,10 @@ sed -n '/^## Example/,$ { /^```yaml$/,/^```$/ { /^```/!p } }' docs/config.md > "
 check "the example of docs/config.md trains" trains example "$WORK/example.yaml" 2 launch.nnodes=1 \
   model.layers=2 model.dim=64 model.heads=4 model.vocab=256 model.seq=16 train.batch=2 optimizer.warmup_steps=1
 check "and is exported" test -e "$WORK/runs/example/export/step-00000002/config.json"
+early='modules: "layers.[012]", reshard_after_forward: 2, reshard_after_backward: true, param_dtype: bfloat16, '
+early+='stochastic_rounding: true, reduce_dtype: float32, output_dtype: bfloat16, cast_forward_inputs: true, '
+early+='gradient_sync: every, all_reduce: last, gradient_divide_factor: 4, force_sum_reduction: false, '
+early+='forward_prefetch: 2, backward_prefetch: 2, activation_checkpoint: full'
 check "the rest of the keys" trains rest configs/init-only.yaml 2 --nproc-per-node 4 model.norm=rmsnorm model.dim=48 model.seq=32 model.causal=false \
   model.tied=true "model.weights=$WORK/runs/init-only/checkpoints/step-00000000" model.weights_strict=false \
   launch.threads=1 launch.hang_timeout_s=60 launch.max_restarts=0 checkpoint.data=ignore checkpoint.async=false checkpoint.snapshot_every=1 data.order=sequential train.batch=2 optimizer.eps=1e-7 "optimizer.betas=[0.8, 0.9]" \
@@ -84,7 +88,7 @@ check "the rest of the keys" trains rest configs/init-only.yaml 2 --nproc-per-no
   parallel.replicate=2 parallel.reshard_after_forward=true parallel.reshard_after_backward=false parallel.overlap=true \
   parallel.param_dtype=bfloat16 parallel.stochastic_rounding=true parallel.reduce_dtype=bfloat16 parallel.output_dtype=float32 parallel.gradient_divide_factor=8 \
   parallel.force_sum_reduction=true \
-  "parallel.groups=[{modules: layers.3, modules_to_backward_prefetch: layers.2}, {modules: \"layers.[012]\", reshard_after_forward: 2, reshard_after_backward: true, param_dtype: bfloat16, stochastic_rounding: true, reduce_dtype: float32, output_dtype: bfloat16, cast_forward_inputs: true, gradient_sync: every, all_reduce: last, gradient_divide_factor: 4, force_sum_reduction: false, forward_prefetch: 2, backward_prefetch: 2, activation_checkpoint: full}, {modules: [tok_embeddings, output]}]"
+  "parallel.groups=[{modules: layers.3, modules_to_backward_prefetch: layers.2}, {$early}, {modules: [tok_embeddings, output]}]"
 check "inputs that are not cast" trains uncast configs/hybrid.yaml 2 model.dim=64 train.batch=2 parallel.cast_forward_inputs=false
 
 # flat FILE...: of what --dry-run printed, a line "section.key VALUE" a key.

@@ -1,7 +1,7 @@
-# A real job under strace, one run for each (system call, k-th occurrence in a process) on the way from its
-# checkpoint at step 5 to the one at step 10; whichever process gets there, guard, agent or worker, is killed
-# by it. The next run goes on from the old or the new one and ends with the figures and weights of a run that
-# nobody touched.
+# A real job under strace. There is one run for each (system call, k-th occurrence in a process) between its
+# checkpoint at step 5 and the one at step 10. The process that gets there first, guard, agent or worker, is
+# killed. The next run goes on from the old or the new checkpoint, and ends with the figures and weights of an
+# undisturbed run.
 # FSDP_NIGHTLY=1: the calls that make directories, only read or talk, too.
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh

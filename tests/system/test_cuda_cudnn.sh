@@ -13,7 +13,7 @@ program() { # COMMAND...: its lines are the program's own
 for order in late 9; do FSDP_EMULATED_ORDER=$order program "$TOY/cuda_cudnn"; done
 FSDP_TEST_EMULATED_GPU=1 program "$TOY/attention_time"
 
-# Training: bfloat16's rounding beside the cpu and beside our kernels.
+# Training: bfloat16's rounding compared with the cpu and with our kernels.
 sed -i 's/seq: 16/seq: 64/' job.yaml
 bf16=(--set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32)
 says() { grep -m 1 'a step, cuda' "$1.out"; }

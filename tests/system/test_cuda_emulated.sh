@@ -9,8 +9,10 @@ for order in late early 9; do
   mkdir -p "nccl-$order"
   FSDP_EMULATED_ORDER=$order FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so NCCL_STANDIN_DIR=$WORK/nccl-$order NCCL_STANDIN_LOG=$WORK/nccl-$order/calls \
     "$TOY/cuda_numerics" > numerics.out 2>&1 || n_failed=$((n_failed + 1))
-  check_eq "a group of one: what it asks of the library, $order" "AllGather 4, AllReduce 6, Broadcast 2, CommDeregister 2, CommDestroy 1, CommFinalize 1, CommRegister 2, RedOpCreatePreMulSum 2, RedOpDestroy 2, ReduceScatter 6" \
-    "$(cut -d' ' -f1 "nccl-$order"/calls.0 | grep -E '^(All|Reduce|RedOp|Broadcast|CommRegister|CommDeregister|CommFinalize|CommDestroy)' | sort | uniq -c | awk '{ print $2, $1 }' | paste -sd, | sed 's/,/, /g')"
+  check_eq "a group of one: what it asks of the library, $order" \
+    "AllGather 4, AllReduce 6, Broadcast 2, CommDeregister 2, CommDestroy 1, CommFinalize 1, CommRegister 2, RedOpCreatePreMulSum 2, RedOpDestroy 2, ReduceScatter 6" \
+    "$(cut -d' ' -f1 "nccl-$order"/calls.0 | grep -E '^(All|Reduce|RedOp|Broadcast|CommRegister|CommDeregister|CommFinalize|CommDestroy)' |
+      sort | uniq -c | awk '{ print $2, $1 }' | paste -sd, | sed 's/,/, /g')"
   grep -E '^(ok|not ok|skip) ' numerics.out || not_ok "the cuda row of numerics, $order" "$(tail -n 5 numerics.out)"
 done
 FSDP_NCCL_LIBRARY=/nowhere/libnccl.so "$TOY/cuda_numerics" > numerics.out 2>&1; check_eq "without NCCL the rest is tested" 0 $?

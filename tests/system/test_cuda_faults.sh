@@ -1,9 +1,9 @@
 # Every call of CUDA, cuBLASLt and NCCL in a short run on the emulated device fails once
-# (tests/emulation/cuda/faults.h): the first and the last of each name, and every so-manieth of all; every
+# (tests/emulation/cuda/faults.h): the first and the last of each name, and every Nth call of all; every
 # single one with FSDP_NIGHTLY=1. And faults of the device, after which every call fails. Each time the
-# process ends with its status and one line that names call, file, rank and device, the last checkpoint
-# stands, and the same command goes on from it to the losses of a run that nothing disturbed. Calls of which
-# nobody is told are those of shard_runtime/cuda/ignored.h.
+# process ends with its status, and with one line that names call, file, rank and device. The last checkpoint
+# stays, and the same command goes on from it to the losses of an undisturbed run.
+# shard_runtime/cuda/ignored.h lists the calls whose failure is not reported.
 # Nightly: cuda-faults
 . tests/support/shell/harness.sh
 . tests/support/shell/cuda_emulated.sh
@@ -122,7 +122,10 @@ make_alone offload first/run/job.json; sed -i 's/"offload": "none"/"offload": "c
 check_match "the job offloads" '"offload": "cpu"' "$(cat offload/job.json)"
 walk offload "offload" 5
 sort -u -t' ' -k1,1 train.told load.told offload.told | sed -n 's/#.* untold$//p' | sort -u > untold
-check "what is untold at the end of a run was seen: memory, streams, events, products, the communicator" test "$(grep -cE '^(cudaFree|cudaStreamDestroy|cudaEventDestroy|cublasLtDestroy|cublasLtMatmulDescDestroy|ncclCommFinalize|ncclCommDestroy)$' untold)" = 7
+check "what is untold at the end of a run was seen: memory, streams, events, products, the communicator" \
+  test \
+  "$(grep -cE '^(cudaFree|cudaStreamDestroy|cudaEventDestroy|cublasLtDestroy|cublasLtMatmulDescDestroy|ncclCommFinalize|ncclCommDestroy)$' untold)" \
+  = 7
 
 # writing text: evaluation alone
 text() { RANK=0 timeout -k 5 1200 "$BIN/fsdp-train" --sample "$WORK/train/run" --tokens 3; }

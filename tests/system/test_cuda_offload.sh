@@ -47,8 +47,9 @@ check_eq "the two end alike, digit for digit" "$(losses off-to-on)" "$(losses on
 check_match "at the last step" '^6 ' "$(losses on-to-off | tail -n 1)"
 check "text from such a checkpoint" env FSDP_DEVICE=cuda "$BIN/fsdp-train" --sample cpu-two/run --tokens 8
 
-# Steps of a rank, call by call: of each unit a copy in ahead of its use, of its gradients one out, and the
-# host waits for nothing between the first and the last of them (but in the first step, where scratch grows).
+# Steps of a rank, call by call. Each unit is copied in before its use, and its gradients are copied out. The
+# host waits for nothing between the first and the last of these copies, except in the first step, where
+# scratch grows.
 # Streams are numbered as the plan has them: 5 in, 6 out.
 # Three units in forward, two of them again in backward (the root is kept).
 stretches() {

@@ -4,7 +4,9 @@
 # Nightly: cuda
 . tests/support/shell/harness.sh
 . tests/support/shell/cuda_emulated.sh
-sed -i 's/^model:.*/model: {kind: gpt2, layers: 2, dim: 128, heads: 2, vocab: 256, seq: 40}/; s/^train:.*/train: {steps: 4, batch: 1, clip_norm: 1.0}/; s/^checkpoint:.*/checkpoint: {every: 0}/' job.yaml
+sed -i 's/^model:.*/model: {kind: gpt2, layers: 2, dim: 128, heads: 2, vocab: 256, seq: 40}/
+  s/^train:.*/train: {steps: 4, batch: 1, clip_norm: 1.0}/
+  s/^checkpoint:.*/checkpoint: {every: 0}/' job.yaml
 # profiled NAME RANKS OPTIONS...: a run with its tally and its calls; the table of rank 0 in NAME.table
 profiled() {
   local name=$1 n=$2; shift 2

@@ -55,7 +55,7 @@ cd "$SOURCE" || exit 1
 mkdir "$WORK/elsewhere"
 cp "$F" "$WORK/elsewhere/fsdprun"
 ln -s "$F" "$WORK/elsewhere/torchrun"
-check_eq "a job runs under the fsdprun beside the agent, not under the client's" "$(readlink -f "$F")" \
+check_eq "a job runs under the fsdprun next to the agent, not under the client's" "$(readlink -f "$F")" \
   "$("$WORK/elsewhere/fsdprun" --agent "$S" sh -c 'readlink /proc/$PPID/exe')"
 check_eq "called torchrun it is torchrun there, and FSDPRUN_AGENT serves as --agent" "$(echo 'print("yes")' > "$WORK/x"; echo yes)" \
   "$(FSDPRUN_AGENT=$S PYTHON_EXEC=$(command -v python3) "$WORK/elsewhere/torchrun" "$WORK/x")"

@@ -1,6 +1,6 @@
-# 100 ms before gathers, before reductions, after forward, before the optimizer and at all of these change no
-# bit, nor does a mode of resharding or prefetching: by shared memory, TCP and both, 2 copies of 2 shards
-# among them. They sleep: all at once.
+# Delays of 100 ms change no bit: before gathers, before reductions, after forward, before the optimizer, and
+# at all of these. Nor does a mode of resharding or prefetching. This holds by shared memory, by TCP and by
+# both, also with 2 copies of 2 shards. They sleep: all at once.
 # Long
 . tests/support/shell/harness.sh
 shapes=("2 1" "4 1" "2 2" "4 2" "4 4")

@@ -1,13 +1,12 @@
 # The example as an outsider has it: installed, built by pkg-config from the installed tree, killed and
 # started again. It goes on from its newest checkpoint, in the run directory or in a directory of its own, to
 # the bit.
-# Shares: build/lib/fsdp.pc, which make install writes
+# Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
 
 command -v pkg-config > /dev/null || { skip "the example resumes" "needs pkg-config"; exit 0; }
 case $BUILD in *asan*) san=-fsanitize=address,undefined ;; *) san= ;; esac
 make -s NVCC= BUILD="$BUILD" DESTDIR="$WORK/stage" PREFIX=/opt/fsdp install > "$WORK/install.log" 2>&1 || cat "$WORK/install.log" >&2
-make -s NVCC= BUILD="$BUILD" "$BUILD/lib/fsdp.pc" # names the default prefix again
 TREE=$WORK/stage/opt/fsdp
 example=$WORK/train_transformer
 # shellcheck disable=SC2046

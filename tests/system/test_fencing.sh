@@ -4,11 +4,7 @@
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh
-RUN=$BIN/fsdprun
-ln -s "$TOY/toy" "$WORK/toy"
-TOYW=$WORK/toy # by this name its processes are known
-port=$(port_block)
-cd "$WORK" || exit 1
+toy_agents
 at_exit() { kill_agents; netns_down; umount -l "$WORK/hang" 2> /dev/null; }
 
 # start NAME N OPTIONS...: an agent at 127.0.0.N in the background

@@ -1,5 +1,5 @@
-# parallel.float8_gather, through fsdprun: what its plan says, the same first loss at every world size,
-# losses near those of bfloat16, a run that goes on bit for bit, and a checkpoint that knows nothing of it.
+# parallel.float8_gather, through fsdprun: what its plan says; the same first loss at every world size; losses
+# near those of bfloat16. A run goes on bit for bit, and a checkpoint knows nothing of it.
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
 tiny_job "$WORK/job.yaml"

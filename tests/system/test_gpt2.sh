@@ -16,7 +16,7 @@ check_match "config.json is a GPT2Config" \
   '"model_type": "gpt2".*"n_embd": 14.*"n_layer": 2.*"activation_function": "gelu_new"' \
   "$(tr -d '\n' < "$export/config.json")"
 check "config.json is JSON" "$TOY/json_check" "$export/config.json"
-check_eq "nothing hidden is left beside it" "step-00000003" "$(ls -A "$made/export")"
+check_eq "nothing hidden is left next to it" "step-00000003" "$(ls -A "$made/export")"
 
 # From the checkpoint and from its export, at different world sizes, the figures are the same.
 check_status "a run begins with the checkpoint's weights" 0 run_job "$WORK/a.log" "${job[@]}" --set \
@@ -61,7 +61,7 @@ model = reference.Gpt2(case).double()
 model.load_state_dict(state)
 tokens, targets = next(iter(reference.batches(case)))
 print("%.8f" % F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()).item())
-# As the first releases of the model had it: no prefix, the masks beside it, and the head once more.
+# As the first releases of the model had it: no prefix, the masks in addition, and the head once more.
 state["lm_head.weight"] = state["wte.weight"].clone()
 for i in range(2):
     state[f"h.{i}.attn.bias"] = torch.ones(16, 16).tril().view(1, 1, 16, 16)

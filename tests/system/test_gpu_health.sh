@@ -83,7 +83,9 @@ FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6
 at_exit() { kill -TERM "$job" 2> /dev/null; }
 metrics=$WORK/shown/run/metrics.jsonl
 shows() { wait_until 90 grep -q -- "$1" "$metrics"; }
-check "memory, utilisation and temperature" shows '"gpu_memory_bytes": 1073741824, "gpu_utilisation_percent": 50, "gpu_temperature_c": 60, "gpu_ecc_uncorrected": 0, "gpu_xids": 0, "gpu_throttle_reasons": 0,'
+check "memory, utilisation and temperature" \
+  shows \
+  '"gpu_memory_bytes": 1073741824, "gpu_utilisation_percent": 50, "gpu_temperature_c": 60, "gpu_ecc_uncorrected": 0, "gpu_xids": 0, "gpu_throttle_reasons": 0,'
 echo 2147483648 > "$STATE/.new" && mv "$STATE/.new" "$STATE/memory"; echo 64 > "$STATE/throttle"; echo 5 > "$STATE/ecc"
 check "as they change" shows '"gpu_memory_bytes": 2147483648, .*"gpu_ecc_uncorrected": 5, .*"gpu_throttle_reasons": 64,'
 echo 79 > "$STATE/.new" && mv "$STATE/.new" "$STATE/xid"

@@ -158,7 +158,7 @@ check_match "a bias's gradient by BGRAD" '^  product 16x48x24 tn bfloat16 .* BGR
 check_match "and by a column sum" '^  kernel_column_sum ' "$(cat "$report")"
 check_match "the head with rows that are padded" '^1558m head of 37, rows of 40: weight gradient ' "$(cat "$report")"
 check_match "and with a vocabulary that is" '^124m head of 40, rows of 40: forward to float32 ' "$(cat "$report")"
-# Every kernel of the step at its bandwidth, beside the memory's peak.
+# Every kernel of the step at its bandwidth, compared with the memory's peak.
 kernels=$(sed -n 's/.*\]:   \(kernel_[a-z0-9_]*\) .*/\1/p' "$report" | sort -u)
 launchers=$(sed -n 's/^int \(kernel_[a-z0-9_]*\)(.*/\1/p' shard_runtime/cuda/kernels/kernels.h | sort)
 # Fused attention takes the place of the unfused softmax.

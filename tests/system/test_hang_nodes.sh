@@ -20,7 +20,7 @@ both() {
   done
 }
 
-# Rank 0, on one node, waits in a collective while rank 1, on the other, reads its checkpoint for longer than
+# Rank 0, on one node, waits in a collective. Rank 1, on the other node, reads its checkpoint for longer than
 # a rank may be silent. Each single read is shorter.
 run_job saved.log job.yaml --set run.name=slow --set train.steps=5
 check_eq "what is loaded is saved: 0" 0 $?

@@ -50,7 +50,9 @@ cause() { tr -d '\n' < "$WORK/$1/errors.json"; }
 # named NAME: the stuck rank, and where it and the others are
 named() {
   check_eq "$1: 137" 137 "$(cat "$WORK/$1.rc")"
-  check_match "$1: the Python line of the stuck rank, which is named" "\"hang\": \{\"ranks\":\"1\",.*\"culprit\":true,.*\"python\":\{\"line\":\"$(line stuck)\",\"function\":\"stuck\",\"threads\":2,.*\"ranks\":\"0,2\".*\"line\":\"$(line wait)\"" "$(cause "$1")"
+  check_match "$1: the Python line of the stuck rank, which is named" \
+    "\"hang\": \{\"ranks\":\"1\",.*\"culprit\":true,.*\"python\":\{\"line\":\"$(line stuck)\",\"function\":\"stuck\",\"threads\":2,.*\"ranks\":\"0,2\".*\"line\":\"$(line wait)\"" \
+    "$(cause "$1")"
 }
 run lock --python-stacks "hangs.py" lock &
 run wrapped --python-stacks --no-python sh -c "PYTHONPATH=/before:\$PYTHONPATH '$PYTHON' -u hangs.py lock; exit \$?" &

@@ -3,9 +3,9 @@
 # Nightly: faults
 # Alone
 #
-# A case is drawn from the seed and its number: where a rank hangs, how, which rank, on one node of four ranks or two
-# of two, and whether its bound is the limit or was learned. HANGS_SEED=S HANGS_CASE=N runs that case alone; HANGS
-# and HANGS_AT_ONCE are how many there are, and how many run at a time.
+# A case is drawn from the seed and its number: where a rank hangs, how, which rank, and whether its bound is
+# the limit or was learned. There is one node of four ranks, or two nodes of two. HANGS_SEED=S HANGS_CASE=N
+# runs that case alone; HANGS and HANGS_AT_ONCE are how many there are, and how many run at a time.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/train.sh

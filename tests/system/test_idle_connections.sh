@@ -7,7 +7,7 @@ TOYW=$TOY/toy
 port=$(port_block)
 cd "$WORK" || exit 1
 at_exit() { kill -9 $(jobs -p) 2> /dev/null; }
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+new_secret secret
 
 # start NAME OPTIONS...
 start() {

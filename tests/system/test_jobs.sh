@@ -99,6 +99,7 @@ wait "$pid"
 # names
 hanging a --rdzv-id alpha; first=$pid
 hanging b --rdzv-id alpine; second=$pid
+wait_until 20 jobs_are 2
 check_status "a prefix of two is refused" 2 "$F" status alp
 check_match "with both named" "$first \(alpha\), $second \(alpine\)" "$(cat err)"
 check_status "a prefix of one is not" 0 "$F" status alph
@@ -107,7 +108,9 @@ check_eq "the oldest comes first" "$first $second" "$("$F" ps -q | xargs)"
 # crashes
 kill -KILL "$(pgrep -P "$second" -x fsdprun-agent)"
 wait "$second"
-check_eq "a run whose agent was killed is ignored, and swept" "$first 2" "$("$F" ps -q) $(ls "$REGISTRY" | wc -l)"
+check_eq "a run whose agent was killed is ignored, and swept" "$first 2" "$("$F" ps -q) $(ls "$REGISTRY" | grep -c "^$first\.")"
+check_eq "no socket of it is left" 1 "$(ls "$REGISTRY" | grep -c sock)"
+check_match "ps says where its run directory is" "job $second \(alpine\) was killed; its run directory is /" "$("$F" ps 2>&1 > /dev/null)"
 kill -STOP "$(pgrep -P "$first" -x fsdprun-agent)"
 check_match "one that does not answer is listed without a state" '"name":"alpha","state":null' "$("$F" ps --json)"
 check_status "and asking for its status says so" 75 "$F" status alpha

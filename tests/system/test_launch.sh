@@ -1,6 +1,5 @@
 # Any program, launched: what it finds, statuses that mean something else to us, what a start that fails says.
 source tests/support/shell/harness.sh
-FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 toy=$TOY/toy
 run() { "$FSDPRUN" "$@" < /dev/null; }
 last() { tail -n 1 "$WORK/err"; }

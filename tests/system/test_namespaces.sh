@@ -1,7 +1,7 @@
-# Agents in network namespaces, 2, 3 and 5 of them, and faults that happen to them again and again while they run
-# a job of ours (--nnodes 1:N, ten steps a second). Prints a table: for each number of agents, arbiter and fault, did
-# the job continue, how long did it make no step, which restarts should the fault not have cost, and of how many
-# generations were ranks alive at a time. With arguments, N FAULT [ARBITER], this row alone.
+# 2, 3 and 5 agents in network namespaces run a job of ours (--nnodes 1:N, ten steps a second), and faults
+# happen to them again and again. Prints a table with a row for each number of agents, arbiter and fault. Did
+# the job continue? For how long did it make no step? Which restarts should the fault not have cost? Of how
+# many generations were ranks alive at a time? With arguments, N FAULT [ARBITER], this row alone.
 # Nightly: faults
 # FSDP_TEST_FAULTS: how often each fault happens; 3, and 50 in `make nightly`
 # FSDP_TEST_ROWS: how many rows are measured at a time; 6, and 10 in `make nightly`. They wait rather than compute.
@@ -86,7 +86,7 @@ TRAIN
 chmod +x "$WORK/bin/fsdp-train"
 export FSDP_TEST_TRAIN=$TOY/fsdp_train_mutant FSDP_TEST_SLOW=data:0:100,data:1:100,data:2:100,data:3:100,data:4:100
 tiny_job "$WORK/job.yaml"
-head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+new_secret "$WORK/secret"
 
 # A world: the agents n0, which hosts, to n$last in a folder of its own. An etcd is one host more, $n.
 worlds=0 up=

@@ -57,7 +57,7 @@ as_deaf_program() {
 train undisturbed
 in_time job "a rank is killed inside a collective" as_job
 check_eq "as if nothing had been" "$(losses undisturbed | tail -n 1)" "$(losses "job$attempt" | tail -n 1)"
-in_time deaf "beside one that is deaf to TERM" as_deaf_program
+in_time deaf "with one that is deaf to TERM" as_deaf_program
 check_eq "which aborted, and finished nothing in good order" "1 0" \
   "$(grep -c '^CommAbort' "deaf$attempt/calls.0") $(sed '/^CommAbort/q' "deaf$attempt/calls.0" | grep -c '^CommFinalize')"
 check_match "and says why it ended" '"code": 75' "$(grep '"event": "exit", "generation": 0, "rank": 0' "deaf$attempt"/*/events.jsonl)"
@@ -85,7 +85,9 @@ done
 began=$(date +%s)
 NCCL_STANDIN_NEVER=1 FSDP_NCCL_INIT_TIMEOUT_S=1 train never; rc=$?
 check "opening that never ends is an error" test "$rc" -ne 0
-check_match "with its name, the group and the rank" 'opening nccl for group world: ncclCommInitRankConfig of group world: still in progress .*FSDP_NCCL_INIT_TIMEOUT_S.*rank [01] of 2' "$(cat never.out)"
+check_match "with its name, the group and the rank" \
+  'opening nccl for group world: ncclCommInitRankConfig of group world: still in progress .*FSDP_NCCL_INIT_TIMEOUT_S.*rank [01] of 2' \
+  "$(cat never.out)"
 check "soon" in_good_time 60000 $((($(date +%s) - began) * 1000))
 check_match "and the communicator is given up" '^CommAbort' "$(cat never/calls.0)"
 check "what stays in progress does not cost a core: after 1000 questions the rank sleeps between them" \

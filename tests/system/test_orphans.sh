@@ -1,7 +1,6 @@
 # Nothing is left: SIGKILL of either process of the launcher, at any time, and every other way a run ends.
 # Alone
 source tests/support/shell/harness.sh
-FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 interruptible="env --default-signal=INT,QUIT" # a script's background jobs are started with these ignored
 mark=fsdp-orphan-$$
 toy=$WORK/$mark # every process of a run has this name in its command line
@@ -113,5 +112,5 @@ wait_until 30 launched 2
 stopped() { grep -q '^State:.T' "/proc/$(awk '$1 == 0 {print $2}' "$WORK/pids")/status"; }
 wait_until 30 stopped
 began=$(date +%s); touch "$WORK/go"; wait "$guard"
-check_eq "a stopped rank beside one that fails: the failure's status" 3 $?
+check_eq "a stopped rank, and one that fails: the failure's status" 3 $?
 check "a stopped rank takes TERM at once" in_good_time 15000 $((($(date +%s) - began) * 1000))

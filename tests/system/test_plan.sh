@@ -31,10 +31,16 @@ check "nothing was made" test ! -e "$WORK/runs"
 plan > "$WORK/plan.json"
 check "the JSON is JSON" "$TOY/json_check" "$WORK/plan.json"
 check_match "without a size nobody says whether it fits" '"fits": null' "$(cat "$WORK/plan.json")"
+n=[0-9]+
 check_match "it has the contract's classes" \
-  '"per_rank": \{"parameters": [0-9]+, "gradients": [0-9]+, "optimizer": [0-9]+, "gather": [0-9]+, "reduce": [0-9]+, "activations": [0-9]+.*"snapshot": 0, "shared": [1-9][0-9]*,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step": \{"all_gather": [0-9]+, "reduce_scatter": [0-9]+, "all_reduce": 0\}' "$(cat "$WORK/plan.json")"
+  "\"parameters\": $n, \"gradients\": $n, \"optimizer\": $n, \"gather\": $n, \"reduce\": $n, \"activations\": $n" \
+  "$(grep -o '"per_rank": {.*' "$WORK/plan.json")"
+check_match "... all of them" '"snapshot": 0, "shared": [1-9][0-9]*,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step"' \
+  "$(cat "$WORK/plan.json")"
+check_match "and what a step sends" "\"traffic_per_step\": \{\"all_gather\": $n, \"reduce_scatter\": $n, \"all_reduce\": 0\}" \
+  "$(cat "$WORK/plan.json")"
 
-# An evaluation beside training is one arena more, on cuda a batch and logits too; what training takes is the
+# An evaluation in addition to training is one arena more, on cuda a batch and logits too; what training takes is the
 # same.
 plan --evaluation 8 > "$WORK/evaluation.json"; plan --evaluation 16 > "$WORK/evaluation16.json"
 check_eq "nothing is evaluated unless it is said" 0 "$(number evaluation < "$WORK/plan.json")"

@@ -57,7 +57,7 @@ bound=$((4 << 20)) ONEDNN_MAX_CPU_ISA=AVX2 close "products by gemm, without AVX-
 FSDP_NUMERICS=ref close "the reference's products" ref model.kind=gpt2 model.dim=128
 
 # pages
-# Faults that need no disk, of all ranks, by /proc/PID/stat, beside the steps that are done: two samples lie
+# Faults that need no disk, of all ranks, by /proc/PID/stat, compared with the steps that are done: two samples lie
 # between steps 3 and 30.
 faults() {
   local run=$WORK/runs/$1 n pid; n=$(logged_lines "$run" 0)

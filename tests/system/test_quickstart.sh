@@ -15,7 +15,7 @@ echo '{"step": 9, "loss": 1, "generation": 1, "term": 2, "time": 20}
 check_match "a line of a node that stood still does not count" '^ +1\.000 \|.*\*$' "$(lowest)"
 echo '{"step": 9, "loss": 0.5, "generation": 0, "term": 1, "time": 30}' >> "$WORK/m"
 check_match "that of a later run does, whose arbiter counts anew" '^ +0\.500 \|.*\*$' "$(lowest)"
-check_eq "it is as high as was asked, axes beside" 7 "$(wc -l <<< "$plot")"
+check_eq "it is as high as was asked, and has two lines of axes" 7 "$(wc -l <<< "$plot")"
 check_eq "plain characters where the locale has no others" "" "$(LC_ALL=C tr -d '\n -~' <<< "$plot")"
 check_status "nothing to plot is said" 1 awk -f scripts/plot-loss.awk /dev/null
 

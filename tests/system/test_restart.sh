@@ -1,6 +1,5 @@
 # The world restarts: new generation, same ranks, a budget, and what is not worth another try.
 source tests/support/shell/harness.sh
-FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 mark=fsdp-restart-$$
 toy=$WORK/$mark
 ln -s "$TOY/toy" "$toy"

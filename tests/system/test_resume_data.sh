@@ -1,5 +1,5 @@
-# A run goes on with the data and the job it was begun with: other data is refused, other keys are named, and
-# a run that has its steps is not called complete for a job that would give something else.
+# A run goes on with the data and the job it was begun with: other data is refused, and other keys are named.
+# A run that has all its steps is not called complete for a job that would give another result.
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
 tiny_job "$WORK/job.yaml"

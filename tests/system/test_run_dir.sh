@@ -1,5 +1,5 @@
-# --run-dir: a program's run directory that the user names. Attempts are counted on from run to run, a program
-# goes on from its own checkpoints, one run at a time holds the directory, and several nodes share it.
+# --run-dir: a program's run directory that the user names. Each run goes on with the numbers of the attempts,
+# and a program with its own checkpoints. One run at a time holds the directory, and several nodes share it.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh
@@ -43,7 +43,7 @@ check_eq "with the same losses" "$(sort -u "$WORK/whole" | xargs)" "$(grep step 
 # several nodes
 at_exit() { netns_down; }
 netns_up || { skip "--run-dir on two nodes" "needs root, ip and nft for network namespaces"; exit; }
-head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+new_secret "$WORK/secret"
 port=$(port_block)
 both() { # NAME WORDS...: one rank on each of two nodes; node 1 by way of $APART
   local name=$WORK/$1 i how

@@ -1,6 +1,6 @@
 # The run directory: one live job at a time, nothing of an earlier run lost, one clear line where it cannot be
 # used.
-# The trainer here is a script beside a copy of fsdprun, so that only the launcher is tested.
+# The trainer here is a script next to a copy of fsdprun, so that only the launcher is tested.
 . tests/support/shell/harness.sh
 mkdir -m 755 "$WORK/bin"
 cp "$BIN/fsdprun" "$WORK/bin/"
@@ -54,7 +54,7 @@ check "errors.json is JSON" "$BUILD/test/json_check" "$RUN/errors.json"
 # a second live job
 (cd "$WORK" && TOY="rank=0 touch=$WORK/up hang" exec "$F" --nproc-per-node 1 job.yaml) > /dev/null 2>&1 & first=$!
 wait_until 30 test -s "$WORK/up"
-wait_until 30 grep -q '"nproc_per_node": *1' "$RUN/job.json" # written beside the start of the workers
+wait_until 30 grep -q '"nproc_per_node": *1' "$RUN/job.json" # written while the workers start
 before=$(cat "$RUN/job.json")
 check_status "a second live job in the directory is refused" 78 job
 check_eq "by one line" 1 "$(wc -l < "$WORK/err")"

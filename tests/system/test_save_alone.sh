@@ -1,4 +1,4 @@
-# Programs on libfsdp that save without an agent: two of them at one directory, one beside a job, and one
+# Programs on libfsdp that save without an agent: two of them at one directory, one while a job runs, and one
 # whose disk fails when the step has its name already. One that is killed in a save: test_crash_save.sh.
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh

@@ -7,12 +7,8 @@
 at_exit() { netns_down; }
 netns_up || { skip "sessions" "needs root, ip and nft for network namespaces"; exit 0; }
 
-RUN=$BIN/fsdprun
-ln -s "$TOY/toy" "$WORK/toy"
-TOYW=$WORK/toy # by this name its processes are known
-port=$(port_block)
-cd "$WORK" || exit 1
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+toy_agents
+new_secret secret
 # On a machine that is slow now, all times are longer.
 pace=$(pace)
 

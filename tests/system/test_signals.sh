@@ -1,6 +1,5 @@
 # Signals and job control: what reaches whom, how it ends, Ctrl-Z and fg, a rank that reads the terminal.
 source tests/support/shell/harness.sh
-FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 mark=fsdp-signal-$$
 toy=$WORK/$mark
 ln -s "$TOY/toy" "$toy"

@@ -1,9 +1,9 @@
-# Simulated nodes (tests/sim/sim.h): in every history, whatever happens to hosts and links, each message arrives
-# once and in order, at most one generation runs, nothing of an old generation is acted on, and every fsdprun
-# ends with a stated status. In half of them an arbiter says who leads, and another node takes over.
+# Simulated nodes (tests/sim/sim.h). In every history, whatever happens to hosts and links, each message
+# arrives once and in order. At most one generation runs, and nothing of an old generation is acted on. Every
+# fsdprun ends with a stated status. In half of them an arbiter says who leads, and another node takes over.
 # `build/test/sim SEED` replays a seed.
 # A second simulation has who leads (tests/sim/arbiter/model.h): at most one agent holds, terms grow, and no
-# generation begins beside ranks of an old leader, whatever the store of the arbiter does.
+# generation begins while ranks of an old leader run, whatever the store of the arbiter does.
 . tests/support/shell/harness.sh
 SIM=$BUILD/test/sim
 

@@ -1,6 +1,7 @@
 # Simulated nodes, and who leads them, at length: ten thousand histories without a violation, and each planted
 # bug of tests/sim/mutants and tests/sim/arbiter/mutants is found within twenty thousand.
 # Nightly: sim
+# Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
 
 histories=10000

@@ -5,7 +5,6 @@
 source tests/support/shell/harness.sh
 source tests/support/shell/train.sh
 source tests/support/shell/slurm.sh
-FSDPRUN=$BIN/fsdprun
 if missing=$(slurm_missing); then
   skip "a save under a real srun" "$missing is not installed (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins)"
   exit 0

@@ -1,6 +1,6 @@
-# A storm: agents in network namespaces train a job of ours on a fixed number of nodes, and random faults happen to
-# them, up to three at a time. After each blow the job goes on at the same size, and at the end every step that it ever
-# logged has the loss and the norm of a run that nothing disturbed, bit for bit.
+# A storm: agents in network namespaces train a job of ours on a fixed number of nodes. Random faults happen
+# to them, up to three at a time. After each blow the job goes on at the same size. At the end every step that
+# was ever logged has the loss and the norm of an undisturbed run, bit for bit.
 # Nightly: faults
 # Limit: 3600 s
 # FSDP_TEST_AGENTS, FSDP_TEST_FAULTS: how many; 4 and 8, in `make nightly` 16 and 200
@@ -17,7 +17,7 @@ cd "$WORK" || exit 1
 port=29400 lease=$((3 * $(pace))) hang_s=$((5 * $(pace)))
 RUN=$WORK/storm/tiny
 tiny_job job.yaml
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+new_secret secret
 mkdir bin
 cp "$BIN/fsdprun" bin
 ln -s "$TOY/fsdp_train_mutant" bin/fsdp-train

@@ -38,7 +38,9 @@ for name in data idle-0 aside-0; do signal $name TERM; done
 check_ends "the jobs went on" "143 143 143 143 143 0" data idle-0 idle-1 aside-0 aside-1 even
 
 check_eq "a rank whose data comes late is a straggler, and no other rank" "1 data" "$(stragglers data)"
-check_match "it is named with what it does" "^fsdprun: rank 1 \($(hostname)\) waits for its data, and the other ranks wait for it: [0-9.]+ ms of its own in each step, the median of 3 ranks is [0-9.]+ ms" "$(grep 'wait for it' data.out)"
+check_match "it is named with what it does" \
+  "^fsdprun: rank 1 \($(hostname)\) waits for its data, and the other ranks wait for it: [0-9.]+ ms of its own in each step, the median of 3 ranks is [0-9.]+ ms" \
+  "$(grep 'wait for it' data.out)"
 check_eq "once" 1 "$(grep -c 'wait for it' data.out)"
 check_eq "a rank of another node that does nothing for a while is one" "3 idle" "$(stragglers idle)"
 check_match "the host's console names it" "^fsdprun: rank 3 \(.*\) stands still at times, .*median of 4 ranks" "$(grep 'wait for it' idle-0.out)"

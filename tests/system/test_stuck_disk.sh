@@ -110,8 +110,8 @@ else
   skip "a run directory that cannot be opened" "needs root and /dev/fuse"
 fi
 
-# A program whose exec waits: as for a file system that does not answer, the kernel makes it wait for the holder
-# of a lease on the file, for 45 s at most.
+# A program whose exec waits. The kernel makes it wait for the holder of a lease on the file, for 45 s at
+# most, as it would for a file system that does not answer.
 lease='import fcntl, os, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)
 fcntl.fcntl(os.open(sys.argv[1], os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)

@@ -8,7 +8,7 @@
 at_exit() { kill_agents; netns_down; }
 port=$(port_block)
 cd "$WORK" || exit 1
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+new_secret secret
 tiny_job job.yaml
 # Ten steps a second, so that no job is over before its test disturbs it.
 mkdir bin && cp "$BIN/fsdprun" bin/ && cp "$TOY/fsdp_train_mutant" bin/fsdp-train

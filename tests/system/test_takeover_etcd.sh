@@ -7,7 +7,7 @@ fuse=''
 at_exit() { kill -KILL $fuse; umount -l "$WORK/hang"; kill_agents; kill -KILL $etcd_pid; } 2> /dev/null
 port=$(port_block)
 cd "$WORK" || exit 1
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+new_secret secret
 
 etcd_up 127.0.0.1 "$port" || not_ok "the etcd answers" "$(tail -n 3 etcd.out)"
 

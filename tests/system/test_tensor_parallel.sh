@@ -8,7 +8,7 @@
 # test_fully_shard_training.py: TestFullyShardNDTraining
 mode plain tensor 4 parallel.tensor=2
 mode plain tensor-replicas 4 parallel.tensor=2 parallel.replicate=2 train.batch=2
-# Heads of 70 positions, whose attention stores no matrix, on ranks of their own; and sharded beside.
+# Heads of 70 positions, whose attention stores no matrix, on ranks of their own; and sharded as well.
 mode long tensor-long 3 parallel.tensor=3
 mode long tensor-sharded-long 6 parallel.tensor=3
 

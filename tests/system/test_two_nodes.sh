@@ -6,13 +6,9 @@
 at_exit() { netns_down; }
 netns_up || { skip "two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
 
-RUN=$BIN/fsdprun
-ln -s "$TOY/toy" "$WORK/toy"
-TOYW=$WORK/toy # by this name its processes are known
-port=$(port_block)
-cd "$WORK" || exit 1
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
-head -c 32 /dev/urandom | base64 > other; chmod 600 other
+toy_agents
+new_secret secret
+new_secret other
 
 # start NODE NAME OPTIONS... : fsdprun on a node in the background; output in NAME.out, exit status in NAME.rc
 start() {

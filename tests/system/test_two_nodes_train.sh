@@ -1,12 +1,12 @@
-# A job over two nodes: the losses of one node with as many ranks, a killed worker, a node that is cut off and
-# joins again, a save on signal from a member, a cut.
+# A job over two nodes: the losses are those of one node with as many ranks. Also a killed worker, a node that
+# is cut off and joins again, a save on signal from a member, and a cut.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh
 . tests/support/shell/train.sh
 at_exit() { netns_down; }
 netns_up 8 || { skip "training on two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
-head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+new_secret "$WORK/secret"
 tiny_job "$WORK/job.yaml"
 port=$(port_block)
 
@@ -27,7 +27,7 @@ both() { # NAME OPTIONS...: on both nodes of $hosts
 check_both() { check_ends "$1" "$2" "$3-0" "$3-1"; }
 
 # A firewall that lets only the rendezvous port through: the ranks cannot reach each other, and say so. They try for
-# 20 s, beside what comes next.
+# 20 s, while the next part runs.
 walled() { # NAME HOSTS VERDICT...: a job behind a firewall with that verdict, on the two nodes from HOSTS on
   local name=$1; hosts=$2; shift 2
   on_node "$hosts" nft -f - << RULES

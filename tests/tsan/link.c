@@ -1,8 +1,8 @@
 /*
  * Links libfsdp.
  *
- * One link, three threads under the thread sanitizer: one looks at it as a collective does while it waits,
- * one puts and gets, and one polls for notices, of which each is seen once.
+ * One link, three threads under the thread sanitizer. One looks at the link as a collective does while it
+ * waits. One puts and gets. One polls for notices, and sees each once.
  */
 #include <fsdp/context.h>
 #include <pthread.h>

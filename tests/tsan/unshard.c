@@ -2,11 +2,12 @@
  * Links libfsdp.
  *
  * A unit that is unsharded by hand while the rank's second thread gathers it, and communicators of a unit's
- * own: collectives that the program brings, and reductions on a group beside that of the gathers. A second
- * model of the context evaluates in between. Steps of two ranks, under the thread sanitizer.
+ * own: collectives that the program brings, and reductions on a group other than that of the gathers. A
+ * second model of the context evaluates in between. Steps of two ranks, under the thread sanitizer.
  */
 #include <fsdp/fsdp.h>
 
+#include "tests/unit/engine/counted_comm.h"
 #include "tests/unit/engine/tiny.c"
 #include "tests/unit/engine/world.c"
 
@@ -15,27 +16,6 @@ enum { STEPS = 4, BATCH = 2 };
 static void check(enum fsdp_status status, const struct fsdp_err *err)
 {
     require(status == FSDP_OK, err->message);
-}
-
-/* Written on the thread that runs the collectives, read between steps on the one that computes. */
-struct counts {
-    int gathers, reduces;
-};
-
-static enum fsdp_status count_gather(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                                     enum fsdp_dtype dtype, struct device_stream *stream, void *user,
-                                     struct fsdp_err *err)
-{
-    ((struct counts *)user)->gathers++;
-    return fsdp_all_gather(group, send, recv, n_elems, dtype, stream, err);
-}
-
-static enum fsdp_status count_reduction(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                        struct device_stream *stream, void *user, struct fsdp_err *err)
-{
-    ((struct counts *)user)->reduces++;
-    return fsdp_reduce_scatter(group, send, recv, n_elems, dtype, op, stream, err);
 }
 
 static double step(struct fsdp_model *model, uint64_t sample)
@@ -94,13 +74,14 @@ static void train(struct fsdp_context *context, void *user)
     struct fsdp_err err = { 0 };
     struct fsdp_module *root = tiny_build(&tiny_defaults, &err), *other = tiny_build(&tiny_defaults, &err);
     struct fsdp_module *unit = fsdp_module_child_at(fsdp_module_child(root, "layers"), 1);
+    /* written on the thread that runs the collectives, read between steps on the one that computes */
     struct counts counts = { 0 };
     struct fsdp_optimizer *optimizer;
     struct fsdp_model *model, *second;
     double sum = 0;
 
     fsdp_module_set_custom_all_gather(unit, count_gather, &counts);
-    fsdp_module_set_custom_reduce_scatter(unit, count_reduction, &counts);
+    fsdp_module_set_custom_reduce_scatter(unit, count_reduce, &counts);
     fsdp_module_set_separate_reduce_scatter_group(root, true, true);
     check(fsdp_model_create(&model, context, root, &options, &err), &err);
     check(fsdp_optimizer_create(&optimizer, model, &updates, &err), &err);

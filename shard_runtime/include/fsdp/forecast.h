@@ -48,12 +48,10 @@ struct fsdp_forecast_apart {
 
 struct fsdp_forecast_collectives {
     uint64_t n_calls;
-    uint64_t
-        /*
-         * bytes that one rank sends in one step, by ring algorithms: (W - 1) / W of what is gathered or
-         * scattered
-         */
-        sent_bytes;
+    /*
+     * bytes that one rank sends in one step, by ring algorithms: (W - 1) / W of what is gathered or scattered
+     */
+    uint64_t sent_bytes;
 };
 
 struct fsdp_forecast {

@@ -2,8 +2,8 @@
  * The row kernels: the arithmetic of the rows `plain` and `onednn` on one thread, in float32. All files of
  * numerics/isa are compiled once for each instruction set, and each set fills one struct row_kernels.
  * shard_runtime/numerics/rows*.c cuts an operation into ranges, one for each thread, and calls a kernel on
- * each range. The result for a row or an element does not depend on the range it is in, so the bits do not
- * depend on the number of threads.
+ * each range. The result for a row or an element does not depend on its range. So the bits do not depend on
+ * the number of threads.
  *
  * ROW_KERNELS lists every kernel once. A file of numerics/isa defines the kernel `name` as ROW(name).
  */

@@ -1,6 +1,6 @@
 /*
- * Sums. Short runs in float32, or products that are exact in double, then double, in an order of their own
- * that does not depend on the range or the thread.
+ * Sums, in double. A column sum first adds short runs of rows in float32. A sum of powers adds products that
+ * are exact in double. The order of a sum depends on neither the range nor the thread.
  */
 #include "shard_runtime/numerics/isa/kernels.h"
 

@@ -16,6 +16,6 @@ values = [store.get(f"from {other} in {generation}") for other in range(world)]
 store.barrier("all have read", world)
 right = not older and values == [str(other).encode() for other in range(world)]
 if right:
-    os.write(1, f"passed: generation {generation}\n".encode())  # in one piece, beside the other ranks
+    os.write(1, f"passed: generation {generation}\n".encode())  # in one piece, while other ranks print too
 store.barrier("all have said so", world)
 sys.exit(0 if right and generation == "1" else 1)

@@ -1,4 +1,4 @@
-/* What a test may ask of the stand-in for cuDNN beside cuDNN's own functions. */
+/* What a test may ask of the stand-in for cuDNN, in addition to cuDNN's own functions. */
 #ifndef EMULATED_CUDNN_STANDIN_H
 #define EMULATED_CUDNN_STANDIN_H
 

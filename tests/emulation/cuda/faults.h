@@ -1,5 +1,5 @@
 /*
- * Calls of the emulated device, and of the libraries that stand beside it, that fail as they are told to.
+ * Calls of the emulated device, and of the libraries that go with it, that fail as they are told to.
  *
  * FSDP_EMULATED_CALLS  names a file, to which the rank is added: the name of each call, in their order, a
  * line each; with

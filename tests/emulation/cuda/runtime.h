@@ -1,5 +1,5 @@
 /*
- * The emulated device beside CUDA's names: for what stands in for kernels and libraries.
+ * The emulated device, in addition to CUDA's names: for what stands in for kernels and libraries.
  *
  * Device memory may be touched by queued work alone: the host has no access to its pages, and dies of a
  * signal where it reads or writes them. Queued work runs late, when somebody waits for it, and in a seeded

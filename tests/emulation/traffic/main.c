@@ -1,6 +1,6 @@
 /*
- * Prints, for each kernel, the bytes that it moves on the emulated device beside the least that it could
- * move, as comments of a TAP report whose tests hold the bounds. A kernel that seems to move less than the
+ * Prints, for each kernel, the bytes that it moves on the emulated device, and the least that it could move.
+ * These are comments of a TAP report, whose tests check the bounds. A kernel that seems to move less than the
  * least fails too: then the counter misses accesses. An argument: only the kernels with that in their names.
  * Exit status: 0 where all is within bounds.
  */

@@ -36,7 +36,7 @@ static void check_beginning(const struct life *life)
     newest_term = lead->self.term;
     for (int i = 0; i < n_lives; i++)
         if (&lives[i] != life && lives[i].led_until_ns > 0 && !resigned && ranks_until(&lives[i]) > fence_ns)
-            sim_violated("no generation begins beside ranks of an old leader", "%.3f s too early",
+            sim_violated("no generation begins while ranks of an old leader run", "%.3f s too early",
                          (double)(ranks_until(&lives[i]) - fence_ns) / 1e9);
     if (plan.gentle && died_ns > 0 && plan.lease_ms >= 3000 && fence_ns - died_ns > lease_ns() * 5 / 2)
         sim_violated("a lost leader is replaced within 2.5 leases", "%.3f s",

@@ -51,8 +51,9 @@ struct host {
 struct plan {
     int n_hosts;
     int64_t lease_ms;
-    bool gentle;   /* the leader dies once, and nothing else happens */
-    bool stranger; /* a job is started twice: on another host, one begins by the endpoint beside the leader */
+    bool gentle; /* the leader dies once, and nothing else happens */
+    /* a job is started twice: on another host, one begins by the endpoint although there is a leader */
+    bool stranger;
     bool some_rest;           /* hosts above 1 read once in a lease */
     struct leader_record old; /* what the store has from before; term 0: nothing */
     bool calm;                /* the faults are over */

@@ -1,6 +1,6 @@
 /*
- * An agent small enough for tests: forks W ranks of a function, spread over any number of pretended nodes of
- * this machine, and serves their put and get until all have ended. Descriptors reach ranks of the same node
+ * An agent small enough for tests: it forks W ranks of a function, spread over any number of pretended nodes
+ * of this machine. It serves their put and get until all have ended. Descriptors reach ranks of the same node
  * only.
  */
 #ifndef TESTS_MINI_AGENT_H

@@ -1,9 +1,9 @@
 /*
- * Our graphs of attention before cuDNN itself, without a GPU. cuDNN is told what a GPU is (its own
- * description of one, as JSON), asked which engines take a graph, and compiles the first that does, for sm_80
- * and sm_90: with tests/emulation/cuda/driver_standin.c in the driver's place where there is none. What that
- * shows: the library reads our descriptors, finds attention in them, and an engine of it is built within the
- * workspace that is planned. What it does not: any number; nothing runs.
+ * Our graphs of attention before cuDNN itself, without a GPU. It describes a GPU to cuDNN (in cuDNN's own
+ * JSON), and asks which engines take a graph. cuDNN compiles the first that does, for sm_80 and sm_90. Where
+ * there is no driver, tests/emulation/cuda/driver_standin.c takes its place. What that shows: the library
+ * reads our descriptors, finds attention in them, and an engine of it is built within the workspace that is
+ * planned. What it does not: any number; nothing runs.
  *
  * Lines as of all tests, "skip - REASON" where there is no library (FSDP_CUDNN_LIBRARY, else libcudnn.so.9).
  */

@@ -290,9 +290,9 @@ static double deviation_of(FILE *reference, const char *name, size_t n_elems, do
 }
 
 /*
- * What a figure may be off: `exact`, or by what `errors` says of it: the largest of "error KEY world NAME
- * value" over the worlds, since how samples are dealt out to ranks is no part of a case but changes every
- * rounding.
+ * By how much a figure may be off: by `exact`, or by what `errors` says of it. That is the largest of "error
+ * KEY world NAME value" over the worlds. The world counts because it changes every rounding, although it is
+ * no part of a case how samples go to ranks.
  */
 static double limit_of(const char *errors_path, const char *key, const char *name, double exact)
 {

@@ -2,8 +2,8 @@
  * The yardstick of the output path: one thread that reads what workers write and writes it on, and nothing
  * else.
  *   plain_copy FOLDER WORKERS PROGRAM ARGS...
- * starts WORKERS of them with RANK set, reads their two pipes each as they have bytes (epoll, 256 KiB a
- * read), writes every read to FOLDER/RANK.out or .err and then to stdout, and ends when all pipes are at
+ * starts WORKERS of them with RANK set, and reads the two pipes of each as they have bytes (epoll, 256 KiB a
+ * read). It writes every read to FOLDER/RANK.out or .err, and then to stdout. It ends when all pipes are at
  * their end. It looks at no byte: no lines, no prefixes, no mercy for a slow reader.
  */
 #include <errno.h>

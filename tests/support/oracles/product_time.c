@@ -30,7 +30,7 @@ static const struct model models[] = { { "124m", 32768, 768, 3072, 50257, 50304,
                                        { "1558m", 4096, 1600, 6400, 50257, 50304, true },
                                        { "7b", 4096, 4096, 11008, 32000, 32000, false } };
 
-/* What a kernel of ours does behind the product, where that leaves nothing beside it. */
+/* What a kernel of ours does after the product, if the product leaves no second output. */
 enum after { NOTHING, SUM_OF_DY, GELU, GELU_BACKWARD_AND_SUM };
 
 struct piece {

@@ -1,6 +1,17 @@
 # Sourced after harness.sh by the tests that start several agents. An agent has a NAME, which is a path
 # without a suffix. Its output is in NAME.out, and its exit status in NAME.rc as soon as it has ended.
 
+# toy_agents: goes to $WORK, and sets what scripts need that start agents of the toy. $RUN is fsdprun, $TOYW
+# the toy by a name by which its processes are known, and $port the first of the script's ports.
+toy_agents() {
+  RUN=$FSDPRUN
+  ln -s "$TOY/toy" "$WORK/toy"
+  TOYW=$WORK/toy
+  port=$(port_block)
+  cd "$WORK" || exit 1
+}
+# new_secret FILE: a secret for agents, in a file that only its user may read.
+new_secret() { head -c 32 /dev/urandom | base64 > "$1"; chmod 600 "$1"; }
 # begin NAME COMMAND...: starts an agent in the background.
 begin() {
   local name=$1

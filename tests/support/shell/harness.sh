@@ -4,6 +4,7 @@
 set -u
 BUILD=${BUILD:-$PWD/build}
 BIN=$BUILD/bin
+FSDPRUN=${FSDPRUN:-$BIN/fsdprun} # that of another build, for example
 TOY=$BUILD/test
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-test.XXXXXX")
 SOURCE=$PWD

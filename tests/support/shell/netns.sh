@@ -1,5 +1,5 @@
 # Sourced after harness.sh: hosts in network namespaces of this test's own. Two are joined by one veth pair, more by a
-# bridge in a namespace beside them.
+# bridge in a namespace of its own.
 #   netns_up [N] || { skip ...; exit 0; }  N hosts (2): node 0 is 10.77.77.1, node 1 is 10.77.77.2, and so on
 #   on_node 0 COMMAND...                   runs a command on a host
 #   cut_link [NODE] / heal_link [NODE]     nftables drops every packet between this host (0) and the others, silently

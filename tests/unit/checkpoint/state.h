@@ -28,7 +28,7 @@ void state_wipe(struct state_shard *shard);
 /** True when every element has its value of `step`. */
 bool state_is(const struct state_shard *shard, int64_t step);
 
-/** What stands beside the tensors at `step`. */
+/** What is saved with the tensors at `step`. */
 struct checkpoint_state state_head(int64_t step);
 
 /** A save whose parts are written and which is not published; `head` is to be freed. */

@@ -162,7 +162,7 @@ Test(weights, every_rank_takes_its_rows_in_any_type)
     }
 }
 
-/* With the others' prefix or without; what they keep beside it is nobody's. */
+/* With the others' prefix or without; what they keep in addition belongs to no parameter. */
 Test(weights, another_program_s_names)
 {
     static const char *const beside[] = { "h.*.mask", "head" };

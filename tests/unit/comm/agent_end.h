@@ -1,7 +1,7 @@
 /*
- * The agent's end of a link, played by a test: it holds the other end of the socket pair and lays out packets
- * before they are read (tags count from 1), so that every order of events is exact. One link a test: each
- * runs in a process of its own.
+ * The agent's end of a link, played by a test: it has the other end of the socket pair, and sends packets
+ * before they are read (tags count from 1). So every order of events is exact. One link a test: each runs in
+ * a process of its own.
  */
 #ifndef TEST_COMM_AGENT_END_H
 #define TEST_COMM_AGENT_END_H

@@ -1,6 +1,6 @@
 /*
  * Collectives that are queued: their entries of the flight recorder end when the device has passed them, in
- * whatever order it does, and never for another call that has the place by then.
+ * whatever order. They never end the entry of another call that has the place by then.
  */
 #include "shard_runtime/comm/device_pending.h"
 

@@ -116,7 +116,7 @@ static void measure(struct fsdp_context *context, void *user)
     cr_expect((double)(job.peak - before) < 1.05 * (double)plan &&
                   (double)(job.peak - before) > 0.95 * (double)plan,
               "planned %zu, measured %zu", plan, job.peak - before);
-    /* Two of each; what an allocator does beside them is a handful of pages, an arena thousands. */
+    /* Two of each; what an allocator adds to them is a handful of pages, an arena thousands. */
     cr_expect(job.faults < 256, "%ld pages", job.faults);
 }
 

@@ -215,9 +215,9 @@ static void expect_same_losses(struct way *ways, size_t n_ways)
 }
 
 /*
- * Every rank has the same samples, so that the mean of their gradients is each one's own, exactly in worlds
- * of 2 and 4 (of three times a number the last bit is lost, and found again): what is left to differ are the
- * weights they compute with.
+ * Every rank has the same samples, so the mean of their gradients is each one's own. In worlds of 2 and 4 it
+ * is so exactly; three times a number loses the last bit, and the division finds it again. So only the
+ * weights with which they compute could differ.
  */
 Test(float8_gather, losses_are_the_same_bits_in_every_world, .timeout = 2400)
 {

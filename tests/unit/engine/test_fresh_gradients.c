@@ -1,6 +1,6 @@
 /*
- * An update takes gradients that a whole step has just made, and that are numbers, or it is refused on every
- * rank with no weight changed. What the targets of a step are that is made of several calls.
+ * An update takes gradients that a whole step has just made, and that are finite. Any other is refused on
+ * every rank, and changes no weight. Also: how the targets count in a step of several calls.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/folder.h"
 #include "tests/unit/engine/rig.h"
+#include "tests/unit/shardfile/files.h"
 
-static char directory[64];
+static const char *directory;
 
 struct run {
     struct rig rig;
@@ -199,16 +199,11 @@ static void go_on_from_checkpoint(struct fsdp_context *context, void *user)
 
 static void open_directory(void)
 {
-    folder_make(directory);
-}
-
-static void remove_directory(void)
-{
-    folder_remove(directory);
+    directory = files_begin();
 }
 
 Test(in_backward, a_step_that_failed_is_not_saved_until_a_checkpoint_is_loaded, .init = open_directory,
-     .fini = remove_directory)
+     .fini = files_end)
 {
     world_run(1, go_on_from_checkpoint, NULL);
 }
@@ -256,7 +251,7 @@ static void step_too_late(struct fsdp_context *context, void *user)
 }
 
 Test(in_backward, a_group_is_not_updated_with_gradients_that_were_dropped, .init = open_directory,
-     .fini = remove_directory)
+     .fini = files_end)
 {
     world_run(1, step_too_late, NULL);
     world_run(2, step_too_late, NULL);
@@ -284,7 +279,7 @@ static void drop_updated_step(struct fsdp_context *context, void *user)
 }
 
 Test(in_backward, a_step_that_was_dropped_after_its_updates_is_not_saved, .init = open_directory,
-     .fini = remove_directory)
+     .fini = files_end)
 {
     world_run(1, drop_updated_step, NULL);
 }

@@ -7,8 +7,8 @@
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/shardfile/safetensors.h"
 #include "tests/unit/engine/apart_device.h"
-#include "tests/unit/engine/folder.h"
 #include "tests/unit/engine/rig.h"
+#include "tests/unit/shardfile/files.h"
 
 enum { SEED = 7, OTHER_SEED = 8 };
 
@@ -22,7 +22,7 @@ struct way {
 
 static const struct way *the_way;
 static uint64_t saved_step;
-static char folder[64], path[96];
+static const char *folder, *path;
 
 static void open_run(struct rig *rig, struct fsdp_context *context, uint64_t seed)
 {
@@ -313,16 +313,11 @@ static void each_way(world_body body, void *user)
 
 static void make_folder(void)
 {
-    folder_make(folder);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    folder = files_begin();
+    path = files_path(folder, "model.safetensors");
 }
 
-static void remove_folder(void)
-{
-    folder_remove(folder);
-}
-
-TestSuite(initial, .init = make_folder, .fini = remove_folder, .timeout = 1200);
+TestSuite(initial, .init = make_folder, .fini = files_end, .timeout = 1200);
 
 Test(initial, the_first_that_reads_a_value_draws_all)
 {

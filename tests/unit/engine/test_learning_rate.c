@@ -5,8 +5,8 @@
  */
 #include <math.h>
 
-#include "tests/unit/engine/folder.h"
 #include "tests/unit/engine/rig.h"
+#include "tests/unit/shardfile/files.h"
 
 enum { STEPS = 4, CHANGES_AT = 2 };
 
@@ -198,13 +198,12 @@ static void resume(struct fsdp_context *context, void *user)
 {
     const struct fsdp_checkpoint_state state = { .step = CHANGES_AT };
     struct fsdp_checkpoint_state found;
-    char folder[64];
+    const char *const folder = files_begin();
     struct fsdp_err err = { 0 };
     uint64_t seen = UINT64_MAX;
     struct rig saved, loaded;
 
     (void)user;
-    folder_make(folder);
     open_run(&saved, context, false);
     fsdp_optimizer_set_lr_lambda(saved.optimizer, note_step, &seen);
     cr_expect(fsdp_optimizer_lr(saved.optimizer) == high && seen == 0, "0 before the first update");
@@ -216,7 +215,7 @@ static void resume(struct fsdp_context *context, void *user)
     must(fsdp_checkpoint_load(loaded.model, loaded.optimizer, folder, -1, &found, &err), &err);
     cr_expect(fsdp_optimizer_lr(loaded.optimizer) == high, "a checkpoint holds no rate");
     cr_expect(seen == CHANGES_AT, "the function goes on at the loaded count of updates");
-    folder_remove(folder);
+    files_end();
     rig_close(&saved);
     rig_close(&loaded);
 }

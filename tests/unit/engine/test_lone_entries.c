@@ -13,12 +13,12 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/model.h"
-#include "tests/unit/engine/folder.h"
 #include "tests/unit/engine/rig.h"
+#include "tests/unit/shardfile/files.h"
 
 enum { ELEMS = 19 * 12 };
 
-static char directory[64];
+static const char *directory;
 
 struct scene {
     struct rig rig;
@@ -434,16 +434,11 @@ static void save_step(struct fsdp_context *context, void *user)
 
 static void make_directory(void)
 {
-    folder_make(directory);
+    directory = files_begin();
     world_run(1, save_step, NULL);
 }
 
-static void remove_directory(void)
-{
-    folder_remove(directory);
-}
-
-TestSuite(lone_entries, .init = make_directory, .fini = remove_directory, .timeout = 120);
+TestSuite(lone_entries, .init = make_directory, .fini = files_end, .timeout = 120);
 
 static void call_badly_twice(struct scene *s, const struct lone *lone)
 {

@@ -1,8 +1,8 @@
 /*
  * One rank fails in the middle of a step, the others do not: at every operation, forward and backward, in
- * turn. No rank waits for ever (a world of threads meets at barriers), every rank is told who failed and why,
- * and after fsdp_module_reset_iteration() the run goes on with the bits it would have had. Between real
- * processes and over real transports: tests/system/test_lone_failure.sh.
+ * turn. No rank waits for ever (a world of threads meets at barriers), and every rank learns who failed and
+ * why. After fsdp_module_reset_iteration() the run goes on with the bits it would have had. A script of the
+ * same name does this between processes, over real transports.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

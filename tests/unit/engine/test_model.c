@@ -1,6 +1,6 @@
 /*
- * What a model promises beside its arithmetic: initial weights, refusals, ignored targets, evaluation,
- * clipping, and that every allocation may fail.
+ * What a model promises in addition to its arithmetic: initial weights, refusals, ignored targets,
+ * evaluation, clipping, and that every allocation may fail.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "shard_runtime/shardfile/io.h"
-#include "tests/unit/engine/folder.h"
 #include "tests/unit/engine/rig.h"
+#include "tests/unit/shardfile/files.h"
 
 enum { STEPS = 4 };
 
@@ -194,14 +194,12 @@ static void through_a_checkpoint(struct fsdp_context *context, void *user)
 Test(offload_training, a_checkpoint_goes_in_and_out_of_the_file, .timeout = 1200)
 {
     struct way way = { .kind = FSDP_ADAMW, .window_bytes = 1 };
-    char directory[64];
 
     cr_assert(make_directory(&way));
-    folder_make(directory);
-    saves_to = directory;
+    saves_to = files_begin();
     world_run(1, through_a_checkpoint, &way);
     cr_assert(rmdir(way.directory) == 0);
-    folder_remove(directory);
+    files_end();
 }
 
 static void check_forecast(struct fsdp_context *context, void *user)

@@ -1,4 +1,7 @@
-/* A step whose collectives run on a second thread is the same step, and they do run beside the first one. */
+/*
+ * A step whose collectives run on a second thread is the same step, and they do run while the first one
+ * computes.
+ */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <sched.h>

@@ -1,7 +1,7 @@
 /*
- * Setters called while a model is there: the next step is that of a model which was told so when it was made,
- * in its bits, its collectives, its plan and its arena. PyTorch's loop, which calls some of them before each
- * micro-step, needs one plan.
+ * Setters called while a model is there: the next step is that of a model that was made with the same
+ * setting. Its bits, its collectives, its plan and its arena are the same. PyTorch's loop, which calls some
+ * of them before each micro-step, needs one plan.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -189,8 +189,8 @@ static void recompute(struct fsdp_module *root, bool on)
 }
 
 /*
- * None of these changes a bit, so that a run in which they come late ends as one in which they were there
- * from the start.
+ * None of these changes a bit. So a run in which they come late ends as one in which they were there from the
+ * start.
  */
 Test(setters, between_steps_are_what_the_next_one_is_planned_from, .timeout = 600)
 {

@@ -1,7 +1,7 @@
 /*
- * Gathers that round stochastically: every copy is what the definition of the draws gives of its master, at
- * every world size, sharding and split, and all gathers of a step give the same. What draws themselves are
- * like: device/test_cast.c.
+ * Gathers that round stochastically. Every copy is its master rounded by the definition of the draws, at
+ * every world size, sharding and split. All gathers of a step give the same copy. The draws themselves are
+ * tested with the device's casts.
  */
 #include <criterion/criterion.h>
 #include <math.h>

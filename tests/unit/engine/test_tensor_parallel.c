@@ -1,6 +1,7 @@
 /*
- * Tensor parallelism beside sharding: weights, norms and whole tensors are those of a world of one at every
- * size of the two dimensions; memory and traffic are planned; what cannot be split is refused on every rank.
+ * Tensor parallelism together with sharding: weights, norms and whole tensors are those of a world of one at
+ * every size of the two dimensions; memory and traffic are planned; what cannot be split is refused on every
+ * rank.
  */
 #include <criterion/criterion.h>
 #include <fsdp/forecast.h>

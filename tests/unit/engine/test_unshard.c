@@ -9,38 +9,18 @@
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/engine/context.h"
+#include "tests/unit/engine/counted_comm.h"
 #include "tests/unit/engine/rig.h"
 
 enum { MAX_ELEMS = 256, N_LOGITS = 2 * 6 * 19 };
 
 /* A way to run, and what rank 0 and others saw. */
-struct
-try {
+struct attempt {
     int W, replicate;
     enum fsdp_overlap overlap;
     enum fsdp_reshard reshard;
     bool bf16, async, root;
 };
-
-struct counts {
-    int gathers, reduces;
-};
-
-static enum fsdp_status count_gather(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                                     enum fsdp_dtype dtype, struct device_stream *stream, void *user,
-                                     struct fsdp_err *err)
-{
-    ((struct counts *)user)->gathers++;
-    return fsdp_all_gather(group, send, recv, n_elems, dtype, stream, err);
-}
-
-static enum fsdp_status count_reduce(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
-                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                     struct device_stream *stream, void *user, struct fsdp_err *err)
-{
-    ((struct counts *)user)->reduces++;
-    return fsdp_reduce_scatter(group, send, recv, n_elems, dtype, op, stream, err);
-}
 
 struct run {
     struct rig rig;
@@ -48,7 +28,8 @@ struct run {
     struct counts counts;
 };
 
-static struct rig *open_run(struct run *run, struct fsdp_context *context, const struct try *t, bool counts)
+static struct rig *open_run(struct run *run, struct fsdp_context *context, const struct attempt *t,
+                            bool counts)
 {
     static const struct fsdp_mixed_precision_policy bf16 = { FSDP_BF16, FSDP_F32, FSDP_DTYPE_NONE,
                                                              true,      false,    false };
@@ -89,14 +70,14 @@ static void unshard(struct run *run, bool async)
 }
 
 /* The unit's first parameter, of n elements. */
-static const char *first_of(const struct try *t, size_t *n)
+static const char *first_of(const struct attempt *t, size_t *n)
 {
     *n = t->root ? 6 * 12 : 12 * 12;
     return t->root ? "pos_embeddings.weight" : "layers.1.attention.wq.weight";
 }
 
 /* What is unsharded is what gathering by name gives, in the unit's dtype. */
-static void expect_values(struct run *run, const struct try *t)
+static void expect_values(struct run *run, const struct attempt *t)
 {
     size_t n;
     const char *name = first_of(t, &n);
@@ -115,7 +96,7 @@ static void expect_values(struct run *run, const struct try *t)
 }
 
 /* The first parameter can be read unsharded, or not. */
-static void expect_held(struct run *run, const struct try *t, bool held)
+static void expect_held(struct run *run, const struct attempt *t, bool held)
 {
     size_t n;
     struct fsdp_err err = { 0 };
@@ -128,7 +109,7 @@ static void expect_held(struct run *run, const struct try *t, bool held)
 
 static void unshard_between_steps(struct fsdp_context *context, void *user)
 {
-    const struct try *t = user;
+    const struct attempt *t = user;
     const bool gathers = (t->replicate > 1 ? t->W / t->replicate : t->W) > 1;
     const bool shard_is_whole = !gathers && !t->bf16;
     struct run plain, run;
@@ -172,7 +153,7 @@ static void unshard_between_steps(struct fsdp_context *context, void *user)
 
 Test(unshard, the_next_forward_takes_it_in_place_of_a_gather_and_no_bit_changes, .timeout = 600)
 {
-    static struct try tries[] = {
+    static struct attempt tries[] = {
         { .W = 1 },
         { .W = 1, .bf16 = true },
         { .W = 2 },
@@ -225,8 +206,8 @@ static void unshard_for_evaluation(struct fsdp_context *context, void *user)
 
 Test(unshard, evaluation_takes_it_too_and_what_is_left_ends_with_the_model, .timeout = 300)
 {
-    static struct try tries[] = { { .W = 2, .overlap = FSDP_OVERLAP_ON },
-                                  { .W = 3, .overlap = FSDP_OVERLAP_OFF } };
+    static struct attempt tries[] = { { .W = 2, .overlap = FSDP_OVERLAP_ON },
+                                      { .W = 3, .overlap = FSDP_OVERLAP_OFF } };
 
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++)
         world_run(tries[i].W, unshard_for_evaluation, &tries[i]);
@@ -246,7 +227,7 @@ static enum fsdp_status alloc_or_not(struct device *device, size_t size_bytes, v
 /* On rank 1 alone. Then no rank has the unit, no rank waits for ever, and the next steps have their bits. */
 static void unshard_without_room(struct fsdp_context *context, void *user)
 {
-    const struct try *t = user;
+    const struct attempt *t = user;
     struct device_ops ops = *context->device.ops;
     struct fsdp_unshard_handle *handle;
     struct fsdp_err err = { 0 };
@@ -284,8 +265,8 @@ static void unshard_without_room(struct fsdp_context *context, void *user)
 
 Test(unshard, without_room_on_one_rank_nobody_has_it_and_all_are_told, .timeout = 300)
 {
-    static struct try tries[] = { { .W = 2, .overlap = FSDP_OVERLAP_OFF },
-                                  { .W = 3, .overlap = FSDP_OVERLAP_ON, .async = true } };
+    static struct attempt tries[] = { { .W = 2, .overlap = FSDP_OVERLAP_OFF },
+                                      { .W = 3, .overlap = FSDP_OVERLAP_ON, .async = true } };
 
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++)
         world_run(tries[i].W, unshard_without_room, &tries[i]);
@@ -353,7 +334,7 @@ static void *call_elsewhere(void *user)
 
 static void share_a_context(struct fsdp_context *context, void *user)
 {
-    static const struct try how = { .W = 2, .overlap = FSDP_OVERLAP_ON };
+    static const struct attempt how = { .W = 2, .overlap = FSDP_OVERLAP_ON };
     struct held held = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, .may_go = true };
     struct fsdp_unshard_handle *handle;
     struct fsdp_err err = { 0 };

@@ -19,14 +19,13 @@ struct tiny {
     bool keep_after_backward;
     const struct fsdp_mixed_precision_policy *mp_policy; /* of all units; NULL: none */
     struct fsdp_device_mesh *mesh;                       /* NULL: all ranks */
-    struct fsdp_device_mesh
-        *tensor; /* splits attention and feed_forward of the blocks; NULL: they are not split */
+    /* splits attention and feed_forward of the blocks; NULL: they are not split */
+    struct fsdp_device_mesh *tensor;
     bool tied;   /* output.weight is tok_embeddings.weight; both with the norm are one list */
     bool listed; /* the same list, untied, and the two first blocks another */
     bool rms;    /* RMSNorms in place of LayerNorms */
-    bool
-        /* of each block the attention, but for wo, and ffn_norm.bias (rms: its weight); and the positions */
-        frozen;
+    /* of each block the attention, but for wo, and ffn_norm.bias (rms: its weight); and the positions */
+    bool frozen;
     bool columns;            /* matrices are cut along dimension 1 */
     bool root_in_f32;        /* the root does without it */
     bool offloads, unpinned; /* all units; the second: to memory that is not page-locked */

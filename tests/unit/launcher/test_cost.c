@@ -5,8 +5,9 @@
 #include "launcher/cost.h"
 
 /*
- * Daly's model, without an approximation: the time that a second of work takes if a save of w follows after
- * every tau, and failures come at random, M apart on average (the factor e^(R/M) does not depend on tau).
+ * Daly's model, without an approximation: the time that a second of work takes. A save of w follows after
+ * every tau, and failures come at random, M apart on average. The factor e^(R/M) is left out, because it does
+ * not depend on tau.
  */
 static double model(double tau, double w, double M)
 {

@@ -46,6 +46,16 @@ Test(job_table, columns_are_as_wide_as_their_values)
            "14178 long one -           -     -   -    -     -     -   -   -\n");
 }
 
+Test(job_table, a_queued_job_says_for_what_it_waits)
+{
+    prints("[{\"job\":\"7\",\"name\":\"a\",\"state\":\"queued\",\"waits_for\":"
+           "\"waits for 2 GPUs: job \\u001bb (9) holds 0-2\"}]",
+           job_table_jobs,
+           "JOB NAME STATE  NODES RANKS GEN STEP LOSS TOK/S RST AGE\n"
+           "7   a    queued     -     -   -    -    -     -   -   -\n"
+           "job 7 waits for 2 GPUs: job ?b (9) holds 0-2\n");
+}
+
 /* A terminal would follow an escape sequence in a name. */
 Test(job_table, a_name_moves_no_cursor_and_is_cut_between_characters)
 {

@@ -197,7 +197,7 @@ static const char *const refused[][3] = { /* words, variables, the line */
     { "-t 0:1, x", "", "--tee: must be 0, 1, 2, 3 or RANK:N,RANK:N,..., not 0:1," },
     { "-t 0:4 x", "", "--tee: must be 0, 1, 2, 3 or RANK:N,RANK:N,..., not 0:4" },
     { "-m --no-python x", "", "--module and --no-python exclude each other" },
-    { "--detach x", "", "--detach needs --agent" },
+    { "--gpus 2 x", "", "--gpus needs --agent or --detach: only an agent knows which GPUs are free" },
     { "--set a.b=c x", "", "--set is for job files, and x is none" },
     { "t.yaml u.yaml", "", "u.yaml: nothing but options may follow a job file" },
     { "t.yaml -- x", "", "-- is no option (see fsdprun --help)" },

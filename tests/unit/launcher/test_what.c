@@ -98,5 +98,5 @@ Test(what, a_subcommand_spelled_wrong_is_known_and_no_reserved_word_is_meant)
     cr_expect(eq(str, (char *)what_subcommand_meant("plna"), "plan"));
     cr_expect(eq(str, (char *)what_subcommand_meant("versoin"), "version"));
     cr_expect(what_subcommand_meant("train") == NULL && what_subcommand_meant("") == NULL);
-    cr_expect(what_subcommand_meant("./plan") == NULL && what_subcommand_meant("doctro") == NULL);
+    cr_expect(what_subcommand_meant("./plan") == NULL && what_subcommand_meant("trcae") == NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * How state in a file is cut: over a grid of sizes every element of every state has one place, of its own,
- * and the chunks' pieces walk through all tensors once, in order.
+ * How state in a file is cut, over a grid of sizes. Every element of every state has one place of its own.
+ * The pieces of the chunks go through all tensors once, in order.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Train a stored case in one way of sharding it, in a world of threads, and hold what comes out against the
- * reference or against another way.
+ * Trains a stored case in one way of sharding it, in a world of threads. The results are compared with the
+ * reference, or with those of another way.
  */
 #ifndef TEST_PARITY_CASE_H
 #define TEST_PARITY_CASE_H

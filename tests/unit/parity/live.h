@@ -1,8 +1,8 @@
 /*
  * What the ranks do in a step, noted while they do it, in the words of tests/parity/fsdp2_schedule.py: a
  * collective when it is called, a unit's parameters when they are freed, the end of a forward. Collectives
- * are heard at the back end, so that one that is left out, comes twice, goes to another group or has another
- * size is another line.
+ * are noted at the back end. So the lines differ if one is left out, comes twice, goes to another group or
+ * has another size.
  */
 #ifndef TEST_PARITY_LIVE_H
 #define TEST_PARITY_LIVE_H

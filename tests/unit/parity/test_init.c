@@ -1,7 +1,7 @@
 /*
- * test_fully_shard_init.py, of the layout: whatever the rows, the world, the dtype and the dimension, what is
- * given to the shards comes back whole, and every row is on exactly one rank, also where there are more ranks
- * than rows.
+ * test_fully_shard_init.py, its part about the layout. For all rows, worlds, dtypes and dimensions, a tensor
+ * that was sharded comes back whole. Every row is on exactly one rank, also if there are more ranks than
+ * rows.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /*
  * test_fully_shard_memory.py, to the byte. While a step runs, every byte of the arena that no buffer of the
  * plan lives in is poisoned with NaN: before each entry, whatever ended its life is poisoned, and nothing
- * outside the lives may have been written. So an entry that writes outside its buffers is caught in the act,
- * one that reads what is not there any more (or not yet) spoils the result, which must be the same bits as
- * without; and what was written at once, class by class, is what the plan says at most.
+ * outside the lives may have been written. So an entry that writes outside its buffers is caught in the act.
+ * One that reads a buffer after or before its life spoils the result, which must have the same bits as
+ * without poison. And the bytes of each class that were in use at once are at most those of the plan.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -313,7 +313,7 @@ static void expect_evaluation(struct fsdp_model *model, void *user)
     free(watched);
 }
 
-/* Then a step is trained with it beside: the two share parameters and nothing else. */
+/* Then a step is trained while it is there: the two share parameters and nothing else. */
 Test(parity_memory, an_evaluation_stays_within_its_plan, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 },

@@ -67,7 +67,7 @@ Test(parity_mixed_precision, no_farther_from_fp64_than_pytorch, .timeout = 3000)
     expect_bounded_in_both("rms", ways, N(ways));
 }
 
-/* Tensor parallelism beside it: PyTorch's own error is that of its split and sharded training. */
+/* With tensor parallelism: PyTorch's own error is that of its split and sharded training. */
 Test(parity_mixed_precision, nor_where_linears_are_split, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 2, .tensor = 2 },

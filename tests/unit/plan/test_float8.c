@@ -114,7 +114,7 @@ Test(plan_float8, largest_sizes_are_agreed_on_before_the_first_gather_of_a_group
     expect(&twice, 2, false, true, " A(root) U(root) A0 U0 U0 | U0 U0 PB0 PB(root)");
 }
 
-/* Beside the agreement, the order of everything is what it is without; without, there is none. */
+/* Apart from the agreement, the order of everything is what it is without; without, there is none. */
 Test(plan_float8, else_the_order_of_events_is_as_without)
 {
     const struct fsdp_mixed_precision_policy coded = float8(FSDP_BF16);

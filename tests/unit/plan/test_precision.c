@@ -116,8 +116,8 @@ Test(plan_precision, logits_are_float32_and_all_before_them_is_not)
 }
 
 /*
- * For a device that asks for it: 11 logits a row are 16 apart and stay bfloat16 in training, and the head's
- * weight has 5 rows of zeros behind it where it is computed with in bfloat16.
+ * For a device that asks for it: 11 logits a row are 16 apart, and stay bfloat16 in training. Where the
+ * head's weight is used in bfloat16, 5 rows of zeros follow it.
  */
 Test(plan_precision, logits_are_padded_and_bfloat16_where_the_device_takes_them)
 {

@@ -1,6 +1,6 @@
 /*
- * What a step sends, against the formulas of a ring: with U the padded bytes of all groups and R those of the
- * root's, a gather of x sends (W - 1) / W of it, and so does a reduce-scatter.
+ * What a step sends, compared with the formulas of a ring. U are the padded bytes of all groups, and R those
+ * of the root's. A gather of x sends (W - 1) / W of it, and so does a reduce-scatter.
  */
 #include <criterion/criterion.h>
 

@@ -3,12 +3,14 @@
  * interrupted. (The files themselves, crashes and other world sizes: tests/unit/checkpoint and the system
  * tests.)
  */
-#include "tests/unit/engine/folder.h"
+#include <stdio.h>
+
 #include "tests/unit/engine/rig.h"
+#include "tests/unit/shardfile/files.h"
 
 enum { SAVE_AT = 3, STEPS = 6 };
 
-static char directory[64];
+static const char *directory;
 
 static void open_run(struct rig *rig, struct fsdp_context *context, uint64_t seed, size_t dim)
 {
@@ -163,15 +165,10 @@ static void load_steps_apart(struct fsdp_context *context, void *user)
 
 static void make_directory(void)
 {
-    folder_make(directory);
+    directory = files_begin();
 }
 
-static void remove_directory(void)
-{
-    folder_remove(directory);
-}
-
-TestSuite(engine_checkpoint, .init = make_directory, .fini = remove_directory);
+TestSuite(engine_checkpoint, .init = make_directory, .fini = files_end);
 
 WorldTest(engine_checkpoint, resumes_bit_for_bit, save_and_resume, 1);
 

@@ -11,7 +11,7 @@ static void path_of(const struct nccl_communicator *comm, uint64_t number, int r
     snprintf(path, PATH_BYTES + 64, "%s.%llu.%d", comm->prefix, (unsigned long long)number, rank);
 }
 
-/* Whole or not at all: written beside and renamed. */
+/* Whole or not at all: written under another name and renamed. */
 void standin_publish(const struct nccl_communicator *comm, uint64_t number, const struct head *head,
                      const void *data, size_t size_bytes)
 {

@@ -11,8 +11,8 @@
  *   backward    likewise
  *   end         after main()
  *   slow        does not stop: each pread() takes $SLOW_MS longer
- * It stops when it gives its sign of life number $STOP_NTH (1) there, counted from the moment on at which the
- * file $STOP_GO is there, if that is given. STOP_BY says how:
+ * It stops when it gives its sign of life number $STOP_NTH (1) there. If $STOP_GO is given, it counts only
+ * from when that file is there. STOP_BY says how:
  *   itself   by SIGSTOP
  *   outside  it pauses until somebody else stops it
  *   lock     it waits for a mutex that is never unlocked

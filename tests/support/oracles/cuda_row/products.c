@@ -22,7 +22,7 @@ static bool refused(const char *name, enum fsdp_status status)
     return true;
 }
 
-/* A product on the device, with what it does beside that; false where that is refused. */
+/* A product on the device, with what it does in addition; false if that is refused. */
 static bool run_ours(const char *name, const struct matmul_desc *d, const struct tensor in[2],
                      const void *bias, void *left, struct tensor c)
 {
@@ -96,7 +96,7 @@ static void check_shapes(void)
 }
 
 /*
- * Products that do more in the same call. `left` is what they leave beside c:
+ * Products that do more in the same call. `left` is what they leave in addition to c:
  *   - the product of a linear's weight gradient, dy^T x, leaves sums of a factor over its rows;
  *   - a linear and GELU by tanh leaves what went into the GELU, whose slope is at most 1.13;
  *   - a product that is the gradient of a GELU's output goes back through it, and may leave the sums of that,
@@ -131,7 +131,7 @@ static const struct beside {
 };
 
 /*
- * By the reference: the product, and then what `way` does beside it. `of`: the bias, or what went into the
+ * By the reference: the product, and then what `way` does in addition. `of`: the bias, or what went into the
  * GELU.
  */
 static void then_by_reference(const struct beside *way, const struct matmul_desc *d,

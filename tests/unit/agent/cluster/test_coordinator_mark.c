@@ -3,22 +3,11 @@
 #include "tests/unit/agent/cluster/stage.h"
 #include "tests/unit/agent/said.h"
 #include "tests/unit/agent/scratch.h"
+#include "tests/unit/agent/stuck_disk.h"
 
 static struct disk *disk;
 static struct rundir *rundir;
-static uv_sem_t let_go; /* the disk goes on */
 static bool answers;
-
-static void wait_for_it(struct disk_job *job)
-{
-    uv_sem_wait(&let_go);
-}
-
-static void forget(struct disk_job *job)
-{
-}
-
-static struct disk_job stuck = { .work = wait_for_it, .done = forget };
 
 /* Two nodes have come, and the disk was stuck before that. */
 static void set_up(void)
@@ -31,13 +20,12 @@ static void set_up(void)
     config.run_dir_named = true;
     clock_ns = 1;
     cr_assert(eq(int, rundir_open(&rundir, &spec, NULL), FSDP_OK));
-    cr_assert(eq(int, uv_sem_init(&let_go, 0), 0));
     said_begin();
     begin(2, 2, 1, 1);
     cr_assert(eq(int, disk_create(&disk, &loop, NULL), FSDP_OK));
     coordinator->services.disk = disk;
     coordinator->services.rundir = rundir;
-    disk_submit(disk, &stuck);
+    stuck_begin(disk);
     enter();
     cr_assert(eq(int, (int)coordinator->state, CS_PREPARING));
 }
@@ -45,7 +33,7 @@ static void set_up(void)
 /* The disk answers, and the loop hears of it. */
 static void disk_answers(void)
 {
-    uv_sem_post(&let_go);
+    stuck_let_go();
     answers = true;
     while (!disk_is_idle(disk))
         uv_run(&loop, UV_RUN_ONCE);

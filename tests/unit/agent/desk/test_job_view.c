@@ -41,6 +41,16 @@ Test(job_view, has_the_members_of_the_contract)
                  "\"restarts\": 1, \"age_s\": 61.250, \"run_dir\": \"/runs/a\"}"));
 }
 
+Test(job_view, a_queued_job_says_for_what_it_waits)
+{
+    const struct job_view view = {
+        .id = "1", .name = "x", .state = JOB_QUEUED, .waits_for = "waits for 1 GPU"
+    };
+
+    cr_assert_not_null(strstr(text_of(&view, false), "\"state\": \"queued\""));
+    cr_assert_not_null(strstr(text_of(&view, false), "\"waits_for\": \"waits for 1 GPU\"}"));
+}
+
 Test(job_view, what_is_not_known_is_null)
 {
     const struct job_worker workers[] = { { .rank = 4, .pid = 9, .phase = FSDP_PHASE_BACKWARD, .step = 7 },
@@ -64,9 +74,8 @@ Test(job_view, what_is_not_known_is_null)
 
 Test(job_view, states_have_the_names_of_the_contract)
 {
-    static const char *const names[] = {
-        "starting", "running", "restarting", "stopping", "complete", "failed"
-    };
+    static const char *const names[] = { "starting", "running", "restarting", "stopping",
+                                         "complete", "failed",  "queued" };
 
     for (int i = 0; i < JOB_STATES; i++)
         cr_assert(eq(str, (char *)job_state_name((enum job_state)i), (char *)names[i]));

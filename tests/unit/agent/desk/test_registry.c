@@ -42,9 +42,8 @@ static struct registry_job job_named(const char *id, const char *name, double st
 }
 
 /* Another process that enters a job. The registry of one process has no lock against itself. */
-static pid_t other_enters(const char *id, const char *name, double started_s)
+static pid_t other_enters_job(const struct registry_job *job)
 {
-    const struct registry_job job = job_named(id, name, started_s);
     int ready[2];
     pid_t pid;
     char byte;
@@ -55,7 +54,7 @@ static pid_t other_enters(const char *id, const char *name, double started_s)
         struct registry_entry *own;
         int fd;
 
-        if (registry_enter(&own, &job, &fd, NULL) != FSDP_OK)
+        if (registry_enter(&own, job, &fd, NULL) != FSDP_OK)
             _exit(1);
         if (write(ready[1], "x", 1) != 1)
             _exit(1);
@@ -66,6 +65,13 @@ static pid_t other_enters(const char *id, const char *name, double started_s)
     cr_assert_eq(read(ready[0], &byte, 1), 1, "the other process did not enter");
     close(ready[0]);
     return pid;
+}
+
+static pid_t other_enters(const char *id, const char *name, double started_s)
+{
+    const struct registry_job job = job_named(id, name, started_s);
+
+    return other_enters_job(&job);
 }
 
 static void kill_other(pid_t pid)
@@ -125,6 +131,48 @@ Test(registry, sweeps_what_a_killed_run_has_left)
 }
 
 /* A killed run has left its entry and its socket. The process id comes again; its entry is another file. */
+/* A run whose directory is `scratch`, which is there, is killed. */
+static void lose_one(const char *id)
+{
+    struct registry_job job = job_named(id, "lost", 1);
+    pid_t pid;
+
+    snprintf(job.run_dir, sizeof job.run_dir, "%s", scratch);
+    pid = other_enters_job(&job);
+    kill_other(pid);
+}
+
+Test(registry, says_where_a_killed_run_has_left_its_files)
+{
+    lose_one("17");
+
+    for (int i = 0; i < 3; i++) { /* whoever reads first takes it from no other reader */
+        cr_assert(eq(int, registry_read(&list, &err), FSDP_OK));
+        cr_assert(eq(sz, list.n, 0));
+        cr_assert(eq(sz, list.n_lost, 1));
+        cr_assert(eq(str, list.lost[0].id, "17"));
+        cr_assert(eq(str, list.lost[0].run_dir, scratch));
+        registry_list_fini(&list);
+    }
+}
+
+Test(registry, forgets_killed_runs_beyond_its_bound)
+{
+    for (int i = 0; i < REGISTRY_LOST + 3; i++) {
+        char id[12];
+
+        snprintf(id, sizeof id, "%d", i + 1);
+        lose_one(id);
+    }
+
+    cr_assert(eq(int, registry_read(&list, &err), FSDP_OK));
+
+    cr_assert(eq(sz, list.n_lost, REGISTRY_LOST));
+    registry_list_fini(&list);
+    cr_assert(eq(int, registry_read(&list, &err), FSDP_OK));
+    cr_assert(eq(sz, list.n_lost, REGISTRY_LOST));
+}
+
 Test(registry, an_id_that_comes_again_is_not_swept_with_the_dead_one)
 {
     kill_other(other_enters("5", "dead", 1));

@@ -164,9 +164,17 @@ static void make(uint64_t limit_bytes, int n_rotated)
     cr_assert(log_file_create(&file, &spec, NULL) == FSDP_OK);
 }
 
+static struct log_file_result append_bytes(const char *bytes, size_t n)
+{
+    const struct log_file_result result = log_file_write(file, bytes, n);
+
+    log_file_show(file);
+    return result;
+}
+
 static struct log_file_result append(const char *text)
 {
-    const struct log_file_result result = log_file_append(file, text, strlen(text));
+    const struct log_file_result result = append_bytes(text, strlen(text));
 
     log_file_settle(file);
     return result;
@@ -249,7 +257,7 @@ Test(log_file, every_limit_keeps_every_byte_and_every_line)
             start();
             make(limit, 50);
             for (size_t at = 0; at < n; at += piece) {
-                cr_assert(log_file_append(file, all + at, n - at < piece ? n - at : piece).lost == 0);
+                cr_assert(append_bytes(all + at, n - at < piece ? n - at : piece).lost == 0);
                 log_file_settle(file);
                 log_file_release(file, log_file_end(file));
             }
@@ -306,7 +314,7 @@ Test(log_file, what_was_just_appended_is_looked_at_in_place)
 
     make(4, 1);
     append("0");
-    log_file_append(file, bytes, sizeof bytes - 1);
+    append_bytes(bytes, sizeof bytes - 1);
     cr_assert(log_file_look(file, 3, room, 2, &n) == bytes + 2 && n == sizeof bytes - 3);
     log_file_settle(file);
     cr_assert(log_file_look(file, 3, room, 2, &n) == room && n == 2 && memcmp(room, "e\n", 2) == 0);

@@ -8,6 +8,7 @@
 #include "agent/output/line_prefix.h"
 #include "tests/unit/agent/output/far_end.h"
 #include "tests/unit/agent/scratch.h"
+#include "tests/unit/agent/stuck_disk.h"
 
 static struct rundir *rundir;
 static struct console *console;
@@ -266,18 +267,6 @@ Test(logs, a_prefix_is_made_of_its_names)
 
 /* The logs once more, with a disk that does not answer until it is let go. */
 static struct disk *disk;
-static uv_sem_t let_go;
-
-static void wait_for_it(struct disk_job *job)
-{
-    uv_sem_wait(&let_go);
-}
-
-static void forget(struct disk_job *job)
-{
-}
-
-static struct disk_job stuck = { .work = wait_for_it, .done = forget };
 
 static void use_stuck_disk(void)
 {
@@ -287,15 +276,15 @@ static void use_stuck_disk(void)
     struct output_spec with_disk = spec;
 
     output_destroy(output);
-    cr_assert(uv_sem_init(&let_go, 0) == 0 && disk_create(&disk, &loop, NULL) == FSDP_OK);
+    cr_assert(disk_create(&disk, &loop, NULL) == FSDP_OK);
     with_disk.disk = disk;
     cr_assert(output_create(&output, &loop, &with_disk, NULL) == FSDP_OK);
-    disk_submit(disk, &stuck);
+    stuck_begin(disk);
 }
 
 static void answer(void)
 {
-    uv_sem_post(&let_go);
+    stuck_let_go();
     while (!disk_is_idle(disk))
         run_turns(1);
     disk_close(disk);
@@ -372,7 +361,7 @@ Test(logs, a_worker_that_writes_on_waits_for_a_stuck_disk_and_nothing_is_lost, .
     }
     cr_assert(n_put > 1 << 20 && n_put < most, "memory has a bound: %zu", n_put);
 
-    uv_sem_post(&let_go);
+    stuck_let_go();
     close(out);
     do {
         run_turns(1);

@@ -42,9 +42,9 @@ static struct topology *build(const struct shape *shape)
 /* As torchrun answers */
 
 /*
- * Asked of torch.numa.binding of PyTorch 2.15 with its files and its devices replaced: 2 sockets of 2 nodes
- * (0 2, 5 7) of 4 cores of 2 threads, a cache for every 2 cores, CPUs 3 and 18 offline, GPUs at the nodes of
- * `gpus`.
+ * These are the answers of torch.numa.binding of PyTorch 2.15, with its files and its devices replaced. The
+ * machine has 2 sockets of 2 nodes (0 2, 5 7) of 4 cores of 2 threads, and a cache for every 2 cores. CPUs 3
+ * and 18 are offline, and the GPUs are at the nodes of `gpus`.
  */
 static const int gap_names[] = { 0, 2, 5, 7 }, gpus[] = { 0, 0, 2, 7, 7, 7, 5, 7 };
 enum { N_GPUS = 8 };

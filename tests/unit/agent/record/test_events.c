@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/unit/agent/scratch.h"
+#include "tests/unit/agent/stuck_disk.h"
 
 static int dir_fd;
 static struct events *events;
@@ -213,28 +214,15 @@ Test(events, a_full_disk_is_said_once_and_costs_whole_lines, .init = set_up, .fi
     cr_assert_not_null(strstr(last, "\"event\": \"complete\""));
 }
 
-/* A disk that does not answer until it is let go. */
 static uv_loop_t loop;
 static struct disk *disk;
-static uv_sem_t let_go;
-
-static void wait_for_it(struct disk_job *job)
-{
-    uv_sem_wait(&let_go);
-}
-
-static void forget(struct disk_job *job)
-{
-}
-
-static struct disk_job stuck = { .work = wait_for_it, .done = forget };
 
 static void open_stuck_disk(void)
 {
     set_up();
-    cr_assert(uv_loop_init(&loop) == 0 && uv_sem_init(&let_go, 0) == 0);
+    cr_assert(uv_loop_init(&loop) == 0);
     cr_assert(disk_create(&disk, &loop, NULL) == FSDP_OK);
-    disk_submit(disk, &stuck);
+    stuck_begin(disk);
     events_write_on(events, disk);
 }
 
@@ -246,7 +234,7 @@ static void close_all(void *arg)
 
 static void answer(void)
 {
-    uv_sem_post(&let_go);
+    stuck_let_go();
     disk_when_idle(disk, close_all, NULL);
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_assert(uv_loop_close(&loop) == 0, "a handle was left open");

@@ -47,7 +47,7 @@ static const struct find_case cases[] = {
     CASE("the signal that we passed to all is no cause", 1, SIG(SIGINT, SIGINT, 1), SIG(SIGSEGV, SIGINT, 2)),
     CASE("one killed after the grace is none", 1, KILLED(SIGKILL, SIGTERM, 1), EXIT(3, 0, 2)),
     CASE("nor is one that takes its TERM only then", 1, KILLED(SIGTERM, SIGTERM, 1), EXIT(3, 0, 2)),
-    CASE("another's KILL beside our TERM is one", 1, EXIT(1, SIGTERM, 1), SIG(SIGKILL, SIGTERM, 2)),
+    CASE("another's KILL in addition to our TERM is one", 1, EXIT(1, SIGTERM, 1), SIG(SIGKILL, SIGTERM, 2)),
     CASE("the one that raised first, though it died last", 1, EXIT(1, 0, 5), RAISED(2, 9, 6)),
     CASE("raised in the same instant: the one that was seen first", 1, RAISED(2, 9, 6), RAISED(3, 4, 1)),
     CASE("how early it raised does not make a consequence a cause", 1, RAISED(75, 9, 8), EXIT(1, 0, 5)),

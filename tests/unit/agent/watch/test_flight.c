@@ -8,6 +8,7 @@
 
 #include "agent/watch/flight.h"
 #include "shard_runtime/comm/flight.h"
+#include "tests/unit/agent/watch/wild_page.h"
 
 static struct fsdp_progress *page;
 static cJSON *object; /* the last that was read of it */
@@ -163,12 +164,7 @@ Test(flight, whatever_the_page_holds_becomes_one_object)
     uint64_t state = 88172645463325252;
 
     for (int round = 0; round < 50; round++) {
-        unsigned char *bytes = (unsigned char *)page;
-
-        for (size_t i = 0; i < FSDP_PROGRESS_BYTES; i++) {
-            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-            bytes[i] = (unsigned char)state;
-        }
+        wild_page_fill(page, &state);
         for (uint64_t i = 0; i < FSDP_FLIGHT_ENTRIES; i++)
             atomic_store(&fsdp_flight(page)[i].number, 512 + i);
         atomic_store(&page->n_collectives, 512 + (uint64_t)round % 256);

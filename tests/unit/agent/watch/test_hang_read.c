@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shard_runtime/comm/flight.h"
+#include "tests/unit/agent/watch/wild_page.h"
 
 static struct fsdp_progress *page;
 static struct hang_rank row;
@@ -97,12 +98,7 @@ Test(hang_read, whatever_the_page_holds_stays_within_its_limits)
     uint64_t state = 88172645463325252;
 
     for (int round = 0; round < 50; round++) {
-        unsigned char *bytes = (unsigned char *)page;
-
-        for (size_t i = 0; i < FSDP_PROGRESS_BYTES; i++) {
-            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-            bytes[i] = (unsigned char)state;
-        }
+        wild_page_fill(page, &state);
         page->threads[0].group = (uint32_t)(round % 20);
         page->threads[0].place = (uint32_t)round * 60;
         page->n_collectives = (uint64_t)round;

@@ -4,27 +4,13 @@
 #include <sys/wait.h>
 
 #include "tests/unit/agent/scratch.h"
+#include "tests/unit/agent/stuck_disk.h"
 #include "tests/unit/agent/world/fake_world.h"
-
-/* A disk that does not answer until it is let go. */
-static uv_sem_t let_go;
-
-static void wait_for_it(struct disk_job *job)
-{
-    uv_sem_wait(&let_go);
-}
-
-static void forget(struct disk_job *job)
-{
-}
-
-static struct disk_job stuck = { .work = wait_for_it, .done = forget };
 
 static void set_up(void)
 {
     make_config();
     with_disk = true;
-    cr_assert_eq(uv_sem_init(&let_go, 0), 0);
 }
 
 TestSuite(world_spawn, .init = set_up, .fini = finish, .timeout = 600);
@@ -32,7 +18,7 @@ TestSuite(world_spawn, .init = set_up, .fini = finish, .timeout = 600);
 static void start_stuck(int n_workers)
 {
     begin(n_workers, 60000);
-    disk_submit(disk, &stuck);
+    stuck_begin(disk);
     form(0);
     run_ready();
     cr_assert_eq(os.n_spawns, 0, "the disk does not answer");
@@ -87,7 +73,7 @@ Test(world_spawn, the_loop_goes_on_and_the_answer_starts_all)
 {
     start_stuck(3);
     cr_assert_eq(told.n_stopped, 0);
-    uv_sem_post(&let_go);
+    stuck_let_go();
     run_until_spawned(3);
 
     for (int i = 0; i < 3; i++) {
@@ -110,7 +96,7 @@ Test(world_spawn, a_stop_does_not_wait_for_the_disk_and_the_next_generation_does
     run_ready();
     cr_assert_eq(os.n_spawns, 0);
 
-    uv_sem_post(&let_go);
+    stuck_let_go();
     run_until_spawned(2);
     cr_assert_eq(os.n_spawns, 2, "only the second generation has workers");
     world_stop(world, SIGTERM, false);
@@ -164,7 +150,7 @@ Test(world_spawn, files_that_are_never_open_fail_with_their_phase)
 
     cr_assert(told.n_deaths == 1 && told.deaths[0].kind == DEATH_SPAWN);
     cr_assert_not_null(strstr(told.deaths[0].words, "the disk has not answered for 120 s"));
-    uv_sem_post(&let_go);
+    stuck_let_go();
 }
 
 Test(world_spawn, a_notice_that_comes_before_a_worker_reaches_it)
@@ -174,7 +160,7 @@ Test(world_spawn, a_notice_that_comes_before_a_worker_reaches_it)
 
     start_stuck(1);
     world_notify(world, &(struct fsdp_link_notice){ .kind = FSDP_NOTICE_SAVE_AND_STOP });
-    uv_sem_post(&let_go);
+    stuck_let_go();
     run_until_spawned(1);
     while (header.type != FSDP_LINK_NOTICE) {
         cr_assert_gt(read(os.link_fd, packet, sizeof packet), 0);

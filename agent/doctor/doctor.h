@@ -1,0 +1,48 @@
+/*
+ * What `fsdprun doctor` looks at on one machine, before a run needs it: disk, memory, limits, clock, kernel,
+ * CPUs, GPUs, libraries, network, and the install itself.
+ *
+ * Each check is a row of a table: its name, a pure judgement of facts, and advice. The checks of a group
+ * share one probe, which collects their facts. A probe may block for ever, as on a file system that does not
+ * answer, and may crash, as in a driver's library. So each runs in a process of its own, all at the same
+ * time, and one that is late or dies is a failure of its group.
+ */
+#ifndef AGENT_DOCTOR_H
+#define AGENT_DOCTOR_H
+
+#include <stdint.h>
+
+#include "agent/doctor/report.h"
+
+/* What doctor_host.run() returns in place of an exit status. */
+enum { DOCTOR_RUN_NOT_FOUND = -1, DOCTOR_RUN_LATE = -2 };
+
+/* Where to look. Tests replace what they need. */
+struct doctor_host {
+    const char *root; /* prefix of /proc, /sys, /dev, /etc and /run; "" is this machine */
+    const char *nvml; /* NVML's library, for dlopen(); NULL: the driver's own name */
+    const char *(*get_env)(void *arg, const char *name);
+    void *arg;
+    const char *own_path; /* of the running fsdprun */
+    const char *run_dir;  /* it need not exist yet */
+    int n_nodes;          /* of the job; 1: what matters between nodes only warns, or is left out */
+    const char *endpoint; /* host of the rendezvous; NULL: none was given */
+    int port;             /* of the rendezvous */
+    /* Run a program, and take what it writes. Returns its exit status, or one of those below. */
+    int (*run)(const char *const argv[], int64_t timeout_ms, char *out, size_t size);
+};
+
+/**
+ * Run every check on this machine, and add a row of each to `report`. Takes less than two seconds where
+ * nothing is stuck, and a driver does not need longer to begin. Call it while this process has no thread.
+ * Returns false if there is no memory for the report.
+ */
+bool doctor_examine(struct doctor_report *report, const struct doctor_host *host);
+
+/**
+ * Write the absolute path of the nearest directory at or above `wanted` that exists, without links. A longer
+ * one than `size` is cut.
+ */
+void doctor_directory(char *out, size_t size, const char *wanted);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * The nodes of a job, as the doctor sees them when all have met: one rank on each. Rank 0 makes the report.
+ */
+#ifndef AGENT_DOCTOR_NODES_H
+#define AGENT_DOCTOR_NODES_H
+
+#include "agent/doctor/pairs.h"
+#include "agent/doctor/report.h"
+
+/* What a node has told. */
+struct node_view {
+    char name[DOCTOR_NODE_BYTES]; /* its host, and its number where several have that name */
+    char version[64];             /* of its fsdprun, with the commit */
+    bool sees_run_dir;            /* the file that rank 0 has made in the run directory */
+};
+
+/**
+ * Add rows about each node and its pairs: "nodes.version", "nodes.reach", "nodes.bandwidth",
+ * "nodes.roundtrip", "nodes.clock", and if `run_dir` is not NULL "nodes.rundir". Pure. Returns false if there
+ * is no memory for it.
+ *   nodes   (n_nodes)
+ *   pairs   (n_pairs) each pair once
+ */
+bool nodes_judge(struct doctor_report *report, const struct node_view *nodes, int n_nodes,
+                 const struct pair *pairs, size_t n_pairs, const char *run_dir);
+
+/**
+ * Be one rank of the doctor: exchange reports with the others, and measure.
+ *   report   what the checks of this node have found; on rank 0 it becomes the report of all nodes, on the
+ *            others one row that says where that is, and its worst state
+ *   version  of this program
+ *   run_dir  the run directory, or one above it; NULL: the user has named none
+ *   link_fd  the link to the agent
+ * FSDP_ERR_PEER: another node is gone.
+ */
+enum fsdp_status nodes_examine(struct doctor_report *report, const char *version, const char *run_dir,
+                               int link_fd, struct fsdp_err *err);
+
+#endif
