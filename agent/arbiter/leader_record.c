@@ -5,7 +5,7 @@
 
 #include "agent/wire/little_endian.h"
 
-enum { VERSION = 1, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
+enum { VERSION = 2, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
 
 static const char magic[8] = "fsdplead";
 
@@ -34,10 +34,12 @@ enum {
     AT_LEADER = 120,
     AT_HOST = 128,
     AT_SUSPECTS = 384,
+    AT_NODES = 496,
+    AT_NODE_RANK = 500,
     AT_CHECKSUM = LEADER_RECORD_BYTES - 8
 };
 _Static_assert(AT_HOST + LEADER_HOST_BYTES <= AT_SUSPECTS, "the host has its place");
-_Static_assert(AT_SUSPECTS + LEADER_SUSPECTS * SUSPECT_BYTES <= AT_CHECKSUM, "the suspects have theirs");
+_Static_assert(AT_SUSPECTS + LEADER_SUSPECTS * SUSPECT_BYTES <= AT_NODES, "the suspects have theirs");
 
 bool leader_record_is_later(const struct leader_record *record, const struct leader_record *than)
 {
@@ -67,6 +69,8 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_PORT, (uint32_t)record->port, 4);
     put_le(out + AT_EXIT_STATUS, (uint32_t)record->exit_status, 4);
     put_le(out + AT_GENERATION, (uint32_t)record->progress.generation, 4);
+    put_le(out + AT_NODES, (uint32_t)record->progress.n_nodes, 4);
+    put_le(out + AT_NODE_RANK, (uint32_t)record->progress.node_rank, 4);
     put_le(out + AT_RESTARTS, record->progress.n_restarts, 4);
     put_le(out + AT_RESTARTS_LEFT, record->progress.n_restarts_left, 4);
     put_le(out + AT_STEP, (uint64_t)record->progress.step, 8);
@@ -126,6 +130,8 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                 .goes_on = (get_le(in + AT_GOES_ON, 4) & 1) != 0,
                                 .unlocked = (get_le(in + AT_GOES_ON, 4) & 2) != 0,
                                 .progress = { .generation = get_i32(in + AT_GENERATION),
+                                              .n_nodes = get_i32(in + AT_NODES),
+                                              .node_rank = get_i32(in + AT_NODE_RANK),
                                               .n_restarts = (uint32_t)get_le(in + AT_RESTARTS, 4),
                                               .n_restarts_left = (uint32_t)get_le(in + AT_RESTARTS_LEFT, 4),
                                               .step = (int64_t)get_le(in + AT_STEP, 8),
@@ -141,5 +147,5 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
     memcpy(out->host, in + AT_HOST, sizeof out->host);
     return out->term > 0 && out->term < LEADER_TERMS && out->lease_ms > 0 &&
            out->lease_ms <= LONGEST_LEASE_MS && out->port >= 0 && out->port <= 65535 &&
-           out->state >= LEADER_LEADS && out->state <= LEADER_LEFT && is_host(out->host);
+           out->state >= LEADER_LEADS && out->state <= LEADER_SWEPT && is_host(out->host);
 }

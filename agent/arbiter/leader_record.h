@@ -17,7 +17,7 @@
 #include "agent/wire/session_hello.h"
 
 enum {
-    LEADER_RECORD_BYTES = 512,
+    LEADER_RECORD_BYTES = 640,
     LEADER_HOST_BYTES = 256,
     LEADER_SUSPECTS = 7 /* of more nodes, the record has those that were lost most often */
 };
@@ -27,7 +27,8 @@ enum {
 enum leader_state {
     LEADER_LEADS = 1,
     LEADER_ENDED, /* the run is over, with `exit_status` */
-    LEADER_LEFT   /* the agent that took this term could not lead: no generation began, and another may */
+    LEADER_LEFT,  /* the agent that took this term could not lead: no generation began, and another may */
+    LEADER_SWEPT  /* the leader's agent was killed, and its guard says so: no process of its node is left */
 };
 
 /* The last failure of the job, and how often it came in a row. All zero: there was none. */
@@ -48,7 +49,12 @@ struct leader_suspect {
 
 /* What another coordinator needs to go on. */
 struct leader_progress {
-    int32_t generation;       /* the newest that began; -1: none did */
+    int32_t generation; /* the newest that began; -1: none did */
+    /*
+     * Of that generation, if the leader of this record has formed it itself: how many nodes it has, and the
+     * leader's own rank among them. 0 nodes: this is not known.
+     */
+    int32_t n_nodes, node_rank;
     uint32_t n_restarts;      /* of the whole run */
     uint32_t n_restarts_left; /* when the record was written; UINT32_MAX: without a bound */
     int64_t step;             /* of the newest published checkpoint; -1: there is none */

@@ -534,6 +534,7 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
     const int64_t now_ns = coordinator_now_ns(coordinator);
 
     coordinator->progress = *progress;
+    coordinator->progress.n_nodes = 0; /* another one has formed that generation */
     coordinator->generation = progress->generation + 1;
     budget_continue(&coordinator->budget, (int)progress->n_restarts,
                     progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
@@ -544,6 +545,7 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
                                                    .phase = progress->failure.phase,
                                                    .step = progress->failure.step,
                                                    .n = (int)progress->failure.n };
+    coordinator_await(coordinator, past);
     if (coordinator_is_elastic(coordinator))
         coordinator_take_suspects(coordinator, progress);
     if (progress->generation >= 0 && !coordinator_bears_loss(coordinator)) {
@@ -570,6 +572,7 @@ static void free_all(struct coordinator *coordinator)
     free(coordinator->place.numbers);
     free(coordinator->away);
     free(coordinator->fenced);
+    free(coordinator->awaited.came);
     free(coordinator->deaths);
     free(coordinator->hang);
     coordinator_hang_fini(coordinator);

@@ -17,6 +17,8 @@ static const struct leader_record sample = {
     .goes_on = false,
     .unlocked = true,
     .progress = { .generation = -1,
+                  .n_nodes = 3,
+                  .node_rank = -1,
                   .n_restarts = 3,
                   .n_restarts_left = UINT32_MAX,
                   .step = INT64_C(1) << 40,
@@ -73,7 +75,7 @@ Test(leader_record, what_no_leader_writes_is_refused)
     wrong[2].lease_ms = INT64_MAX;
     wrong[3].port = 65536;
     wrong[4].port = -1;
-    wrong[5].state = (enum leader_state)4;
+    wrong[5].state = (enum leader_state)5;
     wrong[6].term = UINT64_MAX; /* none follows it */
     wrong[7].host[0] = '\0';
     wrong[8].host[1] = '\033';
