@@ -35,7 +35,7 @@ kill_leader() {
 proves() {
   kill_leader "$1" 5
   check "$2: the agent that leads is killed: the others run after $took ms" \
-    in_good_time $((long * 250)) "$took"
+    in_good_time $((long * 500)) "$took"
   check_match "... because its guard has said so" "has said that no process of it is left" "$(cat "$1-2.out" "$1-3.out")"
   touch "$1.go"
   check_ends "... and end with 0; the guard ends as one whose agent was killed" "137 0 0" "$1-1" "$1-2" "$1-3"

@@ -124,7 +124,7 @@ static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where
 {
     static const struct rendezvous_handlers handlers = { judge,        on_joined, on_host_message,
                                                          on_host_lost, add_note,  NULL,
-                                                         NULL };
+                                                         NULL, NULL };
     struct agent *agent = arg;
 
     agent->n_hosts++;
