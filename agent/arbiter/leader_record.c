@@ -36,10 +36,17 @@ enum {
     AT_SUSPECTS = 384,
     AT_NODES = 496,
     AT_NODE_RANK = 500,
+    AT_DIVERGED_STEP = 504,
+    AT_DIVERGED_GENERATION = 512,
+    AT_DIVERGED_WORLD = 516,
+    AT_DIVERGED_RANK = 520,
+    AT_DIVERGED_HOST = 524,
     AT_CHECKSUM = LEADER_RECORD_BYTES - 8
 };
 _Static_assert(AT_HOST + LEADER_HOST_BYTES <= AT_SUSPECTS, "the host has its place");
 _Static_assert(AT_SUSPECTS + LEADER_SUSPECTS * SUSPECT_BYTES <= AT_NODES, "the suspects have theirs");
+_Static_assert(AT_DIVERGED_HOST + LEADER_DIVERGED_HOST_BYTES <= AT_CHECKSUM,
+               "so has the host of a divergence");
 
 bool leader_record_is_later(const struct leader_record *record, const struct leader_record *than)
 {
@@ -53,6 +60,15 @@ static void put_suspect(const struct leader_suspect *suspect, unsigned char *out
     put_le(out + 12, suspect->aside_s, 2);
     put_le(out + 14, suspect->strikes, 1);
     put_le(out + 15, suspect->stays, 1);
+}
+
+static void put_divergence(const struct leader_divergence *diverged, unsigned char *out)
+{
+    put_le(out + AT_DIVERGED_STEP, (uint64_t)diverged->step, 8);
+    put_le(out + AT_DIVERGED_GENERATION, (uint32_t)diverged->generation, 4);
+    put_le(out + AT_DIVERGED_WORLD, (uint32_t)diverged->world_size, 4);
+    put_le(out + AT_DIVERGED_RANK, (uint32_t)diverged->rank, 4);
+    memcpy(out + AT_DIVERGED_HOST, diverged->host, strnlen(diverged->host, LEADER_DIVERGED_HOST_BYTES - 1));
 }
 
 void leader_record_encode(const struct leader_record *record, unsigned char out[LEADER_RECORD_BYTES])
@@ -80,6 +96,7 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_CODE, (uint32_t)record->progress.failure.code, 4);
     put_le(out + AT_PHASE, (uint32_t)record->progress.failure.phase, 4);
     put_le(out + AT_FAILED_STEP, (uint64_t)record->progress.failure.step, 8);
+    put_divergence(&record->progress.diverged, out);
     put_le(out + AT_LEADER, record->progress.leader, 8);
     for (int i = 0; i < LEADER_SUSPECTS; i++)
         put_suspect(&record->progress.suspects[i], out + AT_SUSPECTS + i * SUSPECT_BYTES);
@@ -101,15 +118,26 @@ static struct leader_suspect get_suspect(const unsigned char *in)
                                     .stays = in[15] != 0 };
 }
 
-/* Its words reach terminals and logs. */
-static bool is_host(const char host[LEADER_HOST_BYTES])
+static struct leader_divergence get_divergence(const unsigned char *in)
 {
-    const size_t n = strnlen(host, LEADER_HOST_BYTES);
+    struct leader_divergence diverged = { .step = (int64_t)get_le(in + AT_DIVERGED_STEP, 8),
+                                          .generation = get_i32(in + AT_DIVERGED_GENERATION),
+                                          .world_size = get_i32(in + AT_DIVERGED_WORLD),
+                                          .rank = get_i32(in + AT_DIVERGED_RANK) };
+
+    memcpy(diverged.host, in + AT_DIVERGED_HOST, sizeof diverged.host);
+    return diverged;
+}
+
+/* Its words reach terminals and logs. It may be empty. */
+static bool is_name(const char *host, size_t size)
+{
+    const size_t n = strnlen(host, size);
 
     for (size_t i = 0; i < n; i++)
         if (host[i] <= ' ' || host[i] > '~')
             return false;
-    return n > 0 && n < LEADER_HOST_BYTES;
+    return n < size;
 }
 
 bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n_bytes)
@@ -141,11 +169,14 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                                            .phase = get_i32(in + AT_PHASE),
                                                            .step = (int64_t)get_le(in + AT_FAILED_STEP, 8) },
                                               .leader = get_le(in + AT_LEADER, 8) } };
+    out->progress.diverged = get_divergence(in);
     for (int i = 0; i < LEADER_SUSPECTS; i++)
         out->progress.suspects[i] = get_suspect(in + AT_SUSPECTS + i * SUSPECT_BYTES);
     memcpy(out->identity, in + AT_IDENTITY, sizeof out->identity);
     memcpy(out->host, in + AT_HOST, sizeof out->host);
     return out->term > 0 && out->term < LEADER_TERMS && out->lease_ms > 0 &&
            out->lease_ms <= LONGEST_LEASE_MS && out->port >= 0 && out->port <= 65535 &&
-           out->state >= LEADER_LEADS && out->state <= LEADER_SWEPT && is_host(out->host);
+           out->state >= LEADER_LEADS && out->state <= LEADER_SWEPT && out->host[0] != '\0' &&
+           is_name(out->host, sizeof out->host) &&
+           is_name(out->progress.diverged.host, sizeof out->progress.diverged.host);
 }

@@ -19,6 +19,7 @@
 enum {
     LEADER_RECORD_BYTES = 640,
     LEADER_HOST_BYTES = 256,
+    LEADER_DIVERGED_HOST_BYTES = 65,
     LEADER_SUSPECTS = 7 /* of more nodes, the record has those that were lost most often */
 };
 
@@ -36,6 +37,14 @@ struct leader_failure {
     int64_t step;
     int32_t kind, code, phase;
     uint32_t n; /* below 65536 */
+};
+
+/* The last divergence of training that was tried again, until its step has passed. All zero: there is none. */
+struct leader_divergence {
+    int64_t step;
+    int32_t generation, world_size;
+    int32_t rank; /* the only one whose part of the loss was NaN or infinite; -1: not known */
+    char host[LEADER_DIVERGED_HOST_BYTES]; /* of that rank; may be empty */
 };
 
 /* A node that has been lost, or has a slow rank. */
@@ -59,6 +68,7 @@ struct leader_progress {
     uint32_t n_restarts_left; /* when the record was written; UINT32_MAX: without a bound */
     int64_t step;             /* of the newest published checkpoint; -1: there is none */
     struct leader_failure failure;
+    struct leader_divergence diverged;
     uint64_t leader; /* the name of the leader's own node, as that of a suspect; 0: unknown */
     struct leader_suspect suspects[LEADER_SUSPECTS];
 };

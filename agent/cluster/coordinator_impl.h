@@ -165,11 +165,7 @@ struct coordinator {
     struct errors_detail detail; /* details about the rank of that cause */
     char *hang; /* what its ranks showed while one of them hung (hang_table_take()); NULL: none hung */
 
-    /* The last divergence that was tried again, until that step has passed. */
-    int64_t diverged_step; /* -1: none */
-    int diverged_generation, diverged_world_size;
-    int diverged_rank; /* the only rank whose part of the loss was NaN or infinite; -1: not known */
-    char diverged_host[DEATH_HOST_BYTES]; /* host of that rank */
+    struct leader_divergence diverged; /* world_size 0: none */
 
     struct search search;
     struct pacing pacing; /* of a job */

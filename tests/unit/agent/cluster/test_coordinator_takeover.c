@@ -492,3 +492,44 @@ Test(coordinator_takeover, after_a_take_over_those_count_whom_it_let_in)
     coordinator_heard(coordinator, actors[1].node, now);
     cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), now / 1000000 + config.lease_ms));
 }
+
+/* Training diverged at a step: the only worker of the node ends with that. */
+static void diverges(int64_t step)
+{
+    const struct actor *actor = &actors[0];
+    const struct death death = { .kind = DEATH_EXIT,
+                                 .code = 1,
+                                 .phase = FSDP_PHASE_DIVERGED,
+                                 .step = step,
+                                 .host = "node-7",
+                                 .when_ns = clock_ns };
+
+    actor->reporter.exited(actor->reporter.to, actor->plan.generation, &death, NULL);
+    actor->reporter.stopped(actor->reporter.to, actor->plan.generation);
+}
+
+Test(coordinator_takeover, a_divergence_at_the_same_step_ends_the_job_whoever_has_seen_the_first)
+{
+    config.job_json = "{}";
+    past.progress.diverged =
+        (struct leader_divergence){ .step = 12, .generation = 3, .world_size = 1, .rank = -1 };
+    begin(1, 2, 3, 1);
+    diverges(12);
+    check_finished(0, FSDP_EXIT_DIVERGED);
+    cr_assert(strstr(actors[0].line, "it did so at this step in generation 3 too") != NULL, "%s",
+              actors[0].line);
+}
+
+Test(coordinator_takeover, a_divergence_is_published_until_its_step_has_passed)
+{
+    config.job_json = "{}";
+    begin(1, 2, 3, 1);
+    diverges(12);
+    cr_assert(eq(int, actors[0].n_finished, 0));
+    cr_assert(published.diverged.step == 12 && published.diverged.generation == 5 &&
+              published.diverged.world_size == 1 && published.diverged.rank == -1);
+    cr_assert(eq(str, published.diverged.host, "node-7"));
+    coordinator_passed(coordinator, 12);
+    coordinator_publish(coordinator);
+    cr_assert(eq(int, published.diverged.world_size, 0));
+}
