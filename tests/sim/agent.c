@@ -243,6 +243,7 @@ void sim_stall(struct host *host, int64_t for_ns, bool suspended)
     host->stalled_until = sim_now + for_ns;
     host->stalled_ns += for_ns;
     host->suspended = suspended;
+    host->busy = !suspended && sim_one_in(SIM_PULSES, 2);
     if (suspended)
         host->suspended_ns += for_ns;
     sim_at(host->stalled_until, goes_on, host, (uint64_t)for_ns);
