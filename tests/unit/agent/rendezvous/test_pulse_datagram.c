@@ -18,6 +18,13 @@ static void derive(void)
     cr_assert(eq(int, pulse_derive_key(key, key, NULL), FSDP_OK));
 }
 
+static bool is_same(const struct pulse *one, const struct pulse *other)
+{
+    return one->is_answer == other->is_answer && one->sent_ns == other->sent_ns &&
+           one->answered_ns == other->answered_ns && one->lease_ms == other->lease_ms &&
+           memcmp(one->session, other->session, sizeof one->session) == 0;
+}
+
 TestSuite(pulse_datagram, .init = derive);
 
 Test(pulse_datagram, what_was_written_is_read)
@@ -26,9 +33,9 @@ Test(pulse_datagram, what_was_written_is_read)
 
     answer.is_answer = true;
     cr_assert(pulse_encode(bytes, &sample, key) && pulse_decode(&out, bytes, sizeof bytes, key));
-    cr_assert(memcmp(&out, &sample, sizeof out) == 0);
+    cr_assert(is_same(&out, &sample));
     cr_assert(pulse_encode(bytes, &answer, NULL) && pulse_decode(&out, bytes, sizeof bytes, NULL));
-    cr_assert(memcmp(&out, &answer, sizeof out) == 0);
+    cr_assert(is_same(&out, &answer));
 }
 
 Test(pulse_datagram, a_change_of_any_byte_is_seen)
