@@ -183,7 +183,7 @@ static bool may_claim(const struct lead *lead)
         return false;
     if (lead->first && (known->term == 0 || known->state == LEADER_ENDED))
         return true;
-    if (lead->stands && is_ours(lead, known) && known->state == LEADER_LEFT)
+    if (lead->stands && is_ours(lead, known) && (known->state == LEADER_LEFT || known->state == LEADER_SWEPT))
         return true;
     if (!is_stale(lead))
         return false;

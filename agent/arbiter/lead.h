@@ -17,10 +17,12 @@
  *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
  *   5. An agent that cannot lead, although it stood, writes that into the record (lead_leave()). It held
  *      until then, and no generation of its term began. So those who stand may claim the next one at once.
+ *   6. If the agent of a leader is killed, its guard may write that into the record (leader_swept.h). No
+ *      process writes or answers in that term any more. So those who stand may claim the next one at once.
  *
- * So whoever begins a term saw the record last change after the old leader began its last write, and waited
- * longer than that leader held. The new leader also fences: no generation begins before the ranks of the old
- * one cannot run any more.
+ * So whoever begins a term without such a word saw the record last change after the old leader began its last
+ * write, and waited longer than that leader held. The new leader also fences: no generation begins before
+ * the ranks of the old one cannot run any more.
  *
  * While the store does not answer its leader, the leader may go on as long as it is in contact with every
  * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last

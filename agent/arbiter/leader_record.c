@@ -5,7 +5,7 @@
 
 #include "agent/wire/little_endian.h"
 
-enum { VERSION = 1, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
+enum { VERSION = 2, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
 
 static const char magic[8] = "fsdplead";
 
@@ -34,10 +34,19 @@ enum {
     AT_LEADER = 120,
     AT_HOST = 128,
     AT_SUSPECTS = 384,
+    AT_NODES = 496,
+    AT_NODE_RANK = 500,
+    AT_DIVERGED_STEP = 504,
+    AT_DIVERGED_GENERATION = 512,
+    AT_DIVERGED_WORLD = 516,
+    AT_DIVERGED_RANK = 520,
+    AT_DIVERGED_HOST = 524,
     AT_CHECKSUM = LEADER_RECORD_BYTES - 8
 };
 _Static_assert(AT_HOST + LEADER_HOST_BYTES <= AT_SUSPECTS, "the host has its place");
-_Static_assert(AT_SUSPECTS + LEADER_SUSPECTS * SUSPECT_BYTES <= AT_CHECKSUM, "the suspects have theirs");
+_Static_assert(AT_SUSPECTS + LEADER_SUSPECTS * SUSPECT_BYTES <= AT_NODES, "the suspects have theirs");
+_Static_assert(AT_DIVERGED_HOST + LEADER_DIVERGED_HOST_BYTES <= AT_CHECKSUM,
+               "so has the host of a divergence");
 
 bool leader_record_is_later(const struct leader_record *record, const struct leader_record *than)
 {
@@ -51,6 +60,15 @@ static void put_suspect(const struct leader_suspect *suspect, unsigned char *out
     put_le(out + 12, suspect->aside_s, 2);
     put_le(out + 14, suspect->strikes, 1);
     put_le(out + 15, suspect->stays, 1);
+}
+
+static void put_divergence(const struct leader_divergence *diverged, unsigned char *out)
+{
+    put_le(out + AT_DIVERGED_STEP, (uint64_t)diverged->step, 8);
+    put_le(out + AT_DIVERGED_GENERATION, (uint32_t)diverged->generation, 4);
+    put_le(out + AT_DIVERGED_WORLD, (uint32_t)diverged->world_size, 4);
+    put_le(out + AT_DIVERGED_RANK, (uint32_t)diverged->rank, 4);
+    memcpy(out + AT_DIVERGED_HOST, diverged->host, strnlen(diverged->host, LEADER_DIVERGED_HOST_BYTES - 1));
 }
 
 void leader_record_encode(const struct leader_record *record, unsigned char out[LEADER_RECORD_BYTES])
@@ -67,6 +85,8 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_PORT, (uint32_t)record->port, 4);
     put_le(out + AT_EXIT_STATUS, (uint32_t)record->exit_status, 4);
     put_le(out + AT_GENERATION, (uint32_t)record->progress.generation, 4);
+    put_le(out + AT_NODES, (uint32_t)record->progress.n_nodes, 4);
+    put_le(out + AT_NODE_RANK, (uint32_t)record->progress.node_rank, 4);
     put_le(out + AT_RESTARTS, record->progress.n_restarts, 4);
     put_le(out + AT_RESTARTS_LEFT, record->progress.n_restarts_left, 4);
     put_le(out + AT_STEP, (uint64_t)record->progress.step, 8);
@@ -76,6 +96,7 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_CODE, (uint32_t)record->progress.failure.code, 4);
     put_le(out + AT_PHASE, (uint32_t)record->progress.failure.phase, 4);
     put_le(out + AT_FAILED_STEP, (uint64_t)record->progress.failure.step, 8);
+    put_divergence(&record->progress.diverged, out);
     put_le(out + AT_LEADER, record->progress.leader, 8);
     for (int i = 0; i < LEADER_SUSPECTS; i++)
         put_suspect(&record->progress.suspects[i], out + AT_SUSPECTS + i * SUSPECT_BYTES);
@@ -97,15 +118,26 @@ static struct leader_suspect get_suspect(const unsigned char *in)
                                     .stays = in[15] != 0 };
 }
 
-/* Its words reach terminals and logs. */
-static bool is_host(const char host[LEADER_HOST_BYTES])
+static struct leader_divergence get_divergence(const unsigned char *in)
 {
-    const size_t n = strnlen(host, LEADER_HOST_BYTES);
+    struct leader_divergence diverged = { .step = (int64_t)get_le(in + AT_DIVERGED_STEP, 8),
+                                          .generation = get_i32(in + AT_DIVERGED_GENERATION),
+                                          .world_size = get_i32(in + AT_DIVERGED_WORLD),
+                                          .rank = get_i32(in + AT_DIVERGED_RANK) };
+
+    memcpy(diverged.host, in + AT_DIVERGED_HOST, sizeof diverged.host);
+    return diverged;
+}
+
+/* Its words reach terminals and logs. It may be empty. */
+static bool is_name(const char *host, size_t size)
+{
+    const size_t n = strnlen(host, size);
 
     for (size_t i = 0; i < n; i++)
         if (host[i] <= ' ' || host[i] > '~')
             return false;
-    return n > 0 && n < LEADER_HOST_BYTES;
+    return n < size;
 }
 
 bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n_bytes)
@@ -126,6 +158,8 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                 .goes_on = (get_le(in + AT_GOES_ON, 4) & 1) != 0,
                                 .unlocked = (get_le(in + AT_GOES_ON, 4) & 2) != 0,
                                 .progress = { .generation = get_i32(in + AT_GENERATION),
+                                              .n_nodes = get_i32(in + AT_NODES),
+                                              .node_rank = get_i32(in + AT_NODE_RANK),
                                               .n_restarts = (uint32_t)get_le(in + AT_RESTARTS, 4),
                                               .n_restarts_left = (uint32_t)get_le(in + AT_RESTARTS_LEFT, 4),
                                               .step = (int64_t)get_le(in + AT_STEP, 8),
@@ -135,11 +169,14 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
                                                            .phase = get_i32(in + AT_PHASE),
                                                            .step = (int64_t)get_le(in + AT_FAILED_STEP, 8) },
                                               .leader = get_le(in + AT_LEADER, 8) } };
+    out->progress.diverged = get_divergence(in);
     for (int i = 0; i < LEADER_SUSPECTS; i++)
         out->progress.suspects[i] = get_suspect(in + AT_SUSPECTS + i * SUSPECT_BYTES);
     memcpy(out->identity, in + AT_IDENTITY, sizeof out->identity);
     memcpy(out->host, in + AT_HOST, sizeof out->host);
     return out->term > 0 && out->term < LEADER_TERMS && out->lease_ms > 0 &&
            out->lease_ms <= LONGEST_LEASE_MS && out->port >= 0 && out->port <= 65535 &&
-           out->state >= LEADER_LEADS && out->state <= LEADER_LEFT && is_host(out->host);
+           out->state >= LEADER_LEADS && out->state <= LEADER_SWEPT && out->host[0] != '\0' &&
+           is_name(out->host, sizeof out->host) &&
+           is_name(out->progress.diverged.host, sizeof out->progress.diverged.host);
 }

@@ -17,8 +17,9 @@
 #include "agent/wire/session_hello.h"
 
 enum {
-    LEADER_RECORD_BYTES = 512,
+    LEADER_RECORD_BYTES = 640,
     LEADER_HOST_BYTES = 256,
+    LEADER_DIVERGED_HOST_BYTES = 65,
     LEADER_SUSPECTS = 7 /* of more nodes, the record has those that were lost most often */
 };
 
@@ -27,7 +28,8 @@ enum {
 enum leader_state {
     LEADER_LEADS = 1,
     LEADER_ENDED, /* the run is over, with `exit_status` */
-    LEADER_LEFT   /* the agent that took this term could not lead: no generation began, and another may */
+    LEADER_LEFT,  /* the agent that took this term could not lead: no generation began, and another may */
+    LEADER_SWEPT  /* the leader's agent was killed, and its guard says so: no process of its node is left */
 };
 
 /* The last failure of the job, and how often it came in a row. All zero: there was none. */
@@ -35,6 +37,14 @@ struct leader_failure {
     int64_t step;
     int32_t kind, code, phase;
     uint32_t n; /* below 65536 */
+};
+
+/* The last divergence of training that was tried again, until its step has passed. All zero: there is none. */
+struct leader_divergence {
+    int64_t step;
+    int32_t generation, world_size;
+    int32_t rank; /* the only one whose part of the loss was NaN or infinite; -1: not known */
+    char host[LEADER_DIVERGED_HOST_BYTES]; /* of that rank; may be empty */
 };
 
 /* A node that has been lost, or has a slow rank. */
@@ -48,11 +58,17 @@ struct leader_suspect {
 
 /* What another coordinator needs to go on. */
 struct leader_progress {
-    int32_t generation;       /* the newest that began; -1: none did */
+    int32_t generation; /* the newest that began; -1: none did */
+    /*
+     * Of that generation, if the leader of this record has formed it itself: how many nodes it has, and the
+     * leader's own rank among them. 0 nodes: this is not known.
+     */
+    int32_t n_nodes, node_rank;
     uint32_t n_restarts;      /* of the whole run */
     uint32_t n_restarts_left; /* when the record was written; UINT32_MAX: without a bound */
     int64_t step;             /* of the newest published checkpoint; -1: there is none */
     struct leader_failure failure;
+    struct leader_divergence diverged;
     uint64_t leader; /* the name of the leader's own node, as that of a suspect; 0: unknown */
     struct leader_suspect suspects[LEADER_SUSPECTS];
 };

@@ -41,6 +41,7 @@ struct leader_progress coordinator_progress(const struct coordinator *coordinato
                                                 .code = recurrence->code,
                                                 .phase = recurrence->phase,
                                                 .n = (uint32_t)recurrence->n };
+    progress.diverged = coordinator->diverged;
     coordinator_note_suspects(coordinator, &progress);
     return progress;
 }
@@ -87,8 +88,8 @@ static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
                                  .changing = coordinator->changing,
                                  .world_size = coordinator->world_size,
                                  .job = coordinator->config->job_json != NULL,
-                                 .diverged_step = coordinator->diverged_world_size == coordinator->world_size
-                                                      ? coordinator->diverged_step
+                                 .diverged_step = coordinator->diverged.world_size == coordinator->world_size
+                                                      ? coordinator->diverged.step
                                                       : -1 };
 }
 
@@ -421,8 +422,8 @@ static void on_published(void *arg, const struct fsdp_link_published *published,
     if (published->status == FSDP_OK) {
         if (directory[0] == '\0')
             coordinator->progress.step = published->step;
-        coordinator_publish(coordinator);
         coordinator_passed(coordinator, published->step);
+        coordinator_publish(coordinator);
     }
     coordinator_tell_all(coordinator, -1, PROTO_PUBLISHED, published);
     if (published->status != FSDP_OK && is_without_directory(coordinator))
@@ -534,6 +535,7 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
     const int64_t now_ns = coordinator_now_ns(coordinator);
 
     coordinator->progress = *progress;
+    coordinator->progress.n_nodes = 0; /* another one has formed that generation */
     coordinator->generation = progress->generation + 1;
     budget_continue(&coordinator->budget, (int)progress->n_restarts,
                     progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
@@ -544,6 +546,8 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
                                                    .phase = progress->failure.phase,
                                                    .step = progress->failure.step,
                                                    .n = (int)progress->failure.n };
+    coordinator->diverged = progress->diverged;
+    coordinator_await(coordinator, past);
     if (coordinator_is_elastic(coordinator))
         coordinator_take_suspects(coordinator, progress);
     if (progress->generation >= 0 && !coordinator_bears_loss(coordinator)) {
@@ -570,6 +574,7 @@ static void free_all(struct coordinator *coordinator)
     free(coordinator->place.numbers);
     free(coordinator->away);
     free(coordinator->fenced);
+    free(coordinator->awaited.came);
     free(coordinator->deaths);
     free(coordinator->hang);
     coordinator_hang_fini(coordinator);
@@ -600,7 +605,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->state = CS_GATHERING;
     budget_init(&coordinator->budget, config);
     coordinator->cause = coordinator->place.node = -1;
-    coordinator->resume_step = coordinator->memory_step = coordinator->diverged_step = -1;
+    coordinator->resume_step = coordinator->memory_step = -1;
     if (services->fence_ms > 0)
         coordinator->fenced_until_ms = coordinator_now_ms(coordinator) + (uint64_t)services->fence_ms;
     coordinator->progress.generation = -1;

@@ -46,6 +46,8 @@ struct coordinator_past {
      */
     int64_t heard_ns, lost_ns, stopped_ns;
     int64_t last_step; /* the most steps that a rank of this node had done in it; -1: unknown */
+    bool took_part;    /* that generation is the newest one of `progress` */
+    bool swept; /* no process of the lost coordinator's node is left, and `progress` is as it left it */
     struct leader_progress progress;
 };
 

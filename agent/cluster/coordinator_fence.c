@@ -1,6 +1,11 @@
 /*
  * Until when ranks of lost nodes may run. No generation begins before that. The wait for an agent ends early
  * if its guard proves that no process of it is left (agent/wire/swept.h).
+ *
+ * After a take-over the agents of the earlier coordinator are not known, so it is waited until no lease that
+ * it gave can run. That wait ends early if its own node is swept (agent/arbiter/leader_swept.h), and its
+ * newest generation is known, with the number of its nodes: an agent joins only when its ranks are gone. It
+ * began that generation itself, so all ranks of earlier ones were gone by then.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +72,44 @@ bool coordinator_unfence(struct coordinator *coordinator, const unsigned char ag
     if (n < n_before && coordinator->fenced_until_ms < now_ms)
         coordinator->fenced_until_ms = now_ms; /* for the timeline: until this proof they could run */
     return n < n_before;
+}
+
+/* For the timeline the fence ends now, not at the beginning: until now ranks could run. */
+static void end_fence(struct coordinator *coordinator)
+{
+    const uint64_t now_ms = coordinator_now_ms(coordinator);
+
+    if (coordinator->fenced_until_ms > now_ms)
+        coordinator->fenced_until_ms = now_ms;
+}
+
+void coordinator_await(struct coordinator *coordinator, const struct coordinator_past *past)
+{
+    struct coordinator_awaited *awaited = &coordinator->awaited;
+    const int n_nodes = past->progress.n_nodes;
+
+    if (!past->swept || n_nodes < 1 || n_nodes > coordinator->roster.max_nodes)
+        return;
+    awaited->came = calloc((size_t)n_nodes, sizeof *awaited->came);
+    if (awaited->came == NULL)
+        return;
+    awaited->generation = past->progress.generation;
+    awaited->n = awaited->n_nodes = n_nodes;
+    coordinator_came(coordinator, awaited->generation, past->progress.node_rank);
+    if (past->took_part)
+        coordinator_came(coordinator, awaited->generation, past->node_rank);
+}
+
+void coordinator_came(struct coordinator *coordinator, int generation, int node_rank)
+{
+    struct coordinator_awaited *awaited = &coordinator->awaited;
+
+    if (awaited->n == 0 || generation != awaited->generation || node_rank < 0 ||
+        node_rank >= awaited->n_nodes || awaited->came[node_rank])
+        return;
+    awaited->came[node_rank] = true;
+    if (--awaited->n == 0)
+        end_fence(coordinator);
 }
 
 uint64_t coordinator_fenced_until_ms(const struct coordinator *coordinator)

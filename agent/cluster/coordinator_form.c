@@ -235,7 +235,10 @@ void coordinator_form(struct coordinator *coordinator)
                                                                : free_port();
     memcpy(plan.token, coordinator->token, sizeof plan.token);
     coordinator->progress.generation = plan.generation;
-    coordinator_publish(coordinator);
+    coordinator->progress.n_nodes = plan.n_nodes;
+    coordinator->progress.node_rank =
+        roster->nodes[COORDINATOR_SELF].active ? roster->nodes[COORDINATOR_SELF].node_rank : -1;
+    coordinator_publish(coordinator); /* before any node is told: agent/arbiter/leader_swept.h */
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
     coordinator->n_up = roster->n_nodes;
     coordinator_form_timeline(coordinator);

@@ -89,6 +89,13 @@ struct coordinator_fenced {
     uint64_t until_ms;
 };
 
+/* Nodes of the newest generation of the coordinator before, whose ranks may run. */
+struct coordinator_awaited {
+    int generation, n_nodes;
+    bool *came; /* (n_nodes) by their ranks in it: no rank of the node is left */
+    int n;      /* nodes that have not come; 0: it is not known who they are, or all have */
+};
+
 /* The search for the rank that keeps the others waiting. */
 struct search {
     enum hang_leader_state state;
@@ -161,11 +168,7 @@ struct coordinator {
     struct errors_detail detail; /* details about the rank of that cause */
     char *hang; /* what its ranks showed while one of them hung (hang_table_take()); NULL: none hung */
 
-    /* The last divergence that was tried again, until that step has passed. */
-    int64_t diverged_step; /* -1: none */
-    int diverged_generation, diverged_world_size;
-    int diverged_rank; /* the only rank whose part of the loss was NaN or infinite; -1: not known */
-    char diverged_host[DEATH_HOST_BYTES]; /* host of that rank */
+    struct leader_divergence diverged; /* world_size 0: none */
 
     struct search search;
     struct pacing pacing; /* of a job */
@@ -188,6 +191,7 @@ struct coordinator {
     struct coordinator_fenced *fenced; /* (n_fenced) */
     int n_fenced, fenced_capacity;
     uint64_t fenced_until_ms; /* the same of ranks whose agents are not known; 0: there are none */
+    struct coordinator_awaited awaited;
 
     /* The nodes that join and leave. */
     struct roster roster;
@@ -360,6 +364,13 @@ int coordinator_forget_away(struct coordinator *coordinator, int node);
  * ranks are gone.
  */
 void coordinator_fence(struct coordinator *coordinator, int node);
+/**
+ * This coordinator takes over. If the earlier one's node is swept, the fence ends as soon as all other nodes
+ * of its newest generation have come.
+ */
+void coordinator_await(struct coordinator *coordinator, const struct coordinator_past *past);
+/** A node has come, or is this one, that had this rank in that generation. No rank of it is left. */
+void coordinator_came(struct coordinator *coordinator, int generation, int node_rank);
 /** No rank of that agent is left. Returns whether its lease was waited for. */
 bool coordinator_unfence(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /** Returns until when ranks of lost nodes may run, by coordinator_now_ms(); 0: none can. */

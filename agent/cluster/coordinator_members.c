@@ -54,6 +54,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
     node = roster_add(roster, join, address);
     if (!coordinator_is_up(coordinator) && join->last_generation >= coordinator->generation)
         coordinator->generation = join->last_generation + 1; /* it was led by another one */
+    coordinator_came(coordinator, join->last_generation, join->last_node_rank);
     if (is_guest(&roster->nodes[node])) {
         coordinator->has_guests = true;
         memcpy(roster->nodes[node].address, roster->nodes[COORDINATOR_SELF].address,

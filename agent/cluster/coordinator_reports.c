@@ -102,30 +102,29 @@ static void name_hosts(const struct coordinator *coordinator, char *out, size_t 
 
 void coordinator_passed(struct coordinator *coordinator, int64_t step)
 {
-    const int64_t diverged = coordinator->diverged_step;
+    const struct leader_divergence diverged = coordinator->diverged;
     char hosts[512], which[48] = "", rank[16] = "null";
 
-    if (diverged < 0 || step < diverged)
+    if (diverged.world_size == 0 || step < diverged.step)
         return;
-    coordinator->diverged_step = -1;
-    if (coordinator->world_size != coordinator->diverged_world_size)
+    coordinator->diverged = (struct leader_divergence){ 0 };
+    if (coordinator->world_size != diverged.world_size)
         return; /* another world size rounds sums differently, which alone may explain the result */
-    if (coordinator->diverged_rank >= 0) {
-        snprintf(hosts, sizeof hosts, "%s", coordinator->diverged_host);
-        snprintf(which, sizeof which, ", where rank %d ran,", coordinator->diverged_rank);
-        snprintf(rank, sizeof rank, "%d", coordinator->diverged_rank);
+    if (diverged.rank >= 0) {
+        snprintf(hosts, sizeof hosts, "%s", diverged.host);
+        snprintf(which, sizeof which, ", where rank %d ran,", diverged.rank);
+        snprintf(rank, sizeof rank, "%d", diverged.rank);
     } else {
         name_hosts(coordinator, hosts, sizeof hosts);
     }
     console_say(coordinator->services.console,
                 "fsdprun: step %lld diverged in generation %d and passed in generation %d: the hardware of "
                 "%s%s may be faulty (memory, CPU, GPU)",
-                (long long)diverged, coordinator->diverged_generation, coordinator->generation, hosts, which);
+                (long long)diverged.step, diverged.generation, coordinator->generation, hosts, which);
     coordinator_note(coordinator, "suspect_hardware",
-                     (struct events_field[]){ EVENT_INT("step", diverged),
-                                              EVENT_INT("diverged_in", coordinator->diverged_generation),
-                                              EVENT_JSON("rank", rank), EVENT_TEXT("hosts", hosts),
-                                              EVENT_END });
+                     (struct events_field[]){
+                         EVENT_INT("step", diverged.step), EVENT_INT("diverged_in", diverged.generation),
+                         EVENT_JSON("rank", rank), EVENT_TEXT("hosts", hosts), EVENT_END });
 }
 
 void coordinator_take_divergence(struct coordinator *coordinator, const struct verdict_run *run)
@@ -142,15 +141,17 @@ void coordinator_take_divergence(struct coordinator *coordinator, const struct v
     if (verdict_diverged_again(run)) {
         snprintf(cause->words, sizeof cause->words,
                  "it did so at this step in generation %d too: the job is the cause, not the hardware",
-                 coordinator->diverged_generation);
+                 coordinator->diverged.generation);
         return;
     }
     coordinator_passed(coordinator, cause->step - 1);
-    coordinator->diverged_step = cause->step;
-    coordinator->diverged_generation = run->generation;
-    coordinator->diverged_world_size = run->world_size;
-    coordinator->diverged_rank = cause->phase == FSDP_PHASE_DIVERGED_ALONE ? cause->rank : -1;
-    snprintf(coordinator->diverged_host, sizeof coordinator->diverged_host, "%s", cause->host);
+    coordinator->diverged = (struct leader_divergence){
+        .step = cause->step,
+        .generation = run->generation,
+        .world_size = run->world_size,
+        .rank = cause->phase == FSDP_PHASE_DIVERGED_ALONE ? cause->rank : -1,
+    };
+    snprintf(coordinator->diverged.host, sizeof coordinator->diverged.host, "%s", cause->host);
 }
 
 void coordinator_take_recurrence(struct coordinator *coordinator, struct verdict_run *run)

@@ -55,10 +55,14 @@ void lease_destroy(struct lease *lease)
 void lease_extend(const struct lease *lease, int64_t sent_ns, int64_t lease_ms)
 {
     const int64_t until_ns = sent_ns + lease_ms * 1000000;
+    int64_t before_ns = lease->page->until_ns;
 
     lease->page->answered_ms = lease_ms;
-    if (sent_ns <= clock_boot_ns() && until_ns > lease->page->until_ns && !lease_is_over(lease))
-        lease->page->until_ns = until_ns;
+    if (sent_ns > clock_boot_ns() || lease_is_over(lease))
+        return;
+    while (until_ns > before_ns &&
+           !atomic_compare_exchange_weak(&lease->page->until_ns, &before_ns, until_ns))
+        ; /* two threads extend it: the later end stays */
 }
 
 void lease_clear(const struct lease *lease)

@@ -39,7 +39,7 @@ void lease_destroy(struct lease *lease);
 
 /**
  * The agent: the coordinator has answered a question that was sent at that time. The lease never ends earlier
- * because of it, and a lease that is over stays over.
+ * because of it, and a lease that is over stays over. Thread: any of the agent's.
  */
 void lease_extend(const struct lease *lease, int64_t sent_ns, int64_t lease_ms);
 /** The agent: it joins, and no generation is under the lease. Answers that it had before do not count. */

@@ -743,3 +743,17 @@ bool meeting_will(const struct meeting *meeting, struct swept_will *will)
     memcpy(will->agent, meeting->self.identity, sizeof will->agent);
     return true;
 }
+
+bool meeting_aim(const struct meeting *meeting, struct pulse_aim *aim)
+{
+    if (!meeting_is_member(meeting) || session_served(meeting->session) == NULL)
+        return false;
+    aim->to = *session_served(meeting->session);
+    memcpy(aim->session, session_identity(meeting->session), sizeof aim->session);
+    return true;
+}
+
+const unsigned char *meeting_key(const struct meeting *meeting)
+{
+    return meeting->sessions.key;
+}

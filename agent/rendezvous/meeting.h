@@ -33,6 +33,7 @@
 #define AGENT_MEETING_H
 
 #include "agent/config.h"
+#include "agent/rendezvous/pulse_sender.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/wire/swept.h"
 
@@ -101,6 +102,10 @@ void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t genera
 void meeting_set_unkilled(struct meeting *meeting, int n);
 /** Is this node a member whose connection is open? */
 bool meeting_is_member(const struct meeting *meeting);
+/** Fill in session and address for pulses. Returns false unless this node is a member. */
+bool meeting_aim(const struct meeting *meeting, struct pulse_aim *aim);
+/** Returns the job's key (TLS_KEY_BYTES); NULL: clear text. */
+const unsigned char *meeting_key(const struct meeting *meeting);
 /** Fill in what the guard of this node needs to speak for it. Returns false unless this node is a member. */
 bool meeting_will(const struct meeting *meeting, struct swept_will *will);
 

@@ -94,18 +94,35 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
     }
 }
 
-/* Answers a beat, which extends the lease of the node that sent it. */
+/* Makes the answer to a beat, which extends the lease of the node that sent it. False: there is none. */
+static bool grant(const struct nodes *nodes, int node, struct proto_beat *beat)
+{
+    coordinator_heard(nodes->coordinator, node, beat->answered_ns);
+    if (!coordinator_may_grant(nodes->coordinator))
+        return false;
+    beat->answered_ns = clock_boot_ns();
+    beat->lease_ms = LEASE_RANKS_MS(nodes->config->lease_ms);
+    return true;
+}
+
+static bool on_pulse(void *arg, int node, struct proto_beat *beat)
+{
+    const struct nodes *nodes = arg;
+
+    if (!grant(nodes, node, beat))
+        return false;
+    coordinator_granted(nodes->coordinator, node);
+    return true;
+}
+
 static enum fsdp_status answer_beat(struct nodes *nodes, int node, const struct frame *frame,
                                     struct fsdp_err *err)
 {
     union proto_message message;
 
     OK_OR_RETURN(proto_decode(PROTO_BEAT, &message, frame->payload, frame->size, err));
-    coordinator_heard(nodes->coordinator, node, message.beat.answered_ns);
-    if (!coordinator_may_grant(nodes->coordinator))
+    if (!grant(nodes, node, &message.beat))
         return FSDP_OK;
-    message.beat.answered_ns = clock_boot_ns();
-    message.beat.lease_ms = LEASE_RANKS_MS(nodes->config->lease_ms);
     tell_remote(&nodes->remotes[node], PROTO_BEAT, 0, &message.beat);
     coordinator_granted(nodes->coordinator, node);
     return FSDP_OK;
@@ -228,7 +245,7 @@ enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *con
                               struct console *console, struct fsdp_err *err)
 {
     static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message, on_lost,
-                                                         on_note,  on_swept,  on_restored };
+                                                         on_note,  on_swept,  on_pulse,   on_restored };
     const int capacity = coordinator_capacity(coordinator);
     struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)capacity * sizeof *nodes->remotes);
     enum fsdp_status status;

@@ -5,15 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/rendezvous/pulse_listener.h"
+
 enum { MAX_NOTES = 50 /* a node that comes again and again must not fill a log */ };
 
 struct node {
     struct session *session; /* NULL: the node is not there */
+    int64_t pulse_ns;        /* when the newest pulse of that session was sent, by the node's clock */
 };
 
 struct rendezvous {
     struct session_pool *pool;
     int n_listeners;
+    struct pulse_listener *pulses[ENDPOINT_MAX_ADDRESSES];
+    int n_pulses;
     struct rendezvous_handlers handlers;
     void *arg;
     int capacity;
@@ -107,6 +112,7 @@ static void take_join(struct rendezvous *rendezvous, struct session *session, co
     if (rendezvous->nodes[number].session != NULL)
         session_leave(rendezvous->nodes[number].session);
     rendezvous->nodes[number].session = session;
+    rendezvous->nodes[number].pulse_ns = 0;
     session_set_data(session, &rendezvous->nodes[number]);
     session_admit(session);
     learn_address(rendezvous, session);
@@ -167,7 +173,43 @@ static void on_refused(void *arg, const unsigned char identity[SESSION_IDENTITY_
         rendezvous->handlers.restored(rendezvous->arg, identity);
 }
 
+/* One that was sent before another that has come is late, or a stranger sends it again. */
+static bool on_pulse(void *arg, const struct pulse *question, struct pulse *answer)
+{
+    const struct rendezvous *rendezvous = arg;
+    struct session *session = session_pool_find(rendezvous->pool, question->session);
+    struct node *node = session == NULL ? NULL : session_data(session);
+    struct proto_beat beat = { .sent_ns = question->sent_ns, .answered_ns = question->answered_ns };
+
+    if (node == NULL || node->session != session || question->sent_ns <= node->pulse_ns)
+        return false;
+    node->pulse_ns = question->sent_ns;
+    session_pulse(session);
+    if (rendezvous->handlers.pulse == NULL ||
+        !rendezvous->handlers.pulse(rendezvous->arg, (int)(node - rendezvous->nodes), &beat))
+        return false;
+    answer->answered_ns = beat.answered_ns;
+    answer->lease_ms = beat.lease_ms;
+    return true;
+}
+
 /* Opening the listeners */
+
+static void listen_for_pulses(struct rendezvous *rendezvous, uv_loop_t *loop,
+                              const struct sockaddr_storage *address, const unsigned char *key)
+{
+    struct sockaddr_storage at = *address;
+    const in_port_t port = htons((in_port_t)session_pool_port(rendezvous->pool));
+    struct pulse_listener *listener;
+
+    if (at.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&at)->sin6_port = port;
+    else
+        ((struct sockaddr_in *)&at)->sin_port = port;
+    listener = pulse_listen(loop, (const struct sockaddr *)&at, key, on_pulse, rendezvous);
+    if (listener != NULL)
+        rendezvous->pulses[rendezvous->n_pulses++] = listener;
+}
 
 /*
  * Stores the address that we listen on. If we listen on every address, none can be named before a node has
@@ -190,8 +232,9 @@ static void keep_address(struct rendezvous *rendezvous, const struct sockaddr_st
  * Listens on all addresses that belong to this host. The first of them decides: if it is free, this node
  * hosts; if it is in use, another process hosts. Further addresses are used if they are free.
  */
-static enum fsdp_status listen_on_all(struct rendezvous *rendezvous,
-                                      const struct endpoint_addresses *addresses, struct fsdp_err *err)
+static enum fsdp_status listen_on_all(struct rendezvous *rendezvous, uv_loop_t *loop,
+                                      const struct endpoint_addresses *addresses, const unsigned char *key,
+                                      struct fsdp_err *err)
 {
     enum fsdp_status status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "no address of this host");
 
@@ -204,6 +247,8 @@ static enum fsdp_status listen_on_all(struct rendezvous *rendezvous,
             keep_address(rendezvous, &addresses->of[i]);
             status = FSDP_OK;
         }
+        if (one == FSDP_OK)
+            listen_for_pulses(rendezvous, loop, &addresses->of[i], key);
         if (one == FSDP_OK || one == FSDP_ERR_NOT_FOUND || rendezvous->n_listeners > 0)
             continue;
         /*
@@ -232,7 +277,7 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
     config.arg = rendezvous;
     status = session_pool_create(&rendezvous->pool, loop, true, &config, err);
     if (status == FSDP_OK)
-        status = listen_on_all(rendezvous, addresses, err);
+        status = listen_on_all(rendezvous, loop, addresses, sessions->key, err);
     if (status != FSDP_OK) {
         rendezvous_destroy(rendezvous);
         return status;
@@ -257,6 +302,8 @@ void rendezvous_destroy(struct rendezvous *rendezvous)
 {
     if (rendezvous == NULL)
         return;
+    for (int i = 0; i < rendezvous->n_pulses; i++)
+        pulse_listener_close(rendezvous->pulses[i]);
     for (int i = 0; i < rendezvous->capacity; i++)
         if (rendezvous->nodes[i].session != NULL)
             session_leave(rendezvous->nodes[i].session);

@@ -34,6 +34,11 @@ struct rendezvous_handlers {
     void (*note)(void *arg, const char *words);
     /* The guard of that agent says that no process of it is left: the node may be there, or may be lost. */
     void (*swept)(void *arg, const unsigned char agent[PROTO_IDENTITY_BYTES]);
+    /*
+     * A beat of a node came beside its session (pulse_datagram.h). Returns false if it gets no answer; else
+     * the question in *beat has become the answer.
+     */
+    bool (*pulse)(void *arg, int node, struct proto_beat *beat);
     /* An agent was restored from an earlier state, and is refused for good. */
     void (*restored)(void *arg, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 };

@@ -39,11 +39,12 @@ struct uplink {
     int asked;           /* the signal by which this node asked to stop; 0: it did not */
     bool ending;         /* this node's part is ending: finish when its workers are gone */
     bool finished;
-    const struct lease *lease; /* of this node; borrowed */
-    int64_t lease_ms;          /* how long it is: our own value until the coordinator names its own */
-    uv_timer_t *beat;          /* LEASE_BEATS times in a lease, since the first WELCOME */
-    bool fenced;               /* the lease is over, and the guard kills the ranks */
-    bool can_lead;             /* the coordinator knows that this node can take its place */
+    const struct lease *lease;   /* of this node; borrowed */
+    int64_t lease_ms;            /* how long it is: our own value until the coordinator names its own */
+    uv_timer_t *beat;            /* LEASE_BEATS times in a lease, since the first WELCOME */
+    struct pulse_sender *pulses; /* ask for the lease too, from a thread of their own; NULL: they do not */
+    bool fenced;                 /* the lease is over, and the guard kills the ranks */
+    bool can_lead;               /* the coordinator knows that this node can take its place */
     struct held *held, **held_end;
     size_t held_bytes;
     struct coordinator_end end; /* the result that this node ends with */
@@ -104,10 +105,44 @@ static void end_wrong(struct uplink *uplink, const struct fsdp_err *why)
 /* The lease */
 
 static void on_beat(uv_timer_t *timer);
+static void take_held(struct uplink *uplink);
 
 static bool may_stand(const struct uplink *uplink)
 {
     return uplink->handlers.may_stand != NULL && uplink->handlers.may_stand(uplink->member);
+}
+
+static void take_news(struct uplink *uplink, const struct pulse_news *news)
+{
+    if (news->came_ms > uplink->heard_ms)
+        uplink->heard_ms = news->came_ms;
+    if (news->answered_ns > uplink->answered_ns)
+        uplink->answered_ns = news->answered_ns;
+}
+
+/* The coordinator's answers extend the lease no more. */
+static void end_pulses(struct uplink *uplink)
+{
+    const struct pulse_news news = pulse_sender_aim(uplink->pulses, NULL);
+
+    take_news(uplink, &news);
+}
+
+/* Sends pulses to where the session reaches the coordinator now. Returns whether one was answered lately. */
+static bool has_pulses(struct uplink *uplink)
+{
+    const int64_t pace_ms = uplink->lease_ms / LEASE_BEATS;
+    struct pulse_aim aim = { .pace_ms = pace_ms, .patience_ms = PULSE_LEASES * uplink->lease_ms };
+    struct pulse_news news;
+
+    if (!meeting_aim(uplink->meeting, &aim))
+        return false;
+    if (uplink->pulses == NULL)
+        uplink->pulses = pulse_sender_create(uplink->lease, meeting_key(uplink->meeting));
+    pulse_sender_aim(uplink->pulses, &aim);
+    news = pulse_sender_turn(uplink->pulses, uplink->answered_ns);
+    take_news(uplink, &news);
+    return news.came_ms > clock_boot_ms() - 2 * pace_ms;
 }
 
 /* The session may have moved to another address of the coordinator. */
@@ -121,14 +156,16 @@ static void renew_will(const struct uplink *uplink)
 
 static void ask_for_lease(struct uplink *uplink)
 {
-    const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
-                                     .lease_ms = uplink->lease_ms,
-                                     .answered_ns = uplink->answered_ns };
+    struct proto_beat beat = { .lease_ms = uplink->lease_ms };
 
     if (uplink->ending)
         return;
     renew_will(uplink);
-    meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
+    if (!has_pulses(uplink)) {
+        beat.sent_ns = clock_boot_ns();
+        beat.answered_ns = uplink->answered_ns;
+        meeting_send(uplink->meeting, PROTO_BEAT, 0, &beat);
+    }
     if (!uplink->can_lead && may_stand(uplink)) {
         uplink->can_lead = true;
         meeting_send(uplink->meeting, PROTO_CAN_LEAD, 0, NULL);
@@ -189,6 +226,7 @@ static void on_beat(uv_timer_t *timer)
 {
     look_at_lease(timer->data);
     ask_for_lease(timer->data);
+    take_held(timer->data);
 }
 
 static void hold(struct uplink *uplink, const struct frame *frame)
@@ -222,6 +260,21 @@ static void drop_held(struct uplink *uplink)
 
 static void take_frame(struct uplink *uplink, const struct frame *frame);
 
+/* The lease runs: takes what has waited for it. */
+static void take_held(struct uplink *uplink)
+{
+    while (uplink->held != NULL && lease_runs(uplink->lease)) {
+        struct held *held = uplink->held;
+
+        uplink->held = held->next;
+        uplink->held_bytes -= held->frame.size;
+        if (uplink->held == NULL)
+            uplink->held_end = &uplink->held;
+        take_frame(uplink, &held->frame);
+        free(held);
+    }
+}
+
 static void take_answer(struct uplink *uplink, const struct frame *frame)
 {
     union proto_message message;
@@ -233,21 +286,13 @@ static void take_answer(struct uplink *uplink, const struct frame *frame)
     }
     lease_extend(uplink->lease, message.beat.sent_ns, message.beat.lease_ms);
     uplink->heard_ms = clock_boot_ms();
-    uplink->answered_ns = message.beat.answered_ns;
+    if (message.beat.answered_ns > uplink->answered_ns)
+        uplink->answered_ns = message.beat.answered_ns;
     if (message.beat.lease_ms != uplink->lease_ms) {
         uplink->lease_ms = message.beat.lease_ms;
         begin_to_ask(uplink);
     }
-    while (uplink->held != NULL && lease_runs(uplink->lease)) {
-        struct held *held = uplink->held;
-
-        uplink->held = held->next;
-        uplink->held_bytes -= held->frame.size;
-        if (uplink->held == NULL)
-            uplink->held_end = &uplink->held;
-        take_frame(uplink, &held->frame);
-        free(held);
-    }
+    take_held(uplink);
 }
 
 /* Messages from the coordinator */
@@ -394,6 +439,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     uplink->past.first_attempt = welcome->first_attempt;
     if (uplink->handlers.joined != NULL)
         uplink->handlers.joined(uplink->member, welcome->identity, welcome->term);
+    end_pulses(uplink);
     uplink->answered_ns = 0;
     uplink->can_lead = false;
     uplink->past.lost_ns = 0;
@@ -465,6 +511,7 @@ static void on_lost(void *arg, const struct fsdp_err *why)
                        why->status != FSDP_ERR_MISMATCH;
     char line[COORDINATOR_LINE_BYTES];
 
+    end_pulses(uplink);
     if (again && uplink->asked != 0) {
         end_stopped(uplink, uplink->asked);
         return;
@@ -661,6 +708,7 @@ void uplink_lead(struct uplink *uplink)
     if (uplink->ending || uplink->finished || uplink->leads)
         return;
     uplink->leads = true;
+    end_pulses(uplink);
     note_loss(uplink);
     if (uplink->up && !uplink->again)
         /* it has joined a coordinator again that has lost the lead meanwhile */
@@ -765,6 +813,7 @@ void uplink_destroy(struct uplink *uplink)
     if (uplink == NULL)
         return;
     lease_bequeath(uplink->lease, NULL, 0);
+    pulse_sender_destroy(uplink->pulses);
     meeting_destroy(uplink->meeting);
     uv_close((uv_handle_t *)uplink->beat, on_timer_closed);
     drop_held(uplink);

@@ -10,14 +10,12 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
 #include "agent/os/descendants.h"
 #include "agent/os/guard.h"
+#include "agent/run/last_word.h"
 #include "agent/run/run.h"
 #include "agent/snapshot/place.h"
-#include "agent/wire/swept.h"
-#include "agent/wire/tls.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 
@@ -211,28 +209,6 @@ static void note_missing(const struct agent_config *config)
                 "started may stay open in the workers\n");
 }
 
-/* In the guard: says to the coordinator that nothing of this node is left, unless the agent did so itself. */
-static void say_swept(void *arg, const struct lease *lease)
-{
-    const struct agent_config *config = arg;
-    unsigned char key[TLS_KEY_BYTES];
-    enum fsdp_status status = FSDP_OK;
-    struct swept_will will;
-    uv_loop_t loop;
-
-    if (!lease_inherit(lease, &will, sizeof will) || uv_loop_init(&loop) != 0)
-        return;
-    if (config->secret != NULL)
-        status = tls_derive_key(key, config->secret, config->secret_bytes, config->run_id, NULL);
-    if (status == FSDP_OK)
-        status = swept_say(&loop, &will, config->secret != NULL ? key : NULL, identity_job(config),
-                           LAST_WORD_MS, NULL);
-    if (status == FSDP_OK)
-        uv_run(&loop, UV_RUN_DEFAULT);
-    uv_loop_close(&loop);
-    explicit_bzero(key, sizeof key);
-}
-
 int agent_run(const struct agent_config *launched)
 {
     struct agent_config here = *launched;
@@ -248,7 +224,7 @@ int agent_run(const struct agent_config *launched)
                                         .relayed = agent_signals(config),
                                         .ending = config->stop_signals | daemon_stops,
                                         .leased = config->n_nodes > 1,
-                                        .swept = say_swept,
+                                        .swept = last_word_say,
                                         .swept_arg = (void *)config };
 
     if (status == FSDP_OK)

@@ -12,12 +12,12 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "agent/arbiter/directory_store.h"
-#include "agent/arbiter/etcd_store.h"
 #include "agent/arbiter/lead.h"
+#include "agent/arbiter/leader_swept.h"
 #include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
 #include "agent/run/run_impl.h"
+#include "agent/run/run_store.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
@@ -40,10 +40,16 @@ static bool holds(void *arg)
     return clock_boot_ms() < arbiter_holds_until_ms(run->lead.arbiter);
 }
 
+/* What the guard needs to say that this node is swept, before any node is told of the generation. */
 static void publish(void *arg, const struct leader_progress *progress)
 {
     const struct run *run = arg;
+    struct leader_will will = { .generation = progress->generation,
+                                .n_nodes = progress->n_nodes,
+                                .node_rank = progress->node_rank };
 
+    memcpy(will.agent, run->lead.identity, sizeof will.agent);
+    lease_bequeath(run->lease, &will, sizeof will);
     arbiter_publish(run->lead.arbiter, progress);
 }
 
@@ -69,6 +75,7 @@ static void end_lead(struct run *run, const char *words)
     if (!lead->leads || run->coordinator == NULL)
         return;
     lead->leads = false;
+    lease_bequeath(run->lease, NULL, 0);
     uv_timer_stop(lead->tick);
     run->nodes = NULL;
     lead->steps_down = coordinator_hand_over(run->coordinator, &lead->past);
@@ -202,11 +209,13 @@ static void find_past(struct run *run, const struct leader_record *before)
     if (before == NULL)
         return;
     seen = *progress;
+    run->lead.past.swept = before->state == LEADER_SWEPT && before->progress.generation >= seen.generation;
     *progress = before->progress;
     if (progress->generation < seen.generation)
         progress->generation = seen.generation;
     else if (progress->generation > seen.generation)
         run->lead.past.last_step = -1; /* this node was not in it */
+    run->lead.past.took_part = progress->generation == seen.generation;
     add_restarts(progress, seen.n_restarts, (uint32_t)run->config->max_restarts);
 }
 
@@ -290,6 +299,15 @@ void run_lead_take_directory(struct run *run)
         rundir_set_first_attempt(run->rundir, run->lead.past.first_attempt);
 }
 
+static const char *loss_of(const struct leader_record *before)
+{
+    if (before != NULL && before->state == LEADER_LEFT)
+        return "could not take the lead";
+    return before != NULL && before->state == LEADER_SWEPT
+               ? "was killed, and its guard has said that no process of it is left"
+               : "is lost";
+}
+
 static void on_leads(void *arg, uint64_t term, const struct leader_record *before, int64_t fence_until_ms)
 {
     struct run *run = arg;
@@ -307,7 +325,7 @@ static void on_leads(void *arg, uint64_t term, const struct leader_record *befor
         if (before != NULL)
             snprintf(host, sizeof host, "%.250s:%d", before->host, before->port);
         run_say(run, "this node leads the job from now on (term %llu); %s %s", (unsigned long long)term, host,
-                before != NULL && before->state == LEADER_LEFT ? "could not take the lead" : "is lost");
+                loss_of(before));
     }
     if (run->lead.takes_over && run->config->run_dir != NULL)
         open_for_lead(run);
@@ -495,17 +513,6 @@ void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers)
     handlers->stands = on_stands;
 }
 
-static enum fsdp_status open_store(struct arbiter_store **out, const struct agent_config *config,
-                                   struct fsdp_err *err)
-{
-    struct etcd_endpoints endpoints;
-
-    if (config->arbiter == AGENT_ARBITER_DIRECTORY)
-        return directory_store_create(out, NULL, config->run_dir, err);
-    OK_OR_RETURN(etcd_endpoints_parse(&endpoints, config->etcd, err));
-    return etcd_store_create(out, &endpoints, config->run_id, config->lease_ms, err);
-}
-
 enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
 {
     static const struct arbiter_handlers handlers = { on_leads, on_follow, on_ended, on_deposed, on_note };
@@ -519,7 +526,7 @@ enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err)
     lead->waited_ms = -1;
     (void)!getrandom(lead->identity, sizeof lead->identity, 0);
     memcpy(spec.identity, lead->identity, sizeof spec.identity);
-    OK_OR_RETURN(open_store(&spec.store, config, err));
+    OK_OR_RETURN(run_store_open(&spec.store, config, err));
     lead->tick = calloc(1, sizeof *lead->tick);
     if (lead->tick == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
@@ -608,6 +615,7 @@ void run_lead_resign(struct run *run, int exit_status)
     if (!run->lead.leads)
         return;
     uv_timer_stop(run->lead.tick);
+    lease_bequeath(run->lease, NULL, 0);
     run->lead.leads = false;
     run->lead.resigns = true;
     run->lead.over = false;

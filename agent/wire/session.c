@@ -555,6 +555,16 @@ const struct sockaddr_storage *session_served(const struct session *session)
     return session->dials && session->opened ? &session->addresses.of[0] : NULL;
 }
 
+const unsigned char *session_identity(const struct session *session)
+{
+    return session->core.identity;
+}
+
+void session_pulse(struct session *session)
+{
+    session_core_pulse(&session->core);
+}
+
 int64_t session_silent_ms(const struct session *session)
 {
     return (session_now_ns() - session->core.heard_ns) / 1000000;

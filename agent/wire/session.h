@@ -124,6 +124,13 @@ void session_set_data(struct session *session, void *data);
 void *session_data(const struct session *session);
 /** Of a session that dials: the address that has served last; NULL: none has. */
 const struct sockaddr_storage *session_served(const struct session *session);
+/** The number that names the session at both ends, and that only they know. */
+const unsigned char *session_identity(const struct session *session);
+/** Returns the session of that name that is not over; NULL: there is none. */
+struct session *session_pool_find(struct session_pool *pool,
+                                  const unsigned char identity[SESSION_IDENTITY_BYTES]);
+/** A sign of life came beside the connection (session_core_pulse()). */
+void session_pulse(struct session *session);
 /** Returns for how long nothing was heard from the other end. */
 int64_t session_silent_ms(const struct session *session);
 /** Returns the address and port of the other end as text, "10.0.0.2:4312"; "?" if none has answered. */

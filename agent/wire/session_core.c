@@ -157,6 +157,7 @@ static void resume(struct session_core *core, uint64_t received, int64_t now_ns)
     for (const struct session_held *held = core->oldest; held != core->to_write; held = held->next)
         core->n_replayed++;
     core->to_write = core->oldest;
+    core->ended = false;
     core->up = true;
     core->told_ns = now_ns;
     session_core_heard(core, now_ns);
@@ -244,6 +245,8 @@ void session_core_closed(struct session_core *core, int64_t now_ns)
     const int64_t beat_ns = core->lease_ns / SESSION_BEATS;
 
     core->up = false;
+    core->ended = true;
+    core->pulse_left_ns = 0;
     core->looked_ns = now_ns;
     if (core->left_ns > beat_ns)
         core->left_ns = beat_ns;
@@ -257,13 +260,27 @@ void session_core_heard(struct session_core *core, int64_t now_ns)
     core->left_ns = core->lease_ns;
 }
 
+void session_core_pulse(struct session_core *core)
+{
+    if (!core->ended)
+        core->pulse_left_ns = core->lease_ns;
+}
+
+/* Is the lease over, also by pulses? */
+static bool is_over(const struct session_core *core)
+{
+    return core->left_ns <= 0 &&
+           (core->pulse_left_ns <= 0 || core->left_ns <= -core->lease_ns * (SESSION_PULSE_LEASES - 1));
+}
+
 enum session_health session_core_look(struct session_core *core, int64_t now_ns)
 {
     const int64_t most_ns = core->lease_ns / SESSION_STALL, passed_ns = now_ns - core->looked_ns;
 
     core->looked_ns = now_ns;
     core->left_ns -= passed_ns < most_ns ? passed_ns : most_ns;
-    if (core->left_ns <= 0)
+    core->pulse_left_ns -= passed_ns < most_ns ? passed_ns : most_ns;
+    if (is_over(core))
         return SESSION_EXPIRED;
     return core->left_ns <= core->lease_ns - core->lease_ns / 4 ? SESSION_SILENT : SESSION_WELL;
 }

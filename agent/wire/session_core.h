@@ -11,6 +11,10 @@
  * did not look (a stopped process, a paused machine) counts as a lease / SESSION_STALL at most. And the
  * caller passes on everything that has arrived before it judges.
  *
+ * A pulse is a sign of life that comes beside the connection (agent/rendezvous/pulse_datagram.h): the other
+ * process lives, but may be busy. It keeps the session for some leases. The connection counts as silent all
+ * the same, so another one is dialled.
+ *
  * Pure: no sockets, no loop, no clock. Times are nanoseconds of any clock that goes forward.
  */
 #ifndef AGENT_SESSION_CORE_H
@@ -27,7 +31,8 @@ enum {
     SESSION_BEATS = 10, /* signs of life in one lease */
     /* the longest time between two: a long lease, too, bears a cut that is shorter by half a second */
     SESSION_BEAT_MS = 300,
-    SESSION_STALL = 6, /* a lease / 6 is the longest time between two looks that counts in full */
+    SESSION_STALL = 6,         /* a lease / 6 is the longest time between two looks that counts in full */
+    SESSION_PULSE_LEASES = 10, /* so long a session lives by pulses alone */
     SESSION_HELD_MAX_BYTES = 64 * 1024 * 1024, /* frames that wait to be acknowledged, with their heads */
     SESSION_ACK_FRAMES = 32,                   /* acknowledge at the latest after so many frames */
     SESSION_ACK_BYTES = 65536                  /* and after so many bytes */
@@ -71,6 +76,8 @@ struct session_core {
     uint32_t untold_frames, untold_bytes; /* received since the last acknowledgement was written */
     uint32_t n_replayed;                  /* frames that this connection sends again */
     int64_t left_ns;                      /* what is left of the lease */
+    int64_t pulse_left_ns;                /* the same by pulses alone */
+    bool ended;                           /* the other end has closed its connection, and no other came */
     int64_t heard_ns, looked_ns;          /* last sign of life; last look */
     int64_t told_ns;                      /* when this end last gave a sign of life */
 };
@@ -140,6 +147,8 @@ void session_core_closed(struct session_core *core, int64_t now_ns);
 
 /** Bytes have arrived on the current connection. */
 void session_core_heard(struct session_core *core, int64_t now_ns);
+/** A pulse came. No effect once the other end has closed its connection in order. */
+void session_core_pulse(struct session_core *core);
 /** Time has passed. Call it only after everything that had arrived was passed on. */
 enum session_health session_core_look(struct session_core *core, int64_t now_ns);
 

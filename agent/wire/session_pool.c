@@ -98,6 +98,14 @@ static struct session *find(struct session_pool *pool, const unsigned char *iden
     return session;
 }
 
+struct session *session_pool_find(struct session_pool *pool,
+                                  const unsigned char identity[SESSION_IDENTITY_BYTES])
+{
+    struct session *session = find(pool, identity);
+
+    return session == NULL || session->over ? NULL : session;
+}
+
 static void on_timer(uv_timer_t *timer);
 
 static void look_later(struct session_pool *pool, bool fine)

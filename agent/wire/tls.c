@@ -80,6 +80,34 @@ enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *se
                   err);
 }
 
+enum fsdp_status tls_derive_other(unsigned char out[TLS_KEY_BYTES], const unsigned char key[TLS_KEY_BYTES],
+                                  const char *purpose, struct fsdp_err *err)
+{
+    OK_OR_RETURN(tls_library_open(&openssl, err));
+    return derive(out, key, TLS_KEY_BYTES, "fsdprun messages, version 1", purpose, strlen(purpose), err);
+}
+
+bool tls_mac(unsigned char mac[TLS_MAC_BYTES], const unsigned char key[TLS_KEY_BYTES], const void *message,
+             size_t n_bytes)
+{
+    unsigned char whole[EVP_MAX_MD_SIZE];
+    unsigned int length = sizeof whole;
+
+    if (openssl->HMAC(openssl->EVP_sha256(), key, TLS_KEY_BYTES, message, n_bytes, whole, &length) == NULL)
+        return false;
+    memcpy(mac, whole, TLS_MAC_BYTES);
+    return true;
+}
+
+bool tls_mac_is(const unsigned char mac[TLS_MAC_BYTES], const unsigned char other[TLS_MAC_BYTES])
+{
+    unsigned char differs = 0;
+
+    for (int i = 0; i < TLS_MAC_BYTES; i++)
+        differs |= mac[i] ^ other[i];
+    return differs == 0;
+}
+
 /* The key of the connection becomes that of an agent with this identity. */
 static enum fsdp_status take_identity(struct tls *tls, const unsigned char *identity, struct fsdp_err *err)
 {

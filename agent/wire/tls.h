@@ -17,7 +17,7 @@
 
 #include <fsdp/status.h>
 
-enum { TLS_KEY_BYTES = 32, TLS_IDENTITY_BYTES = 16 };
+enum { TLS_KEY_BYTES = 32, TLS_IDENTITY_BYTES = 16, TLS_MAC_BYTES = 16 };
 
 struct tls_context;
 struct tls;
@@ -28,6 +28,21 @@ struct tls;
  */
 enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
                                 const char *job_id, struct fsdp_err *err);
+
+/**
+ * Derive the key of messages of another kind than connections, which `purpose` names, from the job's key. The
+ * two may be the same memory.
+ */
+enum fsdp_status tls_derive_other(unsigned char out[TLS_KEY_BYTES], const unsigned char key[TLS_KEY_BYTES],
+                                  const char *purpose, struct fsdp_err *err);
+/**
+ * HMAC-SHA256 of a message, cut to TLS_MAC_BYTES, with a key of tls_derive_other(). Returns false if OpenSSL
+ * refuses. Thread: any.
+ */
+bool tls_mac(unsigned char mac[TLS_MAC_BYTES], const unsigned char key[TLS_KEY_BYTES], const void *message,
+             size_t n_bytes);
+/** Are two of them the same? It takes the same time for all. */
+bool tls_mac_is(const unsigned char mac[TLS_MAC_BYTES], const unsigned char other[TLS_MAC_BYTES]);
 
 /**
  * Create what all connections with one key have in common. This takes 200 times as long as tls_create(), so

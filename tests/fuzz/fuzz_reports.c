@@ -1,11 +1,12 @@
 /*
  * What workers, the kernel and other nodes write for the agent, under libFuzzer: error files, messages,
- * accounts of hangs, stacks of Python, hellos, watchdog timers, and the texts by which an OOM kill is found.
+ * accounts of hangs, stacks of Python, hellos, pulses, watchdog timers, and the texts by which an OOM kill is found.
  * Each is refused, or taken into bounded fields. A timer that was taken is in the set once.
  */
 #include "agent/members/proto.h"
 #include "agent/os/oom.h"
 #include "agent/record/error_file.h"
+#include "agent/rendezvous/pulse_datagram.h"
 #include "agent/watch/hang_table.h"
 #include "agent/watch/python_stack.h"
 #include "agent/watch/timers.h"
@@ -108,6 +109,18 @@ static void check_hello(const char *bytes, size_t size)
     session_core_fini(&core);
 }
 
+static void check_pulse(const char *bytes, size_t size)
+{
+    unsigned char written[PULSE_BYTES], again[PULSE_BYTES];
+    struct pulse pulse, back;
+
+    if (!pulse_decode(&pulse, bytes, size, NULL))
+        return;
+    never(size != PULSE_BYTES || pulse.sent_ns <= 0 || pulse.answered_ns < 0 || pulse.lease_ms < 0);
+    never(!pulse_encode(written, &pulse, NULL) || !pulse_decode(&back, written, sizeof written, NULL));
+    never(!pulse_encode(again, &back, NULL) || memcmp(again, written, sizeof again) != 0);
+}
+
 static void check_timer(const char *line, size_t size)
 {
     struct timer_request request, expired;
@@ -139,6 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_hang(text, size);
     check_stack(text, size);
     check_hello(text, size);
+    check_pulse(text, size);
     check_timer(text, size);
     oom_parse_counter(text, &n);
     oom_parse_record(text);

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/arbiter/leader_swept.h"
 #include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
+#include "agent/run/run_store.h"
 #include "agent/wire/swept.h"
 #include "shard_runtime/core/clock.h"
 #include "tests/sim/sim.h"
@@ -112,13 +114,51 @@ static void lose_leader(struct process *process)
         }
 }
 
+/* A guard's calls of the store, which take time, are made on a thread of its own. */
+struct saying {
+    struct disk_job job;
+    const struct agent_config *config;
+    struct leader_will will;
+};
+
+static void write_record(struct disk_job *job)
+{
+    const struct saying *saying = (const struct saying *)job;
+    struct arbiter_store *store;
+    enum arbiter_answer answer;
+
+    if (run_store_open(&store, saying->config, NULL) != FSDP_OK)
+        return;
+    answer = leader_swept_say(store, identity_job(saying->config), &saying->will, NULL);
+    sim_trace("the guard writes generation %d: %d", saying->will.generation, (int)answer);
+}
+
+static void on_written(struct disk_job *job)
+{
+    (void)job;
+}
+
+static void say_to_arbiter(struct process *guard, const struct process *agent, const struct leader_will *will)
+{
+    struct saying *saying = calloc(1, sizeof *saying);
+    struct disk *disk;
+
+    saying->job = (struct disk_job){ .work = write_record, .done = on_written };
+    saying->config = &agent->config;
+    saying->will = *will;
+    (void)disk_create(&disk, &guard->loop, NULL);
+    disk_submit(disk, &saying->job);
+}
+
 /* The guard has survived its agent. Once no rank is left, it says so, by a loop of its own. */
 static void guard_speaks(void *what, uint64_t number)
 {
     const struct process *agent = what;
     struct host *host = agent->host;
     struct process *guard;
+    struct leader_will leader;
     struct swept_will will;
+    bool led;
 
     for (int list = 0; list < 2; list++)
         for (const struct rank *rank = list == 0 ? agent->world.ranks : agent->world.left; rank != NULL;
@@ -127,7 +167,8 @@ static void guard_speaks(void *what, uint64_t number)
                 sim_at(sim_now + MS, guard_speaks, what, number);
                 return;
             }
-    if (host->down || !lease_inherit(&agent->lease, &will, sizeof will))
+    led = lease_inherit(&agent->lease, &leader, sizeof leader);
+    if (host->down || (!led && !lease_inherit(&agent->lease, &will, sizeof will)))
         return;
     sim_trace("the guard on n%d says that no rank is left", host->number);
     guard = calloc(1, sizeof *guard);
@@ -137,7 +178,10 @@ static void guard_speaks(void *what, uint64_t number)
     guard->world.state = WS_DOWN;
     sim_loop_begin(guard);
     sim_current = guard;
-    (void)swept_say(&guard->loop, &will, NULL, identity_job(&agent->config), LAST_WORD_MS, NULL);
+    if (led)
+        say_to_arbiter(guard, agent, &leader);
+    else
+        (void)swept_say(&guard->loop, &will, NULL, identity_job(&agent->config), LAST_WORD_MS, NULL);
     sim_current = NULL;
     sim_wake(guard);
 }
@@ -199,6 +243,7 @@ void sim_stall(struct host *host, int64_t for_ns, bool suspended)
     host->stalled_until = sim_now + for_ns;
     host->stalled_ns += for_ns;
     host->suspended = suspended;
+    host->busy = !suspended && sim_one_in(SIM_PULSES, 2);
     if (suspended)
         host->suspended_ns += for_ns;
     sim_at(host->stalled_until, goes_on, host, (uint64_t)for_ns);

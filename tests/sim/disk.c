@@ -60,7 +60,7 @@ static void resume(void *what, uint64_t number)
 
     if (!process->alive)
         return;
-    if (sim_now < process->host->stalled_until) {
+    if (sim_now < process->host->stalled_until && !process->host->busy) {
         sim_at(process->host->stalled_until + sim_between(SIM_AGENTS, 1, MS), resume, disk, number);
         return;
     }

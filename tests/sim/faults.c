@@ -76,6 +76,7 @@ void sim_make_plan(uint64_t seed)
     plan->loses_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 8, 200);
     plan->spikes_one_in = sim_one_in(SIM_PLAN, 2) ? 0 : (int)sim_between(SIM_PLAN, 20, 500);
     plan->last_fault = 30 * SECOND;
+    plan->pulses = sim_one_in(SIM_PULSES, 2);
     make_arbiter(plan, seed);
     for (int i = 0; i < plan->n_hosts; i++) {
         struct host *host = &sim_hosts[i];

@@ -27,6 +27,14 @@ static bool passes(const struct host *from, const struct host *to)
            !sim_cut[from->number][to->number];
 }
 
+bool sim_net_passes(const struct host *from, const struct host *to, int64_t *delay_ns)
+{
+    *delay_ns = sim_plan.delay_ns / 2 + sim_between(SIM_PULSES, 0, sim_plan.delay_ns);
+    if (sim_one_in(SIM_PULSES, sim_plan.spikes_one_in))
+        *delay_ns += sim_between(SIM_PULSES, 0, 2 * SECOND);
+    return passes(from, to) && !sim_one_in(SIM_PULSES, sim_plan.loses_one_in);
+}
+
 static int64_t draw_delay(void)
 {
     int64_t delay = sim_plan.delay_ns / 2 + sim_between(SIM_NET, 0, sim_plan.delay_ns);

@@ -8,6 +8,7 @@
  *   disk.c      agent/os/disk.h: threads whose calls may take long
  *   ranks.c     agent/world/world.h: the workers of a node, driven by agent/world/world_fsm.h
  *   lease.c     agent/os/lease.h: the lease of a node, and its guard
+ *   pulse.c     agent/rendezvous/pulse_*.h: the thread of a member's beats, and the datagrams
  *   store.c     agent/cluster/store_host.h: the store of a program's generation
  *   output.c    agent/output: what fsdprun says
  *   rundir.c    agent/record/rundir.h: a run directory that all hosts share
@@ -131,6 +132,7 @@ struct host {
     /* Until then its agent stands still. `suspended`: its clock and its ranks too. */
     int64_t stalled_until;
     bool suspended;
+    bool busy; /* only its loop stands still: its threads go on */
     int64_t suspended_ns, stalled_ns; /* in all */
     int64_t store_cut_until;          /* it does not reach the store of the arbiter */
     struct process *process;          /* the newest one; NULL: none yet */
@@ -151,6 +153,7 @@ struct plan {
     int64_t last_fault;
     bool gentle; /* every fault is shorter than what a session has to bridge */
     bool quiet;  /* no fault at all */
+    bool pulses; /* datagrams pass */
 
     bool arbiter;     /* an arbiter says who leads */
     bool etcd;        /* it is an etcd */
@@ -176,6 +179,8 @@ void sim_later(struct process *process, int64_t after_ns, void (*run)(void *arg)
 bool sim_loop_is_empty(const struct process *process);
 
 /* net.c */
+/** Does a datagram pass now? If so, *delay_ns receives how long it takes. Draws of SIM_PULSES. */
+bool sim_net_passes(const struct host *from, const struct host *to, int64_t *delay_ns);
 /** May a message pass from one host to another now? */
 extern bool sim_cut[SIM_HOSTS][SIM_HOSTS];
 /** Call the handlers of what has arrived. */

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/arbiter/leader_swept.h"
 #include "tests/sim/arbiter/model.h"
 
 struct host hosts[HOSTS];
@@ -124,8 +125,40 @@ void agent_turn(struct life *life)
     check();
 }
 
+/* The guard of a leader that was killed, at one moment: a claim may come before and after it. */
+
+static enum arbiter_answer guard_reads(struct arbiter_store *store, struct leader_record *out,
+                                       struct fsdp_err *err)
+{
+    (void)store, (void)err;
+    *out = store_read();
+    return out->term > 0 ? ARBITER_DONE : ARBITER_NONE;
+}
+
+static enum arbiter_answer guard_writes(struct arbiter_store *store, const struct leader_record *record,
+                                        struct leader_record *newer, struct fsdp_err *err)
+{
+    (void)store, (void)err;
+    return store_write(record, newer);
+}
+
+static void guard_speaks(void *what, uint64_t number)
+{
+    static const struct arbiter_store_ops ops = { .read = guard_reads, .renew = guard_writes };
+    struct arbiter_store store = { &ops };
+    const struct life *life = what;
+    struct leader_will will = { .generation = 0 };
+
+    (void)number;
+    memcpy(will.agent, life->lead.self.identity, sizeof will.agent);
+    sim_trace("the guard of life %d writes: %d", life->number,
+              (int)leader_swept_say(&store, RUN, &will, NULL));
+}
+
 void agent_die(struct life *life)
 {
+    if (life->alive && life->lead.role == LEAD_LEADS && !plan.gentle && sim_one_in(SIM_LEAVES, 2))
+        sim_at(sim_now + sim_between(SIM_LEAVES, MS, lease_ns()), guard_speaks, life, 0);
     speaker = life;
     sim_trace("dies");
     life->alive = false;

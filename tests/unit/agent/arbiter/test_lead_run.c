@@ -281,3 +281,46 @@ Test(lead_run, who_begins_a_run_does_not_take_the_place_that_was_left)
     saw(0, "B");
     cr_assert(stored.term == 3 && stored.progress.generation == 7);
 }
+
+/* The guard of agent 0, whose process is gone, writes that into the record. */
+static void guard_says_so(void)
+{
+    stored.state = LEADER_SWEPT;
+    stored.sequence += 17;
+    make(0);
+    agents[0].is_dead = true;
+}
+
+Test(lead_run, who_stands_claims_at_once_when_the_leader_s_node_is_swept)
+{
+    lose_the_first();
+    guard_says_so();
+    const int64_t start = now;
+    stand(1, now);
+    stand(2, now);
+
+    pass(LEASE / 4);
+
+    saw(1, "FB");
+    cr_assert(agents[1].began_ms < start + LEASE / 4);
+    cr_assert(eq(int, (int)agents[1].lead.before.state, LEADER_SWEPT));
+    /* other nodes of it may have ranks */
+    cr_assert(agents[1].lead.fence_until_ms >= start + LEASE + LEASE_FENCE_MS(LEASE));
+    pass(LEASE);
+    saw(2, "FF");
+}
+
+Test(lead_run, the_host_by_the_endpoint_leaves_a_swept_leader_s_place_to_its_members)
+{
+    lose_the_first();
+    guard_says_so();
+    make(0);
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    stand(1, now);
+
+    pass(LEASE);
+
+    saw(1, "FB");
+    saw(0, "F");
+}

@@ -17,10 +17,13 @@ static const struct leader_record sample = {
     .goes_on = false,
     .unlocked = true,
     .progress = { .generation = -1,
+                  .n_nodes = 3,
+                  .node_rank = -1,
                   .n_restarts = 3,
                   .n_restarts_left = UINT32_MAX,
                   .step = INT64_C(1) << 40,
                   .failure = { .step = -1, .kind = 5, .code = -3, .phase = -1, .n = 65535 },
+                  .diverged = { INT64_C(1) << 40, 3, 8, -1, "host-of-the-rank" },
                   .leader = UINT64_MAX,
                   .suspects = { { UINT64_MAX, INT32_MAX, UINT16_MAX, UINT8_MAX, true },
                                 [LEADER_SUSPECTS - 1] = { 5, -1, 1, 2, false } } }
@@ -66,17 +69,19 @@ Test(leader_record, a_part_of_one_is_none)
 
 Test(leader_record, what_no_leader_writes_is_refused)
 {
-    struct leader_record wrong[] = { sample, sample, sample, sample, sample, sample, sample, sample, sample };
+    struct leader_record wrong[] = { sample, sample, sample, sample, sample,
+                                     sample, sample, sample, sample, sample };
 
     wrong[0].term = 0;
     wrong[1].lease_ms = 0;
     wrong[2].lease_ms = INT64_MAX;
     wrong[3].port = 65536;
     wrong[4].port = -1;
-    wrong[5].state = (enum leader_state)4;
+    wrong[5].state = (enum leader_state)5;
     wrong[6].term = UINT64_MAX; /* none follows it */
     wrong[7].host[0] = '\0';
     wrong[8].host[1] = '\033';
+    wrong[9].progress.diverged.host[1] = '\n';
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         leader_record_encode(&wrong[i], bytes);

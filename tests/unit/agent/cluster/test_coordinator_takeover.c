@@ -138,6 +138,55 @@ Test(coordinator_takeover, a_node_of_another_run_is_refused)
     cr_assert(eq(int, refused.status, FSDP_EXIT_LINK));
 }
 
+/* Generation 4 had three nodes, and the lost coordinator's, which is swept, was the first of them. */
+static void begin_after_a_sweep(void)
+{
+    stage_services.fence_ms = 5000;
+    past.swept = past.took_part = true;
+    past.progress.n_nodes = 3;
+    past.progress.node_rank = 0;
+    begin(1, 3, 3, 1);
+}
+
+Test(coordinator_takeover, the_fence_ends_when_all_nodes_but_the_swept_one_have_come)
+{
+    begin_after_a_sweep();
+    cr_assert(eq(int, actors[0].n_formed, 0));
+    comes_back(4, 2);
+    check_plan(0, 5, 2, 0, 2);
+    cr_assert(published.n_nodes == 2 && published.node_rank == 0);
+}
+
+Test(coordinator_takeover, the_fence_waits_for_a_node_that_has_not_come)
+{
+    begin_after_a_sweep();
+    comes_back(3, 2);  /* it was in an earlier generation */
+    comes_back(4, -1); /* a spare one */
+    pass_ms(4999);
+    cr_assert(eq(int, actors[0].n_formed, 0));
+    pass_ms(1);
+    check_plan(0, 5, 3, 1, 2);
+}
+
+Test(coordinator_takeover, without_the_proof_the_fence_waits_for_all)
+{
+    past.progress.n_nodes = 2;
+    stage_services.fence_ms = 5000;
+    past.took_part = true;
+    begin(2, 2, 3, 1);
+    comes_back(4, 0);
+    cr_assert(eq(int, actors[0].n_formed, 0));
+}
+
+/* A coordinator that is lost before it forms a generation knows nothing of the ranks of the one before. */
+Test(coordinator_takeover, what_it_publishes_before_its_first_generation_names_no_nodes)
+{
+    past.progress.n_nodes = 3;
+    begin(2, 3, 3, 1);
+    coordinator_publish(coordinator);
+    cr_assert(eq(int, published.n_nodes, 0));
+}
+
 Test(coordinator_takeover, no_generation_begins_before_the_fence)
 {
     stage_services.fence_ms = 5000;
@@ -442,4 +491,45 @@ Test(coordinator_takeover, after_a_take_over_those_count_whom_it_let_in)
     cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), 0), "it has heard nothing yet");
     coordinator_heard(coordinator, actors[1].node, now);
     cr_assert(eq(i64, coordinator_in_contact_until_ms(coordinator), now / 1000000 + config.lease_ms));
+}
+
+/* Training diverged at a step: the only worker of the node ends with that. */
+static void diverges(int64_t step)
+{
+    const struct actor *actor = &actors[0];
+    const struct death death = { .kind = DEATH_EXIT,
+                                 .code = 1,
+                                 .phase = FSDP_PHASE_DIVERGED,
+                                 .step = step,
+                                 .host = "node-7",
+                                 .when_ns = clock_ns };
+
+    actor->reporter.exited(actor->reporter.to, actor->plan.generation, &death, NULL);
+    actor->reporter.stopped(actor->reporter.to, actor->plan.generation);
+}
+
+Test(coordinator_takeover, a_divergence_at_the_same_step_ends_the_job_whoever_has_seen_the_first)
+{
+    config.job_json = "{}";
+    past.progress.diverged =
+        (struct leader_divergence){ .step = 12, .generation = 3, .world_size = 1, .rank = -1 };
+    begin(1, 2, 3, 1);
+    diverges(12);
+    check_finished(0, FSDP_EXIT_DIVERGED);
+    cr_assert(strstr(actors[0].line, "it did so at this step in generation 3 too") != NULL, "%s",
+              actors[0].line);
+}
+
+Test(coordinator_takeover, a_divergence_is_published_until_its_step_has_passed)
+{
+    config.job_json = "{}";
+    begin(1, 2, 3, 1);
+    diverges(12);
+    cr_assert(eq(int, actors[0].n_finished, 0));
+    cr_assert(published.diverged.step == 12 && published.diverged.generation == 5 &&
+              published.diverged.world_size == 1 && published.diverged.rank == -1);
+    cr_assert(eq(str, published.diverged.host, "node-7"));
+    coordinator_passed(coordinator, 12);
+    coordinator_publish(coordinator);
+    cr_assert(eq(int, published.diverged.world_size, 0));
 }

@@ -3,7 +3,9 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <fsdp/link.h>
 
@@ -27,6 +29,7 @@ static struct agent {
     struct proto_join joins[MAX_NODES];
     struct meeting *freed; /* of a member whose last process ends while it joins; NULL: of none */
     int n_unkilled;        /* as it was said last; -1: it was not */
+    int n_pulses;
 } agents[MAX_NODES];
 static uv_loop_t loop;
 static uv_timer_t deadline;
@@ -120,11 +123,22 @@ static void on_host_lost(void *arg, int node, int64_t silent_ms, const struct fs
     finish();
 }
 
+static bool on_pulse(void *arg, int node, struct proto_beat *beat)
+{
+    struct agent *agent = arg;
+
+    cr_assert(node >= 1 && node <= agent->n_joined);
+    agent->n_pulses++;
+    beat->answered_ns = 7;
+    beat->lease_ms = 3500;
+    finish();
+    return true;
+}
+
 static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)
 {
-    static const struct rendezvous_handlers handlers = { judge,        on_joined, on_host_message,
-                                                         on_host_lost, add_note,  NULL,
-                                                         NULL };
+    static const struct rendezvous_handlers handlers = { judge,    on_joined, on_host_message, on_host_lost,
+                                                         add_note, NULL,      on_pulse,        NULL };
     struct agent *agent = arg;
 
     agent->n_hosts++;
@@ -781,4 +795,67 @@ Test(rendezvous, without_an_endpoint_a_node_that_may_not_host_waits)
 
     meeting_follow(agents[0].meeting, "127.0.0.1", agents[1].port);
     run_until(first_is_welcomed);
+}
+
+/* Beats beside the session */
+
+static int pulse_fd;
+
+/* Sends a question of the member's session, or of another one. */
+static void ask_by_datagram(const struct agent *member, int64_t sent_ns, bool another)
+{
+    struct pulse question = { .sent_ns = sent_ns };
+    unsigned char key[TLS_KEY_BYTES], bytes[PULSE_BYTES];
+    struct pulse_aim aim;
+
+    cr_assert(meeting_aim(member->meeting, &aim));
+    cr_assert(eq(int, pulse_derive_key(key, meeting_key(member->meeting), NULL), FSDP_OK));
+    memcpy(question.session, aim.session, sizeof question.session);
+    question.session[3] ^= another;
+    cr_assert(pulse_encode(bytes, &question, key));
+    cr_assert(sendto(pulse_fd, bytes, sizeof bytes, 0, (struct sockaddr *)&aim.to,
+                     sizeof(struct sockaddr_in)) == PULSE_BYTES);
+}
+
+static bool all_pulses_came(void)
+{
+    static bool asked;
+    const int host = agents[0].rendezvous != NULL ? 0 : 1;
+    const struct agent *member = &agents[1 - host];
+
+    if (agents[host].n_messages == 0 || member->meeting == NULL)
+        return false;
+    if (!asked) {
+        asked = true;
+        ask_by_datagram(member, 100, false);
+        ask_by_datagram(member, 100, false); /* a stranger has recorded it */
+        ask_by_datagram(member, 99, false);
+        ask_by_datagram(member, 102, true);
+        ask_by_datagram(member, 101, false);
+    }
+    return agents[host].n_pulses == 2;
+}
+
+Test(rendezvous, a_pulse_is_answered_once_and_only_for_a_session_that_is_there)
+{
+    const struct timeval patience = { .tv_sec = 100 };
+    unsigned char bytes[PULSE_BYTES], key[TLS_KEY_BYTES];
+    struct pulse answer;
+
+    pulse_fd = socket(AF_INET, SOCK_DGRAM, 0);
+    setsockopt(pulse_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    start(0);
+    start(1);
+    run_until(all_pulses_came);
+
+    cr_assert(
+        eq(int, tls_derive_key(key, "the secret of the job", 21, agents[0].config.run_id, NULL), FSDP_OK));
+    cr_assert(eq(int, pulse_derive_key(key, key, NULL), FSDP_OK));
+    for (int64_t sent_ns = 100; sent_ns <= 101; sent_ns++) {
+        cr_assert(recv(pulse_fd, bytes, sizeof bytes, 0) == PULSE_BYTES);
+        cr_assert(pulse_decode(&answer, bytes, sizeof bytes, key) && answer.is_answer);
+        cr_assert(answer.sent_ns == sent_ns && answer.answered_ns == 7 && answer.lease_ms == 3500);
+    }
+    cr_assert(recv(pulse_fd, bytes, sizeof bytes, MSG_DONTWAIT) < 0);
+    close(pulse_fd);
 }

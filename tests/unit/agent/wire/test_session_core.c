@@ -312,6 +312,45 @@ Test(session_core, a_connection_that_was_closed_in_order_has_one_beat_to_come_ba
     cr_assert(eq(i64, expires_after(100), LEASE_MS), "and came back");
 }
 
+Test(session_core, pulses_keep_it_for_ten_leases_while_its_connection_counts_as_silent)
+{
+    const int64_t began = now;
+
+    connect_ends();
+    do {
+        session_core_pulse(&ends[1]);
+        now += 100 * (int64_t)MS;
+    } while (session_core_look(&ends[1], now) != SESSION_EXPIRED &&
+             now - began < INT64_C(60) * LEASE_MS * MS);
+    cr_assert(eq(i64, now - began, (int64_t)SESSION_PULSE_LEASES * LEASE_MS * MS));
+    connect_ends();
+    now += 900 * (int64_t)MS;
+    session_core_pulse(&ends[1]);
+    (void)session_core_look(&ends[1], now - 400 * (int64_t)MS);
+    cr_assert(eq(int, session_core_look(&ends[1], now), SESSION_SILENT));
+}
+
+Test(session_core, a_session_without_pulses_expires_a_lease_after_the_last_one)
+{
+    connect_ends();
+    for (int i = 0; i < 20; i++)
+        (void)session_core_look(&ends[1], now += 100 * (int64_t)MS);
+    session_core_pulse(&ends[1]);
+    cr_assert(eq(i64, expires_after(100), LEASE_MS));
+}
+
+Test(session_core, a_pulse_that_comes_after_the_end_of_a_process_does_not_keep_it)
+{
+    connect_ends();
+    session_core_closed(&ends[1], now);
+    session_core_pulse(&ends[1]);
+    cr_assert(eq(i64, expires_after(50), LEASE_MS / SESSION_BEATS));
+    connect_ends();
+    session_core_pulse(&ends[1]);
+    session_core_closed(&ends[1], now);
+    cr_assert(eq(i64, expires_after(50), LEASE_MS / SESSION_BEATS));
+}
+
 Test(session_core, a_hello_is_read_as_it_was_written)
 {
     unsigned char bytes[SESSION_HELLO_BYTES + 1] = { 0 };
