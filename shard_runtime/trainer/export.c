@@ -151,8 +151,8 @@ static enum fsdp_status write_weights(struct export *export, const char *prefix,
             tensors[i].shape[d] = info.shape[d];
     }
     if (status == FSDP_OK)
-        status =
-            safetensors_write(export->io, path, tensors, export->n_parameters, NULL, 0, 8, &written, err);
+        status = safetensors_write(export->io, path, tensors, export->n_parameters, NULL, 0, 8, false,
+                                   &written, err);
     free(names);
     free(tensors);
     return status;

@@ -1,0 +1,54 @@
+# fsdprun ckpt: what is done with checkpoints when no job runs.
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
+ckpt() { "$BIN/fsdprun" ckpt "$@"; }
+tiny_job "$WORK/job.yaml"
+two=$WORK/runs/tiny three=$WORK/runs/three
+run_job "$WORK/two.log" "$WORK/job.yaml"
+run_job "$WORK/three.log" "$WORK/job.yaml" --set run.name=three --nproc-per-node 3 --set train.steps=10
+step=$two/checkpoints/step-00000020
+FIRST=shard-00001-model-00001-of-00001.safetensors SECOND=shard-00002-model-00001-of-00001.safetensors
+
+# ls and show
+check_eq "ls has an object for each checkpoint" "10:2:complete 15:2:complete 20:2:complete" \
+  "$(ckpt ls --json "$two" | grep -o '"step":[0-9]*\|"world_size":[0-9]*\|"state":"[a-z]*"' | sed 's/.*://; s/"//g' | paste -sd '::\n' | xargs)"
+check_match "and a table for a person" "^ +20 +[0-9]+s +185 KiB +2 complete +$step$" "$(ckpt ls "$two/checkpoints")"
+check_status "a directory without checkpoints has none" 0 ckpt ls --json "$WORK"
+check_eq "which is an empty list" "[]" "$(cat "$WORK/out")"
+check_status "no directory: the status of a missing input" 66 ckpt ls "$WORK/nothing"
+check_match "and a line that names it" "nothing is no directory" "$(cat "$WORK/err")"
+check_match "show has the state" '"step":20,"world_size":2,"generation":0,"seed":1234,"cursor":240,"optimizer_step":20' "$(ckpt show --json "$two")"
+check_match "and each tensor with its shards" '"name":"tok_embeddings.weight","dtype":"F32","shape":\[256,14\],"bytes":14336,"shards":\[\{"file":"shard-00001-[^"]*","offsets":\[0,0\],"sizes":\[128,14\],"begin":[0-9]*,"end":[0-9]*\},\{"file":"shard-00002' "$(ckpt show --json "$step")"
+check_match "and a table" "^tok_embeddings.weight +F32 +256 x 14 +2 14.0 KiB" "$(ckpt show "$step")"
+
+# verify
+check_status "all checkpoints of a run are sound" 0 ckpt verify "$two"
+check_eq "which is said of each" 3 "$(grep -c ': sound: step' "$WORK/out")"
+cp -r "$step" "$WORK/step-00000020"
+bad=$WORK/step-00000020
+begin=$(ckpt show --json "$bad" | grep -o '"name":"norm.weight".*' | grep -o '"begin":[0-9]*' | sed -n 2p | tr -dc 0-9)
+printf '\x5a' | dd of="$bad/$SECOND" bs=1 seek="$begin" conv=notrunc 2> /dev/null
+check_status "a changed byte is found" 1 ckpt verify --json "$bad"
+check_match "and named by file, tensor and bytes" "\"damage\":\[\{\"file\":\"$SECOND\",\"tensor\":\"norm.weight\",\"begin\":$begin,\"end\":$((begin + 28)),\"in_tensor\":0,\"reason\":\"a checksum does not hold\"\}\]" "$(cat "$WORK/out")"
+check_match "ls --verify says so too" "damaged" "$(ckpt ls --verify "$WORK")"
+rm "$bad/manifest.json"
+check_status "a checkpoint without its manifest is damaged" 1 ckpt verify "$bad"
+check_match "ls calls it broken" "broken" "$(ckpt ls "$WORK")"
+check_status "what is no checkpoint cannot be verified" 66 ckpt verify "$WORK/job.yaml"
+mv "$two/checkpoints/step-00000010" "$two/checkpoints/step-00000011"
+check_status "a renamed checkpoint is damaged" 1 ckpt verify "$two/checkpoints/step-00000011"
+mv "$two/checkpoints/step-00000011" "$two/checkpoints/step-00000010"
+
+# diff
+check_status "a checkpoint is equal to itself" 0 ckpt diff --json "$two" "$step"
+check_eq "in all tensors" '{"equal":true,"n_equal":87,"state":[],"tensors":[]}' "$(cat "$WORK/out")"
+check_status "other worlds give other bits" 1 ckpt diff --json "$two/checkpoints/step-00000010" "$three"
+check "which are as close as the losses are" awk -v RS='"max_abs":' 'NR > 1 && $0 + 0 > 1e-5 { bad = 1 } END { exit bad || NR < 40 }' "$WORK/out"
+check_status "other steps differ in their state" 1 ckpt diff "$two/checkpoints/step-00000010" "$step"
+check_match "which is named" "step: 10 in A, 20 in B" "$(cat "$WORK/out")"
+
+# usage
+check_status "an unknown command is bad usage" 2 ckpt lst "$two"
+check_match "and the one that is meant is named" "did you mean ckpt ls" "$(cat "$WORK/err")"
+check_status "no command: the page, and bad usage" 2 ckpt
+check_status "help has it too" 0 "$BIN/fsdprun" help ckpt
