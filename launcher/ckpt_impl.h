@@ -51,5 +51,7 @@ int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_show(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_verify(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_diff(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
+int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
+int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 
 #endif

@@ -31,6 +31,21 @@ const struct subcommand ckpt_commands[] = {
     { "ckpt diff", "which tensors differ, and by how much", "[--json] A B",
       (const struct subcommand_option[]){ JSON, END },
       "A and B are what `show` takes, saved by any numbers of ranks. Status: 1 if they differ.\n" },
+    { "ckpt export", "write the weights as safetensors for other programs", "[--max-size SIZE] CKPT OUT",
+      (const struct subcommand_option[]){
+          { 0, "max-size", "SIZE",
+            "bytes of a file, as 5G or 500M (default 5G); a larger tensor has one to itself" },
+          END },
+      "OUT is a new directory, with config.json if a job saved the checkpoint, or a new file "
+      "OUT.safetensors.\n"
+      "The names are those of the job's kind of model: transformers opens that of gpt2. The checkpoint is\n"
+      "verified first. The optimizer's state stays behind.\n" },
+    { "ckpt prune", "remove old checkpoints of a run", "--keep N [--json] RUN",
+      (const struct subcommand_option[]){
+          { 0, "keep", "N", "keep the N newest complete ones, at least 1" }, JSON, END },
+      "The newest one whose bytes are sound is never removed: so the newest ones are read. A RUN that a "
+      "live\n"
+      "job holds is refused, with status 78.\n" },
 };
 const size_t ckpt_commands_size = sizeof ckpt_commands / sizeof *ckpt_commands;
 

@@ -20,6 +20,8 @@ static const struct {
     { "ckpt show", ckpt_show },
     { "ckpt verify", ckpt_verify },
     { "ckpt diff", ckpt_diff },
+    { "ckpt export", ckpt_export },
+    { "ckpt prune", ckpt_prune },
 };
 
 int ckpt_exit_status(enum fsdp_status status)

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "shard_runtime/job/model_files.h"
+
 static const float norm_eps = 1e-5f;
 enum { MLP_FACTOR = 4, N_PARTS = 3 };
 
@@ -58,7 +60,7 @@ const struct models_kind gpt2_kind = { .name = "gpt2",
                                        .head = "lm_head",
                                        .tied = true,
                                        .add_block = add_block,
-                                       .weights = { .prefix = "transformer.",
+                                       .weights = { .prefix = JOB_GPT2_PREFIX,
                                                     .passed_over = passed_over,
                                                     .n_passed_over =
                                                         sizeof passed_over / sizeof *passed_over } };

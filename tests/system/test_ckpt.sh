@@ -52,3 +52,54 @@ check_status "an unknown command is bad usage" 2 ckpt lst "$two"
 check_match "and the one that is meant is named" "did you mean ckpt ls" "$(cat "$WORK/err")"
 check_status "no command: the page, and bad usage" 2 ckpt
 check_status "help has it too" 0 "$BIN/fsdprun" help ckpt
+
+# export
+run_job "$WORK/export.log" "$WORK/job.yaml" --set run.name=exported --set train.steps=4 --set checkpoint.export=huggingface
+check_status "a checkpoint is exported" 0 ckpt export "$WORK/runs/exported" "$WORK/export"
+check "as the job itself exports it, to the byte" diff -r "$WORK/runs/exported/export/step-00000004" "$WORK/export"
+check_status "in several files" 0 ckpt export --max-size 20K "$two" "$WORK/parts"
+check_match "which have an index" "model-00001-of-00003.safetensors" "$(cat "$WORK/parts/model.safetensors.index.json")"
+check_match "and the tensors of the checkpoint" "^29 tensors are equal, 58 differ" "$(ckpt diff "$two" "$WORK/parts/model.safetensors.index.json")"
+check_status "what is there is not replaced" 2 ckpt export "$two" "$WORK/parts"
+check_status "a damaged checkpoint is not exported" 66 ckpt export "$bad" "$WORK/never"
+gpt2=(--set model.kind=gpt2 --set model.vocab=300 --set model.seq=16 --set model.dim=14 --set model.heads=2)
+run_job "$WORK/gpt2.log" "$WORK/job.yaml" "${gpt2[@]}" --set run.name=gpt2 --set train.steps=2
+check_status "a gpt2 is exported" 0 ckpt export --max-size 20K "$WORK/runs/gpt2" "$WORK/gpt2"
+check_match "with the names of transformers" '"transformer.wte.weight": "model-00001' "$(cat "$WORK/gpt2/model.safetensors.index.json")"
+if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
+  check_status "safetensors reads it, and the index is true" 0 "$FSDP_TEST_PYTHON" - "$WORK/gpt2" << 'END'
+import json, os, sys
+from safetensors import safe_open
+folder = sys.argv[1]
+index = json.load(open(os.path.join(folder, "model.safetensors.index.json")))
+total = 0
+for name, file in index["weight_map"].items():
+    with safe_open(os.path.join(folder, file), "pt") as opened:
+        assert opened.metadata()["format"] == "pt"
+        tensor = opened.get_tensor(name)
+        total += tensor.numel() * tensor.element_size()
+assert total == index["metadata"]["total_size"] > 0
+END
+  if "$FSDP_TEST_PYTHON" -c 'import transformers' 2> /dev/null; then
+    check_status "transformers opens it, with all weights" 0 "$FSDP_TEST_PYTHON" - "$WORK/gpt2" << 'END'
+import sys
+from transformers import GPT2LMHeadModel
+model, info = GPT2LMHeadModel.from_pretrained(sys.argv[1], output_loading_info=True)
+assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+END
+  else skip "transformers opens an export" "transformers is not installed"; fi
+else skip "an export in Python" "FSDP_TEST_PYTHON is not set"; fi
+
+# prune
+check_status "a number is needed" 2 ckpt prune --keep 0 "$two"
+check_status "a run that a live job holds is refused" 78 flock "$two/lock" "$BIN/fsdprun" ckpt prune --keep 1 "$two"
+check_eq "and nothing is removed" 3 "$(ckpt ls --json "$two" | grep -o '"state"' | wc -l)"
+check_status "old checkpoints are removed" 0 ckpt prune --json --keep 2 "$two"
+check_eq "which are named" '{"removed":[10],"kept":[15,20]}' "$(cat "$WORK/out")"
+printf '\x5a' | dd of="$step/$SECOND" bs=1 seek="$begin" conv=notrunc 2> /dev/null
+check_status "where the newest is damaged" 0 ckpt prune --json --keep 1 "$two"
+check_eq "the newest sound one stays" '{"removed":[],"kept":[15,20]}' "$(cat "$WORK/out")"
+mv "$two/checkpoints/step-00000015" "$WORK/away"
+check_status "where none is sound nothing is removed" 66 ckpt prune --keep 1 "$two"
+check_match "which is said" "no checkpoint in .* is sound" "$(cat "$WORK/err")"
+mv "$WORK/away" "$two/checkpoints/step-00000015"
