@@ -47,11 +47,28 @@ struct cJSON;
 enum fsdp_status ckpt_verify_one(const char *path, int64_t step, bool *sound, FILE *out, struct cJSON *list,
                                  struct fsdp_err *err);
 
+struct rundir;
+struct directory_lock;
+
+/* The locks of a run, of which a live job has at least one. */
+struct ckpt_lock {
+    struct rundir *rundir;
+    struct directory_lock *locks;
+};
+
+/**
+ * Takes the locks of the run whose directory of checkpoints is `directory`.
+ *   FSDP_ERR_BUSY  a live job holds one; the caller calls ckpt_unlock_run() all the same
+ */
+enum fsdp_status ckpt_lock_run(struct ckpt_lock *lock, const char *directory, struct fsdp_err *err);
+void ckpt_unlock_run(struct ckpt_lock *lock);
+
 int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_show(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_verify(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_diff(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
+int ckpt_import(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 
 #endif

@@ -40,6 +40,17 @@ const struct subcommand ckpt_commands[] = {
       "OUT.safetensors.\n"
       "The names are those of the job's kind of model: transformers opens that of gpt2. The checkpoint is\n"
       "verified first. The optimizer's state stays behind.\n" },
+    { "ckpt import", "make a checkpoint of weights that other programs wrote",
+      "[--job FILE] [--step N] [--ranks N] [--prefix TEXT] SOURCE RUN",
+      (const struct subcommand_option[]){
+          { 0, "job", "FILE", "the job that will go on: its optimizer, seed, number of ranks and names" },
+          { 0, "step", "N", "the step that the weights are of (default 0)" },
+          { 0, "ranks", "N", "in how many files, as if so many ranks had saved" },
+          { 0, "prefix", "TEXT", "what precedes the names in SOURCE, and is taken away" },
+          END },
+      "SOURCE is a safetensors file, an index, or a directory of files, links of a Hugging Face cache\n"
+      "included. Floating-point types become float32. With --job, states of the optimizer that SOURCE lacks\n"
+      "begin at zero, and `fsdprun FILE` goes on in RUN, if that is the run directory of the job.\n" },
     { "ckpt prune", "remove old checkpoints of a run", "--keep N [--json] RUN",
       (const struct subcommand_option[]){
           { 0, "keep", "N", "keep the N newest complete ones, at least 1" }, JSON, END },

@@ -96,13 +96,7 @@ int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
 
 /* prune */
 
-struct prune {
-    struct rundir *rundir;
-    struct directory_lock *locks;
-};
-
-/* Takes the locks of the run, whose directory of checkpoints is `directory`. A live job has at least one. */
-static enum fsdp_status lock_run(struct prune *prune, const char *directory, struct fsdp_err *err)
+enum fsdp_status ckpt_lock_run(struct ckpt_lock *lock, const char *directory, struct fsdp_err *err)
 {
     static const char below[] = "/checkpoints";
     char path[PATH_MAX];
@@ -115,9 +109,16 @@ static enum fsdp_status lock_run(struct prune *prune, const char *directory, str
     length = strlen(path);
     if (length >= sizeof below && strcmp(path + length - (sizeof below - 1), below) == 0) {
         path[length - (sizeof below - 1)] = '\0';
-        OK_OR_RETURN(rundir_open(&prune->rundir, &spec, err));
+        OK_OR_RETURN(rundir_open(&lock->rundir, &spec, err));
     }
-    return directory_lock_take_within(&prune->locks, &io_posix, directory, 0, &held, err);
+    return directory_lock_take_within(&lock->locks, &io_posix, directory, 0, &held, err);
+}
+
+void ckpt_unlock_run(struct ckpt_lock *lock)
+{
+    directory_lock_release(&lock->locks, &io_posix);
+    rundir_close(lock->rundir, false);
+    *lock = (struct ckpt_lock){ 0 };
 }
 
 /* Finds the newest step whose bytes are sound. */
@@ -183,7 +184,7 @@ int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
 {
     const char *keep = ckpt_words_value(words, "keep");
     const struct verify_log log = { log_line, stderr };
-    struct prune prune = { 0 };
+    struct ckpt_lock lock = { 0 };
     char directory[IO_PATH_BYTES], *end = NULL;
     int64_t *before = NULL, *after = NULL, sound;
     size_t n_before = 0, n_after = 0;
@@ -203,7 +204,7 @@ int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     if (status == FSDP_OK && n_before == 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there are no checkpoints in %s", directory);
     if (status == FSDP_OK)
-        status = lock_run(&prune, directory, err);
+        status = ckpt_lock_run(&lock, directory, err);
     free(before); /* nobody adds a checkpoint from now on */
     before = NULL;
     if (status == FSDP_OK)
@@ -216,8 +217,7 @@ int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
         status = verify_list_steps(&io_posix, directory, &after, &n_after, err);
     ended = status == FSDP_OK ? print_pruned(words, before, n_before, after, n_after, out)
                               : ckpt_exit_status(status);
-    directory_lock_release(&prune.locks, &io_posix);
-    rundir_close(prune.rundir, false);
+    ckpt_unlock_run(&lock);
     free(before);
     free(after);
     return ended;

@@ -21,6 +21,7 @@ static const struct {
     { "ckpt verify", ckpt_verify },
     { "ckpt diff", ckpt_diff },
     { "ckpt export", ckpt_export },
+    { "ckpt import", ckpt_import },
     { "ckpt prune", ckpt_prune },
 };
 

@@ -137,33 +137,44 @@ static enum fsdp_status open_file(struct tensor_stream *stream, uint32_t file, c
     return FSDP_OK;
 }
 
-enum fsdp_status tensor_stream_read(struct tensor_stream *stream, void *bytes, size_t size_bytes,
-                                    struct fsdp_err *err)
+/* Moves on by `size_bytes` bytes. Reads them into `to`, unless it is NULL. */
+static enum fsdp_status move(struct tensor_stream *stream, unsigned char *to, uint64_t size_bytes,
+                             struct fsdp_err *err)
 {
-    unsigned char *to = bytes;
-
     while (size_bytes > 0) {
         struct piece *piece = find_piece(stream);
         char path[IO_PATH_BYTES];
-        uint64_t done, left;
-        size_t n;
+        uint64_t done, left, n;
         int fd;
 
         if (piece == NULL)
             return fsdp_fail(err, FSDP_ERR_FORMAT, "a tensor has fewer elements than are read of it");
         done = (stream->at - piece->run.in_b) * stream->elem_bytes + stream->within;
         left = piece->run.n_elems * stream->elem_bytes - done;
-        n = size_bytes < left ? size_bytes : (size_t)left;
-        OK_OR_RETURN(open_file(stream, piece->piece->file, path, &fd, err));
-        OK_OR_RETURN(io_read_all(stream->io, fd, to, n,
-                                 piece->piece->offset + piece->run.in_a * stream->elem_bytes + done, path,
-                                 err));
-        to += n;
+        n = size_bytes < left ? size_bytes : left;
+        if (to != NULL) {
+            OK_OR_RETURN(open_file(stream, piece->piece->file, path, &fd, err));
+            OK_OR_RETURN(io_read_all(stream->io, fd, to, (size_t)n,
+                                     piece->piece->offset + piece->run.in_a * stream->elem_bytes + done, path,
+                                     err));
+            to += n;
+        }
         size_bytes -= n;
         stream->at += (stream->within + n) / stream->elem_bytes;
-        stream->within = (stream->within + n) % stream->elem_bytes;
+        stream->within = (size_t)((stream->within + n) % stream->elem_bytes);
         if (n == left)
             next_run(piece);
     }
     return FSDP_OK;
+}
+
+enum fsdp_status tensor_stream_read(struct tensor_stream *stream, void *bytes, size_t size_bytes,
+                                    struct fsdp_err *err)
+{
+    return move(stream, bytes, size_bytes, err);
+}
+
+enum fsdp_status tensor_stream_skip(struct tensor_stream *stream, uint64_t size_bytes, struct fsdp_err *err)
+{
+    return move(stream, NULL, size_bytes, err);
 }

@@ -26,6 +26,9 @@ enum fsdp_status tensor_stream_begin(struct tensor_stream *stream, size_t tensor
 enum fsdp_status tensor_stream_read(struct tensor_stream *stream, void *bytes, size_t size_bytes,
                                     struct fsdp_err *err);
 
+/** Passes over the next `size_bytes` bytes, which must be there. Reads nothing. */
+enum fsdp_status tensor_stream_skip(struct tensor_stream *stream, uint64_t size_bytes, struct fsdp_err *err);
+
 /** Returns the number of bytes of tensor number `tensor`: its elements times the size of its dtype. */
 uint64_t tensor_stream_size(const struct contents *contents, size_t tensor);
 

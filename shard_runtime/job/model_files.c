@@ -3,9 +3,18 @@
 #include <inttypes.h>
 #include <string.h>
 
+const char *const job_gpt2_passed_over[JOB_GPT2_PASSED_OVER] = { "h.*.attn.bias", "h.*.attn.masked_bias",
+                                                                 "lm_head.weight" };
+
 static bool is_gpt2(const struct job *job)
 {
     return strcmp(job->model.kind, "gpt2") == 0;
+}
+
+const char *const *job_weights_passed_over(const struct job *job, size_t *n)
+{
+    *n = is_gpt2(job) ? JOB_GPT2_PASSED_OVER : 0;
+    return job_gpt2_passed_over;
 }
 
 const char *job_weights_prefix(const struct job *job)

@@ -51,7 +51,6 @@ static void add_block(struct fsdp_module *blocks, uint64_t index, const struct j
     add_ending(part, "c_proj", MLP_FACTOR * dim, dim, job);
 }
 
-static const char *const passed_over[] = { "h.*.attn.bias", "h.*.attn.masked_bias", "lm_head.weight" };
 const struct models_kind gpt2_kind = { .name = "gpt2",
                                        .tokens = "wte",
                                        .positions = "wpe",
@@ -61,6 +60,5 @@ const struct models_kind gpt2_kind = { .name = "gpt2",
                                        .tied = true,
                                        .add_block = add_block,
                                        .weights = { .prefix = JOB_GPT2_PREFIX,
-                                                    .passed_over = passed_over,
-                                                    .n_passed_over =
-                                                        sizeof passed_over / sizeof *passed_over } };
+                                                    .passed_over = job_gpt2_passed_over,
+                                                    .n_passed_over = JOB_GPT2_PASSED_OVER } };

@@ -90,6 +90,37 @@ END
   else skip "transformers opens an export" "transformers is not installed"; fi
 else skip "an export in Python" "FSDP_TEST_PYTHON is not set"; fi
 
+# import
+begun=(--set train.steps=4 --set checkpoint.every=0)
+run_job "$WORK/weights.log" "$WORK/job.yaml" "${begun[@]}" --set run.name=weights --set "model.weights=$step"
+check_status "weights become a checkpoint" 0 ckpt import --job "$WORK/job.yaml" "$WORK/parts" "$WORK/runs/imported"
+check_match "whose optimizer begins at zero" "^58 states of the optimizer begin at zero" "$(cat "$WORK/out")"
+check_status "a run goes on from it" 0 run_job "$WORK/imported.log" "$WORK/job.yaml" "${begun[@]}" --set run.name=imported
+check_match "which it says" "resuming after step 0" "$(cat "$WORK/imported.log")"
+check_eq "with the figures of a run that began with these weights" "$(figures "$WORK/runs/weights")" "$(figures "$WORK/runs/imported")"
+check_status "a checkpoint with its optimizer is taken too" 0 ckpt import --job "$WORK/job.yaml" --step 20 --ranks 3 "$step" "$WORK/runs/moved"
+check_status "with every bit" 0 ckpt diff "$step" "$WORK/runs/moved"
+check_status "and it is sound" 0 ckpt verify "$WORK/runs/moved"
+mkdir -p "$WORK/hub/blobs" "$WORK/hub/snapshots/4f2a"
+cp "$WORK/export/model.safetensors" "$WORK/hub/blobs/5c1d"
+ln -s ../../blobs/5c1d "$WORK/hub/snapshots/4f2a/model.safetensors"
+check_status "links of a Hugging Face cache are followed" 0 ckpt import "$WORK/hub/snapshots/4f2a" "$WORK/runs/hub"
+check_status "a step that is there is not replaced" 2 ckpt import "$WORK/hub/snapshots/4f2a" "$WORK/runs/hub"
+check_status "nor is anything imported into a run that a live job holds" 78 flock "$two/lock" "$BIN/fsdprun" ckpt import --step 1 "$WORK/export" "$two"
+check_status "a job that cannot be used is refused as such" 78 ckpt import --job "$WORK/export/config.json" "$WORK/export" "$WORK/runs/never"
+check_status "no source: the status of a missing input" 66 ckpt import "$WORK/nothing" "$WORK/runs/never"
+if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
+  "$FSDP_TEST_PYTHON" - "$WORK" "$WORK/export/model.safetensors" << 'END'
+import sys, torch
+from safetensors.torch import load_file, save_file
+half = {name: tensor.half() for name, tensor in load_file(sys.argv[2]).items()}
+save_file(half, sys.argv[1] + "/half.safetensors")
+save_file({name: tensor.float() for name, tensor in half.items()}, sys.argv[1] + "/half32.safetensors")
+END
+  check_status "float16 weights are imported" 0 ckpt import "$WORK/half.safetensors" "$WORK/runs/half"
+  check_status "as PyTorch converts them, to the bit" 0 ckpt diff "$WORK/runs/half" "$WORK/half32.safetensors"
+else skip "float16 weights of PyTorch" "FSDP_TEST_PYTHON is not set"; fi
+
 # prune
 check_status "a number is needed" 2 ckpt prune --keep 0 "$two"
 check_status "a run that a live job holds is refused" 78 flock "$two/lock" "$BIN/fsdprun" ckpt prune --keep 1 "$two"

@@ -7,6 +7,7 @@
 
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/contents.h"
+#include "shard_runtime/shardfile/shard_marks.h"
 #include "tests/unit/shardfile/files.h"
 
 enum { MOST = 32 };
@@ -35,20 +36,6 @@ static struct safetensors_tensor tensor_of(const struct made_piece *piece, const
                                         .data = values };
 }
 
-/* The marks by which a reader knows the save that a file belongs to. */
-static void mark(struct safetensors_metadata marks[4], char words[4][24], int64_t step, uint32_t world,
-                 uint32_t rank)
-{
-    static const char *const keys[] = { CONTENTS_STEP_KEY, CONTENTS_GENERATION_KEY, CONTENTS_WORLD_KEY,
-                                        CONTENTS_RANK_KEY };
-    const long long values[] = { (long long)step, 0, world, rank };
-
-    for (int i = 0; i < 4; i++) {
-        snprintf(words[i], 24, "%lld", values[i]);
-        marks[i] = (struct safetensors_metadata){ keys[i], words[i] };
-    }
-}
-
 void made_checkpoint(const char *directory, int64_t step, uint32_t world, const struct made_piece *pieces,
                      size_t n)
 {
@@ -64,10 +51,9 @@ void made_checkpoint(const char *directory, int64_t step, uint32_t world, const 
     cr_assert(commit_begin(&io_posix, directory, temporary, &err) == FSDP_OK, "%s", err.message);
     for (size_t i = 0, next; i < n; i = next) {
         struct safetensors_tensor parts[MOST];
-        struct safetensors_metadata marks[4];
+        struct shards_marks marks;
         struct safetensors_written written;
         float *values[MOST];
-        char words[4][24];
 
         for (next = i; next < n && pieces[next].rank == pieces[i].rank; next++) {
             size_t t = 0;
@@ -83,11 +69,11 @@ void made_checkpoint(const char *directory, int64_t step, uint32_t world, const 
                                               .n_dims = 2,
                                               .shape = { pieces[next].rows, pieces[next].columns } };
         }
-        mark(marks, words, step, world, pieces[i].rank);
+        shards_mark(&marks, &(struct shards_save){ step, 0, (int)world, (int)pieces[i].rank });
         manifest_shard_name(pieces[i].rank, names[n_files]);
         snprintf(path, sizeof path, "%s/%s/%s", directory, temporary, names[n_files]);
-        cr_assert(safetensors_write(&io_posix, path, parts, next - i, marks, 4, SAFETENSORS_ALIGNMENT, true,
-                                    &written, &err) == FSDP_OK,
+        cr_assert(safetensors_write(&io_posix, path, parts, next - i, marks.list, SHARDS_MARKS,
+                                    SAFETENSORS_ALIGNMENT, true, &written, &err) == FSDP_OK,
                   "%s", err.message);
         files[n_files] = (struct manifest_file){ .name = names[n_files],
                                                  .rank = pieces[i].rank,
