@@ -11,7 +11,7 @@
         0                                                                                                    \
     }
 
-static const char prefix[] = "ckpt ";
+enum { PREFIX_BYTES = sizeof "ckpt " - 1 };
 
 const struct subcommand ckpt_commands[] = {
     { "ckpt ls", "the checkpoints of a run", "[--verify] [--json] RUN",
@@ -48,9 +48,11 @@ const struct subcommand ckpt_commands[] = {
           { 0, "ranks", "N", "in how many files, as if so many ranks had saved" },
           { 0, "prefix", "TEXT", "what precedes the names in SOURCE, and is taken away" },
           END },
-      "SOURCE is a safetensors file, an index, or a directory of files, links of a Hugging Face cache\n"
-      "included. Floating-point types become float32. With --job, states of the optimizer that SOURCE lacks\n"
-      "begin at zero, and `fsdprun FILE` goes on in RUN, if that is the run directory of the job.\n" },
+      "SOURCE is a safetensors file, an index, a directory of files (links of a Hugging Face cache too), or "
+      "a\n"
+      "directory of torch.distributed.checkpoint (.distcp), whose pickles are read as data. Floating-point\n"
+      "types become float32. With --job, states of the optimizer that SOURCE lacks begin at zero, and\n"
+      "`fsdprun FILE` goes on in RUN, if that is the run directory of the job.\n" },
     { "ckpt prune", "remove old checkpoints of a run", "--keep N [--json] RUN",
       (const struct subcommand_option[]){
           { 0, "keep", "N", "keep the N newest complete ones, at least 1" }, JSON, END },
@@ -62,7 +64,7 @@ const size_t ckpt_commands_size = sizeof ckpt_commands / sizeof *ckpt_commands;
 
 const char *ckpt_word(const struct subcommand *command)
 {
-    return command->name + sizeof prefix - 1;
+    return command->name + PREFIX_BYTES;
 }
 
 const struct subcommand *ckpt_command(const char *name)

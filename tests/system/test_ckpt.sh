@@ -119,7 +119,22 @@ save_file({name: tensor.float() for name, tensor in half.items()}, sys.argv[1] +
 END
   check_status "float16 weights are imported" 0 ckpt import "$WORK/half.safetensors" "$WORK/runs/half"
   check_status "as PyTorch converts them, to the bit" 0 ckpt diff "$WORK/runs/half" "$WORK/half32.safetensors"
-else skip "float16 weights of PyTorch" "FSDP_TEST_PYTHON is not set"; fi
+  check_status "PyTorch saves model and optimizer as .distcp" 0 env PATH="$(dirname "$FSDP_TEST_PYTHON"):$PATH" \
+    "$BIN/fsdprun" --nproc-per-node 3 tests/support/workers/save_distcp.py "$step" "$WORK/distcp" 20
+  check_match "whose tensors show lists" "^optim.state.norm.weight.exp_avg +F32 +14 +3 " "$(ckpt show "$WORK/distcp")"
+  check_status "a checkpoint is made of it" 0 ckpt import --job "$WORK/job.yaml" --step 20 "$WORK/distcp" "$WORK/runs/distcp"
+  check_eq "with weights and optimizer" "imported 29 weights and 58 states" "$(grep -o 'imported .* states' "$WORK/out")"
+  check_status "to the bit, and with the same state" 0 ckpt diff "$step" "$WORK/runs/distcp"
+  cp -r "$two" "$WORK/runs/on"
+  run_job "$WORK/on.log" "$WORK/job.yaml" --set run.name=on --set train.steps=24
+  run_job "$WORK/distcp.log" "$WORK/job.yaml" --set run.name=distcp --set train.steps=24
+  check_eq "a run goes on from it as from the original" "$(figures "$WORK/runs/on" | awk '$1 > 20')" "$(figures "$WORK/runs/distcp")"
+else skip "float16 and .distcp of PyTorch" "FSDP_TEST_PYTHON is not set"; fi
+mkdir "$WORK/evil"
+printf '\x80\x02cos\nsystem\nX\x05\x00\x00\x00false\x85R.' > "$WORK/evil/.metadata"
+check_status "a pickle that calls anything is refused" 66 ckpt show "$WORK/evil"
+check_match "and what it calls is named" "it names os.system, which is no part of a checkpoint" "$(cat "$WORK/err")"
+
 
 # prune
 check_status "a number is needed" 2 ckpt prune --keep 0 "$two"
