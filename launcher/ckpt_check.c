@@ -156,7 +156,7 @@ static enum fsdp_status verify_run(const char *path, bool *sound, FILE *out, cJS
     return status;
 }
 
-int ckpt_verify(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
+static int verify_once(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
 {
     const char *path = words->paths[0];
     cJSON *list = ckpt_words_value(words, "json") != NULL ? cJSON_CreateArray() : NULL;
@@ -174,6 +174,12 @@ int ckpt_verify(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     }
     cJSON_Delete(list);
     return ended;
+}
+
+int ckpt_verify(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
+{
+    return ckpt_words_value(words, "watch") != NULL ? ckpt_watch(words, out, err)
+                                                    : verify_once(words, out, err);
 }
 
 /* diff */

@@ -65,6 +65,8 @@ void ckpt_unlock_run(struct ckpt_lock *lock);
 
 int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_show(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
+/** `verify` with --watch: ends when the run is removed, or by a signal. */
+int ckpt_watch(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_verify(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_diff(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);

@@ -24,10 +24,15 @@ const struct subcommand ckpt_commands[] = {
       (const struct subcommand_option[]){ JSON, END },
       "CKPT is the directory of a checkpoint, or a RUN, whose newest complete one is meant. It may also\n"
       "be weights of other programs: a safetensors file, its index, or a directory of them.\n" },
-    { "ckpt verify", "read a checkpoint, or all of a run, and name what is damaged", "[--json] CKPT",
-      (const struct subcommand_option[]){ JSON, END },
+    { "ckpt verify", "read a checkpoint, or all of a run, and name what is damaged",
+      "[--watch] [--json] CKPT",
+      (const struct subcommand_option[]){
+          { 0, "watch", NULL, "go on with each checkpoint that the run publishes, at the lowest priority" },
+          JSON,
+          END },
       "CKPT is the directory of a checkpoint, or a RUN. File, tensor and byte range of damage are named.\n"
-      "Status: 1 if damage was found.\n" },
+      "Status: 1 if damage was found. With --watch each checkpoint of RUN is read once, with a line (or a\n"
+      "JSON value) for each; it ends when RUN is removed, or by a signal.\n" },
     { "ckpt diff", "which tensors differ, and by how much", "[--json] A B",
       (const struct subcommand_option[]){ JSON, END },
       "A and B are what `show` takes, saved by any numbers of ranks. Status: 1 if they differ.\n" },

@@ -149,3 +149,29 @@ mv "$two/checkpoints/step-00000015" "$WORK/away"
 check_status "where none is sound nothing is removed" 66 ckpt prune --keep 1 "$two"
 check_match "which is said" "no checkpoint in .* is sound" "$(cat "$WORK/err")"
 mv "$WORK/away" "$two/checkpoints/step-00000015"
+
+# verify --watch: the background scrub
+mkdir "$WORK/runs/watched"
+"$BIN/fsdprun" ckpt verify --watch --json "$WORK/runs/watched" > "$WORK/watched" 2> "$WORK/watched.err" & watcher=$!
+at_exit() { kill -KILL "$watcher" 2> /dev/null; }
+said() { grep -c "\"state\":\"$1\"" "$WORK/watched"; }
+has_said() { [ "$(said "$1")" = "$2" ]; }
+sleeps() { [ "$(awk '{ print $3 }' "/proc/$watcher/stat")" = S ]; }
+check "a run that has no checkpoint yet is waited for" wait_until 20 sleeps
+check_eq "at the lowest priority" 19 "$(awk '{ print $19 }' "/proc/$watcher/stat")"
+run_job "$WORK/watched.log" "$WORK/job.yaml" --set run.name=watched --set train.steps=10 --set checkpoint.keep=0
+check "each checkpoint is verified once it is published" wait_until 20 has_said sound 2
+cp -r "$WORK/runs/watched/checkpoints/step-00000005" "$WORK/step-00000007"
+printf '\x5a' | dd of="$WORK/step-00000007/$SECOND" bs=1 seek="$begin" conv=notrunc 2> /dev/null
+mv "$WORK/step-00000007" "$WORK/runs/watched/checkpoints"
+check "and damage is named" wait_until 20 has_said damaged 1
+check_match "by file and tensor" "\"file\":\"$SECOND\",\"tensor\":\"norm.weight\"" "$(grep damaged "$WORK/watched")"
+# poll() has the time -1, and ppoll(), which some machines have in its place, no address of one
+waits_for_ever() { awk '{ exit !($4 == "0x0" || $4 ~ /^0xf{8}(f{8})?$/) }' "/proc/$watcher/syscall"; }
+if [ -r "/proc/$watcher/syscall" ] && grep -q . "/proc/$watcher/syscall" 2> /dev/null; then
+  check "then it waits without a deadline" wait_until 20 waits_for_ever
+else skip "it waits without a deadline" "the kernel does not show the system call of a process"; fi
+rm -rf "$WORK/runs/watched"
+wait "$watcher"
+check_eq "it ends with the run, and its status is that damage was found" 1 $?
+check_eq "nothing was read twice" "2 1" "$(said sound) $(said damaged)"
