@@ -16,12 +16,8 @@ static const struct {
     const char *name;
     int (*run)(const struct ckpt_words *words, FILE *out, struct fsdp_err *err);
 } runs[] = {
-    { "ckpt ls", ckpt_ls },
-    { "ckpt show", ckpt_show },
-    { "ckpt verify", ckpt_verify },
-    { "ckpt diff", ckpt_diff },
-    { "ckpt export", ckpt_export },
-    { "ckpt import", ckpt_import },
+    { "ckpt ls", ckpt_ls },       { "ckpt show", ckpt_show },     { "ckpt verify", ckpt_verify },
+    { "ckpt diff", ckpt_diff },   { "ckpt export", ckpt_export }, { "ckpt import", ckpt_import },
     { "ckpt prune", ckpt_prune },
 };
 
