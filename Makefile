@@ -67,6 +67,8 @@ FSDP_SRC    := $(filter-out $(if $(filter 1,$(ONEDNN)),,shard_runtime/numerics/o
 TRAINER_SRC := $(call src,shard_runtime/trainer)
 # What launcher and agent share with the workers: they never load a numerics library.
 SHARED_SRC  := $(call src,shard_runtime/core) $(call src,shard_runtime/shardfile)
+# What `fsdprun ckpt` does with checkpoints.
+CKPT_SRC    := $(call src,shard_runtime/ckpt)
 AGENT_SRC   := $(filter-out agent/daemon/main.c,$(wildcard agent/*.c agent/*/*.c))
 LAUNCH_SRC  := $(call src,launcher)
 EXAMPLES    := $(patsubst shard_runtime/examples/%.c,$(BUILD)/examples/%,$(call src,shard_runtime/examples))
@@ -108,7 +110,7 @@ $(BUILD)/obj/shard_runtime/comm/reduce.o $(BUILD)/obj/shard_runtime/device/cpu_c
   $(BUILD)/obj/shard_runtime/device/cpu_float8.o: CFLAGS += -O3
 $(BUILD)/obj/shard_runtime/device/cpu_float8.o: CFLAGS += -fno-trapping-math
 
-$(BUILD)/bin/fsdprun: $(call obj,$(LAUNCH_SRC) $(JOB_SRC) $(AGENT_SRC) $(SHARED_SRC))
+$(BUILD)/bin/fsdprun: $(call obj,$(LAUNCH_SRC) $(CKPT_SRC) $(JOB_SRC) $(AGENT_SRC) $(SHARED_SRC))
 	$(call link,$(LIBS_NODE) $(LIBS_YAML))
 $(BUILD)/bin/fsdp-agent: $(call obj,agent/daemon/main.c $(AGENT_SRC) $(SHARED_SRC))
 	$(call link,$(LIBS_NODE))

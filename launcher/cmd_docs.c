@@ -5,6 +5,7 @@
 
 #include <fsdp/link.h>
 
+#include "launcher/ckpt_words.h"
 #include "launcher/completion.h"
 #include "launcher/options.h"
 #include "launcher/what.h"
@@ -23,8 +24,9 @@ int cmd_help(const char *program, FILE *out)
     options_print_brief(out, program);
     if (has_subcommands) {
         fputc('\n', out);
-        for (size_t i = 0; i < what_subcommands_size; i++)
-            if (what_subcommands[i].usage == NULL && strcmp(what_subcommands[i].name, "help") != 0)
+        for (size_t i = 0; i < what_subcommands_size; i++) /* a screen has no line for those two */
+            if (what_subcommands[i].usage == NULL && strcmp(what_subcommands[i].name, "help") != 0 &&
+                strcmp(what_subcommands[i].name, "version") != 0)
                 fprintf(out, "  fsdprun %-20s %s\n", what_subcommands[i].name, what_subcommands[i].brief);
         fputs("  fsdprun", out);
         for (size_t i = 0; i < what_subcommands_size; i++)
@@ -56,7 +58,29 @@ int cmd_completion(const char *shell, const char *program, FILE *out)
     return written(out);
 }
 
-/* The options of fsdprun, and the commands over jobs with theirs. */
+/* The entry of a command in the manual page. */
+static void print_man_command(FILE *out, const struct subcommand *command)
+{
+    fprintf(out, ".TP\n\\fBfsdprun %s\\fR ", command->name);
+    text_roff(out, command->usage);
+    fputc('\n', out);
+    text_roff(out, command->brief);
+    fputs(".\n", out);
+    for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
+        fputs("\\fB\\-\\-", out);
+        text_roff(out, option->name);
+        fputs("\\fR", out);
+        if (option->argument != NULL)
+            fprintf(out, " %s", option->argument);
+        fputs(": ", out);
+        text_roff(out, option->help);
+        fputs(".\n", out);
+    }
+    if (command->more != NULL)
+        text_roff(out, command->more);
+}
+
+/* The options of fsdprun, the commands over jobs with theirs, and those over checkpoints. */
 static void print_man(FILE *out)
 {
     options_print_man(out);
@@ -65,26 +89,17 @@ static void print_man(FILE *out)
           ".BR fsdp\\-agent (8).\n"
           "JOB is the id of a job, its name, or a prefix of either that no other job has.\n",
           out);
-    for (size_t i = 0; i < what_subcommands_size; i++) {
-        const struct subcommand *command = &what_subcommands[i];
-
-        if (command->usage == NULL)
-            continue;
-        fprintf(out, ".TP\n\\fBfsdprun %s\\fR ", command->name);
-        text_roff(out, command->usage);
-        fputc('\n', out);
-        text_roff(out, command->brief);
-        fputs(".\n", out);
-        for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
-            fputs("\\fB\\-\\-", out);
-            text_roff(out, option->name);
-            fputs("\\fR: ", out);
-            text_roff(out, option->help);
-            fputs(".\n", out);
-        }
-        if (command->more != NULL)
-            text_roff(out, command->more);
-    }
+    for (size_t i = 0; i < what_subcommands_size; i++)
+        if (what_subcommands[i].usage != NULL)
+            print_man_command(out, &what_subcommands[i]);
+    fputs(".SH COMMANDS OVER CHECKPOINTS\n"
+          "They need no job. RUN is a run directory, or a directory of checkpoints; CKPT is the directory\n"
+          "of one checkpoint, or a RUN, whose newest complete one is meant. Exit status: 0; 1 if verify\n"
+          "finds damage, or diff a difference; 2 bad usage; 66 an input is missing or unusable; 74 an I/O\n"
+          "error; 78 a live job holds the run.\n",
+          out);
+    for (size_t i = 0; i < ckpt_commands_size; i++)
+        print_man_command(out, &ckpt_commands[i]);
 }
 
 int cmd_docs(const char *page, FILE *out)

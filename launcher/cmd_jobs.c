@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "launcher/job_table.h"
+#include "launcher/table.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/text.h"
 
@@ -31,23 +32,7 @@ int cmd_jobs_help(const struct subcommand *command, FILE *out)
         fputs("JOB is the id of a job, its name, or a prefix of either that no other job has.\n", out);
     if (command->more != NULL)
         fputs(command->more, out);
-    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
-}
-
-static int written(FILE *out)
-{
-    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
-}
-
-static int print_json(const cJSON *value, FILE *out)
-{
-    char *text = cJSON_PrintUnformatted(value);
-
-    if (text == NULL)
-        return FSDP_EXIT_IO;
-    fprintf(out, "%s\n", text);
-    cJSON_free(text);
-    return written(out);
+    return table_written(out);
 }
 
 /* What the registry knows of a job that does not answer. Its members that are not known are null. */
@@ -76,7 +61,7 @@ static int list_words(const struct registry_list *list, const struct job_words *
         if (words->names)
             fprintf(out, "%s\n", list->jobs[i].name);
     }
-    return written(out);
+    return table_written(out);
 }
 
 /* For each run that was killed, as with its agent, where it left its files. */
@@ -109,10 +94,10 @@ static int list_jobs(const struct registry_list *list, const struct job_words *w
         cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : stand_in(&list->jobs[i]));
     free(answers);
     if (words->json)
-        status = print_json(all, out);
+        status = table_print_json(all, out);
     else {
         job_table_jobs(all, out);
-        status = written(out);
+        status = table_written(out);
     }
     cJSON_Delete(all);
     return status;
@@ -131,12 +116,12 @@ static int show_job(const struct registry_list *list, const struct registry_job 
 
         fprintf(out, "%s\n", text != NULL ? text : "");
         cJSON_free(text);
-        status = written(out);
+        status = table_written(out);
     } else if (json) {
-        status = print_json(view, out);
+        status = table_print_json(view, out);
     } else {
         job_table_status(view, out);
-        status = written(out);
+        status = table_written(out);
     }
     cJSON_Delete(view);
     return status;
@@ -189,7 +174,7 @@ static int give_order(const struct registry_list *list, const struct registry_jo
     if (result == NULL)
         return FSDP_EXIT_PEER;
     if (json)
-        print_json(result, out);
+        table_print_json(result, out);
     status = judge(result, word, job, err);
     cJSON_Delete(result);
     return status;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "launcher/ckpt_words.h"
 #include "launcher/options.h"
 #include "launcher/what.h"
 
@@ -162,6 +163,46 @@ static void put_bash_jobs(FILE *out)
           out);
 }
 
+/* "ls show verify": the commands of ckpt, without that word before them. */
+static void put_ckpt_commands(FILE *out)
+{
+    for (size_t i = 0; i < ckpt_commands_size; i++)
+        fprintf(out, "%s%s", i == 0 ? "" : " ", ckpt_word(&ckpt_commands[i]));
+}
+
+static void put_ckpt_options(FILE *out, const struct subcommand *command)
+{
+    for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
+        fprintf(out, "--%s ", option->name);
+    fputs("--help", out);
+}
+
+/* After ckpt: one of its commands, then options, or files. */
+static void put_bash_ckpt(FILE *out)
+{
+    fputs("        ckpt)\n"
+          "            if ((i + 1 == COMP_CWORD)); then\n"
+          "                given='",
+          out);
+    put_ckpt_commands(out);
+    fputs("'\n"
+          "                compopt +o default 2> /dev/null\n"
+          "            else\n"
+          "                case ${COMP_WORDS[i+1]} in\n",
+          out);
+    for (size_t i = 0; i < ckpt_commands_size; i++) {
+        fprintf(out, "                %s) given='", ckpt_word(&ckpt_commands[i]));
+        put_ckpt_options(out, &ckpt_commands[i]);
+        fputs("' ;;\n", out);
+    }
+    fputs("                esac\n"
+          "                [[ $cur == -* ]] || return\n"
+          "            fi\n"
+          "            COMPREPLY=($(compgen -W \"$given\" -- \"$cur\"))\n"
+          "            return ;;\n",
+          out);
+}
+
 /* The first word: a subcommand, or a file. */
 static void put_bash_first(FILE *out)
 {
@@ -182,6 +223,7 @@ static void print_bash(FILE *out, const char *program)
     put_bash_cases(out);
     if (has_subcommands(program)) {
         put_bash_jobs(out);
+        put_bash_ckpt(out);
         fputs("        plan|doctor) ran=1 own=--json ;;\n        *.yaml|*.yml) ran=1 ;;\n", out);
     }
     fputs("        *) return ;;\n        esac\n    done\n", out);
@@ -239,6 +281,19 @@ static void put_zsh_option(FILE *out, const struct option *option)
     fputs("' \\\n", out);
 }
 
+static void put_zsh_ckpt(FILE *out)
+{
+    fputs("  ckpt) if (( CURRENT == 2 )); then\n      compadd ", out);
+    put_ckpt_commands(out);
+    fputs("\n    else\n      case $words[2] in\n", out);
+    for (size_t i = 0; i < ckpt_commands_size; i++) {
+        fprintf(out, "      %s) [[ $PREFIX == -* ]] && compadd -- ", ckpt_word(&ckpt_commands[i]));
+        put_ckpt_options(out, &ckpt_commands[i]);
+        fputs(" ;;\n", out);
+    }
+    fputs("      esac\n      _files\n    fi ;;\n", out);
+}
+
 /* Functions for what is run, for the words after it, and for JOB. */
 static void put_zsh_jobs(FILE *out)
 {
@@ -274,11 +329,12 @@ static void put_zsh_jobs(FILE *out)
         }
         fprintf(out, "'--help[its page]'%s ;;\n", takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
     }
+    put_zsh_ckpt(out);
     fputs("  esac\n}\n"
           "if (( CURRENT > 2 )) && [[ $words[2] == (",
           out);
     put_job_commands(out, "|");
-    fputs(") ]]; then\n  shift words\n  (( CURRENT-- ))\n  _fsdprun_words\n  return\nfi\n", out);
+    fputs("|ckpt) ]]; then\n  shift words\n  (( CURRENT-- ))\n  _fsdprun_words\n  return\nfi\n", out);
 }
 
 static void print_zsh(FILE *out, const char *program)
@@ -337,11 +393,35 @@ static void put_fish_jobs(FILE *out)
     }
 }
 
+static void put_fish_ckpt(FILE *out)
+{
+    fputs("complete -c fsdprun -n '__fish_seen_subcommand_from ckpt; and not __fish_seen_subcommand_from ",
+          out);
+    put_ckpt_commands(out);
+    fputs("' -f -a '", out);
+    put_ckpt_commands(out);
+    fputs("'\n", out);
+    for (size_t i = 0; i < ckpt_commands_size; i++) {
+        const struct subcommand *command = &ckpt_commands[i];
+
+        for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
+            fprintf(out,
+                    "complete -c fsdprun -n '__fish_seen_subcommand_from ckpt; and "
+                    "__fish_seen_subcommand_from %s' -l %s%s -d '",
+                    ckpt_word(command), option->name, option->argument != NULL ? " -r" : "");
+            put_fish_text(out, option->help);
+            fputs("'\n", out);
+        }
+    }
+}
+
 static void print_fish(FILE *out, const char *program)
 {
     fprintf(out, "# fish completion for %s. Made from its table of options.\n", program);
-    if (has_subcommands(program))
+    if (has_subcommands(program)) {
         put_fish_jobs(out);
+        put_fish_ckpt(out);
+    }
     for (size_t i = 0; i < option_table_size; i++) {
         const struct option *option = &option_table[i];
 

@@ -13,6 +13,7 @@
 #include "agent/placement/nvml_process.h"
 #include "agent/snapshot/writer_process.h"
 #include "launcher/client.h"
+#include "launcher/cmd_ckpt.h"
 #include "launcher/cmd_docs.h"
 #include "launcher/cmd_doctor.h"
 #include "launcher/cmd_jobs.h"
@@ -71,6 +72,8 @@ static int run_help(const struct options *options)
         return cmd_help(options->program, stdout);
     if (what_job_command(topic) != NULL)
         return cmd_jobs_help(what_job_command(topic), stdout);
+    if (strcmp(topic, "ckpt") == 0)
+        return cmd_ckpt_help(options->n_rest > 2 ? options->rest[2] : NULL, stdout);
     if (strcmp(topic, "plan") == 0)
         return cmd_plan_help(stdout);
     if (strcmp(topic, "doctor") == 0)
@@ -91,6 +94,8 @@ static int run_subcommand(const struct options *options, const struct options_in
     if (command != NULL)
         return cmd_jobs(command, options->rest + 1, options->n_rest - 1, stdout, stderr);
 
+    if (strcmp(name, "ckpt") == 0)
+        return cmd_ckpt(options->rest + 1, options->n_rest - 1, stdout, stderr);
     if (strcmp(name, "plan") == 0)
         return cmd_plan(input, input->argc - options->n_rest, around);
     if (strcmp(name, "doctor") == 0)

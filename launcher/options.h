@@ -298,6 +298,12 @@ enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int
 bool options_meant(const struct options *options, const struct options_input *input, const char *written,
                    size_t length, char out[OPTION_MEANT_BYTES]);
 
+/**
+ * Read a size of at least `low` bytes, such as 512M or 80g: a number of bytes, or of powers of 1024.
+ * FSDP_ERR_CONFIG: it is none.
+ */
+enum fsdp_status options_size(const char *text, int64_t low, int64_t *out, struct fsdp_err *err);
+
 /** Is `name` that of a job file: *.yaml or *.yml? */
 bool options_names_job(const char *name);
 

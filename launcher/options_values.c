@@ -118,7 +118,7 @@ static enum fsdp_status check_real(const char *text, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static enum fsdp_status check_size(const char *text, int64_t low, int64_t *out, struct fsdp_err *err)
+enum fsdp_status options_size(const char *text, int64_t low, int64_t *out, struct fsdp_err *err)
 {
     static const char units[] = "KMGT";
     const char *end = text, *unit;
@@ -178,7 +178,7 @@ static enum fsdp_status check(const struct option *option, const char *text, int
     case OPTION_REAL:
         return check_real(text, err);
     case OPTION_SIZE:
-        return check_size(text, option->low, &value->number, err);
+        return options_size(text, option->low, &value->number, err);
     case OPTION_CHOICE:
         return check_choice(option, text, err);
     case OPTION_RANKS: /* an empty list means all ranks, as under torchrun */

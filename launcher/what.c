@@ -54,13 +54,14 @@ const struct subcommand what_subcommands[] = {
     { "inspect", "everything that is known of a job, as JSON", "JOB",
       (const struct subcommand_option[]){ END }, NULL },
     { .name = "doctor", .brief = "is this machine fit for a run; what to do if not" },
+    { .name = "ckpt", .brief = "checkpoints: list, verify, compare (help ckpt)" },
     { .name = "version", .brief = "version, commit, compiler and features" },
     { .name = "help", .brief = "this page; help plan: that of plan, and so on" },
 };
 const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
 
 /* Refused today, so that no script runs a program by such a name and breaks when the subcommand comes. */
-static const char *const reserved[] = { "top", "ckpt", "data", "trace", "plot" };
+static const char *const reserved[] = { "top", "data", "trace", "plot" };
 
 const struct subcommand *what_job_command(const char *name)
 {

@@ -4,7 +4,7 @@ UNIT_OBJ    := $(call obj,$(UNIT_SRC))
 CRITERION    = $(shell pkg-config --libs criterion)
 # Everything without the mains. Programs of the tests link this, so that no list of theirs knows a file of the
 # product.
-PARTS_SRC   := $(filter-out launcher/main.c,$(LAUNCH_SRC)) $(AGENT_SRC) $(JOB_SRC)
+PARTS_SRC   := $(filter-out launcher/main.c,$(LAUNCH_SRC)) $(CKPT_SRC) $(AGENT_SRC) $(JOB_SRC)
 # A callback of a test need not use all its arguments.
 $(UNIT_OBJ): CPPFLAGS += -Wno-unused-parameter $(shell pkg-config --cflags criterion) -DSOURCE_DIR='"$(CURDIR)"' -DBUILD_DIR='"$(abspath $(BUILD))"'
 $(BUILD)/test/unit: $(UNIT_OBJ) $(call obj,$(PARTS_SRC) $(filter-out %/main.c,$(TRAINER_SRC))) $(FSDP_OBJ) | $(BUILD)/test/fake_nvml

@@ -78,7 +78,7 @@ enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory
         status = io_join(path, folder, part->file, err);
     if (status == FSDP_OK && n_shards > 0)
         status = safetensors_write(io, path, shards, n_shards, marks.list, SHARDS_MARKS,
-                                   SAFETENSORS_ALIGNMENT, &written, err);
+                                   SAFETENSORS_ALIGNMENT, true, &written, err);
     part->size_bytes = written.size_bytes;
     memcpy(part->checksum, written.checksum, sizeof part->checksum);
     free(shards);

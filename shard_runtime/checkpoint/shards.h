@@ -7,23 +7,7 @@
 
 #include "shard_runtime/checkpoint/tensors.h"
 #include "shard_runtime/shardfile/safetensors.h"
-
-/* Which save a file belongs to, and whose it is. */
-struct shards_save {
-    int64_t step;
-    uint32_t generation;
-    int W, rank;
-};
-
-enum { SHARDS_MARKS = 4 };
-
-/* The same as metadata of a safetensors file. The list points into the struct. */
-struct shards_marks {
-    char words[SHARDS_MARKS][24];
-    struct safetensors_metadata list[SHARDS_MARKS];
-};
-
-void shards_mark(struct shards_marks *marks, const struct shards_save *save);
+#include "shard_runtime/shardfile/shard_marks.h"
 
 /**
  * Describes in `shards`, which has room for n_tensors, the shards that this rank has and writes; with

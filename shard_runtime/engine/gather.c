@@ -1,8 +1,8 @@
-/* Gathers a whole parameter or gradient on every rank: all shards, each put where it belongs. */
+#include "shard_runtime/engine/gather.h"
+
 #include <string.h>
 
 #include "shard_runtime/core/require.h"
-#include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
 
@@ -115,14 +115,14 @@ static size_t gathered_bytes(const struct fsdp_model *model, int index)
 }
 
 /* Where to gather: shards in host memory are gathered in ordinary memory, without the device. */
-static enum shard_place gathered_place(const struct fsdp_model *model, int index)
+enum shard_place model_gather_place(const struct fsdp_model *model, int index)
 {
     return model_place(model, model->layout.params[index].group) == PLACE_DEVICE ? PLACE_DEVICE : PLACE_PAGED;
 }
 
 void gather_room_need(struct gather_room *room, const struct fsdp_model *model, int index)
 {
-    size_t *most = &room->size_bytes[gathered_place(model, index)];
+    size_t *most = &room->size_bytes[model_gather_place(model, index)];
     const size_t bytes = gathered_bytes(model, index);
 
     *most = bytes > *most ? bytes : *most;
@@ -142,24 +142,39 @@ void gather_room_free(struct gather_room *room, struct fsdp_model *model)
         place_free(model->context, (enum shard_place)p, room->memory[p], room->size_bytes[p]);
 }
 
-enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_which which,
-                              const struct gather_room *room, float *out, struct fsdp_err *err)
+enum fsdp_status model_gather_rows(struct fsdp_model *model, int index, const float *shard,
+                                   const struct gather_room *room, float *out, struct fsdp_err *err)
 {
-    const struct plan_param *param = &model->layout.params[index];
-    const int n_parts = param->parameter->split.n_parts;
+    const int n_parts = model->layout.params[index].parameter->split.n_parts;
     const size_t part_elems = gathered_bytes(model, index) / sizeof(float) / (size_t)n_parts;
-    float *gathered = part_elems > 0 ? room->memory[gathered_place(model, index)] : NULL;
-    size_t n_own;
-    const float *shard = model_shard(model, which, index, &n_own);
+    float *gathered = part_elems > 0 ? room->memory[model_gather_place(model, index)] : NULL;
 
     if (gathered != NULL)
         OK_OR_RETURN(gather_parts(model, index, shard, gathered, err));
     for (int part = 0; part < n_parts; part++)
         assemble(model, index, part, gathered != NULL ? gathered + part_elems * (size_t)part : shard, out);
-    OK_OR_RETURN(model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err));
+    return model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
+}
+
+enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_which which,
+                              const struct gather_room *room, float *out, struct fsdp_err *err)
+{
+    const struct plan_param *param = &model->layout.params[index];
+    size_t n_own;
+
+    OK_OR_RETURN(model_gather_rows(model, index, model_shard(model, which, index, &n_own), room, out, err));
     if (which == FSDP_GRADIENT)
         scale_all(out, param->parameter->whole_elems, (float)model_gradient_scale(model, param->group));
     return FSDP_OK;
+}
+
+void model_take_rows(const struct fsdp_model *model, int index, const float *whole, float *own)
+{
+    struct layout_walk walk = model_walk(model, index);
+    struct layout_piece run;
+
+    while (layout_walk_next(&walk, &run))
+        memcpy(own + run.shard_at, whole + run.whole_at, run.n_elems * sizeof(float));
 }
 
 enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,

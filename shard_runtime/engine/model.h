@@ -466,26 +466,6 @@ int model_find_parameter(const struct fsdp_model *model, const char *name, size_
                          struct fsdp_err *err);
 
 /**
- * Memory to gather parameters in, one after another: in each place as much as the largest one needs. Begins
- * as zeros.
- */
-struct gather_room {
-    size_t size_bytes[N_PLACES];
-    float *memory[N_PLACES];
-};
-/** Make the room large enough for parameter `index`; before gather_room_make(). */
-void gather_room_need(struct gather_room *room, const struct fsdp_model *model, int index);
-/** Allocate the room. It must be freed after a failure as well. */
-enum fsdp_status gather_room_make(struct gather_room *room, struct fsdp_model *model, struct fsdp_err *err);
-void gather_room_free(struct gather_room *room, struct fsdp_model *model);
-/**
- * Gather the whole of parameter `index`, or of its gradient, into `out` in host memory. Collective over all
- * ranks that share the model. Only a broken group or device can make it fail.
- */
-enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_which which,
-                              const struct gather_room *room, float *out, struct fsdp_err *err);
-
-/**
  * Fill in what fsdp_model_state() says about parameter `index`, but for the data. Its optimizer state is
  * described alike.
  */

@@ -236,7 +236,8 @@ enum fsdp_status contents_prove(struct contents *out, struct fsdp_err *err)
         qsort(out->pieces, out->n_pieces, sizeof *out->pieces, compare_pieces);
     for (size_t t = 0; t < out->manifest.n_tensors; t++) {
         const struct manifest_tensor *tensor = &out->manifest.tensors[t];
-        const struct contents_piece *pieces = out->pieces + at;
+        /* without any piece there is no list, and no arithmetic with it */
+        const struct contents_piece *pieces = out->n_pieces == 0 ? NULL : out->pieces + at;
         size_t n = 0;
 
         out->starts[t] = at;

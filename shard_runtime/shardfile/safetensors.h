@@ -80,16 +80,17 @@ struct safetensors_written {
  * Writes and syncs the file `path`. Replaces a file of that name that an earlier attempt left. Large files
  * bypass the page cache if the file system supports O_DIRECT. The function allocates the header and one
  * buffer of at most 4 MiB. After a failure it removes the file.
+ *   with_sums  for a file of a checkpoint: also write the sums of its chunks beside it (chunk_sums.h)
  */
 enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
                                    size_t n_tensors, const struct safetensors_metadata *metadata,
-                                   size_t n_metadata, size_t alignment, struct safetensors_written *written,
-                                   struct fsdp_err *err);
+                                   size_t n_metadata, size_t alignment, bool with_sums,
+                                   struct safetensors_written *written, struct fsdp_err *err);
 
 /**
- * Writes and syncs the file `path` like safetensors_write(). Its bytes are the `size_bytes` at `offset` of
- * the file that is open as `fd`. They are trusted to be such a file's, but for the length of the header.
- *   FSDP_ERR_FORMAT  there are fewer bytes, or the header is longer than they are
+ * Writes and syncs the file `path` like safetensors_write(), with the sums of its chunks. Its bytes are the
+ * `size_bytes` at `offset` of the file that is open as `fd`.
+ *   FSDP_ERR_FORMAT  there are fewer bytes, or they are no such file's
  */
 enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, uint64_t offset,
                                   uint64_t size_bytes, struct safetensors_written *written,

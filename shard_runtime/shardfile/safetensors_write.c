@@ -7,6 +7,7 @@
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/utf8.h"
+#include "shard_runtime/shardfile/chunk_sums.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
 enum {
@@ -142,6 +143,7 @@ struct writer {
     size_t filled; /* bytes in the buffer */
     uint64_t at;   /* file offset of ring[0] */
     XXH3_state_t *hash;
+    struct chunk_sums *sums; /* NULL: not wanted */
 };
 
 static int open_for_writing(struct writer *writer, int flags)
@@ -236,6 +238,14 @@ static enum fsdp_status fetch(const struct safetensors_tensor *tensor, uint64_t 
     return FSDP_OK;
 }
 
+/* Computes the checksums of the next bytes of the file. */
+static enum fsdp_status sum_up(struct writer *writer, const void *bytes, size_t size_bytes,
+                               struct fsdp_err *err)
+{
+    XXH3_128bits_update(writer->hash, bytes, size_bytes);
+    return writer->sums == NULL ? FSDP_OK : chunk_sums_take(writer->sums, bytes, size_bytes, err);
+}
+
 static enum fsdp_status add(struct writer *writer, const struct safetensors_tensor *tensor,
                             struct fsdp_err *err)
 {
@@ -246,7 +256,7 @@ static enum fsdp_status add(struct writer *writer, const struct safetensors_tens
         const size_t n = size_bytes - done < room ? (size_t)(size_bytes - done) : room;
 
         OK_OR_RETURN(fetch(tensor, done, writer->ring + writer->filled, n, err));
-        XXH3_128bits_update(writer->hash, writer->ring + writer->filled, n);
+        OK_OR_RETURN(sum_up(writer, writer->ring + writer->filled, n, err));
         writer->filled += n;
         done += n;
         if (writer->filled == writer->ring_bytes)
@@ -280,9 +290,11 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
         errno != ENOSYS && errno != EINTR)
         return fsdp_fail(err, FSDP_ERR_IO, "reserve %llu bytes for %s: %s", (unsigned long long)size_bytes,
                          writer->path, strerror(errno));
-    XXH3_128bits_update(writer->hash, header->bytes, header->length);
+    OK_OR_RETURN(sum_up(writer, header->bytes, header->length, err));
     writer->at = header->length;
     for (size_t i = 0; i < n_tensors; i++) {
+        if (writer->sums != NULL)
+            OK_OR_RETURN(chunk_sums_cut(writer->sums, err));
         OK_OR_RETURN(add(writer, &tensors[i], err));
     }
     OK_OR_RETURN(flush(writer, err));
@@ -301,7 +313,7 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
 /* Creates the file of `size_bytes` with that header and those tensors, which have their places. */
 static enum fsdp_status write_file(struct fsdp_io *io, const char *path,
                                    const struct safetensors_tensor *tensors, size_t n_tensors,
-                                   const struct json_text *header, uint64_t size_bytes,
+                                   const struct json_text *header, uint64_t size_bytes, bool with_sums,
                                    struct safetensors_written *written, struct fsdp_err *err)
 {
     struct writer writer = { .io = io, .path = path, .fd = -1, .ring_bytes = BLOCK_BYTES };
@@ -318,11 +330,16 @@ static enum fsdp_status write_file(struct fsdp_io *io, const char *path,
         goto done;
     }
     XXH3_128bits_reset(writer.hash);
+    status = with_sums ? chunk_sums_create(&writer.sums, err) : FSDP_OK;
+    if (status != FSDP_OK)
+        goto done;
     status = create(&writer, size_bytes >= DIRECT_FROM_BYTES && header->length % BLOCK_BYTES == 0, err);
     if (status != FSDP_OK)
         goto done;
     created = true;
     status = write_contents(&writer, tensors, n_tensors, header, size_bytes, err);
+    if (status == FSDP_OK && with_sums)
+        status = chunk_sums_write(writer.sums, io, path, err);
     if (status != FSDP_OK)
         goto done;
     hash = XXH3_128bits_digest(writer.hash);
@@ -333,14 +350,15 @@ done:
     if (status != FSDP_OK && created)
         io->unlink(io, path);
     XXH3_freeState(writer.hash);
+    chunk_sums_destroy(writer.sums);
     free(writer.ring);
     return status;
 }
 
 enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
                                    size_t n_tensors, const struct safetensors_metadata *metadata,
-                                   size_t n_metadata, size_t alignment, struct safetensors_written *written,
-                                   struct fsdp_err *err)
+                                   size_t n_metadata, size_t alignment, bool with_sums,
+                                   struct safetensors_written *written, struct fsdp_err *err)
 {
     struct json_text header = { 0 };
     uint64_t size_bytes = 0;
@@ -350,24 +368,25 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
     status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header,
                                       &size_bytes, err);
     if (status == FSDP_OK)
-        status = write_file(io, path, tensors, n_tensors, &header, size_bytes, written, err);
+        status = write_file(io, path, tensors, n_tensors, &header, size_bytes, with_sums, written, err);
     json_text_free(&header);
     return status;
 }
 
-/* A file's bytes that lie in another file, from `offset` on. */
+/* A file's bytes that are in another file, from `offset` on. */
 struct image {
     int fd;
     uint64_t offset;
 };
 
-static enum fsdp_status read_image(void *user, size_t index, uint64_t offset, void *bytes, size_t size_bytes,
+/* `begin` is where a tensor begins: it is the tensor's number in the store. */
+static enum fsdp_status read_image(void *user, size_t begin, uint64_t offset, void *bytes, size_t size_bytes,
                                    struct fsdp_err *err)
 {
     const struct image *image = user;
 
-    (void)index;
-    return io_read_all(&io_posix, image->fd, bytes, size_bytes, image->offset + offset, "a snapshot", err);
+    return io_read_all(&io_posix, image->fd, bytes, size_bytes, image->offset + begin + offset, "a snapshot",
+                       err);
 }
 
 /* Reads the first bytes of the image: the length of the header, and the header. */
@@ -398,23 +417,48 @@ static enum fsdp_status read_header(struct image *image, uint64_t size_bytes, st
     return status;
 }
 
+/* Finds out where the tensors of the image begin and end. The caller frees `parsed`. */
+static enum fsdp_status parse_image(const struct json_text *header, uint64_t size_bytes,
+                                    const struct rows_store *store, struct safetensors_header *parsed,
+                                    struct fsdp_err *err)
+{
+    const size_t length = header->length - 8;
+    char *text = malloc(length + 1);
+    enum fsdp_status status;
+
+    if (text == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the header of a snapshot");
+    memcpy(text, header->bytes + 8, length);
+    status = safetensors_parse(parsed, text, length, size_bytes, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "a snapshot");
+    for (size_t i = 0; i < parsed->n_tensors; i++) {
+        parsed->tensors[i].store = store;
+        parsed->tensors[i].in_store = (size_t)parsed->tensors[i].begin;
+    }
+    return status;
+}
+
 enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, uint64_t offset,
                                   uint64_t size_bytes, struct safetensors_written *written,
                                   struct fsdp_err *err)
 {
     struct image image = { fd, offset };
     const struct rows_store store = { .user = &image, .read = read_image };
+    struct safetensors_header parsed = { 0 };
     struct json_text header = { 0 };
     enum fsdp_status status;
 
     *written = (struct safetensors_written){ 0 };
     status = read_header(&image, size_bytes, &header, err);
+    if (status == FSDP_OK)
+        status = parse_image(&header, size_bytes, &store, &parsed, err);
     if (status == FSDP_OK) {
-        const struct safetensors_tensor data = { .end = size_bytes - header.length, .store = &store };
-
         image.offset += header.length;
-        status = write_file(io, path, &data, 1, &header, size_bytes, written, err);
+        status =
+            write_file(io, path, parsed.tensors, parsed.n_tensors, &header, size_bytes, true, written, err);
     }
+    safetensors_free(&parsed);
     json_text_free(&header);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/distcp.h"
 #include "shard_runtime/shardfile/safetensors.h"
 #include "shard_runtime/shardfile/weights_index.h"
 
@@ -375,6 +376,8 @@ enum fsdp_status weights_list(struct fsdp_io *io, const char *path, struct conte
         if (has_manifest(io, path))
             return read_step(io, path, out, directory, err);
         snprintf(directory, IO_PATH_BYTES, "%s", path);
+        if (distcp_is(io, path))
+            return distcp_list(io, path, out, err);
         status = open_directory(io, &files, directory, err);
     } else {
         name = split_path(own, directory);

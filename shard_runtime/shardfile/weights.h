@@ -5,6 +5,7 @@
  *   - an index (model.safetensors.index.json): exactly the files that it names are read
  *   - any of these with shards, as PyTorch's HuggingFaceStorageWriter saves them (DCP_SHARDING_INFO in each
  *     header)
+ *   - a directory of torch.distributed.checkpoint (.metadata and *.distcp), which distcp.h reads
  *   - a step directory of this project, which contents.h reads
  *
  * The user named the path, so symbolic links are followed, both in the path and for the files in the

@@ -6,8 +6,10 @@
 #include "shard_runtime/checkpoint/weights.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/engine/gather.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
+#include "shard_runtime/state/full_state.h"
 #include "shard_runtime/state/state_tensors.h"
 
 enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *path, bool strict,
@@ -92,17 +94,6 @@ static size_t largest_parameter(const struct fsdp_model *model)
     return most;
 }
 
-/*
- * Returns true on the lowest of the model's ranks, which gets or gives the whole tensors. That rank is rank 0
- * of every group.
- */
-static bool is_first(const struct fsdp_model *model)
-{
-    const struct model_mesh *mesh = &model->meshes[0];
-
-    return mesh->shard_rank == 0 && mesh->replica_rank == 0 && model->tensor_rank == 0;
-}
-
 /* Allocates the whole tensors. Called on the first rank only. */
 static enum fsdp_status make_tensors(const struct fsdp_model *model, struct fsdp_full_state_dict *out,
                                      struct fsdp_err *err)
@@ -110,20 +101,14 @@ static enum fsdp_status make_tensors(const struct fsdp_model *model, struct fsdp
     const size_t n = (size_t)model->layout.n_params;
 
     out->tensors = alloc_array(n, sizeof *out->tensors);
-    for (size_t i = 0; out->tensors != NULL && i < n; i++) {
+    if (out->tensors == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a state dict: out of memory");
+    for (size_t i = 0; i < n; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
-        struct fsdp_full_tensor *tensor = &out->tensors[i];
 
-        *tensor = (struct fsdp_full_tensor){ .name = parameter->name,
-                                             .n_dims = parameter->n_dims,
-                                             .n_elems = parameter->whole_elems,
-                                             .data = alloc_array(parameter->whole_elems, sizeof(float)) };
-        memcpy(tensor->shape, parameter->whole_shape, sizeof tensor->shape);
-        out->n_tensors = i + 1;
-        if (tensor->data == NULL)
-            return fsdp_fail(err, FSDP_ERR_NOMEM, "the whole of \"%s\": out of memory", parameter->name);
+        OK_OR_RETURN(full_state_add(out, parameter->name, parameter, err));
     }
-    return out->tensors != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "a state dict: out of memory");
+    return FSDP_OK;
 }
 
 /* Allocates all memory before the first gather, so that no rank can fail between two collectives. */
@@ -132,7 +117,7 @@ static enum fsdp_status make_room(struct fsdp_model *model, struct fsdp_full_sta
 {
     enum fsdp_status status = FSDP_OK;
 
-    if (is_first(model))
+    if (full_state_is_first(model))
         status = make_tensors(model, out, err);
     else if ((*stage = alloc_array(largest_parameter(model), sizeof **stage)) == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory");
@@ -167,34 +152,16 @@ enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_
     return status;
 }
 
-static const struct fsdp_full_tensor *find_tensor(const struct fsdp_full_state_dict *state, const char *name)
-{
-    for (size_t i = 0; i < state->n_tensors; i++)
-        if (strcmp(state->tensors[i].name, name) == 0)
-            return &state->tensors[i];
-    return NULL;
-}
-
 static enum fsdp_status check_state(const struct fsdp_model *model, const struct fsdp_full_state_dict *state,
                                     struct fsdp_err *err)
 {
-    if (!is_first(model))
+    if (!full_state_is_first(model))
         return FSDP_OK;
-    if (state == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "rank %d gives no state to load", model->context->rank);
-    for (size_t i = 0; i < state->n_tensors; i++)
-        if (state->tensors == NULL || state->tensors[i].name == NULL || state->tensors[i].data == NULL)
-            return fsdp_fail(err, FSDP_ERR_ARG, "tensor %zu of a state has no name or no data", i);
+    OK_OR_RETURN(full_state_check(model, state, err));
     for (int i = 0; i < model->layout.n_params; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
-        const struct fsdp_full_tensor *tensor = find_tensor(state, parameter->name);
 
-        if (tensor == NULL)
-            return fsdp_fail(err, FSDP_ERR_MISMATCH, "\"%s\" is missing", parameter->name);
-        if (tensor->n_dims != parameter->n_dims || tensor->n_elems != parameter->whole_elems ||
-            memcmp(tensor->shape, parameter->whole_shape,
-                   (size_t)parameter->n_dims * sizeof *tensor->shape) != 0)
-            return fsdp_fail(err, FSDP_ERR_MISMATCH, "\"%s\" has another shape", parameter->name);
+        OK_OR_RETURN(full_state_check_tensor(state, parameter->name, parameter, err));
     }
     if (state->n_tensors != (size_t)model->layout.n_params)
         return fsdp_fail(err, FSDP_ERR_MISMATCH, "%zu tensors are too many: the model has %d",
@@ -217,8 +184,9 @@ enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
 
-        if (is_first(model))
-            memcpy(stage, find_tensor(state, parameter->name)->data, parameter->whole_elems * sizeof(float));
+        if (full_state_is_first(model))
+            memcpy(stage, full_state_find(state, parameter->name)->data,
+                   parameter->whole_elems * sizeof(float));
         status = model_broadcast(model, stage, parameter->whole_elems * sizeof(float), err);
         if (status == FSDP_OK)
             status = fsdp_parameter_set(model, parameter->name, stage, parameter->whole_elems, err);

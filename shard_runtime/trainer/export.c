@@ -9,10 +9,10 @@
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
+#include "shard_runtime/job/model_files.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/safetensors.h"
-#include "shard_runtime/trainer/models.h"
 
 static const char weights_name[] = "model.safetensors", config_name[] = "config.json";
 enum { NAME_BYTES = 512, NONE = -1 };
@@ -26,54 +26,6 @@ struct export
     int64_t gathered; /* index of that parameter, or NONE */
     bool gave_up;     /* a gather failed; a gather that fails does so on every rank */
 };
-
-/* Config.json */
-
-/*
- * Writes the keys of GPT2Config in the library transformers. In the published vocabulary of 50257 tokens, the
- * last token marks both the beginning and the end of a text.
- */
-static void add_gpt2_config(const struct job *job, struct json_text *out)
-{
-    const double p = job->model.dropout;
-
-    json_add(out, "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n");
-    json_add(out, "  \"vocab_size\": %" PRIu64 ",\n  \"n_positions\": %" PRIu64 ",\n", job->model.vocab,
-             job->model.seq);
-    json_add(out,
-             "  \"n_embd\": %" PRIu64 ",\n  \"n_layer\": %" PRIu64 ",\n  \"n_head\": %" PRIu64
-             ",\n  \"n_inner\": null,\n",
-             job->model.dim, job->model.layers, job->model.heads);
-    json_add(out, "  \"activation_function\": \"gelu_new\",\n  \"layer_norm_epsilon\": 1e-05,\n");
-    json_add(out, "  \"attn_pdrop\": %g,\n  \"embd_pdrop\": %g,\n  \"resid_pdrop\": %g,\n", p, p, p);
-    json_add(out, "  \"initializer_range\": 0.02,\n  \"tie_word_embeddings\": true,\n");
-    if (job->model.vocab == 50257)
-        json_add(out, "  \"bos_token_id\": 50256,\n  \"eos_token_id\": 50256,\n");
-    else
-        json_add(out, "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n");
-    json_add(out, "  \"torch_dtype\": \"float32\"\n}\n");
-}
-
-static void add_own_config(const struct job *job, struct json_text *out)
-{
-    json_add(out, "{\n  \"model_type\": \"fsdprun-transformer\",\n");
-    json_add(out, "  \"layers\": %" PRIu64 ",\n  \"dim\": %" PRIu64 ",\n  \"heads\": %" PRIu64 ",\n",
-             job->model.layers, job->model.dim, job->model.heads);
-    json_add(out, "  \"vocab\": %" PRIu64 ",\n  \"seq\": %" PRIu64 ",\n  \"dropout\": %g,\n",
-             job->model.vocab, job->model.seq, job->model.dropout);
-    json_add(out, "  \"causal\": %s,\n  \"tied\": %s,\n", job->model.causal ? "true" : "false",
-             job->model.tied ? "true" : "false");
-    json_add(out, "  \"norm\": \"%s\"\n}\n", job->model.norm == JOB_RMSNORM ? "rmsnorm" : "layernorm");
-}
-
-/* Writes the content of config.json for the model of `job`. Part of export_write(). */
-static void add_config(const struct job *job, struct json_text *out)
-{
-    if (strcmp(job->model.kind, "gpt2") == 0)
-        add_gpt2_config(job, out);
-    else
-        add_own_config(job, out);
-}
 
 /* Gathering the parameters, one whole parameter at a time */
 
@@ -143,7 +95,7 @@ static enum fsdp_status write_weights(struct export *export, const char *prefix,
         status = fsdp_model_parameter(export->model, i, &info, err);
         if (status != FSDP_OK)
             break;
-        snprintf(names[i], sizeof names[i], "%s%s", prefix != NULL ? prefix : "", info.name);
+        snprintf(names[i], sizeof names[i], "%s%s", prefix, info.name);
         tensors[i] = (struct safetensors_tensor){
             .name = names[i], .dtype = FSDP_F32, .n_dims = (size_t)info.n_dims, .store = &store, .in_store = i
         };
@@ -151,8 +103,8 @@ static enum fsdp_status write_weights(struct export *export, const char *prefix,
             tensors[i].shape[d] = info.shape[d];
     }
     if (status == FSDP_OK)
-        status =
-            safetensors_write(export->io, path, tensors, export->n_parameters, NULL, 0, 8, &written, err);
+        status = safetensors_write(export->io, path, tensors, export->n_parameters, NULL, 0, 8, false,
+                                   &written, err);
     free(names);
     free(tensors);
     return status;
@@ -164,7 +116,7 @@ static enum fsdp_status write_config(struct fsdp_io *io, const struct job *job, 
     struct json_text text = { 0 };
     enum fsdp_status status;
 
-    add_config(job, &text);
+    job_model_config(job, &text);
     status = text.failed ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", path)
                          : io_write_file(io, path, text.bytes, text.length, err);
     json_text_free(&text);
@@ -191,7 +143,7 @@ static enum fsdp_status write_directory(struct export *export, const struct job 
     OK_OR_RETURN(io_make_directories(io, hidden, err));
     empty(io, hidden);
     OK_OR_RETURN(io_join(path, hidden, weights_name, err));
-    OK_OR_RETURN(write_weights(export, models_weight_names(job)->prefix, path, err));
+    OK_OR_RETURN(write_weights(export, job_weights_prefix(job), path, err));
     OK_OR_RETURN(io_join(path, hidden, config_name, err));
     OK_OR_RETURN(write_config(io, job, path, err));
     OK_OR_RETURN(io_sync_directory(io, hidden, err));

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "shard_runtime/job/model_files.h"
+
 static const float norm_eps = 1e-5f;
 enum { MLP_FACTOR = 4, N_PARTS = 3 };
 
@@ -49,7 +51,6 @@ static void add_block(struct fsdp_module *blocks, uint64_t index, const struct j
     add_ending(part, "c_proj", MLP_FACTOR * dim, dim, job);
 }
 
-static const char *const passed_over[] = { "h.*.attn.bias", "h.*.attn.masked_bias", "lm_head.weight" };
 const struct models_kind gpt2_kind = { .name = "gpt2",
                                        .tokens = "wte",
                                        .positions = "wpe",
@@ -58,7 +59,6 @@ const struct models_kind gpt2_kind = { .name = "gpt2",
                                        .head = "lm_head",
                                        .tied = true,
                                        .add_block = add_block,
-                                       .weights = { .prefix = "transformer.",
-                                                    .passed_over = passed_over,
-                                                    .n_passed_over =
-                                                        sizeof passed_over / sizeof *passed_over } };
+                                       .weights = { .prefix = JOB_GPT2_PREFIX,
+                                                    .passed_over = job_gpt2_passed_over,
+                                                    .n_passed_over = JOB_GPT2_PASSED_OVER } };

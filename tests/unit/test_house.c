@@ -19,7 +19,7 @@ static const struct room {
 } rooms[] = {
     { "launcher",
       { A "daemon", A "run", A "doctor", A "desk", A "arbiter", A "record", A "placement", A "snapshot",
-        A "wire", A "os", "agent", R "job", R "core" } },
+        A "wire", A "os", "agent", R "ckpt", R "shardfile", R "job", R "core" } },
     { A "daemon", { A "wire", A "os", "agent", R "core" } },
     { A "run",
       { A "desk", A "rendezvous", A "cluster", A "arbiter", A "members", A "world", A "output", A "record",
@@ -53,6 +53,7 @@ static const struct room {
     { R "shard", { R "plan", R "comm", R "device", R "core" } },
     { R "nn", { R "numerics", R "device", R "plan", R "core" } },
     { R "optim", { R "shardfile", R "numerics", R "device", R "core" } },
+    { R "ckpt", { R "shardfile", R "core" } },
     { R "plan", { R "core" } },
     { R "shardfile", { R "core" } },
     { R "job", { R "core" } },

@@ -83,7 +83,8 @@ static void put_file(const char *name, struct safetensors_tensor *tensors, size_
     struct safetensors_written written;
     struct fsdp_err err = { 0 };
 
-    cr_assert(safetensors_write(&io_posix, path_of(name), tensors, n, NULL, 0, 8, &written, &err) == FSDP_OK,
+    cr_assert(safetensors_write(&io_posix, path_of(name), tensors, n, NULL, 0, 8, false, &written, &err) ==
+                  FSDP_OK,
               "%s", err.message);
 }
 
@@ -334,7 +335,7 @@ Test(weights, a_file_of_a_checkpoint_is_refused_without_its_manifest)
 
     a.has_offsets = true;
     cr_assert(safetensors_write(&io_posix, path_of("shard-00001-model-00001-of-00001.safetensors"), &a, 1,
-                                &mark, 1, 8, &written, NULL) == FSDP_OK);
+                                &mark, 1, 8, false, &written, NULL) == FSDP_OK);
     check_refused(folder, FSDP_ERR_FORMAT, "is part of a checkpoint");
 }
 

@@ -213,7 +213,8 @@ static void write_weights(struct rig *rig, bool half)
             tensors[n].shape[d] = state.tensors[i].shape[d];
     }
     if (rig->rank == 0)
-        must(safetensors_write(&io_posix, path, tensors, n, NULL, 0, 8, &written, &rig->err), &rig->err);
+        must(safetensors_write(&io_posix, path, tensors, n, NULL, 0, 8, false, &written, &rig->err),
+             &rig->err);
     free(tensors);
     fsdp_full_state_dict_fini(&state);
     must(fsdp_barrier(fsdp_context_comm(rig->context), &rig->err), &rig->err);

@@ -32,7 +32,8 @@ static void check_golden(struct safetensors_tensor *tensors, size_t n_tensors, u
     XXH128_hash_t hash;
     size_t size;
 
-    cr_assert(safetensors_write(&io_posix, path, tensors, n_tensors, NULL, 0, 8, &written, NULL) == FSDP_OK);
+    cr_assert(safetensors_write(&io_posix, path, tensors, n_tensors, NULL, 0, 8, false, &written, NULL) ==
+              FSDP_OK);
 
     bytes = files_read(path, &size);
     cr_assert(size == want_bytes && written.size_bytes == want_bytes, "%zu bytes", size);
@@ -115,7 +116,8 @@ Test(safetensors, what_is_written_is_read_back)
     struct safetensors_header header;
     struct fsdp_err err = { 0 };
 
-    cr_assert(safetensors_write(&io_posix, path, tensors, 3, metadata, 2, 4096, &written, NULL) == FSDP_OK);
+    cr_assert(safetensors_write(&io_posix, path, tensors, 3, metadata, 2, 4096, false, &written, NULL) ==
+              FSDP_OK);
     cr_assert(safetensors_open(&io_posix, path, &header, NULL, &err) == FSDP_OK, "%s", err.message);
 
     cr_assert(header.n_tensors == 3 && header.data_start == 4096 && header.size_bytes == written.size_bytes);
@@ -150,8 +152,8 @@ Test(safetensors, a_file_larger_than_the_ring_is_whole)
     tensors[1] = (struct safetensors_tensor){
         .name = "b", .dtype = FSDP_F32, .n_dims = 1, .shape = { n }, .data = big
     };
-    cr_assert(safetensors_write(&io_posix, files_path(directory, "big"), tensors, 2, NULL, 0, 4096, &written,
-                                NULL) == FSDP_OK);
+    cr_assert(safetensors_write(&io_posix, files_path(directory, "big"), tensors, 2, NULL, 0, 4096, false,
+                                &written, NULL) == FSDP_OK);
 
     bytes = files_read(files_path(directory, "big"), &size);
     cr_assert(size == 4096 + 77 * 4 + n * 4 && size == written.size_bytes);

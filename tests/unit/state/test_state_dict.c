@@ -128,3 +128,91 @@ static void misfit(struct fsdp_context *context, void *user)
 }
 
 WorldTest(state_dict, a_misfit_is_told_on_every_rank_and_changes_nothing, misfit, 1, 2, 3);
+
+/* The value of element number `at` of state tensor `index`, in row-major order of the whole. */
+static float state_value(size_t index, size_t at)
+{
+    return (float)(1000 * index + at % 1000 + 1);
+}
+
+/* Fills this rank's part of each state tensor, or compares it, by where its box says that it is. */
+static void each_state(struct fsdp_optimizer *optimizer, bool fills)
+{
+    const size_t n = fsdp_optimizer_state_count(optimizer);
+    struct fsdp_tensor_shard *shards = calloc(n, sizeof *shards);
+    struct fsdp_err err = { 0 };
+
+    fsdp_optimizer_state(optimizer, shards);
+    for (size_t i = 0; i < n; i++) {
+        const struct fsdp_tensor_shard *shard = &shards[i];
+        const size_t rows = shard->sizes[0], columns = shard->n_dims > 1 ? shard->sizes[1] : 1,
+                     whole_columns = shard->n_dims > 1 ? shard->shape[1] : 1;
+        float *values = calloc(rows * columns + 1, sizeof *values),
+              *wanted = calloc(rows * columns + 1, sizeof *wanted);
+
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < columns; c++)
+                wanted[r * columns + c] = state_value(i, (shard->offsets[0] + r) * whole_columns +
+                                                             (shard->n_dims > 1 ? shard->offsets[1] : 0) + c);
+        if (fills) {
+            must(fsdp_optimizer_write_state(optimizer, i, 0, rows * columns, wanted, &err), &err);
+        } else {
+            must(fsdp_optimizer_read_state(optimizer, i, 0, rows * columns, values, &err), &err);
+            cr_assert(memcmp(values, wanted, rows * columns * sizeof *values) == 0, "%s", shard->name);
+        }
+        free(values);
+        free(wanted);
+    }
+    free(shards);
+}
+
+/* `user` is the directory of the state's file, or NULL. */
+static void optimizer_there_and_back(struct fsdp_context *context, void *user)
+{
+    const struct fsdp_optimizer_options options = {
+        .kind = FSDP_ADAMW, .lr = 1e-3f, .betas = { 0.9f, 0.95f }, .eps = 1e-8f, .offload_dir = user
+    };
+    struct place from = make_model(context, &tiny_defaults, 7), to = make_model(context, &tiny_defaults, 7);
+    const bool first = fsdp_context_rank(context) == 0;
+    struct fsdp_optimizer *one, *two;
+    struct fsdp_full_state_dict state;
+    struct fsdp_err err = { 0 };
+
+    must(fsdp_optimizer_create(&one, from.model, &options, &err), &err);
+    must(fsdp_optimizer_create(&two, to.model, &options, &err), &err);
+    each_state(one, true);
+
+    must(fsdp_get_full_optimizer_state(one, &state, &err), &err);
+    cr_assert_eq(state.n_tensors, first ? fsdp_optimizer_state_count(one) : 0);
+    for (size_t i = 0; i < state.n_tensors; i++)
+        for (size_t at = 0; at < state.tensors[i].n_elems; at++)
+            cr_assert(state.tensors[i].data[at] == state_value(i, at), "%s, %zu", state.tensors[i].name, at);
+    if (first)
+        cr_assert(strncmp(state.tensors[0].name, "optimizer.exp_avg.", 18) == 0);
+    must(fsdp_set_full_optimizer_state(two, first ? &state : NULL, &err), &err);
+    each_state(two, false);
+
+    if (first)
+        state.n_tensors--;
+    expect_refused(fsdp_set_full_optimizer_state(two, first ? &state : NULL, &err), FSDP_ERR_MISMATCH,
+                   first ? "is missing" : "rank 0: ", &err);
+    each_state(two, false);
+    if (first)
+        state.n_tensors++;
+    fsdp_full_state_dict_fini(&state);
+    fsdp_optimizer_destroy(one);
+    fsdp_optimizer_destroy(two);
+    drop_model(&from);
+    drop_model(&to);
+}
+
+WorldTest(state_dict, the_optimizers_state_is_gathered_and_broadcast_too, optimizer_there_and_back, 1, 2, 3,
+          4, 5);
+
+Test(state_dict, so_is_a_state_in_a_file, .timeout = 120)
+{
+    char directory[] = "/tmp";
+
+    for (int W = 1; W <= 3; W += 2)
+        world_run(W, optimizer_there_and_back, directory);
+}

@@ -1,0 +1,199 @@
+#include "shard_runtime/shardfile/chunk_sums.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/files.h"
+#include "shard_runtime/core/require.h"
+
+static const char magic[] = "fsdp-chunk-sums\n", ending[] = ".sums";
+enum {
+    MAGIC_BYTES = sizeof magic - 1,
+    HEAD_BYTES = MAGIC_BYTES + 16,
+    ENTRY_BYTES = 16,
+    SEAL_BYTES = 8,
+    MOST_BYTES = 1 << 30, /* of the sums of 4 TiB */
+};
+
+struct chunk_sums {
+    XXH3_state_t *state;
+    struct chunk_sum *list; /* of the complete chunks */
+    size_t n, room;
+    uint64_t n_taken;
+};
+
+enum fsdp_status chunk_sums_create(struct chunk_sums **out, struct fsdp_err *err)
+{
+    struct chunk_sums *sums = calloc(1, sizeof *sums);
+
+    *out = NULL;
+    if (sums != NULL)
+        sums->state = XXH3_createState();
+    if (sums == NULL || sums->state == NULL) {
+        free(sums);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for checksums");
+    }
+    XXH3_64bits_reset(sums->state);
+    *out = sums;
+    return FSDP_OK;
+}
+
+void chunk_sums_destroy(struct chunk_sums *sums)
+{
+    if (sums == NULL)
+        return;
+    XXH3_freeState(sums->state);
+    free(sums->list);
+    free(sums);
+}
+
+static uint64_t begin_of_chunk(const struct chunk_sums *sums)
+{
+    return sums->n == 0 ? 0 : sums->list[sums->n - 1].end;
+}
+
+enum fsdp_status chunk_sums_cut(struct chunk_sums *sums, struct fsdp_err *err)
+{
+    if (sums->n_taken == begin_of_chunk(sums))
+        return FSDP_OK;
+    if (!alloc_room(&sums->list, &sums->room, sums->n, sizeof *sums->list))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu checksums", sums->n + 1);
+    sums->list[sums->n++] = (struct chunk_sum){ sums->n_taken, XXH3_64bits_digest(sums->state) };
+    XXH3_64bits_reset(sums->state);
+    return FSDP_OK;
+}
+
+enum fsdp_status chunk_sums_take(struct chunk_sums *sums, const void *bytes, size_t size_bytes,
+                                 struct fsdp_err *err)
+{
+    const unsigned char *at = bytes;
+
+    while (size_bytes > 0) {
+        const uint64_t room = CHUNK_SUMS_BYTES - (sums->n_taken - begin_of_chunk(sums));
+        const size_t n = size_bytes < room ? size_bytes : (size_t)room;
+
+        XXH3_64bits_update(sums->state, at, n);
+        sums->n_taken += n;
+        at += n;
+        size_bytes -= n;
+        if (n == room)
+            OK_OR_RETURN(chunk_sums_cut(sums, err));
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status chunk_sums_path(char out[IO_PATH_BYTES], const char *path, struct fsdp_err *err)
+{
+    if (snprintf(out, IO_PATH_BYTES, "%s%s", path, ending) >= IO_PATH_BYTES)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the path of the checksums of %.64s... is too long", path);
+    return FSDP_OK;
+}
+
+static void put(unsigned char *to, uint64_t number)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = (unsigned char)(number >> 8 * i);
+}
+
+static uint64_t get(const unsigned char *from)
+{
+    uint64_t number = 0;
+
+    for (int i = 8; i-- > 0;)
+        number = number << 8 | from[i];
+    return number;
+}
+
+static enum fsdp_status write_file(struct fsdp_io *io, const char *path, const unsigned char *bytes,
+                                   size_t size_bytes, struct fsdp_err *err)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+    enum fsdp_status status;
+    int fd = io_open(io, path, flags, 0666);
+
+    if (fd < 0 && errno == EEXIST && io->unlink(io, path) == 0)
+        fd = io_open(io, path, flags, 0666);
+    if (fd < 0)
+        return file_fail(err, "create", path);
+    status = io_write_all(io, fd, bytes, size_bytes, 0, path, err);
+    if (io->close(io, fd) < 0 && status == FSDP_OK)
+        status = file_fail(err, "close", path);
+    if (status != FSDP_OK)
+        io->unlink(io, path);
+    return status;
+}
+
+enum fsdp_status chunk_sums_write(struct chunk_sums *sums, struct fsdp_io *io, const char *path,
+                                  struct fsdp_err *err)
+{
+    char own_path[IO_PATH_BYTES];
+    enum fsdp_status status;
+    unsigned char *bytes;
+    size_t size_bytes;
+
+    OK_OR_RETURN(chunk_sums_path(own_path, path, err));
+    OK_OR_RETURN(chunk_sums_cut(sums, err));
+    size_bytes = HEAD_BYTES + ENTRY_BYTES * sums->n + SEAL_BYTES;
+    bytes = malloc(size_bytes);
+    if (bytes == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes of checksums", size_bytes);
+    memcpy(bytes, magic, MAGIC_BYTES);
+    put(bytes + MAGIC_BYTES, sums->n_taken);
+    put(bytes + MAGIC_BYTES + 8, sums->n);
+    for (size_t i = 0; i < sums->n; i++) {
+        put(bytes + HEAD_BYTES + ENTRY_BYTES * i, sums->list[i].end);
+        put(bytes + HEAD_BYTES + ENTRY_BYTES * i + 8, sums->list[i].sum);
+    }
+    put(bytes + size_bytes - SEAL_BYTES, XXH3_64bits(bytes, size_bytes - SEAL_BYTES));
+    status = write_file(io, own_path, bytes, size_bytes, err);
+    free(bytes);
+    return status;
+}
+
+/* Takes the chunks out of the bytes of a file of sums. False: they are no such file's, or no memory is left. */
+static bool parse(const unsigned char *bytes, size_t length, uint64_t size_bytes, struct chunk_sum **list,
+                  size_t *n)
+{
+    uint64_t end = 0;
+
+    *n = length < HEAD_BYTES + SEAL_BYTES ? 0 : (length - HEAD_BYTES - SEAL_BYTES) / ENTRY_BYTES;
+    if (length != HEAD_BYTES + ENTRY_BYTES * *n + SEAL_BYTES || memcmp(bytes, magic, MAGIC_BYTES) != 0 ||
+        get(bytes + MAGIC_BYTES) != size_bytes || get(bytes + MAGIC_BYTES + 8) != *n ||
+        get(bytes + length - SEAL_BYTES) != XXH3_64bits(bytes, length - SEAL_BYTES))
+        return false;
+    *list = calloc(*n + 1, sizeof **list);
+    for (size_t i = 0; i < *n && *list != NULL; i++) {
+        (*list)[i] = (struct chunk_sum){ get(bytes + HEAD_BYTES + ENTRY_BYTES * i),
+                                         get(bytes + HEAD_BYTES + ENTRY_BYTES * i + 8) };
+        if ((*list)[i].end <= end)
+            return false;
+        end = (*list)[i].end;
+    }
+    return *list != NULL && end == size_bytes;
+}
+
+enum fsdp_status chunk_sums_read(struct fsdp_io *io, const char *path, uint64_t size_bytes,
+                                 struct chunk_sum **list, size_t *n, struct fsdp_err *err)
+{
+    char own_path[IO_PATH_BYTES], *text = NULL;
+    size_t length = 0;
+
+    *list = NULL;
+    *n = 0;
+    OK_OR_RETURN(chunk_sums_path(own_path, path, err));
+    OK_OR_RETURN(io_read_file(io, own_path, MOST_BYTES, &text, &length, err));
+    if (!parse((const unsigned char *)text, length, size_bytes, list, n)) {
+        free(*list);
+        *list = NULL;
+        *n = 0;
+    }
+    free(text);
+    return *list != NULL ? FSDP_OK
+                         : fsdp_fail(err, FSDP_ERR_FORMAT, "%s is damaged, or of another file", own_path);
+}

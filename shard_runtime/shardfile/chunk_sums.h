@@ -1,0 +1,62 @@
+/*
+ * Checksums of the parts of a checkpoint's file. The manifest has one checksum for the whole file, which finds
+ * damage. These say where it is: a chunk is the header, or at most 64 KiB of one tensor.
+ *
+ * They are in a file of their own beside it, named like it with ".sums" at the end. It is not synced, and a
+ * checkpoint without it is as good: older programs wrote none, and no reader of tensors opens it. All numbers
+ * are little-endian:
+ *
+ *   bytes               what
+ *   16                  "fsdp-chunk-sums\n"
+ *   8, 8                bytes of the file; number of chunks
+ *   16 for each chunk   where it ends in the file; XXH3-64 of its bytes
+ *   8                   XXH3-64 of all bytes before
+ */
+#ifndef SHARDFILE_CHUNK_SUMS_H
+#define SHARDFILE_CHUNK_SUMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+#include "shard_runtime/shardfile/io.h"
+
+enum { CHUNK_SUMS_BYTES = 65536 };
+
+/** A chunk begins where the one before it ends. */
+struct chunk_sum {
+    uint64_t end, sum;
+};
+
+/** The sums of a file whose bytes are taken in order. */
+struct chunk_sums;
+
+/** Creates *out without any bytes. FSDP_ERR_NOMEM: *out is NULL. */
+enum fsdp_status chunk_sums_create(struct chunk_sums **out, struct fsdp_err *err);
+/** NULL is a no-op. */
+void chunk_sums_destroy(struct chunk_sums *sums);
+
+/** Takes the next bytes of the file. FSDP_ERR_NOMEM: there is no memory for their sums. */
+enum fsdp_status chunk_sums_take(struct chunk_sums *sums, const void *bytes, size_t size_bytes,
+                                 struct fsdp_err *err);
+/** The bytes that come belong to another tensor: a chunk ends here. Errors are those of chunk_sums_take(). */
+enum fsdp_status chunk_sums_cut(struct chunk_sums *sums, struct fsdp_err *err);
+
+/** Writes "<path>.sums", the path of the sums of the file `path`, into `out`. */
+enum fsdp_status chunk_sums_path(char out[IO_PATH_BYTES], const char *path, struct fsdp_err *err);
+
+/** Ends the last chunk and writes the sums beside the file `path`. Replaces what an earlier attempt left. */
+enum fsdp_status chunk_sums_write(struct chunk_sums *sums, struct fsdp_io *io, const char *path,
+                                  struct fsdp_err *err);
+
+/**
+ * Reads the sums beside the file `path`, which has `size_bytes`. The caller frees *list. The chunks are not
+ * empty, and the last one ends where the file ends.
+ *   FSDP_ERR_NOT_FOUND  there are none
+ *   FSDP_ERR_FORMAT     they are damaged, or of another file
+ */
+enum fsdp_status chunk_sums_read(struct fsdp_io *io, const char *path, uint64_t size_bytes,
+                                 struct chunk_sum **list, size_t *n, struct fsdp_err *err);
+
+#endif
