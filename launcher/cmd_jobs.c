@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "launcher/job_table.h"
+#include "launcher/terminal.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/text.h"
 
@@ -50,24 +51,6 @@ static int print_json(const cJSON *value, FILE *out)
     return written(out);
 }
 
-/* What the registry knows of a job that does not answer. Its members that are not known are null. */
-static cJSON *stand_in(const struct registry_job *job)
-{
-    static const char *const unknown[] = { "state", "nodes",        "ranks",    "generation", "step",
-                                           "loss",  "tokens_per_s", "restarts", "age_s" };
-    cJSON *view = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(view, "job", job->id);
-    cJSON_AddStringToObject(view, "name", job->name);
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        cJSON_AddNullToObject(view, unknown[i]);
-    if (job->run_dir[0] != '\0')
-        cJSON_AddStringToObject(view, "run_dir", job->run_dir);
-    else
-        cJSON_AddNullToObject(view, "run_dir");
-    return view;
-}
-
 static int list_words(const struct registry_list *list, const struct job_words *words, FILE *out)
 {
     for (size_t i = 0; i < list->n; i++) {
@@ -79,8 +62,15 @@ static int list_words(const struct registry_list *list, const struct job_words *
     return written(out);
 }
 
+static void look_of(const struct job_words *words, struct table_look *look)
+{
+    *look = terminal_look(STDOUT_FILENO);
+    look->wide = words->wide;
+}
+
 static int list_jobs(const struct registry_list *list, const struct job_words *words, FILE *out)
 {
+    struct table_look look;
     cJSON **answers, *all;
     int status;
 
@@ -92,36 +82,69 @@ static int list_jobs(const struct registry_list *list, const struct job_words *w
         return FSDP_EXIT_IO;
     jobs_ask(list, DESK_PS, answers);
     for (size_t i = 0; i < list->n; i++)
-        cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : stand_in(&list->jobs[i]));
+        cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : jobs_stand_in(&list->jobs[i]));
     free(answers);
     if (words->json)
         status = print_json(all, out);
     else {
-        job_table_jobs(all, out);
+        look_of(words, &look);
+        job_table_jobs(all, &look, out);
         status = written(out);
     }
     cJSON_Delete(all);
     return status;
 }
 
+/* What top shows, once: of one job, or of all. */
+static int show_ranks(const struct registry_list *list, const struct registry_job *job,
+                      const struct job_words *words, FILE *out, struct fsdp_err *err)
+{
+    cJSON **answers = calloc(list->n + 1, sizeof *answers), *all = cJSON_CreateArray();
+    struct table_look look;
+    int status = 0;
+
+    if (answers != NULL && job != NULL)
+        answers[0] = jobs_ask_one(list, job, DESK_STATUS, err);
+    else if (answers != NULL)
+        jobs_ask(list, DESK_STATUS, answers);
+    for (size_t i = 0; answers != NULL && i < (job != NULL ? 1 : list->n); i++) {
+        jobs_add_memory(answers[i]);
+        if (answers[i] != NULL || job == NULL)
+            cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : jobs_stand_in(&list->jobs[i]));
+    }
+    free(answers);
+    look_of(words, &look);
+    if (job != NULL && cJSON_GetArraySize(all) == 0)
+        status = FSDP_EXIT_PEER;
+    else if (words->json)
+        status = print_json(job != NULL ? cJSON_GetArrayItem(all, 0) : all, out);
+    else
+        job_table_top(all, &look, &(struct job_table_part){ 0 }, out);
+    cJSON_Delete(all);
+    return status != 0 ? status : written(out);
+}
+
 static int show_job(const struct registry_list *list, const struct registry_job *job, enum desk_word word,
-                    bool json, FILE *out, struct fsdp_err *err)
+                    const struct job_words *words, FILE *out, struct fsdp_err *err)
 {
     cJSON *view = jobs_ask_one(list, job, word, err);
+    struct table_look look;
     int status = 0;
 
     if (view == NULL)
         return FSDP_EXIT_PEER;
+    jobs_add_memory(view);
     if (word == DESK_INSPECT) {
         char *text = cJSON_Print(view);
 
         fprintf(out, "%s\n", text != NULL ? text : "");
         cJSON_free(text);
         status = written(out);
-    } else if (json) {
+    } else if (words->json) {
         status = print_json(view, out);
     } else {
-        job_table_status(view, out);
+        look_of(words, &look);
+        job_table_status(view, &look, out);
         status = written(out);
     }
     cJSON_Delete(view);
@@ -195,15 +218,25 @@ static int read_files(const struct subcommand *command, const struct registry_li
     return status;
 }
 
+/* Is it shown again and again? */
+static bool is_watched(const struct subcommand *command, const struct job_words *words)
+{
+    return words->watch || (strcmp(command->name, "top") == 0 && !words->json && isatty(STDOUT_FILENO));
+}
+
 /* The commands that name one job. */
 static int run_on(const struct subcommand *command, const struct registry_list *list,
                   const struct registry_job *job, const struct job_words *words, FILE *out, FILE *err_out,
                   struct fsdp_err *err)
 {
+    if (is_watched(command, words))
+        return cmd_watch(command, job, words, out, err);
+    if (strcmp(command->name, "top") == 0)
+        return show_ranks(list, job, words, out, err);
     if (strcmp(command->name, "status") == 0)
-        return show_job(list, job, DESK_STATUS, words->json, out, err);
+        return show_job(list, job, DESK_STATUS, words, out, err);
     if (strcmp(command->name, "inspect") == 0)
-        return show_job(list, job, DESK_INSPECT, true, out, err);
+        return show_job(list, job, DESK_INSPECT, words, out, err);
     if (strcmp(command->name, "stop") == 0)
         return give_order(list, job, words->save ? DESK_SAVE : DESK_STOP, words->json, out, err);
     if (strcmp(command->name, "restart") == 0)
@@ -220,7 +253,9 @@ static int run(const struct subcommand *command, const struct job_words *words, 
     int status = exit_status_of(found);
 
     if (found == FSDP_OK && words->job == NULL) {
-        status = list_jobs(&list, words, out);
+        status = is_watched(command, words)          ? cmd_watch(command, NULL, words, out, err)
+                 : strcmp(command->name, "top") == 0 ? show_ranks(&list, NULL, words, out, err)
+                                                     : list_jobs(&list, words, out);
     } else if (found == FSDP_OK) {
         found = jobs_find(&job, &list, words->job, err);
         status = found == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(found);

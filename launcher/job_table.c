@@ -2,23 +2,25 @@
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
-#include <stdbool.h>
+#include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { CELL_BYTES = 64, MOST_COLUMNS = 12, NAME_COLUMNS = 20 };
+enum { WORD_COLUMNS = 14 };
 
 /* How the value of a column is written. */
-enum form { FORM_TEXT, FORM_COUNT, FORM_LOSS, FORM_RATE, FORM_AGE };
+enum form { FORM_TEXT, FORM_NAME, FORM_PATH, FORM_COUNT, FORM_LOSS, FORM_RATE, FORM_AGE, FORM_BYTES };
 
 struct column {
     const char *title, *key;
     enum form form;
 };
 
+/* Those after the first N_OF_JOB are for --wide. */
 static const struct column of_job[] = {
     { "JOB", "job", FORM_TEXT },
-    { "NAME", "name", FORM_TEXT },
+    { "NAME", "name", FORM_NAME },
     { "STATE", "state", FORM_TEXT },
     { "NODES", "nodes", FORM_COUNT },
     { "RANKS", "ranks", FORM_COUNT },
@@ -28,129 +30,262 @@ static const struct column of_job[] = {
     { "TOK/S", "tokens_per_s", FORM_RATE },
     { "RST", "restarts", FORM_COUNT },
     { "AGE", "age_s", FORM_AGE },
+    { "RUN DIRECTORY", "run_dir", FORM_PATH },
 };
 static const struct column of_worker[] = {
-    { "RANK", "rank", FORM_COUNT },  { "NODE", "node", FORM_COUNT }, { "PID", "pid", FORM_COUNT },
-    { "PHASE", "phase", FORM_TEXT }, { "STEP", "step", FORM_COUNT },
+    { "RANK", "rank", FORM_COUNT },
+    { "NODE", "node", FORM_COUNT },
+    { "PID", "pid", FORM_COUNT },
+    { "PHASE", "phase", FORM_TEXT },
+    { "STEP", "step", FORM_COUNT },
+    { "MEMORY", "memory_bytes", FORM_BYTES },
+    { "GPU", "gpu", FORM_TEXT },
+    { "GPU%", "gpu_percent", FORM_COUNT },
+    { "GPU-MEM", "gpu_memory_bytes", FORM_BYTES },
 };
-enum { N_OF_JOB = sizeof of_job / sizeof *of_job, N_OF_WORKER = sizeof of_worker / sizeof *of_worker };
+enum {
+    ALL_OF_JOB = sizeof of_job / sizeof *of_job,
+    N_OF_JOB = ALL_OF_JOB - 1,
+    ALL_OF_WORKER = sizeof of_worker / sizeof *of_worker,
+    N_OF_WORKER = 5
+};
 
-static void write_rate(char out[CELL_BYTES], double rate)
+/* Three digits and a unit: "999", "22k", "1.5M". */
+static void write_rate(char out[TABLE_CELL_BYTES], double rate)
 {
     if (rate < 999.5)
-        snprintf(out, CELL_BYTES, "%.0f", rate);
+        snprintf(out, TABLE_CELL_BYTES, "%.0f", rate);
     else if (rate < 999.5e3)
-        snprintf(out, CELL_BYTES, "%.3gk", rate / 1e3);
+        snprintf(out, TABLE_CELL_BYTES, "%.3gk", rate / 1e3);
     else
-        snprintf(out, CELL_BYTES, "%.3gM", rate / 1e6);
+        snprintf(out, TABLE_CELL_BYTES, "%.3gM", rate / 1e6);
+}
+
+/* "12M", "1.5G": binary units */
+static void write_bytes(char out[TABLE_CELL_BYTES], double bytes)
+{
+    static const char units[] = "KMGTP";
+    int unit = 0;
+
+    for (bytes /= 1024; bytes >= 999.5 && units[unit + 1] != '\0'; unit++)
+        bytes /= 1024;
+    snprintf(out, TABLE_CELL_BYTES, bytes < 99.95 ? "%.3g%c" : "%.0f%c", bytes, units[unit]);
 }
 
 /* The two largest units: "12s", "3m05s", "2h11m", "4d03h". */
-static void write_age(char out[CELL_BYTES], double age_s)
+static void write_age(char out[TABLE_CELL_BYTES], double age_s)
 {
     const uint64_t s = age_s >= 0 && age_s < 1e12 ? (uint64_t)age_s : 0;
 
     if (s < 60)
-        snprintf(out, CELL_BYTES, "%" PRIu64 "s", s);
+        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "s", s);
     else if (s < 3600)
-        snprintf(out, CELL_BYTES, "%" PRIu64 "m%02" PRIu64 "s", s / 60, s % 60);
+        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "m%02" PRIu64 "s", s / 60, s % 60);
     else if (s < 86400)
-        snprintf(out, CELL_BYTES, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
+        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
     else
-        snprintf(out, CELL_BYTES, "%" PRIu64 "d%02" PRIu64 "h", s / 86400, s / 3600 % 24);
+        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "d%02" PRIu64 "h", s / 86400, s / 3600 % 24);
 }
 
-/* A control character in a name could move the cursor of who lists it. */
-static void write_text(char out[CELL_BYTES], const char *text)
-{
-    snprintf(out, CELL_BYTES, "%s", text);
-    for (char *c = out; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    if (strlen(out) > NAME_COLUMNS) {
-        size_t n = NAME_COLUMNS - 1;
-
-        while (n > 0 && ((unsigned char)out[n] & 0xc0) == 0x80) /* within a character of UTF-8 */
-            n--;
-        strcpy(out + n, "~");
-    }
-}
-
-static void write_cell(char out[CELL_BYTES], const struct column *column, const cJSON *row)
+static void write_cell(char out[TABLE_CELL_BYTES], const struct column *column, const cJSON *row)
 {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(row, column->key);
 
-    snprintf(out, CELL_BYTES, "-");
-    if (column->form == FORM_TEXT && cJSON_IsString(value))
-        write_text(out, value->valuestring);
-    if (column->form == FORM_TEXT || !cJSON_IsNumber(value))
+    snprintf(out, TABLE_CELL_BYTES, "-");
+    if (column->form <= FORM_PATH && cJSON_IsString(value))
+        table_text(out, value->valuestring);
+    if (column->form <= FORM_PATH || !cJSON_IsNumber(value))
         return;
     if (column->form == FORM_COUNT)
-        snprintf(out, CELL_BYTES, "%.0f", value->valuedouble);
+        snprintf(out, TABLE_CELL_BYTES, "%.0f", value->valuedouble);
     else if (column->form == FORM_LOSS)
-        snprintf(out, CELL_BYTES, "%.4g", value->valuedouble);
+        snprintf(out, TABLE_CELL_BYTES, "%.4g", value->valuedouble);
     else if (column->form == FORM_RATE)
         write_rate(out, value->valuedouble);
+    else if (column->form == FORM_BYTES)
+        write_bytes(out, value->valuedouble);
     else
         write_age(out, value->valuedouble);
 }
 
-/* Texts to the left, numbers to the right, two spaces between columns, none after the last text. */
-static void print_line(FILE *out, const struct column *columns, int n, char cells[][CELL_BYTES],
-                       const int *widths)
-{
-    for (int i = 0; i < n; i++) {
-        const bool left = columns[i].form == FORM_TEXT;
+/* Rows */
 
-        fprintf(out, "%s%*s%s", i == 0 ? "" : " ", left ? -(i == n - 1 ? 0 : widths[i]) : widths[i], cells[i],
-                i == n - 1 ? "\n" : "");
-    }
+struct rows {
+    const struct column *columns;
+    const cJSON **of; /* (n) */
+    const cJSON *
+        *jobs; /* (n) the job of each, whose id stands in a column of its own; NULL: no such column */
+};
+
+static void put_cell(const void *arg, size_t row, int column, char out[TABLE_CELL_BYTES])
+{
+    const struct rows *rows = arg;
+
+    if (rows->jobs == NULL)
+        write_cell(out, &rows->columns[column], rows->of[row]);
+    else if (column == 0)
+        write_cell(out, &of_job[0], rows->jobs[row]);
+    else
+        write_cell(out, &rows->columns[column - 1], rows->of[row]);
 }
 
-static void print_table(FILE *out, const struct column *columns, int n, const cJSON *rows)
+static void set_column(struct table *table, const struct column *column)
 {
-    char cells[MOST_COLUMNS][CELL_BYTES];
-    int widths[MOST_COLUMNS];
-    const cJSON *row;
+    table->titles[table->n] = column->title;
+    table->shapes[table->n++] = column->form == FORM_NAME   ? TABLE_NAME
+                                : column->form == FORM_PATH ? TABLE_PATH
+                                : column->form == FORM_TEXT ? TABLE_WORD
+                                                            : TABLE_NUMBER;
+}
 
-    for (int i = 0; i < n; i++) {
-        snprintf(cells[i], CELL_BYTES, "%s", columns[i].title);
-        widths[i] = (int)strlen(cells[i]);
-        cJSON_ArrayForEach(row, rows)
-        {
-            char cell[CELL_BYTES];
+static void print_rows(const struct rows *rows, int n_columns, size_t n_rows, bool untitled,
+                       const struct table_look *look, FILE *out)
+{
+    struct table table = { .n_rows = n_rows, .untitled = untitled, .cell = put_cell, .arg = rows };
 
-            write_cell(cell, &columns[i], row);
-            if ((int)strlen(cell) > widths[i])
-                widths[i] = (int)strlen(cell);
-        }
-    }
-    print_line(out, columns, n, cells, widths);
-    cJSON_ArrayForEach(row, rows)
+    if (rows->jobs != NULL)
+        set_column(&table, &of_job[0]);
+    for (int i = 0; i < n_columns; i++)
+        set_column(&table, &rows->columns[i]);
+    table_print(&table, look, out);
+}
+
+/* Print the first `most` objects of an array; 0: all. Without memory the table is empty. */
+static void print_array(const cJSON *array, size_t most, const struct column *columns, int n_columns,
+                        const struct table_look *look, FILE *out)
+{
+    const cJSON **of = calloc((size_t)cJSON_GetArraySize(array) + 1, sizeof(const cJSON *)), *object;
+    const struct rows rows = { .columns = columns, .of = of };
+    size_t n = 0;
+
+    cJSON_ArrayForEach(object, array)
     {
-        for (int i = 0; i < n; i++)
-            write_cell(cells[i], &columns[i], row);
-        print_line(out, columns, n, cells, widths);
+        if (of != NULL && (most == 0 || n < most))
+            of[n++] = object;
     }
+    print_rows(&rows, n_columns, n, false, look, out);
+    free(of);
 }
 
-void job_table_jobs(const cJSON *jobs, FILE *out)
+void job_table_jobs(const cJSON *jobs, const struct table_look *look, FILE *out)
 {
-    print_table(out, of_job, N_OF_JOB, jobs);
+    print_array(jobs, 0, of_job, look->wide ? ALL_OF_JOB : N_OF_JOB, look, out);
 }
 
-void job_table_status(const cJSON *job, FILE *out)
+void job_table_line(const cJSON *job, const struct table_look *look, FILE *out)
 {
-    static const char *const words[] = { "job",  "name", "state",        "nodes",    "ranks", "generation",
-                                         "step", "loss", "tokens per s", "restarts", "age" };
-    const cJSON *run_dir = cJSON_GetObjectItemCaseSensitive(job, "run_dir");
+    const struct rows rows = { .columns = of_job, .of = &job };
 
-    for (int i = 0; i < N_OF_JOB; i++) {
-        char cell[CELL_BYTES];
+    print_rows(&rows, look->wide ? ALL_OF_JOB : N_OF_JOB, 1, true, look, out);
+}
+
+void job_table_status(const cJSON *job, const struct table_look *look, FILE *out)
+{
+    static const char *const words[ALL_OF_JOB] = { "job",          "name",       "state", "nodes",
+                                                   "ranks",        "generation", "step",  "loss",
+                                                   "tokens per s", "restarts",   "age",   "run directory" };
+
+    for (int i = 0; i < ALL_OF_JOB; i++) {
+        char cell[TABLE_CELL_BYTES];
 
         write_cell(cell, &of_job[i], job);
-        fprintf(out, "%-14s%s\n", words[i], cell);
+        if (look->columns > 0 && !look->wide)
+            table_cut(cell, look->columns - WORD_COLUMNS,
+                      of_job[i].form == FORM_PATH ? TABLE_PATH : TABLE_NAME, look->ascii);
+        fprintf(out, "%-*s%s\n", WORD_COLUMNS, words[i], cell);
     }
-    fprintf(out, "%-14s%s\n\n", "run directory", cJSON_IsString(run_dir) ? run_dir->valuestring : "-");
-    print_table(out, of_worker, N_OF_WORKER, cJSON_GetObjectItemCaseSensitive(job, "workers"));
+    fputc('\n', out);
+    print_array(cJSON_GetObjectItemCaseSensitive(job, "workers"), 0, of_worker,
+                look->wide ? ALL_OF_WORKER : N_OF_WORKER, look, out);
+}
+
+/* Ranks of several jobs */
+
+struct rank {
+    const cJSON *job, *worker;
+    double key;
+    size_t number;
+};
+
+static double key_of(const cJSON *worker, enum job_table_sort sort)
+{
+    const cJSON *value =
+        cJSON_GetObjectItemCaseSensitive(worker, sort == JOB_TABLE_BY_STEP ? "step" : "memory_bytes");
+
+    if (sort == JOB_TABLE_BY_RANK || !cJSON_IsNumber(value))
+        return sort == JOB_TABLE_BY_RANK ? 0 : HUGE_VAL; /* what does not say comes last */
+    return sort == JOB_TABLE_BY_STEP ? value->valuedouble : -value->valuedouble;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct rank *one = a, *other = b;
+
+    if (one->key != other->key)
+        return one->key < other->key ? -1 : 1;
+    return (one->number > other->number) - (one->number < other->number);
+}
+
+const char *job_table_sort_name(enum job_table_sort sort)
+{
+    static const char *const names[JOB_TABLE_SORTS] = { "rank", "step", "memory" };
+
+    return names[sort];
+}
+
+size_t job_table_n_ranks(const cJSON *jobs)
+{
+    const cJSON *job;
+    size_t n = 0;
+
+    cJSON_ArrayForEach(job, jobs)
+    {
+        n += (size_t)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "workers"));
+    }
+    return n;
+}
+
+static void collect(const cJSON *jobs, enum job_table_sort sort, struct rank *ranks)
+{
+    const cJSON *job, *worker;
+    size_t n = 0;
+
+    cJSON_ArrayForEach(job, jobs)
+    {
+        cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+        {
+            ranks[n] =
+                (struct rank){ .job = job, .worker = worker, .key = key_of(worker, sort), .number = n };
+            n++;
+        }
+    }
+    qsort(ranks, n, sizeof *ranks, compare_ranks);
+}
+
+void job_table_top(const cJSON *jobs, const struct table_look *look, const struct job_table_part *part,
+                   FILE *out)
+{
+    const size_t n_jobs = (size_t)cJSON_GetArraySize(jobs), all = job_table_n_ranks(jobs),
+                 from = part->first < all ? part->first : all,
+                 n = part->most_ranks > 0 && all - from > part->most_ranks ? part->most_ranks : all - from;
+    struct rank *ranks = calloc(all + 1, sizeof *ranks);
+    const cJSON **rows = calloc(2 * (all + 1), sizeof(const cJSON *));
+    const struct rows of = { .columns = of_worker, .of = rows, .jobs = rows + all + 1 };
+
+    print_array(jobs, part->most_jobs, of_job, N_OF_JOB, look, out);
+    if (part->most_jobs > 0 && n_jobs > part->most_jobs)
+        fprintf(out, "and %zu more jobs\n", n_jobs - part->most_jobs);
+    if (ranks != NULL && rows != NULL) {
+        collect(jobs, part->sort, ranks);
+        for (size_t i = 0; i < n; i++) {
+            of.of[i] = ranks[from + i].worker;
+            of.jobs[i] = ranks[from + i].job;
+        }
+        fputc('\n', out);
+        print_rows(&of, ALL_OF_WORKER, n, false, look, out);
+        if (n < all)
+            fprintf(out, "ranks %zu to %zu of %zu\n", from + 1, from + n, all);
+    }
+    free(ranks);
+    free(rows);
 }

@@ -38,11 +38,9 @@ static void set_flag(struct job_words *out, const char *name)
     const struct {
         const char *name;
         bool *flag;
-    } flags[] = { { "json", &out->json },
-                  { "quiet", &out->quiet },
-                  { "names", &out->names },
-                  { "follow", &out->follow },
-                  { "save", &out->save } };
+    } flags[] = { { "json", &out->json },     { "quiet", &out->quiet }, { "names", &out->names },
+                  { "follow", &out->follow }, { "save", &out->save },   { "wide", &out->wide },
+                  { "watch", &out->watch } };
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (strcmp(flags[i].name, name) == 0)
@@ -84,7 +82,8 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
             out->job = word;
         }
     }
-    if (takes_job && !out->help && (out->job == NULL || out->job[0] == '\0'))
+    if (takes_job && strstr(command->usage, "[JOB]") == NULL && !out->help &&
+        (out->job == NULL || out->job[0] == '\0'))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "which job? fsdprun %s %s; `fsdprun ps` lists them",
                          command->name, command->usage);
     return FSDP_OK;

@@ -12,7 +12,7 @@
 
 struct job_words {
     const char *job; /* NULL: none was given, as to `ps` */
-    bool json, quiet, names, follow, save, help;
+    bool json, quiet, names, follow, save, wide, watch, help;
     int rank; /* -1: all */
 };
 

@@ -16,6 +16,14 @@
     {                                                                                                        \
         0, "json", NULL, "for programs: one JSON value"                                                      \
     }
+#define WIDE                                                                                                 \
+    {                                                                                                        \
+        0, "wide", NULL, "more columns, and nothing is cut"                                                  \
+    }
+#define WATCH                                                                                                \
+    {                                                                                                        \
+        'w', "watch", NULL, "show it again whenever it has changed; q ends"                                  \
+    }
 #define END                                                                                                  \
     {                                                                                                        \
         0                                                                                                    \
@@ -23,15 +31,21 @@
 
 const struct subcommand what_subcommands[] = {
     { .name = "plan", .brief = "memory and traffic of a job, without running it" },
-    { "ps", "the jobs of this user that run on this machine", "[-q] [--names] [--json]",
-      (const struct subcommand_option[]){ { 'q', "quiet", NULL, "only the ids, one a line" },
+    { "ps", "the jobs of this user that run on this machine", "[-w] [--wide] [-q] [--names] [--json]",
+      (const struct subcommand_option[]){ WATCH,
+                                          WIDE,
+                                          { 'q', "quiet", NULL, "only the ids, one a line" },
                                           { 0, "names", NULL, "only the names, one a line" },
                                           JSON,
                                           END },
       "States: starting, running, restarting, stopping; complete and failed, while its last\n"
       "lines are written. A run that does not answer within a second has the state \"-\".\n" },
-    { "status", "one job, and what its workers on this node do", "[--json] JOB",
-      (const struct subcommand_option[]){ JSON, END }, NULL },
+    { "status", "one job, and what its workers on this node do", "[-w] [--wide] [--json] JOB",
+      (const struct subcommand_option[]){ WATCH, WIDE, JSON, END }, NULL },
+    { "top", "the ranks of all jobs, or of one, as they go on", "[--json] [JOB]",
+      (const struct subcommand_option[]){ JSON, END },
+      "In a terminal the table is drawn again whenever something has changed. Keys: q ends, s sorts\n"
+      "by rank, step or memory, arrows move. Elsewhere, and with --json, it shows it once.\n" },
     { "logs", "what the ranks of a job printed", "[-f] [--rank R] JOB",
       (const struct subcommand_option[]){
           { 'f', "follow", NULL, "go on with what they print, until the job has ended" },
@@ -59,7 +73,7 @@ const struct subcommand what_subcommands[] = {
 const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
 
 /* Refused today, so that no script runs a program by such a name and breaks when the subcommand comes. */
-static const char *const reserved[] = { "top", "doctor", "ckpt", "data", "trace", "plot" };
+static const char *const reserved[] = { "doctor", "ckpt", "data", "trace", "plot" };
 
 const struct subcommand *what_job_command(const char *name)
 {
