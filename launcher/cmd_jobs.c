@@ -30,6 +30,8 @@ int cmd_jobs_help(const struct subcommand *command, FILE *out)
         fputc('\n', out);
     if (strstr(command->usage, "JOB") != NULL)
         fputs("JOB is the id of a job, its name, or a prefix of either that no other job has.\n", out);
+    if (strstr(command->usage, "RUN") != NULL)
+        fputs("RUN is a run directory; or the id, the name or a prefix of a job that runs.\n", out);
     if (command->more != NULL)
         fputs(command->more, out);
     return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
@@ -276,6 +278,8 @@ int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *
         status = FSDP_EXIT_USAGE;
     else if (said.help)
         status = cmd_jobs_help(command, out);
+    else if (strcmp(command->name, "plot") == 0)
+        status = cmd_plot(&said, out, &err);
     else
         status = run(command, &said, out, err_out, &err);
     if (status != 0 && err.status != FSDP_OK)

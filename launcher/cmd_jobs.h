@@ -33,6 +33,9 @@ int cmd_events(const struct registry_job *job, const struct job_words *words, in
 int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
              FILE *err_out, struct fsdp_err *err);
 
+/** Plot the run that words->job names (cmd_plot.c). Returns the exit status. */
+int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err);
+
 /* Cmd_watch.c */
 
 /** Ps or status with --watch, and top in a terminal. `job` is NULL if all are meant. Returns the exit status. */

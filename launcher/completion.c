@@ -32,11 +32,6 @@ static bool has_subcommands(const char *program)
     return strcmp(program, "torchrun") != 0;
 }
 
-static bool takes_job(const struct subcommand *command)
-{
-    return strstr(command->usage, "JOB") != NULL;
-}
-
 /* "ps|status|logs": the commands over jobs. */
 static void put_job_commands(FILE *out, const char *between)
 {
@@ -146,7 +141,7 @@ static void put_bash_jobs(FILE *out)
         fprintf(out, "            %s) given='", command->name);
         for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
             fprintf(out, "--%s ", option->name);
-        fprintf(out, "--help'; ran=%d ;;\n", takes_job(command));
+        fprintf(out, "--help'; ran=%d ;;\n", what_takes_job(command));
     }
     fputs("            esac\n"
           "            if [[ $cur == -* ]]; then\n"
@@ -272,7 +267,7 @@ static void put_zsh_jobs(FILE *out)
             put_zsh_text(out, option->help);
             fprintf(out, "]%s' ", option->argument != NULL ? ":rank:" : "");
         }
-        fprintf(out, "'--help[its page]'%s ;;\n", takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
+        fprintf(out, "'--help[its page]'%s ;;\n", what_takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
     }
     fputs("  esac\n}\n"
           "if (( CURRENT > 2 )) && [[ $words[2] == (",
@@ -327,7 +322,7 @@ static void put_fish_jobs(FILE *out)
             put_fish_text(out, option->help);
             fputs("'\n", out);
         }
-        if (takes_job(command))
+        if (what_takes_job(command))
             fprintf(out,
                     "complete -c fsdprun -n '__fish_seen_subcommand_from %s' -f "
                     "-a '(fsdprun ps -q --names 2> /dev/null)'\n",

@@ -67,13 +67,17 @@ const struct subcommand what_subcommands[] = {
       "again. This counts as no restart. Status: 0 when they run again.\n" },
     { "inspect", "everything that is known of a job, as JSON", "JOB",
       (const struct subcommand_option[]){ END }, NULL },
+    { "plot", "loss, throughput and restarts of a run", "[--svg FILE] RUN",
+      (const struct subcommand_option[]){
+          { 0, "svg", "FILE", "write a picture to FILE in place of the terminal" }, END },
+      "A step that was trained again counts as it was last. Under \"^\" a generation went on.\n" },
     { .name = "version", .brief = "version, commit, compiler and features" },
     { .name = "help", .brief = "this page; help plan: that of plan, and so on" },
 };
 const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
 
 /* Refused today, so that no script runs a program by such a name and breaks when the subcommand comes. */
-static const char *const reserved[] = { "doctor", "ckpt", "data", "trace", "plot" };
+static const char *const reserved[] = { "doctor", "ckpt", "data", "trace" };
 
 const struct subcommand *what_job_command(const char *name)
 {
@@ -81,6 +85,11 @@ const struct subcommand *what_job_command(const char *name)
         if (what_subcommands[i].usage != NULL && strcmp(what_subcommands[i].name, name) == 0)
             return &what_subcommands[i];
     return NULL;
+}
+
+bool what_takes_job(const struct subcommand *command)
+{
+    return strstr(command->usage, "JOB") != NULL || strstr(command->usage, "RUN") != NULL;
 }
 
 bool what_is_reserved(const char *name)
