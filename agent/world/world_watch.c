@@ -40,6 +40,7 @@ static void sum_progress(const struct world *world, struct agent_progress *progr
         progress->step = read64(&page->step);
         if (read64(&page->total_steps) != 0)
             progress->total_steps = read64(&page->total_steps);
+        progress->tokens = read64(&page->tokens);
         progress->loss = as_double(read64(&page->loss_bits));
         progress->grad_norm = as_double(read64(&page->grad_norm_bits));
         progress->tokens_per_s = as_double(read64(&page->tokens_per_s_bits));
