@@ -30,7 +30,7 @@ int cmd_help(const char *program, FILE *out)
         for (size_t i = 0; i < what_subcommands_size; i++)
             if (what_subcommands[i].usage != NULL)
                 fprintf(out, " %s", what_subcommands[i].name);
-        fputs(": jobs that run (help ps)\n", out);
+        fputs(": jobs (help ps)\n", out);
     }
     fprintf(out, "%s%s --help-all: every option, every key of a job file, the exit statuses.\n",
             has_subcommands ? "" : "\n", program);
