@@ -61,13 +61,15 @@ size_t ending_words(const struct ending *ending, char *out, size_t size)
     add(&words, "fsdprun: step %" PRIu64 " of %" PRIu64 " after %s", ending->steps, ending->total_steps,
         cost_clock(ending->seconds, clock));
     add_rate(&words, ending->tokens_per_s);
-    if (ending->n_restarts > 0)
-        add(&words, "; %d restart%s cost %s", ending->n_restarts, ending->n_restarts == 1 ? "" : "s",
-            cost_clock(ending->restarting_s, clock));
-    if (ending->n_repeated > 0)
-        add(&words, " and %" PRIu64 " step%s done again", ending->n_repeated,
-            ending->n_repeated == 1 ? "" : "s");
     end_line(&words);
+    if (ending->n_restarts > 0)
+        add(&words, "fsdprun: %d restart%s cost %s", ending->n_restarts, ending->n_restarts == 1 ? "" : "s",
+            cost_clock(ending->restarting_s, clock));
+    if (ending->n_restarts > 0 && ending->n_repeated > 0)
+        add(&words, ", and %" PRIu64 " step%s done again", ending->n_repeated,
+            ending->n_repeated == 1 ? " was" : "s were");
+    if (ending->n_restarts > 0)
+        end_line(&words);
     if (ending->saved)
         add(&words, "fsdprun: checkpoint: %s/checkpoints/step-%08" PRIu64 "\n", ending->run_dir,
             ending->saved_step);

@@ -26,7 +26,8 @@ Test(ending, a_job_that_is_complete_says_what_it_did_and_how_to_see_it)
                            .resumes = true,
                            .run_dir = "runs/demo",
                            .summary = "s.json" },
-         "fsdprun: step 160 of 160 after 0:41, 42.4k tokens/s; 1 restart cost 0:03 and 4 steps done again\n"
+         "fsdprun: step 160 of 160 after 0:41, 42.4k tokens/s\n"
+         "fsdprun: 1 restart cost 0:03, and 4 steps were done again\n"
          "fsdprun: checkpoint: runs/demo/checkpoints/step-00000160\n"
          "fsdprun: logs: runs/demo/logs; summary: s.json\n"
          "fsdprun: next: fsdprun plot runs/demo\n");
