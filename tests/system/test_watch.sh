@@ -1,5 +1,6 @@
 # ps --watch, status --watch and top: what is shown in a terminal of 80 and of 120 columns, what it costs, and
 # how the terminal is left. A terminal is made by script(1); what was drawn is in its typescript.
+# Long
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
 F=$BIN/fsdprun T=$TOY/toy
