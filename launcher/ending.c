@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "launcher/cost.h"
+#include "shard_runtime/core/exit_status.h"
 
 static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-=:@%,";
 
@@ -58,8 +59,10 @@ size_t ending_words(const struct ending *ending, char *out, size_t size)
     char clock[COST_CLOCK_BYTES];
 
     out[0] = '\0';
-    add(&words, "fsdprun: step %" PRIu64 " of %" PRIu64 " after %s", ending->steps, ending->total_steps,
-        cost_clock(ending->seconds, clock));
+    /* After a failure the count may be a moment old: the steps of a rank are looked at four times a second. */
+    add(&words, "fsdprun: %s%" PRIu64 " of %" PRIu64 " steps done after %s",
+        ending->status == 0 || ending->status == FSDP_EXIT_NOTICE ? "" : "at least ", ending->steps,
+        ending->total_steps, cost_clock(ending->seconds, clock));
     add_rate(&words, ending->tokens_per_s);
     end_line(&words);
     if (ending->n_restarts > 0)

@@ -26,7 +26,7 @@ Test(ending, a_job_that_is_complete_says_what_it_did_and_how_to_see_it)
                            .resumes = true,
                            .run_dir = "runs/demo",
                            .summary = "s.json" },
-         "fsdprun: step 160 of 160 after 0:41, 42.4k tokens/s\n"
+         "fsdprun: 160 of 160 steps done after 0:41, 42.4k tokens/s\n"
          "fsdprun: 1 restart cost 0:03, and 4 steps were done again\n"
          "fsdprun: checkpoint: runs/demo/checkpoints/step-00000160\n"
          "fsdprun: logs: runs/demo/logs; summary: s.json\n"
@@ -44,17 +44,17 @@ Test(ending, one_that_stopped_says_how_to_go_on)
                              .resumes = true,
                              .run_dir = "r" };
 
-    says(&ending, "fsdprun: step 45 of 160 after 1:06:40\n"
+    says(&ending, "fsdprun: at least 45 of 160 steps done after 1:06:40\n"
                   "fsdprun: checkpoint: r/checkpoints/step-00000040\n"
                   "fsdprun: logs: r/logs\n"
                   "fsdprun: next: the same command goes on from step 40\n");
     ending.resumes = false; /* checkpoint.resume: never */
-    says(&ending, "fsdprun: step 45 of 160 after 1:06:40\n"
+    says(&ending, "fsdprun: at least 45 of 160 steps done after 1:06:40\n"
                   "fsdprun: checkpoint: r/checkpoints/step-00000040\n"
                   "fsdprun: logs: r/logs\n");
     ending.saved = false;
     ending.resumes = true;
-    says(&ending, "fsdprun: step 45 of 160 after 1:06:40\n"
+    says(&ending, "fsdprun: at least 45 of 160 steps done after 1:06:40\n"
                   "fsdprun: logs: r/logs\n");
 }
 
