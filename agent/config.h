@@ -78,6 +78,7 @@ struct agent_progress {
     int generation;
     int n_live; /* workers of this node that run */
     uint64_t step, total_steps;
+    uint64_t tokens; /* consumed by all ranks so far */
     double loss, grad_norm, tokens_per_s;
     uint64_t memory_bytes; /* the largest of this node's ranks */
     enum fsdp_phase phase; /* of rank 0, or of this node's first rank */
@@ -104,9 +105,9 @@ struct agent_observer {
     void (*event)(void *arg, const char *line);
     /*
      * Once, at the end of a run that began, on that same node: the lines about the whole run that stand above
-     * the last line. `out` has `size` bytes, and receives whole lines, or "".
+     * the last line. The run ends with `status`. `out` has `size` bytes, and receives whole lines, or "".
      */
-    void (*ending)(void *arg, char *out, size_t size);
+    void (*ending)(void *arg, int status, char *out, size_t size);
 };
 
 /*

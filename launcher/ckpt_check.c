@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "launcher/ckpt_impl.h"
-#include "launcher/table.h"
+#include "launcher/json_table.h"
 #include "shard_runtime/ckpt/damage_find.h"
 #include "shard_runtime/ckpt/differ.h"
 #include "shard_runtime/core/clock.h"
@@ -168,7 +168,7 @@ static int verify_once(const struct ckpt_words *words, FILE *out, struct fsdp_er
     int ended = ckpt_exit_status(status);
 
     if (status == FSDP_OK) {
-        ended = list != NULL ? table_print_json(list, out) : table_written(out);
+        ended = list != NULL ? json_print(list, out) : json_written(out);
         if (ended == 0 && !sound)
             ended = CKPT_EXIT_FOUND;
     }
@@ -263,10 +263,10 @@ static cJSON *compare_state(const struct manifest *a, const struct manifest *b)
 
 static void print_differences(FILE *out, const cJSON *state, const cJSON *tensors, size_t n_equal)
 {
-    static const struct table_column columns[] = {
-        { "NAME", "name", TABLE_NAME },          { "DIFFERS", "differs", TABLE_TEXT },
-        { "ELEMENTS", "elements", TABLE_COUNT }, { "DIFFERING", "differing", TABLE_COUNT },
-        { "MAX ABS", "max_abs", TABLE_NUMBER },  { "MAX REL", "max_rel", TABLE_NUMBER },
+    static const struct json_column columns[] = {
+        { "NAME", "name", JSON_NAME },          { "DIFFERS", "differs", JSON_TEXT },
+        { "ELEMENTS", "elements", JSON_COUNT }, { "DIFFERING", "differing", JSON_COUNT },
+        { "MAX ABS", "max_abs", JSON_NUMBER },  { "MAX REL", "max_rel", JSON_NUMBER },
     };
     const int n = cJSON_GetArraySize(tensors);
     const cJSON *number;
@@ -278,7 +278,7 @@ static void print_differences(FILE *out, const cJSON *state, const cJSON *tensor
                 cJSON_GetObjectItemCaseSensitive(number, "b")->valuestring);
     }
     if (n > 0)
-        table_print(out, columns, sizeof columns / sizeof *columns, tensors);
+        json_table_print(columns, sizeof columns / sizeof *columns, tensors, out);
     fprintf(out, "%zu tensors are equal, %d differ\n", n_equal, n);
 }
 
@@ -303,10 +303,10 @@ static int print_diff(const struct ckpt_words *words, const struct contents *a, 
     cJSON_AddItemToObject(all, "state", state);
     cJSON_AddItemToObject(all, "tensors", tensors);
     if (ckpt_words_value(words, "json") != NULL) {
-        ended = table_print_json(all, out);
+        ended = json_print(all, out);
     } else {
         print_differences(out, state, tensors, n_equal);
-        ended = table_written(out);
+        ended = json_written(out);
     }
     cJSON_Delete(all);
     return ended != 0 ? ended : equal ? 0 : CKPT_EXIT_FOUND;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "launcher/ckpt_impl.h"
-#include "launcher/table.h"
+#include "launcher/json_table.h"
 #include "shard_runtime/ckpt/import.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
@@ -156,7 +156,7 @@ int ckpt_import(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
             fprintf(out, "%zu states of the optimizer begin at zero\n", result.n_zeroed);
         if (result.n_passed_over > 0)
             fprintf(out, "%zu tensors are no weights, and were passed over\n", result.n_passed_over);
-        ended = table_written(out);
+        ended = json_written(out);
     }
     if (request.has_job)
         job_free(&request.job);

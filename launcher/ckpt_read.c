@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "launcher/ckpt_impl.h"
-#include "launcher/table.h"
+#include "launcher/json_table.h"
 #include "shard_runtime/ckpt/damage_find.h"
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/shardfile/commit.h"
@@ -108,10 +108,10 @@ static void add_checkpoint(cJSON *rows, const char *directory, const char *name,
 
 int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
 {
-    static const struct table_column columns[] = {
-        { "STEP", "step", TABLE_COUNT },  { "AGE", "age_s", TABLE_AGE },
-        { "SIZE", "bytes", TABLE_BYTES }, { "RANKS", "world_size", TABLE_COUNT },
-        { "STATE", "state", TABLE_TEXT }, { "PATH", "path", TABLE_NAME },
+    static const struct json_column columns[] = {
+        { "STEP", "step", JSON_COUNT },  { "AGE", "age_s", JSON_AGE },
+        { "SIZE", "bytes", JSON_SIZE },  { "RANKS", "world_size", JSON_COUNT },
+        { "STATE", "state", JSON_TEXT }, { "PATH", "path", JSON_NAME },
     };
     char directory[IO_PATH_BYTES];
     struct io_names names = { 0 };
@@ -128,11 +128,11 @@ int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
         add_checkpoint(rows, directory, names.names[i], ckpt_words_value(words, "verify") != NULL);
     io_names_free(&names);
     if (ckpt_words_value(words, "json") != NULL) {
-        ended = table_print_json(rows, out);
+        ended = json_print(rows, out);
     } else {
         const cJSON *row;
 
-        table_print(out, columns, sizeof columns / sizeof *columns, rows);
+        json_table_print(columns, sizeof columns / sizeof *columns, rows, out);
         cJSON_ArrayForEach(row, rows)
         {
             const cJSON *reason = cJSON_GetObjectItemCaseSensitive(row, "reason");
@@ -141,7 +141,7 @@ int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
                 fprintf(out, "step %.0f: %s\n", cJSON_GetObjectItemCaseSensitive(row, "step")->valuedouble,
                         reason->valuestring);
         }
-        ended = table_written(out);
+        ended = json_written(out);
     }
     cJSON_Delete(rows);
     return ended;
@@ -252,12 +252,12 @@ static cJSON *describe(const struct contents *contents, const char *directory)
 static void print_state(const struct contents *contents, const char *directory, FILE *out)
 {
     const struct manifest *manifest = &contents->manifest;
-    static const struct table_column size = { "", "bytes", TABLE_BYTES };
+    static const struct json_column size = { "", "bytes", JSON_SIZE };
     char bytes[TABLE_CELL_BYTES];
     cJSON *row = cJSON_CreateObject();
 
     add_count(row, "bytes", bytes_of(manifest));
-    table_cell(bytes, &size, row);
+    json_cell(bytes, &size, row);
     cJSON_Delete(row);
     fprintf(out, "%-16s%s\n", "path", directory);
     if (!contents->follows_links)
@@ -273,10 +273,9 @@ static void print_state(const struct contents *contents, const char *directory, 
 
 static void print_tensors(const struct contents *contents, FILE *out)
 {
-    static const struct table_column columns[] = {
-        { "NAME", "name", TABLE_NAME },   { "TYPE", "dtype", TABLE_TEXT },
-        { "SHAPE", "shape", TABLE_NAME }, { "SHARDS", "shards", TABLE_COUNT },
-        { "SIZE", "bytes", TABLE_BYTES },
+    static const struct json_column columns[] = {
+        { "NAME", "name", JSON_NAME },      { "TYPE", "dtype", JSON_TEXT }, { "SHAPE", "shape", JSON_NAME },
+        { "SHARDS", "shards", JSON_COUNT }, { "SIZE", "bytes", JSON_SIZE },
     };
     cJSON *rows = cJSON_CreateArray();
 
@@ -293,7 +292,7 @@ static void print_tensors(const struct contents *contents, FILE *out)
         add_count(row, "bytes", tensor_bytes(tensor));
         cJSON_AddItemToArray(rows, row);
     }
-    table_print(out, columns, sizeof columns / sizeof *columns, rows);
+    json_table_print(columns, sizeof columns / sizeof *columns, rows, out);
     cJSON_Delete(rows);
 }
 
@@ -309,12 +308,12 @@ int ckpt_show(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     if (ckpt_words_value(words, "json") != NULL) {
         cJSON *all = describe(&contents, directory);
 
-        ended = table_print_json(all, out);
+        ended = json_print(all, out);
         cJSON_Delete(all);
     } else {
         print_state(&contents, directory, out);
         print_tensors(&contents, out);
-        ended = table_written(out);
+        ended = json_written(out);
     }
     contents_free(&contents);
     return ended;

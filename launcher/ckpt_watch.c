@@ -14,7 +14,7 @@
 
 #include "launcher/ckpt_impl.h"
 #include "launcher/follow.h"
-#include "launcher/table.h"
+#include "launcher/json_table.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
@@ -89,7 +89,7 @@ static enum fsdp_status look_at(struct watch *watch, int64_t step, struct fsdp_e
 
         status = ckpt_verify_one(path, step, &sound, said, list, &why);
         if (status == FSDP_OK)
-            (void)table_print_json(cJSON_GetArrayItem(list, 0), said);
+            (void)json_print(cJSON_GetArrayItem(list, 0), said);
         cJSON_Delete(list);
     } else {
         status = ckpt_verify_one(path, step, &sound, said, NULL, &why);
@@ -157,7 +157,7 @@ int ckpt_watch(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
         status = find_and_watch(&watch, err);
         if (status == FSDP_OK)
             status = look_at_new(&watch, err);
-        ended = table_written(out);
+        ended = json_written(out);
         began = began || status == FSDP_OK;
         if (status == FSDP_OK && ended == 0 && !follow_wait(watch.follow, -1))
             status = fsdp_fail(err, FSDP_ERR_IO, "inotify: %s", strerror(errno));

@@ -8,8 +8,8 @@
 
 #include "agent/record/rundir.h"
 #include "launcher/ckpt_impl.h"
+#include "launcher/json_table.h"
 #include "launcher/options.h"
-#include "launcher/table.h"
 #include "shard_runtime/ckpt/damage_find.h"
 #include "shard_runtime/ckpt/export.h"
 #include "shard_runtime/core/exit_status.h"
@@ -91,7 +91,7 @@ int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     contents_free(&contents);
     if (status == FSDP_ERR_CONFIG)
         return FSDP_EXIT_USAGE; /* OUT is there already */
-    return status == FSDP_OK ? table_written(out) : ckpt_exit_status(status);
+    return status == FSDP_OK ? json_written(out) : ckpt_exit_status(status);
 }
 
 /* prune */
@@ -169,12 +169,12 @@ static int print_pruned(const struct ckpt_words *words, const int64_t *before, s
         cJSON_AddItemToArray(has_step(after, n_after, before[i]) ? kept : removed,
                              cJSON_CreateNumber((double)before[i]));
     if (ckpt_words_value(words, "json") != NULL) {
-        ended = table_print_json(all, out);
+        ended = json_print(all, out);
     } else {
         fprintf(out, "removed %d, kept %d:", cJSON_GetArraySize(removed), cJSON_GetArraySize(kept));
         for (size_t i = n_after; i-- > 0;)
             fprintf(out, " step %" PRId64 "%s", after[i], i == 0 ? "\n" : ",");
-        ended = table_written(out);
+        ended = json_written(out);
     }
     cJSON_Delete(all);
     return ended;

@@ -4,7 +4,7 @@
 
 #include "launcher/ckpt_impl.h"
 #include "launcher/cmd_jobs.h"
-#include "launcher/table.h"
+#include "launcher/json_table.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/spelling.h"
@@ -94,7 +94,7 @@ int cmd_ckpt_help(const char *name, FILE *out)
           "Status: 0; 1 if verify finds damage, or diff a difference; 2 bad usage; 66 an input that is\n"
           "missing or unusable; 74 an I/O error; 78 a run that a live job holds.\n",
           out);
-    return table_written(out);
+    return json_written(out);
 }
 
 /* The command that a misspelled name means, or NULL. */

@@ -32,7 +32,7 @@ int cmd_help(const char *program, FILE *out)
         for (size_t i = 0; i < what_subcommands_size; i++)
             if (what_subcommands[i].usage != NULL)
                 fprintf(out, " %s", what_subcommands[i].name);
-        fputs(": jobs that run\n", out);
+        fputs(": jobs (help ps)\n", out);
     }
     fprintf(out, "%s%s --help-all: every option, job key and exit status.%s\n", has_subcommands ? "" : "\n",
             program, has_subcommands ? " help WORD: its page." : "");

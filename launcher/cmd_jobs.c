@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include "launcher/job_table.h"
-#include "launcher/table.h"
+#include "launcher/json_table.h"
+#include "launcher/terminal.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/text.h"
 
@@ -30,27 +31,11 @@ int cmd_jobs_help(const struct subcommand *command, FILE *out)
         fputc('\n', out);
     if (strstr(command->usage, "JOB") != NULL)
         fputs("JOB is the id of a job, its name, or a prefix of either that no other job has.\n", out);
+    if (strstr(command->usage, "RUN") != NULL)
+        fputs("RUN is a run directory; or the id, the name or a prefix of a job that runs.\n", out);
     if (command->more != NULL)
         fputs(command->more, out);
-    return table_written(out);
-}
-
-/* What the registry knows of a job that does not answer. Its members that are not known are null. */
-static cJSON *stand_in(const struct registry_job *job)
-{
-    static const char *const unknown[] = { "state", "nodes",        "ranks",    "generation", "step",
-                                           "loss",  "tokens_per_s", "restarts", "age_s" };
-    cJSON *view = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(view, "job", job->id);
-    cJSON_AddStringToObject(view, "name", job->name);
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        cJSON_AddNullToObject(view, unknown[i]);
-    if (job->run_dir[0] != '\0')
-        cJSON_AddStringToObject(view, "run_dir", job->run_dir);
-    else
-        cJSON_AddNullToObject(view, "run_dir");
-    return view;
+    return json_written(out);
 }
 
 static int list_words(const struct registry_list *list, const struct job_words *words, FILE *out)
@@ -61,7 +46,7 @@ static int list_words(const struct registry_list *list, const struct job_words *
         if (words->names)
             fprintf(out, "%s\n", list->jobs[i].name);
     }
-    return table_written(out);
+    return json_written(out);
 }
 
 /* For each run that was killed, as with its agent, where it left its files. */
@@ -78,8 +63,15 @@ static void name_lost(const struct registry_list *list, FILE *err_out)
     }
 }
 
+static void look_of(const struct job_words *words, struct table_look *look)
+{
+    *look = terminal_look(STDOUT_FILENO);
+    look->wide = words->wide;
+}
+
 static int list_jobs(const struct registry_list *list, const struct job_words *words, FILE *out)
 {
+    struct table_look look;
     cJSON **answers, *all;
     int status;
 
@@ -91,37 +83,70 @@ static int list_jobs(const struct registry_list *list, const struct job_words *w
         return FSDP_EXIT_IO;
     jobs_ask(list, DESK_PS, answers);
     for (size_t i = 0; i < list->n; i++)
-        cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : stand_in(&list->jobs[i]));
+        cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : jobs_stand_in(&list->jobs[i]));
     free(answers);
     if (words->json)
-        status = table_print_json(all, out);
+        status = json_print(all, out);
     else {
-        job_table_jobs(all, out);
-        status = table_written(out);
+        look_of(words, &look);
+        job_table_jobs(all, &look, out);
+        status = json_written(out);
     }
     cJSON_Delete(all);
     return status;
 }
 
+/* What top shows, once: of one job, or of all. */
+static int show_ranks(const struct registry_list *list, const struct registry_job *job,
+                      const struct job_words *words, FILE *out, struct fsdp_err *err)
+{
+    cJSON **answers = calloc(list->n + 1, sizeof *answers), *all = cJSON_CreateArray();
+    struct table_look look;
+    int status = 0;
+
+    if (answers != NULL && job != NULL)
+        answers[0] = jobs_ask_one(list, job, DESK_STATUS, err);
+    else if (answers != NULL)
+        jobs_ask(list, DESK_STATUS, answers);
+    for (size_t i = 0; answers != NULL && i < (job != NULL ? 1 : list->n); i++) {
+        jobs_add_memory(answers[i]);
+        if (answers[i] != NULL || job == NULL)
+            cJSON_AddItemToArray(all, answers[i] != NULL ? answers[i] : jobs_stand_in(&list->jobs[i]));
+    }
+    free(answers);
+    look_of(words, &look);
+    if (job != NULL && cJSON_GetArraySize(all) == 0)
+        status = FSDP_EXIT_PEER;
+    else if (words->json)
+        status = json_print(job != NULL ? cJSON_GetArrayItem(all, 0) : all, out);
+    else
+        job_table_top(all, &look, &(struct job_table_part){ 0 }, out);
+    cJSON_Delete(all);
+    return status != 0 ? status : json_written(out);
+}
+
 static int show_job(const struct registry_list *list, const struct registry_job *job, enum desk_word word,
-                    bool json, FILE *out, struct fsdp_err *err)
+                    const struct job_words *words, FILE *out, struct fsdp_err *err)
 {
     cJSON *view = jobs_ask_one(list, job, word, err);
+    struct table_look look;
     int status = 0;
 
     if (view == NULL)
         return FSDP_EXIT_PEER;
+    jobs_add_memory(view);
     if (word == DESK_INSPECT) {
         char *text = cJSON_Print(view);
 
         fprintf(out, "%s\n", text != NULL ? text : "");
         cJSON_free(text);
-        status = table_written(out);
-    } else if (json) {
-        status = table_print_json(view, out);
+        status = json_written(out);
+    } else if (words->json) {
+        status = json_print(view, out);
     } else {
-        job_table_status(view, out);
-        status = table_written(out);
+        look_of(words, &look);
+        job_table_status(view, &look, out);
+        status = json_written(out);
     }
     cJSON_Delete(view);
     return status;
@@ -174,7 +199,7 @@ static int give_order(const struct registry_list *list, const struct registry_jo
     if (result == NULL)
         return FSDP_EXIT_PEER;
     if (json)
-        table_print_json(result, out);
+        json_print(result, out);
     status = judge(result, word, job, err);
     cJSON_Delete(result);
     return status;
@@ -194,15 +219,25 @@ static int read_files(const struct subcommand *command, const struct registry_li
     return status;
 }
 
+/* Is it shown again and again? */
+static bool is_watched(const struct subcommand *command, const struct job_words *words)
+{
+    return words->watch || (strcmp(command->name, "top") == 0 && !words->json && isatty(STDOUT_FILENO));
+}
+
 /* The commands that name one job. */
 static int run_on(const struct subcommand *command, const struct registry_list *list,
                   const struct registry_job *job, const struct job_words *words, FILE *out, FILE *err_out,
                   struct fsdp_err *err)
 {
+    if (is_watched(command, words))
+        return cmd_watch(command, job, words, out, err);
+    if (strcmp(command->name, "top") == 0)
+        return show_ranks(list, job, words, out, err);
     if (strcmp(command->name, "status") == 0)
-        return show_job(list, job, DESK_STATUS, words->json, out, err);
+        return show_job(list, job, DESK_STATUS, words, out, err);
     if (strcmp(command->name, "inspect") == 0)
-        return show_job(list, job, DESK_INSPECT, true, out, err);
+        return show_job(list, job, DESK_INSPECT, words, out, err);
     if (strcmp(command->name, "stop") == 0)
         return give_order(list, job, words->save ? DESK_SAVE : DESK_STOP, words->json, out, err);
     if (strcmp(command->name, "restart") == 0)
@@ -219,8 +254,11 @@ static int run(const struct subcommand *command, const struct job_words *words, 
     int status = exit_status_of(found);
 
     if (found == FSDP_OK && words->job == NULL) {
-        status = list_jobs(&list, words, out);
-        if (!words->quiet && !words->names)
+        status = is_watched(command, words)          ? cmd_watch(command, NULL, words, out, err)
+                 : strcmp(command->name, "top") == 0 ? show_ranks(&list, NULL, words, out, err)
+                                                     : list_jobs(&list, words, out);
+        if (!words->quiet && !words->names && !is_watched(command, words) &&
+            strcmp(command->name, "top") != 0)
             name_lost(&list, err_out);
     } else if (found == FSDP_OK) {
         found = jobs_find(&job, &list, words->job, err);
@@ -242,6 +280,8 @@ int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *
         status = FSDP_EXIT_USAGE;
     else if (said.help)
         status = cmd_jobs_help(command, out);
+    else if (strcmp(command->name, "plot") == 0)
+        status = cmd_plot(&said, out, &err);
     else
         status = run(command, &said, out, err_out, &err);
     if (status != 0 && err.status != FSDP_OK)

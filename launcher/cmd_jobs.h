@@ -1,5 +1,5 @@
 /*
- * The commands over jobs: ps, status, inspect, logs, events, stop, restart. What each may be told, and its
+ * The commands over jobs: ps, status, top, inspect, logs, events, stop, restart. What each may be told, and its
  * help page, stands in the table of subcommands (launcher/what.h).
  */
 #ifndef LAUNCHER_CMD_JOBS_H
@@ -32,5 +32,14 @@ int cmd_events(const struct registry_job *job, const struct job_words *words, in
 /** Print what the ranks have printed, likewise: their stdout to `out`, their stderr to `err_out`. */
 int cmd_logs(const struct registry_job *job, const struct job_words *words, int ended_fd, FILE *out,
              FILE *err_out, struct fsdp_err *err);
+
+/** Plot the run that words->job names (cmd_plot.c). Returns the exit status. */
+int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err);
+
+/* Cmd_watch.c */
+
+/** Ps or status with --watch, and top in a terminal. `job` is NULL if all are meant. Returns the exit status. */
+int cmd_watch(const struct subcommand *command, const struct registry_job *job, const struct job_words *words,
+              FILE *out, struct fsdp_err *err);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "agent/daemon/lease.h"
 #include "agent/run/agent.h"
+#include "launcher/ending.h"
 #include "launcher/gpu_lease.h"
 #include "launcher/job_input.h"
 #include "launcher/print_launch.h"
@@ -93,18 +94,38 @@ static void on_event(void *arg, const char *line)
 
 static void on_progress(void *arg, const struct agent_progress *progress)
 {
-    summary_steps(((const struct watch *)arg)->summary, progress->step);
+    summary_progress(((const struct watch *)arg)->summary, progress, clock_now_ms());
 }
 
-/* A job that ran long, or had to start again, ends with lines about its time. */
-static void on_ending(void *arg, char *out, size_t size)
+/* What the job did, if it did a step; and of one that ran long, or had to start again, where its time went. */
+static void on_ending(void *arg, int status, char *out, size_t size)
 {
     const struct watch *watch = arg;
-    const struct cost cost = summary_cost(watch->summary, clock_now_ms());
+    const struct summary *summary = watch->summary;
+    const struct agent_config *config = &watch->launch->config;
+    const struct cost cost = summary_cost(summary, clock_now_ms());
+    const struct ending ending = { .status = status,
+                                   .steps = summary->steps,
+                                   .total_steps = config->total_steps,
+                                   .seconds = cost.seconds,
+                                   .tokens_per_s = summary_tokens_per_s(summary),
+                                   .n_restarts = cost.n_restarts,
+                                   .restarting_s = cost.restarting_s,
+                                   .n_repeated = summary->n_repeated,
+                                   .saved = summary->saved,
+                                   .saved_step = summary->saved_step,
+                                   .resumes = !config->resume_never,
+                                   .run_dir = config->run_dir,
+                                   .summary = watch->options->of[OPT_SUMMARY].text };
+    size_t n = 0;
 
     remove_secret(watch->launch); /* this node may lead because the one that made it is lost */
-    if (watch->summary->generations > 0 && (cost.n_restarts > 0 || cost.seconds >= LONG_S))
-        cost_words(&cost, watch->every, out, size);
+    if (summary->generations == 0)
+        return;
+    if (summary->has_trained && config->run_dir != NULL)
+        n = ending_words(&ending, out, size);
+    if (cost.n_restarts > 0 || cost.seconds >= LONG_S)
+        cost_words(&cost, watch->every, out + n, size - n);
 }
 
 /*

@@ -5,6 +5,7 @@
 #include "launcher/ckpt_words.h"
 #include "launcher/options.h"
 #include "launcher/what.h"
+#include "shard_runtime/job/docs.h"
 
 /* An option that takes no value at all would always be refused: it is not offered. */
 static bool is_offered(const struct option *option)
@@ -33,11 +34,6 @@ static bool has_subcommands(const char *program)
     return strcmp(program, "torchrun") != 0;
 }
 
-static bool takes_job(const struct subcommand *command)
-{
-    return strstr(command->usage, "JOB") != NULL;
-}
-
 /* "ps|status|logs": the commands over jobs. */
 static void put_job_commands(FILE *out, const char *between)
 {
@@ -49,6 +45,28 @@ static void put_job_commands(FILE *out, const char *between)
         fprintf(out, "%s%s", separator, what_subcommands[i].name);
         separator = between;
     }
+}
+
+/* Keys of a job file, for --set */
+
+/* A key that no code reads would always be refused. */
+static bool is_set(const struct job_key *key)
+{
+    return key->field != JOB_NO_FIELD;
+}
+
+/* The words that a key takes, with spaces between; "": others. */
+static void put_words(FILE *out, const struct job_key *key)
+{
+    const char *words = key->type == JOB_BOOL ? "true|false" : key->choices;
+
+    for (; words != NULL && *words != '\0'; words++)
+        fputc(*words == '|' ? ' ' : *words, out);
+}
+
+static bool has_words(const struct job_key *key)
+{
+    return key->type == JOB_BOOL || key->choices != NULL;
 }
 
 /* bash */
@@ -70,7 +88,7 @@ static const char bash_head[] =
     "            continue\n"
     "        fi\n"
     "        case $word in\n"
-    "        =) ;;\n"
+    "        =) given=1 ;;\n"
     "        --) return ;;\n";
 
 static void put_bash_cases(FILE *out)
@@ -98,6 +116,27 @@ static bool has_values(const struct option *option)
     return option->choices != NULL || takes(option, "DIR") || takes_file(option);
 }
 
+/* The keys after --set, and the words after "KEY=" where the key takes some. */
+static void put_bash_keys(FILE *out, const struct option *option)
+{
+    char path[JOB_KEY_PATH_BYTES];
+
+    fputs("    ", out);
+    put_bash_names(out, option);
+    fputs(") COMPREPLY=($(compgen -S = -W '", out);
+    for (size_t i = 0; i < job_schema_size; i++)
+        if (is_set(&job_schema[i]))
+            fprintf(out, "%s ", job_key_path(&job_schema[i], path));
+    fputs("' -- \"$cur\")); compopt -o nospace +o default 2> /dev/null; return ;;\n", out);
+    for (size_t i = 0; i < job_schema_size; i++) {
+        if (!is_set(&job_schema[i]) || !has_words(&job_schema[i]))
+            continue;
+        fprintf(out, "    %s) COMPREPLY=($(compgen -W '", job_key_path(&job_schema[i], path));
+        put_words(out, &job_schema[i]);
+        fputs("' -- \"$cur\")); return ;;\n", out);
+    }
+}
+
 static void put_bash_values(FILE *out)
 {
     const char *between = "    ";
@@ -106,6 +145,8 @@ static void put_bash_values(FILE *out)
     for (size_t i = 0; i < option_table_size; i++) {
         const struct option *option = &option_table[i];
 
+        if (option->kind == OPTION_SETTING)
+            put_bash_keys(out, option);
         if (option->argument == NULL || !has_values(option))
             continue;
         fputs("    ", out);
@@ -121,7 +162,8 @@ static void put_bash_values(FILE *out)
         fputs(" -- \"$cur\")); return ;;\n", out);
     }
     for (size_t i = 0; i < option_table_size; i++) { /* then the options whose values the shell cannot know */
-        if (option_table[i].argument == NULL || has_values(&option_table[i]))
+        if (option_table[i].argument == NULL || has_values(&option_table[i]) ||
+            option_table[i].kind == OPTION_SETTING)
             continue;
         fputs(between, out);
         put_bash_names(out, &option_table[i]);
@@ -147,18 +189,22 @@ static void put_bash_jobs(FILE *out)
         fprintf(out, "            %s) given='", command->name);
         for (const struct subcommand_option *option = command->options; option->name != NULL; option++)
             fprintf(out, "--%s ", option->name);
-        fprintf(out, "--help'; ran=%d ;;\n", takes_job(command));
+        /* 2: a job, or the name of a file */
+        fprintf(out, "--help'; ran=%d ;;\n",
+                !what_takes_job(command)                ? 0
+                : strstr(command->usage, "RUN") != NULL ? 2
+                                                        : 1);
     }
     fputs("            esac\n"
           "            if [[ $cur == -* ]]; then\n"
           "                COMPREPLY=($(compgen -W \"$given\" -- \"$cur\"))\n"
-          "            elif [[ $ran == 1 && $prev != --rank ]]; then\n"
+          "            elif [[ $ran != 0 && $prev != --rank && $prev != --svg ]]; then\n"
           "                while IFS= read -r word; do\n"
           "                    [[ $word == \"$cur\"* ]] && printf -v word %q \"$word\" && "
           "COMPREPLY+=(\"$word\")\n"
           "                done < <(fsdprun ps -q --names 2> /dev/null)\n"
           "            fi\n"
-          "            compopt +o default 2> /dev/null\n"
+          "            [[ $ran == 2 ]] || compopt +o default 2> /dev/null\n"
           "            return ;;\n",
           out);
 }
@@ -273,6 +319,8 @@ static void put_zsh_option(FILE *out, const struct option *option)
         fputs("_files -/", out);
     else if (takes_file(option))
         fputs("_files", out);
+    else if (option->kind == OPTION_SETTING)
+        fputs("_fsdprun_set", out);
     else if (option->choices != NULL) {
         fputc('(', out);
         put_choices(out, option);
@@ -292,6 +340,32 @@ static void put_zsh_ckpt(FILE *out)
         fputs(" ;;\n", out);
     }
     fputs("      esac\n      _files\n    fi ;;\n", out);
+}
+
+/* A function for the keys of --set, with what each takes, and the words after "KEY=". */
+static void put_zsh_keys(FILE *out)
+{
+    char path[JOB_KEY_PATH_BYTES], takes_what[256];
+
+    fputs("_fsdprun_set() {\n  local -a keys values\n  local key=${PREFIX%%=*}\n"
+          "  if [[ $PREFIX == *=* ]]; then\n    compset -P '*='\n    case $key in\n",
+          out);
+    for (size_t i = 0; i < job_schema_size; i++) {
+        if (!is_set(&job_schema[i]) || !has_words(&job_schema[i]))
+            continue;
+        fprintf(out, "    %s) values=(", job_key_path(&job_schema[i], path));
+        put_words(out, &job_schema[i]);
+        fputs(") ;;\n", out);
+    }
+    fputs("    esac\n    compadd -a values\n    return\n  fi\n  keys=(\n", out);
+    for (size_t i = 0; i < job_schema_size; i++) {
+        if (!is_set(&job_schema[i]))
+            continue;
+        fprintf(out, "    '%s:", job_key_path(&job_schema[i], path));
+        put_zsh_text(out, job_key_takes(&job_schema[i], takes_what, sizeof takes_what));
+        fputs("'\n", out);
+    }
+    fputs("  )\n  _describe -t keys key keys -S =\n}\n", out);
 }
 
 /* Functions for what is run, for the words after it, and for JOB. */
@@ -325,9 +399,12 @@ static void put_zsh_jobs(FILE *out)
             else
                 fprintf(out, "'--%s%s[", option->name, option->argument != NULL ? "=" : "");
             put_zsh_text(out, option->help);
-            fprintf(out, "]%s' ", option->argument != NULL ? ":rank:" : "");
+            fprintf(out, "]%s' ",
+                    option->argument == NULL                ? ""
+                    : strcmp(option->argument, "FILE") == 0 ? ":file:_files"
+                                                            : ":rank:");
         }
-        fprintf(out, "'--help[its page]'%s ;;\n", takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
+        fprintf(out, "'--help[its page]'%s ;;\n", what_takes_job(command) ? " '1:job:_fsdprun_jobs'" : "");
     }
     put_zsh_ckpt(out);
     fputs("  esac\n}\n"
@@ -342,6 +419,7 @@ static void print_zsh(FILE *out, const char *program)
     const bool jobs = has_subcommands(program);
 
     fprintf(out, "#compdef %s\n# zsh completion for %s. Made from its table of options.\n", program, program);
+    put_zsh_keys(out);
     if (jobs)
         put_zsh_jobs(out);
     fputs("_arguments -s -S \\\n", out);
@@ -381,11 +459,14 @@ static void put_fish_jobs(FILE *out)
                     option->name);
             if (option->letter != 0)
                 fprintf(out, " -s %c", option->letter);
-            fprintf(out, "%s -d '", option->argument != NULL ? " -x" : "");
+            fprintf(out, "%s -d '",
+                    option->argument == NULL                ? ""
+                    : strcmp(option->argument, "FILE") == 0 ? " -r -F"
+                                                            : " -x");
             put_fish_text(out, option->help);
             fputs("'\n", out);
         }
-        if (takes_job(command))
+        if (what_takes_job(command))
             fprintf(out,
                     "complete -c fsdprun -n '__fish_seen_subcommand_from %s' -f "
                     "-a '(fsdprun ps -q --names 2> /dev/null)'\n",
@@ -415,9 +496,33 @@ static void put_fish_ckpt(FILE *out)
     }
 }
 
+/* A function for --set: each key with what it takes, and each of its words. */
+static void put_fish_keys(FILE *out)
+{
+    char path[JOB_KEY_PATH_BYTES], takes_what[256];
+
+    fputs("function __fsdprun_set\n    printf '%s\\t%s\\n'", out);
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i];
+        const char *word = key->type == JOB_BOOL ? "true|false" : key->choices;
+
+        if (!is_set(key))
+            continue;
+        fprintf(out, " \\\n        '%s=' '", job_key_path(key, path));
+        put_fish_text(out, job_key_takes(key, takes_what, sizeof takes_what));
+        fputc('\'', out);
+        for (size_t n; word != NULL && *word != '\0'; word += n + (word[n] == '|')) {
+            n = strcspn(word, "|");
+            fprintf(out, " '%s=%.*s' ''", path, (int)n, word);
+        }
+    }
+    fputs("\nend\n", out);
+}
+
 static void print_fish(FILE *out, const char *program)
 {
     fprintf(out, "# fish completion for %s. Made from its table of options.\n", program);
+    put_fish_keys(out);
     if (has_subcommands(program)) {
         put_fish_jobs(out);
         put_fish_ckpt(out);
@@ -436,6 +541,8 @@ static void print_fish(FILE *out, const char *program)
             fputs(" -x -a '(__fish_complete_directories)'", out);
         else if (option->argument != NULL)
             fputs(" -x", out);
+        if (option->kind == OPTION_SETTING)
+            fputs(" -a '(__fsdprun_set)'", out);
         if (option->choices != NULL) {
             fputs(" -a '", out);
             put_choices(out, option);

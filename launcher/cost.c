@@ -38,15 +38,15 @@ struct cost_advice cost_advise(const struct cost *cost)
     return advice;
 }
 
-/* "41:00", "3:12:44" */
-static const char *clock_text(double seconds, char out[32])
+const char *cost_clock(double seconds, char out[COST_CLOCK_BYTES])
 {
     const uint64_t s = seconds < 1e15 ? (uint64_t)(seconds + 0.5) : 0;
 
     if (s < 3600)
-        snprintf(out, 32, "%" PRIu64 ":%02" PRIu64, s / 60, s % 60);
+        snprintf(out, COST_CLOCK_BYTES, "%" PRIu64 ":%02" PRIu64, s / 60, s % 60);
     else
-        snprintf(out, 32, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60, s % 60);
+        snprintf(out, COST_CLOCK_BYTES, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60,
+                 s % 60);
     return out;
 }
 
@@ -62,10 +62,10 @@ void cost_words(const struct cost *cost, uint64_t every, char *out, size_t size)
     const double seconds = cost->seconds > 0 ? cost->seconds : 1;
     /* 1: nothing to say */
     const double times = advice.known && every > 0 ? (double)advice.every_steps / (double)every : 1;
-    char line[512], clock[32];
+    char line[512], clock[COST_CLOCK_BYTES];
     size_t n;
 
-    n = (size_t)snprintf(line, sizeof line, "fsdprun: %s: training %.1f %%", clock_text(cost->seconds, clock),
+    n = (size_t)snprintf(line, sizeof line, "fsdprun: %s: training %.1f %%", cost_clock(cost->seconds, clock),
                          100 * cost->training_s / seconds);
     n += add_part(line + n, sizeof line - n, "saving", cost->saving_s, seconds);
     n += add_part(line + n, sizeof line - n, "restarts", cost->restarting_s, seconds);
@@ -80,6 +80,6 @@ void cost_words(const struct cost *cost, uint64_t every, char *out, size_t size)
                  "fsdprun: a save takes %.3g s, and a failure came %severy %s: checkpoint.every %" PRIu64
                  " would lose least (now %" PRIu64 ")\n",
                  cost->save_s, cost->n_failures <= 2 ? "about " : "",
-                 clock_text(advice.between_failures_s, clock), advice.every_steps, every);
+                 cost_clock(advice.between_failures_s, clock), advice.every_steps, every);
     snprintf(out, size, "%s", line);
 }

@@ -41,6 +41,11 @@ double cost_interval_s(double save_s, double between_failures_s);
 /** Returns after how many steps the run should have saved. */
 struct cost_advice cost_advise(const struct cost *cost);
 
+enum { COST_CLOCK_BYTES = 32 };
+
+/** Write seconds as "0:41" or "3:12:44" to `out`, and return it. */
+const char *cost_clock(double seconds, char out[COST_CLOCK_BYTES]);
+
 /**
  * Print the lines for people to `out`, each with its newline and "fsdprun: " in front; the text is cut to
  * `size`. The first has where the time went. The second has the advice, if it is far from `every`, the

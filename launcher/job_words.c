@@ -38,11 +38,9 @@ static void set_flag(struct job_words *out, const char *name)
     const struct {
         const char *name;
         bool *flag;
-    } flags[] = { { "json", &out->json },
-                  { "quiet", &out->quiet },
-                  { "names", &out->names },
-                  { "follow", &out->follow },
-                  { "save", &out->save } };
+    } flags[] = { { "json", &out->json },     { "quiet", &out->quiet }, { "names", &out->names },
+                  { "follow", &out->follow }, { "save", &out->save },   { "wide", &out->wide },
+                  { "watch", &out->watch } };
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (strcmp(flags[i].name, name) == 0)
@@ -52,7 +50,7 @@ static void set_flag(struct job_words *out, const char *name)
 enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *command, char *const *words,
                                 int n, struct fsdp_err *err)
 {
-    const bool takes_job = strstr(command->usage, "JOB") != NULL;
+    const bool takes_job = what_takes_job(command);
     bool options_end = false;
 
     *out = (struct job_words){ .rank = -1 };
@@ -76,7 +74,11 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
             }
             if (value == NULL && ++i == n)
                 return fsdp_fail(err, FSDP_ERR_CONFIG, "--%s needs a value", option->name);
-            if (read_rank(&out->rank, value != NULL ? value : words[i], err) != FSDP_OK)
+            if (value == NULL)
+                value = words[i];
+            if (strcmp(option->name, "svg") == 0)
+                out->svg = value;
+            else if (read_rank(&out->rank, value, err) != FSDP_OK)
                 return FSDP_ERR_CONFIG;
         } else if (!takes_job || out->job != NULL) {
             return fsdp_fail(err, FSDP_ERR_CONFIG, "unexpected argument: %.60s", word);
@@ -84,8 +86,10 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
             out->job = word;
         }
     }
-    if (takes_job && !out->help && (out->job == NULL || out->job[0] == '\0'))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "which job? fsdprun %s %s; `fsdprun ps` lists them",
-                         command->name, command->usage);
+    if (takes_job && strstr(command->usage, "[JOB]") == NULL && !out->help &&
+        (out->job == NULL || out->job[0] == '\0'))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "which %s? fsdprun %s %s; `fsdprun ps` lists the jobs",
+                         strstr(command->usage, "RUN") != NULL ? "run" : "job", command->name,
+                         command->usage);
     return FSDP_OK;
 }

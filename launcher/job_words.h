@@ -11,9 +11,10 @@
 #include "launcher/what.h"
 
 struct job_words {
-    const char *job; /* NULL: none was given, as to `ps` */
-    bool json, quiet, names, follow, save, help;
-    int rank; /* -1: all */
+    const char *job; /* or run; NULL: none was given, as to `ps` */
+    bool json, quiet, names, follow, save, wide, watch, help;
+    int rank;        /* -1: all */
+    const char *svg; /* NULL: not given */
 };
 
 /**

@@ -2,6 +2,7 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,80 +12,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launcher/talk.h"
 #include "shard_runtime/core/clock.h"
-#include "shard_runtime/core/json.h"
+#include "shard_runtime/core/process_memory.h"
 
-enum { AGAIN_MS = 5, READ_BYTES = 65536, ACCEPTED_MS = 10000 };
-
-/* A conversation with one job: its line is sent, and its answer comes, as far as it is here. */
-struct talk {
-    int fd; /* -1: not connected yet, or over */
-    bool over;
-    char *bytes;
-    size_t n_bytes;
-};
-
-/*
- * Connect and send the line. A job at which too many connections wait is tried again later: then nothing
- * changes.
- */
-static void begin(struct talk *talk, const struct registry_list *list, const struct registry_job *job,
-                  enum desk_word word)
-{
-    char line[DESK_LINE_BYTES];
-    const int n = snprintf(line, sizeof line, "%s\n", desk_word_text(word));
-
-    talk->fd = registry_connect(list, job);
-    if (talk->fd < 0) {
-        talk->over = errno != EAGAIN;
-    } else if (send(talk->fd, line, (size_t)n, MSG_NOSIGNAL) != n) {
-        close(talk->fd);
-        talk->fd = -1;
-        talk->over = true;
-    }
-}
-
-static void end(struct talk *talk)
-{
-    if (talk->fd >= 0)
-        close(talk->fd);
-    talk->fd = -1;
-    talk->over = true;
-}
-
-/* Take what has come. */
-static void take(struct talk *talk)
-{
-    char *bytes = realloc(talk->bytes, talk->n_bytes + READ_BYTES);
-    ssize_t n;
-
-    if (bytes == NULL) {
-        end(talk);
-        return;
-    }
-    talk->bytes = bytes;
-    n = recv(talk->fd, bytes + talk->n_bytes, READ_BYTES, MSG_DONTWAIT);
-    if (n > 0 && talk->n_bytes + (size_t)n <= 2 * DESK_ANSWER_BYTES)
-        talk->n_bytes += (size_t)n;
-    else if (n >= 0 || (errno != EAGAIN && errno != EINTR))
-        end(talk);
-}
-
-/* Take the first line out of what has come. Returns its object; NULL: no whole line, or no object. */
-static cJSON *next_line(struct talk *talk)
-{
-    const char *newline = talk->n_bytes == 0 ? NULL : memchr(talk->bytes, '\n', talk->n_bytes);
-    cJSON *object;
-    size_t n;
-
-    if (newline == NULL)
-        return NULL;
-    n = (size_t)(newline - talk->bytes) + 1;
-    object = json_parse_object(talk->bytes, n - 1);
-    talk->n_bytes -= n;
-    memmove(talk->bytes, talk->bytes + n, talk->n_bytes);
-    return object;
-}
+enum { AGAIN_MS = 5, ACCEPTED_MS = 10000 };
 
 void jobs_ask(const struct registry_list *list, enum desk_word word, cJSON **answers)
 {
@@ -94,14 +26,14 @@ void jobs_ask(const struct registry_list *list, enum desk_word word, cJSON **ans
 
     memset(answers, 0, list->n * sizeof *answers);
     for (size_t i = 0; talks != NULL && i < list->n; i++)
-        begin(&talks[i], list, &list->jobs[i], word);
+        talk_begin(&talks[i], list, &list->jobs[i], word);
     while (talks != NULL && fds != NULL && clock_now_ms() < until_ms) {
         int64_t patience_ms = until_ms - clock_now_ms();
         bool any = false;
 
         for (size_t i = 0; i < list->n; i++) {
             if (talks[i].fd < 0 && !talks[i].over)
-                begin(&talks[i], list, &list->jobs[i], word);
+                talk_begin(&talks[i], list, &list->jobs[i], word);
             if (talks[i].fd < 0 && !talks[i].over && patience_ms > AGAIN_MS)
                 patience_ms = AGAIN_MS;
             fds[i] = (struct pollfd){ .fd = talks[i].fd, .events = POLLIN };
@@ -112,18 +44,64 @@ void jobs_ask(const struct registry_list *list, enum desk_word word, cJSON **ans
         for (size_t i = 0; i < list->n; i++) {
             if (talks[i].fd < 0 || fds[i].revents == 0)
                 continue;
-            take(&talks[i]);
-            answers[i] = next_line(&talks[i]);
+            talk_take(&talks[i]);
+            answers[i] = talk_next_line(&talks[i]);
             if (answers[i] != NULL)
-                end(&talks[i]);
+                talk_end(&talks[i]);
         }
     }
     for (size_t i = 0; talks != NULL && i < list->n; i++) {
-        end(&talks[i]);
+        talk_end(&talks[i]);
         free(talks[i].bytes);
     }
     free(talks);
     free(fds);
+}
+
+cJSON *jobs_stand_in(const struct registry_job *job)
+{
+    static const char *const unknown[] = { "state", "nodes",        "ranks",    "generation", "step",
+                                           "loss",  "tokens_per_s", "restarts", "age_s" };
+    cJSON *view = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(view, "job", job->id);
+    cJSON_AddStringToObject(view, "name", job->name);
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        cJSON_AddNullToObject(view, unknown[i]);
+    if (job->run_dir[0] != '\0')
+        cJSON_AddStringToObject(view, "run_dir", job->run_dir);
+    else
+        cJSON_AddNullToObject(view, "run_dir");
+    return view;
+}
+
+void jobs_add_memory(cJSON *job)
+{
+    cJSON *worker;
+
+    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+    {
+        const cJSON *pid = cJSON_GetObjectItemCaseSensitive(worker, "pid");
+        char path[64], text[4096];
+        uint64_t bytes = 0;
+        ssize_t n = -1;
+        int fd = -1;
+
+        if (cJSON_IsNumber(pid) && snprintf(path, sizeof path, "/proc/%d/status", pid->valueint) > 0)
+            fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0) {
+            n = read(fd, text, sizeof text - 1);
+            close(fd);
+        }
+        if (n > 0) {
+            text[n] = '\0';
+            bytes = process_memory_of_status(text);
+        }
+        if (bytes > 0)
+            cJSON_AddNumberToObject(worker, "memory_bytes", (double)bytes);
+        else
+            cJSON_AddNullToObject(worker, "memory_bytes");
+    }
 }
 
 /* Does the job match: 2 by its whole id or name, 1 by a prefix, 0 not at all? */
@@ -215,8 +193,8 @@ static cJSON *await_result(struct talk *talk, int ended_fd)
             continue;
         if (n <= 0)
             return NULL;
-        take(talk);
-        while ((object = next_line(talk)) != NULL) {
+        talk_take(talk);
+        while ((object = talk_next_line(talk)) != NULL) {
             cJSON_Delete(last);
             last = object;
         }
@@ -241,7 +219,7 @@ cJSON *jobs_order(const struct registry_list *list, const struct registry_job *j
         return NULL;
     }
     while (talk.fd < 0 && !talk.over && clock_now_ms() < until_ms) {
-        begin(&talk, list, job, word);
+        talk_begin(&talk, list, job, word);
         if (talk.fd < 0 && !talk.over)
             poll(NULL, 0, AGAIN_MS);
     }
@@ -249,7 +227,7 @@ cJSON *jobs_order(const struct registry_list *list, const struct registry_job *j
         result = await_result(&talk, ended_fd);
     if (result == NULL)
         silent(job, err);
-    end(&talk);
+    talk_end(&talk);
     free(talk.bytes);
     close(ended_fd);
     return result;

@@ -20,6 +20,15 @@ enum { JOBS_ANSWER_MS = 1000 };
  */
 void jobs_ask(const struct registry_list *list, enum desk_word word, struct cJSON **answers);
 
+/** Returns what the registry knows of a job that does not answer. Members that are not known are null. */
+struct cJSON *jobs_stand_in(const struct registry_job *job);
+
+/**
+ * Add to each worker of an answer to `status` what this machine shows of its process: `memory_bytes`, its
+ * private memory now (RssAnon + RssShmem); null if it has none.
+ */
+void jobs_add_memory(struct cJSON *job);
+
 /**
  * Find a job by its id, its name, or a prefix of either that no other job has. The whole id or name wins over
  * prefixes.

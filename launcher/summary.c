@@ -124,6 +124,8 @@ static void take_save(struct summary *summary, const cJSON *event)
     const double blocked_s = number(event, "blocked_s", MOST_S);
 
     summary->n_saves++;
+    summary->saved = true;
+    summary->saved_step = (uint64_t)number(event, "step", MOST_STEPS);
     summary->save_s += blocked_s;
     if (summary->phase == SUMMARY_TRAINING)
         summary->saving_us += (int64_t)(blocked_s * 1e6); /* many take less than a millisecond */
@@ -205,6 +207,30 @@ void summary_steps(struct summary *summary, uint64_t steps)
         summary->steps = steps;
     if (summary->from > 0 && steps > summary->reached)
         summary->reached = steps;
+}
+
+void summary_progress(struct summary *summary, const struct agent_progress *progress, int64_t now_ms)
+{
+    const bool goes_on = summary->rate_at_ms != 0 && progress->generation == summary->rate_generation &&
+                         progress->tokens >= summary->rate_at;
+
+    summary_steps(summary, progress->step);
+    if (progress->tokens == 0 || progress->n_live == 0)
+        return;
+    if (goes_on && progress->tokens == summary->rate_at)
+        return; /* the time counts once the step is done */
+    if (goes_on) {
+        summary->rate_tokens += progress->tokens - summary->rate_at;
+        summary->rate_ms += now_ms - summary->rate_at_ms;
+    }
+    summary->rate_generation = progress->generation;
+    summary->rate_at = progress->tokens;
+    summary->rate_at_ms = now_ms;
+}
+
+double summary_tokens_per_s(const struct summary *summary)
+{
+    return summary->rate_ms > 0 ? (double)summary->rate_tokens * 1e3 / (double)summary->rate_ms : 0;
 }
 
 struct cost summary_cost(const struct summary *summary, int64_t now_ms)

@@ -52,6 +52,13 @@ struct summary {
     bool has_trained; /* the workers have done a step since fsdprun was started */
     int notice;       /* the signal that asked the job to save and end: SIGUSR1 or SIGTERM; 0: none has */
     double repeated_s;
+    bool saved;          /* a checkpoint was published ... */
+    uint64_t saved_step; /* ... the newest of this step */
+    /* Tokens and time between looks at one generation, in which steps were done. */
+    int rate_generation;
+    int64_t rate_at_ms; /* the last look; 0: none */
+    uint64_t rate_at, rate_tokens;
+    int64_t rate_ms;
 };
 
 /**
@@ -71,6 +78,12 @@ void summary_event(struct summary *summary, const char *line, int64_t now_ms);
 
 /** `steps` steps of the job are done. */
 void summary_steps(struct summary *summary, uint64_t steps);
+
+/** The run was looked at, at `now_ms`. */
+void summary_progress(struct summary *summary, const struct agent_progress *progress, int64_t now_ms);
+
+/** Returns the mean pace while steps were done, without start and restarts; 0: unknown. */
+double summary_tokens_per_s(const struct summary *summary);
 
 /** What the run cost until now. */
 struct cost summary_cost(const struct summary *summary, int64_t now_ms);

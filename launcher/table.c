@@ -1,151 +1,167 @@
 #include "launcher/table.h"
 
-#include <cjson/cJSON.h>
-#include <inttypes.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 
-#include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/utf8.h"
 
-enum { NAME_COLUMNS = 20 };
+enum { LINE_BYTES = TABLE_COLUMNS * (TABLE_CELL_BYTES + 1) };
 
-static void write_rate(char out[TABLE_CELL_BYTES], double rate)
+/* The bytes of the character that begins at `text`; one for a byte that is no UTF-8. */
+static size_t step(const char *text, int *columns)
 {
-    if (rate < 999.5)
-        snprintf(out, TABLE_CELL_BYTES, "%.0f", rate);
-    else if (rate < 999.5e3)
-        snprintf(out, TABLE_CELL_BYTES, "%.3gk", rate / 1e3);
-    else
-        snprintf(out, TABLE_CELL_BYTES, "%.3gM", rate / 1e6);
+    const size_t length = utf8_length(text, strlen(text));
+
+    *columns = length == 0 ? 1 : utf8_columns(text, length);
+    return length == 0 ? 1 : length;
 }
 
-/* The two largest units: "12s", "3m05s", "2h11m", "4d03h". */
-static void write_age(char out[TABLE_CELL_BYTES], double age_s)
+int table_width(const char *text)
 {
-    const uint64_t s = age_s >= 0 && age_s < 1e12 ? (uint64_t)age_s : 0;
+    int width = 0, columns;
 
-    if (s < 60)
-        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "s", s);
-    else if (s < 3600)
-        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "m%02" PRIu64 "s", s / 60, s % 60);
-    else if (s < 86400)
-        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
-    else
-        snprintf(out, TABLE_CELL_BYTES, "%" PRIu64 "d%02" PRIu64 "h", s / 86400, s / 3600 % 24);
+    for (; *text != '\0'; width += columns)
+        text += step(text, &columns);
+    return width;
 }
 
-/* The largest unit in which the number is at least 1: "512 B", "1.21 GiB". */
-static void write_bytes(char out[TABLE_CELL_BYTES], double bytes)
+void table_text(char out[TABLE_CELL_BYTES], const char *text)
 {
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    size_t unit = 0;
+    size_t n = 0;
 
-    while (bytes >= 1024 && unit + 1 < sizeof units / sizeof *units) {
-        bytes /= 1024;
-        unit++;
+    while (*text != '\0') {
+        const size_t length = utf8_length(text, strlen(text));
+
+        if (n + (length == 0 ? 1 : length) >= TABLE_CELL_BYTES)
+            break;
+        if (length == 0 || (unsigned char)*text < 0x20 || *text == 0x7f ||
+            (length == 2 && (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] < 0xa0)) {
+            out[n++] = '?'; /* the last: C1 controls */
+        } else {
+            memcpy(out + n, text, length);
+            n += length;
+        }
+        text += length == 0 ? 1 : length;
     }
-    snprintf(out, TABLE_CELL_BYTES,
-             unit == 0       ? "%.0f %s"
-             : bytes < 99.95 ? "%.1f %s"
-                             : "%.0f %s",
-             bytes, units[unit]);
+    out[n] = '\0';
 }
 
-/* A control character in a name could move the cursor of who lists it. */
-static void write_text(char out[TABLE_CELL_BYTES], const char *text, size_t columns)
+/* How many bytes from the beginning on take at most `columns`? */
+static size_t bytes_within(const char *text, int columns)
 {
-    snprintf(out, TABLE_CELL_BYTES, "%s", text);
-    for (char *c = out; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    if (strlen(out) > columns) {
-        size_t n = columns - 1;
+    size_t n = 0, length;
+    int taken = 0, of;
 
-        while (n > 0 && ((unsigned char)out[n] & 0xc0) == 0x80) /* within a character of UTF-8 */
-            n--;
-        strcpy(out + n, "~");
+    while (text[n] != '\0') {
+        length = step(text + n, &of);
+        taken += of;
+        if (taken > columns)
+            break;
+        n += length;
     }
+    return n;
 }
 
-static bool is_text(const struct table_column *column)
+void table_cut(char *text, int columns, enum table_shape shape, bool ascii)
 {
-    return column->form == TABLE_TEXT || column->form == TABLE_NAME;
-}
+    const char *ellipsis = ascii ? "~" : "\xe2\x80\xa6";
+    char kept[LINE_BYTES];
+    const char *rest = text;
+    int width = table_width(text), of;
 
-void table_cell(char out[TABLE_CELL_BYTES], const struct table_column *column, const cJSON *row)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(row, column->key);
-
-    snprintf(out, TABLE_CELL_BYTES, "-");
-    if (is_text(column) && cJSON_IsString(value))
-        write_text(out, value->valuestring,
-                   column->form == TABLE_TEXT ? (size_t)NAME_COLUMNS : TABLE_CELL_BYTES - 1);
-    if (is_text(column) || !cJSON_IsNumber(value))
+    if (width <= columns)
         return;
-    if (column->form == TABLE_COUNT)
-        snprintf(out, TABLE_CELL_BYTES, "%.0f", value->valuedouble);
-    else if (column->form == TABLE_NUMBER)
-        snprintf(out, TABLE_CELL_BYTES, "%.4g", value->valuedouble);
-    else if (column->form == TABLE_RATE)
-        write_rate(out, value->valuedouble);
-    else if (column->form == TABLE_BYTES)
-        write_bytes(out, value->valuedouble);
-    else
-        write_age(out, value->valuedouble);
-}
-
-/* Texts to the left, numbers to the right, two spaces between columns, none after the last text. */
-static void print_line(FILE *out, const struct table_column *columns, int n, char cells[][TABLE_CELL_BYTES],
-                       const int *widths)
-{
-    for (int i = 0; i < n; i++) {
-        const bool left = is_text(&columns[i]);
-
-        fprintf(out, "%s%*s%s", i == 0 ? "" : " ", left ? -(i == n - 1 ? 0 : widths[i]) : widths[i], cells[i],
-                i == n - 1 ? "\n" : "");
+    if (columns <= 0) {
+        text[0] = '\0';
+    } else if (shape == TABLE_PATH) {
+        while (width > columns - 1) {
+            rest += step(rest, &of);
+            width -= of;
+        }
+        snprintf(kept, sizeof kept, "%s", rest);
+        strcpy(text, ellipsis); /* the text had more columns, and each of them a byte: see step() */
+        strcat(text, kept);
+    } else {
+        /* A cell has room for it: TABLE_CELL_BYTES is far more than three bytes above what a line shows. */
+        strcpy(text + bytes_within(text, columns - 1), ellipsis);
     }
 }
 
-void table_print(FILE *out, const struct table_column *columns, int n, const cJSON *rows)
+static void pad(char *line, int n)
 {
-    char cells[TABLE_MOST_COLUMNS][TABLE_CELL_BYTES];
-    int widths[TABLE_MOST_COLUMNS];
-    const cJSON *row;
+    size_t end = strlen(line);
 
-    for (int i = 0; i < n; i++) {
-        snprintf(cells[i], TABLE_CELL_BYTES, "%s", columns[i].title);
-        widths[i] = (int)strlen(cells[i]);
-        cJSON_ArrayForEach(row, rows)
-        {
-            char cell[TABLE_CELL_BYTES];
+    while (n-- > 0 && end + 1 < LINE_BYTES)
+        line[end++] = ' ';
+    line[end] = '\0';
+}
 
-            table_cell(cell, &columns[i], row);
-            if ((int)strlen(cell) > widths[i])
-                widths[i] = (int)strlen(cell);
+/* Print a line: one space between columns, none after the last text. */
+static void print_line(const struct table *table, const struct table_look *look, const int *widths,
+                       char cells[][TABLE_CELL_BYTES], FILE *out)
+{
+    char line[LINE_BYTES] = "";
+
+    for (int i = 0; i < table->n; i++) {
+        const int left = widths[i] - table_width(cells[i]);
+
+        if (i > 0)
+            pad(line, 1);
+        if (table->shapes[i] == TABLE_NUMBER)
+            pad(line, left);
+        strncat(line, cells[i], LINE_BYTES - strlen(line) - 1);
+        if (table->shapes[i] != TABLE_NUMBER && i < table->n - 1)
+            pad(line, left);
+    }
+    if (look->columns > 0 && !look->wide)
+        line[bytes_within(line, look->columns)] = '\0';
+    fprintf(out, "%s\n", line);
+}
+
+/* Make the columns that may shrink narrower, until the table has at most `most` columns. */
+static void shrink(const struct table *table, int *widths, int most)
+{
+    int total = table->n - 1;
+
+    for (int i = 0; i < table->n; i++)
+        total += widths[i];
+    while (total > most) {
+        int widest = -1;
+
+        for (int i = 0; i < table->n; i++)
+            if (table->shapes[i] >= TABLE_NAME && widths[i] > TABLE_LEAST &&
+                (widest < 0 || widths[i] > widths[widest]))
+                widest = i;
+        if (widest < 0)
+            return;
+        widths[widest]--;
+        total--;
+    }
+}
+
+void table_print(const struct table *table, const struct table_look *look, FILE *out)
+{
+    char cells[TABLE_COLUMNS][TABLE_CELL_BYTES];
+    int widths[TABLE_COLUMNS];
+
+    for (int i = 0; i < table->n; i++) {
+        widths[i] = table->untitled ? 0 : table_width(table->titles[i]);
+        for (size_t row = 0; row < table->n_rows; row++) {
+            table->cell(table->arg, row, i, cells[i]);
+            if (table_width(cells[i]) > widths[i])
+                widths[i] = table_width(cells[i]);
         }
     }
-    print_line(out, columns, n, cells, widths);
-    cJSON_ArrayForEach(row, rows)
-    {
-        for (int i = 0; i < n; i++)
-            table_cell(cells[i], &columns[i], row);
-        print_line(out, columns, n, cells, widths);
+    if (look->columns > 0 && !look->wide)
+        shrink(table, widths, look->columns);
+    for (int i = 0; i < table->n; i++)
+        snprintf(cells[i], sizeof cells[i], "%s", table->titles[i]);
+    if (!table->untitled)
+        print_line(table, look, widths, cells, out);
+    for (size_t row = 0; row < table->n_rows; row++) {
+        for (int i = 0; i < table->n; i++) {
+            table->cell(table->arg, row, i, cells[i]);
+            table_cut(cells[i], widths[i], table->shapes[i], look->ascii);
+        }
+        print_line(table, look, widths, cells, out);
     }
-}
-
-int table_written(FILE *out)
-{
-    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
-}
-
-int table_print_json(const cJSON *value, FILE *out)
-{
-    char *text = cJSON_PrintUnformatted(value);
-
-    if (text == NULL)
-        return FSDP_EXIT_IO;
-    fprintf(out, "%s\n", text);
-    cJSON_free(text);
-    return table_written(out);
 }

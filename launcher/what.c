@@ -16,6 +16,14 @@
     {                                                                                                        \
         0, "json", NULL, "for programs: one JSON value"                                                      \
     }
+#define WIDE                                                                                                 \
+    {                                                                                                        \
+        0, "wide", NULL, "more columns, and nothing is cut"                                                  \
+    }
+#define WATCH                                                                                                \
+    {                                                                                                        \
+        'w', "watch", NULL, "show it again whenever it has changed; q ends"                                  \
+    }
 #define END                                                                                                  \
     {                                                                                                        \
         0                                                                                                    \
@@ -23,15 +31,21 @@
 
 const struct subcommand what_subcommands[] = {
     { .name = "plan", .brief = "memory and traffic of a job, without running it" },
-    { "ps", "the jobs of this user that run on this machine", "[-q] [--names] [--json]",
-      (const struct subcommand_option[]){ { 'q', "quiet", NULL, "only the ids, one a line" },
+    { "ps", "the jobs of this user that run on this machine", "[-w] [--wide] [-q] [--names] [--json]",
+      (const struct subcommand_option[]){ WATCH,
+                                          WIDE,
+                                          { 'q', "quiet", NULL, "only the ids, one a line" },
                                           { 0, "names", NULL, "only the names, one a line" },
                                           JSON,
                                           END },
       "States: starting, running, restarting, stopping; complete and failed, while its last\n"
       "lines are written. A run that does not answer within a second has the state \"-\".\n" },
-    { "status", "one job, and what its workers on this node do", "[--json] JOB",
-      (const struct subcommand_option[]){ JSON, END }, NULL },
+    { "status", "one job, and what its workers on this node do", "[-w] [--wide] [--json] JOB",
+      (const struct subcommand_option[]){ WATCH, WIDE, JSON, END }, NULL },
+    { "top", "the ranks of all jobs, or of one, as they go on", "[--json] [JOB]",
+      (const struct subcommand_option[]){ JSON, END },
+      "In a terminal the table is drawn again whenever something has changed. Keys: q ends, s sorts\n"
+      "by rank, step or memory, arrows move. Elsewhere, and with --json, it shows it once.\n" },
     { "logs", "what the ranks of a job printed", "[-f] [--rank R] JOB",
       (const struct subcommand_option[]){
           { 'f', "follow", NULL, "go on with what they print, until the job has ended" },
@@ -55,13 +69,17 @@ const struct subcommand what_subcommands[] = {
       (const struct subcommand_option[]){ END }, NULL },
     { .name = "doctor", .brief = "is this machine fit for a run; what to do if not" },
     { .name = "ckpt", .brief = "checkpoints: list, verify, compare (help ckpt)" },
+    { "plot", "loss, throughput and restarts of a run", "[--svg FILE] RUN",
+      (const struct subcommand_option[]){
+          { 0, "svg", "FILE", "write a picture to FILE in place of the terminal" }, END },
+      "A step that was trained again counts as it was last. Under \"^\" a generation went on.\n" },
     { .name = "version", .brief = "version, commit, compiler and features" },
     { .name = "help", .brief = "this page; help plan: that of plan, and so on" },
 };
 const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
 
 /* Refused today, so that no script runs a program by such a name and breaks when the subcommand comes. */
-static const char *const reserved[] = { "top", "data", "trace", "plot" };
+static const char *const reserved[] = { "data", "trace" };
 
 const struct subcommand *what_job_command(const char *name)
 {
@@ -69,6 +87,11 @@ const struct subcommand *what_job_command(const char *name)
         if (what_subcommands[i].usage != NULL && strcmp(what_subcommands[i].name, name) == 0)
             return &what_subcommands[i];
     return NULL;
+}
+
+bool what_takes_job(const struct subcommand *command)
+{
+    return strstr(command->usage, "JOB") != NULL || strstr(command->usage, "RUN") != NULL;
 }
 
 bool what_is_reserved(const char *name)

@@ -69,6 +69,9 @@ bool what_is_reserved(const char *name);
 /** The command over jobs of that name; NULL: there is none. */
 const struct subcommand *what_job_command(const char *name);
 
+/** Does the command take a JOB, or a RUN, which may be one? */
+bool what_takes_job(const struct subcommand *command);
+
 /** The subcommand that `name` is a misspelling of; NULL: none. */
 const char *what_subcommand_meant(const char *name);
 

@@ -38,8 +38,7 @@ first=$(figure loss < "$run/metrics.jsonl" | sed -n 1p)
 last=$(figure loss < "$run/metrics.jsonl" | tail -n 1)
 checkpoint=$(printf '%s\n' "$run"/checkpoints/step-* | tail -n 1)
 [ -d "$checkpoint" ] || { echo "no checkpoint in $run/checkpoints" >&2; exit 1; }
-case $(locale charmap 2> /dev/null) in UTF-8) ascii=0 ;; *) ascii=1 ;; esac
-awk -v ascii=$ascii -f scripts/plot-loss.awk "$run/metrics.jsonl"
+fsdprun plot "$run"
 printf '\nThe loss fell from %.3f to %.3f nats a byte. The checkpoint: %s (%s)\n' "$first" "$last" "$checkpoint" \
   "$(du -sh "$checkpoint" | cut -f 1)"
 printf '\nIts text, after the prompt "In the beginning":\n\n'

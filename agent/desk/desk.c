@@ -14,6 +14,7 @@ enum { ACCEPT_AT_ONCE = 32, LOOK_MS = 250 };
 enum waits_for {
     WAITS_FOR_NOTHING, /* its connection closes once the answer is taken */
     WAITS_FOR_LINE,
+    WAITS_FOR_CHANGE,
     WAITS_FOR_FORMING,
     WAITS_FOR_END
 };
@@ -29,6 +30,9 @@ struct caller {
     size_t n_line;
     char *answer; /* bytes that the socket has not taken yet; NULL: none */
     size_t n_answer, n_sent;
+    enum desk_word watches; /* of WAITS_FOR_CHANGE */
+    uint64_t next_ms;       /* by uv_now(): when it may be told again */
+    char *told;             /* what it was told last; NULL: nothing yet */
 };
 
 struct desk {
@@ -44,8 +48,9 @@ struct desk {
 };
 
 static const char *const words[DESK_WORDS] = {
-    [DESK_PS] = "ps",     [DESK_STATUS] = "status", [DESK_INSPECT] = "inspect",
-    [DESK_STOP] = "stop", [DESK_SAVE] = "save",     [DESK_RESTART] = "restart",
+    [DESK_PS] = "ps",       [DESK_STATUS] = "status",       [DESK_INSPECT] = "inspect",
+    [DESK_WATCH] = "watch", [DESK_WATCH_ALL] = "watch all", [DESK_STOP] = "stop",
+    [DESK_SAVE] = "save",   [DESK_RESTART] = "restart",
 };
 
 const char *desk_word_text(enum desk_word word)
@@ -61,6 +66,7 @@ static void on_caller_closed(uv_handle_t *handle)
 
     close(caller->fd);
     free(caller->answer);
+    free(caller->told);
     free(caller);
 }
 
@@ -82,13 +88,16 @@ static void on_caller(uv_poll_t *poll, int status, int events);
 static void on_connection(uv_poll_t *poll, int status, int events);
 static void on_look(uv_timer_t *timer);
 
-static void set_deadline(struct caller *caller)
+static void look_often(struct desk *desk)
 {
-    struct desk *desk = caller->desk;
-
-    caller->until_ms = uv_now(desk->loop) + DESK_MS;
     if (!uv_is_active((uv_handle_t *)&desk->look))
         uv_timer_start(&desk->look, on_look, LOOK_MS, LOOK_MS);
+}
+
+static void set_deadline(struct caller *caller)
+{
+    caller->until_ms = uv_now(caller->desk->loop) + DESK_MS;
+    look_often(caller->desk);
 }
 
 /*
@@ -172,6 +181,46 @@ static bool show(struct caller *caller, enum desk_word word)
     return refuse(caller, FSDP_EXIT_IO, "the answer is too large");
 }
 
+/*
+ * Tell a caller that watches what has changed since it was told last. Returns false if the connection is
+ * closed.
+ */
+static bool tell(struct caller *caller)
+{
+    const struct desk_handlers *handlers = &caller->desk->handlers;
+    const uint64_t now_ms = uv_now(caller->desk->loop);
+    struct json_text text = { 0 };
+    char *told;
+
+    if (caller->answer != NULL || now_ms < caller->next_ms)
+        return true;
+    caller->next_ms = now_ms + DESK_WATCH_MS;
+    handlers->show(handlers->arg, caller->watches, &text);
+    if (text.failed || text.length >= DESK_ANSWER_BYTES) {
+        json_text_free(&text);
+        return refuse(caller, FSDP_EXIT_IO, "the answer is too large");
+    }
+    told = caller->told != NULL && strcmp(caller->told, text.bytes) == 0 ? NULL : strdup(text.bytes);
+    if (told == NULL) { /* nothing new, or no memory now */
+        json_text_free(&text);
+        return true;
+    }
+    free(caller->told);
+    caller->told = told;
+    return say(caller, &text);
+}
+
+static bool watch(struct caller *caller, enum desk_word word)
+{
+    caller->waits_for = WAITS_FOR_CHANGE;
+    caller->watches = word;
+    look_often(caller->desk);
+    if (!tell(caller))
+        return false;
+    uv_poll_start(&caller->poll, caller->answer != NULL ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_caller);
+    return true;
+}
+
 static bool order(struct caller *caller, enum desk_word word)
 {
     const struct desk_handlers *handlers = &caller->desk->handlers;
@@ -194,7 +243,9 @@ static bool take_line(struct caller *caller, const char *line)
     caller->until_ms = 0;
     for (int i = 0; i < DESK_WORDS; i++)
         if (strcmp(line, words[i]) == 0)
-            return i < DESK_STOP ? show(caller, (enum desk_word)i) : order(caller, (enum desk_word)i);
+            return i >= DESK_STOP    ? order(caller, (enum desk_word)i)
+                   : i >= DESK_WATCH ? watch(caller, (enum desk_word)i)
+                                     : show(caller, (enum desk_word)i);
     return refuse(caller, FSDP_EXIT_USAGE, "this fsdprun knows no such question");
 }
 
@@ -233,7 +284,7 @@ static void on_caller(uv_poll_t *poll, int status, int events)
         read_line(caller);
 }
 
-/* Close the connections whose time is over. */
+/* Close the connections whose time is over, and tell those that watch. */
 static void on_look(uv_timer_t *timer)
 {
     struct desk *desk = timer->data;
@@ -243,8 +294,10 @@ static void on_look(uv_timer_t *timer)
         next = caller->next;
         if (caller->until_ms != 0 && uv_now(desk->loop) >= caller->until_ms)
             hang_up(caller);
-        else
+        else if (caller->waits_for != WAITS_FOR_CHANGE)
             any |= caller->until_ms != 0;
+        else
+            any |= tell(caller);
     }
     if (desk->paused) {
         desk->paused = false;
@@ -256,16 +309,29 @@ static void on_look(uv_timer_t *timer)
 
 /* Accepting */
 
-/* Make room for another caller: the oldest goes that has sent no line. Returns false if there is none. */
-static bool make_room(struct desk *desk)
+static struct caller *oldest_of(const struct desk *desk, enum waits_for waits_for)
 {
     struct caller *oldest = NULL;
 
+    for (struct caller *caller = desk->callers; caller != NULL; caller = caller->next)
+        if (caller->waits_for == waits_for)
+            oldest = caller;
+    return oldest;
+}
+
+/*
+ * Make room for another caller: the oldest goes that has sent no line, or else the oldest that watches.
+ * Returns false if there is none.
+ */
+static bool make_room(struct desk *desk)
+{
+    struct caller *oldest;
+
     if (desk->n_callers < DESK_CONNECTIONS)
         return true;
-    for (struct caller *caller = desk->callers; caller != NULL; caller = caller->next)
-        if (caller->waits_for == WAITS_FOR_LINE)
-            oldest = caller;
+    oldest = oldest_of(desk, WAITS_FOR_LINE);
+    if (oldest == NULL)
+        oldest = oldest_of(desk, WAITS_FOR_CHANGE);
     if (oldest != NULL)
         hang_up(oldest);
     return oldest != NULL;

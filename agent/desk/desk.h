@@ -9,6 +9,8 @@
  *   ps         what CONTRACT.md lists for `fsdprun ps`; then the connection is closed
  *   status     the same, and the workers of this node
  *   inspect    everything that is known
+ *   watch      what `ps` has, without the age: now, and again whenever it has changed
+ *   watch all  the same of what `status` has
  *   stop       {"accepted": true}; and when the run has ended {"ended": STATUS, "words": LINE}
  *   save       likewise; the ranks save a checkpoint first
  *   restart    {"accepted": true}; and {"generation": G} when the next generation was formed
@@ -18,8 +20,10 @@
  *
  * Only processes of the same user, or root, may connect: the kernel tells their uid (SO_PEERCRED), whatever
  * the mode of the socket has become. These bounds hold whatever callers do:
- *   - DESK_CONNECTIONS are open at a time. One more takes the place of the oldest that has not sent its line;
- *     if all of them wait for the end of the run, it is closed at once.
+ *   - DESK_CONNECTIONS are open at a time. One more takes the place of the oldest that has not sent its line,
+ *     or else of the oldest that watches. If all of them wait for the end of the run, it is closed at once.
+ *   - One that watches is told at most once in DESK_WATCH_MS, and not before it has taken the answer before.
+ *     While there is one, the run looks at its own memory so often; no caller asks again.
  *   - A line has at most DESK_LINE_BYTES, and must be whole after DESK_MS. An answer has at most
  *     DESK_ANSWER_BYTES, and must be taken within DESK_MS. Else the connection is closed.
  *
@@ -34,9 +38,25 @@
 
 #include "shard_runtime/core/json.h"
 
-enum { DESK_CONNECTIONS = 64, DESK_LINE_BYTES = 64, DESK_ANSWER_BYTES = 256 * 1024, DESK_MS = 2000 };
+enum {
+    DESK_CONNECTIONS = 64,
+    DESK_LINE_BYTES = 64,
+    DESK_ANSWER_BYTES = 256 * 1024,
+    DESK_MS = 2000,
+    DESK_WATCH_MS = 500
+};
 
-enum desk_word { DESK_PS, DESK_STATUS, DESK_INSPECT, DESK_STOP, DESK_SAVE, DESK_RESTART, DESK_WORDS };
+enum desk_word {
+    DESK_PS,
+    DESK_STATUS,
+    DESK_INSPECT,
+    DESK_WATCH,
+    DESK_WATCH_ALL,
+    DESK_STOP,
+    DESK_SAVE,
+    DESK_RESTART,
+    DESK_WORDS
+};
 
 /** Returns the line of a word, without its newline. */
 const char *desk_word_text(enum desk_word word);
@@ -45,7 +65,10 @@ enum { DESK_REASON_BYTES = 256 };
 
 struct desk_handlers {
     void *arg;
-    /* Writes the answer, a JSON object: to DESK_PS, DESK_STATUS or DESK_INSPECT. */
+    /*
+     * Writes the answer, a JSON object, to a word before DESK_STOP. To DESK_WATCH and DESK_WATCH_ALL it gives
+     * the same text as long as nothing has changed.
+     */
     void (*show)(void *arg, enum desk_word word, struct json_text *answer);
     /*
      * Takes an order: DESK_STOP, DESK_SAVE or DESK_RESTART. Returns 0, or the exit status with which it is

@@ -64,6 +64,9 @@ void job_view_put_workers(struct json_text *out, const struct job_view *view)
         put_count(out, "pid", worker->pid > 0 ? worker->pid : -1);
         json_field_string(out, "phase", first_cause_phase_name(worker->phase));
         put_count(out, "step", worker->step);
+        json_field_string(out, "gpu", worker->gpu[0] != '\0' ? worker->gpu : NULL);
+        put_count(out, "gpu_percent", worker->gpu_percent);
+        put_count(out, "gpu_memory_bytes", worker->gpu_memory_bytes);
         json_close(out, '}');
     }
     json_close(out, ']');

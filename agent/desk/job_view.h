@@ -27,6 +27,8 @@ struct job_worker {
     pid_t pid;    /* 0: it has no process now */
     int phase;    /* enum fsdp_phase; -1: it does not say, as a program without a link */
     int64_t step; /* the count of steps that it has done; -1: it does not say */
+    char gpu[32]; /* its address on the PCI bus; empty: it has named none */
+    int64_t gpu_percent, gpu_memory_bytes; /* in use on that GPU, by any process; -1: not known */
 };
 
 struct job_view {

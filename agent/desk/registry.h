@@ -22,6 +22,7 @@
 #ifndef AGENT_DESK_REGISTRY_H
 #define AGENT_DESK_REGISTRY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -100,5 +101,15 @@ void registry_list_fini(struct registry_list *list);
  * its other end is not of this user. EAGAIN: too many connections wait there now.
  */
 int registry_connect(const struct registry_list *list, const struct registry_job *job);
+
+/**
+ * Watch the folders by `fd`, a descriptor of inotify(7) that does not block: it becomes readable when a run
+ * comes or goes. A folder may be made, or removed: call this again after registry_changed(). A run that was
+ * killed leaves its entry, and shows only at its socket, which closes.
+ */
+void registry_watch(int fd);
+
+/** Take what `fd` has. Returns true if a run may have come or gone. */
+bool registry_changed(int fd);
 
 #endif

@@ -3,6 +3,7 @@
  *   registry.c         the entry of a run: how it is made and removed
  *   registry_folder.c  the folders, and which one is refused
  *   registry_read.c    the readers
+ *   registry_watch.c   readers that wait for the next run
  */
 #ifndef AGENT_DESK_REGISTRY_IMPL_H
 #define AGENT_DESK_REGISTRY_IMPL_H

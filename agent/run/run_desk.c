@@ -4,9 +4,13 @@
  */
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <fsdp/link.h>
 
 #include "agent/desk/job_view.h"
 #include "agent/run/run_impl.h"
@@ -63,6 +67,19 @@ static void look(const struct run *run, struct job_view *view)
     view->tokens_per_s = world.progress.tokens_per_s;
 }
 
+/* The GPU that the worker has named on its page, as it was sampled last (agent/placement/gpu_health.h). */
+static void look_at_gpu(const struct fsdp_progress *page, struct job_worker *worker)
+{
+    worker->gpu_percent = worker->gpu_memory_bytes = -1;
+    if (page == NULL || atomic_load_explicit(&page->gpu.named, memory_order_acquire) != 1)
+        return;
+    snprintf(worker->gpu, sizeof worker->gpu, "%.*s", (int)sizeof page->gpu.id, page->gpu.id);
+    if (atomic_load_explicit(&page->gpu.n_samples, memory_order_acquire) == 0)
+        return;
+    worker->gpu_percent = atomic_load_explicit(&page->gpu.utilisation_percent, memory_order_relaxed);
+    worker->gpu_memory_bytes = atomic_load_explicit(&page->gpu.memory_used_bytes, memory_order_relaxed);
+}
+
 /* Adds the member `workers`. */
 static void put_workers(const struct run *run, struct job_view *view, struct json_text *out)
 {
@@ -72,9 +89,11 @@ static void put_workers(const struct run *run, struct job_view *view, struct jso
     if (run->world != NULL)
         world_view(run->world, &world);
     workers = world.formed ? calloc((size_t)run->config->n_workers, sizeof *workers) : NULL;
-    for (int i = 0; workers != NULL && i < run->config->n_workers; i++)
+    for (int i = 0; workers != NULL && i < run->config->n_workers; i++) {
         world_show_worker(run->world, i, &workers[i].rank, &workers[i].pid, &workers[i].phase,
                           &workers[i].step);
+        look_at_gpu(world_page(run->world, i), &workers[i]);
+    }
     view->workers = workers;
     view->n_workers = workers != NULL ? run->config->n_workers : 0;
     job_view_put_workers(out, view);
@@ -129,9 +148,11 @@ static void on_show(void *arg, enum desk_word word, struct json_text *answer)
     struct job_view view;
 
     look(run, &view);
+    if (word == DESK_WATCH || word == DESK_WATCH_ALL)
+        view.age_s = (double)NAN; /* which would change always; the caller knows when the run began */
     json_open(answer, NULL, '{');
     job_view_put(answer, &view);
-    if (word != DESK_PS)
+    if (word != DESK_PS && word != DESK_WATCH)
         put_workers(run, &view, answer);
     if (word == DESK_INSPECT)
         put_everything(run, answer);

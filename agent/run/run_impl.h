@@ -34,7 +34,7 @@ enum {
     RUN_LINE_BYTES = 1024,
     RUN_WHERE_BYTES = RUNDIR_PATH_BYTES + ERRORS_PATH_BYTES + 64,
     RUN_ACCOUNT_BYTES = 16384,
-    RUN_ENDING_BYTES = 600
+    RUN_ENDING_BYTES = 3 * RUNDIR_PATH_BYTES + 1024
 };
 
 /** What the end of a run waits for (run_end.c). */

@@ -103,5 +103,7 @@ void world_view(const struct world *world, struct world_view *view);
  *   phase  enum fsdp_phase; with `step` -1: it has not reported any
  */
 void world_show_worker(const struct world *world, int i, int *rank, pid_t *pid, int *phase, int64_t *step);
+/** Returns its progress page; NULL: it has none, as a program without a link. */
+const struct fsdp_progress *world_page(const struct world *world, int i);
 
 #endif

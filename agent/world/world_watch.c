@@ -40,6 +40,7 @@ static void sum_progress(const struct world *world, struct agent_progress *progr
         progress->step = read64(&page->step);
         if (read64(&page->total_steps) != 0)
             progress->total_steps = read64(&page->total_steps);
+        progress->tokens = read64(&page->tokens);
         progress->loss = as_double(read64(&page->loss_bits));
         progress->grad_norm = as_double(read64(&page->grad_norm_bits));
         progress->tokens_per_s = as_double(read64(&page->tokens_per_s_bits));
@@ -49,7 +50,7 @@ static void sum_progress(const struct world *world, struct agent_progress *progr
 
 void world_view(const struct world *world, struct world_view *view)
 {
-    const struct fsdp_progress *page = world->links == NULL ? NULL : link_server_page(world->links, 0);
+    const struct fsdp_progress *page = world_page(world, 0);
 
     *view = (struct world_view){ .formed = world->workers != NULL,
                                  .started = world->started,
@@ -76,6 +77,11 @@ void world_show_worker(const struct world *world, int i, int *rank, pid_t *pid, 
     *pid = worker->live ? worker->child.pid : 0;
     *phase = place.phase;
     *step = place.step;
+}
+
+const struct fsdp_progress *world_page(const struct world *world, int i)
+{
+    return world->links == NULL ? NULL : link_server_page(world->links, i);
 }
 
 static void draw_progress(struct world *world)

@@ -66,6 +66,43 @@ size_t utf8_cut(const char *bytes, size_t n)
     return n;
 }
 
+struct range {
+    uint32_t first, last;
+};
+
+/* Blocks as a whole (Unicode 15): the few characters in them that differ are rare in names. */
+static const struct range combining[] = {
+    { 0x0300, 0x036f }, { 0x0483, 0x0489 }, { 0x0591, 0x05bd }, { 0x064b, 0x065f }, { 0x1ab0, 0x1aff },
+    { 0x1dc0, 0x1dff }, { 0x200b, 0x200f }, { 0x202a, 0x202e }, { 0x2060, 0x2064 }, { 0x20d0, 0x20ff },
+    { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff },
+};
+static const struct range wide[] = {
+    { 0x1100, 0x115f },   { 0x2e80, 0x303e },   { 0x3041, 0xa4cf },   { 0xa960, 0xa97f },
+    { 0xac00, 0xd7a3 },   { 0xf900, 0xfaff },   { 0xfe30, 0xfe6f },   { 0xff00, 0xff60 },
+    { 0xffe0, 0xffe6 },   { 0x1f300, 0x1f64f }, { 0x1f680, 0x1f6ff }, { 0x1f900, 0x1f9ff },
+    { 0x20000, 0x3fffd },
+};
+
+static bool is_within(uint32_t code, const struct range *ranges, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return true;
+    return false;
+}
+
+int utf8_columns(const char *character, size_t length)
+{
+    const unsigned char *b = (const unsigned char *)character;
+    uint32_t code = length <= 1 ? b[0] : b[0] & (0xffu >> (length + 1));
+
+    for (size_t i = 1; i < length; i++)
+        code = code << 6 | (b[i] & 0x3f);
+    if (is_within(code, combining, sizeof combining / sizeof *combining))
+        return 0;
+    return is_within(code, wide, sizeof wide / sizeof *wide) ? 2 : 1;
+}
+
 char *utf8_clean_copy(const char *text, size_t length, size_t *out_length)
 {
     char *copy;

@@ -30,6 +30,13 @@ bool utf8_is_valid(const char *text);
 size_t utf8_cut(const char *bytes, size_t n);
 
 /**
+ * Returns how many columns of a terminal a character takes: 0 if it combines with the one before it, 2 if it
+ * is wide (East Asian, emoji), else 1.
+ *   length  of the character in bytes, as utf8_length() returned it
+ */
+int utf8_columns(const char *character, size_t length);
+
+/**
  * Copies `length` bytes of `text` and replaces every byte that is not UTF-8 by U+FFFD. Returns a
  * zero-terminated string, which the caller frees, and stores its length in *out_length. Returns NULL if
  * memory runs out; then *out_length is not set.

@@ -209,15 +209,20 @@ check_eq "bash: what is Python's is not offered" "" "$(complete_in_bash --logs)"
 check_eq "bash: after a value that looks like a program" "--tee" "$(complete_in_bash --log-dir logs --te)"
 check_eq "bash: after a program nothing is ours" "" "$(complete_in_bash --tee 3 x.py --te)"
 check_eq "bash: after a job file it is" "--set" "$(complete_in_bash job.yaml --set)"
+check_eq "bash: a key of --set" "train.steps=" "$(complete_in_bash job.yaml --set train.st)"
+check_eq "bash: the words that it takes" "cpu cuda" "$(complete_in_bash job.yaml --set run.device = c)"
+check_eq "bash: nothing for a number" "" "$(complete_in_bash job.yaml --set train.steps =)"
+check_eq "bash: and it goes on after that" "--nproc-per-node" "$(complete_in_bash job.yaml --set train.steps = 4 --nproc)"
 check_eq "bash: every option" "$(grep -oE '^  (    |-[a-z], )--[a-z-]+' help | sed 's/.*--/--/' | grep -v logs-specs | sort | paste -sd ' ')" \
   "$(complete_in_bash -- | tr ' ' '\n' | sort | paste -sd ' ')"
-check_eq "bash: a subcommand" "plan ps" "$(cd "$(mktemp -d "$WORK/empty.XXXX")" && complete_in_bash p)"
+check_eq "bash: a subcommand" "plan ps plot" "$(cd "$(mktemp -d "$WORK/empty.XXXX")" && complete_in_bash p)"
 check_eq "bash: or a file" "stop stop.py" "$(cd "$(mktemp -d "$WORK/empty.XXXX")" && touch stop.py && complete_in_bash sto)"
 check_eq "bash: an option of a command over jobs" "--rank" "$(complete_in_bash logs --r)"
 check_eq "bash: none of which is offered after a job file" "" "$(complete_in_bash job.yaml sto)"
 # a job whose name a shell must not expand
 export XDG_RUNTIME_DIR=$WORK/runtime
-mkdir -m 700 "$XDG_RUNTIME_DIR"
+mkdir -m 700 "$XDG_RUNTIME_DIR" "$WORK/temporary"
+export TMPDIR=$WORK/temporary # jobs of other tests are listed below the usual one
 "$FSDPRUN" -q --rdzv-id 'odd $(touch expanded) name' -- "$TOY/toy" touch=odd-up hang 2> /dev/null & odd=$!
 at_exit() { kill -KILL "$odd" 2> /dev/null; }
 wait_until 20 test -s odd-up
@@ -236,6 +241,9 @@ if command -v fish > /dev/null; then
   check_eq "fish: a value" "core-complex exclusive node socket" "$(in_fish "fsdprun --numa-binding " | tr ' ' '\n' | sort | paste -sd ' ')"
   check_eq "fish: a subcommand" "stop" "$(in_fish "fsdprun sto" | tr ' ' '\n' | grep -x stop)"
   check_eq "fish: an option of a command over jobs" "--rank" "$(in_fish "fsdprun logs --ran")"
+  check_eq "fish: a key of --set, with its type" "train.steps= whole number" \
+    "$(HOME=$WORK fish --no-config -c 'source fsdprun.fish; complete -C "fsdprun job.yaml --set train.ste"' | tr '\t' ' ' | grep -o '^train.steps= whole number')"
+  check_eq "fish: the words that it takes" "run.device=cpu run.device=cuda" "$(in_fish "fsdprun job.yaml --set run.device=c")"
   check_eq "fish: a job" 'odd $(touch expanded) name' "$(in_fish "fsdprun stop od")"
 else skip "completion in fish" "fish is not installed"; fi
 kill "$odd"
@@ -254,6 +262,10 @@ zpty -w -n shell "3 --numa-binding=co"$'\t'
 zpty -r -m shell line '*core-complex*'
 zpty -w -n shell $'\C-u'"fsdprun logs --ra"$'\t'
 zpty -r -m shell line '*rank*'
+zpty -w -n shell $'\C-u'"fsdprun --set train.ste"$'\t'
+zpty -r -m shell line '*train.steps*'
+zpty -w -n shell $'\C-u'"fsdprun --set run.device=cu"$'\t'
+zpty -r -m shell line '*device=cuda*'
 zpty -w -n shell $'\C-u'"fsdprun resta"$'\t'
 zpty -r -m shell line '*restart*'
 zpty -d shell

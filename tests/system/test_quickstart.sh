@@ -1,23 +1,6 @@
-# The scripts a new user runs: the quickstart, small, twice; the text; the plot; a machine without the
-# network.
+# The scripts a new user runs: the quickstart, small, twice; the text; a machine without the network.
 # Long
 . tests/support/shell/harness.sh
-
-# plot
-for step in 1 2 3 4 5 6 7 8 9; do echo "{\"step\": $step, \"loss\": $((10 - step)).5, \"generation\": 0}"; done > "$WORK/m"
-echo '{"step": 9, "loss": 1.25, "generation": 1}' >> "$WORK/m"
-plot=$(awk -v ascii=1 -v height=5 -v width=40 -f scripts/plot-loss.awk "$WORK/m")
-check_match "the plot begins with the highest loss" '^ +9\.500 \|\*' "$(head -n 1 <<< "$plot")"
-check_match "a step counts as it was last logged" '^ +1\.250 \|.*\*$' "$(sed -n 5p <<< "$plot")"
-lowest() { awk -v ascii=1 -v height=5 -v width=40 -f scripts/plot-loss.awk "$WORK/m" | sed -n 5p; }
-echo '{"step": 9, "loss": 1, "generation": 1, "term": 2, "time": 20}
-{"step": 9, "loss": 1.5, "generation": 0, "term": 1, "time": 10}' >> "$WORK/m"
-check_match "a line of a node that stood still does not count" '^ +1\.000 \|.*\*$' "$(lowest)"
-echo '{"step": 9, "loss": 0.5, "generation": 0, "term": 1, "time": 30}' >> "$WORK/m"
-check_match "that of a later run does, whose arbiter counts anew" '^ +0\.500 \|.*\*$' "$(lowest)"
-check_eq "it is as high as was asked, and has two lines of axes" 7 "$(wc -l <<< "$plot")"
-check_eq "plain characters where the locale has no others" "" "$(LC_ALL=C tr -d '\n -~' <<< "$plot")"
-check_status "nothing to plot is said" 1 awk -f scripts/plot-loss.awk /dev/null
 
 # no network
 mkdir "$WORK/fake"

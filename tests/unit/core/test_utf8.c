@@ -56,3 +56,22 @@ Test(utf8, a_clean_copy_replaces_only_what_is_broken)
     cr_assert(length == 9);
     free(copy);
 }
+
+Test(utf8, a_character_takes_the_columns_of_a_terminal)
+{
+    static const struct {
+        const char *character;
+        int columns;
+    } cases[] = { { "a", 1 },
+                  { "\xc3\xa9", 1 },         /* e with acute */
+                  { "\xcc\x81", 0 },         /* combining acute */
+                  { "\xe2\x80\xa6", 1 },     /* ellipsis */
+                  { "\xe6\x97\xa5", 2 },     /* a Han character */
+                  { "\xea\xb0\x80", 2 },     /* Hangul */
+                  { "\xef\xb8\x8f", 0 },     /* variation selector */
+                  { "\xf0\x9f\x9a\x80", 2 }, /* a rocket */
+                  { "\xf0\x9d\x94\xb8", 1 } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_expect(utf8_columns(cases[i].character, strlen(cases[i].character)) == cases[i].columns, "%zu", i);
+}

@@ -89,7 +89,7 @@ Test(job_words, every_option_of_the_table_is_read)
             char line[128];
 
             snprintf(line, sizeof line, "%s job", command->name);
-            if (strstr(command->usage, "JOB") == NULL)
+            if (!what_takes_job(command))
                 *strchr(line, ' ') = '\0';
             accepts(line);
             without = said;

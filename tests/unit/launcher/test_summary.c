@@ -197,3 +197,24 @@ Test(summary, a_signal_that_asks_for_a_save_is_kept_and_whether_a_step_was_done)
     cr_expect(eq(int, summary.notice, SIGUSR1));
     cr_expect(eq(int, summary.has_trained, true));
 }
+
+/* The time before the first token, and from one generation to the next, is no training. */
+Test(summary, the_pace_is_that_of_the_steps)
+{
+    struct agent_config config = { 0 };
+    struct summary summary;
+
+    summary_init(&summary, &config, 0);
+    cr_assert(eq(dbl, summary_tokens_per_s(&summary), 0));
+    summary_progress(&summary, &(struct agent_progress){ .n_live = 2 }, 5000);
+    summary_progress(&summary, &(struct agent_progress){ .n_live = 2, .tokens = 100, .step = 1 }, 6000);
+    summary_progress(&summary, &(struct agent_progress){ .n_live = 2, .tokens = 300, .step = 3 }, 7000);
+    summary_progress(&summary, &(struct agent_progress){ .n_live = 2, .tokens = 300, .step = 3 }, 9000);
+    cr_assert(eq(dbl, summary_tokens_per_s(&summary), 200));
+    summary_progress(
+        &summary, &(struct agent_progress){ .n_live = 2, .tokens = 200, .step = 2, .generation = 1 }, 50000);
+    summary_progress(
+        &summary, &(struct agent_progress){ .n_live = 2, .tokens = 600, .step = 6, .generation = 1 }, 51000);
+    cr_assert(eq(dbl, summary_tokens_per_s(&summary), 300));
+    cr_assert(eq(u64, summary.steps, 6));
+}

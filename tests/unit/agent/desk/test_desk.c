@@ -189,6 +189,61 @@ Test(desk, an_order_is_accepted_and_answered_at_the_end)
     close(fd);
 }
 
+Test(desk, one_that_watches_is_told_what_changes_and_nothing_else)
+{
+    const int fd = say("watch\n");
+    const int64_t begun_ms = clock_now_ms();
+    bool ended;
+
+    cr_assert(eq(str, (char *)hear(fd, 1, &ended), "{\"asked\": \"watch\", \"much\": \"\"}\n"));
+    while (clock_now_ms() < begun_ms + 3 * DESK_WATCH_MS) /* what is the same is not told again */
+        uv_run(&loop, UV_RUN_ONCE);
+    answer_bytes = 1;
+
+    cr_assert(eq(str, (char *)hear(fd, 1, &ended), "{\"asked\": \"watch\", \"much\": \"x\"}\n"));
+    cr_assert(not(ended));
+    desk_close(desk, 0, "complete");
+    desk = NULL;
+    cr_assert(eq(str, (char *)hear(fd, -1, &ended), ""));
+    cr_assert(ended);
+    close(fd);
+}
+
+Test(desk, one_that_watches_and_takes_nothing_is_cut)
+{
+    const int fd = say("watch all\n");
+    const int64_t until_ms = clock_now_ms() + 60000;
+    bool ended = false;
+
+    answer_bytes = DESK_ANSWER_BYTES - 1000;
+    for (int64_t begun_ms = clock_now_ms(); clock_now_ms() < begun_ms + 2 * DESK_MS; answer_bytes ^= 1)
+        uv_run(&loop, UV_RUN_NOWAIT); /* each is new, and the socket is full soon */
+
+    while (!ended && clock_now_ms() < until_ms)
+        hear(fd, -1, &ended);
+    cr_assert(ended);
+    close(fd);
+}
+
+Test(desk, watchers_make_room_for_an_order)
+{
+    int fds[DESK_CONNECTIONS];
+    bool ended;
+
+    for (int i = 0; i < DESK_CONNECTIONS; i++) {
+        fds[i] = say("watch\n");
+        hear(fds[i], 1, &ended);
+        cr_assert(not(ended), "%d", i);
+    }
+    const int order = say("stop\n");
+
+    cr_assert(eq(str, (char *)hear(order, 1, &ended), "{\"accepted\": true}\n"));
+    cr_assert(is_cut(fds[0]), "the oldest has made room");
+    for (int i = 0; i < DESK_CONNECTIONS; i++)
+        close(fds[i]);
+    close(order);
+}
+
 Test(desk, a_restart_is_answered_when_a_generation_was_formed)
 {
     const int stop = say("save\n"), restart = say("restart\n");

@@ -53,8 +53,16 @@ Test(job_view, a_queued_job_says_for_what_it_waits)
 
 Test(job_view, what_is_not_known_is_null)
 {
-    const struct job_worker workers[] = { { .rank = 4, .pid = 9, .phase = FSDP_PHASE_BACKWARD, .step = 7 },
-                                          { .rank = 5, .pid = 0, .phase = -1, .step = -1 } };
+    const struct job_worker workers[] = {
+        { .rank = 4,
+          .pid = 9,
+          .phase = FSDP_PHASE_BACKWARD,
+          .step = 7,
+          .gpu = "0000:3b:00.0",
+          .gpu_percent = 97,
+          .gpu_memory_bytes = 1 << 30 },
+        { .rank = 5, .pid = 0, .phase = -1, .step = -1, .gpu_percent = -1, .gpu_memory_bytes = -1 }
+    };
     const struct job_view view = { .id = "1",
                                    .name = "x",
                                    .step = -1,
@@ -64,12 +72,15 @@ Test(job_view, what_is_not_known_is_null)
                                    .workers = workers,
                                    .n_workers = 2 };
 
-    cr_assert(eq(str, (char *)text_of(&view, true),
-                 "{\"job\": \"1\", \"name\": \"x\", \"state\": \"starting\", \"nodes\": 0, \"ranks\": 0, "
-                 "\"generation\": 0, \"step\": null, \"loss\": null, \"tokens_per_s\": null, "
-                 "\"restarts\": 0, \"age_s\": 0.000, \"run_dir\": null, \"workers\": [{\"rank\": 4, "
-                 "\"node\": null, \"pid\": 9, \"phase\": \"backward\", \"step\": 7}, {\"rank\": 5, "
-                 "\"node\": null, \"pid\": null, \"phase\": null, \"step\": null}]}"));
+    cr_assert(
+        eq(str, (char *)text_of(&view, true),
+           "{\"job\": \"1\", \"name\": \"x\", \"state\": \"starting\", \"nodes\": 0, \"ranks\": 0, "
+           "\"generation\": 0, \"step\": null, \"loss\": null, \"tokens_per_s\": null, "
+           "\"restarts\": 0, \"age_s\": 0.000, \"run_dir\": null, \"workers\": [{\"rank\": 4, "
+           "\"node\": null, \"pid\": 9, \"phase\": \"backward\", \"step\": 7, "
+           "\"gpu\": \"0000:3b:00.0\", \"gpu_percent\": 97, \"gpu_memory_bytes\": 1073741824}, {\"rank\": 5, "
+           "\"node\": null, \"pid\": null, \"phase\": null, \"step\": null, \"gpu\": null, "
+           "\"gpu_percent\": null, \"gpu_memory_bytes\": null}]}"));
 }
 
 Test(job_view, states_have_the_names_of_the_contract)

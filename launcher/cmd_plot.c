@@ -1,0 +1,100 @@
+/*
+ * `fsdprun plot`: reads the files of a run directory, of a job that runs or of one that has ended.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/cmd_jobs.h"
+#include "launcher/plot.h"
+#include "launcher/terminal.h"
+#include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/core/files.h"
+
+enum { PATH_BYTES = REGISTRY_PATH_BYTES + 64, DEFAULT_COLUMNS = 80, LINES = 12 };
+
+/* The run directory that RUN means: the directory of that name, or that of a job. */
+static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, struct fsdp_err *err)
+{
+    const struct registry_job *job;
+    struct registry_list list;
+    enum fsdp_status found;
+    struct stat at;
+
+    if (stat(run, &at) == 0 && S_ISDIR(at.st_mode)) {
+        snprintf(path, REGISTRY_PATH_BYTES, "%s", run);
+        return 0;
+    }
+    found = registry_read(&list, err);
+    if (found == FSDP_OK)
+        found = jobs_find(&job, &list, run, err);
+    if (found == FSDP_ERR_NOT_FOUND)
+        fsdp_fail(err, found, "%.200s is no run directory, and no job of that name runs here", run);
+    if (found == FSDP_OK)
+        snprintf(path, REGISTRY_PATH_BYTES, "%s", job->run_dir);
+    registry_list_fini(&list);
+    return found == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(found);
+}
+
+/* Take every line of a file of the run. One that is not there has none. */
+static void read_lines(struct plot *plot, const char *run, const char *name,
+                       void (*take)(struct plot *plot, const char *line, size_t length))
+{
+    char path[PATH_BYTES], *line = NULL;
+    size_t size = 0;
+    ssize_t n;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", run, name);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return;
+    while ((n = getline(&line, &size, file)) > 0)
+        take(plot, line, (size_t)n - (line[n - 1] == '\n'));
+    free(line);
+    fclose(file);
+}
+
+static int write_svg(const struct plot *plot, const char *run, const char *path, struct fsdp_err *err)
+{
+    FILE *out = fopen(path, "we");
+    bool good = out != NULL;
+
+    if (good) {
+        plot_svg(plot, run, out);
+        good = !ferror(out);
+        good &= fclose(out) == 0;
+    }
+    if (good)
+        return 0;
+    fsdp_fail(err, FSDP_ERR_IO, "--svg: write %s: %s", path, strerror(errno));
+    return FSDP_EXIT_IO;
+}
+
+int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err)
+{
+    const struct table_look look = terminal_look(STDOUT_FILENO);
+    char run[REGISTRY_PATH_BYTES];
+    struct plot plot = { 0 };
+    int status = find_run(run, words->job, err);
+
+    if (status != 0)
+        return status;
+    read_lines(&plot, run, "metrics.jsonl", plot_take_metrics);
+    read_lines(&plot, run, "events.jsonl", plot_take_event);
+    if (plot.failed) {
+        status = exit_status_of(fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory"));
+    } else if (plot.n == 0) {
+        fsdp_fail(err, FSDP_ERR_NOT_FOUND, "%.200s has no metrics.jsonl with a step in it", run);
+        status = FSDP_EXIT_INPUT;
+    } else if (words->svg != NULL) {
+        status = write_svg(&plot, run, words->svg, err);
+    } else {
+        plot_text(&plot, look.columns > 0 ? look.columns : DEFAULT_COLUMNS, LINES, look.ascii, out);
+        status = fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+    }
+    plot_fini(&plot);
+    return status;
+}

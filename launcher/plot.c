@@ -1,0 +1,119 @@
+#include "launcher/plot.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/json.h"
+
+static const double MOST_STEPS = 9e15;
+
+void plot_fini(struct plot *plot)
+{
+    free(plot->points);
+    free(plot->restarts);
+    *plot = (struct plot){ 0 };
+}
+
+/* A number of an object; NaN: it has none. */
+static double number(const cJSON *object, const char *key)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsNumber(member) && isfinite(member->valuedouble) ? member->valuedouble : (double)NAN;
+}
+
+/* Make room for one more of `size` bytes. Returns the array, or NULL: no memory. */
+static void *grow(void *array, size_t n, size_t *capacity, size_t size)
+{
+    const size_t more = *capacity == 0 ? 256 : *capacity * 2;
+
+    if (n < *capacity)
+        return array;
+    array = realloc(array, more * size);
+    if (array != NULL)
+        *capacity = more;
+    return array;
+}
+
+static void add_point(struct plot *plot, const struct plot_point *point)
+{
+    struct plot_point *points;
+
+    while (plot->n > 0 && plot->points[plot->n - 1].step >= point->step)
+        plot->n--;
+    points = grow(plot->points, plot->n, &plot->capacity, sizeof *points);
+    if (points == NULL) {
+        plot->failed = true;
+        return;
+    }
+    plot->points = points;
+    plot->points[plot->n++] = *point;
+}
+
+void plot_take_metrics(struct plot *plot, const char *line, size_t length)
+{
+    cJSON *object = json_parse_object(line, length);
+    const struct plot_point point = { .step = number(object, "step"),
+                                      .loss = number(object, "loss"),
+                                      .tokens_per_s = number(object, "tokens_per_s") };
+    const double term = number(object, "term"), time = number(object, "time");
+    const double of_term = isnan(term) ? 0 : term, of_time = isnan(time) ? 0 : time;
+
+    cJSON_Delete(object);
+    if (!(point.step >= 0 && point.step <= MOST_STEPS) || (of_term < plot->term && of_time < plot->time))
+        return;
+    plot->term = of_term;
+    plot->time = of_time;
+    add_point(plot, &point);
+}
+
+void plot_take_event(struct plot *plot, const char *line, size_t length)
+{
+    cJSON *object = json_parse_object(line, length);
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "event"));
+    const double step = number(object, "step");
+    const bool restarts = name != NULL && strcmp(name, "resume") == 0 && number(object, "generation") > 0 &&
+                          step >= 0 && step <= MOST_STEPS;
+    double *all;
+
+    cJSON_Delete(object);
+    if (!restarts)
+        return;
+    all = grow(plot->restarts, plot->n_restarts, &plot->restarts_capacity, sizeof *all);
+    if (all == NULL) {
+        plot->failed = true;
+        return;
+    }
+    plot->restarts = all;
+    plot->restarts[plot->n_restarts++] = step;
+}
+
+int plot_column_of(const struct plot *plot, double step, int n_columns)
+{
+    const double first = plot->points[0].step, last = plot->points[plot->n - 1].step;
+    const double at = last > first ? (step - first) / (last - first) * (n_columns - 1) : 0;
+
+    return at <= 0 ? 0 : at >= n_columns - 1 ? n_columns - 1 : (int)(at + 0.5);
+}
+
+bool plot_columns(const struct plot *plot, enum plot_series series, struct plot_band *bands, int n_columns)
+{
+    bool any = false;
+
+    for (int i = 0; i < n_columns; i++)
+        bands[i] = (struct plot_band){ .low = (double)NAN, .high = (double)NAN };
+    for (size_t i = 0; i < plot->n; i++) {
+        const struct plot_point *point = &plot->points[i];
+        const double value = series == PLOT_LOSS ? point->loss : point->tokens_per_s;
+        struct plot_band *band = &bands[plot_column_of(plot, point->step, n_columns)];
+
+        if (isnan(value))
+            continue;
+        any = true;
+        band->low = fmin(band->low, value); /* of a NaN and a number, the number */
+        band->high = fmax(band->high, value);
+    }
+    return any;
+}

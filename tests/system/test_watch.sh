@@ -1,0 +1,85 @@
+# ps --watch, status --watch and top: what is shown in a terminal of 80 and of 120 columns, what it costs, and
+# how the terminal is left. A terminal is made by script(1); what was drawn is in its typescript.
+# Long
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
+F=$BIN/fsdprun T=$TOY/toy
+export XDG_RUNTIME_DIR=$WORK/runtime
+mkdir -m 700 "$XDG_RUNTIME_DIR" "$WORK/temporary"
+export TMPDIR=$WORK/temporary LC_ALL=C.UTF-8 # jobs of other tests are listed below the usual one
+unset COLUMNS LINES
+cd "$WORK" || exit 1
+at_exit() { kill -KILL $(jobs -p) 2> /dev/null; }
+lines_are() { [ "$(wc -l < "$1" 2> /dev/null)" = "$2" ]; }
+steps() { local s; s=$("$F" status --json tiny 2> /dev/null | sed -n "s/.*\"step\":\([0-9]*\),\"loss.*/\1/p"); [ "${s:-0}" -ge "$1" ]; }
+
+# plain lines
+"$F" ps --watch > watched & watcher=$!
+"$F" ps -w --json > watched.json & json_watcher=$!
+check "ps --watch begins with its titles" wait_until 20 grep -q '^JOB ' watched
+name=a-name-that-is-far-too-long-for-a-terminal-of-eighty-columns-and-more-so-for-what-comes-after-it-in-the-line
+"$F" --rdzv-id $name --nproc-per-node 2 "$T" touch=up hang > up.out 2>&1 & first=$!
+wait_until 20 lines_are up 2
+check "a job that comes is told, without a terminal as a line" wait_until 20 grep -q "^$first $name running" watched
+check "with --json as an array" wait_until 20 grep -q "^\[{\"job\":\"$first\"" watched.json
+check_eq "what stays the same is not told again" "$(wc -l < watched)" \
+  "$(wait_until 2 false; wc -l < watched)"
+"$F" status -w "$first" > status & status=$!
+wait_until 20 grep -q "^$first" status
+"$F" restart "$first"
+check "a restart is told" wait_until 20 grep -qE "^$first $name +running +1 +2 +1 " watched
+"$F" stop "$first"
+wait "$first"
+wait "$status"
+check_eq "status --watch ends with the job" 0 $?
+check "that a job goes is told too" wait_until 20 grep -qx '\[\]' watched.json
+kill -TERM "$watcher" "$json_watcher"
+wait "$watcher" "$json_watcher"
+
+if ! command -v script > /dev/null; then
+  skip "tables in a terminal" "no script(1)"
+  exit
+fi
+# Eight ranks that do nothing, and a job that steps.
+"$F" --rdzv-id $name --nproc-per-node 8 "$T" touch=up8 hang > up8.out 2>&1 & first=$!
+tiny_job job.yaml
+"$F" job.yaml --set train.steps=10000000 --set checkpoint.every=0 > job.out 2>&1 & second=$!
+wait_until 30 steps 10
+wait_until 20 lines_are up8 8
+# in_terminal COLUMNS COMMAND...: with what it types on stdin; the typescript is `drawn`
+in_terminal() {
+  local columns=$1; shift
+  : > drawn
+  timeout 120 script -qfec "stty rows 24 cols $columns -echo; $*; echo status=\$?; stty -a | grep -o .icanon" drawn > /dev/null
+}
+# The frames that were drawn, without what moves the cursor.
+frames() { sed 's/\x1b\[[0-9;?]*[a-zA-Z]//g; s/\r//g; /^Script /d' drawn; }
+widest() { frames | wc -L; }
+has_drawn() { [ "$(grep -ac "$1" drawn)" -ge "$2" ]; }
+quit_after() { wait_until 30 has_drawn "$@"; printf q; }
+for columns in 80 120; do
+  for command in ps status\ tiny top; do
+    quit_after tiny 1 | in_terminal $columns "$F" "$command"
+    check_match "$command in $columns columns" 'status=0' "$(frames)"
+    check "none of its lines is longer" test "$(widest)" -le $columns
+  done
+done
+in_terminal 80 "$F" ps < /dev/null
+check_match "a name is cut with an ellipsis" 'a-name-[a-z-]*… ' "$(frames)"
+for command in "ps -w" "status -w tiny" top "top tiny"; do
+  quit_after 'tiny' 2 | in_terminal 80 "$F" "$command"
+  check_match "$command ends by q" 'status=0' "$(frames)"
+  check_eq "the cursor and the other screen are back" "$(printf '\033[?25h\033[?1049l' | od -c)" \
+    "$(grep -ao "$(printf '\033')\[?25h$(printf '\033')\[?1049l" drawn | tr -d '\n' | od -c)"
+  check_eq "and so is the terminal" 1 "$(frames | grep -cx ' *icanon')"
+done
+printf x | in_terminal 80 "timeout -s TERM 1 $F top"
+check_match "a signal that ends it restores the terminal" "$(printf '\033')\[\?25h$(printf '\033')\[\?1049l" "$(cat drawn)"
+
+# what top costs: nine ranks and more, over ten of its pictures at least
+quit_after 'tiny' 10 | in_terminal 120 "TIMEFORMAT='top: %R %U %S'; time $F top"
+read -r wall cpu < <(sed -nE 's/.*top: ([0-9.]+) ([0-9.]+) ([0-9.]+).*/\1 \2+\3/p' drawn)
+share=$(awk "BEGIN { printf \"%.2f\", 100 * ($cpu) / $wall }")
+echo "# top of 10 ranks: $share % of a core ($cpu s of CPU in $wall s)"
+check "top costs less than 1 % of a core" awk "BEGIN { exit !($wall >= 4 && $share < 1) }"
+"$F" stop "$first"; "$F" stop "$second"

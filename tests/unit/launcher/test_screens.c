@@ -1,0 +1,138 @@
+/* The screens in docs/operations.md are what the code prints. A screen that is missing there is printed. */
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/ending.h"
+#include "launcher/job_table.h"
+#include "launcher/plot.h"
+
+static const char jobs[] =
+    "[{\"job\":\"14178\",\"name\":\"quickstart\",\"state\":\"running\",\"nodes\":1,\"ranks\":2,"
+    "\"generation\":1,"
+    "\"step\":1547,\"loss\":1.30123,\"tokens_per_s\":22012,\"restarts\":1,\"age_s\":185,"
+    "\"run_dir\":\"/home/ann/fsdprun/runs/quickstart\",\"workers\":["
+    "{\"rank\":0,\"node\":0,\"pid\":14180,\"phase\":\"forward\",\"step\":1547,\"memory_bytes\":27262976,"
+    "\"gpu\":null,\"gpu_percent\":null,\"gpu_memory_bytes\":null},"
+    "{\"rank\":1,\"node\":0,\"pid\":14203,\"phase\":\"collective\",\"step\":1547,\"memory_bytes\":26738688,"
+    "\"gpu\":null,\"gpu_percent\":null,\"gpu_memory_bytes\":null}]},"
+    "{\"job\":\"20011\",\"name\":\"gpt2-medium-on-eight-gpus-with-a-long-name\",\"state\":\"running\","
+    "\"nodes\":1,"
+    "\"ranks\":2,\"generation\":0,\"step\":920,\"loss\":3.0214,\"tokens_per_s\":1412000,\"restarts\":0,"
+    "\"age_s\":7865,\"run_dir\":\"/scratch/ann/gpt2/runs/gpt2-medium\",\"workers\":["
+    "{\"rank\":0,\"node\":0,\"pid\":20020,\"phase\":\"backward\",\"step\":920,\"memory_bytes\":3435973837,"
+    "\"gpu\":\"0000:3b:00.0\",\"gpu_percent\":97,\"gpu_memory_bytes\":65712160768},"
+    "{\"rank\":1,\"node\":0,\"pid\":20021,\"phase\":\"backward\",\"step\":920,\"memory_bytes\":3435973837,"
+    "\"gpu\":\"0000:5e:00.0\",\"gpu_percent\":98,\"gpu_memory_bytes\":65712160768}]},"
+    "{\"job\":\"20333\",\"name\":\"train.py\",\"state\":\"starting\",\"nodes\":2,\"ranks\":16,\"generation\":"
+    "0,"
+    "\"step\":null,\"loss\":null,\"tokens_per_s\":null,\"restarts\":0,\"age_s\":4,\"run_dir\":null}]";
+
+static void ps(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    job_table_jobs(all, look, out);
+}
+
+static void status(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    job_table_status(cJSON_GetArrayItem(all, 0), look, out);
+}
+
+static void top(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    job_table_top(all, look, &(struct job_table_part){ 0 }, out);
+}
+
+static void plot(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    struct plot run = { 0 };
+    char line[128];
+
+    (void)all;
+    for (int i = 1; i <= 400; i++) {
+        snprintf(line, sizeof line, "{\"step\": %d, \"loss\": %.6f, \"tokens_per_s\": %d}", i,
+                 1.2 + 4.3 / (1 + i / 12.0), 21000 + 900 * (i * 7 % 11 - 5) - (i == 180 ? 9000 : 0));
+        plot_take_metrics(&run, line, strlen(line));
+    }
+    strcpy(line, "{\"event\": \"resume\", \"generation\": 1, \"step\": 179}");
+    plot_take_event(&run, line, strlen(line));
+    plot_text(&run, look->columns, 8, look->ascii, out);
+    plot_fini(&run);
+}
+
+static void ending(const cJSON *all, const struct table_look *look, FILE *out)
+{
+    char text[1024];
+
+    (void)all, (void)look;
+    ending_words(&(struct ending){ .steps = 160,
+                                   .total_steps = 160,
+                                   .seconds = 41,
+                                   .tokens_per_s = 6104,
+                                   .n_restarts = 1,
+                                   .restarting_s = 2.1,
+                                   .n_repeated = 4,
+                                   .saved = true,
+                                   .saved_step = 160,
+                                   .resumes = true,
+                                   .run_dir = "runs/demo" },
+                 text, sizeof text);
+    fputs(text, out);
+}
+
+static const struct screen {
+    const char *command;
+    struct table_look look;
+    void (*print)(const cJSON *all, const struct table_look *look, FILE *out);
+} screens[] = {
+    { "fsdprun ps", { .columns = 80 }, ps },
+    { "fsdprun ps --wide", { .columns = 120, .wide = true }, ps },
+    { "fsdprun status quickstart", { .columns = 80 }, status },
+    { "fsdprun top", { .columns = 80 }, top },
+    { "fsdprun plot runs/quickstart", { .columns = 80 }, plot },
+    { "fsdprun job.yaml", { .columns = 80 }, ending },
+};
+
+static char *document(void)
+{
+    char path[4096], *text = calloc(1, 1 << 18);
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/docs/operations.md", SOURCE_DIR);
+    file = fopen(path, "r");
+    cr_assert_not_null(file, "%s", path);
+    cr_assert(gt(sz, fread(text, 1, (1 << 18) - 1, file), 0));
+    fclose(file);
+    return text;
+}
+
+Test(screens, those_of_the_document_are_what_is_printed)
+{
+    cJSON *all = cJSON_Parse(jobs);
+    char *text = document();
+
+    cr_assert_not_null(all);
+    for (size_t i = 0; i < sizeof screens / sizeof *screens; i++) {
+        char *screen = NULL;
+        size_t size;
+        FILE *out = open_memstream(&screen, &size);
+
+        screens[i].print(all, &screens[i].look, out);
+        fclose(out);
+        cr_expect_not_null(strstr(text, screen), "docs/operations.md has not what `%s` prints:\n%s",
+                           screens[i].command, screen);
+        for (const char *line = screen; !screens[i].look.wide && *line != '\0';
+             line += strcspn(line, "\n") + 1) {
+            char one[512];
+
+            snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
+            cr_expect(le(int, table_width(one), screens[i].look.columns), "%s", one);
+        }
+        free(screen);
+    }
+    free(text);
+    cJSON_Delete(all);
+}
