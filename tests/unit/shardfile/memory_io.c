@@ -9,7 +9,7 @@
 
 #include "shard_runtime/core/rng.h"
 
-enum { MAX_ENTRIES = 24, NAME = 64, BLOCK = 4096 };
+enum { MAX_ENTRIES = 64, NAME = 64, BLOCK = 4096 };
 
 struct bytes {
     unsigned char *at;

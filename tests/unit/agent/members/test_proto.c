@@ -145,7 +145,8 @@ static bool has_struct(unsigned type)
 {
     return type != PROTO_PUT && type != PROTO_WANT && type != PROTO_EVENT && type != PROTO_EXPLAINED &&
            type != PROTO_STOPPED && type != PROTO_SUSPECT && type != PROTO_SWEPT && type != PROTO_CAN_LEAD &&
-           type != PROTO_SHOW && type != PROTO_OPEN && type != PROTO_CLOSE && type != PROTO_ENDED;
+           type != PROTO_SHOW && type != PROTO_OPEN && type != PROTO_CLOSE && type != PROTO_ENDED &&
+           type != PROTO_ENTRY;
 }
 
 /* Lines point into the struct, so that they are not constant. */
@@ -189,6 +190,35 @@ Test(proto, every_message_has_a_name_and_comes_back_as_it_was)
     cr_expect(eq(str, (char *)proto_name(PROTO_COUNT), "unknown"));
 }
 
+Test(proto, an_entry_comes_back_with_its_files)
+{
+    struct snapshot_entry entry = {
+        .name = "step-7", .number = 2, .first_rank = 8, .world_size = 16, .more = true
+    };
+    const char *const bad[] = { "../x", "", ".x", "a/b" };
+    size_t n_bytes;
+    char *text;
+
+    entry.files = "step-7/a\0002\0\0b";
+    entry.files_bytes = sizeof "step-7/a\0002\0\0b" - 1;
+    text = proto_encode(PROTO_ENTRY, &entry, &n_bytes);
+    cr_assert(eq(int, proto_decode(PROTO_ENTRY, &back, text, n_bytes, NULL), FSDP_OK));
+    cr_assert(eq(sz, back.entry.files_bytes, entry.files_bytes));
+    cr_expect(memcmp(back.entry.files, entry.files, entry.files_bytes) == 0);
+    cr_expect(eq(str, back.entry.name, "step-7"));
+    cr_expect(back.entry.number == 2 && back.entry.first_rank == 8 && back.entry.world_size == 16);
+    cr_expect(back.entry.more && !back.entry.complete);
+    cr_expect(eq(int, proto_decode(PROTO_ENTRY, &back, text, strlen(text), NULL), FSDP_ERR_FORMAT));
+    free(text);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(entry.name, sizeof entry.name, "%s", bad[i]);
+        text = proto_encode(PROTO_ENTRY, &entry, &n_bytes);
+        cr_expect(eq(int, proto_decode(PROTO_ENTRY, &back, text, n_bytes, NULL), FSDP_ERR_FORMAT), "%s",
+                  bad[i]);
+        free(text);
+    }
+}
+
 Test(proto, what_cannot_be_is_refused)
 {
     static const struct {
@@ -196,7 +226,7 @@ Test(proto, what_cannot_be_is_refused)
         const char *text, *words;
     } cases[] = {
         { 0, "{}", "a message of type 0 (unknown)" },
-        { PROTO_COUNT, "{}", "a message of type 34 (unknown)" },
+        { PROTO_COUNT, "{}", "a message of type 35 (unknown)" },
         { PROTO_STOPPED, "{}", "a message of type 7 (stopped)" },
         { PROTO_REFUSED, "{\"status\":1}", "a message whose words is missing or unfit" },
         { PROTO_WELCOME,
