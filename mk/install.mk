@@ -5,17 +5,21 @@
 TEXT  ?= $(wildcard data/bible.txt)
 SHARE  = $(DESTDIR)$(PREFIX)/share
 .PHONY: install ## copies what was built: make install DESTDIR= PREFIX=/usr/local
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp \
-	  $(addprefix $(SHARE)/fsdprun/,configs/slurm data examples scripts) \
-	  $(addprefix $(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
+.PHONY: install-programs
+install: all install-programs
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
 	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
 	install -m 755 $(BUILD)/lib/libfsdp.so.$(VERSION) $(wildcard $(BUILD)/lib/libfsdp_cuda.so) $(DESTDIR)$(LIBDIR)/
 	ln -sf libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so.$(SOVERSION)
 	ln -sf libfsdp.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so
 	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
 	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
+# The programs and what belongs to them, without the C library.
+install-programs: $(BINS)
+	install -d $(DESTDIR)$(PREFIX)/bin \
+	  $(addprefix $(SHARE)/fsdprun/,configs/slurm data examples scripts) \
+	  $(addprefix $(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 configs/*.yaml $(SHARE)/fsdprun/configs/
 	install -m 755 configs/slurm/*.sbatch $(SHARE)/fsdprun/configs/slurm/
 	install -m 644 shard_runtime/examples/*.c $(SHARE)/fsdprun/examples/
