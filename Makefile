@@ -132,7 +132,7 @@ $(BUILD)/examples/%: shard_runtime/examples/%.c $(BUILD)/lib/libfsdp.so
 
 $(CURDIR)/$(BUILD)/%: $(BUILD)/% ;
 
-include mk/bench.mk mk/cuda.mk mk/tests.mk mk/lint.mk mk/install.mk
+include mk/bench.mk mk/cuda.mk mk/tests.mk mk/lint.mk mk/install.mk mk/portable.mk
 
 # docs/config.md, and in two manual pages the part between the marks BEGIN and END, are made from the tables of
 # options and keys. A unit test holds them against the tables.

@@ -29,10 +29,8 @@ struct surroundings {
     void *arg;
     const struct what_files *files;
     const char *own_path; /* of the running fsdprun; fsdp-train is in the same folder */
-    /*
-     * The Python in the folder of a torchrun that was called by its path, as venv/bin/torchrun; NULL: none.
-     */
-    const char *python_beside;
+    const char
+        *python_beside; /* in the folder of the program that was called (launcher/called.h); NULL: none */
     bool out_is_terminal, err_is_terminal;
     /* As in struct options_input; NULL: there are no devices. */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);

@@ -12,6 +12,7 @@
 #include "agent/placement/cpus.h"
 #include "agent/placement/nvml_process.h"
 #include "agent/snapshot/writer_process.h"
+#include "launcher/called.h"
 #include "launcher/client.h"
 #include "launcher/cmd_ckpt.h"
 #include "launcher/cmd_docs.h"
@@ -24,6 +25,7 @@
 #include "launcher/first_task.h"
 #include "launcher/options.h"
 #include "launcher/slurm_defaults.h"
+#include "launcher/torchrun_link.h"
 #include "launcher/what.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
@@ -32,21 +34,6 @@ static int complain(const char *program, int status, const char *words)
 {
     fprintf(stderr, "%s: %s\n", program, words);
     return status;
-}
-
-/*
- * torchrun of a virtual environment runs the Python of that environment, whatever is on PATH. A link to
- * fsdprun in its place does the same. Returns NULL where `called` has no folder, or the folder has no
- * python3.
- */
-static const char *find_python_beside(const char *called, char path[PATH_MAX])
-{
-    const char *slash = strrchr(called, '/');
-
-    if (slash == NULL)
-        return NULL;
-    snprintf(path, PATH_MAX, "%.*s/python3", (int)(slash - called), called);
-    return access(path, X_OK) == 0 ? path : NULL;
 }
 
 static void look_around(struct surroundings *around, char own_path[PATH_MAX])
@@ -107,6 +94,27 @@ static int run_subcommand(const struct options *options, const struct options_in
     snprintf(words, sizeof words, "%s is a reserved word; a program of that name is run as ./%s or -- %s",
              name, name, name);
     return complain("fsdprun", FSDP_EXIT_USAGE, words);
+}
+
+/* --install-as-torchrun, --uninstall-as-torchrun */
+static int change_torchrun(const struct options *options, int argc, const char *called,
+                           enum fsdp_status (*change)(const char *called, char *said, struct fsdp_err *err))
+{
+    char said[TORCHRUN_LINK_SAID_BYTES];
+    struct fsdp_err err = { 0 };
+    enum fsdp_status failed;
+
+    if (argc > 2)
+        return complain(options->program, FSDP_EXIT_USAGE,
+                        "--install-as-torchrun and --uninstall-as-torchrun stand alone");
+    if (options->as_torchrun)
+        return complain(options->program, FSDP_EXIT_USAGE,
+                        "the link is made and removed by fsdprun, not by the link itself: call fsdprun");
+    failed = change(called, said, &err);
+    if (failed != FSDP_OK)
+        return complain(options->program, exit_status_of(failed), err.message);
+    puts(said);
+    return fflush(stdout) == 0 ? 0 : FSDP_EXIT_IO;
 }
 
 static int run_here(const struct options *options, enum what_kind kind, const struct surroundings *around)
@@ -191,7 +199,7 @@ int main(int argc, char **argv)
                                    .get_env = environment_get,
                                    .n_cpus = cpus_available(),
                                    .count_devices = devices_count };
-    char own_path[PATH_MAX], python[PATH_MAX];
+    char own_path[PATH_MAX], called[PATH_MAX], python[PATH_MAX];
     struct surroundings around;
     struct options options;
     struct fsdp_err err = { 0 };
@@ -210,8 +218,8 @@ int main(int argc, char **argv)
     look_around(&around, own_path);
     around.command = argv;
     around.start_fd = is_awaited ? &start_fd : NULL;
-    if (options.as_torchrun)
-        around.python_beside = find_python_beside(argv[0], python);
+    called_path(argv[0], own_path, called);
+    around.python_beside = called_python(called, options.as_torchrun, python);
     if (options_has(&options, OPT_HELP))
         status = cmd_help(options.program, stdout);
     else if (options_has(&options, OPT_HELP_ALL))
@@ -220,6 +228,10 @@ int main(int argc, char **argv)
         status = cmd_completion(options.of[OPT_PRINT_COMPLETION].text, options.program, stdout);
     else if (options_has(&options, OPT_VERSION))
         status = cmd_version(stdout);
+    else if (options_has(&options, OPT_INSTALL_AS_TORCHRUN))
+        status = change_torchrun(&options, argc, called, torchrun_link_install);
+    else if (options_has(&options, OPT_UNINSTALL_AS_TORCHRUN))
+        status = change_torchrun(&options, argc, called, torchrun_link_uninstall);
     else
         status = run(&options, &input, &around);
     options_fini(&options);

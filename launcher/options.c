@@ -273,11 +273,12 @@ static bool rest_is_job(const struct options *options, const char *name)
            options_names_job(name);
 }
 
-/* Was a page asked for? Then nothing is run, and nothing else is read. */
+/* Was a page asked for, or the link torchrun? Then nothing is run, and nothing else is read. */
 static bool is_page(const struct options *options)
 {
     return options_has(options, OPT_HELP) || options_has(options, OPT_HELP_ALL) ||
-           options_has(options, OPT_VERSION) || options_has(options, OPT_PRINT_COMPLETION);
+           options_has(options, OPT_VERSION) || options_has(options, OPT_PRINT_COMPLETION) ||
+           options_has(options, OPT_INSTALL_AS_TORCHRUN) || options_has(options, OPT_UNINSTALL_AS_TORCHRUN);
 }
 
 static enum fsdp_status read_arguments(struct parsing *parsing)

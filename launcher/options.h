@@ -76,6 +76,8 @@ enum option_id {
     OPT_START_METHOD,
     OPT_EVENT_LOG_HANDLER,
     OPT_LOGS_SPECS,
+    OPT_INSTALL_AS_TORCHRUN,
+    OPT_UNINSTALL_AS_TORCHRUN,
     OPT_PRINT_COMPLETION,
     OPT_HELP,
     OPT_HELP_ALL,
@@ -204,8 +206,8 @@ struct options_input {
 };
 
 /**
- * Parse the command line and the environment. --help, --help-all, --version and --print-completion end the
- * parsing where they stand.
+ * Parse the command line and the environment. --help, --help-all, --version, --print-completion and those that
+ * change the link torchrun end the parsing where they stand.
  *   FSDP_ERR_CONFIG, FSDP_ERR_NOMEM  one line in `err` names the option as it was written. Nothing is left to
  *                                    free,
  *                                    and options->program is set.

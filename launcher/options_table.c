@@ -267,6 +267,11 @@ const struct option option_table[] = {
       THEIRS, .no_env = true, .group = little,
       .help = "Refused: use --log-dir, --redirects and --tee." },
 
+    { OPT_INSTALL_AS_TORCHRUN, "install-as-torchrun", 0, OPTION_FLAG, .no_env = true, .group = other,
+      .help = "Put a link torchrun beside the fsdprun that is called. A torchrun that is there is kept as "
+              "torchrun.before-fsdprun." },
+    { OPT_UNINSTALL_AS_TORCHRUN, "uninstall-as-torchrun", 0, OPTION_FLAG, .no_env = true, .group = other,
+      .help = "Remove that link, and put the torchrun from before in its place." },
     { OPT_PRINT_COMPLETION, "print-completion", 0, OPTION_CHOICE, "SHELL", 0, 0, shells, THEIRS_LATER,
       .no_env = true, .group = other,
       .help = "Print the completion for bash, zsh or fish." },

@@ -173,10 +173,9 @@ static bool may_execute(void *arg, const char *path)
     return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0;
 }
 
-static bool on_path(void *arg, const char *name)
+bool what_find_on_path(const char *name, char file[PATH_MAX])
 {
     const char *path = getenv("PATH");
-    char file[PATH_MAX];
 
     /* As in execvp(): an empty entry is the working directory; without PATH the system's default is used. */
     if (path == NULL)
@@ -184,14 +183,21 @@ static bool on_path(void *arg, const char *name)
     for (;;) {
         int length = (int)strcspn(path, ":");
 
-        if (snprintf(file, sizeof file, "%.*s%s%s", length, path, length == 0 ? "./" : "/", name) <
-                (int)sizeof file &&
-            is_file(arg, file) && may_execute(arg, file))
+        if (snprintf(file, PATH_MAX, "%.*s%s%s", length, path, length == 0 ? "./" : "/", name) < PATH_MAX &&
+            is_file(NULL, file) && may_execute(NULL, file))
             return true;
         if (path[length] == '\0')
             return false;
         path += length + 1;
     }
+}
+
+static bool on_path(void *arg, const char *name)
+{
+    char file[PATH_MAX];
+
+    (void)arg;
+    return what_find_on_path(name, file);
 }
 
 const struct what_files what_real_files = {

@@ -5,6 +5,7 @@
 #ifndef LAUNCHER_WHAT_H
 #define LAUNCHER_WHAT_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -77,5 +78,8 @@ const char *what_subcommand_meant(const char *name);
 
 /** The questions, answered by the real file system and PATH. */
 extern const struct what_files what_real_files;
+
+/** Find the executable file that the shell runs for `name`, a word without a slash. Returns false if none. */
+bool what_find_on_path(const char *name, char file[PATH_MAX]);
 
 #endif

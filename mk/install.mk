@@ -9,12 +9,9 @@ UNITS  = fsdp-agent.service fsdp-agent.socket
 # fsdp.pc names PREFIX, and is written where it is installed. A LIBDIR inside PREFIX follows ${prefix}, so that
 # pkg-config --define-prefix finds a tree that was moved.
 .PHONY: install ## copies what was built: make install DESTDIR= PREFIX=/usr/local
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp \
-	  $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d) $(SHARE)/systemd/user \
-	  $(addprefix $(SHARE)/fsdprun/,configs/slurm configs/systemd data examples scripts) \
-	  $(addprefix $(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
+.PHONY: install-programs
+install: all install-programs
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
 	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
 	install -m 755 $(BUILD)/lib/libfsdp.so.$(VERSION) $(wildcard $(BUILD)/lib/libfsdp_cuda.so) $(DESTDIR)$(LIBDIR)/
 	ln -sf libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so.$(SOVERSION)
@@ -25,6 +22,12 @@ install: all
 	  'Libs.private: -ldnnl -lcjson -lcrypto -lxxhash -lgomp -lm' 'Cflags: -I$${includedir}' \
 	  > $(DESTDIR)$(LIBDIR)/pkgconfig/fsdp.pc
 	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
+# The programs and what belongs to them, without the C library.
+install-programs: $(BINS)
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d) \
+	  $(addprefix $(SHARE)/fsdprun/,configs/slurm configs/systemd data examples scripts) $(SHARE)/systemd/user \
+	  $(addprefix $(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 configs/*.yaml $(SHARE)/fsdprun/configs/
 	install -m 755 configs/slurm/*.sbatch $(SHARE)/fsdprun/configs/slurm/
 	install -m 644 shard_runtime/examples/*.c $(SHARE)/fsdprun/examples/

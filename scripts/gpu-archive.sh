@@ -5,6 +5,7 @@
 # --built: the programs are there already. Exit status: 0; 1 it is too large, or something is missing.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/libraries.sh
 limit=$((64 << 20))
 if [ "${1:-}" = --built ]; then shift; else make -s NVCC= tests-build; fi
 file=${1:-build/fsdprun-gpu.tar.gz}
@@ -15,8 +16,7 @@ git ls-files -z Makefile mk scripts shard_runtime tests/gpu tests/parity tests/s
 for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build/test/cuda_numerics \
   build/test/attention_time build/test/product_time build/test/parity_compare; do
   cp "$program" "$tree/$program"; strip "$tree/$program"
-  # Everything but libc's own: a library of another libc would not fit.
-  ldd "$program" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so' | xargs -r cp -nLt "$tree/build/libs"
+  copy_libraries "$tree/build/libs" "$libraries_of_libc" "$program" # a library of another libc would not fit
 done
 # The plug-in too, where it was built: a machine on which its build fails has this one.
 [ ! -e build/lib/libfsdp_cuda.so ] || { cp build/lib/libfsdp_cuda.so "$tree/build/lib/"; strip "$tree/build/lib/libfsdp_cuda.so"; }

@@ -171,6 +171,21 @@ check_eq "... in its name" "torchrun: nothing to run: give a program (see torchr
 check_status "as torchrun: --help" 0 "$TORCHRUN" --help
 check_match "... in its name" '^Usage: torchrun ' "$(head -n 1 out)"
 
+# --- the link torchrun
+mkdir own && cp "$FSDPRUN" own/fsdprun && printf '#!/bin/sh\necho theirs\n' > own/torchrun && chmod +x own/torchrun
+check_status "--install-as-torchrun: beside the fsdprun that is called" 0 own/fsdprun --install-as-torchrun
+check_eq "... which keeps the old one" "theirs fsdprun" "$(own/torchrun.before-fsdprun) $(readlink own/torchrun)"
+check_eq "... and is torchrun from then on, by its name on PATH" "x" "$(PATH=$WORK/own:$PATH torchrun --no-python echo x)"
+check_status "... twice" 0 own/fsdprun --install-as-torchrun
+check_status "... but not together with a program" 2 own/fsdprun --install-as-torchrun x.py
+check_status "--uninstall-as-torchrun: not by the link" 2 own/torchrun --uninstall-as-torchrun
+check_status "... but by fsdprun, on PATH" 0 env PATH="$WORK/own:$PATH" fsdprun --uninstall-as-torchrun
+check_eq "... which restores the old one" "theirs 2" "$(own/torchrun) $(ls own | wc -l)"
+check_status "... twice" 0 own/fsdprun --uninstall-as-torchrun
+own/fsdprun --install-as-torchrun > /dev/null && rm own/torchrun && printf 'newer\n' > own/torchrun
+check_status "... not a torchrun that was changed since" 78 own/fsdprun --uninstall-as-torchrun
+check_eq "... which stays, in one line" "newer 1" "$(cat own/torchrun) $(wc -l < "$WORK/err")"
+
 # --- the pages
 for name in "$FSDPRUN" "$TORCHRUN"; do
   check_eq "${name##*/} --help-all fits 100 columns" "" "$("$name" --help-all | awk 'length > 100')"
