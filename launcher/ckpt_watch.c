@@ -1,7 +1,7 @@
 /*
  * fsdprun ckpt verify --watch: verifies each checkpoint of a run once, when it has been published. It waits
- * for changes of the directory, and asks for nothing in between. What it does costs the jobs of the machine as
- * little as the kernel allows.
+ * for changes of the directory, and asks for nothing in between. What it does costs the jobs of the machine
+ * as little as the kernel allows.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -38,7 +38,10 @@ struct watch {
     FILE *out;
 };
 
-/* The disk serves other processes first, and the CPUs run them first. A kernel that refuses is no reason to end. */
+/*
+ * The disk serves other processes first, and the CPUs run them first. A kernel that refuses is no reason to
+ * end.
+ */
 static void step_back(void)
 {
     (void)setpriority(PRIO_PROCESS, 0, NICENESS);
@@ -65,8 +68,8 @@ static bool identify(const char *path, struct looked *one)
 }
 
 /*
- * Verifies a checkpoint and says what was found. If retention has removed it meanwhile, or a save has replaced
- * it, what was found is of two checkpoints or of half of one, and is not said.
+ * Verifies a checkpoint and says what was found. If retention has removed it meanwhile, or a save has
+ * replaced it, what was found is of two checkpoints or of half of one, and is not said.
  */
 static enum fsdp_status look_at(struct watch *watch, int64_t step, struct fsdp_err *err)
 {

@@ -1,6 +1,6 @@
 /*
- * The commands over jobs: ps, status, top, inspect, logs, events, stop, restart. What each may be told, and its
- * help page, stands in the table of subcommands (launcher/what.h).
+ * The commands over jobs: ps, status, top, inspect, logs, events, stop, restart. What each may be told, and
+ * its help page, stands in the table of subcommands (launcher/what.h).
  */
 #ifndef LAUNCHER_CMD_JOBS_H
 #define LAUNCHER_CMD_JOBS_H
@@ -38,7 +38,9 @@ int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err);
 
 /* Cmd_watch.c */
 
-/** Ps or status with --watch, and top in a terminal. `job` is NULL if all are meant. Returns the exit status. */
+/**
+ * Ps or status with --watch, and top in a terminal. `job` is NULL if all are meant. Returns the exit status.
+ */
 int cmd_watch(const struct subcommand *command, const struct registry_job *job, const struct job_words *words,
               FILE *out, struct fsdp_err *err);
 

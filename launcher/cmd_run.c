@@ -97,7 +97,9 @@ static void on_progress(void *arg, const struct agent_progress *progress)
     summary_progress(((const struct watch *)arg)->summary, progress, clock_now_ms());
 }
 
-/* What the job did, if it did a step; and of one that ran long, or had to start again, where its time went. */
+/*
+ * What the job did, if it did a step; and of one that ran long, or had to start again, where its time went.
+ */
 static void on_ending(void *arg, int status, char *out, size_t size)
 {
     const struct watch *watch = arg;

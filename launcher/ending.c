@@ -59,7 +59,9 @@ size_t ending_words(const struct ending *ending, char *out, size_t size)
     char clock[COST_CLOCK_BYTES];
 
     out[0] = '\0';
-    /* After a failure the count may be a moment old: the steps of a rank are looked at four times a second. */
+    /*
+     * After a failure the count may be a moment old: the steps of a rank are looked at four times a second.
+     */
     add(&words, "fsdprun: %s%" PRIu64 " of %" PRIu64 " steps done after %s",
         ending->status == 0 || ending->status == FSDP_EXIT_NOTICE ? "" : "at least ", ending->steps,
         ending->total_steps, cost_clock(ending->seconds, clock));

@@ -206,11 +206,10 @@ struct options_input {
 };
 
 /**
- * Parse the command line and the environment. --help, --help-all, --version, --print-completion and those that
- * change the link torchrun end the parsing where they stand.
+ * Parse the command line and the environment. --help, --help-all, --version, --print-completion and those
+ * that change the link torchrun end the parsing where they stand.
  *   FSDP_ERR_CONFIG, FSDP_ERR_NOMEM  one line in `err` names the option as it was written. Nothing is left to
- *                                    free,
- *                                    and options->program is set.
+ *                                    free, and options->program is set.
  */
 enum fsdp_status options_read(struct options *options, const struct options_input *input,
                               struct fsdp_err *err);

@@ -89,7 +89,7 @@ const struct option option_table[] = {
       .fields = { FIELD("python_stacks", BOOL, python_stacks) } },
     { OPT_SNAPSHOT_MEMORY, "snapshot-memory", 0, OPTION_SIZE, "SIZE", .fallback = "half of /dev/shm",
       .group = world,
-      .help = "Memory of a node for what workers keep in FSDPRUN_SNAPSHOT_DIR, which survives their restarts, "
+      .help = "Memory of a node for what workers keep in FSDPRUN_SNAPSHOT_DIR, which survives restarts, "
               "as 40G (or K, M, T). 0: no such directory." },
     { OPT_SNAPSHOT_PERSIST, "snapshot-persist", 0, OPTION_TEXT, "DIR", .group = world,
       .help = "Write to DIR, in the background, what all nodes have in FSDPRUN_SNAPSHOT_DIR. The nodes share "

@@ -1,6 +1,6 @@
 /*
- * The link torchrun in the folder of fsdprun, for scripts that call torchrun. A torchrun that is there already
- * is kept as torchrun.before-fsdprun, and comes back when the link is removed.
+ * The link torchrun in the folder of fsdprun, for scripts that call torchrun. A torchrun that is there
+ * already is kept as torchrun.before-fsdprun, and comes back when the link is removed.
  *
  * At every moment the name torchrun leads to the old program or to fsdprun, and the old program has a name. A
  * call that was cut short is finished by the next one. A call with nothing left to do succeeds.

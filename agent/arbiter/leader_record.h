@@ -39,7 +39,9 @@ struct leader_failure {
     uint32_t n; /* below 65536 */
 };
 
-/* The last divergence of training that was tried again, until its step has passed. All zero: there is none. */
+/*
+ * The last divergence of training that was tried again, until its step has passed. All zero: there is none.
+ */
 struct leader_divergence {
     int64_t step;
     int32_t generation, world_size;

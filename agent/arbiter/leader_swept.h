@@ -13,7 +13,9 @@
 
 #include "agent/arbiter/arbiter_store.h"
 
-/* What a leader leaves to its guard. It has no size in common with struct swept_will, which a member leaves. */
+/*
+ * What a leader leaves to its guard. It has no size in common with struct swept_will, which a member leaves.
+ */
 struct leader_will {
     unsigned char agent[SESSION_IDENTITY_BYTES];
     int32_t generation, n_nodes, node_rank; /* as in struct leader_progress */

@@ -1,6 +1,6 @@
 /*
- * Snapshots of programs (agent/snapshot/entries.h). When every node of the generation has one, all of them are
- * told. The newest of these is there for the next generation, if the seats are the same.
+ * Snapshots of programs (agent/snapshot/entries.h). When every node of the generation has one, all of them
+ * are told. The newest of these is there for the next generation, if the seats are the same.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  *   daemon    struct lease_answer   it waits, and for what; or it holds these. None to a need of none
  *   fsdprun   one byte              enum lease_word
  *
- * The guard and the agent of a job keep the socket open until they end, and no worker has it. So its end means
- * that no process of the job is left, and the job's GPUs are free.
+ * The guard and the agent of a job keep the socket open until they end, and no worker has it. So its end
+ * means that no process of the job is left, and the job's GPUs are free.
  */
 #ifndef AGENT_DAEMON_LEASE_H
 #define AGENT_DAEMON_LEASE_H

@@ -189,7 +189,8 @@ static const struct message {
     [PROTO_STORE] = { "store", ROWS(store) },
     [PROTO_ENDED] = { .name = "ended" },
     [PROTO_HELD] = { "held", ROWS(held) },
-    [PROTO_ENTRY] = { "entry", entry_head, sizeof entry_head / sizeof *entry_head, sizeof(struct snapshot_entry) },
+    [PROTO_ENTRY] = { "entry", entry_head, sizeof entry_head / sizeof *entry_head,
+                      sizeof(struct snapshot_entry) },
 };
 /* clang-format on */
 

@@ -31,8 +31,8 @@
  * after WELCOME, and before a START if there are new ones.
  *
  * Each message is one C struct. Most messages are encoded by the tables of fields in proto.c
- * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN, ENDED and ENTRY have encodings of their own.
- * STOPPED, SUSPECT, SWEPT, CAN_LEAD, SHOW and CLOSE have no payload.
+ * (agent/wire/fields.h). PUT, WANT, EVENT, RANK, EXPLAINED, OPEN, ENDED and ENTRY have encodings of their
+ * own. STOPPED, SUSPECT, SWEPT, CAN_LEAD, SHOW and CLOSE have no payload.
  *
  * Pure: no sockets, no loop.
  */
@@ -91,7 +91,10 @@ enum proto_type {
     PROTO_STORE, /* struct reporter_store (agent/world/reporter.h): what became of it */
     PROTO_ENDED, /* struct proto_ended: these agents never come back */
     PROTO_HELD,  /* struct snapshot_list: steps that its ranks have in memory; STOPPED follows */
-    /* struct snapshot_entry: a node has that snapshot of a program, or small files of it; or all nodes have it */
+    /*
+     * struct snapshot_entry: a node has that snapshot of a program, or small files of it; or all nodes have
+     * it
+     */
     PROTO_ENTRY,
     PROTO_COUNT
 };

@@ -30,7 +30,9 @@ struct pulse {
 /** Derive the key of the MACs of a job: TLS_KEY_BYTES, from the job's key. They may be the same memory. */
 enum fsdp_status pulse_derive_key(unsigned char *out, const unsigned char *key, struct fsdp_err *err);
 
-/** Write a pulse into `out`. `key`: of pulse_derive_key(); NULL: clear text. Returns false if OpenSSL refuses. */
+/**
+ * Write a pulse into `out`. `key`: of pulse_derive_key(); NULL: clear text. Returns false if OpenSSL refuses.
+ */
 bool pulse_encode(unsigned char out[PULSE_BYTES], const struct pulse *pulse, const unsigned char *key);
 /** Read what has arrived, which may be anything. Returns false if it is no pulse with this key. */
 bool pulse_decode(struct pulse *out, const void *bytes, size_t n_bytes, const unsigned char *key);

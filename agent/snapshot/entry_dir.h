@@ -50,7 +50,9 @@ void entry_dir_tell(struct entry_dir *dir);
 /** From the coordinator: small files of another node, or that the entry is complete. */
 void entry_dir_take(struct entry_dir *dir, const struct snapshot_entry *entry);
 
-/** Stop, and free it in a close callback of the loop, which goes on until all is on the disk. NULL is a no-op. */
+/**
+ * Stop, and free it in a close callback of the loop, which goes on until all is on the disk. NULL is a no-op.
+ */
 void entry_dir_close(struct entry_dir *dir);
 
 #endif

@@ -38,7 +38,10 @@ enum fsdp_status entry_pack(int folder_fd, const char *name,
 enum fsdp_status entry_unpack(int folder_fd, const char *name, const char *files, size_t files_bytes,
                               struct fsdp_err *err);
 
-/** The bytes of memory that `name` takes with all below it, of which other links may take a share; 0 if it is not there. */
+/**
+ * The bytes of memory that `name` takes with all below it, of which other links may take a share; 0 if it is
+ * not there.
+ */
 uint64_t entry_size(int folder_fd, const char *name);
 
 /** Remove `name` with all below it. What cannot be removed is left. */

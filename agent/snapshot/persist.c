@@ -226,7 +226,9 @@ static void remove_marks(int to_fd, const char *part, int n_nodes)
     }
 }
 
-/* All nodes have written it. Another node may do the same at this moment: then this one finds nothing to do. */
+/*
+ * All nodes have written it. Another node may do the same at this moment: then this one finds nothing to do.
+ */
 static enum fsdp_status publish(int to_fd, const char *part, const struct job *job, char *buffer,
                                 struct fsdp_err *err)
 {

@@ -34,7 +34,9 @@ struct persist_seat {
     bool is_first; /* nothing of this run can be unfinished in DIR */
 };
 
-/** Entries of `folder_fd`, which stays the caller's, are written to the directory `to`. NULL: out of memory. */
+/**
+ * Entries of `folder_fd`, which stays the caller's, are written to the directory `to`. NULL: out of memory.
+ */
 struct persist *persist_create(uv_loop_t *loop, int folder_fd, const char *to,
                                const struct persist_handlers *handlers);
 

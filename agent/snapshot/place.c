@@ -87,7 +87,9 @@ static void sweep(int folder_fd, const char *folder)
         closedir(listing);
 }
 
-/* Makes the lock, and then the directory: a sweep of another run finds either nothing or a lock that is held. */
+/*
+ * Makes the lock, and then the directory: a sweep of another run finds either nothing or a lock that is held.
+ */
 static enum fsdp_status claim(struct place *place, int folder_fd, const char *name, struct fsdp_err *err)
 {
     char lock[PLACE_PATH_BYTES];

@@ -26,13 +26,16 @@ void gather_room_free(struct gather_room *room, struct fsdp_model *model);
 enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_which which,
                               const struct gather_room *room, float *out, struct fsdp_err *err);
 /**
- * The same of any values that have the layout of the parameter's shard, padding included: `shard` is memory of
- * the place that model_gather_place() names.
+ * The same of any values that have the layout of the parameter's shard, padding included: `shard` is memory
+ * of the place that model_gather_place() names.
  */
 enum fsdp_status model_gather_rows(struct fsdp_model *model, int index, const float *shard,
                                    const struct gather_room *room, float *out, struct fsdp_err *err);
 enum shard_place model_gather_place(const struct fsdp_model *model, int index);
-/** Take this rank's elements of a whole tensor with the shape of parameter `index`: into `own`, without padding. */
+/**
+ * Take this rank's elements of a whole tensor with the shape of parameter `index`: into `own`, without
+ * padding.
+ */
 void model_take_rows(const struct fsdp_model *model, int index, const float *whole, float *own);
 
 #endif

@@ -156,7 +156,9 @@ enum fsdp_status chunk_sums_write(struct chunk_sums *sums, struct fsdp_io *io, c
     return status;
 }
 
-/* Takes the chunks out of the bytes of a file of sums. False: they are no such file's, or no memory is left. */
+/*
+ * Takes the chunks out of the bytes of a file of sums. False: they are no such file's, or no memory is left.
+ */
 static bool parse(const unsigned char *bytes, size_t length, uint64_t size_bytes, struct chunk_sum **list,
                   size_t *n)
 {

@@ -1,6 +1,6 @@
 /*
- * Checksums of the parts of a checkpoint's file. The manifest has one checksum for the whole file, which finds
- * damage. These say where it is: a chunk is the header, or at most 64 KiB of one tensor.
+ * Checksums of the parts of a checkpoint's file. The manifest has one checksum for the whole file, which
+ * finds damage. These say where it is: a chunk is the header, or at most 64 KiB of one tensor.
  *
  * They are in a file of their own beside it, named like it with ".sums" at the end. It is not synced, and a
  * checkpoint without it is as good: older programs wrote none, and no reader of tensors opens it. All numbers

@@ -1,6 +1,6 @@
 /*
- * Lists the tensors of a checkpoint of torch.distributed.checkpoint: a directory with the file ".metadata" and
- * files "__0_0.distcp". The metadata is a Python pickle, which is read as data (pickle.h).
+ * Lists the tensors of a checkpoint of torch.distributed.checkpoint: a directory with the file ".metadata"
+ * and files "__0_0.distcp". The metadata is a Python pickle, which is read as data (pickle.h).
  */
 #ifndef SHARDFILE_DISTCP_H
 #define SHARDFILE_DISTCP_H

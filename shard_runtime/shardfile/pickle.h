@@ -1,8 +1,8 @@
 /*
  * Reads Python pickles as data, and executes nothing. A pickle is a program for a stack machine: it may name
  * any function of any Python module and call it. This reader knows the operations that describe data. It
- * accepts the names of a list that the caller gives, and no others. A call of such a name is kept as an object,
- * with its arguments and its state, and the caller looks at what it expects to be there.
+ * accepts the names of a list that the caller gives, and no others. A call of such a name is kept as an
+ * object, with its arguments and its state, and the caller looks at what it expects to be there.
  *
  * Memory and time are linear in the length of the text. A value may be reached by several ways, and may even
  * contain itself: so callers follow it to fixed depths only.

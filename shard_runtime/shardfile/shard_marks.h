@@ -1,6 +1,6 @@
 /*
- * What each file of a checkpoint says of the save that it belongs to, so that no file of another save is taken
- * for one of it (contents.h has the keys). Pure.
+ * What each file of a checkpoint says of the save that it belongs to, so that no file of another save is
+ * taken for one of it (contents.h has the keys). Pure.
  */
 #ifndef SHARDFILE_SHARD_MARKS_H
 #define SHARDFILE_SHARD_MARKS_H

@@ -87,8 +87,8 @@ static enum fsdp_status make_tensors(const struct fsdp_optimizer *optimizer, str
 }
 
 /*
- * Gathers one state tensor. A rank that cannot read its part, which may be in a file, takes part all the same;
- * *own gets its failure.
+ * Gathers one state tensor. A rank that cannot read its part, which may be in a file, takes part all the
+ * same; *own gets its failure.
  */
 static enum fsdp_status gather_one(struct fsdp_optimizer *optimizer, size_t index, struct room *room,
                                    float *out, enum fsdp_status *own, struct fsdp_err *own_err,

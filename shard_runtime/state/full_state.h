@@ -9,8 +9,8 @@
 #include "shard_runtime/engine/model.h"
 
 /**
- * Is this the lowest of the model's ranks, which gets or gives the whole tensors? That rank is rank 0 of every
- * group.
+ * Is this the lowest of the model's ranks, which gets or gives the whole tensors? That rank is rank 0 of
+ * every group.
  */
 bool full_state_is_first(const struct fsdp_model *model);
 

@@ -1,6 +1,6 @@
 /*
- * A checkpoint of torch.distributed.checkpoint under libFuzzer: it is refused with words, or the pieces of its
- * list are inside their file and tensors. Two bytes say how long .metadata is; the rest is __0_0.distcp.
+ * A checkpoint of torch.distributed.checkpoint under libFuzzer: it is refused with words, or the pieces of
+ * its list are inside their file and tensors. Two bytes say how long .metadata is; the rest is __0_0.distcp.
  */
 #include <errno.h>
 

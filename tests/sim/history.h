@@ -21,7 +21,16 @@ int sim_speaker(void);
 #define SECOND INT64_C(1000000000)
 
 /* Random numbers: one stream for each use, so that a new fault does not change all the rest. */
-enum sim_stream { SIM_PLAN, SIM_NET, SIM_FAULTS, SIM_AGENTS, SIM_LEAVES, SIM_STORES, SIM_PULSES, SIM_STREAMS };
+enum sim_stream {
+    SIM_PLAN,
+    SIM_NET,
+    SIM_FAULTS,
+    SIM_AGENTS,
+    SIM_LEAVES,
+    SIM_STORES,
+    SIM_PULSES,
+    SIM_STREAMS
+};
 void sim_seed(uint64_t seed);
 uint64_t sim_draw(enum sim_stream stream);
 /** Returns a number from low to high, both included. */

@@ -132,7 +132,7 @@ struct host {
     /* Until then its agent stands still. `suspended`: its clock and its ranks too. */
     int64_t stalled_until;
     bool suspended;
-    bool busy; /* only its loop stands still: its threads go on */
+    bool busy;                        /* only its loop stands still: its threads go on */
     int64_t suspended_ns, stalled_ns; /* in all */
     int64_t store_cut_until;          /* it does not reach the store of the arbiter */
     struct process *process;          /* the newest one; NULL: none yet */

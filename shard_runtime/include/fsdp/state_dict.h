@@ -104,12 +104,12 @@ FSDP_API enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model,
                                                    struct fsdp_err *err);
 
 /**
- * The same for the optimizer's state: gather all of it in the memory of the model's first rank; collective over
- * the model's ranks.
+ * The same for the optimizer's state: gather all of it in the memory of the model's first rank; collective
+ * over the model's ranks.
  *
  *   out  for a parameter P, "optimizer.exp_avg.P" and so on, of P's shape, in the order of
- *        fsdp_optimizer_state(); empty on the other ranks. The names belong to the optimizer. The caller frees
- *        it with fsdp_full_state_dict_fini()
+ *        fsdp_optimizer_state(); empty on the other ranks. The names belong to the optimizer. The caller
+ *        frees it with fsdp_full_state_dict_fini()
  *
  * The count of updates is fsdp_optimizer_step_count(), the same on every rank.
  *   FSDP_ERR_NOMEM  a rank has no room; all ranks return this status
@@ -120,11 +120,11 @@ FSDP_API enum fsdp_status fsdp_get_full_optimizer_state(struct fsdp_optimizer *o
                                                         struct fsdp_err *err);
 
 /**
- * Broadcast the optimizer's whole state from the model's first rank; each rank takes its rows. Collective over
- * the model's ranks. The caller sets the count of updates with fsdp_optimizer_set_step_count().
+ * Broadcast the optimizer's whole state from the model's first rank; each rank takes its rows. Collective
+ * over the model's ranks. The caller sets the count of updates with fsdp_optimizer_set_step_count().
  *
- *   state  read on the first rank only; other ranks may pass NULL. It must have every tensor of the state, and
- *          nothing else, in any order
+ *   state  read on the first rank only; other ranks may pass NULL. It must have every tensor of the state,
+ *          and nothing else, in any order
  *   FSDP_ERR_MISMATCH  it does not match the optimizer: the same on every rank, and nothing was changed
  *   FSDP_ERR_IO        with an offload_dir: a rank cannot write its part; the state is undefined
  */

@@ -1,6 +1,6 @@
 /*
- * busy_loop PID SECONDS: the first thread of a process, on which its loop runs, stands still for so long, as if
- * it were busy. Its other threads go on. Ends with 77 if the system does not let this process do that.
+ * busy_loop PID SECONDS: the first thread of a process, on which its loop runs, stands still for so long, as
+ * if it were busy. Its other threads go on. Ends with 77 if the system does not let this process do that.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -68,7 +68,9 @@ static float *values_of(int64_t step, const char *name, size_t n)
     return values;
 }
 
-/* Every float16 and every bfloat16 there is, and float64: each is float32 afterwards, at any number of ranks. */
+/*
+ * Every float16 and every bfloat16 there is, and float64: each is float32 afterwards, at any number of ranks.
+ */
 Test(import, floats_of_every_type_become_float32)
 {
     enum { N = 65536 };

@@ -94,7 +94,9 @@ Test(distcp, cut_short_anywhere_it_is_refused)
     }
 }
 
-/* Any changed byte is refused, or the list is still inside the file: no name is called, no byte outside read. */
+/*
+ * Any changed byte is refused, or the list is still inside the file: no name is called, no byte outside read.
+ */
 Test(distcp, changed_anywhere_it_names_nothing_outside_itself)
 {
     size_t n_refused = 0;

@@ -2,9 +2,9 @@
  * A stand-in for libnvidia-ml.so.1. FAKE_NVML says which GPUs there are:
  *   "GPU-aa@3b;GPU-bb@5e+MIG-1+MIG-2"  names, bus numbers (hexadecimal), and the MIG devices of each
  *   "refuse", "crash", "hang"          what nvmlInit_v2() does instead
- * FAKE_NVML_STATE names a directory of files: memory (bytes in use), ecc, throttle, not_persistent, xid (taken once, and
- * deleted) are what the GPUs say; asked (a line for each nvmlInit_v2()) and told (the last memory that was
- * given) are left there. The prototypes are those of NVIDIA's documentation of NVML.
+ * FAKE_NVML_STATE names a directory of files: memory (bytes in use), ecc, throttle, not_persistent, xid
+ * (taken once, and deleted) are what the GPUs say; asked (a line for each nvmlInit_v2()) and told (the last
+ * memory that was given) are left there. The prototypes are those of NVIDIA's documentation of NVML.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Snapshots of programs on one node: what counts as an entry, what is reported, what stays, and what the files
- * of other nodes may do. Real files in a directory of the test's.
+ * Snapshots of programs on one node: what counts as an entry, what is reported, what stays, and what the
+ * files of other nodes may do. Real files in a directory of the test's.
  */
 #include "agent/snapshot/entry_dir.h"
 
