@@ -3,7 +3,7 @@
 PORTABLE      := $(BUILD)/portable/bin
 PORTABLE_LINK := -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib/fsdprun' -Wl,--as-needed
 PORTABLE_NODE := -Wl,-Bstatic -luv_a -lyaml -lxxhash -Wl,-Bdynamic -lcjson -lm
-$(PORTABLE)/fsdprun: $(call obj,$(LAUNCH_SRC) $(JOB_SRC) $(AGENT_SRC) $(SHARED_SRC))
+$(PORTABLE)/fsdprun: $(call obj,$(LAUNCH_SRC) $(CKPT_SRC) $(JOB_SRC) $(AGENT_SRC) $(SHARED_SRC))
 	$(call link,$(PORTABLE_LINK) $(PORTABLE_NODE))
 $(PORTABLE)/fsdp-agent: $(call obj,agent/daemon/main.c $(AGENT_SRC) $(SHARED_SRC))
 	$(call link,$(PORTABLE_LINK) $(PORTABLE_NODE))

@@ -12,7 +12,7 @@
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 
-static const char magic[] = "fsdp-chunk-sums\n", ending[] = ".sums";
+static const char magic[] = "fsdp-chunk-sums\n", shard[] = "shard-";
 enum {
     MAGIC_BYTES = sizeof magic - 1,
     HEAD_BYTES = MAGIC_BYTES + 16,
@@ -90,7 +90,11 @@ enum fsdp_status chunk_sums_take(struct chunk_sums *sums, const void *bytes, siz
 
 enum fsdp_status chunk_sums_path(char out[IO_PATH_BYTES], const char *path, struct fsdp_err *err)
 {
-    if (snprintf(out, IO_PATH_BYTES, "%s%s", path, ending) >= IO_PATH_BYTES)
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    const char *number = strncmp(name, shard, sizeof shard - 1) == 0 ? name + sizeof shard - 1 : name;
+    const int folder = (int)(name - path), n = (int)strcspn(number, "-.");
+
+    if (snprintf(out, IO_PATH_BYTES, "%.*ssums-%.*s", folder, path, n, number) >= IO_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_ARG, "the path of the checksums of %.64s... is too long", path);
     return FSDP_OK;
 }

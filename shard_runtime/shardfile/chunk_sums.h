@@ -2,9 +2,9 @@
  * Checksums of the parts of a checkpoint's file. The manifest has one checksum for the whole file, which
  * finds damage. These say where it is: a chunk is the header, or at most 64 KiB of one tensor.
  *
- * They are in a file of their own beside it, named like it with ".sums" at the end. It is not synced, and a
- * checkpoint without it is as good: older programs wrote none, and no reader of tensors opens it. All numbers
- * are little-endian:
+ * They are in a file of their own beside it: sums-00001 for shard-00001-model-00001-of-00001.safetensors. It
+ * is not synced, and a checkpoint without it is as good: older programs wrote none, and no reader of tensors
+ * opens it. All numbers are little-endian:
  *
  *   bytes               what
  *   16                  "fsdp-chunk-sums\n"
@@ -43,7 +43,7 @@ enum fsdp_status chunk_sums_take(struct chunk_sums *sums, const void *bytes, siz
 /** The bytes that come belong to another tensor: a chunk ends here. Errors are those of chunk_sums_take(). */
 enum fsdp_status chunk_sums_cut(struct chunk_sums *sums, struct fsdp_err *err);
 
-/** Writes "<path>.sums", the path of the sums of the file `path`, into `out`. */
+/** Writes the path of the sums of the file `path` into `out`. FSDP_ERR_ARG: it is too long. */
 enum fsdp_status chunk_sums_path(char out[IO_PATH_BYTES], const char *path, struct fsdp_err *err);
 
 /** Ends the last chunk and writes the sums beside the file `path`. Replaces what an earlier attempt left. */

@@ -55,7 +55,7 @@ usage "a key of the job file as an option" "--lr is no option; did you mean --se
 usage "... by its path" "--train.steps is no option; did you mean --set train.steps=VALUE?" good.yaml --train.steps=9
 usage "... by another program's name" "--batch-size is no option; did you mean --set train.batch=VALUE?" good.yaml --batch-size 9
 usage "an option of a subcommand spelled wrong" "--memroy is no option; did you mean --memory?" plan --memroy 80G good.yaml
-usage "a word that is reserved" "top is a reserved word; a program of that name is run as ./top or -- top" top
+usage "a word that is reserved" "trace is a reserved word; a program of that name is run as ./trace or -- trace" trace
 
 check_status "help, as a first word" 0 "$RUN" help
 check_eq "... is the same page" "$("$RUN" --help)" "$(cat out)"

@@ -96,7 +96,7 @@ Test(damage_find, all_damage_is_named_and_not_only_the_first)
 
 Test(damage_find, without_sums_the_file_is_named)
 {
-    unlink(files_path(step, SECOND ".sums"));
+    unlink(files_path(step, "sums-00002"));
     find();
     cr_assert(eq(sz, report.n, 0), "a checkpoint of an older program is sound");
 
@@ -111,7 +111,7 @@ Test(damage_find, without_sums_the_file_is_named)
 
 Test(damage_find, damaged_sums_damage_no_checkpoint)
 {
-    made_flip(files_path(step, FIRST ".sums"), 40);
+    made_flip(files_path(step, "sums-00001"), 40);
 
     find();
 
@@ -132,7 +132,7 @@ Test(damage_find, a_missing_a_short_and_a_foreign_file_are_named)
 
     files_write(files_path(step, FIRST), bytes, size);
     files_write(files_path(step, SECOND), bytes, size);
-    unlink(files_path(step, FIRST ".sums"));
+    unlink(files_path(step, "sums-00001"));
     find();
     cr_assert(eq(sz, report.n, 1), "the second rank's file in place of the first one's");
     cr_expect(eq(str, report.list[0].file, FIRST));

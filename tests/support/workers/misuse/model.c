@@ -261,6 +261,8 @@ void misuse_state_dict(void)
     ARG("rank 0 gives no state to load", fsdp_set_full_state_dict(good, NULL, &err));
     ARG("tensor 0 of a state has no name or no data", fsdp_set_full_state_dict(good, &holed, &err));
     ERR(FSDP_ERR_MISMATCH, "\"tokens.weight\" is missing", fsdp_set_full_state_dict(good, &state, &err));
+    NULL_ARG(fsdp_get_full_optimizer_state, optimizer, NULL, &state);
+    NULL_ARG(fsdp_set_full_optimizer_state, optimizer, NULL, &state);
     OK(fsdp_get_full_state_dict(good, &state, &err));
     state.tensors[0].shape[0]++;
     ERR(FSDP_ERR_MISMATCH, "\"tokens.weight\" has another shape",
