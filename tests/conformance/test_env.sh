@@ -151,10 +151,10 @@ python=${FSDP_TEST_PYTHON:-}
 if [ -z "$python" ]; then
   skip "the same environment as torchrun's" "FSDP_TEST_PYTHON does not name a Python with PyTorch"
 else
-  # Ours alone: FSDP_*. By design another value: what is below the run directory, and the threads, which are
+  # Ours alone: FSDP_* and FSDPRUN_SNAPSHOT_DIR. By design another value: what is below the run directory, and the threads, which are
   # the cores divided by the workers; the shell's "_" is the launcher. Where no rendezvous is named torchrun
   # makes up a run id, as ours does, and an address (it is --standalone then); ours is 127.0.0.1.
-  differs='FSDP_RUN_DIR|FSDP_LINK_FD|TORCHELASTIC_ERROR_FILE|OMP_NUM_THREADS|_'
+  differs='FSDP_RUN_DIR|FSDP_LINK_FD|FSDPRUN_SNAPSHOT_DIR|TORCHELASTIC_ERROR_FILE|OMP_NUM_THREADS|_'
   unset FSDP_RUN_DIR FSDP_LINK_FD
   export LC_ALL=C.UTF-8 # in the C locale Python sets LC_CTYPE for itself and its children (PEP 538)
   for flags in "" "--rdzv-backend static --master-port $((port + 1)) --virtual-local-rank" \
@@ -173,7 +173,7 @@ else
     for rank in 0 1; do
       for side in theirs ours; do
         grep -vE "$skipped" "$(worker "$WORK/$side" 0 $rank)" | sort > $side.env
-        grep -E "$skipped" "$(worker "$WORK/$side" 0 $rank)" | cut -d= -f1 | grep -vE '^(FSDP_|_$)' | sort > $side.names
+        grep -E "$skipped" "$(worker "$WORK/$side" 0 $rank)" | cut -d= -f1 | grep -vE '^(FSDP_|FSDPRUN_|_$)' | sort > $side.names
       done
       if diff theirs.env ours.env > differences; then ok "as torchrun's, rank $rank${flags:+, $flags}"; else
         not_ok "as torchrun's, rank $rank${flags:+, $flags}" "$(tr '\n' ' ' < differences)"; fi

@@ -1,6 +1,6 @@
 # fsdp-agent as a service of a real systemd: the units that make install puts in their places, for the whole
 # machine and for one user.
-# Shares: build/lib/fsdp.pc, which make install writes
+# Shares: the build folder, in which it runs make
 source tests/support/shell/harness.sh
 source tests/support/shell/train.sh
 source tests/support/shell/systemd.sh

@@ -1,6 +1,7 @@
 # The archive for machines without our packages: what it needs of a machine, and that it runs on a root that has
 # glibc, libstdc++ and libgcc_s and nothing else, not even a shell.
 # Long
+# Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 case $BUILD in *asan* | *tsan*) skip "the tarball" "a sanitizer's programs are not for other machines"; exit 0 ;; esac
