@@ -18,7 +18,7 @@ static bool read_truth(const char *value, bool *truth)
     return *truth || strcmp(value, "no") == 0;
 }
 
-/* A number of bytes with K, M, G or T behind it, or "none", which is 0. */
+/* A number of bytes with K, M, G or T after it, or "none", which is 0. */
 static bool read_bytes(const char *value, int64_t *bytes)
 {
     static const char units[] = "KMGT";

@@ -19,7 +19,7 @@
 
 /* One watchdog. Zero it; watchdog_begin() fills it in. */
 struct watchdog {
-    int64_t period_ms; /* 0: nobody asks for signs of life */
+    int64_t period_ms; /* 0: no signs of life are asked for */
     uv_timer_t timer;
     pthread_t thread;
     int end_fd;              /* the thread ends once this can be read */

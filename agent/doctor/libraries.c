@@ -140,16 +140,23 @@ static enum doctor_state plugin(const struct doctor_facts *facts, char value[DOC
     return say_library(&libraries->of[LIBRARY_PLUGIN], DOCTOR_FAIL, version, value);
 }
 
+/* A version of NCCL or cuDNN after its name; "" if it is not known. */
+static void write_version(const struct library_fact *fact, char version[32])
+{
+    version[0] = '\0';
+    if (fact->version > 0)
+        snprintf(version, 32, " %d.%d.%d", fact->version / 10000, fact->version / 100 % 100,
+                 fact->version % 100);
+}
+
 static enum doctor_state nccl(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     const struct library_fact *fact = &facts->libraries.of[LIBRARY_NCCL];
-    char version[32] = "";
+    char version[32];
 
     if (!facts->libraries.wanted)
         return DOCTOR_NOTHING;
-    if (fact->version > 0)
-        snprintf(version, sizeof version, " %d.%d.%d", fact->version / 10000, fact->version / 100 % 100,
-                 fact->version % 100);
+    write_version(fact, version);
     if (fact->version > 0 && fact->version < NCCL_LEAST)
         return doctor_say(DOCTOR_FAIL, value, "%s%s is older than 2.18", fact->name, version);
     return say_library(fact, DOCTOR_WARN, version, value);
@@ -158,13 +165,11 @@ static enum doctor_state nccl(const struct doctor_facts *facts, char value[DOCTO
 static enum doctor_state cudnn(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     const struct library_fact *fact = &facts->libraries.of[LIBRARY_CUDNN];
-    char version[32] = "";
+    char version[32];
 
     if (!facts->libraries.wanted)
         return DOCTOR_NOTHING;
-    if (fact->version > 0)
-        snprintf(version, sizeof version, " %d.%d.%d", fact->version / 10000, fact->version / 100 % 100,
-                 fact->version % 100);
+    write_version(fact, version);
     return say_library(fact, DOCTOR_WARN, version, value);
 }
 

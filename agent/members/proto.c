@@ -297,7 +297,7 @@ static enum fsdp_status decode_event(struct proto_event *event, const char *payl
                : fsdp_fail(err, FSDP_ERR_FORMAT, "an event of the rank %s", digits);
 }
 
-/* Decodes the text in front of a zero. *rest and *rest_bytes receive what follows it. */
+/* Decodes the text in front of a zero. *rest and *rest_bytes, which may be in `into`, get what follows it. */
 static enum fsdp_status decode_head(unsigned type, void *into, const char *payload, size_t n_bytes,
                                     const char **rest, size_t *rest_bytes, struct fsdp_err *err)
 {
@@ -315,12 +315,7 @@ static enum fsdp_status decode_head(unsigned type, void *into, const char *paylo
 static enum fsdp_status decode_open(struct proto_open *open, const char *payload, size_t n_bytes,
                                     struct fsdp_err *err)
 {
-    const char *guests;
-    size_t guests_bytes;
-
-    OK_OR_RETURN(decode_head(PROTO_OPEN, open, payload, n_bytes, &guests, &guests_bytes, err));
-    open->guests = guests;
-    open->guests_bytes = guests_bytes;
+    OK_OR_RETURN(decode_head(PROTO_OPEN, open, payload, n_bytes, &open->guests, &open->guests_bytes, err));
     return proto_guests_are_whole(open)
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_FORMAT, "an open with a guest that is none");
@@ -329,12 +324,7 @@ static enum fsdp_status decode_open(struct proto_open *open, const char *payload
 static enum fsdp_status decode_entry(struct snapshot_entry *entry, const char *payload, size_t n_bytes,
                                      struct fsdp_err *err)
 {
-    const char *files;
-    size_t files_bytes;
-
-    OK_OR_RETURN(decode_head(PROTO_ENTRY, entry, payload, n_bytes, &files, &files_bytes, err));
-    entry->files = files;
-    entry->files_bytes = files_bytes;
+    OK_OR_RETURN(decode_head(PROTO_ENTRY, entry, payload, n_bytes, &entry->files, &entry->files_bytes, err));
     return entry_name_is_valid(entry->name)
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_FORMAT, "an entry with a name that is none");

@@ -86,6 +86,8 @@ check_match "a worker has a phase" '"phase":"[a-z]+","step":[0-9]+' "$("$F" stat
 check_status "a job restarts" 0 "$F" restart tiny
 resumed() { "$F" events tiny | grep -q '"event": "resume", "generation": 1.*"source": "\(disk\|memory\)"'; }
 check "from the step that it saved" wait_until 30 resumed
+lost_nothing() { "$F" events tiny | grep -q '"event": "timeline", "generation": 1.*"lost_steps": 0,'; }
+check "... which loses none" wait_until 30 lost_nothing
 check "it goes on" wait_until 30 steps 1
 check_status "stop --save: 0 once it has saved" 0 "$F" stop --save tiny
 wait "$pid"
