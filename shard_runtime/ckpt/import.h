@@ -1,6 +1,6 @@
 /*
- * Makes a checkpoint of weights that other programs wrote, so that a job resumes from it. Tensors are copied in
- * blocks, and floating-point types become float32, in which parameters are kept.
+ * Makes a checkpoint of weights that other programs wrote, so that a job resumes from it. Tensors are copied
+ * in blocks, and floating-point types become float32, in which parameters are kept.
  */
 #ifndef CKPT_IMPORT_H
 #define CKPT_IMPORT_H
@@ -15,8 +15,8 @@ struct import_options {
     const char *job; /* JSON of the job that will resume; NULL: none is known */
     struct import_names names;
     /*
-     * States of the optimizer that every parameter must have, such as "exp_avg". What the source lacks becomes
-     * zero, as in an optimizer that has done no step.
+     * States of the optimizer that every parameter must have, such as "exp_avg". What the source lacks
+     * becomes zero, as in an optimizer that has done no step.
      */
     const char *const *states;
     size_t n_states;
@@ -29,8 +29,8 @@ struct import_result {
 };
 
 /**
- * Publishes the tensors of `source`, whose files are in `source_directory`, as the checkpoint of options->step
- * in `directory`, which is created if it is missing. The caller holds the directory's lock.
+ * Publishes the tensors of `source`, whose files are in `source_directory`, as the checkpoint of
+ * options->step in `directory`, which is created if it is missing. The caller holds the directory's lock.
  *   FSDP_ERR_CONFIG       the step has a checkpoint already
  *   FSDP_ERR_MISMATCH     two tensors would have one name, or nothing is a weight
  *   FSDP_ERR_UNSUPPORTED  a tensor has a type that is not read

@@ -1,6 +1,6 @@
 /*
- * Reads a tensor from its first element to its last one, whatever files hold its pieces. So two checkpoints of
- * different world sizes give equal bytes for equal tensors, and no tensor needs to fit the memory.
+ * Reads a tensor from its first element to its last one, whatever files hold its pieces. So two checkpoints
+ * of different world sizes give equal bytes for equal tensors, and no tensor needs to fit the memory.
  */
 #ifndef CKPT_TENSOR_STREAM_H
 #define CKPT_TENSOR_STREAM_H
