@@ -50,7 +50,7 @@ wait_until 20 lines_are up8 8
 in_terminal() {
   local columns=$1; shift
   : > drawn
-  timeout 120 script -qfec "stty rows 24 cols $columns -echo; $*; echo status=\$?; stty -a | grep -o .icanon" drawn > /dev/null
+  SHELL=/bin/bash timeout 120 script -qfec "stty rows 24 cols $columns -echo; $*; echo status=\$?; stty -a | grep -o .icanon" drawn > /dev/null
 }
 # The frames that were drawn, without what moves the cursor.
 frames() { sed 's/\x1b\[[0-9;?]*[a-zA-Z]//g; s/\r//g; /^Script /d' drawn; }
