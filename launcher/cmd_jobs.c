@@ -11,7 +11,10 @@
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/text.h"
 
-enum { HELP_INDENT = 22 };
+enum {
+    HELP_INDENT = 22,
+    LOST_NAMED = 8, /* killed runs that ps names, the newest; more would push the table off the screen */
+};
 
 int cmd_jobs_help(const struct subcommand *command, FILE *out)
 {
@@ -52,7 +55,11 @@ static int list_words(const struct registry_list *list, const struct job_words *
 /* For each run that was killed, as with its agent, where it left its files. */
 static void name_lost(const struct registry_list *list, FILE *err_out)
 {
-    for (size_t i = 0; i < list->n_lost; i++) {
+    const size_t older = list->n_lost > LOST_NAMED ? list->n_lost - LOST_NAMED : 0;
+
+    if (older > 0)
+        fprintf(err_out, "fsdprun ps: %zu more jobs were killed in the last hour, before these:\n", older);
+    for (size_t i = older; i < list->n_lost; i++) {
         fputs("fsdprun ps: job ", err_out);
         job_table_text(list->lost[i].id, err_out);
         fputs(" (", err_out);

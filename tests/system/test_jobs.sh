@@ -113,6 +113,10 @@ wait "$second"
 check_eq "a run whose agent was killed is ignored, and swept" "$first 2" "$("$F" ps -q) $(ls "$REGISTRY" | grep -c "^$first\.")"
 check_eq "no socket of it is left" 1 "$(ls "$REGISTRY" | grep -c sock)"
 check_match "ps says where its run directory is" "job $second \(alpine\) was killed; its run directory is /" "$("$F" ps 2>&1 > /dev/null)"
+for i in $(seq 10 19); do sed "s/\"job\": \"$second\"/\"job\": \"$i\"/" "$REGISTRY/$second".*.lost > "$REGISTRY/$i.1234abcd.lost"; done
+check_eq "of many it names eight and counts the others" "fsdprun ps: 3 more 8" \
+  "$("$F" ps 2>&1 > /dev/null | sed -n '1s/ jobs were killed.*//p; 2,$s/ was killed.*//p' | awk 'NR == 1 { first = $0 } END { print first, NR - 1 }')"
+rm "$REGISTRY"/1?.1234abcd.lost
 kill -STOP "$(pgrep -P "$first" -x fsdprun-agent)"
 check_match "one that does not answer is listed without a state" '"name":"alpha","state":null' "$("$F" ps --json)"
 check_status "and asking for its status says so" 75 "$F" status alpha
