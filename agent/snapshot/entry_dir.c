@@ -217,12 +217,13 @@ static void on_events(uv_poll_t *poll, int status, int events)
 void entry_dir_begin(struct entry_dir *dir, const char *keep, int first_rank, int world_size,
                      const struct persist_seat *seat)
 {
-    const int at = find(dir, keep);
     const int copy = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *listing = copy < 0 ? NULL : fdopendir(copy);
     struct dirent *entry;
+    int at;
 
     read_events(dir);
+    at = find(dir, keep);
     if (copy >= 0 && listing == NULL)
         close(copy);
     while (listing != NULL && (entry = readdir(listing)) != NULL)

@@ -171,14 +171,33 @@ Test(entry_dir, only_the_chosen_entry_is_there_for_the_next_generation)
     cr_expect_eq(reports[n_reports - 1].number, 1, "as on a node that never had the one that went");
 }
 
+/* A save that is one file. */
+static void save_file(const char *name)
+{
+    char from[512];
+
+    put(".new", "1");
+    snprintf(from, sizeof from, "%s", scratch_path("place/.new"));
+    cr_assert_eq(rename(from, scratch_path("place/%s", name)), 0);
+}
+
+Test(entry_dir, what_is_saved_again_as_the_next_generation_begins_is_still_the_chosen_one)
+{
+    save_file("latest");
+    save_file("other");
+    entry_dir_tell(dir);
+    save_file("latest");
+    entry_dir_begin(dir, "latest", 2, 4, &seat);
+    n_reports = 0;
+    entry_dir_tell(dir);
+    cr_assert_eq(n_reports, 1);
+    cr_expect_str_eq(reports[0].name, "latest");
+}
+
 Test(entry_dir, a_name_that_is_used_again_counts_its_uses)
 {
     for (int i = 1; i <= 2; i++) {
-        char from[512];
-
-        put(".new", "1");
-        snprintf(from, sizeof from, "%s", scratch_path("place/.new"));
-        cr_assert_eq(rename(from, scratch_path("place/latest")), 0);
+        save_file("latest");
         uv_run(&loop, UV_RUN_ONCE);
         cr_expect_eq(reports[n_reports - 1].number, i);
     }
