@@ -14,10 +14,11 @@
 #include "agent/snapshot/entry_files.h"
 #include "shard_runtime/core/files.h"
 
-/* Small files of an entry that came from other nodes. A list, in no order. */
+/* Small files of an entry that came from another node. A list, the newest first. */
 struct parcel {
     struct parcel *next;
     char name[ENTRY_NAME_BYTES];
+    int number, first_rank; /* which use of the name on that node, and which node */
     size_t bytes;
     char files[];
 };
@@ -255,6 +256,40 @@ void entry_dir_tell(struct entry_dir *dir)
     }
 }
 
+/* What the node sent for an earlier use of the name. */
+static void drop_replaced(struct entry_dir *dir, const struct snapshot_entry *entry)
+{
+    for (struct parcel **at = &dir->parcels; *at != NULL;) {
+        struct parcel *parcel = *at;
+
+        if (strcmp(parcel->name, entry->name) == 0 && parcel->first_rank == entry->first_rank &&
+            parcel->number != entry->number) {
+            *at = parcel->next;
+            free(parcel);
+        } else
+            at = &parcel->next;
+    }
+}
+
+/* The oldest of too many names goes, as the coordinator forgets it: it is never complete then. */
+static void drop_oldest_name(struct entry_dir *dir)
+{
+    char oldest[ENTRY_NAME_BYTES] = "";
+    int n = 0;
+
+    for (const struct parcel *parcel = dir->parcels; parcel != NULL; parcel = parcel->next) {
+        bool seen = false;
+
+        for (const struct parcel *other = dir->parcels; other != parcel && !seen; other = other->next)
+            seen = strcmp(other->name, parcel->name) == 0;
+        n += !seen;
+        if (!seen)
+            memcpy(oldest, parcel->name, sizeof oldest);
+    }
+    if (n > ENTRIES_MAX)
+        drop_parcels(dir, oldest);
+}
+
 static void keep_parcel(struct entry_dir *dir, const struct snapshot_entry *entry)
 {
     struct parcel *parcel = malloc(sizeof *parcel + entry->files_bytes);
@@ -263,11 +298,15 @@ static void keep_parcel(struct entry_dir *dir, const struct snapshot_entry *entr
         say(dir, entry->name, "no memory for files of another node");
         return;
     }
+    drop_replaced(dir, entry);
     parcel->next = dir->parcels;
+    parcel->number = entry->number;
+    parcel->first_rank = entry->first_rank;
     parcel->bytes = entry->files_bytes;
     memcpy(parcel->name, entry->name, sizeof parcel->name);
     memcpy(parcel->files, entry->files, entry->files_bytes);
     dir->parcels = parcel;
+    drop_oldest_name(dir);
 }
 
 static void remove_older(struct entry_dir *dir, const char *name)

@@ -220,6 +220,40 @@ Test(entry_dir, files_of_other_nodes_come_into_the_entry_once_it_is_complete)
     cr_expect_eq(n_lines, 0);
 }
 
+Test(entry_dir, files_of_an_earlier_use_of_the_name_are_forgotten)
+{
+    for (int use = 1; use <= 2; use++) {
+        char files[] = "step-1/0\0001\0x";
+        struct snapshot_entry parcel = message("step-1", false, files, sizeof files - 1);
+
+        files[strlen("step-1/")] = (char)('0' + use);
+        parcel.number = use;
+        entry_dir_take(dir, &parcel);
+    }
+    save("step-1", "a", "own");
+    tell_complete("step-1");
+    cr_expect(!is_there("step-1/1") && is_there("step-1/2"));
+}
+
+Test(entry_dir, files_of_names_that_are_never_complete_do_not_add_up)
+{
+    for (int i = 0; i <= ENTRIES_MAX; i++) {
+        char files[32], name[16];
+        const int n = snprintf(files, sizeof files, "s-%d/b%c1%cx", i, '\0', '\0');
+        struct snapshot_entry parcel;
+
+        snprintf(name, sizeof name, "s-%d", i);
+        parcel = message(name, false, files, (size_t)n);
+        entry_dir_take(dir, &parcel);
+    }
+    save("s-0", "a", "own");
+    tell_complete("s-0");
+    cr_expect(!is_there("s-0/b"), "of 65 names the oldest was dropped");
+    save("s-1", "a", "own");
+    tell_complete("s-1");
+    cr_expect(is_there("s-1/b"));
+}
+
 Test(entry_dir, files_that_would_go_elsewhere_are_refused)
 {
     static const struct {
