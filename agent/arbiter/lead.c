@@ -87,7 +87,7 @@ void lead_sit(struct lead *lead, int seat)
 
 void lead_withdraw(struct lead *lead)
 {
-    lead->first = lead->stands = false;
+    lead->first = lead->stands = lead->first_saw_a_leader = false;
     lead->ripe_ms = lead->gone_ms = 0;
 }
 
@@ -388,11 +388,16 @@ static void notice(struct lead *lead, const struct leader_record *record, int64_
     }
 }
 
-/* The run that this agent took part in is over. The record of an earlier one says nothing. */
+/*
+ * The run that this agent took part in is over, or the one that its host by the endpoint came to while it
+ * ended. The record of an earlier one says nothing.
+ */
 static void look_for_the_end(struct lead *lead)
 {
-    const bool took_part =
-        lead->told_term > 0 || (lead->saw_a_leader && lead->stands && lead->read_ms >= lead->stood_ms);
+    const bool came_in_time = lead->first
+                                  ? lead->first_saw_a_leader
+                                  : lead->saw_a_leader && lead->stands && lead->read_ms >= lead->stood_ms;
+    const bool took_part = lead->told_term > 0 || came_in_time;
 
     if (lead->role != LEAD_WATCHES || !took_part || !is_ours(lead, &lead->known) ||
         lead->known.state != LEADER_ENDED)
@@ -465,6 +470,8 @@ void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct l
     if (call == LEAD_READ) {
         lead->has_read |= answer == ARBITER_NONE;
         lead->read_ms = lead->began_ms;
+        lead->first_saw_a_leader |=
+            lead->first && answer != ARBITER_NONE && is_ours(lead, record) && record->state == LEADER_LEADS;
     }
     if (call == LEAD_CLAIM && answer == ARBITER_DONE)
         got_term(lead, lead->began_ms, now_ms);

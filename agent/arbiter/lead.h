@@ -66,8 +66,8 @@ enum lead_news {
     /* another agent leads: its record was seen to change. Told for each term once, and after lead_first() */
     LEAD_FOLLOW,
     /*
-     * the record says that the run is over, which this agent saw led, and took part in; or lead_leave() is
-     * done
+     * the record says that the run is over, which this agent saw led, and took part in or was about to; or
+     * lead_leave() is done
      */
     LEAD_ENDED
 };
@@ -87,6 +87,7 @@ struct lead {
     int64_t gone_ms;  /* no process of an old leader has run since; 0: that is not known */
 
     struct leader_record known; /* the newest record that was seen; term 0: none */
+    bool first_saw_a_leader;    /* one that led this run was in the store while `first` */
     bool saw_a_leader;          /* a record or a claim of one that led this run was seen */
     bool has_read;              /* the store has said whether there is one */
     int64_t read_ms;            /* when the last read that was answered began */

@@ -256,15 +256,15 @@ static bool write_errors(struct coordinator *coordinator)
     return report.class != ERRORS_STOPPED && report.class != ERRORS_NOTICE && report.class != ERRORS_EXEC;
 }
 
-int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES])
+int coordinator_too_late(int status, const char *line, char words[PROTO_WORDS_BYTES])
 {
-    if (coordinator->status == 0)
+    if (status == 0)
         snprintf(words, PROTO_WORDS_BYTES, "the job is complete: this node came too late to take part");
     else
         snprintf(words, PROTO_WORDS_BYTES,
-                 "the job ended with status %d before this node could take part: %.400s", coordinator->status,
-                 coordinator->line);
-    return coordinator->status == 0 ? 0 : FSDP_EXIT_PEER;
+                 "the job ended with status %d before this node could take part%s%.400s", status,
+                 line != NULL ? ": " : "", line != NULL ? line : "");
+    return status == 0 ? 0 : FSDP_EXIT_PEER;
 }
 
 /*
@@ -275,7 +275,7 @@ static void tell_end(struct coordinator *coordinator, const struct coordinator_e
 {
     struct coordinator_end too_late = { .node = -1 };
 
-    too_late.status = coordinator_too_late(coordinator, too_late.line);
+    too_late.status = coordinator_too_late(coordinator->status, coordinator->line, too_late.line);
     for (int i = coordinator->roster.capacity - 1; i >= 0; i--)
         if (coordinator->nodes[i].tell != NULL && coordinator->roster.nodes[i].present)
             coordinator->nodes[i].tell(coordinator->nodes[i].member, PROTO_FINISH, coordinator->generation,

@@ -199,6 +199,13 @@ void coordinator_lose_directory(struct coordinator *coordinator);
  */
 void coordinator_depose(struct coordinator *coordinator, const char *words);
 /**
+ * Writes to `words` why a run did not need a node that came after its end. Returns the exit status for that
+ * node.
+ *   status  of the run
+ *   line    its last line; NULL: not known
+ */
+int coordinator_too_late(int status, const char *line, char words[PROTO_WORDS_BYTES]);
+/**
  * The user asks for another generation, in place of the one that runs. The ranks of a job save first, those
  * of a program get TERM. It counts as no restart. Returns false, and does nothing, if no generation runs, or
  * if it is ending.

@@ -332,11 +332,6 @@ bool coordinator_is_ending(const struct coordinator *coordinator);
 void coordinator_part(struct coordinator *coordinator);
 /** Asks every node that takes part to save a checkpoint and leave. */
 void coordinator_ask_to_leave(struct coordinator *coordinator);
-/**
- * Writes to `words` why the run did not need a node that came after its end. Returns the exit status for that
- * node.
- */
-int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES]);
 /** Puts a node that was just let in into quarantine, if it was lost often or was slow. Reports that. */
 void coordinator_hold(struct coordinator *coordinator, int node);
 /** Notes for another coordinator which nodes come and go, or are slow. */

@@ -46,7 +46,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
     int node;
 
     if (coordinator->state == CS_ENDED) {
-        refused->status = coordinator_too_late(coordinator, refused->words);
+        refused->status = coordinator_too_late(coordinator->status, coordinator->line, refused->words);
         return -1;
     }
     if (!roster_judge(roster, join, address, refused))

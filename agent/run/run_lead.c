@@ -345,11 +345,18 @@ static void on_follow(void *arg, const struct leader_record *record)
 static void on_ended(void *arg, const struct leader_record *record)
 {
     struct run *run = arg;
+    char words[PROTO_WORDS_BYTES];
+    const bool waits = run->lead.waited_ms >= 0;
 
+    end_wait(run);
     run->lead.over = true;
     run->lead.exit_status = record->exit_status;
-    if (run->uplink != NULL && run->lead.takes_over &&
-        !run->lead.resigns) /* else it is this node's own word */
+    if (waits) { /* for the lead of a run that ended as this node came */
+        const int status = coordinator_too_late(record->exit_status, NULL, words);
+
+        run_refuse(run, status, words);
+    } else if (run->uplink != NULL && run->lead.takes_over &&
+               !run->lead.resigns) /* else it is this node's own word */
         uplink_over(run->uplink, record->exit_status);
     run_lead_answered(run);
 }

@@ -198,6 +198,24 @@ Test(lead, the_end_of_a_leader_ends_no_rank_of_the_one_before_it)
     cr_assert(agents[2].lead.fence_until_ms >= seen + LEASE + LEASE_FENCE_MS(LEASE));
 }
 
+/* A machine that comes up again as the job ends elsewhere. */
+Test(lead, the_host_that_comes_while_the_run_ends_is_told_and_begins_no_other)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(LEASE);
+    make(2);
+    lead_first(&agents[2].lead, "10.0.0.3", 29400);
+    pass(STEP);
+    lead_resign(&agents[0].lead, 0);
+    pass(LEASE);
+    saw(2, "E");
+
+    make(1);
+    lead_first(&agents[1].lead, "10.0.0.2", 29400);
+    pass(LEASE);
+    saw(1, "B");
+}
+
 Test(lead, who_finds_the_term_taken_waits_for_the_claimer_and_then_takes_the_next)
 {
     lose_the_first();
