@@ -3,7 +3,7 @@
 # Long
 # Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
-. tests/support/shell/wheel.sh
+. tests/support/shell/root.sh
 case $BUILD in *asan* | *tsan*) skip "the wheel" "a sanitizer's programs are not for other machines"; exit 0 ;; esac
 command -v zip unzip patchelf > /dev/null || { skip "the wheel" "needs zip, unzip and patchelf"; exit 0; }
 check "make wheel" make -s BUILD="$BUILD" wheel
