@@ -25,7 +25,6 @@ Name: fsdprun
 Version: $version
 Summary: Launch, supervise and train fully sharded models: torchrun's command line, without Python
 License: BSD-3-Clause; bundled libraries under their own licenses (share/doc/fsdprun/licenses)
-License-File: LICENSE
 Keywords: torchrun,FSDP,distributed training,launcher
 Classifier: License :: OSI Approved :: BSD License
 Classifier: Operating System :: POSIX :: Linux

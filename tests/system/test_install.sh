@@ -18,6 +18,9 @@ python=${FSDP_TEST_PYTHON:-$(command -v python3)}
 if "${python:-none}" -m venv "$WORK/auditwheel" 2> /dev/null && "$WORK/auditwheel/bin/pip" install -q auditwheel > "$WORK/out" 2>&1; then
   check_match "auditwheel says manylinux_2_34" "platform tag: \"manylinux_2_34_$(uname -m)\"" \
     "$("$WORK/auditwheel/bin/auditwheel" show "$wheel" 2>&1 | tr '\n' ' ')"
+  metadata='import sys, zipfile; from packaging.metadata import Metadata
+Metadata.from_email(zipfile.ZipFile(sys.argv[1]).read("fsdprun-%s.dist-info/METADATA" % sys.argv[2]), validate=True)'
+  check "its metadata are as specified" "$WORK/auditwheel/bin/python" -c "$metadata" "$wheel" "$version"
 else
   skip "auditwheel" "it cannot be installed: $(tail -n 1 "$WORK/out" 2> /dev/null)"
 fi
