@@ -21,7 +21,7 @@ WERROR    ?=
 OPENMP    ?= -fopenmp
 comma     := ,
 PKGS      := libuv yaml-0.1 libcjson openssl libcurl
-COMMIT    := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+COMMIT    := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
 
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)

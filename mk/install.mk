@@ -33,9 +33,9 @@ install-programs: $(BINS)
 	install -m 644 shard_runtime/examples/*.c $(SHARE)/fsdprun/examples/
 	install -m 644 $(or $(TEXT),tests/parity/excerpt.txt) $(SHARE)/fsdprun/data/bible.txt
 	install -m 755 scripts/prepare-data.sh scripts/packages.sh $(SHARE)/fsdprun/scripts/
-	$(BUILD)/bin/fsdprun --print-completion bash > $(SHARE)/bash-completion/completions/fsdprun
-	$(BUILD)/bin/fsdprun --print-completion zsh > $(SHARE)/zsh/site-functions/_fsdprun
-	$(BUILD)/bin/fsdprun --print-completion fish > $(SHARE)/fish/vendor_completions.d/fsdprun.fish
+	$(firstword $(BINS)) --print-completion bash > $(SHARE)/bash-completion/completions/fsdprun
+	$(firstword $(BINS)) --print-completion zsh > $(SHARE)/zsh/site-functions/_fsdprun
+	$(firstword $(BINS)) --print-completion fish > $(SHARE)/fish/vendor_completions.d/fsdprun.fish
 	for page in docs/man/*.[1-8]; do install -D -m 644 $$page $(SHARE)/man/man$${page##*.}/$${page##*/} || exit 1; done
 	for unit in $(UNITS); do \
 	  sed 's|/usr/local/bin/|$(PREFIX)/bin/|' configs/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \

@@ -4,7 +4,9 @@
 # Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
+. tests/support/shell/root.sh
 case $BUILD in *asan* | *tsan*) skip "the tarball" "a sanitizer's programs are not for other machines"; exit 0 ;; esac
+command -v patchelf > /dev/null || { skip "the tarball" "needs patchelf"; exit 0; }
 check "make tarball" make -s BUILD="$BUILD" tarball
 name=$(cd "$BUILD" && ls fsdprun-*-linux.tar.gz | head -n 1)
 mkdir -p "$WORK/root/opt" && check "it unpacks" tar xf "$BUILD/$name" -C "$WORK/root/opt"
@@ -22,21 +24,17 @@ cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
 for library in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libstdc++.so.6 libgcc_s.so.1; do
   cp -L "$(ldconfig -p | awk -v file=$library '$1 == file { print $NF; exit }')" "$root/lib/x86_64-linux-gnu/"
 done
-inside() { # COMMAND...: in that root
-  timeout -s KILL 600 unshare -m sh -c 'root=$1; shift; mount -t proc none "$root/proc" && mount --rbind /dev "$root/dev" &&
-    exec env -i PATH="${PATH_INSIDE}" HOME=/tmp chroot "$root" "$@"' sh "$root" "$@"
-}
-export PATH_INSIDE=/opt/${name%.tar.gz}/bin:/usr/bin:/bin:/usr/sbin:/sbin
+PATH_INSIDE=/opt/${name%.tar.gz}/bin:$PATH_INSIDE
 at=/opt/${name%.tar.gz}
-if ! inside "$at/bin/fsdprun" --version > "$WORK/out" 2>&1; then
+if ! inside "$root" "$at/bin/fsdprun" --version > "$WORK/out" 2>&1; then
   if [ "$(id -u)" = 0 ] && unshare -m true 2> /dev/null; then not_ok "it runs on a bare root" "$(cat "$WORK/out")"
   else skip "a bare root" "needs root and mount namespaces"; fi
   exit
 fi
 check_match "fsdprun --version on a bare root" '^fsdprun [0-9.]+' "$(cat "$WORK/out")"
-check_status "a job of two ranks trains there" 0 inside "$at/bin/fsdprun" --nproc-per-node 2 --run-dir /tmp/run "$at/share/fsdprun/configs/quickstart.yaml" \
-  --set train.steps=2 --set model.layers=1 --set model.dim=64 --set model.seq=16 --set checkpoint.every=2 --set optimizer.warmup_steps=0
+check_status "a job of two ranks trains there" 0 inside "$root" "$at/bin/fsdprun" --nproc-per-node 2 --run-dir /tmp/run "$at/share/fsdprun/configs/quickstart.yaml" \
+  $small_job
 check "... and saves" test -s "$root/tmp/run/checkpoints/step-00000002/manifest.json"
 printf 'a secret of the test, long enough\n' > "$root/tmp/secret"; chmod 600 "$root/tmp/secret"
-check_status "TLS between nodes is there" 0 inside "$at/bin/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(port_block) --rdzv-conf last_call_timeout=1 \
+check_status "TLS between nodes is there" 0 inside "$root" "$at/bin/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(port_block) --rdzv-conf last_call_timeout=1 \
   --secret-file /tmp/secret --no-python "$at/bin/fsdprun" --version

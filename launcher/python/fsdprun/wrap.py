@@ -31,9 +31,19 @@ def fail(status, words):
     raise SystemExit(status)
 
 
+def installed_with_this():
+    """The programs that pip has installed with this file; with --user or --prefix in a folder of their own."""
+    try:
+        files = metadata.files("fsdprun") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    return [str(file.locate()) for file in files if file.name == "fsdprun"]
+
+
 def find_fsdprun():
     beside = os.path.join(sysconfig.get_path("scripts"), "fsdprun")
-    path = beside if os.access(beside, os.X_OK) else shutil.which("fsdprun")
+    found = (path for path in [*installed_with_this(), beside] if os.access(path, os.X_OK))
+    path = next(found, None) or shutil.which("fsdprun")
     return path or fail(127, "there is no fsdprun in %s, and none on PATH" % os.path.dirname(beside))
 
 
