@@ -3,11 +3,18 @@
 
 TestSuite(coordinator_memory, .init = make_config, .fini = end, .timeout = 60);
 
-static void holds(int i, int64_t newest, int64_t older, uint32_t generation)
+static void holds_copies(int i, int64_t newest, int64_t older, uint32_t generation, int64_t copy, int of_rank)
 {
-    const struct snapshot_list held = { { { newest, generation }, { older, generation } } };
+    const struct restore_steps held = { .own = { { { newest, generation }, { older, generation } } },
+                                        .copies = { { { copy, generation }, { -1, 0 } } },
+                                        .copies_first_rank = of_rank };
 
     actors[i].reporter.held(actors[i].reporter.to, actors[i].plan.generation, &held);
+}
+
+static void holds(int i, int64_t newest, int64_t older, uint32_t generation)
+{
+    holds_copies(i, newest, older, generation, -1, -1);
 }
 
 /* Node 0's rank dies, and the others' are ended with it. */
