@@ -161,6 +161,8 @@ enum fsdp_status saver_open(struct saver **out, struct fsdp_model *model, struct
         status = made_with_gather(context, &saver->numerics, err);
     if (status != FSDP_OK)
         goto done;
+    if (link_hello(context->link)->memory_is_peer) /* an agent may still fetch what the segment will have */
+        fsdp_context_phase(context, FSDP_PHASE_LOAD);
     status = measure(saver, &need, err);
     if (status == FSDP_OK)
         status = get_segment(context, &fd, err);
