@@ -81,8 +81,9 @@ check_eq "every generation went on from memory" "$LOSSES" "$(sources hit | grep 
 check_eq "... of another node, as often as a node was lost" $peers "$(sources hit | grep -c peer)"
 check_eq "none lost more steps than were on their way" "" \
   "$(sed -n 's/.*"event": *"timeline".*"lost_steps": *\([0-9]*\).*/\1/p' runs/hit/events.jsonl | grep -v '^[0-3]$')"
-same_end "losses" calm hit $STEPS
-check_eq "no process is left that copies" "" "$(pgrep -f "$WORK/bin" -x fsdp-copies)"
+same_end losses calm hit $STEPS
+check_eq "no process is left that copies" "" \
+  "$(for pid in $(pgrep -x fsdp-copies); do readlink "/proc/$pid/exe"; done | grep "^$WORK")"
 
 # Three nodes and a spare in namespaces. The run begins from a checkpoint. After the loss no file of it is opened.
 netns_up 4 || { skip "a lost node in namespaces" "needs root, ip, nft and bridges for network namespaces"; exit 0; }
