@@ -202,6 +202,7 @@ struct agent_config {
      * such place. agent_run() makes the place; NULL: there is none.
      */
     int64_t snapshot_bytes;
+    bool replicas;                /* of a job: its snapshots are copied to the memory of another node */
     const char *snapshot_persist; /* where complete ones are written, an absolute path; NULL: nowhere */
     struct place *place;
 

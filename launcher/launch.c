@@ -194,6 +194,7 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->run_id = job->run.name;
     config->total_steps = job->train.steps;
     config->resume_never = job->checkpoint.resume == JOB_RESUME_NEVER;
+    config->replicas = job->checkpoint.replicas > 0;
     config->exports = job->checkpoint.exports != JOB_EXPORT_NONE;
     config->threads = (int)job->launch.threads;
     config->standby = (int)options_number(options, OPT_STANDBY, 0);

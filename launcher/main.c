@@ -11,6 +11,7 @@
 #include "agent/os/environment.h"
 #include "agent/placement/cpus.h"
 #include "agent/placement/nvml_process.h"
+#include "agent/snapshot/copies_process.h"
 #include "agent/snapshot/writer_process.h"
 #include "launcher/called.h"
 #include "launcher/client.h"
@@ -207,6 +208,7 @@ int main(int argc, char **argv)
 
     nvml_process_main(argc, argv);
     writer_process_main(argc, argv);
+    copies_process_main(argc, argv);
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
         return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
     if (argc >= 2 && strncmp(argv[1], DOCTOR_NODE_WORD, strlen(DOCTOR_NODE_WORD)) == 0)

@@ -605,7 +605,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->state = CS_GATHERING;
     budget_init(&coordinator->budget, config);
     coordinator->cause = coordinator->place.node = -1;
-    coordinator->resume_step = coordinator->memory_step = -1;
+    coordinator->resume_step = coordinator->memory_step.step = -1;
     if (services->fence_ms > 0)
         coordinator->fenced_until_ms = coordinator_now_ms(coordinator) + (uint64_t)services->fence_ms;
     coordinator->progress.generation = -1;

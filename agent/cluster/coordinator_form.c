@@ -120,53 +120,16 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
     coordinator_run(coordinator);
 }
 
-/*
- * The newest step that every node of the generation before has in memory; -1: there is none. A node that has
- * none may be a spare one: compare_seats() looks at those that take part.
- */
-static int64_t find_memory_step(const struct coordinator *coordinator)
-{
-    struct snapshot_list all = snapshot_list_empty();
-    bool any = false;
-
-    for (int i = 0; i < coordinator->roster.capacity; i++) {
-        const struct coordinator_node *node = &coordinator->nodes[i];
-
-        if (!coordinator->roster.nodes[i].present || !node->holds)
-            continue;
-        all = any ? snapshot_list_both(&all, &node->held) : node->held;
-        any = true;
-    }
-    return all.held[0].step;
-}
-
 void coordinator_prepare(struct coordinator *coordinator)
 {
-    const int64_t step = find_memory_step(coordinator);
+    const struct snapshot_held found = coordinator_find_memory_step(coordinator);
 
-    coordinator->memory_step = -1;
-    if (step >= 0 && step >= save_known_step(coordinator->save) &&
+    coordinator->memory_step = (struct snapshot_held){ .step = -1 };
+    if (found.step >= 0 && found.step >= save_known_step(coordinator->save) &&
         save_settle(coordinator->save, on_prepared, coordinator))
-        coordinator->memory_step = step;
+        coordinator->memory_step = found;
     else
         save_prepare(coordinator->save, on_prepared, coordinator);
-}
-
-/* A snapshot is of one rank in one world: it is of no use if the seats are others than before. */
-static void compare_seats(struct coordinator *coordinator)
-{
-    bool same = coordinator->roster.world_size == coordinator->world_size;
-
-    for (int i = 0; i < coordinator->roster.capacity; i++) {
-        const int first_rank = coordinator->roster.nodes[i].first_rank;
-
-        if (!coordinator_in_play(coordinator, i))
-            continue;
-        same = same && coordinator->nodes[i].holds && coordinator->nodes[i].first_rank == first_rank;
-        coordinator->nodes[i].first_rank = first_rank;
-    }
-    if (!same)
-        coordinator->memory_step = -1;
 }
 
 /*
@@ -196,6 +159,9 @@ static void form_node(struct coordinator *coordinator, int number, struct world_
     plan->first_rank = node->first_rank;
     plan->role_rank = node->role_rank;
     plan->role_world_size = node->role_world_size;
+    plan->memory_from = coordinator->nodes[number].source < 0
+                            ? -1
+                            : coordinator->roster.nodes[coordinator->nodes[number].source].node_rank;
     snprintf(plan->node_address, sizeof plan->node_address, "%s", node->address);
     coordinator->nodes[number].tell(coordinator->nodes[number].member, PROTO_START, plan->generation, plan);
 }
@@ -213,8 +179,7 @@ void coordinator_form(struct coordinator *coordinator)
 
     plan.first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir);
     roster_seat(roster);
-    compare_seats(coordinator);
-    plan.memory_step = coordinator->memory_step;
+    coordinator_find_memory(coordinator, &plan);
     plan.n_nodes = roster->n_nodes;
     plan.world_size = coordinator->world_size = roster->world_size;
     coordinator_choose_entry(coordinator, &plan);

@@ -14,6 +14,7 @@
  *   coordinator_timeline.c     keeps the times of a restart
  *   coordinator_survival.c     says which losses of nodes the job bears
  *   coordinator_entries.c      knows which snapshots of programs all nodes have
+ *   coordinator_memory.c       chooses the step in memory from which the ranks go on
  *   coordinator_keys.c         passes the keys of workers to the nodes that ask for them
  *   coordinator_hang.c         finds the rank that keeps the others waiting
  *   coordinator_pace.c         finds the ranks that are slower than the others
@@ -38,6 +39,7 @@
 #include "agent/os/lease.h"
 #include "agent/record/save.h"
 #include "agent/snapshot/entries.h"
+#include "agent/snapshot/restore.h"
 #include "agent/watch/hang_table.h"
 #include "agent/world/start_wait.h"
 
@@ -72,8 +74,9 @@ struct coordinator_node {
     bool can_lead;             /* it can take this coordinator's place */
     bool shows;                /* it was asked what its ranks show (struct search) */
     int first_rank;            /* its seat in the generation that runs or just ran */
-    bool holds;                /* since that generation is over: its ranks have steps in memory */
-    struct snapshot_list held; /* which, if it holds any */
+    bool holds;                /* since that generation is over: it has steps in memory */
+    struct restore_steps held; /* which, if it holds any */
+    int source;                /* the node from which it fetches the step to go on from; -1: it has it */
 };
 
 /* An agent that was let in, and was lost. */
@@ -149,7 +152,8 @@ struct coordinator {
     int generation, world_size;
     struct budget budget;
     int64_t resume_step;
-    int64_t memory_step;             /* the ranks have it in memory, and resume from there; -1: they do not */
+    /* it is in memory for all ranks, which resume from there; step -1: there is none */
+    struct snapshot_held memory_step;
     struct leader_progress progress; /* as it was told to the arbiter last */
     unsigned char token[32];         /* of the generation that forms or runs */
     struct save *save;
@@ -533,6 +537,13 @@ void coordinator_report_pace(void *to, int generation, const struct pace *pace);
 /** Starts the timer for the deadline that comes first. Without a timer it does nothing. */
 void coordinator_arm(struct coordinator *coordinator);
 
+/** The newest step that is in memory for every rank of the generation that is over; -1: there is none. */
+struct snapshot_held coordinator_find_memory_step(const struct coordinator *coordinator);
+/**
+ * The nodes are seated: writes into `plan` whether they go on from memory. A world of another size, and nodes
+ * with other seats, do not. Then these seats are those of the generation.
+ */
+void coordinator_find_memory(struct coordinator *coordinator, struct world_plan *plan);
 /** A function of struct reporter. */
 void coordinator_report_entry(void *to, int generation, const struct snapshot_entry *entry);
 /** Another agent has that number, or none. */

@@ -168,7 +168,7 @@ void coordinator_take_recurrence(struct coordinator *coordinator, struct verdict
     recurrence_words(&coordinator->recurrence, own, cause->words, sizeof cause->words);
 }
 
-static void report_held(void *to, int generation, const struct snapshot_list *held)
+static void report_held(void *to, int generation, const struct restore_steps *held)
 {
     struct coordinator_node *node = to;
 

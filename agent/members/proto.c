@@ -38,6 +38,7 @@ static const struct field refused[] = {
 static const struct field start[] = {
     START(INT, restart_count, 0),   START(INT, first_attempt, 0), START(LONG, resume_step, -1),
     START(LONG, memory_step, -1),   START(TEXT, snapshot, 0),
+    START(INT, memory_generation, 0), START(INT, memory_from, -1), START(FLAG, memory_is_peer, 0),
     START(INT, world_size, 1),      START(INT, first_rank, 0),
     START(INT, n_nodes, 1),         START(INT, node_rank, 0),
     START(INT, role_world_size, 1), START(INT, role_rank, 0),
@@ -70,11 +71,18 @@ static const struct field saved[] = {
     SAVED(TEXT, words),
     SAVED(LONG, stalled_ns),
 };
-#define HELD(kind, name, member, low)                                                                        \
-    FIELD_WITHIN(struct snapshot_list, kind, name, held member, low, INT64_MAX)
+#define HELD(kind, name, list, member, low)                                                                  \
+    FIELD_WITHIN(struct restore_steps, kind, name, list.held member, low, INT64_MAX)
 static const struct field held[] = {
-    HELD(LONG, "newest", [0].step, -1), HELD(WORD, "newest_generation", [0].generation, 0),
-    HELD(LONG, "older", [1].step, -1),  HELD(WORD, "older_generation", [1].generation, 0),
+    HELD(LONG, "newest", own, [0].step, -1),
+    HELD(WORD, "newest_generation", own, [0].generation, 0),
+    HELD(LONG, "older", own, [1].step, -1),
+    HELD(WORD, "older_generation", own, [1].generation, 0),
+    HELD(LONG, "newest_copy", copies, [0].step, -1),
+    HELD(WORD, "newest_copy_generation", copies, [0].generation, 0),
+    HELD(LONG, "older_copy", copies, [1].step, -1),
+    HELD(WORD, "older_copy_generation", copies, [1].generation, 0),
+    FIELD_WITHIN(struct restore_steps, INT, "copies_first_rank", copies_first_rank, -1, INT32_MAX),
 };
 static const struct field entry_head[] = {
     FIELD(struct snapshot_entry, TEXT, "name", name),

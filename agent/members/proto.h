@@ -50,6 +50,7 @@
 #include "agent/record/first_cause.h"
 #include "agent/record/hang_rank.h"
 #include "agent/snapshot/entries.h"
+#include "agent/snapshot/restore.h"
 #include "agent/world/reporter.h"
 #include "agent/world/worker.h"
 
@@ -90,7 +91,7 @@ enum proto_type {
     PROTO_CLOSE, /* empty: close it */
     PROTO_STORE, /* struct reporter_store (agent/world/reporter.h): what became of it */
     PROTO_ENDED, /* struct proto_ended: these agents never come back */
-    PROTO_HELD,  /* struct snapshot_list: steps that its ranks have in memory; STOPPED follows */
+    PROTO_HELD,  /* struct restore_steps: steps that the node has in memory; STOPPED follows */
     /*
      * struct snapshot_entry: a node has that snapshot of a program, or small files of it; or all nodes have
      * it
@@ -270,7 +271,7 @@ union proto_message {
     struct proto_exited exited;
     struct proto_stop stop;
     struct proto_saved saved;
-    struct snapshot_list held;
+    struct restore_steps held;
     struct fsdp_link_published published;
     struct fsdp_link_notice notice;
     struct proto_ask ask;

@@ -570,7 +570,7 @@ static void report_explained(void *to, int generation, const char *json, size_t 
     send_message(to, PROTO_EXPLAINED, generation, &(struct proto_explained){ json, length });
 }
 
-static void report_held(void *to, int generation, const struct snapshot_list *held)
+static void report_held(void *to, int generation, const struct restore_steps *held)
 {
     const struct uplink *uplink = to;
 

@@ -1,9 +1,12 @@
 #include "agent/snapshot/segments.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct segments {
@@ -60,4 +63,36 @@ struct snapshot_list segments_held(const struct segments *segments, int first_ra
         held = i == 0 ? own : snapshot_list_both(&held, &own);
     }
     return held;
+}
+
+struct snapshot_list segments_copies(const struct segments *segments, int world_size, int *first_rank)
+{
+    struct fsdp_snapshot_head head = { 0 };
+
+    *first_rank = -1;
+    if (segments == NULL || pread(segments->fds[0], &head, sizeof head, 0) != (ssize_t)sizeof head ||
+        head.magic != FSDP_SNAPSHOT_MAGIC || head.rank > INT_MAX)
+        return snapshot_list_empty();
+    *first_rank = (int)head.rank;
+    return segments_held(segments, *first_rank, world_size);
+}
+
+uint64_t segments_bytes(const struct segments *segments)
+{
+    uint64_t bytes = 0;
+    struct stat stat;
+
+    for (int i = 0; segments != NULL && i < segments->n; i++)
+        if (fstat(segments->fds[i], &stat) == 0)
+            bytes += (uint64_t)stat.st_blocks * 512;
+    return bytes;
+}
+
+void segments_end_copying(const struct segments *segments)
+{
+    const uint32_t no = 0;
+
+    /* A worker that waits for the next copy looks again from time to time. */
+    for (int i = 0; i < segments->n; i++)
+        (void)!pwrite(segments->fds[i], &no, sizeof no, offsetof(struct fsdp_snapshot_head, copying));
 }

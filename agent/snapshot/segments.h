@@ -26,5 +26,14 @@ int segments_fd(const struct segments *segments, int i);
  * holds nothing.
  */
 struct snapshot_list segments_held(const struct segments *segments, int first_rank, int world_size);
+/**
+ * The same of segments with copies for another node, whose first rank is not known: it is stored in
+ * *first_rank. NULL, and segments of no such node, hold nothing.
+ */
+struct snapshot_list segments_copies(const struct segments *segments, int world_size, int *first_rank);
+/** Returns the memory that the segments have. */
+uint64_t segments_bytes(const struct segments *segments);
+/** No worker waits for copies of its snapshots any more. */
+void segments_end_copying(const struct segments *segments);
 
 #endif

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/message.h"
+#include "shard_runtime/core/self_process.h"
 
 /* One process and its socket. The loop's close callback frees it. */
 struct process {
@@ -48,11 +48,7 @@ static void on_closed(uv_handle_t *handle)
 
 static void end_process(struct process *process)
 {
-    siginfo_t info;
-
-    /* This thread may have reaped it already, and the pid may be another process's: look first. */
-    if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
-        kill(process->pid, SIGKILL);
+    self_process_kill(process->pid);
     process->writer->process = NULL;
     process->writer = NULL;
     uv_close((uv_handle_t *)&process->poll, on_closed);

@@ -1,13 +1,11 @@
 #include "agent/snapshot/writer_process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,21 +25,7 @@ enum { WORKERS_MAX = 4096 };
 
 enum fsdp_status writer_process_start(pid_t *pid, int *socket, struct fsdp_err *err)
 {
-    enum fsdp_status status;
-    int ends[2];
-
-    *pid = -1;
-    *socket = -1;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "socketpair: %s", strerror(errno));
-    status = self_process_start(role, "", ends[1], -1, pid, err);
-    close(ends[1]);
-    if (status == FSDP_OK && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0) {
-        *socket = ends[0];
-        return FSDP_OK;
-    }
-    close(ends[0]);
-    return status == FSDP_OK ? fsdp_fail(err, FSDP_ERR_IO, "fcntl: %s", strerror(errno)) : status;
+    return self_process_talk(role, pid, socket, err);
 }
 
 /* Runs in the process */

@@ -20,8 +20,8 @@
 #include "agent/record/first_cause.h"
 #include "agent/record/hang_rank.h"
 #include "agent/snapshot/entries.h"
+#include "agent/snapshot/restore.h"
 #include "agent/watch/pace.h"
-#include "shard_runtime/shardfile/snapshot.h"
 
 /* What a signal to fsdprun asks for. */
 enum reporter_ask {
@@ -62,8 +62,8 @@ struct reporter {
      * bytes) is a report of agent/watch/hang_report.h. It comes before `exited` for that rank.
      */
     void (*explained)(void *to, int generation, const char *json, size_t length);
-    /* The steps that all ranks of this node have in memory. It comes before `stopped`, if there are any. */
-    void (*held)(void *to, int generation, const struct snapshot_list *held);
+    /* The steps that this node has in memory. It comes before `stopped`, if there are any. */
+    void (*held)(void *to, int generation, const struct restore_steps *held);
     /* This node has a snapshot of the program (agent/snapshot/entries.h), or small files of it. */
     void (*entry)(void *to, int generation, const struct snapshot_entry *entry);
     /* No worker of the generation, and nothing that one left running, is alive here (or can be killed). */

@@ -38,10 +38,13 @@ struct world_plan {
     int world_size, first_rank; /* this node has the ranks first_rank to first_rank + config->n_workers - 1 */
     int n_nodes, node_rank;
     int role_rank,
-        role_world_size; /* of this node's first worker among all ranks of its role; how many they are */
-    int first_attempt;   /* of the run directory: generation g is attempt first_attempt + g */
-    int64_t resume_step; /* the step to resume from; -1: from initial weights */
-    int64_t memory_step; /* before that: a step that every rank has in memory; -1: none */
+        role_world_size;   /* of this node's first worker among all ranks of its role; how many they are */
+    int first_attempt;     /* of the run directory: generation g is attempt first_attempt + g */
+    int64_t resume_step;   /* the step to resume from; -1: from initial weights */
+    int64_t memory_step;   /* before that: a step that every rank has in memory; -1: none */
+    int memory_generation; /* in which that step was taken */
+    int memory_from; /* the node in whose memory this one's ranks find it, by its node rank; -1: in ours */
+    bool memory_is_peer;             /* some node fetches it from another one */
     char snapshot[ENTRY_NAME_BYTES]; /* of a program: the entry that stays in memory; empty: none */
     int64_t lease_ms;                /* of the nodes: the host's */
     uint64_t term; /* of the leader, by which its orders are known from an earlier one's; 0: no arbiter */
@@ -105,6 +108,8 @@ struct worker_context {
     const struct placement *placement;
     const struct link_kept *kept;
     bool has_snapshots;      /* each worker has a snapshot segment */
+    bool has_copies;         /* this node holds copies of another one's snapshots */
+    uint64_t held_bytes;     /* memory that they have */
     struct standby *standby; /* NULL: no worker is on standby */
     const char *host;
     const struct lease *lease; /* under which the worker runs; NULL: none */

@@ -127,12 +127,11 @@ static void abort_others(struct world *world)
 
 static void tell_down(struct world *world)
 {
-    const struct snapshot_list held =
-        segments_held(world->segments, world->plan.first_rank, world->plan.world_size);
+    struct restore_steps held;
 
     if (world->services.output != NULL)
         output_end_generation(world->services.output);
-    if (held.held[0].step >= 0)
+    if (world_in_memory(world, &held))
         world->reporter.held(world->reporter.to, world->plan.generation, &held);
     entry_dir_tell(world->entries);
     world->reporter.stopped(world->reporter.to, world->plan.generation);
@@ -295,6 +294,8 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     status = make_standby(world, err);
     if (status == FSDP_OK && config->job_json != NULL && services->rundir != NULL)
         status = segments_create(&world->segments, config->n_workers, err);
+    if (status == FSDP_OK && world->segments != NULL && config->replicas)
+        status = segments_create(&world->held, config->n_workers, err);
     if (status == FSDP_OK)
         status = world_open_entries(world, err);
     if (status == FSDP_OK)
@@ -302,6 +303,7 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     if (status != FSDP_OK) {
         entry_dir_close(world->entries);
         segments_destroy(world->segments);
+        segments_destroy(world->held);
         standby_destroy(world->standby, services->os);
         close_archive(world);
         free(world->spared);
@@ -336,6 +338,7 @@ void world_destroy(struct world *world)
     oom_watch_end(&world->oom);
     close_archive(world);
     segments_destroy(world->segments);
+    segments_destroy(world->held);
     free(world->workers);
     free(world->spared);
     free(world);
@@ -395,7 +398,8 @@ void world_put(struct world *world, int generation, const char *key, const void 
 {
     struct fsdp_err err = { 0 };
 
-    if (world->links == NULL || generation != world->plan.generation || world->state == WS_DOWN)
+    if (world->links == NULL || generation != world->plan.generation || world->state == WS_DOWN ||
+        copies_take(world->copies, key, value, size_bytes))
         return; /* the value is of a generation that is over, or has not begun here */
     if (link_server_put(world->links, key, value, size_bytes, &err) != FSDP_OK)
         world_say(world, err.message);

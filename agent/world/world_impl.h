@@ -25,6 +25,7 @@
 #include "agent/os/oom.h"
 #include "agent/output/progress.h"
 #include "agent/placement/gpu_health.h"
+#include "agent/snapshot/copies.h"
 #include "agent/snapshot/entry_dir.h"
 #include "agent/snapshot/segments.h"
 #include "agent/snapshot/writer.h"
@@ -62,6 +63,8 @@ struct world {
     struct link_server *links;
     struct link_kept kept;     /* for the workers of later generations */
     struct segments *segments; /* of the workers, in every generation; NULL: they save no snapshots */
+    struct segments *held;     /* copies of another node's; NULL: checkpoint.replicas is 0 */
+    struct copies *copies;     /* of the generation; NULL: its snapshots are not copied */
     struct entry_dir *entries; /* snapshots of programs; NULL: there is no place for them */
     struct writer *writer;     /* of the generation; NULL: no slot was to be written in it yet */
     struct world_save *saves;  /* the slots that it writes; NULL: none */
@@ -144,8 +147,13 @@ bool world_make_links(struct world *world, struct fsdp_err *err);
 enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err);
 /** Before the workers of world->plan start: only the entry that the coordinator has chosen stays. */
 void world_begin_entries(struct world *world);
-/** Put the descriptors of the segments where workers look for them. */
+/**
+ * Put the descriptors of the segments where workers look for them; with checkpoint.replicas, as soon as they
+ * have what the ranks go on from.
+ */
 bool world_give_segments(struct world *world, struct fsdp_err *err);
+/** Has this node anything in memory for the next generation? */
+bool world_in_memory(const struct world *world, struct restore_steps *held);
 /** A worker reports a save. Report it, once its file is on the disk. The callee owns manifest_fd. */
 void world_saved(struct world *world, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
 /** The generation is over, or its workers are being killed: nothing more of it is written or reported. */

@@ -19,7 +19,7 @@ struct world_save {
     int manifest_fd;
 };
 
-bool world_give_segments(struct world *world, struct fsdp_err *err)
+static bool give_segments(const struct world *world, struct fsdp_err *err)
 {
     for (int i = 0; world->segments != NULL && i < world->config->n_workers; i++) {
         char key[sizeof FSDP_LINK_SNAPSHOT_KEY + 16];
@@ -31,6 +31,77 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
     return true;
 }
 
+/* Copies of snapshots */
+
+static void on_copies_put(void *arg, const char *key, const void *value, size_t size_bytes)
+{
+    const struct world *world = arg;
+
+    world->reporter.put(world->reporter.to, world->plan.generation, key, value, size_bytes);
+}
+
+static void on_copies_want(void *arg, const char *key)
+{
+    const struct world *world = arg;
+
+    world->reporter.want(world->reporter.to, world->plan.generation, key);
+}
+
+static void on_copies_ready(void *arg)
+{
+    struct fsdp_err err = { 0 };
+
+    if (!give_segments(arg, &err))
+        world_say(arg, err.message);
+}
+
+static void on_line(void *arg, const char *words)
+{
+    world_say(arg, words);
+}
+
+static enum fsdp_status begin_copies(struct world *world, struct fsdp_err *err)
+{
+    const struct world_plan *plan = &world->plan;
+    const struct copies_handlers handlers = {
+        .arg = world, .put = on_copies_put, .want = on_copies_want, .ready = on_copies_ready, .line = on_line
+    };
+    struct copies_seat seat = { .node_rank = plan->node_rank,
+                                .n_nodes = plan->n_nodes,
+                                .address = plan->node_address,
+                                .fetch_from = plan->memory_from,
+                                .begin = {
+                                    .n = (uint32_t)world->config->n_workers,
+                                    .first_rank = (uint32_t)plan->first_rank,
+                                    .world_size = (uint32_t)plan->world_size,
+                                    .from = { plan->memory_step, (uint32_t)plan->memory_generation } } };
+
+    memcpy(seat.begin.token, plan->token, sizeof seat.begin.token);
+    return copies_begin(&world->copies, world->services.loop, &seat, world->segments, world->held, &handlers,
+                        err);
+}
+
+bool world_give_segments(struct world *world, struct fsdp_err *err)
+{
+    struct fsdp_err why = { 0 };
+
+    if (world->held == NULL || world->plan.n_nodes < 2)
+        return give_segments(world, err);
+    if (begin_copies(world, &why) == FSDP_OK)
+        return true;
+    world_say(world, why.message);
+    return give_segments(world, err);
+}
+
+bool world_in_memory(const struct world *world, struct restore_steps *held)
+{
+    held->own = segments_held(world->segments, world->plan.first_rank, world->plan.world_size);
+    held->copies = segments_copies(world->held, world->plan.world_size, &held->copies_first_rank);
+    return held->own.held[0].step >= 0 || held->copies.held[0].step >= 0;
+}
+
+/* Snapshots of programs */
+
 static void on_entry(void *arg, const struct snapshot_entry *entry)
 {
     const struct world *world = arg;
@@ -38,14 +109,9 @@ static void on_entry(void *arg, const struct snapshot_entry *entry)
     world->reporter.entry(world->reporter.to, world->plan.generation, entry);
 }
 
-static void on_entry_line(void *arg, const char *words)
-{
-    world_say(arg, words);
-}
-
 enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err)
 {
-    const struct entry_dir_handlers handlers = { .arg = world, .found = on_entry, .line = on_entry_line };
+    const struct entry_dir_handlers handlers = { .arg = world, .found = on_entry, .line = on_line };
 
     return world->config->place == NULL
                ? FSDP_OK
@@ -170,6 +236,8 @@ void world_saved(struct world *world, int rank, const struct fsdp_link_saved *sa
 
 void world_end_saves(struct world *world)
 {
+    copies_stop(world->copies);
+    world->copies = NULL;
     writer_stop(world->writer);
     world->writer = NULL;
     while (world->saves != NULL) {

@@ -46,6 +46,8 @@ static void fill_context(struct world *world, struct worker_context *context)
         .placement = world->services.placement,
         .kept = &world->kept,
         .has_snapshots = world->segments != NULL,
+        .has_copies = world->copies != NULL,
+        .held_bytes = segments_bytes(world->held),
         .standby = world->standby,
         .links = world->links,
         .lease = world->services.lease,

@@ -10,12 +10,14 @@
 
 #include "shard_runtime/core/json.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/snapshot_wait.h"
 
 enum {
     PIECE_BYTES = 4 << 20,
     PAGE_BYTES = 4096,
     /* The header and the head of the manifest have numbers in them, which grow by digits. */
     SLACK_BYTES = 64 << 10,
+    LOOK_MS = 100,
 };
 
 struct snapshot {
@@ -163,6 +165,23 @@ bool snapshot_has(const struct snapshot *snapshot, int64_t step)
     return snapshot_find(snapshot->head, step) >= 0;
 }
 
+bool snapshot_copied(const struct snapshot *snapshot)
+{
+    return snapshot_is_copied(snapshot->head);
+}
+
+void snapshot_wait_copied(struct snapshot *snapshot)
+{
+    for (;;) {
+        const uint32_t changes = snapshot_changes(snapshot->head);
+
+        if (snapshot_is_copied(snapshot->head))
+            return;
+        /* If the process that copies is killed, its agent ends the copying, and wakes nobody. */
+        snapshot_wait(snapshot->head, changes, LOOK_MS);
+    }
+}
+
 static enum fsdp_status make_piece(struct snapshot *snapshot, struct fsdp_err *err)
 {
     if (snapshot->piece == NULL)
@@ -252,9 +271,11 @@ enum fsdp_status snapshot_fill(struct snapshot *snapshot, const struct shards_sa
         snapshot_begin(snapshot->head, slot);
         status = fill(snapshot, &image, manifest, &parts, &snapshot->head->slots[slot], err);
     }
-    if (status == FSDP_OK)
+    if (status == FSDP_OK) {
         *filled = (struct snapshot_filled){ slot, snapshot_complete(snapshot->head, slot, save->step,
                                                                     save->generation, &parts) };
+        snapshot_wake(snapshot->head); /* it is copied to another node */
+    }
     free_image(&image);
     return status;
 }

@@ -1,5 +1,6 @@
 #include "shard_runtime/core/self_process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /*
@@ -80,6 +83,33 @@ enum fsdp_status self_process_start(const char *role, const char *argument, int 
         return FSDP_OK;
     *pid = -1;
     return fsdp_fail(err, FSDP_ERR_IO, "%s", strerror(error));
+}
+
+enum fsdp_status self_process_talk(const char *role, pid_t *pid, int *socket, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    int ends[2];
+
+    *pid = -1;
+    *socket = -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "socketpair: %s", strerror(errno));
+    status = self_process_start(role, "", ends[1], -1, pid, err);
+    close(ends[1]);
+    if (status == FSDP_OK && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0) {
+        *socket = ends[0];
+        return FSDP_OK;
+    }
+    close(ends[0]);
+    return status == FSDP_OK ? fsdp_fail(err, FSDP_ERR_IO, "fcntl: %s", strerror(errno)) : status;
+}
+
+void self_process_kill(pid_t pid)
+{
+    siginfo_t info;
+
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        kill(pid, SIGKILL);
 }
 
 void self_process_begin(const char *role, const char *parent)

@@ -140,6 +140,14 @@ static void check_rounding(const struct job *job, struct checking *checking)
     }
 }
 
+static void check_checkpoint(const struct job *job, struct checking *checking)
+{
+    if (job->checkpoint.replicas > 0 && job->checkpoint.snapshot_every == 0 &&
+        (job->checkpoint.every == 0 || !job->checkpoint.async))
+        misfit(checking, "checkpoint.replicas|checkpoint.snapshot_every|checkpoint.async",
+               "has nothing to copy: set checkpoint.snapshot_every, or checkpoint.every with async");
+}
+
 size_t job_check(const struct job *job, job_misfit *report, void *context)
 {
     struct checking checking = { .report = report, .context = context };
@@ -149,5 +157,6 @@ size_t job_check(const struct job *job, job_misfit *report, void *context)
     check_optimizer(job, &checking);
     check_parallel(job, &checking);
     check_rounding(job, &checking);
+    check_checkpoint(job, &checking);
     return checking.n;
 }

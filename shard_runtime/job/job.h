@@ -122,6 +122,7 @@ struct job {
         uint64_t every, keep; /* every 0: never; keep 0: all */
         bool async;
         uint64_t snapshot_every; /* 0: none but those of async */
+        uint64_t replicas;       /* copies of each in the memory of other nodes: 0 or 1 */
         enum job_resume resume;
         enum job_export exports;
         enum job_data data;

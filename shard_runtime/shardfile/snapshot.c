@@ -35,6 +35,8 @@ void snapshot_lay_out(struct fsdp_snapshot_head *head, const struct snapshot_own
         set_state(slot, FSDP_SNAPSHOT_EMPTY);
         slot->number = 0;
         slot->step = -1;
+        slot->checksum[0] = slot->checksum[1] = 0;
+        atomic_store_explicit(&slot->copied, 0, memory_order_relaxed);
         slot->offset = FSDP_SNAPSHOT_HEAD_BYTES + (uint64_t)i * slot_bytes;
         slot->capacity = slot_bytes;
     }
@@ -98,25 +100,81 @@ int snapshot_choose(const struct fsdp_snapshot_head *head, int busy)
 void snapshot_begin(struct fsdp_snapshot_head *head, int slot)
 {
     set_state(&head->slots[slot], FSDP_SNAPSHOT_WRITING);
+    atomic_store_explicit(&head->slots[slot].copied, 0, memory_order_relaxed);
 }
 
 uint64_t snapshot_complete(struct fsdp_snapshot_head *head, int slot, int64_t step, uint32_t generation,
                            const struct snapshot_parts *parts)
 {
-    struct fsdp_snapshot_slot *filled = &head->slots[slot];
     uint64_t newest = 0;
 
     for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
         if (head->slots[i].number > newest)
             newest = head->slots[i].number;
-    filled->number = newest + 1;
-    filled->step = step;
-    filled->generation = generation;
-    filled->size_bytes = parts->size_bytes;
-    filled->elsewhere_bytes = parts->elsewhere_bytes;
-    filled->manifest_bytes = parts->manifest_bytes;
+    snapshot_settle(head, slot,
+                    &(struct snapshot_filling){
+                        .step = step, .number = newest + 1, .generation = generation, .parts = *parts });
+    return newest + 1;
+}
+
+struct snapshot_filling snapshot_filling_of(const struct fsdp_snapshot_head *head, int slot)
+{
+    const struct fsdp_snapshot_slot *at = &head->slots[slot];
+
+    return (struct snapshot_filling){
+        .step = at->step,
+        .number = at->number,
+        .generation = at->generation,
+        .parts = { at->size_bytes, at->elsewhere_bytes, at->manifest_bytes },
+        .checksum = { at->checksum[0], at->checksum[1] },
+    };
+}
+
+void snapshot_settle(struct fsdp_snapshot_head *head, int slot, const struct snapshot_filling *filling)
+{
+    struct fsdp_snapshot_slot *filled = &head->slots[slot];
+
+    filled->number = filling->number;
+    filled->step = filling->step;
+    filled->generation = filling->generation;
+    filled->size_bytes = filling->parts.size_bytes;
+    filled->elsewhere_bytes = filling->parts.elsewhere_bytes;
+    filled->manifest_bytes = filling->parts.manifest_bytes;
+    filled->checksum[0] = filling->checksum[0];
+    filled->checksum[1] = filling->checksum[1];
     set_state(filled, FSDP_SNAPSHOT_COMPLETE);
-    return filled->number;
+}
+
+void snapshot_set_copying(struct fsdp_snapshot_head *head, bool copying)
+{
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        atomic_store_explicit(&head->slots[i].copied, 0, memory_order_relaxed);
+    atomic_store_explicit(&head->copying, copying, memory_order_release);
+}
+
+int snapshot_uncopied(const struct fsdp_snapshot_head *head)
+{
+    int next = -1;
+
+    for (int i = 0; is_head(head) && i < FSDP_SNAPSHOT_SLOTS; i++) {
+        const struct fsdp_snapshot_slot *slot = &head->slots[i];
+
+        if (state_of(slot) == FSDP_SNAPSHOT_COMPLETE &&
+            atomic_load_explicit(&slot->copied, memory_order_relaxed) != slot->number &&
+            (next < 0 || slot->number < head->slots[next].number))
+            next = i;
+    }
+    return next;
+}
+
+void snapshot_mark_copied(struct fsdp_snapshot_head *head, int slot, uint64_t number)
+{
+    atomic_store_explicit(&head->slots[slot].copied, number, memory_order_release);
+}
+
+bool snapshot_is_copied(const struct fsdp_snapshot_head *head)
+{
+    return atomic_load_explicit(&head->copying, memory_order_acquire) == 0 || snapshot_uncopied(head) < 0;
 }
 
 int snapshot_find(const struct fsdp_snapshot_head *head, int64_t step)
@@ -173,14 +231,20 @@ struct snapshot_list snapshot_list_of(const struct fsdp_snapshot_head *head, uin
     return list;
 }
 
+bool snapshot_list_has(const struct snapshot_list *list, struct snapshot_held held)
+{
+    for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
+        if (held.step >= 0 && list->held[i].step == held.step && list->held[i].generation == held.generation)
+            return true;
+    return false;
+}
+
 struct snapshot_list snapshot_list_both(const struct snapshot_list *a, const struct snapshot_list *b)
 {
     struct snapshot_list both = snapshot_list_empty();
 
     for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
-        for (int k = 0; k < FSDP_SNAPSHOT_SLOTS; k++)
-            if (a->held[i].step >= 0 && a->held[i].step == b->held[k].step &&
-                a->held[i].generation == b->held[k].generation)
-                add_held(&both, a->held[i]);
+        if (snapshot_list_has(b, a->held[i]))
+            add_held(&both, a->held[i]);
     return both;
 }

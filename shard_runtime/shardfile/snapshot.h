@@ -67,6 +67,29 @@ struct snapshot_parts {
 uint64_t snapshot_complete(struct fsdp_snapshot_head *head, int slot, int64_t step, uint32_t generation,
                            const struct snapshot_parts *parts);
 
+/**
+ * What a filling says of itself, when it comes from another segment: the slot gets all its words, and counts.
+ * `checksum` is that of its bytes.
+ */
+struct snapshot_filling {
+    int64_t step;
+    uint64_t number;
+    uint32_t generation;
+    struct snapshot_parts parts;
+    uint64_t checksum[2];
+};
+struct snapshot_filling snapshot_filling_of(const struct fsdp_snapshot_head *head, int slot);
+void snapshot_settle(struct fsdp_snapshot_head *head, int slot, const struct snapshot_filling *filling);
+
+/** Fillings are copied to another node from now on, which has none of them; or they are not copied. */
+void snapshot_set_copying(struct fsdp_snapshot_head *head, bool copying);
+/** Returns the complete slot to copy next, the older one first; -1: each is copied. */
+int snapshot_uncopied(const struct fsdp_snapshot_head *head);
+/** The other node has that filling of the slot. */
+void snapshot_mark_copied(struct fsdp_snapshot_head *head, int slot, uint64_t number);
+/** May the next filling begin? Not while fillings are copied and one is not there yet. */
+bool snapshot_is_copied(const struct fsdp_snapshot_head *head);
+
 /** Returns the slot that holds `step`; -1: none does. */
 int snapshot_find(const struct fsdp_snapshot_head *head, int64_t step);
 
@@ -80,6 +103,8 @@ bool snapshot_is(const struct fsdp_snapshot_head *head, int slot, uint64_t numbe
 struct snapshot_list snapshot_list_of(const struct fsdp_snapshot_head *head, uint32_t rank,
                                       uint32_t world_size);
 
+/** Does the list have that step of that generation? */
+bool snapshot_list_has(const struct snapshot_list *list, struct snapshot_held held);
 /** What both lists hold: the same step of the same generation. */
 struct snapshot_list snapshot_list_both(const struct snapshot_list *a, const struct snapshot_list *b);
 

@@ -83,17 +83,36 @@ static enum fsdp_status get_segment(const struct fsdp_context *context, int *fd,
     return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_FORMAT, "the agent's %s has no descriptor", key);
 }
 
+/* What a rank needs: of its own segment, and of the one that holds the copies of it. */
+struct rank_need {
+    int64_t missing, whole;
+};
+
+/* What the ranks of this node miss, together with the copies that it holds for the node before it. */
+static int64_t add_up(const struct fsdp_link_hello *hello, const struct rank_need *all)
+{
+    const uint32_t n = hello->local_world_size, first = hello->rank - hello->local_rank,
+                   before = (hello->node_rank + hello->n_nodes - 1) % hello->n_nodes * n;
+    int64_t own = 0, held = -(int64_t)hello->held_bytes;
+
+    for (uint32_t i = 0; i < n; i++) {
+        own += all[first + i].missing;
+        held += hello->has_copies ? all[before + i].whole : 0;
+    }
+    return own + (held > 0 ? held : 0);
+}
+
 /*
  * Sets *lacks to what is missing on the node that lacks most. All ranks of a node look at the same memory,
  * none of which the others have used yet: so each counts what all of them miss. An eighth is left for
  * others.
  */
-static enum fsdp_status look_at_memory(struct fsdp_context *context, uint64_t missing, int64_t *lacks,
-                                       struct fsdp_err *err)
+static enum fsdp_status look_at_memory(struct fsdp_context *context, const struct snapshot_need *need,
+                                       uint64_t missing, int64_t *lacks, struct fsdp_err *err)
 {
     const struct fsdp_link_hello *hello = link_hello(context->link);
-    const uint32_t first = hello->rank - hello->local_rank;
-    int64_t *all = alloc_array((size_t)context->W, sizeof *all), total = 0;
+    struct rank_need *all = alloc_array((size_t)context->W, sizeof *all);
+    int64_t total = 0;
     enum fsdp_status status = FSDP_OK;
     const uint64_t room = memory_room("");
 
@@ -101,13 +120,14 @@ static enum fsdp_status look_at_memory(struct fsdp_context *context, uint64_t mi
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the needs of %d ranks", context->W);
     status = context_agree(context, status, err);
     if (status == FSDP_OK) {
-        all[context->rank] = (int64_t)missing;
+        all[context->rank] =
+            (struct rank_need){ (int64_t)missing, (int64_t)snapshot_segment_bytes(need->slot_bytes) };
         if (context->W > 1)
-            status = fsdp_all_gather(context->comm, &all[context->rank], all, 1, FSDP_I64,
+            status = fsdp_all_gather(context->comm, &all[context->rank], all, 2, FSDP_I64,
                                      context->streams[PLAN_COMPUTE], err);
     }
-    for (uint32_t i = 0; status == FSDP_OK && i < hello->local_world_size; i++)
-        total += all[first + i];
+    if (status == FSDP_OK)
+        total = add_up(hello, all);
     free(all);
     *lacks = total > 0 && (uint64_t)total > room - room / 8 ? total - (int64_t)(room - room / 8) : 0;
     return status == FSDP_OK ? all_most(context, lacks, err) : status;
@@ -141,12 +161,14 @@ enum fsdp_status saver_open(struct saver **out, struct fsdp_model *model, struct
         status = made_with_gather(context, &saver->numerics, err);
     if (status != FSDP_OK)
         goto done;
+    if (link_hello(context->link)->memory_is_peer) /* an agent may still fetch what the segment will have */
+        fsdp_context_phase(context, FSDP_PHASE_LOAD);
     status = measure(saver, &need, err);
     if (status == FSDP_OK)
         status = get_segment(context, &fd, err);
     status = context_agree(context, status, err);
     if (status == FSDP_OK)
-        status = look_at_memory(context, snapshot_missing_bytes(fd, &need), &short_of, err);
+        status = look_at_memory(context, &need, snapshot_missing_bytes(fd, &need), &short_of, err);
     *lacks = (uint64_t)short_of;
     if (status != FSDP_OK || short_of > 0)
         goto done;
@@ -260,6 +282,7 @@ enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_st
     char *head = NULL;
 
     fsdp_context_phase(saver->model->context, FSDP_PHASE_SAVE);
+    snapshot_wait_copied(saver->snapshot); /* the next call agrees with the other ranks, after theirs */
     status = checkpoint_gather(saver->model, saver->optimizer, state, FSDP_OK, &tensors, err);
     if (status != FSDP_OK) {
         state_tensors_free(&tensors);
@@ -279,6 +302,11 @@ enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_st
     free(head);
     state_tensors_free(&tensors);
     return status;
+}
+
+bool saver_is_copying(const struct saver *saver)
+{
+    return !snapshot_copied(saver->snapshot);
 }
 
 static void take_verdict(struct saver *saver, struct fsdp_link_published *published)

@@ -35,6 +35,12 @@ enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *s
 void saver_forget(struct saver *saver);
 
 /**
+ * Are snapshots copied to another node, and is one not there yet? The next one must wait for that, as
+ * saver_save() does. Not collective: ranks learn it at different moments, and agree on it.
+ */
+bool saver_is_copying(const struct saver *saver);
+
+/**
  * Copies the state into memory. `to_disk`: the agent then writes it, keeps `keep` checkpoints (0: all), and
  * the call requires that no save is on its way.
  *   FSDP_ERR_PEER  a rank or the agent is gone

@@ -125,6 +125,8 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
     add_up(forecast);
     if (job->checkpoint.snapshot_every == 0 && (job->checkpoint.every == 0 || !job->checkpoint.async))
         forecast->snapshot = 0;
+    /* each node holds those of another one */
+    forecast->copies = job->launch.nnodes > 1 ? job->checkpoint.replicas * forecast->snapshot : 0;
     return FSDP_OK;
 }
 

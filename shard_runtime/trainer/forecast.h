@@ -28,6 +28,8 @@ struct forecast {
      * `total`: without room for them, saving waits for the disk
      */
     size_t snapshot;
+    /* As many bytes again, for the ranks of another node (checkpoint.replicas); 0: no node holds copies */
+    size_t copies;
     /* Host memory of a plan for cuda; 0 for other devices. */
     size_t host_baseline; /* RssAnon + RssShmem, without the driver's memory */
     size_t host_total;

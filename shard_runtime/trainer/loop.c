@@ -27,6 +27,7 @@ struct loop {
     double logged_s;
     double logged_wait_s; /* device wait until that time, plus the wait during saves since */
     bool saving;          /* a save is on its way to the disk, as the ranks agreed */
+    bool copying;         /* a snapshot is on its way to another node, as they agreed */
     int64_t wanted_stop;  /* the notices' demand: stop after this step; 0: stop at once; NO_STOP: go on */
 
     /* Results of the last completed step. */
@@ -219,7 +220,8 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     struct saver *saver = loop->trainer->saver;
     const int64_t step = (int64_t)loop->trainer->step;
     struct fsdp_link_notice notice;
-    int64_t agreed[2]; /* the step; and whether a save is on its way to the disk */
+    /* the step; whether a save is on its way to the disk; and whether a snapshot is to another node */
+    int64_t agreed[3];
     int64_t after;
 
     while (fsdp_context_poll_notice(loop->trainer->context, &notice))
@@ -230,12 +232,14 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
         after = step;
     agreed[0] = after;
     agreed[1] = saver != NULL && saver_is_busy(saver);
+    agreed[2] = saver != NULL && saver_is_copying(saver);
     OK_OR_RETURN(
-        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), agreed, 2, FSDP_I64, FSDP_MAX, NULL, err));
+        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), agreed, 3, FSDP_I64, FSDP_MAX, NULL, err));
     loop->wanted_stop = after = agreed[0];
     if (saver != NULL)
         saver_agreed(saver, agreed[1] != 0);
     loop->saving = agreed[1] != 0;
+    loop->copying = agreed[2] != 0;
     *stop = after != NO_STOP && step >= after;
     return FSDP_OK;
 }
@@ -365,6 +369,8 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
         if (!loop->saving) /* a save that has ended, if there was one: what came of it is said now */
             OK_OR_RETURN(end_save(loop, false, err));
         due = what_is_due(t, stop);
+        if (due == DUE_SNAPSHOT && loop->copying)
+            due = DUE_NOTHING; /* the one before is still on its way to another node */
         if (due != DUE_NOTHING)
             OK_OR_RETURN(save_step(loop, due, err));
     }

@@ -8,6 +8,7 @@ enum { SIZE_BYTES = 32 };
 static const char arena_words[] =
     "next to the place of gradients; the largest sizes of these do not coincide:";
 static const char snapshot_words[] = "two copies of what is saved, held by the agent; not in the total";
+static const char copies_words[] = "the same for a rank of another node (checkpoint.replicas)";
 static const char shared_words[] = "segments of the transport that all ranks of the node map";
 
 /* Writes a size for people: "1.25 GiB", with three digits or more. */
@@ -87,6 +88,7 @@ static void put_device_memory(put_table *put, void *out, const struct forecast *
           IN_BOTH },
         { "collectives", "NCCL's buffers: an estimate", apart->collectives, IN_BOTH },
         { "snapshot", NULL, 0, IN_JSON },
+        { "copies", NULL, 0, IN_JSON },
         { "shared", NULL, 0, IN_JSON },
         { "offloaded", NULL, f->need.offloaded, IN_JSON },
         { "staging", NULL, 0, IN_JSON },
@@ -101,6 +103,7 @@ static void put_device_memory(put_table *put, void *out, const struct forecast *
         { "logits", "of an evaluation", apart->host_logits, if_evaluates },
         { "staging", "between ranks, by way of the host", apart->host_staging + f->need.staging, IN_BOTH },
         { "snapshot", snapshot_words, f->snapshot, f->snapshot > 0 ? IN_BOTH : IN_JSON },
+        { "copies", copies_words, f->copies, f->copies > 0 ? IN_BOTH : IN_JSON },
         { "shared", shared_words, f->need.shared, IN_BOTH },
         { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline,
           IN_BOTH },
@@ -128,6 +131,7 @@ static void put_memory(put_table *put, void *out, const struct forecast *f)
         { "evaluation", "an arena of its own", memory->evaluation, f->evaluation > 0 ? IN_BOTH : IN_JSON },
         { "staging", "of the transport between ranks", f->need.staging, IN_BOTH },
         { "snapshot", snapshot_words, f->snapshot, f->snapshot > 0 ? IN_BOTH : IN_JSON },
+        { "copies", copies_words, f->copies, f->copies > 0 ? IN_BOTH : IN_JSON },
         { "shared", shared_words, f->need.shared, IN_BOTH },
         { "offloaded", NULL, f->need.offloaded, IN_JSON },
         { "baseline", "the process itself, measured in this one", f->baseline, IN_BOTH },
@@ -193,7 +197,7 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
     put_traffic(out, f);
     if (limit == 0)
         return;
-    if (f->snapshot > 0 && f->total <= limit && f->snapshot > limit - f->total)
+    if (f->snapshot > 0 && f->total <= limit && f->snapshot + f->copies > limit - f->total)
         fputs("\nsnapshots do not fit beside the rest: training waits for the disk when it saves\n", out);
     fprintf(out, "\n%s in %s (%.0f %%)\n", f->total <= limit ? "it fits" : "it does not fit",
             human(size, limit), 100.0 * (double)f->total / (double)limit);

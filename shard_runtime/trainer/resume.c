@@ -139,7 +139,7 @@ static enum fsdp_status resume_from_memory(struct trainer *trainer, struct fsdp_
     if (status != FSDP_OK)
         return status;
     trainer->unsaved = (int64_t)state.step > hello->resume_step;
-    return go_on(trainer, &state, "memory", "memory", began_s, err);
+    return go_on(trainer, &state, hello->memory_is_peer ? "peer" : "memory", "memory", began_s, err);
 }
 
 enum fsdp_status trainer_open_saver(struct trainer *trainer, struct fsdp_err *err)

@@ -24,6 +24,13 @@ plan > "$WORK/no-saves.json"
 apart_from_baseline() { echo $(($(number total < "$WORK/$1.json") - $(number baseline < "$WORK/$1.json"))); }
 check_eq "a rank's total is the same" "$(apart_from_baseline no-saves)" "$(apart_from_baseline saves)"
 check_eq "saves that wait for the disk need none" 0 "$(plan --set checkpoint.every=1 --set checkpoint.async=false | number snapshot)"
+plan --set checkpoint.every=1 --set checkpoint.replicas=1 --nnodes 2 > "$WORK/copies.json"
+check_eq "with replicas on two nodes, each holds as much for the other" "$(number snapshot < "$WORK/copies.json")" \
+  "$(number copies < "$WORK/copies.json")"
+check "... which is something" test "$(number copies < "$WORK/copies.json")" -gt 0
+check_eq "... and on one node nothing" 0 "$(plan --set checkpoint.every=1 --set checkpoint.replicas=1 | number copies)"
+check_status "replicas without anything to copy are refused" 78 plan --set checkpoint.replicas=1
+check_match "... in words" 'checkpoint.replicas has nothing to copy' "$(cat "$WORK/out" "$WORK/err" 2> /dev/null)"
 total=$(number total < "$WORK/saves.json")
 check_match "it says if they do not fit" 'snapshots do not fit beside the rest' \
   "$("$BIN/fsdprun" plan "$WORK/job.yaml" --set checkpoint.every=1 --memory $((total + (1 << 20))))"
@@ -35,7 +42,7 @@ n=[0-9]+
 check_match "it has the contract's classes" \
   "\"parameters\": $n, \"gradients\": $n, \"optimizer\": $n, \"gather\": $n, \"reduce\": $n, \"activations\": $n" \
   "$(grep -o '"per_rank": {.*' "$WORK/plan.json")"
-check_match "... all of them" '"snapshot": 0, "shared": [1-9][0-9]*,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step"' \
+check_match "... all of them" '"snapshot": 0, "copies": 0, "shared": [1-9][0-9]*,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step"' \
   "$(cat "$WORK/plan.json")"
 check_match "and what a step sends" "\"traffic_per_step\": \{\"all_gather\": $n, \"reduce_scatter\": $n, \"all_reduce\": 0\}" \
   "$(cat "$WORK/plan.json")"

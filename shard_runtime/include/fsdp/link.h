@@ -55,7 +55,7 @@ FSDP_BEGIN_DECLS
 
 enum {
     FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
-    FSDP_LINK_VERSION = 5,
+    FSDP_LINK_VERSION = 6,
     FSDP_LINK_KEY_BYTES = 128, /* a key with its terminating zero */
     FSDP_LINK_VALUE_BYTES = 65536,
     FSDP_LINK_EVENT_BYTES = 3072,
@@ -119,7 +119,11 @@ struct fsdp_link_hello {
      */
     int64_t memory_step;
     uint32_t has_snapshot; /* 1: the agent keeps a snapshot segment for this worker */
-    uint32_t kept_bytes;   /* bytes in `kept`; 0: no worker of this node has put a value yet */
+    /* 1: the memory of another node has that step for some ranks; their agents fetch it from there */
+    uint32_t memory_is_peer;
+    uint32_t has_copies; /* 1: this node holds copies of the snapshots of another node's ranks */
+    uint64_t held_bytes; /* memory that these copies have already */
+    uint32_t kept_bytes; /* bytes in `kept`; 0: no worker of this node has put a value yet */
     unsigned char kept[FSDP_LINK_KEPT_BYTES]; /* the value that was last put at FSDP_LINK_KEPT_KEY */
 };
 
@@ -378,12 +382,16 @@ static inline char *fsdp_places(struct fsdp_progress *page)
  *   2. The worker stores the other words, and sets `state` to COMPLETE last.
  * A slot that is not COMPLETE never counts. Who reads bytes of a slot looks at `state` and `number` again
  * after that: other values mean that the slot was filled again meanwhile.
+ *
+ * With checkpoint.replicas, a process of the agent copies each filling to another node, into the same slot of
+ * a segment like this one (agent/snapshot/copies.h). The worker fills no slot while one of the two is not
+ * copied. So at each moment there is one step that every rank has in memory, and its other node too.
  */
 enum fsdp_snapshot_state { FSDP_SNAPSHOT_EMPTY = 0, FSDP_SNAPSHOT_WRITING = 1, FSDP_SNAPSHOT_COMPLETE = 2 };
 
 enum {
     FSDP_SNAPSHOT_MAGIC = 0x4e535346, /* "FSSN" */
-    FSDP_SNAPSHOT_VERSION = 1,
+    FSDP_SNAPSHOT_VERSION = 2,
     FSDP_SNAPSHOT_SLOTS = 2,
     FSDP_SNAPSHOT_HEAD_BYTES = 4096,
 };
@@ -403,6 +411,8 @@ struct fsdp_snapshot_slot {
     uint64_t size_bytes;       /* of the shard file; 0: this rank owns no rows, and has no file */
     uint64_t elsewhere_bytes;  /* of the shards that follow it */
     uint64_t manifest_bytes;   /* of the head of the manifest that follows those */
+    uint64_t checksum[2]; /* XXH3-128 of all these bytes, of a slot that came from another node; else 0 */
+    FSDP_ATOMIC(uint64_t) copied; /* `number`: another node has this filling */
 };
 
 struct fsdp_snapshot_head {
@@ -410,6 +420,8 @@ struct fsdp_snapshot_head {
     uint32_t rank, world_size;
     /* XXH3-64 of the shard file's header without step and generation: other models and worlds do not match */
     uint64_t layout_hash;
+    FSDP_ATOMIC(uint32_t) copying; /* 1: fillings are copied to another node */
+    FSDP_ATOMIC(uint32_t) changes; /* of the words that somebody may wait for (shardfile/snapshot_wait.h) */
     struct fsdp_snapshot_slot slots[FSDP_SNAPSHOT_SLOTS];
 };
 static_assert(sizeof(struct fsdp_snapshot_head) <= FSDP_SNAPSHOT_HEAD_BYTES, "the head is one page");

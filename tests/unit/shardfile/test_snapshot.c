@@ -148,6 +148,46 @@ Test(snapshot, going_back_forgets_what_came_after)
     cr_expect_eq(held().held[0].step, -1);
 }
 
+Test(snapshot, what_is_filled_is_copied_once_in_its_order_and_the_next_filling_waits)
+{
+    int first, second;
+
+    fill(9, 0, -1);
+    cr_expect(snapshot_is_copied(&head), "nothing is copied: no filling waits");
+    snapshot_set_copying(&head, true);
+    cr_expect_not(snapshot_is_copied(&head), "the other node has none yet");
+    first = fill(10, 0, -1);
+    second = snapshot_uncopied(&head);
+    cr_expect_neq(second, first, "the older one comes first");
+    snapshot_mark_copied(&head, second, head.slots[second].number);
+    cr_expect_eq(snapshot_uncopied(&head), first);
+    snapshot_mark_copied(&head, first, head.slots[first].number - 1);
+    cr_expect_not(snapshot_is_copied(&head), "of an earlier filling");
+    snapshot_mark_copied(&head, first, head.slots[first].number);
+    cr_expect(snapshot_is_copied(&head));
+    fill(11, 0, -1);
+    cr_expect_not(snapshot_is_copied(&head));
+    snapshot_set_copying(&head, false);
+    cr_expect(snapshot_is_copied(&head));
+}
+
+Test(snapshot, a_filling_of_another_segment_is_the_same_one)
+{
+    struct fsdp_snapshot_head other = { 0 };
+    struct snapshot_filling filling;
+    const int slot = fill(10, 3, -1);
+
+    filling = snapshot_filling_of(&head, slot);
+    filling.checksum[0] = 5;
+    snapshot_lay_out(&other, &owner, SLOT_BYTES);
+    snapshot_begin(&other, slot);
+    snapshot_settle(&other, slot, &filling);
+    cr_expect(snapshot_is(&other, slot, head.slots[slot].number, SEGMENT_BYTES));
+    cr_expect_eq(snapshot_filling_of(&other, slot).checksum[0], 5);
+    cr_expect(snapshot_list_has(&(struct snapshot_list){ { { 10, 3 }, { -1, 0 } } },
+                                snapshot_list_of(&other, owner.rank, owner.world_size).held[0]));
+}
+
 Test(snapshot, a_size_that_does_not_fit_64_bits_is_none)
 {
     cr_expect_eq(snapshot_segment_bytes(UINT64_MAX), 0);

@@ -3,11 +3,18 @@
 
 TestSuite(coordinator_memory, .init = make_config, .fini = end, .timeout = 60);
 
-static void holds(int i, int64_t newest, int64_t older, uint32_t generation)
+static void holds_copies(int i, int64_t newest, int64_t older, uint32_t generation, int64_t copy, int of_rank)
 {
-    const struct snapshot_list held = { { { newest, generation }, { older, generation } } };
+    const struct restore_steps held = { .own = { { { newest, generation }, { older, generation } } },
+                                        .copies = { { { copy, generation }, { -1, 0 } } },
+                                        .copies_first_rank = of_rank };
 
     actors[i].reporter.held(actors[i].reporter.to, actors[i].plan.generation, &held);
+}
+
+static void holds(int i, int64_t newest, int64_t older, uint32_t generation)
+{
+    holds_copies(i, newest, older, generation, -1, -1);
 }
 
 /* Node 0's rank dies, and the others' are ended with it. */
@@ -42,6 +49,46 @@ Test(coordinator_memory, a_node_that_has_nothing_sends_all_to_the_disk)
     falls();
     cr_expect(eq(i64, actors[0].plan.memory_step, -1));
     cr_expect(eq(i64, actors[1].plan.memory_step, -1));
+}
+
+/* Node 2 of three is lost, and a spare takes its seat. */
+static void is_replaced(int lost)
+{
+    coordinator_lost(coordinator, actors[lost].node, 3000, "no sign of life");
+    for (int i = 0; i < 3; i++)
+        if (i != lost)
+            obeys(i);
+    while (actors[3].n_formed == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+Test(coordinator_memory, a_spare_fetches_from_the_node_that_holds_the_copies)
+{
+    begin(3, 3, 9, 4);
+    holds_copies(0, 21, 20, 0, 20, 2);
+    holds_copies(1, 21, 20, 0, 20, 0);
+    is_replaced(2);
+    cr_expect(eq(i64, actors[3].plan.memory_step, 20));
+    cr_expect(eq(int, actors[3].plan.memory_from, 0));
+    cr_expect(eq(int, actors[3].plan.first_rank, 2));
+    for (int i = 0; i < 2; i++) {
+        cr_expect(eq(i64, actors[i].plan.memory_step, 20), "node %d", i);
+        cr_expect(eq(int, actors[i].plan.memory_from, -1), "node %d has it", i);
+        cr_expect(actors[i].plan.memory_is_peer, "all know that it comes from a peer");
+    }
+}
+
+Test(coordinator_memory, without_a_copy_of_the_lost_ranks_all_go_to_the_disk)
+{
+    begin(3, 3, 9, 4);
+    holds_copies(0, 21, 20, 0, -1, -1);
+    holds_copies(1, 21, 20, 0, 20, 0);
+    is_replaced(2);
+    for (int i = 0; i < 4; i++)
+        cr_expect(eq(i64, actors[i].plan.memory_step, i == 2 ? actors[2].plan.memory_step : -1), "node %d",
+                  i);
+    cr_expect(not(actors[3].plan.memory_is_peer));
+    cr_expect(eq(int, actors[3].plan.memory_from, -1));
 }
 
 Test(coordinator_memory, steps_of_two_histories_are_not_the_same_step)

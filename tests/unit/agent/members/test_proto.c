@@ -137,7 +137,9 @@ static union proto_message messages[PROTO_COUNT] = {
                                  .pid = INT32_MAX,
                                  .ago_ns = INT64_MAX,
                                  .words = "n1" } },
-    [PROTO_HELD] = { .held = { .held = { { INT64_MAX, 7 }, { -1, 0 } } } },
+    [PROTO_HELD] = { .held = { .own = { { { INT64_MAX, 7 }, { -1, 0 } } },
+                               .copies = { { { 4, 2 }, { 3, 1 } } },
+                               .copies_first_rank = 6 } },
     [PROTO_HUNG] = { .hung = { .rank = 3, .words = "no progress for 5 s" } },
 };
 

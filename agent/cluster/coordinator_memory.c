@@ -1,0 +1,83 @@
+/*
+ * From which memory the next generation goes on (agent/snapshot/restore.h). Before it forms, the step is
+ * chosen. When the seats are given, each node learns whether it has that step, or from where it fetches it.
+ */
+#include <stdlib.h>
+
+#include "agent/cluster/coordinator_impl.h"
+#include "agent/snapshot/restore.h"
+
+/* What the nodes have, and where they sit: memory of the caller's; NULL: there is none. */
+static struct restore_node *list_nodes(const struct coordinator *coordinator)
+{
+    const int n = coordinator->roster.capacity;
+    struct restore_node *nodes = calloc((size_t)n, sizeof *nodes);
+
+    for (int i = 0; nodes != NULL && i < n; i++) {
+        const struct coordinator_node *node = &coordinator->nodes[i];
+        const struct roster_node *at = &coordinator->roster.nodes[i];
+
+        nodes[i] = (struct restore_node){ .holds = at->present && node->holds,
+                                          .held = node->held,
+                                          .first_rank = node->first_rank,
+                                          .seat = coordinator_in_play(coordinator, i) ? at->first_rank : -1 };
+    }
+    return nodes;
+}
+
+struct snapshot_held coordinator_find_memory_step(const struct coordinator *coordinator)
+{
+    const int n_ranks = coordinator->config->n_workers, n_seats = coordinator->world_size / n_ranks;
+    struct snapshot_held found = { .step = -1 };
+    struct restore_node *nodes = list_nodes(coordinator);
+    bool *covered = calloc((size_t)n_seats + 1, sizeof *covered);
+
+    if (nodes != NULL && covered != NULL)
+        found = restore_choose(nodes, coordinator->roster.capacity, n_ranks, n_seats, covered);
+    free(covered);
+    free(nodes);
+    return found;
+}
+
+static bool find_sources(struct coordinator *coordinator, const struct restore_node *nodes,
+                         struct world_plan *plan)
+{
+    const struct snapshot_held step = { plan->memory_step, (uint32_t)plan->memory_generation };
+
+    for (int i = 0; i < coordinator->roster.capacity; i++) {
+        int source;
+
+        coordinator->nodes[i].source = -1;
+        if (!coordinator_in_play(coordinator, i))
+            continue;
+        source = restore_source(nodes, coordinator->roster.capacity, i, step);
+        if (source < 0)
+            return false;
+        if (source == i)
+            continue;
+        plan->memory_is_peer = true;
+        coordinator->nodes[i].source = source;
+    }
+    return true;
+}
+
+void coordinator_find_memory(struct coordinator *coordinator, struct world_plan *plan)
+{
+    const bool same = coordinator->roster.world_size == coordinator->world_size;
+    struct restore_node *nodes = same && coordinator->memory_step.step >= 0 ? list_nodes(coordinator) : NULL;
+
+    plan->memory_step = coordinator->memory_step.step;
+    plan->memory_generation = (int)coordinator->memory_step.generation;
+    plan->memory_from = -1;
+    if (nodes == NULL || !find_sources(coordinator, nodes, plan)) {
+        plan->memory_step = -1;
+        plan->memory_generation = 0;
+        plan->memory_is_peer = false;
+        for (int i = 0; i < coordinator->roster.capacity; i++)
+            coordinator->nodes[i].source = -1;
+    }
+    free(nodes);
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator_in_play(coordinator, i))
+            coordinator->nodes[i].first_rank = coordinator->roster.nodes[i].first_rank;
+}

@@ -1,0 +1,82 @@
+#include "agent/snapshot/restore.h"
+
+#include <string.h>
+
+/* Nodes hold the same few steps. One that has others can cover no seat for the rest. */
+enum { CANDIDATES = 8 };
+
+struct candidates {
+    struct snapshot_held held[CANDIDATES]; /* newest first */
+    int n;
+};
+
+static void add(struct candidates *all, struct snapshot_held held)
+{
+    int at = 0;
+
+    while (at < all->n && (all->held[at].step > held.step ||
+                           (all->held[at].step == held.step && all->held[at].generation > held.generation)))
+        at++;
+    if (held.step < 0 || at == CANDIDATES ||
+        (at < all->n && all->held[at].step == held.step && all->held[at].generation == held.generation))
+        return;
+    all->n += all->n < CANDIDATES;
+    memmove(&all->held[at + 1], &all->held[at], (size_t)(all->n - 1 - at) * sizeof *all->held);
+    all->held[at] = held;
+}
+
+static void cover(bool *covered, int n_seats, int n_ranks, int first_rank, int *n_covered)
+{
+    const int seat = first_rank < 0 || first_rank % n_ranks != 0 ? -1 : first_rank / n_ranks;
+
+    if (seat < 0 || seat >= n_seats || covered[seat])
+        return;
+    covered[seat] = true;
+    (*n_covered)++;
+}
+
+static bool is_everywhere(const struct restore_node *nodes, int n, int n_ranks, int n_seats, bool *covered,
+                          struct snapshot_held step)
+{
+    int n_covered = 0;
+
+    memset(covered, 0, (size_t)n_seats * sizeof *covered);
+    for (int i = 0; i < n; i++) {
+        const struct restore_steps *held = &nodes[i].held;
+
+        if (nodes[i].holds && snapshot_list_has(&held->own, step))
+            cover(covered, n_seats, n_ranks, nodes[i].first_rank, &n_covered);
+        if (nodes[i].holds && snapshot_list_has(&held->copies, step))
+            cover(covered, n_seats, n_ranks, held->copies_first_rank, &n_covered);
+    }
+    return n_covered == n_seats;
+}
+
+struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int n_ranks, int n_seats,
+                                    bool *covered)
+{
+    struct candidates all = { .n = 0 };
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; nodes[i].holds && k < FSDP_SNAPSHOT_SLOTS; k++) {
+            add(&all, nodes[i].held.own.held[k]);
+            add(&all, nodes[i].held.copies.held[k]);
+        }
+    for (int i = 0; n_seats > 0 && i < all.n; i++)
+        if (is_everywhere(nodes, n, n_ranks, n_seats, covered, all.held[i]))
+            return all.held[i];
+    return (struct snapshot_held){ .step = -1 };
+}
+
+int restore_source(const struct restore_node *nodes, int n, int node, struct snapshot_held step)
+{
+    const int seat = nodes[node].seat;
+
+    if (nodes[node].holds && nodes[node].first_rank == seat && snapshot_list_has(&nodes[node].held.own, step))
+        return node;
+    for (int i = 0; i < n; i++)
+        if (i != node && nodes[i].holds && nodes[i].seat >= 0 && nodes[i].first_rank == nodes[i].seat &&
+            nodes[i].held.copies_first_rank == seat && snapshot_list_has(&nodes[i].held.copies, step))
+            return i;
+    return -1;
+}

@@ -1,0 +1,46 @@
+/*
+ * From which memory a world can go on after a generation has ended: which step is there for every rank, in
+ * its own node's memory or as a copy in another node's (copies.h), and who fetches it from where.
+ *
+ * Pure.
+ */
+#ifndef AGENT_RESTORE_H
+#define AGENT_RESTORE_H
+
+#include <stdbool.h>
+
+#include "shard_runtime/shardfile/snapshot.h"
+
+/* What a node has in memory when a generation is over. */
+struct restore_steps {
+    struct snapshot_list own;    /* steps that all its ranks have */
+    struct snapshot_list copies; /* steps of which it has copies for all ranks of another node */
+    int copies_first_rank;       /* the first of those; -1: it has no copies */
+};
+
+/* A node that is there: what it had, and its seat. */
+struct restore_node {
+    bool holds; /* it took part in the generation, and reported `held` */
+    struct restore_steps held;
+    int first_rank; /* its seat in that generation */
+    int seat;       /* in the next one, by the first rank; -1: it takes no part */
+};
+
+/**
+ * Chooses the newest step that is there for every rank of the generation that is over.
+ *   nodes    (n) in any order; `seat` is not read
+ *   n_ranks  ranks of each node
+ *   n_seats  nodes that the generation had
+ *   covered  (n_seats) scratch
+ * Returns step -1 if there is none.
+ */
+struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int n_ranks, int n_seats,
+                                    bool *covered);
+
+/**
+ * Where a node of the next generation finds what its ranks need of `step`: its own number, if it has that
+ * itself; else that of a node which has copies for its seat, and keeps its own seat; -1: nowhere.
+ */
+int restore_source(const struct restore_node *nodes, int n, int node, struct snapshot_held step);
+
+#endif
