@@ -191,6 +191,8 @@ struct agent_config {
      *   NULL     nothing is kept: no stream is captured and no --log-dir is given; errors go to stderr only
      */
     const char *run_dir;
+    /* A job's: where its checkpoints are, an absolute path. NULL: in RUN/checkpoints */
+    const char *checkpoint_dir;
     bool run_dir_named;     /* a program's, named by the user: the same for all nodes, and for later runs */
     bool run_dir_temporary; /* a program's, in a new temporary directory: removed if nothing was kept in it */
     struct agent_output output;

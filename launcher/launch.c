@@ -226,6 +226,10 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     failed = run_dir != NULL ? rundir_named_path(launch->run_dir, run_dir, err)
                              : rundir_job_path(launch->run_dir, log_dir != NULL ? log_dir : job->run.dir,
                                                job->run.name, err);
+    if (failed == FSDP_OK && job->checkpoint.dir != NULL && job->checkpoint.dir[0] != '\0') {
+        failed = rundir_named_path(launch->checkpoint_dir, job->checkpoint.dir, err);
+        config->checkpoint_dir = launch->checkpoint_dir;
+    }
     if (failed == FSDP_OK)
         failed = job_to_json(job, &launch->job_json, err);
     if (failed == FSDP_OK)

@@ -48,6 +48,7 @@ struct launch {
     char secret_file[RUNDIR_PATH_BYTES]; /* of the Slurm step, until all nodes have read it; empty: none */
     bool has_made_secret;                /* in that file: launch_fini() removes it */
     char run_dir[RUNDIR_PATH_BYTES];
+    char checkpoint_dir[RUNDIR_PATH_BYTES];
     char snapshot_persist[RUNDIR_PATH_BYTES];
     char list_name[256]; /* of the registry of runs */
     char run_id[37];     /* a UUID that was made up; empty: the id was given, or is "none" */

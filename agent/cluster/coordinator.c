@@ -594,6 +594,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
                                             .last_step = coordinator_last_step(config),
                                             .term = services->lead.term,
                                             .replaces = services->past != NULL,
+                                            .directory = config->checkpoint_dir,
                                             .patience_ms = config->hang_timeout_ms };
     enum fsdp_status status;
 

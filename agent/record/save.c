@@ -17,7 +17,9 @@ enum fsdp_status save_create(struct save **out, uv_loop_t *loop, struct fsdp_io 
     *out = NULL;
     if (save == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
-    if (run_dir != NULL && io_join(save->directory, run_dir, "checkpoints", err) != FSDP_OK) {
+    if (run_dir != NULL && handlers->directory != NULL)
+        snprintf(save->directory, sizeof save->directory, "%s", handlers->directory);
+    else if (run_dir != NULL && io_join(save->directory, run_dir, "checkpoints", err) != FSDP_OK) {
         free(save);
         return FSDP_ERR_ARG;
     }

@@ -48,9 +48,10 @@ struct save_handlers {
      * perhaps no rank loads it. Ranks verify what they load.
      */
     int64_t last_step;
-    uint64_t term;       /* of the coordinator; 0: no arbiter says who leads */
-    bool replaces;       /* the coordinator has taken another one's place, which may still hold the locks */
-    int64_t patience_ms; /* save_prepare() fails when its disk has not answered for this time; 0: never */
+    uint64_t term;         /* of the coordinator; 0: no arbiter says who leads */
+    bool replaces;         /* the coordinator has taken another one's place, which may still hold the locks */
+    const char *directory; /* of the run's checkpoints, absolute; NULL: RUN/checkpoints. Borrowed */
+    int64_t patience_ms;   /* save_prepare() fails when its disk has not answered for this time; 0: never */
 };
 
 /**

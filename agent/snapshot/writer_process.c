@@ -88,7 +88,10 @@ static enum fsdp_status write_slot(const struct job *job, struct fsdp_io *io, st
 
     manifest_shard_name(request->rank, name);
     OK_OR_RETURN(look_at_slot(job, &slot, err));
-    OK_OR_RETURN(io_join(directory, request->run_dir, "checkpoints", err));
+    if (request->directory[0] != '\0')
+        snprintf(directory, sizeof directory, "%s", request->directory);
+    else
+        OK_OR_RETURN(io_join(directory, request->run_dir, "checkpoints", err));
     OK_OR_RETURN(io_join(folder, directory, request->temporary, err));
     OK_OR_RETURN(io_join(path, folder, name, err));
     OK_OR_RETURN(temporary_hold(io, directory, request->temporary, &hold, err));
@@ -127,7 +130,11 @@ static void *run_job(void *arg)
     const int64_t began_ns = clock_now_ns();
     struct fsdp_io *io = NULL;
     struct fsdp_err err = { 0 };
-    enum fsdp_status status = io_beneath_open(&io, job->request.run_dir, &err);
+    const bool apart = job->request.directory[0] != '\0';
+    enum fsdp_status status = apart ? io_make_directories(&io_posix, job->request.directory, &err) : FSDP_OK;
+
+    if (status == FSDP_OK)
+        status = io_beneath_open(&io, apart ? job->request.directory : job->request.run_dir, &err);
 
     if (status == FSDP_OK)
         status = write_slot(job, io, &answer, &err);
@@ -184,6 +191,7 @@ static _Noreturn void serve(void)
             _exit(n == 0 ? 0 : 1); /* the agent closed its end, or is no agent */
         request.temporary[sizeof request.temporary - 1] = '\0';
         request.run_dir[sizeof request.run_dir - 1] = '\0';
+        request.directory[sizeof request.directory - 1] = '\0';
         begin_job(&request, came.fds[0]);
     }
 }

@@ -18,7 +18,7 @@
 #include "shard_runtime/shardfile/commit.h"
 
 /*
- * Write the shard file in a slot to RUN/checkpoints/<temporary>/<the rank's name>. The process keeps a lock
+ * Write the shard file in a slot to <directory>/<temporary>/<the rank's name>. The process keeps a lock
  * on that directory until the next request of the same worker.
  */
 struct writer_request {
@@ -29,7 +29,8 @@ struct writer_request {
     uint32_t reserved;
     uint64_t number; /* of the slot's filling */
     char temporary[COMMIT_NAME_BYTES];
-    char run_dir[4096]; /* absolute */
+    char run_dir[4096];   /* absolute */
+    char directory[4096]; /* of the checkpoints, absolute; empty: RUN/checkpoints */
 };
 
 struct writer_answer {

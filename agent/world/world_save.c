@@ -198,6 +198,8 @@ static enum fsdp_status submit(struct world *world, const struct world_save *sav
     snprintf(request.temporary, sizeof request.temporary, "%.*s", (int)sizeof request.temporary - 1,
              save->saved.temporary);
     snprintf(request.run_dir, sizeof request.run_dir, "%s", rundir_path(world->services.rundir));
+    if (world->config->checkpoint_dir != NULL)
+        snprintf(request.directory, sizeof request.directory, "%s", world->config->checkpoint_dir);
     if (world->writer == NULL)
         world->writer = writer_create(world->services.loop, on_written, world);
     if (world->writer == NULL)

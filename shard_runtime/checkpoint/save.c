@@ -170,12 +170,13 @@ static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *o
 static enum fsdp_status directory_of(const struct checkpoint_save_options *options, char out[IO_PATH_BYTES],
                                      struct fsdp_err *err)
 {
-    const char *run_dir = link_hello(options->link)->run_dir;
+    const char *named = options->directory;
 
-    if (options->directory == NULL)
-        return run_dir[0] == '\0' ? fsdp_fail(err, FSDP_ERR_ARG, "there is no run directory to save in")
-                                  : io_join(out, run_dir, "checkpoints", err);
-    if (snprintf(out, IO_PATH_BYTES, "%s", options->directory) >= IO_PATH_BYTES)
+    if (named == NULL)
+        named = link_hello(options->link)->checkpoint_dir;
+    if (named[0] == '\0')
+        return fsdp_fail(err, FSDP_ERR_ARG, "there is no run directory to save in");
+    if (snprintf(out, IO_PATH_BYTES, "%s", named) >= IO_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_ARG, "the path of the checkpoints is too long");
     return FSDP_OK;
 }

@@ -36,7 +36,7 @@ struct checkpoint_state {
 struct checkpoint_save_options {
     struct fsdp_io *io; /* NULL: io_posix */
     struct link *link;  /* gives rank, world and generation; its agent publishes the checkpoint */
-    /* Absolute if there is an agent. NULL: "checkpoints" in the link's run directory. */
+    /* Absolute if there is an agent. NULL: that of the link's run. */
     const char *directory;
     uint32_t keep;                /* complete checkpoints to keep, 0 for all */
     int64_t loaded_step;          /* step in `directory` that is never deleted; -1 for none */

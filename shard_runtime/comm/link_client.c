@@ -66,6 +66,7 @@ static bool hello_is_sound(const struct fsdp_link_hello *h)
            (h->n_nodes == 1 || (h->lease_ms > 0 && h->lease_ms <= INT64_MAX / 1000000)) &&
            h->node_rank < h->n_nodes && h->threads >= 1 && h->threads <= INT_MAX &&
            h->generation <= INT_MAX && memchr(h->run_dir, '\0', sizeof h->run_dir) != NULL &&
+           memchr(h->checkpoint_dir, '\0', sizeof h->checkpoint_dir) != NULL &&
            memchr(h->node_address, '\0', sizeof h->node_address) != NULL;
 }
 

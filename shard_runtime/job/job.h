@@ -119,6 +119,7 @@ struct job {
         bool reshard_after_backward;
     } parallel; /* keys of features that do not exist yet are refused, so they have no field */
     struct {
+        char *dir;            /* absolute after resolving; "": checkpoints in the run directory */
         uint64_t every, keep; /* every 0: never; keep 0: all */
         bool async;
         uint64_t snapshot_every; /* 0: none but those of async */

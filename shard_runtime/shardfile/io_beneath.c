@@ -25,12 +25,17 @@ struct io_beneath {
  * Returns the part of `path` below the root directory. Returns NULL for the root itself and for paths
  * elsewhere.
  */
-static const char *below(struct fsdp_io *io, const char *path)
+static const char *below(const struct fsdp_io *io, const char *path)
 {
     const struct io_root *root = io->root;
 
     return strncmp(path, root->path, root->length) == 0 && path[root->length] == '/' ? path + root->length + 1
                                                                                      : NULL;
+}
+
+bool io_beneath_covers(const struct fsdp_io *io, const char *path)
+{
+    return io->root != NULL && below(io, path) != NULL;
 }
 
 /*

@@ -25,6 +25,9 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd);
  */
 enum fsdp_status io_beneath_open(struct fsdp_io **out, const char *root, struct fsdp_err *err);
 
+/** Returns whether `io` resolves `path` so: it is a table of this module, or uses one, whose root is above it. */
+bool io_beneath_covers(const struct fsdp_io *io, const char *path);
+
 /**
  * Replaces the path operations of `io` by those of `from`. `from` is another table of this module, which must
  * then outlive `io`, or io_posix.

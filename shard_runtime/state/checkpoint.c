@@ -188,7 +188,6 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     /* The agent has looked for the newest one before this generation began. */
     const bool resumes = directory == NULL && step < 0 && !context->resume_is_stale;
     const bool falls_back = step < 0;
-    char default_directory[IO_PATH_BYTES];
     enum fsdp_status status = check_world(model, err);
     struct state_tensors tensors = { 0 };
     struct checkpoint_choice choice;
@@ -196,10 +195,9 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (status == FSDP_OK)
         status = check_optimizer(model, optimizer, err);
     if (status == FSDP_OK && directory == NULL) {
-        status = fsdp_context_run_dir(context)[0] != '\0'
-                     ? io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err)
-                     : fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no run directory to load from");
-        directory = default_directory;
+        directory = link_hello(context->link)->checkpoint_dir;
+        if (directory[0] == '\0')
+            status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no run directory to load from");
     }
     if (status == FSDP_OK)
         status = state_tensors_make(&tensors, model, optimizer, err);

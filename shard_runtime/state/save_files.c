@@ -49,23 +49,33 @@ static void clean(struct fsdp_context *context, const char *directory)
     directory_lock_release(&lock, io);
 }
 
+static bool is_below(const char *path, const char *folder)
+{
+    const size_t length = strlen(folder);
+
+    return length > 0 && strncmp(path, folder, length) == 0 && path[length] == '/';
+}
+
 enum fsdp_status save_files_open(struct save_files *files, struct fsdp_context *context,
                                  const char *directory, struct fsdp_err *err)
 {
-    const char *root = directory == NULL ? fsdp_context_run_dir(context) : files->directory;
+    const struct fsdp_link_hello *hello = link_hello(context_link(context));
+    const char *root = directory != NULL ? files->directory : hello->checkpoint_dir;
 
-    *files = (struct save_files){ .root = NULL };
+    *files = (struct save_files){ .before = *context_files(context) };
     if (directory != NULL)
         OK_OR_RETURN(make_absolute(files->directory, directory, err));
     /* The trainer has already done this, for all files of its run directory. */
-    if (context_files(context)->root != NULL || root[0] == '\0')
+    if (root[0] == '\0' || io_beneath_covers(context_files(context), root))
         return FSDP_OK;
-    if (directory != NULL)
+    if (is_below(root, hello->run_dir))
+        root = hello->run_dir;
+    else
         OK_OR_RETURN(io_make_directories(&io_posix, root, err));
     OK_OR_RETURN(io_beneath_open(&files->root, root, err));
     io_beneath_use(context_files(context), files->root);
     if (directory != NULL && !fsdp_context_alone(context) && context->rank == 0)
-        clean(context, root);
+        clean(context, files->directory);
     return FSDP_OK;
 }
 
@@ -73,7 +83,7 @@ void save_files_close(struct save_files *files, struct fsdp_context *context)
 {
     if (files->root == NULL)
         return;
-    io_beneath_use(context_files(context), &io_posix);
+    io_beneath_use(context_files(context), &files->before);
     io_beneath_destroy(files->root);
     files->root = NULL;
 }

@@ -11,6 +11,7 @@
 struct save_files {
     char directory[IO_PATH_BYTES]; /* absolute, as the ranks and the agent name it; empty: that of the run */
     struct fsdp_io *root;          /* NULL: the context's file operations were not changed */
+    struct fsdp_io before;         /* what they were */
 };
 
 /**
@@ -23,7 +24,7 @@ struct save_files {
  */
 enum fsdp_status save_files_open(struct save_files *files, struct fsdp_context *context,
                                  const char *directory, struct fsdp_err *err);
-/** Restores context_files(), so that it opens paths in the usual way again. */
+/** Restores context_files(), so that it opens paths as before. */
 void save_files_close(struct save_files *files, struct fsdp_context *context);
 
 #endif

@@ -16,7 +16,15 @@
 
 static const char *checkpoint_directory(const struct trainer *trainer, char out[TRAINER_PATH_BYTES + 16])
 {
-    snprintf(out, TRAINER_PATH_BYTES + 16, "%s/checkpoints", trainer->run_dir);
+    const char *by_agent = link_hello(context_link(trainer->context))->checkpoint_dir;
+    const char *by_job = trainer->job->checkpoint.dir;
+
+    if (by_agent[0] != '\0')
+        snprintf(out, TRAINER_PATH_BYTES + 16, "%s", by_agent);
+    else if (by_job != NULL && by_job[0] != '\0')
+        snprintf(out, TRAINER_PATH_BYTES + 16, "%s", by_job);
+    else
+        snprintf(out, TRAINER_PATH_BYTES + 16, "%s/checkpoints", trainer->run_dir);
     return out;
 }
 

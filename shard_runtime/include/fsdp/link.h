@@ -109,6 +109,7 @@ struct fsdp_link_hello {
     int64_t lease_ms;      /* of several nodes: the agents take a node that is silent for so long for lost */
     uint64_t term;         /* of the agent that leads; 0: no arbiter says who leads */
     char run_dir[4096];    /* absolute; empty when the run has none */
+    char checkpoint_dir[4096]; /* where the run's checkpoints are, absolute; empty when it has none */
     /* the address at which other nodes reach this one; "127.0.0.1" on a single node */
     char node_address[256];
     /* key of the HMAC-SHA256 by which workers of this generation prove themselves over TCP */
@@ -137,8 +138,8 @@ struct fsdp_link_get {
 
 /*
  * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`, or that its agent may do so
- * from a slot of its snapshot segment. `directory` is the same on every rank; an empty one means
- * "checkpoints" in the run directory. Rank 0's packet carries a memfd with the head of the manifest: a JSON
+ * from a slot of its snapshot segment. `directory` is the same on every rank; an empty one means the
+ * checkpoint_dir of HELLO. Rank 0's packet carries a memfd with the head of the manifest: a JSON
  * object with everything but the list of files (shardfile/manifest.h). The coordinator then publishes the
  * checkpoint:
  *   1. It adds the list of files to the manifest and syncs it.
