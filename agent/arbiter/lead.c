@@ -7,7 +7,8 @@
 
 void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_ms)
 {
-    *lead = (struct lead){ .self = *self, .role = LEAD_WATCHES, .looked_ms = now_ms, .next_ms = now_ms };
+    *lead = (struct lead){ .self = *self, .role = LEAD_WATCHES, .next_ms = now_ms };
+    lead->looked_ms = lead->turned_ms = now_ms;
     lead->self.term = lead->self.sequence = 0;
     lead->self.state = LEADER_LEADS;
     lead->self.progress =
@@ -242,6 +243,11 @@ void lead_look(struct lead *lead, int64_t now_ms)
         lead->ripe_ms = now_ms;
 }
 
+void lead_turned(struct lead *lead, int64_t now_ms)
+{
+    lead->turned_ms = now_ms;
+}
+
 /* News */
 
 static bool take(bool *news)
@@ -263,7 +269,23 @@ enum lead_news lead_news(struct lead *lead)
     return take(&lead->ended) ? LEAD_ENDED : LEAD_NO_NEWS;
 }
 
+bool lead_has_news(const struct lead *lead)
+{
+    return lead->began || lead->deposed || lead->follow || lead->ended;
+}
+
 /* Calls */
+
+/* Has the loop turned so lately that a claim, or a write of a leader, may begin? */
+static bool may_claim_now(const struct lead *lead, int64_t now_ms)
+{
+    return now_ms - lead->turned_ms <= lease_of(lead) / LEAD_STALL;
+}
+
+static bool may_write_now(const struct lead *lead, int64_t now_ms)
+{
+    return now_ms - lead->turned_ms <= LEAD_CONTACT * lead->self.lease_ms;
+}
 
 static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
 {
@@ -272,8 +294,8 @@ static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
     if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER)
         return LEAD_NO_CALL;
     if (leads(lead))
-        return is_due || lead->dirty ? LEAD_RENEW : LEAD_NO_CALL;
-    if (lead->ripe_ms > 0 && now_ms >= claims_at_ms(lead))
+        return (is_due || lead->dirty) && may_write_now(lead, now_ms) ? LEAD_RENEW : LEAD_NO_CALL;
+    if (lead->ripe_ms > 0 && now_ms >= claims_at_ms(lead) && may_claim_now(lead, now_ms))
         return LEAD_CLAIM;
     return is_due ? LEAD_READ : LEAD_NO_CALL;
 }
@@ -486,11 +508,12 @@ int64_t lead_due_ms(const struct lead *lead)
 
     if (leads(lead) && term_until_ms(lead) < due_ms)
         due_ms = term_until_ms(lead);
-    if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER)
+    if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER ||
+        (leads(lead) && !may_write_now(lead, lead->looked_ms)))
         return due_ms;
     if (lead->next_ms < due_ms || (leads(lead) && lead->dirty))
         due_ms = leads(lead) && lead->dirty ? lead->looked_ms : lead->next_ms;
-    if (lead->ripe_ms > 0 && claims_at_ms(lead) < due_ms)
+    if (lead->ripe_ms > 0 && may_claim_now(lead, lead->looked_ms) && claims_at_ms(lead) < due_ms)
         due_ms = claims_at_ms(lead);
     return due_ms;
 }

@@ -5,10 +5,10 @@
  *   loop.c      libuv's loops and timers, the clocks, random bytes and look-ups of names
  *   net.c       connections between hosts, as their kernels have them
  *   peer.c      agent/wire/peer.h: what a process sees of them
- *   disk.c      agent/os/disk.h: threads whose calls may take long
+ *   disk.c      agent/os/disk.h and agent/arbiter/arbiter_thread.h: threads whose calls may take long
  *   ranks.c     agent/world/world.h: the workers of a node, driven by agent/world/world_fsm.h
  *   lease.c     agent/os/lease.h: the lease of a node, and its guard
- *   pulse.c     agent/rendezvous/pulse_*.h: the thread of a member's beats, and the datagrams
+ *   pulse.c     agent/rendezvous/pulse_*.h: the threads of the beats, and the datagrams
  *   store.c     agent/cluster/store_host.h: the store of a program's generation
  *   output.c    agent/output: what fsdprun says
  *   rundir.c    agent/record/rundir.h: a run directory that all hosts share

@@ -37,6 +37,11 @@ bool is_still(const struct life *life)
     return hosts[life->host].still_until > sim_now;
 }
 
+bool is_busy(const struct life *life)
+{
+    return hosts[life->host].busy_until > sim_now;
+}
+
 bool leads_now(const struct life *life)
 {
     return life->alive && lead_holds_until_ms(&life->lead) > clock_ms(life);
@@ -115,8 +120,10 @@ void agent_turn(struct life *life)
     enum lead_news news;
     enum lead_call call;
 
+    if (!is_busy(life))
+        lead_turned(&life->lead, now_ms);
     lead_look(&life->lead, now_ms);
-    while ((news = lead_news(&life->lead)) != LEAD_NO_NEWS)
+    while (!is_busy(life) && (news = lead_news(&life->lead)) != LEAD_NO_NEWS)
         take(life, news);
     call = lead_next(&life->lead, &record, now_ms);
     if (call != LEAD_NO_CALL)
@@ -268,12 +275,12 @@ static void on_time_to_beat(void *what, uint64_t number)
     speaker = life;
     if (is_still(life) || leads_now(life))
         return;
-    if (life->follows == 0 && life->host < plan.n_hosts && hosts[0].life != NULL && leads_now(hosts[0].life))
+    if (life->follows == 0 && !is_busy(life) && life->host < plan.n_hosts && hosts[0].life != NULL && leads_now(hosts[0].life))
         life->follows = hosts[0].life->lead.self.term;
     leader = owners[life->follows];
     if (leader != NULL && leader != life)
         send_message(&(struct message){ life, leader, (int64_t)life->follows }, on_beat);
-    if (life->heard_ms > 0 && life->stands_ns < 0 && clock_ms(life) - life->heard_ms >= plan.lease_ms) {
+    if (life->heard_ms > 0 && life->stands_ns < 0 && !is_busy(life) && clock_ms(life) - life->heard_ms >= plan.lease_ms) {
         stand(life);
         agent_turn(life);
     }

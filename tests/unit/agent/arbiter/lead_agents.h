@@ -18,6 +18,7 @@ enum { AGENTS = 3, LEASE = 3000, STEP = 5, RUN = 17 };
 static struct agent {
     struct lead lead;
     bool is_dead, is_still; /* a process that stands still wakes with its state */
+    bool is_busy;           /* its loop does not turn, and its thread goes on */
     bool is_cut;            /* the store does not answer it: calls fail at once */
     bool answers_are_lost;  /* calls take effect, and fail */
     bool is_slow;           /* calls stay under way; finish() ends them */
@@ -108,6 +109,8 @@ static inline void step(struct agent *agent)
 {
     if (agent->is_dead || agent->is_still)
         return;
+    if (!agent->is_busy)
+        lead_turned(&agent->lead, now);
     lead_look(&agent->lead, now);
     hear_news(agent);
     if (agent->call != LEAD_NO_CALL)
