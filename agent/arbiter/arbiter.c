@@ -124,7 +124,7 @@ struct told {
     enum lead_news news;
     bool had_leader;
     uint64_t term;
-    struct leader_record record; /* the one before, of LEAD_BEGAN; else the newest */
+    struct leader_record record; /* that of the news */
     int64_t fence_until_ms;
     char words[WORDS_BYTES]; /* a note, if there are no news; of LEAD_DEPOSED: why */
 };
@@ -155,7 +155,9 @@ static bool take_told(struct arbiter *arbiter, struct told *told)
         return true;
     }
     told->news = lead_news(&arbiter->lead);
-    told->record = told->news == LEAD_BEGAN ? lead->before : lead->known;
+    told->record = told->news == LEAD_BEGAN    ? lead->before
+                   : told->news == LEAD_FOLLOW ? lead->followed
+                                               : lead->known;
     told->had_leader = told->record.term > 0;
     told->term = lead->self.term;
     told->fence_until_ms = lead->fence_until_ms;

@@ -37,6 +37,14 @@ static int64_t lease_of(const struct lead *lead)
     return lead->known.term > 0 ? lead->known.lease_ms : lead->self.lease_ms;
 }
 
+static bool take(bool *news)
+{
+    const bool was = *news;
+
+    *news = false;
+    return was;
+}
+
 /* Wishes */
 
 static bool is_last(int seat)
@@ -86,8 +94,17 @@ void lead_sit(struct lead *lead, int seat)
     lead->is_early = lead->call != LEAD_NO_CALL;
 }
 
+static void watch_again(struct lead *lead)
+{
+    lead->role = LEAD_WATCHES;
+    lead->self.state = LEADER_LEADS;
+    lead->hold_ms = lead->contact_ms = 0;
+}
+
 void lead_withdraw(struct lead *lead)
 {
+    if (take(&lead->began))
+        watch_again(lead);
     lead->first = lead->stands = false;
     lead->ripe_ms = lead->gone_ms = 0;
 }
@@ -222,10 +239,12 @@ static void depose(struct lead *lead, int64_t now_ms)
 
     if (until_ms - lead->self.lease_ms > lead->heard_ms)
         lead->heard_ms = until_ms - lead->self.lease_ms;
-    lead->role = LEAD_WATCHES;
-    lead->self.state = LEADER_LEADS;
-    lead->hold_ms = lead->contact_ms = 0;
-    lead->deposed = true;
+    watch_again(lead);
+    lead->deposed = !lead->began;
+    if (!take(&lead->began))
+        return;
+    lead->first = lead->was_first;
+    lead->stands = lead->stood;
 }
 
 void lead_look(struct lead *lead, int64_t now_ms)
@@ -249,14 +268,6 @@ void lead_turned(struct lead *lead, int64_t now_ms)
 }
 
 /* News */
-
-static bool take(bool *news)
-{
-    const bool was = *news;
-
-    *news = false;
-    return was;
-}
 
 enum lead_news lead_news(struct lead *lead)
 {
@@ -405,6 +416,7 @@ static void notice(struct lead *lead, const struct leader_record *record, int64_
         record->state == LEADER_LEADS && (record->term > lead->told_term || lead->first)) {
         lead->told_term = record->term;
         lead->follow = true;
+        lead->followed = *record;
         lead->first = false;
         lead->gone_ms = 0;
     }
@@ -440,8 +452,10 @@ static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
     lead->role = LEAD_LEADS;
     lead->told_term = lead->self.term;
     lead->hold_ms = since_ms + lead->self.lease_ms;
-    lead->dirty = lead->began = true;
+    lead->was_first = lead->first;
+    lead->stood = lead->stands;
     lead_withdraw(lead);
+    lead->dirty = lead->began = true;
 }
 
 /* An agent that leads still holds: lead_look() came before. */

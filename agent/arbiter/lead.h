@@ -36,7 +36,8 @@
  *
  * The caller has a loop, and may drive this machine from another thread while the loop is busy. It says when
  * the loop has turned (lead_turned()). An agent whose loop has not turned for a sixth of a lease claims
- * nothing. A leader's may be busy for LEAD_CONTACT leases: then it writes no more, so another can lead.
+ * nothing. A leader's may be busy for LEAD_CONTACT leases: then it writes no more, so another can lead. If it
+ * has not been told that it leads until then, it is as if it had never led.
  *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */
@@ -117,6 +118,8 @@ struct lead {
     int64_t turned_ms;          /* the caller's loop has turned last */
 
     bool began, deposed, follow, ended; /* news that were not told */
+    bool was_first, stood;              /* while `began`: what it wanted until then */
+    struct leader_record followed;      /* of LEAD_FOLLOW: the record that was seen to change */
     struct leader_record before;        /* of LEAD_BEGAN: the record that was stale or ended; term 0: none */
     int64_t fence_until_ms;             /* of LEAD_BEGAN: no generation may begin before; 0: none is fenced */
 };
@@ -153,7 +156,9 @@ void lead_old_is_gone(struct lead *lead, int64_t now_ms);
  * under way may bring nothing of their leader yet, so it is not that one.
  */
 void lead_sit(struct lead *lead, int seat);
-/** Claim no more. A claim that is under way comes to nothing, whatever its answer is. */
+/**
+ * Claim no more. A claim that is under way, or of which lead_news() has not told yet, comes to nothing.
+ */
 void lead_withdraw(struct lead *lead);
 /** Write this into the record, at once. No effect unless this agent leads. */
 void lead_publish(struct lead *lead, const struct leader_progress *progress);

@@ -223,6 +223,8 @@ struct coordinator *sim_coordinator(const struct process *process);
 /** It leads, by the arbiter's leave. Others cannot know whether it stands still. */
 bool sim_leads(const struct process *process);
 void sim_stall(struct host *host, int64_t for_ns, bool suspended);
+/** Only its loop stands still. */
+void sim_busy(struct host *host, int64_t for_ns);
 
 /* faults.c */
 void sim_make_plan(uint64_t seed);
