@@ -81,7 +81,7 @@ static inline void hear_news(struct agent *agent)
     };
     enum lead_news news;
 
-    while ((news = lead_news(&agent->lead)) != LEAD_NO_NEWS) {
+    while (!agent->is_busy && (news = lead_news(&agent->lead)) != LEAD_NO_NEWS) {
         const size_t n = strlen(agent->news);
 
         agent->news[n] = letters[news];
