@@ -1,8 +1,8 @@
 /*
  * The arbiter of a run, as an agent uses it: it says who leads (lead.h decides it). It has a thread of its
- * own, which reads the record, and renews it while this agent leads, whatever the loop does. Calls of the store
- * may block it: then the hold on the lead ends in time. The caller's disk is not used: a record that waits
- * behind logs would cost the lead.
+ * own, which reads the record, and renews it while this agent leads, whatever the loop does. Calls of the
+ * store may block it: then the hold on the lead ends in time. The caller's disk is not used: a record that
+ * waits behind logs would cost the lead.
  *
  *   watching        arbiter_create(): it reads who leads, and tells follow() and ended()
  *   leading         after arbiter_claim_first() or arbiter_stand(): leads(), and later deposed(), or ended()

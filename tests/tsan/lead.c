@@ -1,8 +1,8 @@
 /*
  * Links libfsdp.
  *
- * The threads of a leader, under the thread sanitizer: one answers the beats of a member (whose own thread asks:
- * agent/rendezvous/pulse_listener.h and pulse_sender.h), another renews the record of who leads
+ * The threads of a leader, under the thread sanitizer: one answers the beats of a member (whose own thread
+ * asks: agent/rendezvous/pulse_listener.h and pulse_sender.h), another renews the record of who leads
  * (agent/arbiter/arbiter.h). The loop turns meanwhile, looks at the member, and loses it again and again.
  */
 #include <arpa/inet.h>
