@@ -117,7 +117,7 @@ asan-unit:
 # own threads the thread sanitizer sees races that are none.
 TSAN_CC  ?= clang-14
 TSAN_BIN := $(patsubst tests/tsan/%.c,$(BUILD)/test/tsan/%,$(call src,tests/tsan))
-$(BUILD)/test/tsan/loop_save $(BUILD)/test/tsan/pulse: $(BUILD)/test/parts.a
+$(BUILD)/test/tsan/loop_save $(BUILD)/test/tsan/pulse $(BUILD)/test/tsan/lead: $(BUILD)/test/parts.a
 $(BUILD)/test/tsan/%: $(BUILD)/obj/tests/tsan/%.o $(BUILD)/lib/libfsdp.a
 	$(call link,$(LIBS_NODE) $(LIBS_TRAIN))
 TSAN_MAKE = $(MAKE) BUILD=build/tsan CC=$(TSAN_CC) SAN=thread ONEDNN=0

@@ -1,35 +1,35 @@
 #include "agent/arbiter/arbiter.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/arbiter/arbiter_thread.h"
 #include "agent/arbiter/lead.h"
-#include "agent/os/disk.h"
 #include "shard_runtime/core/clock.h"
 
-enum { SEEN = 8, WORDS_BYTES = FSDP_ERR_MESSAGE_BYTES + 128 };
-
-/* One call of the store. Its thread has all of it from `work` to `done`. */
-struct call {
-    struct disk_job job; /* first: `work` and `done` get a pointer to it */
-    struct arbiter *arbiter;
-    enum lead_call what;
-    struct leader_record record, brought;
-    enum arbiter_answer answer;
-    struct fsdp_err err;
-};
+enum { SEEN = 8, NOTES = 4, WORDS_BYTES = FSDP_ERR_MESSAGE_BYTES + 128 };
 
 struct arbiter {
-    struct lead lead;
     struct arbiter_handlers handlers;
     void *arg;
     struct arbiter_store *store;
-    struct disk *disk;
+    struct arbiter_thread *thread;
     uv_timer_t timer;
-    struct call call;
+    int n_open; /* handles that are not closed yet */
+    void (*idle)(void *arg);
+    void *idle_arg;
+    struct leader_record shown; /* of arbiter_record() */
+
+    pthread_mutex_t lock; /* of all that follows */
+    struct lead lead;
+    bool turns;   /* the loop has run: calls may begin */
+    bool calls;   /* one of the store is under way */
     bool stopped; /* no call begins any more, and no callback comes */
+    char notes[NOTES][WORDS_BYTES];
+    int n_notes;
 
     /* agents whose records were read, the newest ones */
     unsigned char seen[SEEN][SESSION_IDENTITY_BYTES];
@@ -39,17 +39,34 @@ struct arbiter {
     bool waits;         /* it was said that this agent waits for a leader that may be gone */
 };
 
-/* Words */
+/* One call of the store. */
+struct call {
+    enum lead_call what;
+    struct leader_record record, brought;
+    enum arbiter_answer answer;
+    struct fsdp_err err;
+};
+
+static void lock(struct arbiter *arbiter)
+{
+    pthread_mutex_lock(&arbiter->lock);
+}
+
+static void unlock(struct arbiter *arbiter)
+{
+    pthread_mutex_unlock(&arbiter->lock);
+}
+
+/* Words. All with the lock, but tell(). */
 
 static void note(struct arbiter *arbiter, const char *words)
 {
-    if (!arbiter->stopped)
-        arbiter->handlers.note(arbiter->arg, words);
+    if (arbiter->n_notes < NOTES)
+        snprintf(arbiter->notes[arbiter->n_notes++], WORDS_BYTES, "%s", words);
 }
 
-static void look_at_answer(struct arbiter *arbiter, int64_t now)
+static void look_at_answer(struct arbiter *arbiter, const struct call *call, int64_t now)
 {
-    const struct call *call = &arbiter->call;
     char words[WORDS_BYTES];
 
     if (call->answer == ARBITER_FAILED && arbiter->failing_ms == 0) {
@@ -102,86 +119,83 @@ static void look_for_a_wait(struct arbiter *arbiter, int64_t now)
     note(arbiter, words);
 }
 
-static void tell_deposed(struct arbiter *arbiter)
+/* What the loop is told next. */
+struct told {
+    enum lead_news news;
+    bool had_leader;
+    uint64_t term;
+    struct leader_record record; /* that of the news */
+    int64_t fence_until_ms;
+    char words[WORDS_BYTES]; /* a note, if there are no news; of LEAD_DEPOSED: why */
+};
+
+static void say_why_deposed(const struct arbiter *arbiter, char words[WORDS_BYTES])
 {
     const struct lead *lead = &arbiter->lead;
     const struct leader_record *known = &lead->known;
-    char words[WORDS_BYTES];
 
     if (known->term > lead->self.term)
-        snprintf(words, sizeof words, "the agent at %s:%d leads", known->host, known->port);
+        snprintf(words, WORDS_BYTES, "the agent at %s:%d leads", known->host, known->port);
     else
-        snprintf(words, sizeof words, "the arbiter (%s) took no record for %.1f s", arbiter->store->ops->name,
+        snprintf(words, WORDS_BYTES, "the arbiter (%s) took no record for %.1f s", arbiter->store->ops->name,
                  (double)lead->self.lease_ms / 1e3);
-    arbiter->handlers.deposed(arbiter->arg, words);
 }
 
-/* Progress */
-
-static void tell(struct arbiter *arbiter, enum lead_news news)
+/* Returns false if there is nothing to tell. */
+static bool take_told(struct arbiter *arbiter, struct told *told)
 {
-    const struct arbiter_handlers *handlers = &arbiter->handlers;
     const struct lead *lead = &arbiter->lead;
 
-    switch (news) {
+    if (arbiter->stopped)
+        return false;
+    told->news = LEAD_NO_NEWS;
+    if (arbiter->n_notes > 0) {
+        memcpy(told->words, arbiter->notes[0], WORDS_BYTES);
+        memmove(arbiter->notes[0], arbiter->notes[1], (size_t)--arbiter->n_notes * WORDS_BYTES);
+        return true;
+    }
+    told->news = lead_news(&arbiter->lead);
+    told->record = told->news == LEAD_BEGAN    ? lead->before
+                   : told->news == LEAD_FOLLOW ? lead->followed
+                                               : lead->known;
+    told->had_leader = told->record.term > 0;
+    told->term = lead->self.term;
+    told->fence_until_ms = lead->fence_until_ms;
+    if (told->news == LEAD_DEPOSED)
+        say_why_deposed(arbiter, told->words);
+    return told->news != LEAD_NO_NEWS;
+}
+
+static void tell(const struct arbiter *arbiter, const struct told *told)
+{
+    const struct arbiter_handlers *handlers = &arbiter->handlers;
+
+    switch (told->news) {
     case LEAD_BEGAN:
-        handlers->leads(arbiter->arg, lead->self.term, lead->before.term > 0 ? &lead->before : NULL,
-                        lead->fence_until_ms);
+        handlers->leads(arbiter->arg, told->term, told->had_leader ? &told->record : NULL,
+                        told->fence_until_ms);
         break;
     case LEAD_DEPOSED:
-        tell_deposed(arbiter);
+        handlers->deposed(arbiter->arg, told->words);
         break;
     case LEAD_FOLLOW:
-        handlers->follow(arbiter->arg, &lead->known);
+        handlers->follow(arbiter->arg, &told->record);
         break;
     case LEAD_ENDED:
-        handlers->ended(arbiter->arg, &lead->known);
+        handlers->ended(arbiter->arg, &told->record);
         break;
     case LEAD_NO_NEWS:
+        handlers->note(arbiter->arg, told->words);
         break;
     }
 }
 
-static void on_timer(uv_timer_t *timer);
+/* The thread */
 
-static void wake_in(struct arbiter *arbiter, int64_t ms)
+static void make_call(const struct arbiter *arbiter, struct call *call)
 {
-    if (!arbiter->stopped)
-        uv_timer_start(&arbiter->timer, on_timer, ms > 0 ? (uint64_t)ms : 0, 0);
-}
+    struct arbiter_store *store = arbiter->store;
 
-/* Handlers may stop the arbiter at any of these steps. */
-static void advance(struct arbiter *arbiter)
-{
-    enum lead_news news;
-
-    lead_look(&arbiter->lead, clock_boot_ms());
-    look_for_silence(arbiter, clock_boot_ms());
-    look_for_a_wait(arbiter, clock_boot_ms());
-    while (!arbiter->stopped && (news = lead_news(&arbiter->lead)) != LEAD_NO_NEWS)
-        tell(arbiter, news);
-    if (arbiter->stopped || arbiter->lead.role == LEAD_OVER)
-        return;
-    if (disk_is_idle(arbiter->disk)) {
-        arbiter->call.what = lead_next(&arbiter->lead, &arbiter->call.record, clock_boot_ms());
-        if (arbiter->call.what != LEAD_NO_CALL)
-            disk_submit(arbiter->disk, &arbiter->call.job);
-    }
-    wake_in(arbiter, lead_due_ms(&arbiter->lead) - clock_boot_ms());
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-    advance(timer->data);
-}
-
-/* On the arbiter's thread. */
-static void work(struct disk_job *job)
-{
-    struct call *call = (struct call *)job;
-    struct arbiter_store *store = call->arbiter->store;
-
-    fsdp_err_clear(&call->err);
     switch (call->what) {
     case LEAD_READ:
         call->answer = store->ops->read(store, &call->brought, &call->err);
@@ -197,32 +211,136 @@ static void work(struct disk_job *job)
     }
 }
 
-static void remember(struct arbiter *arbiter, const struct leader_record *record)
+static bool has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES])
 {
-    if (!arbiter_has_seen(arbiter, record->identity))
-        memcpy(arbiter->seen[arbiter->n_seen++ % SEEN], record->identity, SESSION_IDENTITY_BYTES);
+    for (unsigned i = 0; i < arbiter->n_seen && i < SEEN; i++)
+        if (memcmp(arbiter->seen[i], identity, SESSION_IDENTITY_BYTES) == 0)
+            return true;
+    return false;
 }
 
-static void done(struct disk_job *job)
+/* With the lock. */
+static void take_answer(struct arbiter *arbiter, const struct call *call)
 {
-    struct call *call = (struct call *)job;
-    struct arbiter *arbiter = call->arbiter;
     const int64_t now = clock_boot_ms();
 
-    if (call->what == LEAD_READ && call->answer == ARBITER_DONE)
-        remember(arbiter, &call->brought);
+    arbiter->calls = false;
+    if (call->what == LEAD_READ && call->answer == ARBITER_DONE && !has_seen(arbiter, call->brought.identity))
+        memcpy(arbiter->seen[arbiter->n_seen++ % SEEN], call->brought.identity, SESSION_IDENTITY_BYTES);
     lead_answered(&arbiter->lead, call->answer, &call->brought, now);
-    look_at_answer(arbiter, now);
-    if (!arbiter->stopped)
-        advance(arbiter);
+    look_at_answer(arbiter, call, now);
+}
+
+/* Looks, and makes the call that is due. */
+static int64_t on_turn(void *arg)
+{
+    struct arbiter *arbiter = arg;
+    struct call call = { .what = LEAD_NO_CALL };
+    int64_t wait_ms;
+
+    lock(arbiter);
+    lead_look(&arbiter->lead, clock_boot_ms());
+    if (arbiter->turns && !arbiter->stopped)
+        call.what = lead_next(&arbiter->lead, &call.record, clock_boot_ms());
+    arbiter->calls = call.what != LEAD_NO_CALL;
+    unlock(arbiter);
+    if (call.what != LEAD_NO_CALL)
+        make_call(arbiter, &call);
+    lock(arbiter);
+    if (call.what != LEAD_NO_CALL)
+        take_answer(arbiter, &call);
+    wait_ms = lead_due_ms(&arbiter->lead) - clock_boot_ms();
+    if (call.what != LEAD_NO_CALL || lead_has_news(&arbiter->lead))
+        arbiter_thread_tell(arbiter->thread);
+    if (arbiter->stopped || !arbiter->turns)
+        wait_ms = arbiter->lead.self.lease_ms;
+    unlock(arbiter);
+    return wait_ms > 0 ? wait_ms : 0;
+}
+
+/* The loop */
+
+static void on_timer(uv_timer_t *timer);
+
+static void tell_idle(struct arbiter *arbiter)
+{
+    void (*idle)(void *arg) = arbiter->idle;
+    bool calls;
+
+    lock(arbiter);
+    calls = arbiter->calls;
+    unlock(arbiter);
+    if (calls || idle == NULL)
+        return;
+    arbiter->idle = NULL;
+    idle(arbiter->idle_arg); /* last: it may destroy the arbiter */
+}
+
+/* Handlers may stop the arbiter at any of these steps. */
+static void advance(struct arbiter *arbiter)
+{
+    struct told told;
+    int64_t now, wait_ms;
+    bool stopped, goes_on;
+
+    do {
+        lock(arbiter);
+        now = clock_boot_ms();
+        arbiter->turns = true;
+        lead_turned(&arbiter->lead, now);
+        lead_look(&arbiter->lead, now);
+        look_for_silence(arbiter, now);
+        look_for_a_wait(arbiter, now);
+        goes_on = take_told(arbiter, &told);
+        wait_ms = lead_due_ms(&arbiter->lead) - now;
+        stopped = arbiter->stopped;
+        unlock(arbiter);
+        if (goes_on)
+            tell(arbiter, &told);
+    } while (goes_on);
+    if (stopped) {
+        tell_idle(arbiter);
+        return;
+    }
+    arbiter_thread_wake(arbiter->thread);
+    uv_timer_start(&arbiter->timer, on_timer, wait_ms > 0 ? (uint64_t)wait_ms : 1, 0);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    advance(timer->data);
+}
+
+static void on_told(void *arg)
+{
+    advance(arg);
 }
 
 /* Life */
+
+static void on_closed(struct arbiter *arbiter)
+{
+    if (--arbiter->n_open > 0)
+        return;
+    pthread_mutex_destroy(&arbiter->lock);
+    free(arbiter);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    on_closed(handle->data);
+}
+
+static void on_thread_closed(void *arg)
+{
+    on_closed(arg);
+}
 
 enum fsdp_status arbiter_create(struct arbiter **out, uv_loop_t *loop, const struct arbiter_spec *spec,
                                 const struct arbiter_handlers *handlers, void *arg, struct fsdp_err *err)
 {
     struct arbiter *arbiter = calloc(1, sizeof *arbiter);
+    const struct arbiter_thread_calls calls = { on_turn, on_told, arbiter };
     struct leader_record self = { .run = spec->run, .lease_ms = spec->lease_ms };
     enum fsdp_status status = FSDP_ERR_NOMEM;
 
@@ -230,143 +348,181 @@ enum fsdp_status arbiter_create(struct arbiter **out, uv_loop_t *loop, const str
     if (arbiter == NULL)
         fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the arbiter");
     else
-        status = disk_create(&arbiter->disk, loop, err);
+        status = arbiter_thread_create(&arbiter->thread, loop, &calls, err);
     if (status != FSDP_OK) {
         free(arbiter);
         spec->store->ops->destroy(spec->store);
         return status;
     }
+    pthread_mutex_init(&arbiter->lock, NULL);
     memcpy(self.identity, spec->identity, sizeof self.identity);
     lead_init(&arbiter->lead, &self, clock_boot_ms());
     arbiter->handlers = *handlers;
     arbiter->arg = arg;
     arbiter->store = spec->store;
-    arbiter->call = (struct call){ .job = { .work = work, .done = done }, .arbiter = arbiter };
+    arbiter->n_open = 2;
     uv_timer_init(loop, &arbiter->timer);
     arbiter->timer.data = arbiter;
-    wake_in(arbiter, 0);
+    uv_timer_start(&arbiter->timer, on_timer, 0, 0);
     *out = arbiter;
     return FSDP_OK;
 }
 
-bool arbiter_is_idle(const struct arbiter *arbiter)
+bool arbiter_rest(struct arbiter *arbiter)
 {
-    return arbiter == NULL || disk_is_idle(arbiter->disk);
-}
+    bool calls;
 
-static void stop(struct arbiter *arbiter)
-{
+    if (arbiter == NULL)
+        return true;
+    lock(arbiter);
     arbiter->stopped = true;
+    calls = arbiter->calls;
+    unlock(arbiter);
     uv_timer_stop(&arbiter->timer);
+    return !calls;
 }
 
 void arbiter_when_idle(struct arbiter *arbiter, void (*idle)(void *arg), void *arg)
 {
-    stop(arbiter);
-    disk_when_idle(arbiter->disk, idle, arg);
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-    free(handle->data);
+    arbiter->idle = idle;
+    arbiter->idle_arg = arg;
+    arbiter_thread_tell(arbiter->thread); /* the call may just have ended */
 }
 
 void arbiter_destroy(struct arbiter *arbiter)
 {
+    if (!arbiter_rest(arbiter))
+        assert(false);
     if (arbiter == NULL)
         return;
-    stop(arbiter);
-    disk_close(arbiter->disk);
+    arbiter_thread_close(arbiter->thread, on_thread_closed);
     arbiter->store->ops->destroy(arbiter->store);
-    uv_close((uv_handle_t *)&arbiter->timer, on_closed);
+    uv_close((uv_handle_t *)&arbiter->timer, on_timer_closed);
 }
 
-/* Wishes */
+/* Wishes. What is due then is the thread's, and what is to be told the loop's. */
+
+static void wished(struct arbiter *arbiter)
+{
+    if (!arbiter->stopped && arbiter->turns)
+        arbiter_thread_wake(arbiter->thread);
+    unlock(arbiter);
+}
 
 void arbiter_claim_first(struct arbiter *arbiter, const char *host, int port)
 {
+    lock(arbiter);
     lead_first(&arbiter->lead, host, port);
-    wake_in(arbiter, 0);
+    wished(arbiter);
 }
 
 void arbiter_old_is_gone(struct arbiter *arbiter)
 {
+    lock(arbiter);
     lead_old_is_gone(&arbiter->lead, clock_boot_ms());
+    wished(arbiter);
 }
 
 void arbiter_stand(struct arbiter *arbiter, int seat, const char *host, int port, int64_t heard_ms,
                    uint64_t let_in)
 {
+    lock(arbiter);
     lead_stand(&arbiter->lead, seat, host, port, heard_ms, let_in, clock_boot_ms());
-    wake_in(arbiter, 0);
+    wished(arbiter);
 }
 
 void arbiter_sit(struct arbiter *arbiter, int seat)
 {
+    lock(arbiter);
     lead_sit(&arbiter->lead, seat);
+    wished(arbiter);
 }
 
 void arbiter_withdraw(struct arbiter *arbiter)
 {
+    lock(arbiter);
     lead_withdraw(&arbiter->lead);
+    wished(arbiter);
 }
 
 void arbiter_publish(struct arbiter *arbiter, const struct leader_progress *progress)
 {
+    lock(arbiter);
     lead_publish(&arbiter->lead, progress);
-    wake_in(arbiter, 0);
+    wished(arbiter);
 }
 
 void arbiter_move(struct arbiter *arbiter, const char *host, int port)
 {
+    lock(arbiter);
     lead_move(&arbiter->lead, host, port);
-    wake_in(arbiter, 0);
+    wished(arbiter);
 }
 
 void arbiter_go_on(struct arbiter *arbiter, bool unlocked)
 {
-    if (arbiter->lead.self.goes_on && arbiter->lead.self.unlocked == unlocked)
-        return;
+    lock(arbiter);
     lead_go_on(&arbiter->lead, unlocked);
-    wake_in(arbiter, 0);
+    wished(arbiter);
 }
 
 void arbiter_in_contact_until(struct arbiter *arbiter, int64_t until_ms)
 {
+    lock(arbiter);
     lead_in_contact_until(&arbiter->lead, until_ms);
+    unlock(arbiter);
 }
 
 void arbiter_resign(struct arbiter *arbiter, int exit_status)
 {
+    lock(arbiter);
     lead_resign(&arbiter->lead, exit_status);
-    wake_in(arbiter, 0);
+    wished(arbiter);
 }
 
 void arbiter_leave(struct arbiter *arbiter)
 {
+    lock(arbiter);
     lead_leave(&arbiter->lead);
-    wake_in(arbiter, 0);
+    wished(arbiter);
 }
 
-int64_t arbiter_holds_until_ms(const struct arbiter *arbiter)
+/* Questions */
+
+int64_t arbiter_holds_until_ms(struct arbiter *arbiter)
 {
-    return lead_holds_until_ms(&arbiter->lead);
+    int64_t until_ms;
+
+    lock(arbiter);
+    until_ms = lead_holds_until_ms(&arbiter->lead);
+    unlock(arbiter);
+    return until_ms;
 }
 
-const struct leader_record *arbiter_record(const struct arbiter *arbiter)
+const struct leader_record *arbiter_record(struct arbiter *arbiter)
 {
-    return arbiter->lead.known.term > 0 ? &arbiter->lead.known : NULL;
+    lock(arbiter);
+    arbiter->shown = arbiter->lead.known;
+    unlock(arbiter);
+    return arbiter->shown.term > 0 ? &arbiter->shown : NULL;
 }
 
-bool arbiter_answers(const struct arbiter *arbiter)
+bool arbiter_answers(struct arbiter *arbiter)
 {
-    return arbiter->failing_ms == 0;
+    bool answers;
+
+    lock(arbiter);
+    answers = arbiter->failing_ms == 0;
+    unlock(arbiter);
+    return answers;
 }
 
-bool arbiter_has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES])
+bool arbiter_has_seen(struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES])
 {
-    for (unsigned i = 0; i < arbiter->n_seen && i < SEEN; i++)
-        if (memcmp(arbiter->seen[i], identity, SESSION_IDENTITY_BYTES) == 0)
-            return true;
-    return false;
+    bool has;
+
+    lock(arbiter);
+    has = has_seen(arbiter, identity);
+    unlock(arbiter);
+    return has;
 }

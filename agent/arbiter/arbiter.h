@@ -1,6 +1,7 @@
 /*
  * The arbiter of a run, as an agent uses it: it says who leads (lead.h decides it). It has a thread of its
- * own for the calls of its store, which may block, and a timer. The caller's disk is not used: a record that
+ * own, which reads the record, and renews it while this agent leads, whatever the loop does. Calls of the
+ * store may block it: then the hold on the lead ends in time. The caller's disk is not used: a record that
  * waits behind logs would cost the lead.
  *
  *   watching        arbiter_create(): it reads who leads, and tells follow() and ended()
@@ -8,7 +9,8 @@
  *                   after arbiter_resign()
  *
  * Callbacks run on the loop's thread, never from within a function of this header. From within any of them
- * every function here may be called. All times are milliseconds of CLOCK_BOOTTIME, as clock_boot_ns() has it.
+ * every function here may be called. arbiter_in_contact_until() and arbiter_holds_until_ms() may be called on
+ * any thread. All times are milliseconds of CLOCK_BOOTTIME, as clock_boot_ns() has it.
  */
 #ifndef AGENT_ARBITER_H
 #define AGENT_ARBITER_H
@@ -128,23 +130,26 @@ void arbiter_resign(struct arbiter *arbiter, int exit_status);
  * Until when this agent may act as the leader: answer beats, form a generation, extend the lease of its own
  * ranks. 0: it does not lead. Ask at each such act, and compare with a fresh clock.
  */
-int64_t arbiter_holds_until_ms(const struct arbiter *arbiter);
-/** The newest record that this agent has read or written; NULL: there is none. Valid until the loop runs. */
-const struct leader_record *arbiter_record(const struct arbiter *arbiter);
+int64_t arbiter_holds_until_ms(struct arbiter *arbiter);
+/** The newest record that this agent has read or written; NULL: there is none. Valid until the next call. */
+const struct leader_record *arbiter_record(struct arbiter *arbiter);
 /** Did the store answer the last call in time? True as long as there was none. */
-bool arbiter_answers(const struct arbiter *arbiter);
+bool arbiter_answers(struct arbiter *arbiter);
 /** Has this agent read a record of that identity: does it see the same store as that agent? */
-bool arbiter_has_seen(const struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES]);
+bool arbiter_has_seen(struct arbiter *arbiter, const unsigned char identity[SESSION_IDENTITY_BYTES]);
 
-/** Is no call of the store under way? NULL has none. */
-bool arbiter_is_idle(const struct arbiter *arbiter);
 /**
- * Call `idle` once, from the loop, as soon as no call is under way. Requires that one is. No call begins any
- * more, and no other callback comes. `idle` may call arbiter_destroy().
+ * Begin no call of the store any more; no callback comes after this. Returns whether none is under way. NULL
+ * has none.
+ */
+bool arbiter_rest(struct arbiter *arbiter);
+/**
+ * After arbiter_rest(): call `idle` once, from the loop, as soon as no call is under way. `idle` may call
+ * arbiter_destroy().
  */
 void arbiter_when_idle(struct arbiter *arbiter, void (*idle)(void *arg), void *arg);
 /**
- * Stop, and free the arbiter and its store when the loop has run. Requires arbiter_is_idle(); an arbiter
+ * Stop, and free the arbiter and its store when the loop has run. Requires arbiter_rest(); an arbiter
  * whose store does not answer is left behind by a process that ends. Leading ends without a word: call
  * arbiter_resign() before, if the run is over. NULL is a no-op.
  */

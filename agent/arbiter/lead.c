@@ -7,7 +7,8 @@
 
 void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_ms)
 {
-    *lead = (struct lead){ .self = *self, .role = LEAD_WATCHES, .looked_ms = now_ms, .next_ms = now_ms };
+    *lead = (struct lead){ .self = *self, .role = LEAD_WATCHES, .next_ms = now_ms };
+    lead->looked_ms = lead->turned_ms = now_ms;
     lead->self.term = lead->self.sequence = 0;
     lead->self.state = LEADER_LEADS;
     lead->self.progress =
@@ -34,6 +35,14 @@ static bool is_own(const struct lead *lead, const struct leader_record *record)
 static int64_t lease_of(const struct lead *lead)
 {
     return lead->known.term > 0 ? lead->known.lease_ms : lead->self.lease_ms;
+}
+
+static bool take(bool *news)
+{
+    const bool was = *news;
+
+    *news = false;
+    return was;
 }
 
 /* Wishes */
@@ -85,8 +94,17 @@ void lead_sit(struct lead *lead, int seat)
     lead->is_early = lead->call != LEAD_NO_CALL;
 }
 
+static void watch_again(struct lead *lead)
+{
+    lead->role = LEAD_WATCHES;
+    lead->self.state = LEADER_LEADS;
+    lead->hold_ms = lead->contact_ms = 0;
+}
+
 void lead_withdraw(struct lead *lead)
 {
+    if (take(&lead->began))
+        watch_again(lead);
     lead->first = lead->stands = lead->first_saw_a_leader = false;
     lead->ripe_ms = lead->gone_ms = 0;
 }
@@ -221,10 +239,12 @@ static void depose(struct lead *lead, int64_t now_ms)
 
     if (until_ms - lead->self.lease_ms > lead->heard_ms)
         lead->heard_ms = until_ms - lead->self.lease_ms;
-    lead->role = LEAD_WATCHES;
-    lead->self.state = LEADER_LEADS;
-    lead->hold_ms = lead->contact_ms = 0;
-    lead->deposed = true;
+    watch_again(lead);
+    lead->deposed = !lead->began;
+    if (!take(&lead->began))
+        return;
+    lead->first = lead->was_first;
+    lead->stands = lead->stood;
 }
 
 void lead_look(struct lead *lead, int64_t now_ms)
@@ -242,15 +262,12 @@ void lead_look(struct lead *lead, int64_t now_ms)
         lead->ripe_ms = now_ms;
 }
 
-/* News */
-
-static bool take(bool *news)
+void lead_turned(struct lead *lead, int64_t now_ms)
 {
-    const bool was = *news;
-
-    *news = false;
-    return was;
+    lead->turned_ms = now_ms;
 }
+
+/* News */
 
 enum lead_news lead_news(struct lead *lead)
 {
@@ -263,7 +280,23 @@ enum lead_news lead_news(struct lead *lead)
     return take(&lead->ended) ? LEAD_ENDED : LEAD_NO_NEWS;
 }
 
+bool lead_has_news(const struct lead *lead)
+{
+    return lead->began || lead->deposed || lead->follow || lead->ended;
+}
+
 /* Calls */
+
+/* Has the loop turned so lately that a claim, or a write of a leader, may begin? */
+static bool may_claim_now(const struct lead *lead, int64_t now_ms)
+{
+    return now_ms - lead->turned_ms <= lease_of(lead) / LEAD_STALL;
+}
+
+static bool may_write_now(const struct lead *lead, int64_t now_ms)
+{
+    return now_ms - lead->turned_ms <= LEAD_CONTACT * lead->self.lease_ms;
+}
 
 static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
 {
@@ -272,8 +305,8 @@ static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
     if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER)
         return LEAD_NO_CALL;
     if (leads(lead))
-        return is_due || lead->dirty ? LEAD_RENEW : LEAD_NO_CALL;
-    if (lead->ripe_ms > 0 && now_ms >= claims_at_ms(lead))
+        return (is_due || lead->dirty) && may_write_now(lead, now_ms) ? LEAD_RENEW : LEAD_NO_CALL;
+    if (lead->ripe_ms > 0 && now_ms >= claims_at_ms(lead) && may_claim_now(lead, now_ms))
         return LEAD_CLAIM;
     return is_due ? LEAD_READ : LEAD_NO_CALL;
 }
@@ -383,6 +416,7 @@ static void notice(struct lead *lead, const struct leader_record *record, int64_
         record->state == LEADER_LEADS && (record->term > lead->told_term || lead->first)) {
         lead->told_term = record->term;
         lead->follow = true;
+        lead->followed = *record;
         lead->first = false;
         lead->gone_ms = 0;
     }
@@ -423,8 +457,10 @@ static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
     lead->role = LEAD_LEADS;
     lead->told_term = lead->self.term;
     lead->hold_ms = since_ms + lead->self.lease_ms;
-    lead->dirty = lead->began = true;
+    lead->was_first = lead->first;
+    lead->stood = lead->stands;
     lead_withdraw(lead);
+    lead->dirty = lead->began = true;
 }
 
 /* An agent that leads still holds: lead_look() came before. */
@@ -493,11 +529,12 @@ int64_t lead_due_ms(const struct lead *lead)
 
     if (leads(lead) && term_until_ms(lead) < due_ms)
         due_ms = term_until_ms(lead);
-    if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER)
+    if (lead->call != LEAD_NO_CALL || lead->role == LEAD_OVER ||
+        (leads(lead) && !may_write_now(lead, lead->looked_ms)))
         return due_ms;
     if (lead->next_ms < due_ms || (leads(lead) && lead->dirty))
         due_ms = leads(lead) && lead->dirty ? lead->looked_ms : lead->next_ms;
-    if (lead->ripe_ms > 0 && claims_at_ms(lead) < due_ms)
+    if (lead->ripe_ms > 0 && may_claim_now(lead, lead->looked_ms) && claims_at_ms(lead) < due_ms)
         due_ms = claims_at_ms(lead);
     return due_ms;
 }

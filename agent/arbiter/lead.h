@@ -34,6 +34,11 @@
  * over waits with it (lead_go_on()): those whom the leader before had let in are on their way to it, and
  * would wait so long if it were lost before they come.
  *
+ * The caller has a loop, and may drive this machine from another thread while the loop is busy. It says when
+ * the loop has turned (lead_turned()). An agent whose loop has not turned for a sixth of a lease claims
+ * nothing. A leader's may be busy for LEAD_CONTACT leases: then it writes no more, so another can lead. If it
+ * has not been told that it leads until then, it is as if it had never led.
+ *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */
 #ifndef AGENT_LEAD_H
@@ -111,8 +116,11 @@ struct lead {
     int64_t next_ms;            /* when the next one is due */
     int64_t failed_until_ms;    /* a call has failed: no claim before */
     int64_t looked_ms;          /* last look */
+    int64_t turned_ms;          /* the caller's loop has turned last */
 
     bool began, deposed, follow, ended; /* news that were not told */
+    bool was_first, stood;              /* while `began`: what it wanted until then */
+    struct leader_record followed;      /* of LEAD_FOLLOW: the record that was seen to change */
     struct leader_record before;        /* of LEAD_BEGAN: the record that was stale or ended; term 0: none */
     int64_t fence_until_ms;             /* of LEAD_BEGAN: no generation may begin before; 0: none is fenced */
 };
@@ -149,7 +157,9 @@ void lead_old_is_gone(struct lead *lead, int64_t now_ms);
  * under way may bring nothing of their leader yet, so it is not that one.
  */
 void lead_sit(struct lead *lead, int seat);
-/** Claim no more. A claim that is under way comes to nothing, whatever its answer is. */
+/**
+ * Claim no more. A claim that is under way, or of which lead_news() has not told yet, comes to nothing.
+ */
 void lead_withdraw(struct lead *lead);
 /** Write this into the record, at once. No effect unless this agent leads. */
 void lead_publish(struct lead *lead, const struct leader_progress *progress);
@@ -180,8 +190,12 @@ void lead_leave(struct lead *lead);
  * Time has passed. Call it every tenth of a lease at least, and whenever a time of lead_due_ms() has come.
  */
 void lead_look(struct lead *lead, int64_t now_ms);
+/** The caller's loop has turned. */
+void lead_turned(struct lead *lead, int64_t now_ms);
 /** Take the next news. */
 enum lead_news lead_news(struct lead *lead);
+/** Is there any? */
+bool lead_has_news(const struct lead *lead);
 /**
  * The call to begin now. LEAD_NO_CALL: none is due, or one is under way. Else `record` receives what to claim
  * or write, and lead_answered() must follow.

@@ -153,9 +153,9 @@ void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_
 /** May beats be answered now? If not, this agent may not lead any more, and another one may. */
 bool coordinator_may_grant(const struct coordinator *coordinator);
 /**
- * A beat of the node was answered just now: its ranks may run for another lease without a further answer.
+ * A beat of the node was answered so long ago: its ranks may run for another lease without a further answer.
  */
-void coordinator_granted(struct coordinator *coordinator, int node);
+void coordinator_granted(struct coordinator *coordinator, int node, int64_t ago_ns);
 /** The node has got an answer to a beat that was sent at that time, by CLOCK_BOOTTIME; 0: none yet. */
 void coordinator_heard(struct coordinator *coordinator, int node, int64_t answered_ns);
 /** Has this coordinator formed a generation? */
@@ -166,6 +166,8 @@ bool coordinator_has_formed(const struct coordinator *coordinator);
  * their ranks for good, do not count. 0: that is not known.
  */
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
+/** What coordinator_heard() has said of agents that are not present: the least; INT64_MAX: there are none. */
+int64_t coordinator_away_heard_ns(const struct coordinator *coordinator);
 /**
  * The ranks of the node are killed, because its lease was over `ago_ms` ago. The node itself stays: it
  * reports its end of the generation, and takes part in the next one.

@@ -79,17 +79,23 @@ int coordinator_forget_away(struct coordinator *coordinator, int node)
     return coordinator_forget_agent(coordinator, coordinator->roster.nodes[node].who.identity);
 }
 
-int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator)
+int64_t coordinator_away_heard_ns(const struct coordinator *coordinator)
 {
-    int64_t first_ns = clock_boot_ns();
+    int64_t first_ns = coordinator->unknown_away ? 0 : INT64_MAX;
 
-    if (coordinator->unknown_away)
-        return 0;
-    for (int i = COORDINATOR_SELF + 1; i < coordinator->roster.capacity; i++)
-        if (coordinator->roster.nodes[i].present && coordinator->nodes[i].heard_ns < first_ns)
-            first_ns = coordinator->nodes[i].heard_ns;
     for (int i = 0; i < coordinator->n_away; i++)
         if (coordinator->away[i].heard_ns < first_ns)
             first_ns = coordinator->away[i].heard_ns;
+    return first_ns;
+}
+
+int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator)
+{
+    const int64_t now_ns = clock_boot_ns(), away_ns = coordinator_away_heard_ns(coordinator);
+    int64_t first_ns = away_ns < now_ns ? away_ns : now_ns;
+
+    for (int i = COORDINATOR_SELF + 1; i < coordinator->roster.capacity; i++)
+        if (coordinator->roster.nodes[i].present && coordinator->nodes[i].heard_ns < first_ns)
+            first_ns = coordinator->nodes[i].heard_ns;
     return first_ns == 0 ? 0 : first_ns / 1000000 + coordinator->config->lease_ms;
 }

@@ -197,9 +197,12 @@ bool coordinator_may_grant(const struct coordinator *coordinator)
     return lead->holds == NULL || lead->holds(lead->arg);
 }
 
-void coordinator_granted(struct coordinator *coordinator, int node)
+void coordinator_granted(struct coordinator *coordinator, int node, int64_t ago_ns)
 {
-    coordinator->nodes[node].granted_ms = coordinator_now_ms(coordinator) + 1; /* rounded up */
+    const uint64_t granted_ms = (uint64_t)(coordinator_now_ns(coordinator) - ago_ns) / 1000000 + 1;
+
+    if (granted_ms > coordinator->nodes[node].granted_ms)
+        coordinator->nodes[node].granted_ms = granted_ms; /* rounded up */
 }
 
 void coordinator_fenced(struct coordinator *coordinator, int node, int generation, int64_t ago_ms)

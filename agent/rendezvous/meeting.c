@@ -753,6 +753,12 @@ bool meeting_aim(const struct meeting *meeting, struct pulse_aim *aim)
     return true;
 }
 
+void meeting_pulse(struct meeting *meeting, int64_t ago_ms)
+{
+    if (meeting_is_member(meeting))
+        session_pulse(meeting->session, ago_ms);
+}
+
 const unsigned char *meeting_key(const struct meeting *meeting)
 {
     return meeting->sessions.key;

@@ -98,6 +98,7 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
 static bool grant(const struct nodes *nodes, int node, struct proto_beat *beat)
 {
     coordinator_heard(nodes->coordinator, node, beat->answered_ns);
+    rendezvous_heard(nodes->rendezvous, node, beat->answered_ns);
     if (!coordinator_may_grant(nodes->coordinator))
         return false;
     beat->answered_ns = clock_boot_ns();
@@ -105,14 +106,20 @@ static bool grant(const struct nodes *nodes, int node, struct proto_beat *beat)
     return true;
 }
 
-static bool on_pulse(void *arg, int node, struct proto_beat *beat)
+static void on_told(void *arg, int node, const struct pulse_told *told)
 {
     const struct nodes *nodes = arg;
 
-    if (!grant(nodes, node, beat))
-        return false;
-    coordinator_granted(nodes->coordinator, node);
-    return true;
+    coordinator_heard(nodes->coordinator, node, told->heard_ns);
+    if (told->answered_ns != 0)
+        coordinator_granted(nodes->coordinator, node, clock_boot_ns() - told->answered_ns);
+}
+
+static int64_t on_away(void *arg)
+{
+    const struct nodes *nodes = arg;
+
+    return coordinator_away_heard_ns(nodes->coordinator);
 }
 
 static enum fsdp_status answer_beat(struct nodes *nodes, int node, const struct frame *frame,
@@ -124,7 +131,7 @@ static enum fsdp_status answer_beat(struct nodes *nodes, int node, const struct 
     if (!grant(nodes, node, &message.beat))
         return FSDP_OK;
     tell_remote(&nodes->remotes[node], PROTO_BEAT, 0, &message.beat);
-    coordinator_granted(nodes->coordinator, node);
+    coordinator_granted(nodes->coordinator, node, 0);
     return FSDP_OK;
 }
 
@@ -242,10 +249,10 @@ static void on_note(void *arg, const char *words)
 
 enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *config,
                               struct rendezvous *rendezvous, struct coordinator *coordinator,
-                              struct console *console, struct fsdp_err *err)
+                              struct console *console, const struct pulse_lead *lead, struct fsdp_err *err)
 {
-    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message, on_lost,
-                                                         on_note,  on_swept,  on_pulse,   on_restored };
+    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message, on_lost,    on_note,
+                                                         on_swept, on_told,   on_away,    on_restored };
     const int capacity = coordinator_capacity(coordinator);
     struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)capacity * sizeof *nodes->remotes);
     enum fsdp_status status;
@@ -259,7 +266,7 @@ enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *con
     nodes->coordinator = coordinator;
     nodes->console = console;
     nodes->rendezvous = rendezvous;
-    status = rendezvous_serve(rendezvous, capacity, &handlers, nodes, err);
+    status = rendezvous_serve(rendezvous, capacity, &handlers, nodes, lead, err);
     if (status != FSDP_OK)
         goto fail;
     coordinator_set_address(coordinator, rendezvous_address(rendezvous));
@@ -269,6 +276,12 @@ fail:
     rendezvous_destroy(rendezvous);
     free(nodes);
     return status;
+}
+
+void nodes_turn(struct nodes *nodes)
+{
+    if (nodes != NULL)
+        rendezvous_turn(nodes->rendezvous);
 }
 
 void nodes_destroy(struct nodes *nodes)

@@ -21,11 +21,15 @@ struct nodes;
  *   rendezvous   where they come. The callee owns it from now on, even if this function fails
  *   coordinator  borrowed until nodes_destroy()
  *   console      for lines about the nodes, borrowed until nodes_destroy(); NULL: descriptor 2
+ *   lead         as for rendezvous_serve()
  * FSDP_ERR_NOMEM leaves nothing.
  */
 enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *config,
                               struct rendezvous *rendezvous, struct coordinator *coordinator,
-                              struct console *console, struct fsdp_err *err);
+                              struct console *console, const struct pulse_lead *lead, struct fsdp_err *err);
+
+/** As rendezvous_turn(). NULL is a no-op. */
+void nodes_turn(struct nodes *nodes);
 
 /** The run is over. The other nodes still receive what was sent to them. NULL is a no-op. */
 void nodes_destroy(struct nodes *nodes);

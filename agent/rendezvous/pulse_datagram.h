@@ -1,12 +1,12 @@
 /*
  * Pulses: beats that travel beside the session of a member and its coordinator, as datagrams (UDP, the port
- * of the session's listener). They leave from a thread that does nothing else (pulse_sender.h), so no work of
- * the member's loop delays them, and no TCP that has to send again. Where datagrams do not pass, the beats of
- * the session are left.
+ * of the session's listener). They leave from a thread that does nothing else (pulse_sender.h), and such a
+ * thread answers them (pulse_listener.h). So no work of a loop delays them, and no TCP that has to send
+ * again. Where datagrams do not pass, the beats of the session are left.
  *   - A question and its answer say what a PROTO_BEAT says (agent/members/proto.h), and mean the same.
  *   - Both name the session. So they count only while it lasts, at both ends.
  *   - With a key, each ends with a MAC. A question that is sent again by a stranger has a time that is not
- *     later than the last one, and is dropped (rendezvous.c). An answer that is sent again changes nothing.
+ *     later than the last one, and is dropped (pulse_book.h). An answer that is sent again changes nothing.
  *
  * Pure but for the MAC: no sockets, no clock.
  */
@@ -19,7 +19,10 @@
 
 #include "agent/wire/session_hello.h"
 
-enum { PULSE_BYTES = 64 };
+enum {
+    PULSE_BYTES = 64,
+    PULSE_LEASES = 10 /* an agent whose loop has not turned for so long asks and answers no more */
+};
 
 struct pulse {
     bool is_answer;

@@ -1,30 +1,56 @@
 /*
- * The coordinator's end of the pulses (pulse_datagram.h): sockets on the loop. They are read in the same turn
- * of the loop as the sessions, before any session is judged.
+ * The leader's end of the pulses (pulse_datagram.h): sockets, and a thread that does nothing else than answer
+ * the questions which come there, as pulse_book.h says. A tenth of a lease at most passes between two calls
+ * of struct pulse_lead.keep(). So a leader whose loop is busy, or waits for a disk, loses neither its members
+ * nor the lease of its own node.
  *
- * Thread: the loop's.
+ * Before the loop judges a session, it calls pulse_listener_turn(), which also reads what has come, and the
+ * thread has not read yet.
+ *
+ * Thread: the loop's, but for the callbacks.
  */
 #ifndef AGENT_PULSE_LISTENER_H
 #define AGENT_PULSE_LISTENER_H
 
 #include <sys/socket.h>
-#include <uv.h>
 
-#include "agent/rendezvous/pulse_datagram.h"
+#include "agent/rendezvous/pulse_book.h"
 
 struct pulse_listener;
 
-/** A question has come. Returns false if it gets no answer; else fills in the answer's times. */
-typedef bool pulse_question(void *arg, const struct pulse *question, struct pulse *answer);
+/* Where an arbiter says who leads. Both are called on the thread and on the loop, one at a time. */
+struct pulse_lead {
+    bool (*holds)(void *arg); /* may a question be answered now? */
+    /* The leader goes on. `contact_until_ns` is that of pulse_book_contact_until_ns(). */
+    void (*keep)(void *arg, int64_t contact_until_ns);
+    void *arg;
+};
 
 /**
- * Listen on one address, with its port.
+ * Create a listener without a socket.
  *   key  (TLS_KEY_BYTES) the job's; NULL: clear text. Not borrowed
  * NULL: that is not possible, and members do without pulses.
  */
-struct pulse_listener *pulse_listen(uv_loop_t *loop, const struct sockaddr *address, const unsigned char *key,
-                                    pulse_question *question, void *arg);
-/** No call follows. The memory is freed when the loop has run. NULL is a no-op. */
-void pulse_listener_close(struct pulse_listener *listener);
+struct pulse_listener *pulse_listener_create(int64_t lease_ms, const unsigned char *key);
+/** Listen on one more address, with its port, ENDPOINT_MAX_ADDRESSES at most. False: not possible. */
+bool pulse_listener_bind(struct pulse_listener *listener, const struct sockaddr *address);
+/**
+ * Start the thread. Call it once.
+ *   lead  copied; NULL: nobody else can lead, so all questions of members are answered
+ * False: there is no thread. Questions wait until the loop turns.
+ */
+bool pulse_listener_serve(struct pulse_listener *listener, const struct pulse_lead *lead);
+/** Ends the thread. NULL is a no-op, as for all functions below. */
+void pulse_listener_destroy(struct pulse_listener *listener);
+
+/** As pulse_book_add(), pulse_book_heard() and pulse_book_turned(). */
+void pulse_listener_admit(struct pulse_listener *listener, struct pulse_member *member,
+                          const unsigned char session[SESSION_IDENTITY_BYTES]);
+void pulse_listener_heard(struct pulse_listener *listener, struct pulse_member *member, int64_t heard_ns);
+void pulse_listener_turn(struct pulse_listener *listener, int64_t away_ns);
+/** What is known of a member now. */
+struct pulse_told pulse_listener_told(struct pulse_listener *listener, struct pulse_member *member);
+/** Answers the member no more. Returns the last that is known of it: it gets no later answer. */
+struct pulse_told pulse_listener_forget(struct pulse_listener *listener, struct pulse_member *member);
 
 #endif

@@ -16,8 +16,6 @@
 #include "agent/os/lease.h"
 #include "agent/rendezvous/pulse_datagram.h"
 
-enum { PULSE_LEASES = 10 };
-
 struct pulse_sender;
 
 /* Whom to ask. */

@@ -5,20 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/rendezvous/pulse_listener.h"
+#include "shard_runtime/core/clock.h"
 
 enum { MAX_NOTES = 50 /* a node that comes again and again must not fill a log */ };
 
 struct node {
-    struct session *session; /* NULL: the node is not there */
-    int64_t pulse_ns;        /* when the newest pulse of that session was sent, by the node's clock */
+    struct session *session;    /* NULL: the node is not there */
+    struct pulse_member pulses; /* of that session; the listener's */
 };
 
 struct rendezvous {
     struct session_pool *pool;
     int n_listeners;
-    struct pulse_listener *pulses[ENDPOINT_MAX_ADDRESSES];
-    int n_pulses;
+    struct pulse_listener *pulses; /* NULL: members do without */
     struct rendezvous_handlers handlers;
     void *arg;
     int capacity;
@@ -75,6 +74,15 @@ static void learn_address(struct rendezvous *rendezvous, const struct session *s
         memcpy(rendezvous->address, address, sizeof address);
 }
 
+/* The session of a node is over, or ends now: no pulse of it is answered any more. */
+static void forget_pulses(struct rendezvous *rendezvous, struct node *node)
+{
+    const struct pulse_told told = pulse_listener_forget(rendezvous->pulses, &node->pulses);
+
+    if (rendezvous->handlers.told != NULL)
+        rendezvous->handlers.told(rendezvous->arg, (int)(node - rendezvous->nodes), &told);
+}
+
 static void take_join(struct rendezvous *rendezvous, struct session *session, const struct frame *frame)
 {
     struct proto_refused refused = { 0 };
@@ -109,10 +117,12 @@ static void take_join(struct rendezvous *rendezvous, struct session *session, co
         refuse(rendezvous, session, &refused);
         return;
     }
-    if (rendezvous->nodes[number].session != NULL)
+    if (rendezvous->nodes[number].session != NULL) {
         session_leave(rendezvous->nodes[number].session);
+        (void)pulse_listener_forget(rendezvous->pulses, &rendezvous->nodes[number].pulses);
+    }
     rendezvous->nodes[number].session = session;
-    rendezvous->nodes[number].pulse_ns = 0;
+    pulse_listener_admit(rendezvous->pulses, &rendezvous->nodes[number].pulses, session_identity(session));
     session_set_data(session, &rendezvous->nodes[number]);
     session_admit(session);
     learn_address(rendezvous, session);
@@ -145,6 +155,7 @@ static void on_ended(void *arg, struct session *session, const struct fsdp_err *
         return;
     }
     node->session = NULL;
+    forget_pulses(rendezvous, node);
     rendezvous->handlers.lost(rendezvous->arg, (int)(node - rendezvous->nodes), session_silent_ms(session),
                               why);
 }
@@ -173,42 +184,55 @@ static void on_refused(void *arg, const unsigned char identity[SESSION_IDENTITY_
         rendezvous->handlers.restored(rendezvous->arg, identity);
 }
 
-/* One that was sent before another that has come is late, or a stranger sends it again. */
-static bool on_pulse(void *arg, const struct pulse *question, struct pulse *answer)
-{
-    const struct rendezvous *rendezvous = arg;
-    struct session *session = session_pool_find(rendezvous->pool, question->session);
-    struct node *node = session == NULL ? NULL : session_data(session);
-    struct proto_beat beat = { .sent_ns = question->sent_ns, .answered_ns = question->answered_ns };
+/* Pulses */
 
-    if (node == NULL || node->session != session || question->sent_ns <= node->pulse_ns)
-        return false;
-    node->pulse_ns = question->sent_ns;
-    session_pulse(session);
-    if (rendezvous->handlers.pulse == NULL ||
-        !rendezvous->handlers.pulse(rendezvous->arg, (int)(node - rendezvous->nodes), &beat))
-        return false;
-    answer->answered_ns = beat.answered_ns;
-    answer->lease_ms = beat.lease_ms;
-    return true;
+void rendezvous_turn(struct rendezvous *rendezvous)
+{
+    const struct rendezvous_handlers *handlers = &rendezvous->handlers;
+
+    pulse_listener_turn(rendezvous->pulses,
+                        handlers->away_ns == NULL ? INT64_MAX : handlers->away_ns(rendezvous->arg));
+}
+
+/* What came while the loop was busy counts when it judges the sessions. */
+static void on_looks(void *arg)
+{
+    struct rendezvous *rendezvous = arg;
+
+    if (rendezvous->pulses == NULL)
+        return;
+    rendezvous_turn(rendezvous);
+    for (int i = 0; i < rendezvous->capacity; i++) {
+        struct node *node = &rendezvous->nodes[i];
+        struct pulse_told told;
+
+        if (node->session == NULL)
+            continue;
+        told = pulse_listener_told(rendezvous->pulses, &node->pulses);
+        if (told.came_ns != 0)
+            session_pulse(node->session, (clock_boot_ns() - told.came_ns) / 1000000);
+        if (rendezvous->handlers.told != NULL)
+            rendezvous->handlers.told(rendezvous->arg, i, &told);
+    }
+}
+
+void rendezvous_heard(struct rendezvous *rendezvous, int node, int64_t heard_ns)
+{
+    pulse_listener_heard(rendezvous->pulses, &rendezvous->nodes[node].pulses, heard_ns);
 }
 
 /* Opening the listeners */
 
-static void listen_for_pulses(struct rendezvous *rendezvous, uv_loop_t *loop,
-                              const struct sockaddr_storage *address, const unsigned char *key)
+static void listen_for_pulses(struct rendezvous *rendezvous, const struct sockaddr_storage *address)
 {
     struct sockaddr_storage at = *address;
     const in_port_t port = htons((in_port_t)session_pool_port(rendezvous->pool));
-    struct pulse_listener *listener;
 
     if (at.ss_family == AF_INET6)
         ((struct sockaddr_in6 *)&at)->sin6_port = port;
     else
         ((struct sockaddr_in *)&at)->sin_port = port;
-    listener = pulse_listen(loop, (const struct sockaddr *)&at, key, on_pulse, rendezvous);
-    if (listener != NULL)
-        rendezvous->pulses[rendezvous->n_pulses++] = listener;
+    (void)pulse_listener_bind(rendezvous->pulses, (const struct sockaddr *)&at);
 }
 
 /*
@@ -232,9 +256,8 @@ static void keep_address(struct rendezvous *rendezvous, const struct sockaddr_st
  * Listens on all addresses that belong to this host. The first of them decides: if it is free, this node
  * hosts; if it is in use, another process hosts. Further addresses are used if they are free.
  */
-static enum fsdp_status listen_on_all(struct rendezvous *rendezvous, uv_loop_t *loop,
-                                      const struct endpoint_addresses *addresses, const unsigned char *key,
-                                      struct fsdp_err *err)
+static enum fsdp_status listen_on_all(struct rendezvous *rendezvous,
+                                      const struct endpoint_addresses *addresses, struct fsdp_err *err)
 {
     enum fsdp_status status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "no address of this host");
 
@@ -248,7 +271,7 @@ static enum fsdp_status listen_on_all(struct rendezvous *rendezvous, uv_loop_t *
             status = FSDP_OK;
         }
         if (one == FSDP_OK)
-            listen_for_pulses(rendezvous, loop, &addresses->of[i], key);
+            listen_for_pulses(rendezvous, &addresses->of[i]);
         if (one == FSDP_OK || one == FSDP_ERR_NOT_FOUND || rendezvous->n_listeners > 0)
             continue;
         /*
@@ -273,11 +296,14 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
     *out = NULL;
     if (rendezvous == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the rendezvous");
-    config.handlers = (struct session_handlers){ NULL, on_frame, on_ended, on_note, on_swept, on_refused };
+    config.handlers =
+        (struct session_handlers){ NULL, on_frame, on_ended, on_note, on_swept, on_refused, on_looks };
     config.arg = rendezvous;
     status = session_pool_create(&rendezvous->pool, loop, true, &config, err);
-    if (status == FSDP_OK)
-        status = listen_on_all(rendezvous, loop, addresses, sessions->key, err);
+    if (status == FSDP_OK) {
+        rendezvous->pulses = pulse_listener_create(sessions->lease_ms, sessions->key);
+        status = listen_on_all(rendezvous, addresses, err);
+    }
     if (status != FSDP_OK) {
         rendezvous_destroy(rendezvous);
         return status;
@@ -287,7 +313,8 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
 }
 
 enum fsdp_status rendezvous_serve(struct rendezvous *rendezvous, int capacity,
-                                  const struct rendezvous_handlers *handlers, void *arg, struct fsdp_err *err)
+                                  const struct rendezvous_handlers *handlers, void *arg,
+                                  const struct pulse_lead *lead, struct fsdp_err *err)
 {
     rendezvous->nodes = calloc((size_t)capacity, sizeof *rendezvous->nodes);
     if (rendezvous->nodes == NULL)
@@ -295,6 +322,7 @@ enum fsdp_status rendezvous_serve(struct rendezvous *rendezvous, int capacity,
     rendezvous->capacity = capacity;
     rendezvous->handlers = *handlers;
     rendezvous->arg = arg;
+    (void)pulse_listener_serve(rendezvous->pulses, lead);
     return FSDP_OK;
 }
 
@@ -302,8 +330,7 @@ void rendezvous_destroy(struct rendezvous *rendezvous)
 {
     if (rendezvous == NULL)
         return;
-    for (int i = 0; i < rendezvous->n_pulses; i++)
-        pulse_listener_close(rendezvous->pulses[i]);
+    pulse_listener_destroy(rendezvous->pulses);
     for (int i = 0; i < rendezvous->capacity; i++)
         if (rendezvous->nodes[i].session != NULL)
             session_leave(rendezvous->nodes[i].session);
@@ -325,9 +352,11 @@ void rendezvous_drop(struct rendezvous *rendezvous, int node)
 {
     struct session *session = rendezvous->nodes[node].session;
 
+    if (session == NULL)
+        return;
     rendezvous->nodes[node].session = NULL;
-    if (session != NULL)
-        session_drop(session);
+    session_drop(session);
+    forget_pulses(rendezvous, &rendezvous->nodes[node]);
 }
 
 const char *rendezvous_address(const struct rendezvous *rendezvous)

@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "agent/members/proto.h"
+#include "agent/rendezvous/pulse_listener.h"
 #include "agent/wire/endpoint.h"
 #include "agent/wire/session.h"
 
@@ -35,10 +36,12 @@ struct rendezvous_handlers {
     /* The guard of that agent says that no process of it is left: the node may be there, or may be lost. */
     void (*swept)(void *arg, const unsigned char agent[PROTO_IDENTITY_BYTES]);
     /*
-     * A beat of a node came beside its session (pulse_datagram.h). Returns false if it gets no answer; else
-     * the question in *beat has become the answer.
+     * What is known of a node by its pulses: called now and then, and once its session is over, before
+     * lost(). May be NULL.
      */
-    bool (*pulse)(void *arg, int node, struct proto_beat *beat);
+    void (*told)(void *arg, int node, const struct pulse_told *told);
+    /* As in pulse_book_turned(). NULL: INT64_MAX. */
+    int64_t (*away_ns)(void *arg);
     /* An agent was restored from an earlier state, and is refused for good. */
     void (*restored)(void *arg, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 };
@@ -55,10 +58,20 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
                                    const struct endpoint_addresses *addresses,
                                    const struct session_config *sessions, struct fsdp_err *err);
 
-/** Admits nodes from now on, with numbers below `capacity`. Call it once. */
+/**
+ * Admits nodes from now on, with numbers below `capacity`. Call it once.
+ *   lead  by whose leave their beats are answered; NULL: they all are
+ */
 enum fsdp_status rendezvous_serve(struct rendezvous *rendezvous, int capacity,
                                   const struct rendezvous_handlers *handlers, void *arg,
-                                  struct fsdp_err *err);
+                                  const struct pulse_lead *lead, struct fsdp_err *err);
+
+/**
+ * The loop turns (pulse_book_turned()). No call is needed while a node is there.
+ */
+void rendezvous_turn(struct rendezvous *rendezvous);
+/** A node has said over its session which answer it has received (pulse_book_heard()). */
+void rendezvous_heard(struct rendezvous *rendezvous, int node, int64_t heard_ns);
 
 /**
  * Send a message, the struct of its type (proto_encode()), or NULL if the type has none, to one node. No

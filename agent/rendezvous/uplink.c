@@ -142,6 +142,8 @@ static bool has_pulses(struct uplink *uplink)
     pulse_sender_aim(uplink->pulses, &aim);
     news = pulse_sender_turn(uplink->pulses, uplink->answered_ns);
     take_news(uplink, &news);
+    if (news.came_ms != 0)
+        meeting_pulse(uplink->meeting, clock_boot_ms() - news.came_ms);
     return news.came_ms > clock_boot_ms() - 2 * pace_ms;
 }
 

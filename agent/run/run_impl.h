@@ -174,6 +174,8 @@ enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err);
 void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers);
 /** This node leads, and other nodes come to `rendezvous`: sets what its coordinator is told of that. */
 void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coordinator_services *services);
+/** By whose leave beats of members are answered: `out`, or NULL if no arbiter says who leads. */
+const struct pulse_lead *run_lead_pulses(struct run *run, struct pulse_lead *out);
 /** A generation begins, in which this node has that place. */
 void run_lead_sit(struct run *run, int node_rank);
 /** A generation begins: looks whether the lock of the run directory is free, unless it is held. */

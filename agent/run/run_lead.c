@@ -64,6 +64,22 @@ static void extend_lease(const struct run *run, int64_t until_ms)
     lease_extend(run->lease, (until_ms - lease_ms) * 1000000, LEASE_RANKS_MS(lease_ms));
 }
 
+/* The leader goes on. Any thread: the loop may be busy. */
+static void keep(void *arg, int64_t contact_until_ns)
+{
+    const struct run *run = arg;
+
+    arbiter_in_contact_until(run->lead.arbiter, contact_until_ns / 1000000);
+    if (holds(arg))
+        extend_lease(run, arbiter_holds_until_ms(run->lead.arbiter));
+}
+
+const struct pulse_lead *run_lead_pulses(struct run *run, struct pulse_lead *out)
+{
+    *out = (struct pulse_lead){ holds, keep, run };
+    return run->lead.arbiter == NULL ? NULL : out;
+}
+
 static void end_lead(struct run *run, const char *words)
 {
     struct run_lead *lead = &run->lead;
@@ -108,10 +124,9 @@ static void on_tick(uv_timer_t *timer)
     /* agents of a leader before are not waited for any more */
     if (coordinator_has_formed(run->coordinator))
         arbiter_go_on(run->lead.arbiter, !has_lock(run));
-    arbiter_in_contact_until(run->lead.arbiter, coordinator_in_contact_until_ms(run->coordinator));
-    if (holds(run))
-        extend_lease(run, arbiter_holds_until_ms(run->lead.arbiter));
-    else
+    nodes_turn(run->nodes);
+    keep(run, coordinator_in_contact_until_ms(run->coordinator) * 1000000);
+    if (!holds(run))
         end_lead(run, "the record of who leads could not be renewed in time");
 }
 
@@ -635,7 +650,7 @@ void run_lead_resign(struct run *run, int exit_status)
 bool run_lead_is_over(const struct run *run)
 {
     return run->lead.arbiter == NULL ||
-           ((run->lead.over || !run->lead.resigns) && arbiter_is_idle(run->lead.arbiter));
+           ((run->lead.over || !run->lead.resigns) && arbiter_rest(run->lead.arbiter));
 }
 
 void run_lead_wait(struct run *run)

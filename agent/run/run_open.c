@@ -177,6 +177,7 @@ enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err)
 
 enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *rendezvous, struct fsdp_err *err)
 {
+    struct pulse_lead pulses;
     enum fsdp_status status = open_directory(run, err);
 
     if (status == FSDP_OK)
@@ -184,7 +185,8 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
     if (status == FSDP_OK)
         status = open_coordinator(run, rendezvous, err);
     if (status == FSDP_OK && rendezvous != NULL) {
-        status = nodes_create(&run->nodes, run->config, rendezvous, run->coordinator, run->console, err);
+        status = nodes_create(&run->nodes, run->config, rendezvous, run->coordinator, run->console,
+                              run_lead_pulses(run, &pulses), err);
         rendezvous = NULL;
     }
     rendezvous_destroy(rendezvous);

@@ -560,9 +560,9 @@ const unsigned char *session_identity(const struct session *session)
     return session->core.identity;
 }
 
-void session_pulse(struct session *session)
+void session_pulse(struct session *session, int64_t ago_ms)
 {
-    session_core_pulse(&session->core);
+    session_core_pulse(&session->core, ago_ms * 1000000);
 }
 
 int64_t session_silent_ms(const struct session *session)

@@ -49,6 +49,8 @@ struct session_handlers {
     void (*swept)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
     /* An agent that has proven this identity was restored, and is refused for good. May be NULL. */
     void (*refused)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
+    /* The sessions are judged next: pass on what came beside them (session_pulse()). May be NULL. */
+    void (*looks)(void *arg);
 };
 
 struct session_config {
@@ -129,8 +131,8 @@ const unsigned char *session_identity(const struct session *session);
 /** Returns the session of that name that is not over; NULL: there is none. */
 struct session *session_pool_find(struct session_pool *pool,
                                   const unsigned char identity[SESSION_IDENTITY_BYTES]);
-/** A sign of life came beside the connection (session_core_pulse()). */
-void session_pulse(struct session *session);
+/** A sign of life came beside the connection, so long ago (session_core_pulse()). */
+void session_pulse(struct session *session, int64_t ago_ms);
 /** Returns for how long nothing was heard from the other end. */
 int64_t session_silent_ms(const struct session *session);
 /** Returns the address and port of the other end as text, "10.0.0.2:4312"; "?" if none has answered. */

@@ -260,10 +260,12 @@ void session_core_heard(struct session_core *core, int64_t now_ns)
     core->left_ns = core->lease_ns;
 }
 
-void session_core_pulse(struct session_core *core)
+void session_core_pulse(struct session_core *core, int64_t ago_ns)
 {
-    if (!core->ended)
-        core->pulse_left_ns = core->lease_ns;
+    const int64_t left_ns = core->lease_ns - ago_ns;
+
+    if (!core->ended && left_ns > core->pulse_left_ns)
+        core->pulse_left_ns = left_ns;
 }
 
 /* Is the lease over, also by pulses? */

@@ -147,8 +147,8 @@ void session_core_closed(struct session_core *core, int64_t now_ns);
 
 /** Bytes have arrived on the current connection. */
 void session_core_heard(struct session_core *core, int64_t now_ns);
-/** A pulse came. No effect once the other end has closed its connection in order. */
-void session_core_pulse(struct session_core *core);
+/** A pulse came so long ago. No effect once the other end has closed its connection in order. */
+void session_core_pulse(struct session_core *core, int64_t ago_ns);
 /** Time has passed. Call it only after everything that had arrived was passed on. */
 enum session_health session_core_look(struct session_core *core, int64_t now_ns);
 

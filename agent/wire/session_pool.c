@@ -212,6 +212,8 @@ static void on_check(uv_check_t *check)
 
     uv_idle_stop(&pool->idle);
     uv_check_stop(check);
+    if (!pool->closing && pool->config.handlers.looks != NULL)
+        pool->config.handlers.looks(pool->config.arg);
     pool->walking = true;
     for (struct session *session = pool->all; session != NULL; session = session->next)
         session_look(session, session_now_ns());

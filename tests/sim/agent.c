@@ -234,19 +234,31 @@ static void goes_on(void *what, uint64_t for_ns)
     sim_trace("n%d goes on after %.2f s", host->number, (double)for_ns / 1e9);
 }
 
-void sim_stall(struct host *host, int64_t for_ns, bool suspended)
+static void stall(struct host *host, int64_t for_ns, bool suspended, bool busy)
 {
     if (host->process == NULL || sim_now < host->stalled_until)
         return;
     sim_trace("n%d stands still for %.2f s%s", host->number, (double)for_ns / 1e9,
-              suspended ? ", with its clock" : "");
+              suspended ? ", with its clock"
+              : busy    ? ", but for its threads"
+                        : "");
     host->stalled_until = sim_now + for_ns;
     host->stalled_ns += for_ns;
     host->suspended = suspended;
-    host->busy = !suspended && sim_one_in(SIM_PULSES, 2);
+    host->busy = busy;
     if (suspended)
         host->suspended_ns += for_ns;
     sim_at(host->stalled_until, goes_on, host, (uint64_t)for_ns);
+}
+
+void sim_stall(struct host *host, int64_t for_ns, bool suspended)
+{
+    stall(host, for_ns, suspended, !suspended && sim_one_in(SIM_PULSES, 2));
+}
+
+void sim_busy(struct host *host, int64_t for_ns)
+{
+    stall(host, for_ns, false, true);
 }
 
 /*

@@ -274,6 +274,12 @@ static void arbiter_fault(struct host *leader, struct host *host)
     }
 }
 
+/* A loop that is busy for some leases ends nothing where datagrams pass: threads ask and answer meanwhile. */
+static void keep_busy(struct host *host)
+{
+    sim_busy(host, sim_between(SIM_PULSES, MS, 3 * sim_plan.lease_ms * MS));
+}
+
 static void fault(void *what, uint64_t number)
 {
     const int lead = lead_host();
@@ -285,6 +291,10 @@ static void fault(void *what, uint64_t number)
 
     (void)what;
     (void)number;
+    if (sim_plan.pulses && sim_plan.gentle && is_clean() && sim_one_in(SIM_PULSES, 3)) {
+        keep_busy(host);
+        return;
+    }
     if (sim_plan.arbiter && sim_one_in(SIM_FAULTS, 3)) {
         arbiter_fault(&sim_hosts[lead], host);
         return;

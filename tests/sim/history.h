@@ -29,6 +29,7 @@ enum sim_stream {
     SIM_LEAVES,
     SIM_STORES,
     SIM_PULSES,
+    SIM_BUSY,
     SIM_STREAMS
 };
 void sim_seed(uint64_t seed);

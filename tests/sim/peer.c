@@ -95,14 +95,20 @@ static void read_segment(struct peer *peer, const struct segment *segment)
     }
 }
 
+/* The loop learns of a connection that its kernel has accepted. */
+static void announce(struct peer *peer)
+{
+    if (!peer->is_new)
+        return;
+    peer->is_new = false;
+    uv_timer_start(&peer->timer, on_late, (uint64_t)peer->config.handshake_ms, 0);
+    if (peer->config.handlers.accepted != NULL)
+        peer->config.handlers.accepted(peer->config.arg, peer);
+}
+
 static void read_all(struct peer *peer)
 {
-    if (peer->is_new) {
-        uv_timer_start(&peer->timer, on_late, (uint64_t)peer->config.handshake_ms, 0);
-        if (peer->config.handlers.accepted != NULL)
-            peer->config.handlers.accepted(peer->config.arg, peer);
-    }
-    peer->is_new = false;
+    announce(peer);
     if (peer->drained && !peer->closing && peer->config.handlers.sent != NULL)
         peer->config.handlers.sent(peer->config.arg, peer);
     peer->drained = false;
@@ -185,8 +191,10 @@ void peer_listener_close(struct peer_listener *listener)
     *link = listener->next;
     for (struct peer *peer = listener->process->peers, *next; peer != NULL; peer = next) {
         next = peer->next;
-        if (peer->side == 1 && !peer->admitted)
-            peer_close(peer, NULL);
+        if (peer->side != 1 || peer->admitted)
+            continue;
+        announce(peer);
+        peer_close(peer, NULL);
     }
 }
 

@@ -1,13 +1,14 @@
 /*
- * agent/rendezvous/pulse_*.h: the thread of a member's beats, and the datagrams. They pass in half of the
- * histories, are lost or late, and come in any order. The thread stands still with its process, but goes on
- * while only the loop is busy.
+ * agent/rendezvous/pulse_*.h: the threads of a member's beats, and of the leader who answers them, and the
+ * datagrams. These pass in half of the histories, are lost or late, and come in any order. A thread stands
+ * still with its process, but goes on while only the loop is busy.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/os/deadlines.h"
 #include "agent/rendezvous/pulse_listener.h"
 #include "agent/rendezvous/pulse_sender.h"
 #include "tests/sim/sim.h"
@@ -16,9 +17,9 @@ struct pulse_listener {
     struct pulse_listener *next;
     struct process *process;
     int port;
-    bool closed;
-    pulse_question *question;
-    void *arg;
+    bool closed, has_lead;
+    struct pulse_lead lead;
+    struct pulse_book book;
 };
 
 static struct pulse_listener *listeners; /* of all processes; none is freed */
@@ -53,24 +54,91 @@ static int64_t now_ms(const struct pulse_sender *sender)
 
 /* The coordinator's end */
 
-struct pulse_listener *pulse_listen(uv_loop_t *loop, const struct sockaddr *address, const unsigned char *key,
-                                    pulse_question *question, void *arg)
+/* What the thread does now and then, and the loop when it turns. */
+static void keep(struct pulse_listener *listener)
+{
+    const int64_t now_ns = sim_clock_of(listener->process->host);
+
+    if (listener->has_lead && pulse_book_turns(&listener->book, now_ns))
+        listener->lead.keep(listener->lead.arg, pulse_book_contact_until_ns(&listener->book, now_ns));
+}
+
+static void on_tick(void *what, uint64_t number)
+{
+    struct pulse_listener *listener = what;
+
+    if (listener->closed || !listener->process->alive)
+        return;
+    if (stands_still(listener->process)) {
+        sim_at(listener->process->host->stalled_until + 1, on_tick, what, number);
+        return;
+    }
+    sim_current = listener->process;
+    keep(listener);
+    sim_current = NULL;
+    sim_at(sim_now + listener->book.lease_ms * MS / LEASE_BEATS, on_tick, what, number);
+}
+
+struct pulse_listener *pulse_listener_create(int64_t lease_ms, const unsigned char *key)
 {
     struct pulse_listener *listener = calloc(1, sizeof *listener);
 
     (void)key;
-    *listener = (struct pulse_listener){ .next = listeners,
-                                         .process = loop->data,
-                                         .port = ntohs(((const struct sockaddr_in *)address)->sin_port),
-                                         .question = question,
-                                         .arg = arg };
+    listener->process = sim_current;
+    pulse_book_init(&listener->book, lease_ms, sim_clock_of(sim_current->host));
+    listener->next = listeners;
     listeners = listener;
     return listener;
 }
 
-void pulse_listener_close(struct pulse_listener *listener)
+bool pulse_listener_bind(struct pulse_listener *listener, const struct sockaddr *address)
+{
+    listener->port = ntohs(((const struct sockaddr_in *)address)->sin_port);
+    return true;
+}
+
+bool pulse_listener_serve(struct pulse_listener *listener, const struct pulse_lead *lead)
+{
+    listener->has_lead = lead != NULL;
+    if (lead != NULL)
+        listener->lead = *lead;
+    sim_at(sim_now, on_tick, listener, 0);
+    return true;
+}
+
+void pulse_listener_destroy(struct pulse_listener *listener)
 {
     listener->closed = true;
+}
+
+void pulse_listener_admit(struct pulse_listener *listener, struct pulse_member *member,
+                          const unsigned char session[SESSION_IDENTITY_BYTES])
+{
+    pulse_book_add(&listener->book, member, session);
+}
+
+void pulse_listener_heard(struct pulse_listener *listener, struct pulse_member *member, int64_t heard_ns)
+{
+    (void)listener;
+    pulse_book_heard(member, heard_ns);
+}
+
+void pulse_listener_turn(struct pulse_listener *listener, int64_t away_ns)
+{
+    pulse_book_turned(&listener->book, away_ns, sim_clock_of(listener->process->host));
+    keep(listener);
+}
+
+struct pulse_told pulse_listener_told(struct pulse_listener *listener, struct pulse_member *member)
+{
+    (void)listener;
+    return member->told;
+}
+
+struct pulse_told pulse_listener_forget(struct pulse_listener *listener, struct pulse_member *member)
+{
+    pulse_book_remove(&listener->book, member);
+    return member->told;
 }
 
 static void take_answer(void *what, uint64_t number)
@@ -92,18 +160,27 @@ static void take_answer(void *what, uint64_t number)
         sender->news.answered_ns = letter->pulse.answered_ns;
 }
 
-/* In a turn of the coordinator's loop. */
-static void take_question(void *arg)
-{
-    struct letter *letter = arg;
-    const struct pulse_listener *listener = letter->listener;
-    struct pulse answer = letter->pulse;
-    int64_t delay_ns;
+static void arrive(void *what, uint64_t number);
 
-    if (listener->closed || !listener->question(listener->arg, &letter->pulse, &answer))
+/* On the coordinator's thread. */
+static void take_question(struct letter *letter)
+{
+    struct pulse_listener *listener = letter->listener;
+    const struct process *process = listener->process;
+    struct pulse answer;
+    int64_t delay_ns;
+    bool holds, answers;
+
+    if (stands_still(process)) {
+        sim_at(process->host->stalled_until + 1, arrive, letter, 0);
         return;
+    }
+    sim_current = listener->process;
+    holds = !listener->has_lead || listener->lead.holds(listener->lead.arg);
+    answers = pulse_book_take(&listener->book, &letter->pulse, holds, sim_clock_of(process->host), &answer);
+    sim_current = NULL;
     letter->pulse = answer;
-    if (sim_net_passes(listener->process->host, letter->sender->process->host, &delay_ns))
+    if (answers && sim_net_passes(process->host, letter->sender->process->host, &delay_ns))
         sim_at(sim_now + delay_ns, take_answer, letter, 0);
 }
 
@@ -118,7 +195,7 @@ static void arrive(void *what, uint64_t number)
         if (!at->closed && at->process->alive && at->process->host == host &&
             at->port == ntohs(to->sin_port)) {
             letter->listener = at;
-            sim_later(at->process, 0, take_question, letter);
+            take_question(letter);
             return;
         }
 }

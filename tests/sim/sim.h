@@ -5,10 +5,10 @@
  *   loop.c      libuv's loops and timers, the clocks, random bytes and look-ups of names
  *   net.c       connections between hosts, as their kernels have them
  *   peer.c      agent/wire/peer.h: what a process sees of them
- *   disk.c      agent/os/disk.h: threads whose calls may take long
+ *   disk.c      agent/os/disk.h and agent/arbiter/arbiter_thread.h: threads whose calls may take long
  *   ranks.c     agent/world/world.h: the workers of a node, driven by agent/world/world_fsm.h
  *   lease.c     agent/os/lease.h: the lease of a node, and its guard
- *   pulse.c     agent/rendezvous/pulse_*.h: the thread of a member's beats, and the datagrams
+ *   pulse.c     agent/rendezvous/pulse_*.h: the threads of the beats, and the datagrams
  *   store.c     agent/cluster/store_host.h: the store of a program's generation
  *   output.c    agent/output: what fsdprun says
  *   rundir.c    agent/record/rundir.h: a run directory that all hosts share
@@ -223,6 +223,8 @@ struct coordinator *sim_coordinator(const struct process *process);
 /** It leads, by the arbiter's leave. Others cannot know whether it stands still. */
 bool sim_leads(const struct process *process);
 void sim_stall(struct host *host, int64_t for_ns, bool suspended);
+/** Only its loop stands still. */
+void sim_busy(struct host *host, int64_t for_ns);
 
 /* faults.c */
 void sim_make_plan(uint64_t seed);

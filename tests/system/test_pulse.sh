@@ -1,11 +1,12 @@
-# The loop of an agent is busy for three leases: it reads and writes nothing. Its thread for beats goes on, so its
-# lease is extended, its host does not take it for lost, and no rank is killed.
+# The loop of an agent is busy for three leases: it reads and writes nothing. Its threads go on. So a member's lease
+# is extended, its host does not take it for lost, and no rank is killed. A leader answers its members, and renews its
+# record in the run directory.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 at_exit() { kill_agents; }
 port=$(port_block)
 cd "$WORK" || exit 1
-head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+new_secret secret
 lease=$((1 + $(pace)))
 # nodes NAME OPTIONS...: two agents of one run, NAME-1 to NAME-2. Each rank adds a line to NAME.started.
 nodes() {
@@ -20,20 +21,24 @@ nodes() {
   done
   wait_until 60 lines "$name.started" 2
 }
-# bears NAME WHAT: the loop of NAME-2 is busy
+# bears NAME I WHAT: the loop of NAME-I is busy
 bears() {
-  "$TOY/busy_loop" "$(inner_of "$1-2")" $((3 * lease))
+  "$TOY/busy_loop" "$(inner_of "$1-$2")" $((3 * lease))
   case $? in
-  77) skip "$2" "the system does not let a process stop a thread of another"; return ;;
+  77) skip "$3" "the system does not let a process stop a thread of another"; return ;;
   0) ;;
-  *) not_ok "$2: the loop was busy" ;;
+  *) not_ok "$3: the loop was busy" ;;
   esac
   touch "$1.go"
-  check_ends "$2: both nodes end with 0" "0 0" "$1-1" "$1-2"
+  check_ends "$3: both nodes end with 0" "0 0" "$1-1" "$1-2"
   check_eq "... and no rank was started again" 2 "$(wc -l < "$1.started")"
-  check_eq "... or lost its coordinator" "" "$(grep -hE "was lost|no answer|lease" "$1-1.out" "$1-2.out")"
+  check_eq "... or lost its coordinator" "" "$(grep -hE "was lost|no answer|lease|may not lead" "$1-1.out" "$1-2.out")"
 }
 nodes keyed --secret-file secret
-bears keyed "the loop of a member is busy for $((3 * lease)) s, the lease is $lease s"
+bears keyed 2 "the loop of a member is busy for $((3 * lease)) s, the lease is $lease s"
 nodes clear --insecure
-bears clear "the same without a secret"
+bears clear 2 "the same without a secret"
+nodes host --secret-file secret
+bears host 1 "the same of the host"
+nodes leader --secret-file secret --log-dir led
+bears leader 1 "the same of a leader by the leave of an arbiter"

@@ -37,6 +37,11 @@ bool is_still(const struct life *life)
     return hosts[life->host].still_until > sim_now;
 }
 
+bool is_busy(const struct life *life)
+{
+    return hosts[life->host].busy_until > sim_now;
+}
+
 bool leads_now(const struct life *life)
 {
     return life->alive && lead_holds_until_ms(&life->lead) > clock_ms(life);
@@ -82,7 +87,7 @@ static void take(struct life *life, enum lead_news news)
             stand(life);
         break;
     case LEAD_FOLLOW:
-        life->follows = life->lead.known.term;
+        life->follows = life->lead.followed.term;
         lead_sit(&life->lead, plan.some_rest && life->host > 1 ? -1 : life->host);
         break;
     case LEAD_ENDED:
@@ -115,8 +120,10 @@ void agent_turn(struct life *life)
     enum lead_news news;
     enum lead_call call;
 
+    if (!is_busy(life))
+        lead_turned(&life->lead, now_ms);
     lead_look(&life->lead, now_ms);
-    while ((news = lead_news(&life->lead)) != LEAD_NO_NEWS)
+    while (!is_busy(life) && (news = lead_news(&life->lead)) != LEAD_NO_NEWS)
         take(life, news);
     call = lead_next(&life->lead, &record, now_ms);
     if (call != LEAD_NO_CALL)
@@ -194,9 +201,15 @@ static bool waits(const struct message *message, void (*arrive)(void *what, uint
     return !message->to->alive || is_still(message->to);
 }
 
+/* A leader's thread speaks for a loop that has turned lately. */
+static bool answers(const struct life *life)
+{
+    return leads_now(life) && clock_ms(life) - life->lead.turned_ms <= LEAD_CONTACT * plan.lease_ms;
+}
+
 static bool leads_term(struct life *life, uint64_t term)
 {
-    return leads_now(life) && life->lead.self.term == term;
+    return answers(life) && life->lead.self.term == term;
 }
 
 /* At the leader: that member has received what was sent then. */
@@ -207,7 +220,7 @@ static void on_receipt(void *what, uint64_t number)
     int64_t least_ms = INT64_MAX;
 
     (void)number;
-    if (waits(message, on_receipt) || !leads_now(leader))
+    if (waits(message, on_receipt) || !answers(leader))
         return;
     if (message->number > leader->reached_ms[message->from->number])
         leader->reached_ms[message->from->number] = message->number;
@@ -268,12 +281,14 @@ static void on_time_to_beat(void *what, uint64_t number)
     speaker = life;
     if (is_still(life) || leads_now(life))
         return;
-    if (life->follows == 0 && life->host < plan.n_hosts && hosts[0].life != NULL && leads_now(hosts[0].life))
+    if (life->follows == 0 && !is_busy(life) && life->host < plan.n_hosts && hosts[0].life != NULL &&
+        leads_now(hosts[0].life))
         life->follows = hosts[0].life->lead.self.term;
     leader = owners[life->follows];
     if (leader != NULL && leader != life)
         send_message(&(struct message){ life, leader, (int64_t)life->follows }, on_beat);
-    if (life->heard_ms > 0 && life->stands_ns < 0 && clock_ms(life) - life->heard_ms >= plan.lease_ms) {
+    if (life->heard_ms > 0 && life->stands_ns < 0 && !is_busy(life) &&
+        clock_ms(life) - life->heard_ms >= plan.lease_ms) {
         stand(life);
         agent_turn(life);
     }

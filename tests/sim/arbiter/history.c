@@ -44,6 +44,14 @@ static void check_beginning(const struct life *life)
     owners[lead->self.term] = (struct life *)life;
 }
 
+/* Its leader writes the record, but its loop was busy: it has not learned that it leads, or led. */
+static bool is_led_unknowingly(uint64_t term)
+{
+    const int owner = claim_owner(term);
+
+    return owner >= 0 && lives[owner].lead.self.term >= term;
+}
+
 void check_news(struct life *life, enum lead_news news)
 {
     switch (news) {
@@ -56,9 +64,10 @@ void check_news(struct life *life, enum lead_news news)
             sim_violated("a leader that is well keeps the lead", "life %d", life->number);
         break;
     case LEAD_FOLLOW:
-        sim_trace("follows term %llu", (unsigned long long)life->lead.known.term);
-        if (owners[life->lead.known.term] == NULL)
-            sim_violated("who is followed has led", "term %llu", (unsigned long long)life->lead.known.term);
+        sim_trace("follows term %llu", (unsigned long long)life->lead.followed.term);
+        if (owners[life->lead.followed.term] == NULL && !is_led_unknowingly(life->lead.followed.term))
+            sim_violated("who is followed has led", "term %llu",
+                         (unsigned long long)life->lead.followed.term);
         break;
     case LEAD_ENDED:
         sim_trace("learns the end");
@@ -83,6 +92,8 @@ void check(void)
                              (unsigned long long)holder->lead.self.term, i,
                              (unsigned long long)life->lead.self.term);
             holder = life;
+            if (clock_ms(life) - life->lead.turned_ms > (LEAD_CONTACT + 1) * plan.lease_ms + LEAD_READS)
+                sim_violated("a loop that does not turn leads no more", "life %d", i);
             life->led_until_ns = time_of(life, lead_holds_until_ms(&life->lead));
         } else if (life->led_until_ns > sim_now) {
             life->led_until_ns = sim_now;
@@ -203,6 +214,20 @@ static void stand_still(int host, int64_t for_ns)
     hosts[host].still_until = sim_now + for_ns;
 }
 
+static void be_busy(int host, int64_t for_ns)
+{
+    sim_trace("the loop of n%d stands still for %.2f s", host, (double)for_ns / 1e9);
+    hosts[host].busy_until = sim_now + for_ns;
+}
+
+/* Whose loop is busy for some leases is well: it keeps the lead. */
+static void on_gentle_work(void *what, uint64_t number)
+{
+    (void)what, (void)number;
+    speaker = NULL;
+    be_busy(0, sim_between(SIM_BUSY, lease_ns(), 5 * lease_ns()));
+}
+
 static void on_quarrel(void *what, uint64_t host)
 {
     const int64_t for_ns = draw_length();
@@ -245,7 +270,10 @@ static void on_fault(void *what, uint64_t number)
         break;
     case 2:
     case 3:
-        stand_still(host, for_ns);
+        if (sim_one_in(SIM_BUSY, 2))
+            be_busy(host, sim_between(SIM_BUSY, 0, 3) * for_ns);
+        else
+            stand_still(host, for_ns);
         break;
     case 4:
         for (int i = 0; i < plan.n_hosts; i++)
@@ -372,8 +400,10 @@ void sim_history(uint64_t seed)
         store_fill(&plan.old);
     for (int i = 0; i < plan.n_hosts; i++)
         sim_at(plan.gentle ? 0 : sim_between(SIM_PLAN, 0, lease_ns()), on_start, NULL, (uint64_t)i);
-    if (plan.gentle)
+    if (plan.gentle) {
+        sim_at(sim_between(SIM_BUSY, lease_ns() / 2, 3 * lease_ns()), on_gentle_work, NULL, 0);
         sim_at(sim_between(SIM_PLAN, 3 * lease_ns(), 8 * lease_ns()), on_gentle_death, NULL, 0);
+    }
     if (plan.stranger)
         sim_at(sim_between(SIM_FAULTS, 2 * lease_ns(), 3 * lease_ns()), on_stranger, NULL, 0);
     for (int n = plan.gentle ? 0 : (int)sim_between(SIM_FAULTS, !plan.stranger, plan.stranger ? 2 : 12);

@@ -44,6 +44,7 @@ struct host {
     int64_t offset_ms;
     double rate;
     int64_t still_until;     /* its agent stands still */
+    int64_t busy_until;      /* the loop of its agent does */
     int64_t store_cut_until; /* the store does not answer it */
     struct life *life;       /* the newest; NULL: none yet */
 };
@@ -76,6 +77,8 @@ int64_t clock_ms(const struct life *life);
 /** The time at which the clock of `life` will be at `ms`. */
 int64_t time_of(const struct life *life, int64_t ms);
 bool is_still(const struct life *life);
+/** Is only its loop busy, so that it takes no news and decides nothing, while its threads go on? */
+bool is_busy(const struct life *life);
 /** Does it lead by its own clock? Others cannot know whether it stands still. */
 bool leads_now(const struct life *life);
 

@@ -32,7 +32,7 @@ static void end(void *arg)
 
 static void leave(void)
 {
-    if (arbiter_is_idle(arbiter))
+    if (arbiter_rest(arbiter))
         end(NULL);
     else
         arbiter_when_idle(arbiter, end, NULL);

@@ -101,7 +101,7 @@ static inline void agent_destroy(void *arg)
 /** The agent ends, without a word. */
 static inline void leave(int i)
 {
-    if (arbiter_is_idle(agents[i].arbiter))
+    if (arbiter_rest(agents[i].arbiter))
         agent_destroy(&agents[i]);
     else
         arbiter_when_idle(agents[i].arbiter, agent_destroy, &agents[i]);

@@ -18,6 +18,7 @@ enum { AGENTS = 3, LEASE = 3000, STEP = 5, RUN = 17 };
 static struct agent {
     struct lead lead;
     bool is_dead, is_still; /* a process that stands still wakes with its state */
+    bool is_busy;           /* its loop does not turn, and its thread goes on */
     bool is_cut;            /* the store does not answer it: calls fail at once */
     bool answers_are_lost;  /* calls take effect, and fail */
     bool is_slow;           /* calls stay under way; finish() ends them */
@@ -80,7 +81,7 @@ static inline void hear_news(struct agent *agent)
     };
     enum lead_news news;
 
-    while ((news = lead_news(&agent->lead)) != LEAD_NO_NEWS) {
+    while (!agent->is_busy && (news = lead_news(&agent->lead)) != LEAD_NO_NEWS) {
         const size_t n = strlen(agent->news);
 
         agent->news[n] = letters[news];
@@ -108,6 +109,8 @@ static inline void step(struct agent *agent)
 {
     if (agent->is_dead || agent->is_still)
         return;
+    if (!agent->is_busy)
+        lead_turned(&agent->lead, now);
     lead_look(&agent->lead, now);
     hear_news(agent);
     if (agent->call != LEAD_NO_CALL)

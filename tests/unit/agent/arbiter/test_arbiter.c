@@ -196,6 +196,22 @@ Test(arbiter, contact_with_all_stands_in_for_the_store)
     await_news(0, "LD");
 }
 
+/* No loop turns here, so this agent and the others learn nothing. */
+Test(arbiter, a_leader_whose_loop_stands_still_renews_its_record)
+{
+    lead_with_the_first();
+    const int64_t began = clock_boot_ms();
+
+    while (clock_boot_ms() < began + 3 * LEASE) {
+        cr_assert(arbiter_holds_until_ms(agents[0].arbiter) > clock_boot_ms());
+        usleep(LEASE);
+    }
+    await_time(clock_boot_ms() + LEASE);
+
+    cr_assert(eq(str, agents[0].news, "L"));
+    cr_assert(eq(str, agents[0].note, ""));
+}
+
 Test(arbiter, one_that_waits_for_an_old_leader_says_so)
 {
     lead_with_the_first();

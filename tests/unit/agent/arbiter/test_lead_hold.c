@@ -282,3 +282,85 @@ Test(lead_hold, what_is_published_is_stored_at_once_and_outlives_the_leader)
     cr_assert(stored.term == 2 && stored.progress.generation == 4 && stored.progress.n_restarts == 2);
     cr_assert(agents[1].lead.before.progress.step == 900);
 }
+
+/* Only the loop of agent 0 is busy; 1 is in contact with nobody. */
+Test(lead_hold, a_leader_whose_loop_is_busy_holds_for_some_leases_and_then_lets_another_lead)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(2 * LEASE);
+    agents[0].is_busy = true;
+    const int64_t busy = now;
+
+    pass((LEAD_CONTACT - 1) * LEASE);
+    cr_assert(lead_holds_until_ms(&agents[0].lead) > now);
+    stand(1, now - 2 * LEASE);
+    pass(4 * LEASE);
+
+    cr_assert(agents[1].began_ms >= busy + LEAD_CONTACT * LEASE);
+    saw(1, "FB");
+    agents[0].is_busy = false;
+    pass(STEP);
+    saw(0, "BDF");
+}
+
+Test(lead_hold, an_agent_whose_loop_is_busy_claims_nothing)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(2 * LEASE);
+    agents[0].is_dead = true;
+    stand(1, now - 2 * LEASE);
+    pass(LEASE / 2);
+    agents[1].is_busy = true;
+    pass(20 * LEASE);
+    cr_assert(eq(int, (int)stored.term, 1));
+
+    agents[1].is_busy = false;
+    pass(STEP);
+    saw(1, "FB");
+}
+
+/* Agent 1 has asked for the term, and its loop is busy when the answer comes. */
+static void lead_without_knowing(void)
+{
+    lead_first(&agents[0].lead, "10.0.0.1", 29400);
+    pass(2 * LEASE);
+    agents[0].is_dead = agents[1].is_slow = true;
+    stand(1, now - 2 * LEASE);
+    while (agents[1].call != LEAD_CLAIM) {
+        if (agents[1].call != LEAD_NO_CALL)
+            finish(&agents[1]);
+        pass(STEP);
+    }
+    agents[1].is_busy = true;
+    agents[1].is_slow = false;
+    finish(&agents[1]);
+    cr_assert(lead_holds_until_ms(&agents[1].lead) > now);
+}
+
+Test(lead_hold, a_lead_that_is_over_before_its_agent_learns_of_it_has_never_been)
+{
+    lead_without_knowing();
+    pass(LEASE / 2);
+    agents[1].is_cut = true;
+    pass(2 * LEASE);
+    cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), 0));
+    agents[1].is_cut = agents[1].is_busy = false;
+    pass(STEP);
+    saw(1, "F");
+
+    pass(3 * LEASE);
+    saw(1, "FB");
+    cr_assert(stored.term == 3, "it went on to stand");
+}
+
+Test(lead_hold, who_wants_to_lead_no_more_before_it_learns_that_it_does_is_told_nothing)
+{
+    lead_without_knowing();
+
+    lead_withdraw(&agents[1].lead);
+    agents[1].is_busy = false;
+    pass(4 * LEASE);
+
+    saw(1, "F");
+    cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), 0));
+}

@@ -12,7 +12,7 @@ static void begin_leased(int min_nodes, int max_nodes, int max_restarts)
     clock_ns = 1000000000;
     begin(min_nodes, max_nodes, max_restarts, max_nodes);
     for (int i = 1; i < n_actors; i++)
-        coordinator_granted(coordinator, actors[i].node);
+        coordinator_granted(coordinator, actors[i].node, 0);
 }
 
 Test(coordinator_lease, no_generation_begins_while_ranks_of_a_lost_node_may_run)
@@ -23,7 +23,7 @@ Test(coordinator_lease, no_generation_begins_while_ranks_of_a_lost_node_may_run)
     begin_leased(1, 3, 0);
     cr_assert(eq(i64, actors[1].plan.lease_ms, config.lease_ms));
     pass_ms(1000);
-    coordinator_granted(coordinator, actors[1].node);
+    coordinator_granted(coordinator, actors[1].node, 0);
     pass_ms(100);
     vanishes(1);
     obeys(0);

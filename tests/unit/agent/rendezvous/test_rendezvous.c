@@ -1,4 +1,5 @@
 /* agent/rendezvous/rendezvous.c and agent/rendezvous/meeting.c, against each other, over loopback. */
+#include "agent/os/deadlines.h"
 #include "agent/rendezvous/rendezvous.h"
 
 #include <criterion/criterion.h>
@@ -12,6 +13,7 @@
 #include "agent/cluster/identity.h"
 #include "agent/rendezvous/meeting.h"
 #include "agent/wire/tls.h"
+#include "shard_runtime/core/clock.h"
 
 enum { MAX_NODES = 6 };
 
@@ -27,9 +29,9 @@ static struct agent {
     int n_hosts, n_welcomed, n_messages, n_lost, n_failed, n_joined, status;
     char words[1200], notes[4000], where[300], address[64];
     struct proto_join joins[MAX_NODES];
-    struct meeting *freed; /* of a member whose last process ends while it joins; NULL: of none */
-    int n_unkilled;        /* as it was said last; -1: it was not */
-    int n_pulses;
+    struct meeting *freed;  /* of a member whose last process ends while it joins; NULL: of none */
+    int n_unkilled;         /* as it was said last; -1: it was not */
+    struct pulse_told told; /* the last */
 } agents[MAX_NODES];
 static uv_loop_t loop;
 static uv_timer_t deadline;
@@ -123,29 +125,39 @@ static void on_host_lost(void *arg, int node, int64_t silent_ms, const struct fs
     finish();
 }
 
-static bool on_pulse(void *arg, int node, struct proto_beat *beat)
-{
-    struct agent *agent = arg;
+/* The thread that answers pulses has no leave to do so, while a test holds it back. */
+static _Atomic bool may_answer;
 
-    cr_assert(node >= 1 && node <= agent->n_joined);
-    agent->n_pulses++;
-    beat->answered_ns = 7;
-    beat->lease_ms = 3500;
-    finish();
-    return true;
+static bool may_answer_now(void *arg)
+{
+    return may_answer;
+}
+
+static void keep(void *arg, int64_t contact_until_ns)
+{
+}
+
+static void on_told(void *arg, int node, const struct pulse_told *told)
+{
+    ((struct agent *)arg)->told = *told;
 }
 
 static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)
 {
-    static const struct rendezvous_handlers handlers = { judge,    on_joined, on_host_message, on_host_lost,
-                                                         add_note, NULL,      on_pulse,        NULL };
+    static const struct rendezvous_handlers handlers = { .judge = judge,
+                                                         .joined = on_joined,
+                                                         .message = on_host_message,
+                                                         .lost = on_host_lost,
+                                                         .note = add_note,
+                                                         .told = on_told };
+    const struct pulse_lead lead = { may_answer_now, keep, arg };
     struct agent *agent = arg;
 
     agent->n_hosts++;
     agent->rendezvous = rendezvous;
     snprintf(agent->where, sizeof agent->where, "%s", where);
     snprintf(agent->address, sizeof agent->address, "%s", rendezvous_address(rendezvous));
-    cr_assert(eq(int, rendezvous_serve(rendezvous, MAX_NODES + 1, &handlers, agent, NULL), FSDP_OK));
+    cr_assert(eq(int, rendezvous_serve(rendezvous, MAX_NODES + 1, &handlers, agent, &lead, NULL), FSDP_OK));
     meeting_destroy(agent->meeting);
     agent->meeting = NULL;
     finish();
@@ -817,45 +829,91 @@ static void ask_by_datagram(const struct agent *member, int64_t sent_ns, bool an
                      sizeof(struct sockaddr_in)) == PULSE_BYTES);
 }
 
-static bool all_pulses_came(void)
-{
-    static bool asked;
-    const int host = agents[0].rendezvous != NULL ? 0 : 1;
-    const struct agent *member = &agents[1 - host];
+static struct agent *const member = &agents[1];
 
-    if (agents[host].n_messages == 0 || member->meeting == NULL)
-        return false;
-    if (!asked) {
-        asked = true;
-        ask_by_datagram(member, 100, false);
-        ask_by_datagram(member, 100, false); /* a stranger has recorded it */
-        ask_by_datagram(member, 99, false);
-        ask_by_datagram(member, 102, true);
-        ask_by_datagram(member, 101, false);
-    }
-    return agents[host].n_pulses == 2;
+static bool is_member(void)
+{
+    return agents[0].n_messages > 0;
 }
 
-Test(rendezvous, a_pulse_is_answered_once_and_only_for_a_session_that_is_there)
+static void join_with_pulses(void)
 {
     const struct timeval patience = { .tv_sec = 100 };
+
+    may_answer = true;
+    pulse_fd = socket(AF_INET, SOCK_DGRAM, 0);
+    setsockopt(pulse_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    host_with_0();
+    start(1);
+    while (!is_member())
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void leave_with_pulses(void)
+{
+    close(pulse_fd);
+    run_until(at_once);
+}
+
+static struct pulse await_answer(void)
+{
     unsigned char bytes[PULSE_BYTES], key[TLS_KEY_BYTES];
     struct pulse answer;
 
-    pulse_fd = socket(AF_INET, SOCK_DGRAM, 0);
-    setsockopt(pulse_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    start(0);
-    start(1);
-    run_until(all_pulses_came);
+    cr_assert(eq(int, pulse_derive_key(key, meeting_key(member->meeting), NULL), FSDP_OK));
+    cr_assert(recv(pulse_fd, bytes, sizeof bytes, 0) == PULSE_BYTES);
+    cr_assert(pulse_decode(&answer, bytes, sizeof bytes, key) && answer.is_answer);
+    return answer;
+}
 
-    cr_assert(
-        eq(int, tls_derive_key(key, "the secret of the job", 21, agents[0].config.run_id, NULL), FSDP_OK));
-    cr_assert(eq(int, pulse_derive_key(key, key, NULL), FSDP_OK));
+/* No loop turns in this test once the member has joined. */
+Test(rendezvous, a_thread_answers_a_pulse_once_and_only_for_a_session_that_is_there)
+{
+    unsigned char byte;
+
+    join_with_pulses();
+    ask_by_datagram(member, 100, false);
+    ask_by_datagram(member, 100, false); /* a stranger has recorded it */
+    ask_by_datagram(member, 99, false);
+    ask_by_datagram(member, 102, true);
+    ask_by_datagram(member, 101, false);
+
     for (int64_t sent_ns = 100; sent_ns <= 101; sent_ns++) {
-        cr_assert(recv(pulse_fd, bytes, sizeof bytes, 0) == PULSE_BYTES);
-        cr_assert(pulse_decode(&answer, bytes, sizeof bytes, key) && answer.is_answer);
-        cr_assert(answer.sent_ns == sent_ns && answer.answered_ns == 7 && answer.lease_ms == 3500);
+        const struct pulse answer = await_answer();
+
+        cr_assert(eq(i64, answer.sent_ns, sent_ns));
+        cr_assert(eq(i64, answer.lease_ms, LEASE_RANKS_MS(member->config.lease_ms)));
+        cr_assert(answer.answered_ns > 0 && answer.answered_ns <= clock_boot_ns());
     }
-    cr_assert(recv(pulse_fd, bytes, sizeof bytes, MSG_DONTWAIT) < 0);
-    close(pulse_fd);
+    cr_assert(recv(pulse_fd, &byte, 1, MSG_DONTWAIT) < 0);
+    leave_with_pulses();
+}
+
+Test(rendezvous, a_leader_without_a_hold_answers_no_pulse)
+{
+    join_with_pulses();
+    may_answer = false;
+    ask_by_datagram(member, 100, false);
+    uv_run(&loop, UV_RUN_NOWAIT);
+    may_answer = true;
+    ask_by_datagram(member, 101, false);
+
+    cr_assert(eq(i64, await_answer().sent_ns, 101), "the first one has been read before");
+    leave_with_pulses();
+}
+
+Test(rendezvous, who_loses_a_node_knows_the_last_answer_that_it_got)
+{
+    struct pulse answer;
+
+    join_with_pulses();
+    ask_by_datagram(member, 100, false);
+    answer = await_answer(); /* the loop has not turned since */
+    meeting_destroy(member->meeting);
+    member->meeting = NULL;
+    while (agents[0].n_lost == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+
+    cr_assert(eq(i64, agents[0].told.answered_ns, answer.answered_ns));
+    leave_with_pulses();
 }

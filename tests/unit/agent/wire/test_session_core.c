@@ -318,14 +318,14 @@ Test(session_core, pulses_keep_it_for_ten_leases_while_its_connection_counts_as_
 
     connect_ends();
     do {
-        session_core_pulse(&ends[1]);
+        session_core_pulse(&ends[1], 0);
         now += 100 * (int64_t)MS;
     } while (session_core_look(&ends[1], now) != SESSION_EXPIRED &&
              now - began < INT64_C(60) * LEASE_MS * MS);
     cr_assert(eq(i64, now - began, (int64_t)SESSION_PULSE_LEASES * LEASE_MS * MS));
     connect_ends();
     now += 900 * (int64_t)MS;
-    session_core_pulse(&ends[1]);
+    session_core_pulse(&ends[1], 0);
     (void)session_core_look(&ends[1], now - 400 * (int64_t)MS);
     cr_assert(eq(int, session_core_look(&ends[1], now), SESSION_SILENT));
 }
@@ -335,7 +335,7 @@ Test(session_core, a_session_without_pulses_expires_a_lease_after_the_last_one)
     connect_ends();
     for (int i = 0; i < 20; i++)
         (void)session_core_look(&ends[1], now += 100 * (int64_t)MS);
-    session_core_pulse(&ends[1]);
+    session_core_pulse(&ends[1], 0);
     cr_assert(eq(i64, expires_after(100), LEASE_MS));
 }
 
@@ -343,10 +343,10 @@ Test(session_core, a_pulse_that_comes_after_the_end_of_a_process_does_not_keep_i
 {
     connect_ends();
     session_core_closed(&ends[1], now);
-    session_core_pulse(&ends[1]);
+    session_core_pulse(&ends[1], 0);
     cr_assert(eq(i64, expires_after(50), LEASE_MS / SESSION_BEATS));
     connect_ends();
-    session_core_pulse(&ends[1]);
+    session_core_pulse(&ends[1], 0);
     session_core_closed(&ends[1], now);
     cr_assert(eq(i64, expires_after(50), LEASE_MS / SESSION_BEATS));
 }
