@@ -250,11 +250,11 @@ const struct job_key job_schema[] = {
     { "checkpoint", "keep", JOB_COUNT, AT(checkpoint.keep), 0, STEPS_MAX, .fallback = "3",
       .help = "How many of the newest checkpoints are kept. 0: all." },
     { "checkpoint", "async", JOB_BOOL, AT(checkpoint.async), .fallback = "true",
-      .help = "A step waits only until its state is copied into memory; the agent writes it to the disk. Needs "
-              "memory for two copies of the state. false: training waits for the disk." },
+      .help = "A step waits only until its state is copied into memory; the agent writes it to the disk. "
+              "Needs memory for two copies of the state. false: training waits for the disk." },
     { "checkpoint", "snapshot_every", JOB_COUNT, AT(checkpoint.snapshot_every), 0, STEPS_MAX, .fallback = "0",
-      .help = "Steps from one copy in memory to the next. After the death of a rank, all ranks resume from the "
-              "newest one. 0: only the copies that checkpoint.async makes." },
+      .help = "Steps from one copy in memory to the next. After the death of a rank, all ranks resume from "
+              "the newest one. 0: only the copies that checkpoint.async makes." },
     { "checkpoint", "resume", JOB_CHOICE, AT(checkpoint.resume), .choices = "auto|never", .fallback = "auto",
       .help = "auto: resume from the newest checkpoint that verifies. never: refuse a run directory that has "
               "a checkpoint." },

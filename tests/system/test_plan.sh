@@ -25,7 +25,7 @@ apart_from_baseline() { echo $(($(number total < "$WORK/$1.json") - $(number bas
 check_eq "a rank's total is the same" "$(apart_from_baseline no-saves)" "$(apart_from_baseline saves)"
 check_eq "saves that wait for the disk need none" 0 "$(plan --set checkpoint.every=1 --set checkpoint.async=false | number snapshot)"
 total=$(number total < "$WORK/saves.json")
-check_match "it says if they do not fit" 'snapshots do not fit beside the rest' \
+check_match "it says if they do not fit" 'snapshots do not fit in addition to the rest' \
   "$("$BIN/fsdprun" plan "$WORK/job.yaml" --set checkpoint.every=1 --memory $((total + (1 << 20))))"
 check "nothing was made" test ! -e "$WORK/runs"
 plan > "$WORK/plan.json"
