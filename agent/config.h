@@ -58,7 +58,7 @@ enum agent_numa {
 
 /* The node that listens at the rendezvous endpoint. */
 enum agent_hosting {
-    AGENT_HOST_AUTO, /* any node that can: it has the endpoint's address, and the port is free */
+    AGENT_HOST_AUTO, /* the node that can: the endpoint's address is its own, and the port is free */
     AGENT_HOST_YES,  /* this node, even if the endpoint's address is none of its own */
     AGENT_HOST_NO    /* another node */
 };
@@ -138,8 +138,8 @@ struct agent_config {
     const char *role;   /* ROLE_NAME; "default" */
     int n_workers;      /* on this node, at least 1 */
     int n_nodes;
-    int node_rank; /* -1: any that is free; the node that can listen at the endpoint is 0 */
-    int min_nodes; /* this many may form a world of fewer than n_nodes; n_nodes: a world is never smaller */
+    int node_rank;                /* -1: any that is free; the node that can listen at the endpoint is 0 */
+    int min_nodes;                /* the fewest nodes that may form a world; n_nodes: all are needed */
     int64_t join_timeout_ms;      /* how long nodes wait for a world */
     int64_t last_call_timeout_ms; /* with min_nodes there, how much longer they wait for others */
     int64_t lease_ms;             /* a node that is silent for so long is lost; the host's holds for all */

@@ -18,7 +18,7 @@ void called_path(const char *name, const char *own_path, char path[PATH_MAX]);
 
 /**
  * Find the Python in the folder of `path`. torchrun runs the Python of the folder that it is in, whatever is
- * on PATH, and so do all programs that pip installs in a virtual environment.
+ * on PATH. So do all programs that pip installs in a virtual environment.
  *   path         from called_path()
  *   as_torchrun  fsdprun was called torchrun; else only a virtual environment counts
  *   python       gets its path

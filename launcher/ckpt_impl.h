@@ -1,6 +1,6 @@
 /*
  * What the commands of `fsdprun ckpt` share. Each command gets the words of the user, prints to `out`, and
- * returns the exit status; after a failure `err` has the line for the user.
+ * returns the exit status. After a failure `err` has the line for the user.
  */
 #ifndef LAUNCHER_CKPT_IMPL_H
 #define LAUNCHER_CKPT_IMPL_H

@@ -68,8 +68,8 @@ static bool identify(const char *path, struct looked *one)
 }
 
 /*
- * Verifies a checkpoint and says what was found. If retention has removed it meanwhile, or a save has
- * replaced it, what was found is of two checkpoints or of half of one, and is not said.
+ * Verifies a checkpoint and says what was found. Meanwhile retention may have removed it, or a save replaced
+ * it. Then what was found is of two checkpoints or of half of one, and is not reported.
  */
 static enum fsdp_status look_at(struct watch *watch, int64_t step, struct fsdp_err *err)
 {

@@ -205,7 +205,7 @@ int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there are no checkpoints in %s", directory);
     if (status == FSDP_OK)
         status = ckpt_lock_run(&lock, directory, err);
-    free(before); /* nobody adds a checkpoint from now on */
+    free(before); /* no process adds a checkpoint from now on */
     before = NULL;
     if (status == FSDP_OK)
         status = verify_list_steps(&io_posix, directory, &before, &n_before, err);

@@ -11,8 +11,8 @@
 #include "launcher/options.h"
 
 /**
- * Run the checks, and print them. For a job of several nodes it is given on each node: the nodes meet, as for
- * a run, and measure what they are to each other. The one of rank 0 prints the report.
+ * Run the checks, and print them. For a job of several nodes it is given on each node. The nodes meet, as for
+ * a run, and measure their connections and clocks. The one of rank 0 prints the report.
  *   input  the command line; its word number `place` is "doctor"
  * Returns the exit status:
  *   0   no check failed

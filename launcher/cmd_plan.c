@@ -46,8 +46,8 @@ struct own {
 };
 
 /*
- * Take word *i if it is an option of plan with a value: in the same word, or in the next one (then *i moves
- * on).
+ * If word *i is an option of plan with a value, take it. The value is in the same word, or in the next one
+ * (then *i moves on).
  */
 static bool takes_value(struct own *own, const struct options_input *input, int *i)
 {

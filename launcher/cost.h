@@ -1,9 +1,9 @@
 /*
  * What a run cost: which part of its time was training that counts, and how often it should save. Pure.
  *
- * The interval between two saves weighs the time that saves take against the time that is lost in a failure
- * (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future
- * Generation Computer Systems 22, 2006, equation 37; its first term is Young's).
+ * The interval between two saves weighs the time that saves take against the time that is lost in a failure.
+ * The formula is equation 37 of J. T. Daly, "A higher order estimate of the optimum checkpoint interval for
+ * restart dumps", Future Generation Computer Systems 22, 2006. Its first term is Young's.
  */
 #ifndef LAUNCHER_COST_H
 #define LAUNCHER_COST_H

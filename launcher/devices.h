@@ -1,6 +1,6 @@
 /*
- * How many devices the workers of this node would see (agent/placement/gpu.h): for --nproc-per-node gpu, xpu
- * and auto, and for the question whether a job has GPUs enough.
+ * How many devices the workers of this node would see (agent/placement/gpu.h). It is used for
+ * --nproc-per-node gpu, xpu and auto, and to check whether a job has enough GPUs.
  */
 #ifndef LAUNCHER_DEVICES_H
 #define LAUNCHER_DEVICES_H

@@ -1,7 +1,7 @@
 /*
  * Several tasks of a Slurm step on one node, as with --ntasks-per-node=8: the first one launches, the others
- * wait and end with its status. They meet at a socket with an abstract name, so nothing stays on a disk, and
- * the kernel tells the others if the first one is killed.
+ * wait and end with its status. They meet at a socket with an abstract name, so nothing stays on a disk. If
+ * the first one is killed, the kernel lets the others know.
  */
 #ifndef LAUNCHER_FIRST_TASK_H
 #define LAUNCHER_FIRST_TASK_H

@@ -1,6 +1,6 @@
 /*
  * A job of fsdp-agent that waits for GPUs. Meanwhile it is in the registry of runs, and answers as a run
- * would (agent/desk/desk.h): `fsdprun ps` shows it as queued, and `fsdprun stop` ends it.
+ * would (agent/desk/desk.h). `fsdprun ps` shows it as queued, and `fsdprun stop` ends it.
  */
 #ifndef LAUNCHER_GPU_WAIT_H
 #define LAUNCHER_GPU_WAIT_H
@@ -17,7 +17,7 @@ struct registry_entry;
 struct gpu_wait {
     int channel; /* to the agent */
     const struct agent_config *config;
-    bool detached;     /* nobody reads stderr once the job waits */
+    bool detached;     /* no process reads stderr once the job waits */
     const char *agent; /* the agent's socket, for the user; NULL: the user named none */
 };
 

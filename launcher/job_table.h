@@ -10,7 +10,7 @@
 
 struct cJSON;
 
-/** Print a table with a line for each object of the array (CONTRACT.md, `fsdprun ps`). */
+/** Print a table with a line for each object of the array (docs/operations.md, `fsdprun ps`). */
 void job_table_jobs(const struct cJSON *jobs, const struct table_look *look, FILE *out);
 
 /** Print the line of one job, without titles. */

@@ -60,8 +60,8 @@ static void connect_to(struct job_watch *watch, struct watched *job, const struc
 }
 
 /*
- * Read the registry: forget the jobs that are gone, take in those that have come, and connect to those that
- * have no connection and are due. Returns whether a job came or went.
+ * Read the registry. Forget the jobs that are gone, and add those that have come. Connect to those that have
+ * no connection and are due. Returns whether a job came or went.
  */
 static bool refresh(struct job_watch *watch, enum fsdp_status *status, struct fsdp_err *err)
 {

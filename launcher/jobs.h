@@ -24,8 +24,8 @@ void jobs_ask(const struct registry_list *list, enum desk_word word, struct cJSO
 struct cJSON *jobs_stand_in(const struct registry_job *job);
 
 /**
- * Add to each worker of an answer to `status` what this machine shows of its process: `memory_bytes`, its
- * private memory now (RssAnon + RssShmem); null if it has none.
+ * Add to each worker of an answer to `status` what this machine shows of its process. `memory_bytes` is its
+ * private memory now (RssAnon + RssShmem), or null if it has none.
  */
 void jobs_add_memory(struct cJSON *job);
 

@@ -327,9 +327,9 @@ static const char *prefix_template(const struct options *options)
 }
 
 /*
- * Choose and make the run directory of a program: the one that --run-dir names, else one below --log-dir,
- * else a new temporary one, as torchrun does. If no temporary one can be made, a program whose output is not
- * captured runs without.
+ * Choose and make the run directory of a program. It is the one that --run-dir names, else one below
+ * --log-dir, else a new temporary one, as in torchrun. If no temporary one can be made, a program whose
+ * output is not captured runs without.
  */
 static int set_program_dir(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {

@@ -35,8 +35,8 @@ static const char *called_so(const char *name)
 }
 
 /*
- * Return the "section.key" of a key that was written like an option: by its path, its name, or the name that
- * another program has for it. NULL: none. Dashes in `name` become underscores.
+ * Return the "section.key" of a key that was written like an option. The key may be given by its path, its
+ * name, or its name in another program. NULL: none. Dashes in `name` become underscores.
  */
 static const char *key_written_so(char *name, char path[JOB_KEY_PATH_BYTES])
 {

@@ -268,7 +268,7 @@ const struct option option_table[] = {
       .help = "Refused: use --log-dir, --redirects and --tee." },
 
     { OPT_INSTALL_AS_TORCHRUN, "install-as-torchrun", 0, OPTION_FLAG, .no_env = true, .group = other,
-      .help = "Put a link torchrun beside the fsdprun that is called. A torchrun that is there is kept as "
+      .help = "Put a link torchrun next to the fsdprun that is called. A torchrun that is there is kept as "
               "torchrun.before-fsdprun." },
     { OPT_UNINSTALL_AS_TORCHRUN, "uninstall-as-torchrun", 0, OPTION_FLAG, .no_env = true, .group = other,
       .help = "Remove that link, and put the torchrun from before in its place." },

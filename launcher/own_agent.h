@@ -6,7 +6,7 @@
  *   3. If no agent serves either, one is started at the second. It ends by itself after OWN_AGENT_IDLE_S
  *      without a job.
  *
- * Many may do so at once: the lock on the folder lets one of them start an agent, and the lock of the socket
+ * Many may do so at once. The lock on the folder lets one of them start an agent, and the lock of the socket
  * lets one agent serve. An agent that ends just now hangs up without an answer: then call this again.
  */
 #ifndef LAUNCHER_OWN_AGENT_H

@@ -2,9 +2,9 @@
  * The course of a run: its losses and its pace by the step, and where it started again. From the lines of
  * metrics.jsonl and events.jsonl, as text for a terminal and as SVG. Pure.
  *
- * A step that was trained again counts as it was last: a line takes away every line before it that has the
+ * A step that was trained again counts as it was last. So a line removes every line before it that has the
  * same or a later step. A line with a lower term and an earlier time than the one before was written by a
- * node that stood still, and does not count.
+ * node that stood still. It does not count.
  */
 #ifndef LAUNCHER_PLOT_H
 #define LAUNCHER_PLOT_H
@@ -45,7 +45,7 @@ struct plot_band {
 };
 
 /**
- * Sort the points into columns, so that no peak of a long run is lost: the first step is in the first column,
+ * Sort the points into columns, so that no peak of a long run is lost. The first step is in the first column,
  * the last one in the last.
  *   bands  (n_columns) receives the least and the most of each
  * Returns false if no point has a value.

@@ -53,8 +53,8 @@ static struct piece trim(const char *from, const char *to)
 }
 
 /*
- * Remove a pair of quotes around the text. Quotes remain if no shell has read the text: in a list of a YAML
- * file (args: ['--rdzv-conf="timeout=900"']), or if a script expands a variable that contains them.
+ * Remove a pair of quotes around the text. Quotes remain if no shell has read the text: in a YAML file (args:
+ * ['--rdzv-conf="timeout=900"']), or in a variable that a script expands.
  */
 static struct piece unquote(struct piece piece)
 {

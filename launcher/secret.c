@@ -137,7 +137,7 @@ static void seal(const struct secret *secret, char sealed[COMMAND_OUT_BYTES])
 
 /*
  * Opens what seal() has sealed. A credential that is too old, or that was opened on this host before, still
- * proves who has made it: munge's statuses 15, 16 and 17 (munge.h: EXPIRED, REWOUND, REPLAYED).
+ * proves who has made it. These are munge's statuses 15, 16 and 17 (munge.h: EXPIRED, REWOUND, REPLAYED).
  */
 static enum fsdp_status unseal(struct secret *secret, const char *path, struct fsdp_err *err)
 {

@@ -1,8 +1,8 @@
 /*
- * The job secret, which the agents of one job prove to each other that they have. It comes from a file
- * (--secret-file, else FSDPRUN_SECRET_FILE), else from FSDPRUN_SECRET itself, for tests, else from the
- * credential "secret" of a systemd unit ($CREDENTIALS_DIRECTORY/secret, where there is one). It never comes
- * from the command line, which every user of the machine can read.
+ * The job secret, which the agents of one job prove to each other that they have. The first of these that is
+ * set decides: --secret-file or FSDPRUN_SECRET_FILE (a file), FSDPRUN_SECRET (the secret itself, for tests),
+ * or a systemd unit's credential "secret" ($CREDENTIALS_DIRECTORY/secret). It never comes from the command
+ * line, which every user of the machine can read.
  */
 #ifndef LAUNCHER_SECRET_H
 #define LAUNCHER_SECRET_H

@@ -72,9 +72,9 @@ static int count_gpus(const struct variables *variables)
 }
 
 /*
- * Jobs are numbered one after another, tasks of an array too, so no two that run at a time get the same port
- * unless their numbers are hundreds apart. After a requeue the port is another one, in case a process of the
- * last start is still there.
+ * Jobs and tasks of an array are numbered one after another. So two that run at the same time get the same
+ * port only if their numbers are hundreds apart. After a requeue the port is another one, in case a process
+ * of the last start is still there.
  */
 static int choose_port(long job, long number, long restarts)
 {

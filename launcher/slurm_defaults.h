@@ -1,6 +1,6 @@
 /*
- * The settings that follow from a step of Slurm's, as the weakest of all: an option, its variable or a key of
- * the job file wins.
+ * The settings that follow from a step of Slurm's. They are the weakest of all: an option, its variable or a
+ * key of the job file wins.
  */
 #ifndef LAUNCHER_SLURM_DEFAULTS_H
 #define LAUNCHER_SLURM_DEFAULTS_H

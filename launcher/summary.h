@@ -2,7 +2,7 @@
  * What a run did and where its time went: one JSON object for --summary FILE, and the lines at the end of a
  * job.
  *
- * With --summary two processes share the struct: the agent fills it in while the run goes on, and the guard,
+ * With --summary two processes share the struct. The agent fills it in while the run goes on. The guard,
  * which outlives the agent, writes the file. So there is a summary also of a run whose agent was killed.
  *
  * The time of a run is parted into phases. Each phase ends when the next one begins, so that they add up to
@@ -10,8 +10,8 @@
  *   waiting     on several nodes, until the first workers start
  *   starting    until the first step of a job is done, or until the first worker of a program runs
  *   training    until a worker fails, or the run ends
- *   restarting  from a failure, or from a change of nodes, that is followed by a restart: until the next
- *               first step, or until a worker of a program runs
+ *   restarting  from a failure or a change of nodes before a restart, until the next first step (of a
+ *               program: until a worker runs)
  *   saving      not a phase: the part of `training` in which rank 0 saved, which is taken out of it
  */
 #ifndef LAUNCHER_SUMMARY_H

@@ -1,8 +1,8 @@
 /*
  * Tables for a terminal: columns as wide as their cells, cut to the width of the terminal. Pure.
  *
- * A line never wraps. If a table is too wide, the columns that may shrink do so first, the widest first, and
- * an ellipsis shows where a cell was cut. What is still too wide is cut at its end.
+ * A line never wraps. If a table is too wide, the columns that may shrink do so first, the widest first. An
+ * ellipsis shows where a cell was cut. What is still too wide is cut at its end.
  */
 #ifndef LAUNCHER_TABLE_H
 #define LAUNCHER_TABLE_H

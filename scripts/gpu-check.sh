@@ -80,7 +80,7 @@ is_of() {
   esac
 }
 # run_piece NAME LIMIT_S COMMAND...: straight into the report; what appears there is shown as it appears. It
-# ends with the piece itself, even where something that the piece left behind still has the report open.
+# ends with the piece itself, even if a process that the piece left still has the report open.
 run_piece() {
   local name=$1 limit=$2 pid shown rc began=$SECONDS word first n_skipped; shift 2
   first=$(($(wc -l < "$report.txt") + 1))

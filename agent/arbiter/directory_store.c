@@ -139,8 +139,9 @@ static enum fsdp_status claim_path(const struct directory_store *store, uint64_t
 }
 
 /*
- * The claim of a term. What is no whole claim has the term alone. FSDP_ERR_NOT_FOUND: no agent has claimed
- * it. An error says neither: a term that only seems to be taken would make the record of a leader look old.
+ * Reads the claim of a term. Of a broken claim *out has only the term. FSDP_ERR_NOT_FOUND: no agent has
+ * claimed it. After any other error neither is known, and the caller must not take the term for claimed: the
+ * record of its leader would then look old.
  */
 static enum fsdp_status read_claim(struct directory_store *store, uint64_t term, struct leader_record *out,
                                    struct fsdp_err *err)

@@ -64,7 +64,7 @@ struct coordinator_node {
     int leave_signal;          /* the signal for which the node leaves the job */
     bool leave_saved;          /* the node asked for a checkpoint before it leaves */
     uint64_t held_until_ms;    /* end of its quarantine; 0: it is in none */
-    uint64_t needed_ms;        /* end of it, if the job needs the node */
+    uint64_t needed_ms;        /* end of the quarantine if the job cannot run without the node */
     bool slow;                 /* it is in quarantine because a rank of it was slow */
     int n_unkilled;            /* processes of earlier generations that do not end there: it is held back */
     bool said_unkilled;        /* that it is held back for that was reported */

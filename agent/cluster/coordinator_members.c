@@ -154,7 +154,7 @@ static void lost_while_up(struct coordinator *coordinator, int node, int64_t sil
     coordinator_detect(coordinator);
     coordinator->node_lost = true;
     if (first && coordinator->state == CS_CLEARING)
-        coordinator_clear(coordinator); /* the nodes are stopping already, with the whole grace */
+        coordinator_clear(coordinator); /* they are stopping already; a lost node cuts the grace */
     coordinator_post(coordinator, CE_FAILED);
 }
 

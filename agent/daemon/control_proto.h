@@ -44,7 +44,7 @@ enum control_type {
 };
 
 enum {
-    CONTROL_MAX_BYTES = 4 * 1024 * 1024, /* of a RUN, most of which is the environment */
+    CONTROL_MAX_BYTES = 4 * 1024 * 1024, /* bytes of a RUN message; most of it is the environment */
     CONTROL_MAX_TEXTS = 65536,
     CONTROL_WORDS_BYTES = 512,
     CONTROL_BUILD_BYTES = 96,

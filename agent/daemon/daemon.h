@@ -83,8 +83,8 @@ int daemon_run_job(int request_fd, int start_fd);
  *   lock_fd    holds a lock on `path`.lock as long as it is open, so that a second daemon is refused; the
  *              caller's, for daemon_unlock()
  *   FSDP_ERR_BUSY    another daemon serves the socket
- *   FSDP_ERR_CONFIG  other users may write the folder, a file stands there that is no socket of this user, or
- *                    the path is too long for a socket
+ *   FSDP_ERR_CONFIG  others may write the folder, the path is too long, or the file there is not a socket of
+ *                    this user
  *   FSDP_ERR_IO      the system refuses something
  * On failure both descriptors are -1.
  */

@@ -1,6 +1,6 @@
 /*
- * The socket between the daemon and the fsdprun of a job (agent/daemon/lease.h): the job's place in the queue
- * of GPUs, and the word that its workers run.
+ * The socket between the daemon and the fsdprun of a job (agent/daemon/lease.h). It carries the job's place
+ * in the queue of GPUs, and the report that its workers run.
  */
 #include <errno.h>
 #include <stddef.h>

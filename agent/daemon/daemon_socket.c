@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 /*
- * Check that no other user (root excepted) could put another file in the place of the socket: the folder
- * belongs to this user or root, and others may not write it, or it is sticky as /tmp.
+ * Check that no other user (root excepted) could replace the socket. The folder must belong to this user or
+ * root. Others may not write it, unless it is sticky as /tmp is.
  */
 static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
 {

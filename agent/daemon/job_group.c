@@ -41,7 +41,7 @@ bool job_group_enter(const char *path)
 }
 
 /*
- * Find the folder of a group: the tree of version 2 is at the top, or beside those of version 1. A container
+ * Find the folder of a group: the tree of version 2 is at the top, or next to those of version 1. A container
  * may see only its own part of it: then the group is the top itself.
  */
 static bool find_folder(char folder[JOB_GROUP_PATH_BYTES], const char *root, const char *group)

@@ -1,9 +1,9 @@
 /*
  * A control group (cgroups(7), version 2) for each job, below the daemon's own. systemd must have delegated
- * that one (Delegate=yes). The daemon itself moves into a group "agent" beside them, because a group with
- * limits for those below it may have no processes of its own.
+ * that one (Delegate=yes). The daemon itself moves into a group "agent" next to them. A group that limits the
+ * groups below it may have no processes of its own.
  *
- * A job's group bounds its memory, tells systemd-cgtop what it uses, and ends what a job has left behind.
+ * A job's group bounds its memory, tells systemd-cgtop what it uses, and ends what a job has left.
  */
 #ifndef AGENT_DAEMON_JOB_GROUP_H
 #define AGENT_DAEMON_JOB_GROUP_H

@@ -6,7 +6,7 @@
  * A caller sends one line, the name of an enum desk_word, and reads lines, each one a JSON object:
  *
  *   line       the answers
- *   ps         what CONTRACT.md lists for `fsdprun ps`; then the connection is closed
+ *   ps         what docs/operations.md lists for `fsdprun ps`; then the connection is closed
  *   status     the same, and the workers of this node
  *   inspect    everything that is known
  *   watch      what `ps` has, without the age: now, and again whenever it has changed

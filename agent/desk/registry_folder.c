@@ -13,8 +13,8 @@
 #include "shard_runtime/core/files.h"
 
 /*
- * A directory of another user is no runtime directory of ours: sudo may keep the variable, and a folder that
- * root made there would be refused to its user.
+ * A directory of another user is no runtime directory of ours. sudo may keep the variable, and its user could
+ * not use a folder that root made there.
  */
 static bool is_own_directory(const char *path)
 {

@@ -118,8 +118,8 @@ static bool is_known(const struct registry_list *list, const struct registry_job
 }
 
 /*
- * Take what a dead run has left: its socket goes, and its entry stays for a while if there is a run directory
- * to be found. If the run ended well just now, it has removed the entry itself, and the rename fails.
+ * Remove what a dead run has left. Its socket goes at once. Its entry stays for a while if its run directory
+ * is known. If the run ended well just now, it has removed the entry itself, and the rename fails.
  */
 static bool take_lost(struct registry_list *list, int folder_fd, const char *name, const char *lost, int fd)
 {

@@ -1,6 +1,6 @@
 /*
  * The table of checks, and the facts that they judge. A group has a probe, which fills in its part of struct
- * doctor_facts, and its checks, whose judgements are pure: they see the facts and nothing else.
+ * doctor_facts, and its checks. The checks are pure: they see the facts and nothing else.
  */
 #ifndef AGENT_DOCTOR_CHECKS_H
 #define AGENT_DOCTOR_CHECKS_H
@@ -79,7 +79,7 @@ struct cpu_facts {
     char model[96];
     int n_online, n_allowed, n_quota; /* quota 0: no limit */
     int n_cores, n_nodes;             /* physical cores and NUMA nodes of the allowed CPUs */
-    int n_nodes_far;                  /* of these, nodes whose memory may not be used */
+    int n_nodes_far;                  /* those NUMA nodes whose memory may not be used */
     bool avx2, avx512, amx;
     char wanted_isa[16];           /* FSDP_ISA, which the choice of the numerics obeys; "" */
     char governor[32], driver[32]; /* of the clock of CPU 0 */

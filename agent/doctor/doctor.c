@@ -20,8 +20,8 @@
 #include "shard_runtime/core/files.h"
 
 /*
- * A probe that ends at all ends in far less, even on a busy machine: the first two are for files of the
- * kernel, and for disks and programs. NVIDIA's driver may need seconds to begin.
+ * A probe that ends at all takes far less, even on a busy machine. The first limit is for files of the
+ * kernel, the second for disks and programs. NVIDIA's driver may need seconds to begin.
  */
 enum { FILES_WITHIN_MS = 2000, WITHIN_MS = 5000, DRIVER_WITHIN_MS = 20000, MOST_GROUPS = 16 };
 
@@ -65,8 +65,8 @@ struct running {
 };
 
 /*
- * In the process. It keeps none of our output open, so that one that stays stuck in the kernel holds up no
- * pipe that the doctor's own output goes to.
+ * In the process. It keeps none of our output open. So if it is stuck in the kernel, the reader of the
+ * doctor's output still sees the end of it.
  */
 static _Noreturn void run_probe(const struct doctor_group *group, const struct doctor_host *host, int fd,
                                 pid_t parent)

@@ -1,11 +1,11 @@
 /*
- * What `fsdprun doctor` looks at on one machine, before a run needs it: disk, memory, limits, clock, kernel,
- * CPUs, GPUs, libraries, network, and the install itself.
+ * What `fsdprun doctor` checks on one machine before a run needs it: disk, memory, limits, clock, kernel,
+ * CPUs, GPUs, libraries, network, the install itself.
  *
  * Each check is a row of a table: its name, a pure judgement of facts, and advice. The checks of a group
  * share one probe, which collects their facts. A probe may block for ever, as on a file system that does not
- * answer, and may crash, as in a driver's library. So each runs in a process of its own, all at the same
- * time, and one that is late or dies is a failure of its group.
+ * answer, and may crash, as in a driver's library. So each runs in a process of its own, and all run at once.
+ * One that is late or dies is a failure of its group.
  */
 #ifndef AGENT_DOCTOR_H
 #define AGENT_DOCTOR_H

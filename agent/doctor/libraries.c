@@ -1,6 +1,6 @@
 /*
- * The libraries that are opened at run time: on a machine with an NVIDIA GPU the driver's, the plug-in, NCCL
- * and cuDNN; for several nodes OpenSSL. And the Python of programs, whose PyTorch is not imported: its
+ * The libraries that are opened at run time. On a machine with an NVIDIA GPU: the driver's, the plug-in, NCCL
+ * and cuDNN. For several nodes: OpenSSL. And the Python of programs, whose PyTorch is not imported: its
  * version is in its metadata.
  */
 #include <dlfcn.h>

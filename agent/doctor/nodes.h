@@ -26,8 +26,8 @@ bool nodes_judge(struct doctor_report *report, const struct node_view *nodes, in
 
 /**
  * Be one rank of the doctor: exchange reports with the others, and measure.
- *   report   what the checks of this node have found; on rank 0 it becomes the report of all nodes, on the
- *            others one row that says where that is, and its worst state
+ *   report   what the checks of this node have found. On rank 0 it becomes the report of all nodes. On the
+ *            others it becomes one row: where that report is, and its worst state
  *   version  of this program
  *   run_dir  the run directory, or one above it; NULL: the user has named none
  *   link_fd  the link to the agent

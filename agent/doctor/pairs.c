@@ -31,7 +31,7 @@ enum {
     REQUEST_BYTES = 9,
     CHUNK_BYTES = 1 << 18,
     N_PINGS = 31,
-    OPEN_WITHIN_S = 2, /* a stranger holds the server up for no longer */
+    OPEN_WITHIN_S = 2, /* for the secret: a stranger blocks the server for no longer */
     ANSWER_WITHIN_S = 5,
     CONNECT_WITHIN_MS = 3000,
 };
@@ -48,11 +48,11 @@ int pairs_rounds(int n_nodes)
 /* The circle method: one node stands still, the others move on by one in each round. */
 int pairs_partner(int n_nodes, int round, int node)
 {
-    const int n = n_nodes + n_nodes % 2, m = n - 1; /* an odd number has one more, which is nobody */
+    const int n = n_nodes + n_nodes % 2, m = n - 1; /* an odd number gets one more, which is no node */
     int partner;
 
     if (node == m)
-        partner = round % m * (m / 2 + 1) % m; /* the one that would meet itself: 2 p = round (mod m) */
+        partner = round % m * (m / 2 + 1) % m; /* the node p that would meet itself: 2 p = round (mod m) */
     else
         partner = ((round - node) % m + m) % m;
     if (partner == node)
@@ -247,7 +247,7 @@ enum fsdp_status pairs_serve(struct pairs_server **out, const char *address,
     else if ((errno = thread_start(NULL, serve, server)) != 0)
         status = fsdp_fail(err, FSDP_ERR_IO, "a thread to serve other nodes: %s", strerror(errno));
     if (status == FSDP_OK) {
-        *out = server; /* the thread's too, which runs until the process ends */
+        *out = server; /* never freed: the thread uses it until the process ends */
         return FSDP_OK;
     }
     if (server->fd >= 0)

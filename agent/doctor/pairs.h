@@ -1,6 +1,6 @@
 /*
- * What two nodes are to each other: round-trip, bandwidth in both directions, and the difference of their
- * clocks, measured over a TCP connection of their own.
+ * Measurements between two nodes over a TCP connection of their own: round-trip time, bandwidth in both
+ * directions, and the difference of their clocks.
  *
  * Every node serves: a thread accepts one connection after another. A connection begins with a secret that
  * the nodes have told each other over their agents' sessions. Whoever reads it on the wire can disturb a

@@ -94,7 +94,7 @@ static void watch(struct link_client *client)
 static void flush(struct link_client *client)
 {
     if (outbox_flush(&client->outbox, client->fd, NULL) != FSDP_OK)
-        close_client(client); /* it is gone: its exit tells the rest */
+        close_client(client); /* the worker is gone: its exit status tells why */
     else if (outbox_is_empty(&client->outbox))
         watch(client);
 }
@@ -110,7 +110,7 @@ static void send_message(struct link_client *client, enum fsdp_link_type type, u
         return;
     status = outbox_send(&client->outbox, client->fd, type, tag, payload, size_bytes, fd, &err);
     if (status == FSDP_ERR_PEER)
-        close_client(client); /* it is gone: its exit tells the rest */
+        close_client(client); /* the worker is gone: its exit status tells why */
     else if (status != FSDP_OK)
         break_link(client, err.message);
     else if (!outbox_is_empty(&client->outbox))

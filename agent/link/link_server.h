@@ -1,7 +1,7 @@
 /*
- * The agent's end of the link (<fsdp/link.h>). For each worker of one generation on this node it has a socket
- * and a progress page; for all of them it has the generation's store of keys. A worker that violates the
- * protocol or its limits loses its link and is reported. Never blocks.
+ * The agent's end of the link (<fsdp/link.h>). Each worker of the node's current generation has a socket and
+ * a progress page here. All of them share the generation's store of keys. A worker that violates the protocol
+ * or its limits loses its link and is reported. Never blocks.
  *
  * Thread: the loop's.
  */

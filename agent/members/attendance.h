@@ -3,7 +3,7 @@
  * program that does not report a phase itself.
  *
  * On this host, a connection is traced to its process, so the worker is known. For other nodes only the
- * source address is known: all workers of such a node count as present once it has made as many connections
+ * source address is known. All workers of such a node count as present once as many connections came from it
  * as it has workers.
  *
  * Pure: no sockets, no loop.

@@ -1,7 +1,7 @@
 /*
- * The life of a run as its one coordinator sees it: form a generation on every node, clear it away when any
- * part of it fails, form the next or end. Pure; agent/cluster/coordinator.c performs the actions. On one node
- * the coordinator is that node's agent, and it has one member.
+ * The life of a run as its one coordinator sees it. It forms a generation on every node, and clears it away
+ * when any part fails. Then it forms the next one, or ends. Pure; agent/cluster/coordinator.c performs the
+ * actions. On one node the coordinator is that node's agent, and it has one member.
  */
 #ifndef AGENT_COORDINATOR_FSM_H
 #define AGENT_COORDINATOR_FSM_H

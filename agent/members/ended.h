@@ -1,7 +1,7 @@
 /*
- * The agents whose identities never come back: those that have left the run, and those that were refused for
- * good, because they were restored from an earlier state (agent/wire/session_agents.h). The leader tells its
- * members, so that the next one refuses them too.
+ * The agents whose identities never come back. Some have left the run. Others were refused for good, because
+ * they were restored from an earlier state (agent/wire/session_agents.h). The leader tells its members, so
+ * that the next one refuses them too.
  *
  * Pure: no sockets, no loop.
  */

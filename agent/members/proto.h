@@ -23,9 +23,9 @@
  * CAN_LEAD comes once after WELCOME, as soon as the member could take the coordinator's place: the arbiter
  * has shown it the coordinator's record.
  *
- * Before the START of a program's generation, the node of the first seat gets an OPEN, and answers with
- * STORE: it has the store at which the programs meet. CLOSE follows when the last worker of the generation
- * is gone.
+ * Before the START of a program's generation, the node of the first seat gets an OPEN. It opens the store at
+ * which the programs meet, and answers with STORE. CLOSE follows when the last worker of the generation is
+ * gone.
  *
  * ENDED tells which agents have left the run, or were refused for good (agent/members/ended.h). It comes
  * after WELCOME, and before a START if there are new ones.
@@ -244,7 +244,7 @@ struct proto_ended {
     size_t n;
 };
 
-/* A node whose workers will come to a store. */
+/* A node whose workers will connect to the store of an OPEN. */
 struct proto_guest {
     int node, n_workers;
     const char *address, *from; /* where it is reached, and from where its connections come; may be empty */

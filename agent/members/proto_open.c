@@ -13,7 +13,7 @@ size_t proto_add_guest(char *out, size_t size, size_t used, const struct proto_g
     return n < 0 || (size_t)n >= size - used ? 0 : used + (size_t)n + 1;
 }
 
-/* Returns the text at `at`, which is moved behind its zero; NULL: it has none before `end`. */
+/* Returns the text at `at`, which is moved past its zero. NULL: no zero before `end`. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *text = *at, *zero = *at < end ? memchr(*at, '\0', (size_t)(end - *at)) : NULL;

@@ -161,7 +161,7 @@ int64_t quarantine_came(struct quarantine *quarantine, int number, const struct 
 
 /* Notes for another coordinator */
 
-/* Orders entries by how much it matters that they are known. */
+/* Orders entries by what another coordinator needs most: nodes put aside, then those with most strikes. */
 static int by_weight(const void *left, const void *right)
 {
     const struct quarantine_note *a = left, *b = right;

@@ -6,14 +6,13 @@
  *   1. Each loss of a node that took part is a strike. A node that its user stops gets none.
  *   2. A node with s strikes that comes waits 0 s for s = 1, then 10, 20, 40, ... s, at most 600 s.
  *   3. For each 10 minutes in which the node may take part, one strike is forgotten at its next loss.
- *   4. A node that was put aside for a time, because a rank of it was slow, waits for the rest of that time
- *      when it comes again.
+ *   4. A node that was put aside for a slow rank waits for the rest of its time when it comes again.
  *
  * So a world with one such node starts at most 4 + 2 log2(1 + t / 10) generations in the first t seconds (9
  * in 60 s). That holds up to 20 minutes; from then on it starts two in 10 minutes.
  *
  * A node is known by its host name, its address, and its numbers from the scheduler and the user
- * (--node-rank): its identity is another one each time. Several agents of one host may agree in all of these.
+ * (--node-rank). Its identity is a new one each time. Several agents of one host may agree in all of these.
  * Each of them has an entry of its own while it is there, and keeps it when it is lost. The next one that
  * comes takes the entry that is free and was lost last, because a node that flaps comes back before others
  * do. Only if two that agree are away at a time, one may get the strikes of the other.
@@ -98,8 +97,8 @@ int64_t quarantine_came(struct quarantine *quarantine, int number, const struct 
 /** The name of a node, which is never 0. */
 uint64_t quarantine_name(const struct roster_node *node);
 /**
- * Write notes of the nodes for another coordinator: of those that were put aside, and of those with the most
- * strikes, in this order, at most `most`. Returns how many.
+ * Write notes of the nodes for another coordinator, at most `most`. First those that were put aside, then
+ * those with the most strikes. Returns how many.
  */
 int quarantine_notes(const struct quarantine *quarantine, int64_t now_ms, struct quarantine_note *notes,
                      int most);

@@ -1,6 +1,6 @@
 /*
  * A job that fails at the same step for the same cause, again and again. The third such failure in a row ends
- * the run, however many restarts are left: the job is the cause, and another try costs time only.
+ * the run, however many restarts are left. The job is the cause, and another try would only cost time.
  *
  * Two failures are the same if their first causes have the same kind, exit code or signal, phase and step.
  * Rank and host are left out, because the data of a step moves with the world. Checkpoints in between change
@@ -38,8 +38,8 @@ struct recurrence {
  */
 int recurrence_count(struct recurrence *recurrence, const struct death *cause);
 /**
- * Write the reason why the run ends: "failed 3 times at step 812 in backward with exit code 1: the job is the
- * cause", and in parentheses the cause's own words, if `words` is not empty.
+ * Write why the run ends: "failed 3 times at step 812 in backward with exit code 1: the job is the cause". If
+ * `words` is not empty, these words of the cause follow in parentheses.
  */
 void recurrence_words(const struct recurrence *recurrence, const char *words, char *out, size_t size);
 

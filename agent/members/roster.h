@@ -16,7 +16,7 @@
  *   4. the host's node first, then the others by name and address.
  *
  * The ranks of a generation follow the seats. In a job of the trainer the host's node has a seat before all
- * others, and comes first, whatever its seat: rank 0 writes the head of its checkpoints, which the
+ * others, and comes first, whatever its seat. Rank 0 writes the head of its checkpoints, which the
  * coordinator publishes.
  *
  * roster.c lets nodes in and out and counts them. roster_seat.c gives seats and ranks.
@@ -55,7 +55,7 @@ struct roster_node {
 /* A seat, and the node that has it or had it last. */
 struct roster_seat {
     int node;  /* -1: none */
-    int asked; /* the node without a seat that asked for this one by its node rank; -1: none */
+    int asked; /* the node that has no seat yet and asked for this one by --node-rank; -1: none */
     char host[PROTO_TEXT_BYTES];
     int order;
 };

@@ -70,8 +70,8 @@ static bool are_numbered(struct roster *roster, int *waiting, int n)
 
 /*
  * Seats the coordinator's node. Rank 0 of a trainer's job writes the head of its checkpoints, so it must be
- * there: of a job this node gets a seat before all others. It is the seat that the node asked for or had, or
- * the first one. A seat that another node asked for is only taken if there is no other.
+ * there. In such a job this node gets a seat before all others. It is the seat that the node asked for or
+ * had, or the first one. A seat that another node asked for is only taken if there is no other.
  */
 static void seat_the_host(struct roster *roster)
 {

@@ -18,7 +18,7 @@ struct survival {
     const char *host; /* the leader's name */
 };
 
-/** Writes one line, without its end. Returns `out`. */
+/** Writes which losses the job survives, as one line without a newline. Returns `out`. */
 const char *survival_words(const struct survival *survival, char out[SURVIVAL_WORDS_BYTES]);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The verdict on a generation, once every node is down: did it end well, does another one follow, or what
- * ended the run and with which exit status? Also the report about that end, for errors.json.
+ * The verdict on a generation, once every node is down. Did it end well, does another one follow, or what
+ * ended the run? And what is the exit status? Also the report about that end, for errors.json.
  *
  * Pure: no loop, no clock.
  */
@@ -59,12 +59,12 @@ bool verdict_diverged_again(const struct verdict_run *run);
  *      Nodes came, or wanted to leave, or one was lost from a world that may be smaller. There is no limit to
  *      such generations.
  *   2. Nothing failed and no signal came: the run ended well.
- *   3. A failure that another try cannot mend, or that may not be tried again: the run ends with the status
+ *   3. A failure that another try cannot mend, or that may not be tried again. The run ends with the status
  *      of that failure, whatever signal came after it. Training that diverges is tried once more. If it
  *      diverges at the same step again, the failure is final. So is a failure of a job that has come
  *      RECURRENCE_LIMIT times in a row.
- *   4. A notice came: status 77 if every rank has left after saving; success if all were done anyway; else
- *      the status of the failure that came meanwhile.
+ *   4. The run got a notice. The status is 77 if every rank has left after saving, and success if all were
+ *      done anyway. Otherwise it is that of a failure that came meanwhile.
  *   5. A signal came: status 128 + its number.
  *   6. Anything else is a failure that may be tried again: another generation, counted as a restart. This
  *      includes a node that is lost from a world of fixed size.

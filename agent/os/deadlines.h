@@ -27,8 +27,8 @@ enum {
     DOWN_MS = DRAIN_MS + KILL_MS + KILL_MS,
     GUARD_RESERVE_MS = 5000, /* for a machine that is busy */
     /*
-     * what the agent may take after the grace, until the guard kills it; in addition LEASE_END_MS() twice: a
-     * silent node is taken for lost, and nodes that are cut off may still come back for the last messages
+     * what the agent may take after the grace, until the guard kills it. LEASE_END_MS() is added twice: until
+     * a silent node is taken for lost, and for cut-off nodes that come back for the last messages
      */
     GUARD_SLACK_MS = DOWN_MS + DISK_SLOW_MS + OUTPUT_TERMINAL_MS + OUTPUT_STALL_MS + DISK_WAIT_MS +
                      LAST_WORD_MS + GUARD_RESERVE_MS,

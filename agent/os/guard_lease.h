@@ -16,7 +16,7 @@ struct guard_lease {
 };
 
 /**
- * If the lease is over, kill every process below the agent, and set the timer for the next pass: a process
+ * If the lease is over, kill every process below the agent, and set the timer for the next pass. A process
  * may have been forked meanwhile, also by an agent that was stopped while it started ranks. The passes end
  * when the agent says that no process is left. If the lease still runs, set the timer for its end. Call it
  * whenever the guard wakes. A no-op without a lease.

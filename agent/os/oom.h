@@ -41,7 +41,7 @@ void oom_watch_end(struct oom_watch *watch);
 
 /**
  * Call it when a worker has died. `by_kill`: it died by a SIGKILL that we did not send. With OOM_KILLED and
- * OOM_NEARBY, `words` receives a text for the user, such as "out of memory: ended by the kernel's OOM killer
+ * OOM_NEARBY, `words` receives a text for the user. Example: "out of memory: ended by the kernel's OOM killer
  * (its control group may use 64 MiB)".
  */
 enum oom_answer oom_watch_ask(struct oom_watch *watch, pid_t pid, bool by_kill, char *words, size_t size);

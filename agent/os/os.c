@@ -154,8 +154,8 @@ static bool is_socket(int fd)
 }
 
 /*
- * Close every socket from 3 on but these. A child that waits would otherwise hold the agent's connections and
- * its port open: other nodes would not see that they were closed, even when the agent is gone.
+ * Close every socket from 3 on but these. A child that waits would otherwise keep the agent's connections and
+ * its port open. Other nodes would not see that they were closed, even after the agent's end.
  */
 static void close_sockets_but(const int *keep, int n)
 {

@@ -63,8 +63,8 @@ struct os_spawn {
     int stdio[3];
     int keep_fds[OS_KEEP_FDS]; /* more descriptors that the child keeps, with the same numbers; -1: none */
     /*
-     * A file with a lock (flock) of ours; 0: none. A child that hangs before its exec would hold the lock as
-     * long as itself, so it closes this file before anything that may wait for a file system.
+     * A file with a lock (flock) of ours; 0: none. A child that hangs before its exec would hold the lock for
+     * as long. So it closes this file before anything that may wait for a file system.
      */
     int lock_fd;
     const struct cpu_mask *cpus; /* the CPUs of the child; NULL: ours */

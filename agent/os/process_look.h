@@ -92,8 +92,8 @@ uint64_t process_toll_delay(const struct process_toll *before, const struct proc
 
 /**
  * Returns the process that two tolls, some time apart, have found held in the same way, and that has hardly
- * run in between: a stopped one, else one in state D. NULL: there is none. One look alone may meet a read
- * that lasts for a millisecond.
+ * run in between. A stopped one comes before one in state D. NULL: there is none. One look alone may meet a
+ * read that lasts for a millisecond.
  */
 const struct process_held *process_toll_held(const struct process_toll *before,
                                              const struct process_toll *now);

@@ -7,8 +7,7 @@
  *   socket           written with MSG_DONTWAIT
  *   regular file     written through the shared description, so that its offset stays right
  *   cannot reopen    (a terminal of another user after su; no /proc) polled, then at most 256 bytes are
- *                    written.
- *                    This blocks only if a terminal stops within these bytes.
+ *                    written. This blocks only if a terminal stops within these bytes.
  *   closed           all bytes are discarded
  */
 #ifndef AGENT_SINK_H
@@ -36,8 +35,8 @@ void sink_fini(struct sink *sink);
 bool sink_same(int fd, int other_fd);
 
 /**
- * Write up to n bytes. Returns how many were taken, 0 if none can be taken now, or -1 with errno if the sink
- * is lost; it is SINK_NONE from then on.
+ * Write up to n bytes. Returns how many were taken, or 0 if none can be taken now. Returns -1 with errno if
+ * the sink is lost: it is SINK_NONE from then on.
  */
 ssize_t sink_write(struct sink *sink, const char *bytes, size_t n);
 

@@ -1,6 +1,6 @@
 /*
- * What the workers print. Each stdout or stderr of a worker that passes through this process is one stream: a
- * channel that the loop reads, and one of two sinks that take its bytes.
+ * What the workers print. Each stdout or stderr of a worker that passes through this process is one stream.
+ * It has a channel that the loop reads, and one of two sinks that take its bytes.
  *
  * Captured streams go to a log (logs.c). The log file is the buffer:
  *   - The bytes are appended to the file first (log_file.h). The console copies complete lines from there by
@@ -18,9 +18,9 @@
  * Inherited streams go to fsdprun's own stderr, byte for byte (relay.c). Nothing is cut into lines, prefixed
  * or kept in a file. Only the last bytes are kept, for the report of a failure (last_words.h):
  *   - The channel is a pipe. If fsdprun's stderr is a terminal, it is a pseudo-terminal of the same size
- *     (pty.h), so the worker's isatty() returns what it would return without us.
+ *     (pty.h). So the worker's isatty() returns the same as without us.
  *   - If stdout and stderr of fsdprun are the same terminal, pipe, socket or file, the worker gets one
- *     channel for both, so the order of its writes is kept. Otherwise the worker writes to fsdprun's stdout
+ *     channel for both. So the order of its writes is kept. Otherwise the worker writes to fsdprun's stdout
  *     directly.
  *   - While fsdprun's stderr takes nothing, no inherited stream is read, so the workers wait as they would
  *     without us.

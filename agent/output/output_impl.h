@@ -95,7 +95,7 @@ struct filtered {
 /** What all captured streams share. */
 struct logs {
     struct rundir *rundir;
-    struct fsdp_io *io; /* of the run directory, since a log was opened; NULL without one */
+    struct fsdp_io *io; /* files of the run directory; NULL before the first log is opened */
     struct disk *disk;  /* NULL: files are written on the loop */
     struct console *console;
     uint64_t limit_bytes;

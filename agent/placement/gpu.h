@@ -1,7 +1,7 @@
 /*
- * The GPUs that a worker of this node would see. They are counted without a library of CUDA, ROCm or oneAPI:
- * from the drivers' files under /proc, /dev and /sys, cut to CUDA_VISIBLE_DEVICES and similar variables. NVML
- * (agent/placement/nvml.h) is asked only if the files do not say enough.
+ * The GPUs that a worker of this node would see. They are counted without a library of CUDA, ROCm or oneAPI.
+ * The sources are the drivers' files under /proc, /dev and /sys, cut to CUDA_VISIBLE_DEVICES and similar
+ * variables. NVML (agent/placement/nvml.h) is asked only if the files do not say enough.
  *
  * A device counts if this process may open its node under /dev. A container or a batch system often shows
  * files of more GPUs than it grants.
@@ -29,8 +29,11 @@ struct gpu_host {
     const char *nvml; /* NVML's library, for dlopen(); NULL: the driver's own name */
     const char *(*get_env)(void *arg, const char *name); /* returns NULL for a variable that is not set */
     void *arg;
-    bool one_each; /* each worker is given one entry of the list (--virtual-local-rank), so that each may be a
-                      MIG device; without it a process sees only the first of those, as under CUDA */
+    /*
+     * Each worker gets one entry of the list (--virtual-local-rank), which may be a MIG device. Otherwise a
+     * process sees only the first of those, as under CUDA.
+     */
+    bool one_each;
 };
 
 struct gpu {
@@ -44,7 +47,7 @@ struct gpu {
 
 struct gpu_list {
     int n;
-    struct gpu gpus[GPU_MAX];  /* in the order in which workers number them */
+    struct gpu gpus[GPU_MAX];  /* in the order of their numbers in a worker */
     bool unknown;              /* there are GPUs, but not known is which of them workers see; n is 0 */
     char why[GPU_WORDS_BYTES]; /* why there is none, or fewer than a list names; else "" */
 };

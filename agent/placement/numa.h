@@ -3,17 +3,16 @@
  * arguments.
  *
  * Worker r goes to the NUMA node of GPU r. More workers than GPUs share the GPUs in turn (r mod GPUs). If
- * there is no GPU, or if the node of a GPU is not known, workers are spread over the nodes that have an
- * allowed CPU: in blocks, as evenly as possible.
+ * there is no GPU, or the node of one is not known, workers are spread over the nodes that have an allowed
+ * CPU, in blocks, as evenly as possible.
  *
  *   node          the allowed CPUs of the NUMA node
  *   socket        the allowed CPUs of all nodes of its socket
  *   exclusive     the node's physical cores, split evenly among the GPUs at the node; the first get the
- *                 remainder.
- *                 GPUs without a worker get a share too, so that a second launcher may use them.
- *   core-complex  the CPUs of the node that share a last-level cache, one such group per worker: the group
- *                 with the most allowed CPUs first, then by number; in turn if there are fewer groups than
- *                 workers
+ *                 remainder. GPUs without a worker get a share too, so that a second launcher may use them.
+ *   core-complex  the CPUs of the node that share a last-level cache, one such group per worker. The group
+ *                 with the most allowed CPUs comes first, then the lower number. If there are fewer groups
+ *                 than workers, they take turns.
  *
  * These are torchrun's rules, except on machines without GPUs, where torchrun refuses.
  */

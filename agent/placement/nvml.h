@@ -26,7 +26,7 @@ struct nvml_list {
  * List all GPUs and MIG devices.
  *   library  for dlopen(); NULL: the driver's own name
  *
- * The library runs in a process of its own (agent/placement/nvml_process.h): a driver that hangs or crashes
+ * The library runs in a process of its own (agent/placement/nvml_process.h). A driver that hangs or crashes
  * does not affect us, and leaves no memory or thread here. Blocking, for at most 30 s. After an error out->n
  * is 0.
  *   FSDP_ERR_UNSUPPORTED  there is no library, or it lacks a function

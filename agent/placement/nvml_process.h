@@ -17,8 +17,8 @@ enum nvml_role {
     /*
      * Samples the devices until the socket is closed, or ends at once if NVML is missing or refuses
      * (nvml_watch.c). It writes one struct gpu_sample after another, each with one write():
-     *   - a sample of every GPU at the start, and at once for every byte that it is sent; after that every
-     *     20 ms for a second, every 250 ms for ten seconds, then every 5 s;
+     *   - samples of every GPU: one at the start, and one at once for every byte that it is sent. After such
+     *     a byte, one every 20 ms for a second, then every 250 ms for ten seconds, then every 5 s;
      *   - an XID when it comes.
      */
     NVML_WATCH,

@@ -164,7 +164,7 @@ static void *watch_xids(void *arg)
     return NULL;
 }
 
-/* Returns whether it was asked for a sample within that time. Ends the process if nobody can ask any more. */
+/* Returns whether it was asked for a sample within that time. Ends the process if the agent is gone. */
 static bool wait_asked(struct watch *watch, int for_ms)
 {
     struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };

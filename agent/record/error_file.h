@@ -42,8 +42,9 @@ bool error_file_read(struct errors_detail *detail, const char *path);
 int64_t error_file_age_ns(const struct errors_detail *detail, int64_t now_us);
 
 /**
- * If fsdprun itself was started with a TORCHELASTIC_ERROR_FILE, write that file: the error file of the root
- * cause, with the exit status added as message.errorCode (if message is an object, as torchrun does).
+ * If fsdprun itself was started with a TORCHELASTIC_ERROR_FILE, write that file. It is the error file of the
+ * root cause, with the exit status added as message.errorCode. As with torchrun, that is only added if
+ * message is an object.
  *   from    the root cause's error file. NULL or unreadable (it is on another host): `detail` is written
  *           instead
  *   to      fsdprun's own error file

@@ -12,8 +12,8 @@
  *   status  fsdprun's exit status
  *   class   a name from enum errors_class; workers may exit with numbers that fsdprun uses itself, and the
  *           class tells them apart
- *   phase   of our trainer "start", "forward", ...; of a program, and before a first beat, one of: "starting"
- *           (it has not reached the store where the ranks meet), "rendezvous" (others have not), "running",
+ *   phase   of our trainer "start", "forward", ... Of a program, and before a first beat: "starting" (it has
+ *           not reached the store where the ranks meet), "rendezvous" (others have not), "running", or
  *           "stopping" (it had been asked to end)
  *   raised  seconds since the epoch, when the worker failed, by the clock of its host; from its error file
  * What is not known is null.
@@ -59,7 +59,7 @@ struct errors_tail {
 };
 
 /**
- * What a worker left behind about its end, beyond how it ended: its last lines, and its error file
+ * What a worker left about its end, beyond how it ended: its last lines, and its error file
  * (agent/record/error_file.h). All zero: nothing.
  */
 struct errors_detail {

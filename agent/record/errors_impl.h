@@ -1,6 +1,6 @@
 /*
- * Shared by the files of errors.h: errors.c makes the JSON and the line of a report, errors_detail.c what a
- * worker left behind and the account of it.
+ * Shared by the files of errors.h. errors.c makes the JSON and the line of a report. errors_detail.c reads
+ * what a worker left, and writes the account of it.
  */
 #ifndef AGENT_ERRORS_IMPL_H
 #define AGENT_ERRORS_IMPL_H

@@ -4,8 +4,8 @@
  *
  * A death is a consequence in two cases. A consequence is taken as the first cause only if there is nothing
  * else:
- *   - We had asked the worker to stop before, and the death fits that: it was killed by a signal that we had
- *     sent, or it exited with any code (a program's handler of TERM may return anything).
+ *   - We had asked the worker to stop before, and the death fits that. It was killed by a signal that we had
+ *     sent, or it exited, with any code: a program's handler of TERM may return anything.
  *   - The worker itself says so: it exited with 75 or 76 because a peer or its link was gone. This holds only
  *     for a worker that had opened its link, so one that uses our library. For other programs these codes
  *     mean nothing.

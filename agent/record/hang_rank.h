@@ -86,8 +86,8 @@ const char *hang_kind_name(enum hang_kind kind);
 enum { HANG_WORDS_BYTES = 256 };
 
 /**
- * Writes the verdict on `rows` (one for each rank) as words for the user: for how long there was no progress,
- * where, and who waits for it. It is cut to HANG_WORDS_BYTES. Returns `out`.
+ * Writes the verdict on `rows` (one for each rank) as words for the user: for how long no progress was seen,
+ * where, and who waits. It is cut to HANG_WORDS_BYTES. Returns `out`.
  */
 const char *hang_words(const struct hang_verdict *verdict, const struct hang_rank *rows, char *out);
 

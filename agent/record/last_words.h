@@ -1,6 +1,6 @@
 /*
- * The last bytes that a worker wrote: a ring that keeps the newest ones, and what they say about the worker's
- * end (its last lines, and a Python traceback in them). Pure.
+ * The last bytes that a worker wrote, in a ring that keeps the newest ones. They say how the worker ended:
+ * its last lines, and a Python traceback in them. Pure.
  */
 #ifndef AGENT_LAST_WORDS_H
 #define AGENT_LAST_WORDS_H
@@ -29,7 +29,8 @@ size_t last_words_copy(const struct last_words *words, char *out);
  * Fill `detail` with what the last `n` bytes of a stream say:
  *   - detail->tail always receives the last lines.
  *   - If `uncaught` is set, and detail has no error file, detail also receives the traceback and the message
- *     of the exception that ended the program, if that was the last thing written (agent/record/traceback.h).
+ *     of the exception that ended the program. That must be the last thing written
+ *     (agent/record/traceback.h).
  *
  *   cut       older bytes are missing before these
  *   uncaught  the worker ended as Python does after an exception that was not caught

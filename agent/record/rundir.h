@@ -13,8 +13,8 @@
  *
  * Only one live job may use the directory. Its coordinator holds an flock on RUN/lock as long as the struct
  * exists. A coordinator that takes the place of a lost one has the term of an arbiter instead, until the lock
- * is free: the lost one may be stopped, and hold it. The lock file itself has no meaning: a crash releases
- * the lock. The words in the file (pid, host, time) are for the error message. The descriptor is
+ * is free. The lost one may be stopped, and still hold it. The lock file itself has no meaning: a crash
+ * releases the lock. The words in the file (pid, host, time) are for the error message. The descriptor is
  * close-on-exec, so workers never hold the lock.
  *
  * The directory may belong to another user (core/beneath.h). Its symbolic links are followed only if this
@@ -145,8 +145,8 @@ enum fsdp_status rundir_find_mark(const struct rundir *rundir, const unsigned ch
                                   struct fsdp_err *err);
 
 /**
- * Returns whether the directory is no longer at its path, because someone removed or renamed it, or emptied
- * it: the file of the lock is not there. A path that cannot be looked at counts as there. May wait for the
+ * Returns whether the directory is no longer at its path. Someone may have removed, renamed or emptied it:
+ * then the file of the lock is not there. A path that cannot be looked at counts as there. May wait for the
  * disk. Thread: any.
  */
 bool rundir_is_gone(const struct rundir *rundir);

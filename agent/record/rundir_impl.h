@@ -39,7 +39,7 @@ enum fsdp_status rundir_set_path(char *path, struct fsdp_err *err, const char *f
 DIR *rundir_list(int parent_fd, const char *name);
 
 /**
- * Look at what earlier runs left in a directory that the user named: continue the count of their attempts,
+ * Look at what earlier runs left in a directory that the user named. Continue the count of their attempts,
  * and remove the mark of a run that was killed. The caller holds the lock.
  *   FSDP_ERR_IO  the directory cannot be listed
  */

@@ -158,7 +158,10 @@ static void work_done(uv_work_t *request, int status)
     search_watch_stop(save->watch);
     save->watch = NULL;
     bring_lines(save, work);
-    /* After on_silent() the failure has been reported. An older generation's verdict is still an event. */
+    /*
+     * If on_silent() gave up waiting for the disk, it has reported the failure. The end of a publish is an
+     * event even if its generation is over.
+     */
     if (work->kind == WORK_PUBLISH)
         end_publish(save, collection, &work->err, work->size_bytes, work->seconds);
     else if (work->kind == WORK_PREPARE && !work->given_up)

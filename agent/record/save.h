@@ -29,7 +29,7 @@ struct save_handlers {
     void *arg; /* passed to all of these */
     /*
      * The verdict on a step, for every rank. `directory` is the program's own, or "" for the run's. After a
-     * success `size_bytes` is the size of all files, and `seconds` the time from when rank 0 began until the
+     * success `size_bytes` is the size of all files. `seconds` counts from when rank 0 began until the
      * checkpoint had its final name. `blocked_s` is the time since rank 0 began, in which it did not train.
      * 0: unknown. Older checkpoints are removed after the verdict: no rank waits for that.
      */

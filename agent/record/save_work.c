@@ -57,9 +57,9 @@ static enum fsdp_status lock_directory(struct work *work, int wait_ms, bool *hel
 }
 
 /*
- * In every directory that the program has named: after a generation, when no rank is writing, all that is
- * unfinished (`temporary` NULL); of a save that was refused what has that name, since the ranks may have
- * named several.
+ * Cleans every directory that the program has named, since the ranks may have named several. After a
+ * generation, when no rank writes, it removes all that is unfinished (`temporary` NULL). After a refused save
+ * it removes only what has that save's name.
  */
 static void clean_own(struct work *work, const char *temporary)
 {

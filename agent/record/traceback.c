@@ -179,7 +179,7 @@ static const char *find_syntax_error(const char *at, const char *end, struct tra
     return NULL;
 }
 
-/* The traceback that begins at `at`, up to its exception line; false: none does. */
+/* Reads the traceback that begins at `at`, up to its exception line. False: no traceback begins there. */
 static bool read_traceback(const char *at, const char *end, struct traceback *this)
 {
     struct line line;

@@ -90,7 +90,7 @@ static void take_answers(struct pulse_sender *sender, const struct asking *askin
     }
 }
 
-/* One round, with the lock. Returns how long to wait for the next one; -1: for another aim. */
+/* One round of beats, with the lock held. Returns how long to wait; -1: until there is another aim. */
 static int go_on(struct pulse_sender *sender, struct asking *asking)
 {
     int64_t now_ms;

@@ -44,7 +44,7 @@ void entries_destroy(struct entries *entries); /* NULL is a no-op */
  */
 bool entries_take(struct entries *entries, int node, const struct snapshot_entry *entry);
 
-/** The node has none: another agent has its number. */
+/** Forget the entries of a node: another agent has its number now. */
 void entries_forget(struct entries *entries, int node);
 
 /** Have all these nodes the entry, of a world of that size? */

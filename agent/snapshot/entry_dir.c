@@ -151,7 +151,7 @@ static struct report report_of(struct entry_dir *dir, const struct known *known)
     return report;
 }
 
-/* Does all that is kept fit into the limit? A file system of its own sees to that itself. */
+/* Does all that is kept fit into the limit? A mounted file system of its own has the limit as its size. */
 static bool fits(const struct entry_dir *dir)
 {
     return dir->is_mounted || entry_size(dir->fd, ".") <= dir->limit_bytes;

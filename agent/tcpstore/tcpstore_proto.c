@@ -6,7 +6,7 @@
 enum { LENGTH_BYTES = 8, FIRST_CAPACITY = 256 };
 
 /*
- * The name of each operation, and its fields: k is a key, v a value, u an integer of 4 bytes, i one of 8
+ * The name of each operation, and its fields. k is a key, v a value, u an integer of 4 bytes, i one of 8
  * bytes. A list is the last field: K is a list of keys, P one of pairs of key and value.
  */
 static const struct {

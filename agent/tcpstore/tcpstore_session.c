@@ -125,8 +125,8 @@ static void get_all(struct tcpstore_session *session, struct tcpstore_request *r
 }
 
 /*
- * Does the request always change a key? A client that waits in vain may ask for ever: it gets and checks,
- * adds nothing, pops what is not there, or tries to replace it.
+ * Does the request always change a key? A client that waits in vain may repeat some requests for ever. It
+ * gets and checks, adds nothing, pops what is not there, or tries to replace it.
  */
 static bool is_change(const struct tcpstore_request *request)
 {

@@ -1,8 +1,8 @@
 /*
  * How long a rank of a job may give no sign of life: bounds that are learned from the run.
  *
- * What is measured is not how long a phase takes, but how long ranks of this node were silent in it: the time
- * between two changes of their progress pages, without what is excused. A bound is 5 times the longest
+ * Not the length of a phase is measured, but how long ranks of this node were silent in it. Silence is the
+ * time between two changes of a progress page, without what is excused. A bound is 5 times the longest
  * silence that was seen. It is at least 10 s in a step, and 30 s where disks and drivers are waited for. It
  * is never more than the run's limit (launch.hang_timeout_s). Until a class of silences is learned, its bound
  * is the limit.
@@ -77,20 +77,19 @@ bool hang_bounds_learned(const struct hang_bounds *bounds, enum hang_class class
 int64_t hang_bounds_of(const struct hang_bounds *bounds, enum hang_class class);
 
 /*
- * A silent rank is excused for the time in which it could not run: it was ready and got no CPU, or it slept
- * in the kernel (state D). Both together excuse at most HANG_EXCUSED_BOUNDS bounds, so that a rank which is
- * stuck on a starved machine, or in a driver, is found too.
+ * A silent rank is excused for the time in which it could not run. Either it was ready and got no CPU, or it
+ * slept in the kernel (state D). Both together excuse at most HANG_EXCUSED_BOUNDS bounds, so that a rank
+ * which is stuck on a starved machine, or in a driver, is found too.
  *
  * A rank that reads or writes files (START, LOAD, FIRST, DATA, SAVE) may sleep in the kernel until the run's
- * limit, if that is longer: a file system that does not answer is the usual reason, and a new world would
- * need the same one.
+ * limit, if that is longer. Usually a file system does not answer, and a new world would need the same one.
  */
 enum { HANG_EXCUSED_BOUNDS = 4 };
 
 /* Of one silence of one rank; all zero at its beginning. */
 struct hang_patience {
     int64_t starved_ns, blocked_ns; /* without a CPU; in state D */
-    int64_t still_ns;               /* since one of its threads ran, or was ready to */
+    int64_t still_ns;               /* how long no thread of it ran or was ready to */
     int64_t asked_ns;               /* when `toll` was taken; 0: never */
     struct process_toll toll;
     struct process_held held; /* that toll and the one before found it held alike; pid 0: none */

@@ -64,7 +64,10 @@ static inline bool hang_is_inside(const struct hang_rank *row)
     return row->group >= 0;
 }
 
-/* It is inside a collective, and does not even look whether it is over: something else holds it. */
+/*
+ * Is the rank inside a collective without checking whether that is over? Then something else keeps it from
+ * running.
+ */
 static inline bool hang_is_held(const struct hang_rank *row)
 {
     return hang_is_inside(row) && !row->queued && row->still;

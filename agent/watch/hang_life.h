@@ -3,17 +3,17 @@
  *
  *   strong  output, a change of a key in the store, a step of a program that uses our library. It counts for
  *           all ranks of the world: while one rank prints, others may wait for it.
- *   weak    CPU time (5 % of a core or more) together with page faults or calls that read or write; a GPU of
- *           the node that is busy and uses its memory. It counts for this rank alone. A rank that spins while
- *           it waits for others gives none.
+ *   weak    CPU time (5 % of a core or more) together with page faults or calls that read or write. Or a GPU
+ *           of the node that is busy and uses its memory. It counts for this rank alone. A rank that spins
+ *           while it waits for others gives none.
  *
  * A rank is silent since its last weak sign or the last strong one, whichever is later. Weak signs count only
  * for 9 limits after the last strong one. So a rank that shows nothing else is silent for too long after 10
  * limits. On several nodes a node hears of the signs that others saw up to 3 limits later, so there after 7
  * to 10. A rank that has used its heartbeat is silent since its last beat, whatever else is seen.
  *
- * The ranks hang if no strong sign was seen on any node for a limit, and some rank was silent for a limit; or
- * if some heartbeat has stopped for a limit. Programs start slowly. So the limit of a node's ranks is at
+ * The ranks hang if no node saw a strong sign for a limit, and some rank was silent for a limit. They also
+ * hang if some heartbeat has stopped for a limit. Programs start slowly. So the limit of a node's ranks is at
  * least a minute as long as the node has seen no strong sign in the generation.
  *
  * Pure: times are arguments.
@@ -79,12 +79,17 @@ void hang_life_share(struct hang_rank *rows, int n, int64_t shown_ns);
  *
  *   store_ns  how long ago a key of the store was changed; INT64_MAX: there is no store, or never
  *
- * The first of these rules that finds a rank names the culprit: a stopped rank; one in state D; one whose
- * heartbeat stopped; one that has not come to the store; one that does not wait for others, by its Python
- * stack or its progress page; one at a line where the fewest ranks are; the one that is silent for longest;
- * the lowest. A rank that waits is excused while another one, which is known not to wait, gives weak signs.
- * None is named while another one has been silent for more than half of its limit, and not for all of it:
- * what it does is not known yet.
+ * The first of these rules that finds a rank names the culprit:
+ *   1. a stopped rank;
+ *   2. one in state D;
+ *   3. one whose heartbeat stopped;
+ *   4. one that has not come to the store;
+ *   5. one that does not wait for others, by its Python stack or its progress page;
+ *   6. one at a line where the fewest ranks are;
+ *   7. the one that is silent for longest, then the lowest.
+ * A rank that waits is excused while another one, which is known not to wait, gives weak signs.
+ * None is named while another one has been silent for between half and all of its limit: what that one does
+ * is not known yet.
  */
 void hang_life_judge(struct hang_verdict *verdict, const struct hang_rank *rows, int n, int64_t store_ns);
 

@@ -16,10 +16,9 @@
  *   5. A rank that has ended is waited for by no other: the ranks that need it see its end themselves.
  *
  * The verdict, by the first rule that fits:
- *   1. A sink that is silent for longer than its bound is stuck. Among several: a stopped one, then one in
- *      uninterruptible sleep, then one that does not run inside a collective, then one that starts or opens,
- *      then one in no collective, then the others; then the lower step, fewer collectives, the longer
- *      silence, the lower rank.
+ *   1. A sink that is silent for longer than its bound is stuck. Among several comes first: a stopped one,
+ *      one in uninterruptible sleep, one that does not run inside a collective, one that starts or opens, one
+ *      in no collective. Among equals: the lower step, fewer collectives, the longer silence, the lower rank.
  *   2. Members inside one collective that differ in its kind or size are a mismatch.
  *   3. Any other sink may go on by itself, so all who wait for it are excused: no verdict yet.
  *   4. There is no sink, so ranks wait for each other in a circle. No verdict before each of them is silent

@@ -6,8 +6,8 @@
  *      of all threads to the memfd. With --python-stacks a sitecustomize module does so, which Python imports
  *      when it starts: PYTHONPATH begins with a zip archive in another memfd.
  *   3. To ask a rank, the memfd is emptied and the signal is sent. The memfd is read when it no longer grows.
- *      The signal is sent only to a process that handles it and has the memfd open: it ends none, and it
- *      disturbs no other program that handles signals.
+ *      The signal is sent only to a process that handles it and has the memfd open. So it ends no process,
+ *      and disturbs no other program that handles signals.
  *
  * A memfd, and not a pipe: a signal handler must never wait for a reader.
  */

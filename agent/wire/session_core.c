@@ -73,7 +73,7 @@ enum fsdp_status session_core_send(struct session_core *core, uint16_t type, uin
     return FSDP_OK;
 }
 
-/* A frame is about to be written: an acknowledgement, and a sign of life. */
+/* Returns what a frame that is about to be written acknowledges. The frame is a sign of life too. */
 static uint64_t tell_received(struct session_core *core, int64_t now_ns)
 {
     core->told_ns = now_ns;

@@ -58,7 +58,7 @@ struct reporter {
     /* A worker ended (death->kind DEATH_NONE: well), could not be started, or hangs. `detail` may be NULL. */
     void (*exited)(void *to, int generation, const struct death *death, const struct errors_detail *detail);
     /*
-     * What the ranks of this node showed when one was found to hang, here or on another node: `json` (length
+     * What the ranks of this node showed when one was found to hang, here or on another node. `json` (length
      * bytes) is a report of agent/watch/hang_report.h. It comes before `exited` for that rank.
      */
     void (*explained)(void *to, int generation, const char *json, size_t length);
@@ -66,7 +66,10 @@ struct reporter {
     void (*held)(void *to, int generation, const struct restore_steps *held);
     /* This node has a snapshot of the program (agent/snapshot/entries.h), or small files of it. */
     void (*entry)(void *to, int generation, const struct snapshot_entry *entry);
-    /* No worker of the generation, and nothing that one left running, is alive here (or can be killed). */
+    /*
+     * On this node no worker of the generation is alive, and no process that a worker left, unless it cannot
+     * be killed.
+     */
     void (*stopped)(void *to, int generation);
     /*
      * So many processes that workers left are still here although KILL was sent to them: they sleep inside

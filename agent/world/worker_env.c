@@ -230,8 +230,8 @@ static size_t name_length(const char *text)
 }
 
 /*
- * Substitute what begins at the dollar of *from, as Python's string.Template.safe_substitute() does: "$$"
- * becomes a dollar, "$local_rank" and "${local_rank}" become the rank, and any other text stays. Writes the
+ * Substitute what begins at the dollar of *from, as Python's string.Template.safe_substitute() does. "$$"
+ * becomes a dollar, "$local_rank" and "${local_rank}" become the rank. Any other text stays. Writes the
  * result to `to`, moves *from past the text that was read, and returns the end of the result.
  */
 static char *substitute(char *to, const char **from, int local_rank)

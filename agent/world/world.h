@@ -56,8 +56,8 @@ void world_destroy(struct world *world); /* after `ended`; NULL is a no-op */
 void world_form(struct world *world, const struct world_plan *plan); /* only when stopped */
 /*
  * Ask the workers to end by `signal`, with the grace before KILL; `now`: without the grace. `signal` 0 means
- * TERM because a rank of the world failed: workers that wait for that rank in a collective, and may ignore
- * TERM, are told of it.
+ * TERM because a rank of the world failed. Workers that wait for that rank in a collective, and may ignore
+ * TERM, learn of it.
  */
 void world_stop(struct world *world, int signal, bool now);
 /**

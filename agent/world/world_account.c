@@ -1,9 +1,10 @@
 /*
- * The account of a hang, on this node or on another. Before a hung rank is reported, and then killed, a
- * thread looks at the process of every rank of this node (agent/os/process_look.h), because a read of /proc
- * can block, and asks programs for their Python stacks (agent/watch/python_stacks.h). Of a program, what that
- * shows tells which rank is the culprit, so the account is made before one is named. The loop checks for its
- * results. After ACCOUNT_MS it goes on with what it has, and a thread that is still blocked is left behind.
+ * The account of a hang, on this node or on another. Before a hung rank is reported and then killed, a thread
+ * looks at the process of every rank of this node (agent/os/process_look.h). It also asks programs for their
+ * Python stacks (agent/watch/python_stacks.h). It is a thread because a read of /proc can block. Of a
+ * program, what that shows tells which rank is the culprit, so the account is made before one is named. The
+ * loop checks for its results. After ACCOUNT_MS it goes on with what it has, and a thread that is still
+ * blocked is left behind.
  */
 #include <assert.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
- * The GPUs of the node while a generation lives: the world watches them and prints warnings, and waits for
- * their memory to be free before the next generation starts.
+ * The GPUs of the node while a generation lives. The world watches them and prints warnings. It also waits
+ * for their memory to be free before the next generation starts.
  */
 #include "agent/placement/gpu_watch.h"
 #include "agent/world/world_impl.h"

@@ -14,8 +14,8 @@ static const int64_t SUSPECT_EVERY_NS = 1000000000;
 /* The process stood still if so much time is between two looks, which are 250 ms apart. */
 static const int64_t STILL_NS = 1000000000;
 /*
- * What keeps a rank from running is read four times within its bound and at least so often, from the second
- * time on: two looks at least come before a verdict.
+ * What keeps a rank from running is read at least four times within its bound, and at least this often, from
+ * the second time on. So at least two looks come before a verdict.
  */
 static const int64_t EXCUSES_EVERY_NS = 1000000000;
 /* The ranks of a node often wait for the same disk: one line for all of them. */
@@ -187,7 +187,7 @@ static int state_of(const struct worker *worker)
     return process_state_is_held(state) && pid != worker->patience.held.pid ? 'R' : state & 0x7f;
 }
 
-/* Says that a rank, which would be a hang otherwise, waits in the kernel. */
+/* Prints that a rank waits in the kernel, as a reason why its silence is not reported as a hang. */
 static void tell_waiting(struct world *world, struct worker *worker)
 {
     const int64_t now = world_now_ns(world), bound = world_bound_ns(world, worker);

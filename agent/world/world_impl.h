@@ -124,8 +124,8 @@ void world_proceed(struct world *world);
 void world_set_deadline(struct world *world, int64_t ms);
 
 /**
- * How long workers may take between the signal that asks them to end and KILL. It is 0 for a job: its workers
- * have nothing to lose that is not in a checkpoint, and the user's grace bounds only a save.
+ * How long workers may take between the signal that asks them to end and KILL. It is 0 for a job. Its workers
+ * lose only what is in a checkpoint anyway, and the user's grace is only for a save.
  */
 int64_t world_grace_ms(const struct world *world);
 
@@ -216,8 +216,8 @@ void world_gpus_end(struct world *world);
 int64_t world_bound_ns(const struct world *world, const struct worker *worker);
 int64_t world_silence_ns(const struct world *world, const struct worker *worker);
 /**
- * Returns the process that keeps a rank from going on: one of it that is stopped or sleeps in the kernel, as
- * the last two looks saw it and this one does, else its own.
+ * Returns the process that keeps a rank from going on. It is one of the rank's that is stopped or sleeps in
+ * the kernel, in the last two looks and now. If there is none, it is the worker itself.
  */
 pid_t world_held(const struct worker *worker);
 /** For how much of its silence a rank is excused because it slept in the kernel. */
@@ -259,7 +259,7 @@ void world_look_for_stuck(struct world *world);
 bool world_account_begin(struct world *world, struct worker *culprit, const char *words);
 /** The rank for which there is an account; NULL: there is none, or its culprit is not known. */
 struct worker *world_account_culprit(const struct world *world);
-/** The culprit of the account that has none. */
+/** Set the culprit of an account that was begun without one. */
 void world_account_name(struct world *world, struct worker *culprit, const char *words);
 /**
  * Go on with the account, whose culprit still hangs. Once every process was looked at, or after a second:

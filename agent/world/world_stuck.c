@@ -2,7 +2,7 @@
  * Workers that sleep in the kernel, where no signal reaches them (state D). If every look finds a worker, or
  * one process below it, in that state for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds, the run ends.
  * PyTorch's agent looks at the worker alone, which may be a shell that waits for its Python. The run ends
- * even if restarts are left: the process holds a GPU or a file system that a new worker on this host would
+ * even if restarts are left. The process holds a GPU or a file system that a new worker on this host would
  * need.
  */
 #include <signal.h>

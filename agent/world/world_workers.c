@@ -16,7 +16,7 @@ static void on_worker_closed(uv_handle_t *handle)
     close(worker->child.pidfd);
     worker->child.pidfd = -1;
     world->n_worker_handles--;
-    world_proceed(world); /* a generation may be waiting for the last of them */
+    world_proceed(world); /* the end of a generation waits for the last worker's handle */
 }
 
 void world_stop_watching(struct worker *worker)

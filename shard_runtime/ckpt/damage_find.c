@@ -36,7 +36,7 @@ static enum fsdp_status add(struct finding *finding, const struct damage *damage
     return FSDP_OK;
 }
 
-/* A reason that is about the whole file, or about none (NULL). */
+/* Adds damage that has no byte range: of a whole file, or of the whole checkpoint (`file` NULL). */
 static enum fsdp_status add_reason(struct finding *finding, const char *file, const char *reason,
                                    struct fsdp_err *err)
 {
@@ -288,7 +288,7 @@ enum fsdp_status damage_find(struct fsdp_io *io, const char *step_directory, str
     report->step = manifest.step;
     report->world_size = manifest.world_size;
     status = find_in_files(io, step_directory, &manifest, report, err);
-    /* Headers of files that hold may still contradict each other, or files may be there that nobody wrote. */
+    /* Headers of sound files may still contradict each other, or there may be files that no rank wrote. */
     if (status == FSDP_OK && report->n == 0) {
         status = contents_read(io, step_directory, &contents, &why);
         if (status == FSDP_OK)

@@ -1,7 +1,7 @@
 /*
- * Reads all of a checkpoint, on several threads, and says what is damaged: file, tensor and byte range, as
- * exactly as the checksums of the files' chunks allow (shardfile/chunk_sums.h). Without those, a damaged file
- * is named as a whole.
+ * Reads all of a checkpoint, on several threads, and reports what is damaged: file, tensor and byte range.
+ * The range is as exact as the checksums of the files' chunks allow (shardfile/chunk_sums.h). Without those,
+ * a damaged file is named as a whole.
  */
 #ifndef CKPT_DAMAGE_FIND_H
 #define CKPT_DAMAGE_FIND_H

@@ -25,13 +25,13 @@ struct difference {
     const struct manifest_tensor *a, *b;
     enum differ_kind kind;
     /*
-     * Of equal shapes: elements that differ, in their bits if the dtypes are equal, else in their values; and
-     * the number of the first one in row-major order.
+     * For equal shapes: how many elements differ, and the number of the first one in row-major order. Equal
+     * dtypes are compared by bits, others by value.
      */
     uint64_t n_elems, n_differ, first;
     /*
-     * The largest |a - b|, and the largest |a - b| / max(|a|, |b|). A value that is not finite on one side only
-     * makes both infinite.
+     * The largest |a - b|, and the largest |a - b| / max(|a|, |b|). A value that is not finite on one side
+     * only makes both infinite.
      */
     double max_abs, max_rel;
 };

@@ -22,10 +22,10 @@ struct export_result {
 };
 
 /**
- * Writes the tensors of `contents`, whose files are in `directory`, to `out`, which must not exist: one file
- * if it ends in ".safetensors", else a directory with model.safetensors, or with model-00001-of-0000N.safetensors
- * and model.safetensors.index.json. `out` has its name once all of it is written and synced; a failure leaves
- * nothing.
+ * Writes the tensors of `contents`, whose files are in `directory`, to `out`, which must not exist. If `out`
+ * ends in ".safetensors", it is one file. Otherwise it is a directory with model.safetensors, or with
+ * model-00001-of-0000N.safetensors and model.safetensors.index.json. `out` has its name once all of it is
+ * written and synced; a failure leaves nothing.
  *   FSDP_ERR_CONFIG       `out` is there already
  *   FSDP_ERR_UNSUPPORTED  a tensor has a dtype that this library does not write
  *   FSDP_ERR_FORMAT, FSDP_ERR_IO, FSDP_ERR_NOMEM

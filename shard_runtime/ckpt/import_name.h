@@ -20,7 +20,8 @@ enum import_kind {
 struct import_names {
     /* What may precede a parameter's name. They are taken away in this order, each at most once. */
     const char *prefixes[3];
-    const char *const *passed_over; /* patterns of fnmatch(3) for what remains: IMPORT_OTHER */
+    const char *const
+        *passed_over; /* patterns of fnmatch(3); a name that is left and matches is IMPORT_OTHER */
     size_t n_passed_over;
 };
 

@@ -7,7 +7,7 @@
 
 enum { MOST_OPEN = 16 };
 
-/* A piece of the tensor that is read, and its next run: elements that follow one another in file and tensor. */
+/* A piece of the tensor that is read, and its next run: elements that are adjacent in file and tensor. */
 struct piece {
     const struct contents_piece *piece;
     struct box_runs runs;

@@ -55,7 +55,7 @@ static void abort_all(struct device_comms *comms)
 }
 
 /*
- * Runs a collective on the group over host memory. A failure there is one of the world: what is queued on the
+ * Runs a collective on the group over host memory. A failure there is one of the world. What is queued on the
  * device would wait for ever, and so would a thread that frees memory of the device. So all groups of the
  * device are aborted.
  */

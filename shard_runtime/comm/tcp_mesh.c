@@ -112,8 +112,8 @@ void tcp_say(struct tcp_mesh *mesh, const char *words)
         const struct conn *c = &mesh->conns[i];
 
         /*
-         * In the middle of a collective the reader would take words for data. Between two, the socket's
-         * buffer is empty, so that one call sends all.
+         * Words are only sent between two collectives. Inside one the reader would take them for data.
+         * Between two the socket's buffer is empty, so one send() takes all of them.
          */
         if (c->fd >= 0 && c->call_out_at == sizeof c->call_out && c->out_left == 0)
             (void)send(c->fd, &last, sizeof last, MSG_NOSIGNAL);
@@ -400,7 +400,7 @@ void tcp_enter(struct tcp_mesh *mesh, const struct comm_call *call)
         c->call_out_at = c->call_in_at = 0;
         /*
          * Sent before this rank waits for anything. Ranks that call different collectives may wait for each
-         * other in a circle, over rails and through shared memory; so at least one of them finds out. What
+         * other in a circle, over rails and through shared memory. So at least one of them finds out. What
          * cannot be sent now is sent, or fails, in the next exchange.
          */
         if (c->fd >= 0)

@@ -1,5 +1,5 @@
 /*
- * Starts a thread that takes no signals. Every thread but the first is started here: the first one handles
+ * Starts a thread that takes no signals. Every thread but the first is started here. The first one handles
  * the signals of its process, and a new thread inherits the mask of the one that starts it.
  */
 #ifndef CORE_THREAD_H

@@ -30,8 +30,8 @@ bool utf8_is_valid(const char *text);
 size_t utf8_cut(const char *bytes, size_t n);
 
 /**
- * Returns how many columns of a terminal a character takes: 0 if it combines with the one before it, 2 if it
- * is wide (East Asian, emoji), else 1.
+ * Returns how many columns of a terminal a character takes. 0: it combines with the one before it. 2: it is
+ * wide (East Asian, emoji). Otherwise 1.
  *   length  of the character in bytes, as utf8_length() returned it
  */
 int utf8_columns(const char *character, size_t length);

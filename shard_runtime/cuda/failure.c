@@ -1,6 +1,6 @@
 /*
  * Failures of CUDA calls in words. A call that returns a status fails with them. A call that returns none
- * keeps the first failure in the device, where the next wait reports it: after a fault on a GPU every later
+ * keeps the first failure in the device, where the next wait reports it. After a fault on a GPU every later
  * call fails too, and the first one is the cause.
  */
 #include <stdio.h>

@@ -11,7 +11,7 @@
  * The epilogue of a product can do more, where cuBLASLt has an algorithm for it; otherwise our kernels do:
  *   - It adds a bias, and applies GELU by tanh to the result.
  *   - The gradient of a bias is the sum of dy over its rows. The product that reads dy for the weight's
- *     gradient gives it: of our a, which is cuBLASLt's B, or of our b, which is its A.
+ *     gradient also gives the bias's. dy is our a, which is cuBLASLt's B, or our b, which is its A.
  *   - The backward of that GELU is part of the product that gives the gradient of its output. The gradient of
  *     the bias before the GELU is a part of that.
  */

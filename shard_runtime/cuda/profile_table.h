@@ -1,6 +1,6 @@
 /*
  * Times of named pieces of work, added up, and the table of them. A row is a span of the engine (an entry of
- * the plan, the optimizer) or a part of one: a launch of a kernel, a product. Pure.
+ * the plan, the optimizer) or a part of one (a launch of a kernel, a product). Pure.
  */
 #ifndef CUDA_PROFILE_TABLE_H
 #define CUDA_PROFILE_TABLE_H
@@ -47,9 +47,9 @@ void profile_table_add(struct profile_table *table, int row, double ms, double a
 void profile_table_clear(struct profile_table *table);
 void profile_table_fini(struct profile_table *table);
 
-/** Spans by their time, longest first, the parts of each below it. Times are of all steps; shares of the
- * steps' time on the device, where streams run at once: they may add up to more than 1. Nothing is printed of
- * a table without a call. */
+/** Spans by their time, longest first, the parts of each below it. Times are of all steps. Shares are of the
+ * steps' time on the device, where streams run at the same time: they may add up to more than 1. Nothing is
+ * printed of a table without a call. */
 void profile_table_print(const struct profile_table *table, const struct profile_head *head, FILE *out);
 
 #endif

@@ -32,7 +32,7 @@ struct cuda_range {
 
 struct cuda_device {
     int index;                  /* among the devices that this process sees */
-    int rank;                   /* in the world, for messages; -1: not known */
+    int rank;                   /* rank in the world, for messages; -1: not known */
     char name[CUDA_NAME_BYTES]; /* "NVIDIA H100 80GB HBM3" */
     char pci[DEVICE_ID_BYTES];
     int major, minor, n_processors; /* compute capability; number of multiprocessors */
@@ -65,7 +65,7 @@ static inline struct cuda_device *cuda_state(const struct device *device)
 }
 
 /**
- * Make `memory`, which another allocator than cudaMalloc() gave, memory of the device: it is zeroed, counted
+ * Make `memory`, which another allocator than cudaMalloc() gave, memory of the device. It is zeroed, counted
  * and known by its address, and cuda_free() gives it back by `release`. After a failure it was given back.
  */
 enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes, cuda_release_fn release,

@@ -28,7 +28,7 @@ struct device_stream {
 struct device_event {
     struct device *device;
     bool recorded;
-    uint64_t mark; /* n_done of the stream that recorded it last */
+    uint64_t mark; /* n_done of the last stream that recorded the event, at that time */
 };
 
 static enum fsdp_status cpu_open(struct device *device, int local_rank, struct fsdp_err *err)

@@ -7,10 +7,10 @@
 #include "shard_runtime/optim/optim.h"
 
 /*
- * Memory that other libraries take. A communicator of NCCL has buffers for each channel and connection: 544
- * MiB with two ranks and 688 MiB with more, on four A100 with NVLink (NVIDIA/nccl issue 964; quoted, not
- * measured by this project). NCCL_BUFFSIZE and NCCL_MAX_NCHANNELS change that. A context takes
- * 526 MiB of an H100 (driver 580, by NVML); 50 MiB more are for loaded kernels and cuBLASLt, not measured.
+ * Memory that other libraries take. A communicator of NCCL has buffers for each channel and connection. On
+ * four A100 with NVLink they took 544 MiB with two ranks and 688 MiB with more (NVIDIA/nccl issue 964, not
+ * measured here). NCCL_BUFFSIZE and NCCL_MAX_NCHANNELS change that. A context takes 526 MiB of an H100
+ * (driver 580, by NVML); 50 MiB more are for loaded kernels and cuBLASLt, not measured.
  */
 #define NCCL_PAIR_BYTES ((size_t)544 << 20)
 #define NCCL_RING_BYTES ((size_t)688 << 20)

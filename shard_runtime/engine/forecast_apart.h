@@ -1,6 +1,6 @@
 /*
- * The part of a forecast for a device with memory of its own: where each class of memory is, and what such a
- * device needs in addition.
+ * The part of a forecast for a device with memory of its own. It says where each class of memory is, and what
+ * such a device needs in addition.
  */
 #ifndef ENGINE_FORECAST_APART_H
 #define ENGINE_FORECAST_APART_H

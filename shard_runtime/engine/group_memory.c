@@ -1,6 +1,6 @@
 /*
- * The memory that groups of ranks keep for moving data: the world, for each mesh the ranks that shard and
- * those that replicate, groups for reductions and for slices, and the tensor group. Rank 0 stands for all
+ * The memory that groups of ranks keep for moving data. These are the world, the ranks of each mesh that
+ * shard and that replicate, groups for reductions and slices, and the tensor group. Rank 0 stands for all
  * ranks.
  */
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static size_t shared_of(const int *ranks, int n, int ranks_per_host)
 }
 
 /*
- * The bytes of all such segments on a node, for one of its ranks: every rank of the node is in a group like
+ * The bytes of all such segments on a node, for one of its ranks. Every rank of the node is in a group like
  * this one, and each of these groups has one segment there.
  */
 static size_t segments_of(const int *ranks, int n, int ranks_per_host)

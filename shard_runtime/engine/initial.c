@@ -1,6 +1,6 @@
 /*
  * The initial values of parameters. A value depends on the seed, the parameter's name and the element's index
- * in the whole tensor: it is the same at every world size, on every mesh and with any number of threads.
+ * in the whole tensor. So it is the same at every world size, on every mesh and with any number of threads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -60,8 +60,8 @@ static void draw_piece(void *context, size_t begin, size_t end)
 }
 
 /*
- * Draw one run of a shard, which begins at element `first` of the whole: in place, or through a stage if the
- * memory is not the host's.
+ * Draw one run of a shard, which begins at element `first` of the whole. It is drawn in place, or through a
+ * stage if the memory is not the host's.
  */
 static enum fsdp_status draw_run(struct fsdp_model *model, enum shard_place place, struct drawing drawing,
                                  float *shard, size_t n_elems, struct fsdp_err *err)

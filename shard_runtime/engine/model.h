@@ -358,7 +358,7 @@ enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, s
 enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsdp_module *root,
                             enum fsdp_status own, struct fsdp_err *err);
 
-/** The input of a recording for the model's options and these sizes. */
+/** Returns what the module tree is recorded for: the model's options, these sizes, training or not. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq, bool training);
 
 /** How many forwards run before a backward: at least 1. */

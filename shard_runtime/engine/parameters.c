@@ -147,8 +147,8 @@ static void place(const struct fsdp_parameter *p, struct layout_rows rows, struc
 }
 
 /*
- * If several ranks hold the same rows, one of them saves these: replica 0 and, if the parameter is not split,
- * part 0 of the tensor group.
+ * If several ranks hold the same rows, one of them saves these. It is replica 0 and, if the parameter is not
+ * split, part 0 of the tensor group.
  */
 static bool is_saved_elsewhere(const struct fsdp_model *model, int index)
 {

@@ -211,9 +211,9 @@ static enum fsdp_status perform_beside(void *user, int entry, struct fsdp_err *e
 }
 
 /*
- * Entries that compute run on this thread. Entries that communicate go to the second thread, if there is one:
- * every entry that they must not overtake has run, or was given to it before. `waits` says which entries this
- * thread must wait for.
+ * Entries that compute run on this thread. Entries that communicate go to the second thread, if there is one.
+ * Every entry that they must not overtake has run, or was given to that thread before. `waits` says which
+ * entries this thread must wait for.
  */
 static enum fsdp_status run_or_give(struct runner *r, int entry, struct fsdp_err *err)
 {

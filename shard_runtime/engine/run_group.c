@@ -200,7 +200,7 @@ enum fsdp_status run_all_reduce(const struct runner *r, const struct plan_entry 
 
     /*
      * A hook that calls collectives is called even if the other thread of this rank failed since perform()
-     * looked: the other ranks' hooks wait for it.
+     * looked. The other ranks' hooks wait for it.
      */
     return status == FSDP_OK && e->all_reduce.calls_hook && (!r->failed || r->model->hooks_talk)
                ? call_hook(r, e, sum, FSDP_F32, err)

@@ -1,6 +1,6 @@
 /*
- * Which ranks a model is sharded over: all of the world, or those of the meshes that its units were given;
- * and the tensor group of its split modules. All meshes of a tree consist of the same ranks, and each of
+ * Which ranks a model is sharded over: all of the world, or those of the meshes that its units were given.
+ * Also the tensor group of its split modules. All meshes of a tree consist of the same ranks, and each of
  * these computes on samples of its own. The ranks of a tensor group compute on the same samples.
  */
 #include <stdio.h>

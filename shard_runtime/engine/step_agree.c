@@ -81,8 +81,8 @@ static enum fsdp_status compare_in_tensor_group(const struct fsdp_model *model,
  * On a device the ranks compare each collective before they queue it (device_comm.c). They stop once they
  * know that they make the same ones:
  *   1. In every call that begins with forwards the ranks exchange a word, together with the sum of targets.
- *      The word hashes the plan, the entries that call the user's functions, the number of batches, and
- *      whether a whole step of this plan was compared before.
+ *      The word hashes the plan, the entries that call the user's functions, and the number of batches. It
+ *      also tells whether a whole step of this plan was compared before.
  *   2. If the words differ, the ranks compare each collective of this step. The first one that differs fails,
  *      with both ranks' words.
  *   3. If the words are equal and a step was compared before, the ranks do not compare.
@@ -121,8 +121,8 @@ static void write_word(uint32_t word, bool same_in_tensor_group, double sums[WOR
 }
 
 /*
- * Did all n_ranks give `word`? The sum of the halves can be n times this rank's by chance; the sum of their
- * squares is so as well only if all halves are equal.
+ * Did all n_ranks give `word`? The sum of the halves can be n times this rank's half by chance. If the sum of
+ * their squares is n times its square too, all halves are equal.
  */
 static bool all_gave(uint32_t word, const double sums[WORD_SUMS], int n_ranks)
 {

@@ -1,7 +1,7 @@
 /*
- * Names the work of a step for a device that times it (device_ops.begin_span): the entries of training's plan
- * with the bytes that they move at least, the norm of gradients, and the optimizer. For other devices these
- * functions do nothing.
+ * Names the work of a step for a device that times it (device_ops.begin_span). Named are the entries of
+ * training's plan with the bytes that they move at least, the norm of gradients, and the optimizer. For other
+ * devices these functions do nothing.
  */
 #ifndef ENGINE_TIMING_H
 #define ENGINE_TIMING_H

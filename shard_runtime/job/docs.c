@@ -108,7 +108,7 @@ void job_docs_markdown(FILE *out)
           "against it. -->\n\n"
           "`fsdprun train.yaml` reads one YAML file of sections and keys, all of them listed here. A key "
           "that is not\n"
-          "listed is an error, and so is a value of a wrong type or out of range: all problems are printed "
+          "listed is an error, and so is a value of a wrong type or out of range. All problems are printed "
           "at once,\n"
           "`FILE:LINE:COLUMN: key.path: what is wrong`, and the status is 78. What is marked *not yet* is "
           "known and\n"

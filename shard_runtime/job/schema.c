@@ -253,11 +253,11 @@ const struct job_key job_schema[] = {
     { "checkpoint", "keep", JOB_COUNT, AT(checkpoint.keep), 0, STEPS_MAX, .fallback = "3",
       .help = "How many of the newest checkpoints are kept. 0: all." },
     { "checkpoint", "async", JOB_BOOL, AT(checkpoint.async), .fallback = "true",
-      .help = "A step waits only until its state is copied into memory; the agent writes it to the disk. Needs "
-              "memory for two copies of the state. false: training waits for the disk." },
+      .help = "A step waits only until its state is copied into memory; the agent writes it to the disk. "
+              "Needs memory for two copies of the state. false: training waits for the disk." },
     { "checkpoint", "snapshot_every", JOB_COUNT, AT(checkpoint.snapshot_every), 0, STEPS_MAX, .fallback = "0",
-      .help = "Steps from one copy in memory to the next. After the death of a rank, all ranks resume from the "
-              "newest one. 0: only the copies that checkpoint.async makes." },
+      .help = "Steps from one copy in memory to the next. After the death of a rank, all ranks resume from "
+              "the newest one. 0: only the copies that checkpoint.async makes." },
     { "checkpoint", "replicas", JOB_COUNT, AT(checkpoint.replicas), 0, 1, .fallback = "0",
       .help = "1: each copy in memory is copied once more, to the memory of another node. After the loss of a "
               "node, the one that takes its place resumes from there. Needs twice the memory of the copies." },

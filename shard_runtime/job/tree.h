@@ -1,8 +1,8 @@
 /*
- * A strict YAML reader: maps, lists and scalars with their positions, and nothing else. The reader reports
- * these as problems: anchors, aliases, tags, merge keys, directives, a second document, repeated keys, keys
- * that are not text, deep nesting, and text that is not UTF-8. The reader uses libyaml's events and not its
- * documents, because documents silently keep repeated keys and follow aliases.
+ * A strict YAML reader: maps, lists and scalars with their positions, and nothing else. These are problems:
+ * anchors, aliases, tags, merge keys, directives, a second document, repeated keys, deep nesting, keys that
+ * are not text, text that is not UTF-8. The reader uses libyaml's events and not its documents, because
+ * documents silently keep repeated keys and follow aliases.
  */
 #ifndef JOB_TREE_H
 #define JOB_TREE_H

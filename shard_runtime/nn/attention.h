@@ -1,7 +1,7 @@
 /*
  * What the two files of attention share. attention.c records the operation and chooses between two ways of
- * computing it: without its (seq, seq) matrices, by the back end, or with them stored, which is
- * attention_whole.c.
+ * computing it. The back end does it without its (seq, seq) matrices, or attention_whole.c does it with them
+ * stored.
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H

@@ -303,7 +303,7 @@ static void narrow_in_place(struct nn_run *run, size_t n_elems)
 }
 
 /*
- * Returns whether one product may write the gradients of weight and bias: the back end must have it, and
+ * Returns whether one product may write the gradients of weight and bias. The back end must have it, and
  * neither gradient may be added to an earlier one.
  */
 static bool takes_both(const struct nn_run *run, const struct graph_op *op, int both)

@@ -1,5 +1,5 @@
 /*
- * The operations of a model. Each kind of operation is one file: what the plan must know of it (struct
+ * The operations of a model. Each kind of operation is one file. It has what the plan must know of it (struct
  * graph_kind), how it is prepared, and its forward and backward through the numerics table. The plan chose
  * every buffer and the engine resolved the pointers, so an operation only computes.
  *
@@ -39,7 +39,7 @@ struct nn_run {
     void *output; /* in backward valid only where the kind keeps its output */
 
     /* From here on: backward only. */
-    const void *d_output;            /* the operation that gives the model's result may write over it */
+    const void *d_output;            /* the gradient of `output`; the last operation may overwrite it */
     void *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
     bool add_d_input[GRAPH_MAX_INPUTS];
     void *d_param[GRAPH_MAX_PARAMS]; /* NULL: not wanted */
@@ -203,8 +203,8 @@ static inline size_t nn_rows(const struct fsdp_value *value)
 }
 
 /*
- * For a recording. Each of these returns false, or NULL, after it has noted the reason in the graph; a value
- * that is NULL has its reason noted already. `operation` names the caller in the message.
+ * For a recording. Each of these returns false, or NULL, after it has noted the reason in the graph. If an
+ * argument is NULL, its reason was noted before. `operation` names the caller in the message.
  */
 /** Is it a (batch, seq, features) tensor, and not tokens? */
 bool nn_is_tensor(const struct fsdp_value *value, const char *operation);

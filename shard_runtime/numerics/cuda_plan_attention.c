@@ -40,7 +40,7 @@ const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc)
     if (strides % CUDNN_ELEMS != 0)
         return "strides are no multiples of 8";
     /*
-     * Backward of whole rows takes what lies behind the last key for keys (NVIDIA/cudnn-frontend issue 628:
+     * Backward of whole rows takes what follows the last key for keys (NVIDIA/cudnn-frontend issue 628:
      * dq is no number).
      */
     if (!desc->shape.causal && desc->shape.seq % CUDA_CUDNN_TILE_ROWS != 0)

@@ -1,6 +1,6 @@
 /*
- * Which attention the row `cuda` is to run, and the scratch that follows from it: the plug-in and the plan
- * ask here, so that what is planned is what is carved, whatever an engine of cuDNN then takes of it.
+ * Which attention the row `cuda` is to run, and the scratch that follows from it. The plug-in and the plan
+ * both ask here. So what is planned is what is carved, whatever an engine of cuDNN then uses of it.
  */
 #ifndef NUMERICS_CUDA_PLAN_ATTENTION_H
 #define NUMERICS_CUDA_PLAN_ATTENTION_H

@@ -24,7 +24,7 @@ enum {
     CUDA_EMBEDDING_PIECE_ROWS = 32, /* rows of one token that are added in float32, before pieces are added */
     CUDA_NORM_TEAMS = 4,            /* rows that a block works on in a norm's backward, a warp each */
     CUDA_NORM_FEW_BLOCKS = 256,
-    /* four for each multiprocessor of an H100; only where a block's sums are little beside its rows */
+    /* four for each multiprocessor of an H100; where the sums of a block are small compared with its rows */
     CUDA_NORM_MAX_BLOCKS = 512,
     CUDA_NORM_TEAM_ROWS = 16,
     CUDA_NORM_TILE = 32 * 8,   /* columns that a warp takes at once, at most */
@@ -129,11 +129,12 @@ static inline size_t cuda_attention_backward_bytes(size_t n_rows)
 
 /*
  * What cuDNN may use: float32 in addition to its graph's tensors, and its engine's own workspace. The engines
- * of cuDNN 9.19 and 9.26 (tests/support/oracles/cudnn_graphs.c) want at most 256 bytes forward. Backward they
- * want 256 for sm_90, and for sm_80 a float32 for each element of dq and some rows more, positions rounded up.
+ * of cuDNN 9.19 and 9.26 (tests/support/oracles/cudnn_graphs.c) need at most 256 bytes in forward. In
+ * backward they need 256 for sm_90. For sm_80 they need a float32 for each element of dq and of some more
+ * rows, because positions are rounded up.
  */
 
-/** Bytes of n_floats floats in cuDNN's scratch, with what aligns the next ones. */
+/** Bytes of n_floats floats in cuDNN's scratch, and those that align the next ones. */
 static inline size_t cuda_cudnn_span_bytes(size_t n_floats)
 {
     return cuda_pieces(n_floats * sizeof(float), CUDA_CUDNN_ALIGN_BYTES) * CUDA_CUDNN_ALIGN_BYTES;

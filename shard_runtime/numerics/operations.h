@@ -1,8 +1,8 @@
 /*
- * The operations that every numerics back end computes, other than matrix products and fused attention: one
- * struct of arguments for each operation, and one list of them all, NUMERICS_OPERATIONS. The slots of struct
- * numerics_ops and the functions of the back ends `ref` and `rows` are declared from this list. To add an
- * operation, add its struct and its name here.
+ * The operations that every numerics back end computes, other than matrix products and fused attention. Each
+ * has a struct of arguments, and NUMERICS_OPERATIONS lists them all. The slots of struct numerics_ops and the
+ * functions of the back ends `ref` and `rows` are declared from this list. To add an operation, add its
+ * struct and its name here.
  *
  * Rules for every operation:
  *   - Arrays are row-major and dense, and belong to the caller. They may overlap only where a field says "may

@@ -1,6 +1,6 @@
 /*
- * The optimizers' arithmetic in the order of torch.optim's single-tensor code: each line rounds to float32
- * where PyTorch's tensor operation does, and the scalars are computed in double as Python computes them.
+ * The optimizers' arithmetic in the order of torch.optim's single-tensor code. Each line rounds to float32
+ * where PyTorch's tensor operation does. The scalars are computed in double as Python computes them.
  */
 #include "shard_runtime/numerics/ref.h"
 

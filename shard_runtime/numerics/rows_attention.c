@@ -33,8 +33,8 @@ struct call {
 };
 
 /*
- * A row of the call's scores: its query `i`, its index among the queries of all samples and heads, and the
- * number of keys that it sees.
+ * A row of the call's scores. It has its query `i`, its index among the queries of all samples and heads, and
+ * the number of keys that it sees.
  */
 struct query {
     size_t i, row, keys;
@@ -184,8 +184,8 @@ static enum fsdp_status backward_block(struct call *c, const struct fused_attent
     OK_OR_RETURN(multiply(c, c->tile->dprobabilities, stream, dout, v, c->areas->dp, err));
     each_row(c, gradient_piece);
     if (run->dq != NULL)
-        OK_OR_RETURN(multiply(c, c->tile->dq, stream, c->areas->ds, k,
-                              part(c, run->dq, d->q_stride, c->first), err));
+        OK_OR_RETURN(
+            multiply(c, c->tile->dq, stream, c->areas->ds, k, part(c, run->dq, d->q_stride, c->first), err));
     if (run->dk != NULL)
         OK_OR_RETURN(multiply(c, c->tile->dk, stream, c->areas->ds, q, dk, err));
     return FSDP_OK;

@@ -121,7 +121,9 @@ static enum fsdp_status make_tile(struct fused_attention *a, struct attention_ti
     const struct matmul_view q = in_tensor(a, d->q_stride), k = in_tensor(a, d->k_stride),
                              v = in_tensor(a, d->v_stride), out = in_tensor(a, d->out_stride),
                              scores = in_scratch(a, rows, keys), sums = in_scratch(a, d->shape.seq, E),
-                             dk = a->sums_beside ? sums : k, dv = a->sums_beside ? sums : v;
+                             dk = a->sums_beside ? sums : k, dv = a->sums_beside ? sums : v,
+                             k_t = matmul_transposed(k), v_t = matmul_transposed(v),
+                             scores_t = matmul_transposed(scores);
     const enum fsdp_dtype sum = a->sums_beside ? FSDP_F32 : d->dtype;
     const struct {
         struct matmul **product;
@@ -132,12 +134,12 @@ static enum fsdp_status make_tile(struct fused_attention *a, struct attention_ti
         float alpha;
     } products[] = {
         /* clang-format off */
-        { &tile->scores,         rows, keys, E,    q,                         matmul_transposed(k), scores, FSDP_F32, false,      d->scale },
-        { &tile->out,            rows, E,    keys, scores,                    v,                    out,    d->dtype, false,      1.0f },
-        { &tile->dprobabilities, rows, keys, E,    out,                       matmul_transposed(v), scores, FSDP_F32, false,      1.0f },
-        { &tile->dq,             rows, E,    keys, scores,                    k,                    q,      d->dtype, false,      d->scale },
-        { &tile->dk,             keys, E,    rows, matmul_transposed(scores), q,                    dk,     sum,      tile->adds, d->scale },
-        { &tile->dv,             keys, E,    rows, matmul_transposed(scores), out,                  dv,     sum,      tile->adds, 1.0f },
+        { &tile->scores,         rows, keys, E,    q,        k_t, scores, FSDP_F32, false,      d->scale },
+        { &tile->out,            rows, E,    keys, scores,   v,   out,    d->dtype, false,      1.0f },
+        { &tile->dprobabilities, rows, keys, E,    out,      v_t, scores, FSDP_F32, false,      1.0f },
+        { &tile->dq,             rows, E,    keys, scores,   k,   q,      d->dtype, false,      d->scale },
+        { &tile->dk,             keys, E,    rows, scores_t, q,   dk,     sum,      tile->adds, d->scale },
+        { &tile->dv,             keys, E,    rows, scores_t, out, dv,     sum,      tile->adds, 1.0f },
         /* clang-format on */
     };
 

@@ -119,7 +119,7 @@ static void list_backward(struct lister *l, const struct plan_entry *e)
 
 /*
  * The group's whole gradients. Also the packed buffers of the reductions before this one, as many as may be
- * in flight at the same time: they are held so that none of them is reused yet.
+ * in flight at the same time. They are held so that none of them is reused yet.
  */
 static void list_pack(struct lister *l, const struct plan_entry *e)
 {

@@ -51,8 +51,8 @@ enum plan_stream {
 };
 
 /*
- * The whole parameters of a group are in two buffers, because the two live for different times: parameters
- * that no operation reads in backward, and all others.
+ * The whole parameters of a group are in two buffers with different lifetimes: those that no operation reads
+ * in backward, and all others.
  */
 enum plan_part { PLAN_FORWARD_ONLY, PLAN_BOTH_WAYS, PLAN_N_PARTS };
 

@@ -61,7 +61,7 @@ struct graph_kind {
      */
     bool takes_bf16;
     bool looks_up;              /* forward reads no more elements of a parameter than the output has */
-    bool backward_reads_params; /* if not, they need not be gathered for backward */
+    bool backward_reads_params; /* if false, parameters need not be gathered for it */
 
     /*
      * Make ready (products, and the bytes below), run forward, run backward: see nn/nn.h. Not called in

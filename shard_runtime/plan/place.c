@@ -2,11 +2,11 @@
  * Gives each buffer its place in the arena. A buffer lives for an interval of entries. Two buffers whose
  * intervals meet may not overlap in bytes.
  *
- * The largest buffer is placed first, each at the lowest place that is free over its whole interval:
- * Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2. The same
- * is tried with the earliest buffer first. The smaller arena wins.
+ * The largest buffer is placed first, each at the lowest place that is free over its whole interval. See
+ * section 5.2 of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020. The
+ * same is tried with the earliest buffer first. The smaller arena wins.
  *
- * If the arena begins with gradient shards, both orders are tried in a second way: a buffer goes to the
+ * If the arena begins with gradient shards, both orders are tried in a second way. Then a buffer goes to the
  * highest free place among the shards. Shards come to life in the reverse order of the groups, so the highest
  * ones are written soonest. This leaves the lower ones to buffers that live longer.
  */

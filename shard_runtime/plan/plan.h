@@ -18,7 +18,7 @@
  * nothing to gather or reduce, and no entry for it. Parameters whose dtype is not that of their shards are
  * still unpacked.
  *
- * A unit may offload on a device with memory of its own. Its shards are then in host memory: they are copied
+ * A unit may offload on a device with memory of its own. Its shards are then in host memory. They are copied
  * in before the gather, and gradients are copied out after the reduction, on streams of their own. The rest
  * of the order is unchanged.
  *

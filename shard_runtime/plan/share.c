@@ -1,9 +1,8 @@
 /*
  * Finds buffers that can share one place:
  *   - an output may replace its input if no entry reads the input again;
- *   - a copy, as the gradient of a sum is for each term, may share with its source if the two never differ
- *     while both are read. So the gradient of a residual stream, which is L copies on paper, becomes one
- *     buffer.
+ *   - a copy, such as the gradient of a sum's term, may share with its source if the two never differ while
+ *     both are read. So the gradient of a residual stream, which is L copies on paper, becomes one buffer.
  *
  * Every buffer has one first write; later writes add to it. Buffers that share a place form a class, which is
  * named by its `storage`. This is the copy coalescing of register allocation (Chaitin et al., "Register

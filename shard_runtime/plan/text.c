@@ -56,7 +56,7 @@ static void print_plan(FILE *out, const void *subject)
             plan->class_bytes[PLAN_GATHERED], plan->class_bytes[PLAN_REDUCED],
             plan->class_bytes[PLAN_SCRATCH]);
     if (plan->gradient_bytes > 0)
-        fprintf(out, "; behind %zu bytes of gradient shards, in whose place they lie until these are written",
+        fprintf(out, "; after %zu bytes of gradient shards, in whose place they lie until these are written",
                 plan->gradient_bytes);
     fputc('\n', out);
 }

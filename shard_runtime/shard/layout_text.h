@@ -1,6 +1,6 @@
 /*
- * A plan's layout as text: one line for each parameter, with its unit, how it is cut, and the rows of rank 0
- * and of every other rank. Pure.
+ * A plan's layout as text. Each parameter has one line: its unit, how it is cut, and the rows of rank 0 and
+ * of every other rank. Pure.
  */
 #ifndef SHARD_LAYOUT_TEXT_H
 #define SHARD_LAYOUT_TEXT_H

@@ -1,7 +1,7 @@
 /*
  * Stochastic rounding of shards to bfloat16 before they are gathered. The draw of an element depends on the
- * run's seed, the number of updates of its parameter, the parameter's name, and the element's place in the
- * whole. So no rank, way of sharding or restart changes it, and all gathers of a step give the same bits.
+ * run's seed, the parameter's name and its number of updates, and the element's place in the whole. So no
+ * rank, way of sharding or restart changes it, and all gathers of a step give the same bits.
  */
 #ifndef SHARD_ROUNDING_H
 #define SHARD_ROUNDING_H

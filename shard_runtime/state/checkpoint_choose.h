@@ -14,7 +14,7 @@ struct checkpoint_choice {
     int64_t named;   /* the step to begin with; -1: the newest that the ranks see */
     bool falls_back; /* older ones may be loaded in its place */
 
-    int64_t tried; /* the last one that was chosen; INT64_MAX: none yet */
+    int64_t tried; /* the step that was chosen last; INT64_MAX: none yet */
     int64_t *steps;
     size_t n_steps; /* those that this rank sees, newest first; the list is made when it is needed */
     bool listed;

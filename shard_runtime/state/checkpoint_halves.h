@@ -25,7 +25,7 @@ struct checkpoint_state checkpoint_state_of(struct fsdp_model *model, struct fsd
                                             const char *job_json);
 
 /**
- * The rows of model and optimizer were read, with the status `own` on this rank: they take the numbers of the
+ * The rows of model and optimizer were read, with the status `own` on this rank. They take the numbers of the
  * manifest, and *state receives them. Every rank gets the same status.
  */
 enum fsdp_status checkpoint_adopt(struct fsdp_model *model, struct fsdp_optimizer *optimizer,

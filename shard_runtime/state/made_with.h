@@ -22,7 +22,7 @@ struct made_with {
  */
 enum fsdp_status made_with_gather(const struct fsdp_context *context, char **json, struct fsdp_err *err);
 
-/** Makes the member from the words of `W` ranks, which used `threads` each. NULL: out of memory. */
+/** Returns `numerics` as JSON, made from the words of `W` ranks of `threads` each. NULL: out of memory. */
 char *made_with_json(const struct made_with *ranks, int W, int threads);
 
 /**

@@ -26,7 +26,7 @@ struct saver {
 
     /* The save that is on its way to the disk. */
     int64_t step;         /* -1: there is none */
-    int slot;             /* which it is written from; -1: this rank's part had failed before */
+    int slot;             /* the slot of memory it is written from; -1: this rank's part failed before that */
     enum fsdp_status own; /* of this rank's part */
     bool answered;        /* the verdict has come, and was not returned yet */
     struct fsdp_err verdict;
@@ -104,7 +104,7 @@ static int64_t add_up(const struct fsdp_link_hello *hello, const struct rank_nee
 
 /*
  * Sets *lacks to what is missing on the node that lacks most. All ranks of a node look at the same memory,
- * none of which the others have used yet: so each counts what all of them miss. An eighth is left for
+ * and the others have used none of it yet. So each counts what all of them miss. An eighth is left for
  * others.
  */
 static enum fsdp_status look_at_memory(struct fsdp_context *context, const struct snapshot_need *need,

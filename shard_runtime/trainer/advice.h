@@ -42,7 +42,7 @@ struct advice_list {
     struct advice together
         /*
          * changes to make together, until the job fits or nothing more helps (then the last one does not
-         * fit); empty if one change alone is enough
+         * fit). Empty if one change alone is enough
          */
         [ADVICE_MAX];
     int n_together;

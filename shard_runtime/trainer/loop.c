@@ -23,7 +23,7 @@ struct loop {
     uint64_t memory_bytes;  /* rank 0: the largest memory seen so far */
     uint64_t first_step;    /* steps done when this process began */
     uint64_t logged_step;   /* the last logged step; first_step if no step was logged yet */
-    /* clock at the end of that step, plus the time of saves since, so that saves do not count */
+    /* the clock at the end of the last logged step, plus the time of saves since: speed excludes saves */
     double logged_s;
     double logged_wait_s; /* device wait until that time, plus the wait during saves since */
     bool saving;          /* a save is on its way to the disk, as the ranks agreed */
@@ -354,7 +354,7 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
             /* what was saved before must stand when this process has ended */
             OK_OR_RETURN(end_save(loop, false, err));
             *err = why;
-            *end = TRAINER_DIVERGED; /* no function failed, but `err` gets a description */
+            *end = TRAINER_DIVERGED; /* the status below is FSDP_OK, but `err` describes the divergence */
             /* the step that diverged; the agent compares it with the next generation */
             show_step(loop, t->step + 1);
             OK_OR_RETURN(find_speaker(t, err));

@@ -198,7 +198,8 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
     if (limit == 0)
         return;
     if (f->snapshot > 0 && f->total <= limit && f->snapshot + f->copies > limit - f->total)
-        fputs("\nsnapshots do not fit beside the rest: training waits for the disk when it saves\n", out);
+        fputs("\nsnapshots do not fit in addition to the rest: training waits for the disk when it saves\n",
+              out);
     fprintf(out, "\n%s in %s (%.0f %%)\n", f->total <= limit ? "it fits" : "it does not fit",
             human(size, limit), 100.0 * (double)f->total / (double)limit);
     if (advice == NULL)

@@ -26,11 +26,13 @@ static __global__ void rotate(const float *in, float *out, enum planted_fault fa
     }
     if (fault == PLANTED_BEYOND_SHARED)
         room[64 + lane] = 1;
-    out[threadIdx.x] = room[(threadIdx.x + 1) % blockDim.x] + room[(threadIdx.x + blockDim.x - 1) % blockDim.x];
+    out[threadIdx.x] =
+        room[(threadIdx.x + 1) % blockDim.x] + room[(threadIdx.x + blockDim.x - 1) % blockDim.x];
 }
 
 int planted_rotate(const float *in, float *out, unsigned n_threads, enum planted_fault fault)
 {
     return LAUNCH(rotate, fault == PLANTED_NO_GRID ? 0 : 1, n_threads,
-                  fault == PLANTED_MUCH_SHARED ? 163 * 1024 + 1 : 64 * sizeof(float), nullptr, in, out, fault);
+                  fault == PLANTED_MUCH_SHARED ? 163 * 1024 + 1 : 64 * sizeof(float), nullptr, in, out,
+                  fault);
 }

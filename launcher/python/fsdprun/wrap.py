@@ -169,7 +169,7 @@ def replace():
 
 def run_module(name, words):
     sys.argv = [name, *words]  # runpy puts the file's name in the place of the first
-    if name == TORCHRUN:  # it would define the two anew, as __main__
+    if name == TORCHRUN:  # as __main__ it would define the two again
         main()
         return 0
     replace()

@@ -1,6 +1,7 @@
 /*
- * Tiles of the plain attention kernels: a block owns 16 rows, 4 each warp, and walks over the other rows 32
- * at a time, one each lane. D is head_dim in steps of 32, rounded up; what lies beyond head_dim is zero.
+ * Tiles of the plain attention kernels. A block owns 16 rows, 4 for each warp. It walks over the other rows
+ * 32 at a time, one for each lane. D is head_dim in steps of 32, rounded up; what lies beyond head_dim is
+ * zero.
  */
 #ifndef CUDA_KERNELS_ATTENTION_PLAIN_H
 #define CUDA_KERNELS_ATTENTION_PLAIN_H

@@ -93,10 +93,10 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_rows(attention_ca
         tile_copies_close();
         tile_add_scores<D, KEYS>(
             score, [&](int e) { return query[e]; }, k);
-        block_barrier(); /* nobody reads these keys any more */
+        block_barrier(); /* no thread reads these keys any more */
         if (tile + KEYS < keys)
             tile_copy_rows<D, KEYS>(k, call.k, call, tile + KEYS);
-        tile_copies_close(); /* of nothing, behind the last keys */
+        tile_copies_close(); /* of nothing, after the last keys */
         if (tile + KEYS <= (call.causal ? own + 1 : call.seq))
             probabilities<DROPS, true>(call, score, seen, shrink, own, tile);
         else

@@ -1,6 +1,6 @@
 /*
- * What the two attention kernels on tiles share: rows of bfloat16 in shared memory, 64 of its own rows a
- * block, 16 each of its four warps. D is head_dim, 64 or 128.
+ * What the two attention kernels on tiles share: rows of bfloat16 in shared memory. A block owns 64 rows, 16
+ * for each of its four warps. D is head_dim, 64 or 128.
  */
 #ifndef CUDA_KERNELS_ATTENTION_TILE_H
 #define CUDA_KERNELS_ATTENTION_TILE_H

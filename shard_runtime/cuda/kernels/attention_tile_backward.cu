@@ -1,8 +1,8 @@
 /*
- * Attention backward in bfloat16 on mma. Two passes of one shape, as in attention_plain_backward.cu: a block
- * owns 64 queries and writes dq, or 64 keys and writes dk and dv; the others go by 32 at a time, two tiles of
- * them in shared memory, of which one is on its way while the other is worked on. With (a1, a2) the own rows'
- * q and dout (or k and v) and (b1, b2) the others' k and v (or q and dout),
+ * Attention backward in bfloat16 on mma. Two passes of one shape, as in attention_plain_backward.cu. In one a
+ * block owns 64 queries and writes dq; in the other it owns 64 keys and writes dk and dv. The other rows go
+ * by 32 at a time. Two tiles of them are in shared memory: one is being copied while the other is worked on.
+ * With (a1, a2) the own rows' q and dout (or k and v) and (b1, b2) the others' k and v (or q and dout),
  *   s = scale a1 b1^T   P = exp(s - lse)   dP = dropout'(a2 b2^T)   dS = P (dP - delta)
  *   dq or dk = scale dS b1     dv = dropout(P) b2
  */
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(TILE_THREADS, D == 64 && !DROPS ? 3 : 2)
             if constexpr (!OWNS_QUERIES)
                 copy_numbers(numbers + (1 - stage) * 2 * OTHERS, call, tile + OTHERS);
         }
-        tile_copies_close(); /* of nothing, behind the last tile */
+        tile_copies_close(); /* of nothing, after the last tile */
         tile_copies_wait<1>();
         block_barrier();
         if (HELD && tile == begin) {
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(TILE_THREADS, D == 64 && !DROPS ? 3 : 2)
                 tile_add_rows<D, OTHERS>(sum2, s, other2);
             tile_add_rows<D, OTHERS>(sum1, dp, other1);
         }
-        block_barrier(); /* nobody reads this stage any more */
+        block_barrier(); /* no thread reads this stage any more */
     }
     if (OWNS_QUERIES) {
         tile_write<D>(call.dq, call, first + warp_row, sum1, scaled);

@@ -1,9 +1,9 @@
 /*
  * A list of tensors in one launch: entries travel by value in the kernel's arguments, so nothing is copied to
- * the device first. A short list takes little of them; a longer one up to the 32764 bytes that CUDA 12.1 and
- * later give a kernel on sm_70 and later; what does not fit goes in further launches. Every entry is cut into
- * chunks of one size, a block each, and no block is of two entries: a tensor's bits do not depend on its
- * neighbours in the list.
+ * the device first. A short list takes little of them. A longer one takes up to the 32764 bytes that CUDA
+ * 12.1 and later give a kernel on sm_70 and later. The rest goes in further launches. Every entry is cut into
+ * chunks of one size, one for each block, and no block works on two entries. So a tensor's bits do not depend
+ * on its neighbours in the list.
  */
 #ifndef CUDA_KERNELS_BATCH_H
 #define CUDA_KERNELS_BATCH_H
@@ -32,7 +32,8 @@ struct batch_place {
 };
 
 /**
- * Which entry the calling block works on: the last whose first block is not behind it. Empty ones have none.
+ * Returns the entry that the calling block works on: the last one whose first block is not after it. Empty
+ * entries have no block.
  */
 template <class List> __device__ __forceinline__ unsigned entry_of_block(const List &list)
 {
@@ -103,8 +104,8 @@ template <int N, class T> __device__ __forceinline__ bool in_groups(const T *dat
 }
 
 /**
- * By all threads of the block: f(width<N>(), i) for each N elements of [first, end) from i where `grouped`,
- * and f(width<1>(), i) for each that is left.
+ * All threads of the block call this. Where `grouped`, f(width<N>(), i) runs for each N elements of [first,
+ * end) from i. f(width<1>(), i) runs for each element that is left.
  */
 template <int N, class F>
 __device__ __forceinline__ void chunk_each(size_t first, size_t end, bool grouped, F f)

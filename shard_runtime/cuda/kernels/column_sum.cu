@@ -1,6 +1,6 @@
 /*
- * Column sums in two passes: a block sums its chunk of rows in double, four warps by turns, into one row of
- * scratch; a thread then adds its column's chunks in order. The chunks depend on the number of rows alone,
+ * Column sums in two passes. A block sums its chunk of rows in double, four warps by turns, into one row of
+ * scratch. A thread then adds its column's chunks in order. The chunks depend on the number of rows alone,
  * and the bits not on how many columns (N) a lane takes at once.
  */
 #include "shard_runtime/cuda/kernels/walk.h"

@@ -1,7 +1,7 @@
 /*
  * Softmax and cross-entropy in one: a block owns a row of logits. The first walk finds the largest and the
- * sum of exponentials together (Milakov and Gimelshein, 2018) and keeps the row in shared memory, as far as
- * it fits. The second reads it there and writes the gradient, which may lie where the logits were. Each row's
+ * sum of exponentials together (Milakov and Gimelshein, 2018). It keeps as much of the row in shared memory
+ * as fits. The second reads it there and writes the gradient, which may lie where the logits were. Each row's
  * loss goes to scratch; one last block adds them in order.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> 
         add_group(x, rows.vocab - j, &largest, &sum);
     });
     if (threadIdx.x == 0)
-        at_target = widen(logits[target]); /* before the barrier, behind which others write there */
+        at_target = widen(logits[target]); /* before the barrier, after which others write there */
     block_largest = static_cast<float>(block_reduce(static_cast<double>(largest), room, take_largest()));
     total = block_reduce(static_cast<double>(sum) * static_cast<double>(share_of<T>(largest, block_largest)),
                          room, take_sum());

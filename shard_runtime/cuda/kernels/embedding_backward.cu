@@ -1,11 +1,11 @@
 /*
- * Backward of the embedding without atomics. The rows are sorted by (token, row): tiles by a bitonic network
- * in shared memory (Batcher, 1968), then runs merged two by two, each key finding its place in the other run
- * by bisection (all keys differ, so places do).
+ * Backward of the embedding without atomics. The rows are sorted by (token, row). Tiles are sorted by a
+ * bitonic network in shared memory (Batcher, 1968). Then runs are merged two by two: each key finds its place
+ * in the other run by bisection. All keys differ, so places do too.
  *
- * A run of one token is cut into pieces of 32 rows, counted from its first, so that a frequent token is work
- * for many blocks and its bits depend on its own rows alone. A block adds the pieces that begin among its 32
- * sorted keys, each in row order. The sum of a run of one piece goes into the table at once; pieces of longer
+ * A run of one token is cut into pieces of 32 rows, counted from its first. So a frequent token is work for
+ * many blocks, and its bits depend on its own rows alone. A block adds the pieces that begin among its 32
+ * sorted keys, each in row order. The sum of a run of one piece goes into the table at once. Pieces of longer
  * runs go to scratch, and a second kernel adds them in order.
  */
 #include "shard_runtime/cuda/kernels/walk.h"

@@ -1,8 +1,8 @@
 /*
- * float8 e4m3 (Micikevicius et al., "FP8 formats for deep learning", 2022): 1 sign, 4 exponent bits of bias
- * 7, 3 of mantissa, no infinity, NaN is 7f and ff, largest 448. Converted by whole numbers, the same bits on
- * every GPU and, as core/e4m3.h has it, on the host. The scale of a tensor is taken from its largest size
- * wherever it is needed.
+ * float8 e4m3 (Micikevicius et al., "FP8 formats for deep learning", 2022). It has 1 sign bit, 4 exponent
+ * bits of bias 7, and 3 bits of mantissa. There is no infinity, NaN is 7f and ff, the largest value is 448.
+ * Converted by whole numbers, the same bits on every GPU and, as core/e4m3.h has it, on the host. The scale
+ * of a tensor is taken from its largest size wherever it is needed.
  */
 #include <math.h>
 
@@ -48,8 +48,8 @@ __device__ float e4m3_value(uint8_t code)
 }
 
 /*
- * As whole numbers, sizes are in the floats' order; from infinity on all are infinity: the order of atomics
- * shows in no bit, and a maximum over ranks, which may pass over a NaN, loses nothing.
+ * Taken as whole numbers, sizes are in the order of the floats, and all from infinity on become infinity. So
+ * the order of atomics shows in no bit, and a maximum over ranks, which may skip a NaN, loses nothing.
  */
 template <class T>
 __global__ void __launch_bounds__(FLAT_THREADS) largest_size(const T *x, size_t n_elems, float *amax)

@@ -3,11 +3,11 @@
  * points and the order of sums are those of shard_runtime/numerics/numerics.h; here is what a GPU adds.
  *
  * A launcher checks its shapes, queues its kernels on `stream` and returns before they ran. It returns a
- * cudaError_t: 0 when everything was queued, 1 (cudaErrorInvalidValue) for what it does not take, and then
- * nothing was queued; else what the launch said. Sizes of 0 are no error: an empty sum is 0, and nothing else
- * is queued. Every pointer is device memory unless a line says host; host structs are read before the call
- * returns. dtype is FSDP_F32 or FSDP_BF16 unless said; bfloat16 is widened, computed on in float32 and
- * rounded once, to nearest even.
+ * cudaError_t. 0: everything was queued. 1 (cudaErrorInvalidValue): the arguments are not supported, and
+ * nothing was queued. Any other value is the error of the launch. Sizes of 0 are no error: an empty sum is 0,
+ * and nothing else is queued. Every pointer is device memory unless a line says host; host structs are read
+ * before the call returns. dtype is FSDP_F32 or FSDP_BF16 unless said; bfloat16 is widened, computed on in
+ * float32 and rounded once, to nearest even.
  *
  * Alignment: that of the element. Where a row's first byte and its length are multiples of 16 bytes the loads
  * are of 16 bytes; otherwise they are of one element. Lists: where a tensor's first byte is such a multiple;
@@ -18,8 +18,8 @@
  * the device's size. Same inputs, same bits, on every run and every schedule of blocks. There is no other
  * mode.
  *
- * Tolerances are against the ref row of numerics.h on the same inputs; u is the unit roundoff of the output's
- * dtype (6e-8 for float32, 3.9e-3 for bfloat16, whose one rounding is then nearly all of the error).
+ * Tolerances are against the ref row of numerics.h on the same inputs. u is the unit roundoff of the output's
+ * dtype: 6e-8 for float32, 3.9e-3 for bfloat16. With bfloat16 that one rounding is nearly all of the error.
  *
  * Scratch: as many bytes as shard_runtime/numerics/cuda_shapes.h says, aligned to 16. It is free again after
  * the call.
@@ -94,8 +94,8 @@ MUST_CHECK int kernel_add_rms_norm(struct CUstream_st *stream, const struct nume
  *
  * dx: a warp sums a row, as in forward, or a block of 8 warps does where it has more than 2048 columns.
  * Tolerance 16u of the row's largest term. dweight, dbias: each warp (long rows: each block) adds its rows in
- * float32 in row order; a block's warps are added in float32, the blocks in double, both in a fixed order.
- * Tolerance 16u of the sum of |terms|.
+ * float32 in row order. The warps of a block are added in float32, the blocks in double, both in a fixed
+ * order. Tolerance 16u of the sum of |terms|.
  */
 MUST_CHECK int kernel_norm_backward(struct CUstream_st *stream, const struct numerics_norm_backward *norm,
                                     size_t shared_bytes, void *scratch);
@@ -108,20 +108,22 @@ MUST_CHECK int kernel_column_sum(struct CUstream_st *stream, const void *x, enum
 /* Attention */
 
 /**
- * numerics.h's fused attention, with its layout, for head_dim 1 to 512; desc and run are host structs, the
- * pointers in them device memory (run->dropout is host). Nothing is prepared: a run needs only its desc.
+ * numerics.h's fused attention, with its layout, for head_dim 1 to 512. desc and run are host structs. The
+ * pointers in them are device memory, but run->dropout is host memory. Nothing is prepared: a run needs only
+ * its desc.
  *
- * FSDP_BF16 with head_dim 64 or 128, pointers aligned to 16 bytes and strides that are multiples of 8:
- * products by mma m16n8k16 with float32 sums, D and dS rounded to bfloat16 before them (D before it is
- * divided by its row's sum). Everything else, and where `plain` is set: float32 FMA, nothing rounded before
- * the end. Tolerance of the result and, twice as much, of gradients, times the largest |value| plus 1: plain,
- * 32u; mma, 1.5e-2: bfloat16 roundings of D, dS and the result.
+ * FSDP_BF16 with head_dim 64 or 128, pointers aligned to 16 bytes and strides that are multiples of 8 uses
+ * mma. Those products (m16n8k16) have float32 sums. D and dS are rounded to bfloat16 before them (D before it
+ * is divided by its row's sum). Everything else, and where `plain` is set: float32 FMA, nothing rounded
+ * before the end. The tolerance of the result is a factor times the largest |value| plus 1; that of gradients
+ * is twice as much. The factor is 32u for plain, and 1.5e-2 for mma, which rounds D, dS and the result to
+ * bfloat16.
  */
 MUST_CHECK int kernel_attention(struct CUstream_st *stream, const struct fused_attention_desc *desc,
                                 const struct fused_attention_forward *run, bool plain);
 /**
- * Row sums of dout * out, then one pass whose blocks own rows of dk and dv and one whose blocks own rows of
- * dq; each recomputes D from lse. No atomics. run->scratch: cuda_attention_backward_bytes(), aligned to 16.
+ * Row sums of dout * out come first. In one pass blocks own rows of dk and dv, in another rows of dq. Each
+ * pass computes D again from lse. No atomics. run->scratch: cuda_attention_backward_bytes(), aligned to 16.
  */
 MUST_CHECK int kernel_attention_backward(struct CUstream_st *stream, const struct fused_attention_desc *desc,
                                          const struct fused_attention_backward *run, bool plain);
@@ -133,8 +135,8 @@ MUST_CHECK int kernel_attention_backward(struct CUstream_st *stream, const struc
 MUST_CHECK int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped,
                               const struct attention_desc *desc, const struct dropout *dropout);
 /**
- * As numerics_ops.softmax with FSDP_BF16: p = softmax(scores) rounded to bfloat16; the scores' content is
- * then nobody's.
+ * As numerics_ops.softmax with FSDP_BF16: p = softmax(scores) rounded to bfloat16. The scores' content is
+ * undefined then.
  */
 MUST_CHECK int kernel_softmax_bf16(struct CUstream_st *stream, float *scores, uint16_t *p,
                                    const struct attention_desc *desc);
@@ -153,10 +155,10 @@ MUST_CHECK int kernel_embedding(struct CUstream_st *stream, const int32_t *token
                                 enum fsdp_dtype dtype);
 /**
  * dtable[token[row]] += dout[row]. The rows of a token are cut into pieces of 32, in row order. A token of
- * one piece is added in row order: in float32 its bits are ref's. Of more, each piece is added in float32 in
- * row order, then the pieces in double in order: tolerance 32u of the sum of |terms|, and the same bits on
- * every run. dpositions[t] += the sum over samples, in double in order: ref's bits. Either may be NULL. A
- * bfloat16 gradient is rounded once. rows below 2^31.
+ * one piece is added in row order: in float32 its bits are ref's. With more pieces, each is added in float32
+ * in row order, then the pieces in double in order. Tolerance 32u of the sum of |terms|; the bits are the
+ * same on every run. dpositions[t] += the sum over samples, in double in order: ref's bits. Either may be
+ * NULL. A bfloat16 gradient is rounded once. rows below 2^31.
  */
 MUST_CHECK int kernel_embedding_backward(struct CUstream_st *stream, const int32_t *tokens, const void *dout,
                                          enum fsdp_dtype dtype, void *dtable, void *dpositions,
@@ -164,14 +166,14 @@ MUST_CHECK int kernel_embedding_backward(struct CUstream_st *stream, const int32
                                          void *scratch);
 
 /**
- * Per row: the loss log(sum exp(logits)) - logits[target]; *loss_sum += their sum, in row order within 256
- * fixed runs and then over the runs, in double; *n_targets += rows whose target is not -100. dlogits, when
- * not NULL, gets (softmax - onehot) * scale, zeros for ignored rows and for columns from `vocab` on; it may
- * be logits: no copy of them is made. Targets are -100 or in [0, vocab). Tolerance: loss 1e-6 of the row's
- * loss plus 1 (expf, sums of vocab / 512 terms in float32); dlogits 4u * scale.
+ * Per row, the loss is log(sum exp(logits)) - logits[target]. *loss_sum += their sum, in double, in row order
+ * within 256 fixed runs and then over the runs. *n_targets += rows whose target is not -100. dlogits, when
+ * not NULL, gets (softmax - onehot) * scale. Ignored rows, and columns from `vocab` on, get zeros. It may be
+ * logits: no copy of them is made. Targets are -100 or in [0, vocab). Tolerance: loss 1e-6 of the row's loss
+ * plus 1 (expf, sums of vocab / 512 terms in float32); dlogits 4u * scale.
  *
- * Each logit is read once from device memory where a row is at most KERNEL_LOSS_CACHE_BYTES (50,600 columns
- * of bfloat16); what a longer row has beyond that is read twice. Each gradient is written once. Both go 16
+ * If a row is at most KERNEL_LOSS_CACHE_BYTES (50,600 columns of bfloat16), each logit is read once from
+ * device memory. What a longer row has beyond that is read twice. Each gradient is written once. Both go 16
  * bytes at a time where addresses and row_stride are multiples of that. 128 bytes of shared memory are for
  * the sums.
  */
@@ -182,9 +184,9 @@ MUST_CHECK int kernel_cross_entropy(struct CUstream_st *stream, const struct num
 /* Lists of tensors: a group's shards in one launch */
 
 /*
- * A list is read before the call returns, and travels in the kernel's arguments: one launch holds 470
- * updates, 790 copies or 1010 spans, and a longer list takes more. The bits of a tensor are those of a list
- * of it alone.
+ * A list is read before the call returns, and travels in the kernel's arguments. One launch holds 470
+ * updates, 790 copies or 1010 spans. A longer list takes more launches. The bits of a tensor are those of a
+ * list of it alone.
  */
 
 /** As numerics_ops.adamw; gradients may be bfloat16. The bits are ref's (no product is fused with a sum). */

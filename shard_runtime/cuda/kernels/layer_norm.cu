@@ -1,6 +1,6 @@
 /*
- * LayerNorm forward, alone and after a residual sum. A warp owns a row; after its only read of it from global
- * memory the passes over it (mean, squares about the mean, output) find it in shared memory (residual.h).
+ * LayerNorm forward, alone and after a residual sum. A warp owns a row, and reads it from global memory once.
+ * The passes over it (mean, squares about the mean, output) find it in shared memory (residual.h).
  */
 #include "shard_runtime/cuda/kernels/number.h"
 #include "shard_runtime/cuda/kernels/reduce.h"

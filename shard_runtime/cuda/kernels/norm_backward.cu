@@ -3,10 +3,9 @@
  *   dx = rstd * (g - mean_j(g) - xhat * mean_j(g * xhat))        (RMSNorm: without mean_j(g))
  *   dweight_j = sum over rows of dy * xhat                        dbias_j = sum over rows of dy
  * A team of threads owns a row: a warp where rows are short, a block where they are long. It owns every n-th
- * row, writes dx, and adds to its own float32 sums of dweight and dbias. These are in shared memory, and so
- * are the weight and the row between its two passes, so that dy and x are read once from global memory. Each
- * block writes its sums to scratch once, at its end; a second kernel adds the blocks' sums in order, in
- * double.
+ * row, writes dx, and adds to its own float32 sums of dweight and dbias. These are in shared memory. So are
+ * the weight and the row between its two passes, and dy and x are read once from global memory. Each block
+ * writes its sums to scratch once, at its end; a second kernel adds the blocks' sums in order, in double.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/walk.h"

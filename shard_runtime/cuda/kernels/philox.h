@@ -1,6 +1,6 @@
 /*
- * core/rng.h's Philox4x32-10 on the device: the same words for the same (key, counter), so that a mask or a
- * rounding is the cpu's to the last bit.
+ * core/rng.h's Philox4x32-10 on the device. It gives the same words for the same (key, counter), so a mask or
+ * a rounding equals the cpu's to the last bit.
  */
 #ifndef CUDA_KERNELS_PHILOX_H
 #define CUDA_KERNELS_PHILOX_H

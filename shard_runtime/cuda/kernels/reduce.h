@@ -1,6 +1,7 @@
 /*
- * Sums and maxima over a warp and a block, in an order that is the same on every run: a butterfly over the
- * lanes, whose two halves are added in one order or the other with the same bits, then the warps in order.
+ * Sums and maxima over a warp and a block, in an order that is the same on every run. First comes a butterfly
+ * over the lanes: it may add its two halves in either order, with the same bits. Then the warps are added in
+ * order.
  */
 #ifndef CUDA_KERNELS_REDUCE_H
 #define CUDA_KERNELS_REDUCE_H

@@ -1,7 +1,7 @@
 /*
- * Stochastic rounding of a list of tensors to bfloat16. A thread draws one block of Philox, eight halves of
- * words, for the eight elements of the whole parameter that share it; at the ends of a chunk some of these
- * are another block's.
+ * Stochastic rounding of a list of tensors to bfloat16. A thread draws one block of Philox: eight halves of
+ * words, for the eight elements of the whole parameter that share it. At the ends of a chunk some of these
+ * belong to another thread block.
  */
 #include "shard_runtime/cuda/kernels/batch.h"
 #include "shard_runtime/cuda/kernels/philox.h"

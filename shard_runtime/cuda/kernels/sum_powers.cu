@@ -1,6 +1,6 @@
 /*
- * Norms for clipping: a block sums a chunk of one tensor in double, another adds the tensor's chunks, both in
- * an order that its length alone decides.
+ * Norms for clipping. A block sums a chunk of one tensor in double, and another adds the tensor's chunks. The
+ * order of both depends only on the tensor's length.
  */
 #include "shard_runtime/cuda/kernels/batch.h"
 #include "shard_runtime/cuda/kernels/reduce.h"

@@ -1,16 +1,16 @@
 /*
- * Products of small bfloat16 matrices by a warp, and copies that run beside the arithmetic: all PTX of the
+ * Products of small bfloat16 matrices by a warp, and copies that run during the arithmetic. All PTX of the
  * kernels is here, and each operation has a host version. Kernels built from these are "emulated at tile
- * level" without a GPU: the host version moves every fragment between lanes as the PTX manual (ISA 7.0,
- * mma.m16n8k16 and ldmatrix) lays them out, so layouts and barriers are tested; how the hardware rounds
- * inside a product is not.
+ * level" without a GPU. The host version moves every fragment between lanes as the PTX manual (ISA 7.0,
+ * mma.m16n8k16 and ldmatrix) lays them out. So layouts and barriers are tested, but not how the hardware
+ * rounds inside a product.
  *
  * In a fragment, lane l holds, with g = l / 4 and c = 2 * (l % 4):
  *   tile_a  (16 x 16) rows g, g + 8 of columns c, c + 1 and of c + 8, c + 9: at[0] (g, c), at[1] (g + 8, c),
  *           at[2] (g, c + 8), at[3] (g + 8, c + 8), two bfloat16 each
  *   tile_b  (16 x 8)  rows c, c + 1 and c + 8, c + 9 of column g
  *   tile_c  (16 x 8)  float32 (g, c), (g, c + 1), (g + 8, c), (g + 8, c + 1)
- * All 32 lanes call together. Shared addresses are multiples of 16 bytes; a row stride of 8 elements more
+ * All 32 lanes call together. Shared addresses are multiples of 16 bytes. A row stride of 8 elements more
  * than a multiple of 64 keeps the eight rows of a load in different banks.
  */
 #ifndef CUDA_KERNELS_TILE_H

@@ -1,8 +1,7 @@
 /*
  * How threads walk over elements, N at a time: 16 bytes of them where the addresses allow, else one.
- *   row_each   a warp along a row; the same lane gets the same elements every time, so that what it wrote it
- *              may read
- *              again without a barrier
+ *   row_each   a warp along a row. The same lane gets the same elements every time, so it may read again what
+ *              it wrote without a barrier.
  *   flat_each  all threads of the grid over an array
  */
 #ifndef CUDA_KERNELS_WALK_H

@@ -53,10 +53,10 @@ struct fsdp_checkpoint_state {
  *   job_json   the job, as a JSON object to keep in the manifest; NULL: what the context was given, if
  *              anything
  *
- *   FSDP_ERR_ARG       there is no run directory; or some groups are updated and others are not, because an
- *                      optimizer in backward is in a step that fsdp_optimizer_step() has not ended, or was in
- *                      one that failed or was dropped (reset, or followed by another step), and no checkpoint
- *                      was loaded since
+ *   FSDP_ERR_ARG       there is no run directory. Or some groups are updated and others are not: an optimizer
+ *                      in backward is in a step that fsdp_optimizer_step() has not ended. Or its step failed
+ *                      or was dropped (reset, or followed by another step), and no checkpoint was loaded
+ *                      since
  *   FSDP_ERR_CONFIG    `directory` belongs to another user, and everyone may write to it
  *   FSDP_ERR_IO        a disk refused. Checkpoints published before remain valid. If only the sync of the new
  *                      name failed, the message says that the new step is complete and in place
@@ -75,7 +75,7 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
  * Load a checkpoint into the model and, unless it is NULL, the optimizer; collective.
  *
  *   directory  as for saving
- *   step       -1: the newest checkpoint that verifies, including those saved in this run; damaged ones are
+ *   step       -1: the newest checkpoint that verifies, including those saved in this run. Damaged ones are
  *              skipped, and each is an event `checkpoint_skipped` of the run
  *   *state     filled in on success
  *

@@ -1,6 +1,6 @@
 /*
- * The place of a process in the world: its rank, the link to the agent that started it, its device, the
- * numerics library, and the process group of all ranks. A process has exactly one context open at a time.
+ * The place of a process in the world. It has the rank, the device, the numerics library, the link to the
+ * agent, and the process group of all ranks. A process has exactly one context open at a time.
  *
  * If fsdprun started the process, the context takes the rank, the world size and everything else from the
  * agent. If a user started the program by hand, it is a world of one rank, and runs unchanged.

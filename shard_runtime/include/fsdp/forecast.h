@@ -65,9 +65,9 @@ struct fsdp_forecast {
     size_t shared;
     size_t node_shared; /* all such segments of a host, each counted once */
     /*
-     * Memory (RssAnon + RssShmem) of the planning process while the plan exists: the libraries, the code that
-     * they generated for the products of this plan, and the plan itself. Memory that the caller holds is
-     * included. 0 if there is no /proc.
+     * Memory (RssAnon + RssShmem) of the planning process while the plan exists. It has the libraries, the
+     * code that they generated for the products of this plan, and the plan itself. Memory that the caller
+     * holds is included. 0 if there is no /proc.
      */
     size_t process;
     struct fsdp_forecast_apart apart;

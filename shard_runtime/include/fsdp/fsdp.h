@@ -24,11 +24,11 @@
  *   2. The failed rank keeps its own message. Every other rank gets "rank R: " and that message.
  *   3. The process groups stay sound. The ranks may continue together, with the same call or another.
  * Exceptions:
- *   - After FSDP_ERR_DEVICE, or if a process group is broken or could not be opened (FSDP_ERR_PEER, or
- *     FSDP_ERR_MISMATCH of a collective), the context is useless and the rank should end. The other ranks
- *     learn of the failure from its end.
- *   - A NULL context, model or mesh, and a NULL place for a result (out, loss, norm, report), fail on the
- *     rank that passed them, and no other rank is told.
+ *   - After FSDP_ERR_DEVICE, or if a process group is broken or could not be opened, the context is useless
+ *     and the rank should end. The latter is FSDP_ERR_PEER, or FSDP_ERR_MISMATCH of a collective. The other
+ *     ranks learn of the failure from its end.
+ *   - A NULL context, model or mesh, or a NULL place for a result (out, loss, norm, report), fails only on
+ *     the rank that passed it. No other rank learns of it.
  *   - The collectives of <fsdp/comm.h> report a bad argument only to the rank that passed it.
  *
  * NULL: a pointer argument must not be NULL unless its function says what NULL means.

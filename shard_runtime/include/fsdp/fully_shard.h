@@ -75,9 +75,9 @@ struct fsdp_mixed_precision_policy {
      * Each element goes to one of its two neighbours, so that the mean over draws is the master's value.
      * Values that bfloat16 can hold, and values that are not finite, do not change. A draw depends on
      * fsdp_model_options.seed, the optimizer's count of steps, the parameter's name, and the element's index
-     * in the whole parameter. It is therefore the same in every gather of a step, at every world size and
-     * sharding, on every device, after a restart and in an evaluation.
-     * Requires param_dtype FSDP_BF16 and excludes float8_gather.
+     * in the whole parameter. So every gather of a step gives the same, and so does an evaluation, at every
+     * world size and sharding, on every device, after a restart. Requires param_dtype FSDP_BF16 and excludes
+     * float8_gather.
      */
     bool stochastic_rounding;
 };
@@ -94,7 +94,7 @@ struct fsdp_fully_shard_options {
      * The ranks to shard over. NULL: all ranks.
      *
      * A mesh of one dimension shards over it. A mesh of two dimensions, which must have names, replicates
-     * over the first and shards over the second (HSDP): gradients are reduce-scattered along the second
+     * over the first and shards over the second (HSDP). Gradients are reduce-scattered along the second
      * dimension and all-reduced along the first. The mesh may be a slice of another one. Units may have
      * different meshes, over the same ranks as the root's (<fsdp/mesh.h>). The mesh must outlive the models
      * made of the tree; after a call that failed it must outlive the next fsdp_model_create(), too.
@@ -127,9 +127,9 @@ struct fsdp_fully_shard_options {
  *   module   a module with a forward
  *   options  NULL: the defaults; read while the call runs, except for the mesh (see there)
  *
- *   FSDP_ERR_ARG  the module is a unit already, or is a container without a forward; the policy names a dtype
- *                 other than float32 and bfloat16; it asks for stochastic rounding without bfloat16 or with
- *                 float8; or building the tree failed earlier: the message says how
+ *   FSDP_ERR_ARG  the module is a unit already, or is a container without a forward. Or the policy names a
+ *                 dtype other than float32 and bfloat16, or asks for stochastic rounding without bfloat16 or
+ *                 with float8. Or building the tree failed earlier: the message says how
  *
  * This call needs no other rank. If it fails on one rank alone, the others learn of it as follows:
  *   1. This rank's tree remembers the failure, unless the same call succeeds later.
@@ -243,15 +243,15 @@ FSDP_API void fsdp_module_set_separate_reduce_scatter_group(struct fsdp_module *
                                                             bool recurse);
 
 /**
- * For parameters that require a gradient but are not reached by backward: true reduces zeros for them and
- * updates them; false leaves them out of both. Before the model. Default: false.
+ * For parameters that require a gradient but are not reached by backward. true: zeros are reduced for them,
+ * and they are updated. false: neither is done. Before the model. Default: false.
  */
 FSDP_API void fsdp_module_set_reduce_scatter_unused_params(struct fsdp_module *module, bool reduce,
                                                            bool recurse);
 
 /**
- * A function that sees each reduced row of a unit's gradients before the row is stored: after the
- * reduce-scatter, or after the all-reduce if there is one.
+ * A function that sees each reduced row of a unit's gradients before the row is stored. It is called after
+ * the reduce-scatter, or after the all-reduce if there is one.
  *
  *   row     (n_elems) of `dtype` on the device; the function may change it, by work queued on `stream`
  *   user    as given to fsdp_module_set_all_reduce_hook()
@@ -288,8 +288,8 @@ typedef enum fsdp_status (*fsdp_all_gather_fn)(struct fsdp_comm *group, const vo
                                                struct fsdp_err *err);
 
 /**
- * The same in place of fsdp_reduce_scatter(), for a unit's gradients: `send` has (ranks of the group,
- * n_elems) and `recv` (n_elems), which may be block `rank` of `send`.
+ * The same in place of fsdp_reduce_scatter(), for a unit's gradients. `send` has (ranks of the group,
+ * n_elems). `recv` has (n_elems) and may be block `rank` of `send`.
  */
 typedef enum fsdp_status (*fsdp_reduce_scatter_fn)(struct fsdp_comm *group, const void *send, void *recv,
                                                    size_t n_elems, enum fsdp_dtype dtype,

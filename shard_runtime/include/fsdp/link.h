@@ -157,8 +157,8 @@ struct fsdp_link_saved {
     uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
     int64_t started_ns;   /* CLOCK_MONOTONIC */
     /*
-     * 0: the file is on disk. Else the number of a slot of this worker's segment, counted from 1, and which
-     * filling of it: the agent then writes the file, and fills in its size and checksum
+     * 0: the file is on disk. Else a slot of this worker's segment, counted from 1, and `number` tells which
+     * filling of it. The agent then writes the file, and fills in its size and checksum
      */
     uint32_t slot;
     uint32_t reserved;
@@ -301,8 +301,8 @@ struct fsdp_progress_step {
 /*
  * The progress page: the first page of a memfd. Each worker has its own, which the worker and its agent both
  * map. The worker updates the page with plain relaxed stores. The agent reads it on a timer and never waits.
- * Doubles are stored as their bits. Only the agent stores `abort_word`: a value other than 0 means that
- * another rank is gone, and a rank that waits in a collective then gives up.
+ * Doubles are stored as their bits. Only the agent stores `abort_word`. A value other than 0 means that
+ * another rank is gone. A rank that waits in a collective then gives up.
  */
 struct fsdp_progress {
     uint32_t magic, version;
@@ -377,8 +377,8 @@ static inline char *fsdp_places(struct fsdp_progress *page)
 /*
  * The snapshot segment of a worker: a memfd that the agent holds and does not map, so it outlives the worker.
  * It is empty until the worker gives it its size. The page of the head comes first, then two slots. A slot
- * holds the exact bytes of this rank's shard file, then the bytes of shards that other ranks save, then the
- * head of the manifest (shardfile/manifest.h). Filling a slot:
+ * holds the exact bytes of this rank's shard file, then of shards that other ranks save, then the head of the
+ * manifest (shardfile/manifest.h). Filling a slot:
  *   1. The worker sets `state` to WRITING, and then copies the bytes.
  *   2. The worker stores the other words, and sets `state` to COMPLETE last.
  * A slot that is not COMPLETE never counts. Who reads bytes of a slot looks at `state` and `number` again
@@ -398,8 +398,8 @@ enum {
 };
 
 /*
- * The key at which a worker finds the descriptor of its segment, if struct fsdp_link_hello says that it has
- * one: this text and its local rank.
+ * The key at which a worker finds the descriptor of its segment: this text and its local rank. struct
+ * fsdp_link_hello says whether there is one.
  */
 #define FSDP_LINK_SNAPSHOT_KEY "snapshot."
 

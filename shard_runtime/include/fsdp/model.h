@@ -75,21 +75,21 @@ struct fsdp_model_options {
 
 /**
  * Create a model: record, plan and allocate. Collective over the ranks of the model, which are those of the
- * root's mesh and of the tensor group; every rank gives the same tree and options.
+ * root's mesh and of the tensor group. Every rank gives the same tree and options.
  *
  *   root     its forward returns logits (batch, seq, classes); the loss is their cross-entropy. Borrowed
  *            until the model is destroyed
  *   options  read while the call runs
  *
  *   FSDP_ERR_ARG    the tree does not compute such logits, or its root is no unit of sharding (the message
- *                   names the module); options are out of range; or a mesh of the tree belongs to another
+ *                   names the module). Or options are out of range, or a mesh of the tree belongs to another
  *                   context
  *   FSDP_ERR_NOMEM  the arena does not fit; the message says how large it is
  *   any             another rank failed alone (<fsdp/fsdp.h>)
  * After an error there is no model on any rank, and *out is NULL.
  *
  * A rank whose `root` is NULL or was not sharded has no mesh, so it reports its failure to the whole world.
- * If the model spans fewer ranks than the world, such a rank must end instead of calling this function; the
+ * If the model spans fewer ranks than the world, such a rank must end instead of calling this function. The
  * other ranks learn of the failure from its end.
  */
 FSDP_API enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
@@ -134,7 +134,7 @@ struct fsdp_loss {
  *                        that does not accumulate
  *   FSDP_ERR_PEER        another rank is gone, or its GPU failed; the context is broken for good
  *   FSDP_ERR_DEVICE      a call to this rank's GPU failed; the context is broken for good
- *   FSDP_ERR_NOT_FINITE  only with hooks on final gradients: the loss is NaN or infinite and backward did not
+ *   FSDP_ERR_NOT_FINITE  only with hooks on final gradients. The loss is NaN or infinite and backward did not
  *                        run, or a hook returned this status (see fsdp_optimizer_step_group())
  *   any                  another rank failed alone, with this status; see fsdp_module_reset_iteration()
  * An error ends the step, even one of several calls: there are no gradients, and the next call begins a new
@@ -219,10 +219,10 @@ FSDP_API enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, doubl
  * A context broken by FSDP_ERR_PEER or FSDP_ERR_DEVICE stays broken.
  *
  *   FSDP_ERR_UNSUPPORTED  in the failed step, hooks on final gradients (an optimizer in backward) ran on some
- *                         ranks with wrong data from the failed rank, and did not run on that rank. What they
- *                         updated is now wrong on every rank, and this call cannot undo it: load weights and
- *                         optimizer state from a checkpoint. Process groups, plan and memory are sound, so
- *                         the run can continue from there
+ *                         ranks with wrong data from the failed rank. On that rank they did not run. What
+ *                         they updated is now wrong on every rank, and this call cannot undo it: load weights
+ *                         and optimizer state from a checkpoint. Process groups, plan and memory are sound,
+ *                         so the run can continue from there
  */
 FSDP_API enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err);
 
@@ -287,9 +287,9 @@ FSDP_API enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, s
  *   which    FSDP_VALUE or FSDP_GRADIENT
  *   out      (n_elems) float32 in host memory; n_elems is that of the whole parameter
  *
- *   FSDP_ERR_ARG  no such parameter or number of elements; or a gradient is asked for when there is none:
- *                 between a forward and its backward, between micro-steps of a step that only the last one
- *                 reduces, and on every rank after a rank could not make a new plan for a step
+ *   FSDP_ERR_ARG  no such parameter or number of elements, or there is no gradient now. There is none between
+ *                 a forward and its backward, and between micro-steps of a step that only the last one
+ *                 reduces. After a rank could not make a new plan for a step, no rank has one
  * All ranks check and allocate everything before the first byte is sent.
  */
 FSDP_API enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name,

@@ -87,7 +87,7 @@ FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
  * step can be used once. Parameters without a gradient (fsdp_parameter_info.has_gradient) do not change. With
  * an offload_dir the call is collective; without one it does not communicate.
  *
- *   FSDP_ERR_ARG         there are no gradients to use: no backward ran since the last update; or the last
+ *   FSDP_ERR_ARG         there are no gradients to use: no backward ran since the last update. Or the last
  *                        step failed, was refused, had no targets, or is not over
  *                        (fsdp_module_set_is_last_backward())
  *   FSDP_ERR_NOT_FINITE  a gradient is NaN or infinite on any rank; the message names the first such
@@ -103,7 +103,7 @@ FSDP_API enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, 
  * (fsdp_module_register_post_accumulate_grad_hook()). fsdp_optimizer_step() ends the step and leaves out what
  * was updated here. Once per group and step; the gradients of such a step can no longer be clipped.
  *
- *   FSDP_ERR_ARG         there is no such group; it was updated in this step already; or its gradients are
+ *   FSDP_ERR_ARG         there is no such group, or it was updated in this step already. Or its gradients are
  *                        not final, because its hook was not called and the step is not over
  *   FSDP_ERR_NOT_FINITE  a gradient of the group is NaN or infinite in this rank's shard (after the step: on
  *                        any rank). The group is not updated. If a hook returns this status, backward returns
@@ -124,15 +124,15 @@ FSDP_API void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, ui
 FSDP_API double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer);
 
 /**
- * Change the learning rate, as `param_group["lr"] = lr` does in PyTorch. It takes the place of
- * fsdp_optimizer_options.lr from the next update on, and the schedule scales it as it scaled that one: with
+ * Change the learning rate, as `param_group["lr"] = lr` does in PyTorch. It replaces
+ * fsdp_optimizer_options.lr from the next update on, and the schedule scales it in the same way. With
  * FSDP_CONSTANT and no warm-up `lr` is the rate itself. Parameters of a group with a rate of its own keep
  * theirs.
  *
  * Call it between steps, with the same value on every rank. With an optimizer in backward that is before the
  * step's first forward: groups that backward has updated are not updated again.
  *
- * A checkpoint holds the count of updates and the state tensors, and no rate: a program that sets the rate
+ * A checkpoint holds the count of updates and the state tensors, but no rate. So a program that sets the rate
  * sets it again after it has loaded a checkpoint.
  *   FSDP_ERR_ARG  `lr` is no number from 0 on; nothing was changed
  */

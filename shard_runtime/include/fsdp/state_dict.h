@@ -79,8 +79,8 @@ struct fsdp_full_state_dict {
 /**
  * Gather all parameters in the memory of the model's first rank; collective over the model's ranks.
  *
- * The first rank is the lowest: rank 0 of the world or, if the model is sharded over a slice of a mesh, rank
- * 0 of each group of that slice. Every other rank needs room for the largest parameter only, and gets an
+ * The first rank is the lowest: rank 0 of the world. If the model is sharded over a slice of a mesh, it is
+ * rank 0 of each group of that slice. Every other rank needs room for the largest parameter only, and gets an
  * empty *out.
  *   FSDP_ERR_NOMEM  a rank has no room. All room is made before the first parameter is gathered, and all
  *                   ranks return this status

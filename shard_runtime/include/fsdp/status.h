@@ -1,5 +1,5 @@
 /*
- * How every function of this project reports failure: it returns a status, on which callers act, and fills in
+ * How every function of this project reports failure. It returns a status, on which callers act, and fills in
  * a message in a `struct fsdp_err` that the caller owns. The innermost function writes what failed; each
  * caller puts what it was doing in front. There is no global last error, and no library function prints or
  * exits.

@@ -7,8 +7,8 @@
  *   row-parallel     cuts weight along `in`; every rank has the whole bias. Every rank gets its part of the
  *                    input's features. Forward all-reduces the outputs
  *
- * Three parts make a block with one all-reduce in forward and one in backward: a column-parallel Linear, then
- * operations that work on each feature alone (GELU, sums) or attention, whose heads the ranks divide, then a
+ * A block with one all-reduce in forward and one in backward begins with a column-parallel Linear. Then come
+ * operations on each feature alone (GELU, sums), or attention, whose heads the ranks divide. It ends with a
  * row-parallel Linear. All ranks of a tensor group get the same samples. Names and initial values are those
  * of the whole parameter, so they do not depend on the size of either dimension.
  *

@@ -1,7 +1,7 @@
 /*
- * unshard() and reshard(): gather a unit's parameters by hand between steps, to read them, or so that the
- * unit's next forward need not wait for them. While a step runs, the plan decides when parameters are
- * gathered.
+ * unshard() and reshard() gather a unit's parameters by hand between steps. A program does so to read them,
+ * or so that the unit's next forward need not wait for them. While a step runs, the plan decides when
+ * parameters are gathered.
  *
  * Memory: the whole parameters of the unit, in addition to the plan's memory, and the gathered rows while the
  * gather is in progress.

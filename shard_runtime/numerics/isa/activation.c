@@ -44,7 +44,7 @@ static inline vf logistic(vf z, vf *bell, vf *rest)
 }
 
 /*
- * GELU by tanh, the approximation of Hendrycks and Gimpel, 2016, and GPT-2's activation:
+ * GELU by tanh, the approximation of Hendrycks and Gimpel, 2016. It is GPT-2's activation:
  *   y = x/2 (1 + tanh(u)) = x s(z),  u = sqrt(2/pi) (x + 0.044715 x^3),  z = 2 u.
  */
 static const float two_c = 1.59576912f;         /* 2 sqrt(2/pi) */

@@ -2,9 +2,9 @@
  * LayerNorm, Ba, Kiros and Hinton, 2016, and RMSNorm, Zhang and Sennrich, 2019.
  *
  * A row of LayerNorm is read twice for its statistics, in float32 lanes of at most 64 terms that are added in
- * double: first for a mean c, then for the sums of d = x - c and of d^2, which correct it: mean = c + E[d],
- * variance = E[d^2] - E[d]^2 (Chan, Golub and LeVeque, 1983). RMSNorm, and both backwards, sum in the same
- * way.
+ * double. The first pass gives a mean c. The second sums d = x - c and d^2, which correct it: mean = c +
+ * E[d], variance = E[d^2] - E[d]^2 (Chan, Golub and LeVeque, 1983). RMSNorm, and both backwards, sum in the
+ * same way.
  */
 #include "shard_runtime/numerics/isa/kernels.h"
 #include "shard_runtime/numerics/isa/vec.h"

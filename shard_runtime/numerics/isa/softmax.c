@@ -1,6 +1,6 @@
 /*
  * Softmax of attention scores, row by row: with m the largest of the n keys that a query sees,
- * p_j = exp(s_j - m) / sum_k exp(s_k - m). Keys behind a causal query get 0 and are never read.
+ * p_j = exp(s_j - m) / sum_k exp(s_k - m). Keys after a causal query get 0 and are never read.
  */
 #include "shard_runtime/numerics/isa/drop.h"
 #include "shard_runtime/numerics/isa/kernels.h"

@@ -35,10 +35,10 @@ static inline vf vf_exp(vf x)
 }
 
 /*
- * Q(a) = 1 - Phi(a) for a >= 0, the upper tail of the standard normal, from *bell = exp(-a^2 / 2), which is
- * left for the density: Q(a) = bell * t * p(t) with t = 1 / (1 + 0.3 a), the form of Abramowitz and
- * Stegun 26.2.17 with a polynomial of our own. At most 2.4e-7 off; relative to Q, 4.9e-7 up to a = 1, and 8
- * (1 + a^2 / 2) 2^-24 to a = 13, by the rounding of a^2.
+ * Q(a) = 1 - Phi(a) for a >= 0, the upper tail of the standard normal. *bell receives exp(-a^2 / 2), for the
+ * density. Q(a) = bell * t * p(t) with t = 1 / (1 + 0.3 a): the form of Abramowitz and Stegun 26.2.17 with a
+ * polynomial of our own. At most 2.4e-7 off. Relative to Q it is 4.9e-7 up to a = 1 and, by the rounding of
+ * a^2, 8 (1 + a^2 / 2) 2^-24 to a = 13.
  */
 static inline vf vf_normal_tail(vf a, vf *bell)
 {

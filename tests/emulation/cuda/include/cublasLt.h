@@ -81,37 +81,37 @@ const char *cublasLtGetStatusString(cublasStatus_t status);
 size_t cublasLtGetVersion(void);
 CUDA_CHECKED cublasStatus_t cublasLtCreate(cublasLtHandle_t *out);
 CUDA_CHECKED cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
-CUDA_CHECKED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows,
-                                          uint64_t cols, int64_t ld);
+CUDA_CHECKED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type,
+                                                       uint64_t rows, uint64_t cols, int64_t ld);
 CUDA_CHECKED cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 CUDA_CHECKED cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t which, const void *value,
-                                                size_t size_bytes);
+                                                             cublasLtMatrixLayoutAttribute_t which,
+                                                             const void *value, size_t size_bytes);
 CUDA_CHECKED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
-                                        cudaDataType_t scale);
+                                                     cudaDataType_t scale);
 CUDA_CHECKED cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product);
 CUDA_CHECKED cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
-                                              cublasLtMatmulDescAttributes_t which, const void *value,
-                                              size_t size_bytes);
+                                                           cublasLtMatmulDescAttributes_t which,
+                                                           const void *value, size_t size_bytes);
 CUDA_CHECKED cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out);
 CUDA_CHECKED cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
 CUDA_CHECKED cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t which,
-                                                    const void *value, size_t size_bytes);
-CUDA_CHECKED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t *results, int *n_found);
+                                                                 cublasLtMatmulPreferenceAttributes_t which,
+                                                                 const void *value, size_t size_bytes);
+CUDA_CHECKED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int wanted,
+    cublasLtMatmulHeuristicResult_t *results, int *n_found);
 CUDA_CHECKED cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
-                                          cublasLtMatmulAlgoConfigAttributes_t which, void *value,
-                                          size_t size_bytes, size_t *written);
-CUDA_CHECKED cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,
-                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
-                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
-                              cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
-                              cudaStream_t stream);
+                                                                 cublasLtMatmulAlgoConfigAttributes_t which,
+                                                                 void *value, size_t size_bytes,
+                                                                 size_t *written);
+CUDA_CHECKED cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                           const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
+                                           const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                                           const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                                           cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                                           void *workspace, size_t workspace_bytes, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -48,7 +48,8 @@ struct cudaDeviceProp {
     size_t sharedMemPerBlockOptin;
 };
 
-enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1 };
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 
 enum cudaDeviceAttr { cudaDevAttrMemoryClockRate = 36, cudaDevAttrGlobalMemoryBusWidth = 37 };
 
@@ -81,11 +82,11 @@ CUDA_CHECKED cudaError_t cudaEventQuery(cudaEvent_t event);
 CUDA_CHECKED cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 CUDA_CHECKED cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 
-CUDA_CHECKED cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream);
+CUDA_CHECKED cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes,
+                                         enum cudaMemcpyKind kind, cudaStream_t stream);
 CUDA_CHECKED cudaError_t cudaMemsetAsync(void *to, int value, size_t size_bytes, cudaStream_t stream);
-CUDA_CHECKED cudaError_t cudaMemset2DAsync(void *to, size_t pitch_bytes, int value, size_t width_bytes, size_t height,
-                              cudaStream_t stream);
+CUDA_CHECKED cudaError_t cudaMemset2DAsync(void *to, size_t pitch_bytes, int value, size_t width_bytes,
+                                           size_t height, cudaStream_t stream);
 CUDA_CHECKED cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user);
 
 #ifdef __cplusplus
