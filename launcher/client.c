@@ -40,6 +40,7 @@ struct client {
     int signals;  /* a signalfd */
     int words;    /* read end of a detached job's stderr, until the job has started; else -1 */
     bool accepted, detach;
+    bool queued; /* the job waits for GPUs */
     struct frame_parser parser;
 };
 
@@ -223,7 +224,10 @@ static int open_signals(uint64_t taken, const struct os_baseline *baseline)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Send each signal to the job. Returns -1 to go on, else the exit status. */
+/*
+ * Send each signal to the job. A terminal that is closed (HUP) ends the wait for a detached job, which stays
+ * in the queue. Returns -1 to go on, else the exit status.
+ */
 static int pass_signals_on(struct client *client)
 {
     struct signalfd_siginfo info;
@@ -236,6 +240,8 @@ static int pass_signals_on(struct client *client)
                 continue;
             return 128 + (int)info.ssi_signo;
         }
+        if (info.ssi_signo == SIGHUP && client->detach && client->queued)
+            return 128 + SIGHUP;
         send_frame(client->fd, CONTROL_SIGNAL, payload, control_encode_number(payload, info.ssi_signo), NULL);
         if (info.ssi_signo == SIGTSTP)
             raise(SIGSTOP); /* fg sends SIGCONT, which wakes us and waits in the descriptor to be passed on */
@@ -243,7 +249,7 @@ static int pass_signals_on(struct client *client)
     return -1;
 }
 
-/* A detached job runs, or is queued: its id alone on stdout, for a script. Returns 0, or the exit status. */
+/* A detached job runs: its id alone on stdout, for a script. Returns 0, or the exit status. */
 static int say_id(uint32_t job)
 {
     printf("%u\n", job);
@@ -266,9 +272,11 @@ static int take_frame(struct client *client, const struct frame *frame)
         client->accepted = true;
         return -1;
     }
-    if (frame->type == CONTROL_QUEUED && number != UINT32_MAX && !client->detach)
-        return -1; /* the job itself says for what it waits */
-    if ((frame->type == CONTROL_STARTED || frame->type == CONTROL_QUEUED) && number != UINT32_MAX) {
+    if (frame->type == CONTROL_QUEUED && number != UINT32_MAX) {
+        client->queued = true; /* the job itself says for what it waits */
+        return -1;
+    }
+    if (frame->type == CONTROL_STARTED && number != UINT32_MAX) {
         while (pass_words_on(client, 0))
             continue;
         return client->detach ? say_id(number) : -1;

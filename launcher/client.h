@@ -22,7 +22,8 @@
  *
  * With --detach it returns once the workers run, with the job's id alone on stdout. The output of such a job
  * goes to its files only, and the job outlives this process. Until its workers run, the end of the job, or a
- * signal to this process, ends both.
+ * signal to this process, ends both. Exception: a job that waits for GPUs stays in the queue if this process
+ * is killed, or gets HUP.
  *
  * Returns the exit status of fsdprun, after one line on stderr where it is not the job's own:
  *   2        signals that exclude each other, or a socket path that is too long

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -176,11 +177,10 @@ static void list_job(struct waiting *waiting, struct registry_entry **entry, int
         fprintf(stderr, "fsdprun: `fsdprun ps` does not show this job: %s\n", err.message);
 }
 
-/* One line, once the job can be found. Then the agent learns of it, and a detached job has no client. */
+/* One line, once the job can be found. Then the agent learns of it, and a detached job needs no client. */
 static void say_what_for(const struct waiting *waiting)
 {
     const struct gpu_wait *wait = waiting->wait;
-    const int null = wait->detached ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
     const unsigned char word = LEASE_QUEUED;
 
     if (wait->detached && !wait->config->quiet)
@@ -189,11 +189,19 @@ static void say_what_for(const struct waiting *waiting)
                 wait->agent != NULL ? wait->agent : "", waiting->answer->words);
     else if (!wait->config->quiet)
         fprintf(stderr, "fsdprun: %s\n", waiting->answer->words);
-    if (null >= 0) {
-        dup2(null, STDERR_FILENO); /* the pipe to the client loses its reader */
-        close(null);
-    }
     (void)!send(wait->channel, &word, sizeof word, MSG_NOSIGNAL); /* an agent that is gone is seen next */
+}
+
+/* The client of a detached job may be gone by now. Then a line for it would end this process by SIGPIPE. */
+static void replace_unread_stderr(void)
+{
+    struct pollfd pipe = { .fd = STDERR_FILENO, .events = POLLOUT };
+    const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    if (null >= 0 && poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLERR) != 0)
+        dup2(null, STDERR_FILENO);
+    if (null >= 0)
+        close(null);
 }
 
 static void watch(struct waiting *waiting)
@@ -236,6 +244,8 @@ int gpu_wait(const struct gpu_wait *wait, struct lease_answer *answer, struct re
             close(*entry_fd);
         *entry_fd = -1;
     }
+    if (wait->detached)
+        replace_unread_stderr();
     if (waiting.status == FSDP_EXIT_LINK)
         fsdp_fail(err, FSDP_ERR_PEER, "the agent is gone");
     sigprocmask(SIG_SETMASK, &before, NULL);

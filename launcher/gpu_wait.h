@@ -17,7 +17,7 @@ struct registry_entry;
 struct gpu_wait {
     int channel; /* to the agent */
     const struct agent_config *config;
-    bool detached;     /* no process reads stderr once the job waits */
+    bool detached;     /* stderr is read by the client, until the workers run */
     const char *agent; /* the agent's socket, for the user; NULL: the user named none */
 };
 

@@ -244,8 +244,8 @@ const struct option option_table[] = {
     { OPT_AGENT, "agent", 0, OPTION_TEXT, "SOCKET", .group = daemon_group,
       .help = "Run it by the fsdp-agent that listens on SOCKET, instead of in this process." },
     { OPT_DETACH, "detach", 0, OPTION_FLAG, .group = daemon_group,
-      .help = "Run it by an agent, print the job's id, and end once the workers run, or the job is queued. "
-              "The job goes on. Without --agent, this user's agent is found, or one is started." },
+      .help = "Run it by an agent, print the job's id, and end once the workers run. The job goes on. "
+              "Without --agent, this user's agent is found, or one is started." },
     { OPT_GPUS, "gpus", 0, OPTION_COUNT, "N", 0, 256, .fallback = "one for each worker",
       .group = daemon_group,
       .help = "Under an agent: how many GPUs of this node the job gets for itself. It waits until they are "

@@ -80,7 +80,7 @@ static void take_word(struct client *client, unsigned char word)
         client->started = true;
         daemon_say(client, CONTROL_STARTED, (uint32_t)client->child.pid);
     } else if (word == LEASE_QUEUED && !client->queued) {
-        client->queued = true; /* a detached job needs no client any more */
+        client->queued = true; /* from now on a detached job outlives its client */
         daemon_log("job %d %s", (int)client->child.pid, client->told);
         daemon_say(client, CONTROL_QUEUED, (uint32_t)client->child.pid);
     }

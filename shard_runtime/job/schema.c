@@ -259,8 +259,8 @@ const struct job_key job_schema[] = {
       .help = "Steps from one copy in memory to the next. After the death of a rank, all ranks resume from "
               "the newest one. 0: only the copies that checkpoint.async makes." },
     { "checkpoint", "replicas", JOB_COUNT, AT(checkpoint.replicas), 0, 1, .fallback = "0",
-      .help = "1: each copy in memory is copied once more, to the memory of another node. After the loss of a "
-              "node, the one that takes its place resumes from there. Needs twice the memory of the copies." },
+      .help = "1: each copy in memory is copied once more, to the memory of another node. After the loss of "
+              "a node, the one that takes its place resumes from there. Needs twice the memory of the copies." },
     { "checkpoint", "resume", JOB_CHOICE, AT(checkpoint.resume), .choices = "auto|never", .fallback = "auto",
       .help = "auto: resume from the newest checkpoint that verifies. never: refuse a run directory that has "
               "a checkpoint." },

@@ -43,6 +43,14 @@ holding() {
   env --default-signal=INT "$F" --rdzv-id "$name" --nproc-per-node "$n" "$@" "$WORK/holds" > "$WORK/$name.out" 2>&1 &
   pid=$!
 }
+# detached NAME OPTIONS...: its stdout is in $WORK/id.NAME, its stderr in $WORK/err.NAME. id_of NAME: of a job that is listed
+declare -A of
+detached() {
+  local name=$1; shift
+  env --default-signal=INT "$F" --detach "$@" > "$WORK/id.$name" 2> "$WORK/err.$name" &
+  pid=$!
+}
+id_of() { "$F" status --json "$1" | sed -n 's/.*"job":"\([0-9]*\)".*/\1/p'; }
 ran() { grep -q "^$1 " "$WORK/ran" 2> /dev/null; }
 states() { "$F" ps --json | grep -o "\"state\":\"$1\"" | wc -l; }
 are() { [ "$(states "$1")" = "$2" ]; }
@@ -81,20 +89,42 @@ kill -INT "$b"; wait "$b"
 check_eq "Ctrl-C leaves the queue" 130 $?
 check "and the next one runs, on the GPU that was free" wait_until 20 ran c
 check_eq "which is its own" 3 "$(gpus c)"
-id=$("$F" --detach --rdzv-id d --nproc-per-node 4 "$WORK/holds" 2> "$WORK/err")
-check_eq "a detached job that is queued lets fsdprun go, with its id" "queued $id" "$(state d) $("$F" ps --json | grep -o '"job":"[0-9]*","name":"d"' | grep -o '[0-9]*')"
-check_match "and the line" "job $id under the agent at $S waits for 4 GPUs: job a .* holds 0-2, job c .* holds 3" "$(cat "$WORK/err")"
+detached d --rdzv-id d --nproc-per-node 4 "$WORK/holds"; d=$pid
+wait_until 20 is d queued
+said="job $(id_of d) under the agent at $S waits for 4 GPUs: job a .* holds 0-2, job c .* holds 3"
+check "a detached job that waits says for what" wait_until 20 grep -q "$said" "$WORK/err.d"
 check_status "it can be stopped" 0 "$F" stop d
+wait "$d"
+check_eq "with TERM's status, which is its fsdprun's" 143 $?
+check_eq "without an id on stdout" "" "$(cat "$WORK/id.d")"
 check_eq "and has left nothing" "" "$(find "$TMPDIR" -name 'd_*')"
-check "with TERM's status" grep -q "job $id ended with 143" "$WORK/agent-log"
-"$F" --detach --gpus 1 --set run.device=cpu --set run.name=late "$WORK/train.yaml" > "$WORK/id" 2> /dev/null
+detached late --gpus 1 --set run.device=cpu --set run.name=late "$WORK/train.yaml"; late=$pid
+wait_until 20 is late queued
 check_status "a queued job that is stopped with --save is as one that has saved" 0 "$F" stop --save late
-check "with its status" grep -q "job $(cat "$WORK/id") ended with 77" "$WORK/agent-log"
-"$F" --detach --rdzv-id e --nproc-per-node 4 "$WORK/holds" > "$WORK/id" 2> /dev/null
-kill -KILL "$(cat "$WORK/id")"
-check "a queued job that is killed leaves the queue" wait_until 20 grep -q "job $(cat "$WORK/id") ended with 137" "$WORK/agent-log"
+wait "$late"
+check_eq "with its status" 77 $?
+detached e --rdzv-id e --nproc-per-node 4 "$WORK/holds"; e=$pid
+wait_until 20 is e queued
+kill -KILL "$(id_of e)"
+wait "$e"
+check_eq "a queued job that is killed leaves the queue" 137 $?
+for name in p q r; do
+  : > "$WORK/go/$name"
+  detached $name --rdzv-id $name --nproc-per-node 1 "$WORK/holds"; of[$name]=$pid
+  wait_until 20 is $name queued
+done
+kill -HUP "${of[p]}"; kill -KILL "${of[q]}"
+wait "${of[p]}" "${of[q]}" 2> /dev/null
+check_eq "one whose terminal is closed stays in the queue" queued "$(state p)"
+check_eq "and so does one whose fsdprun is killed" queued "$(state q)"
+check_eq "a detached job that is queued keeps fsdprun until it runs" "" "$(cat "$WORK/id.r")"
 : > "$WORK/go/c"; wait "$c"
 check_eq "status of the job that has waited" 0 $?
+wait "${of[r]}"
+check_eq "then it ends with 0 and the id" "0 $(sed -n 's/.*: job \([0-9]*\) runs under .*/\1/p' "$WORK/err.r")" "$? $(cat "$WORK/id.r")"
+check_eq "for what it waited was said once" 1 "$(grep -c "waits for" "$WORK/err.r")"
+check "those that stayed have run before it" ran p
+check "... without an fsdprun too" ran q
 
 # a list of the user's
 CUDA_VISIBLE_DEVICES=GPU-333,GPU-111 holding f 1; f=$pid
@@ -119,23 +149,21 @@ check "the queue is empty" wait_until 20 none
 rm -f "$WORK/ran" "$WORK/twice"
 : > "$WORK/agent-log"
 long=(--gpus 2 --set run.device=cpu --set run.name=trains --set train.steps=1000000 --set checkpoint.every=1000000)
-for i in $(seq 20); do
-  if [ "$i" = 5 ]; then
-    "$F" --detach "${long[@]}" "$WORK/train.yaml" > "$WORK/id.$i" 2> "$WORK/err.$i" &
-  else
-    "$F" --detach --rdzv-id "j$i" --nproc-per-node $((1 + i % 4)) "$WORK/holds" > "$WORK/id.$i" 2> "$WORK/err.$i" &
-  fi
-  submits[i]=$!
-done
-statuses=
-for i in $(seq 20); do wait "${submits[i]}"; statuses+=$?; done
-check_eq "20 jobs submitted at once: each is taken" 00000000000000000000 "$statuses"
-check_eq "each with an id of its own" 20 "$(cat "$WORK"/id.* | sort -u | grep -c '^[0-9]')"
-check_eq "and ps has them all" 20 "$("$F" ps -q | wc -l)"
-many() { [ "$(states queued)" -ge 10 ]; }
-check "some of them are queued" wait_until 20 many
 one_that_is() { "$F" ps --json | grep -o "\"job\":\"[0-9]*\",\"name\":\"j[0-9]*\",\"state\":\"$1\"" | tail -n 1 | grep -o '[0-9][0-9]*' | head -n 1; }
 pick() { picked=$(one_that_is "$1"); [ -n "$picked" ]; }
+for i in $(seq 20); do
+  if [ "$i" = 5 ]; then
+    wait_until 20 pick running # another one runs first: one that runs is to be killed
+    detached $i "${long[@]}" "$WORK/train.yaml"
+  else
+    detached $i --rdzv-id "j$i" --nproc-per-node $((1 + i % 4)) "$WORK/holds"
+  fi
+  submits[i]=$pid
+done
+listed() { [ "$("$F" ps -q | wc -l)" = 20 ]; }
+check "20 jobs submitted at once: ps has them all" wait_until 20 listed
+many() { [ "$(states queued)" -ge 10 ]; }
+check "some of them are queued" wait_until 20 many
 wait_until 20 pick queued; victim=$picked; kill -KILL "$victim"
 wait_until 20 pick running; kill -KILL "$picked"
 : > "$WORK/go/all"
@@ -143,6 +171,11 @@ steps() { "$F" ps --json | grep -q '"name":"trains".*"step":[1-9]'; }
 check "their turn comes: a job trains" wait_until 60 steps
 check_status "it is stopped with --save" 0 "$F" stop --save trains
 check "and has saved" test -n "$(find "$WORK/runs/trains/checkpoints" -name manifest.json)"
+statuses=()
+for i in $(seq 20); do wait "${submits[i]}"; statuses+=($?); done
+check_eq "each submission ends with 0, but that of the job that was killed while it waited" "19 0 1 137" \
+  "$(printf '%s\n' "${statuses[@]}" | sort -n | uniq -c | xargs)"
+check_eq "each has had an id of its own" 19 "$(cat "$WORK"/id.[0-9]* | sort -u | grep -c '^[0-9]')"
 check "all come to their end" wait_until 60 none
 numbers() { sed -n "s/.*job \([0-9]*\) $1.*/\1/p" "$WORK/agent-log" | xargs; }
 check_eq "they ran in order of arrival, without the one that was killed while it waited" \
@@ -154,9 +187,9 @@ check_eq "two were killed, one has saved, the others ended well" "17 2 1" \
 # the end of the agent
 rm -rf "$WORK"/go/all "$WORK"/ran
 for i in 1 2 3 4 5 6; do
-  "$F" --detach --log-dir "$WORK/logs" --rdzv-id "k$i" --nproc-per-node 2 "$WORK/holds" > /dev/null 2>&1
+  detached k$i --log-dir "$WORK/logs" --rdzv-id "k$i" --nproc-per-node 2 "$WORK/holds"
+  if [ "$i" -le 2 ]; then wait_until 20 ran k$i; else wait_until 20 are queued $((i - 2)); fi
 done
-wait_until 20 are queued 4
 kill -KILL "$agent"; wait "$agent" 2> /dev/null
 check "SIGKILL of the agent ends jobs that run and jobs that wait" wait_until 20 none_alive "$WORK/holds"
 start_agent

@@ -1,5 +1,6 @@
 # The zero-option runs under a real Slurm of four nodes: jobs, a task a GPU, arrays, heterogeneous steps, requeue,
-# preemption and a lost node. FSDP_SLURM_ROUNDS=N repeats all of it, FSDP_SLURM_CASES="requeue preemption" runs some.
+# preemption, the time limit, lost nodes and lost daemons. FSDP_SLURM_ROUNDS=N repeats all of it (nightly: five times),
+# FSDP_SLURM_CASES="requeue preemption" runs some.
 # Shares: Slurm
 # Long
 source tests/support/shell/harness.sh
@@ -36,6 +37,14 @@ has_ended() { case $(state "$1") in COMPLETED | FAILED | CANCELLED | TIMEOUT | P
 code() { scontrol -o show job "$1" | sed -n 's/.* ExitCode=\([0-9]*\):.*/\1/p' | tail -n 1; }
 completes() { wait_until 60 has_ended "$1" && is_in "$1" COMPLETED; }
 steps() { sed -n 's/.*"step": *\([0-9]*\),.*/\1/p' "runs/$1/metrics.jsonl"; }
+# once_saved NAME EVERY: the steps that were logged follow each other. A generation may begin again after the last
+# checkpoint, or the one before it if that was not yet published.
+once_saved() {
+  awk -F'[:,]' -v every="$2" '{ for (i = 1; i < NF; i++) { if ($i ~ /"step"/) s = $(i + 1) + 0; if ($i ~ /"generation"/) g = $(i + 1) + 0; if ($i ~ /"time"/) t = $(i + 1) + 0 }
+      if (s <= before) { saved = before - before % every; if (s != saved + 1 && s != saved - every + 1) { print "step " s " after " before; exit 1 } }
+      else if (s != before + 1) { print s " after " before; exit 1 }
+      before = s }' "runs/$1/metrics.jsonl"
+}
 # once NAME: the steps that were logged are 1, 2, ... N, each once.
 once() { [ "$(steps "$1")" = "$(seq "$(steps "$1" | tail -n 1)")" ]; }
 ranks() { sed -n 's/.*"generation": *'"${2:-0}"',.*"event": *"spawn".*\|.*"event": *"spawn".*"generation": *'"${2:-0}"'[,}].*/x/p' "runs/$1/events.jsonl" | grep -c x; }
@@ -43,6 +52,12 @@ ranks() { sed -n 's/.*"generation": *'"${2:-0}"',.*"event": *"spawn".*\|.*"event
 has_variable() { { tr '\0' '\n' < "/proc/$1/environ"; } 2> /dev/null | grep -qx "$2"; }
 # processes NAMES: those of the jobs of this cluster
 processes() { local pid; for pid in $(pgrep -x "$1"); do ! has_variable "$pid" "SLURM_CONF=$SLURM_CONF" || echo "$pid"; done; }
+# shown_anywhere TEXT: the processes of jobs whose arguments or environment have it, and the files but that of the secret
+shown_anywhere() {
+  local pid
+  for pid in $(processes 'fsdprun|fsdprun-agent|fsdp-train|srun'); do ! grep -qF "$1" "/proc/$pid/cmdline" "/proc/$pid/environ" || echo "$pid"; done
+  grep -rlF "$1" . | grep -v '/\.secret-'
+}
 no_process() { [ -z "$(processes 'fsdprun|fsdprun-agent|fsdp-train')" ]; }
 nothing_left() {
   check "$1: no process is left" wait_until 30 no_process
@@ -88,6 +103,7 @@ sealed() {
   wait "$step"
   check_eq "... and save when they are asked to: 77" 77 $? || shows sealed.out
   kill "$(cat munge/pid)"
+  wait_until 20 [ ! -e munge/pid ]
   rm -rf munge
   nothing_left sealed
 }
@@ -120,6 +136,24 @@ array_and_heterogeneous() {
   nothing_left "array and heterogeneous"
 }
 
+# A task of an array, with a task for each rank, goes back to the queue; the other one goes on.
+array_requeue() {
+  local job
+  cp long.yaml rows.yaml
+  job=$(batch -J rows --array=1-2 -N2 --ntasks-per-node=2 "$CONFIGS/requeue.sbatch" rows.yaml)
+  check "task 1 of an array trains" wait_until 60 has_logged runs/rows-1 0 3
+  check "and so does task 2" wait_until 60 has_logged runs/rows-2 0 3
+  scancel -s USR1 "${job}_1"
+  check "rows: the task is in the queue again" wait_until 60 is_in "${job}_1" PENDING
+  check_eq "rows: the other one runs" RUNNING "$(state "${job}_2")"
+  scancel -s TERM "${job}_2"
+  check "rows: it saves too, and ends" wait_until 60 has_ended "${job}_2"
+  check_eq "rows: with 77" 77 "$(code "${job}_2")"
+  few_more rows-1 rows
+  starts_again rows-1 "${job}_1" rows
+  check "rows-1: no step is trained twice" once rows-1
+}
+
 wrong_use() {
   local job
   printf '#!/bin/sh\nfsdprun train.yaml\n' > wrong.sh
@@ -128,22 +162,33 @@ wrong_use() {
   check_eq "... with 2" 2 "$(code "$job")"
   check_eq "... and the line to type" "fsdprun: this Slurm job has 2 nodes, and only this one would be used; start it by srun: srun --ntasks-per-node=1 fsdprun ... train.yaml (or add --standalone, for this node alone)" "$(cat wrong.out)"
   check "... and nothing is made" [ ! -e runs/wrong ]
+  check_status "the same in a shell of salloc" 2 timeout 1000 salloc -Q -N2 fsdprun train.yaml
+  check_match "... with the line to type" "start it by srun: srun --ntasks-per-node=1 fsdprun" "$(cat err)"
+  check_status "... where --standalone says that one node is meant" 0 timeout 1000 salloc -Q -J alone -N2 fsdprun --standalone train.yaml
+  check_status "tasks of a step that runs no fsdprun of their own" 2 timeout 1000 srun -Q -N2 --ntasks-per-node=1 fsdprun --nnodes 2 --rdzv-backend static --node-rank 2 train.yaml
+  nothing_left "wrong use"
 }
 
 is_after() { [ "$(date +%s)" -gt "$(($1 + 1))" ]; }
-# resumes NAME JOB: it was saved and is in the queue again; the next start resumes, and completes.
-resumes() {
-  check "$1: the job is in the queue again" wait_until 60 is_in "$2" PENDING || shows "$1.out"
-  check_eq "$1: with one checkpoint" 1 "$(ls "runs/$1/checkpoints" | grep -c '^step-')"
-  sed -i "s/steps: [0-9]*/steps: $(($(steps "$1" | tail -n 1) + 5))/" "$1.yaml"
+# few_more RUN NAME: the job file of NAME ends five steps after what the run has done.
+few_more() { sed -i "s/steps: [0-9]*/steps: $(($(steps "$1" | tail -n 1) + 5))/" "$2.yaml"; }
+# starts_again RUN JOB NAME: a job that is in the queue again starts, resumes, and completes.
+starts_again() {
   # Slurm holds the job back for two minutes. A node refuses a start in the second in which it has killed the last.
   wait_until 60 no_steps
   wait_until 10 is_after "$(date +%s)"
   wait_until 60 scontrol update jobid="$2" starttime=now
-  check "$1: the next start completes it" completes "$2" || { shows "$1.out"; scontrol -o show job "$2" | sed 's/^/# /'; }
-  check_match "$1: by resuming" "resuming after step" "$(cat "$1.out")"
-  check "$1: no step is trained twice" once "$1"
+  check "$1: the next start completes it" completes "$2" || { shows "$3.out"; scontrol -o show job "$2" | sed 's/^/# /'; }
+  check_match "$1: by resuming" "resuming after step" "$(cat "$3.out")"
   nothing_left "$1"
+}
+# resumes NAME JOB: it was saved and is in the queue again; the next start resumes, and completes.
+resumes() {
+  check "$1: the job is in the queue again" wait_until 60 is_in "$2" PENDING || shows "$1.out"
+  check_eq "$1: with one checkpoint" 1 "$(ls "runs/$1/checkpoints" | grep -c '^step-')"
+  few_more "$1" "$1"
+  starts_again "$1" "$2" "$1"
+  check "$1: no step is trained twice" once "$1"
 }
 
 requeue() {
@@ -151,6 +196,8 @@ requeue() {
   cp long.yaml "requeue.yaml"
   job=$(batch -J requeue --time=1 --signal=USR1@50 -N2 "$CONFIGS/requeue.sbatch" requeue.yaml)
   check "requeue.sbatch trains" wait_until 60 has_logged runs/requeue 0 3
+  check_eq "... with a secret that only its user reads, without munge" "600 64" "$(stat -c '%a %s' runs/.secret-*-requeue)"
+  check_eq "... and that no process shows" "" "$(shown_anywhere "$(cat runs/.secret-*-requeue)")"
   resumes requeue "$job"
 
   cp long.yaml disallowed.yaml
@@ -177,6 +224,42 @@ preemption() {
   check "a job of low priority trains" wait_until 60 has_logged runs/preempted 0 3
   check_status "one of high priority takes its nodes" 0 timeout 1000 srun -Q -p hi -N4 -n4 --exclusive true
   resumes preempted "$job"
+
+  timeout 1000 srun -Q -J direct -p low -N2 --ntasks-per-node=1 fsdprun long.yaml > direct.out 2>&1 &
+  job=$!
+  check "a step without a batch script trains" wait_until 60 has_logged runs/direct 0 3 || shows direct.out
+  check_status "... until it is preempted" 0 timeout 1000 srun -Q -p hi -N4 -n4 --exclusive true
+  wait "$job"
+  check_eq "... saves, and ends with 77, as there is nothing to requeue" "77 1" "$? $(ls runs/direct/checkpoints | grep -c '^step-')" || shows direct.out
+  nothing_left direct
+}
+
+# Where scontrol is not there (in a container, say), the status lets Slurm decide.
+requeue_exit() {
+  local job
+  echo RequeueExit=77 >> "$SLURM_CONF"
+  scontrol reconfigure
+  mkdir -p without
+  printf '#!/bin/sh\necho "no scontrol here" >&2\nexit 1\n' > without/scontrol
+  chmod +x without/scontrol
+  cp long.yaml exit77.yaml
+  job=$(PATH=$WORK/without:$PATH batch -J exit77 -N2 "$CONFIGS/requeue.sbatch" exit77.yaml)
+  check "a job that cannot reach scontrol trains" wait_until 60 has_logged runs/exit77 0 3
+  scancel -s USR1 "$job"
+  resumes exit77 "$job"
+  check_match "exit77: it has said why it does not ask for that itself" "^fsdprun: not requeued: scontrol requeue $job: no scontrol here" "$(cat exit77.out)"
+  sed -i /RequeueExit/d "$SLURM_CONF"
+  scontrol reconfigure
+}
+
+# Without a signal before it, the time limit sends TERM: the job saves, and is not requeued.
+time_limit() {
+  local job
+  cp long.yaml limit.yaml
+  job=$(batch -J limit --time=1 --signal=USR2@0 -N1 "$CONFIGS/requeue.sbatch" limit.yaml)
+  check "a job that reaches its time limit ends for good" wait_until 180 is_in "$job" TIMEOUT
+  check_eq "... saved" 1 "$(ls runs/limit/checkpoints | grep -c '^step-')" || shows limit.out
+  nothing_left limit
 }
 
 # lose NODE: what a host that loses its power leaves: neither slurmd nor anything that it has started.
@@ -192,25 +275,63 @@ lose() {
 stepds() { local pid; for pid; do [ "$(cat "/proc/$pid/comm" 2> /dev/null)" = slurmstepd ] && echo "$pid"; done; }
 is_back() { [ "$(sinfo -h -N -p all -n "$1" -o %t)" = idle ]; }
 
+is_dead() { ! kill -0 "$1" 2> /dev/null; }
+# come_back NODE
+come_back() {
+  rm -f "$slurm_dir/$1.pid"
+  slurmd -N "$1" && scontrol update nodename="$1" state=resume
+  check "$1 is back" wait_until 60 is_back "$1"
+}
+
+# node_loss NUMBER NAME TASKS: with so many tasks on each of four nodes
 node_loss() {
   local job lost=127.0.0.$1 name=$2
-  sed 's/steps: 20,/steps: 1000000,/; s/every: 5/every: 50/' train.yaml > "$name.yaml"
-  job=$(batch -J "$name" -N4 "$CONFIGS/requeue.sbatch" "$name.yaml")
+  sed 's/steps: 20, global_batch: 12/steps: 1000000, global_batch: 24/; s/every: 5/every: 50/' train.yaml > "$name.yaml"
+  job=$(batch -J "$name" -N4 --ntasks-per-node="$3" "$CONFIGS/requeue.sbatch" "$name.yaml")
   check "$name: four nodes train" wait_until 60 has_logged "runs/$name" 0 120
   lose "$lost"
   check "$name: three go on" wait_until 60 has_logged "runs/$name" 1 120 || shows "$name.out"
-  check_eq "$name: as three ranks" 3 "$(ranks "$name" 1)"
-  check "$name: no step up to the last checkpoint is trained twice" \
-    awk -F'[:,]' '{ for (i = 1; i < NF; i++) { if ($i ~ /"step"/) s = $(i + 1) + 0; if ($i ~ /"generation"/) g = $(i + 1) + 0 }
-      if (g > last) { if (s != before - (before % 50) + 1 && s != before - (before % 50) - 49) { print "generation " g " begins with step " s " after " before; exit 1 } last = g }
-      else if (s != before + 1) { print s " after " before; exit 1 } before = s }' "runs/$name/metrics.jsonl"
+  check_eq "$name: as the ranks of three nodes" $((3 * $3)) "$(ranks "$name" 1)"
+  check "$name: no step up to the last checkpoint is trained twice" once_saved "$name" 50
   scancel -s TERM "$job" # the batch script is not signalled: srun's status is its
   check "$name: it ends" wait_until 60 has_ended "$job"
   check_eq "$name: saved, with 77" 77 "$(code "$job")" || shows "$name.out"
-  rm -f "$slurm_dir/$lost.pid"
-  slurmd -N "$lost" && scontrol update nodename="$lost" state=resume
-  check "$name: the node is back" wait_until 60 is_back "$lost"
+  come_back "$lost"
   nothing_left "$name"
+}
+
+# Without --no-kill Slurm ends the job, and puts it into its queue again.
+node_fails() {
+  local job
+  sed 's/steps: 20,/steps: 1000000,/; s/every: 5/every: 50/' train.yaml > fails.yaml
+  job=$(batch -J fails -N3 --requeue --open-mode=append "$CONFIGS/train.sbatch" fails.yaml)
+  check "fails: three nodes train" wait_until 60 has_logged runs/fails 0 120
+  lose 127.0.0.2
+  check "fails: the job is in the queue again" wait_until 60 is_in "$job" PENDING || shows fails.out
+  come_back 127.0.0.2
+  few_more fails fails
+  starts_again fails "$job" fails
+  check "fails: no step up to the last checkpoint is trained twice" once_saved fails 50
+}
+
+# A slurmd that is killed alone takes nothing of the job with it.
+daemon_loss() {
+  local job lost pids=()
+  cp long.yaml daemons.yaml
+  job=$(batch -J daemons -N2 "$CONFIGS/train.sbatch" daemons.yaml)
+  check "daemons: two nodes train" wait_until 60 has_logged runs/daemons 0 3
+  for lost in 127.0.0.1 127.0.0.2; do pids+=("$(cat "$slurm_dir/$lost.pid")"); done
+  kill -9 "${pids[@]}"
+  wait_until 20 is_dead "${pids[1]}"
+  check "daemons: without their slurmd they go on" wait_until 60 has_logged runs/daemons 0 $(($(logged_lines runs/daemons 0) + 100))
+  for lost in 127.0.0.1 127.0.0.2; do rm -f "$slurm_dir/$lost.pid"; slurmd -N $lost; done
+  wait_until 60 scancel -s TERM "$job"
+  check "daemons: and are stopped by Slurm once it is back" wait_until 60 has_ended "$job"
+  check_eq "daemons: saved, with 77, in one generation" "77 1 0" \
+    "$(code "$job") $(ls runs/daemons/checkpoints | grep -c '^step-') $(logged_lines runs/daemons 1)" || shows daemons.out
+  check "daemons: each step once" once daemons
+  wait_until 60 all_idle
+  nothing_left daemons
 }
 
 examples() {
@@ -236,12 +357,23 @@ END
   job=$(PYTHON_EXEC=${FSDP_TEST_PYTHON:-} batch -J torch --ntasks-per-node=2 -N2 "$CONFIGS/torch.sbatch" program.py)
   check "torch.sbatch completes" completes "$job" || shows torch.out
   check_eq "... as one world" "rank 0 of 4,rank 1 of 4,rank 2 of 4,rank 3 of 4," "$(grep '^rank ' torch.out | sort | tr '\n' ,)" || shows torch.out
+  echo 'raise SystemExit(41)' > fails.py
+  job=$(PYTHON_EXEC=${FSDP_TEST_PYTHON:-} batch -J torch-fails --ntasks-per-node=2 -N2 "$CONFIGS/torch.sbatch" fails.py)
+  check "with a program that fails it ends" wait_until 60 has_ended "$job"
+  check_eq "... after three restarts, and Slurm has the program's status" "FAILED 41" "$(state "$job") $(code "$job")"
+  check_match "... whose line comes last" "exited with status 41" "$(grep '^fsdprun' torch-fails.out | tail -n 1)"
   nothing_left "examples"
 }
 
-cases=(zero_options sealed task_a_gpu array_and_heterogeneous wrong_use requeue preemption "node_loss 4 lost-last" "node_loss 1 lost-first" examples)
+lost_last() { node_loss 4 lost-last 1; }
+lost_first() { node_loss 1 lost-first 2; }
+
+rounds=${FSDP_SLURM_ROUNDS:-${FSDP_NIGHTLY:+5}}
+cases=(zero_options sealed task_a_gpu array_and_heterogeneous array_requeue wrong_use requeue requeue_exit preemption lost_last lost_first node_fails
+  daemon_loss examples)
+[ "${rounds:-1}" = 1 ] || cases+=(time_limit) # Slurm's shortest one is a minute
 [ -z "${FSDP_SLURM_CASES:-}" ] || cases=($FSDP_SLURM_CASES)
-for round in $(seq "${FSDP_SLURM_ROUNDS:-1}"); do
+for round in $(seq "${rounds:-1}"); do
   rm -rf runs ./*.out
   for case in "${cases[@]}"; do $case; done
 done
