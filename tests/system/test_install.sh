@@ -3,7 +3,7 @@
 # Reaches Debian's packages and PyPI. A sample takes Debian 13 alone, and leaves out what is fetched for PyTorch.
 # Nightly: install
 # Long
-# Limit: 2400 s
+# Limit: 3600 s
 # Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
 . tests/support/shell/root.sh
