@@ -87,7 +87,7 @@ check_eq "... and each package in a line, with nothing compiled" \
 printf '#!/bin/sh\ncase $* in *-E*) ! grep -q dnnl.h ;; esac\n' > "$WORK/cc-without-dnnl"; chmod +x "$WORK/cc-without-dnnl"
 check_status "make without one header fails" 2 make BUILD="$WORK/none" CC="$WORK/cc-without-dnnl"
 check_eq "... and names its package alone" "libdnnl-dev" "$(sed -n 's/^  \([a-z0-9.-]*\) *$/\1/p' "$WORK/err" | xargs)"
-check_eq "make help has every target but those that only other targets call" "fuzz-run help install-programs tsan-programs" \
+check_eq "make help has every target but those that only other targets call" "fuzz-run help install-programs portable-tree tsan-programs" \
   "$(grep -h '^\.PHONY:' Makefile mk/*.mk | grep -v '##' | cut -d ' ' -f 2- | xargs -n 1 | sort | xargs)"
 check_match "... with a line each" '^unit +unit tests$' "$(make -s help | grep '^unit ')"
 check_status "make clean needs none" 0 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make -n clean

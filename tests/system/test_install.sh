@@ -3,12 +3,12 @@
 # Reaches Debian's packages and PyPI. A sample takes Debian 13 alone, and leaves out what is fetched for PyTorch.
 # Nightly: install
 # Long
-# Limit: 2400 s
+# Limit: 3600 s
 # Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
 . tests/support/shell/root.sh
 case $BUILD in *asan* | *tsan*) skip "installing" "a sanitizer's programs are not for other machines"; exit 0 ;; esac
-command -v zip patchelf > /dev/null || { skip "installing" "needs zip and patchelf"; exit 0; }
+type zip patchelf > /dev/null 2>&1 || { skip "installing" "needs zip and patchelf"; exit 0; }
 check "make wheel and make tarball" make -s BUILD="$BUILD" wheel tarball
 wheel=$(ls "$BUILD"/fsdprun-*.whl) tarball=$(ls "$BUILD"/fsdprun-*-linux.tar.gz)
 version=$(basename "$wheel" | cut -d- -f2) at=/opt/$(basename "$tarball" .tar.gz)

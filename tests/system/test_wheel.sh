@@ -5,7 +5,7 @@
 . tests/support/shell/harness.sh
 . tests/support/shell/root.sh
 case $BUILD in *asan* | *tsan*) skip "the wheel" "a sanitizer's programs are not for other machines"; exit 0 ;; esac
-command -v zip unzip patchelf > /dev/null || { skip "the wheel" "needs zip, unzip and patchelf"; exit 0; }
+type zip unzip patchelf > /dev/null 2>&1 || { skip "the wheel" "needs zip, unzip and patchelf"; exit 0; }
 check "make wheel" make -s BUILD="$BUILD" wheel
 wheel=$(ls "$BUILD"/fsdprun-*.whl)
 version=$(basename "$wheel" | cut -d- -f2)
