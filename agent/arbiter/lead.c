@@ -312,7 +312,7 @@ static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
     return is_due ? LEAD_READ : LEAD_NO_CALL;
 }
 
-/* When the progress of the record that is known was published. It may have been seen later than it was written. */
+/* When the progress of the known record was published: then or earlier, as it may have been seen late. */
 static int64_t known_since_ms(const struct lead *lead)
 {
     return lead->seen_ms - INT64_C(1000) * lead->known.progress.published_s;
