@@ -448,7 +448,7 @@ void arbiter_withdraw(struct arbiter *arbiter)
 void arbiter_publish(struct arbiter *arbiter, const struct leader_progress *progress)
 {
     lock(arbiter);
-    lead_publish(&arbiter->lead, progress);
+    lead_publish(&arbiter->lead, progress, clock_boot_ms());
     wished(arbiter);
 }
 

@@ -8,7 +8,7 @@
 void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_ms)
 {
     *lead = (struct lead){ .self = *self, .role = LEAD_WATCHES, .next_ms = now_ms };
-    lead->looked_ms = lead->turned_ms = now_ms;
+    lead->looked_ms = lead->turned_ms = lead->published_ms = now_ms;
     lead->self.term = lead->self.sequence = 0;
     lead->self.state = LEADER_LEADS;
     lead->self.progress =
@@ -109,11 +109,12 @@ void lead_withdraw(struct lead *lead)
     lead->ripe_ms = lead->gone_ms = 0;
 }
 
-void lead_publish(struct lead *lead, const struct leader_progress *progress)
+void lead_publish(struct lead *lead, const struct leader_progress *progress, int64_t now_ms)
 {
     if (lead->role != LEAD_LEADS)
         return;
     lead->self.progress = *progress;
+    lead->published_ms = now_ms;
     lead->dirty = true;
 }
 
@@ -311,6 +312,17 @@ static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
     return is_due ? LEAD_READ : LEAD_NO_CALL;
 }
 
+/* When the progress of the known record was published: then or earlier, as it may have been seen late. */
+static int64_t known_since_ms(const struct lead *lead)
+{
+    return lead->seen_ms - INT64_C(1000) * lead->known.progress.published_s;
+}
+
+static uint32_t seconds_since(int64_t then_ms, int64_t now_ms)
+{
+    return now_ms > then_ms ? (uint32_t)((now_ms - then_ms) / 1000) : 0;
+}
+
 /* What was known of the run is in the claim too: the claimer may die before it writes a record. */
 static void prepare_claim(struct lead *lead, int64_t now_ms)
 {
@@ -320,8 +332,10 @@ static void prepare_claim(struct lead *lead, int64_t now_ms)
         lead->claim_ms = now_ms;
     lead->self.term = term;
     lead->self.sequence = 0;
-    if (is_ours(lead, &lead->known) && lead->known.state != LEADER_ENDED)
+    if (is_ours(lead, &lead->known) && lead->known.state != LEADER_ENDED) {
         lead->self.progress = lead->known.progress;
+        lead->published_ms = known_since_ms(lead);
+    }
     lead->self.unlocked = false;
     lead->self.goes_on = lead->known.term == 0 || lead->known.state == LEADER_ENDED;
 }
@@ -341,6 +355,7 @@ enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_
     lead->call = call;
     lead->is_early = false;
     lead->began_ms = now_ms;
+    lead->self.progress.published_s = seconds_since(lead->published_ms, now_ms);
     *record = lead->asked = lead->self;
     return call;
 }
@@ -452,6 +467,7 @@ static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
         return;
     }
     lead->before = lead->known;
+    lead->before.progress.published_s = seconds_since(known_since_ms(lead), now_ms);
     lead->fence_until_ms = fence_of(lead, now_ms);
     know(lead, &lead->asked, now_ms);
     lead->role = LEAD_LEADS;

@@ -104,10 +104,11 @@ struct lead {
     int64_t fence_ms;           /* until when ranks of those before `known` may run; 0: none can */
     uint64_t told_term;         /* the highest of which LEAD_FOLLOW told, or that it led */
 
-    int64_t claim_ms;   /* when the first claim of `self.term` began */
-    int64_t hold_ms;    /* until when the store lets this agent lead */
-    int64_t contact_ms; /* until when no agent stands */
-    bool dirty;         /* `self` is to be written at once */
+    int64_t claim_ms;     /* when the first claim of `self.term` began */
+    int64_t hold_ms;      /* until when the store lets this agent lead */
+    int64_t contact_ms;   /* until when no agent stands */
+    bool dirty;           /* `self` is to be written at once */
+    int64_t published_ms; /* when the progress in `self` was published, by this agent's clock */
 
     enum lead_call call;        /* under way */
     bool is_early;              /* it began before this agent sat down */
@@ -162,7 +163,7 @@ void lead_sit(struct lead *lead, int seat);
  */
 void lead_withdraw(struct lead *lead);
 /** Write this into the record, at once. No effect unless this agent leads. */
-void lead_publish(struct lead *lead, const struct leader_progress *progress);
+void lead_publish(struct lead *lead, const struct leader_progress *progress, int64_t now_ms);
 /** The same for the address of this agent. */
 void lead_move(struct lead *lead, const char *host, int port);
 /**

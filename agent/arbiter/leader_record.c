@@ -5,7 +5,7 @@
 
 #include "agent/wire/little_endian.h"
 
-enum { VERSION = 2, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
+enum { VERSION = 3, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
 
 static const char magic[8] = "fsdplead";
 
@@ -41,12 +41,16 @@ enum {
     AT_DIVERGED_WORLD = 516,
     AT_DIVERGED_RANK = 520,
     AT_DIVERGED_HOST = 524,
+    AT_RESTART_AGES = 592,
+    AT_PUBLISHED = 628,
     AT_CHECKSUM = LEADER_RECORD_BYTES - 8
 };
 _Static_assert(AT_HOST + LEADER_HOST_BYTES <= AT_SUSPECTS, "the host has its place");
 _Static_assert(AT_SUSPECTS + LEADER_SUSPECTS * SUSPECT_BYTES <= AT_NODES, "the suspects have theirs");
-_Static_assert(AT_DIVERGED_HOST + LEADER_DIVERGED_HOST_BYTES <= AT_CHECKSUM,
+_Static_assert(AT_DIVERGED_HOST + LEADER_DIVERGED_HOST_BYTES <= AT_RESTART_AGES,
                "so has the host of a divergence");
+_Static_assert(AT_RESTART_AGES + 4 * LEADER_RESTARTS <= AT_PUBLISHED && AT_PUBLISHED + 4 <= AT_CHECKSUM,
+               "so have the times of restarts");
 
 bool leader_record_is_later(const struct leader_record *record, const struct leader_record *than)
 {
@@ -100,6 +104,9 @@ void leader_record_encode(const struct leader_record *record, unsigned char out[
     put_le(out + AT_LEADER, record->progress.leader, 8);
     for (int i = 0; i < LEADER_SUSPECTS; i++)
         put_suspect(&record->progress.suspects[i], out + AT_SUSPECTS + i * SUSPECT_BYTES);
+    for (int i = 0; i < LEADER_RESTARTS; i++)
+        put_le(out + AT_RESTART_AGES + 4 * i, record->progress.restarts_s[i], 4);
+    put_le(out + AT_PUBLISHED, record->progress.published_s, 4);
     memcpy(out + AT_HOST, record->host, strnlen(record->host, LEADER_HOST_BYTES - 1));
     put_le(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM), 8);
 }
@@ -172,6 +179,9 @@ bool leader_record_decode(struct leader_record *out, const void *bytes, size_t n
     out->progress.diverged = get_divergence(in);
     for (int i = 0; i < LEADER_SUSPECTS; i++)
         out->progress.suspects[i] = get_suspect(in + AT_SUSPECTS + i * SUSPECT_BYTES);
+    for (int i = 0; i < LEADER_RESTARTS; i++)
+        out->progress.restarts_s[i] = (uint32_t)get_le(in + AT_RESTART_AGES + 4 * i, 4);
+    out->progress.published_s = (uint32_t)get_le(in + AT_PUBLISHED, 4);
     memcpy(out->identity, in + AT_IDENTITY, sizeof out->identity);
     memcpy(out->host, in + AT_HOST, sizeof out->host);
     return out->term > 0 && out->term < LEADER_TERMS && out->lease_ms > 0 &&

@@ -20,7 +20,8 @@ enum {
     LEADER_RECORD_BYTES = 640,
     LEADER_HOST_BYTES = 256,
     LEADER_DIVERGED_HOST_BYTES = 65,
-    LEADER_SUSPECTS = 7 /* of more nodes, the record has those that were lost most often */
+    LEADER_SUSPECTS = 7, /* of more nodes, the record has those that were lost most often */
+    LEADER_RESTARTS = 9  /* of more restarts, it has the times of the newest */
 };
 
 #define LEADER_TERMS ((uint64_t)INT64_MAX)
@@ -68,7 +69,12 @@ struct leader_progress {
     int32_t n_nodes, node_rank;
     uint32_t n_restarts;      /* of the whole run */
     uint32_t n_restarts_left; /* when the record was written; UINT32_MAX: without a bound */
-    int64_t step;             /* of the newest published checkpoint; -1: there is none */
+    /*
+     * How many seconds ago the newest restarts were, the last one first, when this was published; 0: just
+     * then, or unknown. And how many seconds ago that was when the record was written.
+     */
+    uint32_t restarts_s[LEADER_RESTARTS], published_s;
+    int64_t step; /* of the newest published checkpoint; -1: there is none */
     struct leader_failure failure;
     struct leader_divergence diverged;
     uint64_t leader; /* the name of the leader's own node, as that of a suspect; 0: unknown */

@@ -36,6 +36,8 @@ struct leader_progress coordinator_progress(const struct coordinator *coordinato
 
     progress.n_restarts = (uint32_t)budget->n_restarts;
     progress.n_restarts_left = used < budget->most ? (uint32_t)(budget->most - used) : 0;
+    progress.published_s = 0;
+    budget_ages(budget, progress.restarts_s, LEADER_RESTARTS, coordinator_now_ns(coordinator));
     progress.failure = (struct leader_failure){ .step = recurrence->step,
                                                 .kind = (int32_t)recurrence->kind,
                                                 .code = recurrence->code,
@@ -538,7 +540,8 @@ static void go_on(struct coordinator *coordinator, const struct coordinator_past
     coordinator->progress.n_nodes = 0; /* another one has formed that generation */
     coordinator->generation = progress->generation + 1;
     budget_continue(&coordinator->budget, (int)progress->n_restarts,
-                    progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left, now_ns);
+                    progress->n_restarts_left > INT_MAX ? INT_MAX : (int)progress->n_restarts_left,
+                    progress->restarts_s, LEADER_RESTARTS, now_ns);
     roster_continue(&coordinator->roster, past->run, progress->generation >= 0);
     coordinator->took_over = true;
     coordinator->recurrence = (struct recurrence){ .kind = (enum death_kind)progress->failure.kind,

@@ -26,9 +26,13 @@ void budget_init(struct budget *budget, const struct agent_config *config);
 void budget_take(struct budget *budget, int64_t now_ns);
 /**
  * Go on with the budget of an earlier coordinator, which had begun so many restarts and had so many left.
- * When they were is not known: those that count do so for a whole window from now on.
+ *   ages_s  (n_ages) how many seconds ago the last ones were, the newest first. If more of them count, the
+ *           others were earlier than these, and count as long as the last of these
  */
-void budget_continue(struct budget *budget, int n_restarts, int n_left, int64_t now_ns);
+void budget_continue(struct budget *budget, int n_restarts, int n_left, const uint32_t *ages_s, int n_ages,
+                     int64_t now_ns);
+/** Fill in how many seconds ago the last restarts were, the newest first. Without a window all are 0. */
+void budget_ages(const struct budget *budget, uint32_t *ages_s, int n_ages, int64_t now_ns);
 /** Return how many restarts count now. A restart that is exactly SECONDS old no longer counts. */
 int budget_used(const struct budget *budget, int64_t now_ns);
 /** Return whether no restart is left now. */

@@ -204,6 +204,18 @@ static void end_wait(struct run *run)
     run->lead.waited_ms = -1;
 }
 
+/* The times of the last restarts, of which the newest are not known: they count as if they were now. */
+static void add_times(struct leader_progress *progress, uint32_t n_missed)
+{
+    for (uint32_t i = LEADER_RESTARTS; i-- > 0;) {
+        const uint32_t age_s = i < n_missed ? 0 : progress->restarts_s[i - n_missed];
+        const bool fits = age_s < UINT32_MAX - progress->published_s;
+
+        progress->restarts_s[i] = i < n_missed ? 0 : fits ? age_s + progress->published_s : UINT32_MAX;
+    }
+    progress->published_s = 0;
+}
+
 /* Restarts that a START has told of, and the record of a leader that did not reach the store has not. */
 static void add_restarts(struct leader_progress *progress, uint32_t n_seen, uint32_t most)
 {
@@ -211,6 +223,7 @@ static void add_restarts(struct leader_progress *progress, uint32_t n_seen, uint
 
     if (progress->n_restarts_left > most)
         progress->n_restarts_left = most;
+    add_times(progress, n_missed);
     progress->n_restarts += n_missed;
     progress->n_restarts_left -= n_missed < progress->n_restarts_left ? n_missed : progress->n_restarts_left;
 }

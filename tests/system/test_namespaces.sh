@@ -28,6 +28,7 @@ cut                 0 directory      a member is cut off for the lease less 0.5 
 reset               0 directory      the connection of a member is reset
 member-waits        0 directory      the agent of a member stands still for 2 s
 host-waits          0 directory      the agent of the host stands still for 2 s
+host-busy           0 directory      the loop of the host's agent stands still for two leases, and its threads go on
 disk                0 directory      the run directory stands still for the lease and 2 s
 loss                0 directory,etcd 5 % of the packets are lost for 5 s
 arbiter-unreachable 0 directory,etcd the arbiter alone is out of reach for two leases
@@ -163,6 +164,7 @@ hurt() {
   reset) reset_link $port ;;
   member-waits) stand_still 2 "n$last" ;;
   host-waits) stand_still 2 n0 ;;
+  host-busy) "$TOY/busy_loop" "$(inner_of n0)" $((2 * lease)) ;;
   disk) freeze && pass $((lease + 2)) && thaw ;;
   arbiter-unreachable) if [ "$arbiter" = etcd ]; then cut_for $((2 * lease)) "$n"; else freeze && pass $((2 * lease)) && thaw; fi ;;
   loss) lose_packets 5 && pass 5 && keep_packets ;;

@@ -228,6 +228,17 @@ static void on_gentle_work(void *what, uint64_t number)
     be_busy(0, sim_between(SIM_BUSY, lease_ns(), 5 * lease_ns()));
 }
 
+/* Half of these hit the leader. */
+static void on_work(void *what, uint64_t number)
+{
+    const struct life *at = sim_one_in(SIM_BUSY, 2) ? leader() : NULL;
+    const int host = at != NULL ? at->host : (int)sim_between(SIM_BUSY, 0, plan.n_hosts - 1);
+
+    (void)what, (void)number;
+    speaker = NULL;
+    be_busy(host, sim_between(SIM_BUSY, MS, 12 * lease_ns()));
+}
+
 static void on_quarrel(void *what, uint64_t host)
 {
     const int64_t for_ns = draw_length();
@@ -270,10 +281,7 @@ static void on_fault(void *what, uint64_t number)
         break;
     case 2:
     case 3:
-        if (sim_one_in(SIM_BUSY, 2))
-            be_busy(host, sim_between(SIM_BUSY, 0, 3) * for_ns);
-        else
-            stand_still(host, for_ns);
+        stand_still(host, for_ns);
         break;
     case 4:
         for (int i = 0; i < plan.n_hosts; i++)
@@ -410,6 +418,8 @@ void sim_history(uint64_t seed)
          n > 0; n--)
         sim_at(sim_between(SIM_FAULTS, lease_ns() / 2, plan.last_fault - 1), on_fault, NULL,
                sim_draw(SIM_FAULTS) % 13);
+    for (int n = plan.gentle ? 0 : (int)sim_between(SIM_BUSY, -3, 3); n > 0; n--)
+        sim_at(sim_between(SIM_BUSY, lease_ns() / 2, plan.last_fault - 1), on_work, NULL, 0);
     sim_at(plan.last_fault, on_calm, NULL, 0);
     if (plan.resigns)
         sim_at(plan.calm_from + 8 * lease_ns(), on_resign, NULL, 0);

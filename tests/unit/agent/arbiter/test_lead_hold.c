@@ -265,11 +265,15 @@ Test(lead_hold, a_first_that_finds_a_lock_free_waits_all_the_same_if_it_is_not_t
 
 Test(lead_hold, what_is_published_is_stored_at_once_and_outlives_the_leader)
 {
-    const struct leader_progress progress = { .generation = 4, .n_restarts = 2, .step = 900 };
+    const struct leader_progress progress = {
+        .generation = 4, .n_restarts = 2, .restarts_s = { 7, 60 }, .step = 900
+    };
 
     lead_first(&agents[0].lead, "10.0.0.1", 29400);
     pass(LEASE);
-    lead_publish(&agents[0].lead, &progress);
+    const int64_t published = now;
+
+    lead_publish(&agents[0].lead, &progress, now);
     lead_move(&agents[0].lead, "10.0.0.8", 5);
     pass(STEP);
     cr_assert(stored.progress.generation == 4 && stored.progress.step == 900 && stored.port == 5);
@@ -281,6 +285,12 @@ Test(lead_hold, what_is_published_is_stored_at_once_and_outlives_the_leader)
 
     cr_assert(stored.term == 2 && stored.progress.generation == 4 && stored.progress.n_restarts == 2);
     cr_assert(agents[1].lead.before.progress.step == 900);
+    cr_assert(agents[1].lead.before.progress.restarts_s[1] == 60);
+    const int64_t passed = agents[1].began_ms - published;
+
+    cr_assert(agents[1].lead.before.progress.published_s <= passed / 1000);
+    cr_assert(agents[1].lead.before.progress.published_s >= passed / 1000 - 2, "each host rounds it down");
+    cr_assert(stored.progress.published_s >= (now - published) / 1000 - 2);
 }
 
 /* Only the loop of agent 0 is busy; 1 is in contact with nobody. */

@@ -21,6 +21,8 @@ static const struct leader_record sample = {
                   .node_rank = -1,
                   .n_restarts = 3,
                   .n_restarts_left = UINT32_MAX,
+                  .restarts_s = { 1, [LEADER_RESTARTS - 1] = UINT32_MAX },
+                  .published_s = UINT32_MAX - 1,
                   .step = INT64_C(1) << 40,
                   .failure = { .step = -1, .kind = 5, .code = -3, .phase = -1, .n = 65535 },
                   .diverged = { INT64_C(1) << 40, 3, 8, -1, "host-of-the-rank" },

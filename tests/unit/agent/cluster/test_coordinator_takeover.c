@@ -116,6 +116,23 @@ Test(coordinator_takeover, restarts_of_the_earlier_coordinator_count_in_a_window
     check_finished(0, 3);
 }
 
+/* One was 10 s ago, and the other 50 s. */
+Test(coordinator_takeover, they_leave_the_window_as_they_would_have_under_that_one)
+{
+    config.restart_window_ms = 60000;
+    past.progress.restarts_s[0] = 10;
+    past.progress.restarts_s[1] = 50;
+    begin(1, 2, 3, 1);
+    ends(0, DEATH_EXIT, 3, 0);
+    cr_assert(published.restarts_s[0] == 0 && published.restarts_s[1] == 10 && published.restarts_s[2] == 50);
+
+    clock_ns += INT64_C(11000000000);
+    ends(0, DEATH_EXIT, 3, 0);
+    cr_assert(eq(int, actors[0].n_finished, 0), "the older one is 61 s ago");
+    ends(0, DEATH_EXIT, 3, 0);
+    check_finished(0, 3);
+}
+
 /* Its members belong to the run all the same. */
 Test(coordinator_takeover, after_one_that_had_begun_nothing_it_begins_with_generation_0)
 {

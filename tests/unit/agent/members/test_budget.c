@@ -69,10 +69,12 @@ Test(budget, no_restart_at_all_is_spent_from_the_beginning)
     cr_expect(eq(str, (char *)budget_words(&budget, at(0), words), "0 of 3"));
 }
 
+static uint32_t ages[2];
+
 Test(budget, another_coordinator_goes_on_with_it)
 {
     begin(3, 0);
-    budget_continue(&budget, 2, 1, at(5));
+    budget_continue(&budget, 2, 1, ages, 2, at(5));
     cr_expect(not(budget_spent(&budget, at(5))));
     budget_take(&budget, at(6));
     cr_expect(budget_spent(&budget, at(1e6)));
@@ -80,14 +82,44 @@ Test(budget, another_coordinator_goes_on_with_it)
 }
 
 /* Seven restarts of the whole run, of which one still counts: the place of the oldest is used again first. */
-Test(budget, of_a_window_those_that_count_do_so_from_now_on)
+Test(budget, of_a_window_one_that_counts_and_was_just_now_does_so_from_now_on)
 {
     begin(3, 60);
-    budget_continue(&budget, 7, 2, at(100));
+    budget_continue(&budget, 7, 2, ages, 2, at(100));
     cr_expect(eq(int, budget_used(&budget, at(100)), 1));
     budget_take(&budget, at(110));
     budget_take(&budget, at(120));
     cr_expect(budget_spent(&budget, at(159)));
     cr_expect(eq(int, budget_used(&budget, at(160)), 2), "the first one is 60 s old");
     cr_expect(eq(int, budget.n_restarts, 9));
+}
+
+/* Of four that count, the times of the last two are known. */
+Test(budget, another_coordinator_knows_when_the_last_restarts_were)
+{
+    begin(5, 60);
+    for (int i = 0; i < 4; i++)
+        budget_take(&budget, at(100 + 10 * i));
+    budget_ages(&budget, ages, 2, at(140.5));
+    cr_expect(ages[0] == 10 && ages[1] == 20, "%u, %u", ages[0], ages[1]);
+    begin(5, 60); /* on a host that has run for longer */
+    budget_continue(&budget, 9, 1, ages, 2, at(1000));
+
+    cr_expect(eq(int, budget_used(&budget, at(1000)), 4));
+    cr_expect(eq(int, budget_used(&budget, at(1039.9)), 4));
+    cr_expect(eq(int, budget_used(&budget, at(1040)), 1), "the others were not later than the last but one");
+    cr_expect(eq(int, budget_used(&budget, at(1050)), 0));
+    cr_expect(eq(int, budget.n_restarts, 9));
+}
+
+Test(budget, what_is_older_than_every_window_stays_so)
+{
+    begin(2, 60);
+    budget_continue(&budget, 1, 2, ages, 2, at(100));
+    budget_ages(&budget, ages, 2, at(100));
+    cr_expect(ages[0] == UINT32_MAX && ages[1] == 0, "%u, %u", ages[0], ages[1]);
+    begin(2, 0);
+    budget_take(&budget, at(1));
+    budget_ages(&budget, ages, 2, at(100));
+    cr_expect(ages[0] == 0 && ages[1] == 0, "without a window no time counts");
 }
