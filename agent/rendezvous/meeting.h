@@ -104,6 +104,8 @@ void meeting_set_unkilled(struct meeting *meeting, int n);
 bool meeting_is_member(const struct meeting *meeting);
 /** Fill in session and address for pulses. Returns false unless this node is a member. */
 bool meeting_aim(const struct meeting *meeting, struct pulse_aim *aim);
+/** What this node has in memory, as its next JOIN says it. */
+void meeting_set_held(struct meeting *meeting, const struct restore_steps *held);
 /** Returns the job's key (TLS_KEY_BYTES); NULL: clear text. */
 const unsigned char *meeting_key(const struct meeting *meeting);
 /** Fill in what the guard of this node needs to speak for it. Returns false unless this node is a member. */

@@ -44,9 +44,11 @@ static bool is_everywhere(const struct restore_node *nodes, int n, int n_ranks, 
     for (int i = 0; i < n; i++) {
         const struct restore_steps *held = &nodes[i].held;
 
-        if (nodes[i].holds && snapshot_list_has(&held->own, step))
-            cover(covered, n_seats, n_ranks, nodes[i].first_rank, &n_covered);
-        if (nodes[i].holds && snapshot_list_has(&held->copies, step))
+        if (held->world_size != n_seats * n_ranks)
+            continue;
+        if (snapshot_list_has(&held->own, step))
+            cover(covered, n_seats, n_ranks, held->own_first_rank, &n_covered);
+        if (snapshot_list_has(&held->copies, step))
             cover(covered, n_seats, n_ranks, held->copies_first_rank, &n_covered);
     }
     return n_covered == n_seats;
@@ -58,7 +60,7 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
     struct candidates all = { .n = 0 };
 
     for (int i = 0; i < n; i++)
-        for (int k = 0; nodes[i].holds && k < FSDP_SNAPSHOT_SLOTS; k++) {
+        for (int k = 0; nodes[i].held.world_size == n_seats * n_ranks && k < FSDP_SNAPSHOT_SLOTS; k++) {
             add(&all, nodes[i].held.own.held[k]);
             add(&all, nodes[i].held.copies.held[k]);
         }
@@ -68,15 +70,23 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
     return (struct snapshot_held){ .step = -1 };
 }
 
+/* Has this node, of a world of that size, the step for its own ranks in this seat? */
+static bool has_own(const struct restore_node *node, int seat, struct snapshot_held step)
+{
+    return node->held.world_size > 0 && node->held.own_first_rank == seat &&
+           snapshot_list_has(&node->held.own, step);
+}
+
 int restore_source(const struct restore_node *nodes, int n, int node, struct snapshot_held step)
 {
     const int seat = nodes[node].seat;
 
-    if (nodes[node].holds && nodes[node].first_rank == seat && snapshot_list_has(&nodes[node].held.own, step))
+    if (has_own(&nodes[node], seat, step))
         return node;
     for (int i = 0; i < n; i++)
-        if (i != node && nodes[i].holds && nodes[i].seat >= 0 && nodes[i].first_rank == nodes[i].seat &&
-            nodes[i].held.copies_first_rank == seat && snapshot_list_has(&nodes[i].held.copies, step))
+        if (i != node && nodes[i].held.world_size > 0 && nodes[i].seat >= 0 &&
+            nodes[i].held.own_first_rank == nodes[i].seat && nodes[i].held.copies_first_rank == seat &&
+            snapshot_list_has(&nodes[i].held.copies, step))
             return i;
     return -1;
 }

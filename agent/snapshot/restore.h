@@ -11,24 +11,24 @@
 
 #include "shard_runtime/shardfile/snapshot.h"
 
-/* What a node has in memory when a generation is over. */
+/* What a node has in memory when a generation is over, of a world of that size. */
 struct restore_steps {
+    int world_size;              /* 0: it has nothing */
+    int own_first_rank;          /* of its own ranks */
     struct snapshot_list own;    /* steps that all its ranks have */
     struct snapshot_list copies; /* steps of which it has copies for all ranks of another node */
     int copies_first_rank;       /* the first of those; -1: it has no copies */
 };
 
-/* A node that is there: what it had, and its seat. */
+/* A node that is there. */
 struct restore_node {
-    bool holds; /* it took part in the generation, and reported `held` */
     struct restore_steps held;
-    int first_rank; /* its seat in that generation */
-    int seat;       /* in the next one, by the first rank; -1: it takes no part */
+    int seat; /* in the next generation, by the first rank; -1: it takes no part */
 };
 
 /**
  * Chooses the newest step that is there for every rank of the generation that is over.
- *   nodes    (n) in any order; `seat` is not read
+ *   nodes    (n) in any order; `seat` is not read. Those of a world of another size have nothing
  *   n_ranks  ranks of each node
  *   n_seats  nodes that the generation had
  *   covered  (n_seats) scratch

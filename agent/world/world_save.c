@@ -95,6 +95,8 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
 
 bool world_in_memory(const struct world *world, struct restore_steps *held)
 {
+    held->world_size = world->plan.world_size;
+    held->own_first_rank = world->plan.first_rank;
     held->own = segments_held(world->segments, world->plan.first_rank, world->plan.world_size);
     held->copies = segments_copies(world->held, world->plan.world_size, &held->copies_first_rank);
     return held->own.held[0].step >= 0 || held->copies.held[0].step >= 0;

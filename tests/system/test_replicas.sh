@@ -85,6 +85,19 @@ same_end losses calm hit $STEPS
 check_eq "no process is left that copies" "" \
   "$(for pid in $(pgrep -x fsdp-copies); do readlink "/proc/$pid/exe"; done | grep "^$WORK")"
 
+# The leader is lost. Another node leads, and the spare takes the seat of the lost one.
+port=$((port + 1))
+node led 1 $STEPS
+node led 2 $STEPS
+wait_until 60 has_logged runs/led 0 1
+node led 3 $STEPS
+wait_until 60 has led-3 "as a spare"
+wait_until 60 has_logged runs/led 0 25
+power_off led-1
+check_ends "the leader is lost: the others end with 0" "0 0" led-2 led-3
+check_eq "they went on from the memory of another node" peer "$(sources led)"
+same_end "a lost leader" calm led $STEPS
+
 # Three nodes and a spare in namespaces. The run begins from a checkpoint. After the loss no file of it is opened.
 netns_up 4 || { skip "a lost node in namespaces" "needs root, ip, nft and bridges for network namespaces"; exit 0; }
 strace -f -o probe true 2> /dev/null || { skip "a lost node in namespaces" "strace is not there, or may not trace"; exit 0; }

@@ -11,75 +11,55 @@
 
 enum { NODES = 4, RANKS = 2 };
 
-/* What one node has, in few words: own steps, copies, and of whose first rank they are. */
-#define HELD(own0, own1, copy0, copy1, of)                                                                   \
+/* A node that had a seat, and has one now: its own steps, copies, and of whose first rank they are. */
+#define NODE(before, now, own0, own1, copy0, copy1, of)                                                      \
     {                                                                                                        \
-        .own = { { { own0, 1 }, { own1, 1 } } }, .copies = { { { copy0, 1 }, { copy1, 1 } } },               \
-        .copies_first_rank = of                                                                              \
+        .held = { .world_size = 6,                                                                           \
+                  .own_first_rank = before,                                                                  \
+                  .own = { { { own0, 1 }, { own1, 1 } } },                                                   \
+                  .copies = { { { copy0, 1 }, { copy1, 1 } } },                                              \
+                  .copies_first_rank = of },                                                                 \
+        .seat = now                                                                                          \
     }
-#define NODE(seat_before, seat_now, ...)                                                                     \
+#define SPARE(now)                                                                                           \
     {                                                                                                        \
-        .holds = true, .held = __VA_ARGS__, .first_rank = seat_before, .seat = seat_now                      \
-    }
-#define SPARE(seat_now)                                                                                      \
-    {                                                                                                        \
-        .seat = seat_now                                                                                     \
+        .seat = now                                                                                          \
     }
 
+/* clang-format off */
 static const struct choice {
     const char *name;
     struct restore_node nodes[NODES]; /* a node that is not there holds nothing, and has no seat */
-    int n_seats;
-    int64_t step;       /* that is chosen */
+    int64_t step;       /* that is chosen, for three nodes */
     int sources[NODES]; /* of each node; -2: it has no seat */
 } choices[] = {
     { "a rank died: all have it themselves",
-      { NODE(0, 0, HELD(9, 8, 9, 8, 4)), NODE(2, 2, HELD(9, 8, 9, 8, 0)), NODE(4, 4, HELD(9, 8, 9, 8, 2)),
-        SPARE(-1) },
-      3,
-      9,
-      { 0, 1, 2, -2 } },
+      { NODE(0, 0, 9, 8, 9, 8, 4), NODE(2, 2, 9, 8, 9, 8, 0), NODE(4, 4, 9, 8, 9, 8, 2), SPARE(-1) },
+      9, { 0, 1, 2, -2 } },
     { "a node is lost: a spare fetches from the one that holds its copies",
-      { NODE(0, 0, HELD(9, 8, 9, 8, 4)), SPARE(-1), NODE(4, 4, HELD(9, 8, 9, 8, 2)), SPARE(2) },
-      3,
-      9,
-      { 0, -2, 2, 2 } },
+      { NODE(0, 0, 9, 8, 9, 8, 4), SPARE(-1), NODE(4, 4, 9, 8, 9, 8, 2), SPARE(2) }, 9, { 0, -2, 2, 2 } },
     { "the copy of the newest step was on its way: the one before is taken",
-      { NODE(0, 0, HELD(9, 8, 9, 8, 4)), SPARE(-1), NODE(4, 4, HELD(9, 8, 8, -1, 2)), SPARE(2) },
-      3,
-      8,
-      { 0, -2, 2, 2 } },
+      { NODE(0, 0, 9, 8, 9, 8, 4), SPARE(-1), NODE(4, 4, 9, 8, 8, -1, 2), SPARE(2) }, 8, { 0, -2, 2, 2 } },
     { "without copies the lost node's ranks have nothing",
-      { NODE(0, 0, HELD(9, 8, -1, -1, -1)), SPARE(-1), NODE(4, 4, HELD(9, 8, -1, -1, -1)), SPARE(2) },
-      3,
-      -1,
-      { -1, -2, -1, -1 } },
+      { NODE(0, 0, 9, 8, -1, -1, -1), SPARE(-1), NODE(4, 4, 9, 8, -1, -1, -1), SPARE(2) },
+      -1, { -1, -2, -1, -1 } },
     { "two neighbours are lost: one of them held the other's copies",
-      { NODE(0, 0, HELD(9, 8, 9, 8, 4)), SPARE(-1), SPARE(-1), SPARE(2) },
-      3,
-      -1,
-      { -1, -2, -2, -1 } },
+      { NODE(0, 0, 9, 8, 9, 8, 4), SPARE(-1), SPARE(-1), SPARE(2) }, -1, { -1, -2, -2, -1 } },
     { "a node that survived without its own finds its copies",
-      { NODE(0, 0, HELD(9, 8, 9, 8, 4)), NODE(2, 2, HELD(-1, -1, 9, 8, 0)), NODE(4, 4, HELD(9, 8, 9, 8, 2)),
-        SPARE(-1) },
-      3,
-      9,
-      { 0, 2, 2, -2 } },
+      { NODE(0, 0, 9, 8, 9, 8, 4), NODE(2, 2, -1, -1, 9, 8, 0), NODE(4, 4, 9, 8, 9, 8, 2), SPARE(-1) },
+      9, { 0, 2, 2, -2 } },
     { "a node that moved to another seat gives none of the copies that will be replaced",
-      { NODE(0, 0, HELD(9, 8, 9, 8, 4)), SPARE(-1), NODE(4, 2, HELD(9, 8, 9, 8, 2)), SPARE(4) },
-      3,
-      9,
-      { 0, -2, -1, 0 } },
-    { "nothing was held", { SPARE(0), SPARE(2), SPARE(4), SPARE(-1) }, 3, -1, { -1, -1, -1, -2 } },
+      { NODE(0, 0, 9, 8, 9, 8, 4), SPARE(-1), NODE(4, 2, 9, 8, 9, 8, 2), SPARE(4) }, 9, { 0, -2, -1, 0 } },
+    { "nothing was held", { SPARE(0), SPARE(2), SPARE(4), SPARE(-1) }, -1, { -1, -1, -1, -2 } },
 };
+/* clang-format on */
 
 Test(restore, a_step_is_chosen_that_is_there_for_every_rank)
 {
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         const struct choice *choice = &choices[i];
         bool covered[NODES];
-        const struct snapshot_held held =
-            restore_choose(choice->nodes, NODES, RANKS, choice->n_seats, covered);
+        const struct snapshot_held held = restore_choose(choice->nodes, NODES, RANKS, 3, covered);
 
         cr_expect_eq(held.step, choice->step, "%s: step %d", choice->name, (int)held.step);
         for (int node = 0; node < NODES; node++)
@@ -91,9 +71,10 @@ Test(restore, a_step_is_chosen_that_is_there_for_every_rank)
 
 Test(restore, steps_of_two_histories_are_not_one_step)
 {
-    struct restore_node nodes[] = { NODE(0, 0, HELD(9, 8, 9, 8, 2)), SPARE(2) };
+    struct restore_node nodes[] = { NODE(0, 0, 9, 8, 9, 8, 2), SPARE(2) };
     bool covered[2];
 
+    nodes[0].held.world_size = 4;
     nodes[0].held.copies.held[0].generation = 0;
     cr_expect_eq(restore_choose(nodes, 2, RANKS, 2, covered).step, 8);
 }
@@ -217,7 +198,8 @@ static void look(void)
 static void list(struct restore_node nodes[SEATS], int dead)
 {
     for (int i = 0; i < SEATS; i++) {
-        nodes[i] = (struct restore_node){ .holds = i != dead, .first_rank = i, .seat = i };
+        nodes[i] = (struct restore_node){ .held.world_size = i != dead ? SEATS : 0, .seat = i };
+        nodes[i].held.own_first_rank = i;
         nodes[i].held.own = snapshot_list_of(&ranks[i].own, (uint32_t)i, SEATS);
         nodes[i].held.copies_first_rank = (int)ranks[i].held.rank;
         nodes[i].held.copies = snapshot_list_of(&ranks[i].held, ranks[i].held.rank, SEATS);
