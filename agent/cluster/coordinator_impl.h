@@ -74,7 +74,7 @@ struct coordinator_node {
     bool can_lead;             /* it can take this coordinator's place */
     bool shows;                /* it was asked what its ranks show (struct search) */
     struct restore_steps held; /* since its last generation is over: what it has in memory */
-    int source;                /* the node from which it fetches the step to go on from; -1: it has it */
+    int source;                /* the node whose copies it goes on from, perhaps itself; -1: it has its own */
 };
 
 /* An agent that was let in, and was lost. */

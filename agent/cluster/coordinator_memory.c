@@ -56,6 +56,7 @@ void coordinator_find_memory_step(struct coordinator *coordinator)
 static bool find_sources(struct coordinator *coordinator, const struct restore_node *nodes,
                          struct world_plan *plan)
 {
+    const int n_ranks = coordinator->config->n_workers, n_seats = coordinator->roster.n_nodes;
     const struct snapshot_held step = { plan->memory_step, (uint32_t)plan->memory_generation };
 
     for (int i = 0; i < coordinator->roster.capacity; i++) {
@@ -64,10 +65,10 @@ static bool find_sources(struct coordinator *coordinator, const struct restore_n
         coordinator->nodes[i].source = -1;
         if (!coordinator_in_play(coordinator, i))
             continue;
-        source = restore_source(nodes, coordinator->roster.capacity, i, step);
+        source = restore_source(nodes, coordinator->roster.capacity, n_ranks, n_seats, i, step);
         if (source < 0)
             return false;
-        if (source == i)
+        if (source == i && !restore_swaps(&nodes[i], step))
             continue;
         plan->memory_is_peer = true;
         coordinator->nodes[i].source = source;

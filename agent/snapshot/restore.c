@@ -70,23 +70,37 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
     return (struct snapshot_held){ .step = -1 };
 }
 
-/* Has this node, of a world of that size, the step for its own ranks in this seat? */
-static bool has_own(const struct restore_node *node, int seat, struct snapshot_held step)
+static bool has_own(const struct restore_node *node, struct snapshot_held step)
 {
-    return node->held.world_size > 0 && node->held.own_first_rank == seat &&
+    return node->held.world_size > 0 && node->held.own_first_rank == node->seat &&
            snapshot_list_has(&node->held.own, step);
 }
 
-int restore_source(const struct restore_node *nodes, int n, int node, struct snapshot_held step)
+bool restore_swaps(const struct restore_node *node, struct snapshot_held step)
 {
-    const int seat = nodes[node].seat;
+    return node->held.world_size > 0 && !has_own(node, step) && node->held.copies_first_rank == node->seat &&
+           snapshot_list_has(&node->held.copies, step);
+}
 
-    if (has_own(&nodes[node], seat, step))
+/* Will this node hold copies that serve the ranks of `seat`, when the generation begins? */
+static bool has_for(const struct restore_node *node, int seat, struct snapshot_held step)
+{
+    const bool swaps = restore_swaps(node, step);
+
+    return node->held.world_size > 0 &&
+           (swaps ? node->held.own_first_rank : node->held.copies_first_rank) == seat &&
+           snapshot_list_has(swaps ? &node->held.own : &node->held.copies, step);
+}
+
+int restore_source(const struct restore_node *nodes, int n, int n_ranks, int n_seats, int node,
+                   struct snapshot_held step)
+{
+    const int seat = nodes[node].seat, holder = (seat + n_ranks) % (n_ranks * n_seats);
+
+    if (has_own(&nodes[node], step) || restore_swaps(&nodes[node], step))
         return node;
     for (int i = 0; i < n; i++)
-        if (i != node && nodes[i].held.world_size > 0 && nodes[i].seat >= 0 &&
-            nodes[i].held.own_first_rank == nodes[i].seat && nodes[i].held.copies_first_rank == seat &&
-            snapshot_list_has(&nodes[i].held.copies, step))
+        if (i != node && nodes[i].seat == holder && has_for(&nodes[i], seat, step))
             return i;
     return -1;
 }

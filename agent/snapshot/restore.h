@@ -38,9 +38,18 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
                                     bool *covered);
 
 /**
- * Where a node of the next generation finds what its ranks need of `step`: its own number, if it has that
- * itself; else that of a node which has copies for its seat, and keeps its own seat; -1: nowhere.
+ * Has the node copies of the very ranks that it gets now, and not their own? Then what it holds for others and
+ * what it has itself change places. So it is with the node that takes the lead: it gets rank 0.
  */
-int restore_source(const struct restore_node *nodes, int n, int node, struct snapshot_held step);
+bool restore_swaps(const struct restore_node *node, struct snapshot_held step);
+
+/**
+ * Where a node of the next generation finds what its ranks need of `step`: its own number, if it has that
+ * itself; else that of the node which will hold its copies, if it has them already; -1: nowhere. No other
+ * node's ranks are copied to that one, so what it has stays until it is fetched.
+ *   n_ranks, n_seats  as above, of the next generation
+ */
+int restore_source(const struct restore_node *nodes, int n, int n_ranks, int n_seats, int node,
+                   struct snapshot_held step);
 
 #endif

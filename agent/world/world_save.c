@@ -69,7 +69,7 @@ static enum fsdp_status begin_copies(struct world *world, struct fsdp_err *err)
     struct copies_seat seat = { .node_rank = plan->node_rank,
                                 .n_nodes = plan->n_nodes,
                                 .address = plan->node_address,
-                                .fetch_from = plan->memory_from,
+                                .fetch_from = plan->memory_from == plan->node_rank ? -1 : plan->memory_from,
                                 .begin = {
                                     .n = (uint32_t)world->config->n_workers,
                                     .first_rank = (uint32_t)plan->first_rank,
@@ -77,6 +77,13 @@ static enum fsdp_status begin_copies(struct world *world, struct fsdp_err *err)
                                     .from = { plan->memory_step, (uint32_t)plan->memory_generation } } };
 
     memcpy(seat.begin.token, plan->token, sizeof seat.begin.token);
+    if (plan->memory_from ==
+        plan->node_rank) { /* what is held for others is of the ranks that are here now */
+        struct segments *own = world->held;
+
+        world->held = world->segments;
+        world->segments = own;
+    }
     return copies_begin(&world->copies, world->services.loop, &seat, world->segments, world->held, &handlers,
                         err);
 }

@@ -48,8 +48,12 @@ static const struct choice {
     { "a node that survived without its own finds its copies",
       { NODE(0, 0, 9, 8, 9, 8, 4), NODE(2, 2, -1, -1, 9, 8, 0), NODE(4, 4, 9, 8, 9, 8, 2), SPARE(-1) },
       9, { 0, 2, 2, -2 } },
-    { "a node that moved to another seat gives none of the copies that will be replaced",
-      { NODE(0, 0, 9, 8, 9, 8, 4), SPARE(-1), NODE(4, 2, 9, 8, 9, 8, 2), SPARE(4) }, 9, { 0, -2, -1, 0 } },
+    { "the leader is lost: the next one gets rank 0, of which it has copies, and the spare the other's ranks",
+      { SPARE(-1), NODE(2, 0, 9, 8, 9, 8, 0), NODE(4, 4, 9, 8, 9, 8, 2), SPARE(2) }, 9, { -2, 1, 2, 2 } },
+    { "... another one leads: its copies are not of rank 0, and nobody fetches from where copies are replaced",
+      { SPARE(-1), NODE(2, 4, 9, 8, 9, 8, 0), NODE(4, 0, 9, 8, 9, 8, 2), SPARE(2) }, 9, { -2, -1, -1, -1 } },
+    { "a node that moved to the seat of its copies",
+      { NODE(0, 0, 9, 8, 9, 8, 4), SPARE(-1), NODE(4, 2, 9, 8, 9, 8, 2), SPARE(4) }, 9, { 0, -2, 2, 0 } },
     { "nothing was held", { SPARE(0), SPARE(2), SPARE(4), SPARE(-1) }, -1, { -1, -1, -1, -2 } },
 };
 /* clang-format on */
@@ -64,9 +68,22 @@ Test(restore, a_step_is_chosen_that_is_there_for_every_rank)
         cr_expect_eq(held.step, choice->step, "%s: step %d", choice->name, (int)held.step);
         for (int node = 0; node < NODES; node++)
             if (choice->sources[node] != -2)
-                cr_expect_eq(restore_source(choice->nodes, NODES, node, held), choice->sources[node],
-                             "%s: node %d", choice->name, node);
+                cr_expect_eq(restore_source(choice->nodes, NODES, RANKS, 3, node, held),
+                             choice->sources[node], "%s: node %d", choice->name, node);
     }
+}
+
+Test(restore, of_two_nodes_the_one_that_is_left_leads_and_serves_the_spare)
+{
+    struct restore_node nodes[] = { NODE(2, 0, 9, 8, 9, 8, 0), SPARE(2) };
+    const struct snapshot_held step = { 9, 1 };
+
+    nodes[0].held.world_size = 4;
+    cr_expect(restore_swaps(&nodes[0], step));
+    cr_expect_eq(restore_source(nodes, 2, RANKS, 2, 0, step), 0);
+    cr_expect_eq(restore_source(nodes, 2, RANKS, 2, 1, step), 0);
+    nodes[0].seat = 2;
+    cr_expect_not(restore_swaps(&nodes[0], step), "it has its own");
 }
 
 Test(restore, steps_of_two_histories_are_not_one_step)
@@ -209,7 +226,7 @@ static void list(struct restore_node nodes[SEATS], int dead)
 /* A generation begins from `step`, with another node in the place of the dead one. */
 static void restart(const struct restore_node nodes[SEATS], int dead, struct snapshot_held step)
 {
-    const int source = restore_source(nodes, SEATS, dead, step);
+    const int source = restore_source(nodes, SEATS, 1, SEATS, dead, step);
 
     cr_assert_neq(source, -1);
     begin_rank(dead);
