@@ -53,43 +53,41 @@ void coordinator_find_memory_step(struct coordinator *coordinator)
     free(nodes);
 }
 
-static bool find_sources(struct coordinator *coordinator, const struct restore_node *nodes,
+static bool find_sources(struct coordinator *coordinator, const struct restore_node *nodes, int *numbers,
                          struct world_plan *plan)
 {
-    const int n_ranks = coordinator->config->n_workers, n_seats = coordinator->roster.n_nodes;
     const struct snapshot_held step = { plan->memory_step, (uint32_t)plan->memory_generation };
+    const int capacity = coordinator->roster.capacity;
+    int *sources = numbers, *at_seat = numbers + capacity;
 
-    for (int i = 0; i < coordinator->roster.capacity; i++) {
-        int source;
-
-        coordinator->nodes[i].source = -1;
-        if (!coordinator_in_play(coordinator, i))
+    if (!restore_sources(nodes, capacity, coordinator->config->n_workers, coordinator->roster.n_nodes, step,
+                         at_seat, sources))
+        return false;
+    for (int i = 0; i < capacity; i++) {
+        if (sources[i] < 0 || (sources[i] == i && !restore_swaps(&nodes[i], step)))
             continue;
-        source = restore_source(nodes, coordinator->roster.capacity, n_ranks, n_seats, i, step);
-        if (source < 0)
-            return false;
-        if (source == i && !restore_swaps(&nodes[i], step))
-            continue;
+        coordinator->nodes[i].source = sources[i];
         plan->memory_is_peer = true;
-        coordinator->nodes[i].source = source;
     }
     return true;
 }
 
 void coordinator_find_memory(struct coordinator *coordinator, struct world_plan *plan)
 {
+    const int capacity = coordinator->roster.capacity;
     const bool same = coordinator->roster.world_size == coordinator->memory_world;
     struct restore_node *nodes = same && coordinator->memory_step.step >= 0 ? list_nodes(coordinator) : NULL;
+    int *numbers = calloc(2 * (size_t)capacity, sizeof *numbers); /* no more nodes than that have seats */
 
     plan->memory_step = coordinator->memory_step.step;
     plan->memory_generation = (int)coordinator->memory_step.generation;
     plan->memory_from = -1;
-    if (nodes == NULL || !find_sources(coordinator, nodes, plan)) {
+    for (int i = 0; i < capacity; i++)
+        coordinator->nodes[i].source = -1;
+    if (nodes == NULL || numbers == NULL || !find_sources(coordinator, nodes, numbers, plan)) {
         plan->memory_step = -1;
         plan->memory_generation = 0;
-        plan->memory_is_peer = false;
-        for (int i = 0; i < coordinator->roster.capacity; i++)
-            coordinator->nodes[i].source = -1;
     }
+    free(numbers);
     free(nodes);
 }

@@ -92,15 +92,27 @@ static bool has_for(const struct restore_node *node, int seat, struct snapshot_h
            snapshot_list_has(swaps ? &node->held.own : &node->held.copies, step);
 }
 
-int restore_source(const struct restore_node *nodes, int n, int n_ranks, int n_seats, int node,
-                   struct snapshot_held step)
+bool restore_sources(const struct restore_node *nodes, int n, int n_ranks, int n_seats,
+                     struct snapshot_held step, int *at_seat, int *sources)
 {
-    const int seat = nodes[node].seat, holder = (seat + n_ranks) % (n_ranks * n_seats);
+    bool all = true;
 
-    if (has_own(&nodes[node], step) || restore_swaps(&nodes[node], step))
-        return node;
+    for (int i = 0; i < n_seats; i++)
+        at_seat[i] = -1;
     for (int i = 0; i < n; i++)
-        if (i != node && nodes[i].seat == holder && has_for(&nodes[i], seat, step))
-            return i;
-    return -1;
+        if (nodes[i].seat >= 0 && nodes[i].seat / n_ranks < n_seats)
+            at_seat[nodes[i].seat / n_ranks] = i;
+    for (int i = 0; i < n; i++) {
+        const int holder = nodes[i].seat < 0 ? -1 : at_seat[(nodes[i].seat / n_ranks + 1) % n_seats];
+
+        sources[i] = -1;
+        if (nodes[i].seat < 0)
+            continue;
+        if (has_own(&nodes[i], step) || restore_swaps(&nodes[i], step))
+            sources[i] = i;
+        else if (holder >= 0 && holder != i && has_for(&nodes[holder], nodes[i].seat, step))
+            sources[i] = holder;
+        all = all && sources[i] >= 0;
+    }
+    return all;
 }

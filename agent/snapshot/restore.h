@@ -44,12 +44,15 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
 bool restore_swaps(const struct restore_node *node, struct snapshot_held step);
 
 /**
- * Where a node of the next generation finds what its ranks need of `step`: its own number, if it has that
- * itself; else that of the node which will hold its copies, if it has them already; -1: nowhere. No other
- * node's ranks are copied to that one, so what it has stays until it is fetched.
+ * Finds where each node of the next generation gets what its ranks need of `step`: from itself; else from the
+ * node that will hold its copies, if that has them already. No other node's ranks are copied to that one, so
+ * what it has stays until it is fetched.
  *   n_ranks, n_seats  as above, of the next generation
+ *   at_seat           (n_seats) scratch
+ *   sources           (n) receives the numbers; -1 of a node without a seat
+ * Returns false if a node with a seat finds it nowhere; its source is -1.
  */
-int restore_source(const struct restore_node *nodes, int n, int n_ranks, int n_seats, int node,
-                   struct snapshot_held step);
+bool restore_sources(const struct restore_node *nodes, int n, int n_ranks, int n_seats,
+                     struct snapshot_held step, int *at_seat, int *sources);
 
 #endif
