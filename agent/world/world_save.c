@@ -92,8 +92,13 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
 {
     struct fsdp_err why = { 0 };
 
-    if (world->held == NULL || world->plan.n_nodes < 2)
+    if (world->held == NULL)
         return give_segments(world, err);
+    segments_end_copying(world->segments); /* of the generation before, whose process was killed */
+    if (world->plan.n_nodes < 2) {
+        segments_clear(world->held);
+        return give_segments(world, err);
+    }
     if (begin_copies(world, &why) == FSDP_OK)
         return true;
     world_say(world, why.message);
