@@ -38,8 +38,8 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
                                     bool *covered);
 
 /**
- * Has the node copies of the very ranks that it gets now, and not their own? Then what it holds for others and
- * what it has itself change places. So it is with the node that takes the lead: it gets rank 0.
+ * Does the node lack the step for its ranks, and has it copies of just these ranks? Then what it holds for
+ * others and what it has itself change places. So it is with a node that takes the lead: it gets rank 0.
  */
 bool restore_swaps(const struct restore_node *node, struct snapshot_held step);
 

@@ -1,13 +1,13 @@
 # Copies of snapshots in the memory of another node (checkpoint.replicas). A node is lost with all its memory, a spare
 # takes its seat, and the job goes on from memory, to the bit as an undisturbed run.
 # Long
-# FSDP_NIGHTLY=1: more losses.
+# FSDP_NIGHTLY=1: more losses; FSDP_TEST_LOSSES: so many.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh
 . tests/support/shell/train.sh
 at_exit() { kill_agents; netns_down; }
-LOSSES=3
+LOSSES=${FSDP_TEST_LOSSES:-3}
 [ -z "${FSDP_NIGHTLY:-}" ] || LOSSES=100
 seed=${FSDP_TEST_SEED:-$RANDOM}
 RANDOM=$seed

@@ -51,7 +51,7 @@ static const struct choice {
       9, { 0, 2, 2, -1 } },
     { "the leader is lost: the next one gets rank 0, of which it has copies, and the spare the other's ranks",
       { SPARE(-1), NODE(2, 0, 9, 8, 9, 8, 0), NODE(4, 4, 9, 8, 9, 8, 2), SPARE(2) }, 9, { -1, 1, 2, 2 } },
-    { "... another one leads: its copies are not of rank 0, and nobody fetches from where copies are replaced",
+    { "... another one leads: its copies are not of rank 0, and no node fetches what will be replaced",
       { SPARE(-1), NODE(2, 4, 9, 8, 9, 8, 0), NODE(4, 0, 9, 8, 9, 8, 2), SPARE(2) }, 9, { -1, -1, -1, -1 } },
     { "a node that moved to the seat of its copies",
       { NODE(0, 0, 9, 8, 9, 8, 4), SPARE(-1), NODE(4, 2, 9, 8, 9, 8, 2), SPARE(4) }, 9, { 0, -1, 2, 0 } },
