@@ -1,7 +1,8 @@
 /*
  * Snapshots of the workers. Their segments stay from one generation to the next. What a worker wants written
  * to the disk, the writer's process writes, while the generation lives. Then the save is reported as if the
- * worker had written the file itself. Programs have their own snapshots (agent/snapshot/entry_dir.h).
+ * worker had written the file itself. With checkpoint.replicas, another process copies them to another node
+ * (agent/snapshot/copies.h). Programs have their own snapshots (agent/snapshot/entry_dir.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
