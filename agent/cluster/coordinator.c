@@ -500,8 +500,10 @@ static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp
     identity_fill(&self, coordinator->config);
     if (coordinator->services.identity != NULL)
         memcpy(self.identity, coordinator->services.identity, sizeof self.identity);
-    if (past != NULL)
+    if (past != NULL) {
         self.last_node_rank = past->node_rank;
+        self.held = past->held;
+    }
     OK_OR_RETURN(roster_init(&coordinator->roster, &self, "127.0.0.1", err));
     coordinator->nodes = calloc((size_t)coordinator->roster.capacity, sizeof *coordinator->nodes);
     if (coordinator->nodes == NULL)

@@ -49,6 +49,7 @@ struct coordinator_past {
     bool took_part;    /* that generation is the newest one of `progress` */
     bool swept; /* no process of the lost coordinator's node is left, and `progress` is as it left it */
     struct leader_progress progress;
+    struct restore_steps held; /* what this node has in memory of that generation */
 };
 
 /* The coordinator leads by an arbiter's leave (agent/arbiter/arbiter.h). */

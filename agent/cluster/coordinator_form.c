@@ -111,6 +111,8 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
     enum coordinator_event event = weigh_resume(coordinator, step, err);
 
     coordinator->resume_step = step;
+    if (coordinator->memory_step.step < step)
+        coordinator->memory_step.step = -1;
     if (event == CE_PREPARED && coordinator->state == CS_PREPARING) {
         fill_random(coordinator->token, sizeof coordinator->token);
         coordinator_mark(coordinator, on_marked);
@@ -122,13 +124,11 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 
 void coordinator_prepare(struct coordinator *coordinator)
 {
-    const struct snapshot_held found = coordinator_find_memory_step(coordinator);
-
-    coordinator->memory_step = (struct snapshot_held){ .step = -1 };
-    if (found.step >= 0 && found.step >= save_known_step(coordinator->save) &&
-        save_settle(coordinator->save, on_prepared, coordinator))
-        coordinator->memory_step = found;
-    else
+    coordinator_find_memory_step(coordinator);
+    /* one that took over does not know what is on the disk, to which the ranks turn if memory fails them */
+    if (coordinator->memory_step.step < 0 || (coordinator->took_over && !coordinator->has_formed) ||
+        coordinator->memory_step.step < save_known_step(coordinator->save) ||
+        !save_settle(coordinator->save, on_prepared, coordinator))
         save_prepare(coordinator->save, on_prepared, coordinator);
 }
 
@@ -211,7 +211,7 @@ void coordinator_form(struct coordinator *coordinator)
     for (int i = 0; i < roster->capacity; i++) {
         coordinator->nodes[i].stopped = false;
         coordinator->nodes[i].n_failed = 0;
-        coordinator->nodes[i].holds = false;
+        coordinator->nodes[i].held.world_size = 0;
     }
     if (coordinator->services.lease != NULL && coordinator_in_play(coordinator, COORDINATOR_SELF))
         lease_begin(coordinator->services.lease, plan.generation);

@@ -73,10 +73,8 @@ struct coordinator_node {
     int generation;            /* the newest of which its agent has reported to this coordinator; -1: none */
     bool can_lead;             /* it can take this coordinator's place */
     bool shows;                /* it was asked what its ranks show (struct search) */
-    int first_rank;            /* its seat in the generation that runs or just ran */
-    bool holds;                /* since that generation is over: it has steps in memory */
-    struct restore_steps held; /* which, if it holds any */
-    int source;                /* the node from which it fetches the step to go on from; -1: it has it */
+    struct restore_steps held; /* since its last generation is over: what it has in memory */
+    int source;                /* the node whose copies it goes on from, perhaps itself; -1: it has its own */
 };
 
 /* An agent that was let in, and was lost. */
@@ -154,6 +152,7 @@ struct coordinator {
     int64_t resume_step;
     /* it is in memory for all ranks, which resume from there; step -1: there is none */
     struct snapshot_held memory_step;
+    int memory_world;                /* of how many ranks that step is */
     struct leader_progress progress; /* as it was told to the arbiter last */
     unsigned char token[32];         /* of the generation that forms or runs */
     struct save *save;
@@ -537,11 +536,11 @@ void coordinator_report_pace(void *to, int generation, const struct pace *pace);
 /** Starts the timer for the deadline that comes first. Without a timer it does nothing. */
 void coordinator_arm(struct coordinator *coordinator);
 
-/** The newest step that is in memory for every rank of the generation that is over; -1: there is none. */
-struct snapshot_held coordinator_find_memory_step(const struct coordinator *coordinator);
+/** Sets memory_step to the newest one that is in memory for every rank of the generation that is over. */
+void coordinator_find_memory_step(struct coordinator *coordinator);
 /**
  * The nodes are seated: writes into `plan` whether they go on from memory. A world of another size, and nodes
- * with other seats, do not. Then these seats are those of the generation.
+ * with other seats, do not.
  */
 void coordinator_find_memory(struct coordinator *coordinator, struct world_plan *plan);
 /** A function of struct reporter. */

@@ -105,7 +105,8 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
                                      .slow = at->slow,
                                      .n_unkilled = at->n_unkilled,
                                      .said_unkilled = at->said_unkilled,
-                                     .generation = at->generation };
+                                     .generation = at->generation,
+                                     .held = coordinator->roster.nodes[node].who.held };
     coordinator_forget_entries(coordinator, node);
     coordinator_tell_ended(coordinator, node);
     coordinator_consider(coordinator);
@@ -302,6 +303,7 @@ bool coordinator_hand_over(const struct coordinator *coordinator, struct coordin
                                        .last_step = -1,
                                        .first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir) };
     memcpy(past->run, coordinator->roster.run, sizeof past->run);
+    past->held = coordinator->nodes[COORDINATOR_SELF].held;
     return coordinator_is_elastic(coordinator) || past->progress.n_restarts_left > 0;
 }
 

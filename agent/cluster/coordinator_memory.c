@@ -14,70 +14,80 @@ static struct restore_node *list_nodes(const struct coordinator *coordinator)
     struct restore_node *nodes = calloc((size_t)n, sizeof *nodes);
 
     for (int i = 0; nodes != NULL && i < n; i++) {
-        const struct coordinator_node *node = &coordinator->nodes[i];
         const struct roster_node *at = &coordinator->roster.nodes[i];
 
-        nodes[i] = (struct restore_node){ .holds = at->present && node->holds,
-                                          .held = node->held,
-                                          .first_rank = node->first_rank,
-                                          .seat = coordinator_in_play(coordinator, i) ? at->first_rank : -1 };
+        nodes[i].seat = coordinator_in_play(coordinator, i) ? at->first_rank : -1;
+        if (at->present)
+            nodes[i].held = coordinator->nodes[i].held;
     }
     return nodes;
 }
 
-struct snapshot_held coordinator_find_memory_step(const struct coordinator *coordinator)
+/* The ranks of the generation that is over. One that took over learns it from the nodes. */
+static int world_of(const struct coordinator *coordinator, const struct restore_node *nodes)
 {
-    const int n_ranks = coordinator->config->n_workers, n_seats = coordinator->world_size / n_ranks;
-    struct snapshot_held found = { .step = -1 };
-    struct restore_node *nodes = list_nodes(coordinator);
-    bool *covered = calloc((size_t)n_seats + 1, sizeof *covered);
+    int world_size = coordinator->world_size;
 
-    if (nodes != NULL && covered != NULL)
-        found = restore_choose(nodes, coordinator->roster.capacity, n_ranks, n_seats, covered);
-    free(covered);
-    free(nodes);
-    return found;
+    for (int i = 0; !coordinator->has_formed && i < coordinator->roster.capacity; i++)
+        if (nodes[i].held.world_size > world_size)
+            world_size = nodes[i].held.world_size;
+    return world_size;
 }
 
-static bool find_sources(struct coordinator *coordinator, const struct restore_node *nodes,
+void coordinator_find_memory_step(struct coordinator *coordinator)
+{
+    const int n_ranks = coordinator->config->n_workers, capacity = coordinator->roster.capacity;
+    struct restore_node *nodes = list_nodes(coordinator);
+    bool *covered = calloc((size_t)capacity, sizeof *covered);
+    int n_seats;
+
+    coordinator->memory_step = (struct snapshot_held){ .step = -1 };
+    coordinator->memory_world = 0;
+    if (nodes != NULL && covered != NULL) {
+        coordinator->memory_world = world_of(coordinator, nodes);
+        n_seats = coordinator->memory_world / n_ranks;
+        if (n_seats <= capacity) /* else it is not of this run */
+            coordinator->memory_step = restore_choose(nodes, capacity, n_ranks, n_seats, covered);
+    }
+    free(covered);
+    free(nodes);
+}
+
+static bool find_sources(struct coordinator *coordinator, const struct restore_node *nodes, int *numbers,
                          struct world_plan *plan)
 {
     const struct snapshot_held step = { plan->memory_step, (uint32_t)plan->memory_generation };
+    const int capacity = coordinator->roster.capacity;
+    int *sources = numbers, *at_seat = numbers + capacity;
 
-    for (int i = 0; i < coordinator->roster.capacity; i++) {
-        int source;
-
-        coordinator->nodes[i].source = -1;
-        if (!coordinator_in_play(coordinator, i))
+    if (!restore_sources(nodes, capacity, coordinator->config->n_workers, coordinator->roster.n_nodes, step,
+                         at_seat, sources))
+        return false;
+    for (int i = 0; i < capacity; i++) {
+        if (sources[i] < 0 || (sources[i] == i && !restore_swaps(&nodes[i], step)))
             continue;
-        source = restore_source(nodes, coordinator->roster.capacity, i, step);
-        if (source < 0)
-            return false;
-        if (source == i)
-            continue;
+        coordinator->nodes[i].source = sources[i];
         plan->memory_is_peer = true;
-        coordinator->nodes[i].source = source;
     }
     return true;
 }
 
 void coordinator_find_memory(struct coordinator *coordinator, struct world_plan *plan)
 {
-    const bool same = coordinator->roster.world_size == coordinator->world_size;
+    const int capacity = coordinator->roster.capacity;
+    const bool same = coordinator->roster.world_size == coordinator->memory_world;
     struct restore_node *nodes = same && coordinator->memory_step.step >= 0 ? list_nodes(coordinator) : NULL;
+    int *numbers = calloc(2 * (size_t)capacity, sizeof *numbers); /* no more nodes than that have seats */
 
     plan->memory_step = coordinator->memory_step.step;
     plan->memory_generation = (int)coordinator->memory_step.generation;
     plan->memory_from = -1;
-    if (nodes == NULL || !find_sources(coordinator, nodes, plan)) {
+    for (int i = 0; i < capacity; i++)
+        coordinator->nodes[i].source = -1;
+    if (nodes == NULL || numbers == NULL || !find_sources(coordinator, nodes, numbers, plan)) {
         plan->memory_step = -1;
         plan->memory_generation = 0;
-        plan->memory_is_peer = false;
-        for (int i = 0; i < coordinator->roster.capacity; i++)
-            coordinator->nodes[i].source = -1;
     }
+    free(numbers);
     free(nodes);
-    for (int i = 0; i < coordinator->roster.capacity; i++)
-        if (coordinator_in_play(coordinator, i))
-            coordinator->nodes[i].first_rank = coordinator->roster.nodes[i].first_rank;
 }

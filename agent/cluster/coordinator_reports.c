@@ -176,7 +176,6 @@ static void report_held(void *to, int generation, const struct restore_steps *he
         !coordinator_in_play(node->coordinator, number_of(node)))
         return;
     node->held = *held;
-    node->holds = true;
 }
 
 static void report_stopped(void *to, int generation)

@@ -13,6 +13,21 @@
 #define LEASE_MAX_MS (INT64_MAX / 2 / 1000000)
 /* clang-format off */
 #define JOIN(kind, member) FIELD(struct proto_join, kind, #member, member)
+/* The rows of struct restore_steps. `in` makes a member of it a member of the message. */
+#define STEP(type, kind, name, member, low) FIELD_WITHIN(type, kind, name, member, low, INT64_MAX)
+#define STEPS(type, in)                                                                                      \
+    STEP(type, LONG, "newest", in(own.held[0].step), -1),                                                    \
+        STEP(type, WORD, "newest_generation", in(own.held[0].generation), 0),                                \
+        STEP(type, LONG, "older", in(own.held[1].step), -1),                                                 \
+        STEP(type, WORD, "older_generation", in(own.held[1].generation), 0),                                 \
+        STEP(type, LONG, "newest_copy", in(copies.held[0].step), -1),                                        \
+        STEP(type, WORD, "newest_copy_generation", in(copies.held[0].generation), 0),                        \
+        STEP(type, LONG, "older_copy", in(copies.held[1].step), -1),                                         \
+        STEP(type, WORD, "older_copy_generation", in(copies.held[1].generation), 0),                         \
+        STEP(type, INT, "own_first_rank", in(own_first_rank), 0),                                            \
+        STEP(type, INT, "copies_first_rank", in(copies_first_rank), -1),                                     \
+        STEP(type, INT, "held_of", in(world_size), 0)
+#define IN_JOIN(member) held.member
 static const struct field join[] = {
     JOIN(TEXT, version),  JOIN(TEXT, host),     JOIN(TEXT, address), JOIN(TEXT, role),
     JOIN(INT, node_rank), JOIN(INT, order),     JOIN(INT, min_nodes), JOIN(INT, n_nodes),
@@ -20,6 +35,7 @@ static const struct field join[] = {
     FIELD_WITHIN(struct proto_join, INT, "last_generation", last_generation, -1, INT_MAX / 2),
     FIELD_WITHIN(struct proto_join, INT, "last_node_rank", last_node_rank, -1, INT_MAX),
     FIELD_WITHIN(struct proto_join, INT, "n_unkilled", n_unkilled, 0, INT_MAX),
+    STEPS(struct proto_join, IN_JOIN),
 };
 static const struct field welcome[] = {
     FIELD(struct proto_welcome, TEXT, "host", host),
@@ -71,19 +87,8 @@ static const struct field saved[] = {
     SAVED(TEXT, words),
     SAVED(LONG, stalled_ns),
 };
-#define HELD(kind, name, list, member, low)                                                                  \
-    FIELD_WITHIN(struct restore_steps, kind, name, list.held member, low, INT64_MAX)
-static const struct field held[] = {
-    HELD(LONG, "newest", own, [0].step, -1),
-    HELD(WORD, "newest_generation", own, [0].generation, 0),
-    HELD(LONG, "older", own, [1].step, -1),
-    HELD(WORD, "older_generation", own, [1].generation, 0),
-    HELD(LONG, "newest_copy", copies, [0].step, -1),
-    HELD(WORD, "newest_copy_generation", copies, [0].generation, 0),
-    HELD(LONG, "older_copy", copies, [1].step, -1),
-    HELD(WORD, "older_copy_generation", copies, [1].generation, 0),
-    FIELD_WITHIN(struct restore_steps, INT, "copies_first_rank", copies_first_rank, -1, INT32_MAX),
-};
+#define IN_HELD(member) member
+static const struct field held[] = { STEPS(struct restore_steps, IN_HELD) };
 static const struct field entry_head[] = {
     FIELD(struct snapshot_entry, TEXT, "name", name),
     FIELD_WITHIN(struct snapshot_entry, INT, "number", number, 1, INT32_MAX),

@@ -116,9 +116,10 @@ struct proto_join {
     unsigned char identity[PROTO_IDENTITY_BYTES]; /* random; names the agent as long as it lives */
     /* the run (struct proto_welcome) whose coordinator has lost this node, or was lost itself; zero: none */
     unsigned char lost_by[PROTO_IDENTITY_BYTES];
-    int last_generation; /* the newest that this node knows of; -1: none */
-    int last_node_rank;  /* its place in that generation; -1: it had none */
-    int n_unkilled;      /* as in struct proto_unkilled */
+    int last_generation;       /* the newest that this node knows of; -1: none */
+    int last_node_rank;        /* its place in that generation; -1: it had none */
+    int n_unkilled;            /* as in struct proto_unkilled */
+    struct restore_steps held; /* what it has in memory of its last generation */
 };
 
 /* The event that a node waits for after it was let in. */

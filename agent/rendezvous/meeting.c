@@ -730,6 +730,11 @@ void meeting_set_unkilled(struct meeting *meeting, int n)
     meeting_send(meeting, PROTO_UNKILLED, 0, &(struct proto_unkilled){ n });
 }
 
+void meeting_set_held(struct meeting *meeting, const struct restore_steps *held)
+{
+    meeting->self.held = *held;
+}
+
 bool meeting_is_member(const struct meeting *meeting)
 {
     return meeting->welcomed && meeting->session != NULL;

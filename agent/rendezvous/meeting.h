@@ -106,6 +106,8 @@ bool meeting_is_member(const struct meeting *meeting);
 bool meeting_aim(const struct meeting *meeting, struct pulse_aim *aim);
 /** A pulse was answered so long ago: a sign of life of the coordinator. */
 void meeting_pulse(struct meeting *meeting, int64_t ago_ms);
+/** What this node has in memory, as its next JOIN says it. */
+void meeting_set_held(struct meeting *meeting, const struct restore_steps *held);
 /** Returns the job's key (TLS_KEY_BYTES); NULL: clear text. */
 const unsigned char *meeting_key(const struct meeting *meeting);
 /** Fill in what the guard of this node needs to speak for it. Returns false unless this node is a member. */

@@ -319,6 +319,8 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
         uplink->past.progress.n_restarts = (uint32_t)plan->restart_count;
     uplink->past.progress.step = plan->resume_step;
     uplink->past.lost_ns = uplink->past.stopped_ns = 0;
+    uplink->past.held.world_size = 0;
+    meeting_set_held(uplink->meeting, &uplink->past.held);
     uplink->past.last_step = -1;
     uplink->bears_loss = plan->bears_loss;
     uplink->up = true;
@@ -574,8 +576,10 @@ static void report_explained(void *to, int generation, const char *json, size_t 
 
 static void report_held(void *to, int generation, const struct restore_steps *held)
 {
-    const struct uplink *uplink = to;
+    struct uplink *uplink = to;
 
+    uplink->past.held = *held; /* this coordinator may be lost, or another one may want to know it */
+    meeting_set_held(uplink->meeting, held);
     if (!uplink->ending && !uplink->again)
         send_message(to, PROTO_HELD, generation, held);
 }
@@ -734,6 +738,7 @@ void uplink_follow(struct uplink *uplink, const char *host, int port)
 void uplink_rejoin(struct uplink *uplink, const struct coordinator_past *past, const char *host)
 {
     uplink->past = *past;
+    meeting_set_held(uplink->meeting, &past->held);
     note_loss(uplink);
     snprintf(uplink->host, sizeof uplink->host, "the one after this node");
     meeting_resume(uplink->meeting, past->run, host);

@@ -29,7 +29,7 @@ struct copies {
     const struct segments *own;
     pid_t pid;
     int socket;
-    bool is_ready, has_failed, stopped;
+    bool has_put, is_ready, has_failed, stopped;
     char why[FSDP_LINK_WORDS_BYTES]; /* it has failed */
 };
 
@@ -99,6 +99,7 @@ static bool send_order(const struct copies *copies, const struct copies_order *o
 
 static void take_listens(struct copies *copies, const struct copies_answer *answer)
 {
+    copies->has_put = true;
     put_address(&copies->handlers, &copies->seat, answer->port);
     if (answer->port == 0) {
         fail(copies, answer->words);
@@ -156,6 +157,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             return; /* from within the answer */
     }
     uv_poll_stop(poll);
+    if (!copies->has_put)
+        put_address(&copies->handlers, &copies->seat, 0); /* no node waits for it */
     fail(copies, "the process that copies them has died");
     make_ready(copies);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/snapshot/copy_image.h"
+#include "shard_runtime/core/hide_memory.h"
 #include "shard_runtime/core/memory_room.h"
 #include "shard_runtime/core/message.h"
 #include "shard_runtime/core/require.h"
@@ -503,5 +504,6 @@ void copies_process_main(int argc, char **argv)
     if (argc != 3 || strcmp(argv[0], role) != 0)
         return;
     self_process_begin(argv[0], argv[2]);
+    core_hide_memory(); /* it has a key */
     serve();
 }

@@ -14,7 +14,7 @@
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/require.h"
 
-enum { RECORD_BYTES = 16 << 10, BUFFER_BYTES = 64 << 10 };
+enum { PIECE_BYTES = 256 << 10, BUFFER_BYTES = 64 << 10 };
 
 struct copy_stream {
     int fd;
@@ -180,7 +180,7 @@ enum fsdp_status copy_stream_send(struct copy_stream *stream, const void *bytes,
     const unsigned char *from = bytes;
 
     while (n_bytes > 0) {
-        const size_t n = n_bytes < RECORD_BYTES ? n_bytes : RECORD_BYTES;
+        const size_t n = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
 
         OK_OR_RETURN(tls_write(stream->tls, from, n, err));
         OK_OR_RETURN(flush(stream, err));

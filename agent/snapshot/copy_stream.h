@@ -14,7 +14,8 @@
 
 struct copy_stream;
 
-enum { COPY_PATIENCE_MS = 30000 }; /* how long a call waits for the other end */
+/* How long a call waits for the other end: less than a rank may be silent in a save (hang_bounds.h). */
+enum { COPY_PATIENCE_MS = 15000 };
 
 /** Connect to a node. *fd is a socket, which does not block. FSDP_ERR_PEER: the node is not reached. */
 enum fsdp_status copy_stream_connect(int *fd, const char *address, int port, struct fsdp_err *err);

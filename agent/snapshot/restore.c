@@ -44,9 +44,11 @@ static bool is_everywhere(const struct restore_node *nodes, int n, int n_ranks, 
     for (int i = 0; i < n; i++) {
         const struct restore_steps *held = &nodes[i].held;
 
-        if (nodes[i].holds && snapshot_list_has(&held->own, step))
-            cover(covered, n_seats, n_ranks, nodes[i].first_rank, &n_covered);
-        if (nodes[i].holds && snapshot_list_has(&held->copies, step))
+        if (held->world_size != n_seats * n_ranks)
+            continue;
+        if (snapshot_list_has(&held->own, step))
+            cover(covered, n_seats, n_ranks, held->own_first_rank, &n_covered);
+        if (snapshot_list_has(&held->copies, step))
             cover(covered, n_seats, n_ranks, held->copies_first_rank, &n_covered);
     }
     return n_covered == n_seats;
@@ -58,7 +60,7 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
     struct candidates all = { .n = 0 };
 
     for (int i = 0; i < n; i++)
-        for (int k = 0; nodes[i].holds && k < FSDP_SNAPSHOT_SLOTS; k++) {
+        for (int k = 0; nodes[i].held.world_size == n_seats * n_ranks && k < FSDP_SNAPSHOT_SLOTS; k++) {
             add(&all, nodes[i].held.own.held[k]);
             add(&all, nodes[i].held.copies.held[k]);
         }
@@ -68,15 +70,49 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
     return (struct snapshot_held){ .step = -1 };
 }
 
-int restore_source(const struct restore_node *nodes, int n, int node, struct snapshot_held step)
+static bool has_own(const struct restore_node *node, struct snapshot_held step)
 {
-    const int seat = nodes[node].seat;
+    return node->held.world_size > 0 && node->held.own_first_rank == node->seat &&
+           snapshot_list_has(&node->held.own, step);
+}
 
-    if (nodes[node].holds && nodes[node].first_rank == seat && snapshot_list_has(&nodes[node].held.own, step))
-        return node;
+bool restore_swaps(const struct restore_node *node, struct snapshot_held step)
+{
+    return node->held.world_size > 0 && !has_own(node, step) && node->held.copies_first_rank == node->seat &&
+           snapshot_list_has(&node->held.copies, step);
+}
+
+/* Will this node hold copies that serve the ranks of `seat`, when the generation begins? */
+static bool has_for(const struct restore_node *node, int seat, struct snapshot_held step)
+{
+    const bool swaps = restore_swaps(node, step);
+
+    return node->held.world_size > 0 &&
+           (swaps ? node->held.own_first_rank : node->held.copies_first_rank) == seat &&
+           snapshot_list_has(swaps ? &node->held.own : &node->held.copies, step);
+}
+
+bool restore_sources(const struct restore_node *nodes, int n, int n_ranks, int n_seats,
+                     struct snapshot_held step, int *at_seat, int *sources)
+{
+    bool all = true;
+
+    for (int i = 0; i < n_seats; i++)
+        at_seat[i] = -1;
     for (int i = 0; i < n; i++)
-        if (i != node && nodes[i].holds && nodes[i].seat >= 0 && nodes[i].first_rank == nodes[i].seat &&
-            nodes[i].held.copies_first_rank == seat && snapshot_list_has(&nodes[i].held.copies, step))
-            return i;
-    return -1;
+        if (nodes[i].seat >= 0 && nodes[i].seat / n_ranks < n_seats)
+            at_seat[nodes[i].seat / n_ranks] = i;
+    for (int i = 0; i < n; i++) {
+        const int holder = nodes[i].seat < 0 ? -1 : at_seat[(nodes[i].seat / n_ranks + 1) % n_seats];
+
+        sources[i] = -1;
+        if (nodes[i].seat < 0)
+            continue;
+        if (has_own(&nodes[i], step) || restore_swaps(&nodes[i], step))
+            sources[i] = i;
+        else if (holder >= 0 && holder != i && has_for(&nodes[holder], nodes[i].seat, step))
+            sources[i] = holder;
+        all = all && sources[i] >= 0;
+    }
+    return all;
 }

@@ -11,24 +11,24 @@
 
 #include "shard_runtime/shardfile/snapshot.h"
 
-/* What a node has in memory when a generation is over. */
+/* What a node has in memory when a generation is over, of a world of that size. */
 struct restore_steps {
+    int world_size;              /* 0: it has nothing */
+    int own_first_rank;          /* of its own ranks */
     struct snapshot_list own;    /* steps that all its ranks have */
     struct snapshot_list copies; /* steps of which it has copies for all ranks of another node */
     int copies_first_rank;       /* the first of those; -1: it has no copies */
 };
 
-/* A node that is there: what it had, and its seat. */
+/* A node that is there. */
 struct restore_node {
-    bool holds; /* it took part in the generation, and reported `held` */
     struct restore_steps held;
-    int first_rank; /* its seat in that generation */
-    int seat;       /* in the next one, by the first rank; -1: it takes no part */
+    int seat; /* in the next generation, by the first rank; -1: it takes no part */
 };
 
 /**
  * Chooses the newest step that is there for every rank of the generation that is over.
- *   nodes    (n) in any order; `seat` is not read
+ *   nodes    (n) in any order; `seat` is not read. Those of a world of another size have nothing
  *   n_ranks  ranks of each node
  *   n_seats  nodes that the generation had
  *   covered  (n_seats) scratch
@@ -38,9 +38,21 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
                                     bool *covered);
 
 /**
- * Where a node of the next generation finds what its ranks need of `step`: its own number, if it has that
- * itself; else that of a node which has copies for its seat, and keeps its own seat; -1: nowhere.
+ * Does the node lack the step for its ranks, and has it copies of just these ranks? Then what it holds for
+ * others and what it has itself change places. So it is with a node that takes the lead: it gets rank 0.
  */
-int restore_source(const struct restore_node *nodes, int n, int node, struct snapshot_held step);
+bool restore_swaps(const struct restore_node *node, struct snapshot_held step);
+
+/**
+ * Finds where each node of the next generation gets what its ranks need of `step`: from itself; else from the
+ * node that will hold its copies, if that has them already. No other node's ranks are copied to that one, so
+ * what it has stays until it is fetched.
+ *   n_ranks, n_seats  as above, of the next generation
+ *   at_seat           (n_seats) scratch
+ *   sources           (n) receives the numbers; -1 of a node without a seat
+ * Returns false if a node with a seat finds it nowhere; its source is -1.
+ */
+bool restore_sources(const struct restore_node *nodes, int n, int n_ranks, int n_seats,
+                     struct snapshot_held step, int *at_seat, int *sources);
 
 #endif

@@ -96,3 +96,9 @@ void segments_end_copying(const struct segments *segments)
     for (int i = 0; i < segments->n; i++)
         (void)!pwrite(segments->fds[i], &no, sizeof no, offsetof(struct fsdp_snapshot_head, copying));
 }
+
+void segments_clear(const struct segments *segments)
+{
+    for (int i = 0; i < segments->n; i++)
+        (void)!ftruncate(segments->fds[i], 0);
+}

@@ -35,5 +35,7 @@ struct snapshot_list segments_copies(const struct segments *segments, int world_
 uint64_t segments_bytes(const struct segments *segments);
 /** No worker waits for copies of its snapshots any more. */
 void segments_end_copying(const struct segments *segments);
+/** Give the memory back: the segments are as new ones. */
+void segments_clear(const struct segments *segments);
 
 #endif

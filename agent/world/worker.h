@@ -43,7 +43,8 @@ struct world_plan {
     int64_t resume_step;   /* the step to resume from; -1: from initial weights */
     int64_t memory_step;   /* before that: a step that every rank has in memory; -1: none */
     int memory_generation; /* in which that step was taken */
-    int memory_from; /* the node in whose memory this one's ranks find it, by its node rank; -1: in ours */
+    /* the node whose copies this one's ranks go on from, by its node rank; -1: they have it themselves */
+    int memory_from;
     bool memory_is_peer;             /* some node fetches it from another one */
     char snapshot[ENTRY_NAME_BYTES]; /* of a program: the entry that stays in memory; empty: none */
     int64_t lease_ms;                /* of the nodes: the host's */

@@ -1,7 +1,8 @@
 /*
  * Snapshots of the workers. Their segments stay from one generation to the next. What a worker wants written
  * to the disk, the writer's process writes, while the generation lives. Then the save is reported as if the
- * worker had written the file itself. Programs have their own snapshots (agent/snapshot/entry_dir.h).
+ * worker had written the file itself. With checkpoint.replicas, another process copies them to another node
+ * (agent/snapshot/copies.h). Programs have their own snapshots (agent/snapshot/entry_dir.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static enum fsdp_status begin_copies(struct world *world, struct fsdp_err *err)
     struct copies_seat seat = { .node_rank = plan->node_rank,
                                 .n_nodes = plan->n_nodes,
                                 .address = plan->node_address,
-                                .fetch_from = plan->memory_from,
+                                .fetch_from = plan->memory_from == plan->node_rank ? -1 : plan->memory_from,
                                 .begin = {
                                     .n = (uint32_t)world->config->n_workers,
                                     .first_rank = (uint32_t)plan->first_rank,
@@ -77,6 +78,13 @@ static enum fsdp_status begin_copies(struct world *world, struct fsdp_err *err)
                                     .from = { plan->memory_step, (uint32_t)plan->memory_generation } } };
 
     memcpy(seat.begin.token, plan->token, sizeof seat.begin.token);
+    if (plan->memory_from ==
+        plan->node_rank) { /* what is held for others is of the ranks that are here now */
+        struct segments *own = world->held;
+
+        world->held = world->segments;
+        world->segments = own;
+    }
     return copies_begin(&world->copies, world->services.loop, &seat, world->segments, world->held, &handlers,
                         err);
 }
@@ -85,8 +93,13 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
 {
     struct fsdp_err why = { 0 };
 
-    if (world->held == NULL || world->plan.n_nodes < 2)
+    if (world->held == NULL)
         return give_segments(world, err);
+    segments_end_copying(world->segments); /* of the generation before, whose process was killed */
+    if (world->plan.n_nodes < 2) {
+        segments_clear(world->held);
+        return give_segments(world, err);
+    }
     if (begin_copies(world, &why) == FSDP_OK)
         return true;
     world_say(world, why.message);
@@ -95,6 +108,8 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
 
 bool world_in_memory(const struct world *world, struct restore_steps *held)
 {
+    held->world_size = world->plan.world_size;
+    held->own_first_rank = world->plan.first_rank;
     held->own = segments_held(world->segments, world->plan.first_rank, world->plan.world_size);
     held->copies = segments_copies(world->held, world->plan.world_size, &held->copies_first_rank);
     return held->own.held[0].step >= 0 || held->copies.held[0].step >= 0;

@@ -30,7 +30,7 @@ check_eq "with replicas on two nodes, each holds as much for the other" "$(numbe
 check "... which is something" test "$(number copies < "$WORK/copies.json")" -gt 0
 check_eq "... and on one node nothing" 0 "$(plan --set checkpoint.every=1 --set checkpoint.replicas=1 | number copies)"
 check_status "replicas without anything to copy are refused" 78 plan --set checkpoint.replicas=1
-check_match "... in words" 'checkpoint.replicas has nothing to copy' "$(cat "$WORK/out" "$WORK/err" 2> /dev/null)"
+check_match "... in words" 'checkpoint.replicas: has nothing to copy' "$(cat "$WORK/out" "$WORK/err" 2> /dev/null)"
 total=$(number total < "$WORK/saves.json")
 check_match "it says if they do not fit" 'snapshots do not fit in addition to the rest' \
   "$("$BIN/fsdprun" plan "$WORK/job.yaml" --set checkpoint.every=1 --memory $((total + (1 << 20))))"

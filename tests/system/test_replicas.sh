@@ -1,13 +1,13 @@
 # Copies of snapshots in the memory of another node (checkpoint.replicas). A node is lost with all its memory, a spare
 # takes its seat, and the job goes on from memory, to the bit as an undisturbed run.
 # Long
-# FSDP_NIGHTLY=1: more losses.
+# FSDP_NIGHTLY=1: more losses; FSDP_TEST_LOSSES: so many.
 . tests/support/shell/harness.sh
 . tests/support/shell/agents.sh
 . tests/support/shell/netns.sh
 . tests/support/shell/train.sh
 at_exit() { kill_agents; netns_down; }
-LOSSES=3
+LOSSES=${FSDP_TEST_LOSSES:-3}
 [ -z "${FSDP_NIGHTLY:-}" ] || LOSSES=100
 seed=${FSDP_TEST_SEED:-$RANDOM}
 RANDOM=$seed
@@ -84,6 +84,19 @@ check_eq "none lost more steps than were on their way" "" \
 same_end losses calm hit $STEPS
 check_eq "no process is left that copies" "" \
   "$(for pid in $(pgrep -x fsdp-copies); do readlink "/proc/$pid/exe"; done | grep "^$WORK")"
+
+# The leader is lost. Another node leads, and the spare takes the seat of the lost one.
+port=$((port + 1))
+node led 1 $STEPS
+node led 2 $STEPS
+wait_until 60 has_logged runs/led 0 1
+node led 3 $STEPS
+wait_until 60 has led-3 "as a spare"
+wait_until 60 has_logged runs/led 0 25
+power_off led-1
+check_ends "the leader is lost: the others end with 0" "0 0" led-2 led-3
+check_eq "they went on from the memory of another node" peer "$(sources led)"
+same_end "a lost leader" calm led $STEPS
 
 # Three nodes and a spare in namespaces. The run begins from a checkpoint. After the loss no file of it is opened.
 netns_up 4 || { skip "a lost node in namespaces" "needs root, ip, nft and bridges for network namespaces"; exit 0; }

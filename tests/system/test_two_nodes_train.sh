@@ -86,7 +86,7 @@ check "a node is cut off: the other waits for it" wait_until 30 has back-0 "once
 heal_link
 check_both "when the cut is mended, both train to the end" "0 0" back
 check_eq "after one restart" 1 "$(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
-check_match "from the disk: what a lost node had in memory is not asked for" '"source": *"disk"' "$(grep '"resume"' "$RUN/events.jsonl")"
+check_match "from memory: a node that joins again still has what its ranks had" '"source": *"memory"' "$(grep '"resume"' "$RUN/events.jsonl")"
 check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" "$(figures "$RUN")"
 check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
 

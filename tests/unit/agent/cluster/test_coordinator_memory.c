@@ -5,7 +5,9 @@ TestSuite(coordinator_memory, .init = make_config, .fini = end, .timeout = 60);
 
 static void holds_copies(int i, int64_t newest, int64_t older, uint32_t generation, int64_t copy, int of_rank)
 {
-    const struct restore_steps held = { .own = { { { newest, generation }, { older, generation } } },
+    const struct restore_steps held = { .world_size = actors[i].plan.world_size,
+                                        .own_first_rank = actors[i].plan.first_rank,
+                                        .own = { { { newest, generation }, { older, generation } } },
                                         .copies = { { { copy, generation }, { -1, 0 } } },
                                         .copies_first_rank = of_rank };
 

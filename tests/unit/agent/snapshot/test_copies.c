@@ -352,6 +352,33 @@ static pid_t first_process(void)
     return pid;
 }
 
+Test(copies, a_process_that_dies_before_it_listens_keeps_no_node_waiting)
+{
+    begin(0, -1, -1);
+    cr_assert_eq(kill(first_process(), SIGKILL), 0);
+    while (nodes[0].value[0] == '\0')
+        uv_run(&loop, UV_RUN_ONCE);
+    begin(1, -1, -1);
+    for (int i = 0; i < NODES; i++)
+        until_ready(i);
+    fill(1, 7);
+    until_copied(1);
+    while (nodes[1].n_lines == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_expect_not_null(strstr(nodes[1].line, "the other node takes no copies"), "%s", nodes[1].line);
+}
+
+Test(copies, memory_is_given_back_and_no_worker_waits_after_a_generation)
+{
+    copy_two_steps();
+    stop(0);
+    fill(0, 9);
+    segments_end_copying(nodes[0].own);
+    cr_expect(snapshot_is_copied(nodes[0].heads[0]));
+    segments_clear(nodes[0].held);
+    cr_expect_eq(segments_bytes(nodes[0].held), 0);
+}
+
 Test(copies, a_killed_process_keeps_no_worker_waiting_on_either_node)
 {
     copy_two_steps();
