@@ -1,7 +1,7 @@
 /*
- * The files of a model under libFuzzer: a list is refused with words, or its pieces are inside their files
+ * The files of a model under libFuzzer. A list is refused with words, or its pieces are inside their files
  * and tensors and cover each tensor once. Byte 0xff separates the headers of up to three files, the first
- * being the index; a byte before each says how much data follows its header. An index that is empty is not
+ * being the index. A byte before each says how much data follows its header. An index that is empty is not
  * there: then the directory is listed.
  */
 #include "shard_runtime/shardfile/weights.h"
