@@ -81,7 +81,7 @@ struct agent_progress {
     uint64_t tokens; /* consumed by all ranks so far */
     double loss, grad_norm, tokens_per_s;
     uint64_t memory_bytes; /* the largest of this node's ranks */
-    enum fsdp_phase phase; /* of rank 0, or of this node's first rank */
+    enum fsdp_phase phase; /* the phase of rank 0, or of this node's first rank */
     bool stopping;
 };
 
@@ -176,7 +176,7 @@ struct agent_config {
     /* AGENT_ARBITER_DIRECTORY: of a job, or with a run directory that the user names; else not used */
     enum agent_arbiter arbiter;
     const char *etcd;   /* AGENT_ARBITER_ETCD: its members (agent/arbiter/etcd_endpoints.h) */
-    const char *secret; /* of secret_bytes; NULL: insecure, which the user must have asked for */
+    const char *secret; /* secret_bytes of it; NULL: insecure, which the user must have asked for */
     size_t secret_bytes;
     /* MASTER_ADDR and MASTER_PORT, if the user names them. NULL, 0: loopback (or node 0), and a free port. */
     const char *master_address;

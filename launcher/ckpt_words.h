@@ -14,7 +14,7 @@ enum { CKPT_MOST_OPTIONS = 6, CKPT_MOST_PATHS = 2 };
 
 /* The words that a user gave to a command. */
 struct ckpt_words {
-    const struct subcommand *command;      /* its name is "ckpt ls", and so on */
+    const struct subcommand *command;      /* the command, named "ckpt ls" and so on */
     const char *values[CKPT_MOST_OPTIONS]; /* of each option of the command; a flag has ""; NULL: not given */
     const char *paths[CKPT_MOST_PATHS];
     bool help;

@@ -7,15 +7,11 @@
 
 #include "launcher/ckpt_words.h"
 #include "launcher/completion.h"
+#include "launcher/json_table.h"
 #include "launcher/options.h"
 #include "launcher/what.h"
 #include "shard_runtime/core/text.h"
 #include "shard_runtime/job/docs.h"
-
-static int written(FILE *out)
-{
-    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
-}
 
 int cmd_help(const char *program, FILE *out)
 {
@@ -36,7 +32,7 @@ int cmd_help(const char *program, FILE *out)
     }
     fprintf(out, "%s%s --help-all: every option, job key and exit status.%s\n", has_subcommands ? "" : "\n",
             program, has_subcommands ? " help WORD: its page." : "");
-    return written(out);
+    return json_written(out);
 }
 
 int cmd_help_all(const char *program, FILE *out)
@@ -49,13 +45,13 @@ int cmd_help_all(const char *program, FILE *out)
           "76 a node was lost; 77 stopped after saving, run again to go on; 78 a job file or setting that\n"
           "cannot be used; 126, 127 the program cannot be executed or read, is not found.\n",
           out);
-    return written(out);
+    return json_written(out);
 }
 
 int cmd_completion(const char *shell, const char *program, FILE *out)
 {
     completion_print(out, shell, program);
-    return written(out);
+    return json_written(out);
 }
 
 /* The entry of a command in the manual page. */
@@ -117,7 +113,7 @@ int cmd_docs(const char *page, FILE *out)
         if (strcmp(pages[i].name, page) != 0)
             continue;
         pages[i].print(out);
-        return written(out);
+        return json_written(out);
     }
     fprintf(stderr, "fsdprun: there is no page %s\n", page);
     return FSDP_EXIT_USAGE;

@@ -16,6 +16,7 @@
 #include "launcher/cmd_run.h"
 #include "launcher/command.h"
 #include "launcher/job_input.h"
+#include "launcher/json_table.h"
 #include "launcher/slurm_defaults.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/files.h"
@@ -161,9 +162,7 @@ static int prepare(struct visit *visit, const struct job *job)
                                   &host->port, &err);
         host->endpoint = visit->endpoint;
     }
-    return status == FSDP_OK
-               ? 0
-               : complain(status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(status), err.message);
+    return status == FSDP_OK ? 0 : complain(exit_status_of_request(status), err.message);
 }
 
 /* Write the report into the file, from its beginning. Returns false with errno. */
@@ -372,7 +371,7 @@ static int visit_here(const struct own *own, struct options *options, struct sur
 int cmd_doctor_help(FILE *out)
 {
     fputs(help, out);
-    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+    return json_written(out);
 }
 
 int cmd_doctor(const struct options_input *input, int place, struct surroundings *around)
@@ -392,8 +391,7 @@ int cmd_doctor(const struct options_input *input, int place, struct surroundings
     if (own.help) {
         status = cmd_doctor_help(stdout);
     } else if (options_read(&options, &rest, &err) != FSDP_OK) {
-        status = complain(err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),
-                          err.message);
+        status = complain(exit_status_of_request(err.status), err.message);
     } else {
         status = visit_here(&own, &options, around);
         options_fini(&options);

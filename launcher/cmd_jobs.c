@@ -269,7 +269,7 @@ static int run(const struct subcommand *command, const struct job_words *words, 
             name_lost(&list, err_out);
     } else if (found == FSDP_OK) {
         found = jobs_find(&job, &list, words->job, err);
-        status = found == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(found);
+        status = exit_status_of_request(found);
         if (found == FSDP_OK)
             status = run_on(command, &list, job, words, out, err_out, err);
     }

@@ -14,6 +14,7 @@
 
 #include "launcher/devices.h"
 #include "launcher/job_input.h"
+#include "launcher/json_table.h"
 #include "launcher/launch.h"
 #include "shard_runtime/core/exit_status.h"
 
@@ -187,7 +188,7 @@ static int plan_job(const struct own *own, const struct options *options, const 
 int cmd_plan_help(FILE *out)
 {
     fputs(help, out);
-    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+    return json_written(out);
 }
 
 int cmd_plan(const struct options_input *input, int place, const struct surroundings *around)
@@ -212,8 +213,7 @@ int cmd_plan(const struct options_input *input, int place, const struct surround
         status = complain(FSDP_EXIT_USAGE,
                           "--schedule prints no figures: not with --json, --memory or --evaluation");
     } else if (options_read(&options, &rest, &err) != FSDP_OK) {
-        status = complain(err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),
-                          err.message);
+        status = complain(exit_status_of_request(err.status), err.message);
     } else {
         status = plan_job(&own, &options, around);
         options_fini(&options);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/cmd_jobs.h"
+#include "launcher/json_table.h"
 #include "launcher/plot.h"
 #include "launcher/terminal.h"
 #include "shard_runtime/core/exit_status.h"
@@ -35,7 +36,7 @@ static int find_run(char path[REGISTRY_PATH_BYTES], const char *run, struct fsdp
     if (found == FSDP_OK)
         snprintf(path, REGISTRY_PATH_BYTES, "%s", job->run_dir);
     registry_list_fini(&list);
-    return found == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(found);
+    return exit_status_of_request(found);
 }
 
 /* Take every line of a file of the run. One that is not there has none. */
@@ -93,7 +94,7 @@ int cmd_plot(const struct job_words *words, FILE *out, struct fsdp_err *err)
         status = write_svg(&plot, run, words->svg, err);
     } else {
         plot_text(&plot, look.columns > 0 ? look.columns : DEFAULT_COLUMNS, LINES, look.ascii, out);
-        status = fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+        status = json_written(out);
     }
     plot_fini(&plot);
     return status;

@@ -358,7 +358,7 @@ static int set_program_dir(struct launch *launch, const struct options *options,
     }
     if (log_dir != NULL) {
         fsdp_wrap(err, "%s", options->of[OPT_LOG_DIR].origin);
-        return status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(status);
+        return exit_status_of_request(status);
     }
     if (captured)
         return exit_status_of(status);

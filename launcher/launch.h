@@ -28,7 +28,7 @@ struct surroundings {
     const char *(*get_env)(void *arg, const char *name);
     void *arg;
     const struct what_files *files;
-    const char *own_path; /* of the running fsdprun; fsdp-train is in the same folder */
+    const char *own_path; /* path of the running fsdprun; fsdp-train is in the same folder */
     const char
         *python_beside; /* in the folder of the program that was called (launcher/called.h); NULL: none */
     bool out_is_terminal, err_is_terminal;
@@ -45,7 +45,7 @@ struct surroundings {
 struct launch {
     struct agent_config config;
     struct secret secret;
-    char secret_file[RUNDIR_PATH_BYTES]; /* of the Slurm step, until all nodes have read it; empty: none */
+    char secret_file[RUNDIR_PATH_BYTES]; /* the step's secret, until all nodes have read it; empty: none */
     bool has_made_secret;                /* in that file: launch_fini() removes it */
     char run_dir[RUNDIR_PATH_BYTES];
     char checkpoint_dir[RUNDIR_PATH_BYTES];

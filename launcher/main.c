@@ -214,9 +214,7 @@ int main(int argc, char **argv)
     if (argc >= 2 && strncmp(argv[1], DOCTOR_NODE_WORD, strlen(DOCTOR_NODE_WORD)) == 0)
         return cmd_doctor_node(argv[1] + strlen(DOCTOR_NODE_WORD), argc > 2 ? argv[2] : NULL);
     if (options_read(&options, &input, &err) != FSDP_OK)
-        return complain(options.program,
-                        err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),
-                        err.message);
+        return complain(options.program, exit_status_of_request(err.status), err.message);
     look_around(&around, own_path);
     around.command = argv;
     around.start_fd = is_awaited ? &start_fd : NULL;

@@ -154,7 +154,7 @@ struct option {
     bool no_env;          /* no variable is read, not even FSDPRUN_<NAME> */
     const char *also;     /* one more variable, which is read last */
     const char *called;   /* names that other launchers use, separated by '|', for "did you mean" */
-    const char *brief;    /* its line on the short page; NULL: only the long page has it */
+    const char *brief;    /* the option's line on the short page; NULL: only the long page has it */
     const char *fallback; /* the default, as shown */
     const char *group, *help;
     /* what the option decides; none: it has no line in --dry-run */
@@ -168,7 +168,7 @@ enum { OPTION_ORIGIN_BYTES = 64, OPTION_MEANT_BYTES = 128 };
 
 struct option_value {
     const char *text;                 /* borrowed from argv or the environment; NULL: not given */
-    int64_t number;                   /* of a count or size; MAX of MIN:MAX; of a flag 1 (on) or 0 */
+    int64_t number;                   /* a count or size; MAX of MIN:MAX; for a flag 1 (on) or 0 */
     int64_t least;                    /* MIN of MIN:MAX, else the number */
     int64_t window_s;                 /* SECONDS of N/SECONDS, else 0 */
     char origin[OPTION_ORIGIN_BYTES]; /* where it was given: "--nnodes", "PET_NNODES" */

@@ -112,7 +112,7 @@ bool plot_columns(const struct plot *plot, enum plot_series series, struct plot_
         if (isnan(value))
             continue;
         any = true;
-        band->low = fmin(band->low, value); /* of a NaN and a number, the number */
+        band->low = fmin(band->low, value); /* fmin() of a NaN and a number is the number */
         band->high = fmax(band->high, value);
     }
     return any;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "launcher/json_table.h"
 #include "shard_runtime/core/json.h"
 
 static void add_bool(struct json_text *text, bool yes)
@@ -139,7 +140,7 @@ int print_launch(const struct launch *launch, const struct options *options, FIL
     if (whole)
         fputs(text.bytes, out);
     json_text_free(&text);
-    return whole && fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+    return whole ? json_written(out) : FSDP_EXIT_IO;
 }
 
 void print_launch_defaults(const struct options *options, FILE *out)

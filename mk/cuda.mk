@@ -1,5 +1,5 @@
-# The CUDA plug-in, and what stands in for CUDA where there is none: the kernels on the host, and libraries
-# that look like CUDA's runtime, cuBLASLt, NCCL and cuDNN.
+# The CUDA plug-in, and what replaces CUDA where there is none: the kernels on the host, and libraries with
+# the API of CUDA's runtime, cuBLASLt, NCCL and cuDNN.
 
 # Built where nvcc is found (NVCC= builds without). The toolkit's runtime is linked in, and its libraries are
 # found where the toolkit stands. libcuda is never linked: without a driver no program would start. No other

@@ -113,8 +113,8 @@ asan:
 asan-unit:
 	$(MAKE) BUILD=build/asan SAN=address,undefined unit emulation
 
-# Plain programs of tests/tsan, with clang and its OpenMP and products in plain C: with libgomp or oneDNN's
-# own threads the thread sanitizer sees races that are none.
+# Plain programs of tests/tsan, with clang and its OpenMP and products in plain C. With libgomp or oneDNN's
+# own threads the thread sanitizer reports races that are none.
 TSAN_CC  ?= clang-14
 TSAN_BIN := $(patsubst tests/tsan/%.c,$(BUILD)/test/tsan/%,$(call src,tests/tsan))
 $(BUILD)/test/tsan/loop_save $(BUILD)/test/tsan/pulse $(BUILD)/test/tsan/lead: $(BUILD)/test/parts.a

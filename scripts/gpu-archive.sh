@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs what a machine with a GPU, nvcc and libc needs to check the cuda back end without a network: the
-# sources, the programs built here, and the libraries that these need in addition to libc's own. At most 64 MiB.
+# Packs what a machine with a GPU, nvcc and libc needs to check the cuda back end without a network. These are
+# the sources, the programs built here, and the libraries that they need beyond libc. At most 64 MiB.
 #   scripts/gpu-archive.sh [--built] [FILE]      there: tar xf FILE && cd fsdprun && scripts/gpu-check.sh
 # --built: the programs are there already. Exit status: 0; 1 it is too large, or something is missing.
 set -eu

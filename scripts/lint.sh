@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What no compiler holds: the form of the product's C, that what is ignored is what is named, the kernels of
-# docs/cuda.md, and where CUDA's own words stand. `make lint` and tests/system/test_build.sh run this.
+# What no compiler checks: the form of the product's C, that what is ignored is what is named, the kernels of
+# docs/cuda.md, and the places of CUDA's own words. `make lint` and tests/system/test_build.sh run this.
 #   scripts/lint.sh [FOLDER...]     in these folders instead of those that $formed names
 # Prints "FILE:LINE: what is wrong". Exit status 1 if there is something.
 set -u

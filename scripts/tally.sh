@@ -6,8 +6,8 @@ closing='^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
 tally_times=() tally_failures=()
 
 # suite TITLE COMMAND...: shows the command's output without its closing line, "N passed, N failed, N
-# skipped", and adds the numbers of that line to the totals. A command without one counts as one failure.
-# Output goes to stdout, stderr included.
+# skipped". Adds the numbers of that line to the totals. A command without one counts as one failure. Output
+# goes to stdout, stderr included.
 suite() {
   local title=$1 began=$SECONDS log p f s line; shift
   log=$(mktemp)

@@ -58,7 +58,7 @@ struct client {
     struct client *next, *previous;
     int fd; /* of the connection; -1: closed */
     uv_poll_t poll;
-    uv_timer_t deadline; /* of the request; then of the word how many GPUs the job needs */
+    uv_timer_t deadline; /* for the request, then for how many GPUs the job needs */
     uv_poll_t job_poll;  /* on the job's pidfd */
     uv_poll_t channel_poll;
     struct frame_parser parser;

@@ -29,7 +29,7 @@ struct lease_need {
 struct lease_answer {
     uint32_t granted; /* 1: the job holds `held`; 0: it waits, and `words` say for what */
     struct queue_gpus held;
-    char words[QUEUE_WORDS_BYTES]; /* as queue_words() has them; may come again when they change */
+    char words[QUEUE_WORDS_BYTES]; /* why it waits (queue_words()); sent again when that changes */
 };
 
 #endif

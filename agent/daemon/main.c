@@ -43,9 +43,9 @@ struct arguments {
     int socket_fd; /* a listening socket from systemd; -1: none */
     const char *pidfile, *settings;
     bool with_groups;
-    const char *group, *credentials; /* of a job: its control group, and systemd's secrets; "": none */
+    const char *group, *credentials; /* the job's control group and systemd's secrets; "": none */
     int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
-    int start_fd; /* of that job: its socket; without a job: gets a byte once the daemon serves */
+    int start_fd; /* the job's socket; without a job it gets a byte once the daemon serves */
     int idle_exit_s;
 };
 

@@ -27,21 +27,21 @@ struct job_worker {
     pid_t pid;    /* 0: it has no process now */
     int phase;    /* enum fsdp_phase; -1: it does not say, as a program without a link */
     int64_t step; /* the count of steps that it has done; -1: it does not say */
-    char gpu[32]; /* its address on the PCI bus; empty: it has named none */
+    char gpu[32]; /* the GPU's PCI address; empty: the worker has named none */
     int64_t gpu_percent, gpu_memory_bytes; /* in use on that GPU, by any process; -1: not known */
 };
 
 struct job_view {
     const char *id, *name;
     enum job_state state;
-    int n_nodes, n_ranks; /* of the generation; before the first, as many as the command line asks for */
+    int n_nodes, n_ranks; /* of the newest generation, or what the command line asks for */
     int generation;
     int64_t step;              /* -1: not known, as of a program without a link */
     double loss, tokens_per_s; /* NaN: not known */
     int n_restarts;            /* those that a failure made necessary */
     double age_s;
     const char *run_dir;   /* NULL: none */
-    const char *waits_for; /* of a queued job, as "waits for 2 GPUs: ..."; NULL: no member */
+    const char *waits_for; /* of a queued job: "waits for 2 GPUs: ..."; NULL: left out of the JSON */
 
     /* Only for `status` and `inspect`. */
     int node_rank; /* of this node; -1: it is in no generation yet */

@@ -36,7 +36,7 @@ static void remove_files(const struct registry_entry *entry)
     unlinkat(entry->folder_fd, entry->entry, 0);
     unlinkat(entry->folder_fd, entry->fresh, 0);
     unlinkat(entry->folder_fd, entry->socket, 0);
-    rmdir(entry->folder); /* fails unless it is empty; who needs it then makes it again */
+    rmdir(entry->folder); /* fails unless the folder is empty; the next run makes it again */
 }
 
 static void close_all(struct registry_entry *entry)

@@ -13,7 +13,7 @@
 
 enum {
     DOCTOR_TEXT_BYTES = 160,
-    DOCTOR_PATH_BYTES = 256, /* of a path as it is shown: a longer one is cut */
+    DOCTOR_PATH_BYTES = 256, /* a path is cut to this when it is shown */
     DOCTOR_GPUS = GPU_HEALTH_MAX,
     DOCTOR_LIBRARIES = 4
 };
@@ -36,7 +36,7 @@ struct disk_facts {
 
 struct memory_facts {
     int64_t total_bytes, available_bytes;
-    int64_t group_limit_bytes, group_used_bytes; /* of the tightest control group; -1: no limit */
+    int64_t group_limit_bytes, group_used_bytes; /* memory of the tightest control group; -1: no limit */
     int64_t shm_size_bytes, shm_free_bytes;      /* of /dev/shm; -1: it is missing */
     bool shm_writable;
     int64_t memlock_bytes; /* -1: unlimited */
@@ -50,7 +50,7 @@ struct memory_facts {
 
 struct limit_facts {
     int64_t nofile, nofile_soft; /* -1: unlimited */
-    int64_t nproc, n_threads;    /* of this user: what is allowed, and what runs; -1: unlimited, not known */
+    int64_t nproc, n_threads;    /* allowed to this user, and running; -1: unlimited, not known */
     int64_t pids_max, pids_now;  /* of the tightest control group */
     int64_t threads_max;         /* of the kernel */
     int64_t core_bytes, file_bytes, address_bytes;
@@ -104,7 +104,7 @@ struct gpu_facts {
 struct library_fact {
     char name[DOCTOR_PATH_BYTES];
     char error[DOCTOR_TEXT_BYTES]; /* why it cannot be opened; empty: it can */
-    int version;                   /* as the library has it; 0: it says none */
+    int version;                   /* the library's own number; 0: it has none */
 };
 
 /* Their places in library_facts. */
@@ -220,8 +220,6 @@ int64_t doctor_number(const struct doctor_host *host, const char *format, ...)
 /** Read a line from a file below the root, without its end. Returns false, with "", if it cannot be read. */
 bool doctor_line(const struct doctor_host *host, char *out, size_t size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/** List the entries of a directory below the root, at most `room`, unsorted. Returns how many there are. */
-int doctor_entries(const struct doctor_host *host, const char *directory, char (*names)[64], int room);
 /** The variable's value; NULL: it is not set, or empty. */
 const char *doctor_env(const struct doctor_host *host, const char *name);
 

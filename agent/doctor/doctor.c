@@ -58,7 +58,7 @@ static_assert(sizeof doctor_groups / sizeof *doctor_groups <= MOST_GROUPS, "room
 /* A probe in its process. */
 struct running {
     pid_t pid;
-    int fd; /* its answer: the group's facts; -1: there is none to come */
+    int fd; /* for the probe's answer, the group's facts; -1: none will come */
     size_t got;
     int64_t deadline_ms;
     bool late;

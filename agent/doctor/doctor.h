@@ -25,7 +25,7 @@ struct doctor_host {
     void *arg;
     const char *own_path; /* of the running fsdprun */
     const char *run_dir;  /* it need not exist yet */
-    int n_nodes;          /* of the job; 1: what matters between nodes only warns, or is left out */
+    int n_nodes;          /* nodes of the job; 1: checks between nodes only warn, or are left out */
     const char *endpoint; /* host of the rendezvous; NULL: none was given */
     int port;             /* of the rendezvous */
     /* Run a program, and take what it writes. Returns its exit status, or one of those below. */

@@ -24,7 +24,7 @@ int gpu_count_pci(const struct doctor_host *host)
     char(*names)[64] = calloc(MOST_DEVICES, sizeof *names);
     int n, n_gpus = 0;
 
-    n = names != NULL ? doctor_entries(host, "/sys/bus/pci/devices", names, MOST_DEVICES) : 0;
+    n = names != NULL ? small_file_list(host->root, "/sys/bus/pci/devices", names, MOST_DEVICES) : 0;
     for (int i = 0; i < n; i++) {
         char vendor[16], class[16];
 

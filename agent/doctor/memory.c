@@ -77,7 +77,7 @@ void memory_probe(struct doctor_facts *facts, const struct doctor_host *host)
     memory->memlock_bytes = getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_max != RLIM_INFINITY
                                 ? (int64_t)limit.rlim_max
                                 : -1;
-    memory->n_infiniband = doctor_entries(host, "/sys/class/infiniband", devices, MOST_DEVICES);
+    memory->n_infiniband = small_file_list(host->root, "/sys/class/infiniband", devices, MOST_DEVICES);
     fd = memfd_create("fsdprun-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     memory->can_memfd = fd >= 0;
     if (fd >= 0)

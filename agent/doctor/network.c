@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/doctor/checks.h"
+#include "agent/os/small_file.h"
 #include "agent/wire/endpoint.h"
 
 enum { MOST_INTERFACES = 64, MOST_PORTS = 8 };
@@ -91,7 +92,7 @@ static void look_at_endpoint(struct network_facts *network, const struct doctor_
 static void look_at_interfaces(struct network_facts *network, const struct doctor_host *host)
 {
     char names[MOST_INTERFACES][64], state[32];
-    const int n = doctor_entries(host, "/sys/class/net", names, MOST_INTERFACES);
+    const int n = small_file_list(host->root, "/sys/class/net", names, MOST_INTERFACES);
 
     network->interface_mbit = -1;
     for (int i = 0; i < n; i++) {
@@ -122,13 +123,13 @@ static void look_at_interfaces(struct network_facts *network, const struct docto
 static void look_at_infiniband(struct network_facts *network, const struct doctor_host *host)
 {
     char devices[MOST_INTERFACES][64], ports[MOST_PORTS][64], folder[160], state[32];
-    const int n = doctor_entries(host, "/sys/class/infiniband", devices, MOST_INTERFACES);
+    const int n = small_file_list(host->root, "/sys/class/infiniband", devices, MOST_INTERFACES);
 
     for (int i = 0; i < n; i++) {
         int n_ports;
 
         snprintf(folder, sizeof folder, "/sys/class/infiniband/%.63s/ports", devices[i]);
-        n_ports = doctor_entries(host, folder, ports, MOST_PORTS);
+        n_ports = small_file_list(host->root, folder, ports, MOST_PORTS);
         for (int k = 0; k < n_ports; k++) {
             network->n_infiniband++;
             doctor_line(host, state, sizeof state, "%s/%s/state", folder, ports[k]);

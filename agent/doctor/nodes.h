@@ -9,7 +9,7 @@
 
 /* What a node has told. */
 struct node_view {
-    char name[DOCTOR_NODE_BYTES]; /* its host, and its number where several have that name */
+    char name[DOCTOR_NODE_BYTES]; /* the node's host, with its number if several have that name */
     char version[64];             /* of its fsdprun, with the commit */
     bool sees_run_dir;            /* the file that rank 0 has made in the run directory */
 };

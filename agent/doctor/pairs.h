@@ -17,7 +17,7 @@
 enum {
     PAIRS_SECRET_BYTES = 16,
     PAIRS_WORDS_BYTES = 96,
-    PAIRS_MOST_ROUNDS = 63, /* of more than 64 nodes each measures only some */
+    PAIRS_MOST_ROUNDS = 63, /* with more than 64 nodes each one measures only some */
 };
 
 /* Node `a` has measured to node `b`. */

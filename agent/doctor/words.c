@@ -1,5 +1,4 @@
 #include <ctype.h>
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,23 +68,6 @@ int64_t doctor_number(const struct doctor_host *host, const char *format, ...)
     found = read_line(host, text, sizeof text, format, args);
     va_end(args);
     return found && isdigit((unsigned char)text[0]) ? strtoll(text, NULL, 10) : -1;
-}
-
-int doctor_entries(const struct doctor_host *host, const char *directory, char (*names)[64], int room)
-{
-    char path[SMALL_FILE_PATH_BYTES];
-    struct dirent *entry;
-    DIR *dir;
-    int n = 0;
-
-    snprintf(path, sizeof path, "%s%s", host->root, directory);
-    dir = opendir(path);
-    while (dir != NULL && n < room && (entry = readdir(dir)) != NULL)
-        if (entry->d_name[0] != '.' && strlen(entry->d_name) < sizeof *names)
-            strcpy(names[n++], entry->d_name);
-    if (dir != NULL)
-        closedir(dir);
-    return n;
 }
 
 const char *doctor_env(const struct doctor_host *host, const char *name)

@@ -25,7 +25,7 @@ struct attendance_node {
 struct attendance {            /* all zero: no worker is expected */
     int n_nodes, n_incomplete; /* nodes, and those of them that miss workers */
     struct attendance_node *nodes;
-    struct table addresses; /* of nodes, each with its node; those of complete nodes are dropped when met */
+    struct table addresses; /* address of each node; dropped when met after its node is complete */
 };
 
 /** Begin a generation of up to `n_nodes` nodes. False: there is no memory, and no worker is expected. */

@@ -27,7 +27,7 @@ void budget_continue(struct budget *budget, int n_restarts, int n_left, const ui
     const int used = most_used < n_restarts ? most_used : n_restarts;
 
     for (int i = 0; i < AGENT_RESTARTS_IN_WINDOW; i++)
-        budget->stamps[i] = INT64_MIN / 2; /* so long ago that it counts in no window */
+        budget->stamps[i] = INT64_MIN / 2; /* a time so long ago that it counts in no window */
     budget->n_restarts = n_restarts - used;
     for (int i = used - 1; i >= 0; i--)
         budget_take(budget, now_ns - ages_s[i < n_ages ? i : n_ages - 1] * ns_per_s);

@@ -109,7 +109,7 @@ struct proto_join {
     char address[PROTO_TEXT_BYTES]; /* where the other nodes reach it; empty: take it from the connection */
     char role[PROTO_TEXT_BYTES];
     int node_rank; /* -1: any */
-    int order;     /* its place among the nodes as the cluster's scheduler counts them; -1: unknown */
+    int order;     /* the node's number in the cluster's scheduler; -1: unknown */
     int min_nodes, n_nodes;
     int n_workers;
     uint64_t what;                                /* XXH3 of the resolved job; 0 for a program */
@@ -117,7 +117,7 @@ struct proto_join {
     /* the run (struct proto_welcome) whose coordinator has lost this node, or was lost itself; zero: none */
     unsigned char lost_by[PROTO_IDENTITY_BYTES];
     int last_generation;       /* the newest that this node knows of; -1: none */
-    int last_node_rank;        /* its place in that generation; -1: it had none */
+    int last_node_rank;        /* the node's number in that generation; -1: it had none */
     int n_unkilled;            /* as in struct proto_unkilled */
     struct restore_steps held; /* what it has in memory of its last generation */
 };
@@ -167,7 +167,7 @@ struct proto_stop {
 
 struct proto_beat {
     int64_t sent_ns;  /* when the member sent it, by the member's CLOCK_BOOTTIME */
-    int64_t lease_ms; /* of an answer: how long the lease runs from then on */
+    int64_t lease_ms; /* in an answer: how long the lease runs from then on */
     /*
      * Of an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. Of a question: the newest of
      * these that the member has got; 0: none yet.

@@ -70,7 +70,7 @@ struct roster {
     int n_nodes, world_size; /* sizes of the generation */
     struct roster_node *nodes;
     struct roster_seat *seats; /* (max_nodes) */
-    struct table identities;   /* of the nodes that are present, as far as there was memory */
+    struct table identities;   /* identities of the nodes that are present, as far as there was memory */
     struct roster_identity {
         struct table_entry entry;
         bool listed;

@@ -30,7 +30,7 @@ struct guard_inside {
     int guard_pidfd; /* readable once the guard is gone; then call descendants_end() and exit */
     int leaves_fd;   /* used by guard_leave() */
     const struct os_baseline *baseline;
-    const struct lease *lease; /* of this node; NULL: the job has one node */
+    const struct lease *lease; /* the node's lease; NULL: the job has one node */
     sigset_t mask; /* the mask to set once handlers are in place; until then relayed signals are blocked */
 };
 

@@ -40,7 +40,7 @@ struct process_look {
     char file[PROCESS_LOOK_FILE_BYTES];  /* what the descriptor of that system call is open on */
     char frames[PROCESS_LOOK_FRAMES][PROCESS_LOOK_NAME_BYTES]; /* kernel functions, innermost first */
     int n_frames;
-    bool frames_refused; /* this process may not read kernel stacks: that needs CAP_SYS_ADMIN */
+    bool frames_refused; /* we may not read kernel stacks: that needs CAP_SYS_ADMIN */
     int n_threads;       /* all of them; 0: unknown */
     struct process_look_threads others[PROCESS_LOOK_KINDS]; /* all threads but the main one, by kind */
     int n_others;

@@ -1,9 +1,12 @@
 #include "agent/os/small_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 bool small_file_read(char *out, size_t size, const char *format, ...)
@@ -34,4 +37,28 @@ bool small_file_read(char *out, size_t size, const char *format, ...)
     close(fd);
     out[n] = '\0';
     return n > 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+int small_file_list(const char *root, const char *directory, char (*names)[64], int room)
+{
+    char path[SMALL_FILE_PATH_BYTES];
+    struct dirent *entry;
+    DIR *dir;
+    int n = 0;
+
+    snprintf(path, sizeof path, "%s%s", root, directory);
+    dir = opendir(path);
+    if (dir == NULL)
+        return 0;
+    while (n < room && (entry = readdir(dir)) != NULL)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < sizeof *names)
+            strcpy(names[n++], entry->d_name);
+    closedir(dir);
+    qsort(names, (size_t)n, sizeof *names, by_name);
+    return n;
 }

@@ -22,7 +22,7 @@ struct log_file {
     /* The writer's. */
     struct segment *segments; /* the last is the file in use */
     size_t n_segments, room;
-    uint64_t next_limit; /* its size from which on it is rotated */
+    uint64_t next_limit; /* the file is rotated from this size on */
     uint64_t lost_now;   /* bytes not taken since some last were */
     const char *last;    /* what was taken of the last write */
     size_t n_last;

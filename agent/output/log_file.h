@@ -61,7 +61,7 @@ void log_file_destroy(struct log_file *file);
 struct log_file_result {
     uint64_t lost;  /* bytes of it that no file took */
     int error;      /* errno of the loss; if nothing was lost, why the file could not be rotated; else 0 */
-    bool gap_ended; /* these are the first bytes that were taken after a loss */
+    bool gap_ended; /* the bytes are the first ones that were taken after a loss */
     bool rotated;
 };
 

@@ -94,7 +94,7 @@ struct stream_spec {
     int generation, rank, local_rank;
     enum rundir_stream which;
     enum output_mode mode;
-    /* of captured lines, on the console and where they are filtered; NULL: none; copied */
+    /* what begins captured lines, on the console and in filtered files; NULL: nothing; copied */
     const char *prefix;
     /* captured lines with any of these words are also kept filtered; borrowed; NULL: none */
     char *const *filters;

@@ -49,7 +49,7 @@ struct stream {
     int fd;         /* our end of the channel; -1: closed, or there never was one */
     uv_poll_t poll; /* of `fd` */
     bool handle_open;
-    bool ended; /* its generation is over: the channel is closed as soon as it is empty */
+    bool ended; /* the generation is over: the channel closes as soon as it is empty */
     bool is_pty;
     struct pty pty;
     struct last_words words;
@@ -102,7 +102,7 @@ struct logs {
     int n_rotated;
     bool captures;
     size_t n_held_most;           /* rotated files that may stay open, over all streams */
-    struct filtered *filtered[2]; /* of the newest generation, by enum rundir_stream; NULL: none */
+    struct filtered *filtered[2]; /* of the newest generation, by enum rundir_stream; NULL: no filter */
     uint64_t lost;                /* bytes that no file took */
     bool said_full; /* the console was told that a file takes nothing; false again once one does */
 };

@@ -1,6 +1,5 @@
 #include "agent/placement/gpu.h"
 
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,33 +17,6 @@ void gpu_host_init(struct gpu_host *host, const char *(*get_env)(void *arg, cons
                                .nvml = get_env(arg, "FSDP_TEST_NVML"),
                                .get_env = get_env,
                                .arg = arg };
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
-
-int gpu_entries(const struct gpu_host *host, const char *directory, char (*names)[64], int room)
-{
-    char path[GPU_PATH_BYTES];
-    struct dirent *entry;
-    DIR *dir;
-    int n = 0;
-
-    snprintf(path, sizeof path, "%s%s", host->root, directory);
-    dir = opendir(path);
-    if (dir == NULL)
-        return 0;
-    while (n < room && (entry = readdir(dir)) != NULL) {
-        const size_t length = strlen(entry->d_name);
-
-        if (entry->d_name[0] != '.' && length < sizeof *names)
-            memcpy(names[n++], entry->d_name, length + 1);
-    }
-    closedir(dir);
-    qsort(names, (size_t)n, sizeof *names, by_name);
-    return n;
 }
 
 /* Writes the path below the root. Returns false if it is too long. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/os/small_file.h"
 #include "agent/placement/gpu_impl.h"
 #include "agent/placement/gpu_visible.h"
 
@@ -33,7 +34,7 @@ static void look(struct amd *found, const struct gpu_host *host, int *n_hidden)
 {
     static const char folder[] = "/sys/class/kfd/kfd/topology/nodes";
     char names[GPU_MAX][64];
-    int n = gpu_entries(host, folder, names, GPU_MAX);
+    int n = small_file_list(host->root, folder, names, GPU_MAX);
 
     for (int number = 0, left = n; left > 0 && number < 100000;
          number++) { /* in numeric order: "10" comes after "9" */

@@ -18,7 +18,7 @@ enum { GPU_HEALTH_MAX = 64, GPU_HEALTH_PCI_BYTES = FSDP_GPU_ID_BYTES, GPU_HEALTH
 /* The state of one GPU at one moment, or one XID of it. */
 struct gpu_sample {
     int index;                      /* NVML's index: all GPUs of the node in PCI order */
-    int xid;                        /* if not 0, this is an XID, and only index and pci are also valid */
+    int xid;                        /* 0: a sample; else an XID, with index and pci and nothing else */
     bool ends_round;                /* the last sample of a round, which has one of every GPU */
     uint32_t n_asked;               /* how often the watcher had been asked when the round began */
     int utilisation_percent;        /* -1: not known */

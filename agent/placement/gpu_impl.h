@@ -16,11 +16,6 @@ bool gpu_nvidia(struct gpu_list *out, const struct gpu_host *host);
 bool gpu_amd(struct gpu_list *out, const struct gpu_host *host);
 bool gpu_intel(struct gpu_list *out, const struct gpu_host *host);
 
-/**
- * List the entries of a directory below the root, sorted, at most `room`. Returns how many; 0: no directory.
- */
-int gpu_entries(const struct gpu_host *host, const char *directory, char (*names)[64], int room);
-
 /** Read the first `size` - 1 bytes of a file below the root. False: it cannot be read. */
 bool gpu_read(const struct gpu_host *host, char *out, size_t size, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

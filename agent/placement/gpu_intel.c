@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/os/small_file.h"
 #include "agent/placement/gpu_impl.h"
 #include "agent/placement/gpu_visible.h"
 
@@ -32,7 +33,8 @@ bool gpu_intel(struct gpu_list *out, const struct gpu_host *host)
     const char *mask = host->get_env(host->arg, "ZE_AFFINITY_MASK");
     struct gpu found[GPU_MAX];
     char names[1024][64], vendor[16];
-    int picked[GPU_MAX], n = 0, n_hidden = 0, n_names = gpu_entries(host, "/sys/class/drm", names, 1024);
+    int picked[GPU_MAX], n = 0, n_hidden = 0,
+                         n_names = small_file_list(host->root, "/sys/class/drm", names, 1024);
 
     for (int i = 0; i < n_names && n < GPU_MAX; i++) {
         if (strncmp(names[i], "renderD", strlen("renderD")) != 0 ||

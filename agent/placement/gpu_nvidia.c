@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/os/small_file.h"
 #include "agent/placement/gpu_impl.h"
 #include "agent/placement/gpu_visible.h"
 #include "agent/placement/nvml.h"
@@ -36,7 +37,7 @@ static int from_proc(struct nvidia *found, const struct gpu_host *host, int *n_h
 {
     static const char folder[] = "/proc/driver/nvidia/gpus";
     char names[GPU_MAX][64];
-    int n = gpu_entries(host, folder, names, GPU_MAX);
+    int n = small_file_list(host->root, folder, names, GPU_MAX);
 
     for (int i = 0; i < n; i++) {
         struct nvidia_device *device = &found->devices[found->n];
@@ -70,7 +71,7 @@ static int by_number(const void *a, const void *b)
 static void from_dev(struct nvidia *found, const struct gpu_host *host, int *n_hidden)
 {
     char names[1024][64];
-    int minors[GPU_MAX], n = 0, n_names = gpu_entries(host, "/dev", names, 1024);
+    int minors[GPU_MAX], n = 0, n_names = small_file_list(host->root, "/dev", names, 1024);
 
     for (int i = 0; i < n_names && n < GPU_MAX; i++) {
         const char *digits = names[i] + strlen("nvidia");

@@ -13,7 +13,7 @@ enum { NVML_MAX = 256, NVML_UUID_BYTES = 96, NVML_PCI_BYTES = 32 };
 struct nvml_device {
     char uuid[NVML_UUID_BYTES];
     char pci[NVML_PCI_BYTES]; /* "0000:3b:00.0", lower case */
-    int parent;               /* of a MIG device, the index of its GPU in this list; of a GPU, -1 */
+    int parent;               /* for a MIG device the index of its GPU in this list; for a GPU -1 */
 };
 
 struct nvml_list {

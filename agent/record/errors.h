@@ -65,11 +65,11 @@ struct errors_tail {
 struct errors_detail {
     struct errors_tail tail;
     char message[ERRORS_MESSAGE_BYTES];     /* "ValueError: x"; empty: none */
-    char traceback[ERRORS_TRACEBACK_BYTES]; /* its Python call stack, or the end of it; empty: none */
+    char traceback[ERRORS_TRACEBACK_BYTES]; /* the Python call stack, or its end; empty: none */
     int64_t raised_us;                      /* when, in microseconds of its host's epoch clock; 0: unknown */
     char error_file[ERRORS_PATH_BYTES];     /* on its host; empty: there is none */
-    char log[ERRORS_PATH_BYTES];            /* of its stderr, on its host; empty: none is kept */
-    bool shown;                             /* its stderr was shown on fsdprun's stderr, on its node */
+    char log[ERRORS_PATH_BYTES];            /* the file of its stderr, on its host; empty: none is kept */
+    bool shown;                             /* the worker's stderr was shown on fsdprun's, on its node */
     uint64_t output_at;                     /* bytes its node had taken by then of all its ranks' output */
 };
 

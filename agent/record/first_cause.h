@@ -58,7 +58,7 @@ struct death {
     bool killed;       /* we had sent it KILL */
     int64_t when_ns;   /* CLOCK_MONOTONIC of the coordinator's host, when it was seen */
     int64_t age_ns;    /* how long before it was seen it had raised, by its error file; 0: unknown */
-    int64_t silent_ns; /* of a hang: how long it had shown no progress when it was seen; else 0 */
+    int64_t silent_ns; /* before a hang was noticed: how long it showed no progress; else 0 */
     bool oom_kill;     /* the kernel's OOM killer ended it */
     int64_t step;      /* -1: unknown */
     int phase;         /* enum fsdp_phase or program_phase; -1: there was no process */

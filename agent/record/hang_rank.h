@@ -32,7 +32,7 @@ struct hang_rank {
     int node;      /* number of its node in the generation */
     bool answered; /* false: its node did not answer, and only rank and node are set */
     bool live;     /* its process was not reaped */
-    int state;     /* of its process, as in /proc: 'R', 'S', 'D', 'T', ...; '?': unknown */
+    int state;     /* the process's state as in /proc: 'R', 'S', 'D', 'T', ...; '?': unknown */
     bool still;    /* it sleeps, and none of its threads ran for HANG_STILL_S */
     int64_t silent_ns;
     int64_t bound_ns; /* 0: it may be silent for ever */

@@ -40,7 +40,7 @@ enum rundir_stream { RUNDIR_STDOUT, RUNDIR_STDERR };
 struct rundir_spec {
     enum rundir_kind kind;
     const char *path; /* RUN itself, absolute (rundir_job_path, rundir_program_path) */
-    bool lock;        /* this process is the job's coordinator: hold the lock */
+    bool lock;        /* hold the lock: this process is the job's coordinator */
     bool temporary;   /* rundir_close() may remove it when nothing was kept in it */
 };
 

@@ -56,7 +56,7 @@ struct hang_bounds {
     uint64_t n_steps, n_saves; /* that were seen, the steps in worlds of this size */
     struct {
         int64_t slowest_ns[2]; /* in the window that runs, and in the one before */
-        bool learned;          /* of START to FIRST: a whole generation was seen */
+        bool learned;          /* for START to FIRST: a whole generation was seen */
     } seen[HANG_CLASSES];
 };
 

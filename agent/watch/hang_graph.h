@@ -25,9 +25,9 @@ struct hang_inside {
 
 /* What is known of a group, and of its members that were followed already. */
 struct hang_followed {
-    int n_late;                /* so many of those that began the fewest collectives */
-    bool absent_known, absent; /* those that have not opened the group; whether there are any */
-    struct hang_inside inside; /* of the collective that was looked at last */
+    int n_late;                /* how many ranks began the fewest collectives */
+    bool absent_known, absent; /* whether some ranks have not opened the group, if known */
+    struct hang_inside inside; /* the collective that was examined last */
 };
 
 /* The ranks whose answers were followed already. */

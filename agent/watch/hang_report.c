@@ -12,7 +12,7 @@
 enum {
     PYTHON_LINES = 5,                   /* of the culprit, in print */
     ROWS_BYTES = HANG_REPORT_BYTES / 2, /* no row begins beyond it; one row and the details fit in the rest */
-    OTHERS_BYTES = 8192                 /* the same for a node on which no rank is the culprit */
+    OTHERS_BYTES = 8192                 /* bytes for a node on which no rank is the culprit */
 };
 
 static int in_order(const void *a, const void *b)

@@ -44,11 +44,11 @@ enum {
 struct hang_row {
     int rank, pid;
     bool culprit;
-    bool waits;        /* it is in a collective, or waits for an answer of another rank */
-    const char *host;  /* borrowed */
-    const char *phase; /* NULL: unknown */
-    const char *pass;  /* of which a collective or a wait is a part; NULL: unknown, or it does not wait */
-    char layer[HANG_NAME_BYTES]; /* of the plan's operation that it runs; empty: none */
+    bool waits;                  /* it is in a collective, or waits for an answer of another rank */
+    const char *host;            /* borrowed */
+    const char *phase;           /* NULL: unknown */
+    const char *pass;            /* phase in which the rank waits; NULL: unknown, or it does not wait */
+    char layer[HANG_NAME_BYTES]; /* module of the operation that it runs; empty: none */
     int64_t step;                /* -1: unknown */
     double silent_s;
     struct {

@@ -23,7 +23,7 @@ struct cJSON;
 
 /* Begins as zeros; hang_table_clear() ends it. */
 struct hang_table {
-    struct cJSON *rows; /* of the nodes without the culprit; NULL: none */
+    struct cJSON *rows; /* rows from nodes without the culprit; NULL: none */
     int n_waiting, n_omitted;
     char waits_in[160];
 };

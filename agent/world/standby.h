@@ -19,7 +19,7 @@ struct standby;
 struct standby_process {
     struct os_child child;
     int socket;  /* our end of its link */
-    int exec_fd; /* of a start that did not wait for its exec; -1: it has executed its program */
+    int exec_fd; /* tells the end of an exec that start did not wait for; -1: it is over */
 };
 
 /** Make room for the local ranks 0 to n - 1. NULL: out of memory. */

@@ -35,20 +35,20 @@
 /* What the coordinator tells a node about a generation. (Not the plan of a step.) */
 struct world_plan {
     int generation, restart_count;
-    int world_size, first_rank; /* this node has the ranks first_rank to first_rank + config->n_workers - 1 */
+    int world_size, first_rank; /* this node's ranks are first_rank ... first_rank + n_workers - 1 */
     int n_nodes, node_rank;
     int role_rank,
         role_world_size;   /* of this node's first worker among all ranks of its role; how many they are */
-    int first_attempt;     /* of the run directory: generation g is attempt first_attempt + g */
+    int first_attempt;     /* generation g is attempt first_attempt + g of the run directory */
     int64_t resume_step;   /* the step to resume from; -1: from initial weights */
     int64_t memory_step;   /* before that: a step that every rank has in memory; -1: none */
     int memory_generation; /* in which that step was taken */
     /* the node whose copies this one's ranks go on from, by its node rank; -1: they have it themselves */
     int memory_from;
     bool memory_is_peer;             /* some node fetches it from another one */
-    char snapshot[ENTRY_NAME_BYTES]; /* of a program: the entry that stays in memory; empty: none */
+    char snapshot[ENTRY_NAME_BYTES]; /* a program's entry that stays in memory; empty: none */
     int64_t lease_ms;                /* of the nodes: the host's */
-    uint64_t term; /* of the leader, by which its orders are known from an earlier one's; 0: no arbiter */
+    uint64_t term; /* the leader's term, which tells its orders from an earlier one's; 0: no arbiter */
     char master_address[256], node_address[256];
     int master_port;
     unsigned char token[32];
@@ -59,7 +59,7 @@ struct worker {
     int rank, local_rank;
     struct os_child child;  /* its pidfd is -1 once it is closed */
     bool live;              /* started, and not reaped */
-    int exec_fd;            /* of a start that did not wait for its exec; -1: the exec is over */
+    int exec_fd;            /* tells the end of an exec that start did not wait for; -1: it is over */
     struct start_wait exec; /* for its end */
     bool refused;           /* the exec failed; `death` has the reason, and the process ends by itself */
     bool was_standby;       /* it had been executed before its generation began */
@@ -74,14 +74,14 @@ struct worker {
     struct heartbeat heart;
     int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/watch/python_stacks.h) */
     struct hang_sample sample;
-    int64_t first_step, step;  /* of a job: first of the generation, and newest; -1: it has begun none */
-    struct pace_window window; /* of a job: what it spent is measured since then */
+    int64_t first_step, step;  /* a job's first step of the generation, and newest; -1: none has begun */
+    struct pace_window window; /* in a job, the window in which its time is measured */
     pid_t stuck_pid;           /* the process of it that sleeps in state D; 0: none did at the last check */
     int64_t stuck_since_ns;    /* since when every check found it so; 0: from the next check on */
     struct death death;        /* how it ended; kind DEATH_NONE while it lives, and if it ended well */
     uv_poll_t poll;            /* watches the pidfd; `data` is the worker */
     bool polled;
-    char timer[160];  /* its expired watchdog timer, in words; empty: none */
+    char timer[160];  /* the expired watchdog timer, in words; empty: none */
     int timer_signal; /* the signal that the timer sent to it or its descendant, and when */
     int64_t timer_ns;
     void *world;

@@ -26,7 +26,7 @@ void worker_cannot_start(struct death *death, const char *program, int error, bo
 void worker_system_refused(struct death *death, const char *what, const char *why)
 {
     death->kind = DEATH_SPAWN;
-    death->code = FSDP_EXIT_PEER; /* as for a world that cannot be formed; another try may help */
+    death->code = FSDP_EXIT_PEER; /* the code for a world that cannot be formed: another try may help */
     snprintf(death->words, sizeof death->words, "cannot start a worker: %.60s: %.150s", what, why);
 }
 

@@ -39,7 +39,7 @@ struct world_services {
      */
     enum fsdp_status (*check)(void *arg, const struct world_plan *plan, struct fsdp_err *err);
     void *check_arg;
-    const struct lease *lease; /* of this node (agent/os/lease.h); NULL: there is none */
+    const struct lease *lease; /* this node's lease (agent/os/lease.h); NULL: none */
     /* Called once after world_end(), when every handle is closed. Then world_destroy() may be called. */
     void (*ended)(void *arg);
     void *ended_arg;

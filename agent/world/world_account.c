@@ -41,7 +41,7 @@ struct sample {
     pid_t pid; /* 0: none lives */
     atomic_bool looked, answered;
     struct process_look look;
-    struct process_look below; /* of the process below a shell that may be its Python */
+    struct process_look below; /* the process below a shell, which may be its Python */
 };
 
 /* What the loop and the thread share. The one that is done last frees it. */
@@ -175,7 +175,7 @@ static struct hang_row row_of(const struct world *world, const struct worker *wo
                             .pid = worker->child.pid,
                             .culprit = worker == culprit,
                             .host = world->host,
-                            .step = worker->heart.step, /* of a program that names it, and its phase */
+                            .step = worker->heart.step, /* only if the program reports step and phase */
                             .silent_s = (double)(now - worker->changed_ns) / 1e9,
                             .collective = { .ended_s_ago = (double)NAN } };
     int phase;

@@ -45,7 +45,7 @@ enum world_action {
     WA_ABORT,   /* tell the other ranks that one is gone; wait for the first cause to show */
     WA_NOTIFY,  /* pass the notice on; start the grace */
     WA_TERM,    /* TERM to every worker; start the grace, which is 0 for a job: KILL instead of TERM */
-    WA_CLEAR,   /* the same after a failure; also tell the ranks that wait for the failed one */
+    WA_CLEAR,   /* stop after a failure; also tell the ranks that wait for the failed one */
     WA_KILL,    /* KILL to every descendant */
     WA_DRAIN,   /* TERM to the processes that workers left running */
     WA_SWEEP,   /* KILL to the processes that workers left running */

@@ -45,7 +45,7 @@ enum {
     WORLD_QUEUE = 2 * WE_COUNT,
     WORLD_LEFT = 64,
     WORLD_LOOK_EVERY_MS = START_WAIT_LOOK_MS,
-    WORLD_PROCESSES = 1024 /* so many processes of a worker are looked at */
+    WORLD_PROCESSES = 1024 /* the most processes of a worker that are examined */
 };
 
 struct gpu_watch;
@@ -58,18 +58,18 @@ struct world {
     struct reporter reporter;
     struct world_plan plan;
     enum world_state state;
-    struct worker *workers; /* of the generation; their handles are closed before the next one is formed */
+    struct worker *workers; /* the generation's; their handles are closed before the next one */
     int n_live, n_worker_handles;
     struct link_server *links;
     struct link_kept kept;     /* for the workers of later generations */
-    struct segments *segments; /* of the workers, in every generation; NULL: they save no snapshots */
+    struct segments *segments; /* memory for the workers' snapshots, in every generation; NULL: none */
     struct segments *held;     /* copies of another node's; NULL: checkpoint.replicas is 0 */
     struct copies *copies;     /* of the generation; NULL: its snapshots are not copied */
     struct entry_dir *entries; /* snapshots of programs; NULL: there is no place for them */
-    struct writer *writer;     /* of the generation; NULL: no slot was to be written in it yet */
+    struct writer *writer;     /* writes the generation's slots to the disk; NULL: none was filled yet */
     struct world_save *saves;  /* the slots that it writes; NULL: none */
     uint64_t n_saves;          /* slots that were ever to be written */
-    struct world_start *start; /* of the generation, until its files are open; else NULL */
+    struct world_start *start; /* a generation that starts, until its files are open; else NULL */
     bool started;              /* all its workers were started, and their execs are over */
     char program[RUNDIR_PATH_BYTES];
     struct fsdp_link_notice notice; /* the last one; only if `noticed` */
@@ -82,7 +82,7 @@ struct world {
     struct hang_life life;     /* of a program that is watched (world_life.c) */
     uint64_t n_output;         /* bytes that its ranks had printed at the last look */
     int archive_fd;            /* with the module of --python-stacks; 0: none */
-    bool prints_elsewhere;     /* they print where this process does not see it */
+    bool prints_elsewhere;     /* workers print where this process does not see it */
     uint64_t signs_ns;         /* when the progress pages were looked at, by uv_hrtime(); 0: never */
     unsigned told_learned;     /* the classes (bits) of which an event has told that they are learned */
     bool said_traced;          /* that nothing is judged while a debugger holds a rank was said */
@@ -100,7 +100,7 @@ struct world {
     int n_left;
     struct standby *standby;       /* NULL: no worker is kept on standby */
     pid_t *spared;                 /* (WORLD_LEFT + config->standby + 1) room for lists */
-    struct world_account *account; /* of a hang that is about to be reported; NULL: there is none */
+    struct world_account *account; /* the account of a hang that is about to be reported; NULL: none */
     struct gpu_watch *gpu_watch;   /* from the first generation on; NULL: there is no driver */
     struct gpu_health gpu_health;
     int64_t gpu_deadline_ns; /* until when the next generation waits for GPU memory; 0: it does not */

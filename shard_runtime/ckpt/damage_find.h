@@ -18,11 +18,11 @@ enum { DAMAGE_TENSOR_BYTES = 256, DAMAGE_REASON_BYTES = 512 };
 
 /** One damaged range of bytes, or one reason why the checkpoint does not hold. */
 struct damage {
-    char file[64];                    /* its name; "": the files contradict each other */
+    char file[64];                    /* the file's name; "": the files contradict each other */
     char tensor[DAMAGE_TENSOR_BYTES]; /* "": the header, the manifest, or not known */
     bool has_range;
     uint64_t begin, end; /* bytes of the file */
-    uint64_t in_tensor;  /* of the tensor's bytes in this file, the number of the first one in the range */
+    uint64_t in_tensor;  /* where the range begins, counted in the tensor's bytes in this file */
     char reason[DAMAGE_REASON_BYTES];
 };
 

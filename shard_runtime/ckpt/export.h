@@ -13,7 +13,7 @@
 struct export_options {
     const char *prefix;  /* before the name of each tensor; "": nothing */
     const char *config;  /* the text of config.json, for a directory; NULL: none is written */
-    uint64_t most_bytes; /* of tensors in one file of a directory, unless one tensor has more */
+    uint64_t most_bytes; /* the most bytes of tensors in a file, unless one tensor has more */
 };
 
 struct export_result {

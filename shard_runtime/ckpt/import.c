@@ -22,7 +22,7 @@ struct entry {
     size_t n_dims;
     const uint64_t *shape;
     enum fsdp_dtype dtype;
-    uint64_t first; /* of the rows that are written now: the number of the first element */
+    uint64_t first; /* number of the first element of the rows that are written now */
 };
 
 struct import {

@@ -18,11 +18,11 @@
 struct link;
 
 struct comm_config {
-    const char *name;   /* of the group, unique in the generation: "world" */
+    const char *name;   /* the group's name, unique in the generation: "world" */
     struct link *link;  /* brings segments and addresses to the members; outlives the communicator */
     const int *ranks;   /* (size) global ranks of the members, ascending; NULL: the whole world */
     int rank, size;     /* this process's number in the group; members */
-    size_t chunk_bytes; /* of shared memory that a rank fills at a time; 0: the back end's choice */
+    size_t chunk_bytes; /* shared memory that a rank fills at a time; 0: the back end chooses */
 };
 
 /* A back end. A slot must be filled unless its comment says that it is optional. */

@@ -30,7 +30,7 @@ struct cpu {
     struct shm *shm;       /* the local side; NULL where it is absent */
     struct tcp_mesh *mesh; /* the remote side; NULL where it is absent */
     int N, L;              /* nodes, members on each */
-    int node, local;       /* this rank's: 0 ... N - 1, 0 ... L - 1 */
+    int node, local;       /* this rank's place: 0 ... N - 1, 0 ... L - 1 */
     float *partial;        /* PARTIAL_BYTES, if both sides are there */
 };
 

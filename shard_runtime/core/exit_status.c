@@ -20,3 +20,8 @@ int exit_status_of(enum fsdp_status status)
 {
     return (unsigned)status < FSDP_STATUS_COUNT ? statuses[status] : FSDP_EXIT_BUG;
 }
+
+int exit_status_of_request(enum fsdp_status status)
+{
+    return status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(status);
+}

@@ -13,8 +13,12 @@
  * number that is not a status.
  *
  * A caller chooses another code only if the place of the failure is more telling than its status. Two such
- * places exist: a bad option or request is FSDP_EXIT_USAGE, and a second agent on a socket is FSDP_EXIT_PEER.
+ * places exist: a bad option or request (exit_status_of_request()), and a second agent on a socket, which is
+ * FSDP_EXIT_PEER.
  */
 int exit_status_of(enum fsdp_status status);
+
+/** The same for what a user asked for on the command line: FSDP_ERR_CONFIG is FSDP_EXIT_USAGE. */
+int exit_status_of_request(enum fsdp_status status);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-enum { MESSAGE_FDS = 3 }; /* as many descriptors as a message of ours carries */
+enum { MESSAGE_FDS = 3 }; /* the most descriptors that one message carries */
 
 /** The descriptors that came with a message. They are the caller's, and closed on exec. */
 struct message_fds {

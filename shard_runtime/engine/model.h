@@ -64,11 +64,11 @@ struct program {
     struct overlap *overlap;      /* the thread that runs what communicates; NULL: the caller's does */
     const void **whole_grads;     /* room for the addresses of one group's gradients, while they are packed */
     uint32_t *places;             /* (n_entries) the number of each entry's layer or unit: context_place() */
-    struct fsdp_batch *batches;   /* of each forward, where operations read it; until the last backward */
+    struct fsdp_batch *batches;   /* the batch of each forward, for operations; until the last backward */
     int next_call, next_entry;    /* what runs next; 0 at the beginning */
     uint64_t hash;                /* plan_hash() */
     bool compared;    /* a whole step ran in which all ranks had this plan, and compared their collectives */
-    bool calls_known; /* so the current call need not compare them again; the same on all ranks */
+    bool calls_known; /* the current call need not compare the calls again; equal on all ranks */
     struct program_io io;
     /*
      * A run adds to these and not to the caller's own, because a device may still write after a run that
@@ -115,7 +115,7 @@ struct fsdp_model {
     int T, tensor_rank;
     const struct fsdp_device_mesh *tensor_mesh;
     struct fsdp_comm *tensor;              /* borrowed from that mesh */
-    struct fsdp_unshard_handle *unsharded; /* of each group: gathered by hand between steps */
+    struct fsdp_unshard_handle *unsharded; /* for each group: gathered by hand between steps */
     struct model_part *parts;              /* one for each k among the groups of a mesh */
     int n_parts;
     int *ranks; /* (world size) room to list the ranks of a group that is being opened */
@@ -123,7 +123,7 @@ struct fsdp_model {
     /* Its parameters. */
     struct graph layout_graph; /* of `layout`, of which only groups and parameters are used */
     struct plan layout;
-    struct param_group *groups; /* of each group of the layout: this rank's shards */
+    struct param_group *groups; /* this rank's shards of each group of the layout */
     /* for groups that round stochastically; the step number is the optimizer's */
     struct rounding_draws draws;
     struct model_memory memory[N_PLACES];
@@ -142,7 +142,7 @@ struct fsdp_model {
     bool spoiled;            /* by some rank, and the step failed */
     bool hooks_talk;         /* hooks on reduced gradients were seen to call collectives of their own */
     uint64_t n_steps_begun;  /* those that failed included */
-    bool has_gradients;      /* of a whole step with targets, until the next step begins */
+    bool has_gradients;      /* after a whole step with targets, until the next step begins */
     bool used;               /* fsdp_optimizer_step() has taken these gradients */
     int nonfinite_parameter; /* the first whose gradient is not finite on some rank; -1: none */
     size_t n_micro_done;     /* micro-steps of a step whose last call has not run yet; */
@@ -160,13 +160,13 @@ struct fsdp_model {
 
 /** The data that calls of a program read, and the places where they leave their results. */
 struct program_input {
-    const struct fsdp_batch *batches; /* of the forwards among the calls; targets NULL: no loss */
+    const struct fsdp_batch *batches; /* the batches of the forwards among the calls; targets NULL: no loss */
     int n_calls;                      /* how many run, from where the program stands */
     bool fails;                       /* this rank failed before, and only takes part in the collectives */
     const struct fsdp_err *why;       /* the failure, if there are words for it */
     /* the number in the step of the program's first micro-step; micro-steps of the step */
     size_t micro, n_micro;
-    float scale;         /* of the loss's gradient: W / count of targets */
+    float scale;         /* factor of the loss's gradient: W / count of targets */
     double *loss_sum;    /* added to */
     uint64_t *n_targets; /* added to */
 };

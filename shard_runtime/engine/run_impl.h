@@ -18,7 +18,7 @@ struct runner {
     const struct program_input *in;
     struct fsdp_context *context;
     _Atomic bool failed;     /* an entry of this rank failed, on either thread */
-    struct fsdp_err failure; /* of the first that failed, with its status; read when both threads are done */
+    struct fsdp_err failure; /* the first failure, with its status; read when both threads are done */
     _Atomic bool
         leaves; /* because of it, this rank leaves its groups, and tells the ranks that wait for it why */
 };

@@ -35,7 +35,7 @@ struct job_rule {
     struct job_names modules_to_forward_prefetch, modules_to_backward_prefetch;
     struct job_rule_setting {
         const struct job_key *key;
-        struct job_value value; /* of a key that is neither a list nor a text */
+        struct job_value value; /* the value of a key that is neither a list nor a text */
     } set[JOB_RULE_SETTINGS];
     size_t n_set;
 };

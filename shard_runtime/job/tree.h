@@ -23,8 +23,8 @@ struct tree_node {
     bool plain; /* a scalar without quotes */
     int line, column;
     const char *text;           /* of scalars; belongs to the tree */
-    struct tree_node *key;      /* of entries of a map: the entry's key */
-    struct tree_node *children; /* of maps and lists: in order, linked by `next` */
+    struct tree_node *key;      /* the key, if this is an entry of a map */
+    struct tree_node *children; /* entries of a map or list, in order, linked by `next` */
     struct tree_node *next;
 };
 

@@ -149,7 +149,7 @@ struct sum_work {
     const struct numerics_column_sum *run;
 };
 
-enum { SUM_TILE_ROWS = 32, SUM_TILE_COLS = 256 }; /* of a bfloat16 tensor, widened at a time */
+enum { SUM_TILE_ROWS = 32, SUM_TILE_COLS = 256 }; /* a part of a bfloat16 tensor, widened at once */
 
 static void column_sum_piece(void *context, size_t begin, size_t end)
 {

@@ -172,7 +172,7 @@ struct plan_entry {
     enum plan_when when;
     enum plan_stream stream;
     int index;    /* number of the group; for an operation or the loss see their structs */
-    int call;     /* of the program: 0 ... n_forwards - 1 are the forwards, then the backwards follow */
+    int call;     /* number of the call: 0 ... n_forwards - 1 are the forwards, then the backwards */
     int backward; /* number of the backward that it belongs to, each being a micro-step; 0 in forwards */
     union {
         struct plan_copy_in copy_in;

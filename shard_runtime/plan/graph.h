@@ -52,7 +52,7 @@ struct graph_kind {
     bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may take the place of this input */
     bool grad_in_place; /* the gradient of input 0 may take the place of the output's gradient */
     bool pads_output;   /* may leave gaps between the rows of its output, if it has no bias */
-    bool cheap;         /* its output is not worth keeping if its inputs are kept anyway */
+    bool cheap;         /* the output is not worth keeping if its inputs are kept anyway */
     bool costly;        /* a product: selective checkpointing keeps its output */
     /*
      * On every back end its functions take bfloat16 values and parameters as they are, and write what the
@@ -118,10 +118,10 @@ struct graph_op {
     struct graph_attrs attrs;
     size_t saved_bytes[GRAPH_MAX_SAVED];      /* what it keeps from forward to backward */
     size_t forward_scratch, backward_scratch; /* bytes */
-    bool fuses; /* its forward can run as one pass with the next operation's, as a sum and its norm */
-    bool fuses_backward; /* its backward can run as one pass with that of the operation before it */
+    bool fuses;          /* forward can run in one pass with the next operation's, as a sum and its norm */
+    bool fuses_backward; /* backward can run in one pass with that of the operation before it */
     bool leaves_bias;    /* such a pass can also give the gradient of the bias of the operation before both */
-    bool takes_bf16;     /* as its kind, or because prepare() found that this operation can */
+    bool takes_bf16;     /* the kind does, or prepare() found that this operation can */
     /* runs on float32 copies, which begin in its scratch after the bytes that it needs itself: */
     bool converts;
     size_t forward_copies, backward_copies;
@@ -178,7 +178,7 @@ struct graph {
     size_t values_room, ops_room, visits_room, events_room, modules_room, open_room, regions_room,
         forwards_room;
     bool in_region;
-    struct fsdp_value *input, *result; /* of the first forward; those of the others are alike */
+    struct fsdp_value *input, *result; /* of the first forward; the others have the same form */
     struct fsdp_err err;
 };
 

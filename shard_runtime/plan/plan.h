@@ -123,13 +123,13 @@ struct plan_group {
     int n_params;
     int W, R;              /* ranks that each is cut over, and replicas; 1 and 1 if local */
     size_t row_elems;      /* S: elements in one rank's shards */
-    size_t grad_row_elems; /* of those, the ones that have a gradient */
+    size_t grad_row_elems; /* elements of a row that have a gradient */
     int k;                 /* ranks that keep a slice between forward and backward; 0: no slices */
-    size_t gather_row_bytes, slice_row_bytes; /* of one rank's row in a gather over W, and over k ranks */
+    size_t gather_row_bytes, slice_row_bytes; /* size of a rank's row in a gather over W, and over k ranks */
     int n_coded;                              /* parameters that are gathered in float8 */
     int amax_parts; /* ranks of the tensor group that split a coded parameter; 1: none */
     size_t whole_bytes[PLAN_N_PARTS];
-    enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and of what is computed with them */
+    enum fsdp_dtype param_dtype;  /* dtype of gathered and whole parameters, and of computations with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
     enum fsdp_dtype grad_dtype;   /* of whole gradients */
     bool gathers;                 /* whole parameters differ from the shards, by ranks or by dtype */
@@ -167,7 +167,7 @@ struct plan {
     struct plan_group *groups; /* in order of first use; groups[0] is the root's; unused ones last */
     struct plan_buffer *buffers;
     struct plan_entry *entries;
-    struct plan_access *accesses; /* of all entries, in their order; an entry may name a buffer twice */
+    struct plan_access *accesses; /* accesses of all entries, in order; an entry may name a buffer twice */
     int reduce_buffers;           /* packed gradients that may be in flight at once */
     int n_forwards, n_backwards;  /* calls of the program */
     /* (n_backwards, n_params) buffers of whole gradients; -1: none, or it goes straight to the shard */

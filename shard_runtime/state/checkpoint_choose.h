@@ -16,7 +16,7 @@ struct checkpoint_choice {
 
     int64_t tried; /* the step that was chosen last; INT64_MAX: none yet */
     int64_t *steps;
-    size_t n_steps; /* those that this rank sees, newest first; the list is made when it is needed */
+    size_t n_steps; /* steps that this rank sees, newest first; listed when they are needed */
     bool listed;
     size_t n_passed;
     char newest[FSDP_ERR_MESSAGE_BYTES]; /* why the first one could not be loaded */

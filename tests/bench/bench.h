@@ -1,7 +1,7 @@
 /*
- * What benches share: clocks, how often a thing is measured, the table on stdout with the same rows as JSON,
- * and the peers, which are Python programs. A row's samples are taken in turns (ours, limit, peer, ours,
- * ...). Its figures are medians; the row also shows n and the 99th percentile of ours.
+ * What benches share: clocks, how often a thing is measured, and the table on stdout with the same rows as
+ * JSON. Also the peers, which are Python programs. A row's samples are taken in turns (ours, limit, peer,
+ * ours, ...). Its figures are medians; the row also shows n and the 99th percentile of ours.
  */
 #ifndef TESTS_BENCH_BENCH_H
 #define TESTS_BENCH_BENCH_H

@@ -4,11 +4,11 @@
  *
  * A save is all of it: write around the page cache, sync, publish. Its limit: the same bytes, plain O_DIRECT
  * writes of 4 MiB from one buffer into a reserved file, then fsync. A load reads with the page cache dropped
- * (limit: plain O_DIRECT reads of 4 MiB) and from the page cache, as a restart on the same machine does
- * (limit: plain reads into the same memory). Verifying reads from the page cache and hashes. A snapshot is
- * what a step waits for when the agent writes the file: the copy into a slot, and back (limit: memcpy of the
- * same bytes into memory of the same kind). Peer: PyTorch's distributed checkpoint of the same tensors, with
- * sync_files, through the Python that FSDP_BENCH_PYTHON names. All take turns.
+ * (limit: plain O_DIRECT reads of 4 MiB). It also reads from the page cache, as a restart on the same machine
+ * does (limit: plain reads into the same memory). Verifying reads from the page cache and hashes. A snapshot
+ * is what a step waits for when the agent writes the file: the copy into a slot, and back. The limit is
+ * memcpy of the same bytes into memory of the same kind. Peer: PyTorch's distributed checkpoint of the same
+ * tensors, with sync_files, through the Python that FSDP_BENCH_PYTHON names. All take turns.
  */
 #include <sys/mman.h>
 

@@ -367,7 +367,7 @@ static void cpu_row(struct report *report)
 }
 
 /*
- * All temporary files are below it, those of the launchers too. In memory where that can be: ext4 searches
+ * All temporary files are below it, those of the launchers too. In memory where that can be. ext4 searches
  * long for an inode that was not deleted a few seconds ago, and only a bench launches thirty times in a row.
  */
 static void make_directory(void)

@@ -7,8 +7,8 @@
  * its rows into the mapping, meet, read. Reduce: from the kernel that writes gradients to the sum of this
  * rank's rows. Ours: write, pack, reduce-scatter. Shared: each rank writes its gradients into a mapping that
  * the others see, meet, each adds up its rows of all, meet. The limit is the kernel's reading or writing
- * alone. In GB/s of the whole buffer, from the first rank's start to the last one's end; the three take
- * turns, a turn is as many units as make 64 MiB, 16 at most, each with memory of its own.
+ * alone. In GB/s of the whole buffer, from the first rank's start to the last one's end. The three take
+ * turns. A turn is as many units as make 64 MiB, 16 at most, each with memory of its own.
  */
 #include "shard_runtime/comm/reduce.h"
 #include "tests/bench/ranks.h"

@@ -1,7 +1,7 @@
 /* Links libfsdp.
  *
- * What the numerics row does with the shapes of the FSDP2 tutorial's model (2048 tokens, dim 512, MLP 2048):
- * matrix products are compared with the fused multiply-adds that the registers can do. Everything else is
+ * What the numerics row does with the shapes of the FSDP2 tutorial's model (2048 tokens, dim 512, MLP 2048).
+ * Matrix products are compared with the fused multiply-adds that the registers can do. Everything else is
  * compared with a memcpy that moves as many bytes (read and written). Both are measured in turns in one run.
  * Medians.
  *

@@ -1,13 +1,13 @@
 /*
  * bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE]: how soon training goes on.
  *
- * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint; one
- * rank is killed with SIGKILL; the clock stops when the next generation has done its first step. Creating a
+ * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint. One
+ * rank is killed with SIGKILL. The clock stops when the next generation has done its first step. Creating a
  * model: of 128 Mi parameters, alone, with all CPUs of the machine and with one thread; with what follows
  * until it can be used. And restarts of two smaller jobs, from snapshots in memory and from the disk in
  * turns.
  *
- * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer: both sides run
+ * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer. Both sides run
  * the same files in turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is
  * the number of turns.
  */

@@ -3,11 +3,11 @@
  * float32 and bfloat16. PROGRAMS is a folder with fsdprun and an fsdp-train that carries a stopwatch
  * (train_timers.c).
  *
- * Three take turns, step by step, in one run: our step, its matrix products alone (the limit), and the same
- * step of FSDP2 over gloo (the peer; fsdp2_rank.py). FSDP_BENCH_PYTHON names a Python with PyTorch for the
- * peer. A step's time is from the first rank's start to the last one's end. The shares of a step are of the
- * CPU time of rank 0, so that they hold on a machine with other users. So is a second row of tokens, per rank
- * and second of CPU time; a rank that spins for another one counts as working there. Only waiting is by the
+ * Three take turns, step by step, in one run: our step, its matrix products alone (the limit), and the step
+ * of FSDP2 over gloo (the peer; fsdp2_rank.py). FSDP_BENCH_PYTHON names a Python with PyTorch for the peer. A
+ * step's time is from the first rank's start to the last one's end. The shares of a step are of the CPU time
+ * of rank 0, so that they hold on a machine with other users. So is a second row of tokens, per rank and
+ * second of CPU time; a rank that spins for another one counts as working there. Only waiting is by the
  * clock. What is left over (copies and casts of shards, collectives' own work, the plan's walk, the loader)
  * is the library's. Two steps warm up. BENCH_TRAIN_STEPS: how many are measured (3).
  * BENCH_TRAIN_ONLY=MODEL/DTYPE/RANKS, or the beginning of that: only those (tutorial/float32/1).

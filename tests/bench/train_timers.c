@@ -28,7 +28,7 @@
     type __wrap_##name(__VA_ARGS__)
 
 /*
- * What this rank computed, on any thread: on a machine that others use as well the clock on the wall says
+ * What this rank computed, on any thread. On a machine that others use as well the clock on the wall says
  * more of them than of us.
  */
 static double work_s(void)

@@ -1,10 +1,10 @@
 /*
- * A GPU's execution model on one host thread: a grid's blocks run one after the other, a block's threads are
+ * A GPU's execution model on one host thread. A grid's blocks run one after the other. A block's threads are
  * fibers that run until they need each other. Nothing of it is in the product.
  *
  * A kernel that relies on an order that the model does not promise is caught in one of three ways. The
  * schedules (forward, reverse, seeded) change which thread and block runs first. Shared memory is filled with
- * bytes ff (NaN, -1) before every block, and has exactly the requested size, so the address sanitizer sees an
+ * bytes ff (NaN, -1) before every block. It has exactly the requested size, so the address sanitizer sees an
  * access beyond it. If not all threads concerned reach a barrier or shuffle at the same line, the program
  * ends with SIGABRT and one line on stderr:
  *   emulation: kernel NAME block (0,0,0) thread 3: WHAT
@@ -24,7 +24,7 @@ enum emulate_order { EMULATE_FORWARD, EMULATE_REVERSE, EMULATE_SEEDED };
 
 /**
  * The order of blocks and threads from now on. Forward and reverse let a warp go on as long as it can before
- * the next one moves; seeded lets all threads take turns in an order that `seed` draws anew each time.
+ * the next one moves. Seeded lets all threads take turns in an order that `seed` draws again each time.
  */
 void emulate_schedule(enum emulate_order order, uint64_t seed);
 
@@ -56,7 +56,7 @@ int emulate_launch(const char *kernel, struct emulate_size grid, struct emulate_
 
 /**
  * Who keeps launches of `kernel` for later, a copy of `call` (size_bytes) each, to be launched in the order
- * of their stream; NULL: nobody, they are done at once.
+ * of their stream. NULL: they are done at once.
  */
 struct CUstream_st;
 typedef int (*emulate_queue_fn)(const char *kernel, struct CUstream_st *stream,
@@ -86,13 +86,13 @@ void *emulate_shared(void);
 /** Count an access to device memory. */
 void emulate_access(size_t read_bytes, size_t written_bytes);
 /**
- * When an asynchronous copy is carried out: at once, which harms who still reads what it writes over, or when
- * it is waited for, which harms who does not wait. Forward and odd seeds: at once.
+ * When an asynchronous copy is carried out. At once: that harms a reader of what it overwrites. Or when it is
+ * waited for: that harms a reader that does not wait. Forward and odd seeds: at once.
  */
 bool emulate_copies_at_once(void);
 void emulate_barrier(const char *file, int line);
 /**
- * Show `size` bytes to the warp and wait for all its lanes; the slot of lane i is at i * EMULATE_SLOT_BYTES
+ * Show `size` bytes to the warp and wait for all its lanes. The slot of lane i is at i * EMULATE_SLOT_BYTES
  * from what is returned, and stays until this lane's next call.
  */
 const unsigned char *emulate_warp(const void *data, size_t size, const char *file, int line);

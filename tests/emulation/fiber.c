@@ -117,8 +117,8 @@ struct fiber *fiber_create(void (*entry)(void *argument), void *argument)
         uintptr_t *top = (uintptr_t *)(void *)(memory + guard + STACK_BYTES);
 
         /*
-         * As if fiber_begin had been called: six registers, its address, and a return address of nowhere, so
-         * that the stack is aligned as at a function's start.
+         * As if fiber_begin had been called: six registers, its address, and a return address of nowhere. So
+         * the stack is aligned as at a function's start.
          */
         *--top = 0;
         *--top = (uintptr_t)fiber_begin;

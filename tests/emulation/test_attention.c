@@ -100,7 +100,7 @@ static void run_ref(const struct attention_case *c)
 }
 
 /*
- * `unit`: what of the largest value may be lost. In float32 32 roundoffs, for sums of up to 300 terms; by mma
+ * `unit`: what of the largest value may be lost. In float32 32 roundoffs, for sums of up to 300 terms. By mma
  * 1.5e-2: D and dS are rounded to bfloat16 (3.9e-3 each) before sums that cancel, and the results once more.
  */
 static void check(struct attention_case c, double unit)

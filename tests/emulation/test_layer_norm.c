@@ -90,7 +90,7 @@ Test(emulated_layer_norm, forward_is_refs)
 }
 
 /*
- * Both norms of a sum in every dtype, and without one RMSNorm; a mask of the second term is the CPU's, and
+ * Both norms of a sum in every dtype, and without one RMSNorm. A mask of the second term is the CPU's, and
  * the sum has the bits of the two operations one after the other.
  */
 Test(emulated_layer_norm, rms_norm_and_norms_of_a_sum_are_refs)

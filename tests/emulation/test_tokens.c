@@ -74,7 +74,7 @@ static int run_gradient(void *context)
 
 /*
  * A token of at most 32 rows has ref's bits. The rows of another are added in pieces of 32 in float32, and
- * the pieces in double: those bits, which are near the sum in double.
+ * the pieces in double. The bits are those, which are near the sum in double.
  */
 static void expect_sum(const struct token_case *c, size_t token, size_t j, float before)
 {

@@ -1,6 +1,6 @@
 /*
- * The YAML path of a job file under libFuzzer: any bytes are taken, or refused with at least one line that
- * names its place; what is taken prints as a job file that is taken again.
+ * The YAML path of a job file under libFuzzer. Any bytes are taken, or refused with at least one line that
+ * names its place. What is taken prints as a job file that is taken again.
  */
 #include "shard_runtime/job/resolve.h"
 #include "tests/fuzz/fuzz.h"

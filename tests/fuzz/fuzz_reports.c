@@ -1,7 +1,8 @@
 /*
- * What workers, the kernel and other nodes write for the agent, under libFuzzer: error files, messages,
- * accounts of hangs, stacks of Python, hellos, pulses, watchdog timers, and the texts by which an OOM kill is
- * found. Each is refused, or taken into bounded fields. A timer that was taken is in the set once.
+ * What workers, the kernel and other nodes write for the agent, under libFuzzer. These are error files,
+ * messages, accounts of hangs, stacks of Python, hellos, pulses, watchdog timers, and the texts by which an
+ * OOM kill is found. Each is refused, or taken into bounded fields. A timer that was taken is in the set
+ * once.
  */
 #include "agent/members/proto.h"
 #include "agent/os/oom.h"

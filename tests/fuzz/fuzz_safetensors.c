@@ -1,7 +1,7 @@
 /*
- * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the
- * file, one after the other, and each metadata key is found by its name. The first byte scales how much data
- * the file is said to hold after the header.
+ * The header of a safetensors file under libFuzzer. It is refused with words, or all of its tensors are in
+ * the file, one after the other, and each metadata key is found by its name. The first byte scales how much
+ * data the file is said to hold after the header.
  */
 #include "shard_runtime/shardfile/safetensors.h"
 #include "tests/fuzz/fuzz.h"

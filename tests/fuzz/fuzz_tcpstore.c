@@ -1,7 +1,7 @@
 /*
  * What clients may send to the store, under libFuzzer. The first byte chooses. Even: the rest is one client's
  * stream, given whole and byte by byte, and both must be answered with the same bytes. Odd: the rest is
- * pieces of three clients that share the keys, each piece behind a byte that says whose it is and how long; a
+ * pieces of three clients that share the keys. A byte before each piece says whose it is and how long. A
  * piece of no length is a client that dies, and another that takes its place.
  */
 #include "agent/tcpstore/tcpstore_session.h"

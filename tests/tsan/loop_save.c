@@ -1,8 +1,8 @@
 /*
  * Links libfsdp.
  *
- * The coordinator's part of checkpoints: publishing, retention and the search for the newest run on libuv's
- * threads while its loop takes the next reports, under the thread sanitizer.
+ * The coordinator's part of checkpoints under the thread sanitizer. Publishing, retention and the search for
+ * the newest run on libuv's threads while its loop takes the next reports.
  */
 #include <stdio.h>
 #include <stdlib.h>

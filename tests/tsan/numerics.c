@@ -1,6 +1,6 @@
 /* Links libfsdp.
  *
- * Every operation of the numerics row `plain`, on two and four threads, under the thread sanitizer: it
+ * Every operation of the numerics row `plain`, on two and four threads, under the thread sanitizer. That
  * reports races; this program compares the bits with those of one thread. A plain main(): the unit tests'
  * framework aborts under it.
  */

@@ -1,8 +1,8 @@
 /*
  * Links libfsdp.
  *
- * The thread that asks for the lease (agent/rendezvous/pulse_sender.h), while the loop turns, extends the
- * lease by the session's own answers, and follows one coordinator after another, under the thread sanitizer.
+ * The thread that asks for the lease (agent/rendezvous/pulse_sender.h), under the thread sanitizer. Meanwhile
+ * the loop turns, extends the lease by the session's own answers, and follows one coordinator after another.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

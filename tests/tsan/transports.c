@@ -2,8 +2,8 @@
  * Links libfsdp.
  *
  * Steps in which a rank's second thread gathers and reduces over real transports, shared memory, TCP and
- * both, between real processes, under the thread sanitizer. Between processes it sees no order and no race:
- * what it watches are the two threads of each rank, and the buffers that they and a back end share. A rank
+ * both, between real processes, under the thread sanitizer. Between processes it sees no order and no race.
+ * What it watches are the two threads of each rank, and the buffers that they and a back end share. A rank
  * that raced ends with the sanitizer's status.
  */
 #include "tests/support/workers/slow_steps.h"

@@ -1,7 +1,7 @@
 /*
  * Links libfsdp.
  *
- * A unit that is unsharded by hand while the rank's second thread gathers it, and communicators of a unit's
+ * A unit that is unsharded by hand while the rank's second thread gathers it. Also communicators of a unit's
  * own: collectives that the program brings, and reductions on a group other than that of the gathers. A
  * second model of the context evaluates in between. Steps of two ranks, under the thread sanitizer.
  */

@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     const size_t first = static_cast<size_t>(blockIdx.x) * PIECE;
     const size_t j = (static_cast<size_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
     uint64_t *key = block_shared<uint64_t>(); /* 2 PIECE: the last piece may end among the next block's */
-    bool is_later; /* the block's first keys belong to a run that began before them */
+    bool is_later; /* the block's first keys belong to a run that began in an earlier block */
     uint32_t token;
     int k = 0;
 

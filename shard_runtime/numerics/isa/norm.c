@@ -6,6 +6,8 @@
  * E[d], variance = E[d^2] - E[d]^2 (Chan, Golub and LeVeque, 1983). RMSNorm, and both backwards, sum in the
  * same way.
  */
+#include <stdbool.h>
+
 #include "shard_runtime/numerics/isa/kernels.h"
 #include "shard_runtime/numerics/isa/vec.h"
 
@@ -14,7 +16,8 @@ enum {
     RUN_ROWS = 16 /* rows added in float32 before the sums go on in double */
 };
 
-static double sum_of(const float *x, size_t n)
+/* The sum of x, or of its squares. Inlined, so that each caller has a loop without the question. */
+static inline __attribute__((always_inline)) double sum_of(const float *x, size_t n, bool squares)
 {
     double total = 0;
 
@@ -23,10 +26,16 @@ static double sum_of(const float *x, size_t n)
         vf sum = vf_set(0);
         size_t j = begin;
 
-        for (; j + VL <= end; j += VL)
-            sum += vf_load(x + j);
-        if (j < end)
-            sum += vf_load_part(x + j, end - j, 0);
+        for (; j + VL <= end; j += VL) {
+            const vf v = vf_load(x + j);
+
+            sum = squares ? vf_fma(v, v, sum) : sum + v;
+        }
+        if (j < end) {
+            const vf v = vf_load_part(x + j, end - j, 0);
+
+            sum = squares ? vf_fma(v, v, sum) : sum + v;
+        }
         total += vf_sum(sum);
     }
     return total;
@@ -77,7 +86,7 @@ static void layer_norm(const struct numerics_norm *run)
 
     for (size_t i = 0; i < rows; i++) {
         const float *row = x + i * cols;
-        const float center = (float)(sum_of(row, cols) / (double)cols);
+        const float center = (float)(sum_of(row, cols, false) / (double)cols);
         double off, variance;
 
         sums_around(row, center, cols, &off, &variance);
@@ -91,27 +100,6 @@ static void layer_norm(const struct numerics_norm *run)
     }
 }
 
-static double sum_of_squares(const float *x, size_t n)
-{
-    double total = 0;
-
-    for (size_t begin = 0; begin < n; begin += RUN) {
-        const size_t end = n - begin < RUN ? n : begin + RUN;
-        vf sum = vf_set(0);
-        size_t j = begin;
-
-        for (; j + VL <= end; j += VL)
-            sum = vf_fma(vf_load(x + j), vf_load(x + j), sum);
-        if (j < end) {
-            const vf v = vf_load_part(x + j, end - j, 0);
-
-            sum = vf_fma(v, v, sum);
-        }
-        total += vf_sum(sum);
-    }
-    return total;
-}
-
 static void rms_norm_row(const float *restrict x, const float *restrict weight, float *restrict y, float rstd,
                          size_t cols)
 {
@@ -123,7 +111,7 @@ static void rms_norm(const struct numerics_norm *run)
 {
     for (size_t i = 0; i < run->rows; i++) {
         const float *row = (const float *)run->x + i * run->cols;
-        const double mean_square = sum_of_squares(row, run->cols) / (double)run->cols;
+        const double mean_square = sum_of(row, run->cols, true) / (double)run->cols;
 
         run->rstd[i] = (float)(1.0 / sqrt(mean_square + (double)run->eps));
         rms_norm_row(row, run->weight, (float *)run->y + i * run->cols, run->rstd[i], run->cols);

@@ -1,10 +1,10 @@
 /*
  * cuBLASLt as its manual describes it, in plain loops: matrices by columns, one stride of batches, sums of
  * float32. It holds its caller to what the manual asks: shapes that fit, leading dimensions that reach, the
- * alignment that was promised (of a bias that of its pointer when the algorithm was chosen), the workspace
- * that was asked for. And to what we ask of ourselves: a scheme of reduction whose bits do not depend on who
- * comes first. FSDP_EMULATED_LT=plain knows no epilogue but the bias; FSDP_EMULATED_LT=refuse offers an
- * algorithm for the others, whose call then answers NOT_SUPPORTED.
+ * alignment that was promised, the workspace that was asked for. Of a bias it is the alignment of its pointer
+ * when the algorithm was chosen. And to what we ask of ourselves: a scheme of reduction whose bits do not
+ * depend on who comes first. FSDP_EMULATED_LT=plain knows no epilogue but the bias; FSDP_EMULATED_LT=refuse
+ * offers an algorithm for the others, whose call then answers NOT_SUPPORTED.
  */
 #include <cublasLt.h>
 

@@ -1,8 +1,8 @@
 /*
  * A library with cuDNN's graph API, as far as attention uses it, for the emulated device. Descriptors are
- * kept as they were filled in; a graph that is run computes what its operations say, one after the other, on
- * the memory that the caller names, in its stream's queue: an edge, a stride, a direction of the mask or a
- * scale that is wrong gives wrong numbers. What cuDNN's own engines take is another question:
+ * kept as they were filled in. A graph that is run computes what its operations say, one after the other, on
+ * the memory that the caller names, in its stream's queue. So a wrong edge, stride, direction of the mask or
+ * scale gives wrong numbers. What cuDNN's own engines take is another question:
  * tests/support/oracles/cudnn_graphs.c asks the library itself.
  *
  * CUDNN_STANDIN_LOG   a line for each plan and each run is appended to this file

@@ -7,11 +7,9 @@
  * FSDP_EMULATED_FAULT  [RANK:]WHICH[!KIND]: on that rank (of all, where none is given) call number WHICH,
  * counted from 1, or
  *                      NAME#N, the N-th of that name, does nothing and fails. With !illegal or !ecc that is a
- *                        fault of the
- *                      device: it and every later call that asks the device gives the same error, nothing
- *                        that is queued runs any
- *                      more, and what is freed stays. With !kill the process kills itself in the call. Not in
- *                        a process that
+ *                        fault of the device. It and every later call that asks the device gives the same
+ *                        error, nothing that is queued runs any more, and what is freed stays. With !kill the
+ *                        process kills itself in the call. Not in a process that
  *                      was restarted (TORCHELASTIC_RESTART_COUNT)
  *
  * Names are CUDA's, cuBLASLt's and NCCL's own; a kernel's launch is "cudaLaunchKernel:NAME".

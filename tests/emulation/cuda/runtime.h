@@ -1,11 +1,11 @@
 /*
  * The emulated device, in addition to CUDA's names: for what stands in for kernels and libraries.
  *
- * Device memory may be touched by queued work alone: the host has no access to its pages, and dies of a
- * signal where it reads or writes them. Queued work runs late, when somebody waits for it, and in a seeded
- * order of the streams, so that a wait that is missing shows. FSDP_EMULATED_ORDER: "late" runs nothing but
- * what is waited for, "early" all else first, a number seeds an order. FSDP_EMULATED_DEVICES: how many
- * devices there are (1); FSDP_EMULATED_MEMORY: bytes of each.
+ * Only queued work may touch device memory. The host has no access to its pages, and dies of a signal where
+ * it reads or writes them. Queued work runs late, when somebody waits for it, and in a seeded order of the
+ * streams, so that a wait that is missing shows. FSDP_EMULATED_ORDER: "late" runs nothing but what is waited
+ * for, "early" all else first, a number seeds an order. FSDP_EMULATED_DEVICES: how many devices there are
+ * (1); FSDP_EMULATED_MEMORY: bytes of each.
  */
 #ifndef EMULATED_RUNTIME_H
 #define EMULATED_RUNTIME_H

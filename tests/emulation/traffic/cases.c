@@ -83,8 +83,9 @@ static uint64_t attention(const struct traffic_case *c)
 }
 
 /*
- * Three passes: row sums of dout * out; dk and dv, whose key tiles own their rows and read q and dout of the
- * query tiles that see them; dq the other way. The two numbers of each query (lse, delta) go with its rows.
+ * Three passes. First row sums of dout * out. Then dk and dv, whose key tiles own their rows and read q and
+ * dout of the query tiles that see them. Then dq the other way. The two numbers of each query (lse, delta) go
+ * with its rows.
  */
 static uint64_t attention_backward(const struct traffic_case *c)
 {

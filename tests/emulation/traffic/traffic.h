@@ -1,6 +1,6 @@
 /*
  * Counts the global memory that emulated kernels move, as a GPU's first-level cache would be asked for it
- * with nothing in it: each load or store of a warp moves the 32-byte sectors that its lanes touch, each
+ * with nothing in it. Each load or store of a warp moves the 32-byte sectors that its lanes touch, each
  * sector once. A second load of the same bytes counts again.
  *
  * The kernels are compiled with -fsanitize=thread, which makes g++ call a function before every load and

@@ -1,7 +1,7 @@
 /*
  * A deterministic simulation of who leads: agent/arbiter/lead.h in several agents, over a store that is as
- * bad as arbiter_store.h allows. Calls take their time or fail; their answers are lost though they took
- * effect, and they take effect after they failed; a read brings what was overwritten a moment before. Agents
+ * bad as arbiter_store.h allows. Calls take their time or fail. Their answers are lost though they took
+ * effect, and they take effect after they failed. A read brings what was overwritten a moment before. Agents
  * stand still, die and come back; their clocks run at different rates; links to the store and between agents
  * are cut.
  *   store.c    the store

@@ -1,6 +1,6 @@
 /*
- * bad_client SOCKET KIND: says to an fsdp-agent what no fsdprun says, and prints "closed" when it hangs up,
- * "text: WORDS" when it refuses first, or "open" when it has done neither after 200 s.
+ * bad_client SOCKET KIND: sends to an fsdp-agent what no fsdprun sends. It prints "closed" when the agent
+ * hangs up, "text: WORDS" when it refuses first, or "open" when it has done neither after 200 s.
  *   nothing     connects and says nothing         half        half a head, then nothing
  *   garbage     bytes that are no frame           huge        a head that announces 1 GiB
  *   empty       a RUN with no job in it           signal      a SIGNAL before any RUN

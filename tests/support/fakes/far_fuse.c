@@ -1,6 +1,6 @@
 /*
  * A folder as one host of several sees it over a network. Each mount is a host with caches of its own, as an
- * NFS client has them: names, missing names and attributes are believed for a time, and the data of a file
+ * NFS client has them. Names, missing names and attributes are believed for a time, and the data of a file
  * until it is opened again.
  *   far_fuse MOUNTPOINT FOLDER READY CACHE_S DELAY_MS
  * READY is made when it is mounted. Each request waits for DELAY_MS. USR1: requests are not answered until

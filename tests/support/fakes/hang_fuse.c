@@ -2,7 +2,7 @@
  * A file system whose every file hangs: who opens one sleeps inside the kernel, and KILL does not reach it
  * until this program ends. hang_fuse FOLDER READY: mount there, answer the kernel's greeting, take requests
  * and answer none. READY is made when it is mounted, and gets a line with the pid of each process whose
- * request was taken: from then on KILL does not end that process. Needs root and /dev/fuse; exits with 77
+ * request was taken. From then on KILL does not end that process. Needs root and /dev/fuse; exits with 77
  * where they are not to be had.
  */
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
- * idle_clients FROM PORT N FILE: holds N connections from the address FROM to 127.0.0.1:PORT, says nothing on
- * any, and opens each again as soon as it is closed. Makes FILE when each has been closed at least once: from
- * then on the listener holds all it will hold. Ends with its parent, or when it is killed.
+ * idle_clients FROM PORT N FILE: holds N connections from the address FROM to 127.0.0.1:PORT, and sends
+ * nothing. It opens each again as soon as it is closed. Makes FILE when each has been closed at least once:
+ * from then on the listener holds all it will hold. Ends with its parent, or when it is killed.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -48,8 +48,8 @@ struct mini_agent {
     /* Optional: called in each turn; returns how long the next may wait, -1 for ever. */
     int (*next_ms)(struct mini_agent *agent);
     /*
-     * Optional, in place of a process: starts a thread for rank `rank`, which owns the link's end `fd`; and
-     * waits for the thread, whose link is closed, and returns its status.
+     * Optional, in place of a process. The first starts a thread for rank `rank`, which owns the link's end
+     * `fd`. The second waits for the thread, whose link is closed, and returns its status.
      */
     void (*start)(struct mini_agent *agent, int rank, int fd);
     int (*join)(struct mini_agent *agent, int rank);

@@ -253,8 +253,8 @@ static void check_refusals(void)
 }
 
 /*
- * Every call fails once: an error that names it where cuDNN was asked for; otherwise at the latest a run
- * fails so, and what came before is ours. Nothing is left either way. Every turn has another scale, and so
+ * Every call fails once. Where cuDNN was asked for, the error names the call. Otherwise a run fails so at the
+ * latest, and what came before is ours. Nothing is left either way. Every turn has another scale, and so
  * plans of its own.
  */
 static void walk(const char *choice)

@@ -1,6 +1,6 @@
 /*
- * Reads float32 numbers on standard input and writes their float8 e4m3 codes, a byte each, then with -d the
- * numbers of all 256 codes: what other software's are held against.
+ * Reads float32 numbers on standard input and writes their float8 e4m3 codes, a byte each. With -d the
+ * numbers of all 256 codes follow. Other software's are compared with these.
  */
 #include <stdio.h>
 #include <string.h>

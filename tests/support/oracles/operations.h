@@ -1,5 +1,5 @@
 /*
- * The operations of the numerics table with their arguments in a row, for tests and benches: each builds the
+ * The operations of the numerics table with their arguments in a row, for tests and benches. Each builds the
  * struct of arguments and calls the slot. `n` is an open row; OP_REF is the reference row, which needs no
  * opening.
  */

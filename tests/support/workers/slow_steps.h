@@ -1,8 +1,8 @@
 /*
- * Steps of a small model between real processes, in many ways of sharding, with delays where PyTorch's FSDP2
- * is tested with them: before a gather, before a reduction, after forward, before the optimizer, and at all
- * four. Of the same mesh every way and every delay gives the same bits. Included by one program, which plays
- * the agent (comm_rank.h).
+ * Steps of a small model between real processes, in many ways of sharding. They have delays where PyTorch's
+ * FSDP2 is tested with them: before a gather, before a reduction, after forward, before the optimizer, and at
+ * all four. Of the same mesh every way and every delay gives the same bits. Included by one program, which
+ * plays the agent (comm_rank.h).
  */
 #ifndef TESTS_SLOW_STEPS_H
 #define TESTS_SLOW_STEPS_H

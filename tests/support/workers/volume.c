@@ -6,10 +6,10 @@
  *                                 whole, once, and in order within its stream? Says what it counted, or what
  *                                   is wrong
  *
- * Of all bytes, 90 % are in lines of 80 to 200 bytes, 9 % in lines of 100 MB (in one shorter line if 9 % is
- * less), and 1 % in lines of 1 byte. Of the first kind 2 % are binary junk: any byte but a newline, with no
- * two carriage returns next to each other. A stream repeats a block of lines of its own; every line, and what
- * follows a carriage return, begins with the stream's letter.
+ * Of all bytes, 90 % are in lines of 80 to 200 bytes, and 1 % in lines of 1 byte. 9 % are in lines of 100 MB,
+ * or in one shorter line if 9 % is less. Of the first kind 2 % are binary junk: any byte but a newline, with
+ * no two carriage returns next to each other. A stream repeats a block of lines of its own; every line, and
+ * what follows a carriage return, begins with the stream's letter.
  */
 #include <errno.h>
 #include <inttypes.h>

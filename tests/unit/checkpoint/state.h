@@ -1,6 +1,6 @@
 /*
- * A model state for the checkpoint suites: a few tensors of awkward shapes whose every element is a function
- * of (step, tensor, global index), cut over any number of ranks.
+ * A model state for the checkpoint suites. It has a few tensors of awkward shapes, cut over any number of
+ * ranks. Every element is a function of (step, tensor, global index).
  */
 #ifndef TESTS_CHECKPOINT_STATE_H
 #define TESTS_CHECKPOINT_STATE_H

@@ -1,6 +1,6 @@
 /*
- * A process without an agent saves: it is its own publisher, so nobody else keeps two of them apart, and
- * nobody else removes what one that was killed left behind.
+ * A process without an agent saves. It is its own publisher. So no other process keeps two of them apart, or
+ * removes what one that was killed left.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

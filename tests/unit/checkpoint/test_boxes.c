@@ -1,6 +1,6 @@
 /*
  * A state that was cut along two dimensions, rows over W ranks and columns over T, is loaded at any other
- * cut; and what is missing or there twice of it is seen.
+ * cut. What is missing or there twice of it is seen.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * The nth file operation fails, for every n, of everything that touches checkpoints: no descriptor or byte
+ * The nth file operation fails, for every n, of everything that touches checkpoints. No descriptor or byte
  * leaks, and what was saved before is still there.
  */
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /*
- * The agent's end of a link, played by a test: it has the other end of the socket pair, and sends packets
+ * The agent's end of a link, played by a test. It has the other end of the socket pair, and sends packets
  * before they are read (tags count from 1). So every order of events is exact. One link a test: each runs in
  * a process of its own.
  */

@@ -1,5 +1,5 @@
 /*
- * A world of threads over the cpu back end's real transports: each rank is a thread with a link of its own to
+ * A world of threads over the cpu back end's real transports. Each rank is a thread with a link of its own to
  * an agent that the test plays (mini_agent.h), on any number of pretended nodes. What needs a process to die,
  * to stop or to lose its network is in tests/system/test_comm.sh.
  */

@@ -1,5 +1,5 @@
 /*
- * A group for device memory around one over host memory: where a collective of the device failed, the members
+ * A group for device memory around one over host memory. If a collective of the device failed, the members
  * that wait in the group over host memory are told all the same.
  */
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /*
  * Every collective, type, operation and size over every shape of the cpu back end. Results are compared to
- * the bit with plain sums in the order that the runtime promises: inside each node in rank order, then over
- * the nodes.
+ * the bit with plain sums in the order that the runtime promises. That is in rank order inside each node,
+ * then over the nodes.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

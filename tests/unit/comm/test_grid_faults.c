@@ -1,6 +1,6 @@
 /*
- * What goes wrong in a group whose processes live on: ranks that call different collectives, that leave, that
- * give up with words, that the agent stops, that hold no token; once for each shape of the cpu back end that
+ * What goes wrong in a group whose processes live on. Ranks call different collectives, leave, give up with
+ * words, are stopped by the agent, or hold no token. Each runs once for each shape of the cpu back end that
  * can have it.
  */
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /*
- * How the worker's end of the link begins: the hello and the job are read, and what is neither is refused
- * without leaving a descriptor behind.
+ * How the worker's end of the link begins. The hello and the job are read. What is neither is refused without
+ * leaving a descriptor open.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>

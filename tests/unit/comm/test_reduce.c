@@ -1,6 +1,6 @@
 /*
- * What the reductions of comm_grid, which compares every type, operation, size and place to the bit, do not
- * see: bfloat16 next to its rounding, numbers that are none, and integers that wrap around.
+ * What comm_grid, which compares every type, operation, size and place to the bit, does not see of the
+ * reductions. These are bfloat16 next to its rounding, numbers that are none, and integers that wrap around.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
- * A process that trains and evaluates in turns holds what its forecast says: the peak of RssAnon + RssShmem
- * less what it held before, within 5 % of the plan; and once it has done both, neither takes a page more.
+ * A process that trains and evaluates in turns holds what its forecast says. The peak of RssAnon + RssShmem,
+ * less what it held before, is within 5 % of the plan. Once it has done both, neither takes a page more.
  */
 #include <criterion/criterion.h>
 #include <fsdp/forecast.h>

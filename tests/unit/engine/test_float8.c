@@ -1,7 +1,7 @@
 /*
- * Gathers in float8 from end to end: what every rank computes with are the codes of the whole weights, at
- * every world and every way of sharding alike; training learns as without; what is not finite, and what a
- * device cannot do, is told.
+ * Gathers in float8 from end to end. Every rank computes with the codes of the whole weights, at every world
+ * and every way of sharding alike. Training learns as without. What is not finite, and what a device cannot
+ * do, is reported.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /*
- * Shards, gradients and optimizer state in host memory, on a device with memory of its own: the same bits as
- * with all of it on the device, whatever the job; nothing of it on the device; every copy on a stream of its
- * own.
+ * Shards, gradients and optimizer state in host memory, on a device with memory of its own. The bits are the
+ * same as with all of it on the device, whatever the job. Nothing of it is on the device, and every copy is
+ * on a stream of its own.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /*
- * The learning rate while a program runs: set between steps, for all parameters or for a group, or as a
- * function of the step; with one update at the end of a step and with updates inside backward. Compared bit
- * for bit with optimizers made so.
+ * The learning rate while a program runs. It is set between steps, for all parameters or for a group, or as a
+ * function of the step. Updates come once at the end of a step, or inside backward. Compared bit for bit with
+ * optimizers made so.
  */
 #include <math.h>
 

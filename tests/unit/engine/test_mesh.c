@@ -1,6 +1,6 @@
 /*
- * Meshes of real groups: who hears whom along each dimension, slices and flattenings share or make groups,
- * what cannot be is refused on every rank alike; and what an all-reduce hook sees.
+ * Meshes of real groups. Who hears whom along each dimension? Slices and flattenings share or make groups.
+ * What cannot be is refused on every rank alike. The last tests show what an all-reduce hook sees.
  */
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * Training with the optimizer's state in a file: the same bits as with it in memory, at worlds 1 to 4, for
- * every kind of state and windows that cut tensors anywhere; also updated inside backward, and through a
- * checkpoint both ways.
+ * Training with the optimizer's state in a file. The bits are the same as with it in memory, at worlds 1 to
+ * 4, for every kind of state and windows that cut tensors anywhere. It also works with updates inside
+ * backward, and through a checkpoint both ways.
  */
 #include <criterion/criterion.h>
 #include <fsdp/forecast.h>

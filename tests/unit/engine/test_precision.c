@@ -1,6 +1,6 @@
 /*
- * Mixed precision from end to end: it learns as float32 does, at every world size alike, in either dtype of
- * the reduction; the master weights stay float32; and only one rounding is between a copy and the value.
+ * Mixed precision from end to end. It learns as float32 does, at every world size alike, in either dtype of
+ * the reduction. The master weights stay float32, and only one rounding is between a copy and the value.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

@@ -1,6 +1,6 @@
 /*
- * Tensor parallelism together with sharding: weights, norms and whole tensors are those of a world of one at
- * every size of the two dimensions; memory and traffic are planned; what cannot be split is refused on every
+ * Tensor parallelism together with sharding. Weights, norms and whole tensors are those of a world of one at
+ * every size of the two dimensions. Memory and traffic are planned. What cannot be split is refused on every
  * rank.
  */
 #include <criterion/criterion.h>

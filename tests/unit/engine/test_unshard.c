@@ -1,6 +1,6 @@
 /*
- * unshard() and reshard() by hand, and collectives of a user's own: counted by one of these, compared bit for
- * bit with steps that know of neither.
+ * unshard() and reshard() by hand, and collectives of a user's own. They are counted by one of these, and
+ * compared bit for bit with steps that know of neither.
  */
 #include <criterion/criterion.h>
 #include <pthread.h>

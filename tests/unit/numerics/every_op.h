@@ -1,6 +1,6 @@
 /*
- * Every operation of a numerics row once, on sizes large enough that each is cut over the threads, with all
- * outputs gathered in one buffer: to compare bits between runs and threads, and to watch for races.
+ * Every operation of a numerics row once, on sizes large enough that each is cut over the threads. All
+ * outputs are gathered in one buffer, to compare bits between runs and threads, and to watch for races.
  */
 #ifndef TESTS_NUMERICS_EVERY_OP_H
 #define TESTS_NUMERICS_EVERY_OP_H

@@ -70,8 +70,8 @@ static void problem_init(struct problem *p, const struct matmul_desc *desc)
 }
 
 /*
- * A float32 sum of k products in any order and with any blocking is within k * eps of the sum of magnitudes;
- * real kernels add pairwise or in 8 or more lanes and stay below sqrt(k). 4 + sqrt(k) leaves room for neither
+ * A float32 sum of k products in any order and with any blocking is within k * eps of the sum of magnitudes.
+ * Real kernels add pairwise or in 8 or more lanes and stay below sqrt(k). 4 + sqrt(k) leaves room for neither
  * a lost term nor a bf16 product.
  */
 static void check_within(const struct row_case *row, struct problem *p, const char *what, double parts)

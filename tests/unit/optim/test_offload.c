@@ -1,6 +1,6 @@
 /*
- * State in a file: what a run updates is there in the next one and is what a checkpoint reads, through
- * windows of any size; and each file operation that fails is said once and leaks nothing.
+ * State in a file. What a run updates is there in the next one and is what a checkpoint reads, through
+ * windows of any size. Each file operation that fails is reported once and leaks nothing.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * What the ranks do in a step, noted while they do it, in the words of tests/parity/fsdp2_schedule.py: a
- * collective when it is called, a unit's parameters when they are freed, the end of a forward. Collectives
+ * What the ranks do in a step, noted while they do it, in the words of tests/parity/fsdp2_schedule.py. Noted
+ * are each call of a collective, the freeing of a unit's parameters, and the end of a forward. Collectives
  * are noted at the back end. So the lines differ if one is left out, comes twice, goes to another group or
  * has another size.
  */

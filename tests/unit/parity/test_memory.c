@@ -1,9 +1,9 @@
 /*
  * test_fully_shard_memory.py, to the byte. While a step runs, every byte of the arena that no buffer of the
- * plan lives in is poisoned with NaN: before each entry, whatever ended its life is poisoned, and nothing
- * outside the lives may have been written. So an entry that writes outside its buffers is caught in the act.
- * One that reads a buffer after or before its life spoils the result, which must have the same bits as
- * without poison. And the bytes of each class that were in use at once are at most those of the plan.
+ * plan lives in is poisoned with NaN. Before each entry, whatever ended its life is poisoned. Nothing outside
+ * the lives may have been written. So an entry that writes outside its buffers is caught in the act. One that
+ * reads a buffer after or before its life spoils the result, which must have the same bits as without poison.
+ * And the bytes of each class that were in use at once are at most those of the plan.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -375,9 +375,9 @@ Test(parity_memory, a_byte_outside_the_plan_is_seen, .timeout = 3000)
 }
 
 /*
- * --- what stays between steps: fsdp2's formula, 4 bytes of each padded row of parameters, 4 of each that
- * learns, and AdamW's 8 of each own element without padding. Replicas do not count; of a tensor that is split
- * the part is cut. ------
+ * --- what stays between steps, by fsdp2's formula. It is 4 bytes of each padded row of parameters, 4 of each
+ * that learns, and AdamW's 8 of each own element without padding. Replicas do not count; of a tensor that is
+ * split the part is cut. ------
  */
 
 /* Rows of the part that this rank has of a tensor, and elements of each. */

@@ -1,7 +1,7 @@
 /*
  * test_fully_shard_mixed_precision.py: bfloat16 parameters with either dtype of the reduction. No tensor is
- * farther from fp64 than 1.25 times PyTorch's own error plus 1e-3 of its norm, no loss farther than 1e-3, or
- * 1.25 times PyTorch's own worst loss where that is farther (case mlp: 1.4e-3).
+ * farther from fp64 than 1.25 times PyTorch's own error plus 1e-3 of its norm. No loss is farther than 1e-3,
+ * or 1.25 times PyTorch's own worst loss where that is farther (case mlp: 1.4e-3).
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -30,8 +30,8 @@ static void expect_near(const struct reference *r, const struct seen *seen, cons
 }
 
 /*
- * On the reference numerics and on those that a job gets: there products are of bfloat16 where the CPU has
- * them, but in attention of less than 16 positions, which these cases are.
+ * On the reference numerics and on those that a job gets. There products are of bfloat16 where the CPU has
+ * them, but not in attention of less than 16 positions, as in these cases.
  */
 static void expect_bounded(const char *name, const struct way *ways, size_t n_ways, enum fsdp_dtype reduce)
 {

@@ -3,7 +3,7 @@
  * against what our ranks did in a step (live.h), in many ways of sharding. The order of gathers and
  * reductions, of all groups together, is the same, and so is that in which parameters are freed and gradients
  * reduced. Forward gathers a unit's parameters ahead in the program, where PyTorch's CPU runs ahead of its
- * streams: so gathers are compared with what is freed group by group.
+ * streams. So gathers are compared with what is freed group by group.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -113,7 +113,7 @@ WaysTest(parity_training, optimizer_groups, "groups", { .W = 1 }, { .W = 3 }, { 
 
 /*
  * test_fully_shard_clip_grad_norm_.py: total norms of order 1, 2, 3 and infinity, over one and two dimensions
- * of a mesh. Over a dimension that splits linears too: a gradient counts once, whether it is split over the
+ * of a mesh. Over a dimension that splits linears too. A gradient counts once, whether it is split over the
  * tensor group or every rank of the group holds it.
  */
 WaysTest(parity_clip_grad_norm, every_order_over_one_and_two_dimensions, "clip-1 transformer clip-3 clip-inf",

@@ -1,6 +1,6 @@
 /*
- * Where a sum of gradients is divided: the product of all that is done to it is one over the factor, for
- * every mesh; and the table of FSDP2, cell by cell.
+ * Where a sum of gradients is divided. The product of all that is done to it is one over the factor, for
+ * every mesh. FSDP2's table is checked cell by cell.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
- * A plan that gathers in float8: what travels, byte for byte; one agreement on the largest sizes, before the
- * first gather; and nothing of it where nobody asks.
+ * A plan that gathers in float8: what travels, byte for byte. The ranks agree once on the largest sizes,
+ * before the first gather. A plan without float8 has nothing of it.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

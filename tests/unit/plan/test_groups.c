@@ -1,6 +1,6 @@
 /*
- * Which parameters form a group and what is gathered and reduced of it: lists of modules, shared, frozen,
- * ignored and unused parameters, dimensions to cut along.
+ * Which parameters form a group, and what is gathered and reduced of it. Cases: lists of modules, shared,
+ * frozen, ignored and unused parameters, dimensions to cut along.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * Buffers that share a place, places in the arena, and waits between streams, by brute force: random models
+ * Buffers that share a place, places in the arena, and waits between streams, by brute force. Random models
  * are recorded and made, and every program is run on symbols. A machine in which each buffer has memory of
  * its own says what each read must find; a machine with the arena must find the same. Streams may run in any
  * order that the waits allow, so any two entries that touch the same bytes must be ordered by them.

@@ -1,6 +1,6 @@
 /*
- * What an entry moves, read off its uses of buffers: of an operation its values, what it keeps and its own
- * parameters, though a buffer holds those of a whole unit. Held against the recording.
+ * What an entry moves, read off its uses of buffers. For an operation that is its values, what it keeps and
+ * its own parameters, though a buffer holds those of a whole unit. Held against the recording.
  */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static uint64_t scratch_of(const struct plan *plan, enum plan_entry_kind kind, c
     return 0;
 }
 
-/* Six rows of 8 go through (8, 12) with a bias, (12, 8) without, and (8, 11), all float32; the table has 11
+/* Six rows of 8 go through (8, 12) with a bias, (12, 8) without, and (8, 11), all float32. The table has 11
  * rows, of which forward reads six. */
 static void check_operations(int W, bool holds_gradients)
 {

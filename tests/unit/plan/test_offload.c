@@ -1,6 +1,6 @@
 /*
- * Shards in host memory: what is added to a plan are copies, each on a stream of its own, in ahead of the
- * gather and out behind the reduction; everything else keeps its order.
+ * Shards in host memory. Only copies are added to a plan, each on a stream of its own, in before the gather
+ * and out after the reduction. Everything else keeps its order.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * What units were told, as numbers: every setter moves the one that it belongs to and no other, and telling a
+ * What units were told, as numbers. Every setter moves the one that it belongs to and no other. Telling a
  * unit what it was told before moves none. And what a step does about it, in every case.
  */
 #include <criterion/criterion.h>

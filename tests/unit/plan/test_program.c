@@ -1,6 +1,6 @@
 /*
- * The order of gathers and reductions, held against PyTorch's FSDP2 for three blocks: what it calls unshard
- * (U) and post-backward (PB), with the root's parameters in a group of their own.
+ * The order of gathers and reductions, compared with PyTorch's FSDP2 for three blocks. It is what that calls
+ * unshard (U) and post-backward (PB), with the root's parameters in a group of their own.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

@@ -60,8 +60,8 @@ Test(recompute, only_what_backward_reads_runs_again)
 {
     /*
      * x + w2(gelu(w1(x))): nothing reads what w2 and the sum gave. But models.c lets every third operation
-     * save something for its backward (here w2 of block 0; in the second visits w2 of both blocks and one
-     * sum): those run for that.
+     * save something for its backward, so those run for that. Here it is w2 of block 0; in the second visits
+     * it is w2 of both blocks and one sum.
      */
     expect_again(FSDP_CHECKPOINT_NONE, 1, "");
     expect_again(FSDP_CHECKPOINT_FULL, 1, "w1 gelu | w1 gelu w2");

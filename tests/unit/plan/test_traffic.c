@@ -89,7 +89,7 @@ Test(plan_traffic, is_what_the_formulas_say_in_every_mode)
 
 /*
  * Over (R, W) each group's row is scattered and gathered once more over the copies: 2 (R - 1) / R of it, in
- * the dtype of the reduction, or, left to the last micro-step, once a step in float32.
+ * the dtype of the reduction. Left to the last micro-step, it is once a step in float32.
  */
 Test(plan_traffic, copies_add_an_all_reduce_of_a_row)
 {

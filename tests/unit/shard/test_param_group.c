@@ -1,6 +1,6 @@
 /*
- * A group's copies over a grid of rows, worlds and dtypes: what is gathered becomes the whole parameters,
- * what is packed is cut as the shards are, and nothing but padding is between. In float8 too, and over fewer
+ * A group's copies over a grid of rows, worlds and dtypes. What is gathered becomes the whole parameters.
+ * What is packed is cut as the shards are, and nothing but padding is between. In float8 too, and over fewer
  * ranks.
  */
 #include <criterion/criterion.h>

@@ -1,11 +1,11 @@
 /*
- * Files in memory behind struct fsdp_io, for the two questions that a real disk does not answer on demand:
- * what if the nth call fails, and what is left after a power cut before the nth call.
+ * Files in memory behind struct fsdp_io, for two questions that a real disk does not answer on demand. What
+ * if the nth call fails, and what is left after a power cut before the nth call?
  *
  * Every file keeps what was written and what was synced; every directory keeps its entries, those that were
  * synced, and the changes since, in order. memory_io_crash() throws away what was not synced: all of it, none
- * of it, or a random part. The random part is one that a file system might have written on its own: any
- * blocks of any file, and any beginning of the changes of each directory.
+ * of it, or a random part. The random part is one that a file system might have written on its own. It has
+ * any blocks of any file, and any beginning of the changes of each directory.
  */
 #ifndef TESTS_SHARDFILE_MEMORY_IO_H
 #define TESTS_SHARDFILE_MEMORY_IO_H

@@ -1,8 +1,8 @@
 /*
  * A library with NCCL's API between processes of one host, over files: for the emulated device. It records
- * what it is called with and can be told to misbehave. A collective is an operation in its stream's queue:
- * its rank's part is published as a file, and it is done when everybody's is there; one whose peer is gone
- * stays in its queue until the communicator is aborted, as NCCL's kernel would.
+ * what it is called with and can be told to misbehave. A collective is an operation in its stream's queue.
+ * Its rank's part is published as a file, and it is done when every rank's part is there. If a peer is gone,
+ * it stays in its queue until the communicator is aborted, as NCCL's kernel would.
  *
  * NCCL_STANDIN_DIR    where its files are (required)
  * NCCL_STANDIN_LOG    a line for each call goes to <this>.<rank>

@@ -71,7 +71,7 @@ enum fsdp_status run_attention(const struct attention_problem *p, int r)
 
 /*
  * Causal, q, k and v apart or side by side in one row as GPT-2's c_attn gives them. In float32 sums of at
- * most `seq` terms in another order; in bfloat16 by mma: D and dS are rounded to 8 bits before their
+ * most `seq` terms in another order. In bfloat16 by mma: D and dS are rounded to 8 bits before their
  * products, the results once more.
  */
 static void check_way(const char *name, bool packed, bool narrow, size_t head_dim, double allowed)

@@ -99,10 +99,10 @@ static void check_shapes(void)
  * Products that do more in the same call. `left` is what they leave in addition to c:
  *   - the product of a linear's weight gradient, dy^T x, leaves sums of a factor over its rows;
  *   - a linear and GELU by tanh leaves what went into the GELU, whose slope is at most 1.13;
- *   - a product that is the gradient of a GELU's output goes back through it, and may leave the sums of that,
+ *   - a product that is the gradient of a GELU's output goes back through it. It may leave the sums of that,
  *     which are a bias's gradient. In bfloat16 c is rounded once. cuBLASLt's sums are of the rounded c, and
- *     are rounded again: 24 normal values of size s, each off by 2^-9 of itself, are off by 0.038 s together
- *     at worst, where the largest of the sums is about 12 s; 2^-9 of that comes on top.
+ *     are rounded again. 24 normal values of size s, each off by 2^-9 of itself, are off by 0.038 s together
+ *     at worst. The largest of the sums is about 12 s, and 2^-9 of that comes on top.
  */
 static const struct beside {
     const char *name, *left, *tallied;

@@ -1,7 +1,7 @@
 /*
  * The cuda row of the numerics table compared with the reference: what each check of it takes in hand. One
- * program, cuda_numerics, whose parts are the files of this folder; a check prints a line, "ok - NAME" or
- * "not ok - NAME: how far", and a failed call ends all.
+ * program, cuda_numerics, whose parts are the files of this folder. A check prints a line, "ok - NAME" or
+ * "not ok - NAME: how far". A failed call ends all.
  */
 #ifndef FSDP_TESTS_CUDA_ROW_H
 #define FSDP_TESTS_CUDA_ROW_H

@@ -1,8 +1,8 @@
 /*
- * What a program can do wrong with the library, by its public headers alone: each call must come back with a
- * status and words of its own, leave nothing allocated, and leave a model that trains. Two kinds of misuse
- * are not here, because no library can see them: an object used after it was destroyed, and sizes larger than
- * the caller's memory.
+ * What a program can do wrong with the library, by its public headers alone. Each call must come back with a
+ * status and words of its own. It must leave nothing allocated, and a model that trains. Two kinds of misuse
+ * are not here, because no library can see them. One is an object used after it was destroyed, the other
+ * sizes larger than the caller's memory.
  */
 #ifndef MISUSE_H
 #define MISUSE_H

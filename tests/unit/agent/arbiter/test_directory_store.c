@@ -1,6 +1,6 @@
 /*
- * The arbiter's store in a directory: on real files, on files in memory of which the nth call fails, and
- * after a power cut before the nth call.
+ * The arbiter's store in a directory. It is tested on real files, on files in memory of which the nth call
+ * fails, and after a power cut before the nth call.
  */
 #include "agent/arbiter/directory_store.h"
 

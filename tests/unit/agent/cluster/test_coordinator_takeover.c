@@ -1,6 +1,6 @@
 /*
  * A coordinator that takes the place of another one in the middle of a run, and one that must give its place
- * up: what it goes on with, and when it may act.
+ * up. What does it go on with, and when may it act?
  */
 #include "shard_runtime/core/clock.h"
 #include "tests/unit/agent/cluster/stage.h"

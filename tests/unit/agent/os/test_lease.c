@@ -125,8 +125,8 @@ static bool all_ended(int pipe)
 }
 
 /*
- * An agent that stands still, with SLEEPERS processes below it: a rank that is stopped too, one that ignores
- * TERM, and one in a session of its own. Each says that it is there by a byte.
+ * An agent that stands still, with SLEEPERS processes below it. One is a rank that is stopped too, one
+ * ignores TERM, and one is in a session of its own. Each says that it is there by a byte.
  */
 static pid_t stopped_agent(int *out)
 {

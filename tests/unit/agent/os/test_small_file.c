@@ -50,3 +50,25 @@ Test(small_file, what_cannot_be_read_leaves_an_empty_text)
     cr_expect_not(small_file_read(text, sizeof text, "/dev/null"), "an empty one says nothing");
     cr_expect(small_file_read(text, sizeof text, "/proc/%d/stat", (int)getpid()));
 }
+
+Test(small_file, a_directory_is_listed_by_name_without_what_is_hidden)
+{
+    static char root[] = "/tmp/fsdp-small-list-XXXXXX";
+    static const char *const files[] = { "b", "a", ".hidden", "c" };
+    char names[8][64], file[64];
+
+    cr_assert(mkdtemp(root) != NULL);
+    for (int i = 0; i < 4; i++) {
+        snprintf(file, sizeof file, "%s/%s", root, files[i]);
+        fclose(fopen(file, "w"));
+    }
+    cr_expect_eq(small_file_list(root, "", names, 8), 3);
+    cr_expect(strcmp(names[0], "a") == 0 && strcmp(names[1], "b") == 0 && strcmp(names[2], "c") == 0);
+    cr_expect_eq(small_file_list(root, "", names, 2), 2, "no more than there is room for");
+    cr_expect_eq(small_file_list(root, "/nowhere", names, 8), 0);
+    for (int i = 0; i < 4; i++) {
+        snprintf(file, sizeof file, "%s/%s", root, files[i]);
+        unlink(file);
+    }
+    rmdir(root);
+}

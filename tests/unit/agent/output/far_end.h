@@ -1,6 +1,6 @@
 /*
- * What a person or a pipe sees of a run's output: the loop, the output under test, and the far end of the
- * channel that it writes to. The test is the worker.
+ * What a person or a pipe sees of a run's output. It has the loop, the output under test, and the far end of
+ * the channel that it writes to. The test is the worker.
  */
 #ifndef UNIT_AGENT_FAR_END_H
 #define UNIT_AGENT_FAR_END_H

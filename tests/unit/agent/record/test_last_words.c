@@ -277,8 +277,8 @@ Test(last_words, a_long_traceback_keeps_its_end_and_a_long_message_whole_charact
 }
 
 /*
- * Each form, also with a zero byte in it, cut at every byte at either end: what is left is told or not, and
- * nothing beyond it is read. A copy of exactly that size lets a sanitizer see it.
+ * Each form, also with a zero byte in it, is cut at every byte at either end. What is left is reported or
+ * not, and nothing beyond it is read. A copy of exactly that size lets a sanitizer see it.
  */
 Test(last_words, every_form_may_be_cut_anywhere)
 {
