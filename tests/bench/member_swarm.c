@@ -7,7 +7,7 @@
 #include "shard_runtime/core/clock.h"
 #include "tests/bench/bench.h"
 
-enum { DEADLINE_S = 120, PAUSE_MS = 250 };
+enum { DEADLINE_S = 600, PAUSE_MS = 250 };
 
 static void on_opened(void *arg, struct session *session)
 {
@@ -58,6 +58,9 @@ static void on_frame(void *arg, struct session *session, const struct frame *fra
         member->welcomed = true;
         uv_timer_start(&member->beat, on_beat, 0, pace_ms);
         break;
+    case PROTO_REFUSED:
+        errno = 0;
+        bench_die("a member was refused: is it of the same build?");
     case PROTO_BEAT:
         take_answer(member, frame);
         break;
