@@ -179,8 +179,8 @@ void peer_send(struct peer *peer, const struct frame *frame)
 /* Limits of time */
 
 /*
- * Counts the time until a peer has to be admitted. A tick that comes late does not count: the loop stood still,
- * and the peer may have sent what it should. libuv runs timers before it reads.
+ * Counts the time until a peer has to be admitted. A tick that comes late does not count: the loop stood
+ * still, and the peer may have sent what it should. libuv runs timers before it reads.
  */
 static void on_tick(uv_timer_t *timer)
 {

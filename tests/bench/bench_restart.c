@@ -199,7 +199,7 @@ static void await_more_steps(int side, int n)
     }
 }
 
-/* `settle`: the kill comes SETTLE_STEPS later. By then both slots of memory were touched, and standbys wait. */
+/* `settle`: the kill comes SETTLE_STEPS later. Both slots of memory were touched then, and standbys wait. */
 static double restart(int side, const struct variant *variant, bool settle)
 {
     char path[PATH_BYTES + 32];
