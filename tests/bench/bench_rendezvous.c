@@ -6,7 +6,8 @@
  *   - join: from the first connection to the last START, and the CPU time of the coordinator for it. The
  *     peer is a bare loop that accepts and does the same handshake of TLS, with nothing after it. And how
  *     often a member dialled again, because it was not answered in time.
- *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time for it.
+ *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time for it, less what
+ *     beats take in that time.
  *   - beats: cores that the coordinator uses while nothing happens.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
  * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
@@ -298,6 +299,7 @@ static void measure(struct samples *samples, int run, int n_nodes)
     start_cpu = cpu_seconds(agent);
     swarm_idle(&swarm, IDLE_S);
     samples->beats[run] = (cpu_seconds(agent) - start_cpu) / (bench_now() - start);
+    samples->form_cpu[run] -= samples->beats[run] * samples->form[run];
     swarm_close(&swarm);
     stop_coordinator();
 }
