@@ -14,7 +14,8 @@
 enum {
     QUEUE_MAX_BYTES = 64 * 1024 * 1024,
     PIECE_BYTES = PEER_SCRATCH_BYTES - 1024, /* of a frame; TLS adds something to each of its records */
-    CLOSE_MS = 500 /* what is queued when a connection is closed gets so long to be sent */
+    CLOSE_MS = 500, /* what is queued when a connection is closed gets so long to be sent */
+    TICKS = 8       /* looks at the clock until a peer has to be admitted */
 };
 
 struct outgoing {
@@ -177,15 +178,34 @@ void peer_send(struct peer *peer, const struct frame *frame)
 
 /* Limits of time */
 
-static void on_timer(uv_timer_t *timer)
+/*
+ * Counts the time until a peer has to be admitted. A tick that comes late does not count: the loop stood
+ * still, and the peer may have sent what it should. libuv runs timers before it reads.
+ */
+static void on_tick(uv_timer_t *timer)
 {
     struct peer *peer = timer->data;
+    const uint64_t now = uv_now(timer->loop);
+    const bool late = now - peer->ticked_ms >= 2 * uv_timer_get_repeat(timer);
 
-    if (peer->closing)
-        close_handles(peer); /* The queued data could not be sent in time, and is dropped. */
-    else if (!peer->admitted)
+    peer->ticked_ms = now;
+    if (!late && ++peer->n_ticks == TICKS)
         peer_fail(peer, FSDP_ERR_PEER,
                   peer->opened ? "did not say who it is in time" : "no handshake in time");
+}
+
+static void start_ticks(struct peer *peer)
+{
+    const int64_t tick_ms = peer->config.handshake_ms / TICKS + 1;
+
+    peer->ticked_ms = uv_now(peer->timer.loop);
+    uv_timer_start(&peer->timer, on_tick, (uint64_t)tick_ms, (uint64_t)tick_ms);
+}
+
+/* The queued data could not be sent in time, and is dropped. */
+static void on_close_late(uv_timer_t *timer)
+{
+    close_handles(timer->data);
 }
 
 void peer_close(struct peer *peer, const struct fsdp_err *why)
@@ -204,7 +224,7 @@ void peer_close(struct peer *peer, const struct fsdp_err *why)
     if (peer_queued(peer) == 0 || (failed && !peer->opened && peer->tls == NULL))
         close_handles(peer);
     else
-        uv_timer_start(&peer->timer, on_timer, CLOSE_MS, 0);
+        uv_timer_start(&peer->timer, on_close_late, CLOSE_MS, 0);
 }
 
 void peer_reset(struct peer *peer)
@@ -376,7 +396,7 @@ struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, stru
     uv_timer_init(loop, &peer->timer);
     peer->tcp.data = peer->timer.data = peer;
     peer->n_open = 2;
-    uv_timer_start(&peer->timer, on_timer, (uint64_t)config->handshake_ms, 0);
+    start_ticks(peer);
     return peer;
 }
 

@@ -4,7 +4,8 @@
  * frames of this job. Whether the other end is alive is judged by its session (agent/wire/session.h).
  *
  * A listener limits what strangers cost. A connection is unproven until peer_admit() is called for it:
- *   - The listener closes a connection that is still unproven after `handshake_ms`.
+ *   - The listener closes a connection that is still unproven after `handshake_ms`. Time in which this end's
+ *     own loop stood still does not count.
  *   - It holds at most PEER_MAX_UNPROVEN unproven connections, of these PEER_MAX_UNPROVEN_OF_SOURCE from one
  *     address, and in both cases as many more as peers are expected (peer_listener_expect()). When one more
  *     comes, it closes the oldest one that has sent no byte, or the oldest one if all have sent some. If the

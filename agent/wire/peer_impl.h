@@ -23,6 +23,8 @@ struct peer {
     struct fsdp_err why;
     void *data;
     uint64_t n_received; /* bytes from the other side */
+    uint64_t ticked_ms;  /* the last tick of the time until it has to be admitted */
+    int n_ticks;         /* that counted */
     int n_open;          /* handles whose memory the loop still holds */
     bool connected, opened, admitted, ended, left, closing;
     char name[80];

@@ -17,6 +17,7 @@ enum {
     LAST_DIAL_MS = 100,
     DIALS = 12,               /* a lease / 12, if that is shorter */
     ANSWERS = 3,              /* a lease / 3 is the time for a handshake, and for the answer to a HELLO */
+    MOST_PATIENCE = 4,        /* of a session that has not begun: up to 16 times the time for a handshake */
     QUEUE_BYTES = 1024 * 1024 /* frames are written while fewer bytes wait in the connection's queue */
 };
 
@@ -168,6 +169,8 @@ void session_dial_next(struct session *session, int64_t now_ns)
     }
     session->n_dialled++;
     config.identity = session->agent;
+    if (!session->opened)
+        config.handshake_ms <<= pool->patience;
     if (peer_connect(&peer, pool->loop, (const struct sockaddr *)&session->addresses.of[address], &config,
                      &session->why) != FSDP_OK) {
         session->met = true; /* nothing is known of that address */
@@ -419,8 +422,18 @@ static void lose_connection(struct session *session, bool ended, const struct fs
         session_dial_next(session, now);
 }
 
+/* Did the other host accept the connection, and its process not answer in time? */
+static bool was_unanswered(const struct peer *peer, const struct fsdp_err *why)
+{
+    return peer_connected(peer) && !peer_left(peer) && why->status == FSDP_ERR_PEER;
+}
+
 void session_peer_closed(struct session *session, struct peer *peer, const struct fsdp_err *why)
 {
+    struct session_pool *pool = session->pool;
+
+    if (session->dials && !session->opened && was_unanswered(peer, why) && pool->patience < MOST_PATIENCE)
+        pool->patience++;
     for (int i = 0; i < session->n_attempts; i++)
         if (session->attempts[i].peer == peer) {
             if (session->attempts[i].address == 0)

@@ -62,6 +62,11 @@ struct session_pool {
     struct peer_listener *listeners[ENDPOINT_MAX_ADDRESSES];
     int n_listeners;
     int n_well; /* admitted sessions whose connection serves */
+    /*
+     * So often the time for the first handshake of a session was doubled. A coordinator that thousands of
+     * nodes dial at once may take longer than it. A node that dials again goes back to the end of the queue.
+     */
+    int patience;
     struct session *all;
     struct session *buckets[SESSION_BUCKETS]; /* by identity */
     struct session_agents agents;             /* that have proven their identity */

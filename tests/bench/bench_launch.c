@@ -9,6 +9,7 @@
  *   replacement    from SIGKILL of one of 2 workers to the last replacement in main(), with a grace of 0
  *   memory         PSS of the launcher's processes while 8 workers idle
  *   CPU            of the launcher's processes while 8 workers idle, as seconds an hour
+ *   wakeups        of the same, as often a second: other load makes each of them dearer, but not more
  *
  * LAUNCH_RUNS and LAUNCH_PEER_RUNS in the environment: samples of ours and of the peer (31);
  * LAUNCH_WINDOW_MS: how long the idle ones are watched for one sample (4000).
@@ -25,7 +26,7 @@ enum { MOST_WORKERS = 32, MOST_RUNS = 500, RUNS = 31, WAIT_MS = 120000, RECORD_B
 enum { CPU_WINDOWS = 5, CPU_WINDOW_MS = 4000, MOST_TREE = 64 };
 
 /* What the launcher's processes may hold and use together; how soon a replacement has to be there. */
-static const double memory_limit_mb = 8, cpu_limit_s = 3.6, replacement_limit_ms = 20;
+static const double memory_limit_mb = 8, cpu_limit_s = 3.6, wakeups_limit = 9, replacement_limit_ms = 20;
 
 extern char **environ;
 
@@ -238,27 +239,43 @@ static double pss_mb(pid_t pid)
     return (double)kib * 1024e-6;
 }
 
-/* Nanoseconds that all threads of a process have run, by the scheduler's own count. */
-static double cpu_ns(pid_t pid)
+/* Sums numbers of all threads of the processes: each thread's first of a line that matches `pattern`. */
+static double sum_threads(const pid_t *pids, int n, const char *file, const char *pattern)
 {
-    char command_line[96];
+    char command_line[96], line[256];
     double sum = 0, one;
-    FILE *counts;
 
-    snprintf(command_line, sizeof command_line, "cat /proc/%d/task/*/schedstat", (int)pid);
-    counts = popen(command_line, "r");
-    while (counts != NULL && fscanf(counts, "%lf %*s %*s", &one) == 1)
-        sum += one;
-    if (counts != NULL)
-        pclose(counts);
+    for (int i = 0; i < n; i++) {
+        FILE *counts;
+
+        snprintf(command_line, sizeof command_line, "cat /proc/%d/task/*/%s", (int)pids[i], file);
+        counts = popen(command_line, "r");
+        while (counts != NULL && fgets(line, sizeof line, counts) != NULL)
+            if (sscanf(line, pattern, &one) == 1)
+                sum += one;
+        if (counts != NULL)
+            pclose(counts);
+    }
     return sum;
 }
 
+/* Seconds that the processes have run, by the scheduler's own count. */
+static double cpu_seconds(const pid_t *pids, int n)
+{
+    return 1e-9 * sum_threads(pids, n, "schedstat", "%lf");
+}
+
+/* How often their threads went to sleep of their own accord, and so how often they woke. */
+static double n_wakeups(const pid_t *pids, int n)
+{
+    return sum_threads(pids, n, "status", "voluntary_ctxt_switches: %lf");
+}
+
 /*
- * Start a side with 8 workers that idle, and look at it: its memory, or the CPU seconds an hour in each
- * window.
+ * Start a side with 8 workers that idle, and look at it: its memory, or the CPU seconds an hour and the
+ * wakeups a second in each window.
  */
-static void run_idle(enum side side, double *memory, double *cpu)
+static void run_idle(enum side side, double *memory, double *cpu, double *wakeups)
 {
     struct arrival workers[IDLE_WORKERS];
     pid_t tree[MOST_TREE], pid;
@@ -280,14 +297,11 @@ static void run_idle(enum side side, double *memory, double *cpu)
     if (cpu != NULL)
         poll(NULL, 0, 500); /* what the start leaves to do */
     for (int window = 0; cpu != NULL && window < CPU_WINDOWS; window++) {
-        double used = 0, begun = bench_now();
+        const double begun = bench_now(), used = cpu_seconds(tree, n), woken = n_wakeups(tree, n);
 
-        for (int i = 0; i < n; i++)
-            used -= cpu_ns(tree[i]);
         poll(NULL, 0, window_ms);
-        for (int i = 0; i < n; i++)
-            used += cpu_ns(tree[i]);
-        cpu[window] = 1e-9 * used / (bench_now() - begun) * 3600;
+        cpu[window] = (cpu_seconds(tree, n) - used) / (bench_now() - begun) * 3600;
+        wakeups[window] = (n_wakeups(tree, n) - woken) / (bench_now() - begun);
     }
     let_go(pid);
 }
@@ -347,23 +361,32 @@ static void memory_row(struct report *report)
     const int n_peer = python == NULL ? 0 : peer_runs < 5 ? peer_runs : 5;
 
     for (int i = 0; i < runs; i++) {
-        run_idle(OURS, &ours[i], NULL);
+        run_idle(OURS, &ours[i], NULL, NULL);
         limit[i] = memory_limit_mb;
         if (i < n_peer)
-            run_idle(TORCHRUN, &peer[i], NULL);
+            run_idle(TORCHRUN, &peer[i], NULL, NULL);
     }
     add(report, "PSS of the launcher's processes, 8 workers", "MB", "what they may hold", runs, n_peer);
 }
 
 static void cpu_row(struct report *report)
 {
-    run_idle(OURS, NULL, ours);
+    const int n_peer = python != NULL ? CPU_WINDOWS : 0;
+    double wakeups[2][CPU_WINDOWS];
+
+    run_idle(OURS, NULL, ours, wakeups[0]);
     if (python != NULL)
-        run_idle(TORCHRUN, NULL, peer);
+        run_idle(TORCHRUN, NULL, peer, wakeups[1]);
     for (int i = 0; i < CPU_WINDOWS; i++)
         limit[i] = cpu_limit_s;
-    add(report, "CPU of them in an hour, 8 workers idle", "s", "0.1 % of a core", CPU_WINDOWS,
-        python != NULL ? CPU_WINDOWS : 0);
+    add(report, "CPU of them in an hour, 8 workers idle", "s", "0.1 % of a core", CPU_WINDOWS, n_peer);
+    for (int i = 0; i < CPU_WINDOWS; i++) {
+        ours[i] = wakeups[0][i];
+        peer[i] = wakeups[1][i];
+        limit[i] = wakeups_limit;
+    }
+    add(report, "wakeups of them a second, 8 workers idle", "", "0.1 % of a core, 0.11 ms each", CPU_WINDOWS,
+        n_peer);
 }
 
 /*

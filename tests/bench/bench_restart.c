@@ -17,7 +17,7 @@
 
 #include "tests/bench/bench.h"
 
-enum { MAX_RUNS = 64, PATH_BYTES = 4096, COMMAND_BYTES = 4 * PATH_BYTES, DEADLINE_S = 300 };
+enum { MAX_RUNS = 64, PATH_BYTES = 4096, COMMAND_BYTES = 4 * PATH_BYTES, DEADLINE_S = 300, SETTLE_STEPS = 3 };
 
 static const char *builds[2], *create_model; /* ours, before: NULL where there is none */
 static const char *const names[2] = { "ours", "before" };
@@ -61,7 +61,7 @@ static void write_job(void)
     if (file == NULL)
         bench_die(path);
     fprintf(file,
-            "run:        {name: ours, dir: %s, log_every: 1000}\n"
+            "run:        {name: ours, dir: %s, log_every: 1}\n"
             "launch:     {nproc_per_node: 2, max_restarts: 1000}\n"
             "data:       {path: %s}\n"
             "model:      {layers: 10, dim: 1024, heads: 16, vocab: 256, seq: 16}\n"
@@ -163,27 +163,60 @@ static void await_steps(int side, off_t from, int n, pid_t *rank_1)
     }
 }
 
-/* Workers on standby are there a second after the first step, and both slots of memory were touched. */
+/* The bytes of a file of the run; 0: it is not there yet. */
+static off_t bytes_of(int side, const char *name, char path[PATH_BYTES + 32])
+{
+    struct stat info;
+
+    snprintf(path, PATH_BYTES + 32, "%s/%s/%s", directory, names[side], name);
+    if (stat(path, &info) == 0)
+        return info.st_size;
+    if (errno != ENOENT)
+        bench_die(path);
+    return 0;
+}
+
+/* Waits for so many further lines of metrics.jsonl: a line is a step. */
+static void await_more_steps(int side, int n)
+{
+    char path[PATH_BYTES + 32];
+    const off_t from = bytes_of(side, "metrics.jsonl", path);
+    const double start = bench_now();
+
+    for (int found = 0; found < n;) {
+        FILE *file = fopen(path, "r");
+        int byte;
+
+        found = 0;
+        if (file != NULL && fseeko(file, from, SEEK_SET) == 0)
+            while ((byte = getc(file)) != EOF)
+                found += byte == '\n';
+        if (file != NULL)
+            fclose(file);
+        if (bench_now() - start > DEADLINE_S)
+            bench_die("the job does not go on: see its log");
+        usleep(2000);
+    }
+}
+
+/* `settle`: the kill comes SETTLE_STEPS later. Both slots of memory were touched then, and standbys wait. */
 static double restart(int side, const struct variant *variant, bool settle)
 {
     char path[PATH_BYTES + 32];
+    const off_t before = bytes_of(side, "events.jsonl", path);
     pid_t rank_1 = 0;
-    struct stat before = { 0 };
     double start, end;
 
-    snprintf(path, sizeof path, "%s/%s/events.jsonl", directory, names[side]);
-    if (stat(path, &before) < 0 && errno != ENOENT)
-        bench_die(path);
     running = start_job(side, variant);
     if (running < 0)
         bench_die("fork");
-    await_steps(side, before.st_size, 1, &rank_1);
+    await_steps(side, before, 1, &rank_1);
     if (settle)
-        sleep(2);
+        await_more_steps(side, SETTLE_STEPS);
     if (rank_1 <= 0 || kill(rank_1, SIGKILL) < 0)
         bench_die("kill a rank");
     start = bench_now();
-    await_steps(side, before.st_size, 2, &rank_1);
+    await_steps(side, before, 2, &rank_1);
     end = bench_now();
     stop_job();
     return end - start;

@@ -7,7 +7,7 @@
 #include "shard_runtime/core/clock.h"
 #include "tests/bench/bench.h"
 
-enum { DEADLINE_S = 120 };
+enum { DEADLINE_S = 600, PAUSE_MS = 250 };
 
 static void on_opened(void *arg, struct session *session)
 {
@@ -55,8 +55,12 @@ static void on_frame(void *arg, struct session *session, const struct frame *fra
     switch (frame->type) {
     case PROTO_WELCOME:
         swarm->n_welcomed++;
+        member->welcomed = true;
         uv_timer_start(&member->beat, on_beat, 0, pace_ms);
         break;
+    case PROTO_REFUSED:
+        errno = 0;
+        bench_die("a member was refused: is it of the same build?");
     case PROTO_BEAT:
         take_answer(member, frame);
         break;
@@ -77,12 +81,36 @@ static void on_frame(void *arg, struct session *session, const struct frame *fra
     }
 }
 
+static void dial(struct swarm *swarm, struct swarm_member *member)
+{
+    struct endpoint_addresses addresses = { .n = 1 };
+    struct fsdp_err err = { 0 };
+
+    uv_ip4_addr(swarm->config->rendezvous_host, swarm->config->rendezvous_port,
+                (struct sockaddr_in *)&addresses.of[0]);
+    if (session_dial(&member->session, swarm->pool, member->join.identity, &addresses, &err) != FSDP_OK)
+        bench_die(err.message);
+    session_set_data(member->session, member);
+}
+
+static void on_pause_over(uv_timer_t *timer)
+{
+    struct swarm_member *member = timer->data;
+
+    dial(member->swarm, member);
+}
+
+/* A member that has got no answer dials again after a pause, as agent/rendezvous/meeting does. */
 static void on_ended(void *arg, struct session *session, const struct fsdp_err *why)
 {
-    (void)arg;
-    (void)session;
+    struct swarm *swarm = arg;
+    struct swarm_member *member = session_data(session);
+
     errno = 0;
-    bench_die(why->message);
+    if (member->welcomed)
+        bench_die(why->message);
+    swarm->n_again++;
+    uv_timer_start(&member->beat, on_pause_over, PAUSE_MS, 0);
 }
 
 static void on_note(void *arg, const char *words)
@@ -112,21 +140,15 @@ void swarm_open(struct swarm *swarm, const struct agent_config *config, int capa
 
 void swarm_join(struct swarm *swarm, int n)
 {
-    struct endpoint_addresses addresses = { .n = 1 };
-    struct fsdp_err err = { 0 };
-
-    uv_ip4_addr(swarm->config->rendezvous_host, swarm->config->rendezvous_port,
-                (struct sockaddr_in *)&addresses.of[0]);
     for (int i = 0; i < n; i++) {
         struct swarm_member *member = &swarm->members[swarm->n++];
 
+        member->swarm = swarm;
         member->lease_ms = swarm->config->lease_ms;
         uv_timer_init(&swarm->loop, &member->beat);
         member->beat.data = member;
         identity_fill(&member->join, swarm->config);
-        if (session_dial(&member->session, swarm->pool, member->join.identity, &addresses, &err) != FSDP_OK)
-            bench_die(err.message);
-        session_set_data(member->session, member);
+        dial(swarm, member);
     }
 }
 

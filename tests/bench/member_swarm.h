@@ -14,7 +14,10 @@
 struct swarm_member {
     struct session *session;
     struct proto_join join; /* what it says of itself */
-    uv_timer_t beat;        /* LEASE_BEATS times in a lease, since its WELCOME */
+    struct swarm *swarm;
+    bool welcomed;
+    uv_timer_t
+        beat; /* LEASE_BEATS times in a lease, since its WELCOME; before it, the pause until it dials again */
     int64_t lease_ms, answered_ns;
 };
 
@@ -24,9 +27,9 @@ struct swarm {
     struct swarm_member *members; /* (capacity) */
     int capacity, n;              /* n: how many were begun */
     /* Counts since they were last set to 0 */
-    int n_welcomed, n_started, n_stopped;
-    double started_at, stopped_at; /* when the last of them was */
-    int generation, rank;          /* of the last START; the rank is the first member's */
+    int n_welcomed, n_started, n_stopped, n_again; /* n_again: dials that nobody answered in time */
+    double started_at, stopped_at;                 /* when the last of them was */
+    int generation, rank;                          /* of the last START; the rank is the first member's */
     const struct agent_config *config;
 };
 

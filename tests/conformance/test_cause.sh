@@ -148,13 +148,14 @@ two() { # NAME PROGRAM...: its output in NAME.0.out and NAME.1.out, the statuses
   ended "$name.0" "$name.1"
   statuses=$(rcs "$name.0" "$name.1")
 }
+export -f wait_until wait_at_most # workers of bash wait for conditions too
 # Rank 3 goes on when the others run: how many are stopped is then the same in each run.
 worker meet <<'END'
 [ "$RANK" = 3 ] || : > "$1.$RANK"
-until [ -e "$1.0" ] && [ -e "$1.1" ] && [ -e "$1.2" ]; do sleep 0.05; done
+wait_until 60 test -e "$1.0" -a -e "$1.1" -a -e "$1.2"
 END
 worker far <<'END'
-#!/bin/sh
+#!/usr/bin/env bash
 . "${0%/*}/meet"
 [ "$RANK" = 3 ] || exec sleep 1000
 cat > "$TORCHELASTIC_ERROR_FILE" << JSON
@@ -177,7 +178,7 @@ check_eq "errors.json stands once, with the node that hosts" 1 "$(ls "$WORK"/far
 # A program may exit with 75 or 76 for reasons of its own: only a worker that uses our library blames a peer
 # by them.
 worker own <<'END'
-#!/bin/sh
+#!/usr/bin/env bash
 . "${0%/*}/meet"
 [ "$RANK" = 3 ] && exit "$2"
 sleep 1000; : > "$1.own-end"
@@ -188,21 +189,22 @@ for code in 75 76; do
   check_match "node 0 names it" "rank 3 \(host .*\) exited with status $code[a-z ]*, generation 0; 3 other ranks were stopped" "$(tail -n 1 "$WORK/own$code.0.out")"
   check "and no other rank runs to its own end" test ! -e "$WORK/own$code.own-end"
 done
+# What rank 3 says was long before, longer than a message takes on a busy machine.
 worker late <<'END'
-#!/bin/sh
-old() { [ -e "$1" ] && [ $(($(date +%s) - $(stat -c %Y "$1"))) -ge 3 ]; } # longer than a message takes on a busy machine
+#!/usr/bin/env bash
+rank_0_is_over() { [ -e "$1" ] && ! pgrep -f "^bash $0 $1 0" > /dev/null; }
 case $RANK in
 3) trap '' TERM
-   printf '{"message": "first of all", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"
-   : > "$1"; until [ -e "$1.over" ]; do sleep 0.05; done; exit 13 ;;
-0) until old "$1"; do sleep 0.1; done
+   printf '{"message": "first of all", "timestamp": %s}' "$(date -d '-5 seconds' +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"
+   : > "$1"; wait_until 60 test -e "$1.over"; exit 13 ;;
+0) wait_until 60 test -e "$1"
    printf '{"message": "because of that", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"; exit 14 ;;
 1) trap '' TERM
-   until [ -e "$1" ] && ! pgrep -f "^/bin/sh $0 $1 0" > /dev/null; do sleep 0.05; done; : > "$1.over"; exit 0 ;;
+   wait_until 60 rank_0_is_over "$1"; : > "$1.over"; exit 0 ;;
 *) exec sleep 1000 ;;
 esac
 END
-two late sh -c 'exec /bin/sh "$0" "$1" "$RANK"' "$WORK/late" "$WORK/late.at"
+two late bash -c 'exec bash "$0" "$1" "$RANK"' "$WORK/late" "$WORK/late.at"
 check_eq "of two errors on two nodes the first counts, though its rank dies last" "13 13" "$statuses"
 check_match "and is named on the other node" "rank 3 .*: first of all" "$(tail -n 1 "$WORK/late.0.out")"
 

@@ -84,12 +84,14 @@ once() { # NAME ERRORS_DIR OUTPUT
 once "into files" "$WORK/d1" "$WORK/e"
 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d2" -- "$WORK/failing" 2>&1 < /dev/null | cat > "$WORK/e"
 once "into one pipe" "$WORK/d2" "$WORK/e"
+export -f wait_until wait_at_most # a worker of bash waits for conditions too
 worker drowned <<'END'
-#!/bin/sh
-[ "$RANK" = 1 ] && { until [ -e "$1" ]; do sleep 0.05; done; echo "the disk is on fire" >&2; exit 9; }
+#!/usr/bin/env bash
+[ "$RANK" = 1 ] && { wait_until 60 test -e "$1"; echo "the disk is on fire" >&2; exit 9; }
 trap 'head -c 20000 /dev/zero | tr "\\0" "x" >&2; exit 1' TERM
+sleep 1000 &
 : > "$1"
-while :; do sleep 0.05; done
+wait
 END
 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d9" -- "$WORK/drowned" "$WORK/drowned.up" > "$WORK/o" 2> "$WORK/e" < /dev/null
 check_eq "what has scrolled away since is repeated" 2 "$(grep -c 'the disk is on fire' "$WORK/e")"

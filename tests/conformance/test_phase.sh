@@ -6,6 +6,7 @@ export TMPDIR=$WORK
 worker() { cat > "$WORK/$1"; chmod +x "$WORK/$1"; }
 # meets PLAN: rank 1 fails with 5 once it and rank 0 have done what the plan says; MARK is a fresh name for
 # each run.
+export -f wait_until wait_at_most # a worker of bash waits for conditions too
 worker meets <<'END'
 #!/usr/bin/env bash
 meet() { # VALIDATE and PING of the store's protocol, and the answer
@@ -13,7 +14,7 @@ meet() { # VALIDATE and PING of the store's protocol, and the answer
   printf '\0\316\367\205\074\015abcd' >&3
   [ "$(head -c 4 <&3)" = abcd ] || exit 98
 }
-until_there() { until [ -e "$1" ]; do sleep 0.05; done; }
+until_there() { wait_until 60 test -e "$1"; }
 case "$1 $RANK" in
   "start 0") meet; : > "$MARK"; exec sleep 1000 ;;
   "start 1") until_there "$MARK"; exit 5 ;;

@@ -287,10 +287,12 @@ END
   wait_until 30 grep -qx "$(awk '$1 == 0 { print $2 }' "$WORK/hang.pids")" "$WORK/mounted"
   dd if=/dev/zero of="$WORK/unread" oflag=nonblock bs=4096 2> /dev/null
   touch "$WORK/hang.full"
+  # Rank 1 has written what is captured, and rank 2 more than its pipe holds of what is not.
   wait_until 30 test -s "$(find "$WORK/slow.d" -name stdout.log -path '*/1/*')"
+  wait_until 30 grep -q pipe "/proc/$(awk '$1 == 2 { print $2 }' "$WORK/hang.pids")/wchan"
   kill -TERM "$guard"; timed wait "$guard"
   check_eq "the guard waits longer than everything that the agent waits for: 143" 143 "$rc"
-  [ "$took" -ge 15 ] || not_ok "each of them was waited for" "took $took s"
+  check "each of them was waited for ($took s)" [ "$took" -ge 15 ]
   exec 8<&-
 
   kill "$fuse"; wait "$fuse" 2> /dev/null; fuse=

@@ -254,6 +254,18 @@ Test(peer, a_connection_that_says_nothing_is_cut)
     cr_assert(eq(str, server_why.message, "no handshake in time"));
 }
 
+static void stand_still(void *arg, struct peer *peer)
+{
+    uv_sleep(600); /* the fault: this loop stands still for longer than both ends allow for a handshake */
+}
+
+Test(peer, a_loop_that_stood_still_blames_no_one)
+{
+    server.handshake_ms = client.handshake_ms = 300;
+    server.handlers.accepted = stand_still;
+    exchange(10);
+}
+
 Test(peer, garbage_is_cut_at_once)
 {
     meet_plain("GET /metrics HTTP/1.1\r\n\r\n");

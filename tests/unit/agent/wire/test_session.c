@@ -754,6 +754,33 @@ Test(session, a_host_is_gone_if_it_refuses_wherever_it_was_reached)
     }
 }
 
+/* A coordinator that thousands dial at once answers late, and who dials again is the last in its queue. */
+Test(session, a_host_that_accepts_and_does_not_answer_is_given_longer_each_time)
+{
+    struct endpoint_addresses at = { .n = 1 };
+    const int fd = begin_busy_host((struct sockaddr_in *)&at.of[0]);
+    struct session *session;
+
+    stay = true;
+    begin_pools();
+    ends[0].pool->peers.handshake_ms = 100;
+    for (int i = 0; i < 3; i++) {
+        int64_t began_ns;
+
+        uv_update_time(&loop); /* the deadline counts from the loop's time */
+        began_ns = session_now_ns();
+        cr_assert(eq(int, session_dial(&session, ends[0].pool, agent, &at, NULL), FSDP_OK));
+        while (ends[0].n_ended == i && !timed_out)
+            uv_run(&loop, UV_RUN_ONCE);
+        cr_assert(eq(str, ends[0].why.message, "no handshake in time"));
+        cr_expect(ge(i64, session_now_ns() - began_ns, (INT64_C(100) << i) * 1000000), "dial %d", i);
+    }
+
+    close(fd);
+    close_all();
+    run();
+}
+
 enum { NODES = 3 * PEER_MAX_UNPROVEN_OF_SOURCE };
 
 static bool all_are_up(uint32_t connection)
