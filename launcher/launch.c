@@ -173,7 +173,7 @@ static void set_list_name(struct launch *launch, const char *name, const struct 
     launch->config.command = around->command;
 }
 
-/* An absolute path, or a place in an object store; without slashes at the end, as ranks and agents compare it. */
+/* An absolute path, or a place in an object store. Ranks and agents compare it: no slash is at its end. */
 static enum fsdp_status set_checkpoint_dir(struct launch *launch, const char *named, struct fsdp_err *err)
 {
     size_t length = strlen(named);

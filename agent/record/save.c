@@ -259,7 +259,7 @@ void save_abandon(struct save *save)
 void save_prepare(struct save *save, save_prepared *done, void *arg)
 {
     const bool is_near = save->directory[0] != '\0' && !io_is_remote(save->directory);
-    /* O_PATH: where another disk begins at this name, it is not asked. The loop asks no object store at all. */
+    /* O_PATH: where another disk begins at this name, it is not asked. The loop asks no object store. */
     const int fd = is_near ? save->io->open(save->io, save->directory, O_PATH | O_NOFOLLOW, 0) : -1;
 
     /* No directory, or none yet: nothing to look at, and no thread is started for it. */

@@ -257,7 +257,10 @@ static struct curl_slist *make_headers(struct s3_client *client, const struct re
     struct curl_slist *list = NULL;
     bool failed = false;
 
-    /* In place of a form's type. "Expect:", which takes a header away, would be signed by curl 7.88, not sent. */
+    /*
+     * In place of a form's type. "Expect:", which takes a header away, would be signed by curl 7.88, not
+     * sent.
+     */
     list = add_header(client, list, &failed, "Content-Type: application/octet-stream");
     list = add_header(client, list, &failed, "x-amz-content-sha256: UNSIGNED-PAYLOAD");
     if (request->header != NULL)
@@ -347,7 +350,9 @@ static void pause_before(const struct s3_client *client, int try)
         ;
 }
 
-/* An answer with status 200 may still be an error: S3 begins to answer before it has put an upload together. */
+/*
+ * An answer with status 200 may still be an error: S3 begins to answer before it has put an upload together.
+ */
 static bool is_success(const struct answer *answer)
 {
     return answer->status >= 200 && answer->status < 300 && answer->error.code[0] == '\0';

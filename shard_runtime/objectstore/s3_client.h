@@ -1,17 +1,18 @@
 /*
- * Requests to an object store that speaks S3's protocol, over HTTP by libcurl, signed by the rules of AWS4. Each
- * function is one request, or several for a list. A request that fails in passing (no connection, silence, HTTP
- * 5xx) is sent again, as the patience says. So each must be one that may be done twice.
+ * Requests to an object store that speaks S3's protocol, over HTTP by libcurl, signed by the rules of AWS4.
+ * Each function is one request, or several for a list. A request that fails in passing (no connection,
+ * silence, HTTP 5xx) is sent again, as the patience says. So each must be one that may be done twice.
  *
- * Objects are not part of the signature: the connection protects them, and checksums of checkpoints find what it
- * does not. Addresses have the bucket in their path.
+ * Objects are not part of the signature: the connection protects them, and checksums of checkpoints find what
+ * it does not. Addresses have the bucket in their path.
  *
  * The message of an error has the place, the HTTP status and the code of S3. It never has a credential.
  *   FSDP_ERR_NOT_FOUND  there is no such object, bucket or upload
  *   FSDP_ERR_BUSY       the object was to be new, and exists
  *   FSDP_ERR_CONFIG     the store refuses the credentials
  *   FSDP_ERR_IO, FSDP_ERR_NOMEM
- * Any number of threads may use a client: each request in progress has a connection, which is kept for the next.
+ * Any number of threads may use a client: each request in progress has a connection, which is kept for the
+ * next.
  */
 #ifndef OBJECTSTORE_S3_CLIENT_H
 #define OBJECTSTORE_S3_CLIENT_H
@@ -39,8 +40,8 @@ enum fsdp_status s3_get(struct s3_client *client, const struct s3_location *at, 
                         size_t size_bytes, size_t *n_read, struct fsdp_err *err);
 
 /**
- * Writes a whole object. `is_new`: it must not exist. After an answer that was lost, FSDP_ERR_BUSY may also mean
- * that this call has written it.
+ * Writes a whole object. `is_new`: it must not exist. After an answer that was lost, FSDP_ERR_BUSY may also
+ * mean that this call has written it.
  */
 enum fsdp_status s3_put(struct s3_client *client, const struct s3_location *at, const void *bytes,
                         size_t size_bytes, bool is_new, struct fsdp_err *err);
@@ -56,7 +57,9 @@ enum fsdp_status s3_delete(struct s3_client *client, const struct s3_location *a
 enum fsdp_status s3_list(struct s3_client *client, const struct s3_location *at, const char *prefix,
                          bool in_folder, int most, struct s3_list *out, struct fsdp_err *err);
 
-/* An upload in parts. The object appears when it ends. Until then the store keeps the parts, and counts them. */
+/*
+ * An upload in parts. The object appears when it ends. Until then the store keeps the parts, and counts them.
+ */
 
 enum fsdp_status s3_upload_begin(struct s3_client *client, const struct s3_location *at,
                                  char id[S3_UPLOAD_BYTES], struct fsdp_err *err);

@@ -1,7 +1,7 @@
 /*
  * What the protocol of S3 writes and reads besides objects: queries, and XML. The parser takes the XML that
- * such stores send and nothing more: elements, text and the five entities; no document type, no CDATA. What it
- * reads comes from another host, so it trusts nothing. Pure.
+ * such stores send and nothing more: elements, text and the five entities; no document type, no CDATA. What
+ * it reads comes from another host, so it trusts nothing. Pure.
  */
 #ifndef OBJECTSTORE_S3_MESSAGE_H
 #define OBJECTSTORE_S3_MESSAGE_H
@@ -23,8 +23,8 @@ struct s3_parameter {
 };
 
 /**
- * Appends the query to `url`, sorted by name and escaped, as a signature needs it: "?a=1&b=2". `parameters` is
- * sorted in place. url->failed: there is no memory.
+ * Appends the query to `url`, sorted by name and escaped, as a signature needs it: "?a=1&b=2". `parameters`
+ * is sorted in place. url->failed: there is no memory.
  */
 void s3_add_query(struct json_text *url, struct s3_parameter *parameters, size_t n_parameters);
 

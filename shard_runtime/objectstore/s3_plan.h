@@ -8,9 +8,8 @@
 #include <stdint.h>
 
 enum {
-    S3_PARTS_MAX = 10000,            /* of an upload */
-    S3_PART_BYTES = 16 << 20,        /* S3 takes parts from 5 MiB on, except the last one */
-    S3_PUT_MAX_BYTES = S3_PART_BYTES /* a smaller object is one request */
+    S3_PARTS_MAX = 10000,     /* of an upload */
+    S3_PART_BYTES = 16 << 20, /* S3 takes parts from 5 MiB on, except the last one */
 };
 
 /** How often a request is tried, and for how long each try may be silent. */
@@ -33,7 +32,9 @@ uint64_t s3_part_bytes(uint64_t size_bytes);
  */
 int64_t s3_pause_ms(const struct s3_patience *patience, int try, uint32_t random);
 
-/** Returns whether a request that got this HTTP status may succeed if it is sent again. 0: it got no answer. */
+/**
+ * Returns whether a request that got this HTTP status may succeed if it is sent again. 0: it got no answer.
+ */
 bool s3_is_passing(long http_status);
 
 #endif

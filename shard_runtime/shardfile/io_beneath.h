@@ -25,7 +25,9 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd);
  */
 enum fsdp_status io_beneath_open(struct fsdp_io **out, const char *root, struct fsdp_err *err);
 
-/** Returns whether `io` resolves `path` so: it is a table of this module, or uses one, whose root is above it. */
+/**
+ * Returns whether `io` resolves `path` so: it is a table of this module, or uses one, whose root is above it.
+ */
 bool io_beneath_covers(const struct fsdp_io *io, const char *path);
 
 /**

@@ -1,6 +1,6 @@
 /*
- * What an object store may answer, and what a person may name as a place in one, under libFuzzer. The bytes are
- * taken as an answer to each request.
+ * What an object store may answer, and what a person may name as a place in one, under libFuzzer. The bytes
+ * are taken as an answer to each request.
  */
 #include "shard_runtime/objectstore/s3_location.h"
 #include "shard_runtime/objectstore/s3_message.h"

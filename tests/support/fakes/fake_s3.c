@@ -1,11 +1,11 @@
 /*
- * A server of S3's protocol that keeps objects in memory: what shard_runtime/objectstore needs, and no more. It
- * takes part in no signature: it only looks that there is one. It prints its port, serves until its standard input
- * ends, and then prints what is left.
+ * A server of S3's protocol that keeps objects in memory: what shard_runtime/objectstore needs, and no more.
+ * It takes part in no signature: it only looks that there is one. It prints its port, serves until its
+ * standard input ends, and then prints what is left.
  *
  *   fake_s3 [PAGE]   a page of a list has PAGE entries at most (1000)
  *
- * Any client may ask it for faults, by PUT /-/fault/N/HOW: the Nth request from then on (1 is the next one) fails.
+ * Any client may ask it for faults, by PUT /-/fault/N/HOW: the Nth request from then on fails.
  *   503    with that status; nothing is done
  *   cut    the connection is closed; nothing is done
  *   lost   the request is done, and the connection is closed without an answer
