@@ -57,7 +57,7 @@ all:
 include mk/needed.mk
 
 # A new file in one of these folders is built without an entry here.
-RUNTIME := core plan shard numerics device comm optim nn data shardfile checkpoint engine state
+RUNTIME := core plan shard numerics device comm optim nn data objectstore shardfile checkpoint engine state
 src      = $(wildcard $(1)/*.c)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
@@ -66,7 +66,7 @@ FSDP_SRC    := $(filter-out $(if $(filter 1,$(ONEDNN)),,shard_runtime/numerics/o
                $(foreach d,$(RUNTIME),$(call src,shard_runtime/$(d))))
 TRAINER_SRC := $(call src,shard_runtime/trainer)
 # What launcher and agent share with the workers: they never load a numerics library.
-SHARED_SRC  := $(call src,shard_runtime/core) $(call src,shard_runtime/shardfile)
+SHARED_SRC  := $(call src,shard_runtime/core) $(call src,shard_runtime/objectstore) $(call src,shard_runtime/shardfile)
 # What `fsdprun ckpt` does with checkpoints.
 CKPT_SRC    := $(call src,shard_runtime/ckpt)
 AGENT_SRC   := $(filter-out agent/daemon/main.c,$(wildcard agent/*.c agent/*/*.c))

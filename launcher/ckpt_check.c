@@ -13,6 +13,7 @@
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/verify.h"
 
 /* verify */
@@ -94,7 +95,7 @@ enum fsdp_status ckpt_verify_one(const char *path, int64_t step, bool *sound, FI
 {
     const double began_s = clock_now_s();
     struct damage_report report;
-    enum fsdp_status status = damage_find(&io_posix, path, &report, err);
+    enum fsdp_status status = damage_find(&io_anywhere, path, &report, err);
 
     if (status == FSDP_OK && report.n == 0 && step >= 0 && report.step != (uint64_t)step) {
         struct damage damage = { .file = MANIFEST_FILE };
@@ -141,7 +142,7 @@ static enum fsdp_status verify_run(const char *path, bool *sound, FILE *out, cJS
     size_t n;
 
     OK_OR_RETURN(ckpt_find_directory(path, directory, err));
-    OK_OR_RETURN(verify_list_steps(&io_posix, directory, &steps, &n, err));
+    OK_OR_RETURN(verify_list_steps(&io_anywhere, directory, &steps, &n, err));
     if (n == 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there are no checkpoints in %s", directory);
     for (size_t i = n; i-- > 0 && status == FSDP_OK;) {
@@ -324,7 +325,7 @@ int ckpt_diff(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     if (status == FSDP_OK)
         status = ckpt_list(words->paths[1], &b, directory_b, err);
     if (status == FSDP_OK)
-        status = differ_all(&io_posix, &(struct differ_side){ &a, directory_a },
+        status = differ_all(&io_anywhere, &(struct differ_side){ &a, directory_a },
                             &(struct differ_side){ &b, directory_b }, &list, &n, err);
     ended = status == FSDP_OK ? print_diff(words, &a, &b, list, n, out) : ckpt_exit_status(status);
     free(list);

@@ -11,6 +11,7 @@
 #include "shard_runtime/job/model_files.h"
 #include "shard_runtime/job/resolve.h"
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/weights.h"
 
 /* What the words of the user say. */
@@ -116,19 +117,19 @@ static enum fsdp_status import(const struct ckpt_words *words, const struct requ
     char source_directory[IO_PATH_BYTES], directory[IO_PATH_BYTES];
     struct contents source;
     struct ckpt_lock lock = { 0 };
-    enum fsdp_status status = weights_list(&io_posix, words->paths[0], &source, source_directory, err);
+    enum fsdp_status status = weights_list(&io_anywhere, words->paths[0], &source, source_directory, err);
 
     if (status == FSDP_OK)
         status = io_join(directory, words->paths[1], "checkpoints", err);
     if (status == FSDP_OK)
         status = commit_step_path(directory, request->options.step, path, err);
     if (status == FSDP_OK)
-        status = io_make_directories(&io_posix, directory, err);
+        status = io_make_directories(&io_anywhere, directory, err);
     if (status == FSDP_OK)
         status = ckpt_lock_run(&lock, directory, err);
     if (status == FSDP_OK)
-        status =
-            import_tensors(&io_posix, &source, source_directory, directory, &request->options, result, err);
+        status = import_tensors(&io_anywhere, &source, source_directory, directory, &request->options, result,
+                                err);
     ckpt_unlock_run(&lock);
     contents_free(&source);
     return status;

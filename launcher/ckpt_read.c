@@ -11,6 +11,7 @@
 #include "shard_runtime/ckpt/damage_find.h"
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/weights.h"
 
 /* ls */
@@ -58,7 +59,7 @@ static void read_all(const char *path, struct fsdp_err *why)
 {
     struct damage_report report;
 
-    if (damage_find(&io_posix, path, &report, why) == FSDP_OK && report.n > 0)
+    if (damage_find(&io_anywhere, path, &report, why) == FSDP_OK && report.n > 0)
         fsdp_fail(why, FSDP_ERR_FORMAT, "%s: %.300s", report.list[0].file, report.list[0].reason);
     damage_report_free(&report);
 }
@@ -80,7 +81,7 @@ static void add_checkpoint(cJSON *rows, const char *directory, const char *name,
     row = cJSON_CreateObject();
     cJSON_AddNumberToObject(row, "step", (double)(finished ? step : save.step));
     add_age(row, path);
-    if (finished && verify_step(&io_posix, path, VERIFY_SIZES, &manifest, &why) == FSDP_OK &&
+    if (finished && verify_step(&io_anywhere, path, VERIFY_SIZES, &manifest, &why) == FSDP_OK &&
         manifest.step != (uint64_t)step)
         fsdp_fail(&why, FSDP_ERR_FORMAT, "it holds step %" PRIu64, manifest.step);
     if (finished && why.status == FSDP_OK) {
@@ -119,7 +120,7 @@ int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     cJSON *rows;
     int ended;
 
-    if (status == FSDP_OK && io_posix.list(&io_posix, directory, &names) < 0)
+    if (status == FSDP_OK && io_anywhere.list(&io_anywhere, directory, &names) < 0)
         status = file_fail(err, "list", directory);
     if (status != FSDP_OK)
         return ckpt_exit_status(status);

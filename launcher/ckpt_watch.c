@@ -18,6 +18,7 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/verify.h"
 
 enum { NICENESS = 19, IO_OF_PROCESS = 1, IO_IDLE = 3 << 13 }; /* ioprio_set(2) */
@@ -61,7 +62,7 @@ static bool identify(const char *path, struct looked *one)
 {
     struct io_stat stat;
 
-    if (io_posix.stat(&io_posix, path, &stat) < 0)
+    if (io_anywhere.stat(&io_anywhere, path, &stat) < 0)
         return false;
     one->inode = stat.inode;
     return true;
@@ -138,7 +139,7 @@ static enum fsdp_status look_at_new(struct watch *watch, struct fsdp_err *err)
     int64_t *steps;
     size_t n;
 
-    OK_OR_RETURN(verify_list_steps(&io_posix, watch->directory, &steps, &n, err));
+    OK_OR_RETURN(verify_list_steps(&io_anywhere, watch->directory, &steps, &n, err));
     status = FSDP_OK;
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
         status = look_at(watch, steps[i], err);

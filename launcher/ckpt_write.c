@@ -18,6 +18,7 @@
 #include "shard_runtime/job/model_files.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/verify.h"
 
 /* export */
@@ -32,7 +33,7 @@ static enum fsdp_status check_sound(const struct contents *contents, const char 
     enum fsdp_status status = FSDP_OK;
 
     if (!contents->follows_links)
-        status = damage_find(&io_posix, directory, &report, err);
+        status = damage_find(&io_anywhere, directory, &report, err);
     if (status == FSDP_OK && report.n > 0)
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s is damaged: %s: %.200s", directory, report.list[0].file,
                            report.list[0].reason);
@@ -82,7 +83,7 @@ int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     if (status == FSDP_OK)
         status = read_job(&contents, &options, &config, err);
     if (status == FSDP_OK)
-        status = export_tensors(&io_posix, &contents, directory, words->paths[1], &options, &result, err);
+        status = export_tensors(&io_anywhere, &contents, directory, words->paths[1], &options, &result, err);
     if (status == FSDP_OK)
         fprintf(out, "exported %zu tensors, %.1f MiB, to %s%s\n", result.n_tensors,
                 (double)result.bytes / 1048576, words->paths[1],
@@ -104,6 +105,8 @@ enum fsdp_status ckpt_lock_run(struct ckpt_lock *lock, const char *directory, st
     size_t length;
     bool held;
 
+    if (io_is_remote(directory))
+        return FSDP_OK; /* an object store has no locks */
     if (realpath(directory, path) == NULL)
         return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", directory, strerror(errno));
     length = strlen(path);
@@ -111,12 +114,12 @@ enum fsdp_status ckpt_lock_run(struct ckpt_lock *lock, const char *directory, st
         path[length - (sizeof below - 1)] = '\0';
         OK_OR_RETURN(rundir_open(&lock->rundir, &spec, err));
     }
-    return directory_lock_take_within(&lock->locks, &io_posix, directory, 0, &held, err);
+    return directory_lock_take_within(&lock->locks, &io_anywhere, directory, 0, &held, err);
 }
 
 void ckpt_unlock_run(struct ckpt_lock *lock)
 {
-    directory_lock_release(&lock->locks, &io_posix);
+    directory_lock_release(&lock->locks, &io_anywhere);
     rundir_close(lock->rundir, false);
     *lock = (struct ckpt_lock){ 0 };
 }
@@ -132,7 +135,7 @@ static enum fsdp_status find_sound(const char *directory, const int64_t *steps, 
         enum fsdp_status status = commit_step_path(directory, steps[i], path, err);
 
         if (status == FSDP_OK)
-            status = damage_find(&io_posix, path, &report, err);
+            status = damage_find(&io_anywhere, path, &report, err);
         if (status != FSDP_OK)
             return status;
         if (report.n == 0 && report.step == (uint64_t)steps[i])
@@ -200,7 +203,7 @@ int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     }
     status = ckpt_find_directory(words->paths[0], directory, err);
     if (status == FSDP_OK)
-        status = verify_list_steps(&io_posix, directory, &before, &n_before, err);
+        status = verify_list_steps(&io_anywhere, directory, &before, &n_before, err);
     if (status == FSDP_OK && n_before == 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there are no checkpoints in %s", directory);
     if (status == FSDP_OK)
@@ -208,13 +211,13 @@ int ckpt_prune(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     free(before); /* no process adds a checkpoint from now on */
     before = NULL;
     if (status == FSDP_OK)
-        status = verify_list_steps(&io_posix, directory, &before, &n_before, err);
+        status = verify_list_steps(&io_anywhere, directory, &before, &n_before, err);
     if (status == FSDP_OK)
         status = find_sound(directory, before, n_before, &sound, err);
     if (status == FSDP_OK)
-        status = commit_retain(&io_posix, directory, (uint32_t)n, before[0], sound, &log, err);
+        status = commit_retain(&io_anywhere, directory, (uint32_t)n, before[0], sound, &log, err);
     if (status == FSDP_OK)
-        status = verify_list_steps(&io_posix, directory, &after, &n_after, err);
+        status = verify_list_steps(&io_anywhere, directory, &after, &n_after, err);
     ended = status == FSDP_OK ? print_pruned(words, before, n_before, after, n_after, out)
                               : ckpt_exit_status(status);
     ckpt_unlock_run(&lock);

@@ -9,6 +9,7 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/spelling.h"
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/verify.h"
 #include "shard_runtime/shardfile/weights.h"
 
@@ -26,15 +27,24 @@ int ckpt_exit_status(enum fsdp_status status)
     return status == FSDP_ERR_UNSUPPORTED ? FSDP_EXIT_INPUT : exit_status_of(status);
 }
 
-static bool is_directory(const char *path)
+/* Sets *is_directory. What is not there, or is of another kind, is none; the host of a store must answer. */
+static enum fsdp_status look_at(const char *path, bool *is_directory, struct fsdp_err *err)
 {
-    struct io_stat stat;
+    struct io_stat stat = { 0 };
+    enum fsdp_status status;
     int fd;
 
-    if (io_open_named(&io_posix, path, &fd, &stat, NULL) != FSDP_OK)
-        return false;
-    io_posix.close(&io_posix, fd);
-    return stat.kind == IO_DIRECTORY;
+    *is_directory = false;
+    status = io_open_named(&io_anywhere, path, &fd, &stat, err);
+    if (status == FSDP_OK) {
+        io_anywhere.close(&io_anywhere, fd);
+        *is_directory = stat.kind == IO_DIRECTORY;
+        return FSDP_OK;
+    }
+    if (status == FSDP_ERR_IO && io_is_remote(path))
+        return status;
+    fsdp_err_clear(err);
+    return FSDP_OK;
 }
 
 bool ckpt_has_manifest(const char *path)
@@ -43,15 +53,19 @@ bool ckpt_has_manifest(const char *path)
     struct io_stat stat;
 
     return io_join(manifest, path, MANIFEST_FILE, NULL) == FSDP_OK &&
-           io_posix.stat(&io_posix, manifest, &stat) == 0;
+           io_anywhere.stat(&io_anywhere, manifest, &stat) == 0;
 }
 
 enum fsdp_status ckpt_find_directory(const char *path, char out[IO_PATH_BYTES], struct fsdp_err *err)
 {
-    if (!is_directory(path))
+    bool is_directory;
+
+    OK_OR_RETURN(look_at(path, &is_directory, err));
+    if (!is_directory)
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "%s is no directory", path);
     OK_OR_RETURN(io_join(out, path, "checkpoints", err));
-    if (is_directory(out))
+    OK_OR_RETURN(look_at(out, &is_directory, err));
+    if (is_directory)
         return FSDP_OK;
     if (ckpt_has_manifest(path))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is one checkpoint, not the directory of a run", path);
@@ -62,14 +76,16 @@ enum fsdp_status ckpt_find_directory(const char *path, char out[IO_PATH_BYTES], 
 enum fsdp_status ckpt_find_one(const char *path, char out[IO_PATH_BYTES], struct fsdp_err *err)
 {
     char directory[IO_PATH_BYTES];
+    bool is_directory;
     int64_t step;
 
     if (snprintf(out, IO_PATH_BYTES, "%s", path) >= IO_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_ARG, "the path is too long");
-    if (!is_directory(path) || ckpt_has_manifest(path))
+    OK_OR_RETURN(look_at(path, &is_directory, err));
+    if (!is_directory || ckpt_has_manifest(path))
         return FSDP_OK;
     OK_OR_RETURN(ckpt_find_directory(path, directory, err));
-    OK_OR_RETURN(verify_newest(&io_posix, directory, VERIFY_SIZES, &step, NULL, err));
+    OK_OR_RETURN(verify_newest(&io_anywhere, directory, VERIFY_SIZES, &step, NULL, err));
     return step < 0 ? FSDP_OK : commit_step_path(directory, step, out, err);
 }
 
@@ -80,7 +96,7 @@ enum fsdp_status ckpt_list(const char *path, struct contents *out, char director
 
     *out = (struct contents){ 0 };
     OK_OR_RETURN(ckpt_find_one(path, found, err));
-    return weights_list(&io_posix, found, out, directory, err);
+    return weights_list(&io_anywhere, found, out, directory, err);
 }
 
 int cmd_ckpt_help(const char *name, FILE *out)

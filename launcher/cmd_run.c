@@ -118,6 +118,7 @@ static void on_ending(void *arg, int status, char *out, size_t size)
                                    .saved_step = summary->saved_step,
                                    .resumes = !config->resume_never,
                                    .run_dir = config->run_dir,
+                                   .checkpoint_dir = config->checkpoint_dir,
                                    .summary = watch->options->of[OPT_SUMMARY].text };
     size_t n = 0;
 

@@ -76,8 +76,9 @@ size_t ending_words(const struct ending *ending, char *out, size_t size)
     if (ending->n_restarts > 0)
         end_line(&words);
     if (ending->saved)
-        add(&words, "fsdprun: checkpoint: %s/checkpoints/step-%08" PRIu64 "\n", ending->run_dir,
-            ending->saved_step);
+        add(&words, "fsdprun: checkpoint: %s%s/step-%08" PRIu64 "\n",
+            ending->checkpoint_dir != NULL ? ending->checkpoint_dir : ending->run_dir,
+            ending->checkpoint_dir != NULL ? "" : "/checkpoints", ending->saved_step);
     add(&words, "fsdprun: logs: %s/logs", ending->run_dir);
     if (ending->summary != NULL)
         add(&words, "; summary: %s", ending->summary);

@@ -20,7 +20,8 @@ struct ending {
     uint64_t saved_step; /* ... of this step, the newest */
     bool resumes;        /* the same command would go on from it */
     const char *run_dir;
-    const char *summary; /* the file of --summary; NULL: none is written */
+    const char *checkpoint_dir; /* NULL: RUN/checkpoints */
+    const char *summary;        /* the file of --summary; NULL: none is written */
 };
 
 /**

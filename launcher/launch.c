@@ -11,6 +11,7 @@
 #include "launcher/launch_impl.h"
 #include "launcher/scheduler.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/shardfile/io_s3.h"
 
 enum { SLURM_KILL_WAIT_S = 30 }; /* Slurm's default of KillWait */
 
@@ -172,6 +173,27 @@ static void set_list_name(struct launch *launch, const char *name, const struct 
     launch->config.command = around->command;
 }
 
+/* An absolute path, or a place in an object store. Ranks and agents compare it: no slash is at its end. */
+static enum fsdp_status set_checkpoint_dir(struct launch *launch, const char *named, struct fsdp_err *err)
+{
+    size_t length = strlen(named);
+    enum fsdp_status status;
+
+    if (!io_is_remote(named))
+        return rundir_named_path(launch->checkpoint_dir, named, err);
+    while (length > 0 && named[length - 1] == '/')
+        length--;
+    if (length >= sizeof launch->checkpoint_dir)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "checkpoint.dir is longer than %zu bytes",
+                         sizeof launch->checkpoint_dir - 1);
+    memcpy(launch->checkpoint_dir, named, length);
+    launch->checkpoint_dir[length] = '\0';
+    status = io_s3_check(launch->checkpoint_dir, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "checkpoint.dir");
+    return status;
+}
+
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err)
 {
@@ -227,7 +249,7 @@ int launch_job(struct launch *launch, const struct options *options, const struc
                              : rundir_job_path(launch->run_dir, log_dir != NULL ? log_dir : job->run.dir,
                                                job->run.name, err);
     if (failed == FSDP_OK && job->checkpoint.dir != NULL && job->checkpoint.dir[0] != '\0') {
-        failed = rundir_named_path(launch->checkpoint_dir, job->checkpoint.dir, err);
+        failed = set_checkpoint_dir(launch, job->checkpoint.dir, err);
         config->checkpoint_dir = launch->checkpoint_dir;
     }
     if (failed == FSDP_OK)

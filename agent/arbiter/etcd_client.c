@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "agent/arbiter/curl_library.h"
 #include "agent/arbiter/etcd_message.h"
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/objectstore/curl_library.h"
 
 enum {
     MS = 1000 * 1000,
@@ -99,7 +99,7 @@ enum fsdp_status etcd_client_create(struct etcd_client **out, const struct etcd_
 {
     struct etcd_client *client;
     const struct curl_library *curl;
-    enum fsdp_status status = curl_library_open(&curl, err);
+    enum fsdp_status status = curl_library_open("etcd", &curl, err);
 
     *out = NULL;
     if (status != FSDP_OK)

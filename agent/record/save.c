@@ -261,12 +261,12 @@ void save_abandon(struct save *save)
 
 void save_prepare(struct save *save, save_prepared *done, void *arg)
 {
-    /* O_PATH: where another disk begins at this name, it is not asked. */
-    const int fd =
-        save->directory[0] == '\0' ? -1 : save->io->open(save->io, save->directory, O_PATH | O_NOFOLLOW, 0);
+    const bool is_near = save->directory[0] != '\0' && !io_is_remote(save->directory);
+    /* O_PATH: where another disk begins at this name, it is not asked. The loop asks no object store. */
+    const int fd = is_near ? save->io->open(save->io, save->directory, O_PATH | O_NOFOLLOW, 0) : -1;
 
     /* No directory, or none yet: nothing to look at, and no thread is started for it. */
-    if (save->own == NULL && (save->directory[0] == '\0' || (fd < 0 && errno == ENOENT))) {
+    if (save->own == NULL && (save->directory[0] == '\0' || (is_near && fd < 0 && errno == ENOENT))) {
         const struct fsdp_err fine = { 0 };
 
         done(arg, -1, &fine);

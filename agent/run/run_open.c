@@ -3,6 +3,7 @@
 
 #include "agent/run/run_impl.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 static bool is_captured(const struct agent_config *config)
@@ -126,7 +127,7 @@ static enum fsdp_status open_coordinator(struct run *run, struct rendezvous *ren
 {
     struct coordinator_services services = { .loop = run->loop,
                                              .os = &agent_os_linux,
-                                             .io = run->io != NULL ? run->io : &io_posix,
+                                             .io = run->io != NULL ? run->io : &io_anywhere,
                                              .disk = run->disk,
                                              .rundir = run->rundir,
                                              .events = run->events,

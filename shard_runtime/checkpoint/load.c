@@ -9,6 +9,7 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/file_sum.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -251,7 +252,7 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
     bool *asked = NULL;
     size_t n_reads = 0;
 
-    io = io == NULL ? &io_posix : io;
+    io = io == NULL ? &io_anywhere : io;
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
     status = list_contents(io, step_directory, W, rank, readers, &contents, err);

@@ -49,7 +49,7 @@ struct checkpoint_readers {
  * Fills `rows` of every tensor from `step_directory`. First it checks names, types, shapes and the coverage
  * of every row; until then it writes nothing. If something fails later, the rows are undefined.
  *
- *   io        NULL: io_posix
+ *   io        NULL: io_anywhere
  *   W, rank   the current world size and rank, not those of the save
  *   tensors   (n_tensors) the tensors and rows that this rank wants
  *   flags     enum checkpoint_load_flags

@@ -14,6 +14,7 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/directory_lock.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/safetensors.h"
 #include "shard_runtime/shardfile/temporary_lock.h"
 
@@ -188,7 +189,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
 {
     const struct fsdp_link_hello *hello = link_hello(options->link);
     const struct commit_fence fence = { state->step, hello->generation, hello->world_size, hello->term };
-    struct fsdp_io *io = options->io == NULL ? &io_posix : options->io;
+    struct fsdp_io *io = options->io == NULL ? &io_anywhere : options->io;
     char directory[IO_PATH_BYTES], temporary[COMMIT_NAME_BYTES], *head = NULL;
     struct directory_lock *own_locks = NULL, **locks = options->locks == NULL ? &own_locks : options->locks;
     const bool alone = link_alone(options->link);

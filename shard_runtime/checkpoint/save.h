@@ -34,7 +34,7 @@ struct checkpoint_state {
 
 /* "Alone" means: the process runs without an agent (link_alone()). */
 struct checkpoint_save_options {
-    struct fsdp_io *io; /* NULL: io_posix */
+    struct fsdp_io *io; /* NULL: io_anywhere */
     struct link *link;  /* gives rank, world and generation; its agent publishes the checkpoint */
     /* Absolute if there is an agent. NULL: that of the link's run. */
     const char *directory;

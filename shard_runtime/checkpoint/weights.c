@@ -10,6 +10,7 @@
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/f16.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/weights.h"
 
 static const char optimizer_prefix[] = "optimizer.";
@@ -233,7 +234,7 @@ enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int r
     size_t n_lines;
 
     *report = (struct weights_report){ 0 };
-    io = io == NULL ? &io_posix : io;
+    io = io == NULL ? &io_anywhere : io;
     OK_OR_RETURN(weights_list(io, path, &contents, directory, err));
     m.found = calloc(n_tensors + 1, sizeof *m.found);
     m.wanted = calloc(contents.manifest.n_tensors + 1, sizeof *m.wanted);

@@ -67,7 +67,24 @@ bool file_write(int fd, const void *bytes, size_t size)
     return true;
 }
 
+static _Thread_local char remote_words[FILE_REMOTE_WORDS_BYTES];
+
+void file_remote_failed(const char *words)
+{
+    size_t n = strlen(words);
+
+    n = n < sizeof remote_words ? n : sizeof remote_words - 1;
+    memcpy(remote_words, words, n);
+    remote_words[n] = '\0';
+    errno = EREMOTEIO;
+}
+
+const char *file_error_words(int error)
+{
+    return error == EREMOTEIO && remote_words[0] != '\0' ? remote_words : strerror(error);
+}
+
 enum fsdp_status file_fail(struct fsdp_err *err, const char *what, const char *path)
 {
-    return fsdp_fail(err, FSDP_ERR_IO, "%s %s: %s", what, path, strerror(errno));
+    return fsdp_fail(err, FSDP_ERR_IO, "%s %s: %s", what, path, file_error_words(errno));
 }

@@ -15,7 +15,7 @@
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/io.h"
 
-/* Files as io_posix has them. Every read, write and sync also tells the agent that this process is alive. */
+/* Files as io_anywhere has them. Each read, write or sync tells the agent that this process is alive. */
 struct context_io {
     struct fsdp_io base;
     const struct link *link;

@@ -368,6 +368,8 @@ static void make_path_absolute(struct resolving *r, const struct job_key *key)
 
     if (*field == NULL || (*field)[0] == '/' || (*field)[0] == '\0')
         return;
+    if (key->is_place && strncmp(*field, "s3://", 5) == 0)
+        return;
     if (folder == 0 || r->input->path[0] != '/') {
         cwd = getcwd(NULL, 0);
         if (cwd == NULL) {

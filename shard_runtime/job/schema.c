@@ -247,9 +247,9 @@ const struct job_key job_schema[] = {
 
     { "checkpoint", "every", JOB_COUNT, AT(checkpoint.every), 0, STEPS_MAX, .fallback = "50",
       .help = "Steps from one checkpoint to the next; the last step is saved too. 0: never." },
-    { "checkpoint", "dir", JOB_TEXT, AT(checkpoint.dir), .is_path = true, .zero = "null", .fallback = "null",
-      .help = "The directory of the checkpoints, which no other run may use. null: checkpoints in the run "
-              "directory. The path is resolved as data.path is." },
+    { "checkpoint", "dir", JOB_TEXT, AT(checkpoint.dir), .is_path = true, .is_place = true, .zero = "null", .fallback = "null",
+      .help = "The directory of the checkpoints, which no other run may use; or s3://BUCKET/PREFIX. null: "
+              "checkpoints in the run directory. The path is resolved as data.path is." },
     { "checkpoint", "keep", JOB_COUNT, AT(checkpoint.keep), 0, STEPS_MAX, .fallback = "3",
       .help = "How many of the newest checkpoints are kept. 0: all." },
     { "checkpoint", "async", JOB_BOOL, AT(checkpoint.async), .fallback = "true",

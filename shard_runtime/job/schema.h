@@ -32,6 +32,7 @@ struct job_key {
     size_t field;     /* offset in struct job; JOB_NO_FIELD if no code reads the key */
     double low, high; /* numbers: the allowed range; `high_open` excludes `high` itself */
     bool high_open;
+    bool is_place;      /* text: a path that may also be "s3://bucket/prefix" */
     bool is_path;       /* text: an input file, relative to the job file that names it */
     bool is_name;       /* text: used as the name of a directory */
     bool is_number_too; /* choices: also accepts a whole number from low to high */

@@ -13,8 +13,6 @@
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/temporary_lock.h"
 
-#define TRASH_PREFIX ".trash-"
-
 /* Names */
 
 void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES])
@@ -160,9 +158,9 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
 static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory, const char *name,
                                       char trash[IO_PATH_BYTES], struct fsdp_err *err)
 {
-    char trash_name[sizeof TRASH_PREFIX + COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+    char trash_name[sizeof COMMIT_TRASH_PREFIX + COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
 
-    snprintf(trash_name, sizeof trash_name, TRASH_PREFIX "%s", name);
+    snprintf(trash_name, sizeof trash_name, COMMIT_TRASH_PREFIX "%s", name);
     OK_OR_RETURN(io_join(path, directory, name, err));
     OK_OR_RETURN(io_join(trash, directory, trash_name, err));
     OK_OR_RETURN(remove_directory(io, trash, err)); /* left by an interrupted deletion */
@@ -200,7 +198,8 @@ static bool is_leftover(const char *name)
 {
     struct commit_fence save;
 
-    return commit_parse_temporary(name, &save) || strncmp(name, TRASH_PREFIX, sizeof TRASH_PREFIX - 1) == 0;
+    return commit_parse_temporary(name, &save) ||
+           strncmp(name, COMMIT_TRASH_PREFIX, sizeof COMMIT_TRASH_PREFIX - 1) == 0;
 }
 
 static enum fsdp_status check_term(const char *name, uint64_t term, struct fsdp_err *err)
@@ -308,7 +307,7 @@ enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const c
         struct io_stat stat;
 
         if (error != EEXIST || io->stat(io, path, &stat) < 0 || stat.kind != IO_DIRECTORY)
-            return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(error));
+            return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, file_error_words(error));
     }
     return FSDP_OK;
 }
@@ -397,7 +396,7 @@ static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const
         return status;
     }
     if (errno != EINVAL)
-        return fsdp_fail(err, FSDP_ERR_IO, "swap %s and %s: %s", path, final_path, strerror(errno));
+        return fsdp_fail(err, FSDP_ERR_IO, "swap %s and %s: %s", path, final_path, file_error_words(errno));
     if (verify_step(io, final_path, VERIFY_CHECKSUMS, NULL, NULL) == FSDP_OK)
         return fsdp_fail(err, FSDP_ERR_BUSY,
                          "%s is there already, and this file system cannot swap directories", final_path);

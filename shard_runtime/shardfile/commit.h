@@ -33,6 +33,9 @@
 
 enum { COMMIT_NAME_BYTES = 80 };
 
+/* How the name of a directory begins that is being deleted. */
+#define COMMIT_TRASH_PREFIX ".trash-"
+
 /** Writes the final name of a checkpoint, such as "step-00000050", into `out`. */
 void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES]);
 /** Writes "<directory>/step-00000050" to `out`. Returns FSDP_ERR_ARG if the path is too long. */

@@ -111,7 +111,7 @@ static enum fsdp_status lock_file(struct fsdp_io *io, int fd, const char *direct
             directory, wait_ms / 1000, directory);
     if (io_has_no_locks(errno)) /* saving matters more than the lock */
         return FSDP_OK;
-    return fsdp_fail(err, FSDP_ERR_IO, "lock %s/.lock: %s", directory, strerror(errno));
+    return fsdp_fail(err, FSDP_ERR_IO, "lock %s/.lock: %s", directory, file_error_words(errno));
 }
 
 static bool is_held(const struct directory_lock *lock, const struct io_stat *stat)

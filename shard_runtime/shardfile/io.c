@@ -8,6 +8,7 @@
 
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/objectstore/s3_location.h"
 
 void io_names_free(struct io_names *names)
 {
@@ -25,6 +26,11 @@ int io_compare_names(const void *a, const void *b)
 bool io_has_no_locks(int error)
 {
     return error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK || error == EBADF;
+}
+
+bool io_is_remote(const char *path)
+{
+    return s3_is_location(path);
 }
 
 bool io_name_is_plain(const char *name)
@@ -71,7 +77,7 @@ enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, siz
             continue;
         if (n <= 0)
             return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path,
-                             n < 0 ? strerror(errno) : "nothing was taken");
+                             n < 0 ? file_error_words(errno) : "nothing was taken");
         at += n;
         offset += (uint64_t)n;
         size_bytes -= (size_t)n;
@@ -113,7 +119,7 @@ static enum fsdp_status open_read(struct fsdp_io *io, const char *path, int flag
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is a symbolic link", path);
     if (opened < 0)
         return fsdp_fail(err, errno == ENOENT || errno == ENOTDIR ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO,
-                         "open %s: %s", path, strerror(errno));
+                         "open %s: %s", path, file_error_words(errno));
     if (io->fstat(io, opened, stat) < 0) {
         file_fail(err, "stat", path);
         io->close(io, opened);
@@ -168,7 +174,7 @@ static enum fsdp_status make_directory(struct fsdp_io *io, const char *path, str
 
         if (error == EEXIST && io->stat(io, path, &stat) == 0 && stat.kind != IO_FILE)
             return FSDP_OK;
-        return fsdp_fail(err, FSDP_ERR_IO, "create directory %s: %s", path, strerror(error));
+        return fsdp_fail(err, FSDP_ERR_IO, "create directory %s: %s", path, file_error_words(error));
     }
     if (slash == NULL)
         return io_sync_directory(io, ".", err);
@@ -187,6 +193,8 @@ enum fsdp_status io_make_directories(struct fsdp_io *io, const char *path, struc
 
     if (length == 0 || length >= sizeof part)
         return fsdp_fail(err, FSDP_ERR_ARG, "a directory's path has %zu bytes", length);
+    if (io_is_remote(path))
+        return FSDP_OK; /* an object store has no directories */
     if (io->stat(io, path, &stat) == 0 && stat.kind == IO_DIRECTORY)
         return FSDP_OK;
     for (size_t i = 1; i <= length; i++) {

@@ -80,6 +80,9 @@ bool io_has_no_locks(int error);
 
 enum { IO_PATH_BYTES = 4096 };
 
+/** Returns whether `path` is a place in an object store: "s3://bucket/key". io_anywhere.h serves it. */
+bool io_is_remote(const char *path);
+
 /**
  * Writes "directory/name" into `out`. Returns FSDP_ERR_ARG if the path is too long, or if io_name_is_plain()
  * refuses `name`.

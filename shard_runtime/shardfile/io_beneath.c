@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/core/beneath.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/io_system.h"
 
 struct io_root {
@@ -61,7 +62,7 @@ static int beneath_slot_open(struct fsdp_io *io, const char *path, int flags, mo
 {
     const char *rest = below(io, path);
 
-    return rest == NULL ? io_posix.open(&io_posix, path, flags, mode)
+    return rest == NULL ? io_anywhere.open(&io_anywhere, path, flags, mode)
                         : beneath_open(io->root->fd, rest, flags, mode);
 }
 
@@ -72,7 +73,7 @@ static int beneath_slot_stat(struct fsdp_io *io, const char *path, struct io_sta
     int folder;
 
     if (rest == NULL)
-        return io_posix.stat(&io_posix, path, out);
+        return io_anywhere.stat(&io_anywhere, path, out);
     folder = folder_of(io, rest, &name);
     if (folder < 0 || close_after(fstatat(folder, name, &stat, AT_SYMLINK_NOFOLLOW), folder) < 0)
         return -1;
@@ -86,7 +87,7 @@ static int beneath_slot_mkdir(struct fsdp_io *io, const char *path, mode_t mode)
     int folder;
 
     if (rest == NULL)
-        return io_posix.mkdir(&io_posix, path, mode);
+        return io_anywhere.mkdir(&io_anywhere, path, mode);
     folder = folder_of(io, rest, &name);
     return folder < 0 ? -1 : close_after(mkdirat(folder, name, mode), folder);
 }
@@ -103,14 +104,14 @@ static int beneath_slot_rmdir(struct fsdp_io *io, const char *path)
 {
     const char *rest = below(io, path);
 
-    return rest == NULL ? io_posix.rmdir(&io_posix, path) : remove_name(io, rest, AT_REMOVEDIR);
+    return rest == NULL ? io_anywhere.rmdir(&io_anywhere, path) : remove_name(io, rest, AT_REMOVEDIR);
 }
 
 static int beneath_slot_unlink(struct fsdp_io *io, const char *path)
 {
     const char *rest = below(io, path);
 
-    return rest == NULL ? io_posix.unlink(&io_posix, path) : remove_name(io, rest, 0);
+    return rest == NULL ? io_anywhere.unlink(&io_anywhere, path) : remove_name(io, rest, 0);
 }
 
 /* The system calls that a path operation with two names makes in the end. */
@@ -151,7 +152,7 @@ static int beneath_slot_rename(struct fsdp_io *io, const char *from, const char 
     const char *rest = below(io, from), *to_rest = below(io, to);
 
     if (rest == NULL || to_rest == NULL)
-        return io_posix.rename(&io_posix, from, to);
+        return io_anywhere.rename(&io_anywhere, from, to);
     return io_rename_result(with_names(io, rest, to_rest, rename_at));
 }
 
@@ -160,7 +161,7 @@ static int beneath_slot_exchange(struct fsdp_io *io, const char *one, const char
     const char *rest = below(io, one), *other = below(io, two);
 
     if (rest == NULL || other == NULL)
-        return io_posix.exchange(&io_posix, one, two);
+        return io_anywhere.exchange(&io_anywhere, one, two);
     return io_exchange_result(with_names(io, rest, other, exchange_at));
 }
 
@@ -168,7 +169,7 @@ static int beneath_slot_link(struct fsdp_io *io, const char *from, const char *t
 {
     const char *rest = below(io, from), *to_rest = below(io, to);
 
-    return rest == NULL || to_rest == NULL ? io_posix.link(&io_posix, from, to)
+    return rest == NULL || to_rest == NULL ? io_anywhere.link(&io_anywhere, from, to)
                                            : with_names(io, rest, to_rest, link_at);
 }
 
@@ -179,7 +180,7 @@ static int beneath_slot_list(struct fsdp_io *io, const char *path, struct io_nam
 
     *out = (struct io_names){ 0 };
     if (rest == NULL)
-        return io_posix.list(&io_posix, path, out);
+        return io_anywhere.list(&io_anywhere, path, out);
     fd = beneath_open(io->root->fd, rest, O_RDONLY | O_DIRECTORY, 0);
     return fd < 0 ? -1 : io_list_open(fd, out);
 }
@@ -215,7 +216,11 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd)
 
     if (beneath == NULL)
         return NULL;
-    beneath->io = io_posix; /* for the operations on open files */
+    beneath->io = io_anywhere; /* for the operations on open files */
+    if (io_is_remote(root)) {
+        beneath->root.fd = -1;
+        return &beneath->io;
+    }
     io_beneath_use(&beneath->io, &slots);
     beneath->io.root = &beneath->root;
     beneath->root.length = (size_t)snprintf(beneath->root.path, sizeof beneath->root.path, "%s", root);
@@ -229,10 +234,15 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd)
 
 enum fsdp_status io_beneath_open(struct fsdp_io **out, const char *root, struct fsdp_err *err)
 {
-    int fd;
-    enum fsdp_status status = beneath_open_root(&fd, root, err);
+    int fd = -1;
+    enum fsdp_status status;
 
     *out = NULL;
+    if (io_is_remote(root)) {
+        *out = io_beneath_create(root, -1);
+        return *out != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", root);
+    }
+    status = beneath_open_root(&fd, root, err);
     if (status != FSDP_OK)
         return status;
     *out = io_beneath_create(root, fd);

@@ -289,7 +289,7 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
     if (writer->io->allocate(writer->io, writer->fd, size_bytes) < 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS && errno != EINTR)
         return fsdp_fail(err, FSDP_ERR_IO, "reserve %llu bytes for %s: %s", (unsigned long long)size_bytes,
-                         writer->path, strerror(errno));
+                         writer->path, file_error_words(errno));
     OK_OR_RETURN(sum_up(writer, header->bytes, header->length, err));
     writer->at = header->length;
     for (size_t i = 0; i < n_tensors; i++) {

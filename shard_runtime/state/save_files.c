@@ -16,6 +16,7 @@
  */
 static enum fsdp_status make_absolute(char out[IO_PATH_BYTES], const char *directory, struct fsdp_err *err)
 {
+    const bool is_absolute = directory[0] == '/' || io_is_remote(directory);
     char here[IO_PATH_BYTES] = "";
     size_t length = strlen(directory);
 
@@ -23,10 +24,10 @@ static enum fsdp_status make_absolute(char out[IO_PATH_BYTES], const char *direc
         length--;
     if (length == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the directory of the checkpoints has an empty name");
-    if (directory[0] != '/' && getcwd(here, sizeof here) == NULL)
+    if (!is_absolute && getcwd(here, sizeof here) == NULL)
         return fsdp_fail(err, FSDP_ERR_IO, "the working directory: %s", strerror(errno));
-    if (snprintf(out, IO_PATH_BYTES, "%s%s%.*s", here, directory[0] == '/' ? "" : "/", (int)length,
-                 directory) >= IO_PATH_BYTES)
+    if (snprintf(out, IO_PATH_BYTES, "%s%s%.*s", here, is_absolute ? "" : "/", (int)length, directory) >=
+        IO_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_ARG, "the path of the checkpoints is too long");
     return FSDP_OK;
 }

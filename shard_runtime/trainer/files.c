@@ -9,6 +9,7 @@
 #include "shard_runtime/core/beneath.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 /*
@@ -24,7 +25,7 @@ static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *e
     n = snprintf(trainer->run_dir, sizeof trainer->run_dir, "%s/%s", job->run.dir, job->run.name);
     if (n < 0 || (size_t)n >= sizeof trainer->run_dir)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "run.dir is too long");
-    status = io_make_directories(&io_posix, trainer->run_dir, err);
+    status = io_make_directories(&io_anywhere, trainer->run_dir, err);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "run directory");
         return status;
@@ -83,7 +84,7 @@ void trainer_close_files(struct trainer *trainer)
     if (trainer->lock_fd >= 0)
         (void)close(trainer->lock_fd);
     if (trainer->io != NULL)
-        io_beneath_use(context_files(trainer->context), &io_posix);
+        io_beneath_use(context_files(trainer->context), &io_anywhere);
     io_beneath_destroy(trainer->io);
     trainer->io = NULL;
 }

@@ -12,6 +12,7 @@
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/io.h"
+#include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/manifest.h"
 #include "shard_runtime/shardfile/verify.h"
 #include "shard_runtime/trainer/models.h"
@@ -70,7 +71,7 @@ static bool is_directory(const char *path)
 {
     struct io_stat info;
 
-    return io_posix.stat(&io_posix, path, &info) == 0 && info.kind == IO_DIRECTORY;
+    return io_anywhere.stat(&io_anywhere, path, &info) == 0 && info.kind == IO_DIRECTORY;
 }
 
 /*
@@ -102,7 +103,7 @@ static enum fsdp_status find_checkpoint(struct writer *writer, const char *path,
     n = snprintf(writer->directory, sizeof writer->directory, "%s/checkpoints", text);
     if (n < 0 || (size_t)n >= sizeof writer->directory || !is_directory(writer->directory))
         snprintf(writer->directory, sizeof writer->directory, "%s", text);
-    if (verify_newest(&io_posix, writer->directory, VERIFY_STRUCTURE, &writer->step, NULL, err) != FSDP_OK)
+    if (verify_newest(&io_anywhere, writer->directory, VERIFY_STRUCTURE, &writer->step, NULL, err) != FSDP_OK)
         return err != NULL ? err->status : FSDP_ERR_FORMAT;
     if (writer->step < 0)
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "%s: no checkpoint there", path);
@@ -116,7 +117,7 @@ static enum fsdp_status read_job(struct writer *writer, struct fsdp_err *err)
     enum fsdp_status status = commit_step_path(writer->directory, writer->step, path, err);
 
     if (status == FSDP_OK)
-        status = manifest_read(&io_posix, path, &manifest, err);
+        status = manifest_read(&io_anywhere, path, &manifest, err);
     if (status == FSDP_OK && manifest.job == NULL)
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s does not say of which job it is", path);
     if (status == FSDP_OK) {

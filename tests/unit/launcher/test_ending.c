@@ -48,9 +48,10 @@ Test(ending, one_that_stopped_says_how_to_go_on)
                   "fsdprun: checkpoint: r/checkpoints/step-00000040\n"
                   "fsdprun: logs: r/logs\n"
                   "fsdprun: next: the same command goes on from step 40\n");
+    ending.checkpoint_dir = "s3://b/p";
     ending.resumes = false; /* checkpoint.resume: never */
     says(&ending, "fsdprun: at least 45 of 160 steps done after 1:06:40\n"
-                  "fsdprun: checkpoint: r/checkpoints/step-00000040\n"
+                  "fsdprun: checkpoint: s3://b/p/step-00000040\n"
                   "fsdprun: logs: r/logs\n");
     ending.saved = false;
     ending.resumes = true;

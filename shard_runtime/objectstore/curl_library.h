@@ -1,9 +1,9 @@
 /*
- * libcurl, which is opened when an etcd is asked for the first time. It brings twenty more libraries, and a
- * run without etcd needs none of them. The types are those of libcurl's own headers.
+ * libcurl, which is opened when an etcd or an object store is asked for the first time. It brings twenty more
+ * libraries, and other runs need none of them. The types are those of libcurl's own headers.
  */
-#ifndef AGENT_CURL_LIBRARY_H
-#define AGENT_CURL_LIBRARY_H
+#ifndef OBJECTSTORE_CURL_LIBRARY_H
+#define OBJECTSTORE_CURL_LIBRARY_H
 
 /* curl_easy_setopt() is else a macro that checks types, which cannot be called as a member of a struct. */
 #define CURL_DISABLE_TYPECHECK
@@ -26,9 +26,10 @@ struct curl_library {
 
 /**
  * Opens the library, which is the same for all callers and never closed. FSDP_ERR_UNSUPPORTED: it is not
- * installed, or lacks a function. *library is then NULL, and another call tries again. Must be called from
- * one thread only.
+ * installed, or lacks a function. *library is then NULL, and another call tries again. Any thread may call.
+ *   user  who needs it, for the message
  */
-enum fsdp_status curl_library_open(const struct curl_library **library, struct fsdp_err *err);
+enum fsdp_status curl_library_open(const char *user, const struct curl_library **library,
+                                   struct fsdp_err *err);
 
 #endif

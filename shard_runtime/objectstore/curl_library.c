@@ -1,6 +1,8 @@
-#include "agent/arbiter/curl_library.h"
+#include "shard_runtime/objectstore/curl_library.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
 
 #include "shard_runtime/core/library.h"
 
@@ -12,23 +14,37 @@ static const struct library_function functions[] = {
 #undef FUNCTION
 };
 
-enum fsdp_status curl_library_open(const struct curl_library **library, struct fsdp_err *err)
+static enum fsdp_status open_once(const char *user, const struct curl_library **library, struct fsdp_err *err)
 {
     static struct curl_library opened;
     static void *handle;
+    static bool begun;
     const char *missing;
 
-    *library = NULL;
     if (handle == NULL)
         handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "etcd needs libcurl (Debian: libcurl4): %.160s",
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s needs libcurl (Debian: libcurl4): %.160s", user,
                          dlerror());
     missing = library_look_up(handle, &opened, functions, sizeof functions / sizeof *functions);
     if (missing != NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s has no %s", file, missing);
-    if (opened.curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    if (!begun && opened.curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s cannot be used: its start failed", file);
+    begun = true;
     *library = &opened;
     return FSDP_OK;
+}
+
+enum fsdp_status curl_library_open(const char *user, const struct curl_library **library,
+                                   struct fsdp_err *err)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    enum fsdp_status status;
+
+    *library = NULL;
+    pthread_mutex_lock(&mutex);
+    status = open_once(user, library, err);
+    pthread_mutex_unlock(&mutex);
+    return status;
 }

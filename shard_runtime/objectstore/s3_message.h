@@ -1,0 +1,76 @@
+/*
+ * What the protocol of S3 writes and reads besides objects: queries, and XML. The parser takes the XML that
+ * such stores send and nothing more: elements, text and the five entities; no document type, no CDATA. What
+ * it reads comes from another host, so it trusts nothing. Pure.
+ */
+#ifndef OBJECTSTORE_S3_MESSAGE_H
+#define OBJECTSTORE_S3_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+#include "shard_runtime/core/json.h"
+
+enum { S3_WORD_BYTES = 1024, S3_ETAG_BYTES = 80, S3_UPLOAD_BYTES = 1024 };
+
+/* Queries */
+
+struct s3_parameter {
+    const char *name, *value; /* value NULL: none, which a signature writes as "NAME=" */
+};
+
+/**
+ * Appends the query to `url`, sorted by name and escaped, as a signature needs it: "?a=1&b=2". `parameters`
+ * is sorted in place. url->failed: there is no memory.
+ */
+void s3_add_query(struct json_text *url, struct s3_parameter *parameters, size_t n_parameters);
+
+/* XML */
+
+/**
+ * Calls `found` for each element: with its text if it has no elements in it, and else with NULL, at its end.
+ * `parent` is "" for the outermost element. Returns false if the bytes are no such XML, or if `found` did.
+ */
+bool s3_xml_walk(const char *bytes, size_t length,
+                 bool (*found)(void *arg, const char *parent, const char *name, const char *text), void *arg);
+
+/** What an answer says that is no success. */
+struct s3_error {
+    char code[64], words[256]; /* "": it says none */
+};
+
+/** Reads <Error>. Returns false if the bytes are none. */
+bool s3_read_error(const char *bytes, size_t length, struct s3_error *out);
+
+/** Reads the id of <InitiateMultipartUploadResult>. */
+bool s3_read_upload(const char *bytes, size_t length, char id[S3_UPLOAD_BYTES]);
+
+/* One name of a list: an object, the common beginning of several, or an upload that is under way. */
+struct s3_entry {
+    char *key;
+    char *upload; /* its id; NULL: it is none */
+    bool is_prefix;
+};
+
+struct s3_list {
+    struct s3_entry *entries;
+    size_t n, room;
+    bool more;                         /* the next page begins where `next` says */
+    char next[S3_WORD_BYTES];          /* the token, or the key */
+    char next_upload[S3_UPLOAD_BYTES]; /* the upload */
+};
+
+/**
+ * Appends the entries of <ListBucketResult> or <ListMultipartUploadsResult> to the list, and sets `more`.
+ *   FSDP_ERR_FORMAT, FSDP_ERR_NOMEM
+ */
+enum fsdp_status s3_read_list(const char *bytes, size_t length, struct s3_list *list, struct fsdp_err *err);
+void s3_list_free(struct s3_list *list);
+
+/** Appends the body that ends an upload: part i + 1 has etags[i]. */
+void s3_add_parts(struct json_text *body, const char (*etags)[S3_ETAG_BYTES], size_t n);
+
+#endif
