@@ -59,6 +59,8 @@ for columns in 80 120; do
   says $columns 2 ckpt import --steps 5 a b
   says $columns 0 plot runs/tiny
   says $columns 66 plot nothing
+  says $columns 0 plan job.yaml
+  says $columns 0 plan --memory 100K job.yaml
   says $columns 127 statsu
   says $columns 2 --nnodes 2 job.yaml
   says $columns 2 --gpus 4 job.yaml
