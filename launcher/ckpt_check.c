@@ -7,6 +7,7 @@
 
 #include "launcher/ckpt_impl.h"
 #include "launcher/json_table.h"
+#include "launcher/say.h"
 #include "shard_runtime/ckpt/damage_find.h"
 #include "shard_runtime/ckpt/differ.h"
 #include "shard_runtime/core/clock.h"
@@ -71,22 +72,21 @@ static cJSON *report_object(const char *path, const struct damage_report *report
 static void print_report(FILE *out, const char *path, const struct damage_report *report, double seconds)
 {
     if (report->n == 0)
-        fprintf(out, "%s: sound: step %" PRIu64 " of %" PRIu64 " ranks, %.1f MiB in %.2f s\n", path,
-                report->step, report->world_size, (double)report->bytes / 1048576, seconds);
+        say(out, "%s: sound: step %" PRIu64 " of %" PRIu64 " ranks, %.1f MiB in %.2f s", path, report->step,
+            report->world_size, (double)report->bytes / 1048576, seconds);
     else
-        fprintf(out, "%s: damaged\n", path);
+        say(out, "%s: damaged", path);
     for (size_t i = 0; i < report->n; i++) {
         const struct damage *damage = &report->list[i];
+        char range[80] = "", place[80] = "";
 
-        fputs("  ", out);
-        if (damage->file[0] != '\0')
-            fprintf(out, "%s: ", damage->file);
         if (damage->has_range)
-            fprintf(out, "bytes %" PRIu64 " to %" PRIu64 ": ", damage->begin, damage->end);
+            snprintf(range, sizeof range, "bytes %" PRIu64 " to %" PRIu64 ": ", damage->begin, damage->end);
         if (damage->tensor[0] != '\0')
-            fprintf(out, "%s, from byte %" PRIu64 " of its part in the file: ", damage->tensor,
-                    damage->in_tensor);
-        fprintf(out, "%s\n", damage->reason);
+            snprintf(place, sizeof place,
+                     ", from byte %" PRIu64 " of its part in the file: ", damage->in_tensor);
+        say(out, "  %s%s%s%s%s%s", damage->file, damage->file[0] != '\0' ? ": " : "", range, damage->tensor,
+            place, damage->reason);
     }
 }
 
@@ -265,7 +265,7 @@ static cJSON *compare_state(const struct manifest *a, const struct manifest *b)
 static void print_differences(FILE *out, const cJSON *state, const cJSON *tensors, size_t n_equal)
 {
     static const struct json_column columns[] = {
-        { "NAME", "name", JSON_NAME },          { "DIFFERS", "differs", JSON_TEXT },
+        { "NAME", "name", JSON_PATH },          { "DIFFERS", "differs", JSON_TEXT },
         { "ELEMENTS", "elements", JSON_COUNT }, { "DIFFERING", "differing", JSON_COUNT },
         { "MAX ABS", "max_abs", JSON_NUMBER },  { "MAX REL", "max_rel", JSON_NUMBER },
     };
@@ -274,9 +274,9 @@ static void print_differences(FILE *out, const cJSON *state, const cJSON *tensor
 
     cJSON_ArrayForEach(number, state)
     {
-        fprintf(out, "%s: %s in A, %s in B\n", cJSON_GetObjectItemCaseSensitive(number, "name")->valuestring,
-                cJSON_GetObjectItemCaseSensitive(number, "a")->valuestring,
-                cJSON_GetObjectItemCaseSensitive(number, "b")->valuestring);
+        say(out, "%s: %s in A, %s in B", cJSON_GetObjectItemCaseSensitive(number, "name")->valuestring,
+            cJSON_GetObjectItemCaseSensitive(number, "a")->valuestring,
+            cJSON_GetObjectItemCaseSensitive(number, "b")->valuestring);
     }
     if (n > 0)
         json_table_print(columns, sizeof columns / sizeof *columns, tensors, out);

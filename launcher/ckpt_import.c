@@ -5,6 +5,7 @@
 
 #include "launcher/ckpt_impl.h"
 #include "launcher/json_table.h"
+#include "launcher/say.h"
 #include "shard_runtime/ckpt/import.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
@@ -151,8 +152,8 @@ int ckpt_import(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
         ended = status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : ckpt_exit_status(status);
     }
     if (status == FSDP_OK) {
-        fprintf(out, "imported %zu weights and %zu states of the optimizer to %s, %.1f MiB\n",
-                result.n_weights, result.n_states, path, (double)result.bytes / 1048576);
+        say(out, "imported %zu weights and %zu states of the optimizer to %s, %.1f MiB", result.n_weights,
+            result.n_states, path, (double)result.bytes / 1048576);
         if (result.n_zeroed > 0)
             fprintf(out, "%zu states of the optimizer begin at zero\n", result.n_zeroed);
         if (result.n_passed_over > 0)

@@ -8,6 +8,7 @@
 
 #include "launcher/ckpt_impl.h"
 #include "launcher/json_table.h"
+#include "launcher/say.h"
 #include "shard_runtime/ckpt/damage_find.h"
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/shardfile/commit.h"
@@ -112,7 +113,7 @@ int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     static const struct json_column columns[] = {
         { "STEP", "step", JSON_COUNT },  { "AGE", "age_s", JSON_AGE },
         { "SIZE", "bytes", JSON_SIZE },  { "RANKS", "world_size", JSON_COUNT },
-        { "STATE", "state", JSON_TEXT }, { "PATH", "path", JSON_NAME },
+        { "STATE", "state", JSON_TEXT }, { "PATH", "path", JSON_PATH },
     };
     char directory[IO_PATH_BYTES];
     struct io_names names = { 0 };
@@ -139,8 +140,8 @@ int ckpt_ls(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
             const cJSON *reason = cJSON_GetObjectItemCaseSensitive(row, "reason");
 
             if (cJSON_IsString(reason))
-                fprintf(out, "step %.0f: %s\n", cJSON_GetObjectItemCaseSensitive(row, "step")->valuedouble,
-                        reason->valuestring);
+                say(out, "step %.0f: %s", cJSON_GetObjectItemCaseSensitive(row, "step")->valuedouble,
+                    reason->valuestring);
         }
         ended = json_written(out);
     }
@@ -275,7 +276,7 @@ static void print_state(const struct contents *contents, const char *directory, 
 static void print_tensors(const struct contents *contents, FILE *out)
 {
     static const struct json_column columns[] = {
-        { "NAME", "name", JSON_NAME },      { "TYPE", "dtype", JSON_TEXT }, { "SHAPE", "shape", JSON_NAME },
+        { "NAME", "name", JSON_PATH },      { "TYPE", "dtype", JSON_TEXT }, { "SHAPE", "shape", JSON_NAME },
         { "SHARDS", "shards", JSON_COUNT }, { "SIZE", "bytes", JSON_SIZE },
     };
     cJSON *rows = cJSON_CreateArray();

@@ -24,8 +24,7 @@ const struct subcommand ckpt_commands[] = {
       (const struct subcommand_option[]){ JSON, END },
       "CKPT is the directory of a checkpoint, or a RUN, whose newest complete one is meant. It may also\n"
       "be weights of other programs: a safetensors file, its index, or a directory of them.\n" },
-    { "ckpt verify", "read a checkpoint, or all of a run, and name what is damaged",
-      "[--watch] [--json] CKPT",
+    { "ckpt verify", "read a checkpoint, or all of a run, and name damage", "[--watch] [--json] CKPT",
       (const struct subcommand_option[]){
           { 0, "watch", NULL, "go on with each checkpoint that the run publishes, at the lowest priority" },
           JSON,

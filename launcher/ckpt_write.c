@@ -10,6 +10,7 @@
 #include "launcher/ckpt_impl.h"
 #include "launcher/json_table.h"
 #include "launcher/options.h"
+#include "launcher/say.h"
 #include "shard_runtime/ckpt/damage_find.h"
 #include "shard_runtime/ckpt/export.h"
 #include "shard_runtime/core/exit_status.h"
@@ -85,9 +86,8 @@ int ckpt_export(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     if (status == FSDP_OK)
         status = export_tensors(&io_anywhere, &contents, directory, words->paths[1], &options, &result, err);
     if (status == FSDP_OK)
-        fprintf(out, "exported %zu tensors, %.1f MiB, to %s%s\n", result.n_tensors,
-                (double)result.bytes / 1048576, words->paths[1],
-                result.n_files > 1 ? ", in several files with an index" : "");
+        say(out, "exported %zu tensors, %.1f MiB, to %s%s", result.n_tensors, (double)result.bytes / 1048576,
+            words->paths[1], result.n_files > 1 ? ", in several files with an index" : "");
     json_text_free(&config);
     contents_free(&contents);
     if (status == FSDP_ERR_CONFIG)
@@ -150,7 +150,7 @@ static enum fsdp_status find_sound(const char *directory, const int64_t *steps, 
 
 static void log_line(void *context, const char *line)
 {
-    fprintf(context, "%s\n", line);
+    say(context, "%s", line);
 }
 
 static bool has_step(const int64_t *steps, size_t n, int64_t step)

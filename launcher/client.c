@@ -24,6 +24,7 @@
 #include "agent/wire/frame.h"
 #include "launcher/launch.h"
 #include "launcher/own_agent.h"
+#include "launcher/say.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/message.h"
@@ -52,7 +53,7 @@ __attribute__((format(printf, 2, 3))) static int fail(int status, const char *fo
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    fprintf(stderr, "fsdprun: %s\n", line);
+    say(stderr, "fsdprun: %s", line);
     return status;
 }
 

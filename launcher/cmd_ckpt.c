@@ -5,9 +5,11 @@
 #include "launcher/ckpt_impl.h"
 #include "launcher/cmd_jobs.h"
 #include "launcher/json_table.h"
+#include "launcher/say.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/spelling.h"
+#include "shard_runtime/core/text.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/io_anywhere.h"
 #include "shard_runtime/shardfile/verify.h"
@@ -106,10 +108,10 @@ int cmd_ckpt_help(const char *name, FILE *out)
     fputs("fsdprun ckpt: checkpoints, without a job.\n\n", out);
     for (size_t i = 0; i < ckpt_commands_size; i++)
         fprintf(out, "  fsdprun %-12s %s\n", ckpt_commands[i].name, ckpt_commands[i].brief);
-    fputs("\nfsdprun ckpt COMMAND --help: the page of one of them.\n"
-          "Status: 0; 1 if verify finds damage, or diff a difference; 2 bad usage; 66 an input that is\n"
-          "missing or unusable; 74 an I/O error; 78 a run that a live job holds.\n",
-          out);
+    text_fill(out,
+              "\nfsdprun ckpt COMMAND --help: the page of one of them.\n\n"
+              "Status: 0; 1 if verify finds damage, or diff a difference; 2 bad usage; 66 an input that is\n"
+              "missing or unusable; 74 an I/O error; 78 a run that a live job holds.\n");
     return json_written(out);
 }
 
@@ -151,8 +153,8 @@ int cmd_ckpt(char *const *words, int n, FILE *out, FILE *err_out)
     if (command == NULL) {
         const char *close = meant(words[0]);
 
-        fprintf(err_out, "fsdprun ckpt: %.60s is no command of it%s%s (see fsdprun ckpt --help)\n", words[0],
-                close != NULL ? "; did you mean " : "", close != NULL ? close : "");
+        say(err_out, "fsdprun ckpt: %.60s is no command of it%s%s (see fsdprun ckpt --help)", words[0],
+            close != NULL ? "; did you mean " : "", close != NULL ? close : "");
         return FSDP_EXIT_USAGE;
     }
     if (ckpt_words_read(&said, command, words + 1, n - 1, &err) != FSDP_OK)
@@ -162,6 +164,6 @@ int cmd_ckpt(char *const *words, int n, FILE *out, FILE *err_out)
     else
         status = run(&said, out, &err);
     if (status != 0 && err.status != FSDP_OK)
-        fprintf(err_out, "fsdprun %s: %s\n", command->name, err.message);
+        say(err_out, "fsdprun %s: %s", command->name, err.message);
     return status;
 }

@@ -40,11 +40,12 @@ int cmd_help_all(const char *program, FILE *out)
     options_print_help(out, program);
     fputs("\nKeys of a job file, with their defaults (fsdp.yaml(5), docs/config.md):\n", out);
     job_docs_help(out);
-    fputs("\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or\n"
-          "unusable; 70 a bug; 71 a GPU failed; 74 I/O error or no memory; 75 no world could be formed;\n"
-          "76 a node was lost; 77 stopped after saving, run again to go on; 78 a job file or setting that\n"
-          "cannot be used; 126, 127 the program cannot be executed or read, is not found.\n",
-          out);
+    text_fill(
+        out,
+        "\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or\n"
+        "unusable; 70 a bug; 71 a GPU failed; 74 I/O error or no memory; 75 no world could be formed;\n"
+        "76 a node was lost; 77 stopped after saving, run again to go on; 78 a job file or setting that\n"
+        "cannot be used; 126, 127 the program cannot be executed or read, is not found.\n");
     return json_written(out);
 }
 

@@ -17,6 +17,8 @@
 #include "launcher/command.h"
 #include "launcher/job_input.h"
 #include "launcher/json_table.h"
+#include "launcher/say.h"
+#include "launcher/scheduler.h"
 #include "launcher/slurm_defaults.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/files.h"
@@ -79,7 +81,7 @@ static void split(struct own *own, const struct options_input *input, int place)
 
 static int complain(int status, const char *words)
 {
-    fprintf(stderr, "fsdprun doctor: %s\n", words);
+    say(stderr, "fsdprun doctor: %s", words);
     return status;
 }
 
@@ -118,6 +120,7 @@ struct visit {
     char endpoint[LAUNCH_HOST_BYTES], run_dir[RUNDIR_PATH_BYTES];
     bool named_run_dir; /* the user has named it */
     bool meets;         /* the options say where several nodes meet */
+    int n_idle;         /* nodes of a Slurm job, of which only this one is looked at; 0: it is no such job */
 };
 
 static const char *env(const struct surroundings *around, const char *name)
@@ -147,9 +150,13 @@ static int prepare(struct visit *visit, const struct job *job)
     visit->named_run_dir = run_dir != NULL || log_dir != NULL || job != NULL;
     if (job != NULL)
         host->n_nodes = (int)job->launch.nnodes;
+    visit->meets = endpoint != NULL || options->of[OPT_MASTER_ADDR].text != NULL;
+    if (!visit->meets)
+        visit->n_idle = scheduler_idle_nodes(visit->around->get_env, visit->around->arg);
+    if (host->n_nodes < visit->n_idle)
+        host->n_nodes = visit->n_idle;
     if (options_has(options, OPT_STANDALONE))
         host->n_nodes = 1;
-    visit->meets = endpoint != NULL || options->of[OPT_MASTER_ADDR].text != NULL;
     if (run_dir == NULL && log_dir == NULL && job != NULL)
         status = rundir_job_path(visit->run_dir, job->run.dir, job->run.name, &err);
     else
@@ -287,8 +294,10 @@ static bool add_alone(const struct visit *visit, struct doctor_report *report)
     char words[DOCTOR_VALUE_BYTES];
 
     snprintf(words, sizeof words, "%d are wanted, and only this one was looked at", visit->host.n_nodes);
-    return doctor_report_add(report, "", "nodes", DOCTOR_WARN, words,
-                             "give --rdzv-endpoint and --secret-file, and run it on each node: they meet");
+    return doctor_report_add(
+        report, "", "nodes", DOCTOR_WARN, words,
+        visit->n_idle > 0 ? "start it by srun: srun --ntasks-per-node=1 fsdprun doctor"
+                          : "give --rdzv-endpoint and --secret-file, and run it on each node: they meet");
 }
 
 /* By a signal to this process. */

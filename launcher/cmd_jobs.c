@@ -7,6 +7,7 @@
 
 #include "launcher/job_table.h"
 #include "launcher/json_table.h"
+#include "launcher/say.h"
 #include "launcher/terminal.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/text.h"
@@ -18,8 +19,12 @@ enum {
 
 int cmd_jobs_help(const struct subcommand *command, FILE *out)
 {
-    fprintf(out, "fsdprun %s: %s.\n\n  fsdprun %s %s\n\n", command->name, command->brief, command->name,
-            command->usage);
+    int column;
+
+    fprintf(out, "fsdprun %s: %s.\n\n", command->name, command->brief);
+    column = fprintf(out, "  fsdprun %s ", command->name);
+    text_wrap(out, command->usage, column, column, TEXT_COLUMNS);
+    fputc('\n', out);
     for (const struct subcommand_option *option = command->options; option->name != NULL; option++) {
         char name[64], letter[8] = "    ";
 
@@ -28,16 +33,17 @@ int cmd_jobs_help(const struct subcommand *command, FILE *out)
         snprintf(name, sizeof name, "%s--%s%s%s", letter, option->name, option->argument != NULL ? " " : "",
                  option->argument != NULL ? option->argument : "");
         fprintf(out, "  %-*s", HELP_INDENT - 2, name);
-        text_wrap(out, option->help, HELP_INDENT);
+        text_wrap(out, option->help, HELP_INDENT, HELP_INDENT, TEXT_COLUMNS);
     }
     if (command->options->name != NULL)
         fputc('\n', out);
     if (strstr(command->usage, "JOB") != NULL)
-        fputs("JOB is the id of a job, its name, or a prefix of either that no other job has.\n", out);
-    if (strstr(command->usage, "RUN") != NULL)
-        fputs("RUN is a run directory; or the id, the name or a prefix of a job that runs.\n", out);
+        text_fill(out, "JOB is the id of a job, its name, or a prefix of either that no other job has.\n");
+    if (strstr(command->usage, "RUN") != NULL &&
+        strchr(command->name, ' ') == NULL) /* those of ckpt take paths */
+        text_fill(out, "RUN is a run directory; or the id, the name or a prefix of a job that runs.\n");
     if (command->more != NULL)
-        fputs(command->more, out);
+        text_fill(out, command->more);
     return json_written(out);
 }
 
@@ -58,15 +64,14 @@ static void name_lost(const struct registry_list *list, FILE *err_out)
     const size_t older = list->n_lost > LOST_NAMED ? list->n_lost - LOST_NAMED : 0;
 
     if (older > 0)
-        fprintf(err_out, "fsdprun ps: %zu more jobs were killed in the last hour, before these:\n", older);
+        say(err_out, "fsdprun ps: %zu more jobs were killed in the last hour, before these:", older);
     for (size_t i = older; i < list->n_lost; i++) {
-        fputs("fsdprun ps: job ", err_out);
-        job_table_text(list->lost[i].id, err_out);
-        fputs(" (", err_out);
-        job_table_text(list->lost[i].name, err_out);
-        fputs(") was killed; its run directory is ", err_out);
-        job_table_text(list->lost[i].run_dir, err_out);
-        fputc('\n', err_out);
+        char id[TABLE_CELL_BYTES], name[TABLE_CELL_BYTES], run_dir[TABLE_CELL_BYTES];
+
+        table_text(id, list->lost[i].id);
+        table_text(name, list->lost[i].name);
+        table_text(run_dir, list->lost[i].run_dir);
+        say(err_out, "fsdprun ps: job %s (%s) was killed; its run directory is %s", id, name, run_dir);
     }
 }
 
@@ -292,6 +297,6 @@ int cmd_jobs(const struct subcommand *command, char *const *words, int n, FILE *
     else
         status = run(command, &said, out, err_out, &err);
     if (status != 0 && err.status != FSDP_OK)
-        fprintf(err_out, "fsdprun %s: %s\n", command->name, err.message);
+        say(err_out, "fsdprun %s: %s", command->name, err.message);
     return status;
 }

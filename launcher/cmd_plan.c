@@ -16,21 +16,25 @@
 #include "launcher/job_input.h"
 #include "launcher/json_table.h"
 #include "launcher/launch.h"
+#include "launcher/say.h"
 #include "shard_runtime/core/exit_status.h"
 
 static const char help[] =
-    "fsdprun plan: what a job needs of a rank, from its file alone: no GPU, no data, no run.\n\n"
-    "  fsdprun plan [--memory SIZE] [--evaluation BATCH] [--json] [options of fsdprun] JOB.yaml\n"
+    "fsdprun plan: what a job needs of a rank, from its file alone: no GPU, no data,\n"
+    "no run.\n\n"
+    "  fsdprun plan [--memory SIZE] [--evaluation BATCH] [--json]\n"
+    "               [options of fsdprun] JOB.yaml\n"
     "  fsdprun plan --schedule [options of fsdprun] JOB.yaml\n\n"
-    "  --memory SIZE   what a rank has (80G, 512M; powers of 1024): say whether the job fits,\n"
-    "                  and if not which keys would change that, what they cost and whether they\n"
-    "                  change numbers: what fits and changes least comes first\n"
+    "  --memory SIZE   what a rank has (80G, 512M; powers of 1024): say whether the\n"
+    "                  job fits, and if not which keys would change that, what they\n"
+    "                  cost and whether they change numbers: what fits and changes\n"
+    "                  least comes first\n"
     "  --evaluation BATCH\n"
-    "                  add an evaluation of this many sequences to training (a program's own,\n"
-    "                  by the C API: jobs have none)\n"
+    "                  add an evaluation of this many sequences to training (a\n"
+    "                  program's own, by the C API: jobs have none)\n"
     "  --json          for programs: bytes by class, bytes sent a step, fits\n"
-    "  --schedule      instead of figures: how each parameter is cut, a line each, and what a\n"
-    "                  step computes, gathers, frees and reduces, in order\n\n"
+    "  --schedule      instead of figures: how each parameter is cut, a line each,\n"
+    "                  and what a step computes, gathers, frees and reduces, in order\n\n"
     "--nproc-per-node, --nnodes and --set mean what they mean when the job is run.\n"
     "A model of more than 256 blocks is not planned.\n";
 
@@ -97,7 +101,7 @@ static void split(struct own *own, const struct options_input *input, int place)
 
 static int complain(int status, const char *words)
 {
-    fprintf(stderr, "fsdprun plan: %s\n", words);
+    say(stderr, "fsdprun plan: %s", words);
     return status;
 }
 

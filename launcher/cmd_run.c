@@ -12,6 +12,7 @@
 #include "launcher/job_input.h"
 #include "launcher/print_launch.h"
 #include "launcher/requeue.h"
+#include "launcher/say.h"
 #include "launcher/summary.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
@@ -22,14 +23,14 @@ enum { LONG_S = 600 };
 static int complain(const struct options *options, int status, const struct fsdp_err *err)
 {
     if (status != 0)
-        fprintf(stderr, "%s: %s\n", options->program, err->message);
+        say(stderr, "%s: %s", options->program, err->message);
     return status;
 }
 
 static void print_notes(const struct launch *launch, const struct options *options)
 {
     for (size_t i = 0; i < launch->n_notes && !launch->config.quiet; i++)
-        fprintf(stderr, "%s: %s\n", options->program, launch->notes[i]);
+        say(stderr, "%s: %s", options->program, launch->notes[i]);
 }
 
 /* What the observer of a run needs. */
@@ -156,9 +157,9 @@ static void requeue_if_due(const struct watch *watch, const struct surroundings 
         !goes_back(watch->summary, job, status))
         return;
     if (requeue(job, REQUEUE_TIMEOUT_MS, &err) == FSDP_OK)
-        fprintf(stderr, "fsdprun: job %s is requeued, and goes on when Slurm starts it again\n", job);
+        say(stderr, "fsdprun: job %s is requeued, and goes on when Slurm starts it again", job);
     else
-        fprintf(stderr, "fsdprun: not requeued: %s\n", err.message);
+        say(stderr, "fsdprun: not requeued: %s", err.message);
 }
 
 /* `job` is NULL for a program. */

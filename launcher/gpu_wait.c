@@ -16,6 +16,7 @@
 #include "agent/desk/job_view.h"
 #include "agent/desk/registry.h"
 #include "agent/os/os.h"
+#include "launcher/say.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 
@@ -174,7 +175,7 @@ static void list_job(struct waiting *waiting, struct registry_entry **entry, int
             (void)desk_open(&waiting->desk, &waiting->loop, listen_fd, &handlers, &err);
     }
     if (err.status != FSDP_OK && !config->quiet)
-        fprintf(stderr, "fsdprun: `fsdprun ps` does not show this job: %s\n", err.message);
+        say(stderr, "fsdprun: `fsdprun ps` does not show this job: %s", err.message);
 }
 
 /* One line, once the job can be found. Then the agent learns of it, and a detached job needs no client. */
@@ -184,11 +185,11 @@ static void say_what_for(const struct waiting *waiting)
     const unsigned char word = LEASE_QUEUED;
 
     if (wait->detached && !wait->config->quiet)
-        fprintf(stderr, "fsdprun: job %d under %s%s %s\n", (int)getpid(),
-                wait->agent != NULL ? "the agent at " : "this user's agent",
-                wait->agent != NULL ? wait->agent : "", waiting->answer->words);
+        say(stderr, "fsdprun: job %d under %s%s %s", (int)getpid(),
+            wait->agent != NULL ? "the agent at " : "this user's agent",
+            wait->agent != NULL ? wait->agent : "", waiting->answer->words);
     else if (!wait->config->quiet)
-        fprintf(stderr, "fsdprun: %s\n", waiting->answer->words);
+        say(stderr, "fsdprun: %s", waiting->answer->words);
     (void)!send(wait->channel, &word, sizeof word, MSG_NOSIGNAL); /* an agent that is gone is seen next */
 }
 

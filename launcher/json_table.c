@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "launcher/terminal.h"
 #include "shard_runtime/core/exit_status.h"
 
 /* Three digits and a unit: "999", "22k", "1.5M". */
@@ -113,6 +114,7 @@ void json_table_print(const struct json_column *columns, int n, const cJSON *lis
     const cJSON **of = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(const cJSON *)), *object;
     const struct rows rows = { columns, of };
     struct table table = { .cell = put_cell, .arg = &rows };
+    struct table_look look;
 
     for (int i = 0; i < n; i++) {
         table.titles[table.n] = columns[i].title;
@@ -123,7 +125,8 @@ void json_table_print(const struct json_column *columns, int n, const cJSON *lis
         if (of != NULL)
             of[table.n_rows++] = object;
     }
-    table_print(&table, &(struct table_look){ .wide = true }, out);
+    look = terminal_look(fileno(out));
+    table_print(&table, &look, out);
     free(of);
 }
 

@@ -35,7 +35,7 @@ void json_cell(char out[TABLE_CELL_BYTES], const struct json_column *column, con
 /** What a column of that form holds, for the layout. */
 enum table_shape json_shape(enum json_form form);
 
-/** Print the titles, and a line for each object of the list `rows`. Nothing is cut. */
+/** Print the titles, and a line for each object of the list `rows`. Only a terminal has cells cut. */
 void json_table_print(const struct json_column *columns, int n, const struct cJSON *rows, FILE *out);
 
 /** Print a value as one line of JSON. Returns the exit status: 0, or that of an I/O error. */

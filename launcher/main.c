@@ -25,6 +25,7 @@
 #include "launcher/devices.h"
 #include "launcher/first_task.h"
 #include "launcher/options.h"
+#include "launcher/say.h"
 #include "launcher/slurm_defaults.h"
 #include "launcher/torchrun_link.h"
 #include "launcher/what.h"
@@ -33,7 +34,7 @@
 
 static int complain(const char *program, int status, const char *words)
 {
-    fprintf(stderr, "%s: %s\n", program, words);
+    say(stderr, "%s: %s", program, words);
     return status;
 }
 
@@ -160,8 +161,8 @@ static int run(struct options *options, const struct options_input *input, struc
     if (kind == WHAT_SUBCOMMAND)
         return run_subcommand(options, input, around);
     if (meant != NULL) { /* 127, as for any program that does not exist */
-        fprintf(stderr, "%s: %s is no file and not on PATH; did you mean the subcommand %s?\n",
-                options->program, options->rest[0], meant);
+        say(stderr, "%s: %s is no file and not on PATH; did you mean the subcommand %s?", options->program,
+            options->rest[0], meant);
         return 127;
     }
     if ((options_has(options, OPT_AGENT) || options_has(options, OPT_DETACH)) && around->start_fd == NULL &&

@@ -30,7 +30,7 @@ static void put_option(FILE *out, const struct option *option)
     else
         fprintf(out, "%*s", HELP_INDENT - column, "");
     describe(option, text, sizeof text);
-    text_wrap(out, text, HELP_INDENT);
+    text_wrap(out, text, HELP_INDENT, HELP_INDENT, TEXT_COLUMNS);
 }
 
 static bool is_torchrun(const char *program)
@@ -57,23 +57,24 @@ static void put_usage(FILE *out, const char *program)
 static void put_description(FILE *out, const char *program)
 {
     if (is_torchrun(program))
-        fputs(
+        text_fill(
+            out,
             "This is fsdprun, called by the name torchrun: what is run is Python's unless --no-python says\n"
-            "otherwise, and there are neither job files nor subcommands.\n",
-            out);
+            "otherwise, and there are neither job files nor subcommands.\n");
     else
-        fputs("Launches a world of workers, supervises it, forms it again when a worker dies, and ends with\n"
-              "the status of the first cause. A job file trains a sharded model (fsdp-train); a program is\n"
-              "anything else: a .py file runs as python -u, an executable as it is. Workers get torchrun's\n"
-              "environment, and torchrun's options mean here what they mean there.\n"
-              "\n"
-              "Examples:\n"
-              "  fsdprun --nproc-per-node 2 train.yaml --set train.steps=100\n"
-              "  fsdprun --nproc-per-node 8 --max-restarts 3 train.py --lr 0.1\n"
-              "  fsdprun --nproc-per-node gpu --tee 3 --log-dir logs -m package.train\n"
-              "  fsdprun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint node0:29400 --secret-file key "
-              "train.py\n",
-              out);
+        text_fill(
+            out,
+            "Launches a world of workers, supervises it, forms it again when a worker dies, and ends with\n"
+            "the status of the first cause. A job file trains a sharded model (fsdp-train); a program is\n"
+            "anything else: a .py file runs as python -u, an executable as it is. Workers get torchrun's\n"
+            "environment, and torchrun's options mean here what they mean there.\n"
+            "\n"
+            "Examples:\n"
+            "  fsdprun --nproc-per-node 2 train.yaml --set train.steps=100\n"
+            "  fsdprun --nproc-per-node 8 --max-restarts 3 train.py --lr 0.1\n"
+            "  fsdprun --nproc-per-node gpu --tee 3 --log-dir logs -m package.train\n"
+            "  fsdprun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint node0:29400 \\\n"
+            "    --secret-file key train.py\n");
 }
 
 /* Options for job files only. torchrun has no job files, so its page does not show them. */
@@ -114,10 +115,10 @@ void options_print_help(FILE *out, const char *program)
         group = option->group;
         put_option(out, option);
     }
-    fputs(
+    text_fill(
+        out,
         "\nNames may be written with underscores and cut short. The command line wins over FSDPRUN_<NAME>,\n"
-        "that over PET_<NAME> where it is listed, that over the job file.\n",
-        out);
+        "that over PET_<NAME> where it is listed, that over the job file.\n");
 }
 
 void options_print_man(FILE *out)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WRAP_COLUMNS = 100 };
+enum { PARAGRAPH_BYTES = 4096 }; /* more than any page of help has */
 
 char *text_of(void (*print)(FILE *out, const void *subject), const void *subject)
 {
@@ -24,21 +24,53 @@ char *text_of(void (*print)(FILE *out, const void *subject), const void *subject
     return text;
 }
 
-void text_wrap(FILE *out, const char *text, int indent)
+void text_wrap(FILE *out, const char *text, int begin, int indent, int columns)
 {
-    const size_t room = (size_t)(WRAP_COLUMNS - indent);
+    int room = columns - begin;
 
-    while (strlen(text) > room) {
-        size_t n = room;
+    while ((int)strlen(text) > room) {
+        int n = room > 0 ? room : 0;
 
         while (n > 0 && text[n] != ' ')
             n--;
         if (n == 0) /* a single word longer than a line */
-            n = strcspn(text, " ");
-        fprintf(out, "%.*s\n%*s", (int)n, text, indent, "");
-        text += n + (text[n] == ' ');
+            n = (int)strcspn(text, " ");
+        if (text[n] == '\0')
+            break;
+        fprintf(out, "%.*s\n%*s", n, text, indent, "");
+        text += n + 1;
+        room = columns - indent;
     }
     fprintf(out, "%s\n", text);
+}
+
+/* The length of the paragraph that begins `text`: up to a line that begins with a space, or is empty. */
+static size_t paragraph(const char *text)
+{
+    size_t n = strcspn(text, "\n");
+
+    while (text[n] == '\n' && strchr(" \n", text[n + 1]) == NULL) /* the end of the text is in it too */
+        n += 1 + strcspn(text + n + 1, "\n");
+    return n;
+}
+
+void text_fill(FILE *out, const char *text)
+{
+    char filled[PARAGRAPH_BYTES];
+
+    while (*text != '\0') {
+        const bool is_whole = *text == ' ' || *text == '\n';
+        const size_t n = is_whole ? strcspn(text, "\n") : paragraph(text);
+
+        snprintf(filled, sizeof filled, "%.*s", (int)n, text);
+        for (char *at = filled; (at = strchr(at, '\n')) != NULL;)
+            *at = ' ';
+        if (is_whole)
+            fprintf(out, "%s\n", filled);
+        else
+            text_wrap(out, filled, 0, 0, TEXT_COLUMNS);
+        text += n + (text[n] == '\n');
+    }
 }
 
 void text_roff(FILE *out, const char *text)

@@ -12,11 +12,21 @@
  */
 char *text_of(void (*print)(FILE *out, const void *subject), const void *subject);
 
+enum { TEXT_COLUMNS = 80 }; /* of a page of help */
+
 /**
- * Prints `text`, wrapped at 100 columns. It begins at column `indent`, where the cursor is, and so do the
- * lines after the first.
+ * Prints `text` and a newline, broken between words into lines of at most `columns`. A longer word stays
+ * whole.
+ *   begin   the column where the cursor is
+ *   indent  the column where lines after the first begin
  */
-void text_wrap(FILE *out, const char *text, int indent);
+void text_wrap(FILE *out, const char *text, int begin, int indent, int columns);
+
+/**
+ * Prints paragraphs, each filled to lines of TEXT_COLUMNS: in `text`, a newline is as a space. Lines that
+ * begin with a space, and empty ones, stay as they are.
+ */
+void text_fill(FILE *out, const char *text);
 
 /** Prints `text` as roff: a line must not begin with a dot or a quote, and a literal hyphen is \-. */
 void text_roff(FILE *out, const char *text);

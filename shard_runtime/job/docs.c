@@ -57,7 +57,7 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
     return out;
 }
 
-enum { HELP_INDENT = 52 };
+enum { HELP_INDENT = 6 };
 
 void job_docs_help(FILE *out)
 {
@@ -66,14 +66,9 @@ void job_docs_help(FILE *out)
     for (size_t i = 0; i < job_schema_size; i++) {
         const struct job_key *key = &job_schema[i];
 
-        const int n = fprintf(out, "  %-34s %s", job_key_path(key, name),
-                              key->fallback == NULL ? "(needed)" : key->fallback);
-
-        if (n < HELP_INDENT)
-            fprintf(out, "%*s", HELP_INDENT - n, "");
-        else
-            fprintf(out, "\n%*s", HELP_INDENT, "");
-        text_wrap(out, key->help, HELP_INDENT);
+        fprintf(out, "  %-34s %s\n%*s", job_key_path(key, name),
+                key->fallback == NULL ? "(needed)" : key->fallback, HELP_INDENT, "");
+        text_wrap(out, key->help, HELP_INDENT, HELP_INDENT, TEXT_COLUMNS);
     }
 }
 

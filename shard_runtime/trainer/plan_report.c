@@ -3,13 +3,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { SIZE_BYTES = 32 };
+#include "shard_runtime/core/text.h"
 
-static const char arena_words[] =
-    "next to the place of gradients; the largest sizes of these do not coincide:";
-static const char snapshot_words[] = "two copies of what is saved, held by the agent; not in the total";
-static const char copies_words[] = "the same for a rank of another node (checkpoint.replicas)";
-static const char shared_words[] = "segments of the transport that all ranks of the node map";
+enum { SIZE_BYTES = 32, INDENT = 8 };
+
+static const char arena_words[] = "its parts below are not largest at the same time:";
+static const char snapshot_words[] = "two copies, held by the agent; not in the total";
+static const char copies_words[] = "the same for a rank of another node";
+static const char shared_words[] = "of the transport; all ranks of the node map it";
 
 /* Writes a size for people: "1.25 GiB", with three digits or more. */
 static const char *human(char out[SIZE_BYTES], uint64_t bytes)
@@ -84,8 +85,7 @@ static void put_device_memory(put_table *put, void *out, const struct forecast *
         { "inputs", "a batch", apart->inputs, IN_BOTH },
         { "workspace", "of cuBLASLt", apart->workspace, IN_BOTH },
         { "kernels", "scratch outside the arena", apart->kernels, IN_BOTH },
-        { "allocated", "all of that: comparable with memory_bytes of metrics.jsonl", apart->allocated,
-          IN_BOTH },
+        { "allocated", "all of that; compare memory_bytes of metrics.jsonl", apart->allocated, IN_BOTH },
         { "collectives", "NCCL's buffers: an estimate", apart->collectives, IN_BOTH },
         { "snapshot", NULL, 0, IN_JSON },
         { "copies", NULL, 0, IN_JSON },
@@ -105,8 +105,7 @@ static void put_device_memory(put_table *put, void *out, const struct forecast *
         { "snapshot", snapshot_words, f->snapshot, f->snapshot > 0 ? IN_BOTH : IN_JSON },
         { "copies", copies_words, f->copies, f->copies > 0 ? IN_BOTH : IN_JSON },
         { "shared", shared_words, f->need.shared, IN_BOTH },
-        { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline,
-          IN_BOTH },
+        { "baseline", "the process, measured here, without the driver", f->host_baseline, IN_BOTH },
         { "total", "", f->host_total, IN_BOTH },
     };
 
@@ -168,11 +167,13 @@ static void put_traffic(FILE *out, const struct forecast *f)
 static void put_advice(FILE *out, const struct advice *advice, int n, uint64_t sent_now)
 {
     for (int i = 0; i < n; i++) {
-        char total[SIZE_BYTES], sent[SIZE_BYTES], before[SIZE_BYTES];
+        char total[SIZE_BYTES], sent[SIZE_BYTES], before[SIZE_BYTES], words[256];
 
         fprintf(out, "  --set %-44s %10s  %s\n", advice[i].setting, human(total, advice[i].total),
                 advice[i].fits ? "fits" : "");
-        fprintf(out, "        %s; %s\n", advice_effect_words(advice[i].effect), advice[i].cost);
+        snprintf(words, sizeof words, "%s; %s", advice_effect_words(advice[i].effect), advice[i].cost);
+        fprintf(out, "%*s", INDENT, "");
+        text_wrap(out, words, INDENT, INDENT, TEXT_COLUMNS);
         if (advice[i].sent_bytes != sent_now)
             fprintf(out, "        sends %s a step instead of %s\n", human(sent, advice[i].sent_bytes),
                     human(before, sent_now));
@@ -185,7 +186,7 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
     char size[SIZE_BYTES];
 
     fprintf(out,
-            "%s: %zu parameters on %d ranks, %d a node; %" PRIu64 " micro-steps of %" PRIu64 " x %" PRIu64
+            "%s: %zu parameters on %d ranks, %d a node\n%" PRIu64 " micro-steps of %" PRIu64 " x %" PRIu64
             " tokens a rank\n\n",
             job->run.name, f->n_parameters, f->W, f->ranks_per_host, f->n_micro, f->batch, job->model.seq);
     put_tables(put_table_text, out, f);
@@ -205,7 +206,7 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
     if (advice == NULL)
         return;
     if (advice->n_alone == 0 && !advice->left_out)
-        fputs("no key that this version supports would save memory: more nodes, or a smaller model\n", out);
+        fputs("no key of this version would save memory: more nodes, or a smaller model\n", out);
     else if (advice->n_alone > 0)
         fputs("\nwhat would save memory, each alone\n", out);
     put_advice(out, advice->alone, advice->n_alone, forecast_sent_bytes(f));

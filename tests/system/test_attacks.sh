@@ -19,7 +19,9 @@ descriptors() { find "/proc/$1/fd" -mindepth 1 2> /dev/null | wc -l; }
 wait_until 20 grep -q serves agent-log
 "$F" --agent "$S" --rdzv-id holder "$T" touch=up wait=go & holder=$!
 wait_until 20 test -s up
-queued=$("$F" --agent "$S" --rdzv-id waiter --detach --log-dir logs "$T" touch=ran 2> /dev/null)
+"$F" --agent "$S" --rdzv-id waiter --detach --log-dir logs "$T" touch=ran > waiter.id 2> waiter.err & # until it runs
+wait_until 20 grep -q 'waits for' waiter.err
+queued=$(sed -n 's/^fsdprun: job \([0-9]*\) .*/\1/p' waiter.err)
 
 cat > attack.py << 'PYTHON'
 import array, os, resource, socket, struct, sys, time

@@ -197,6 +197,7 @@ check_eq "ps of a new agent is empty" "" "$("$F" ps -q 2> /dev/null)"
 check_eq "and says where the runs are that were killed" "k1 k2" \
   "$("$F" ps 2>&1 > /dev/null | sed -n "s|^fsdprun ps: job [0-9]* .k[12]. was killed; its run directory is $WORK/logs/\(k[12]\)_.*|\1|p" | xargs)"
 check_eq "on stderr, also with --json" "[]" "$("$F" ps --json 2> /dev/null)"
+check_eq "nothing else of them is left: no socket, no temporary directory" "" "$(find "$XDG_RUNTIME_DIR" "$TMPDIR" -name '*.sock' -o -name 'k[1-6]_*')"
 check "jobs run again" wait_until 20 "$F" --gpus 4 "$TOY/toy"
 holding m 4; m=$pid
 wait_until 20 ran m

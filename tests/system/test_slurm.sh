@@ -365,12 +365,37 @@ END
   nothing_left "examples"
 }
 
+# row CHECK FILE: "STATE VALUE" of a check in a report of doctor, which other lines may surround
+row() { sed -n '/^\[/p' "$2" | sed 's/}, {/}\n{/g' | sed -n "s/.*\"check\": \"$1\", \"state\": \"\([a-z]*\)\", \"value\": \"\([^\"]*\)\".*/\1 \2/p"; }
+
+doctor() {
+  local job
+  mkdir -p runs
+  timeout 1000 srun -Q -o nodes.%n -e nodes.err -N3 --ntasks-per-node=1 fsdprun doctor --json --run-dir runs/doctor
+  mv nodes.0 nodes.out # srun mixes the outputs of nodes, in the middle of a line too
+  check_eq "doctor: the nodes of a step need no option; each is measured" 3 "$(row nodes.bandwidth nodes.out | grep -c '^ok median')" || shows nodes.err
+  check_eq "... by name" 3 "$(grep -o '"check": "nodes.clock"[^}]*"node": "[^"]*' nodes.out | sort -u | wc -l)"
+  check_eq "... with one run directory" 2 "$(row nodes.rundir nodes.out | grep -c "^ok $WORK/runs is the directory of")"
+  check_eq "... and their version" 3 "$(row nodes.version nodes.out | grep -c ^ok)"
+  timeout 1000 srun -Q -o tasks.%t -e tasks.err -N2 --ntasks-per-node=3 fsdprun doctor --json train.yaml
+  mv tasks.0 tasks.out
+  check_eq "doctor: of several tasks a node one looks" 2 "$(row nodes.bandwidth tasks.out | grep -c '^ok median')" || shows tasks.err
+  printf '#!/bin/sh\nfsdprun doctor --json\nfsdprun doctor --standalone\n' > doctor.sh
+  job=$(batch -J doctor -N2 doctor.sh)
+  wait_until 60 has_ended "$job"
+  check_eq "doctor: in an allocation, without srun, it says that it sees one node" "warn 2 are wanted, and only this one was looked at" "$(row nodes doctor.out)"
+  check_match "... and how to look at all" '"advice": "start it by srun: srun --ntasks-per-node=1 fsdprun doctor"' "$(cat doctor.out)"
+  check_eq "... --standalone means this one" 0 "$(grep -c '^  warn  nodes ' doctor.out)"
+  check "doctor makes no run directory" [ ! -e runs/doctor ]
+  nothing_left doctor
+}
+
 lost_last() { node_loss 4 lost-last 1; }
 lost_first() { node_loss 1 lost-first 2; }
 
 rounds=${FSDP_SLURM_ROUNDS:-${FSDP_NIGHTLY:+5}}
 cases=(zero_options sealed task_a_gpu array_and_heterogeneous array_requeue wrong_use requeue requeue_exit preemption lost_last lost_first node_fails
-  daemon_loss examples)
+  daemon_loss examples doctor)
 [ "${rounds:-1}" = 1 ] || cases+=(time_limit) # Slurm's shortest one is a minute
 [ -z "${FSDP_SLURM_CASES:-}" ] || cases=($FSDP_SLURM_CASES)
 for round in $(seq "${rounds:-1}"); do

@@ -3,6 +3,7 @@
 # Long
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
+. tests/support/shell/terminal.sh
 F=$BIN/fsdprun T=$TOY/toy
 export XDG_RUNTIME_DIR=$WORK/runtime
 mkdir -m 700 "$XDG_RUNTIME_DIR" "$WORK/temporary"
@@ -46,27 +47,21 @@ tiny_job job.yaml
 "$F" job.yaml --set train.steps=10000000 --set checkpoint.every=0 > job.out 2>&1 & second=$!
 wait_until 30 steps 10
 wait_until 20 lines_are up8 8
-# in_terminal COLUMNS COMMAND...: with what it types on stdin; the typescript is `drawn`
-in_terminal() {
-  local columns=$1; shift
-  : > drawn
-  SHELL=/bin/bash timeout 120 script -qfec "stty rows 24 cols $columns -echo; $*; echo status=\$?; stty -a | grep -o .icanon" drawn > /dev/null
-}
-# The frames that were drawn, without what moves the cursor.
-frames() { sed 's/\x1b\[[0-9;?]*[a-zA-Z]//g; s/\r//g; /^Script /d' drawn; }
-widest() { frames | wc -L; }
 has_drawn() { [ "$(grep -ac "$1" drawn)" -ge "$2" ]; }
+# Of an empty `drawn`: a key that comes before the terminal is set up is echoed.
 quit_after() { wait_until 30 has_drawn "$@"; printf q; }
 for columns in 80 120; do
   for command in ps status\ tiny top; do
+    : > drawn
     quit_after tiny 1 | in_terminal $columns "$F" "$command"
     check_match "$command in $columns columns" 'status=0' "$(frames)"
-    check "none of its lines is longer" test "$(widest)" -le $columns
+    check_eq "none of its lines is longer" "" "$(wider $columns)"
   done
 done
 in_terminal 80 "$F" ps < /dev/null
 check_match "a name is cut with an ellipsis" 'a-name-[a-z-]*… ' "$(frames)"
 for command in "ps -w" "status -w tiny" top "top tiny"; do
+  : > drawn
   quit_after 'tiny' 2 | in_terminal 80 "$F" "$command"
   check_match "$command ends by q" 'status=0' "$(frames)"
   check_eq "the cursor and the other screen are back" "$(printf '\033[?25h\033[?1049l' | od -c)" \
@@ -77,6 +72,7 @@ printf x | in_terminal 80 "timeout -s TERM 1 $F top"
 check_match "a signal that ends it restores the terminal" "$(printf '\033')\[\?25h$(printf '\033')\[\?1049l" "$(cat drawn)"
 
 # what top costs: nine ranks and more, over ten of its pictures at least
+: > drawn
 quit_after 'tiny' 10 | in_terminal 120 "TIMEFORMAT='top: %R %U %S'; time $F top"
 read -r wall cpu < <(sed -nE 's/.*top: ([0-9.]+) ([0-9.]+) ([0-9.]+).*/\1 \2+\3/p' drawn)
 share=$(awk "BEGIN { printf \"%.2f\", 100 * ($cpu) / $wall }")

@@ -1,0 +1,58 @@
+# 50 jobs of eight ranks each: how soon the commands over jobs answer, what top costs, and that no job is asked again and
+# again. Prints a table.
+# Alone
+# Long
+. tests/support/shell/harness.sh
+. tests/support/shell/terminal.sh
+F=$BIN/fsdprun N=50
+export XDG_RUNTIME_DIR=$WORK/runtime TMPDIR=$WORK/temporary LC_ALL=C.UTF-8
+mkdir -m 700 "$XDG_RUNTIME_DIR" "$TMPDIR"
+unset COLUMNS LINES
+cd "$WORK" || exit 1
+guards=()
+at_exit() { kill -KILL "${guards[@]}"; wait; } 2> /dev/null
+lines_are() { [ "$(wc -l < "$1" 2> /dev/null)" = "$2" ]; }
+for i in $(seq $N); do
+  "$F" --rdzv-id "job-$i" --nproc-per-node 8 --log-dir logs -r 3 "$TOY/toy" say=one touch=up hang > /dev/null 2> "err.$i" &
+  guards+=($!)
+done
+check "$N jobs of eight ranks run" wait_until 60 lines_are up $((8 * N)) || cat err.*
+check_eq "ps has them all" $N "$("$F" ps -q | wc -l)"
+
+# us COMMAND...: how long it takes, the median of 21 runs
+us() {
+  local began
+  for _ in $(seq 21); do
+    began=${EPOCHREALTIME/[.,]/}
+    "$@" > /dev/null 2>&1
+    echo $((${EPOCHREALTIME/[.,]/} - began))
+  done | sort -n | sed -n 11p
+}
+job=${guards[24]}
+for command in ps "status $job" "logs $job"; do
+  took_us=$(us "$F" $command)
+  printf '# %-6s of %d jobs of 8 ranks: %5.1f ms\n' "${command%% *}" $N "$(awk "BEGIN { print $took_us / 1000 }")"
+  check "${command%% *} answers in under 20 ms" in_good_time 20 $((took_us / 1000))
+done
+
+# A caller that asks again and again wakes up for it. The runs tell what has changed, and here nothing has.
+switches() { sed -n 's/^voluntary_ctxt_switches:\t//p' "/proc/$1/status"; }
+"$F" ps --watch > watched & watcher=$!
+wait_until 20 lines_are watched $((N + 1))
+before=$(switches $watcher)
+wait_at_most 5 false
+woken=$(($(switches $watcher) - before))
+echo "# ps --watch of $N jobs, 5 s in which nothing changes: it woke up $woken times"
+check "no job is polled by ps --watch" [ "$woken" -lt 3 ]
+kill "$watcher"; wait "$watcher"
+
+if command -v script > /dev/null; then
+  : > drawn
+  { wait_at_most 10 false; printf q; } | in_terminal 120 "TIMEFORMAT='top: %R %U %S'; time $F top"
+  read -r wall cpu < <(sed -nE 's/.*top: ([0-9.]+) ([0-9.]+) ([0-9.]+).*/\1 \2+\3/p' drawn)
+  share=$(awk "BEGIN { printf \"%.2f\", 100 * ($cpu) / $wall }")
+  echo "# top of $((8 * N)) ranks: $share % of a core ($cpu s of CPU in $wall s)"
+  check "top costs less than 1 % of a core" awk "BEGIN { exit !($wall >= 9 && $share < 1) }"
+else
+  skip "what top costs" "no script(1)"
+fi
