@@ -105,6 +105,7 @@ struct worker_context {
     struct output *output;  /* NULL: workers write to this process's own streams */
     int archive_fd;         /* with the module of --python-stacks; 0: none */
     const char *timer_file; /* path of the FIFO for watchdog timers; NULL: none */
+    const char *snapshots;  /* the directory for snapshots of programs; NULL: none */
     const char *program;    /* its path */
     const struct placement *placement;
     const struct link_kept *kept;

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "agent/os/environment.h"
-#include "agent/snapshot/place.h"
 #include "agent/watch/python_stacks.h"
 #include "agent/world/worker.h"
 
@@ -126,8 +125,8 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
         set(ours, "FSDP_LINK_FD=%d", id->link_fd);
     if (plan->term > 0)
         set(ours, "FSDPRUN_TERM=%llu", (unsigned long long)plan->term);
-    if (config->place != NULL)
-        set(ours, "FSDPRUN_SNAPSHOT_DIR=%s", config->place->path);
+    if (id->snapshots != NULL)
+        set(ours, "FSDPRUN_SNAPSHOT_DIR=%s", id->snapshots);
     if (id->heart_fd > 0)
         set(ours, "FSDPRUN_HEARTBEAT_FD=%d", id->heart_fd);
     if (id->stacks_fd > 0)

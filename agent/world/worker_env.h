@@ -18,6 +18,7 @@ struct worker_identity {
     const char *error_file; /* TORCHELASTIC_ERROR_FILE; NULL: empty */
     const char *run_dir;    /* FSDP_RUN_DIR; NULL: not set */
     const char *timer_file; /* TORCHELASTIC_TIMER_FILE; NULL: as in the parent */
+    const char *snapshots;  /* FSDPRUN_SNAPSHOT_DIR; NULL: not set */
     int link_fd;            /* FSDP_LINK_FD; -1: not set */
     int heart_fd;           /* FSDPRUN_HEARTBEAT_FD; 0: not set */
     int stacks_fd;          /* FSDPRUN_STACKS; 0: not set */

@@ -104,6 +104,7 @@ static struct worker_identity identity_of(const struct worker *worker, const str
         .threads = context->placement->threads,
         .run_dir = context->rundir == NULL ? NULL : rundir_path(context->rundir),
         .timer_file = context->timer_file,
+        .snapshots = context->snapshots,
         .link_fd = link_fd,
         .heart_fd = heart_fd,
         .stacks_fd = worker->stacks_fd,

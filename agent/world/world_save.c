@@ -127,11 +127,18 @@ static void on_entry(void *arg, const struct snapshot_entry *entry)
 enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err)
 {
     const struct entry_dir_handlers handlers = { .arg = world, .found = on_entry, .line = on_line };
+    const struct agent_config *config = world->config;
+    struct fsdp_err why = { 0 };
+    char words[FSDP_ERR_MESSAGE_BYTES + 64];
 
-    return world->config->place == NULL
-               ? FSDP_OK
-               : entry_dir_open(&world->entries, world->services.loop, world->config->place,
-                                world->config->snapshot_persist, &handlers, err);
+    if (config->place == NULL || entry_dir_open(&world->entries, world->services.loop, config->place,
+                                                config->snapshot_persist, &handlers, &why) == FSDP_OK)
+        return FSDP_OK;
+    if (config->snapshot_bytes >= 0 || config->snapshot_persist != NULL)
+        return fsdp_fail(err, why.status, "%s", why.message);
+    snprintf(words, sizeof words, "programs get no FSDPRUN_SNAPSHOT_DIR: %s", why.message);
+    world_say(world, words);
+    return FSDP_OK;
 }
 
 void world_begin_entries(struct world *world)

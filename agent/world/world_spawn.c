@@ -43,6 +43,7 @@ static void fill_context(struct world *world, struct worker_context *context)
         .host = world->host,
         .archive_fd = world->archive_fd,
         .timer_file = world->timers == NULL ? NULL : timer_pipe_path(world->timers),
+        .snapshots = world->entries == NULL ? NULL : world->config->place->path,
         .placement = world->services.placement,
         .kept = &world->kept,
         .has_snapshots = world->segments != NULL,

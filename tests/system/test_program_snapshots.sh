@@ -64,6 +64,15 @@ if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
 else
   skip "more than /dev/shm holds is refused" "needs root to become another user"
 fi
+no_watches() { unshare -rU sh -c 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"' sh "$RUN" "$@" "$TOY/toy" env=FSDPRUN_SNAPSHOT_DIR; }
+if unshare -rU sh -c 'echo 0 > /proc/sys/user/max_inotify_instances' 2> /dev/null; then
+  check_status "where no directory can be watched, a program runs" 0 no_watches
+  check_match "... without a place for snapshots" "FSDPRUN_SNAPSHOT_DIR unset" "$(cat "$WORK/out")"
+  check_match "... and with the reason" "no FSDPRUN_SNAPSHOT_DIR: watch /dev/shm/.*: Too many open files" "$(cat "$WORK/err")"
+  check_status "... unless it asked for one" 74 no_watches --snapshot-memory 1M
+else
+  skip "where no directory can be watched" "needs a user namespace"
+fi
 check_status "a size that is none is refused" 2 "$RUN" --snapshot-memory much "$TOY/toy"
 
 # Both processes of a run are killed: the next run, of this test or of another one beside it, removes what they left.
