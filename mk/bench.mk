@@ -50,6 +50,8 @@ bench-numerics: $(BENCH)/bench_numerics
 .PHONY: bench-ways ## the figures behind the tables of numerics/ways.c
 bench-ways: $(BENCH)/bench_ways
 	$< $(or $(THREADS),1)
-.PHONY: bench-checkpoint ## saves and loads, compared with plain I/O and PyTorch's
-bench-checkpoint: $(BENCH)/bench_checkpoint
-	$< $(BENCH)/checkpoint.json $(or $(BENCH_DIR),$(BUILD))
+.PHONY: bench-checkpoint ## saves, loads and restarts, compared with fio and PyTorch's; SIZES="256 1024 4096" in MiB
+SIZES ?= $(if $(BENCH_RUNS),256,256 1024 4096)
+bench-checkpoint: $(BENCH)/bench_checkpoint $(BENCH)/bench_restart $(BENCH)/create_model $(BUILD)/bin/fsdprun $(BUILD)/bin/fsdp-train
+	$< $(BENCH)/checkpoint.json $(or $(BENCH_DIR),$(BUILD)) $(SIZES)
+	$(BENCH)/bench_restart $(BENCH)/checkpoint-jobs.json $(BUILD) $(BENCH)/create_model $(or $(BENCH_DIR),$(BENCH)) memory

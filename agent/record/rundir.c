@@ -13,6 +13,7 @@
 #include "shard_runtime/core/beneath.h"
 #include "shard_runtime/core/holder.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 static const char lock_name[] = "lock";
@@ -251,6 +252,14 @@ void rundir_close(struct rundir *rundir, bool discard)
 const char *rundir_path(const struct rundir *rundir)
 {
     return rundir->path;
+}
+
+void rundir_checkpoints(const struct rundir *rundir, const char *apart, char out[RUNDIR_PATH_BYTES])
+{
+    if (apart != NULL)
+        snprintf(out, RUNDIR_PATH_BYTES, "%s", apart);
+    else
+        (void)io_join(out, rundir->path, "checkpoints", NULL);
 }
 
 bool rundir_is_gone(const struct rundir *rundir)

@@ -119,6 +119,9 @@ void rundir_close(struct rundir *rundir, bool discard);
 /** Returns the absolute path, without a slash at its end; owned by `rundir`. */
 const char *rundir_path(const struct rundir *rundir);
 
+/** Writes where its checkpoints are: `apart`, or, if that is NULL, "checkpoints" in the directory. */
+void rundir_checkpoints(const struct rundir *rundir, const char *apart, char out[RUNDIR_PATH_BYTES]);
+
 /** Returns the descriptor of the directory, for openat(); owned by `rundir`. */
 int rundir_fd(const struct rundir *rundir);
 /** Returns the descriptor that holds the lock; 0: this agent has none. Owned by `rundir`. */

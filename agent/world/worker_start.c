@@ -13,7 +13,6 @@
 #include "agent/watch/python_stacks.h"
 #include "agent/world/worker.h"
 #include "agent/world/worker_env.h"
-#include "shard_runtime/shardfile/io.h"
 
 static void spawn_failed(struct death *death, const struct agent_config *config,
                          const struct os_spawn_failure *failure)
@@ -50,11 +49,7 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
     };
     if (context->rundir != NULL) {
         snprintf(hello->run_dir, sizeof hello->run_dir, "%s", rundir_path(context->rundir));
-        if (context->config->checkpoint_dir != NULL)
-            snprintf(hello->checkpoint_dir, sizeof hello->checkpoint_dir, "%s",
-                     context->config->checkpoint_dir);
-        else
-            (void)io_join(hello->checkpoint_dir, hello->run_dir, "checkpoints", NULL);
+        rundir_checkpoints(context->rundir, context->config->checkpoint_dir, hello->checkpoint_dir);
     }
     snprintf(hello->node_address, sizeof hello->node_address, "%s", plan->node_address);
     memcpy(hello->token, plan->token, sizeof hello->token);

@@ -320,6 +320,8 @@ static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int gr
                                              .wants = is_selected,
                                              .update = update_part };
 
+    if (optimizer->before_update != NULL)
+        optimizer->before_update(optimizer->before_update_user);
     if (optimizer->offload != NULL)
         return offload_run(optimizer->offload, &visitor, err);
     for (int p = 0; p < N_PLACES; p++)

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/xxh3.h"
 
 static const char magic[] = "fsdp-chunk-sums\n", shard[] = "shard-";
 enum {
@@ -22,70 +22,73 @@ enum {
 };
 
 struct chunk_sums {
-    XXH3_state_t *state;
-    struct chunk_sum *list; /* of the complete chunks */
+    struct chunk_sum *list;
     size_t n, room;
-    uint64_t n_taken;
 };
 
 enum fsdp_status chunk_sums_create(struct chunk_sums **out, struct fsdp_err *err)
 {
-    struct chunk_sums *sums = calloc(1, sizeof *sums);
-
-    *out = NULL;
-    if (sums != NULL)
-        sums->state = XXH3_createState();
-    if (sums == NULL || sums->state == NULL) {
-        free(sums);
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for checksums");
-    }
-    XXH3_64bits_reset(sums->state);
-    *out = sums;
-    return FSDP_OK;
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "memory for checksums");
 }
 
 void chunk_sums_destroy(struct chunk_sums *sums)
 {
     if (sums == NULL)
         return;
-    XXH3_freeState(sums->state);
     free(sums->list);
     free(sums);
 }
 
-static uint64_t begin_of_chunk(const struct chunk_sums *sums)
+static uint64_t begin_of(const struct chunk_sums *sums, size_t i)
 {
-    return sums->n == 0 ? 0 : sums->list[sums->n - 1].end;
+    return i == 0 ? 0 : sums->list[i - 1].end;
 }
 
-enum fsdp_status chunk_sums_cut(struct chunk_sums *sums, struct fsdp_err *err)
+enum fsdp_status chunk_sums_add(struct chunk_sums *sums, uint64_t size_bytes, struct fsdp_err *err)
 {
-    if (sums->n_taken == begin_of_chunk(sums))
-        return FSDP_OK;
-    if (!alloc_room(&sums->list, &sums->room, sums->n, sizeof *sums->list))
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu checksums", sums->n + 1);
-    sums->list[sums->n++] = (struct chunk_sum){ sums->n_taken, XXH3_64bits_digest(sums->state) };
-    XXH3_64bits_reset(sums->state);
-    return FSDP_OK;
-}
+    uint64_t at = begin_of(sums, sums->n);
 
-enum fsdp_status chunk_sums_take(struct chunk_sums *sums, const void *bytes, size_t size_bytes,
-                                 struct fsdp_err *err)
-{
-    const unsigned char *at = bytes;
-
-    while (size_bytes > 0) {
-        const uint64_t room = CHUNK_SUMS_BYTES - (sums->n_taken - begin_of_chunk(sums));
-        const size_t n = size_bytes < room ? size_bytes : (size_t)room;
-
-        XXH3_64bits_update(sums->state, at, n);
-        sums->n_taken += n;
-        at += n;
-        size_bytes -= n;
-        if (n == room)
-            OK_OR_RETURN(chunk_sums_cut(sums, err));
+    for (const uint64_t end = at + size_bytes; at < end;) {
+        at += end - at < CHUNK_SUMS_BYTES ? end - at : CHUNK_SUMS_BYTES;
+        if (!alloc_room(&sums->list, &sums->room, sums->n, sizeof *sums->list))
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu checksums", sums->n + 1);
+        sums->list[sums->n++] = (struct chunk_sum){ .end = at };
     }
     return FSDP_OK;
+}
+
+/* Returns the first chunk that begins at `offset` or later; n: none does. */
+static size_t first_from(const struct chunk_sums *sums, uint64_t offset)
+{
+    size_t low = 0, high = sums->n;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (begin_of(sums, middle) < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint64_t chunk_sums_reach(const struct chunk_sums *sums, uint64_t begin, uint64_t end)
+{
+    const size_t after = first_from(sums, end);
+    const uint64_t reach = begin_of(sums, after);
+
+    return after > first_from(sums, begin) && reach > end ? reach : end;
+}
+
+void chunk_sums_take(struct chunk_sums *sums, uint64_t begin, uint64_t end, const void *bytes)
+{
+    for (size_t i = first_from(sums, begin); i < sums->n && begin_of(sums, i) < end; i++) {
+        const uint64_t at = begin_of(sums, i);
+
+        sums->list[i].sum = xxh3_64((const unsigned char *)bytes + (at - begin), sums->list[i].end - at);
+    }
 }
 
 enum fsdp_status chunk_sums_path(char out[IO_PATH_BYTES], const char *path, struct fsdp_err *err)
@@ -142,19 +145,18 @@ enum fsdp_status chunk_sums_write(struct chunk_sums *sums, struct fsdp_io *io, c
     size_t size_bytes;
 
     OK_OR_RETURN(chunk_sums_path(own_path, path, err));
-    OK_OR_RETURN(chunk_sums_cut(sums, err));
     size_bytes = HEAD_BYTES + ENTRY_BYTES * sums->n + SEAL_BYTES;
     bytes = malloc(size_bytes);
     if (bytes == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes of checksums", size_bytes);
     memcpy(bytes, magic, MAGIC_BYTES);
-    put(bytes + MAGIC_BYTES, sums->n_taken);
+    put(bytes + MAGIC_BYTES, begin_of(sums, sums->n));
     put(bytes + MAGIC_BYTES + 8, sums->n);
     for (size_t i = 0; i < sums->n; i++) {
         put(bytes + HEAD_BYTES + ENTRY_BYTES * i, sums->list[i].end);
         put(bytes + HEAD_BYTES + ENTRY_BYTES * i + 8, sums->list[i].sum);
     }
-    put(bytes + size_bytes - SEAL_BYTES, XXH3_64bits(bytes, size_bytes - SEAL_BYTES));
+    put(bytes + size_bytes - SEAL_BYTES, xxh3_64(bytes, size_bytes - SEAL_BYTES));
     status = write_file(io, own_path, bytes, size_bytes, err);
     free(bytes);
     return status;
@@ -171,7 +173,7 @@ static bool parse(const unsigned char *bytes, size_t length, uint64_t size_bytes
     *n = length < HEAD_BYTES + SEAL_BYTES ? 0 : (length - HEAD_BYTES - SEAL_BYTES) / ENTRY_BYTES;
     if (length != HEAD_BYTES + ENTRY_BYTES * *n + SEAL_BYTES || memcmp(bytes, magic, MAGIC_BYTES) != 0 ||
         get(bytes + MAGIC_BYTES) != size_bytes || get(bytes + MAGIC_BYTES + 8) != *n ||
-        get(bytes + length - SEAL_BYTES) != XXH3_64bits(bytes, length - SEAL_BYTES))
+        get(bytes + length - SEAL_BYTES) != xxh3_64(bytes, length - SEAL_BYTES))
         return false;
     *list = calloc(*n + 1, sizeof **list);
     for (size_t i = 0; i < *n && *list != NULL; i++) {

@@ -29,24 +29,36 @@ struct chunk_sum {
     uint64_t end, sum;
 };
 
-/** The sums of a file whose bytes are taken in order. */
+/** The chunks of a file, and their sums as far as they are computed. */
 struct chunk_sums;
 
-/** Creates *out without any bytes. FSDP_ERR_NOMEM: *out is NULL. */
+/** Creates *out for a file without any bytes. FSDP_ERR_NOMEM: *out is NULL. */
 enum fsdp_status chunk_sums_create(struct chunk_sums **out, struct fsdp_err *err);
 /** NULL is a no-op. */
 void chunk_sums_destroy(struct chunk_sums *sums);
 
-/** Takes the next bytes of the file. FSDP_ERR_NOMEM: there is no memory for their sums. */
-enum fsdp_status chunk_sums_take(struct chunk_sums *sums, const void *bytes, size_t size_bytes,
-                                 struct fsdp_err *err);
-/** The bytes that come belong to another tensor: a chunk ends here. Errors are those of chunk_sums_take(). */
-enum fsdp_status chunk_sums_cut(struct chunk_sums *sums, struct fsdp_err *err);
+/**
+ * The file goes on with `size_bytes` bytes of the header, or of one tensor: the chunks of these follow.
+ * FSDP_ERR_NOMEM: there is no memory for their sums.
+ */
+enum fsdp_status chunk_sums_add(struct chunk_sums *sums, uint64_t size_bytes, struct fsdp_err *err);
+
+/**
+ * Returns where the last chunk ends that begins in [begin, end) of the file; `end` if none reaches beyond it.
+ * That is at most CHUNK_SUMS_BYTES - 1 bytes beyond.
+ */
+uint64_t chunk_sums_reach(const struct chunk_sums *sums, uint64_t begin, uint64_t end);
+
+/**
+ * Computes the sums of the chunks that begin in [begin, end) of the file. `bytes` are the file's from `begin`
+ * to chunk_sums_reach(). Several threads may call it at the same time, each with another part of the file.
+ */
+void chunk_sums_take(struct chunk_sums *sums, uint64_t begin, uint64_t end, const void *bytes);
 
 /** Writes the path of the sums of the file `path` into `out`. FSDP_ERR_ARG: it is too long. */
 enum fsdp_status chunk_sums_path(char out[IO_PATH_BYTES], const char *path, struct fsdp_err *err);
 
-/** Ends the last chunk and writes the sums beside the file `path`. Replaces what an earlier attempt left. */
+/** Writes the sums, all of which were computed, beside the file `path`. Replaces what an earlier attempt left. */
 enum fsdp_status chunk_sums_write(struct chunk_sums *sums, struct fsdp_io *io, const char *path,
                                   struct fsdp_err *err);
 

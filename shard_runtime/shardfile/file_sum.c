@@ -2,9 +2,9 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <xxhash.h>
 
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/shardfile/xxh3.h"
 
 enum { BUFFER_BYTES = 1 << 20 };
 
@@ -51,7 +51,7 @@ void file_sum_take(struct file_sum *sum, const void *bytes, size_t size_bytes, u
     assert(offset <= sum->n_taken);
     if (known >= size_bytes)
         return;
-    XXH3_128bits_update(sum->state, (const unsigned char *)bytes + known, size_bytes - (size_t)known);
+    xxh3_128_update(sum->state, (const unsigned char *)bytes + known, size_bytes - (size_t)known);
     sum->n_taken = offset + size_bytes;
 }
 

@@ -62,6 +62,7 @@ struct fsdp_io {
     /* caller calls io_names_free() */
     int (*list)(struct fsdp_io *io, const char *path, struct io_names *out);
     const struct io_root *root; /* set by io_beneath.h; NULL in other tables */
+    bool any_thread;            /* several threads may read and write one open file at the same time */
 };
 
 extern struct fsdp_io io_posix; /* has no state, so all users may share it */

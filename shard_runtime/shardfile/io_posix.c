@@ -218,4 +218,5 @@ struct fsdp_io io_posix = {
     .link = posix_link,
     .unlink = posix_unlink,
     .list = posix_list,
+    .any_thread = true,
 };

@@ -2,19 +2,16 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/utf8.h"
 #include "shard_runtime/shardfile/chunk_sums.h"
+#include "shard_runtime/shardfile/piece_writer.h"
 #include "shard_runtime/shardfile/safetensors.h"
+#include "shard_runtime/shardfile/xxh3.h"
 
-enum {
-    RING_BYTES = 4 << 20,        /* upper limit; a small file gets a smaller buffer */
-    DIRECT_FROM_BYTES = 1 << 20, /* smaller files do not justify a second open */
-    BLOCK_BYTES = 4096,          /* unit of O_DIRECT for memory, offset and length */
-};
+enum { DIRECT_FROM_BYTES = 1 << 20 }; /* smaller files do not justify a second open */
 
 /* The header */
 
@@ -136,14 +133,16 @@ enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, si
 struct writer {
     struct fsdp_io *io;
     const char *path;
-    int fd;
-    bool direct;         /* fd has O_DIRECT: only whole blocks may be written */
-    unsigned char *ring; /* buffer of ring_bytes: a whole number of blocks, block-aligned */
-    size_t ring_bytes;
-    size_t filled; /* bytes in the buffer */
-    uint64_t at;   /* file offset of ring[0] */
-    XXH3_state_t *hash;
-    struct chunk_sums *sums; /* NULL: not wanted */
+    int fd, direct_fd; /* the second one has O_DIRECT; -1: there is none */
+};
+
+/* The bytes of a file behind its header: those of its tensors, or those of an open file that has them. */
+struct source {
+    const struct safetensors_tensor *tensors;
+    size_t n_tensors;
+    uint64_t header_bytes;
+    int image_fd;          /* -1: they are in `tensors` */
+    uint64_t image_offset; /* where the file begins in the image */
 };
 
 static int open_for_writing(struct writer *writer, int flags)
@@ -160,73 +159,9 @@ static enum fsdp_status create(struct writer *writer, bool try_direct, struct fs
     if (writer->fd < 0)
         return file_fail(err, "create", writer->path);
     /* A file system without O_DIRECT reports EINVAL, here or at the first write. */
-    if (try_direct) {
-        const int fd = open_for_writing(writer, O_DIRECT);
-
-        if (fd >= 0) {
-            writer->io->close(writer->io, writer->fd);
-            writer->fd = fd;
-            writer->direct = true;
-        }
-    }
+    if (try_direct)
+        writer->direct_fd = open_for_writing(writer, O_DIRECT);
     return FSDP_OK;
-}
-
-static enum fsdp_status leave_direct(struct writer *writer, struct fsdp_err *err)
-{
-    const int fd = open_for_writing(writer, 0);
-
-    if (fd < 0)
-        return file_fail(err, "open", writer->path);
-    writer->io->close(writer->io, writer->fd);
-    writer->fd = fd;
-    writer->direct = false;
-    return FSDP_OK;
-}
-
-/*
- * Writes bytes to the file. Under O_DIRECT, `size_bytes` and `offset` must be whole blocks. After a short
- * write or EINVAL the function continues without O_DIRECT.
- */
-static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, size_t size_bytes,
-                                     uint64_t offset, struct fsdp_err *err)
-{
-    if (writer->direct) {
-        ssize_t n;
-
-        do
-            n = writer->io->pwrite(writer->io, writer->fd, bytes, size_bytes, offset);
-        while (n < 0 && errno == EINTR);
-        if (n == (ssize_t)size_bytes)
-            return FSDP_OK;
-        if (n < 0 && errno != EINVAL)
-            return file_fail(err, "write", writer->path);
-        OK_OR_RETURN(leave_direct(writer, err)); /* then writes the whole piece again */
-    }
-    return io_write_all(writer->io, writer->fd, bytes, size_bytes, offset, writer->path, err);
-}
-
-/*
- * Writes the buffer's contents to the file and empties it. Under O_DIRECT a partial last block is padded with
- * zeros; the final ftruncate() removes the padding.
- */
-static enum fsdp_status flush(struct writer *writer, struct fsdp_err *err)
-{
-    size_t size_bytes = writer->filled;
-    enum fsdp_status status;
-
-    if (size_bytes == 0)
-        return FSDP_OK;
-    if (writer->direct && size_bytes % BLOCK_BYTES != 0) {
-        const size_t padding = BLOCK_BYTES - size_bytes % BLOCK_BYTES;
-
-        memset(writer->ring + size_bytes, 0, padding);
-        size_bytes += padding;
-    }
-    status = write_blocks(writer, writer->ring, size_bytes, writer->at, err);
-    writer->at += writer->filled;
-    writer->filled = 0;
-    return status;
 }
 
 static enum fsdp_status fetch(const struct safetensors_tensor *tensor, uint64_t at, unsigned char *to,
@@ -238,66 +173,100 @@ static enum fsdp_status fetch(const struct safetensors_tensor *tensor, uint64_t 
     return FSDP_OK;
 }
 
-/* Computes the checksums of the next bytes of the file. */
-static enum fsdp_status sum_up(struct writer *writer, const void *bytes, size_t size_bytes,
-                               struct fsdp_err *err)
+/* Returns the first tensor that ends after `at`: the one that holds that byte of the data. */
+static size_t find_tensor(const struct source *source, uint64_t at)
 {
-    XXH3_128bits_update(writer->hash, bytes, size_bytes);
-    return writer->sums == NULL ? FSDP_OK : chunk_sums_take(writer->sums, bytes, size_bytes, err);
+    size_t low = 0, high = source->n_tensors;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (source->tensors[middle].end <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-static enum fsdp_status add(struct writer *writer, const struct safetensors_tensor *tensor,
-                            struct fsdp_err *err)
+static enum fsdp_status read_source(void *user, uint64_t offset, void *bytes, size_t size_bytes,
+                                    struct fsdp_err *err)
 {
-    const uint64_t size_bytes = tensor->end - tensor->begin;
+    const struct source *source = user;
+    const uint64_t begin = offset - source->header_bytes, end = begin + size_bytes;
 
-    for (uint64_t done = 0; done < size_bytes;) {
-        const size_t room = writer->ring_bytes - writer->filled;
-        const size_t n = size_bytes - done < room ? (size_t)(size_bytes - done) : room;
+    if (source->image_fd >= 0)
+        return io_read_all(&io_posix, source->image_fd, bytes, size_bytes, source->image_offset + offset,
+                           "a snapshot", err);
+    for (size_t i = find_tensor(source, begin); i < source->n_tensors && source->tensors[i].begin < end;
+         i++) {
+        const struct safetensors_tensor *tensor = &source->tensors[i];
+        const uint64_t first = tensor->begin > begin ? tensor->begin : begin,
+                       last = tensor->end < end ? tensor->end : end;
 
-        OK_OR_RETURN(fetch(tensor, done, writer->ring + writer->filled, n, err));
-        OK_OR_RETURN(sum_up(writer, writer->ring + writer->filled, n, err));
-        writer->filled += n;
-        done += n;
-        if (writer->filled == writer->ring_bytes)
-            OK_OR_RETURN(flush(writer, err));
+        if (first < last)
+            OK_OR_RETURN(fetch(tensor, first - tensor->begin, (unsigned char *)bytes + (first - begin),
+                               (size_t)(last - first), err));
     }
+    return FSDP_OK;
+}
+
+/* Tensors in a store are read by one thread: a store may be a device's. */
+static bool any_thread_reads(const struct source *source)
+{
+    for (size_t i = 0; i < source->n_tensors && source->image_fd < 0; i++)
+        if (source->tensors[i].store != NULL)
+            return false;
+    return true;
+}
+
+static enum fsdp_status list_chunks(struct chunk_sums *sums, const struct source *source,
+                                    struct fsdp_err *err)
+{
+    OK_OR_RETURN(chunk_sums_add(sums, source->header_bytes, err));
+    for (size_t i = 0; i < source->n_tensors; i++)
+        OK_OR_RETURN(chunk_sums_add(sums, source->tensors[i].end - source->tensors[i].begin, err));
     return FSDP_OK;
 }
 
 /*
- * Writes the header, after all data. A header that is not padded to whole blocks shares its last block with
- * data. Only files outside a checkpoint have such headers; they are written without O_DIRECT.
+ * Writes the header, after all data: what a crash leaves has none. It goes through the page cache, which
+ * fsync() writes too.
  */
-static enum fsdp_status write_header(struct writer *writer, const struct json_text *header,
+static enum fsdp_status write_header(const struct writer *writer, const struct json_text *header,
                                      struct fsdp_err *err)
 {
-    for (size_t done = 0; done < header->length;) {
-        const size_t left = header->length - done, n = left < writer->ring_bytes ? left : writer->ring_bytes;
-
-        memcpy(writer->ring, header->bytes + done, n);
-        OK_OR_RETURN(write_blocks(writer, writer->ring, n, done, err));
-        done += n;
-    }
-    return FSDP_OK;
+    return io_write_all(writer->io, writer->fd, header->bytes, header->length, 0, writer->path, err);
 }
 
-static enum fsdp_status write_contents(struct writer *writer, const struct safetensors_tensor *tensors,
-                                       size_t n_tensors, const struct json_text *header, uint64_t size_bytes,
-                                       struct fsdp_err *err)
+static enum fsdp_status write_contents(const struct writer *writer, struct source *source,
+                                       const struct json_text *header, uint64_t size_bytes,
+                                       XXH3_state_t *hash, struct chunk_sums *sums, struct fsdp_err *err)
 {
+    const struct piece_writer pieces = {
+        .io = writer->io,
+        .path = writer->path,
+        .fd = writer->fd,
+        .direct_fd = writer->direct_fd,
+        .begin = header->length,
+        .end = size_bytes,
+        .read = read_source,
+        .user = source,
+        .any_thread = any_thread_reads(source),
+        .hash = hash,
+        .sums = sums,
+    };
+
     if (writer->io->allocate(writer->io, writer->fd, size_bytes) < 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS && errno != EINTR)
         return fsdp_fail(err, FSDP_ERR_IO, "reserve %llu bytes for %s: %s", (unsigned long long)size_bytes,
                          writer->path, file_error_words(errno));
-    OK_OR_RETURN(sum_up(writer, header->bytes, header->length, err));
-    writer->at = header->length;
-    for (size_t i = 0; i < n_tensors; i++) {
-        if (writer->sums != NULL)
-            OK_OR_RETURN(chunk_sums_cut(writer->sums, err));
-        OK_OR_RETURN(add(writer, &tensors[i], err));
+    if (sums != NULL) {
+        OK_OR_RETURN(list_chunks(sums, source, err));
+        chunk_sums_take(sums, 0, header->length, header->bytes);
     }
-    OK_OR_RETURN(flush(writer, err));
+    xxh3_128_update(hash, header->bytes, header->length);
+    OK_OR_RETURN(piece_writer_run(&pieces, NULL, err));
     OK_OR_RETURN(write_header(writer, header, err));
     if (writer->io->ftruncate(writer->io, writer->fd, size_bytes) < 0)
         return file_fail(err, "set the size of", writer->path);
@@ -310,48 +279,49 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
     return FSDP_OK;
 }
 
-/* Creates the file of `size_bytes` with that header and those tensors, which have their places. */
-static enum fsdp_status write_file(struct fsdp_io *io, const char *path,
-                                   const struct safetensors_tensor *tensors, size_t n_tensors,
+static enum fsdp_status close_file(const struct writer *writer, int fd, enum fsdp_status status,
+                                   struct fsdp_err *err)
+{
+    if (fd >= 0 && writer->io->close(writer->io, fd) < 0 && status == FSDP_OK)
+        return file_fail(err, "close", writer->path);
+    return status;
+}
+
+/* Creates the file of `size_bytes` with that header. The tensors of `source` have their places. */
+static enum fsdp_status write_file(struct fsdp_io *io, const char *path, struct source *source,
                                    const struct json_text *header, uint64_t size_bytes, bool with_sums,
                                    struct safetensors_written *written, struct fsdp_err *err)
 {
-    struct writer writer = { .io = io, .path = path, .fd = -1, .ring_bytes = BLOCK_BYTES };
+    struct writer writer = { .io = io, .path = path, .fd = -1, .direct_fd = -1 };
+    XXH3_state_t *hash_state = XXH3_createState();
+    struct chunk_sums *sums = NULL;
     enum fsdp_status status;
     XXH128_hash_t hash;
     bool created = false;
 
-    while (writer.ring_bytes < size_bytes && writer.ring_bytes < RING_BYTES)
-        writer.ring_bytes *= 2;
-    writer.ring = aligned_alloc(BLOCK_BYTES, writer.ring_bytes);
-    writer.hash = XXH3_createState();
-    if (writer.ring == NULL || writer.hash == NULL) {
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes to write %s", writer.ring_bytes, path);
-        goto done;
-    }
-    XXH3_128bits_reset(writer.hash);
-    status = with_sums ? chunk_sums_create(&writer.sums, err) : FSDP_OK;
-    if (status != FSDP_OK)
-        goto done;
-    status = create(&writer, size_bytes >= DIRECT_FROM_BYTES && header->length % BLOCK_BYTES == 0, err);
-    if (status != FSDP_OK)
-        goto done;
-    created = true;
-    status = write_contents(&writer, tensors, n_tensors, header, size_bytes, err);
+    if (hash_state == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory to write %s", path);
+    XXH3_128bits_reset(hash_state);
+    source->header_bytes = header->length;
+    status = with_sums ? chunk_sums_create(&sums, err) : FSDP_OK;
+    if (status == FSDP_OK)
+        status =
+            create(&writer, size_bytes >= DIRECT_FROM_BYTES && header->length % PIECE_BLOCK_BYTES == 0, err);
+    created = status == FSDP_OK;
+    if (status == FSDP_OK)
+        status = write_contents(&writer, source, header, size_bytes, hash_state, sums, err);
     if (status == FSDP_OK && with_sums)
-        status = chunk_sums_write(writer.sums, io, path, err);
-    if (status != FSDP_OK)
-        goto done;
-    hash = XXH3_128bits_digest(writer.hash);
-    *written = (struct safetensors_written){ size_bytes, { hash.low64, hash.high64 } };
-done:
-    if (writer.fd >= 0 && io->close(io, writer.fd) < 0 && status == FSDP_OK)
-        status = file_fail(err, "close", path);
+        status = chunk_sums_write(sums, io, path, err);
+    if (status == FSDP_OK) {
+        hash = XXH3_128bits_digest(hash_state);
+        *written = (struct safetensors_written){ size_bytes, { hash.low64, hash.high64 } };
+    }
+    status = close_file(&writer, writer.direct_fd, status, err);
+    status = close_file(&writer, writer.fd, status, err);
     if (status != FSDP_OK && created)
         io->unlink(io, path);
-    XXH3_freeState(writer.hash);
-    chunk_sums_destroy(writer.sums);
-    free(writer.ring);
+    XXH3_freeState(hash_state);
+    chunk_sums_destroy(sums);
     return status;
 }
 
@@ -360,6 +330,7 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
                                    size_t n_metadata, size_t alignment, bool with_sums,
                                    struct safetensors_written *written, struct fsdp_err *err)
 {
+    struct source source = { .tensors = tensors, .n_tensors = n_tensors, .image_fd = -1 };
     struct json_text header = { 0 };
     uint64_t size_bytes = 0;
     enum fsdp_status status;
@@ -368,29 +339,13 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
     status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header,
                                       &size_bytes, err);
     if (status == FSDP_OK)
-        status = write_file(io, path, tensors, n_tensors, &header, size_bytes, with_sums, written, err);
+        status = write_file(io, path, &source, &header, size_bytes, with_sums, written, err);
     json_text_free(&header);
     return status;
 }
 
-/* A file's bytes that are in another file, from `offset` on. */
-struct image {
-    int fd;
-    uint64_t offset;
-};
-
-/* `begin` is where a tensor begins: it is the tensor's number in the store. */
-static enum fsdp_status read_image(void *user, size_t begin, uint64_t offset, void *bytes, size_t size_bytes,
-                                   struct fsdp_err *err)
-{
-    const struct image *image = user;
-
-    return io_read_all(&io_posix, image->fd, bytes, size_bytes, image->offset + begin + offset, "a snapshot",
-                       err);
-}
-
 /* Reads the first bytes of the image: the length of the header, and the header. */
-static enum fsdp_status read_header(struct image *image, uint64_t size_bytes, struct json_text *header,
+static enum fsdp_status read_header(int fd, uint64_t offset, uint64_t size_bytes, struct json_text *header,
                                     struct fsdp_err *err)
 {
     unsigned char length[8];
@@ -400,7 +355,7 @@ static enum fsdp_status read_header(struct image *image, uint64_t size_bytes, st
 
     if (size_bytes < sizeof length)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "a snapshot of %llu bytes", (unsigned long long)size_bytes);
-    OK_OR_RETURN(read_image(image, 0, 0, length, sizeof length, err));
+    OK_OR_RETURN(io_read_all(&io_posix, fd, length, sizeof length, offset, "a snapshot", err));
     for (int i = 0; i < 8; i++)
         n |= (uint64_t)length[i] << 8 * i;
     if (n > SAFETENSORS_MAX_HEADER_BYTES || n > size_bytes - sizeof length)
@@ -408,7 +363,7 @@ static enum fsdp_status read_header(struct image *image, uint64_t size_bytes, st
     bytes = malloc((size_t)n + sizeof length);
     if (bytes == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the header of a snapshot");
-    status = read_image(image, 0, 0, bytes, (size_t)n + sizeof length, err);
+    status = io_read_all(&io_posix, fd, bytes, (size_t)n + sizeof length, offset, "a snapshot", err);
     if (status == FSDP_OK)
         json_add_bytes(header, bytes, (size_t)n + sizeof length);
     free(bytes);
@@ -419,8 +374,7 @@ static enum fsdp_status read_header(struct image *image, uint64_t size_bytes, st
 
 /* Finds out where the tensors of the image begin and end. The caller frees `parsed`. */
 static enum fsdp_status parse_image(const struct json_text *header, uint64_t size_bytes,
-                                    const struct rows_store *store, struct safetensors_header *parsed,
-                                    struct fsdp_err *err)
+                                    struct safetensors_header *parsed, struct fsdp_err *err)
 {
     const size_t length = header->length - 8;
     char *text = malloc(length + 1);
@@ -432,10 +386,6 @@ static enum fsdp_status parse_image(const struct json_text *header, uint64_t siz
     status = safetensors_parse(parsed, text, length, size_bytes, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "a snapshot");
-    for (size_t i = 0; i < parsed->n_tensors; i++) {
-        parsed->tensors[i].store = store;
-        parsed->tensors[i].in_store = (size_t)parsed->tensors[i].begin;
-    }
     return status;
 }
 
@@ -443,21 +393,19 @@ enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, 
                                   uint64_t size_bytes, struct safetensors_written *written,
                                   struct fsdp_err *err)
 {
-    struct image image = { fd, offset };
-    const struct rows_store store = { .user = &image, .read = read_image };
+    struct source source = { .image_fd = fd, .image_offset = offset };
     struct safetensors_header parsed = { 0 };
     struct json_text header = { 0 };
     enum fsdp_status status;
 
     *written = (struct safetensors_written){ 0 };
-    status = read_header(&image, size_bytes, &header, err);
+    status = read_header(fd, offset, size_bytes, &header, err);
     if (status == FSDP_OK)
-        status = parse_image(&header, size_bytes, &store, &parsed, err);
-    if (status == FSDP_OK) {
-        image.offset += header.length;
-        status =
-            write_file(io, path, parsed.tensors, parsed.n_tensors, &header, size_bytes, true, written, err);
-    }
+        status = parse_image(&header, size_bytes, &parsed, err);
+    source.tensors = parsed.tensors;
+    source.n_tensors = parsed.n_tensors;
+    if (status == FSDP_OK)
+        status = write_file(io, path, &source, &header, size_bytes, true, written, err);
     safetensors_free(&parsed);
     json_text_free(&header);
     return status;

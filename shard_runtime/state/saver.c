@@ -10,12 +10,28 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/memory_room.h"
+#include "shard_runtime/core/overlap.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/state/checkpoint_halves.h"
 #include "shard_runtime/state/made_with.h"
+
+/* The copy of this rank's shards that is being made. */
+struct copy {
+    bool is_made; /* since then nothing else here changes until end_copy() */
+    bool to_disk;
+    uint32_t keep; /* checkpoints, if it goes to the disk */
+    struct shards_save save;
+    struct state_tensors tensors;
+    char *head; /* of the manifest */
+    size_t head_bytes;
+    int busy_slot;
+    struct snapshot_filled filled;
+    int64_t began_ns, stalled_ns; /* clock; for how long training has stood still for it */
+};
 
 struct saver {
     struct fsdp_model *model;
@@ -23,6 +39,9 @@ struct saver {
     const char *job_json;
     char *numerics;
     struct snapshot *snapshot;
+    struct overlap *second; /* the thread that copies; NULL: there is none, and saver_save() copies */
+    struct copy copy;
+    struct fsdp_err trouble; /* of a copy that has ended; its status is FSDP_OK if there is none to report */
 
     /* The save that is on its way to the disk. */
     int64_t step;         /* -1: there is none */
@@ -69,6 +88,90 @@ static enum fsdp_status measure(const struct saver *saver, struct snapshot_need 
     free(head);
     state_tensors_free(&tensors);
     return status;
+}
+
+static void free_copy(struct copy *copy)
+{
+    state_tensors_free(&copy->tensors);
+    free(copy->head);
+    *copy = (struct copy){ .is_made = false };
+}
+
+/* Tells the coordinator of this rank's part: it is in the slot, or `why` it failed. */
+static enum fsdp_status submit(struct saver *saver, const struct fsdp_err *why, struct fsdp_err *err)
+{
+    struct fsdp_context *context = saver->model->context;
+    const struct copy *copy = &saver->copy;
+    const struct fsdp_link_hello *hello = link_hello(context->link);
+    const struct commit_fence fence = { copy->save.step, hello->generation, hello->world_size, hello->term };
+    struct fsdp_link_saved saved = { .step = copy->save.step,
+                                     .status = (uint32_t)saver->own,
+                                     .keep = copy->keep,
+                                     .started_ns = copy->began_ns,
+                                     .stalled_ns = copy->stalled_ns,
+                                     .loaded_step = saver->model->loaded_step };
+    char temporary[COMMIT_NAME_BYTES];
+
+    commit_temporary_name(&fence, hello->token, sizeof hello->token, temporary);
+    snprintf(saved.temporary, sizeof saved.temporary, "%s", temporary);
+    manifest_shard_name(hello->rank, saved.file);
+    if (saver->own == FSDP_OK) {
+        saved.slot = (uint32_t)copy->filled.slot + 1;
+        saved.number = copy->filled.number;
+    } else {
+        snprintf(saved.words, sizeof saved.words, "%s", why->message);
+    }
+    return report_send(context->link, &saved, hello->rank == 0 ? copy->head : NULL, copy->head_bytes, err);
+}
+
+/* Runs on the second thread, or within saver_save(). Reads shards, and changes no memory but the slot. */
+static enum fsdp_status fill_slot(void *user, int entry, struct fsdp_err *err)
+{
+    struct saver *saver = user;
+    struct copy *copy = &saver->copy;
+
+    (void)entry;
+    return snapshot_fill(saver->snapshot, &copy->save, copy->tensors.list, copy->tensors.n, copy->head,
+                         copy->head_bytes, copy->busy_slot, &copy->filled, err);
+}
+
+/* The copy was made, or failed with `status` and `why`: a save to the disk goes on, or fails on all ranks. */
+static void finish_copy(struct saver *saver, enum fsdp_status status, const struct fsdp_err *why)
+{
+    struct fsdp_err err = *why;
+
+    if (saver->copy.to_disk) {
+        saver->own = status;
+        saver->slot = saver->copy.filled.slot;
+        status = submit(saver, why, &err);
+    }
+    if (status != FSDP_OK)
+        fsdp_fail(&saver->trouble, status, "%s", err.message);
+    free_copy(&saver->copy);
+}
+
+/* Waits for the copy, if one is being made: from now on the shards may change. */
+static void end_copy(struct saver *saver)
+{
+    struct fsdp_context *context = saver->model->context;
+    const int64_t began_ns = clock_now_ns();
+    struct fsdp_err why = { 0 };
+    enum fsdp_phase before;
+    enum fsdp_status status;
+
+    if (!saver->copy.is_made)
+        return;
+    before = (enum fsdp_phase)atomic_load_explicit(&context->progress->phase, memory_order_relaxed);
+    fsdp_context_phase(context, FSDP_PHASE_SAVE);
+    status = overlap_finish(saver->second, &why);
+    saver->copy.stalled_ns += clock_now_ns() - began_ns;
+    finish_copy(saver, status, &why);
+    fsdp_context_phase(context, before);
+}
+
+static void wait_for_copy(void *user)
+{
+    end_copy(user);
 }
 
 /* Gets this rank's segment from the agent. */
@@ -174,6 +277,10 @@ enum fsdp_status saver_open(struct saver **out, struct fsdp_model *model, struct
         goto done;
     status = context_agree(context, snapshot_open(&saver->snapshot, fd, &need, err), err);
     fd = -1;
+    if (status == FSDP_OK && optimizer != NULL && overlap_create(&saver->second, 1, NULL, NULL) == FSDP_OK) {
+        optimizer->before_update = wait_for_copy;
+        optimizer->before_update_user = saver;
+    }
     if (status == FSDP_OK) {
         *out = saver;
         saver = NULL;
@@ -189,6 +296,12 @@ void saver_close(struct saver *saver)
 {
     if (saver == NULL)
         return;
+    if (saver->second != NULL) {
+        saver->optimizer->before_update = NULL;
+        (void)overlap_finish(saver->second, NULL);
+    }
+    overlap_destroy(saver->second);
+    free_copy(&saver->copy);
     snapshot_close(saver->snapshot);
     free(saver->numerics);
     free(saver);
@@ -211,6 +324,7 @@ enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *s
     struct manifest manifest = { 0 };
     enum fsdp_status status;
 
+    end_copy(saver);
     OK_OR_RETURN(all_most(context, &lacks, err));
     if (lacks != 0)
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "not every rank has a snapshot of step %lld",
@@ -235,77 +349,78 @@ enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *s
 
 void saver_forget(struct saver *saver)
 {
+    end_copy(saver);
     snapshot_go_back(saver->snapshot, -1);
 }
 
-/* Tells the coordinator of this rank's part: it is in the slot, or it failed. */
-static enum fsdp_status submit(struct saver *saver, const struct shards_save *save, uint32_t keep,
-                               const char *head, size_t length, const struct snapshot_filled *filled,
-                               int64_t began_ns, struct fsdp_err *err)
+/* A store may be a device's, or a file that the optimizer uses: it is read by this thread. */
+static bool can_overlap(const struct saver *saver)
 {
-    struct fsdp_context *context = saver->model->context;
-    const struct fsdp_link_hello *hello = link_hello(context->link);
-    const struct commit_fence fence = { save->step, hello->generation, hello->world_size, hello->term };
-    struct fsdp_link_saved saved = { .step = save->step,
-                                     .status = (uint32_t)saver->own,
-                                     .keep = keep,
-                                     .started_ns = began_ns,
-                                     .loaded_step = saver->model->loaded_step };
-    char temporary[COMMIT_NAME_BYTES];
+    for (size_t i = 0; i < saver->copy.tensors.n; i++)
+        if (saver->copy.tensors.list[i].store != NULL)
+            return false;
+    return saver->second != NULL;
+}
 
-    commit_temporary_name(&fence, hello->token, sizeof hello->token, temporary);
-    snprintf(saved.temporary, sizeof saved.temporary, "%s", temporary);
-    manifest_shard_name(hello->rank, saved.file);
-    if (saver->own == FSDP_OK) {
-        saved.slot = (uint32_t)filled->slot + 1;
-        saved.number = filled->number;
-    } else {
-        snprintf(saved.words, sizeof saved.words, "%s", err->message);
-    }
-    saved.stalled_ns = clock_now_ns() - began_ns;
-    saver->step = save->step;
-    saver->answered = false;
-    saver->busy = true;
-    return report_send(context->link, &saved, hello->rank == 0 ? head : NULL, length, err);
+/* Returns what was wrong with a copy that has ended, once. */
+static enum fsdp_status take_trouble(struct saver *saver, struct fsdp_err *err)
+{
+    const struct fsdp_err trouble = saver->trouble;
+
+    fsdp_err_clear(&saver->trouble);
+    return trouble.status == FSDP_OK ? FSDP_OK : fsdp_fail(err, trouble.status, "%s", trouble.message);
 }
 
 enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_state *state, bool to_disk,
                             uint32_t keep, struct fsdp_err *err)
 {
+    struct fsdp_context *context = saver->model->context;
+    struct copy *copy = &saver->copy;
     const int64_t began_ns = clock_now_ns();
-    const struct shards_save save = save_of(saver, (int64_t)state->step);
-    struct snapshot_filled filled = { .slot = -1 };
-    struct state_tensors tensors = { 0 };
     struct fsdp_err why = { 0 };
     enum fsdp_status status;
-    size_t length = 0;
-    char *head = NULL;
 
-    fsdp_context_phase(saver->model->context, FSDP_PHASE_SAVE);
+    end_copy(saver);
+    fsdp_context_phase(context, FSDP_PHASE_SAVE);
     snapshot_wait_copied(saver->snapshot); /* the next call agrees with the other ranks, after theirs */
-    status = checkpoint_gather(saver->model, saver->optimizer, state, FSDP_OK, &tensors, err);
+    *copy = (struct copy){ .to_disk = to_disk,
+                           .keep = keep,
+                           .save = save_of(saver, (int64_t)state->step),
+                           .busy_slot = saver->busy ? saver->slot : -1,
+                           .filled = { .slot = -1 },
+                           .began_ns = began_ns };
+    status = checkpoint_gather(saver->model, saver->optimizer, state, FSDP_OK, &copy->tensors, err);
     if (status != FSDP_OK) {
-        state_tensors_free(&tensors);
+        free_copy(copy);
         return status;
     }
-    status = make_head(saver, state, &tensors, &head, &length, &why);
-    if (status == FSDP_OK)
-        status = snapshot_fill(saver->snapshot, &save, tensors.list, tensors.n, head, length,
-                               saver->busy ? saver->slot : -1, &filled, &why);
     if (to_disk) {
-        saver->own = status;
-        saver->slot = filled.slot;
-        status = submit(saver, &save, keep, head, length, &filled, began_ns, &why);
+        saver->step = (int64_t)state->step;
+        saver->answered = false;
+        saver->busy = true;
     }
-    if (status != FSDP_OK)
-        fsdp_fail(err, status, "%s", why.message);
-    free(head);
-    state_tensors_free(&tensors);
-    return status;
+    status = make_head(saver, state, &copy->tensors, &copy->head, &copy->head_bytes, &why);
+    if (status == FSDP_OK && can_overlap(saver)) {
+        copy->is_made = true;
+        copy->stalled_ns = clock_now_ns() - began_ns;
+        overlap_give(saver->second, fill_slot, saver, 0);
+        return take_trouble(saver, err);
+    }
+    if (status == FSDP_OK)
+        status = fill_slot(saver, 0, &why);
+    copy->stalled_ns = clock_now_ns() - began_ns;
+    finish_copy(saver, status, &why);
+    return take_trouble(saver, err);
 }
 
-bool saver_is_copying(const struct saver *saver)
+enum fsdp_status saver_copied(struct saver *saver, struct fsdp_err *err)
 {
+    return take_trouble(saver, err);
+}
+
+bool saver_is_copying(struct saver *saver)
+{
+    end_copy(saver); /* a step that was left out has not waited for it */
     return !snapshot_copied(saver->snapshot);
 }
 
@@ -336,6 +451,8 @@ enum fsdp_status saver_wait(struct saver *saver, struct fsdp_err *err)
     struct fsdp_link_published published;
     const int64_t step = saver->step;
 
+    end_copy(saver);
+    OK_OR_RETURN(take_trouble(saver, err));
     if (step < 0)
         return FSDP_OK;
     if (!saver->answered) {

@@ -38,16 +38,25 @@ void saver_forget(struct saver *saver);
  * Are snapshots copied to another node, and is one not there yet? The next one must wait for that, as
  * saver_save() does. Not collective: ranks learn it at different moments, and agree on it.
  */
-bool saver_is_copying(const struct saver *saver);
+bool saver_is_copying(struct saver *saver);
 
 /**
- * Copies the state into memory. `to_disk`: the agent then writes it, keeps `keep` checkpoints (0: all), and
- * the call requires that no save is on its way.
+ * Begins to copy the state into memory, on a thread of its own: the next forward and backward run meanwhile.
+ * Before the optimizer changes a shard, it waits for the copy. So does every other call here. Rows in a store
+ * (a device's, or a file's) are copied before the call returns. `to_disk`: the agent then writes it, keeps
+ * `keep` checkpoints (0: all), and the call requires that no save is on its way.
  *   FSDP_ERR_PEER  a rank or the agent is gone
- *   any other      of the copy; a save to the disk then fails on every rank, as saver_wait() says
+ *   any other      of the copy, or of one before it that saver_copied() has not returned yet; a save to the
+ *                  disk then fails on every rank, as saver_wait() says
  */
 enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_state *state, bool to_disk,
                             uint32_t keep, struct fsdp_err *err);
+
+/**
+ * Returns what failed in a copy that has ended, once; FSDP_OK if there is nothing, or while it is being made.
+ * Does not wait, and is not collective. Errors are those of saver_save().
+ */
+enum fsdp_status saver_copied(struct saver *saver, struct fsdp_err *err);
 
 /**
  * Is a save on its way to the disk, of which this rank does not know yet how it ended? Not collective: ranks

@@ -292,7 +292,8 @@ static enum due what_is_due(const struct trainer *t, bool stop)
 
 /*
  * Saves a checkpoint, or takes a snapshot. With a saver, a checkpoint waits for the one before, if that is
- * still on its way, and then for the copy of the state. Only the last one waits for the disk.
+ * still on its way. The copy of the state is made while the next step runs, up to its update. Only the last
+ * checkpoint waits for the disk.
  */
 static enum fsdp_status save_or_snapshot(struct loop *loop, enum due due, struct fsdp_err *err)
 {
@@ -365,6 +366,8 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
                              err->message[0] != '\0' ? ": " : "", err->message);
         }
         OK_OR_RETURN(report_step(loop, err));
+        if (t->saver != NULL)
+            OK_OR_RETURN(bear(loop, saver_copied(t->saver, err), false, err));
         OK_OR_RETURN(agree_on_stop(loop, &stop, err));
         if (!loop->saving) /* a save that has ended, if there was one: what came of it is said now */
             OK_OR_RETURN(end_save(loop, false, err));

@@ -128,6 +128,7 @@ static inline bool report_begin(struct report *report, const char *json_path)
     printf("%s, %ld cores\n", cpu, n_cores);
     printf("%-48s | %10s | %10s | %10s | %9s | %10s\n", "what", "ours", "peer", "limit", "ours/peer",
            "ours/limit");
+    fflush(stdout); /* nor does a fork print it again */
     fprintf(report->json, "{\"machine\": {\"cpu\": \"%s\", \"cores\": %ld}, \"rows\": [", cpu, n_cores);
     return true;
 }

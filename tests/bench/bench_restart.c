@@ -1,5 +1,5 @@
 /*
- * bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE]: how soon training goes on.
+ * bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE | memory]: how soon training goes on.
  *
  * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint. One
  * rank is killed with SIGKILL. The clock stops when the next generation has done its first step. Creating a
@@ -10,6 +10,10 @@
  * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer. Both sides run
  * the same files in turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is
  * the number of turns.
+ *
+ * "memory": only what snapshots in memory cost and give. Restarts from them, up to the moment at which all ranks
+ * have their state again, before the first step; and the step of the tutorial's model with a snapshot after every
+ * step, compared with none.
  */
 #include <limits.h>
 #include <stdarg.h>
@@ -277,6 +281,63 @@ static void add_memory(struct report *report, const char *what, const char *size
                &(struct report_row){ what, "s", false, samples[0], NULL, samples[1], n_runs, NULL, "disk" });
 }
 
+/* Reads a number of the last line of a file of the run that has `word`. */
+static double last_number(const char *file_name, const char *word, const char *key)
+{
+    char path[PATH_BYTES + 32], line[4096], wanted[64];
+    double value = -1;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/ours/%s", directory, file_name);
+    snprintf(wanted, sizeof wanted, "\"%s\": ", key);
+    file = fopen(path, "r");
+    if (file == NULL)
+        bench_die(path);
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *at = strstr(line, word) != NULL ? strstr(line, wanted) : NULL;
+
+        if (at != NULL)
+            value = atof(at + strlen(wanted));
+    }
+    fclose(file);
+    return value;
+}
+
+/* From the kill until all ranks have their state again, as the timeline of the restart has it. */
+static void add_begin(struct report *report, const char *what, const char *size)
+{
+    double samples[MAX_RUNS];
+
+    must_run("rm -rf '%s/ours'", directory);
+    for (int run = 0; run < n_runs; run++) {
+        (void)restart(0, &(struct variant){ .size = size, .snapshots = "checkpoint.snapshot_every=1" }, true);
+        samples[run] = last_number("events.jsonl", "\"event\": \"timeline\"", "resumed_ms");
+    }
+    report_add(report, &(struct report_row){ what, "ms", false, samples, NULL, NULL, n_runs, NULL, NULL });
+}
+
+/* The median step of the tutorial's model; `snapshots` is a setting. */
+static double step_of(const char *snapshots)
+{
+    must_run("rm -rf '%s/ours' && '%s/bin/fsdprun' '%s/job.yaml' --set model.dim=512 --set model.heads=8 "
+             "--set model.vocab=1024 --set model.seq=64 --set train.batch=32 --set run.log_every=4 "
+             "--set train.steps=5 --set checkpoint.every=0 --set %s > '%s/log' 2>&1",
+             directory, builds[0], directory, snapshots, directory);
+    return last_number("metrics.jsonl", "\"step\": 4,", "step_s");
+}
+
+static void add_cost(struct report *report)
+{
+    double samples[2][MAX_RUNS];
+
+    for (int run = 0; run < n_runs; run++) {
+        samples[0][run] = step_of("checkpoint.snapshot_every=1");
+        samples[1][run] = step_of("checkpoint.snapshot_every=0");
+    }
+    report_add(report, &(struct report_row){ "tutorial's step, a snapshot after each", "s", false, samples[0],
+                                             NULL, samples[1], n_runs, NULL, "none" });
+}
+
 static void add(struct report *report, const struct measure *m)
 {
     double samples[2][MAX_RUNS];
@@ -301,16 +362,17 @@ int main(int argc, char **argv)
         { "create, then every value, all CPUs", "draw", cpus },
         { "create, then every value, 1 thread", "draw", 1 },
     };
+    const bool memory_only = argc > 5 && strcmp(argv[5], "memory") == 0;
     struct report report;
 
     if (argc < 5) {
-        fprintf(stderr, "usage: bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE]\n");
+        fprintf(stderr, "usage: bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE | memory]\n");
         return 2;
     }
     builds[0] = argv[2];
-    builds[1] = argc > 5 ? argv[5] : NULL;
+    builds[1] = argc > 5 && !memory_only ? argv[5] : NULL;
     create_model = argv[3];
-    n_runs = bench_setting("RESTART_RUNS", 5, MAX_RUNS);
+    n_runs = bench_setting("RESTART_RUNS", bench_runs(5), MAX_RUNS);
     atexit(stop_job);
     snprintf(directory, sizeof directory, "%s/bench-restart.XXXXXX", argv[4]);
     if (mkdtemp(directory) == NULL)
@@ -318,6 +380,13 @@ int main(int argc, char **argv)
     if (!report_begin(&report, argv[1]))
         return 1;
     write_job();
+    if (memory_only) {
+        add_begin(&report, "kill to state again, 24 MB, from memory", "model.dim=128");
+        add_begin(&report, "kill to state again, 0.45 GB, from memory", "model.layers=3");
+        add_cost(&report);
+        must_run("rm -rf '%s'", directory);
+        return report_end(&report) ? 0 : 1;
+    }
     (void)create(0, "save", cpus);
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
         if (measures[i].how == NULL)

@@ -1,6 +1,6 @@
-"""PyTorch reads one of our step directories: every tensor, whole, against the bytes of the shards themselves.
+"""PyTorch reads our step directories: every tensor, whole, against the bytes of the shards themselves.
 
-usage: read_by_pytorch.py STEP_DIRECTORY      the last line is "N tensors, all equal"
+usage: read_by_pytorch.py STEP_DIRECTORY...      a line each: "N tensors, all equal"
 """
 import glob
 import json
@@ -32,9 +32,7 @@ def as_bytes(tensor):
     return tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
-def main():
-    warnings.simplefilter("ignore")
-    directory = sys.argv[1]
+def check(directory):
     with open(os.path.join(directory, "manifest.json")) as file:
         manifest = json.load(file)
     wanted = {t["name"]: torch.full(t["shape"], 99, dtype=DTYPES[t["dtype"]]) for t in manifest["tensors"]}
@@ -54,4 +52,6 @@ def main():
     print(f"{len(wanted)} tensors, all equal")
 
 
-main()
+warnings.simplefilter("ignore")
+for step_directory in sys.argv[1:]:
+    check(step_directory)

@@ -30,19 +30,21 @@ static void end(void)
 }
 TestSuite(chunk_sums, .init = begin, .fini = end, .timeout = 20);
 
-/* Takes the bytes in steps of `step`, with a cut after `cut`, and writes the sums. */
-static void write_sums(size_t step, size_t cut)
+/* A header of `header` bytes and one tensor: takes the bytes in parts of `part`, and writes the sums. */
+static void write_sums(size_t part, size_t header)
 {
     struct chunk_sums *sums;
 
     cr_assert(chunk_sums_create(&sums, NULL) == FSDP_OK);
+    cr_assert(chunk_sums_add(sums, header, NULL) == FSDP_OK);
+    cr_assert(chunk_sums_add(sums, FILE_BYTES - header, NULL) == FSDP_OK);
     for (size_t at = 0, n; at < FILE_BYTES; at += n) {
-        n = step < FILE_BYTES - at ? step : FILE_BYTES - at;
-        if (at < cut && at + n > cut)
-            n = cut - at;
-        if (at == cut)
-            cr_assert(chunk_sums_cut(sums, NULL) == FSDP_OK);
-        cr_assert(chunk_sums_take(sums, bytes + at, n, NULL) == FSDP_OK);
+        uint64_t reach;
+
+        n = part < FILE_BYTES - at ? part : FILE_BYTES - at;
+        reach = chunk_sums_reach(sums, at, at + n);
+        cr_assert(reach >= at + n && reach < at + n + CHUNK_SUMS_BYTES && reach <= FILE_BYTES);
+        chunk_sums_take(sums, at, at + n, bytes + at);
     }
     cr_assert(chunk_sums_write(sums, &io_posix, path, NULL) == FSDP_OK);
     chunk_sums_destroy(sums);
@@ -50,21 +52,21 @@ static void write_sums(size_t step, size_t cut)
 
 Test(chunk_sums, they_are_of_the_chunks_however_the_bytes_came)
 {
-    static const size_t steps[] = { 1, 1000, CHUNK_SUMS_BYTES - 1, CHUNK_SUMS_BYTES, FILE_BYTES };
+    static const size_t parts[] = { 1, 1000, CHUNK_SUMS_BYTES - 1, CHUNK_SUMS_BYTES, FILE_BYTES };
     static const uint64_t ends[] = { 10, 10 + CHUNK_SUMS_BYTES, 10 + 2 * CHUNK_SUMS_BYTES, FILE_BYTES };
 
-    for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
+    for (size_t s = 0; s < sizeof parts / sizeof *parts; s++) {
         struct chunk_sum *list;
         uint64_t at = 0;
         size_t n;
 
-        write_sums(steps[s], 10);
+        write_sums(parts[s], 10);
 
         cr_assert(chunk_sums_read(&io_posix, path, FILE_BYTES, &list, &n, NULL) == FSDP_OK);
         cr_assert(eq(sz, n, 4));
         for (size_t i = 0; i < n; i++) {
-            cr_expect(eq(u64, list[i].end, ends[i]), "step %zu", steps[s]);
-            cr_expect(eq(u64, list[i].sum, XXH3_64bits(bytes + at, ends[i] - at)), "step %zu", steps[s]);
+            cr_expect(eq(u64, list[i].end, ends[i]), "part %zu", parts[s]);
+            cr_expect(eq(u64, list[i].sum, XXH3_64bits(bytes + at, ends[i] - at)), "part %zu", parts[s]);
             at = ends[i];
         }
         free(list);

@@ -1,0 +1,57 @@
+/*
+ * Writes a file's bytes in pieces of 1 MiB, by several threads. A thread takes the next piece, reads its bytes
+ * into a buffer of its own, computes the sums of its chunks, and writes it. The checksum of the whole file
+ * needs all bytes in order: so each thread waits until the pieces before its own are in that checksum.
+ *
+ * How many threads: the file begins with two. While each further one makes the writing a tenth faster, there
+ * is one more, up to two more than there are free CPUs (core/free_cpus.h), and up to PIECE_THREADS. A file of a
+ * few pieces is written by the caller alone. So are files of an `io` or a source that takes one thread only.
+ *
+ * Memory: 1 MiB and a chunk for each thread. The file does not depend on the number of threads.
+ */
+#ifndef SHARDFILE_PIECE_WRITER_H
+#define SHARDFILE_PIECE_WRITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <xxhash.h>
+
+#include <fsdp/status.h>
+
+#include "shard_runtime/shardfile/chunk_sums.h"
+#include "shard_runtime/shardfile/io.h"
+
+enum {
+    PIECE_BYTES = 1 << 20,
+    PIECE_BLOCK_BYTES = 4096, /* unit of O_DIRECT for memory, offset and length */
+    PIECE_THREADS = 8,
+};
+
+/* The bytes [begin, end) of an open file, and where they come from. */
+struct piece_writer {
+    struct fsdp_io *io;
+    const char *path;
+    int fd;
+    /*
+     * The same file, opened with O_DIRECT; -1: not used. `begin` is then a whole number of blocks, and zeros
+     * may be written beyond `end`, up to a whole block. After EINVAL or a short write, `fd` is used.
+     */
+    int direct_fd;
+    uint64_t begin, end;
+    /* Reads the file's bytes at `offset`. */
+    enum fsdp_status (*read)(void *user, uint64_t offset, void *bytes, size_t size_bytes,
+                             struct fsdp_err *err);
+    void *user;
+    bool any_thread;         /* read() may be called by several threads at the same time */
+    int threads_most;        /* 0: as said above; a test wants its own number */
+    XXH3_state_t *hash;      /* of the file up to `begin`; then up to `end` */
+    struct chunk_sums *sums; /* has all chunks of the file; NULL: no sums are wanted */
+};
+
+/**
+ * Reads, sums and writes all of it. The first failure ends it: *err is that one, and what was written is of no
+ * use. *n_threads receives how many threads there were, the caller included; NULL: unwanted.
+ */
+enum fsdp_status piece_writer_run(const struct piece_writer *writer, int *n_threads, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,37 @@
+# The copy of the state into memory runs beside the next forward and backward, and ends before a shard changes.
+# A slow copy: every write to a slot takes some milliseconds longer, so that it lasts longer than a step.
+. tests/support/shell/harness.sh
+. tests/support/shell/train.sh
+tiny_job "$WORK/job.yaml"
+STEPS=4
+
+# all_payloads RUN: of every checkpoint
+all_payloads() { local step; for step in "$WORK/runs/$1"/checkpoints/step-*; do basename "$step"; payloads "$step"; done; }
+
+for settings in "optimizer.in_backward=false" "optimizer.in_backward=true train.clip_norm=0 train.global_batch=4"; do
+  options=("$WORK/job.yaml" --set train.steps=$STEPS --set checkpoint.every=1 --set checkpoint.keep=99)
+  for setting in $settings; do options+=(--set "$setting"); done
+  name=${settings%% *}
+  run_job "$WORK/waits.log" "${options[@]}" --set run.name="waits-$name" --set checkpoint.async=false
+  check_eq "$name: saves that training waits for" 0 $?
+  SLOW_DISK=fsdp-snapshot SLOW_MS=2 LD_PRELOAD=$BUILD/test/slow_disk \
+    run_job "$WORK/overlaps.log" "${options[@]}" --set run.name="overlaps-$name"
+  check_eq "$name: saves whose copy is slower than a step" 0 $?
+  check_eq "$name: every figure is the same" "$(figures "$WORK/runs/waits-$name")" "$(figures "$WORK/runs/overlaps-$name")"
+  check_eq "$name: ... and every byte of every checkpoint" "$(all_payloads "waits-$name")" "$(all_payloads "overlaps-$name")"
+  check_eq "$name: ... of $STEPS steps" $STEPS "$(all_payloads "overlaps-$name" | grep -c '^step-')"
+done
+
+if strace -f -o "$WORK/probe" true 2> /dev/null; then
+  ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 strace -f -y -o "$WORK/trace" -e trace=pwrite64,execve \
+    "$BIN/fsdprun" "$WORK/job.yaml" --nproc-per-node 1 --set train.steps=4 --set checkpoint.every=99 \
+    --set checkpoint.snapshot_every=1 --set run.name=traced > "$WORK/traced.log" 2>&1 < /dev/null
+  check_eq "a traced run ends with 0" 0 $?
+  trainer=$(sed -n 's/^\([0-9]*\) .*execve("[^"]*fsdp-train".* = 0$/\1/p' "$WORK/trace" | head -n 1)
+  writers=$(sed -n 's/^\([0-9]*\) .*pwrite64([0-9]*<[^>]*fsdp-snapshot.*/\1/p' "$WORK/trace" | sort -u)
+  check_eq "one thread fills the slots" 1 "$(wc -w <<< "$writers")"
+  check_match "... another one than that which trains" '^[0-9]+$' "$(grep -vx "${trainer:-none}" <<< "$writers")"
+else
+  skip "the thread that fills the slots" "strace is not there, or may not trace"
+fi
+exit $((n_failed > 0))
