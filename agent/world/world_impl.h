@@ -143,10 +143,7 @@ bool world_start_standby(struct world *world, int local_rank, struct standby_pro
                          struct death *death);
 /** Make world->links for the next generation. */
 bool world_make_links(struct world *world, struct fsdp_err *err);
-/**
- * Begin to look after the snapshots of programs, if there is a place for them. Where the system allows no watch
- * on it, programs get none, unless the user asked for it.
- */
+/** Look after snapshots of programs from now on, if there is a place for them that can be watched. */
 enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err);
 /** Before the workers of world->plan start: only the entry that the coordinator has chosen stays. */
 void world_begin_entries(struct world *world);
