@@ -3,8 +3,8 @@
  * publishes the files as a checkpoint (shardfile/commit.h). The call is collective over the world: every rank
  * passes the same state and the same tensors in the same order. Only the `rows` of the tensors differ.
  *
- * Data is copied only through the buffers of shardfile/piece_writer.h. The caller may change the tensors as soon as the call
- * returns.
+ * Data is copied only through the buffers of shardfile/piece_writer.h. The caller may change the tensors as
+ * soon as the call returns.
  */
 #ifndef CHECKPOINT_SAVE_H
 #define CHECKPOINT_SAVE_H

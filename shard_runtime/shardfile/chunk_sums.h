@@ -58,7 +58,8 @@ void chunk_sums_take(struct chunk_sums *sums, uint64_t begin, uint64_t end, cons
 /** Writes the path of the sums of the file `path` into `out`. FSDP_ERR_ARG: it is too long. */
 enum fsdp_status chunk_sums_path(char out[IO_PATH_BYTES], const char *path, struct fsdp_err *err);
 
-/** Writes the sums, all of which were computed, beside the file `path`. Replaces what an earlier attempt left. */
+/** Writes the sums, all of which were computed, beside the file `path`. Replaces what an earlier attempt
+ * left. */
 enum fsdp_status chunk_sums_write(struct chunk_sums *sums, struct fsdp_io *io, const char *path,
                                   struct fsdp_err *err);
 

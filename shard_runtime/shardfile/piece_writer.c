@@ -148,7 +148,8 @@ static void start_thread(struct crew *crew)
     pthread_mutex_unlock(&crew->mutex);
 }
 
-/* Counts a piece. Returns true if a window has ended in which the last thread paid, so that one more is due. */
+/* Counts a piece. Returns true if a window has ended in which the last thread paid, so that one more is due.
+ */
 static bool count_piece(struct crew *crew)
 {
     bool one_more = false;

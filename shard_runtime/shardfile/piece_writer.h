@@ -1,11 +1,12 @@
 /*
- * Writes a file's bytes in pieces of 1 MiB, by several threads. A thread takes the next piece, reads its bytes
- * into a buffer of its own, computes the sums of its chunks, and writes it. The checksum of the whole file
- * needs all bytes in order: so each thread waits until the pieces before its own are in that checksum.
+ * Writes a file's bytes in pieces of 1 MiB, by several threads. A thread takes the next piece, reads its
+ * bytes into a buffer of its own, computes the sums of its chunks, and writes it. The checksum of the whole
+ * file needs all bytes in order: so each thread waits until the pieces before its own are in that checksum.
  *
  * How many threads: the file begins with two. While each further one makes the writing a tenth faster, there
- * is one more, up to two more than there are free CPUs (core/free_cpus.h), and up to PIECE_THREADS. A file of a
- * few pieces is written by the caller alone. So are files of an `io` or a source that takes one thread only.
+ * is one more, up to two more than there are free CPUs (core/free_cpus.h), and up to PIECE_THREADS. A file of
+ * a few pieces is written by the caller alone. So are files of an `io` or a source that takes one thread
+ * only.
  *
  * Memory: 1 MiB and a chunk for each thread. The file does not depend on the number of threads.
  */
@@ -49,8 +50,8 @@ struct piece_writer {
 };
 
 /**
- * Reads, sums and writes all of it. The first failure ends it: *err is that one, and what was written is of no
- * use. *n_threads receives how many threads there were, the caller included; NULL: unwanted.
+ * Reads, sums and writes all of it. The first failure ends it: *err is that one, and what was written is of
+ * no use. *n_threads receives how many threads there were, the caller included; NULL: unwanted.
  */
 enum fsdp_status piece_writer_run(const struct piece_writer *writer, int *n_threads, struct fsdp_err *err);
 

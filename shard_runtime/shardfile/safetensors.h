@@ -78,8 +78,8 @@ struct safetensors_written {
 
 /**
  * Writes and syncs the file `path`. Replaces a file of that name that an earlier attempt left. Large files
- * bypass the page cache if the file system supports O_DIRECT, and are written by several threads. The function
- * allocates the header and the buffers of piece_writer.h. After a failure it removes the file.
+ * bypass the page cache if the file system supports O_DIRECT, and are written by several threads. The
+ * function allocates the header and the buffers of piece_writer.h. After a failure it removes the file.
  *   with_sums  for a file of a checkpoint: also write the sums of its chunks beside it (chunk_sums.h)
  */
 enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,

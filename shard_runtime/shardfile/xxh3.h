@@ -1,7 +1,7 @@
 /*
- * XXH3 by the widest instructions of the CPU that runs it. libxxhash itself uses SSE2; its shared library also
- * has functions that choose among SSE2, AVX2 and AVX-512 at run time. Its static library, and that of other
- * architectures, lacks them: then these are the plain ones. All compute the same checksums.
+ * XXH3 by the widest instructions of the CPU that runs it. libxxhash itself uses SSE2; its shared library
+ * also has functions that choose among SSE2, AVX2 and AVX-512 at run time. Its static library, and that of
+ * other architectures, lacks them: then these are the plain ones. All compute the same checksums.
  */
 #ifndef SHARDFILE_XXH3_H
 #define SHARDFILE_XXH3_H

@@ -1,16 +1,16 @@
 /*
- * bench_checkpoint JSON_FILE [DIRECTORY [MIB...]]: saves and loads of so many MiB (256) in tensors of 8 MiB, by 1
- * and 4 ranks, GB/s of tensor bytes of all ranks together.
+ * bench_checkpoint JSON_FILE [DIRECTORY [MIB...]]: saves and loads of so many MiB (256) in tensors of 8 MiB,
+ * by 1 and 4 ranks, GB/s of tensor bytes of all ranks together.
  *
- * A save is all of it: write around the page cache, sync, publish. A load reads with the page cache dropped, and
- * from the page cache, as a restart on the same machine does. Verifying reads from the page cache and hashes. A
- * snapshot is what a step waits for if nothing overlaps it: the copy into a slot; and back.
+ * A save is all of it: write around the page cache, sync, publish. A load reads with the page cache dropped,
+ * and from the page cache, as a restart on the same machine does. Verifying reads from the page cache and
+ * hashes. A snapshot is what a step waits for if nothing overlaps it: the copy into a slot; and back.
  *
- * Limits: fio, if it is there, with as many jobs as ranks, blocks of 1 MiB, four at a time around the page cache,
- * and one sync at the end. Without fio, plain O_DIRECT writes and reads of 4 MiB. From the page cache: plain reads
- * into the same memory. Snapshots: memcpy of the same bytes into memory of the same kind. Peer: PyTorch's
- * distributed checkpoint of the same tensors, with sync_files, through the Python that FSDP_BENCH_PYTHON names; of
- * a snapshot, the time for which its async_save() blocks. All take turns.
+ * Limits: fio, if it is there, with as many jobs as ranks, blocks of 1 MiB, four at a time around the page
+ * cache, and one sync at the end. Without fio, plain O_DIRECT writes and reads of 4 MiB. From the page cache:
+ * plain reads into the same memory. Snapshots: memcpy of the same bytes into memory of the same kind. Peer:
+ * PyTorch's distributed checkpoint of the same tensors, with sync_files, through the Python that
+ * FSDP_BENCH_PYTHON names; of a snapshot, the time for which its async_save() blocks. All take turns.
  *
  * A size that does not fit into the memory of the machine is left out, with a line.
  */
@@ -398,8 +398,8 @@ static void warm_cache(const char *path)
 }
 
 /*
- * fio writes or reads the same bytes. Returns the seconds that it says it took for them: its start and its end
- * do not count.
+ * fio writes or reads the same bytes. Returns the seconds that it says it took for them: its start and its
+ * end do not count.
  */
 static double fio(const char *how)
 {

@@ -11,9 +11,9 @@
  * the same files in turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is
  * the number of turns.
  *
- * "memory": only what snapshots in memory cost and give. Restarts from them, up to the moment at which all ranks
- * have their state again, before the first step; and the step of the tutorial's model with a snapshot after every
- * step, compared with none.
+ * "memory": only what snapshots in memory cost and give. Restarts from them, up to the moment at which all
+ * ranks have their state again, before the first step; and the step of the tutorial's model with a snapshot
+ * after every step, compared with none.
  */
 #include <limits.h>
 #include <stdarg.h>
