@@ -405,10 +405,13 @@ static enum fsdp_status begin_listening(int *port, struct fsdp_err *err)
     return begin_thread(accept_all, NULL) ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "no thread for copies");
 }
 
-/* What the ranks do not go on from is of another history. */
-static void keep_only(struct copy_segment *segment)
+/* What the ranks do not go on from is of another history. A node that has another seat has another rank's. */
+static void keep_only(const struct copy_segment *own, uint32_t rank, const struct copy_segment *held)
 {
-    snapshot_keep_only(segment->head, all.begin.from.step);
+    const bool is_of_rank = own->head->rank == rank && own->head->world_size == all.begin.world_size;
+
+    snapshot_keep_only(own->head, is_of_rank ? all.begin.from : (struct snapshot_held){ .step = -1 });
+    snapshot_keep_only(held->head, all.begin.from);
 }
 
 static enum fsdp_status begin(const struct copies_order *order, int *port, struct fsdp_err *err)
@@ -420,8 +423,7 @@ static enum fsdp_status begin(const struct copies_order *order, int *port, struc
         if (all.own[i].head == NULL || all.held[i].head == NULL)
             return fsdp_fail(err, FSDP_ERR_ARG, "not all segments came");
         pthread_mutex_init(&all.busy[i], NULL);
-        keep_only(&all.own[i]);
-        keep_only(&all.held[i]);
+        keep_only(&all.own[i], all.begin.first_rank + i, &all.held[i]);
     }
     OK_OR_RETURN(tls_derive_other(key, all.begin.token, "copies of snapshots", err));
     OK_OR_RETURN(tls_context_create(&all.client, false, key, err));

@@ -68,7 +68,7 @@ static enum fsdp_status connect_to(int *fd, const struct addrinfo *to, struct fs
 enum fsdp_status copy_stream_connect(int *fd, const char *address, int port, struct fsdp_err *err)
 {
     const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_ERR_PEER;
     struct addrinfo *list;
     char service[16];
     int failed;
@@ -78,12 +78,15 @@ enum fsdp_status copy_stream_connect(int *fd, const char *address, int port, str
     failed = getaddrinfo(address, service, &hints, &list);
     if (failed != 0)
         return fsdp_fail(err, FSDP_ERR_PEER, "%s: %s", address, gai_strerror(failed));
-    status = connect_to(fd, list, err);
-    freeaddrinfo(list);
-    if (status != FSDP_OK && *fd >= 0) {
-        close(*fd);
-        *fd = -1;
+    for (const struct addrinfo *to = list; to != NULL && *fd < 0; to = to->ai_next) {
+        fsdp_err_clear(err);
+        status = connect_to(fd, to, err);
+        if (status != FSDP_OK && *fd >= 0) {
+            close(*fd);
+            *fd = -1;
+        }
     }
+    freeaddrinfo(list);
     if (status != FSDP_OK)
         fsdp_wrap(err, "%s port %d", address, port);
     return status;

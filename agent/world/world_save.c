@@ -102,6 +102,7 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
     }
     if (begin_copies(world, &why) == FSDP_OK)
         return true;
+    segments_clear(world->segments); /* they may be of another history, and are not replaced */
     world_say(world, why.message);
     return give_segments(world, err);
 }

@@ -157,7 +157,11 @@ void snapshot_close(struct snapshot *snapshot)
 
 void snapshot_go_back(struct snapshot *snapshot, int64_t step)
 {
-    snapshot_keep_only(snapshot->head, step);
+    const int slot = snapshot_find(snapshot->head, step);
+
+    snapshot_keep_only(snapshot->head,
+                       slot < 0 ? (struct snapshot_held){ .step = -1 }
+                                : (struct snapshot_held){ step, snapshot->head->slots[slot].generation });
 }
 
 bool snapshot_has(const struct snapshot *snapshot, int64_t step)
@@ -170,16 +174,14 @@ bool snapshot_copied(const struct snapshot *snapshot)
     return snapshot_is_copied(snapshot->head);
 }
 
-void snapshot_wait_copied(struct snapshot *snapshot)
+bool snapshot_wait_copied(struct snapshot *snapshot)
 {
-    for (;;) {
-        const uint32_t changes = snapshot_changes(snapshot->head);
+    const uint32_t changes = snapshot_changes(snapshot->head);
 
-        if (snapshot_is_copied(snapshot->head))
-            return;
-        /* If the process that copies is killed, its agent ends the copying, and wakes nobody. */
+    /* If the process that copies is killed, its agent ends the copying, and wakes nobody. */
+    if (!snapshot_is_copied(snapshot->head))
         snapshot_wait(snapshot->head, changes, LOOK_MS);
-    }
+    return snapshot_is_copied(snapshot->head);
 }
 
 static enum fsdp_status make_piece(struct snapshot *snapshot, struct fsdp_err *err)

@@ -43,9 +43,9 @@ void snapshot_close(struct snapshot *snapshot); /* NULL is a no-op. The segment 
 void snapshot_go_back(struct snapshot *snapshot, int64_t step);
 bool snapshot_has(const struct snapshot *snapshot, int64_t step);
 
-/** snapshot_is_copied() of shardfile/snapshot.h; and waits until it is so. */
+/** snapshot_is_copied() of shardfile/snapshot.h; and the same after a wait of a tenth of a second at most. */
 bool snapshot_copied(const struct snapshot *snapshot);
-void snapshot_wait_copied(struct snapshot *snapshot);
+bool snapshot_wait_copied(struct snapshot *snapshot);
 
 /* A filled slot. */
 struct snapshot_filled {

@@ -60,8 +60,8 @@ const struct job_key job_schema[] = {
               "and the world restarted. Shorter bounds are learned from the run. 0: never." },
 
     { "data", "path", JOB_TEXT, AT(data.path), .is_path = true, .example = "data/bible.txt",
-      .help = "The file to read. In a job file the path is relative to that file, in --set to the working "
-              "directory." },
+      .help = "The file to read: relative to the job file that names it, or to the working directory if --set "
+              "names it." },
     { "data", "tokenizer", JOB_WORD, AT(data.tokenizer), .choices = "byte", .later = "*", .fallback = "byte",
       .help = "How the file becomes tokens. byte: each byte is a token, so any file can be used." },
     { "data", "order", JOB_CHOICE, AT(data.order), .choices = "shuffled|sequential", .fallback = "shuffled",

@@ -71,10 +71,11 @@ bool snapshot_fits(const struct fsdp_snapshot_head *head, const struct snapshot_
     return fits;
 }
 
-void snapshot_keep_only(struct fsdp_snapshot_head *head, int64_t step)
+void snapshot_keep_only(struct fsdp_snapshot_head *head, struct snapshot_held kept)
 {
     for (int i = 0; i < FSDP_SNAPSHOT_SLOTS; i++)
-        if (step < 0 || state_of(&head->slots[i]) != FSDP_SNAPSHOT_COMPLETE || head->slots[i].step != step)
+        if (kept.step < 0 || state_of(&head->slots[i]) != FSDP_SNAPSHOT_COMPLETE ||
+            head->slots[i].step != kept.step || head->slots[i].generation != kept.generation)
             set_state(&head->slots[i], FSDP_SNAPSHOT_EMPTY);
 }
 

@@ -44,10 +44,10 @@ bool snapshot_fits(const struct fsdp_snapshot_head *head, const struct snapshot_
                    uint64_t slot_bytes, uint64_t segment_bytes);
 
 /**
- * Forgets every snapshot but that of `step`, to which the ranks went back; -1: all. A segment that forgets
+ * Forgets every snapshot but this one, to which the ranks went back; step -1: all. A segment that forgets
  * nothing might later hold two snapshots of different histories.
  */
-void snapshot_keep_only(struct fsdp_snapshot_head *head, int64_t step);
+void snapshot_keep_only(struct fsdp_snapshot_head *head, struct snapshot_held kept);
 
 /**
  * Returns the slot to fill next: never `busy` (-1: none), which is being written to the disk; else one that

@@ -382,7 +382,8 @@ enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_st
 
     end_copy(saver);
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
-    snapshot_wait_copied(saver->snapshot); /* the next call agrees with the other ranks, after theirs */
+    while (!snapshot_wait_copied(saver->snapshot)) /* the next call agrees with the other ranks, after theirs */
+        context_alive(context);                    /* the copying process has a limit of its own */
     *copy = (struct copy){ .to_disk = to_disk,
                            .keep = keep,
                            .save = save_of(saver, (int64_t)state->step),
@@ -452,16 +453,15 @@ enum fsdp_status saver_wait(struct saver *saver, struct fsdp_err *err)
     const int64_t step = saver->step;
 
     end_copy(saver);
-    OK_OR_RETURN(take_trouble(saver, err));
     if (step < 0)
-        return FSDP_OK;
+        return take_trouble(saver, err);
     if (!saver->answered) {
         OK_OR_RETURN(link_published(saver->model->context->link, step, &published, err));
         take_verdict(saver, &published);
     }
     saver->step = -1;
     saver->busy = saver->answered = false;
-    return saver->verdict.status == FSDP_OK ? FSDP_OK
+    return saver->verdict.status == FSDP_OK ? take_trouble(saver, err)
                                             : fsdp_fail(err, saver->verdict.status, "saving step %lld: %s",
                                                         (long long)step, saver->verdict.message);
 }

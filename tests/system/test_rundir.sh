@@ -63,6 +63,7 @@ check_eq "and nothing of the first was touched" "$before" "$(cat "$RUN/job.json"
 check "which goes on" kill -0 $first
 kill -KILL $first; wait $first 2> /dev/null
 wait_until 10 none_alive "$WORK/up"
+wait_until 10 flock -n "$RUN/lock" true # its guard has it until nothing is left
 check_status "one that was killed leaves the directory free" 0 job
 
 # where it cannot be

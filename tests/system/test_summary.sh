@@ -23,7 +23,7 @@ check "the parts add up" adds_up
 check_eq "a program has no steps" False "$(key '.get("steps") is not None')"
 
 tiny_job "$WORK/job.yaml"
-"$F" --summary "$S" "$WORK/job.yaml" --set train.steps=2000 --set checkpoint.every=10 > "$WORK/out" 2>&1 & job=$!
+"$F" --summary "$S" "$WORK/job.yaml" --set train.steps=2000 --set checkpoint.every=10 --set checkpoint.async=false > "$WORK/out" 2>&1 & job=$!
 has_saved() { grep -qs "\"checkpoint\", \"generation\": $1, \"step\": [2-9]" "$WORK/runs/tiny/events.jsonl"; } # twice or more
 wait_until 60 has_saved 0
 kill -KILL "$(sed -n 's/.*"spawn", "generation": 0, "rank": 1, "pid": \([0-9]*\).*/\1/p' "$WORK/runs/tiny/events.jsonl")"

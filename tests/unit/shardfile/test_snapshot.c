@@ -137,14 +137,17 @@ Test(snapshot, going_back_forgets_what_came_after)
 {
     fill(10, 0, -1);
     fill(11, 0, -1);
-    snapshot_keep_only(&head, 10);
+    snapshot_keep_only(&head, (struct snapshot_held){ 10, 0 });
     cr_expect_eq(held().held[0].step, 10);
     cr_expect_eq(held().held[1].step, -1);
     fill(11, 1, -1);
     cr_expect_eq(held().held[0].step, 11);
     cr_expect_eq(held().held[0].generation, 1);
     cr_expect_eq(held().held[1].step, 10, "the only one that counted was not overwritten");
-    snapshot_keep_only(&head, -1);
+    snapshot_keep_only(&head, (struct snapshot_held){ 11, 0 });
+    cr_expect_eq(held().held[0].step, -1, "the step of another generation is another history");
+    fill(12, 1, -1);
+    snapshot_keep_only(&head, (struct snapshot_held){ .step = -1 });
     cr_expect_eq(held().held[0].step, -1);
 }
 

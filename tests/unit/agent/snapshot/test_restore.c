@@ -265,8 +265,8 @@ static void restart(const struct restore_node nodes[SEATS], int dead, struct sna
     source = sources[dead];
     begin_rank(dead);
     for (int i = 0; i < SEATS; i++) {
-        snapshot_keep_only(&ranks[i].own, step.step);
-        snapshot_keep_only(&ranks[i].held, step.step);
+        snapshot_keep_only(&ranks[i].own, step);
+        snapshot_keep_only(&ranks[i].held, step);
     }
     for (int slot = 0; slot < FSDP_SNAPSHOT_SLOTS; slot++)
         if (ranks[source].held.slots[slot].step == step.step &&
