@@ -248,6 +248,7 @@ static void begin(struct session *session)
     const bool first = !session->opened;
 
     session->opened = true;
+    session->pool->patience = 0; /* the next host may be another one */
     session->suspect = session->refused = false;
     session_pool_count(session);
     session->n_heard = peer_received(session->peer);

@@ -27,7 +27,8 @@ struct lane {
     char words[CURL_ERROR_SIZE];
     char etag[S3_ETAG_BYTES];
     uint64_t length;       /* the header Content-Length */
-    unsigned char *target; /* of a body that is an object; NULL: the body is XML */
+    unsigned char *wanted; /* where the body of an object goes; NULL: it is XML in any case */
+    unsigned char *target; /* the same for the answer that comes now; NULL: it is XML */
     size_t room, n_body;
     struct json_text xml; /* the body of anything else */
     bool too_long;
@@ -143,12 +144,14 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *arg)
     const size_t length = size * n;
     size_t at = sizeof etag - 1, to = 0;
 
-    /* The status of an object's error is known before its body: the body is then XML. */
+    /* The last of several answers counts (100, or a proxy's). The body of one that is no success is XML. */
     if (length > 9 && strncmp(bytes, "HTTP/", 5) == 0) {
         const char *space = memchr(bytes, ' ', length);
+        const bool is_success = space != NULL && space + 1 < bytes + length && space[1] == '2';
 
-        if (space != NULL && space + 1 < bytes + length && space[1] != '2' && lane->target != NULL)
-            lane->target = NULL;
+        lane->target = is_success ? lane->wanted : NULL;
+        lane->n_body = 0;
+        json_text_free(&lane->xml);
         return length;
     }
     if (length < sizeof etag || strncasecmp(bytes, etag, sizeof etag - 1) != 0)
@@ -227,7 +230,7 @@ static struct lane *take_lane(struct s3_client *client)
 
 static void give_lane(struct s3_client *client, struct lane *lane)
 {
-    lane->target = NULL;
+    lane->wanted = lane->target = NULL;
     json_text_free(&lane->xml);
     pthread_mutex_lock(&client->mutex);
     if (client->n_kept < KEPT_MAX) {
@@ -300,7 +303,7 @@ static enum fsdp_status send_once(struct s3_client *client, struct lane *lane, c
     answer->status = 0;
     make_url(client, request, &url);
     lane->words[0] = lane->etag[0] = '\0';
-    lane->target = request->target;
+    lane->wanted = lane->target = request->target;
     lane->room = request->room;
     lane->n_body = 0;
     lane->too_long = false;
@@ -540,7 +543,7 @@ static void add_parameter(struct request *request, const char *name, const char 
 enum fsdp_status s3_list(struct s3_client *client, const struct s3_location *at, const char *prefix,
                          bool in_folder, int most, struct s3_list *out, struct fsdp_err *err)
 {
-    char keys[16], token[S3_WORD_BYTES];
+    char keys[16], token[S3_WORD_BYTES] = "";
     enum fsdp_status status;
 
     *out = (struct s3_list){ .n = 0 };
@@ -560,6 +563,8 @@ enum fsdp_status s3_list(struct s3_client *client, const struct s3_location *at,
             add_parameter(&request, "continuation-token", token);
         }
         status = read_page(client, &request, out, err);
+        if (status == FSDP_OK && out->more && strcmp(token, out->next) == 0)
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "a list that comes to no end");
     } while (status == FSDP_OK && out->more && !(most > 0 && out->n >= (size_t)most));
     if (status != FSDP_OK)
         s3_list_free(out);
@@ -569,7 +574,7 @@ enum fsdp_status s3_list(struct s3_client *client, const struct s3_location *at,
 enum fsdp_status s3_list_uploads(struct s3_client *client, const struct s3_location *at, const char *prefix,
                                  struct s3_list *out, struct fsdp_err *err)
 {
-    char key[S3_WORD_BYTES], upload[S3_UPLOAD_BYTES];
+    char key[S3_WORD_BYTES] = "", upload[S3_UPLOAD_BYTES] = "";
     enum fsdp_status status;
 
     *out = (struct s3_list){ .n = 0 };
@@ -585,6 +590,9 @@ enum fsdp_status s3_list_uploads(struct s3_client *client, const struct s3_locat
             add_parameter(&request, "upload-id-marker", upload);
         }
         status = read_page(client, &request, out, err);
+        if (status == FSDP_OK && out->more && strcmp(key, out->next) == 0 &&
+            strcmp(upload, out->next_upload) == 0)
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "a list that comes to no end");
     } while (status == FSDP_OK && out->more);
     if (status != FSDP_OK)
         s3_list_free(out);

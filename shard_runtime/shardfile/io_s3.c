@@ -302,6 +302,26 @@ static int read_pointer(struct s3_client *client, const struct s3_location *at, 
     return fail(&err);
 }
 
+/*
+ * Returns -1 and ENOENT if that temporary name was published, as after a rename: what is below it is the
+ * checkpoint's now. Any other name is as it was: 0.
+ */
+static int check_unpublished(const struct place *place)
+{
+    struct s3_location at = place->at;
+    struct commit_fence save;
+    char step[COMMIT_NAME_BYTES], found[NAME_MAX_BYTES];
+
+    if (!commit_parse_temporary(place->name, &save))
+        return 0;
+    commit_step_name(save.step, step);
+    if (set_last(&at, step) < 0)
+        return -1;
+    if (read_pointer(place->client, &at, found) < 0)
+        return errno == ENOENT ? 0 : -1;
+    return strcmp(found, place->name) != 0 ? 0 : fail_as(ENOENT);
+}
+
 /* Makes `at`, whose last part is `name`, the directory that it stands for. */
 static int resolve_directory(struct s3_client *client, struct s3_location *at, const char *name)
 {
@@ -793,17 +813,19 @@ static int s3_slot_rmdir(struct fsdp_io *io, const char *path)
         return is_step(place.name) ? fail_as(ENOTEMPTY) : -1;
     snprintf(prefix, sizeof prefix, "%s/", place.at.key);
     status = s3_list_uploads(place.client, &place.at, prefix, &list, &err);
+    if (status != FSDP_OK)
+        return fail(&err);
     for (size_t i = 0; status == FSDP_OK && i < list.n; i++) {
         struct s3_location at = place.at;
 
-        if (list.entries[i].upload == NULL ||
+        if (list.entries[i].upload == NULL || strncmp(list.entries[i].key, prefix, strlen(prefix)) != 0 ||
             snprintf(at.key, sizeof at.key, "%s", list.entries[i].key) >= (int)sizeof at.key)
             continue;
         status = s3_upload_abort(place.client, &at, list.entries[i].upload, &err);
     }
+    s3_list_free(&list);
     if (status != FSDP_OK)
         return fail(&err);
-    s3_list_free(&list);
     if (is_trash(place.name))
         drop_alias(&trash);
     return 0;
@@ -818,10 +840,10 @@ static int publish(const struct place *from, const struct place *to)
     snprintf(words, sizeof words, "%s\n", from->name);
     if (s3_put(to->client, &to->at, words, strlen(words), true, &err) == FSDP_OK)
         return 0;
-    if (err.status == FSDP_ERR_BUSY && read_pointer(to->client, &to->at, found) == 0 &&
-        strcmp(found, from->name) == 0)
-        return 0;
-    return fail(&err);
+    /* An answer may be lost after the store has done it, and a second try finds what the first one made. */
+    if (read_pointer(to->client, &to->at, found) == 0)
+        return strcmp(found, from->name) == 0 ? 0 : fail(&err);
+    return err.status == FSDP_ERR_BUSY ? -1 : fail(&err);
 }
 
 static int take_away(const struct place *from, const struct place *to)
@@ -831,6 +853,8 @@ static int take_away(const struct place *from, const struct place *to)
     struct fsdp_err err = { 0 };
 
     copy_name(target, from->name, strlen(from->name));
+    if (check_unpublished(from) < 0)
+        return -1;
     if (is_step(from->name) && read_pointer(from->client, &at, target) < 0)
         return -1;
     if (is_temporary(from->name) &&
@@ -955,7 +979,8 @@ static int list_place(struct place *place, struct io_names *out)
     size_t room = 0;
     int result;
 
-    if (is_ours && resolve_directory(place->client, &place->at, place->name) < 0)
+    if (is_ours &&
+        (check_unpublished(place) < 0 || resolve_directory(place->client, &place->at, place->name) < 0))
         return -1;
     if (place->at.key[0] != '\0')
         snprintf(prefix, sizeof prefix, "%s/", place->at.key);

@@ -24,7 +24,8 @@ declare -A how=(
   [transformer]="model.layers=2 $small_model parallel.float8_gather=true"
 )
 # Keys that no run here can change, and the script that does.
-declare -A elsewhere=([launch.nnodes]=tests/system/test_two_nodes_train.sh [checkpoint.dir]=tests/system/test_checkpoint_dir.sh)
+declare -A elsewhere=([launch.nnodes]=tests/system/test_two_nodes_train.sh [checkpoint.dir]=tests/system/test_checkpoint_dir.sh
+  [checkpoint.replicas]=tests/system/test_replicas.sh)
 
 # arguments NAME WORD...: the command line of a run, one word a line; words with = are settings, later ones
 # win.

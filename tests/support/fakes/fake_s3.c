@@ -10,6 +10,7 @@
  *   cut    the connection is closed; nothing is done
  *   lost   the request is done, and the connection is closed without an answer
  *   short  an answer has half of its body
+ *   early  an answer of another status comes first (103)
  *   stall  no answer comes
  * GET /-/count answers how many requests were made, without these two.
  */
@@ -134,6 +135,11 @@ static void answer(struct request *request, int status, const char *more, const 
     const bool is_head = strcmp(request->method, "HEAD") == 0;
     const bool is_short = strcmp(request->how, "short") == 0 && n > 1;
 
+    if (strcmp(request->how, "early") == 0) {
+        static const char hints[] = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+
+        send_all(request->fd, hints, sizeof hints - 1);
+    }
     if (strcmp(request->how, "lost") == 0) {
         shutdown(request->fd, SHUT_RDWR);
         return;

@@ -152,6 +152,18 @@ Test(io_s3, a_temporary_directory_is_a_step_once_it_is_renamed)
     check_file("step-00000005/two", 2500);
 }
 
+Test(io_s3, who_still_takes_a_published_step_for_a_leftover_removes_nothing_of_it)
+{
+    cr_assert(eq(int, save_file(SAVE "/one", 10), 0));
+    cr_assert(eq(int, io->rename(io, DIR "/" SAVE, DIR "/step-00000005"), 0));
+
+    cr_assert(ne(int, commit_abort(io, DIR, SAVE, NULL), FSDP_OK));
+    cr_assert(eq(int, io->rename(io, DIR "/" SAVE, DIR "/.trash-a"), -1));
+    cr_assert(eq(int, errno, ENOENT));
+
+    check_file("step-00000005/one", 10);
+}
+
 Test(io_s3, of_two_publishers_of_a_step_one_wins)
 {
     static const char other[] = DIR "/.step-00000005.t2.g1.0000abcd";
@@ -228,6 +240,18 @@ Test(io_s3, one_fault_in_any_request_changes_nothing)
                       file_error_words(errno));
             check_file(SAVE "/one", 2500);
         }
+}
+
+Test(io_s3, an_answer_before_the_answer_changes_nothing)
+{
+    for (int n = 1; n <= 6; n++) {
+        char name[32];
+
+        snprintf(name, sizeof name, SAVE "/%d", n);
+        cr_assert(eq(int, save_file(name, 2500), 0));
+        fail_at(n, "early");
+        check_file(name, 2500);
+    }
 }
 
 Test(io_s3, a_server_that_is_silent_is_asked_again)
