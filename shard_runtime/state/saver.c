@@ -382,8 +382,9 @@ enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_st
 
     end_copy(saver);
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
-    while (!snapshot_wait_copied(saver->snapshot)) /* the next call agrees with the other ranks, after theirs */
-        context_alive(context);                    /* the copying process has a limit of its own */
+    /* The next call agrees with the other ranks, after theirs. The copying process has a limit of its own. */
+    while (!snapshot_wait_copied(saver->snapshot))
+        context_alive(context);
     *copy = (struct copy){ .to_disk = to_disk,
                            .keep = keep,
                            .save = save_of(saver, (int64_t)state->step),
