@@ -20,7 +20,7 @@ parts() {
   cat << 'TABLE'
 torch         560  PyTorch programs under fsdprun: worlds of many sizes, several agents, recovery, hangs
 torch-parity  420  PyTorch's FSDP2, run live on every case of tests/parity
-cuda          400  the CUDA plug-in on an emulated device, with stand-ins for NCCL, cuDNN and NVML
+cuda          440  the CUDA plug-in on an emulated device, with stand-ins for NCCL, cuDNN and NVML
 cuda-faults   300  every call of CUDA, cuBLASLt and NCCL fails once
 asan          600  unit tests and emulated GPU kernels under ASan and UBSan
 asan-faults   400  failing calls of CUDA under ASan and UBSan
@@ -28,8 +28,8 @@ asan-scripts  900  the scripts of the test command under ASan and UBSan
 tsan          200  the programs of tests/tsan under TSan
 fuzz          400  every target of tests/fuzz
 sim           400  simulated nodes: many histories, and every planted bug is found
-bench         400  every bench, for one iteration
-install       300  the wheel and the tarball on roots of Debian 12 and 13, with PyTorch, and a second build of the same bytes
+bench         520  every bench, for one iteration, and memory against the plan
+install       330  the wheel and the tarball on roots of Debian 12 and 13, with PyTorch, and a second build of the same bytes
 faults        720  every fault of a node, in network namespaces, and hangs of ranks; tables of what they cost and what was named
 TABLE
 }

@@ -1,6 +1,7 @@
 # make bench-launch: every row is there, as a table and as JSON; what does not depend on a quiet machine
 # holds, and times do where it is quiet. Few runs: the figures of docs/benchmarks.md come from the bench
 # itself.
+# Nightly: bench
 # Alone
 . tests/support/shell/harness.sh
 case $(basename "$BUILD") in build) ;; *) skip "bench-launch" "what a sanitizer's build needs is not measured"; exit 0 ;; esac

@@ -1,6 +1,7 @@
 # GPT-2 on "cuda" without a GPU: heads of 64, q, k and v in one row, GELU by tanh, biases and a tied head, as
 # its presets have, in little. And how much work a step gives the device: one launch for a group, epilogues
 # where cuBLASLt has them.
+# Nightly: cuda
 . tests/support/shell/harness.sh
 . tests/support/shell/cuda_emulated.sh
 sed -i 's/^model:.*/model: {kind: gpt2, layers: 2, dim: 128, heads: 2, vocab: 256, seq: 40}/; s/^train:.*/train: {steps: 3, batch: 1, clip_norm: 1.0}/' job.yaml

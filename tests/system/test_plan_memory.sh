@@ -1,5 +1,6 @@
 # Memory is what the plan says, in each way to train that changes it; and it is taken once: steps bring no new
 # pages.
+# Nightly: bench
 # Long
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh

@@ -1,5 +1,6 @@
 # The archive for machines without our packages: what it needs of a machine, and that it runs on a root that has
 # glibc, libstdc++ and libgcc_s and nothing else, not even a shell.
+# Nightly: install
 # Long
 # Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
