@@ -21,7 +21,7 @@
 
 /* The copy of this rank's shards that is being made. */
 struct copy {
-    bool is_made; /* since then nothing else here changes until end_copy() */
+    bool is_made; /* since then nothing else here changes until saver_end_copy() */
     bool to_disk;
     uint32_t keep; /* checkpoints, if it goes to the disk */
     struct shards_save save;
@@ -151,7 +151,7 @@ static void finish_copy(struct saver *saver, enum fsdp_status status, const stru
 }
 
 /* Waits for the copy, if one is being made: from now on the shards may change. */
-static void end_copy(struct saver *saver)
+void saver_end_copy(struct saver *saver)
 {
     struct fsdp_context *context = saver->model->context;
     const int64_t began_ns = clock_now_ns();
@@ -171,7 +171,7 @@ static void end_copy(struct saver *saver)
 
 static void wait_for_copy(void *user)
 {
-    end_copy(user);
+    saver_end_copy(user);
 }
 
 /* Gets this rank's segment from the agent. */
@@ -324,7 +324,7 @@ enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *s
     struct manifest manifest = { 0 };
     enum fsdp_status status;
 
-    end_copy(saver);
+    saver_end_copy(saver);
     OK_OR_RETURN(all_most(context, &lacks, err));
     if (lacks != 0)
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "not every rank has a snapshot of step %lld",
@@ -349,7 +349,7 @@ enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *s
 
 void saver_forget(struct saver *saver)
 {
-    end_copy(saver);
+    saver_end_copy(saver);
     snapshot_go_back(saver->snapshot, -1);
 }
 
@@ -380,7 +380,7 @@ enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_st
     struct fsdp_err why = { 0 };
     enum fsdp_status status;
 
-    end_copy(saver);
+    saver_end_copy(saver);
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
     /* The next call agrees with the other ranks, after theirs. The copying process has a limit of its own. */
     while (!snapshot_wait_copied(saver->snapshot))
@@ -422,7 +422,7 @@ enum fsdp_status saver_copied(struct saver *saver, struct fsdp_err *err)
 
 bool saver_is_copying(struct saver *saver)
 {
-    end_copy(saver); /* a step that was left out has not waited for it */
+    saver_end_copy(saver); /* a step that was left out has not waited for it */
     return !snapshot_copied(saver->snapshot);
 }
 
@@ -453,7 +453,7 @@ enum fsdp_status saver_wait(struct saver *saver, struct fsdp_err *err)
     struct fsdp_link_published published;
     const int64_t step = saver->step;
 
-    end_copy(saver);
+    saver_end_copy(saver);
     if (step < 0)
         return take_trouble(saver, err);
     if (!saver->answered) {

@@ -52,6 +52,9 @@ bool saver_is_copying(struct saver *saver);
 enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_state *state, bool to_disk,
                             uint32_t keep, struct fsdp_err *err);
 
+/** Waits until the copy that saver_save() began is whole, or has failed. Not collective. */
+void saver_end_copy(struct saver *saver);
+
 /**
  * Returns what failed in a copy that has ended, once; FSDP_OK if there is nothing, or while it is being made.
  * Does not wait, and is not collective. Errors are those of saver_save().

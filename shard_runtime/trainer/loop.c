@@ -90,6 +90,9 @@ static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct f
     loop->grad_norm = 0;
     loop->lr = fsdp_optimizer_lr(t->optimizer);
     if (loop->loss.n_targets > 0) {
+        /* No rank ends this step before the copies of the last one are whole: a death costs one step. */
+        if (t->saver != NULL)
+            saver_end_copy(t->saver);
         status = fsdp_clip_grad_norm_of(t->model, t->job->train.clip_norm, norm_type(t->job),
                                         &loop->grad_norm, err);
         *diverged = status == FSDP_ERR_NOT_FINITE || (status == FSDP_OK && !isfinite(loop->loss.mean));
