@@ -14,12 +14,14 @@ field() { "$F" ps --json | sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p"; }
 state_is() { [ "$(field state)" = "$1" ]; }
 number_of_jobs() { "$F" ps -q | wc -l; }
 jobs_are() { [ "$(number_of_jobs)" = "$1" ]; }
-# hanging FILE OPTIONS...: two ranks that hang, once both have touched FILE
+is_listed() { "$F" ps -q 2> /dev/null | grep -qx "$pid"; }
+# hanging FILE OPTIONS...: two ranks that hang, once both have touched FILE, and the run is listed
 hanging() {
   local up=$1; shift
   env --default-signal=INT "$F" --nproc-per-node 2 "$@" "$T" say=one err=two touch="$up" hang > "$up.out" 2>&1 &
   pid=$!
   wait_until 20 lines_are "$up" 2
+  wait_until 20 is_listed
 }
 lines_are() { [ "$(wc -l < "$1" 2> /dev/null)" = "$2" ]; }
 
