@@ -38,8 +38,9 @@ struct save_handlers {
     /* A line for people: a checkpoint was passed over, or something unfinished was removed. */
     void (*line)(void *arg, const char *words);
     /*
-     * Called on another thread with the step that save_prepare() found in `directory`. A failure refuses that
-     * step. Whatever it reads through `io` counts as a sign of life of the disk. NULL: no step is refused.
+     * Called on another thread with the step that save_prepare() found in `directory`. If it fails,
+     * save_prepare() fails with that error, and no older step is tried. Whatever it reads through `io` counts
+     * as a sign of life of the disk. NULL: every step is accepted.
      */
     enum fsdp_status (*weigh)(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
                               struct fsdp_err *err);

@@ -82,7 +82,10 @@ static void read_socket(struct pulse_listener *listener, int fd, int most)
     }
 }
 
-/* With the lock. Returns how long the thread may wait for the next question. */
+/*
+ * With the lock. Keeps the lead if that is due, and answers the questions that have come. Returns for how
+ * many milliseconds the thread may sleep if no question comes.
+ */
 static int go_on(struct pulse_listener *listener)
 {
     const int64_t now_ns = clock_boot_ns(), now_ms = now_ns / 1000000;

@@ -112,7 +112,10 @@ static void say_passed(const struct checkpoint_choice *choice, const char *reaso
 bool checkpoint_choice_pass(struct checkpoint_choice *choice, enum fsdp_status status, const char *words,
                             struct fsdp_err *err)
 {
-    /* Any other failure says nothing about the checkpoint, and would meet the next one too. */
+    /*
+     * Each of these four, a read error too, counts as damage to this checkpoint, and an older one may do. Any
+     * other failure, such as a lack of memory, says nothing about it, and would meet the next one too.
+     */
     const bool damaged = status == FSDP_ERR_FORMAT || status == FSDP_ERR_NOT_FOUND ||
                          status == FSDP_ERR_UNSUPPORTED || status == FSDP_ERR_IO;
 

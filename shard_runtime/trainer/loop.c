@@ -223,7 +223,10 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     struct saver *saver = loop->trainer->saver;
     const int64_t step = (int64_t)loop->trainer->step;
     struct fsdp_link_notice notice;
-    /* the step; whether a save is on its way to the disk; and whether a snapshot is to another node */
+    /*
+     * [0] the step to stop after, or NO_STOP; [1] whether any rank's save is on its way to the disk; [2]
+     * whether any rank's snapshot is on its way to another node
+     */
     int64_t agreed[3];
     int64_t after;
 
