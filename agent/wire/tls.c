@@ -48,6 +48,12 @@ static enum fsdp_status fail_openssl(struct fsdp_err *err, enum fsdp_status stat
     return fsdp_fail(err, status, "%s: %s", what, words);
 }
 
+/* Once it is found it stays: threads that answer pulses use it while the loop derives another key. */
+static enum fsdp_status open_library(struct fsdp_err *err)
+{
+    return openssl != NULL ? FSDP_OK : tls_library_open(&openssl, err);
+}
+
 /* HKDF-SHA256 (RFC 5869). `out` may be `secret`. */
 static enum fsdp_status derive(unsigned char out[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
                                const char *salt, const void *info, size_t info_bytes, struct fsdp_err *err)
@@ -75,7 +81,7 @@ static enum fsdp_status derive(unsigned char out[TLS_KEY_BYTES], const void *sec
 enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
                                 const char *job_id, struct fsdp_err *err)
 {
-    OK_OR_RETURN(tls_library_open(&openssl, err));
+    OK_OR_RETURN(open_library(err));
     return derive(key, secret, secret_bytes, "fsdprun agent to agent, version 1", job_id, strlen(job_id),
                   err);
 }
@@ -83,7 +89,7 @@ enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *se
 enum fsdp_status tls_derive_other(unsigned char out[TLS_KEY_BYTES], const unsigned char key[TLS_KEY_BYTES],
                                   const char *purpose, struct fsdp_err *err)
 {
-    OK_OR_RETURN(tls_library_open(&openssl, err));
+    OK_OR_RETURN(open_library(err));
     return derive(out, key, TLS_KEY_BYTES, "fsdprun messages, version 1", purpose, strlen(purpose), err);
 }
 
@@ -200,7 +206,7 @@ static SSL_CTX *make_shared(bool server)
 enum fsdp_status tls_context_create(struct tls_context **out, bool server,
                                     const unsigned char key[TLS_KEY_BYTES], struct fsdp_err *err)
 {
-    enum fsdp_status status = tls_library_open(&openssl, err);
+    enum fsdp_status status = open_library(err);
     struct tls_context *context;
 
     *out = NULL;

@@ -21,6 +21,10 @@ static enum fsdp_status open_once(const char *user, const struct curl_library **
     static bool begun;
     const char *missing;
 
+    if (begun) {
+        *library = &opened;
+        return FSDP_OK;
+    }
     if (handle == NULL)
         handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
@@ -29,7 +33,7 @@ static enum fsdp_status open_once(const char *user, const struct curl_library **
     missing = library_look_up(handle, &opened, functions, sizeof functions / sizeof *functions);
     if (missing != NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s has no %s", file, missing);
-    if (!begun && opened.curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    if (opened.curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s cannot be used: its start failed", file);
     begun = true;
     *library = &opened;
