@@ -63,6 +63,7 @@ struct run_lead {
     bool did_lock;
     struct disk_job open; /* opens the run directory for a node that takes over */
     bool opening;         /* that job is under way */
+    int open_ticks;       /* of waiting for it: so many are left */
     struct events *events;
     struct fsdp_err open_err;
     bool locked_out;        /* another process has it, and this node hosts by the endpoint */

@@ -27,7 +27,7 @@ enum {
     /* a record of another run that is not stale after so long still changes; the lock says so sooner */
     WAIT_LEASES = LEAD_CONTACT + 3,
     WAIT_LEASES_LOCKED = 3,
-    OPEN_LEASES = 2,      /* so long a node that takes over waits for its run directory */
+    OPEN_TICKS = 8,       /* of a quarter of a lease: so long a node that takes over waits for its directory */
     LOCK_STAYS_MS = 30000 /* so long at least a server keeps the locks of a host that is silent (NFS) */
 };
 
@@ -288,12 +288,17 @@ static void on_open(struct disk_job *job)
     }
 }
 
-static void on_open_late(uv_timer_t *timer)
+/* The loop is at fault for time in which it stood still, and not the disk: a stall is one tick. */
+static void on_opening(uv_timer_t *timer)
 {
     struct run *run = timer->data;
+    const bool waits = run->lead.opening && run->lead.leads;
     char words[RUN_LINE_BYTES];
 
-    if (!run->lead.opening || !run->lead.leads)
+    if (waits && --run->lead.open_ticks > 0)
+        return;
+    uv_timer_stop(timer);
+    if (!waits)
         return;
     snprintf(words, sizeof words, "this node cannot take over: the run directory %.500s does not answer",
              run->config->run_dir);
@@ -311,7 +316,9 @@ static void open_for_lead(struct run *run)
         run_refuse(run, exit_status_of(status), err.message);
         return;
     }
-    uv_timer_start(lead->tick, on_open_late, (uint64_t)(OPEN_LEASES * run->config->lease_ms), 0);
+    lead->open_ticks = OPEN_TICKS;
+    uv_timer_start(lead->tick, on_opening, (uint64_t)(run->config->lease_ms / 4),
+                   (uint64_t)(run->config->lease_ms / 4));
     if (lead->opening)
         return; /* since an earlier lead */
     lead->opening = true;
