@@ -170,9 +170,9 @@ check_eq "nor in a file of the runs, of the registry, of the agent, or in what c
 agents=$(pgrep -x fsdprun-agent | grep -Fx "$tree" | xargs)
 for p in $agent $agents; do prlimit --core=unlimited --pid "$p"; done 2> /dev/null
 if ! grep -q '^[|/]' /proc/sys/kernel/core_pattern && command -v prlimit > /dev/null; then
-  kill -SEGV $agents; wait "$first" "$second" 2> /dev/null
+  kill -ABRT $agents; wait "$first" "$second" 2> /dev/null
   check "agents that crash" wait_until 20 none_alive "touch=both"
-  kill -SEGV "$agent"; wait "$agent" 2> /dev/null
+  kill -ABRT "$agent"; wait "$agent" 2> /dev/null
   check_eq "leave no core dump" "" "$(find "$WORK" -name 'core*')"
 else
   skip "core dumps" "they do not go to the working directory"

@@ -1,5 +1,6 @@
 # 50 jobs of eight ranks each: how soon the commands over jobs answer, what top costs, and that no job is asked again and
 # again. Prints a table.
+# Nightly: bench
 # Alone
 # Long
 . tests/support/shell/harness.sh
@@ -19,6 +20,10 @@ done
 check "$N jobs of eight ranks run" wait_until 60 lines_are up $((8 * N)) || cat err.*
 check_eq "ps has them all" $N "$("$F" ps -q | wc -l)"
 
+# The promises are for a quiet machine. CI's is none: there the limits are ten times as wide.
+wide=10
+[ -z "${FSDP_NIGHTLY:-}" ] || wide=1
+
 # us COMMAND...: how long it takes, the median of 21 runs
 us() {
   local began
@@ -32,7 +37,7 @@ job=${guards[24]}
 for command in ps "status $job" "logs $job"; do
   took_us=$(us "$F" $command)
   printf '# %-6s of %d jobs of 8 ranks: %5.1f ms\n' "${command%% *}" $N "$(awk "BEGIN { print $took_us / 1000 }")"
-  check "${command%% *} answers in under 20 ms" in_good_time 20 $((took_us / 1000))
+  check "${command%% *} answers in under $((20 * wide)) ms" in_good_time $((20 * wide)) $((took_us / 1000))
 done
 
 # A caller that asks again and again wakes up for it. The runs tell what has changed, and here nothing has.
@@ -52,7 +57,7 @@ if command -v script > /dev/null; then
   read -r wall cpu < <(sed -nE 's/.*top: ([0-9.]+) ([0-9.]+) ([0-9.]+).*/\1 \2+\3/p' drawn)
   share=$(awk "BEGIN { printf \"%.2f\", 100 * ($cpu) / $wall }")
   echo "# top of $((8 * N)) ranks: $share % of a core ($cpu s of CPU in $wall s)"
-  check "top costs less than 1 % of a core" awk "BEGIN { exit !($wall >= 9 && $share < 1) }"
+  check "top costs less than $wide % of a core" awk "BEGIN { exit !($wall >= 9 && $share < $wide) }"
 else
   skip "what top costs" "no script(1)"
 fi
