@@ -27,7 +27,7 @@ enum {
     /* a record of another run that is not stale after so long still changes; the lock says so sooner */
     WAIT_LEASES = LEAD_CONTACT + 3,
     WAIT_LEASES_LOCKED = 3,
-    OPEN_TICKS = 8,       /* of a quarter of a lease: so long a node that takes over waits for its directory */
+    OPEN_TICKS = 8,       /* of a quarter of a lease: how long the run directory may take to open */
     LOCK_STAYS_MS = 30000 /* so long at least a server keeps the locks of a host that is silent (NFS) */
 };
 
