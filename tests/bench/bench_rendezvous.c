@@ -6,9 +6,10 @@
  *   - join: from the first connection to the last START, and the CPU time of the coordinator for it. The
  *     peer is a bare loop that accepts and does the same handshake of TLS, with nothing after it. And how
  *     often a member dialled again, because it was not answered in time.
- *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time for it, less what
- *     beats take in that time.
- *   - beats: cores that the coordinator uses while nothing happens.
+ *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time of the coordinator
+ *     in between. The beats of that time are in it: how many come then depends on how busy the members are.
+ *   - beats: cores that the coordinator uses while nothing happens. And the part of the questions for which no
+ *     pulse was answered, so that they went over the session.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
  * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
  * Growth: the exponent of each time over the number of nodes, by least squares of their logarithms.
@@ -19,8 +20,6 @@
  * does not hold for the node that stands still.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
-#include <inttypes.h>
 #include <math.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -120,29 +119,12 @@ static pid_t agent_of(pid_t guard)
 /* CPU seconds of all threads of a process. */
 static double cpu_seconds(pid_t pid)
 {
-    char path[64 + 256];
-    const struct dirent *thread;
-    uint64_t sum_ns = 0, ns;
-    DIR *threads;
+    clockid_t clock;
 
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    threads = opendir(path);
-    if (threads == NULL)
-        bench_die(path);
-    while ((thread = readdir(threads)) != NULL) {
-        FILE *file;
-
-        if (thread->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)pid, thread->d_name);
-        file = fopen(path, "r");
-        if (file == NULL || fscanf(file, "%" SCNu64, &ns) != 1)
-            bench_die(path);
-        fclose(file);
-        sum_ns += ns;
-    }
-    closedir(threads);
-    return 1e-9 * (double)sum_ns;
+    errno = clock_getcpuclockid(pid, &clock);
+    if (errno != 0)
+        bench_die("the CPU clock of the coordinator");
+    return bench_clock(clock);
 }
 
 /* A bare loop of the same handshake */
@@ -265,6 +247,7 @@ struct samples {
     double form[MAX_RUNS], form_cpu[MAX_RUNS];                                     /* us a node */
     double again[MAX_RUNS]; /* nodes that dialled again */
     double beats[MAX_RUNS]; /* cores */
+    double asked[MAX_RUNS]; /* % of the questions */
 };
 
 static void measure(struct samples *samples, int run, int n_nodes)
@@ -295,11 +278,12 @@ static void measure(struct samples *samples, int run, int n_nodes)
     samples->form[run] = (swarm.started_at - swarm.stopped_at) * 1e6 / n;
     samples->form_cpu[run] = (cpu_seconds(agent) - start_cpu) * 1e6 / n;
 
+    swarm.n_beats = swarm.n_asked = 0;
     start = bench_now();
     start_cpu = cpu_seconds(agent);
     swarm_idle(&swarm, IDLE_S);
     samples->beats[run] = (cpu_seconds(agent) - start_cpu) / (bench_now() - start);
-    samples->form_cpu[run] -= samples->beats[run] * samples->form[run];
+    samples->asked[run] = swarm.n_beats == 0 ? 100 : 100.0 * swarm.n_asked / swarm.n_beats;
     swarm_close(&swarm);
     stop_coordinator();
 }
@@ -433,6 +417,7 @@ int main(int argc, char **argv)
         add(&report, "form again", n, "us", at->form, NULL, 30, n_runs);
         add(&report, "form again, CPU of the coordinator", n, "us", at->form_cpu, NULL, 30, n_runs);
         add(&report, "beats", n, "cores", at->beats, NULL, 0.5, n_runs);
+        add(&report, "beats over the session", n, "%", at->asked, NULL, 0, n_runs);
         of[0][n_sizes] = report_quantile(at->join, n_runs, 0.5);
         of[1][n_sizes] = report_quantile(at->join_cpu, n_runs, 0.5);
         of[2][n_sizes] = report_quantile(at->form, n_runs, 0.5);
