@@ -7,7 +7,8 @@
  *     peer is a bare loop that accepts and does the same handshake of TLS, with nothing after it. And how
  *     often a member dialled again, because it was not answered in time.
  *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time of the coordinator
- *     in between. The beats of that time are in it: how many come then depends on how busy the members are.
+ *     in between, less that of the beats which the members sent meanwhile. One beat takes what it does while
+ *     nothing else happens.
  *   - beats: cores that the coordinator uses while nothing happens. And the part of the questions for which no
  *     pulse was answered, so that they went over the session.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
@@ -116,15 +117,15 @@ static pid_t agent_of(pid_t guard)
     return agent;
 }
 
-/* CPU seconds of all threads of a process. */
-static double cpu_seconds(pid_t pid)
+/* The clock that counts the CPU time of all threads of a process. */
+static clockid_t cpu_clock(pid_t pid)
 {
     clockid_t clock;
 
     errno = clock_getcpuclockid(pid, &clock);
     if (errno != 0)
         bench_die("the CPU clock of the coordinator");
-    return bench_clock(clock);
+    return clock;
 }
 
 /* A bare loop of the same handshake */
@@ -225,21 +226,19 @@ static void configure(struct agent_config *config, int port)
  * Begins a world of the coordinator and a swarm, of which the first member is let in: so the coordinator
  * listens. The port is known to be free.
  */
-static pid_t begin(struct swarm *swarm, struct agent_config *config, int n_nodes, int capacity)
+static void begin(struct swarm *swarm, struct agent_config *config, int n_nodes, int capacity)
 {
     int port;
-    pid_t agent;
 
     close(listen_on_loopback(&port));
     configure(config, port);
     config->n_nodes = config->min_nodes = n_nodes;
     swarm_open(swarm, config, capacity);
     coordinator = start_node(0, n_nodes, port, "/bin/sleep", "1000000");
-    agent = agent_of(coordinator);
+    swarm->cpu = cpu_clock(agent_of(coordinator));
     swarm_join(swarm, 1);
     swarm_await(swarm, &swarm->n_welcomed, 1, "a first node that was let in");
     swarm->n_again = 0;
-    return agent;
 }
 
 struct samples {
@@ -255,35 +254,35 @@ static void measure(struct samples *samples, int run, int n_nodes)
     const int n = n_nodes - 1;
     struct agent_config config;
     struct swarm swarm;
-    double start, start_cpu;
-    pid_t agent;
+    double start, start_cpu, cpu;
 
     measure_bare(n, &samples->bare[run], &samples->bare_cpu[run]);
-    agent = begin(&swarm, &config, n_nodes, n);
+    begin(&swarm, &config, n_nodes, n);
     start = bench_now();
-    start_cpu = cpu_seconds(agent);
+    start_cpu = bench_clock(swarm.cpu);
     swarm_join(&swarm, n - 1);
     swarm_await(&swarm, &swarm.n_started, n, "nodes that have started");
     samples->join[run] = (swarm.started_at - start) * 1e3 / (n - 1);
-    samples->join_cpu[run] = (cpu_seconds(agent) - start_cpu) * 1e3 / (n - 1);
+    samples->join_cpu[run] = (swarm.started_cpu - start_cpu) * 1e3 / (n - 1);
     samples->again[run] = swarm.n_again;
     samples->bare[run] *= 1e3 / n;
     samples->bare_cpu[run] *= 1e3 / n;
 
     swarm.n_started = swarm.n_stopped = 0;
     swarm_fail(&swarm);
-    swarm_await(&swarm, &swarm.n_stopped, n, "nodes that have stopped");
-    start_cpu = cpu_seconds(agent);
     swarm_await(&swarm, &swarm.n_started, n, "nodes that have started again");
     samples->form[run] = (swarm.started_at - swarm.stopped_at) * 1e6 / n;
-    samples->form_cpu[run] = (cpu_seconds(agent) - start_cpu) * 1e6 / n;
+    samples->form_cpu[run] = (swarm.started_cpu - swarm.stopped_cpu) * 1e6 / n;
 
-    swarm.n_beats = swarm.n_asked = 0;
+    swarm.n_asked = 0;
     start = bench_now();
-    start_cpu = cpu_seconds(agent);
+    start_cpu = bench_clock(swarm.cpu);
     swarm_idle(&swarm, IDLE_S);
-    samples->beats[run] = (cpu_seconds(agent) - start_cpu) / (bench_now() - start);
-    samples->asked[run] = swarm.n_beats == 0 ? 100 : 100.0 * swarm.n_asked / swarm.n_beats;
+    cpu = bench_clock(swarm.cpu) - start_cpu;
+    samples->beats[run] = cpu / (bench_now() - start);
+    samples->asked[run] = 100.0 * swarm.n_asked / (swarm.n_beats - swarm.started_beats);
+    samples->form_cpu[run] -=
+        (swarm.started_beats - swarm.stopped_beats) * cpu / (swarm.n_beats - swarm.started_beats) * 1e6 / n;
     swarm_close(&swarm);
     stop_coordinator();
 }
@@ -345,17 +344,22 @@ static double run_real_nodes(int n)
 
 /* The table */
 
-/* The exponent e of seconds ~ n^e over the sizes, of medians of values per node. */
+/*
+ * The exponent e of seconds ~ n^e over the sizes, of medians of values per node. A value that is lost in the
+ * noise has no logarithm, and is left out.
+ */
 static double exponent(const double *per_node, int n_sizes)
 {
     double x = 0, y = 0, xx = 0, xy = 0;
+    int n = 0;
 
     for (int i = 0; i < n_sizes; i++) {
         const double lx = log(sizes[i]), ly = log(per_node[i] * sizes[i]);
 
-        x += lx, y += ly, xx += lx * lx, xy += lx * ly;
+        if (per_node[i] > 0)
+            n++, x += lx, y += ly, xx += lx * lx, xy += lx * ly;
     }
-    return (n_sizes * xy - x * y) / (n_sizes * xx - x * x);
+    return n < 2 ? 0 : (n * xy - x * y) / (n * xx - x * x);
 }
 
 static void add(struct report *report, const char *what, int n_nodes, const char *unit, const double *ours,

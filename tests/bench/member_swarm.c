@@ -7,7 +7,8 @@
 #include "shard_runtime/core/clock.h"
 #include "tests/bench/bench.h"
 
-enum { DEADLINE_S = 600, PAUSE_MS = 250 };
+/* The one socket of all members has room for some hundred answers. A real member has a socket of its own. */
+enum { DEADLINE_S = 600, PAUSE_MS = 250, BETWEEN_READS = 32 };
 
 static void on_opened(void *arg, struct session *session)
 {
@@ -26,24 +27,6 @@ static void send_pulse(const struct swarm *swarm, const struct swarm_member *mem
     if (!pulse_encode(bytes, &question, swarm->key))
         bench_die("a pulse");
     (void)send(swarm->pulse_fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-static void on_beat(uv_timer_t *timer)
-{
-    const struct swarm_member *member = timer->data;
-    const int64_t now_ms = clock_boot_ms(), pace_ms = member->lease_ms / LEASE_BEATS;
-    const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
-                                     .lease_ms = member->lease_ms,
-                                     .answered_ns = member->answered_ns };
-
-    member->swarm->n_beats++;
-    send_pulse(member->swarm, member);
-    if (member->pulse_ms != 0)
-        session_pulse(member->session, now_ms - member->pulse_ms);
-    if (member->pulse_ms > now_ms - 2 * pace_ms)
-        return;
-    member->swarm->n_asked++;
-    rendezvous_tell(member->session, PROTO_BEAT, 0, &beat);
 }
 
 /* The name of a session is random. */
@@ -67,18 +50,41 @@ static void take_pulse(struct swarm *swarm, const struct pulse *answer)
     }
 }
 
-static void on_pulses(uv_poll_t *poll, int status, int events)
+static void read_pulses(struct swarm *swarm)
 {
-    struct swarm *swarm = poll->data;
     unsigned char bytes[PULSE_BYTES + 1];
     struct pulse answer;
     ssize_t n;
 
-    (void)status;
-    (void)events;
     while ((n = recv(swarm->pulse_fd, bytes, sizeof bytes, MSG_DONTWAIT)) >= 0)
         if (pulse_decode(&answer, bytes, (size_t)n, swarm->key) && answer.is_answer)
             take_pulse(swarm, &answer);
+}
+
+static void on_pulses(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    read_pulses(poll->data);
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+    const struct swarm_member *member = timer->data;
+    const int64_t now_ms = clock_boot_ms(), pace_ms = member->lease_ms / LEASE_BEATS;
+    const struct proto_beat beat = { .sent_ns = clock_boot_ns(),
+                                     .lease_ms = member->lease_ms,
+                                     .answered_ns = member->answered_ns };
+
+    if (++member->swarm->n_beats % BETWEEN_READS == 0)
+        read_pulses(member->swarm);
+    send_pulse(member->swarm, member);
+    if (member->pulse_ms != 0)
+        session_pulse(member->session, now_ms - member->pulse_ms);
+    if (member->pulse_ms > now_ms - 2 * pace_ms)
+        return;
+    member->swarm->n_asked++;
+    rendezvous_tell(member->session, PROTO_BEAT, 0, &beat);
 }
 
 static void take_answer(struct swarm_member *member, const struct frame *frame)
@@ -124,13 +130,19 @@ static void on_frame(void *arg, struct session *session, const struct frame *fra
         swarm->generation = (int)frame->generation;
         if (member == swarm->members)
             take_start(swarm, frame);
-        swarm->n_started++;
         swarm->started_at = bench_now();
+        if (++swarm->n_started == swarm->n) {
+            swarm->started_cpu = bench_clock(swarm->cpu);
+            swarm->started_beats = swarm->n_beats;
+        }
         break;
     case PROTO_STOP:
         rendezvous_tell(session, PROTO_STOPPED, frame->generation, NULL);
-        swarm->n_stopped++;
         swarm->stopped_at = bench_now();
+        if (++swarm->n_stopped == swarm->n) {
+            swarm->stopped_cpu = bench_clock(swarm->cpu);
+            swarm->stopped_beats = swarm->n_beats;
+        }
         break;
     default:
         break;
@@ -200,7 +212,7 @@ void swarm_open(struct swarm *swarm, const struct agent_config *config, int capa
                                              .arg = swarm };
     struct fsdp_err err = { 0 };
 
-    *swarm = (struct swarm){ .capacity = capacity, .config = config };
+    *swarm = (struct swarm){ .capacity = capacity, .config = config, .cpu = CLOCK_MONOTONIC };
     swarm->members = calloc((size_t)capacity, sizeof *swarm->members);
     if (swarm->members == NULL || uv_loop_init(&swarm->loop) != 0)
         bench_die("a swarm");

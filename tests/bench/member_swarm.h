@@ -40,7 +40,11 @@ struct swarm {
     int n_beats;                                   /* questions ... */
     int n_asked;                   /* ... for which no pulse was answered, and which went over a session */
     double started_at, stopped_at; /* when the last of them was */
-    int generation, rank;          /* of the last START; the rank is the first member's */
+    clockid_t cpu;                 /* of the coordinator */
+    /* its time, and how many beats had been counted, when all members had stopped, and had started */
+    double stopped_cpu, started_cpu;
+    int stopped_beats, started_beats;
+    int generation, rank; /* of the last START; the rank is the first member's */
     const struct agent_config *config;
 };
 
