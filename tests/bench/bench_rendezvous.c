@@ -9,8 +9,9 @@
  *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time of the coordinator
  *     in between, less that of the beats which the members sent meanwhile. One beat takes what it does while
  *     nothing else happens.
- *   - beats: cores that the coordinator uses while nothing happens. And the part of the questions for which no
- *     pulse was answered, so that they went over the session.
+ *   - beats: cores that the coordinator uses while nothing happens. If the members are too slow to ask in time,
+ *     it is what their questions took, times those that were due. And the part of the questions for which no
+ *     pulse was answered, so that they went over the session too.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
  * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
  * Growth: the exponent of each time over the number of nodes, by least squares of their logarithms.
@@ -254,7 +255,7 @@ static void measure(struct samples *samples, int run, int n_nodes)
     const int n = n_nodes - 1;
     struct agent_config config;
     struct swarm swarm;
-    double start, start_cpu, cpu;
+    double start, start_cpu, cpu, due, n_beats;
 
     measure_bare(n, &samples->bare[run], &samples->bare_cpu[run]);
     begin(&swarm, &config, n_nodes, n);
@@ -279,10 +280,11 @@ static void measure(struct samples *samples, int run, int n_nodes)
     start_cpu = bench_clock(swarm.cpu);
     swarm_idle(&swarm, IDLE_S);
     cpu = bench_clock(swarm.cpu) - start_cpu;
-    samples->beats[run] = cpu / (bench_now() - start);
-    samples->asked[run] = 100.0 * swarm.n_asked / (swarm.n_beats - swarm.started_beats);
-    samples->form_cpu[run] -=
-        (swarm.started_beats - swarm.stopped_beats) * cpu / (swarm.n_beats - swarm.started_beats) * 1e6 / n;
+    n_beats = swarm.n_beats - swarm.started_beats;
+    due = (bench_now() - start) * 1e3 / (lease_ms / LEASE_BEATS) * n;
+    samples->beats[run] = cpu / (bench_now() - start) * (n_beats < due ? due / n_beats : 1);
+    samples->asked[run] = 100 * swarm.n_asked / n_beats;
+    samples->form_cpu[run] -= (swarm.started_beats - swarm.stopped_beats) * cpu / n_beats * 1e6 / n;
     swarm_close(&swarm);
     stop_coordinator();
 }
