@@ -6,12 +6,12 @@
  *   - join: from the first connection to the last START, and the CPU time of the coordinator for it. The
  *     peer is a bare loop that accepts and does the same handshake of TLS, with nothing after it. And how
  *     often a member dialled again, because it was not answered in time.
- *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time of the coordinator
- *     in between, less that of the beats which the members sent meanwhile. One beat takes what it does while
- *     nothing else happens.
- *   - beats: cores that the coordinator uses while nothing happens. If the members are too slow to ask in time,
- *     it is what their questions took, times those that were due. And the part of the questions for which no
- *     pulse was answered, so that they went over the session too.
+ *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time of the
+ *     coordinator in between, less that of the beats which the members sent meanwhile. One beat takes what it
+ *     does while nothing else happens.
+ *   - beats: cores that the coordinator uses while nothing happens. If the members are too slow to ask in
+ *     time, it is what their questions took, times those that were due. And the part of the questions for
+ *     which no pulse was answered, so that they went over the session too.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
  * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
  * Growth: the exponent of each time over the number of nodes, by least squares of their logarithms.

@@ -2,10 +2,10 @@
  * Links libfsdp.
  *
  * The threads of pulses, under the thread sanitizer:
- *   - the one that asks for the lease (agent/rendezvous/pulse_sender.h). Meanwhile the loop turns, extends the
- *     lease by the session's own answers, and follows one coordinator after another
- *   - the one that answers (agent/rendezvous/pulse_listener.h). Meanwhile the loop turns, and its members come
- *     and go
+ *   - the one that asks for the lease (agent/rendezvous/pulse_sender.h). Meanwhile the loop turns, extends
+ *     the lease by the session's own answers, and follows one coordinator after another
+ *   - the one that answers (agent/rendezvous/pulse_listener.h). Meanwhile the loop turns, and its members
+ *     come and go
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

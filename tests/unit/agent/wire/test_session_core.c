@@ -325,7 +325,7 @@ Test(session_core, pulses_keep_it_for_ten_leases)
     cr_assert(eq(i64, now - began, (int64_t)SESSION_PULSE_LEASES * LEASE_MS * MS));
 }
 
-/* Looks every 100 ms until the connection counts as silent, with a pulse before each. After how long it did. */
+/* Looks every 100 ms until the connection counts as silent. Returns after how long it did. */
 static int64_t silent_after(bool pulses)
 {
     const int64_t began = now;
