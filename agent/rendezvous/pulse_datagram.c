@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "agent/wire/little_endian.h"
-#include "agent/wire/tls.h"
 
 enum {
     AT_MAGIC = 0,
@@ -19,12 +18,18 @@ enum {
 _Static_assert(AT_MAC + TLS_MAC_BYTES == PULSE_BYTES, "the MAC is last");
 static const char magic[] = "fsdpuls";
 
-enum fsdp_status pulse_derive_key(unsigned char *out, const unsigned char *key, struct fsdp_err *err)
+struct tls_mac_key *pulse_key_create(const unsigned char *job_key)
 {
-    return tls_derive_other(out, key, "pulses", err);
+    unsigned char bytes[TLS_KEY_BYTES];
+    struct tls_mac_key *key = NULL;
+
+    if (tls_derive_other(bytes, job_key, "pulses", NULL) == FSDP_OK)
+        key = tls_mac_key_create(bytes);
+    explicit_bzero(bytes, sizeof bytes);
+    return key;
 }
 
-bool pulse_encode(unsigned char out[PULSE_BYTES], const struct pulse *pulse, const unsigned char *key)
+bool pulse_encode(unsigned char out[PULSE_BYTES], const struct pulse *pulse, struct tls_mac_key *key)
 {
     memset(out, 0, PULSE_BYTES);
     memcpy(out + AT_MAGIC, magic, sizeof magic - 1);
@@ -36,7 +41,7 @@ bool pulse_encode(unsigned char out[PULSE_BYTES], const struct pulse *pulse, con
     return key == NULL || tls_mac(out + AT_MAC, key, out, AT_MAC);
 }
 
-bool pulse_decode(struct pulse *out, const void *bytes, size_t n_bytes, const unsigned char *key)
+bool pulse_decode(struct pulse *out, const void *bytes, size_t n_bytes, struct tls_mac_key *key)
 {
     const unsigned char *in = bytes;
     unsigned char mac[TLS_MAC_BYTES];

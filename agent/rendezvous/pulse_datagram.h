@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "agent/wire/session_hello.h"
+#include "agent/wire/tls.h"
 
 enum {
     PULSE_BYTES = 64,
@@ -30,14 +31,15 @@ struct pulse {
     int64_t sent_ns, answered_ns, lease_ms; /* as in struct proto_beat */
 };
 
-/** Derive the key of the MACs of a job: TLS_KEY_BYTES, from the job's key. They may be the same memory. */
-enum fsdp_status pulse_derive_key(unsigned char *out, const unsigned char *key, struct fsdp_err *err);
-
 /**
- * Write a pulse into `out`. `key`: of pulse_derive_key(); NULL: clear text. Returns false if OpenSSL refuses.
+ * The key of the MACs of a job, from the job's key (TLS_KEY_BYTES). One thread at a time may use it; it is
+ * released by tls_mac_key_destroy(). NULL: that is not possible.
  */
-bool pulse_encode(unsigned char out[PULSE_BYTES], const struct pulse *pulse, const unsigned char *key);
+struct tls_mac_key *pulse_key_create(const unsigned char *job_key);
+
+/** Write a pulse into `out`. `key`: NULL is for clear text. Returns false if OpenSSL refuses. */
+bool pulse_encode(unsigned char out[PULSE_BYTES], const struct pulse *pulse, struct tls_mac_key *key);
 /** Read what has arrived, which may be anything. Returns false if it is no pulse with this key. */
-bool pulse_decode(struct pulse *out, const void *bytes, size_t n_bytes, const unsigned char *key);
+bool pulse_decode(struct pulse *out, const void *bytes, size_t n_bytes, struct tls_mac_key *key);
 
 #endif

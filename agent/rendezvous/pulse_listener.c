@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -10,26 +11,15 @@
 
 #include "agent/os/deadlines.h"
 #include "agent/wire/endpoint.h"
-#include "agent/wire/tls.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/thread.h"
 
-/* The loop waits no longer for the lock than so many questions take. */
-enum { MOST_AT_ONCE = 256, CONTROL_BYTES = 128 };
-
-struct pulse_listener {
-    unsigned char key[TLS_KEY_BYTES];
-    bool keyed;
-    struct pollfd fds[ENDPOINT_MAX_ADDRESSES + 1]; /* the first wakes the thread: an eventfd */
-    int n_fds;
-    pthread_t thread;
-    bool has_thread, has_lead;
-    struct pulse_lead lead;
-
-    pthread_mutex_t lock; /* of all below, and of reading the sockets */
-    struct pulse_book book;
-    int64_t keep_at_ms;
-    bool over;
+enum {
+    BATCH = 64,     /* datagrams that are read, checked and answered together */
+    BATCHES = 4,    /* of one socket, before the next one has its turn */
+    GATHER_MS = 1,  /* after questions came, so that the next wake-up of the thread serves many */
+    ROOM = 4 << 20, /* of a socket for questions of members that ask at the same moment */
+    CONTROL_BYTES = 128
 };
 
 /*
@@ -41,78 +31,193 @@ struct letter {
     struct sockaddr_storage from;
     _Alignas(struct cmsghdr) unsigned char control[CONTROL_BYTES];
     struct iovec part;
-    struct msghdr head;
+    struct pulse pulse;
 };
 
-static void answer(struct pulse_listener *listener, int fd, struct letter *letter, size_t n_bytes)
-{
-    const unsigned char *key = listener->keyed ? listener->key : NULL;
-    struct pulse question, out;
-    bool holds;
+/*
+ * Thread and loop read the sockets in turns: each gets the next one as soon as the other's is over. A mutex
+ * alone would let the thread, which works all the time under a flood, take it again and again.
+ */
+struct turns {
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    uint64_t n_taken, n_over;
+};
 
-    if (!pulse_decode(&question, letter->bytes, n_bytes, key) || question.is_answer)
-        return;
-    holds = !listener->has_lead || listener->lead.holds(listener->lead.arg);
-    if (!pulse_book_take(&listener->book, &question, holds, clock_boot_ns(), &out) ||
-        !pulse_encode(letter->bytes, &out, key))
-        return;
-    letter->part.iov_len = PULSE_BYTES;
-    (void)sendmsg(fd, &letter->head, MSG_NOSIGNAL | MSG_DONTWAIT);
+struct pulse_listener {
+    struct pollfd fds[ENDPOINT_MAX_ADDRESSES + 1]; /* the first wakes the thread: an eventfd */
+    int n_fds;
+    pthread_t thread;
+    bool has_thread, has_lead;
+    struct pulse_lead lead;
+
+    struct turns turns;      /* of reading the sockets, and of all in this part */
+    struct tls_mac_key *key; /* NULL: clear text */
+    struct letter letters[BATCH];
+    struct mmsghdr heads[BATCH];
+
+    pthread_mutex_t lock; /* of all below; never held for more than a batch of look-ups */
+    struct pulse_book book;
+    int64_t keep_at_ms;
+    bool over;
+};
+
+static void begin_turn(struct turns *turns)
+{
+    uint64_t number;
+
+    pthread_mutex_lock(&turns->lock);
+    number = turns->n_taken++;
+    while (turns->n_over != number)
+        pthread_cond_wait(&turns->over, &turns->lock);
+    pthread_mutex_unlock(&turns->lock);
 }
 
-/* With the lock. */
-static void read_socket(struct pulse_listener *listener, int fd, int most)
+static void end_turn(struct turns *turns)
 {
-    struct letter letter;
+    pthread_mutex_lock(&turns->lock);
+    turns->n_over++;
+    pthread_cond_broadcast(&turns->over);
+    pthread_mutex_unlock(&turns->lock);
+}
 
-    for (int i = 0; i < most; i++) {
-        ssize_t n;
+/* Reads a batch. Returns how many datagrams came. */
+static int read_batch(struct pulse_listener *listener, int fd)
+{
+    int n;
 
-        letter.part = (struct iovec){ letter.bytes, sizeof letter.bytes };
-        letter.head = (struct msghdr){ .msg_name = &letter.from,
-                                       .msg_namelen = sizeof letter.from,
-                                       .msg_iov = &letter.part,
-                                       .msg_iovlen = 1,
-                                       .msg_control = letter.control,
-                                       .msg_controllen = sizeof letter.control };
-        n = recvmsg(fd, &letter.head, MSG_DONTWAIT);
-        if (n < 0)
-            return;
-        answer(listener, fd, &letter, (size_t)n);
+    for (int i = 0; i < BATCH; i++) {
+        struct letter *letter = &listener->letters[i];
+
+        letter->part = (struct iovec){ letter->bytes, sizeof letter->bytes };
+        listener->heads[i].msg_hdr = (struct msghdr){ .msg_name = &letter->from,
+                                                      .msg_namelen = sizeof letter->from,
+                                                      .msg_iov = &letter->part,
+                                                      .msg_iovlen = 1,
+                                                      .msg_control = letter->control,
+                                                      .msg_controllen = sizeof letter->control };
     }
+    n = recvmmsg(fd, listener->heads, BATCH, MSG_DONTWAIT, NULL);
+    return n > 0 ? n : 0;
+}
+
+/* Keeps the heads of the datagrams that are questions of this job. Returns how many there are. */
+static int check_batch(struct pulse_listener *listener, int n)
+{
+    int n_kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct letter *letter = &listener->letters[i];
+
+        if (pulse_decode(&letter->pulse, letter->bytes, listener->heads[i].msg_len, listener->key) &&
+            !letter->pulse.is_answer)
+            listener->heads[n_kept++] = listener->heads[i];
+    }
+    return n_kept;
+}
+
+static struct letter *letter_of(const struct mmsghdr *head)
+{
+    return (struct letter *)((char *)head->msg_hdr.msg_name - offsetof(struct letter, from));
 }
 
 /*
- * With the lock. Keeps the lead if that is due, and answers the questions that have come. Returns for how
- * many milliseconds the thread may sleep if no question comes.
+ * Keeps the heads of the questions that are answered. Whether this leader may answer is asked after they have
+ * come: so its hold ends after they were sent.
  */
-static int go_on(struct pulse_listener *listener)
+static int take_batch(struct pulse_listener *listener, int n)
+{
+    int n_kept = 0;
+    int64_t now_ns;
+    bool holds;
+
+    pthread_mutex_lock(&listener->lock);
+    now_ns = clock_boot_ns();
+    holds = !listener->has_lead || listener->lead.holds(listener->lead.arg);
+    for (int i = 0; i < n; i++) {
+        const struct pulse question = letter_of(&listener->heads[i])->pulse;
+
+        if (pulse_book_take(&listener->book, &question, holds, now_ns,
+                            &letter_of(&listener->heads[i])->pulse))
+            listener->heads[n_kept++] = listener->heads[i];
+    }
+    pthread_mutex_unlock(&listener->lock);
+    return n_kept;
+}
+
+static void send_batch(struct pulse_listener *listener, int fd, int n)
+{
+    int n_kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct letter *letter = letter_of(&listener->heads[i]);
+
+        letter->part.iov_len = PULSE_BYTES;
+        if (pulse_encode(letter->bytes, &letter->pulse, listener->key))
+            listener->heads[n_kept++] = listener->heads[i];
+    }
+    for (int i = 0; i < n_kept;) {
+        const int n_sent =
+            sendmmsg(fd, listener->heads + i, (unsigned)(n_kept - i), MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        i += n_sent > 0 ? n_sent : 1; /* the one that cannot be sent is lost */
+    }
+}
+
+/* In a turn. Answers a batch of one socket. Returns how many datagrams came. */
+static int answer_batch(struct pulse_listener *listener, int fd)
+{
+    const int n = read_batch(listener, fd), n_questions = check_batch(listener, n);
+
+    if (n_questions > 0)
+        send_batch(listener, fd, take_batch(listener, n_questions));
+    return n;
+}
+
+/*
+ * Answers the questions that have come, some batches of them. Each is a turn of its own, so nobody waits for
+ * the other's turn longer than a batch takes. Returns whether there were any.
+ */
+static bool answer_all(struct pulse_listener *listener)
+{
+    bool any = false;
+
+    for (int i = 1; i < listener->n_fds; i++)
+        for (int n = BATCH, n_batches = 0; n == BATCH && n_batches < BATCHES; n_batches++) {
+            begin_turn(&listener->turns);
+            n = answer_batch(listener, listener->fds[i].fd);
+            end_turn(&listener->turns);
+            any = any || n > 0;
+        }
+    return any;
+}
+
+/* Keeps the lead if that is due. Returns for how many milliseconds the thread may sleep; -1: it is to end. */
+static int keep_lead(struct pulse_listener *listener)
 {
     const int64_t now_ns = clock_boot_ns(), now_ms = now_ns / 1000000;
+    int wait_ms;
 
+    pthread_mutex_lock(&listener->lock);
     if (now_ms >= listener->keep_at_ms) {
         listener->keep_at_ms = now_ms + listener->book.lease_ms / LEASE_BEATS;
         if (listener->has_lead && pulse_book_turns(&listener->book, now_ns))
             listener->lead.keep(listener->lead.arg, pulse_book_contact_until_ns(&listener->book, now_ns));
     }
-    for (int i = 1; i < listener->n_fds; i++)
-        read_socket(listener, listener->fds[i].fd, MOST_AT_ONCE);
-    return (int)(listener->keep_at_ms - now_ms);
+    wait_ms = listener->over ? -1 : (int)(listener->keep_at_ms - now_ms);
+    pthread_mutex_unlock(&listener->lock);
+    return wait_ms;
 }
 
 static void *serve(void *arg)
 {
     struct pulse_listener *listener = arg;
-    bool over = false;
+    int wait_ms;
 
-    while (!over) {
-        int wait_ms;
-
-        pthread_mutex_lock(&listener->lock);
-        wait_ms = go_on(listener);
-        over = listener->over;
-        pthread_mutex_unlock(&listener->lock);
-        if (!over)
+    while ((wait_ms = keep_lead(listener)) >= 0) {
+        if (answer_all(listener))
+            (void)poll(listener->fds, 1, GATHER_MS);
+        else
             (void)poll(listener->fds, (nfds_t)listener->n_fds, wait_ms);
     }
     return NULL;
@@ -128,10 +233,12 @@ struct pulse_listener *pulse_listener_create(int64_t lease_ms, const unsigned ch
         return NULL;
     pthread_mutex_init(&listener->lock, NULL);
     pulse_book_init(&listener->book, lease_ms, clock_boot_ns());
-    listener->keyed = key != NULL;
+    pthread_mutex_init(&listener->turns.lock, NULL);
+    pthread_cond_init(&listener->turns.over, NULL);
+    listener->key = key == NULL ? NULL : pulse_key_create(key);
     listener->fds[0] = (struct pollfd){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = POLLIN };
     listener->n_fds = 1;
-    if (listener->fds[0].fd >= 0 && (key == NULL || pulse_derive_key(listener->key, key, NULL) == FSDP_OK))
+    if (listener->fds[0].fd >= 0 && (key == NULL || listener->key != NULL))
         return listener;
     pulse_listener_destroy(listener);
     return NULL;
@@ -140,7 +247,7 @@ struct pulse_listener *pulse_listener_create(int64_t lease_ms, const unsigned ch
 bool pulse_listener_bind(struct pulse_listener *listener, const struct sockaddr *address)
 {
     const bool v6 = address->sa_family == AF_INET6;
-    const int on = 1;
+    const int on = 1, room = ROOM;
     int fd;
 
     if (listener == NULL || listener->n_fds == (int)(sizeof listener->fds / sizeof *listener->fds))
@@ -154,6 +261,7 @@ bool pulse_listener_bind(struct pulse_listener *listener, const struct sockaddr 
         close(fd);
         return false;
     }
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room); /* as much of it as the host allows */
     listener->fds[listener->n_fds++] = (struct pollfd){ .fd = fd, .events = POLLIN };
     return true;
 }
@@ -187,7 +295,9 @@ void pulse_listener_destroy(struct pulse_listener *listener)
             close(listener->fds[i].fd);
     pulse_book_free(&listener->book);
     pthread_mutex_destroy(&listener->lock);
-    explicit_bzero(listener->key, sizeof listener->key);
+    pthread_mutex_destroy(&listener->turns.lock);
+    pthread_cond_destroy(&listener->turns.over);
+    tls_mac_key_destroy(listener->key);
     free(listener);
 }
 
@@ -218,8 +328,9 @@ void pulse_listener_turn(struct pulse_listener *listener, int64_t away_ns)
         return;
     pthread_mutex_lock(&listener->lock);
     pulse_book_turned(&listener->book, away_ns, clock_boot_ns());
-    (void)go_on(listener);
     pthread_mutex_unlock(&listener->lock);
+    (void)keep_lead(listener);
+    (void)answer_all(listener);
 }
 
 struct pulse_told pulse_listener_told(struct pulse_listener *listener, struct pulse_member *member)

@@ -8,14 +8,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "agent/wire/tls.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/thread.h"
 
 struct pulse_sender {
     const struct lease *lease;
-    unsigned char key[TLS_KEY_BYTES];
-    bool keyed;
+    struct tls_mac_key *key; /* the thread's; NULL: clear text */
     pthread_t thread;
     int wake; /* an eventfd: the aim is another one, or the thread is to end */
 
@@ -34,11 +32,6 @@ struct asking {
     uint64_t n_aims;
     int64_t next_ms; /* the next question */
 };
-
-static const unsigned char *key_of(const struct pulse_sender *sender)
-{
-    return sender->keyed ? sender->key : NULL;
-}
 
 /* A socket of its own for each aim: what answers an earlier one does not arrive here. */
 static void take_aim(const struct pulse_sender *sender, struct asking *asking)
@@ -69,7 +62,7 @@ static void ask(const struct pulse_sender *sender, struct asking *asking, int64_
     if (sender->told_ns > question.answered_ns)
         question.answered_ns = sender->told_ns;
     memcpy(question.session, sender->aim.session, sizeof question.session);
-    if (pulse_encode(bytes, &question, key_of(sender)))
+    if (pulse_encode(bytes, &question, sender->key))
         (void)send(asking->fd, bytes, sizeof bytes, MSG_NOSIGNAL);
 }
 
@@ -80,7 +73,7 @@ static void take_answers(struct pulse_sender *sender, const struct asking *askin
     ssize_t n;
 
     while ((n = recv(asking->fd, bytes, sizeof bytes, MSG_DONTWAIT)) >= 0) {
-        if (!pulse_decode(&answer, bytes, (size_t)n, key_of(sender)) || !answer.is_answer ||
+        if (!pulse_decode(&answer, bytes, (size_t)n, sender->key) || !answer.is_answer ||
             memcmp(answer.session, sender->aim.session, sizeof answer.session) != 0)
             continue;
         lease_extend(sender->lease, answer.sent_ns, answer.lease_ms);
@@ -142,7 +135,7 @@ static void free_sender(struct pulse_sender *sender)
     if (sender->wake >= 0)
         close(sender->wake);
     pthread_mutex_destroy(&sender->lock);
-    explicit_bzero(sender->key, sizeof sender->key);
+    tls_mac_key_destroy(sender->key);
     free(sender);
 }
 
@@ -154,9 +147,9 @@ struct pulse_sender *pulse_sender_create(const struct lease *lease, const unsign
         return NULL;
     pthread_mutex_init(&sender->lock, NULL);
     sender->lease = lease;
-    sender->keyed = key != NULL;
+    sender->key = key == NULL ? NULL : pulse_key_create(key);
     sender->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (sender->wake >= 0 && (key == NULL || pulse_derive_key(sender->key, key, NULL) == FSDP_OK) &&
+    if (sender->wake >= 0 && (key == NULL || sender->key != NULL) &&
         thread_start(&sender->thread, serve, sender) == 0)
         return sender;
     free_sender(sender);

@@ -102,13 +102,30 @@ struct frame session_core_ack(struct session_core *core, int64_t now_ns)
     return (struct frame){ .type = SESSION_ACK, .ack = tell_received(core, now_ns) };
 }
 
-bool session_core_ack_is_due(const struct session_core *core, int64_t now_ns)
+/*
+ * Do pulses serve in place of the signs of life over the connection? Not under a long lease: there are fewer
+ * of them than of those, and so one cut that is shorter than the lease could last too long.
+ */
+static bool is_quiet(const struct session_core *core)
+{
+    return core->lease_ns / SESSION_BEATS <= INT64_C(1000000) * SESSION_BEAT_MS &&
+           core->pulse_left_ns > core->lease_ns - core->lease_ns / SESSION_PAUSE;
+}
+
+/* The time between two signs of life over the connection. */
+static int64_t pace_ns(const struct session_core *core)
 {
     const int64_t beat_ns = core->lease_ns / SESSION_BEATS, longest_ns = INT64_C(1000000) * SESSION_BEAT_MS;
 
-    return core->up &&
-           (core->untold_frames >= SESSION_ACK_FRAMES || core->untold_bytes >= SESSION_ACK_BYTES ||
-            now_ns - core->told_ns >= (beat_ns < longest_ns ? beat_ns : longest_ns));
+    if (is_quiet(core) && core->untold_frames == 0)
+        return core->lease_ns / SESSION_QUIET;
+    return beat_ns < longest_ns ? beat_ns : longest_ns;
+}
+
+bool session_core_ack_is_due(const struct session_core *core, int64_t now_ns)
+{
+    return core->up && (core->untold_frames >= SESSION_ACK_FRAMES ||
+                        core->untold_bytes >= SESSION_ACK_BYTES || now_ns - core->told_ns >= pace_ns(core));
 }
 
 /* Frames that arrive */
@@ -278,11 +295,13 @@ static bool is_over(const struct session_core *core)
 enum session_health session_core_look(struct session_core *core, int64_t now_ns)
 {
     const int64_t most_ns = core->lease_ns / SESSION_STALL, passed_ns = now_ns - core->looked_ns;
+    int64_t most_silent_ns;
 
     core->looked_ns = now_ns;
     core->left_ns -= passed_ns < most_ns ? passed_ns : most_ns;
     core->pulse_left_ns -= passed_ns < most_ns ? passed_ns : most_ns;
     if (is_over(core))
         return SESSION_EXPIRED;
-    return core->left_ns <= core->lease_ns - core->lease_ns / 4 ? SESSION_SILENT : SESSION_WELL;
+    most_silent_ns = core->lease_ns / 4 * (is_quiet(core) ? 3 : 1);
+    return core->left_ns <= core->lease_ns - most_silent_ns ? SESSION_SILENT : SESSION_WELL;
 }

@@ -12,8 +12,10 @@
  * caller passes on everything that has arrived before it judges.
  *
  * A pulse is a sign of life that comes beside the connection (agent/rendezvous/pulse_datagram.h): the other
- * process lives, but may be busy. It keeps the session for some leases. The connection counts as silent all
- * the same, so another one is dialled.
+ * process lives, but may be busy. It keeps the session for some leases. While pulses come, a connection on
+ * which nothing waits to be acknowledged is quiet: few signs of life travel over it, because thousands of
+ * connections would cost more than all pulses. It counts as silent later, and then another one is dialled.
+ * The end that gets no answers to its pulses asks over the session instead, and so hears from the other.
  *
  * Pure: no sockets, no loop, no clock. Times are nanoseconds of any clock that goes forward.
  */
@@ -31,6 +33,8 @@ enum {
     SESSION_BEATS = 10, /* signs of life in one lease */
     /* the longest time between two: a long lease, too, bears a cut that is shorter by half a second */
     SESSION_BEAT_MS = 300,
+    SESSION_QUIET = 2,         /* signs of life in one lease while the connection is quiet */
+    SESSION_PAUSE = 3,         /* it is quiet until no pulse has come for a lease / 3 */
     SESSION_STALL = 6,         /* a lease / 6 is the longest time between two looks that counts in full */
     SESSION_PULSE_LEASES = 10, /* so long a session lives by pulses alone */
     SESSION_HELD_MAX_BYTES = 64 * 1024 * 1024, /* frames that wait to be acknowledged, with their heads */
@@ -58,7 +62,7 @@ enum session_take {
 /* The state of a session at a moment. */
 enum session_health {
     SESSION_WELL,
-    SESSION_SILENT, /* nothing was heard for a quarter of the lease */
+    SESSION_SILENT, /* nothing was heard for a quarter of the lease; while it is quiet, for three of them */
     SESSION_EXPIRED /* nothing was heard for the lease */
 };
 

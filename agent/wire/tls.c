@@ -29,6 +29,10 @@ struct tls_context {
     unsigned char key[TLS_KEY_BYTES];
 };
 
+struct tls_mac_key {
+    EVP_MAC_CTX *context; /* has the key, and its first block is hashed already */
+};
+
 struct tls {
     SSL *ssl;                         /* holds a reference to the context's SSL_CTX */
     BIO *incoming, *outgoing;         /* owned by ssl */
@@ -93,14 +97,49 @@ enum fsdp_status tls_derive_other(unsigned char out[TLS_KEY_BYTES], const unsign
     return derive(out, key, TLS_KEY_BYTES, "fsdprun messages, version 1", purpose, strlen(purpose), err);
 }
 
-bool tls_mac(unsigned char mac[TLS_MAC_BYTES], const unsigned char key[TLS_KEY_BYTES], const void *message,
-             size_t n_bytes)
+struct tls_mac_key *tls_mac_key_create(const unsigned char key[TLS_KEY_BYTES])
+{
+    const OSSL_PARAM params[] = {
+        OSSL_PARAM_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)(uintptr_t) "SHA256", sizeof "SHA256" - 1),
+        OSSL_PARAM_END,
+    };
+    struct tls_mac_key *out = calloc(1, sizeof *out);
+    EVP_MAC *hmac;
+
+    if (out == NULL || open_library(NULL) != FSDP_OK) {
+        free(out);
+        return NULL;
+    }
+    hmac = openssl->EVP_MAC_fetch(NULL, "HMAC", NULL);
+    out->context = hmac == NULL ? NULL : openssl->EVP_MAC_CTX_new(hmac);
+    openssl->EVP_MAC_free(hmac); /* the context has a reference */
+    if (out->context != NULL && openssl->EVP_MAC_init(out->context, key, TLS_KEY_BYTES, params) == 1)
+        return out;
+    openssl->ERR_clear_error();
+    tls_mac_key_destroy(out);
+    return NULL;
+}
+
+void tls_mac_key_destroy(struct tls_mac_key *key)
+{
+    if (key == NULL)
+        return;
+    openssl->EVP_MAC_CTX_free(key->context);
+    free(key);
+}
+
+bool tls_mac(unsigned char mac[TLS_MAC_BYTES], struct tls_mac_key *key, const void *message, size_t n_bytes)
 {
     unsigned char whole[EVP_MAX_MD_SIZE];
-    unsigned int length = sizeof whole;
+    size_t length;
 
-    if (openssl->HMAC(openssl->EVP_sha256(), key, TLS_KEY_BYTES, message, n_bytes, whole, &length) == NULL)
+    /* without a key, init() begins another message with the same one */
+    if (openssl->EVP_MAC_init(key->context, NULL, 0, NULL) != 1 ||
+        openssl->EVP_MAC_update(key->context, message, n_bytes) != 1 ||
+        openssl->EVP_MAC_final(key->context, whole, &length, sizeof whole) != 1) {
+        openssl->ERR_clear_error();
         return false;
+    }
     memcpy(mac, whole, TLS_MAC_BYTES);
     return true;
 }

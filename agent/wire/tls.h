@@ -21,6 +21,7 @@ enum { TLS_KEY_BYTES = 32, TLS_IDENTITY_BYTES = 16, TLS_MAC_BYTES = 16 };
 
 struct tls_context;
 struct tls;
+struct tls_mac_key;
 
 /**
  * Derive the key of one job: HKDF-SHA256 (RFC 5869) of the job's secret and `job_id`. So two jobs that share
@@ -36,11 +37,17 @@ enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *se
 enum fsdp_status tls_derive_other(unsigned char out[TLS_KEY_BYTES], const unsigned char key[TLS_KEY_BYTES],
                                   const char *purpose, struct fsdp_err *err);
 /**
- * HMAC-SHA256 of a message, cut to TLS_MAC_BYTES, with a key of tls_derive_other(). Returns false if OpenSSL
- * refuses. Thread: any.
+ * Prepare MACs with a key of tls_derive_other(), which is copied. To prepare takes longer than a MAC, so who
+ * makes many keeps it. NULL: OpenSSL refuses, or there is no memory.
  */
-bool tls_mac(unsigned char mac[TLS_MAC_BYTES], const unsigned char key[TLS_KEY_BYTES], const void *message,
-             size_t n_bytes);
+struct tls_mac_key *tls_mac_key_create(const unsigned char key[TLS_KEY_BYTES]);
+/** NULL is a no-op. */
+void tls_mac_key_destroy(struct tls_mac_key *key);
+/**
+ * HMAC-SHA256 of a message, cut to TLS_MAC_BYTES. Returns false if OpenSSL refuses. Thread: any, but one at a
+ * time for one key.
+ */
+bool tls_mac(unsigned char mac[TLS_MAC_BYTES], struct tls_mac_key *key, const void *message, size_t n_bytes);
 /** Are two of them the same? It takes the same time for all. */
 bool tls_mac_is(const unsigned char mac[TLS_MAC_BYTES], const unsigned char other[TLS_MAC_BYTES]);
 

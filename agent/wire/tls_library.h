@@ -7,7 +7,7 @@
 #define AGENT_TLS_LIBRARY_H
 
 #include <openssl/err.h>
-#include <openssl/hmac.h>
+#include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 #include <openssl/ssl.h>
@@ -22,7 +22,9 @@
 #define TLS_LIBRARY_FUNCTIONS(X) \
     X(BIO_ctrl_pending) X(BIO_free) X(BIO_new) X(BIO_read_ex) X(BIO_s_mem) X(BIO_write_ex) \
     X(ERR_clear_error) X(ERR_error_string_n) X(ERR_get_error) X(EVP_KDF_CTX_free) X(EVP_KDF_CTX_new) \
-    X(EVP_KDF_derive) X(EVP_KDF_fetch) X(EVP_KDF_free) X(EVP_sha256) X(HMAC) X(OPENSSL_cleanse) \
+    X(EVP_KDF_derive) X(EVP_KDF_fetch) X(EVP_KDF_free) X(EVP_MAC_CTX_free) X(EVP_MAC_CTX_new) \
+    X(EVP_MAC_fetch) X(EVP_MAC_final) X(EVP_MAC_free) X(EVP_MAC_init) X(EVP_MAC_update) \
+    X(OPENSSL_cleanse) \
     X(SSL_CIPHER_find) \
     X(SSL_CTX_clear_options) X(SSL_CTX_ctrl) X(SSL_CTX_free) X(SSL_CTX_new) \
     X(SSL_CTX_set_ciphersuites) X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_psk_find_session_callback) \

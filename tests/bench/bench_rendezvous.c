@@ -6,9 +6,12 @@
  *   - join: from the first connection to the last START, and the CPU time of the coordinator for it. The
  *     peer is a bare loop that accepts and does the same handshake of TLS, with nothing after it. And how
  *     often a member dialled again, because it was not answered in time.
- *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time for it, less what
- *     beats take in that time.
- *   - beats: cores that the coordinator uses while nothing happens.
+ *   - form again: a worker fails; from the last STOPPED to the last START, and the CPU time of the
+ *     coordinator in between, less that of the beats which the members sent meanwhile. One beat takes what it
+ *     does while nothing else happens.
+ *   - beats: cores that the coordinator uses while nothing happens. If the members are too slow to ask in
+ *     time, it is what their questions took, times those that were due. And the part of the questions for
+ *     which no pulse was answered, so that they went over the session too.
  * A node that stands still (SIGSTOP), with a spare there: from its stop to the START of the next generation.
  * Then real nodes, each an fsdprun with /bin/true, from the first exec to the last end.
  * Growth: the exponent of each time over the number of nodes, by least squares of their logarithms.
@@ -19,8 +22,6 @@
  * does not hold for the node that stands still.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
-#include <inttypes.h>
 #include <math.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -117,32 +118,15 @@ static pid_t agent_of(pid_t guard)
     return agent;
 }
 
-/* CPU seconds of all threads of a process. */
-static double cpu_seconds(pid_t pid)
+/* The clock that counts the CPU time of all threads of a process. */
+static clockid_t cpu_clock(pid_t pid)
 {
-    char path[64 + 256];
-    const struct dirent *thread;
-    uint64_t sum_ns = 0, ns;
-    DIR *threads;
+    clockid_t clock;
 
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    threads = opendir(path);
-    if (threads == NULL)
-        bench_die(path);
-    while ((thread = readdir(threads)) != NULL) {
-        FILE *file;
-
-        if (thread->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)pid, thread->d_name);
-        file = fopen(path, "r");
-        if (file == NULL || fscanf(file, "%" SCNu64, &ns) != 1)
-            bench_die(path);
-        fclose(file);
-        sum_ns += ns;
-    }
-    closedir(threads);
-    return 1e-9 * (double)sum_ns;
+    errno = clock_getcpuclockid(pid, &clock);
+    if (errno != 0)
+        bench_die("the CPU clock of the coordinator");
+    return clock;
 }
 
 /* A bare loop of the same handshake */
@@ -243,21 +227,19 @@ static void configure(struct agent_config *config, int port)
  * Begins a world of the coordinator and a swarm, of which the first member is let in: so the coordinator
  * listens. The port is known to be free.
  */
-static pid_t begin(struct swarm *swarm, struct agent_config *config, int n_nodes, int capacity)
+static void begin(struct swarm *swarm, struct agent_config *config, int n_nodes, int capacity)
 {
     int port;
-    pid_t agent;
 
     close(listen_on_loopback(&port));
     configure(config, port);
     config->n_nodes = config->min_nodes = n_nodes;
     swarm_open(swarm, config, capacity);
     coordinator = start_node(0, n_nodes, port, "/bin/sleep", "1000000");
-    agent = agent_of(coordinator);
+    swarm->cpu = cpu_clock(agent_of(coordinator));
     swarm_join(swarm, 1);
     swarm_await(swarm, &swarm->n_welcomed, 1, "a first node that was let in");
     swarm->n_again = 0;
-    return agent;
 }
 
 struct samples {
@@ -265,6 +247,7 @@ struct samples {
     double form[MAX_RUNS], form_cpu[MAX_RUNS];                                     /* us a node */
     double again[MAX_RUNS]; /* nodes that dialled again */
     double beats[MAX_RUNS]; /* cores */
+    double asked[MAX_RUNS]; /* % of the questions */
 };
 
 static void measure(struct samples *samples, int run, int n_nodes)
@@ -272,34 +255,36 @@ static void measure(struct samples *samples, int run, int n_nodes)
     const int n = n_nodes - 1;
     struct agent_config config;
     struct swarm swarm;
-    double start, start_cpu;
-    pid_t agent;
+    double start, start_cpu, cpu, due, n_beats;
 
     measure_bare(n, &samples->bare[run], &samples->bare_cpu[run]);
-    agent = begin(&swarm, &config, n_nodes, n);
+    begin(&swarm, &config, n_nodes, n);
     start = bench_now();
-    start_cpu = cpu_seconds(agent);
+    start_cpu = bench_clock(swarm.cpu);
     swarm_join(&swarm, n - 1);
     swarm_await(&swarm, &swarm.n_started, n, "nodes that have started");
     samples->join[run] = (swarm.started_at - start) * 1e3 / (n - 1);
-    samples->join_cpu[run] = (cpu_seconds(agent) - start_cpu) * 1e3 / (n - 1);
+    samples->join_cpu[run] = (swarm.started_cpu - start_cpu) * 1e3 / (n - 1);
     samples->again[run] = swarm.n_again;
     samples->bare[run] *= 1e3 / n;
     samples->bare_cpu[run] *= 1e3 / n;
 
     swarm.n_started = swarm.n_stopped = 0;
     swarm_fail(&swarm);
-    swarm_await(&swarm, &swarm.n_stopped, n, "nodes that have stopped");
-    start_cpu = cpu_seconds(agent);
     swarm_await(&swarm, &swarm.n_started, n, "nodes that have started again");
     samples->form[run] = (swarm.started_at - swarm.stopped_at) * 1e6 / n;
-    samples->form_cpu[run] = (cpu_seconds(agent) - start_cpu) * 1e6 / n;
+    samples->form_cpu[run] = (swarm.started_cpu - swarm.stopped_cpu) * 1e6 / n;
 
+    swarm.n_asked = 0;
     start = bench_now();
-    start_cpu = cpu_seconds(agent);
+    start_cpu = bench_clock(swarm.cpu);
     swarm_idle(&swarm, IDLE_S);
-    samples->beats[run] = (cpu_seconds(agent) - start_cpu) / (bench_now() - start);
-    samples->form_cpu[run] -= samples->beats[run] * samples->form[run];
+    cpu = bench_clock(swarm.cpu) - start_cpu;
+    n_beats = swarm.n_beats - swarm.started_beats;
+    due = (bench_now() - start) * 1e3 / (lease_ms / LEASE_BEATS) * n;
+    samples->beats[run] = cpu / (bench_now() - start) * (n_beats < due ? due / n_beats : 1);
+    samples->asked[run] = 100 * swarm.n_asked / n_beats;
+    samples->form_cpu[run] -= (swarm.started_beats - swarm.stopped_beats) * cpu / n_beats * 1e6 / n;
     swarm_close(&swarm);
     stop_coordinator();
 }
@@ -361,17 +346,22 @@ static double run_real_nodes(int n)
 
 /* The table */
 
-/* The exponent e of seconds ~ n^e over the sizes, of medians of values per node. */
+/*
+ * The exponent e of seconds ~ n^e over the sizes, of medians of values per node. A value that is lost in the
+ * noise has no logarithm, and is left out.
+ */
 static double exponent(const double *per_node, int n_sizes)
 {
     double x = 0, y = 0, xx = 0, xy = 0;
+    int n = 0;
 
     for (int i = 0; i < n_sizes; i++) {
         const double lx = log(sizes[i]), ly = log(per_node[i] * sizes[i]);
 
-        x += lx, y += ly, xx += lx * lx, xy += lx * ly;
+        if (per_node[i] > 0)
+            n++, x += lx, y += ly, xx += lx * lx, xy += lx * ly;
     }
-    return (n_sizes * xy - x * y) / (n_sizes * xx - x * x);
+    return n < 2 ? 0 : (n * xy - x * y) / (n * xx - x * x);
 }
 
 static void add(struct report *report, const char *what, int n_nodes, const char *unit, const double *ours,
@@ -433,6 +423,7 @@ int main(int argc, char **argv)
         add(&report, "form again", n, "us", at->form, NULL, 30, n_runs);
         add(&report, "form again, CPU of the coordinator", n, "us", at->form_cpu, NULL, 30, n_runs);
         add(&report, "beats", n, "cores", at->beats, NULL, 0.5, n_runs);
+        add(&report, "beats over the session", n, "%", at->asked, NULL, 0, n_runs);
         of[0][n_sizes] = report_quantile(at->join, n_runs, 0.5);
         of[1][n_sizes] = report_quantile(at->join_cpu, n_runs, 0.5);
         of[2][n_sizes] = report_quantile(at->form, n_runs, 0.5);

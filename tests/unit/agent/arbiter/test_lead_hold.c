@@ -374,3 +374,29 @@ Test(lead_hold, who_wants_to_lead_no_more_before_it_learns_that_it_does_is_told_
     saw(1, "F");
     cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), 0));
 }
+
+/* Its record says that it leads, and it has let in no agent. */
+Test(lead_hold, a_lead_that_is_withdrawn_after_its_first_write_is_stale_as_soon_as_any_other)
+{
+    lead_without_knowing();
+    pass(LEASE / 2);
+    cr_assert(stored.term == 2 && stored.sequence > 0);
+    agents[1].is_slow = true;
+    while (agents[1].call != LEAD_RENEW)
+        pass(STEP);
+
+    lead_withdraw(&agents[1].lead);
+    agents[1].is_busy = false;
+    finish(&agents[1]); /* a write that was under way */
+    agents[1].is_slow = false;
+    const int64_t written = now;
+    cr_assert(eq(i64, lead_holds_until_ms(&agents[1].lead), 0));
+    stand(2, now - 2 * LEASE);
+    pass(2 * LEASE);
+
+    saw(1, "FF");
+    saw(2, "FFB");
+    cr_assert(stored.term == 3 && agents[2].began_ms >= written + LEASE_END_MS(LEASE));
+    cr_assert(agents[2].began_ms <=
+              written + LEASE_END_MS(LEASE) + LEASE / LEAD_READS + 2 * LEASE / LEAD_SEATS + 2 * STEP);
+}

@@ -822,14 +822,15 @@ static int pulse_fd;
 static void ask_by_datagram(const struct agent *member, int64_t sent_ns, bool another)
 {
     struct pulse question = { .sent_ns = sent_ns };
-    unsigned char key[TLS_KEY_BYTES], bytes[PULSE_BYTES];
+    struct tls_mac_key *key = pulse_key_create(meeting_key(member->meeting));
+    unsigned char bytes[PULSE_BYTES];
     struct pulse_aim aim;
 
     cr_assert(meeting_aim(member->meeting, &aim));
-    cr_assert(eq(int, pulse_derive_key(key, meeting_key(member->meeting), NULL), FSDP_OK));
     memcpy(question.session, aim.session, sizeof question.session);
     question.session[3] ^= another;
     cr_assert(pulse_encode(bytes, &question, key));
+    tls_mac_key_destroy(key);
     cr_assert(sendto(pulse_fd, bytes, sizeof bytes, 0, (struct sockaddr *)&aim.to,
                      sizeof(struct sockaddr_in)) == PULSE_BYTES);
 }
@@ -862,12 +863,13 @@ static void leave_with_pulses(void)
 
 static struct pulse await_answer(void)
 {
-    unsigned char bytes[PULSE_BYTES], key[TLS_KEY_BYTES];
+    struct tls_mac_key *key = pulse_key_create(meeting_key(member->meeting));
+    unsigned char bytes[PULSE_BYTES];
     struct pulse answer;
 
-    cr_assert(eq(int, pulse_derive_key(key, meeting_key(member->meeting), NULL), FSDP_OK));
     cr_assert(recv(pulse_fd, bytes, sizeof bytes, 0) == PULSE_BYTES);
     cr_assert(pulse_decode(&answer, bytes, sizeof bytes, key) && answer.is_answer);
+    tls_mac_key_destroy(key);
     return answer;
 }
 

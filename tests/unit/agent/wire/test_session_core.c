@@ -312,7 +312,7 @@ Test(session_core, a_connection_that_was_closed_in_order_has_one_beat_to_come_ba
     cr_assert(eq(i64, expires_after(100), LEASE_MS), "and came back");
 }
 
-Test(session_core, pulses_keep_it_for_ten_leases_while_its_connection_counts_as_silent)
+Test(session_core, pulses_keep_it_for_ten_leases)
 {
     const int64_t began = now;
 
@@ -323,11 +323,55 @@ Test(session_core, pulses_keep_it_for_ten_leases_while_its_connection_counts_as_
     } while (session_core_look(&ends[1], now) != SESSION_EXPIRED &&
              now - began < INT64_C(60) * LEASE_MS * MS);
     cr_assert(eq(i64, now - began, (int64_t)SESSION_PULSE_LEASES * LEASE_MS * MS));
+}
+
+/* Looks every 100 ms until the connection counts as silent. Returns after how long it did. */
+static int64_t silent_after(bool pulses)
+{
+    const int64_t began = now;
+
+    do {
+        if (pulses)
+            session_core_pulse(&ends[1], 0);
+        now += 100 * (int64_t)MS;
+    } while (session_core_look(&ends[1], now) == SESSION_WELL);
+    return (now - began) / MS;
+}
+
+Test(session_core, a_connection_beside_pulses_counts_as_silent_later)
+{
     connect_ends();
-    now += 900 * (int64_t)MS;
+    cr_assert(eq(i64, silent_after(false), 800), "the look after a quarter of the lease");
+    connect_ends();
+    cr_assert(eq(i64, silent_after(true), 2300), "and after three of them");
+    cr_assert(eq(i64, silent_after(false), 100), "it stays silent, however long pulses come");
+    connect_ends();
     session_core_pulse(&ends[1], 0);
-    (void)session_core_look(&ends[1], now - 400 * (int64_t)MS);
-    cr_assert(eq(int, session_core_look(&ends[1], now), SESSION_SILENT));
+    cr_assert(eq(i64, silent_after(false), 1000), "no pulse has come for a third");
+    connect_ends();
+    ends[1].lease_ns *= 2; /* pulses come less often than signs of life */
+    session_core_heard(&ends[1], now);
+    cr_assert(eq(i64, silent_after(true), LEASE_MS / 2));
+}
+
+Test(session_core, a_connection_beside_pulses_needs_few_signs_of_life_unless_something_is_to_be_acknowledged)
+{
+    const int64_t beat_ns = LEASE_MS / SESSION_BEATS * (int64_t)MS;
+    struct frame frame;
+
+    connect_ends();
+    session_core_pulse(&ends[1], 0);
+    cr_assert(not(session_core_ack_is_due(&ends[1], now + LEASE_MS / SESSION_QUIET * (int64_t)MS - 1)));
+    cr_assert(session_core_ack_is_due(&ends[1], now + LEASE_MS / SESSION_QUIET * (int64_t)MS));
+    say(0, 0);
+    session_core_next(&ends[0], now, &frame);
+    give(1, &frame);
+    cr_assert(session_core_ack_is_due(&ends[1], now + beat_ns));
+    acknowledge(1);
+    cr_assert(not(session_core_ack_is_due(&ends[1], now + beat_ns)));
+    session_core_pulse(&ends[1], 0);
+    (void)silent_after(false);
+    cr_assert(session_core_ack_is_due(&ends[1], now), "the pulses have ended");
 }
 
 Test(session_core, a_session_without_pulses_expires_a_lease_after_the_last_one)
