@@ -1,6 +1,5 @@
 #include "shard_runtime/objectstore/s3_client.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -53,14 +52,16 @@ struct request {
     const void *body;
     size_t body_bytes;
     const char *header; /* one more; NULL: none */
+    const char *result; /* the outermost element of an answer that is a success; NULL: its status decides */
     unsigned char *target;
     size_t room;
 };
 
 struct answer {
     long status;
+    bool is_success;
     struct s3_error error;
-    bool may_repeat; /* an earlier try may have been done: it got no answer */
+    bool may_repeat; /* an earlier try may have been done: it got no answer, or one that does not tell */
 };
 
 static void free_lane(struct s3_client *client, struct lane *lane)
@@ -142,7 +143,6 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *arg)
     static const char etag[] = "ETag:";
     struct lane *lane = arg;
     const size_t length = size * n;
-    size_t at = sizeof etag - 1, to = 0;
 
     /* The last of several answers counts (100, or a proxy's). The body of one that is no success is XML. */
     if (length > 9 && strncmp(bytes, "HTTP/", 5) == 0) {
@@ -150,16 +150,13 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *arg)
         const bool is_success = space != NULL && space + 1 < bytes + length && space[1] == '2';
 
         lane->target = is_success ? lane->wanted : NULL;
+        lane->etag[0] = '\0';
         lane->n_body = 0;
         json_text_free(&lane->xml);
         return length;
     }
-    if (length < sizeof etag || strncasecmp(bytes, etag, sizeof etag - 1) != 0)
-        return length;
-    for (; at < length && to + 1 < sizeof lane->etag; at++)
-        if (isxdigit((unsigned char)bytes[at]) || bytes[at] == '-' || bytes[at] == '"')
-            lane->etag[to++] = bytes[at];
-    lane->etag[to] = '\0';
+    if (length >= sizeof etag && strncasecmp(bytes, etag, sizeof etag - 1) == 0)
+        (void)s3_read_etag(bytes + sizeof etag - 1, length - (sizeof etag - 1), lane->etag);
     return length;
 }
 
@@ -337,6 +334,13 @@ static enum fsdp_status send_once(struct s3_client *client, struct lane *lane, c
     answer->error = (struct s3_error){ .code = "" };
     if (lane->xml.length > 0)
         (void)s3_read_error(lane->xml.bytes, lane->xml.length, &answer->error);
+    /* S3 begins to answer before it has put an upload together: with status 200, whatever comes then. */
+    answer->is_success =
+        answer->status >= 200 && answer->status < 300 && answer->error.code[0] == '\0' &&
+        (request->result == NULL ||
+         (lane->xml.length > 0 && s3_is_result(lane->xml.bytes, lane->xml.length, request->result)));
+    if (answer->status == 200 && !answer->is_success && answer->error.code[0] == '\0')
+        snprintf(answer->error.words, sizeof answer->error.words, "the answer is no %s", request->result);
     return FSDP_OK;
 }
 
@@ -353,19 +357,9 @@ static void pause_before(const struct s3_client *client, int try)
         ;
 }
 
-/*
- * An answer with status 200 may still be an error: S3 begins to answer before it has put an upload together.
- */
-static bool is_success(const struct answer *answer)
-{
-    return answer->status >= 200 && answer->status < 300 && answer->error.code[0] == '\0';
-}
-
 static bool may_try_again(const struct answer *answer)
 {
-    if (answer->status >= 200 && answer->status < 300)
-        return answer->error.code[0] != '\0';
-    return s3_is_passing(answer->status);
+    return (answer->status >= 200 && answer->status < 300) || s3_is_passing(answer->status);
 }
 
 static enum fsdp_status say_failure(const struct request *request, const struct lane *lane,
@@ -400,11 +394,11 @@ static enum fsdp_status send_request(struct s3_client *client, struct lane *lane
     for (;; try++) {
         pause_before(client, try);
         OK_OR_RETURN(send_once(client, lane, request, answer, err));
-        if (is_success(answer))
+        if (answer->is_success)
             return FSDP_OK;
         if (!may_try_again(answer) || try >= client->patience->tries)
             return say_failure(request, lane, answer, try, err);
-        if (answer->status >= 500)
+        if (answer->status >= 500 || answer->status < 300)
             answer->may_repeat = true;
     }
 }
@@ -644,7 +638,8 @@ enum fsdp_status s3_upload_part(struct s3_client *client, const struct s3_locati
     snprintf(part, sizeof part, "%d", number);
     status = send_request(client, lane, &request, &answer, err);
     if (status == FSDP_OK && lane->etag[0] == '\0')
-        status = fsdp_fail(err, FSDP_ERR_IO, "PUT s3://%s/%s: the answer has no ETag", at->bucket, at->key);
+        status = fsdp_fail(err, FSDP_ERR_IO, "PUT s3://%s/%s: the answer has no ETag that can be sent back",
+                           at->bucket, at->key);
     memcpy(etag, lane->etag, S3_ETAG_BYTES);
     give_lane(client, lane);
     return status;
@@ -655,7 +650,11 @@ enum fsdp_status s3_upload_end(struct s3_client *client, const struct s3_locatio
                                struct fsdp_err *err)
 {
     struct json_text body = { 0 };
-    struct request request = { .method = "POST", .at = at, .query = { { "uploadId", id } }, .n_query = 1 };
+    struct request request = { .method = "POST",
+                               .at = at,
+                               .query = { { "uploadId", id } },
+                               .n_query = 1,
+                               .result = "CompleteMultipartUploadResult" };
     struct answer answer = { .status = 0 };
     uint64_t found = 0;
     enum fsdp_status status;

@@ -7,7 +7,8 @@
 
 #include "shard_runtime/core/alloc.h"
 
-enum { DEPTH_MAX = 8, NAME_BYTES = 64, ENTRIES_MAX = 1 << 20 };
+/* The longest text is an address with a key of 1,024 bytes, escaped by three each. */
+enum { DEPTH_MAX = 8, NAME_BYTES = 64, TEXT_BYTES = 4096, ENTRIES_MAX = 1 << 20 };
 
 /* Queries */
 
@@ -40,13 +41,32 @@ void s3_add_query(struct json_text *url, struct s3_parameter *parameters, size_t
     }
 }
 
+/* Headers */
+
+bool s3_read_etag(const char *value, size_t length, char etag[S3_ETAG_BYTES])
+{
+    etag[0] = '\0';
+    for (; length > 0 && isspace((unsigned char)value[0]); length--)
+        value++;
+    while (length > 0 && isspace((unsigned char)value[length - 1]))
+        length--;
+    if (length == 0 || length >= S3_ETAG_BYTES)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (!isascii((unsigned char)value[i]) || !isprint((unsigned char)value[i]))
+            return false;
+    memcpy(etag, value, length);
+    etag[length] = '\0';
+    return true;
+}
+
 /* XML */
 
 struct xml {
     const char *at, *end;
     char names[DEPTH_MAX][NAME_BYTES];
     size_t depth;
-    char text[S3_WORD_BYTES]; /* since the last tag */
+    char text[TEXT_BYTES]; /* since the last tag */
     size_t n_text;
     bool is_leaf; /* the last tag was the beginning of an element */
 };
@@ -203,6 +223,8 @@ bool s3_xml_walk(const char *bytes, size_t length,
     struct xml xml = { .at = bytes, .end = bytes + length };
     bool any = false, good = true;
 
+    while (xml.at < xml.end && isspace((unsigned char)*xml.at)) /* a store that is busy sends blanks first */
+        xml.at++;
     if (begins(&xml, "<?xml"))
         good = take_declaration(&xml);
     while (good && xml.at < xml.end) {
@@ -256,6 +278,28 @@ bool s3_read_error(const char *bytes, size_t length, struct s3_error *out)
         if (!isalnum((unsigned char)*at))
             *at = '?';
     return true;
+}
+
+struct root {
+    const char *name;
+    bool is_it;
+};
+
+static bool find_root(void *arg, const char *parent, const char *name, const char *text)
+{
+    struct root *root = arg;
+
+    (void)text;
+    if (parent[0] == '\0')
+        root->is_it = strcmp(name, root->name) == 0;
+    return true;
+}
+
+bool s3_is_result(const char *bytes, size_t length, const char *name)
+{
+    struct root root = { .name = name };
+
+    return s3_xml_walk(bytes, length, find_root, &root) && root.is_it;
 }
 
 static bool find_upload(void *arg, const char *parent, const char *name, const char *text)
@@ -350,10 +394,27 @@ void s3_list_free(struct s3_list *list)
     *list = (struct s3_list){ .n = 0 };
 }
 
+/* Adds text between two tags. */
+static void add_text_of(struct json_text *body, const char *text)
+{
+    for (; *text != '\0'; text++)
+        if (*text == '&')
+            json_add(body, "&amp;");
+        else if (*text == '<')
+            json_add(body, "&lt;");
+        else if (*text == '>')
+            json_add(body, "&gt;");
+        else
+            json_add_bytes(body, text, 1);
+}
+
 void s3_add_parts(struct json_text *body, const char (*etags)[S3_ETAG_BYTES], size_t n)
 {
     json_add(body, "<CompleteMultipartUpload>");
-    for (size_t i = 0; i < n; i++)
-        json_add(body, "<Part><PartNumber>%zu</PartNumber><ETag>%s</ETag></Part>", i + 1, etags[i]);
+    for (size_t i = 0; i < n; i++) {
+        json_add(body, "<Part><PartNumber>%zu</PartNumber><ETag>", i + 1);
+        add_text_of(body, etags[i]);
+        json_add(body, "</ETag></Part>");
+    }
     json_add(body, "</CompleteMultipartUpload>");
 }

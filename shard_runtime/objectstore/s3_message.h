@@ -14,7 +14,7 @@
 
 #include "shard_runtime/core/json.h"
 
-enum { S3_WORD_BYTES = 1024, S3_ETAG_BYTES = 80, S3_UPLOAD_BYTES = 1024 };
+enum { S3_WORD_BYTES = 1024, S3_ETAG_BYTES = 192, S3_UPLOAD_BYTES = 1024 };
 
 /* Queries */
 
@@ -27,6 +27,15 @@ struct s3_parameter {
  * is sorted in place. url->failed: there is no memory.
  */
 void s3_add_query(struct json_text *url, struct s3_parameter *parameters, size_t n_parameters);
+
+/* Headers */
+
+/**
+ * Takes the value of the header ETag, without the blanks around it. It is sent back as it came: what is in it
+ * is the store's affair. Returns false, and stores "", if it is empty, too long, or has a byte that is not
+ * printable ASCII.
+ */
+bool s3_read_etag(const char *value, size_t length, char etag[S3_ETAG_BYTES]);
 
 /* XML */
 
@@ -44,6 +53,9 @@ struct s3_error {
 
 /** Reads <Error>. Returns false if the bytes are none. */
 bool s3_read_error(const char *bytes, size_t length, struct s3_error *out);
+
+/** Returns whether the bytes are whole XML, and the outermost element has this name. */
+bool s3_is_result(const char *bytes, size_t length, const char *name);
 
 /** Reads the id of <InitiateMultipartUploadResult>. */
 bool s3_read_upload(const char *bytes, size_t length, char id[S3_UPLOAD_BYTES]);

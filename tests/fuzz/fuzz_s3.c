@@ -32,9 +32,37 @@ static void check_place(const char *text)
     never(strstr(at.key, "//") != NULL);
 }
 
+struct read_back {
+    const char *etag;
+    bool same;
+};
+
+static bool find_etag(void *arg, const char *parent, const char *name, const char *text)
+{
+    struct read_back *back = arg;
+
+    (void)parent;
+    if (strcmp(name, "ETag") == 0)
+        back->same = text != NULL && strcmp(text, back->etag) == 0;
+    return true;
+}
+
+/* An ETag comes back to the store as it came from there. */
+static void check_parts(const char *etag)
+{
+    struct read_back back = { .etag = etag };
+    char etags[1][S3_ETAG_BYTES];
+    struct json_text body = { 0 };
+
+    strcpy(etags[0], etag);
+    s3_add_parts(&body, (const char(*)[S3_ETAG_BYTES])etags, 1);
+    never(body.failed || !s3_xml_walk(body.bytes, body.length, find_etag, &back) || !back.same);
+    json_text_free(&body);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *text = malloc(size + 1), id[S3_UPLOAD_BYTES];
+    char *text = malloc(size + 1), id[S3_UPLOAD_BYTES], etag[S3_ETAG_BYTES];
     struct s3_error error;
 
     memcpy(text, data, size);
@@ -44,6 +72,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     never(s3_read_error(text, size, &error) != (error.code[0] != '\0'));
     if (s3_read_upload(text, size, id))
         never(id[0] == '\0');
+    if (s3_is_result(text, size, "CompleteMultipartUploadResult"))
+        never(s3_read_error(text, size, &error));
+    never(s3_read_etag(text, size, etag) != (etag[0] != '\0'));
+    check_parts(etag);
     free(text);
     return 0;
 }

@@ -12,6 +12,8 @@
  *   short  an answer has half of its body
  *   early  an answer of another status comes first (103)
  *   stall  no answer comes
+ *   odd    the end of an upload has status 200 and a body that is no result; nothing is done
+ *   odder  the same, but the upload is ended. Both change nothing of other requests
  * GET /-/count answers how many requests were made, without these two.
  */
 #include <arpa/inet.h>
@@ -258,11 +260,22 @@ static void begin_upload(struct request *request)
     answer(request, 200, "", body, strlen(body));
 }
 
+/* An ETag may be any text: what the store sends must come back. `escaped`: as XML has it. */
+static const char *etag_of(int number, bool escaped)
+{
+    static _Thread_local char etag[96];
+
+    snprintf(etag, sizeof etag,
+             escaped ? "W/\"Zq_%d~(x)=&amp;&lt;+&gt;/{%032x}!\"" : "W/\"Zq_%d~(x)=&<+>/{%032x}!\"", number,
+             number);
+    return etag;
+}
+
 static void put_part(struct request *request, const char *id)
 {
     struct upload *upload = find_upload(id, request->path);
     const int number = atoi(parameter(request, "partNumber"));
-    char more[64];
+    char more[128];
 
     if (upload == NULL || number < 1 || number > PARTS) {
         refuse(request, 404, "NoSuchUpload");
@@ -271,7 +284,7 @@ static void put_part(struct request *request, const char *id)
     free(upload->parts[number].at);
     upload->parts[number] = request->body;
     request->body = (struct bytes){ NULL, 0 };
-    snprintf(more, sizeof more, "ETag: \"%032x\"\r\n", number);
+    snprintf(more, sizeof more, "ETag: %s\r\n", etag_of(number, false));
     answer(request, 200, more, "", 0);
 }
 
@@ -279,6 +292,7 @@ static void end_upload(struct request *request, const char *id)
 {
     static const char done[] =
         "<CompleteMultipartUploadResult><ETag>\"x\"</ETag></CompleteMultipartUploadResult>";
+    static const char odd[] = "<Error><Message>no code, and cut";
     struct upload *upload = find_upload(id, request->path);
     struct bytes whole = { NULL, 0 };
     const char *at = request->body.at;
@@ -288,11 +302,16 @@ static void end_upload(struct request *request, const char *id)
         refuse(request, 404, "NoSuchUpload");
         return;
     }
+    if (strcmp(request->how, "odd") == 0) {
+        answer(request, 200, "", odd, sizeof odd - 1);
+        return;
+    }
     while ((at = strstr(at, "<PartNumber>")) != NULL) {
-        char tag[64];
+        char tag[160];
 
         at += 12;
-        snprintf(tag, sizeof tag, "</PartNumber><ETag>\"%032x\"</ETag>", ++number);
+        number++;
+        snprintf(tag, sizeof tag, "</PartNumber><ETag>%s</ETag>", etag_of(number, true));
         if (atoi(at) != number || number > PARTS || upload->parts[number].at == NULL ||
             strstr(at, tag) == NULL) {
             refuse(request, 400, "InvalidPart");
@@ -304,7 +323,10 @@ static void end_upload(struct request *request, const char *id)
     }
     store(request->path, whole);
     drop_upload(upload);
-    answer(request, 200, "", done, sizeof done - 1);
+    if (strcmp(request->how, "odder") == 0)
+        answer(request, 200, "", odd, sizeof odd - 1);
+    else
+        answer(request, 200, "", done, sizeof done - 1);
 }
 
 static void get(struct request *request)

@@ -105,7 +105,7 @@ Test(s3_message, an_upload_has_an_id_and_ends_with_its_parts)
 {
     static const char text[] =
         "<InitiateMultipartUploadResult><UploadId>id=</UploadId></InitiateMultipartUploadResult>";
-    const char etags[2][S3_ETAG_BYTES] = { "\"a\"", "\"b\"" };
+    const char etags[2][S3_ETAG_BYTES] = { "W/\"a<&>\"", "\"b\"" };
     char id[S3_UPLOAD_BYTES];
     struct json_text body = { 0 };
 
@@ -114,7 +114,58 @@ Test(s3_message, an_upload_has_an_id_and_ends_with_its_parts)
     cr_assert(not(s3_read_upload(text, strlen(text) - 1, id)));
     s3_add_parts(&body, etags, 2);
     cr_assert(eq(str, body.bytes,
-                 "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>\"a\"</ETag></Part><Part>"
+                 "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>W/\"a&lt;&amp;&gt;\"</ETag>"
+                 "</Part><Part>"
                  "<PartNumber>2</PartNumber><ETag>\"b\"</ETag></Part></CompleteMultipartUpload>"));
     json_text_free(&body);
+}
+
+Test(s3_message, an_etag_is_kept_as_it_came)
+{
+    static const char came[] = " \tW/\"Zz_9-~{&<>}\"\r\n";
+    char etag[S3_ETAG_BYTES], long_one[S3_ETAG_BYTES + 1];
+
+    cr_assert(s3_read_etag(came, strlen(came), etag));
+    cr_assert(eq(str, etag, "W/\"Zz_9-~{&<>}\""));
+    memset(long_one, 'x', sizeof long_one);
+    cr_assert(s3_read_etag(long_one, S3_ETAG_BYTES - 1, etag));
+    cr_assert(eq(sz, strlen(etag), S3_ETAG_BYTES - 1));
+    cr_assert(not(s3_read_etag(long_one, S3_ETAG_BYTES, etag)));
+    cr_assert(eq(str, etag, ""));
+    cr_assert(not(s3_read_etag(" \r\n", 3, etag)));
+    cr_assert(not(s3_read_etag("a\nb", 3, etag)));
+    cr_assert(not(s3_read_etag("a\xe9", 2, etag)));
+}
+
+Test(s3_message, a_result_is_whole_and_has_its_name)
+{
+    static const char name[] = "CompleteMultipartUploadResult",
+                      good[] = " \n<?xml version=\"1.0\"?>\n  <CompleteMultipartUploadResult xmlns=\"x\">"
+                               "<ETag>&#34;a-2&#34;</ETag></CompleteMultipartUploadResult>\n";
+    static const char *const wrong[] = {
+        "",
+        "  \n",
+        "<Error><Message>no code</Message></Error>",
+        "<a><CompleteMultipartUploadResult/></a>",
+        "<CompleteMultipartUploadResults/>",
+        "<CompleteMultipartUploadResult/><Error/>",
+        "<html><p>ok</html>",
+    };
+
+    cr_assert(s3_is_result(good, strlen(good), name));
+    for (size_t length = 0; length + 1 < strlen(good); length++)
+        cr_assert(not(s3_is_result(good, length, name)), "%zu bytes", length);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        cr_assert(not(s3_is_result(wrong[i], strlen(wrong[i]), name)), "%s", wrong[i]);
+}
+
+Test(s3_message, an_address_of_the_longest_key_can_be_read)
+{
+    char text[3400];
+    int n = snprintf(text, sizeof text, "<CompleteMultipartUploadResult><Location>http://h/b/");
+
+    for (int i = 0; i < 1024; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%%2F");
+    n += snprintf(text + n, sizeof text - (size_t)n, "</Location></CompleteMultipartUploadResult>");
+    cr_assert(s3_is_result(text, (size_t)n, "CompleteMultipartUploadResult"));
 }

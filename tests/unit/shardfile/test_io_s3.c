@@ -242,6 +242,23 @@ Test(io_s3, one_fault_in_any_request_changes_nothing)
         }
 }
 
+/* S3 may begin an answer with status 200, and then fail. */
+Test(io_s3, an_upload_has_ended_only_if_the_answer_says_so)
+{
+    static const char *const ways[] = { "odd", "odder" };
+
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++)
+        for (int n = 1; n <= 5; n++) {
+            char name[64];
+
+            snprintf(name, sizeof name, SAVE "/%s-%d", ways[way], n);
+            fail_at(n, ways[way]);
+            cr_assert(eq(int, save_file(name, 2500), 0), "%s of request %d: %s", ways[way], n,
+                      file_error_words(errno));
+            check_file(name, 2500);
+        }
+}
+
 Test(io_s3, an_answer_before_the_answer_changes_nothing)
 {
     for (int n = 1; n <= 6; n++) {
