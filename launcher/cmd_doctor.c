@@ -40,7 +40,8 @@ static const char help[] =
     "With --nnodes N (or a job of several nodes) and --rdzv-endpoint, give the same\n"
     "command on every node; in Slurm, srun fsdprun doctor. The nodes meet within a\n"
     "minute, as for a run. Each pair is measured: bandwidth, round trip, clocks.\n"
-    "Version and run directory are compared. The node of rank 0 prints the report.\n\n"
+    "Version and run directory are compared. The node of rank 0 prints one report\n"
+    "of all nodes; the others print nothing on stdout.\n\n"
     "Status: 0 if no check failed, 1 if one did.\n";
 
 /* In place of a program, which the doctor does not have. */
@@ -95,22 +96,6 @@ static int run_command(const char *const argv[], int64_t timeout_ms, char *out, 
     return failed == FSDP_OK ? status : failed == FSDP_ERR_NOT_FOUND ? DOCTOR_RUN_NOT_FOUND : DOCTOR_RUN_LATE;
 }
 
-static int print(const struct doctor_report *report, const struct own *own)
-{
-    char *text = own->json ? doctor_report_json(report) : NULL;
-
-    if (own->json && text == NULL)
-        return complain(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
-    if (own->json)
-        printf("%s\n", text);
-    else
-        doctor_report_print(report, stdout);
-    free(text);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return FSDP_EXIT_IO;
-    return doctor_report_worst(report) == DOCTOR_FAIL ? 1 : 0;
-}
-
 /* What is examined, and where. */
 struct visit {
     const struct own *own;
@@ -126,6 +111,36 @@ struct visit {
 static const char *env(const struct surroundings *around, const char *name)
 {
     return around->get_env(around->arg, name);
+}
+
+/* A later node of a Slurm step: srun puts what all nodes print into one output. */
+static bool follows(const struct visit *visit)
+{
+    return visit->meets && visit->around->slurm != NULL && visit->around->slurm->node > 0;
+}
+
+/* The report of all nodes is one document, which the node of rank 0 prints. */
+static int print(const struct visit *visit, const struct doctor_report *report)
+{
+    const bool json = visit->own->json;
+    char *text = json ? doctor_report_json(report) : NULL;
+
+    if (json && text == NULL)
+        return complain(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
+    if (nodes_are_elsewhere(report)) {
+        if (!follows(visit))
+            say(stderr, "fsdprun doctor: %s", report->rows[0].value);
+    } else if (follows(visit)) {
+        doctor_report_print_trouble(report, visit->around->slurm->here, stderr);
+    } else if (json) {
+        printf("%s\n", text);
+    } else {
+        doctor_report_print(report, stdout);
+    }
+    free(text);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return FSDP_EXIT_IO;
+    return doctor_report_worst(report) == DOCTOR_FAIL ? 1 : 0;
 }
 
 /* `job` is NULL if there is no job file. Returns 0, or the exit status with its line printed. */
@@ -331,7 +346,7 @@ static int examine(struct visit *visit, const struct job *job)
     }
     if (ended != 0)
         kept = add_failure(visit, &report, ended, port);
-    ended = kept ? print(&report, visit->own) : complain(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
+    ended = kept ? print(visit, &report) : complain(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
     doctor_report_fini(&report);
     return ended;
 }

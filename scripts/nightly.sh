@@ -29,7 +29,7 @@ tsan          200  the programs of tests/tsan under TSan
 fuzz          400  every target of tests/fuzz
 sim           400  simulated nodes: many histories, and every planted bug is found
 bench         520  every bench, for one iteration, and memory against the plan
-install       330  the wheel and the tarball on roots of Debian 12 and 13, with PyTorch, and a second build of the same bytes
+install       330  the wheel and the tarball on roots of Debian 12 and 13, with PyTorch; accelerate, Lightning, transformers; the same bytes twice
 faults        720  every fault of a node, in network namespaces, and hangs of ranks; tables of what they cost and what was named
 TABLE
 }

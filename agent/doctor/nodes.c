@@ -321,6 +321,14 @@ static enum fsdp_status gather(struct rank *rank, struct doctor_report *report, 
     return status;
 }
 
+/* The check of the one row that the other ranks have. */
+static const char elsewhere[] = "nodes.elsewhere";
+
+bool nodes_are_elsewhere(const struct doctor_report *report)
+{
+    return report->n == 1 && strcmp(report->rows[0].check, elsewhere) == 0;
+}
+
 /* All nodes stay until rank 0 has everything, and get its verdict. */
 static enum fsdp_status conclude(struct rank *rank, struct doctor_report *report, const char *run_dir,
                                  const char *leader, struct fsdp_err *err)
@@ -341,7 +349,7 @@ static enum fsdp_status conclude(struct rank *rank, struct doctor_report *report
                                                : DOCTOR_OK;
     doctor_report_fini(report);
     doctor_say(worst, value, "the report of all nodes is printed on %s", leader);
-    return doctor_report_add(report, "", "nodes", worst, value, "read it there")
+    return doctor_report_add(report, "", elsewhere, worst, value, "read it there")
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a report");
 }

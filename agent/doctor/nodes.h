@@ -25,6 +25,12 @@ bool nodes_judge(struct doctor_report *report, const struct node_view *nodes, in
                  const struct pair *pairs, size_t n_pairs, const char *run_dir);
 
 /**
+ * Is this what nodes_examine() leaves on a rank that does not have the report of all nodes? Then its only row
+ * says where that one is.
+ */
+bool nodes_are_elsewhere(const struct doctor_report *report);
+
+/**
  * Be one rank of the doctor: exchange reports with the others, and measure.
  *   report   what the checks of this node have found. On rank 0 it becomes the report of all nodes. On the
  *            others it becomes one row: where that report is, and its worst state

@@ -133,10 +133,14 @@ enum fsdp_status doctor_report_read(struct doctor_report *report, const char *te
     return status;
 }
 
-/*
- * Print text from `column` on, broken at spaces before column 80. Control characters, which another host or a
- * file name may bring, are shown as '?'.
- */
+/* Control characters, which another host or a file name may bring, are shown as '?'. */
+static void put_text(FILE *out, const char *text, int length)
+{
+    for (int i = 0; i < length; i++)
+        fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], out);
+}
+
+/* Print text from `column` on, broken at spaces before column 80. */
 static void put_wrapped(FILE *out, const char *text, int column)
 {
     int at = column;
@@ -151,8 +155,7 @@ static void put_wrapped(FILE *out, const char *text, int column)
             fputc(' ', out);
             at++;
         }
-        for (int i = 0; i < length; i++)
-            fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], out);
+        put_text(out, text, length);
         at += length;
         text += length;
         text += strspn(text, " ");
@@ -183,4 +186,19 @@ void doctor_report_print(const struct doctor_report *report, FILE *out)
         }
     }
     fprintf(out, "%zu ok, %zu warn, %zu fail\n", counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
+}
+
+void doctor_report_print_trouble(const struct doctor_report *report, const char *node, FILE *out)
+{
+    for (size_t i = 0; i < report->n; i++) {
+        const struct doctor_row *row = &report->rows[i];
+
+        if (row->state == DOCTOR_OK)
+            continue;
+        fprintf(out, "fsdprun doctor: %s: %s %s: ", node, doctor_state_name(row->state), row->check);
+        put_text(out, row->value, (int)strlen(row->value));
+        fputs(" -> ", out);
+        put_text(out, row->advice, (int)strlen(row->advice));
+        fputc('\n', out);
+    }
 }

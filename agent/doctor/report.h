@@ -70,4 +70,10 @@ enum fsdp_status doctor_report_read(struct doctor_report *report, const char *te
  */
 void doctor_report_print(const struct doctor_report *report, FILE *out);
 
+/**
+ * Print the rows that are not ok, each as one line that begins with the name of the node. For an output that
+ * other nodes write to as well.
+ */
+void doctor_report_print_trouble(const struct doctor_report *report, const char *node, FILE *out);
+
 #endif

@@ -57,30 +57,40 @@ check_eq "and those of fsdprun" "--rdzv-endpoint" "$(completed doctor --json --r
 # two nodes on this host
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 port=$(port_block)
-# meet PREFIX COMMAND...: the same on two nodes, NODE and @ in it replaced; the report of node 0 is in NAME0.out
+# meet PREFIX COMMAND...: the same on two nodes, @ in it replaced by the node's number. Node N prints PREFIXN.json, and
+# lines in PREFIXN.out.
 meet() {
   local name=$1 n; shift
-  for n in 0 1; do begin "$name$n" "${@//@/$n}"; done
+  for n in 0 1; do begin "$name$n" sh -c 'file=$1; shift; exec "$@" > "$file"' sh "$name$n.json" "${@//@/$n}"; done
   ended "$name"0 "$name"1
 }
 meet same $D --json --nnodes 2 --node-rank @ --rdzv-endpoint 127.0.0.1:$port --secret-file secret --run-dir runs
-sed -n '/^\[/p' same0.out > report
-check "two nodes make one report" "$TOY/json_check" report
-check_match "with their bandwidth" '^ok median [0-9]+ MB/s; least [0-9]+ MB/s, with .*\(node 1\)' "$(row nodes.bandwidth report)"
-check_eq "clocks" 2 "$(row nodes.clock report | grep -c '^ok [+-]0\.[0-9] ms')"
-check_eq "and version" 2 "$(row nodes.version report | grep -c '^ok')"
-check_match "they have one run directory" "^ok $WORK/runs is the directory of" "$(row nodes.rundir report)"
-check_match "the other node says where the report is" 'is printed on' "$(row nodes same1.out)"
+check "two nodes make one report" "$TOY/json_check" same0.json
+check_match "with their bandwidth" '^ok median [0-9]+ MB/s; least [0-9]+ MB/s, with .*\(node 1\)' "$(row nodes.bandwidth same0.json)"
+check_eq "clocks" 2 "$(row nodes.clock same0.json | grep -c '^ok [+-]0\.[0-9] ms')"
+check_eq "and version" 2 "$(row nodes.version same0.json | grep -c '^ok')"
+check_match "they have one run directory" "^ok $WORK/runs is the directory of" "$(row nodes.rundir same0.json)"
+check_eq "the other node prints none" "" "$(cat same1.json)"
+check_match "it says where the report is" 'fsdprun doctor: the report of all nodes is printed on' "$(cat same1.out)"
 check_eq "both end with the same status" "$(cat same0.rc)" "$(cat same1.rc)"
 check_eq "nothing is left in the run directory" "" "$(ls -A runs)"
 mkdir runs/0 runs/1
 meet apart $D --json --nnodes 2 --node-rank @ --rdzv-endpoint 127.0.0.1:$((port + 2)) --secret-file secret --run-dir runs/@
-check_match "directories that are not the same one are told apart" "^warn $WORK/runs/0 is not the directory of" "$(sed -n '/^\[/p' apart0.out > report; row nodes.rundir report)"
+check_match "directories that are not the same one are told apart" "^warn $WORK/runs/0 is not the directory of" "$(row nodes.rundir apart0.json)"
 
-# as tasks of a Slurm step, from its variables alone
-meet slurm env SLURM_JOB_ID=$((port % 600)) SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_NODEID=@ SLURM_LOCALID=0 \
-  SLURM_STEP_NODELIST=localhost,localhost6 "SLURM_STEP_TASKS_PER_NODE=1(x2)" $D --json --insecure
-check_match "under srun no option says how many nodes there are" '^ok median' "$(sed -n '/^\[/p' slurm0.out > report; row nodes.bandwidth report)"
+# As tasks of a Slurm step, from its variables alone. srun puts what all nodes print into one output.
+step="env SLURM_JOB_ID=$((port % 600)) SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=localhost,localhost6"
+meet slurm $step SLURM_NODEID=@ "SLURM_STEP_TASKS_PER_NODE=1(x2)" $D --json --insecure
+cat slurm?.json > report
+check "under srun no option says how many nodes there are; they print one document" "$TOY/json_check" report
+check_match "with the bandwidth of both" '^ok median' "$(row nodes.bandwidth report)"
+check_eq "and the other node says nothing" "" "$(grep '^fsdprun doctor: ' slurm1.out)"
+text_of_step() { meet text $step SLURM_NODEID=@ "SLURM_STEP_TASKS_PER_NODE=1(x2)" $D --insecure; cat text?.json; }
+text_of_step > report
+check_eq "for a person too" "1 1" "$(grep -cE '^[0-9]+ ok, [0-9]+ warn, [0-9]+ fail$' report) $(grep -c ' install.trainer ' report)"
+timeout 300 $step SLURM_NODEID=1 "SLURM_STEP_TASKS_PER_NODE=1(x2)" $D --json --insecure --rdzv-conf join_timeout=1 > alone.json 2> err
+check_eq "a later node that does not meet the first one prints no document" "1 " "$? $(cat alone.json)"
+check_match "but its trouble, with its name" '^fsdprun doctor: localhost6: fail nodes: they did not meet' "$(cat err)"
 
 # one node alone
 check_match "several nodes that nothing brings together: this one is looked at" "warn 2 are wanted" "$($D --json --nnodes 2 > report; row nodes report)"

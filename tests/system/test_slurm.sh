@@ -371,15 +371,15 @@ row() { sed -n '/^\[/p' "$2" | sed 's/}, {/}\n{/g' | sed -n "s/.*\"check\": \"$1
 doctor() {
   local job
   mkdir -p runs
-  timeout 1000 srun -Q -o nodes.%n -e nodes.err -N3 --ntasks-per-node=1 fsdprun doctor --json --run-dir runs/doctor
-  mv nodes.0 nodes.out # srun mixes the outputs of nodes, in the middle of a line too
+  timeout 1000 srun -Q -N3 --ntasks-per-node=1 fsdprun doctor --json --run-dir runs/doctor > nodes.out 2> nodes.err
+  check "doctor: the output of srun is one document" "$TOY/json_check" nodes.out || shows nodes.err
   check_eq "doctor: the nodes of a step need no option; each is measured" 3 "$(row nodes.bandwidth nodes.out | grep -c '^ok median')" || shows nodes.err
   check_eq "... by name" 3 "$(grep -o '"check": "nodes.clock"[^}]*"node": "[^"]*' nodes.out | sort -u | wc -l)"
   check_eq "... with one run directory" 2 "$(row nodes.rundir nodes.out | grep -c "^ok $WORK/runs is the directory of")"
   check_eq "... and their version" 3 "$(row nodes.version nodes.out | grep -c ^ok)"
-  timeout 1000 srun -Q -o tasks.%t -e tasks.err -N2 --ntasks-per-node=3 fsdprun doctor --json train.yaml
-  mv tasks.0 tasks.out
-  check_eq "doctor: of several tasks a node one looks" 2 "$(row nodes.bandwidth tasks.out | grep -c '^ok median')" || shows tasks.err
+  timeout 1000 srun -Q -N2 --ntasks-per-node=3 fsdprun doctor train.yaml > tasks.out 2> tasks.err
+  check_eq "doctor: of several tasks a node one looks, and one prints for a person" "2 1" \
+    "$(grep -c 'ok    nodes.bandwidth  *median' tasks.out) $(grep -c ' ok, .* fail$' tasks.out)" || shows tasks.err
   printf '#!/bin/sh\nfsdprun doctor --json\nfsdprun doctor --standalone\n' > doctor.sh
   job=$(batch -J doctor -N2 doctor.sh)
   wait_until 60 has_ended "$job"

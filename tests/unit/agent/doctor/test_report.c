@@ -101,3 +101,23 @@ Test(doctor_report, of_other_nodes_only_trouble_and_what_is_between_nodes_is_pri
     free(text);
     doctor_report_fini(&report);
 }
+
+Test(doctor_report, the_trouble_of_a_node_is_a_line_for_each_row)
+{
+    struct doctor_report report = { 0 };
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    cr_assert(doctor_report_add(&report, "", "disk.space", DOCTOR_OK, "1 GiB", NULL));
+    cr_assert(doctor_report_add(&report, "", "disk.sync", DOCTOR_WARN, "1 MB/s", "use a faster disk"));
+    cr_assert(doctor_report_add(&report, "", "nodes", DOCTOR_FAIL, "two\nlines", "look"));
+
+    doctor_report_print_trouble(&report, "n2", out);
+
+    fclose(out);
+    cr_expect_str_eq(text, "fsdprun doctor: n2: warn disk.sync: 1 MB/s -> use a faster disk\n"
+                           "fsdprun doctor: n2: fail nodes: two?lines -> look\n");
+    free(text);
+    doctor_report_fini(&report);
+}
