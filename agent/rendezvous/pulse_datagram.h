@@ -1,8 +1,8 @@
 /*
  * Pulses: beats that travel beside the session of a member and its coordinator, as datagrams (UDP, the port
  * of the session's listener). They leave from a thread that does nothing else (pulse_sender.h), and such a
- * thread answers them (pulse_listener.h). So no work of a loop delays them, and no TCP that has to send
- * again. Where datagrams do not pass, the beats of the session are left.
+ * thread answers them (pulse_listener.h). So neither a busy loop nor a retransmission of TCP delays them. If
+ * a network drops datagrams, only the beats of the session remain.
  *   - A question and its answer say what a PROTO_BEAT says (agent/members/proto.h), and mean the same.
  *   - Both name the session. So they count only while it lasts, at both ends.
  *   - With a key, each ends with a MAC. A question that is sent again by a stranger has a time that is not
@@ -21,7 +21,8 @@
 
 enum {
     PULSE_BYTES = 64,
-    PULSE_LEASES = 10 /* an agent whose loop has not turned for so long asks and answers no more */
+    /* in leases: an agent whose loop has not turned for so long sends no question and no answer */
+    PULSE_LEASES = 10
 };
 
 struct pulse {
@@ -34,10 +35,11 @@ struct pulse {
 enum fsdp_status pulse_derive_key(unsigned char *out, const unsigned char *key, struct fsdp_err *err);
 
 /**
- * Write a pulse into `out`. `key`: of pulse_derive_key(); NULL: clear text. Returns false if OpenSSL refuses.
+ * Write a pulse into `out`. `key` is that of pulse_derive_key(); NULL: no MAC is written. Returns false if
+ * OpenSSL refuses.
  */
 bool pulse_encode(unsigned char out[PULSE_BYTES], const struct pulse *pulse, const unsigned char *key);
-/** Read what has arrived, which may be anything. Returns false if it is no pulse with this key. */
+/** Read a datagram, which may have any content. Returns false if it is not a pulse made with this key. */
 bool pulse_decode(struct pulse *out, const void *bytes, size_t n_bytes, const unsigned char *key);
 
 #endif

@@ -14,7 +14,7 @@
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/thread.h"
 
-/* The loop waits no longer for the lock than so many questions take. */
+/* MOST_AT_ONCE bounds how long the thread holds the lock, and so how long the loop waits for it */
 enum { MOST_AT_ONCE = 256, CONTROL_BYTES = 128 };
 
 struct pulse_listener {
@@ -26,15 +26,15 @@ struct pulse_listener {
     bool has_thread, has_lead;
     struct pulse_lead lead;
 
-    pthread_mutex_t lock; /* of all below, and of reading the sockets */
+    pthread_mutex_t lock; /* guards the members below, and reading from the sockets */
     struct pulse_book book;
     int64_t keep_at_ms;
     bool over;
 };
 
 /*
- * A datagram, and what its answer needs: who sent it, and at which of this host's addresses it came. The
- * member takes an answer only from the address that it asks.
+ * A datagram, and what its answer needs: who sent it, and to which of this host's addresses. The sender
+ * accepts an answer only from the address that it asked.
  */
 struct letter {
     unsigned char bytes[PULSE_BYTES + 1];
@@ -83,8 +83,8 @@ static void read_socket(struct pulse_listener *listener, int fd, int most)
 }
 
 /*
- * With the lock. Keeps the lead if that is due, and answers the questions that have come. Returns for how
- * many milliseconds the thread may sleep if no question comes.
+ * Call it with the lock held. Renews the lead if that is due, and answers the questions that have arrived.
+ * Returns how many milliseconds the thread may sleep if no question comes.
  */
 static int go_on(struct pulse_listener *listener)
 {

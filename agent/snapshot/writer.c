@@ -15,7 +15,7 @@
 /* One process and its socket. The loop's close callback frees it. */
 struct process {
     uv_poll_t poll;
-    struct writer *writer; /* NULL: nobody waits for its answers any more */
+    struct writer *writer; /* NULL: the writer was stopped, so answers are dropped */
     pid_t pid;
     int socket;
 };
@@ -54,7 +54,7 @@ static void end_process(struct process *process)
     uv_close((uv_handle_t *)&process->poll, on_closed);
 }
 
-/* Takes the request off the list. Returns false if it is not on it. */
+/* Takes the request with this id off the list. Returns false if the list does not have it. */
 static bool take_off(struct writer *writer, uint64_t id)
 {
     for (size_t i = 0; i < writer->n; i++)
@@ -65,7 +65,7 @@ static bool take_off(struct writer *writer, uint64_t id)
     return false;
 }
 
-/* The process has died: nothing is written any more. */
+/* The process has died: answers all requests with FSDP_ERR_IO. */
 static void fail_all(struct writer *writer)
 {
     struct writer_answer answer = { .status = FSDP_ERR_IO };
@@ -98,7 +98,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         if (take_off(writer, answer.id))
             writer->answered(writer->arg, &answer);
         if (process->writer == NULL)
-            return; /* writer_stop() was called from within the answer */
+            return; /* the answer's function has called writer_stop() */
     }
     end_process(process);
     fail_all(writer);
