@@ -20,11 +20,13 @@ enum agent_save_signal {
     AGENT_SAVE_NONE = 0,
     AGENT_SAVE_TERM = 1,
     AGENT_SAVE_USR1 = 2,
-    AGENT_SAVE_DAEMON = 4 /* the signal agent_daemon_stops(), which only fsdp-agent sends */
+    /* Bits of a set of signals. Each of these signals makes a job save a checkpoint and then end. */
+    AGENT_SAVE_DAEMON = 4
 };
 
 /*
- * What happens to the output of the workers. A stream that no member names is inherited, as under torchrun.
+ * What happens to the output of the workers. A stream that no member here names is inherited by the worker
+ * from fsdprun, as under torchrun.
  */
 struct agent_output {
     /* One set of streams per local rank; NULL: none. */
@@ -32,7 +34,7 @@ struct agent_output {
     const unsigned char *tees;      /* go to the log file and to the console */
     /* Per local rank: 1 if its output is shown on the console, else 0. NULL: all are shown. */
     const unsigned char *shown;
-    bool prefix; /* console lines carry the rank; this implies that they are captured */
+    bool prefix; /* console lines carry the rank; the streams are then captured */
     bool direct; /* a program's inherited output does not pass through the agent (agent/output/relay.h) */
     bool color;  /* the console takes colours */
     bool bar;    /* a job on a terminal: draw the progress line (agent/output/progress.h) */
@@ -58,14 +60,16 @@ enum agent_numa {
 
 /* The node that listens at the rendezvous endpoint. */
 enum agent_hosting {
-    AGENT_HOST_AUTO, /* the node that can: the endpoint's address is its own, and the port is free */
-    AGENT_HOST_YES,  /* this node, even if the endpoint's address is none of its own */
-    AGENT_HOST_NO    /* another node */
+    /* the node that can listen there: the endpoint's address is its own, and the port is free */
+    AGENT_HOST_AUTO,
+    AGENT_HOST_YES, /* this node, even if the endpoint's address is not among its own addresses */
+    AGENT_HOST_NO   /* another node */
 };
 
 /* Who says which node coordinates a job of several. */
 enum agent_arbiter {
-    AGENT_ARBITER_NONE,      /* the endpoint: the node that has it does, as long as it lives */
+    /* no arbiter: the node that listens at the rendezvous endpoint leads, as long as it lives */
+    AGENT_ARBITER_NONE,
     AGENT_ARBITER_DIRECTORY, /* a record in the run directory, which all nodes share */
     AGENT_ARBITER_ETCD       /* a record in an etcd */
 };
@@ -97,15 +101,16 @@ struct agent_observer {
     void (*progress)(void *arg, const struct agent_progress *progress);
     /* In each generation, once all workers of this node were started; some may have ended by then. */
     void (*started)(void *arg);
-    /* Once: the registry has the run (list_name), or it was said that it has not. */
-    void (*listed)(void *arg);
     /*
-     * Each line of events.jsonl, also where no such file is kept. Only on the node that coordinates the run.
+     * Called once, when the run is in the user's registry (list_name), or was refused there with a message.
      */
+    void (*listed)(void *arg);
+    /* Called with each line of events.jsonl, even if no such file is kept. Only on the node that leads. */
     void (*event)(void *arg, const char *line);
     /*
-     * Once, at the end of a run that began, on that same node: the lines about the whole run that stand above
-     * the last line. The run ends with `status`. `out` has `size` bytes, and receives whole lines, or "".
+     * Called once, at the end of a run that has begun, on the node that leads. It writes lines about the
+     * whole run, which are printed above the last line, or "". `out` has `size` bytes. The run ends with
+     * `status`.
      */
     void (*ending)(void *arg, int status, char *out, size_t size);
 };
@@ -124,35 +129,45 @@ struct agent_config {
      * What is run. argv[0] is a path, or a name to look up on PATH. "${local_rank}" in arguments is replaced.
      */
     char *const *argv; /* zero-terminated, at least one word */
-    int script; /* index in argv of the file that argv[0], an interpreter, runs; 0: none that we know of */
+    /* index in argv of the script that argv[0], an interpreter, runs; 0: no such script is known */
+    int script;
 
     /* A job file's job; NULL for a program. The members after it are read only when it is set. */
     const char *job_json;      /* the resolved job, zero-terminated */
     const char *deciding_json; /* the keys of a job that decide its result, with their defaults, as JSON */
     uint64_t total_steps;      /* train.steps */
     bool resume_never;         /* checkpoint.resume: never */
-    bool exports;              /* a job with all its steps still runs if its export is missing */
+    /* the job exports its model: if the export is missing, the job runs even if all its steps are done */
+    bool exports;
 
     /* The world. */
     const char *run_id; /* TORCHELASTIC_RUN_ID; "none" is torchrun's default */
     const char *role;   /* ROLE_NAME; "default" */
     int n_workers;      /* on this node, at least 1 */
     int n_nodes;
-    int node_rank;                /* -1: any that is free; the node that can listen at the endpoint is 0 */
-    int min_nodes;                /* the fewest nodes that may form a world; n_nodes: all are needed */
+    int node_rank; /* -1: any free number; number 0 is the node that listens at the endpoint */
+    /* a world forms with at least so many nodes; equal to n_nodes: all are needed */
+    int min_nodes;
     int64_t join_timeout_ms;      /* how long nodes wait for a world */
-    int64_t last_call_timeout_ms; /* with min_nodes there, how much longer they wait for others */
-    int64_t lease_ms;             /* a node that is silent for so long is lost; the host's holds for all */
-    int threads;                  /* compute threads per worker; 0: cores really available / workers */
+    int64_t last_call_timeout_ms; /* how much longer nodes wait for more nodes once min_nodes are there */
+    /* how long a node may be silent before it is lost; the leader's value holds for all nodes */
+    int64_t lease_ms;
+    /* compute threads per worker; 0: the cores that are available, divided by the workers */
+    int threads;
     int max_restarts;
-    int64_t restart_window_ms; /* only the restarts of so long ago count; 0: those of the whole run */
-    int64_t grace_ms;          /* of a program: between TERM and KILL; of a job: for a save on a signal */
-    int64_t hang_timeout_ms;   /* a rank that makes no progress for so long is stopped; 0: never */
-    bool watched; /* a program: hang_timeout_ms holds for what any rank shows (agent/world/world_life.c) */
-    bool python_stacks; /* ... and a module in PYTHONPATH makes Python show its stacks (python_stacks.h) */
-    unsigned save_on_signal; /* set of enum agent_save_signal: these save a checkpoint and end with 77 */
-    bool straggler_restart;  /* of a job: a node with a slow rank is set aside; the host's value holds */
-    int standby; /* of a job: workers of this node that are executed ahead of the next generation */
+    int64_t restart_window_ms; /* a restart counts against max_restarts for so long; 0: for the whole run */
+    /* of a program: from TERM to KILL; of a job: how long a save on a signal may take */
+    int64_t grace_ms;
+    int64_t hang_timeout_ms; /* a rank that makes no progress for so long is stopped; 0: never */
+    /* of a program: hang_timeout_ms applies to whatever its ranks show (agent/world/world_life.c) */
+    bool watched;
+    /* of a watched program: a module in PYTHONPATH makes Python show its stacks (python_stacks.h) */
+    bool python_stacks;
+    /* set of enum agent_save_signal: on these signals a job saves a checkpoint and ends with 77 */
+    unsigned save_on_signal;
+    /* of a job: a node with a slow rank is taken out of the world; the leader's value holds */
+    bool straggler_restart;
+    int standby; /* of a job: how many workers are started on this node ahead of the next generation */
     bool virtual_local_rank; /* LOCAL_RANK is 0 for all, and each worker sees one device */
     enum agent_numa numa;
     /*
@@ -163,7 +178,10 @@ struct agent_config {
     uint64_t stop_signals, forward_signals;
     const char *stop_signals_text; /* as the user wrote it: TORCHELASTIC_SIGNALS_TO_HANDLE */
 
-    /* A signal to one node means the job, because every node gets it. Else that node leaves the job. */
+    /*
+     * Whether a signal that reaches this node is meant for the whole job, because every node gets it.
+     * Otherwise this node alone leaves the job.
+     */
     bool signals_for_all;
 
     /*
@@ -173,16 +191,25 @@ struct agent_config {
     const char *rendezvous_host;
     int rendezvous_port;
     enum agent_hosting hosting;
-    /* AGENT_ARBITER_DIRECTORY: of a job, or with a run directory that the user names; else not used */
+    /*
+     * Who decides which node leads. AGENT_ARBITER_DIRECTORY is used only for a job, or if the user named the
+     * run directory.
+     */
     enum agent_arbiter arbiter;
-    const char *etcd;   /* AGENT_ARBITER_ETCD: its members (agent/arbiter/etcd_endpoints.h) */
-    const char *secret; /* secret_bytes of it; NULL: insecure, which the user must have asked for */
+    /* of AGENT_ARBITER_ETCD: the addresses of etcd's members (agent/arbiter/etcd_endpoints.h) */
+    const char *etcd;
+    /* of secret_bytes; NULL: traffic between nodes is not protected, which the user must have asked for */
+    const char *secret;
     size_t secret_bytes;
     /* MASTER_ADDR and MASTER_PORT, if the user names them. NULL, 0: loopback (or node 0), and a free port. */
     const char *master_address;
     int master_port;
-    bool no_store; /* the agent has no store: a program's rank 0 opens its own at that address and port */
-    const char *local_address; /* where other nodes reach this one; NULL: the address the connection shows */
+    /* of a program: the agent opens no store, because rank 0 opens its own at that address and port */
+    bool no_store;
+    /*
+     * the address at which other nodes reach this one; NULL: the one that its connection to the leader shows
+     */
+    const char *local_address;
 
     /*
      * Where the run is kept, an absolute path.
@@ -193,33 +220,40 @@ struct agent_config {
     const char *run_dir;
     /* A job's: where its checkpoints are, an absolute path. NULL: in RUN/checkpoints */
     const char *checkpoint_dir;
-    bool run_dir_named;     /* a program's, named by the user: the same for all nodes, and for later runs */
-    bool run_dir_temporary; /* a program's, in a new temporary directory: removed if nothing was kept in it */
+    /* of a program: the user named run_dir, so it is the same on all nodes and for later runs */
+    bool run_dir_named;
+    /* of a program: run_dir is a new temporary directory, which is removed if nothing was kept in it */
+    bool run_dir_temporary;
     struct agent_output output;
     struct agent_observer observer;
     bool quiet; /* print only the first-cause line */
 
     /*
-     * Where programs keep snapshots (agent/snapshot/place.h). The limit is -1 for the default, and 0 for no
-     * such place. agent_run() makes the place; NULL: there is none.
+     * snapshot_bytes is the most that snapshots of programs may take in memory (agent/snapshot/place.h); -1:
+     * the default, 0: there is no such place. agent_run() makes the place and sets its path; NULL: there is
+     * none.
      */
     int64_t snapshot_bytes;
-    bool replicas;                /* of a job: its snapshots are copied to the memory of another node */
-    const char *snapshot_persist; /* where complete ones are written, an absolute path; NULL: nowhere */
+    bool replicas; /* of a job: its snapshots are copied to the memory of another node */
+    /* a directory to which complete snapshots of a program are written, an absolute path; NULL: none */
+    const char *snapshot_persist;
     struct place *place;
 
-    /* The run's name in the user's registry (agent/desk/registry.h). NULL: it is not there. */
+    /* The run's name in the user's registry (agent/desk/registry.h). NULL: the run is not listed. */
     const char *list_name;
     char *const *command; /* the command line of fsdprun, zero-terminated; read only with a list_name */
     /*
-     * The entry of this process in that registry, and its socket, if the job waited before it became a run.
-     * The run answers there. NULL: it makes its own.
+     * This run's entry in that registry, with its socket, if the job was listed before the run began, while
+     * it waited for GPUs. NULL: the run makes its own entry.
      */
     struct registry_entry *entry;
     int entry_fd;
 };
 
-/** Return the signals that a run takes: its two sets, and those that save. Never KILL, STOP or CHLD. */
+/**
+ * Return the signals that a run handles: stop_signals, forward_signals, and those of save_on_signal. Never
+ * KILL, STOP or CHLD.
+ */
 uint64_t agent_signals(const struct agent_config *config);
 
 /**

@@ -27,16 +27,16 @@ struct arbiter {
     struct lead lead;
     bool turns;   /* the loop has run: calls may begin */
     bool calls;   /* one of the store is under way */
-    bool stopped; /* no call begins any more, and no callback comes */
+    bool stopped; /* no call of the store begins any more, and no handler is called */
     char notes[NOTES][WORDS_BYTES];
     int n_notes;
 
-    /* agents whose records were read, the newest ones */
+    /* identities of agents whose records were read; the newest SEEN of them */
     unsigned char seen[SEEN][SESSION_IDENTITY_BYTES];
     unsigned n_seen;
 
-    int64_t failing_ms; /* since when the store fails; 0: it does not */
-    bool waits;         /* it was said that this agent waits for a leader that may be gone */
+    int64_t failing_ms; /* since when the store has failed; 0: it works */
+    bool waits;         /* a line has said that this agent waits for a leader that may be gone */
 };
 
 /* One call of the store. */
@@ -82,7 +82,7 @@ static void look_at_answer(struct arbiter *arbiter, const struct call *call, int
     }
 }
 
-/* A call that takes longer than a leader may wait between two writes. */
+/* Notes when a call of the store takes longer than the time between two writes of a leader. */
 static void look_for_silence(struct arbiter *arbiter, int64_t now)
 {
     const struct lead *lead = &arbiter->lead;
@@ -98,8 +98,8 @@ static void look_for_silence(struct arbiter *arbiter, int64_t now)
 }
 
 /*
- * A job that is started again after a crash finds the record of a leader that said no last word. One that
- * lives writes it again soon.
+ * Notes when this agent waits for a leader that may be gone. After a crash, a job that is started again finds
+ * the record of a leader that did not end it. A leader that lives would soon write the record again.
  */
 static void look_for_a_wait(struct arbiter *arbiter, int64_t now)
 {
@@ -126,7 +126,7 @@ struct told {
     uint64_t term;
     struct leader_record record; /* that of the news */
     int64_t fence_until_ms;
-    char words[WORDS_BYTES]; /* a note, if there are no news; of LEAD_DEPOSED: why */
+    char words[WORDS_BYTES]; /* the words of a note, if there is no other news; for LEAD_DEPOSED the reason */
 };
 
 static void say_why_deposed(const struct arbiter *arbiter, char words[WORDS_BYTES])
@@ -141,7 +141,7 @@ static void say_why_deposed(const struct arbiter *arbiter, char words[WORDS_BYTE
                  (double)lead->self.lease_ms / 1e3);
 }
 
-/* Returns false if there is nothing to tell. */
+/* Takes the next thing to tell the loop. Returns false if there is nothing. */
 static bool take_told(struct arbiter *arbiter, struct told *told)
 {
     const struct lead *lead = &arbiter->lead;
@@ -231,7 +231,7 @@ static void take_answer(struct arbiter *arbiter, const struct call *call)
     look_at_answer(arbiter, call, now);
 }
 
-/* Looks, and makes the call that is due. */
+/* Runs on the thread: looks at the time, and makes the call of the store that is due. */
 static int64_t on_turn(void *arg)
 {
     struct arbiter *arbiter = arg;
@@ -276,7 +276,7 @@ static void tell_idle(struct arbiter *arbiter)
     idle(arbiter->idle_arg); /* last: it may destroy the arbiter */
 }
 
-/* Handlers may stop the arbiter at any of these steps. */
+/* Calls the handlers for all news. A handler may stop the arbiter, so that is checked after each call. */
 static void advance(struct arbiter *arbiter)
 {
     struct told told;
@@ -400,7 +400,9 @@ void arbiter_destroy(struct arbiter *arbiter)
     uv_close((uv_handle_t *)&arbiter->timer, on_timer_closed);
 }
 
-/* Wishes. What is due then is the thread's, and what is to be told the loop's. */
+/*
+ * What the caller wants. After each of these calls the thread does what is due, and the loop tells the news.
+ */
 
 static void wished(struct arbiter *arbiter)
 {

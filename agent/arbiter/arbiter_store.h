@@ -1,7 +1,7 @@
 /*
  * Where an arbiter keeps its record: in a directory that all nodes share (directory_store.h), or in etcd. The
- * store decides one thing: who takes a term, which is exclusive. All else is decided by lead.h, from what the
- * store says.
+ * store decides one thing only: which agent gets a term. lead.h decides everything else, from the store's
+ * answers.
  *
  * The calls may block. They are made one after another, all on one thread, which is not the loop's. A call
  * that says ARBITER_FAILED may have taken effect or not, and may take effect later: a claim at any time, a
@@ -21,8 +21,8 @@
 enum arbiter_answer {
     ARBITER_DONE = 1,
     ARBITER_NONE,    /* of read: there is no record yet */
-    ARBITER_TAKEN,   /* of claim: another agent, or an earlier call, took this term */
-    ARBITER_DEPOSED, /* of renew: a higher term is there, or this one is another agent's */
+    ARBITER_TAKEN,   /* of claim: another agent has taken this term, or an earlier call of this agent has */
+    ARBITER_DEPOSED, /* of renew: the store has a record of a higher term, or of this term by another agent */
     ARBITER_FAILED   /* the store did not answer, or refused */
 };
 
@@ -32,8 +32,9 @@ struct arbiter_store_ops {
     const char *name; /* as --arbiter has it: "directory", "etcd" */
     /**
      * Read the newest record or claim: of the highest term, and of that the highest sequence. A claim is
-     * found at the latest when its owner has written a record; if it never does, after some time. What is no
-     * whole record does not count. ARBITER_DONE: `out` has it. Else ARBITER_NONE or ARBITER_FAILED.
+     * found at the latest when its owner has written a record; if it never does, after some time. Bytes that
+     * are not a complete record do not count. ARBITER_DONE: `out` has it. Else ARBITER_NONE or
+     * ARBITER_FAILED.
      */
     enum arbiter_answer (*read)(struct arbiter_store *store, struct leader_record *out, struct fsdp_err *err);
     /**
@@ -56,11 +57,11 @@ struct arbiter_store_ops {
      */
     enum arbiter_answer (*renew)(struct arbiter_store *store, const struct leader_record *record,
                                  struct leader_record *newer, struct fsdp_err *err);
-    /** Frees the store. No call is under way. What it stored stays. Thread: the loop's. */
+    /** Frees the store. No call may be in progress. The record stays. Thread: the loop's. */
     void (*destroy)(struct arbiter_store *store);
 };
 
-/* A back end's struct has this as its first member. */
+/* The struct of each kind of store has this as its first member. */
 struct arbiter_store {
     const struct arbiter_store_ops *ops;
 };

@@ -19,7 +19,7 @@ struct arbiter_thread_calls {
      * nothing wakes the thread before.
      */
     int64_t (*turn)(void *arg);
-    /* On the loop, after arbiter_thread_tell(); one call may stand for several. */
+    /* Called on the loop after arbiter_thread_tell(). One call may stand for several calls of that. */
     void (*told)(void *arg);
     void *arg;
 };
@@ -35,8 +35,8 @@ void arbiter_thread_wake(struct arbiter_thread *thread);
 /** Call told() on the loop. Thread: any. */
 void arbiter_thread_tell(struct arbiter_thread *thread);
 /**
- * End the thread. It must not be blocked. No call follows, and `closed` is called on the loop, as of a handle
- * that is closed.
+ * Ends the thread, which must not be blocked in a call. After that only `closed` is called, on the loop, when
+ * the handle is closed.
  */
 void arbiter_thread_close(struct arbiter_thread *thread, void (*closed)(void *arg));
 

@@ -48,7 +48,11 @@ bool base64_decode(void *out, size_t capacity, size_t *n, const char *text)
             if (at < *n)
                 bytes[at++] = (unsigned char)(bits >> shift);
             else if ((bits >> shift & 0xff) != 0)
-                return false; /* bits beyond the last byte: another text has these bytes */
+                /*
+                 * refused: the bits after the last byte are not zero, so another text is the right form for
+                 * these bytes
+                 */
+                return false;
         bits = 0;
     }
     return true;

@@ -11,7 +11,9 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
-/* A place is a page of its own: an NFS client may write a whole page for some bytes of it. */
+/*
+ * Each place has a page of its own, because an NFS client may write a whole page to change some bytes of it.
+ */
 enum {
     TERMS = 4,
     PLACES = 2 * TERMS,
@@ -32,7 +34,10 @@ static struct directory_store *of(struct arbiter_store *store)
     return (struct directory_store *)store;
 }
 
-/* Opens for reading and writing, and makes the file. `flags` are added. */
+/*
+ * Opens a file for reading and writing, and creates it if it is missing. `flags` are further flags of
+ * open(2).
+ */
 static int try_open(struct directory_store *store, const char *path, int flags)
 {
     struct fsdp_io *io = store->io;
@@ -46,8 +51,8 @@ static int try_open(struct directory_store *store, const char *path, int flags)
 }
 
 /*
- * The run directory may belong to another user, so what is below it is found from its descriptor. The first
- * call that finds the directory opens it. FSDP_ERR_NOT_FOUND: there is none.
+ * Opens the run directory, once. It may belong to another user, so everything in it is found from this
+ * descriptor. FSDP_ERR_NOT_FOUND: it does not exist yet.
  */
 static enum fsdp_status open_run_dir(struct directory_store *store, struct fsdp_err *err)
 {
@@ -65,8 +70,8 @@ static enum fsdp_status open_run_dir(struct directory_store *store, struct fsdp_
 /* The record's file */
 
 /*
- * Several agents may do this at once, and one that made it may not have synced it. FSDP_ERR_NOT_FOUND: there
- * is no run directory.
+ * Makes the folder, and syncs it even if it exists: several agents may make it at once, and the one that did
+ * may not have synced it. FSDP_ERR_NOT_FOUND: there is no run directory.
  */
 static enum fsdp_status make_folder(struct directory_store *store, struct fsdp_err *err)
 {
@@ -88,8 +93,8 @@ static enum fsdp_status open_record(struct directory_store *store, int *fd, stru
 }
 
 /*
- * The newest record that stands in a place; *newest has term 0 if there is none. The file has its full size
- * from the first time that any host opens it: a host may know a size for as long as it caches attributes.
+ * Reads the newest record of all places. *newest has term 0 if there is none. Whichever host opens the file
+ * first gives it its full size, because a host may remember an old size as long as it caches attributes.
  */
 static enum fsdp_status read_places(struct directory_store *store, int fd, struct leader_record *newest,
                                     struct fsdp_err *err)
@@ -139,9 +144,9 @@ static enum fsdp_status claim_path(const struct directory_store *store, uint64_t
 }
 
 /*
- * Reads the claim of a term. Of a broken claim *out has only the term. FSDP_ERR_NOT_FOUND: no agent has
- * claimed it. After any other error neither is known, and the caller must not take the term for claimed: the
- * record of its leader would then look old.
+ * Reads the claim of a term. If the claim is broken, only the term of *out is set. FSDP_ERR_NOT_FOUND: no
+ * agent has claimed the term. After any other error it is not known whether the term is claimed; the caller
+ * must not assume that it is, because the leader's record would then seem old.
  */
 static enum fsdp_status read_claim(struct directory_store *store, uint64_t term, struct leader_record *out,
                                    struct fsdp_err *err)
@@ -161,7 +166,7 @@ static enum fsdp_status read_claim(struct directory_store *store, uint64_t term,
     return status;
 }
 
-/* The highest term that is claimed; 0: none is. */
+/* Finds the highest term that is claimed; *newest is 0 if none is. */
 static enum fsdp_status find_newest_claim(struct directory_store *store, uint64_t *newest,
                                           struct fsdp_err *err)
 {
@@ -184,8 +189,8 @@ static enum fsdp_status find_newest_claim(struct directory_store *store, uint64_
 }
 
 /*
- * A leader may die between its claim and its first record, or no record can be read any more. *newest has the
- * newest record, and receives the newest claim if that has a higher term.
+ * Looks for a claim of a higher term than *newest, and puts it there if there is one. A leader may have died
+ * between its claim and its first record, or no record may be readable any more.
  */
 static enum fsdp_status look_for_claims(struct directory_store *store, struct leader_record *newest,
                                         struct fsdp_err *err)
@@ -208,7 +213,10 @@ static enum fsdp_status look_for_claims(struct directory_store *store, struct le
     return FSDP_OK;
 }
 
-/* Has the link been made, though its answer was an error? An open asks the server for the number of names. */
+/*
+ * Was the link made although link(2) returned an error? The file then has two names. Opening it asks the
+ * server for their number.
+ */
 static bool has_two_names(struct directory_store *store, const char *path)
 {
     struct fsdp_io *io = store->io;
@@ -228,8 +236,8 @@ static bool has_no_links(int error)
 }
 
 /*
- * Without links the claim gets its name first, and its contents after that. It keeps the name even if no
- * contents come: another agent may have found it.
+ * For file systems without links: creates the claim under its final name, and then writes its contents. The
+ * name is kept even if writing fails, because another agent may have found it.
  */
 static enum arbiter_answer create_claim(struct directory_store *store, const char *path,
                                         const unsigned char bytes[LEADER_RECORD_BYTES], struct fsdp_err *err)
@@ -249,7 +257,10 @@ static enum arbiter_answer create_claim(struct directory_store *store, const cha
     return status == FSDP_OK ? ARBITER_DONE : ARBITER_FAILED;
 }
 
-/* Give the term to the claim: link the file `written`, which has its bytes, and which the caller removes. */
+/*
+ * Gives the term to the claim, by linking the file `written`, which has the claim's bytes. The caller removes
+ * that file.
+ */
 static enum arbiter_answer take_term(struct directory_store *store, const char *written, uint64_t term,
                                      const unsigned char bytes[LEADER_RECORD_BYTES], struct fsdp_err *err)
 {
@@ -288,7 +299,10 @@ static enum arbiter_answer directory_read(struct arbiter_store *base, struct lea
     return out->term > 0 ? ARBITER_DONE : ARBITER_NONE;
 }
 
-/* Each agent writes its claim under a name of its own; what an earlier call left there is not in the way. */
+/*
+ * Claims a term. Each agent writes its claim under a name of its own, which replaces what an earlier call
+ * left there.
+ */
 static enum arbiter_answer directory_claim(struct arbiter_store *base, const struct leader_record *claim,
                                            struct leader_record *holder, struct fsdp_err *err)
 {
@@ -308,7 +322,10 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
         return ARBITER_FAILED;
     answer = take_term(store, written, claim->term, bytes, err);
     (void)store->io->unlink(store->io, written);
-    /* TAKEN too: it may be by an earlier call of this agent, whose sync failed. */
+    /*
+     * Synced also if the answer is TAKEN: an earlier call of this agent may have taken it, and then failed to
+     * sync.
+     */
     if (answer != ARBITER_FAILED && io_sync_directory(store->io, store->folder, err) != FSDP_OK)
         return ARBITER_FAILED;
     if (answer != ARBITER_TAKEN)
@@ -320,7 +337,10 @@ static enum arbiter_answer directory_claim(struct arbiter_store *base, const str
     return ARBITER_TAKEN;
 }
 
-/* So a write that comes late hides neither the next one of its leader nor those of the next three terms. */
+/*
+ * Returns the place for a record. Late writes of a leader then hit neither its next record nor those of the
+ * next three terms.
+ */
 static uint64_t place_of(const struct leader_record *record)
 {
     return record->term % TERMS * 2 + record->sequence % 2;

@@ -15,8 +15,8 @@
 enum {
     MS = 1000 * 1000,
     /*
-     * Members that are asked in the time of a request. A member may also take a request and lose it: what a
-     * follower was to pass on when the leader died is never answered.
+     * How many members are asked within the time of one request. A member may take a request and never
+     * answer, for example a follower that was about to pass it on when etcd's leader died.
      */
     TRIES = 3,
     PAUSE_MS = 50, /* after all members refused at once */
@@ -30,7 +30,7 @@ struct etcd_client {
     struct curl_slist *headers;
     struct etcd_endpoints endpoints;
     int at;           /* the member to ask */
-    uint64_t cluster; /* the number of the etcd that answered first; 0: none did */
+    uint64_t cluster; /* the id of the etcd that answered first; 0: none has answered yet */
     int64_t request_ns;
     char answer[ANSWER_BYTES], words[CURL_ERROR_SIZE];
     size_t n_answer;
@@ -47,7 +47,7 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
     return n * size;
 }
 
-/* The workers that the agent starts do not inherit the connection. */
+/* SOCK_CLOEXEC: the workers that the agent starts do not inherit the connection. */
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)arg, (void)purpose;
@@ -89,7 +89,10 @@ static bool set_up(struct etcd_client *client)
     set &= curl->curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
     set &= curl->curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes) == CURLE_OK;
     set &= curl->curl_easy_setopt(easy, CURLOPT_WRITEDATA, client) == CURLE_OK;
-    /* A name server that does not answer must not be waited for beyond the time; older versions do wait. */
+    /*
+     * A name server that does not answer must not hold the request beyond its time. Older versions of libcurl
+     * ignore this option.
+     */
     (void)curl->curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     return set && (!client->endpoints.tls || set_files(client));
 }
@@ -136,7 +139,7 @@ int64_t etcd_client_deadline(const struct etcd_client *client)
     return clock_boot_ns() + client->request_ns;
 }
 
-/* What the member answered, if it is an answer of the same etcd as all before. */
+/* Parses the member's answer. It counts only if it is from the same etcd as all answers before. */
 static enum fsdp_status read_answer(struct etcd_client *client, long code, cJSON **answer,
                                     struct fsdp_err *err)
 {
@@ -155,7 +158,7 @@ static enum fsdp_status read_answer(struct etcd_client *client, long code, cJSON
         client->cluster = cluster;
     if (client->cluster == cluster)
         return FSDP_OK;
-    /* Each of two etcds would give the same term to another agent. */
+    /* Two different etcds would each give the same term to an agent. */
     cJSON_Delete(*answer);
     *answer = NULL;
     return fsdp_fail(err, FSDP_ERR_IO,
@@ -204,7 +207,10 @@ static int64_t ms_until(int64_t deadline_ns)
 enum fsdp_status etcd_client_ask(struct etcd_client *client, const char *path, const char *body,
                                  int64_t deadline_ns, struct cJSON **answer, struct fsdp_err *err)
 {
-    /* A try in less time would only say that it had no time, and hide the words of the one before. */
+    /*
+     * A try with less time than this would only fail for lack of time, and its message would hide that of the
+     * try before.
+     */
     const int64_t most_ms = client->request_ns / MS / TRIES + 1, least_ms = most_ms / 2;
     int n_asked = 0;
 

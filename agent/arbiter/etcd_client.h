@@ -36,7 +36,7 @@ void etcd_client_destroy(struct etcd_client *client);
 int64_t etcd_client_deadline(const struct etcd_client *client);
 
 /**
- * Ask, and wait for the answer.
+ * Send a request, and wait for the answer.
  *   path    of etcd_message.h
  *   body    JSON; NULL means that there was no memory for it
  *   answer  receives it, parsed; the caller frees it with cJSON_Delete(). NULL after a failure

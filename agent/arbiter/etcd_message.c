@@ -11,7 +11,7 @@
 
 /* Requests */
 
-/* The fields of a range, which is one key. */
+/* Add the fields of a range that consists of one key. */
 static void add_range(struct json_text *text, const char *name, const char *key)
 {
     json_open(text, name, '{');
@@ -70,7 +70,7 @@ static const cJSON *member(const cJSON *object, const char *name)
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
-/* A string that is a number above 0, of all its letters; else 0. */
+/* Returns a JSON string that is a positive number in all its letters; else 0. */
 static uint64_t number_in(const cJSON *object, const char *name, uint64_t most)
 {
     const char *const text = cJSON_GetStringValue(member(object, name));
@@ -113,7 +113,7 @@ int etcd_message_error(const char *text, size_t length, char *words, size_t n_wo
     return number;
 }
 
-/* `range`: a RangeResponse. A field that is empty or zero is left out by etcd. */
+/* Reads a RangeResponse. etcd leaves out fields that are empty or zero. */
 static bool take_value(const cJSON *range, const char *key, struct etcd_value *out)
 {
     const cJSON *const found = member(range, "kvs"), *const only = cJSON_GetArrayItem(found, 0);

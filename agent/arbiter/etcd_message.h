@@ -28,7 +28,7 @@ enum { ETCD_NO_LEASE = 5 /* code of an error: the lease that is to keep a key is
 
 /* What was found at the key. */
 struct etcd_value {
-    int64_t revision; /* of its last change; 0: there is no such key */
+    int64_t revision; /* of the last change of the key; 0: the key does not exist */
     size_t n_bytes;   /* 0 also if the value is longer than any record */
     unsigned char bytes[LEADER_RECORD_BYTES];
 };
@@ -37,8 +37,9 @@ struct etcd_value {
 
 void etcd_message_range(struct json_text *text, const char *key);
 /**
- * Put bytes[0..LEADER_RECORD_BYTES) at the key if its last change is still that of `revision` (0: it does not
- * exist). Else find out what is there. The key disappears with `lease`.
+ * A request that puts bytes[0..LEADER_RECORD_BYTES) at the key, if the key's last change is still `revision`
+ * (0: the key does not exist). Otherwise the request returns what the key has now. The key disappears when
+ * `lease` is over.
  */
 void etcd_message_swap(struct json_text *text, const char *key, int64_t revision, const unsigned char *bytes,
                        int64_t lease);
@@ -56,11 +57,14 @@ struct cJSON *etcd_message_parse(const char *text, size_t length, uint64_t *clus
 /** The code of an error (gRPC's), and its words. 0: this is no error of an etcd; `words` is "" then. */
 int etcd_message_error(const char *text, size_t length, char *words, size_t n_words);
 
-/* The rest of an answer. FSDP_ERR_FORMAT: it has something else. */
+/* Reads the rest of an answer to a range. FSDP_ERR_FORMAT: the answer has another form. */
 
 enum fsdp_status etcd_message_take_range(const struct cJSON *answer, const char *key, struct etcd_value *out,
                                          struct fsdp_err *err);
-/** *swapped: was the value put? If not, `found` receives what is there. */
+/**
+ * Reads the answer to a swap. *swapped: whether the value was put. If it was not, `found` receives what the
+ * key has.
+ */
 enum fsdp_status etcd_message_take_swap(const struct cJSON *answer, const char *key, bool *swapped,
                                         struct etcd_value *found, struct fsdp_err *err);
 enum fsdp_status etcd_message_take_grant(const struct cJSON *answer, int64_t *lease, struct fsdp_err *err);

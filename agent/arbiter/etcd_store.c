@@ -17,11 +17,12 @@ struct etcd_store {
     struct etcd_client *client;
     char *key; /* base64 */
     int64_t keep_s;
-    int64_t lease;         /* etcd's, which keeps what this agent writes; 0: none */
-    int64_t lease_made_ns; /* clock_boot_ns() before it was asked for */
+    /* the id of etcd's lease, which keeps the key that this agent writes; 0: there is none */
+    int64_t lease;
+    int64_t lease_made_ns; /* clock_boot_ns() before that lease was asked for */
 };
 
-/* What the key has: a whole record, or nothing that counts. */
+/* What the key was found to have: a complete record, or something that does not count. */
 struct found {
     struct etcd_value value;
     bool whole;
@@ -62,8 +63,8 @@ static enum fsdp_status look(struct etcd_store *store, struct found *found, int6
 }
 
 /*
- * A lease of etcd for the next write. When half of it is over, the next write gets another one. The old one
- * then keeps nothing, and ends by itself.
+ * Makes sure that there is a lease of etcd for the next write. When half of its time is over, a new one is
+ * made. The old one then keeps no key, and ends by itself.
  */
 static enum fsdp_status need_lease(struct etcd_store *store, int64_t deadline_ns, struct fsdp_err *err)
 {
@@ -84,7 +85,9 @@ static enum fsdp_status need_lease(struct etcd_store *store, int64_t deadline_ns
     return status;
 }
 
-/* Put `bytes` if the key is still as it was found. If not, `found` receives what is there now. */
+/*
+ * Puts `bytes` if the key has not changed since `found` was read. Otherwise `found` receives what it has now.
+ */
 static enum fsdp_status swap(struct etcd_store *store, const unsigned char *bytes, struct found *found,
                              bool *swapped, int64_t deadline_ns, struct fsdp_err *err)
 {
@@ -117,7 +120,10 @@ static enum arbiter_answer etcd_read(struct arbiter_store *base, struct leader_r
     return ARBITER_DONE;
 }
 
-/* Is what was found in the way of a claim, or of another record of its term? */
+/*
+ * Must the write be given up because of what was found? A claim: if the found term is as high, or higher. A
+ * record: if the found term is higher, or is the same and of another agent.
+ */
 static bool is_in_the_way(const struct found *found, const struct leader_record *record, bool claims)
 {
     if (!found->whole || found->record.term != record->term)
@@ -126,10 +132,9 @@ static bool is_in_the_way(const struct found *found, const struct leader_record 
 }
 
 /*
- * Put `record`: a claim, or the record of a leader. ARBITER_NONE: `other` is in the way.
- *
- * The call looks first, so a value that it finds later was written after the call began. If that is this very
- * record, a try whose answer was lost has put it, and the call is done.
+ * Writes a claim, or a leader's record. ARBITER_NONE: `other` has a record that is in the way. The call reads
+ * the key first. If a later read finds the very record that it writes, an earlier try, whose answer was lost,
+ * has written it.
  */
 static enum arbiter_answer put(struct etcd_store *store, const struct leader_record *record,
                                struct leader_record *other, struct fsdp_err *err)
@@ -151,7 +156,10 @@ static enum arbiter_answer put(struct etcd_store *store, const struct leader_rec
         if (status == FSDP_OK)
             status = swap(store, bytes, &found, &swapped, deadline_ns, err);
         if (status == FSDP_ERR_NOT_FOUND) {
-            store->lease = 0; /* it is over, because the host stood still for so long, or etcd was restored */
+            /*
+             * that lease is over: this host stood still for long, or etcd was restored from an earlier state
+             */
+            store->lease = 0;
             status = FSDP_OK;
         } else if (status == FSDP_OK &&
                    (swapped || (found.whole && memcmp(found.value.bytes, bytes, sizeof bytes) == 0))) {

@@ -31,7 +31,7 @@ static bool is_own(const struct lead *lead, const struct leader_record *record)
            memcmp(record->identity, lead->self.identity, sizeof record->identity) == 0;
 }
 
-/* The lease by which the newest record is judged: its leader's. */
+/* Returns the lease of the known record's leader, by which the record is judged. */
 static int64_t lease_of(const struct lead *lead)
 {
     return lead->known.term > 0 ? lead->known.lease_ms : lead->self.lease_ms;
@@ -134,7 +134,7 @@ void lead_go_on(struct lead *lead, bool unlocked)
     lead->self.unlocked = unlocked;
 }
 
-/* What counts is what others read: the last record that was written for certain. */
+/* Only a record that certainly was written counts, because other agents act on what they read. */
 void lead_in_contact_until(struct lead *lead, int64_t until_ms)
 {
     if (leads(lead) && lead->known.goes_on && lead->known.sequence > 0)
@@ -164,8 +164,9 @@ void lead_leave(struct lead *lead)
 /* Time */
 
 /*
- * May the leader go on without the store, whatever this agent has heard? One that let it in does not, in that
- * term: words of a leader before may arrive late.
+ * May the leader go on without the store, whatever this agent has heard? Not if that leader has let this
+ * agent in, in its current term. In an earlier term does not count, because words of an earlier leader may
+ * arrive late.
  */
 static bool may_go_on(const struct lead *lead)
 {
@@ -173,7 +174,7 @@ static bool may_go_on(const struct lead *lead)
            lead->let_in != lead->known.term && !is_own(lead, &lead->known);
 }
 
-/* Is the process of the leader that is known gone, whatever its record says? */
+/* Is it known that the leader's process has ended, whatever its record says? */
 static bool is_gone(const struct lead *lead)
 {
     return lead->gone_ms > 0 && !lead->known.unlocked;
@@ -193,7 +194,10 @@ static bool is_stale(const struct lead *lead)
     return lead->known.term > 0 && lead->read_ms >= lead->quiet_ms + lead_patience_ms(lead);
 }
 
-/* The host by the endpoint may begin a run. One that stands goes on with a run that it has seen. */
+/*
+ * May this agent claim at all? The host by the endpoint may begin a run. An agent that stands may only
+ * continue a run that it has seen.
+ */
 static bool may_claim(const struct lead *lead)
 {
     const struct leader_record *known = &lead->known;
@@ -218,7 +222,7 @@ static int64_t claims_at_ms(const struct lead *lead)
     return at_ms > lead->failed_until_ms ? at_ms : lead->failed_until_ms;
 }
 
-/* Until when the term is this agent's to write. */
+/* Returns until when only this agent may write records of its term. */
 static int64_t term_until_ms(const struct lead *lead)
 {
     const int64_t last_ms = lead->hold_ms + (LEAD_CONTACT - 1) * lead->self.lease_ms;
@@ -227,13 +231,16 @@ static int64_t term_until_ms(const struct lead *lead)
     return lead->hold_ms > contact_ms ? lead->hold_ms : contact_ms;
 }
 
-/* Who reads the end of the run may lead at once, maybe before its writer has the answer. */
+/*
+ * Once the record may say that the run is over, another agent may lead at once, perhaps before this one has
+ * the store's answer.
+ */
 int64_t lead_holds_until_ms(const struct lead *lead)
 {
     return lead->role == LEAD_LEADS ? term_until_ms(lead) : 0;
 }
 
-/* Members may have heard from this leader until its hold was over. */
+/* Stops leading. Members may have heard from this leader until its hold was over. */
 static void depose(struct lead *lead, int64_t now_ms)
 {
     const int64_t until_ms = term_until_ms(lead) < now_ms ? term_until_ms(lead) : now_ms;
@@ -288,7 +295,7 @@ bool lead_has_news(const struct lead *lead)
 
 /* Calls */
 
-/* Has the loop turned so lately that a claim, or a write of a leader, may begin? */
+/* Has the loop turned recently enough that a claim, or a leader's write, may begin? */
 static bool may_claim_now(const struct lead *lead, int64_t now_ms)
 {
     return now_ms - lead->turned_ms <= lease_of(lead) / LEAD_STALL;
@@ -312,7 +319,10 @@ static enum lead_call call_that_is_due(const struct lead *lead, int64_t now_ms)
     return is_due ? LEAD_READ : LEAD_NO_CALL;
 }
 
-/* When the progress of the known record was published: then or earlier, as it may have been seen late. */
+/*
+ * Returns when the progress in the known record was published, or an earlier time, because the record may
+ * have been seen late.
+ */
 static int64_t known_since_ms(const struct lead *lead)
 {
     return lead->seen_ms - INT64_C(1000) * lead->known.progress.published_s;
@@ -323,7 +333,7 @@ static uint32_t seconds_since(int64_t then_ms, int64_t now_ms)
     return now_ms > then_ms ? (uint32_t)((now_ms - then_ms) / 1000) : 0;
 }
 
-/* What was known of the run is in the claim too: the claimer may die before it writes a record. */
+/* Puts all that is known of the run into the claim, because the claimer may die before it writes a record. */
 static void prepare_claim(struct lead *lead, int64_t now_ms)
 {
     const uint64_t term = lead->known.term + 1;
@@ -362,7 +372,10 @@ enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_
 
 /* Answers */
 
-/* How long the leader that is known may have gone on, if it did: a claim of now waited for that. */
+/*
+ * Returns how long the known leader may have gone on without the store. A claim that is made now has waited
+ * until then.
+ */
 static int64_t went_on_until_ms(const struct lead *lead, int64_t now_ms)
 {
     const int64_t last_ms = lead->seen_ms + LEAD_CONTACT * lease_of(lead);
@@ -374,8 +387,9 @@ static int64_t went_on_until_ms(const struct lead *lead, int64_t now_ms)
 }
 
 /*
- * Ranks of any leader that was seen may run until then: the lease may have been another before. One that has
- * left had none, and the leaders before it held until it took its term at the latest.
+ * Returns until when ranks of earlier leaders may run. The longest lease that was seen counts, because leases
+ * may have differed. A leader that left had no ranks; the leaders before it held until it took its term at
+ * the latest.
  */
 static int64_t fence_of(const struct lead *lead, int64_t now_ms)
 {
@@ -389,7 +403,9 @@ static int64_t fence_of(const struct lead *lead, int64_t now_ms)
     return fence_ms > lead->fence_ms ? fence_ms : lead->fence_ms;
 }
 
-/* The term of a claim that cannot be read is taken all the same. All else stays as it was known. */
+/*
+ * Takes over what a record says. If a claim cannot be read, only its term is known; all else stays as it was.
+ */
 static void know(struct lead *lead, const struct leader_record *record, int64_t now_ms)
 {
     static const unsigned char no_identity[SESSION_IDENTITY_BYTES];
@@ -415,8 +431,8 @@ static void know(struct lead *lead, const struct leader_record *record, int64_t 
 }
 
 /*
- * A record was seen. It has changed if it is later than what is known; the first one that this agent ever
- * sees may be old. A claim is no sign of life: its owner may have died since.
+ * Takes a record that was read. It has changed if it is later than the known one. The first record that this
+ * agent sees may be old. A claim is no sign of life, because its owner may have died since.
  */
 static void notice(struct lead *lead, const struct leader_record *record, int64_t now_ms)
 {
@@ -438,8 +454,8 @@ static void notice(struct lead *lead, const struct leader_record *record, int64_
 }
 
 /*
- * The run that this agent took part in is over, or the one that its host by the endpoint came to while it
- * ended. The record of an earlier one says nothing.
+ * Looks whether the run is over. Only a run counts in which this agent took part, or whose end the host by
+ * the endpoint met when it came. A record of an earlier run says nothing.
  */
 static void look_for_the_end(struct lead *lead)
 {
@@ -456,9 +472,9 @@ static void look_for_the_end(struct lead *lead)
 }
 
 /*
- * This agent has the term since a call that began at `since_ms`: others may have seen the claim from then on,
- * so its hold counts from there. If that is over, or it does not want to lead any more, the claim becomes
- * stale like that of any other.
+ * This agent got the term by a call that began at `since_ms`. Others may have seen the claim since then, so
+ * the hold counts from then. If that is over already, or the agent no longer wants to lead, its claim becomes
+ * stale like any other.
  */
 static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
 {
@@ -479,7 +495,7 @@ static void got_term(struct lead *lead, int64_t since_ms, int64_t now_ms)
     lead->dirty = lead->began = true;
 }
 
-/* An agent that leads still holds: lead_look() came before. */
+/* A write of this agent has succeeded. If it leads, it still holds, because lead_look() was called before. */
 static void wrote(struct lead *lead, int64_t now_ms)
 {
     const int64_t hold_ms = lead->began_ms + lead->self.lease_ms;

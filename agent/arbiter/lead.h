@@ -14,15 +14,16 @@
  *      first, each higher seat a twentieth of a lease later. Members end their ranks before they stand, so
  *      one claims 2.8 leases after the last change of the record at the latest. The host by the endpoint,
  *      which begins a new run, leaves them four leases: its agent may be one that was started again at once.
- *   4. Who finds a term taken has seen a record change, which becomes stale as any other.
+ *   4. An agent that finds a term taken has seen the record change. That record becomes stale as any other
+ *      does.
  *   5. An agent that cannot lead, although it stood, writes that into the record (lead_leave()). It held
  *      until then, and no generation of its term began. So those who stand may claim the next one at once.
  *   6. If the agent of a leader is killed, its guard may write that into the record (leader_swept.h). No
  *      process writes or answers in that term any more. So those who stand may claim the next one at once.
  *
  * So whoever begins a term without such a word saw the record last change after the old leader began its last
- * write, and waited longer than that leader held. The new leader also fences: no generation begins before
- * the ranks of the old one cannot run any more.
+ * write, and waited longer than that leader held. The new leader also fences: no generation begins before the
+ * ranks of the old one cannot run any more.
  *
  * While the store does not answer its leader, the leader may go on as long as it is in contact with every
  * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
@@ -30,14 +31,14 @@
  * agent that this leader did not let in, in this term, waits for so long: it takes the record for stale after
  * 11.1 leases, unless it knows that the leader's process is gone (lead_old_is_gone()), and the record does
  * not say that this cannot be known (`unlocked`); the host by the endpoint waits for four leases then. All
- * this holds if the record says so (`goes_on`), which the leader of a new run writes at once. One that took
- * over waits with it (lead_go_on()): those whom the leader before had let in are on their way to it, and
- * would wait so long if it were lost before they come.
+ * this holds only if the record says so (`goes_on`). The leader of a new run writes that at once. One that
+ * took over writes it later (lead_go_on()): agents of the leader before are still on their way to it, and
+ * would have to wait so long if it were lost before they come.
  *
  * The caller has a loop, and may drive this machine from another thread while the loop is busy. It says when
  * the loop has turned (lead_turned()). An agent whose loop has not turned for a sixth of a lease claims
- * nothing. A leader's may be busy for LEAD_CONTACT leases: then it writes no more, so another can lead. If it
- * has not been told that it leads until then, it is as if it had never led.
+ * nothing. A leader's may be busy for LEAD_CONTACT leases: then it writes no more, so another can lead. If
+ * the loop has not even been told yet that it leads, the agent gives the lead up as if it had never led.
  *
  * Pure: no files, no clock, no threads. Times are milliseconds of CLOCK_BOOTTIME; they never go back.
  */
@@ -49,30 +50,34 @@
 enum {
     LEAD_READS = 10,    /* reads of the record in a lease */
     LEAD_RENEWS = 3,    /* writes of the leader in a lease */
-    LEAD_STALL = 6,     /* a lease / 6 is the longest time between two looks that counts in full */
+    LEAD_STALL = 6,     /* a lease / 6: at most so much of the time between two looks counts */
     LEAD_SEATS = 20,    /* a lease / 20 is the delay from one seat to the next */
-    LEAD_CONTACT = 10,  /* leases that a leader in contact goes on */
+    LEAD_CONTACT = 10,  /* leases for which a leader in contact goes on without the store */
     LEAD_MEMBERS = 4,   /* leases in which members may take over, before the host by the endpoint claims */
-    LEAD_LAST_SEAT = 10 /* this seat, those above it and spares claim at the same time */
+    LEAD_LAST_SEAT = 10 /* this seat, higher ones and spares claim at the same time */
 };
 
 enum lead_role {
     LEAD_WATCHES = 1,
     LEAD_LEADS,
-    LEAD_RESIGNS, /* leads no more, and writes into the record that the run is over, or that it has left */
-    LEAD_OVER     /* the run is over, by this agent's word or another's; or this agent has left */
+    /* has stopped leading, and writes into the record that the run is over, or that it has left */
+    LEAD_RESIGNS,
+    LEAD_OVER /* the run is over, as this agent or another one has written; or this agent has left */
 };
 
-/* What has happened; lead_news() tells each once. If several wait, this is their order. */
+/* What has happened. lead_news() returns each item once. If several wait, they come in this order. */
 enum lead_news {
     LEAD_NO_NEWS,
     LEAD_BEGAN,   /* this agent leads: `term`, `before` and `fence_until_ms` say how */
     LEAD_DEPOSED, /* this agent leads no more */
-    /* another agent leads: its record was seen to change. Told for each term once, and after lead_first() */
+    /*
+     * another agent leads: its record was seen to change. Reported once for each term, and again after
+     * lead_first()
+     */
     LEAD_FOLLOW,
     /*
-     * the record says that the run is over, which this agent saw led, and took part in or was about to; or
-     * lead_leave() is done
+     * The record says that the run is over, and this agent took part in it or was about to. Or the record
+     * that lead_leave() asks for is written.
      */
     LEAD_ENDED
 };
@@ -81,30 +86,36 @@ enum lead_news {
 enum lead_call { LEAD_NO_CALL, LEAD_READ, LEAD_CLAIM, LEAD_RENEW };
 
 struct lead {
-    struct leader_record self; /* what this agent claims and writes; `term`: the one it claimed last */
+    /* what this agent claims and writes; `self.term` is the term that it claimed last */
+    struct leader_record self;
     enum lead_role role;
-    bool rests;         /* reads once in a lease until it stands */
-    bool first, stands; /* wants to lead: as the host by the endpoint; as a member without a leader */
+    bool rests; /* this agent reads the record once in a lease, until it stands */
+    /* wants to lead: `first` as the host by the endpoint, `stands` as a member without a leader */
+    bool first, stands;
     int seat;
-    int64_t heard_ms; /* last word of a leader; of one that led: a lease before its hold was over */
+    /* when a leader was last heard; if this agent led itself, a lease before its hold was over */
+    int64_t heard_ms;
     uint64_t let_in;  /* the term of the last leader that let this agent in; 0: none did */
     int64_t stood_ms; /* when it stood up */
-    int64_t gone_ms;  /* no process of an old leader has run since; 0: that is not known */
+    int64_t gone_ms;  /* since when no process of an earlier leader runs; 0: that is not known */
 
     struct leader_record known; /* the newest record that was seen; term 0: none */
-    bool first_saw_a_leader;    /* one that led this run was in the store while `first` */
-    bool saw_a_leader;          /* a record or a claim of one that led this run was seen */
-    bool has_read;              /* the store has said whether there is one */
+    bool first_saw_a_leader;    /* since lead_first(), the store had a record of an agent that led this run */
+    bool saw_a_leader;          /* a record or a claim of an agent that led this run was seen */
+    bool has_read;              /* the store has answered whether there is a record */
     int64_t read_ms;            /* when the last read that was answered began */
-    int64_t term_ms;            /* when the term of `known` was seen first */
+    int64_t term_ms;            /* when a record of the term of `known` was seen first */
     int64_t seen_ms;            /* when `known` was seen first */
-    int64_t quiet_ms;           /* the same, moved on by the time in which this agent stood still */
-    int64_t ripe_ms;            /* since when this agent may claim; 0: it may not */
-    int64_t longest_ms;         /* the longest lease of all leaders that were seen */
-    int64_t fence_ms;           /* until when ranks of those before `known` may run; 0: none can */
-    uint64_t told_term;         /* the highest of which LEAD_FOLLOW told, or that it led */
+    /* the same as changed_ms, moved on by the time in which this agent stood still */
+    int64_t quiet_ms;
+    int64_t ripe_ms;    /* since when this agent may claim; 0: it may not */
+    int64_t longest_ms; /* the longest lease among all leaders that were seen */
+    /* until when ranks of leaders before `known` may run; 0: no such rank can run */
+    int64_t fence_ms;
+    /* the highest term for which LEAD_FOLLOW was reported, or which this agent led */
+    uint64_t told_term;
 
-    int64_t claim_ms;     /* when the first claim of `self.term` began */
+    int64_t claim_ms;     /* when this agent's first claim of `self.term` began */
     int64_t hold_ms;      /* until when the store lets this agent lead */
     int64_t contact_ms;   /* until when no agent stands */
     bool dirty;           /* `self` is to be written at once */
@@ -121,26 +132,29 @@ struct lead {
 
     bool began, deposed, follow, ended; /* news that were not told */
     bool was_first, stood;              /* while `began`: what it wanted until then */
-    struct leader_record followed;      /* of LEAD_FOLLOW: the record that was seen to change */
+    struct leader_record followed;      /* of LEAD_FOLLOW: the record that changed */
     struct leader_record before;        /* of LEAD_BEGAN: the record that was stale or ended; term 0: none */
-    int64_t fence_until_ms;             /* of LEAD_BEGAN: no generation may begin before; 0: none is fenced */
+    /* of LEAD_BEGAN: no generation may begin before this time; 0: there is nothing to wait for */
+    int64_t fence_until_ms;
 };
 
 /**
- * Begin as a watcher.
+ * Begin as an agent that only watches who leads.
  *   self  this agent: run, identity, lease_ms. The rest is zero
  */
 void lead_init(struct lead *lead, const struct leader_record *self, int64_t now_ms);
 
-/* What the caller wants. Members reach this agent at `host` and `port`. */
+/* What the caller wants. `host` and `port` are where members reach this agent. */
 
 /**
- * This agent hosts by the endpoint: lead, unless another does. It waits for that if the record does not say:
- * for another agent's record to change (LEAD_FOLLOW; it does not host then), or to become stale.
+ * This agent hosts by the endpoint: it wants to lead, unless another agent does. If the record does not say
+ * whether another leads, it waits: until the record changes (LEAD_FOLLOW; this agent does not host then), or
+ * until the record is stale.
  */
 void lead_first(struct lead *lead, const char *host, int port);
 /**
- * This agent has no leader, and no rank of it runs or can run: lead, as soon as no other agent does.
+ * This agent has no leader, and none of its ranks runs or can run. It wants to lead as soon as no other agent
+ * does.
  *   seat      the seat it had; -1: none
  *   heard_ms  when a word of the leader last arrived; 0: none did
  *   let_in    the term of that leader; 0: none let this agent in
@@ -148,47 +162,55 @@ void lead_first(struct lead *lead, const char *host, int port);
 void lead_stand(struct lead *lead, int seat, const char *host, int port, int64_t heard_ms, uint64_t let_in,
                 int64_t now_ms);
 /**
- * No other agent's process that led runs any more: this one has a lock, for instance, that a leader keeps
- * until its process is gone. Valid until lead_withdraw(), or until another leads.
+ * It is proven that no other process that led still runs, for instance by a lock that a leader keeps until
+ * its process has ended. Valid until lead_withdraw(), or until another agent leads.
  */
 void lead_old_is_gone(struct lead *lead, int64_t now_ms);
 /**
- * This agent is a member in that seat; -1: a spare. Members above LEAD_LAST_SEAT would claim last, so they
- * read the record once in a lease until they stand: a store of many agents is read by few. A read that is
- * under way may bring nothing of their leader yet, so it is not that one.
+ * This agent is a member in seat `seat`; -1: it is a spare. Members above LEAD_LAST_SEAT would claim last.
+ * So, until they stand, they read the record only once in a lease, and a store of many agents is read by few.
+ * If a read is in progress now, the next one is not put off, because this one may come too early to show
+ * their leader's record.
  */
 void lead_sit(struct lead *lead, int seat);
 /**
- * Claim no more. A claim that is under way, or of which lead_news() has not told yet, comes to nothing.
+ * This agent no longer wants to lead. A claim that is in progress, or that lead_news() has not reported yet,
+ * has no effect.
  */
 void lead_withdraw(struct lead *lead);
-/** Write this into the record, at once. No effect unless this agent leads. */
+/** Write this progress into the record, at once. No effect unless this agent leads. */
 void lead_publish(struct lead *lead, const struct leader_progress *progress, int64_t now_ms);
-/** The same for the address of this agent. */
+/** Write this address of the leader into the record, at once. No effect unless this agent leads. */
 void lead_move(struct lead *lead, const char *host, int port);
 /**
- * Write into the record that this leader may go on without the store. Those whom the leader before had let in
- * have come, or are not waited for any more. No effect unless this agent leads.
- *   unlocked  another agent may call lead_old_is_gone() while this one lives: it has no lock, for instance
+ * Write into the record that this leader may go on without the store. Call it when the agents of the leader
+ * before have come, or are not waited for any more. No effect unless this agent leads.
+ *   unlocked  another agent may call lead_old_is_gone() although this one lives, for instance because this
+ *             one has no lock
  */
 void lead_go_on(struct lead *lead, bool unlocked);
 /**
- * Before this time no agent that was let in stands, because each has heard from this leader so late. No
- * effect unless this agent leads, and has written a record which says that it may go on; 0 takes it back.
+ * No agent that was let in will stand before `until_ms`, because each has heard from this leader less than a
+ * lease before. No effect unless this agent leads, and has written a record which says that it may go on. 0
+ * takes it back.
  */
 void lead_in_contact_until(struct lead *lead, int64_t until_ms);
-/** The run is over: lead no more from now on, and write that. LEAD_ENDED or LEAD_DEPOSED follows. */
+/**
+ * The run is over: this agent stops leading, and writes that the run has ended. LEAD_ENDED or LEAD_DEPOSED
+ * follows.
+ */
 void lead_resign(struct lead *lead, int exit_status);
 /**
- * This agent has taken over, and cannot lead: leave it to those who stand, and write that. No generation of
- * its term has begun. LEAD_ENDED or LEAD_DEPOSED follows.
+ * This agent has taken over but cannot lead, and has begun no generation. It writes that, so that another may
+ * claim. LEAD_ENDED or LEAD_DEPOSED follows.
  */
 void lead_leave(struct lead *lead);
 
 /* What the caller does */
 
 /**
- * Time has passed. Call it every tenth of a lease at least, and whenever a time of lead_due_ms() has come.
+ * Takes note of the time. Call it at least every tenth of a lease, and whenever the time that lead_due_ms()
+ * returns has come.
  */
 void lead_look(struct lead *lead, int64_t now_ms);
 /** The caller's loop has turned. */
@@ -198,13 +220,13 @@ enum lead_news lead_news(struct lead *lead);
 /** Is there any? */
 bool lead_has_news(const struct lead *lead);
 /**
- * The call to begin now. LEAD_NO_CALL: none is due, or one is under way. Else `record` receives what to claim
- * or write, and lead_answered() must follow.
+ * Returns the call of the store to begin now. LEAD_NO_CALL: none is due, or one is in progress. For other
+ * values `record` receives what to claim or write, and lead_answered() must follow.
  */
 enum lead_call lead_next(struct lead *lead, struct leader_record *record, int64_t now_ms);
 /**
- * The answer to that call. `record`: what a read, ARBITER_TAKEN or ARBITER_DEPOSED brought. It may have come
- * late: what it means depends on when the call began.
+ * Takes the answer to that call. `record` is what a read, ARBITER_TAKEN or ARBITER_DEPOSED returned. The
+ * answer may come late: what it means depends on when the call began.
  */
 void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct leader_record *record,
                    int64_t now_ms);
@@ -212,12 +234,14 @@ void lead_answered(struct lead *lead, enum arbiter_answer answer, const struct l
 int64_t lead_due_ms(const struct lead *lead);
 
 /**
- * How long the record that is known must stay as it is before this agent may claim. It is more than 1.1
- * leases in two cases: the leader of the record may go on without the store, and has not let this agent in;
- * or this agent hosts by the endpoint, and the members of the record's leader may take over before it.
+ * Returns for how long the known record must not change before this agent may claim. It is more than 1.1
+ * leases in two cases. First, the record's leader may go on without the store, and has not let this agent in.
+ * Second, this agent hosts by the endpoint, and leaves time for members of the record's leader to take over.
  */
 int64_t lead_patience_ms(const struct lead *lead);
-/** Until when this agent leads: it acts as a leader only before that time. 0: it does not lead. */
+/**
+ * Returns until when this agent leads. It must act as a leader only before that time. 0: it does not lead.
+ */
 int64_t lead_holds_until_ms(const struct lead *lead);
 
 #endif

@@ -9,7 +9,7 @@ enum { VERSION = 3, LONGEST_LEASE_MS = 24 * 3600 * 1000, SUSPECT_BYTES = 16 };
 
 static const char magic[8] = "fsdplead";
 
-/* Where each field begins. What is not named is zero. */
+/* Where each field begins in the encoded record. Bytes that belong to no field are zero. */
 enum {
     AT_MAGIC = 0,
     AT_VERSION = 8,
@@ -136,7 +136,7 @@ static struct leader_divergence get_divergence(const unsigned char *in)
     return diverged;
 }
 
-/* Its words reach terminals and logs. It may be empty. */
+/* Checks a host's name, which will be shown on terminals and in logs. It may be empty. */
 static bool is_name(const char *host, size_t size)
 {
     const size_t n = strnlen(host, size);

@@ -20,8 +20,8 @@ enum {
     LEADER_RECORD_BYTES = 640,
     LEADER_HOST_BYTES = 256,
     LEADER_DIVERGED_HOST_BYTES = 65,
-    LEADER_SUSPECTS = 7, /* of more nodes, the record has those that were lost most often */
-    LEADER_RESTARTS = 9  /* of more restarts, it has the times of the newest */
+    LEADER_SUSPECTS = 7, /* the record has so many nodes at most: those that were lost most often */
+    LEADER_RESTARTS = 9  /* the record has the times of so many restarts at most: the newest */
 };
 
 #define LEADER_TERMS ((uint64_t)INT64_MAX)
@@ -29,8 +29,10 @@ enum {
 enum leader_state {
     LEADER_LEADS = 1,
     LEADER_ENDED, /* the run is over, with `exit_status` */
-    LEADER_LEFT,  /* the agent that took this term could not lead: no generation began, and another may */
-    LEADER_SWEPT  /* the leader's agent was killed, and its guard says so: no process of its node is left */
+    /* the agent that took this term could not lead and began no generation; another may claim at once */
+    LEADER_LEFT,
+    /* the leader's agent was killed, and its guard has written that no process of its node is left */
+    LEADER_SWEPT
 };
 
 /* The last failure of the job, and how often it came in a row. All zero: there was none. */
@@ -46,53 +48,54 @@ struct leader_failure {
 struct leader_divergence {
     int64_t step;
     int32_t generation, world_size;
-    int32_t rank; /* the only one whose part of the loss was NaN or infinite; -1: not known */
+    int32_t rank; /* the only rank whose part of the loss was NaN or infinite; -1: not known */
     char host[LEADER_DIVERGED_HOST_BYTES]; /* of that rank; may be empty */
 };
 
 /* A node that has been lost, or has a slow rank. */
 struct leader_suspect {
-    uint64_t name; /* a hash of what it is known by; 0: this entry is none, and neither are those after it */
-    int32_t slow_rank; /* it was put aside because of this rank, and so long; meaningless if `aside_s` is 0 */
+    uint64_t name; /* a hash of the node's name; 0: this entry and those after it are empty */
+    /* the rank because of which the node was set aside for `aside_s`; meaningless if `aside_s` is 0 */
+    int32_t slow_rank;
     uint16_t aside_s;
     uint8_t strikes;
-    bool stays; /* it took part, or could, when this was written */
+    bool stays; /* the node took part when this was written, or could have */
 };
 
 /* What another coordinator needs to go on. */
 struct leader_progress {
     int32_t generation; /* the newest that began; -1: none did */
     /*
-     * Of that generation, if the leader of this record has formed it itself: how many nodes it has, and the
-     * leader's own rank among them. 0 nodes: this is not known.
+     * n_nodes: how many nodes the leader's newest generation has; 0: the leader of this record has formed
+     * none, or it is not known. node_rank: the leader's own node rank in it.
      */
     int32_t n_nodes, node_rank;
     uint32_t n_restarts;      /* of the whole run */
-    uint32_t n_restarts_left; /* when the record was written; UINT32_MAX: without a bound */
+    uint32_t n_restarts_left; /* restarts that were left when the record was written; UINT32_MAX: no limit */
     /*
-     * How many seconds ago the newest restarts were, the last one first, when this was published; 0: just
-     * then, or unknown. And how many seconds ago that was when the record was written.
+     * restarts_s: how many seconds before publishing each of the newest restarts was, the last one first; 0:
+     * just then, or unknown. published_s: how many seconds before the record was written that publishing was.
      */
     uint32_t restarts_s[LEADER_RESTARTS], published_s;
     int64_t step; /* of the newest published checkpoint; -1: there is none */
     struct leader_failure failure;
     struct leader_divergence diverged;
-    uint64_t leader; /* the name of the leader's own node, as that of a suspect; 0: unknown */
+    uint64_t leader; /* hash of the name of the leader's own node, as in a leader_suspect; 0: not known */
     struct leader_suspect suspects[LEADER_SUSPECTS];
 };
 
 struct leader_record {
     uint64_t run;      /* the run's number: identity_job() */
     uint64_t term;     /* from 1; below LEADER_TERMS */
-    uint64_t sequence; /* 0: a claim; each record that is written after it has a higher one */
+    uint64_t sequence; /* 0: this is a claim; each later record of the term has a higher number */
     unsigned char identity[SESSION_IDENTITY_BYTES]; /* the leader's, as in its JOIN and WELCOME */
     char host[LEADER_HOST_BYTES]; /* where members reach the leader: an address in digits, or a name */
     int port;
-    int64_t lease_ms; /* the leader's; positive. It holds for all who judge this record */
+    int64_t lease_ms; /* the leader's lease; positive. All agents judge this record by it */
     enum leader_state state;
     int exit_status;
     bool goes_on;  /* without the store, its leader may lead longer than its lease (lead.h) */
-    bool unlocked; /* a lock that is free does not show that its leader's process is gone */
+    bool unlocked; /* a free lock of the run directory does not prove that this leader's process is gone */
     struct leader_progress progress;
 };
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 /*
- * More than an agent can have under way. It is odd, so in a directory the word does not overwrite the newest
- * record: if it is torn, that one stays.
+ * A sequence so much higher that no late write of the killed agent can have it. It is odd, so in a directory
+ * it is stored in the other place than the newest record: if this write is torn, that record stays.
  */
 enum { BEYOND_LATE_WRITES = 17 };
 

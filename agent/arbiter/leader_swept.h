@@ -4,7 +4,8 @@
  * is stale then (lead.h), and its coordinator begins a generation as soon as the other nodes of the last one
  * have come (agent/cluster/coordinator_fence).
  *   - The leader leaves to its guard who it is and which generation it has begun (agent/os/lease.h), before
- *     any node is told of that generation. So the word is never older than what the ranks are.
+ *     any node is told of that generation. So what the guard writes is never about an older generation than
+ *     that of the ranks.
  *   - The guard writes nothing if the record is another agent's, or says that the run is over.
  *   - A write of the killed agent that takes effect late has a lower number.
  */
@@ -25,7 +26,7 @@ struct leader_will {
  * Write into the record of the run that the leader's node is swept. Blocking.
  *   ARBITER_DONE     it is written
  *   ARBITER_DEPOSED  there is nothing to write: the agent does not lead
- *   ARBITER_FAILED   `err` has the store's words
+ *   ARBITER_FAILED   it may not be written; `err` has the store's message
  */
 enum arbiter_answer leader_swept_say(struct arbiter_store *store, uint64_t run,
                                      const struct leader_will *will, struct fsdp_err *err);

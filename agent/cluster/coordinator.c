@@ -184,8 +184,9 @@ static void begin_restart(struct coordinator *coordinator, bool free_of_charge)
 }
 
 /*
- * Looks for the directory of a job that has done all its steps, has failed to save, or would start again.
- * Where the loop must not wait for a disk, only the regular look does that (agent/run/run_directory.c).
+ * Looks whether the run directory is still there, when a job has done all its steps, has failed to save, or
+ * would start again. If the loop must not wait for a disk, it does not look: the regular look of
+ * agent/run/run_directory.c does that.
  */
 static bool is_without_directory(const struct coordinator *coordinator)
 {
@@ -237,8 +238,8 @@ void coordinator_judge_if_down(struct coordinator *coordinator)
 }
 
 /*
- * Writes the error report of the run. Returns whether it has more than the line on the console. For a stop by
- * a signal, a stop on notice, and a program that cannot be started, that line already says everything.
+ * Writes the error report of the run. Returns whether the report has more than the line on the console. It
+ * has not for a stop by a signal, a stop on notice, and a program that cannot be started.
  */
 static bool write_errors(struct coordinator *coordinator)
 {
@@ -270,7 +271,7 @@ int coordinator_too_late(int status, const char *line, char words[PROTO_WORDS_BY
 }
 
 /*
- * Tells every node how the run ended, also nodes that only wait. This node comes last, because its member
+ * Tells every node how the run ended, also nodes that only wait. This node is last, because its own member
  * then closes the connections to the others.
  */
 static void tell_end(struct coordinator *coordinator, const struct coordinator_end *how)
@@ -329,7 +330,7 @@ static void end(struct coordinator *coordinator)
         errors_detail_copy(&how.detail, &coordinator->detail);
     }
     coordinator_close_timer(coordinator);
-    coordinator->mark = NULL; /* an answer of the disk changes nothing any more */
+    coordinator->mark = NULL; /* an answer of the disk would change nothing any more */
     tell_end(coordinator, &how);
 }
 
@@ -485,7 +486,7 @@ void coordinator_notice(struct coordinator *coordinator, int signal)
             coordinator, "notice",
             (struct events_field[]){ EVENT_TEXT("signal", errors_signal_name(signal, name)), EVENT_END });
     if (coordinator->state != CS_UP) {
-        /* No rank can finish and save a step at this time. */
+        /* No rank can complete and save a step now, so a save is not asked for. */
         coordinator_stop(coordinator, signal, false);
         return;
     }
@@ -536,8 +537,8 @@ static void end_spent(struct coordinator *coordinator)
 }
 
 /*
- * Goes on where another coordinator was lost. Its loss is that of a node: it costs a restart, or a member. If
- * no restart is left, the run ends as soon as there is a member to be told.
+ * Continues the run of a coordinator that was lost. That loss counts as the loss of a node: it costs a
+ * restart, or a member. If no restart is left, the run ends as soon as there is a member that can be told.
  */
 static void go_on(struct coordinator *coordinator, const struct coordinator_past *past)
 {

@@ -29,33 +29,35 @@
 struct coordinator;
 
 /*
- * Sends a message of the coordinator to a node: one of its messages (agent/members/proto.h) from PROTO_START
- * on, as the struct of its type. The struct is borrowed for the call. `member` is the argument that
- * coordinator_attach() got.
+ * Sends a message of the coordinator to a node: any of its messages from PROTO_START on
+ * (agent/members/proto.h), as the struct of its type. The struct is borrowed for the call. `member` is the
+ * argument that was given to coordinator_attach().
  */
 typedef void coordinator_tell(void *member, enum proto_type type, int generation, const void *message);
 
-/* What a coordinator goes on with that takes the place of another one in the middle of a run. */
+/* What a coordinator needs to continue a run in the place of another coordinator. */
 struct coordinator_past {
     unsigned char run[PROTO_IDENTITY_BYTES]; /* the run's name, see struct proto_welcome */
-    int first_attempt;                       /* of the run directory, see struct world_plan */
-    int node_rank;                           /* of this node in the newest generation; -1: it was in none */
+    /* of the run directory: the attempt that generation 0 is (struct world_plan) */
+    int first_attempt;
+    /* this node's number in the newest generation; -1: it took no part */
+    int node_rank;
     /*
-     * That generation on this node, by CLOCK_BOOTTIME: when the coordinator had last been heard of before its
-     * loss, when that loss was noticed, and when no rank was left here; 0: none was.
+     * Times of this node's last generation, by CLOCK_BOOTTIME; 0: there was none. heard_ns: when the lost
+     * coordinator was last heard; lost_ns: when its loss was noticed; stopped_ns: when no rank was left here.
      */
     int64_t heard_ns, lost_ns, stopped_ns;
-    int64_t last_step; /* the most steps that a rank of this node had done in it; -1: unknown */
-    bool took_part;    /* that generation is the newest one of `progress` */
-    bool swept; /* no process of the lost coordinator's node is left, and `progress` is as it left it */
+    int64_t last_step; /* steps that the rank of this node that came farthest had done in it; -1: unknown */
+    bool took_part;    /* this node took part in the newest generation of `progress` */
+    bool swept; /* no process of the lost coordinator's node is left, and `progress` is what it wrote last */
     struct leader_progress progress;
-    struct restore_steps held; /* what this node has in memory of that generation */
+    struct restore_steps held; /* what this node has in memory from that generation */
 };
 
-/* The coordinator leads by an arbiter's leave (agent/arbiter/arbiter.h). */
+/* What the coordinator needs of the arbiter that decides who leads (agent/arbiter/arbiter.h). */
 struct coordinator_lead {
     uint64_t term;
-    bool (*holds)(void *arg); /* may it answer beats and begin a generation now? */
+    bool (*holds)(void *arg); /* may the coordinator answer beats and begin a generation now? */
     void (*publish)(void *arg, const struct leader_progress *progress); /* the run has come so far */
     void *arg;
 };
@@ -73,18 +75,22 @@ struct coordinator_services {
      */
     void (*write_errors)(void *arg, char *text);
     void *write_errors_arg;
-    const unsigned char *identity;       /* (PROTO_IDENTITY_BYTES) of this agent; NULL: a new one */
-    const struct coordinator_past *past; /* borrowed for coordinator_create(); NULL: the run begins */
-    struct ended *ended;       /* of the run, borrowed; the coordinator adds to it. NULL: none is kept */
-    int64_t fence_ms;          /* for so long from now on ranks of others may run, and no generation begins */
-    const struct lease *lease; /* of this node, which the caller extends while it leads; NULL: none */
+    const unsigned char *identity; /* (PROTO_IDENTITY_BYTES) of this agent; NULL: a new one */
+    /* what to continue, borrowed during coordinator_create(); NULL: a new run begins */
+    const struct coordinator_past *past;
+    /* agents that never come back, borrowed; the coordinator adds to them. NULL: they are not kept */
+    struct ended *ended;
+    /* for how long from now ranks of the lost leader may still run; no generation begins before */
+    int64_t fence_ms;
+    /* the lease of this node, which the caller extends while this agent leads; NULL: there is none */
+    const struct lease *lease;
     struct coordinator_lead lead; /* its `holds` is NULL: no arbiter decides who leads */
 };
 
 /**
- * Creates a coordinator. With a past it goes on where another one was lost. The next generation has a number
- * that no node has seen, and the nodes that come have their order again. The loss of the other coordinator
- * counts as a restart, unless the job may have fewer nodes.
+ * Creates a coordinator. With a past (services->past) it continues the run of a coordinator that was lost.
+ * Its first generation gets a number that no node has seen, and the nodes get their earlier order. The loss
+ * of the other coordinator counts as a restart, unless the job may have fewer nodes.
  */
 enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
                                     const struct coordinator_services *services, struct fsdp_err *err);
@@ -94,7 +100,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
  */
 bool coordinator_destroy(struct coordinator *coordinator);
 /**
- * Call `idle` once, from the loop, when that thread has ended its work. Only after coordinator_destroy()
+ * Calls `idle` once, from the loop, when that thread has ended. Call it only after coordinator_destroy() has
  * returned false.
  */
 void coordinator_when_idle(struct coordinator *coordinator, void (*idle)(void *arg), void *arg);
@@ -102,7 +108,7 @@ void coordinator_when_idle(struct coordinator *coordinator, void (*idle)(void *a
 /* The number of the coordinator's own node. */
 enum { COORDINATOR_SELF = 0 };
 
-/** How many nodes may be there at most, spare nodes included. */
+/** Returns the largest number of nodes that may be present, spare nodes included. */
 int coordinator_capacity(const struct coordinator *coordinator);
 /**
  * Set the address by which other nodes reach this one. It is used unless the user gave one (--local-addr). It
@@ -122,28 +128,30 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
                       struct proto_refused *refused);
 /**
- * Returns the number of the node that is present with this agent; -1: there is none. An agent that asks to
- * take part, and still has a number, has given its session up: coordinator_gave_up() must come before
- * coordinator_admit().
+ * Returns the number of the present node that this agent is; -1: none. If such an agent asks to join, it has
+ * given up its earlier session: call coordinator_gave_up() before coordinator_admit().
  */
 int coordinator_find(const struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /**
- * Is the agent one that never comes back: it has left the run, under this coordinator or an earlier one, or
- * it was restored from an earlier state? Then `refused` receives the reason. Call it before
- * coordinator_find() is acted on: the agent that is there may be the one from which this one was copied.
+ * Does this agent never come back? It has left the run, under this coordinator or an earlier one, or it was
+ * restored from an earlier state. Then `refused` receives the reason. Call it before acting on
+ * coordinator_find(): the agent found there may be the original of a restored copy.
  */
 bool coordinator_never_again(struct coordinator *coordinator, const struct proto_join *join,
                              struct proto_refused *refused);
-/** The agent of that identity was restored from an earlier state: it never comes back. */
+/** The agent with that identity was restored from an earlier state. It is refused from now on. */
 void coordinator_refuse(struct coordinator *coordinator, const unsigned char identity[PROTO_IDENTITY_BYTES]);
-/** The agent of a node that is lost has left in order: its process ends. */
+/** The agent of `node`, which is lost, has left in order: its process ends. */
 void coordinator_left(struct coordinator *coordinator, int node);
-/** Fills in who hosts, what a node that was just admitted will wait for, and for how long. */
+/**
+ * Fills in the WELCOME for a node that was just admitted: which run and leader this is, why the node must
+ * wait, and for how long.
+ */
 void coordinator_welcome(const struct coordinator *coordinator, int node, struct proto_welcome *welcome);
 /**
- * Attaches a node that is now present. `tell`, with `member` as its first argument, reaches it. The first
- * generation begins once all nodes are there, or enough of them and the last call is over. A node that comes
- * later is included in a new generation, or waits until it is needed.
+ * Attaches a node that is now present. The coordinator sends messages to it by `tell`, with `member` as the
+ * first argument. The first generation begins once all nodes are there, or once enough of them are and the
+ * last call is over. A node that comes later is taken into a new generation, or waits until it is needed.
  */
 void coordinator_attach(struct coordinator *coordinator, int node, coordinator_tell *tell, void *member);
 /**
@@ -151,42 +159,48 @@ void coordinator_attach(struct coordinator *coordinator, int node, coordinator_t
  * `silent_ms`.
  */
 void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_ms, const char *words);
-/** May beats be answered now? If not, this agent may not lead any more, and another one may. */
+/** May beats be answered now? If not, this agent has lost the right to lead, and another one may lead. */
 bool coordinator_may_grant(const struct coordinator *coordinator);
-/**
- * A beat of the node was answered so long ago: its ranks may run for another lease without a further answer.
- */
+/** A beat of `node` was answered `ago_ns` ago: its ranks may run for one lease from then on. */
 void coordinator_granted(struct coordinator *coordinator, int node, int64_t ago_ns);
-/** The node has got an answer to a beat that was sent at that time, by CLOCK_BOOTTIME; 0: none yet. */
+/**
+ * The newest answer to a beat that has reached the node was sent at `answered_ns`, by CLOCK_BOOTTIME; 0: none
+ * has.
+ */
 void coordinator_heard(struct coordinator *coordinator, int node, int64_t answered_ns);
 /** Has this coordinator formed a generation? */
 bool coordinator_has_formed(const struct coordinator *coordinator);
 /**
- * Returns until when no agent can lead in this one's place, by CLOCK_BOOTTIME. Every agent that it ever let
- * in has heard from this coordinator a lease before that time, or later. Agents that left in order, or killed
- * their ranks for good, do not count. 0: that is not known.
+ * Returns the time, by CLOCK_BOOTTIME, until which no other agent can take the lead: every agent that was
+ * ever let in has heard from this coordinator at most a lease before that time. Agents that left in order, or
+ * killed their ranks for good, do not count. 0: it is not known.
  */
 int64_t coordinator_in_contact_until_ms(const struct coordinator *coordinator);
-/** What coordinator_heard() has said of agents that are not present: the least; INT64_MAX: there are none. */
+/**
+ * Returns the earliest of the times that coordinator_heard() got for agents that are not present now;
+ * INT64_MAX: there are none.
+ */
 int64_t coordinator_away_heard_ns(const struct coordinator *coordinator);
 /**
- * The ranks of the node are killed, because its lease was over `ago_ms` ago. The node itself stays: it
+ * The guard of the node has killed its ranks, because its lease ended `ago_ms` ago. The node stays: it
  * reports its end of the generation, and takes part in the next one.
  */
 void coordinator_fenced(struct coordinator *coordinator, int node, int generation, int64_t ago_ms);
-/** If this coordinator is lost, that node can take its place. A second call changes nothing. */
+/** The node could take this coordinator's place if that is lost. A second call changes nothing. */
 void coordinator_can_lead(struct coordinator *coordinator, int node);
-/** The agent of the node comes again: the node that it was is lost. */
+/** The agent of `node` joins again as a new node, so the old node is lost. */
 void coordinator_gave_up(struct coordinator *coordinator, int node);
 /** The node has killed its ranks, and leaves. It is lost, and no rank of it has to be waited for. */
 void coordinator_swept(struct coordinator *coordinator, int node);
 /**
- * The same of an agent that is not present. If it was lost, its lease is not waited for any longer.
+ * The guard of an agent that is not present reports that no process of the agent is left. If a lease of it
+ * was waited for, that wait ends.
  */
 void coordinator_agent_swept(struct coordinator *coordinator,
                              const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /**
- * Fill in what a coordinator after this one goes on with. Returns whether the run bears the loss of a node.
+ * Fills in what a coordinator needs to continue after this one. Returns whether the run goes on after the
+ * loss of a node.
  */
 bool coordinator_hand_over(const struct coordinator *coordinator, struct coordinator_past *past);
 /**
@@ -209,9 +223,9 @@ void coordinator_depose(struct coordinator *coordinator, const char *words);
  */
 int coordinator_too_late(int status, const char *line, char words[PROTO_WORDS_BYTES]);
 /**
- * The user asks for another generation, in place of the one that runs. The ranks of a job save first, those
- * of a program get TERM. It counts as no restart. Returns false, and does nothing, if no generation runs, or
- * if it is ending.
+ * Ends the running generation and begins another one, because the user asked for it. The ranks of a job save
+ * first, those of a program get TERM. This does not count as a restart. Returns false, and does nothing, if
+ * no generation runs, or if it is ending.
  */
 bool coordinator_restart(struct coordinator *coordinator);
 /**

@@ -8,8 +8,8 @@
 #include "shard_runtime/shardfile/job_changes.h"
 
 /*
- * Reads the fingerprint of a data file. Returns false if there is no such file, or it cannot be read. Unlike
- * the files of a checkpoint, the data file may be a symbolic link.
+ * Reads the fingerprint of a data file. Returns false if there is no such file, or it cannot be read. The
+ * data file may be a symbolic link, unlike the files of a checkpoint.
  */
 static bool read_data(struct fsdp_io *io, const char *path, struct fingerprint *out)
 {

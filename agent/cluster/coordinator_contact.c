@@ -1,7 +1,7 @@
 /*
  * Which agents could lead in this one's place, and when they last heard from it. A member stands for the lead
- * only when it has heard nothing for more than a lease. Its beats say which answer it has got, so what counts
- * is when this agent sent that: no delay of the network makes it later.
+ * only when it has heard nothing for more than a lease. Its beats say which answer has reached it. What
+ * counts is when this agent sent that answer, so a delay of the network cannot make the time too late.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /*
- * Agents that never come back. A member that was let go has ended. One that was restored from an earlier
- * state knows less than it has been told: its session's numbers show that (agent/wire/session_agents.h), or
- * its JOIN, which names the newest generation that it knows. The members are told, because each may lead one
- * day.
+ * Agents that never come back. There are two kinds. A member that was let go has ended. A member that was
+ * restored from an earlier state has forgotten what it was told: the numbers of its session show that
+ * (agent/wire/session_agents.h), or the newest generation that its JOIN names. All members learn of these
+ * agents, because each member may become the leader.
  */
 #include <stdio.h>
 

@@ -1,13 +1,14 @@
 /*
- * Snapshots of programs (agent/snapshot/entries.h). When every node of the generation has one, all of them
- * are told. The newest of these is there for the next generation, if the seats are the same.
+ * Snapshots of programs (agent/snapshot/entries.h). When every node of the generation has a snapshot, the
+ * coordinator tells all of them. The next generation resumes from the newest such snapshot, if the nodes have
+ * the same seats.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/cluster/coordinator_impl.h"
 
-/* The nodes that have seats: memory of the caller's; NULL: there is none. */
+/* Lists the nodes that have seats, in memory that the caller frees; NULL: there is no memory. */
 static struct entry_seat *list_seats(const struct coordinator *coordinator, int *n)
 {
     struct entry_seat *seats = calloc((size_t)coordinator->roster.capacity, sizeof *seats);

@@ -2,10 +2,11 @@
  * Until when ranks of lost nodes may run. No generation begins before that. The wait for an agent ends early
  * if its guard proves that no process of it is left (agent/wire/swept.h).
  *
- * After a take-over the agents of the earlier coordinator are not known, so it is waited until no lease that
- * it gave can run. That wait ends early if its own node is swept (agent/arbiter/leader_swept.h), and its
- * newest generation is known, with the number of its nodes: an agent joins only when its ranks are gone. It
- * began that generation itself, so all ranks of earlier ones were gone by then.
+ * After a take-over, this coordinator does not know the agents of the lost one. So it waits until no lease
+ * that the lost one gave can run. The wait ends early if two things are known: the lost leader's own node is
+ * swept (agent/arbiter/leader_swept.h), and how many nodes its newest generation had. Then this coordinator
+ * waits until all other nodes of that generation have joined, because an agent joins only when its ranks are
+ * gone. Ranks of older generations were gone before that generation began.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/os/deadlines.h"
 
-/* Forgets the agents whose ranks cannot run any more. */
+/* Forgets lost agents whose ranks cannot run any more. */
 static void drop_over(struct coordinator *coordinator)
 {
     const uint64_t now_ms = coordinator_now_ms(coordinator);
@@ -70,11 +71,12 @@ bool coordinator_unfence(struct coordinator *coordinator, const unsigned char ag
             coordinator->fenced[n++] = coordinator->fenced[i];
     coordinator->n_fenced = n;
     if (n < n_before && coordinator->fenced_until_ms < now_ms)
-        coordinator->fenced_until_ms = now_ms; /* for the timeline: until this proof they could run */
+        /* for the timeline: ranks of this agent could run until this proof came */
+        coordinator->fenced_until_ms = now_ms;
     return n < n_before;
 }
 
-/* For the timeline the fence ends now, not at the beginning: until now ranks could run. */
+/* Ends the fence now. The timeline gets the present time, because ranks could run until now. */
 static void end_fence(struct coordinator *coordinator)
 {
     const uint64_t now_ms = coordinator_now_ms(coordinator);

@@ -81,7 +81,10 @@ static void fill_random(unsigned char *bytes, size_t size)
     }
 }
 
-/* Everything is ready for a generation, unless nodes have left meanwhile. */
+/*
+ * The run directory is ready for a generation: orders the store next, unless too many nodes have left
+ * meanwhile.
+ */
 static void end_preparing(struct coordinator *coordinator, const struct fsdp_err *err)
 {
     enum coordinator_event event = CE_PREPARED;
@@ -125,7 +128,10 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 void coordinator_prepare(struct coordinator *coordinator)
 {
     coordinator_find_memory_step(coordinator);
-    /* one that took over does not know what is on the disk, to which the ranks turn if memory fails them */
+    /*
+     * a coordinator that took over does not know what is on the disk, but the ranks need that if loading from
+     * memory fails
+     */
     if (coordinator->memory_step.step < 0 || (coordinator->took_over && !coordinator->has_formed) ||
         coordinator->memory_step.step < save_known_step(coordinator->save) ||
         !save_settle(coordinator->save, on_prepared, coordinator))
@@ -203,7 +209,8 @@ void coordinator_form(struct coordinator *coordinator)
     coordinator->progress.n_nodes = plan.n_nodes;
     coordinator->progress.node_rank =
         roster->nodes[COORDINATOR_SELF].active ? roster->nodes[COORDINATOR_SELF].node_rank : -1;
-    coordinator_publish(coordinator); /* before any node is told: agent/arbiter/leader_swept.h */
+    /* before any node is told of the generation, as agent/arbiter/leader_swept.h requires */
+    coordinator_publish(coordinator);
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
     coordinator->n_up = roster->n_nodes;
     coordinator_form_timeline(coordinator);
@@ -216,8 +223,8 @@ void coordinator_form(struct coordinator *coordinator)
     if (coordinator->services.lease != NULL && coordinator_in_play(coordinator, COORDINATOR_SELF))
         lease_begin(coordinator->services.lease, plan.generation);
     /*
-     * Node 0 is this one. It comes last, because its world spawns its workers within the call: the START of
-     * the other nodes does not wait for that.
+     * Node 0 is this node. It comes last, because its workers are started within the call, and the other
+     * nodes should not wait for that.
      */
     for (int i = roster->capacity - 1; i >= 0; i--)
         if (coordinator_in_play(coordinator, i))

@@ -13,7 +13,10 @@
 
 static void post(struct coordinator *coordinator, enum hang_leader_event event);
 
-/* Begins a question: no rank of the generation has answered it, but those of nodes on which none is left. */
+/*
+ * Begins a question to all nodes: no rank has answered it yet. Ranks of nodes on which no rank is left need
+ * no answer.
+ */
 static bool clear_ranks(struct coordinator *coordinator)
 {
     struct search *search = &coordinator->search;
@@ -57,7 +60,7 @@ static void ask(struct coordinator *coordinator)
         coordinator_tell_all(coordinator, -1, PROTO_LOOK, &look);
 }
 
-/* Tells the culprit's node, which reports the hang. */
+/* Tells the culprit's node which of its ranks hangs. That node reports the hang. */
 static void tell_culprit(struct coordinator *coordinator)
 {
     struct search *search = &coordinator->search;
@@ -68,7 +71,7 @@ static void tell_culprit(struct coordinator *coordinator)
         node->tell(node->member, PROTO_HUNG, coordinator->generation, &search->hung);
 }
 
-/* Asks every node but that of the culprit what its ranks show. */
+/* Asks every node except the culprit's to report what its ranks show. */
 static void ask_to_show(struct coordinator *coordinator)
 {
     struct search *search = &coordinator->search;
@@ -91,7 +94,10 @@ static void ask_to_show(struct coordinator *coordinator)
     coordinator_arm(coordinator);
 }
 
-/* Writes the verdict to events.jsonl, and reports the hang when the other nodes have shown their ranks. */
+/*
+ * Writes the verdict to events.jsonl. Then asks the other nodes what their ranks show; after that the hang is
+ * reported.
+ */
 static void name_culprit(struct coordinator *coordinator, const struct hang_verdict *verdict)
 {
     const struct hang_rank *ranks = coordinator->search.ranks, *culprit = &ranks[verdict->ranks[0]];
@@ -117,8 +123,8 @@ static void name_culprit(struct coordinator *coordinator, const struct hang_verd
 }
 
 /*
- * What one node has seen holds for all of them: the next question tells them. Otherwise the ranks of a node
- * that prints nothing would be silent for too long, although others print.
+ * Keeps the newest strong sign of life that any node has seen. The next question tells all nodes of it,
+ * because the ranks of a node that prints nothing would otherwise seem silent for too long.
  */
 static void note_shown(struct coordinator *coordinator, int64_t shown_ns)
 {
@@ -129,8 +135,8 @@ static void note_shown(struct coordinator *coordinator, int64_t shown_ns)
 }
 
 /*
- * Finds the culprit. Programs that show no steps are judged by what else they show. What a watched program
- * shows counts also if its steps are seen. False: there is no verdict yet, or no memory for it.
+ * Finds the culprit. Programs without steps are judged by their other signs of life; these count for a
+ * watched program with steps too. Returns false if there is no verdict yet, or no memory for it.
  */
 static bool reach_verdict(struct coordinator *coordinator, struct hang_verdict *verdict)
 {
@@ -243,7 +249,7 @@ void coordinator_report_suspects(void *to, int generation)
 
     if (!is_current(coordinator, generation))
         return;
-    coordinator_hang_look(coordinator); /* a single node has no timer, and looks now */
+    coordinator_hang_look(coordinator); /* a single node has no timer for this, so it looks at once */
     post(coordinator, HE_SUSPECT);
 }
 
@@ -269,7 +275,7 @@ void coordinator_report_rank(void *to, int generation, uint64_t question, const 
         post(coordinator, HE_ANSWERED);
 }
 
-/* Prints and keeps the table, which the report of the culprit's node ends. */
+/* The report of the culprit's node completes the table: prints it, and keeps it for errors.json. */
 static void end_table(struct coordinator *coordinator, const char *json, size_t length)
 {
     struct search *search = &coordinator->search;
@@ -283,8 +289,8 @@ static void end_table(struct coordinator *coordinator, const char *json, size_t 
 }
 
 /*
- * A node that was too late for the culprit's to wait for it is in the table all the same, if it comes before
- * that one's report.
+ * Takes a node's report of what its ranks show. A report that comes after the wait is still put into the
+ * table, if the report of the culprit's node has not come yet.
  */
 void coordinator_report_explained(void *to, int generation, const char *json, size_t length)
 {

@@ -52,80 +52,94 @@
  */
 enum { COORDINATOR_QUEUE = CE_COUNT };
 
-/* The coordinator's state of a node, in addition to the roster's entry of the same number. */
+/* What the coordinator keeps about a node, in addition to the roster's entry with the same number. */
 struct coordinator_node {
-    /* the coordinator that has this node; a reporter's `to` points to this struct */
+    /* the coordinator that owns this struct; a reporter's `to` points to the struct */
     struct coordinator *coordinator;
     coordinator_tell *tell; /* NULL: no node has this number yet */
     void *member;
-    bool stopped;              /* no process of the generation is alive on the node */
-    int n_failed;              /* workers of the generation that did not end well */
-    bool late;                 /* it came while the world was ending, and has taken part in no generation */
-    int leave_signal;          /* the signal for which the node leaves the job */
-    bool leave_saved;          /* the node asked for a checkpoint before it leaves */
-    uint64_t held_until_ms;    /* end of its quarantine; 0: it is in none */
-    uint64_t needed_ms;        /* end of the quarantine if the job cannot run without the node */
-    bool slow;                 /* it is in quarantine because a rank of it was slow */
-    int n_unkilled;            /* processes of earlier generations that do not end there: it is held back */
-    bool said_unkilled;        /* that it is held back for that was reported */
-    uint64_t granted_ms;       /* last answer to a beat of the node; 0: none, and its ranks have not begun */
-    int64_t heard_ns;          /* coordinator_heard(); 0: nothing was */
-    int generation;            /* the newest of which its agent has reported to this coordinator; -1: none */
+    bool stopped; /* no process of the generation is alive on the node */
+    int n_failed; /* workers of the generation that did not end well */
+    /* the node came while the world was ending, and has taken part in no generation yet */
+    bool late;
+    int leave_signal;       /* the signal for which the node leaves the job */
+    bool leave_saved;       /* the node asked for a checkpoint before it leaves */
+    uint64_t held_until_ms; /* end of its quarantine; 0: it is in none */
+    /* if the job cannot run without the node, the end of its quarantine; else meaningless */
+    uint64_t needed_ms;
+    bool slow; /* it is in quarantine because a rank of it was slow */
+    /* how many processes of earlier generations do not end on the node, for which it is held back */
+    int n_unkilled;
+    bool said_unkilled; /* it was reported that the node is held back for such processes */
+    /* when a beat of the node was answered last; 0: never, and its ranks have not begun */
+    uint64_t granted_ms;
+    int64_t heard_ns; /* coordinator_heard(); 0: nothing was */
+    /* the newest generation that the node's agent has reported to this coordinator; -1: none */
+    int generation;
     bool can_lead;             /* it can take this coordinator's place */
-    bool shows;                /* it was asked what its ranks show (struct search) */
-    struct restore_steps held; /* since its last generation is over: what it has in memory */
-    int source;                /* the node whose copies it goes on from, perhaps itself; -1: it has its own */
+    bool shows;                /* the node was asked what its ranks show (struct search) */
+    struct restore_steps held; /* what the node has in memory, as it reported after its last generation */
+    /* the node whose copies it resumes from, perhaps itself; -1: it has its own snapshots */
+    int source;
 };
 
-/* An agent that was let in, and was lost. */
+/* An agent that was let in, and then lost. */
 struct coordinator_away {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     int64_t heard_ns;
     int generation; /* as of struct coordinator_node */
 };
 
-/* A lost agent, whose ranks may run until then, by coordinator_now_ms(). */
+/* A lost agent, and until when its ranks may run, by coordinator_now_ms(). */
 struct coordinator_fenced {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     uint64_t until_ms;
 };
 
-/* Nodes of the newest generation of the coordinator before, whose ranks may run. */
+/* The nodes of the lost coordinator's newest generation, whose ranks may still run. */
 struct coordinator_awaited {
     int generation, n_nodes;
-    bool *came; /* (n_nodes) by their ranks in it: no rank of the node is left */
-    int n;      /* nodes that have not come; 0: it is not known who they are, or all have */
+    bool *came; /* (n_nodes) by node rank in that generation: the node has come, so none of its ranks runs */
+    int n;      /* nodes that have not come yet; 0: all have, or it is not known which nodes there were */
 };
 
 /* The search for the rank that keeps the others waiting. */
 struct search {
     enum hang_leader_state state;
-    uint64_t question;       /* number of the last one */
-    int n_missing;           /* ranks that have not answered it */
-    struct hang_rank *ranks; /* (world_size) the answers; NULL: nothing was asked in this generation */
-    uint64_t until_ms;       /* by coordinator_now_ms(); 0: none */
-    int64_t again_ms;        /* the pause that follows the last verdict */
-    /* of a program: when some node last saw a strong sign, by uv_hrtime(); 0: not known in this generation */
+    uint64_t question; /* number of the last one */
+    int n_missing;     /* ranks that have not answered it */
+    /* (world_size) the answers of the ranks; NULL: no question was asked in this generation */
+    struct hang_rank *ranks;
+    uint64_t until_ms; /* by coordinator_now_ms(); 0: none */
+    int64_t again_ms;  /* the pause that follows the last verdict */
+    /*
+     * of a program: when any node last saw a strong sign of life, by uv_hrtime(); 0: not known in this
+     * generation
+     */
     int64_t shown_at_ns;
 
-    /* A rank is the culprit: what the other nodes show of theirs comes before its own node is told. */
+    /*
+     * The culprit's node (-1: none). It is told that its rank is the culprit only after the other nodes have
+     * reported what their ranks show.
+     */
     int culprit;             /* that node; -1: none */
     struct proto_hung hung;  /* what it is told */
     struct hang_table table; /* what the others have shown */
     int n_silent;            /* nodes that have not */
-    uint64_t show_until_ms;  /* then it is told without them; 0: it was */
+    uint64_t show_until_ms;  /* when that node is told, even if reports are missing; 0: it was told */
 };
 
 /* What is known of slow ranks. */
 struct pacing {
     struct stragglers stragglers;
-    bool *said; /* (n_said) the ranks of the run that the console has named; NULL: no memory for it */
+    /* (n_said) whether the console has named this rank as a straggler; NULL: there was no memory */
+    bool *said;
     int n_said;
 };
 
 typedef void coordinator_opened(struct coordinator *coordinator, const struct fsdp_err *err);
 
-/* The store at which the programs of a generation meet: it is on the node of the first seat. */
+/* PyTorch's store for the programs of a generation. It is on the node of the first seat. */
 struct store_place {
     uint64_t question; /* number of the last order to open one */
     int node;          /* that has the order; -1: none has */
@@ -134,9 +148,10 @@ struct store_place {
     int port;
     char address[PROTO_TEXT_BYTES]; /* MASTER_ADDR */
     int64_t changed_ns;             /* when a client last changed a key, by uv_hrtime() */
-    int *numbers, n;                /* the nodes for which it was ordered, in the order of their ranks */
-    unsigned n_arrived;             /* of the roster at that time */
-    coordinator_opened *opened;     /* takes the answer */
+    /* the nodes for which the store was ordered, in the order of their ranks */
+    int *numbers, n;
+    unsigned n_arrived;         /* of the roster at that time */
+    coordinator_opened *opened; /* takes the answer */
 };
 
 struct coordinator {
@@ -150,19 +165,19 @@ struct coordinator {
     int generation, world_size;
     struct budget budget;
     int64_t resume_step;
-    /* it is in memory for all ranks, which resume from there; step -1: there is none */
+    /* the newest snapshot that is in memory for all ranks, from which they resume; step -1: there is none */
     struct snapshot_held memory_step;
     int memory_world;                /* of how many ranks that step is */
-    struct leader_progress progress; /* as it was told to the arbiter last */
+    struct leader_progress progress; /* the progress that was last given to the arbiter */
     unsigned char token[32];         /* of the generation that forms or runs */
     struct save *save;
     struct store_place place;     /* of the generation that forms or runs */
-    struct mark *mark;            /* of --run-dir, while it is waited for; else NULL */
-    uint64_t mark_look_ms;        /* the next look at that wait, by coordinator_now_ms() */
+    struct mark *mark;            /* the mark for --run-dir, while its writing is waited for; else NULL */
+    uint64_t mark_look_ms;        /* when that wait is looked at next, by coordinator_now_ms() */
     struct attendance attendance; /* the workers that have connected to the store */
 
     struct entries *entries; /* snapshots of programs; NULL: none was reported */
-    struct store *keys;      /* keys of the generation that nodes may ask for; NULL: there were none yet */
+    struct store *keys;      /* keys of the generation that nodes may ask for; NULL: there have been none */
 
     /* The deaths of the generation that runs or just ran. */
     struct death *deaths;
@@ -176,46 +191,53 @@ struct coordinator {
     struct search search;
     struct pacing pacing; /* of a job */
 
-    struct recurrence recurrence; /* of a job: its last failure, and how often it has come */
+    struct recurrence recurrence; /* of a job: its last failure, and how often in a row it has happened */
     struct timeline timeline;     /* of the last restart */
 
-    /* Which losses the generation bears: whether the line is due, by coordinator_now_ms(). */
+    /*
+     * Which losses of nodes the generation survives: when the line about that is due, by
+     * coordinator_now_ms(); 0: not.
+     */
     uint64_t survival_ms;       /* the next look; 0: none */
-    uint64_t survival_until_ms; /* so long the line waits for nodes that cannot take the lead yet */
-    int n_heirs;                /* nodes that can, as the line said; -1: it was not said yet */
+    uint64_t survival_until_ms; /* until when the line waits for nodes that cannot take the lead yet */
+    /* the number of nodes that could take the lead, as in the last line; -1: there was no line yet */
+    int n_heirs;
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
     bool has_formed;                   /* a generation */
-    bool took_over;                    /* it goes on with the run of a coordinator that was lost */
+    bool took_over;                    /* this coordinator continues the run of one that was lost */
     bool deposed;                      /* another agent leads the run */
-    bool without_directory;            /* the run directory was removed, and the run ends for that */
+    bool without_directory;            /* the run directory was removed, and the run ends because of that */
     bool node_lost;                    /* a node of the generation is lost */
     struct coordinator_fenced *fenced; /* (n_fenced) */
     int n_fenced, fenced_capacity;
-    uint64_t fenced_until_ms; /* the same of ranks whose agents are not known; 0: there are none */
+    uint64_t fenced_until_ms; /* until when ranks may run whose agents are not known; 0: there are none */
     struct coordinator_awaited awaited;
 
     /* The nodes that join and leave. */
     struct roster roster;
-    bool has_guests; /* a node came over loopback, and has the address of this host */
+    bool has_guests; /* a node that came over loopback is present, and uses the address of this host */
     struct quarantine quarantine;
     int n_held;                    /* nodes in quarantine */
     struct coordinator_away *away; /* (n_away) */
     int n_away, away_capacity;
-    bool unknown_away; /* an agent that is not in `away` may be there too: there was no memory for it */
-    uint64_t n_ended;  /* so many of services.ended the members know */
-    bool changing;     /* the generation ends, or ended, for a change of membership */
-    uv_timer_t *timer; /* NULL: the world is this node alone, and nothing is waited for */
+    /* agents that are not in `away` may be lost too, because there was no memory to add them */
+    bool unknown_away;
+    uint64_t n_ended;  /* how many of services.ended the members have been told */
+    bool changing;     /* the generation ends, or has ended, because the nodes change */
+    uv_timer_t *timer; /* NULL: the world is this node alone, so there is nothing to wait for */
     uint64_t gather_until_ms, last_call_ms, change_ms; /* by coordinator_now_ms(); 0: not set */
     uint64_t change_at_most_ms;
-    uint64_t leave_until_ms; /* until then, ranks may save and leave for a change of members; 0: not set */
+    /* how long ranks may take to save and leave, because the nodes change; 0: not set */
+    uint64_t leave_until_ms;
 
     int status;
-    enum errors_class end_class; /* the reason why the run ended; 0: a death ended it */
+    enum errors_class end_class; /* why the run ended; 0: because of a death */
     char line[COORDINATOR_LINE_BYTES];
     struct coordinator_node *nodes; /* (roster.capacity) */
-    int n_up; /* nodes of the generation that are present and not `stopped`; valid while it is up */
+    /* nodes of the generation that are present and not `stopped`; valid while the generation is up */
+    int n_up;
 };
 
 /** Does this node take part in the generation, and is it connected? */
@@ -230,7 +252,7 @@ static inline bool coordinator_is_up(const struct coordinator *coordinator)
     return coordinator->state == CS_UP || coordinator->state == CS_CLEARING;
 }
 
-/** Returns the time by the clock of struct death, struct budget and struct quarantine. */
+/** Returns the time by the clock that struct death, struct budget and struct quarantine use. */
 static inline int64_t coordinator_now_ns(const struct coordinator *coordinator)
 {
     return coordinator->services.os->now_ns(coordinator->services.os->arg);
@@ -241,7 +263,7 @@ static inline uint64_t coordinator_now_ms(const struct coordinator *coordinator)
     return (uint64_t)coordinator_now_ns(coordinator) / 1000000;
 }
 
-/** May a generation begin now: by the arbiter's leave, and under the lease of this node? */
+/** May a generation begin now? The arbiter and the lease of this node must both allow it. */
 static inline bool coordinator_may_form(const struct coordinator *coordinator)
 {
     const struct lease *lease = coordinator->services.lease;
@@ -289,7 +311,7 @@ void coordinator_note(struct coordinator *coordinator, const char *event, const 
 void coordinator_write_event(struct coordinator *coordinator, int generation, const char *event,
                              const struct events_field *fields);
 
-/** Sets the end of a run that no death ended. `words` are copied, and cut to COORDINATOR_LINE_BYTES. */
+/** Ends the run for a reason other than a death. `words` are copied, and cut to COORDINATOR_LINE_BYTES. */
 void coordinator_end_with(struct coordinator *coordinator, int status, enum errors_class class,
                           const char *words);
 
@@ -316,11 +338,11 @@ void coordinator_leave(struct coordinator *coordinator, int node, int signal, bo
  * allows.
  */
 void coordinator_gather(struct coordinator *coordinator);
-/** Begins to wait for what the nodes that are present allow: a first world, or one with other nodes. */
+/** Begins to wait for what the present nodes make possible: a first world, or a world with other nodes. */
 void coordinator_consider(struct coordinator *coordinator);
 /**
- * Ends the generation, so that another one with other members can follow. A job of the trainer first saves
- * its step, and so does any other one if `save` is set.
+ * Ends the generation, so that another one with other nodes can follow. A job of the trainer saves its step
+ * first; so does a program if `save` is set.
  */
 void coordinator_change(struct coordinator *coordinator, bool save);
 /**
@@ -335,54 +357,65 @@ bool coordinator_is_ending(const struct coordinator *coordinator);
 void coordinator_part(struct coordinator *coordinator);
 /** Asks every node that takes part to save a checkpoint and leave. */
 void coordinator_ask_to_leave(struct coordinator *coordinator);
-/** Puts a node that was just let in into quarantine, if it was lost often or was slow. Reports that. */
+/**
+ * Puts a node that was just let in into quarantine, if it was lost often or was slow. Prints a line about
+ * that.
+ */
 void coordinator_hold(struct coordinator *coordinator, int node);
-/** Notes for another coordinator which nodes come and go, or are slow. */
+/** Writes for the next coordinator which nodes were lost often, or are slow. */
 void coordinator_note_suspects(const struct coordinator *coordinator, struct leader_progress *progress);
-/** Goes on with such notes. The loss of the node that led is one too. */
+/** Takes such notes of an earlier coordinator. The loss of the node that led then is counted too. */
 void coordinator_take_suspects(struct coordinator *coordinator, const struct leader_progress *progress);
 /**
- * Puts a node that takes part into quarantine for so long, because of a slow rank, and begins to form the
- * world again without it. Reports that. Returns false, and does nothing, if the job needs the node, or if it
- * is in quarantine or leaves already.
+ * Puts a node that takes part into quarantine for `aside_ms`, because its rank `slow_rank` is slow, and
+ * begins to form the world again without it. Reports that. Returns false, and does nothing, if the job needs
+ * the node, or if it is in quarantine or leaves already.
  */
 bool coordinator_set_aside(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms);
-/** The agent of a node that is present is lost, or is told to leave, and may live. */
+/** Notes that the agent of a present node is lost, or is told to leave, but may still live. */
 void coordinator_note_away(struct coordinator *coordinator, int node);
 /**
- * The agent is not one that could lead though it is lost: it was let in again, has left in order, or has
- * killed its ranks for good. Returns the newest generation of which it has reported; -1: none.
+ * Forgets a lost agent, because it could no longer take the lead: it was let in again, has left in order, or
+ * has killed its ranks for good. Returns the newest generation that it had reported; -1: none.
  */
 int coordinator_forget_agent(struct coordinator *coordinator,
                              const unsigned char agent[PROTO_IDENTITY_BYTES]);
-/** The same of the agent of that node. */
+/** Forgets the agent of `node` as coordinator_forget_agent() does. */
 int coordinator_forget_away(struct coordinator *coordinator, int node);
 /**
- * The node takes part, and is lost: no generation begins before its lease must be over. No effect if its
- * ranks are gone.
+ * A node that takes part is lost: no generation begins before its lease must be over. No effect if its ranks
+ * are known to be gone.
  */
 void coordinator_fence(struct coordinator *coordinator, int node);
 /**
- * This coordinator takes over. If the earlier one's node is swept, the fence ends as soon as all other nodes
- * of its newest generation have come.
+ * Call it when this coordinator takes over. If the node of the lost one is swept, the fence will end as soon
+ * as all other nodes of its newest generation have come.
  */
 void coordinator_await(struct coordinator *coordinator, const struct coordinator_past *past);
-/** A node has come, or is this one, that had this rank in that generation. No rank of it is left. */
+/**
+ * A node has come that had node rank `node_rank` in generation `generation`. None of its ranks is left. The
+ * node may be this one.
+ */
 void coordinator_came(struct coordinator *coordinator, int generation, int node_rank);
-/** No rank of that agent is left. Returns whether its lease was waited for. */
+/** No rank of that agent is left: ends the wait for its lease. Returns whether there was such a wait. */
 bool coordinator_unfence(struct coordinator *coordinator, const unsigned char agent[PROTO_IDENTITY_BYTES]);
 /** Returns until when ranks of lost nodes may run, by coordinator_now_ms(); 0: none can. */
 uint64_t coordinator_fenced_until_ms(const struct coordinator *coordinator);
-/** So many processes do not end on the node. It is held back as long as there are some, which is reported. */
+/**
+ * `n` processes do not end on the node. As long as there are some, the node is held back, and a line says so.
+ */
 void coordinator_take_unkilled(struct coordinator *coordinator, int node, int n);
-/** The generation is over, and another one follows: reports which of its nodes are held back for that. */
+/**
+ * Call it when a generation is over and another follows: reports which of its nodes are held back because of
+ * such processes.
+ */
 void coordinator_tell_unkilled(struct coordinator *coordinator);
-/** Returns that generation of an agent that is there, or away. */
+/** Returns the newest generation that an agent has reported, if the agent is present or lost; -1: none. */
 int coordinator_generation_of(const struct coordinator *coordinator,
                               const unsigned char identity[PROTO_IDENTITY_BYTES]);
-/** Tells a node that is new which agents never come back. */
+/** Tells a node that has just come which agents never come back. */
 void coordinator_tell_ended(const struct coordinator *coordinator, int node);
-/** Tells all nodes of those that are new. */
+/** Tells all nodes of the agents that were added since the last call. */
 void coordinator_tell_all_ended(struct coordinator *coordinator);
 /** Ends the quarantine of a node, if it is in one. */
 void coordinator_release(struct coordinator *coordinator, int node);
@@ -401,19 +434,19 @@ void coordinator_prepare(struct coordinator *coordinator);
  */
 enum fsdp_status coordinator_weigh_step(void *coordinator, struct fsdp_io *io, const char *directory,
                                         int64_t step, struct fsdp_err *err);
-/** Returns the number of the run's steps. A program has no last step that an agent knows of. */
+/** Returns how many steps the run has. A program's last step is not known to the agent. */
 int64_t coordinator_last_step(const struct agent_config *config);
 void coordinator_form(struct coordinator *coordinator);
 /**
- * Stops the generation on every node. A second call with stop_now ends the grace period; one with node_lost
- * shortens it.
+ * Stops the generation on every node. Of later calls, one with stop_now ends the grace period, and one with
+ * node_lost shortens it.
  */
 void coordinator_clear(struct coordinator *coordinator);
 
 /**
- * Returns the address at which the ranks of a generation meet (MASTER_ADDR): that of the store. Without one
- * it is what the user gave, else the address of the first node. What the user gave is that of the first
- * host: a coordinator that has taken its place does not use it. Call it after roster_seat().
+ * Returns the address at which the ranks of a generation meet (MASTER_ADDR): that of the store. If there is
+ * no store, it is the address that the user gave, or else that of the first node. The user's address is that
+ * of the first host, so a coordinator on another host does not use it. Call it after roster_seat().
  */
 const char *coordinator_master_address(const struct coordinator *coordinator);
 /**
@@ -427,11 +460,11 @@ static inline bool coordinator_has_store(const struct coordinator *coordinator)
 /**
  * Marks the directory of --run-dir for the generation that is about to form, if it has to be marked. Then it
  * calls `marked`, perhaps from within this call. If the disk does not answer in time, `marked` gets an error,
- * and the answer changes nothing any more.
+ * and a later answer has no effect.
  */
 typedef void coordinator_marked(struct coordinator *coordinator, const struct fsdp_err *err);
 void coordinator_mark(struct coordinator *coordinator, coordinator_marked *marked);
-/** Looks how long the mark has been waited for, if it is. */
+/** If the mark is being waited for, checks whether the disk has taken too long. */
 void coordinator_mark_look(struct coordinator *coordinator);
 /**
  * Has a new store opened for the generation that is about to form, and the old one closed, and then calls
@@ -442,10 +475,14 @@ void coordinator_open_store(struct coordinator *coordinator, coordinator_opened 
 /** Has the store closed, if there is one: its keys are lost, and its port is free. */
 void coordinator_close_store(struct coordinator *coordinator);
 /**
- * That node is gone. If the store was awaited from it, CE_FAILED is posted, after what the loss itself posts.
+ * `node` is gone. If it was to open the store and has not answered, CE_FAILED is posted, after the events of
+ * the loss itself.
  */
 void coordinator_store_lost(struct coordinator *coordinator, int node);
-/** How long ago a client of the store changed a key, as far as its node has reported; INT64_MAX: no store. */
+/**
+ * Returns how long ago a client changed a key of the store, as far as its node has reported; INT64_MAX: there
+ * is no store.
+ */
 int64_t coordinator_store_idle_ns(const struct coordinator *coordinator);
 /** The `store` of struct reporter. */
 void coordinator_report_store(void *to, int generation, const struct reporter_store *report);
@@ -456,8 +493,8 @@ void coordinator_expect(struct coordinator *coordinator);
 /** Forgets who was expected at the store, and who came. */
 void coordinator_forget_arrivals(struct coordinator *coordinator);
 /**
- * Returns the phase in which a worker of that node died: as the node reported it or, for a program, as far as
- * the store knows.
+ * Returns the phase in which a worker of `node` died. For a program it is what the store shows; otherwise
+ * what the node reported.
  */
 int coordinator_phase_of(const struct coordinator *coordinator, int node, const struct death *death);
 /**
@@ -495,39 +532,46 @@ void coordinator_add_window(const struct coordinator *coordinator, char *line, s
  */
 void coordinator_detect(struct coordinator *coordinator);
 /**
- * No process of the generation is left, and `generation` follows. Call it before the deaths are forgotten.
+ * No process of the generation is left, and `generation` follows: begins the timeline of the restart. Call it
+ * before the deaths are forgotten.
  */
 void coordinator_begin_timeline(struct coordinator *coordinator, int generation);
-/** The same in coordinator_create(): the generation was that of a coordinator that was lost. */
+/** The same for coordinator_create(): the generation before was that of a coordinator that was lost. */
 void coordinator_continue_timeline(struct coordinator *coordinator, const struct coordinator_past *past);
-/** The world of the next generation is decided. Call it before any node is told. */
+/**
+ * The nodes and ranks of the next generation are decided: notes the time. Call it before any node is told.
+ */
 void coordinator_form_timeline(struct coordinator *coordinator);
-/** Takes an event of the generation that runs, see timeline_event(). The last one of a restart writes it. */
+/**
+ * Takes an event of the running generation (timeline_event()). If it completes the timeline of a restart,
+ * writes the timeline.
+ */
 void coordinator_time_event(struct coordinator *coordinator, int rank, const char *event, int64_t step);
 /** The same for an event's JSON text. Also prints the line of a checkpoint that the ranks passed over. */
 void coordinator_time_line(struct coordinator *coordinator, int rank, const char *json, size_t length);
-/** Writes the timeline of the last restart if it has not been written, with what is known of it. */
+/** Writes the timeline of the last restart, if that was not done, with what is known of it. */
 void coordinator_write_timeline(struct coordinator *coordinator);
-/** May a node be lost, so that the job goes on or waits for another? The leader's loss is another matter. */
+/** If a node other than the leader's is lost, does the job go on, or wait for another node? */
 bool coordinator_bears_loss(const struct coordinator *coordinator);
 /**
- * A generation begins: says which losses it bears. It does so at once, or as soon as each node has said that
- * it can take the lead, at most two leases later. It says so again when other nodes can.
+ * A generation begins: prints which losses of nodes it survives. That happens at once, or as soon as every
+ * node has said that it can take the lead, but at most two leases later. A new line follows when the number
+ * of such nodes changes.
  */
 void coordinator_survival_begin(struct coordinator *coordinator);
-/** Says it, if it is due. */
+/** Prints that line, if it is due. */
 void coordinator_survival_look(struct coordinator *coordinator);
-/** A generation begins, in which no rank is silent. */
+/** A generation begins: there is no search for a hang yet. */
 void coordinator_hang_begin(struct coordinator *coordinator);
-/** Goes on with the search for a hang, if its deadline has come. */
+/** Continues the search for a hang, if its deadline has come. */
 void coordinator_hang_look(struct coordinator *coordinator);
 /** Frees the answers of the ranks. */
 void coordinator_hang_fini(struct coordinator *coordinator);
-/** Two functions of struct reporter. */
+/** Two functions of struct reporter, and one more. */
 void coordinator_report_suspects(void *to, int generation);
 void coordinator_report_explained(void *to, int generation, const char *json, size_t length);
 void coordinator_report_rank(void *to, int generation, uint64_t question, const struct hang_rank *rank);
-/** A generation of a job begins, of whose ranks none is known to be slow. */
+/** A generation of a job begins: no rank is known to be slow yet. */
 void coordinator_pace_begin(struct coordinator *coordinator);
 /** Frees what is known of slow ranks. */
 void coordinator_pace_fini(struct coordinator *coordinator);
@@ -539,26 +583,26 @@ void coordinator_arm(struct coordinator *coordinator);
 /** Sets memory_step to the newest one that is in memory for every rank of the generation that is over. */
 void coordinator_find_memory_step(struct coordinator *coordinator);
 /**
- * The nodes are seated: writes into `plan` whether they go on from memory. A world of another size, and nodes
- * with other seats, do not.
+ * The nodes have their seats: writes into `plan` whether they resume from memory. They do not if the world
+ * has another size, or if a node has another seat and no copy of what it needs.
  */
 void coordinator_find_memory(struct coordinator *coordinator, struct world_plan *plan);
 /** A function of struct reporter. */
 void coordinator_report_entry(void *to, int generation, const struct snapshot_entry *entry);
-/** Another agent has that number, or none. */
+/**
+ * The node number `node` is free, or belongs to another agent now: forgets the snapshots of the earlier one.
+ */
 void coordinator_forget_entries(struct coordinator *coordinator, int node);
 /** Writes the snapshot with which the seated generation begins into plan->snapshot. */
 void coordinator_choose_entry(const struct coordinator *coordinator, struct world_plan *plan);
 
 /**
- * Takes a key that a worker of `node` put, and tells it to the other nodes that asked for it. A key that was
- * put before, and one beyond the limit of memory, is reported on the console.
+ * Takes a key that a worker of `node` put, and sends it to the other nodes that asked for it. If the key was
+ * put before, or is beyond the limit of memory, the console reports that.
  */
 void coordinator_put(struct coordinator *coordinator, int node, const char *key, const void *value,
                      size_t size_bytes);
-/**
- * A worker of `node` asks for a key that no worker of that node has put. The node is told once it is known.
- */
+/** A worker of `node` asks for a key that its own node lacks. The node gets the key once it is known. */
 void coordinator_want(struct coordinator *coordinator, int node, const char *key);
 /** Forgets all keys, because another generation begins or the run is over. */
 void coordinator_forget_keys(struct coordinator *coordinator);

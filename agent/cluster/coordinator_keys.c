@@ -35,7 +35,10 @@ static void tell_waiting(void *arg, void *client, uint32_t tag, const struct sto
         tell_value(node, telling->key, value);
 }
 
-/* Are there ranks on other nodes? Also makes the store of the generation, with its first key. */
+/*
+ * Returns whether there are ranks on other nodes, which may need keys. At the first key, makes the store for
+ * them.
+ */
 static bool have_keys(struct coordinator *coordinator)
 {
     if (coordinator->roster.n_nodes == 1)

@@ -1,7 +1,8 @@
 /*
- * The mark by which the other nodes know that they share the directory that a program's user named. It must
- * be there before any node is told to start, and looks for it. The disk's thread makes it. A disk that does
- * not answer is named and given up as by the start of workers (agent/world/start_wait.h).
+ * The mark in a run directory that the user of a program named. By it, the other nodes see that they share
+ * the directory. It is written before any node is told to start; each node looks for it. The disk's thread
+ * makes it. A disk that does not answer is named and given up as by the start of workers
+ * (agent/world/start_wait.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static void write_mark(struct disk_job *job)
     (void)rundir_mark(mark->rundir, mark->token, &mark->err);
 }
 
-/* Ends the wait for the mark, which is the coordinator's no longer. */
+/* Ends the wait for the mark. The coordinator no longer points to it. */
 static void end_wait(struct mark *mark, const struct fsdp_err *err)
 {
     struct coordinator *coordinator = mark->coordinator;

@@ -24,7 +24,7 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
     struct roster_node *self = &coordinator->roster.nodes[COORDINATOR_SELF];
 
     if (strcmp(self->from, address) == 0)
-        return; /* no change: most nodes reach this host at one address */
+        return; /* no change, which is the usual case: most nodes reach this host at one address */
     snprintf(self->from, sizeof self->from, "%.63s", address);
     if (self->who.address[0] == '\0')
         snprintf(self->address, sizeof self->address, "%s", address);
@@ -155,7 +155,8 @@ static void lost_while_up(struct coordinator *coordinator, int node, int64_t sil
     coordinator_detect(coordinator);
     coordinator->node_lost = true;
     if (first && coordinator->state == CS_CLEARING)
-        coordinator_clear(coordinator); /* they are stopping already; a lost node cuts the grace */
+        /* the nodes are stopping already; the loss of a node shortens the grace period */
+        coordinator_clear(coordinator);
     coordinator_post(coordinator, CE_FAILED);
 }
 
@@ -183,7 +184,7 @@ static void lost_between(struct coordinator *coordinator, int node, const char *
         coordinator_gather(coordinator);
 }
 
-/* A node is lost: that is known to whoever leads next, too. */
+/* Counts the loss of a node, and notes it for the agent that leads next. */
 static void strike(struct coordinator *coordinator, int node)
 {
     quarantine_lost(&coordinator->quarantine, node, &coordinator->roster.nodes[node],
@@ -225,8 +226,8 @@ void coordinator_fenced(struct coordinator *coordinator, int node, int generatio
 }
 
 /*
- * Returns for how long no beat of the node was answered. Ranks of other nodes may have failed since, because
- * its ranks were gone. The node is to blame for that.
+ * Returns for how long no beat of the node was answered. If ranks of other nodes failed in that time, the
+ * reason may be that this node's ranks were gone.
  */
 static int64_t unanswered_ms(const struct coordinator *coordinator, int node)
 {
@@ -323,7 +324,7 @@ void coordinator_depose(struct coordinator *coordinator, const char *words)
     coordinator_post(coordinator, CE_STOP);
     coordinator_run(coordinator);
     if (coordinator->state == CS_CLEARING)
-        coordinator_clear(coordinator); /* it may have been stopping already, with a grace */
+        coordinator_clear(coordinator); /* the generation may be stopping already, in its grace period */
     coordinator_judge_if_down(coordinator);
     coordinator_run(coordinator);
 }

@@ -1,13 +1,16 @@
 /*
- * From which memory the next generation goes on (agent/snapshot/restore.h). Before it forms, the step is
- * chosen. When the seats are given, each node learns whether it has that step, or from where it fetches it.
+ * Chooses the memory from which the next generation resumes (agent/snapshot/restore.h). The step is chosen
+ * before the generation forms. When the nodes have their seats, each node learns whether it has that step, or
+ * which node it must fetch it from.
  */
 #include <stdlib.h>
 
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/snapshot/restore.h"
 
-/* What the nodes have, and where they sit: memory of the caller's; NULL: there is none. */
+/*
+ * Lists what the nodes have in memory, and their seats. The caller frees the list; NULL: there is no memory.
+ */
 static struct restore_node *list_nodes(const struct coordinator *coordinator)
 {
     const int n = coordinator->roster.capacity;
@@ -23,7 +26,10 @@ static struct restore_node *list_nodes(const struct coordinator *coordinator)
     return nodes;
 }
 
-/* The ranks of the generation that is over. One that took over learns it from the nodes. */
+/*
+ * Returns the number of ranks in the generation that is over. A coordinator that took over learns it from the
+ * nodes.
+ */
 static int world_of(const struct coordinator *coordinator, const struct restore_node *nodes)
 {
     int world_size = coordinator->world_size;

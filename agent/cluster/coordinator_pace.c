@@ -29,10 +29,10 @@ void coordinator_pace_fini(struct coordinator *coordinator)
     coordinator->pacing.said = NULL;
 }
 
-/* With --straggler restart, a node with a straggler takes no part for so long. */
+/* With --straggler restart: for how long the node of a straggler takes no part. */
 enum { SET_ASIDE_S = 3600 };
 
-/* Once per rank of a run. Returns whether it has said something. */
+/* Prints the straggler's line, once for each rank of a run. Returns whether it printed it. */
 static bool say(struct coordinator *coordinator, const char *host, const struct straggler_news *news)
 {
     static const char *const does[] = {
@@ -87,7 +87,7 @@ static void report(struct coordinator *coordinator, int node, const struct strag
         set_aside(coordinator, node, news->rank, says);
 }
 
-/* Returns the node of a rank of the generation; -1: it is gone. */
+/* Returns the node of a rank of the generation; -1: that node is gone. */
 static int node_of(const struct coordinator *coordinator, int rank)
 {
     for (int i = 0; i < coordinator->roster.capacity; i++) {

@@ -17,7 +17,7 @@ static void report(struct coordinator *coordinator, int node, int strikes, int64
                                               EVENT_INT("seconds", wait_ms / 1000), EVENT_END });
 }
 
-/* The same of a node with a slow rank. */
+/* Does what report() does, for a node with a slow rank. */
 static void report_slow(struct coordinator *coordinator, int node, int slow_rank, int64_t wait_ms)
 {
     const struct roster_node *at = &coordinator->roster.nodes[node];
@@ -132,7 +132,7 @@ void coordinator_release(struct coordinator *coordinator, int node)
     coordinator_publish(coordinator);
 }
 
-/* Says once that a node is left out, and once that it is taken in again. */
+/* Prints once that a node is left out, and once that it is taken in again. */
 static void say_unkilled(struct coordinator *coordinator, int node)
 {
     struct coordinator_node *at = &coordinator->nodes[node];
@@ -158,8 +158,8 @@ static void say_unkilled(struct coordinator *coordinator, int node)
 }
 
 /*
- * On a node whose processes do not end, they may still use a file or a GPU that new ranks would get. Where
- * there is only one node, no other can take its place, and it goes on.
+ * Processes that do not end may still use a file or a GPU that new ranks would get. So their node is held
+ * back, unless it is the only node, because then no other can take its place.
  */
 void coordinator_take_unkilled(struct coordinator *coordinator, int node, int n)
 {
@@ -186,8 +186,8 @@ void coordinator_tell_unkilled(struct coordinator *coordinator)
 }
 
 /*
- * Returns when the quarantine of a node ends. If the others are too few without it, that is after
- * QUARANTINE_FIRST_MS at the latest, and before the job gives up waiting for nodes.
+ * Returns when the quarantine of a node ends. If the job cannot run without the node, that is
+ * QUARANTINE_FIRST_MS from now at the latest, and before the job gives up waiting for nodes.
  */
 static uint64_t end_of(const struct coordinator *coordinator, int node)
 {

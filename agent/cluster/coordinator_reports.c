@@ -53,8 +53,9 @@ static int number_of(const struct coordinator_node *node)
 }
 
 /*
- * The guard kills the ranks of this node too, when its agent has stood still for too long. The agent may lead
- * all the same: the lease of its ranks does not know a hold that came a moment before.
+ * Looks whether the guard has killed the ranks of this node, because its agent stood still for too long. The
+ * agent may lead all the same, because its hold on the lead may have been renewed a moment after the ranks'
+ * lease ended.
  */
 static void look_at_own_lease(struct coordinator *coordinator)
 {
@@ -71,7 +72,7 @@ static void report_exited(void *to, int generation, const struct death *death,
     const int node = number_of(to);
 
     if (node == COORDINATOR_SELF)
-        look_at_own_lease(coordinator); /* the cause comes before what follows from it */
+        look_at_own_lease(coordinator); /* first, because the end of the lease is the cause of what follows */
     if (!is_current(coordinator, generation) || !add_death(coordinator, death))
         return;
     coordinator->deaths[coordinator->n_deaths - 1].node_rank = coordinator->roster.nodes[node].node_rank;
@@ -109,7 +110,8 @@ void coordinator_passed(struct coordinator *coordinator, int64_t step)
         return;
     coordinator->diverged = (struct leader_divergence){ 0 };
     if (coordinator->world_size != diverged.world_size)
-        return; /* another world size rounds sums differently, which alone may explain the result */
+        /* with another world size, sums are rounded differently, which alone may explain the result */
+        return;
     if (diverged.rank >= 0) {
         snprintf(hosts, sizeof hosts, "%s", diverged.host);
         snprintf(which, sizeof which, ", where rank %d ran,", diverged.rank);
@@ -134,7 +136,7 @@ void coordinator_take_divergence(struct coordinator *coordinator, const struct v
     if (cause == NULL || !run->job)
         return;
     if (!first_cause_is_divergence(cause)) {
-        /* this time the rank failed for another reason, after that many steps */
+        /* the rank failed for another reason than the divergence, and at a later step or the same */
         coordinator_passed(coordinator, cause->step);
         return;
     }
@@ -200,7 +202,7 @@ static void report_unkilled(void *to, int n)
 
     coordinator_take_unkilled(node->coordinator, number_of(node), n);
     if (node->tell == NULL)
-        return; /* this node has taken over, and is attached in a moment */
+        return; /* this node has taken over the lead, and will be attached in a moment */
     coordinator_consider(node->coordinator);
     coordinator_run(node->coordinator);
 }

@@ -1,5 +1,5 @@
 /*
- * The store of a generation, as the coordinator sees it: it orders a node to open it
+ * The store of a generation, on the coordinator's side: it orders a node to open the store
  * (agent/cluster/store_host.h), and takes that node's reports.
  */
 #include <stdlib.h>
@@ -57,7 +57,7 @@ int coordinator_phase_of(const struct coordinator *coordinator, int node, const 
     if (death->phase != PROGRAM_STARTING || coordinator->config->job_json != NULL)
         return death->phase;
     if (!coordinator->place.is_open)
-        return PROGRAM_RUNNING; /* the workers do not meet at this store, if they meet at all */
+        return PROGRAM_RUNNING; /* the workers do not use this store, so nothing is known of their meeting */
     if (!attendance_has(&coordinator->attendance, node, death->pid))
         return PROGRAM_STARTING;
     return attendance_complete(&coordinator->attendance) ? PROGRAM_RUNNING : PROGRAM_RENDEZVOUS;
@@ -70,7 +70,10 @@ int64_t coordinator_store_idle_ns(const struct coordinator *coordinator)
 
 /* Opening and closing */
 
-/* The numbers of the nodes of the next generation, in the order of their ranks. NULL: there is no memory. */
+/*
+ * Returns the numbers of the nodes of the next generation, in the order of their ranks. NULL: there is no
+ * memory.
+ */
 static int *preview(struct coordinator *coordinator, int *n)
 {
     int *numbers = calloc((size_t)coordinator->roster.max_nodes, sizeof *numbers);
@@ -82,7 +85,7 @@ static int *preview(struct coordinator *coordinator, int *n)
     return NULL;
 }
 
-/* Writes the guests of the order. Returns false if there is no memory. */
+/* Writes the list of nodes whose workers will come to the store. Returns false if there is no memory. */
 static bool invite(const struct coordinator *coordinator, struct proto_open *order, char **out)
 {
     const struct store_place *place = &coordinator->place;
@@ -152,7 +155,7 @@ void coordinator_open_store(struct coordinator *coordinator, coordinator_opened 
     order_store(coordinator);
 }
 
-/* Nodes may have come or left since the store was ordered. Would the same ones form the generation? */
+/* Returns whether other nodes would form the generation now than when the store was ordered. */
 static bool is_outdated(struct coordinator *coordinator)
 {
     const struct store_place *place = &coordinator->place;

@@ -1,13 +1,17 @@
 /*
- * The line of each generation that says which losses of nodes the job bears. A member tells the coordinator
- * that it can take its place only after it has joined, perhaps after the generation began. So the line waits
- * for that, but not for long: some members never can, for example because they do not see the run directory.
+ * Prints, for each generation, the line that says which losses of nodes the job survives. Whether a member
+ * could take the leader's place is known only after it has said so, perhaps after the generation has begun.
+ * So the line waits for that, but not for long: some members never can, for example because they do not see
+ * the run directory.
  */
 #include "agent/cluster/coordinator_impl.h"
 #include "agent/members/survival.h"
 #include "agent/os/deadlines.h"
 
-/* A member that is not seated reads the record once in a lease, and sends its beats LEASE_BEATS times. */
+/*
+ * A member that is not seated reads the record once in a lease, and sends LEASE_BEATS beats in a lease. So
+ * within two leases the coordinator knows what it can do.
+ */
 enum { SURVIVAL_WAIT_LEASES = 2 };
 
 bool coordinator_bears_loss(const struct coordinator *coordinator)
@@ -16,7 +20,7 @@ bool coordinator_bears_loss(const struct coordinator *coordinator)
            !budget_spent(&coordinator->budget, coordinator_now_ns(coordinator));
 }
 
-/* Nodes that stay, and can take this one's place. */
+/* Returns the number of nodes that stay and could take this node's place. */
 static int count_heirs(const struct coordinator *coordinator)
 {
     int n = 0;
@@ -66,7 +70,7 @@ void coordinator_survival_begin(struct coordinator *coordinator)
     if (coordinator->roster.max_nodes == 1 || coordinator->config->quiet)
         return;
     coordinator->n_heirs = -1;
-    /* without an arbiter no member can lead, and none will say so */
+    /* without an arbiter no other node can lead, so there is nothing to wait for */
     coordinator->survival_until_ms = coordinator->services.lead.holds == NULL ? now_ms : now_ms + wait_ms;
     coordinator->survival_ms = now_ms;
     coordinator_survival_look(coordinator);
@@ -81,7 +85,7 @@ void coordinator_can_lead(struct coordinator *coordinator, int node)
     coordinator->nodes[node].can_lead = true;
     if (coordinator->state != CS_UP || !coordinator_in_play(coordinator, node) || coordinator->config->quiet)
         return;
-    /* others say so in the same beat: one line is for all of them */
+    /* more nodes may report in the same beat, and one line is enough for all of them */
     if (coordinator->survival_ms == 0 || soon_ms < coordinator->survival_ms)
         coordinator->survival_ms = soon_ms;
     coordinator_arm(coordinator);

@@ -66,7 +66,8 @@ void coordinator_form_timeline(struct coordinator *coordinator)
     struct timeline *timeline = &coordinator->timeline;
 
     timeline->job = coordinator->config->job_json != NULL;
-    timeline->generation = coordinator->generation; /* after a take-over a member may have moved it */
+    /* after a take-over a member may have given the generation another number */
+    timeline->generation = coordinator->generation;
     timeline_form(timeline, coordinator->world_size, coordinator->resume_step,
                   (int64_t)coordinator_fenced_until_ms(coordinator) * 1000000,
                   coordinator_now_ns(coordinator));
@@ -98,7 +99,10 @@ void coordinator_time_event(struct coordinator *coordinator, int rank, const cha
     console_say(coordinator->services.console, "fsdprun: %s", words);
 }
 
-/* The same line as for a checkpoint that this agent passed over before the generation began. */
+/*
+ * Prints the line about a checkpoint that the ranks passed over. It is the same as for one that this agent
+ * passed over before the generation began.
+ */
 static void say_skipped(const struct coordinator *coordinator, const cJSON *object, const cJSON *step)
 {
     const char *reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "reason"));
@@ -114,7 +118,7 @@ void coordinator_time_line(struct coordinator *coordinator, int rank, const char
     const char *event;
     cJSON *object;
 
-    /* only rank 0 and the agents send events that count, and those of agents count only in a restart */
+    /* only events of rank 0 and of agents count, and those of agents only in a restart */
     if (rank > 0 || (rank < 0 && !coordinator->timeline.open))
         return;
     object = json_parse_object(json, length);

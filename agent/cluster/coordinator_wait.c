@@ -6,8 +6,8 @@
 
 enum {
     /*
-     * Nodes that start together arrive one after another. The coordinator waits so long after each arrival,
-     * so that all of them get one new generation.
+     * Nodes that start together arrive one after another. The coordinator waits for this time after each
+     * arrival, so that all of them come into the same new generation.
      */
     SETTLE_MS = 1000,
     SETTLE_AT_MOST_MS = 5000,
@@ -16,7 +16,7 @@ enum {
      * tells them to: a node whose agent stands still must not hold up the change.
      */
     LEAVE_SLACK_MS = 1000,
-    LEAD_LOOK_MS = 100 /* until the next look whether this agent may lead again */
+    LEAD_LOOK_MS = 100 /* how long until the next look whether this agent may lead again */
 };
 
 /* The timer */
@@ -86,7 +86,7 @@ static void describe_absence(const struct coordinator *coordinator, char *out, s
                                missing++ == 0 ? "; missing node" : "", rank);
 }
 
-/* Adds the first node that is held back because of its processes. */
+/* Adds the first node that is held back because of processes that do not end. */
 static void add_unkilled(const struct coordinator *coordinator, char *out, size_t size)
 {
     const size_t length = strlen(out);
@@ -121,8 +121,8 @@ static void give_up(struct coordinator *coordinator)
 }
 
 /*
- * The nodes are there. But two generations never run at a time, so ranks of a lost node must have ended
- * before (agent/os/lease.h).
+ * The nodes are there. The generation may begin once ranks of lost nodes must have ended, because two
+ * generations never run at the same time (agent/os/lease.h).
  */
 static void gathered(struct coordinator *coordinator, uint64_t now_ms)
 {
@@ -155,8 +155,8 @@ void coordinator_gather(struct coordinator *coordinator)
         coordinator->last_call_ms = now + (uint64_t)coordinator->config->last_call_timeout_ms;
     }
     /*
-     * Once a world has been formed, the nodes that are enough run again at once. The last call for more nodes
-     * applies only to the first forming.
+     * Once a world has been formed, the nodes begin again as soon as they are enough. The last call for more
+     * nodes applies only to the first world.
      */
     if (roster_full(roster) ||
         (roster_enough(roster) &&
@@ -203,7 +203,7 @@ bool coordinator_restart(struct coordinator *coordinator)
     return true;
 }
 
-/* Stops the ranks that were asked to leave for a change of members, and have not done so in time. */
+/* Stops the ranks that were asked to leave because the nodes change, and have not left in time. */
 static void end_leaving(struct coordinator *coordinator)
 {
     coordinator->leave_until_ms = 0;
@@ -222,8 +222,8 @@ bool coordinator_is_ending(const struct coordinator *coordinator)
 }
 
 /*
- * Returns whether waiting nodes may be taken in by a new generation. A generation that is ending is not
- * interrupted for them.
+ * Returns whether a new generation may be formed to take in waiting nodes. A generation that is ending is not
+ * interrupted for that.
  */
 static bool may_change(const struct coordinator *coordinator)
 {

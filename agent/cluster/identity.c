@@ -11,7 +11,10 @@
 
 #include "shard_runtime/core/version.h"
 
-/* Removes a key from the job. Paths may differ from node to node, for example if they are on local disks. */
+/*
+ * Removes a key from the job before it is compared: paths may differ from node to node, for example on local
+ * disks.
+ */
 static void drop(cJSON *job, const char *section, const char *key)
 {
     cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(job, section), key);

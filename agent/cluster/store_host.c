@@ -11,7 +11,7 @@
 #include "agent/wire/lookup.h"
 #include "shard_runtime/core/require.h"
 
-/* limit of searches in vain for the process of a connection; beyond it, none is searched for */
+/* how many searches for a connection's process may find nothing; after that there is no search any more */
 enum { SEARCHES = 256 };
 
 struct store_host {
@@ -23,14 +23,15 @@ struct store_host {
     int generation;
     struct proto_open order; /* the last one; its `guests` are `guests` */
     char *guests;
-    struct lookup *lookup;     /* of a name at which the store will listen; else NULL */
+    /* the lookup of a name for an address of the store, while it runs; else NULL */
+    struct lookup *lookup;
     int looks_up;              /* the number of that name */
     struct addrinfo *found[2]; /* the addresses of name_at(); NULL: not known */
     struct tcpstore *store;    /* NULL: there is none */
     int last_port;             /* of the store before */
 
     struct attendance attendance; /* the workers that have connected */
-    struct table sockets;         /* those of this node's workers, as the last search found them */
+    struct table sockets;         /* sockets of this node's workers, as of the last search */
     int n_searches, n_vain_searches;
 };
 
@@ -72,7 +73,7 @@ static void keep_socket(void *arg, unsigned long inode, pid_t worker)
     struct worker_socket *socket;
 
     if (table_first(&host->sockets, inode) != NULL || (socket = malloc(sizeof *socket)) == NULL)
-        return; /* several processes share it: the first is the worker itself */
+        return; /* several processes have this socket: the first that is visited is the worker itself */
     socket->worker = worker;
     if (!table_add(&host->sockets, &socket->link, inode))
         free(socket);
@@ -94,8 +95,8 @@ static pid_t worker_of(const struct store_host *host, unsigned long inode)
 }
 
 /*
- * Returns the worker of this node that has the socket, or 0. One search finds the sockets of all workers, so
- * workers that connect together cost one.
+ * Finds the worker of this node that has the socket with this inode; 0: none. One search finds the sockets of
+ * all workers, so many workers that connect together cost one search.
  */
 static pid_t find_worker(struct store_host *host, unsigned long inode)
 {
@@ -111,7 +112,10 @@ static pid_t find_worker(struct store_host *host, unsigned long inode)
     return worker;
 }
 
-/* Counts a connection, and reports what it shows: that a worker of this node has come, or all of a node. */
+/*
+ * Counts a connection, and reports what it shows: which worker of this node has come, or that all workers of
+ * another node have.
+ */
 static void count(struct store_host *host, int node, pid_t pid)
 {
     struct attendance *attendance = &host->attendance;
@@ -140,8 +144,8 @@ static void came(void *arg, const struct sockaddr_storage *from, unsigned long i
         address[0] = '\0';
     other = attendance_node_at(attendance, address);
     /*
-     * Another node may be on this host too. Once only workers of other hosts are missing, none is searched
-     * for.
+     * Another node of the job may run on this host, too. If only workers of other hosts are missing, nothing
+     * is searched for.
      */
     if (inode != 0 && (other >= 0 || !attendance_node_complete(attendance, self)))
         pid = find_worker(host, inode);
@@ -157,7 +161,7 @@ static void forget_arrivals(struct store_host *host)
     attendance_fini(&host->attendance);
 }
 
-/* Without memory for an address, the connections from it count as those of this node. */
+/* Expects workers at an address. If there is no memory for it, connections from it count for this node. */
 static void expect(struct store_host *host, const struct proto_guest *guest)
 {
     struct attendance *attendance = &host->attendance;
@@ -218,7 +222,10 @@ static enum fsdp_status choose(const struct store_host *host, struct tcpstore_co
     return FSDP_OK;
 }
 
-/* Lists the addresses from which the store is reached, and sets who is expected there. */
+/*
+ * Lists the addresses from which connections to the store are allowed, and which workers are expected from
+ * each.
+ */
 static enum fsdp_status admit(struct store_host *host, struct tcpstore_config *config, const char **addresses,
                               struct fsdp_err *err)
 {
@@ -239,7 +246,7 @@ static enum fsdp_status admit(struct store_host *host, struct tcpstore_config *c
         if (order->alone)
             continue;
         addresses[config->n_nodes++] = guest.address;
-        /* a node may connect from another address than the one it wants to be reached at */
+        /* a node may connect from another address than the one at which it is reached */
         if (guest.from[0] != '\0')
             addresses[config->n_nodes++] = guest.from;
     }
@@ -255,7 +262,7 @@ static enum fsdp_status open_store(struct store_host *host, struct reporter_stor
     enum fsdp_status status;
 
     OK_OR_RETURN(choose(host, &config, err));
-    /* a guest has two texts, each with its zero, and so at least one byte for each address */
+    /* at most one address for each byte: a guest has two texts with a zero each */
     addresses = calloc(host->order.guests_bytes + 1, sizeof *addresses);
     if (addresses == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
@@ -292,7 +299,7 @@ static bool read_digits(const char *name, struct addrinfo **found)
     return getaddrinfo(name, NULL, &hints, found) == 0;
 }
 
-/* Looks up what is left from name `i` on, and opens the store. */
+/* Continues with the names from number `i` on: looks them up, and opens the store after the last. */
 static void go_on(struct store_host *host, int i);
 
 static void on_found(void *arg, struct addrinfo *found, const char *why)

@@ -1,6 +1,6 @@
 /*
- * The store at which the programs of a generation meet (agent/tcpstore/tcpstore.h), on the node that has it.
- * That is the node of the first seat, whichever node leads:
+ * The store at which the programs of a generation meet (agent/tcpstore/tcpstore.h). The node of the first
+ * seat has it, whichever node leads:
  *   1. The coordinator orders that node to open a store (struct proto_open) before a generation forms.
  *   2. The node looks up the addresses, opens the store, and reports where it is, or why it cannot.
  *   3. While the generation runs, the node reports which workers have come to the store.
@@ -20,7 +20,8 @@ struct store_host;
 
 /**
  * Create a host without a store; NULL: there is no memory.
- *   reporter  takes the reports; borrowed until store_host_destroy(). While its `to` is NULL, none is made
+ *   reporter  takes the reports; borrowed until store_host_destroy(). While its `to` is NULL, nothing is
+ *             reported
  *   say       prints a line for the user
  */
 struct store_host *store_host_create(uv_loop_t *loop, const struct reporter *reporter,
@@ -37,7 +38,7 @@ void store_host_open(struct store_host *host, int generation, const struct proto
 void store_host_close(struct store_host *host);
 /** Report when a client last changed a key, if there is a store. NULL is a no-op. */
 void store_host_look(const struct store_host *host);
-/** The generation whose store it has; -1: it has none. */
+/** Returns the generation for which this node has a store; -1: it has none. */
 int store_host_generation(const struct store_host *host);
 
 #endif

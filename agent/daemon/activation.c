@@ -33,7 +33,7 @@ static bool has_option(int fd, int option, int want)
     return getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == want;
 }
 
-/* Is `fd` a socket that the daemon can serve? Then its path is in `path`. */
+/* Returns whether `fd` is a socket that the daemon can serve; its path is then in `path`. */
 static enum fsdp_status look_at(int fd, char *path, size_t size, struct fsdp_err *err)
 {
     struct sockaddr_un address;

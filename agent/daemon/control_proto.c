@@ -52,7 +52,7 @@ enum fsdp_status control_encode_job(struct control_job *job, unsigned char **pay
     return FSDP_OK;
 }
 
-/* The next of the texts between *at and `end`; NULL where none ends there. */
+/* Returns the next text between *at and `end`, and moves *at past it. NULL: no text ends there. */
 static char *take_text(char **at, const char *end)
 {
     char *text = *at, *zero = memchr(text, '\0', (size_t)(end - text));

@@ -58,13 +58,14 @@ enum {
 
 /* The fixed part of a RUN, and what a process hands to its children apart from texts. */
 struct control_head {
-    /* "VERSION (COMMIT)" of the sender; first, where every build looks for it */
+    /* "VERSION (COMMIT)" of the sender; the first member, so that every build finds it */
     char build[CONTROL_BUILD_BYTES];
     uint32_t detach; /* 1: the job outlives its fsdprun once it has started, or waits for GPUs */
     uint32_t saves;  /* 1: a job file, which can be asked for a checkpoint */
     uint32_t umask;
     uint32_t n_arguments, n_variables;
-    uint64_t ignored, blocked;     /* signals 1 to 64 as bits 0 to 63, as fsdprun was started with them */
+    /* signals that were ignored and blocked when fsdprun was started; bits 0 to 63 are signals 1 to 64 */
+    uint64_t ignored, blocked;
     uint64_t limits[RLIM_NLIMITS]; /* soft limits of fsdprun; RLIM_INFINITY: none */
     cpu_set_t cpus; /* the CPUs fsdprun may use: threads per rank, and so the bits, depend on them */
 };

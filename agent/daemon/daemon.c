@@ -29,7 +29,10 @@ void daemon_log(const char *format, ...)
     fprintf(stderr, "fsdp-agent: %s\n", line);
 }
 
-/* Is the peer of our uid, or root? The socket's mode alone would not do: chmod changes it. */
+/*
+ * Is the process at the other end of our uid, or root? The socket's mode does not suffice, because chmod can
+ * change it.
+ */
 static bool is_allowed(int fd)
 {
     struct ucred peer;
@@ -40,8 +43,8 @@ static bool is_allowed(int fd)
 }
 
 /*
- * Hang up on the oldest client that has asked for nothing: silent connections keep no job out. Returns false
- * if all have jobs.
+ * Close the connection of the oldest client that has not sent a request, so that silent connections keep no
+ * job out. Returns false if every client has a job.
  */
 static bool make_room(struct service *service)
 {
@@ -66,8 +69,8 @@ static void on_accept_again(uv_timer_t *timer)
 }
 
 /*
- * Accept what waits. Without free descriptors the listener pauses for ACCEPT_AGAIN_MS: a connection that
- * cannot be accepted stays readable, and would keep the loop busy.
+ * Accept the connections that wait. If no descriptor is free, the listener pauses for ACCEPT_AGAIN_MS: the
+ * connection stays readable, and would keep the loop busy.
  */
 void daemon_accept(struct service *service)
 {
@@ -105,14 +108,18 @@ void daemon_settle(struct service *service)
             return;
     for (struct client *client = service->clients; client != NULL; client = client->next) {
         daemon_hang_up(client);
-        daemon_channel_close(client); /* a process that outlives its guard is no reason to wait */
+        /* the job has ended, even if a process outlived its guard: that is no reason to wait */
+        daemon_channel_close(client);
     }
     for (int i = 0; i < DAEMON_N_SIGNALS; i++)
         if (!uv_is_closing((uv_handle_t *)&service->signals[i]))
             uv_close((uv_handle_t *)&service->signals[i], NULL);
 }
 
-/* It is still ours, because we hold the lock. One of systemd's stays, and wakes the next daemon. */
+/*
+ * Removes the socket, which is still ours because we hold the lock. systemd's socket stays, because it starts
+ * the next daemon.
+ */
 static void remove_socket(const struct service *service)
 {
     if (service->config->socket_fd < 0)
@@ -153,7 +160,10 @@ static void on_stop(uv_signal_t *handle, int number)
         daemon_signal_job(client, SIGKILL); /* each guard ends with all below it */
 }
 
-/* The socket comes first: a second daemon is refused there, before it touches the pidfile of the first. */
+/*
+ * The socket is made before the pidfile. So a second daemon is refused at the socket, and leaves the first
+ * one's pidfile alone.
+ */
 static enum fsdp_status listen_alone(struct service *service, struct fsdp_err *err)
 {
     const struct daemon_config *config = service->config;
@@ -204,7 +214,9 @@ static enum fsdp_status start_service(struct service *service, struct fsdp_err *
                       : fsdp_fail(err, FSDP_ERR_IO, "the event loop: %s", uv_strerror(error));
 }
 
-/* Whoever started the daemon knows now that it serves, and does not read what it writes any more. */
+/*
+ * Tells the process that started the daemon that it serves now. That process stops reading our stderr then.
+ */
 static void say_started(const struct service *service)
 {
     const struct daemon_config *config = service->config;

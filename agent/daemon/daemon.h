@@ -41,19 +41,23 @@
 
 enum {
     DAEMON_REQUEST_MS = 5000, /* a request must be whole after this */
-    DAEMON_NEED_MS = 5000,    /* a job that has not said by then how many GPUs it needs loses its place */
+    /* a job must report within this time how many GPUs it needs, or it loses its place in the queue */
+    DAEMON_NEED_MS = 5000,
     DAEMON_MAX_CONNECTIONS = 256,
 };
 
 struct daemon_config {
     const char *socket_path;
-    int socket_fd;       /* it listens there already: systemd's, which stays when the daemon ends; -1: none */
+    /* a socket of systemd's that listens already, and stays when the daemon ends; -1: none */
+    int socket_fd;
     const char *pidfile; /* NULL: none */
-    const char *settings_path; /* the file of agent/daemon/settings.h; NULL: none, and all are the defaults */
-    bool with_groups;          /* make a control group for each job (agent/daemon/job_group.h) */
-    char *credentials;         /* systemd's folder of secrets, for the jobs; "": none */
-    int idle_exit_s;           /* end after so long without a job and a connection; 0: never */
-    int started_fd;      /* gets one byte once it serves, and is closed; then stderr is no more; -1: none */
+    /* the configuration file (agent/daemon/settings.h); NULL: none, and all settings are the defaults */
+    const char *settings_path;
+    bool with_groups;  /* make a control group for each job (agent/daemon/job_group.h) */
+    char *credentials; /* systemd's folder of secrets, for the jobs; "": none */
+    int idle_exit_s;   /* end after so many seconds without a job and a connection; 0: never */
+    /* is sent one byte once the daemon serves, and is closed; then stderr is closed too; -1: none */
+    int started_fd;
     const char *program; /* the path of this program, executed again for each job */
     const struct os_baseline *baseline;
 };
@@ -90,7 +94,7 @@ int daemon_run_job(int request_fd, int start_fd);
  */
 enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, struct fsdp_err *err);
 
-/** Remove the lock's file, and unlock it. The socket's file is gone already. */
+/** Remove the lock's file, and release the lock. The socket's file must have been removed before. */
 void daemon_unlock(const char *path, int lock_fd);
 
 /**

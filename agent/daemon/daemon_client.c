@@ -67,7 +67,7 @@ void daemon_signal_job(const struct client *client, int signal)
         syscall(SYS_pidfd_send_signal, client->child.pidfd, signal, NULL, 0);
 }
 
-/* SIGKILL goes to the job's guard; the agent below then ends everything. */
+/* The job's guard gets SIGKILL; the agent below it then ends everything. */
 void daemon_hang_up(struct client *client)
 {
     if (client->fd < 0)
@@ -124,10 +124,9 @@ static void on_job_ended(uv_poll_t *poll, int poll_status, int events)
     (void)events;
     if (!agent_os_linux.reap(agent_os_linux.arg, &client->child, &info))
         return;
-    daemon_channel_look(client); /* the workers may have started since the last look */
-    /*
-     * A job that cannot save yet dies by the signal that asks for it. To its user that is the daemon's TERM.
-     */
+    /* the workers may have started since the last look; this is the last chance to see it */
+    daemon_channel_look(client);
+    /* A job that cannot save yet is killed by the daemon's own signal. Its user sees that as SIGTERM. */
     status = info.si_code == CLD_EXITED               ? info.si_status
              : info.si_status == agent_daemon_stops() ? 128 + SIGTERM
                                                       : 128 + info.si_status;
@@ -225,7 +224,7 @@ static void watch_job(struct client *client, int channel)
         daemon_hang_up(client);
 }
 
-/* Start the job of a RUN. What is wrong with the request, or with the start, is told to the client. */
+/* Start the job that a RUN asks for. If the request is wrong or the start fails, the client is told. */
 static void take_job(struct client *client, const struct frame *frame)
 {
     struct control_job job;

@@ -1,9 +1,9 @@
 /*
  * A daemon that ends by itself when it has had nothing to do for a while: no job, and no connection.
  *
- * A client may connect at that very moment. What has connected is taken first, and keeps the daemon. Whoever
- * connects later, until the socket is gone, is hung up on without an answer, and starts another daemon
- * (launcher/own_agent.h). Its request was never read.
+ * A client may connect at that very moment. So the daemon first accepts what has connected, and stays if
+ * there was something. A client that connects between that and the removal of the socket gets no answer, and
+ * starts another daemon (launcher/own_agent.h). Its request was never read.
  */
 #include "agent/daemon/daemon_impl.h"
 

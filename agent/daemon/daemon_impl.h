@@ -39,7 +39,8 @@ struct service {
     struct settings settings;
     struct job_groups groups;
     unsigned
-        leaving[DAEMON_MAX_CONNECTIONS]; /* groups of jobs that have ended, with something still in them */
+        /* groups of jobs that have ended, in which some process still lives */
+        leaving[DAEMON_MAX_CONNECTIONS];
     int n_leaving;
     uv_timer_t leaving_again;
     int listen_fd, lock_fd, pidfile_fd;
@@ -50,27 +51,30 @@ struct service {
 };
 
 /*
- * A connection with its job, or a job whose connection has gone. daemon_client.c owns it, and frees it when
- * neither is left, and no process of the job.
+ * A connection and its job, or a job whose connection is closed. daemon_client.c owns this struct, and frees
+ * it when connection and job are gone and no process of the job is left.
  */
 struct client {
     struct service *service;
     struct client *next, *previous;
     int fd; /* of the connection; -1: closed */
     uv_poll_t poll;
-    uv_timer_t deadline; /* for the request, then for how many GPUs the job needs */
-    uv_poll_t job_poll;  /* on the job's pidfd */
+    /* when the client's request must be whole; later, when the job must have said how many GPUs it needs */
+    uv_timer_t deadline;
+    uv_poll_t job_poll; /* on the job's pidfd */
     uv_poll_t channel_poll;
     struct frame_parser parser;
-    int stdio[3], n_stdio;        /* the descriptors that came with the request */
-    unsigned group;               /* the job's control group, as job_group_make() numbers it; 0: none */
-    struct os_child child;        /* the job's process; pidfd -1: there is none, or it has been reaped */
-    int channel_fd;               /* agent/daemon/lease.h; -1: no job, or no process of it is left */
+    int stdio[3], n_stdio; /* the descriptors that came with the request */
+    unsigned group;        /* the job's control group, as job_group_make() numbers it; 0: none */
+    struct os_child child; /* the job's process; pidfd -1: there is none, or it has been reaped */
+    /* the socket of agent/daemon/lease.h; -1: no job, or no process of it is left */
+    int channel_fd;
     struct queue_job place;       /* of the job */
-    char told[QUEUE_WORDS_BYTES]; /* for what the job knows that it waits */
+    char told[QUEUE_WORDS_BYTES]; /* the words last sent to the job about what it waits for */
     bool detached, queued,
-        started; /* --detach was given; the job has waited for GPUs; the workers have run */
-    bool saves;  /* the job is a job file's, and can be asked for a checkpoint */
+        /* detached: --detach was given; queued: the job has waited for GPUs; started: its workers have run */
+        started;
+    bool saves; /* the job is that of a job file, and can be asked for a checkpoint */
     int n_open_handles;
 };
 
@@ -118,21 +122,24 @@ void daemon_handle_closed(uv_handle_t *handle);
 /* daemon_lease.c */
 
 /**
- * The job has a process, and so a place in the queue. `fd` is the daemon's end of the socket, the client's
- * from here on. Returns false if it cannot be watched; it is closed then.
+ * The job has a process now, and gets a place in the queue. `fd` is the daemon's end of the job's socket; it
+ * belongs to the client from here on. Returns false, with `fd` closed, if the socket cannot be watched.
  */
 bool daemon_channel_open(struct client *client, int fd);
 
-/** Take what has come over the socket. Without one this does nothing. */
+/** Read what the job has sent over its socket. Does nothing if there is no socket. */
 void daemon_channel_look(struct client *client);
 
 /** Close the socket: the job leaves the queue, and its GPUs are free. Without one this does nothing. */
 void daemon_channel_close(struct client *client);
 
-/** Nothing is kept any longer for a job that has not said what it needs. Else this does nothing. */
+/**
+ * The job has not said in time how many GPUs it needs: no GPU is kept for it any longer. Does nothing if it
+ * has said so.
+ */
 void daemon_place_lost(struct client *client);
 
-/** Give GPUs to the jobs that may have them now, and tell the others for what they wait. */
+/** Give GPUs to the jobs that may have them now, and tell the others what they wait for. */
 void daemon_queue_look(struct service *service);
 
 /* daemon_groups.c */
@@ -140,7 +147,7 @@ void daemon_queue_look(struct service *service);
 /** Begin to make groups, if the configuration wants them and the system lets us; else one line says why. */
 void daemon_groups_begin(struct service *service);
 
-/** Close what is open. The loop must run once more. */
+/** Close the folders of the groups. The loop must run once more. */
 void daemon_groups_end(struct service *service);
 
 /**
@@ -152,7 +159,7 @@ void daemon_groups_end(struct service *service);
 enum fsdp_status daemon_group_make(struct service *service, unsigned *number, char *path,
                                    struct fsdp_err *err);
 
-/** End what is left in the group of a job that has ended or was never started, and remove the group. */
+/** Kill what is left in the group of a job that has ended or was never started, and remove the group. */
 void daemon_group_leave(struct service *service, unsigned number);
 
 /* daemon_systemd.c */
@@ -160,7 +167,7 @@ void daemon_group_leave(struct service *service, unsigned number);
 /** Tell systemd that the daemon is ready, and how many jobs run. Called whenever that has changed. */
 void daemon_tell_status(const struct service *service);
 
-/** Read the configuration again. One that is wrong is told of, and the old one stays. */
+/** Read the configuration again. If it is wrong, one line says so, and the old one stays. */
 void daemon_reload(struct service *service);
 
 /* daemon_pidfile.c */

@@ -1,6 +1,6 @@
 /*
- * The process of one job, before it becomes fsdprun: it takes over what the asking fsdprun hands to its
- * children.
+ * The process of one job, before it becomes fsdprun: it takes over the limits, signals and so on that the
+ * asking fsdprun would have handed to its children.
  */
 #include <errno.h>
 #include <limits.h>
@@ -46,13 +46,16 @@ static void take_over_limits(const struct control_head *head)
         limit.rlim_cur = head->limits[i] < limit.rlim_max ? (rlim_t)head->limits[i] : limit.rlim_max;
         setrlimit(i, &limit);
     }
-    /* The kernel refuses a set of which the daemon may use no CPU. The job then uses all of the daemon's. */
+    /*
+     * The kernel refuses a set without any CPU that the daemon may use. The job then gets all CPUs of the
+     * daemon.
+     */
     sched_setaffinity(0, sizeof head->cpus, &head->cpus);
 }
 
 /*
- * Ignored and blocked signals as fsdprun was started with them: nohup, and a shell's background jobs, ignore
- * some.
+ * Ignore and block the signals that were ignored and blocked when fsdprun was started: nohup and a shell's
+ * background jobs ignore some.
  */
 static void take_over_signals(const struct control_head *head)
 {

@@ -25,8 +25,8 @@ static struct client *client_of(struct queue_job *job)
 static void on_channel(uv_poll_t *poll, int status, int events);
 
 /*
- * Tell the job what it holds, or for what it waits. A job that takes nothing, because it is stopped, is told
- * when it does: then only its state at that time.
+ * Tell the job which GPUs it holds, or what it waits for. A job that is stopped cannot take messages. When it
+ * takes them again, it gets only its state at that time.
  */
 static void tell(struct client *client)
 {
@@ -100,7 +100,7 @@ void daemon_channel_look(struct client *client)
         } else if (n == (ssize_t)sizeof message.word) {
             take_word(client, message.word);
         } else {
-            daemon_channel_close(client); /* the end, or an fsdprun of another build */
+            daemon_channel_close(client); /* the socket has ended, or the fsdprun is of another build */
         }
     }
 }

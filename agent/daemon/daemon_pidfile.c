@@ -10,8 +10,8 @@
 #include "shard_runtime/core/files.h"
 
 /*
- * Is `fd` still the file at `path`? The last holder may have removed it after we opened it and before we
- * locked it. Then our lock is on a file without a name, and keeps no process out.
+ * Is `fd` still the file at `path`? Its last holder may have removed it between our open and our lock. Then
+ * we have locked a file without a name, which keeps no other process out.
  */
 bool daemon_is_at(int fd, const char *path)
 {
@@ -21,7 +21,7 @@ bool daemon_is_at(int fd, const char *path)
            held.st_ino == there.st_ino;
 }
 
-/* Open and lock the file. Where another daemon holds it, the error names the process id in the file. */
+/* Open and lock the file. If another daemon has locked it, the error names the process id in the file. */
 static enum fsdp_status lock(const char *path, int *fd, struct fsdp_err *err)
 {
     char holder[32] = "";

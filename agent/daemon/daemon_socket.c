@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 /*
- * Check that no other user (root excepted) could replace the socket. The folder must belong to this user or
- * root. Others may not write it, unless it is sticky as /tmp is.
+ * Check that no other user but root could replace the socket. The folder must belong to this user or root,
+ * and no other user may write to it, unless it is sticky as /tmp is.
  */
 static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
 {

@@ -14,7 +14,7 @@
 
 enum { TEXT_BYTES = 8192 };
 
-/* Write a text into the file `name` of a group. False: errno says why not. */
+/* Write a text into the file `name` of a group. Returns false, with the reason in errno. */
 __attribute__((format(printf, 3, 4))) static bool put(const char *folder, const char *name,
                                                       const char *format, ...)
 {
@@ -41,8 +41,8 @@ bool job_group_enter(const char *path)
 }
 
 /*
- * Find the folder of a group: the tree of version 2 is at the top, or next to those of version 1. A container
- * may see only its own part of it: then the group is the top itself.
+ * Find the folder of a group. The tree of version 2 is mounted at `root`, or beside the trees of version 1. A
+ * container may see only its own part of the tree; the group is then the top of it.
  */
 static bool find_folder(char folder[JOB_GROUP_PATH_BYTES], const char *root, const char *group)
 {
@@ -92,7 +92,8 @@ enum fsdp_status job_groups_begin(struct job_groups *groups, const char *own, co
         groups->folder[0] = '\0';
         return FSDP_ERR_IO;
     }
-    put(groups->folder, "cgroup.subtree_control", "+memory"); /* job_group_make() sees whether it is there */
+    /* a failure shows in job_group_make(), which looks whether the controller is there */
+    put(groups->folder, "cgroup.subtree_control", "+memory");
     return FSDP_OK;
 }
 

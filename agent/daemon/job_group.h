@@ -26,7 +26,7 @@ struct job_groups {
  * Find the group of this process, and move this process into "agent" below it.
  *   own   /proc/self/cgroup
  *   root  /sys/fs/cgroup, or where the tree of version 2 stands below it
- *   FSDP_ERR_IO  there is none of version 2, or this user may not change it; then there are no groups
+ *   FSDP_ERR_IO  there is no group of version 2, or this user may not change it; then there are no groups
  */
 enum fsdp_status job_groups_begin(struct job_groups *groups, const char *own, const char *root,
                                   struct fsdp_err *err);

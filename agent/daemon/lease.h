@@ -17,7 +17,7 @@
 
 enum lease_word {
     LEASE_STARTED, /* the workers run */
-    LEASE_QUEUED   /* it waits, can be found by `fsdprun ps`, and has told its user */
+    LEASE_QUEUED   /* the job waits in the queue, `fsdprun ps` can find it, and it has told its user */
 };
 
 struct lease_need {

@@ -44,14 +44,14 @@ struct arguments {
     const char *pidfile, *settings;
     bool with_groups;
     const char *group, *credentials; /* the job's control group and systemd's secrets; "": none */
-    int job_fd;   /* the request of the job that this process is to run; -1: this is the daemon */
-    int start_fd; /* the job's socket; without a job it gets a byte once the daemon serves */
+    int job_fd;   /* the request of the job that this process is to run; -1: this process is the daemon */
+    int start_fd; /* with a job: its socket to the daemon; without: is sent a byte once the daemon serves */
     int idle_exit_s;
 };
 
 enum { IDLE_EXIT_MOST_S = 1000000 };
 
-/* Read a number, as that of a descriptor; -1: it is none. */
+/* Read a number, such as that of a descriptor. -1: the text is no number. */
 static int number_of(const char *text)
 {
     char *end;
@@ -168,8 +168,8 @@ static int parse(struct arguments *arguments, int argc, char **argv)
 }
 
 /*
- * The process of a job: its environment is the client's. It goes into its control group before it starts any
- * other process, and finds the secrets of the daemon's unit where fsdprun looks for them.
+ * The process of a job. Its environment is the client's. It enters its control group before it starts any
+ * other process, and puts the secrets of the daemon's unit where fsdprun looks for them.
  */
 static int run_job(const struct arguments *arguments)
 {

@@ -30,7 +30,8 @@ struct queue_gpus {
 enum queue_state {
     QUEUE_OUT,     /* it is in no queue */
     QUEUE_ARRIVED, /* it has not said what it needs */
-    QUEUE_LATE,    /* the same, and nothing is kept for it */
+    /* QUEUE_ARRIVED, but late: the job has not said what it needs, and no GPU is kept for it */
+    QUEUE_LATE,
     QUEUE_WAITS,
     QUEUE_HOLDS
 };
@@ -58,20 +59,24 @@ void queue_arrive(struct queue *queue, struct queue_job *job, int id);
  * A job says what it needs. One that needs nothing leaves the queue.
  *   usable  the GPUs that would do
  *   name    as the user knows it; control characters become spaces
- * Returns false if it has said so before, or can never get as many: nothing changes then.
+ * Returns false, and changes nothing, if the job has said so before, or if n_wanted is more than it could
+ * ever get.
  */
 bool queue_need(struct queue *queue, struct queue_job *job, int n_wanted, const struct queue_gpus *usable,
                 const char *name);
 
-/** A job that has not said what it needs moves to the end, and nothing is kept for it. Else: no effect. */
+/**
+ * A job that has not said in time what it needs moves to the end of the queue, and no GPU is kept for it. No
+ * effect on other jobs.
+ */
 void queue_late(struct queue *queue, struct queue_job *job);
 
-/** Take a job out. The GPUs that it held are free. One that is in no queue: no effect. */
+/** Take a job out of the queue, and free the GPUs that it held. No effect on a job that is in no queue. */
 void queue_leave(struct queue *queue, struct queue_job *job);
 
 /**
- * Returns the next job that may start: it holds its GPUs (job->held) from now on. NULL: there is none. Call
- * it until then, whenever the queue has changed.
+ * Returns the next job that may start; it holds its GPUs (job->held) from now on. NULL: no job may start.
+ * Call it until NULL, whenever the queue has changed.
  */
 struct queue_job *queue_next(struct queue *queue);
 
@@ -81,7 +86,7 @@ struct queue_job *queue_next(struct queue *queue);
  */
 void queue_words(const struct queue *queue, const struct queue_job *job, char *out);
 
-/** Is a GPU in a set? Put one in. How many are in it? */
+/** Three operations on a set: is GPU `i` in it; put GPU `i` in; how many GPUs are in it. */
 bool queue_gpus_have(const struct queue_gpus *gpus, int i);
 void queue_gpus_put(struct queue_gpus *gpus, int i);
 int queue_gpus_count(const struct queue_gpus *gpus);

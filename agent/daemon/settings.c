@@ -88,7 +88,7 @@ static char *trim(char *text, size_t length)
     return text + strspn(text, " \t");
 }
 
-/* Take one line. `given` has a bit for each key of the lines before. */
+/* Take one line of the file. `given` has a bit for each key that an earlier line has set. */
 static enum fsdp_status take_line(struct settings *settings, char *line, unsigned *given, const char *path,
                                   int number, struct fsdp_err *err)
 {

@@ -11,7 +11,7 @@
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/thread.h"
 
-/* Shorter periods cannot be kept by timers of whole milliseconds. */
+/* A period below this cannot be kept with timers of whole milliseconds. */
 enum { PERIOD_LEAST_MS = 8, LONGEST_MS = 1 << 30 };
 
 int64_t watchdog_period_ms(const char *usec, const char *pid, pid_t self)

@@ -42,7 +42,7 @@ enum fsdp_status watchdog_begin(struct watchdog *watchdog, uv_loop_t *loop, stru
 /** End the thread and close the timer. The loop must run once more before it is closed. */
 void watchdog_end(struct watchdog *watchdog);
 
-/** Is a loop that last ran its timer at `beat_ms` alive at `now_ms`? */
+/** Is the loop alive at `now_ms`, if its timer last ran at `beat_ms`? */
 bool watchdog_is_alive(int64_t period_ms, int64_t beat_ms, int64_t now_ms);
 
 #endif

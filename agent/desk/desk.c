@@ -12,7 +12,7 @@
 enum { ACCEPT_AT_ONCE = 32, LOOK_MS = 250 };
 
 enum waits_for {
-    WAITS_FOR_NOTHING, /* its connection closes once the answer is taken */
+    WAITS_FOR_NOTHING, /* the connection closes once the caller has taken the answer */
     WAITS_FOR_LINE,
     WAITS_FOR_CHANGE,
     WAITS_FOR_FORMING,
@@ -25,14 +25,15 @@ struct caller {
     int fd;
     uv_poll_t poll;
     enum waits_for waits_for;
-    uint64_t until_ms; /* by uv_now(): for the line, or for bytes that the caller has not taken; 0: none */
+    /* by uv_now(): when the caller's line must be complete, or its answer must be taken; 0: no deadline */
+    uint64_t until_ms;
     char line[DESK_LINE_BYTES];
     size_t n_line;
-    char *answer; /* bytes that the socket has not taken yet; NULL: none */
+    char *answer; /* bytes of an answer that the socket has not taken yet; NULL: none */
     size_t n_answer, n_sent;
     enum desk_word watches; /* of WAITS_FOR_CHANGE */
-    uint64_t next_ms;       /* by uv_now(): when it may be told again */
-    char *told;             /* what it was told last; NULL: nothing yet */
+    uint64_t next_ms;       /* of a caller that watches, by uv_now(): the earliest time for its next line */
+    char *told;             /* the last line that a watching caller was sent; NULL: none yet */
 };
 
 struct desk {
@@ -40,7 +41,8 @@ struct desk {
     struct desk_handlers handlers;
     int listen_fd;
     uv_poll_t listener;
-    uv_timer_t look;        /* runs while a caller has a deadline, or accepting waits for descriptors */
+    /* runs while a caller has a deadline, or while no more callers are accepted for lack of descriptors */
+    uv_timer_t look;
     struct caller *callers; /* the newest first */
     int n_callers;
     bool paused; /* there is no descriptor for another connection */
@@ -101,8 +103,8 @@ static void set_deadline(struct caller *caller)
 }
 
 /*
- * Send what the socket takes. Returns false if the connection is closed: it is broken, or nothing is left to
- * send and the caller waits for nothing.
+ * Send as much of the answer as the socket takes. Returns false if this closed the connection: it was broken,
+ * or all is sent and the caller waits for nothing more.
  */
 static bool send_more(struct caller *caller)
 {
@@ -136,7 +138,10 @@ static bool send_more(struct caller *caller)
     return true;
 }
 
-/* Queue a line, which ends an answer or is one. `text` is freed. Returns what send_more() does. */
+/*
+ * Queue a line of an answer, and send what the socket takes. `text` is freed. Returns what send_more()
+ * returns.
+ */
 static bool say(struct caller *caller, struct json_text *text)
 {
     json_add(text, "\n");
@@ -249,7 +254,7 @@ static bool take_line(struct caller *caller, const char *line)
     return refuse(caller, FSDP_EXIT_USAGE, "this fsdprun knows no such question");
 }
 
-/* Read the line. Returns false if the connection is closed. */
+/* Read more of the caller's line, and act when it is complete. Returns false if the connection is closed. */
 static bool read_line(struct caller *caller)
 {
     const size_t room = sizeof caller->line - caller->n_line;
@@ -259,7 +264,7 @@ static bool read_line(struct caller *caller)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
     if (n <= 0 || caller->waits_for != WAITS_FOR_LINE) {
-        /* gone, or it sends more than its line; an order that it gave stays given */
+        /* the caller is gone, or sends a second line; an order that it gave remains valid */
         hang_up(caller);
         return false;
     }
@@ -320,8 +325,8 @@ static struct caller *oldest_of(const struct desk *desk, enum waits_for waits_fo
 }
 
 /*
- * Make room for another caller: the oldest goes that has sent no line, or else the oldest that watches.
- * Returns false if there is none.
+ * Make room for one more caller by closing a connection: the oldest that has sent no line yet, or else the
+ * oldest that watches. Returns false if there is none of either kind.
  */
 static bool make_room(struct desk *desk)
 {
@@ -346,7 +351,10 @@ static bool is_allowed(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* A caller that has sent its line already is answered at once, so that none takes its place before. */
+/*
+ * Accepts a caller. If its line has come already, it is answered at once, so that no later caller can take
+ * its place first.
+ */
 static void welcome(struct desk *desk, int fd)
 {
     struct caller *caller = is_allowed(fd) && make_room(desk) ? calloc(1, sizeof *caller) : NULL;
@@ -382,7 +390,11 @@ static void on_connection(uv_poll_t *poll, int status, int events)
             continue;
         }
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            desk->paused = true; /* no descriptors: the connection stays readable, and would spin the loop */
+            /*
+             * no descriptors are left; the listening socket stays readable, so watching it would keep the
+             * loop busy
+             */
+            desk->paused = true;
             uv_poll_stop(poll);
             uv_timer_start(&desk->look, on_look, LOOK_MS, LOOK_MS);
         }

@@ -71,9 +71,9 @@ struct desk_handlers {
      */
     void (*show)(void *arg, enum desk_word word, struct json_text *answer);
     /*
-     * Takes an order: DESK_STOP, DESK_SAVE or DESK_RESTART. Returns 0, or the exit status with which it is
-     * refused, for a reason of DESK_REASON_BYTES. What was ordered happens later: it calls nothing of the
-     * desk.
+     * Takes an order: DESK_STOP, DESK_SAVE or DESK_RESTART. Returns 0 if the order is accepted. Otherwise
+     * returns the exit status for the caller, with the reason in `reason` (DESK_REASON_BYTES). The order is
+     * carried out later; this function calls no function of the desk.
      */
     int (*order)(void *arg, enum desk_word word, char *reason);
 };

@@ -1,6 +1,6 @@
 /*
- * What a run says of itself, as JSON: the object of `fsdprun ps`, and those of `status` and `inspect`, which
- * have more members. Pure.
+ * What a run reports about itself, as JSON: the object of `fsdprun ps`, and the longer ones of `status` and
+ * `inspect`. Pure.
  */
 #ifndef AGENT_DESK_JOB_VIEW_H
 #define AGENT_DESK_JOB_VIEW_H
@@ -13,7 +13,7 @@
 enum job_state {
     JOB_STARTING,   /* no generation was formed yet */
     JOB_RUNNING,    /* workers run */
-    JOB_RESTARTING, /* a generation has ended, and another follows; or it is being ended for that */
+    JOB_RESTARTING, /* a generation has ended, or is being ended, and another follows */
     JOB_STOPPING,   /* a signal or a command has asked the run to end */
     JOB_COMPLETE,   /* it has ended with 0, and only its last lines are missing */
     JOB_FAILED,     /* the same with another status */
@@ -25,16 +25,16 @@ enum job_state {
 struct job_worker {
     int rank;
     pid_t pid;    /* 0: it has no process now */
-    int phase;    /* enum fsdp_phase; -1: it does not say, as a program without a link */
-    int64_t step; /* the count of steps that it has done; -1: it does not say */
+    int phase;    /* enum fsdp_phase; -1: the rank does not report it, as a program without a link */
+    int64_t step; /* steps that the rank has done; -1: it does not report them */
     char gpu[32]; /* the GPU's PCI address; empty: the worker has named none */
-    int64_t gpu_percent, gpu_memory_bytes; /* in use on that GPU, by any process; -1: not known */
+    int64_t gpu_percent, gpu_memory_bytes; /* of that GPU, used by all processes together; -1: not known */
 };
 
 struct job_view {
     const char *id, *name;
     enum job_state state;
-    int n_nodes, n_ranks; /* of the newest generation, or what the command line asks for */
+    int n_nodes, n_ranks; /* of the newest generation; before the first one, what the command line asks for */
     int generation;
     int64_t step;              /* -1: not known, as of a program without a link */
     double loss, tokens_per_s; /* NaN: not known */

@@ -36,7 +36,7 @@ static void remove_files(const struct registry_entry *entry)
     unlinkat(entry->folder_fd, entry->entry, 0);
     unlinkat(entry->folder_fd, entry->fresh, 0);
     unlinkat(entry->folder_fd, entry->socket, 0);
-    rmdir(entry->folder); /* fails unless the folder is empty; the next run makes it again */
+    rmdir(entry->folder); /* fails if another run has an entry there; the next run makes the folder again */
 }
 
 static void close_all(struct registry_entry *entry)
@@ -134,7 +134,8 @@ enum fsdp_status registry_enter(struct registry_entry **out, const struct regist
     if (entry == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for an entry of the registry");
     entry->fd = entry->folder_fd = -1;
-    if (access("/proc/self/fd", X_OK) < 0) { /* the address of the socket goes through it */
+    /* the socket is bound by a path through this folder, which keeps the path short */
+    if (access("/proc/self/fd", X_OK) < 0) {
         free(entry);
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "/proc is not there");
     }
@@ -143,8 +144,8 @@ enum fsdp_status registry_enter(struct registry_entry **out, const struct regist
         return fsdp_fail(err, FSDP_ERR_IO, "the path of the registry is too long");
     }
     /*
-     * The last run may remove the folder between two steps, and a reader an entry that is not locked yet.
-     * Both show as ENOENT, and another try finds a folder and a name of its own.
+     * Two races end in ENOENT: the last other run removes the folder between two of these steps, or a reader
+     * removes an entry that is not locked yet. The next try makes the folder again and takes a new name.
      */
     for (int i = 0; i < TRIES; i++) {
         status = make_entry(entry, job, listen_fd, err);

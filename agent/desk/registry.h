@@ -45,9 +45,10 @@ struct registry_job {
     char id[REGISTRY_ID_BYTES]; /* the process id of its fsdprun, as text */
     char name[REGISTRY_NAME_BYTES];
     char run_dir[REGISTRY_PATH_BYTES]; /* empty: it has none */
-    pid_t pid;                         /* of its fsdprun: the guard, which the user sees */
+    pid_t pid;                         /* the process id of its fsdprun: the guard, which the user sees */
     double started_s;                  /* since the epoch */
-    int folder;                        /* a reader's: in which folder its entry is, and the socket's name */
+    /* set by a reader: the folder in which the entry is, and the name of its socket */
+    int folder;
     char socket[REGISTRY_FILE_BYTES];
 };
 

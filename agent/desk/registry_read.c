@@ -94,7 +94,7 @@ static bool add(struct registry_list *list, const struct registry_job *job)
     return true;
 }
 
-/* A job that was killed while it was queued has left nothing. */
+/* Without files there is nothing to report: a job that was killed in the queue leaves none. */
 static bool has_files(const char *path)
 {
     DIR *files = opendir(path);
@@ -108,7 +108,7 @@ static bool has_files(const char *path)
     return any;
 }
 
-/* The folder may show an entry once more, by its new name. */
+/* While the folder is read, an entry that is renamed may show up a second time under its new name. */
 static bool is_known(const struct registry_list *list, const struct registry_job *job)
 {
     for (size_t i = 0; i < list->n_lost; i++)
@@ -118,8 +118,9 @@ static bool is_known(const struct registry_list *list, const struct registry_job
 }
 
 /*
- * Remove what a dead run has left. Its socket goes at once. Its entry stays for a while if its run directory
- * is known. If the run ended well just now, it has removed the entry itself, and the rename fails.
+ * Removes what a dead run has left: its socket at once. Its entry is renamed and stays for REGISTRY_LOST_S if
+ * its run directory is known. If the run has just removed the entry itself, because it ended well, the rename
+ * fails and nothing is reported.
  */
 static bool take_lost(struct registry_list *list, int folder_fd, const char *name, const char *lost, int fd)
 {

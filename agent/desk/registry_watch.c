@@ -19,7 +19,10 @@ void registry_watch(int fd)
     }
 }
 
-/* Of the directories above the folders, such as /tmp, only the folders themselves matter. */
+/*
+ * The directories above the folders, such as /tmp, are watched too: of their events, only those of our
+ * folders count.
+ */
 static bool concerns_us(const struct inotify_event *event)
 {
     const char *name = event->len > 0 ? event->name : "";

@@ -1,6 +1,7 @@
 /*
- * The table of checks, and the facts that they judge. A group has a probe, which fills in its part of struct
- * doctor_facts, and its checks. The checks are pure: they see the facts and nothing else.
+ * The table of the doctor's checks, and the facts that they judge. The checks are in groups. Each group has
+ * one probe, which fills in the group's part of struct doctor_facts. The checks are pure: they read the facts
+ * and nothing else.
  */
 #ifndef AGENT_DOCTOR_CHECKS_H
 #define AGENT_DOCTOR_CHECKS_H
@@ -18,12 +19,16 @@ enum {
     DOCTOR_LIBRARIES = 4
 };
 
-/* Bytes, counts and times of -1, and empty texts, are not known. A limit of -1 is none. */
+/*
+ * In these structs, -1 is a number that is not known, and an empty text one that is not known. A limit of -1
+ * means that there is no limit.
+ */
 
 struct disk_facts {
     char path[DOCTOR_PATH_BYTES]; /* the nearest directory of the run directory that exists */
-    int make_error, lock_error;   /* errno of making a file there, and of locking it; 0: it worked */
-    char type[32];                /* of the file system: "ext4", "nfs4" */
+    /* errno of making a file in the run directory, and of locking it; 0: it worked */
+    int make_error, lock_error;
+    char type[32];                                /* of the file system: "ext4", "nfs4" */
     char source[DOCTOR_TEXT_BYTES], options[512]; /* of the mount */
     int64_t free_bytes, size_bytes, free_inodes;
     int64_t write_bytes_per_s; /* of synced writes of 1 MiB */
@@ -44,15 +49,17 @@ struct memory_facts {
     char transparent_huge_pages[16];
     int64_t huge_bytes, huge_free_bytes; /* reserved for huge pages */
     bool can_memfd;
-    bool sees_oom_kills; /* by its control group, or the kernel's log */
-    int overcommit;      /* vm.overcommit_memory; -1: not known */
+    /* kills by the OOM killer can be seen, in the control group or in the kernel's log */
+    bool sees_oom_kills;
+    int overcommit; /* vm.overcommit_memory; -1: not known */
 };
 
 struct limit_facts {
     int64_t nofile, nofile_soft; /* -1: unlimited */
-    int64_t nproc, n_threads;    /* allowed to this user, and running; -1: unlimited, not known */
-    int64_t pids_max, pids_now;  /* of the tightest control group */
-    int64_t threads_max;         /* of the kernel */
+    /* how many processes this user may have (-1: no limit), and how many threads run (-1: not known) */
+    int64_t nproc, n_threads;
+    int64_t pids_max, pids_now; /* of the tightest control group */
+    int64_t threads_max;        /* of the kernel */
     int64_t core_bytes, file_bytes, address_bytes;
     char core_pattern[DOCTOR_TEXT_BYTES];
 };
@@ -68,7 +75,8 @@ struct clock_facts {
 
 struct kernel_facts {
     char release[64];
-    char lacks[DOCTOR_TEXT_BYTES]; /* what supervision needs and is missing; empty: nothing */
+    /* kernel features that supervision needs and this kernel lacks; empty: none */
+    char lacks[DOCTOR_TEXT_BYTES];
     bool close_range, subreaper;
     int inotify_error;
     char commands_error[DOCTOR_TEXT_BYTES]; /* why the commands over jobs cannot work; empty: they can */
@@ -81,7 +89,8 @@ struct cpu_facts {
     int n_cores, n_nodes;             /* physical cores and NUMA nodes of the allowed CPUs */
     int n_nodes_far;                  /* those NUMA nodes whose memory may not be used */
     bool avx2, avx512, amx;
-    char wanted_isa[16];           /* FSDP_ISA, which the choice of the numerics obeys; "" */
+    /* the variable FSDP_ISA, which names the instruction set for the numerics; "": not set */
+    char wanted_isa[16];
     char governor[32], driver[32]; /* of the clock of CPU 0 */
     double load;
     int slurm_cpus; /* SLURM_CPUS_ON_NODE; 0: not set */
@@ -96,7 +105,8 @@ struct gpu_facts {
     int n_listed; /* GPUs of NVML */
     int n_sampled;
     struct gpu_sample samples[DOCTOR_GPUS];
-    int last_xid, n_xids; /* in the kernel's log since the machine started */
+    /* XIDs (error codes of NVIDIA's driver) in the kernel's log since the machine started */
+    int last_xid, n_xids;
     char xid_pci[GPU_HEALTH_PCI_BYTES];
     bool log_readable;
 };
@@ -111,12 +121,12 @@ struct library_fact {
 enum { LIBRARY_CUDA, LIBRARY_PLUGIN, LIBRARY_NCCL, LIBRARY_CUDNN };
 
 struct library_facts {
-    bool wanted; /* the machine has an NVIDIA GPU: without one, none is needed */
+    bool wanted; /* the machine has an NVIDIA GPU; without one, the library is not needed */
     struct library_fact of[DOCTOR_LIBRARIES];
     int cublaslt_version; /* which the plug-in brings; 0: not known */
     char python[64];      /* its version */
     char torch[64];       /* PyTorch's version, from its metadata */
-    char torch_cuda[16];  /* the version of CUDA that it was built for; "none" */
+    char torch_cuda[16];  /* the CUDA version for which that PyTorch was built; "none" */
     bool python_late;     /* python3 gave no answer */
     bool needs_tls;       /* several nodes meet */
     char tls_error[DOCTOR_TEXT_BYTES];
@@ -125,13 +135,13 @@ struct library_facts {
 struct install_facts {
     char version[32];                                          /* of this program */
     char agent[DOCTOR_TEXT_BYTES], trainer[DOCTOR_TEXT_BYTES]; /* what each says; "" */
-    char library[DOCTOR_PATH_BYTES];                           /* the file that libfsdp.so.N leads to; "" */
+    char library[DOCTOR_PATH_BYTES];                           /* the file to which libfsdp.so.N leads; "" */
     char on_path[DOCTOR_PATH_BYTES];                           /* the fsdprun that a shell finds; "" */
     bool on_path_is_this;
     char slurm_job[32];
     bool slurm_step;       /* in a step of srun */
     int slurm_nodes;       /* of the Slurm job */
-    bool killed_at_logout; /* logind ends what a session leaves, and this is one */
+    bool killed_at_logout; /* this process is in a session whose processes logind kills at logout */
 };
 
 struct network_facts {
@@ -141,7 +151,8 @@ struct network_facts {
     bool host_is_loopback; /* all of its addresses are */
     int n_nodes;
     char endpoint[DOCTOR_TEXT_BYTES], endpoint_error[DOCTOR_TEXT_BYTES];
-    int port, port_error; /* errno of listening there; 0: it is free, or another host's */
+    /* port_error: errno of listening at the port; 0: the port is free, or the endpoint is another host */
+    int port, port_error;
     bool endpoint_is_here;
     char interface[32]; /* the fastest one that is up; "" */
     int interface_mbit; /* -1: not known */
@@ -200,21 +211,25 @@ void network_probe(struct doctor_facts *facts, const struct doctor_host *host);
 /** Count the NVIDIA GPUs on the PCI bus. */
 int gpu_count_pci(const struct doctor_host *host);
 /**
- * Is this record of the kernel's log NVIDIA's of an XID? Then write its number and its GPU. Pure.
+ * Is this record of the kernel's log a report of an XID by NVIDIA's driver? If so, write the XID's number and
+ * the GPU's address. Pure.
  */
 bool gpu_read_xid(const char *record, int *xid, char pci[GPU_HEALTH_PCI_BYTES]);
 
 /* Helpers of the judgements (words.c). */
 
-/** Write a formatted value, and return `state`: the last line of a judgement. */
+/** Write a formatted value, and return `state`, so that a judgement can end with this call. */
 enum doctor_state doctor_say(enum doctor_state state, char value[DOCTOR_VALUE_BYTES], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** Write a size for a person: "1.5 GiB". Returns `out`. */
 const char *doctor_size(char out[32], int64_t bytes);
-/** The state of a number: fail below `fail`, warn below `warn`, else ok. A negative one is ok: no limit. */
+/**
+ * Judge a number: returns fail if it is below `fail`, warn if it is below `warn`, else ok. A negative number
+ * means no limit, and is ok.
+ */
 enum doctor_state doctor_least(int64_t number, int64_t warn, int64_t fail);
 
-/** Read a number from a file below the root; "max" and what cannot be read are -1. */
+/** Read a number from a file below the root. -1: the file says "max", or cannot be read. */
 int64_t doctor_number(const struct doctor_host *host, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /** Read a line from a file below the root, without its end. Returns false, with "", if it cannot be read. */

@@ -21,7 +21,10 @@ void clock_probe(struct doctor_facts *facts, const struct doctor_host *host)
                 "/sys/devices/system/clocksource/clocksource0/current_clocksource");
 }
 
-/* In most containers no daemon sets the clock of the host, but the kernel still says how it stands. */
+/*
+ * Containers often run no daemon that sets the clock, but the kernel still reports whether the host's clock
+ * is synchronised.
+ */
 static enum doctor_state synchronised(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     const struct clock_facts *clock = &facts->clock;
@@ -47,7 +50,9 @@ static enum doctor_state date(const struct doctor_facts *facts, char value[DOCTO
                : doctor_say(DOCTOR_OK, value, "after this program was made");
 }
 
-/* With these a process reads the time in its own address space. With others each reading is a system call. */
+/*
+ * With these clock sources a process reads the time without a system call. With others each reading is one.
+ */
 static enum doctor_state source(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     static const char *const slow[] = { "hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen" };

@@ -6,7 +6,7 @@
 #include "agent/placement/cpus.h"
 #include "agent/placement/topology.h"
 
-/* The nodes of the allowed CPUs, and which of them have memory that this process may not use. */
+/* Count the NUMA nodes of the allowed CPUs, and those among them whose memory this process may not use. */
 static void look_at_nodes(struct cpu_facts *cpus, const struct topology *topology,
                           const struct cpu_mask *allowed, const struct doctor_host *host)
 {
@@ -33,7 +33,7 @@ static void look_at_nodes(struct cpu_facts *cpus, const struct topology *topolog
         cpus->n_nodes_far += !cpu_mask_has(&memories, node);
 }
 
-/* The first CPU's: "flags : fpu vme ...", with spaces around each. */
+/* Looks for `flag` in the flags of the first CPU: "flags : fpu vme ...", with spaces around each. */
 static bool has_flag(const char *flags, const char *flag)
 {
     const size_t length = strlen(flag);
@@ -54,7 +54,7 @@ static void look_at_model(struct cpu_facts *cpus, const struct doctor_host *host
     if (flags != NULL) {
         flags++;
         flags[strcspn(flags, "\n")] = '\0';
-        /* What shard_runtime/numerics asks for (rows.c). */
+        /* shard_runtime/numerics needs the same two (rows.c). */
         cpus->avx2 = has_flag(flags, "avx2") && has_flag(flags, "fma");
         cpus->avx512 = has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
                        has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq");
@@ -124,7 +124,10 @@ static enum doctor_state far_memory(const struct doctor_facts *facts, char value
                : doctor_say(DOCTOR_OK, value, "the memory of all %d nodes may be used", cpus->n_nodes);
 }
 
-/* As the trainer chooses: the best that the CPU has, or the one that FSDP_ISA names. */
+/*
+ * Follows the trainer's own choice: the best instruction set that the CPU has, or the one that FSDP_ISA
+ * names.
+ */
 static enum doctor_state instructions(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     const struct cpu_facts *cpus = &facts->cpus;
@@ -141,7 +144,7 @@ static enum doctor_state instructions(const struct doctor_facts *facts, char val
                       best, cpus->amx ? ", AMX" : "");
 }
 
-/* The drivers of Intel's and AMD's newer CPUs have a "powersave" that raises the clock under load. */
+/* "powersave" of the newer drivers of Intel and AMD is no reason to warn: it raises the clock under load. */
 static enum doctor_state governor(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     const struct cpu_facts *cpus = &facts->cpus;

@@ -1,6 +1,6 @@
 /*
- * The file system of the run directory, and the temporary directory. The run directory need not exist: its
- * nearest directory above it that does is looked at.
+ * The file system of the run directory, and the temporary directory. If the run directory does not exist yet,
+ * the nearest existing directory above it is checked in its place.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,10 @@ void doctor_directory(char *out, size_t size, const char *wanted)
     snprintf(out, size, "%s", whole);
 }
 
-/* The mount of a path has the longest mount point above it. Of equal ones the last hides the others. */
+/*
+ * A path belongs to the mount with the longest mount point above it. If two have the same mount point, the
+ * later one hides the other.
+ */
 static void find_mount(struct disk_facts *disk, const struct doctor_host *host)
 {
     char *text = malloc(MOUNTS_BYTES), *rest = text, *line;
@@ -79,7 +82,10 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* As checkpoints and events do: large pieces, and small appended lines, each synced. */
+/*
+ * Measures what a run does to its disk: large pieces, as checkpoints are written, and small appended lines,
+ * as events are, each synced.
+ */
 static int measure(struct disk_facts *disk, int fd)
 {
     char *piece = calloc(1, WRITE_BYTES);
@@ -109,7 +115,7 @@ static int measure(struct disk_facts *disk, int fd)
     return error;
 }
 
-/* Returns the errno of making a file in the directory, which has no name afterwards; 0: *fd is open. */
+/* Makes a file in `directory` and removes its name. Returns 0 with *fd open, or the errno. */
 static int make_file(const char *directory, int *fd)
 {
     char path[DOCTOR_PATH_BYTES + 32];
@@ -243,7 +249,10 @@ static enum doctor_state kept(const struct doctor_facts *facts, char value[DOCTO
                       is_network(disk->type) ? ", a network file system" : "", disk->source);
 }
 
-/* Two runs in one directory are kept apart by flock(). With these, it holds on one host, or not at all. */
+/*
+ * flock() keeps two runs in one directory apart. On these file systems the lock works on one host only, or
+ * not at all.
+ */
 static enum doctor_state locks(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     static const char *const local[] = { "nolock", "local_lock=all", "local_lock=flock", "localflock",

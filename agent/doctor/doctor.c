@@ -20,8 +20,8 @@
 #include "shard_runtime/core/files.h"
 
 /*
- * A probe that ends at all takes far less, even on a busy machine. The first limit is for files of the
- * kernel, the second for disks and programs. NVIDIA's driver may need seconds to begin.
+ * How long a probe may take: FILES for kernel files, WITHIN for disks and programs, DRIVER for NVIDIA's
+ * driver, which may need seconds to begin. A probe that ends at all takes far less, even on a busy machine.
  */
 enum { FILES_WITHIN_MS = 2000, WITHIN_MS = 5000, DRIVER_WITHIN_MS = 20000, MOST_GROUPS = 16 };
 
@@ -58,15 +58,15 @@ static_assert(sizeof doctor_groups / sizeof *doctor_groups <= MOST_GROUPS, "room
 /* A probe in its process. */
 struct running {
     pid_t pid;
-    int fd; /* for the probe's answer, the group's facts; -1: none will come */
+    int fd; /* where the probe's answer comes, the facts of its group; -1: no answer is expected any more */
     size_t got;
     int64_t deadline_ms;
     bool late;
 };
 
 /*
- * In the process. It keeps none of our output open. So if it is stuck in the kernel, the reader of the
- * doctor's output still sees the end of it.
+ * The child's part: runs the probe. It closes our output first. So if the probe is stuck in the kernel, a
+ * reader of the doctor's output still sees the end of that output.
  */
 static _Noreturn void run_probe(const struct doctor_group *group, const struct doctor_host *host, int fd,
                                 pid_t parent)
@@ -78,7 +78,10 @@ static _Noreturn void run_probe(const struct doctor_group *group, const struct d
     if (facts == NULL || getppid() != parent)
         _exit(1);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` then fails, which is what is to be found */
+    /*
+     * with the signal ignored, a write beyond `ulimit -f` fails, and that failure is what the probe looks for
+     */
+    signal(SIGXFSZ, SIG_IGN);
     for (int i = 0; i < 3 && null >= 0; i++)
         dup2(null, i);
     group->probe(facts, host);
@@ -143,8 +146,8 @@ static void wait_for_answers(struct running *running, struct doctor_facts *facts
 }
 
 /*
- * Reap the process. One that is late is killed; if it is stuck in the kernel, it is left behind. Writes why
- * there is no answer, for the case that there is none.
+ * Reaps the probe's process, and kills it first if it is late. A process that is stuck in the kernel is left
+ * behind. Also notes why there was no answer, for the case that there is none.
  */
 static void end(const struct running *running, const struct doctor_group *group,
                 char words[DOCTOR_VALUE_BYTES])

@@ -25,10 +25,14 @@ struct doctor_host {
     void *arg;
     const char *own_path; /* of the running fsdprun */
     const char *run_dir;  /* it need not exist yet */
-    int n_nodes;          /* nodes of the job; 1: checks between nodes only warn, or are left out */
+    /* nodes of the job; with 1, checks about several nodes only warn, or are left out */
+    int n_nodes;
     const char *endpoint; /* host of the rendezvous; NULL: none was given */
     int port;             /* of the rendezvous */
-    /* Run a program, and take what it writes. Returns its exit status, or one of those below. */
+    /*
+     * Runs a program and returns what it writes in `out`. Returns its exit status, or one of the two values
+     * above.
+     */
     int (*run)(const char *const argv[], int64_t timeout_ms, char *out, size_t size);
 };
 
@@ -40,8 +44,8 @@ struct doctor_host {
 bool doctor_examine(struct doctor_report *report, const struct doctor_host *host);
 
 /**
- * Write the absolute path of the nearest directory at or above `wanted` that exists, without links. A longer
- * one than `size` is cut.
+ * Write to `out` the absolute path of the nearest existing directory at or above `wanted`, with links
+ * resolved. A path longer than `size` is cut.
  */
 void doctor_directory(char *out, size_t size, const char *wanted);
 

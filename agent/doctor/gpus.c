@@ -1,5 +1,6 @@
 /*
- * GPUs: those on the bus, those that workers see, and what NVML and the kernel's log say of them.
+ * GPUs: those on the PCI bus, those that workers would see, and what NVML and the kernel's log report about
+ * them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +65,8 @@ static void read_log(struct gpu_facts *gpus, const struct doctor_host *host)
         char *rest = text, *line, pci[GPU_HEALTH_PCI_BYTES];
         int xid;
 
-        text[n > 0 ? n : 0] = '\0'; /* EPIPE: records were overwritten meanwhile; the next read goes on */
+        /* EPIPE: the kernel overwrote records before they were read; the next read goes on after them */
+        text[n > 0 ? n : 0] = '\0';
         while ((line = strsep(&rest, "\n")) != NULL)
             if (gpu_read_xid(line, &xid, pci)) {
                 gpus->n_xids++;
@@ -77,7 +79,7 @@ static void read_log(struct gpu_facts *gpus, const struct doctor_host *host)
     free(text);
 }
 
-/* One sample of every GPU, as the watch of a run takes them. */
+/* Takes one sample of every GPU, by the same process that watches GPUs in a run. */
 static void take_samples(struct gpu_facts *gpus, const char *library)
 {
     const int64_t deadline_ms = clock_now_ms() + SAMPLES_WITHIN_MS;

@@ -6,13 +6,17 @@
 
 #include "agent/doctor/doctor.h"
 
-/* The limit that leaves least, of our group and those above it, with what is used of it; -1: no limit. */
+/*
+ * The limit that leaves the least room, among our control group and all groups above it, and how much of it
+ * is used. -1: no limit.
+ */
 struct group_limit {
     int64_t limit, used;
 };
 
 /**
- * Find the tightest limit of a controller.
+ * Find the limit of `controller` ("memory", ...) that leaves the least room, among our group and those above
+ * it.
  *   max2, now2  files of version 2: "memory.max", "memory.current"
  *   max1, now1  files of version 1
  */

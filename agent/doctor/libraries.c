@@ -1,7 +1,7 @@
 /*
  * The libraries that are opened at run time. On a machine with an NVIDIA GPU: the driver's, the plug-in, NCCL
- * and cuDNN. For several nodes: OpenSSL. And the Python of programs, whose PyTorch is not imported: its
- * version is in its metadata.
+ * and cuDNN. For several nodes: OpenSSL. Also the Python that runs programs. Its PyTorch is not imported; the
+ * version is read from the metadata.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -41,7 +41,9 @@ static const char *named(const struct doctor_host *host, const char *variable, c
     return name != NULL ? name : otherwise;
 }
 
-/* Its place is ../lib of the program's folder, or that folder (shard_runtime/device/plugin.h). */
+/*
+ * The plug-in is in ../lib of the program's folder, or in that folder itself (shard_runtime/device/plugin.h).
+ */
 static const char *plugin_path(const struct doctor_host *host, char out[PATH_MAX])
 {
     static const char *const places[] = { "/../lib", "" };
@@ -56,7 +58,7 @@ static const char *plugin_path(const struct doctor_host *host, char out[PATH_MAX
     return wanted != NULL ? wanted : "libfsdp_cuda.so";
 }
 
-/* Versions by the functions of the libraries themselves. None of them needs a device. */
+/* Opens each library and asks it for its version, by a function that needs no device. */
 static void open_all(struct library_facts *libraries, const struct doctor_host *host)
 {
     struct library_fact *of = libraries->of;
@@ -140,7 +142,7 @@ static enum doctor_state plugin(const struct doctor_facts *facts, char value[DOC
     return say_library(&libraries->of[LIBRARY_PLUGIN], DOCTOR_FAIL, version, value);
 }
 
-/* A version of NCCL or cuDNN after its name; "" if it is not known. */
+/* Writes the version of NCCL or cuDNN after the library's name; "" if the version is not known. */
 static void write_version(const struct library_fact *fact, char version[32])
 {
     version[0] = '\0';

@@ -1,6 +1,4 @@
-/*
- * Limits of processes, and of the control group, that end a run where it would have gone on.
- */
+/* Limits of processes, and of control groups, that can end a run that would otherwise go on. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +19,7 @@ static int64_t limit_of(__rlimit_resource_t what, bool soft)
     return limit.rlim_max == RLIM_INFINITY ? -1 : (int64_t)limit.rlim_max;
 }
 
-/* "0.52 0.41 0.30 2/183 4242": the number after the slash is that of the machine's threads. */
+/* /proc/loadavg: "0.52 0.41 0.30 2/183 4242". The number after the slash is that of the machine's threads. */
 static int64_t count_threads(const struct doctor_host *host)
 {
     char text[128], *slash;
@@ -56,7 +54,7 @@ static const char *text_of_limit(char out[32], int64_t limit)
     return out;
 }
 
-/* `fsdprun` raises its own soft limit. Workers get the one that they would have had without it. */
+/* `fsdprun` raises its own soft limit of open files. Workers get the limit with which fsdprun was started. */
 static enum doctor_state files(const struct doctor_facts *facts, char value[DOCTOR_VALUE_BYTES])
 {
     const struct limit_facts *limits = &facts->limits;

@@ -1,6 +1,4 @@
-/*
- * What nodes need of each other's names, ports and links, as far as one host can tell.
- */
+/* What several nodes need of host names, ports and network links, as far as one host can test it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -46,7 +44,7 @@ static void look_up_host(struct network_facts *network)
     freeaddrinfo(found);
 }
 
-/* As the node that hosts does: all addresses of this machine. */
+/* Listens as the hosting node would: on all addresses of this machine. */
 static int try_port(int port)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };

@@ -10,7 +10,7 @@
 #include "shard_runtime/core/message.h"
 #include "shard_runtime/core/require.h"
 
-/* Waits for a packet. A descriptor that comes with it is closed: none is of use here. */
+/* Waits for a packet. If a descriptor comes with it, it is closed, because the doctor uses none. */
 static enum fsdp_status receive(const struct node_link *link, struct fsdp_link_header *header, void *payload,
                                 size_t room, struct fsdp_err *err)
 {

@@ -18,8 +18,8 @@ struct node_link {
 };
 
 /**
- * Take the agent's HELLO from the socket `fd`, which stays the caller's. FSDP_ERR_FORMAT, FSDP_ERR_PEER: it
- * is no link.
+ * Take the agent's HELLO from the socket `fd`, which stays the caller's. FSDP_ERR_FORMAT or FSDP_ERR_PEER:
+ * the socket is no link.
  */
 enum fsdp_status node_link_open(struct node_link *link, int fd, struct fsdp_err *err);
 
@@ -28,7 +28,7 @@ enum fsdp_status node_link_put(struct node_link *link, const char *name, int ran
                                size_t n_bytes, struct fsdp_err *err);
 
 /**
- * Wait for such a key.
+ * Wait until the key "doctor/NAME/RANK" has a value, and return it.
  *   value  (FSDP_LINK_VALUE_BYTES + 1) gets the value and a final zero
  *   FSDP_ERR_PEER    another node or the agent is gone
  *   FSDP_ERR_FORMAT  the agent sent something else

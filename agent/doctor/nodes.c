@@ -14,7 +14,7 @@
 
 enum { SERVED_WITHIN_MS = 12000, MARK_BYTES = 64 };
 
-/* This rank, and what it knows. `value` is the answer to the last node_link_get(). */
+/* This rank, and what it has found. `value` holds the result of the last node_link_get(). */
 struct rank {
     struct node_link link;
     int self, n;
@@ -69,8 +69,8 @@ static enum fsdp_status get_object(struct rank *rank, const char *name, int node
 }
 
 /*
- * Rank 0 makes a file in the run directory, which the others look for: their directory may only have the same
- * name. If it cannot be made, disk.writable says why.
+ * Rank 0 makes a file in the run directory, and the other nodes look for it: a directory with the same name
+ * need not be the same one. If the file cannot be made, the check disk.writable gives the reason.
  */
 static void make_mark(struct rank *rank, const char *run_dir)
 {
@@ -171,7 +171,10 @@ static enum fsdp_status put_report(struct rank *rank, const struct doctor_report
     return put_text(rank, "report", &text, err);
 }
 
-/* In each round with one other node: the lower number connects, the other one waits until it is done. */
+/*
+ * Measures the pairs in rounds. In each round a node is in at most one pair: the lower number connects, and
+ * the other waits until it is done.
+ */
 static enum fsdp_status measure_all(struct rank *rank, struct fsdp_err *err)
 {
     for (int round = 0; round < pairs_rounds(rank->n); round++) {
@@ -266,7 +269,7 @@ static enum fsdp_status get_pairs(struct rank *rank, int node, struct pair *pair
     return FSDP_OK;
 }
 
-/* Several nodes may be on one host, and containers often have one name. */
+/* Adds numbers to equal host names: several nodes may be on one host, and containers often have one name. */
 static void tell_names_apart(struct node_view *nodes, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -329,7 +332,7 @@ bool nodes_are_elsewhere(const struct doctor_report *report)
     return report->n == 1 && strcmp(report->rows[0].check, elsewhere) == 0;
 }
 
-/* All nodes stay until rank 0 has everything, and get its verdict. */
+/* All nodes stay until rank 0 has all reports, and then get its verdict. */
 static enum fsdp_status conclude(struct rank *rank, struct doctor_report *report, const char *run_dir,
                                  const char *leader, struct fsdp_err *err)
 {

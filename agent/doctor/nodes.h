@@ -9,9 +9,9 @@
 
 /* What a node has told. */
 struct node_view {
-    char name[DOCTOR_NODE_BYTES]; /* the node's host, with its number if several have that name */
+    char name[DOCTOR_NODE_BYTES]; /* the node's host name; if several nodes have it, with a number after it */
     char version[64];             /* of its fsdprun, with the commit */
-    bool sees_run_dir;            /* the file that rank 0 has made in the run directory */
+    bool sees_run_dir;            /* this node sees the file that rank 0 made in the run directory */
 };
 
 /**

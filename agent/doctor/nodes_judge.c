@@ -4,7 +4,10 @@
 #include "agent/doctor/checks.h"
 #include "agent/doctor/nodes.h"
 
-/* A thin line for training is 100 MB/s, what Gigabit Ethernet carries. Clocks: munge bears five minutes. */
+/*
+ * Below 100 MB/s, what Gigabit Ethernet carries, a network is too slow for training. Clocks may differ by
+ * five minutes, as munge allows.
+ */
 enum { CLOCK_WARN_US = 100000, CLOCK_FAIL_US = 300000000, ROUND_TRIP_WARN_US = 5000 };
 static const double thin = 100e6, dead = 1e6;
 
@@ -14,15 +17,17 @@ static const char slow_advice[] =
     "look at its link (network.interface), its cable and switch port; with several interfaces name the fast "
     "one: --local-addr";
 
-/* What the pairs say of one node. `worst` is the other node of the pair that sets the value. */
+/* What the pairs of one node show. `worst` is the other node of the pair that decides the value. */
 struct of_node {
-    const struct pair *unreached; /* a pair that could not connect; NULL: none */
-    double rate, least_rate;      /* medians are of all directions of all pairs */
+    const struct pair *unreached; /* a pair with this node that could not connect; NULL: all could */
+    /* over both directions of all pairs of this node: the median, and the least */
+    double rate, least_rate;
     int worst_rate;
     double round_trip_us, most_round_trip_us;
     int worst_round_trip;
-    double clock_us; /* what this node's clock is ahead of the others': the median */
-    int n;           /* pairs that were measured */
+    /* by how much this node's clock is ahead of the other nodes' clocks: the median over its pairs */
+    double clock_us;
+    int n; /* pairs that were measured */
 };
 
 static int compare(const void *a, const void *b)

@@ -48,11 +48,15 @@ int pairs_rounds(int n_nodes)
 /* The circle method: one node stands still, the others move on by one in each round. */
 int pairs_partner(int n_nodes, int round, int node)
 {
-    const int n = n_nodes + n_nodes % 2, m = n - 1; /* an odd number gets one more, which is no node */
+    /* for an odd number of nodes, one more is added that stands for "no partner" */
+    const int n = n_nodes + n_nodes % 2, m = n - 1;
     int partner;
 
     if (node == m)
-        partner = round % m * (m / 2 + 1) % m; /* the node p that would meet itself: 2 p = round (mod m) */
+        /*
+         * solves 2 p = round (mod m): node p would be its own partner, so it meets the node that stands still
+         */
+        partner = round % m * (m / 2 + 1) % m;
     else
         partner = ((round - node) % m + m) % m;
     if (partner == node)
@@ -103,7 +107,10 @@ static bool receive_all(int fd, void *bytes, size_t n)
     return true;
 }
 
-/* The bytes have no meaning: one piece of memory is sent, or filled, again and again. */
+/*
+ * Sends, or receives, `n` bytes. Their content does not matter, so one block of memory is used again and
+ * again.
+ */
 static bool stream(int fd, bool sends, char *chunk, uint64_t n)
 {
     while (n > 0) {
@@ -124,7 +131,7 @@ struct pairs_server {
     char *chunk;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool *served; /* (n_nodes) the connection of that node has ended */
+    bool *served; /* (n_nodes) whether the connection of that node has come and ended */
 };
 
 static bool answer(const struct pairs_server *server, int fd, const unsigned char request[REQUEST_BYTES])
@@ -282,7 +289,10 @@ static bool ask(int fd, char what, uint64_t n)
     return send_all(fd, request, sizeof request);
 }
 
-/* The shortest round trip was delayed least, so in its middle the other clock was read. */
+/*
+ * Measures round trips and the difference of the clocks. The shortest round trip was delayed least, so the
+ * other clock was read about in its middle.
+ */
 static bool ping(struct pair *pair, int fd)
 {
     pair->round_trip_ns = INT64_MAX;
@@ -302,7 +312,7 @@ static bool ping(struct pair *pair, int fd)
     return true;
 }
 
-/* Send, or have sent, `n` bytes. Returns the bytes of a second; 0: it failed. */
+/* Send `n` bytes, or let the other end send them. Returns bytes per second; 0: it failed. */
 static double move(int fd, bool sends, char *chunk, uint64_t n)
 {
     const int64_t began_ns = clock_now_ns();
@@ -321,7 +331,7 @@ static bool measure(struct pair *pair, int fd, char *chunk)
     if (!ping(pair, fd))
         return false;
     pair->forth = move(fd, true, chunk, n);
-    if (pair->forth * measure_s > (double)n) /* a fast connection is given more, to measure it by */
+    if (pair->forth * measure_s > (double)n) /* a fast connection is measured again with more bytes */
         n = pair->forth * measure_s > (double)most_bytes ? most_bytes : (uint64_t)(pair->forth * measure_s);
     if (n > first_bytes)
         pair->forth = move(fd, true, chunk, n);
@@ -346,7 +356,7 @@ static int connect_to(int fd, const struct addrinfo *at)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 ? errno : error;
 }
 
-/* Returns a socket, or -1 with the reason in `words`. */
+/* Connects to the address. Returns a socket, or -1 with the reason in `words`. */
 static int reach(const char *host, int port, char words[PAIRS_WORDS_BYTES])
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };

@@ -3,8 +3,8 @@
  * directions, and the difference of their clocks.
  *
  * Every node serves: a thread accepts one connection after another. A connection begins with a secret that
- * the nodes have told each other over their agents' sessions. Whoever reads it on the wire can disturb a
- * measurement, and nothing else: nothing of a node can be asked for by it.
+ * the nodes have told each other over their agents' sessions. Whoever reads the secret on the wire can
+ * disturb a measurement, but can get no data of a node.
  */
 #ifndef AGENT_DOCTOR_PAIRS_H
 #define AGENT_DOCTOR_PAIRS_H
@@ -23,7 +23,7 @@ enum {
 /* Node `a` has measured to node `b`. */
 struct pair {
     int a, b;
-    char error[PAIRS_WORDS_BYTES]; /* why it could not; then the rest is 0 */
+    char error[PAIRS_WORDS_BYTES]; /* why the pair could not be measured; the other members are then 0 */
     int64_t round_trip_ns;         /* the shortest */
     int64_t clock_us;              /* what b's clock is ahead of a's */
     double forth, back;            /* bytes a second, from a to b and from b to a */
@@ -42,7 +42,7 @@ struct pairs_server;
  * Listen at a free port, and serve the nodes that know `secret`.
  *   address  at which the others reach this node: if that is a loopback address, it listens there only, else
  *            on every address of this host
- *   n_nodes  whose connections are told apart by their number
+ *   n_nodes  nodes of the job; each client says its number
  *   port     gets the port
  * FSDP_ERR_IO, FSDP_ERR_NOMEM: nothing is left. It serves until the process ends.
  */
@@ -50,7 +50,9 @@ enum fsdp_status pairs_serve(struct pairs_server **out, const char *address,
                              const unsigned char secret[PAIRS_SECRET_BYTES], int n_nodes, int *port,
                              struct fsdp_err *err);
 
-/** Wait until that node's connection has ended, at most so long. Returns whether it has. */
+/**
+ * Wait until the connection of `node` has come and ended, at most for `within_ms`. Returns whether it has.
+ */
 bool pairs_await(struct pairs_server *server, int node, int64_t within_ms);
 
 /**

@@ -19,15 +19,16 @@ enum {
     DOCTOR_MOST_ROWS = 65536
 };
 
-/* In the order of their weight. DOCTOR_NOTHING is no row: the check does not concern this machine. */
+/* In ascending order of weight. DOCTOR_NOTHING gives no row: the check does not concern this machine. */
 enum doctor_state { DOCTOR_NOTHING, DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };
 
 struct doctor_row {
     char check[DOCTOR_NAME_BYTES];
     enum doctor_state state;
     char value[DOCTOR_VALUE_BYTES];   /* what was found */
-    char advice[DOCTOR_ADVICE_BYTES]; /* what to do about it; empty if the state is ok */
-    char node[DOCTOR_NODE_BYTES];     /* the host that it is about; empty if the doctor looks at one node */
+    char advice[DOCTOR_ADVICE_BYTES]; /* what the user can do about it; empty if the state is ok */
+    /* the host that the row is about; empty if the doctor examines one node only */
+    char node[DOCTOR_NODE_BYTES];
 };
 
 /* Begins as { 0 }. */
@@ -39,7 +40,10 @@ struct doctor_report {
 /** Add a row. `advice` is kept if the state is not ok. Returns false if there is no memory for it. */
 bool doctor_report_add(struct doctor_report *report, const char *node, const char *check,
                        enum doctor_state state, const char *value, const char *advice);
-/** Add the rows of `from`, as rows of `node`. Returns false if there is no memory for them. */
+/**
+ * Add a copy of the rows of `from`, each with `node` as its node. Returns false if there is no memory for
+ * them.
+ */
 bool doctor_report_join(struct doctor_report *report, const char *node, const struct doctor_report *from);
 void doctor_report_fini(struct doctor_report *report);
 
@@ -56,7 +60,7 @@ const char *doctor_state_name(enum doctor_state state);
 char *doctor_report_json(const struct doctor_report *report);
 
 /**
- * Read such an array, which may come from another host, into the empty `report`.
+ * Read an array that doctor_report_json() wrote, which may come from another host, into the empty `report`.
  *   FSDP_ERR_FORMAT  it is none; the report is empty
  *   FSDP_ERR_NOMEM   likewise
  */
@@ -64,9 +68,9 @@ enum fsdp_status doctor_report_read(struct doctor_report *report, const char *te
                                     struct fsdp_err *err);
 
 /**
- * Print the rows, a line each, wrapped at 80 columns, the advice below its row, and last how many of each
- * state there are. Of the nodes after the first one, only rows are printed that are not ok, and those of
- * checks between nodes ("nodes.").
+ * Print one line per row, wrapped at 80 columns, with the row's advice below it. The last line counts the
+ * rows of each state. For nodes after the first one, rows that are ok are left out, except those of checks
+ * between nodes ("nodes.").
  */
 void doctor_report_print(const struct doctor_report *report, FILE *out);
 

@@ -1,5 +1,6 @@
 /*
- * Opens the gate at which a worker on standby waits (--standby; <fsdp/link.h>, FSDP_LINK_GATE).
+ * Opens the gate at which a worker on standby waits (--standby; <fsdp/link.h>, FSDP_LINK_GATE). Such a worker
+ * was started before a generation needs it.
  */
 #ifndef AGENT_LINK_GATE_H
 #define AGENT_LINK_GATE_H

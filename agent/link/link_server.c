@@ -16,7 +16,7 @@
 
 enum {
     PACKET_BYTES = sizeof(struct fsdp_link_header) + sizeof(struct fsdp_link_put) + FSDP_LINK_VALUE_BYTES,
-    PACKETS_A_TURN = 64, /* read from one worker before the others have their turn */
+    PACKETS_A_TURN = 64, /* packets read from one worker before the others have their turn */
     LAST_PACKETS = 4096,
     KEYS_MAX_BYTES = 64 << 20, /* keys, values and waits of the workers of this node */
 };
@@ -56,7 +56,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct link_client *client = handle->data;
 
-    close(client->fd); /* only now: the loop watched it until here */
+    close(client->fd); /* not earlier: the loop watched the descriptor until this callback */
     client->fd = -1;
     client->server->n_open_handles--;
     free_if_over(client->server);
@@ -145,7 +145,7 @@ static const char *take_put(struct link_client *client, const unsigned char *pay
         break_link(client, err.message);
         return NULL;
     }
-    /* a descriptor is of use on this host alone */
+    /* other hosts cannot use a descriptor, so they are not told of a key that has one */
     if (value_fd < 0 && server->handlers.put != NULL)
         server->handlers.put(server->handlers.arg, put->key, payload + sizeof *put, size - sizeof *put);
     return NULL;
@@ -410,7 +410,7 @@ void link_server_drop(struct link_server *server, int index)
     struct link_client *client = &server->clients[index];
 
     for (int i = 0; i < LAST_PACKETS && receive(client); i++)
-        ; /* bounded, because a child of the worker may hold the other end and write */
+        ; /* no endless reading: a child of the worker may hold the other end and write */
     if (!client->broken)
         close_client(client);
 }

@@ -19,25 +19,29 @@
 struct attendance_node {
     int n_workers; /* 0: it takes no part */
     int n_known, n_unknown;
-    pid_t *known; /* (n_workers), of which n_known are set */
+    pid_t *known; /* (n_workers) process ids of the workers that have come; the first n_known are set */
 };
 
 struct attendance {            /* all zero: no worker is expected */
-    int n_nodes, n_incomplete; /* nodes, and those of them that miss workers */
+    int n_nodes, n_incomplete; /* n_incomplete: nodes from which some workers have not come */
     struct attendance_node *nodes;
-    struct table addresses; /* address of each node; dropped when met after its node is complete */
+    /* the nodes' addresses; an address is removed when it is met after its node is complete */
+    struct table addresses;
 };
 
-/** Begin a generation of up to `n_nodes` nodes. False: there is no memory, and no worker is expected. */
+/**
+ * Begin a generation of up to `n_nodes` nodes. Returns false if there is no memory: then no worker is
+ * expected.
+ */
 bool attendance_begin(struct attendance *attendance, int n_nodes);
 /**
- * Expect `n_workers` workers of a node. False: there is no memory, or no such node; none of it is expected
- * then.
+ * Expect `n_workers` workers from a node. Returns false if there is no memory or no such node: then none is
+ * expected from it.
  */
 bool attendance_expect(struct attendance *attendance, int node, int n_workers);
 /**
- * Connections from this address are those of that node. A node may have several addresses, and several nodes
- * one. False: there is no memory.
+ * Connections from `address` count for `node`. A node may have several addresses, and several nodes may share
+ * one. Returns false if there is no memory.
  */
 bool attendance_add_address(struct attendance *attendance, int node, const char *address);
 /** Returns a node with that address that still misses workers; -1: there is none. */
@@ -51,7 +55,7 @@ void attendance_came(struct attendance *attendance, int node, pid_t pid);
 
 /** Has this worker connected? If its node made enough connections, the answer is yes for all its workers. */
 bool attendance_has(const struct attendance *attendance, int node, pid_t pid);
-/** Have all expected workers of this node connected? */
+/** Have all workers that are expected from this node connected? */
 bool attendance_node_complete(const struct attendance *attendance, int node);
 /** Have all expected workers of all nodes connected? False if no node is expected. */
 bool attendance_complete(const struct attendance *attendance);

@@ -20,14 +20,17 @@ struct budget {
     int64_t stamps[AGENT_RESTARTS_IN_WINDOW]; /* with a window: times of the last `most` restarts, a ring */
 };
 
-/** Begin a run. With a window, config->max_restarts is at most AGENT_RESTARTS_IN_WINDOW. */
+/**
+ * Begin the budget of a new run. If there is a window, config->max_restarts is at most
+ * AGENT_RESTARTS_IN_WINDOW.
+ */
 void budget_init(struct budget *budget, const struct agent_config *config);
 /** Count a restart that begins now. It may exceed the budget. */
 void budget_take(struct budget *budget, int64_t now_ns);
 /**
- * Go on with the budget of an earlier coordinator, which had begun so many restarts and had so many left.
- *   ages_s  (n_ages) how many seconds ago the last ones were, the newest first. If more of them count, the
- *           others were earlier than these, and count as long as the last of these
+ * Continue the budget of an earlier coordinator, which had begun `n_restarts` restarts and had `n_left` left.
+ *   ages_s  (n_ages) how many seconds ago the last ones were, the newest first. If more restarts count, the
+ *           times of the others are not known, and they count for as long as the oldest of these
  */
 void budget_continue(struct budget *budget, int n_restarts, int n_left, const uint32_t *ages_s, int n_ages,
                      int64_t now_ns);

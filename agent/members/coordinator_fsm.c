@@ -11,7 +11,7 @@ static const struct rule {
 
     [CS_PREPARING][CE_PREPARED] = { CS_UP, CA_FORM },
     [CS_PREPARING][CE_REFUSED] = { CS_ENDED, CA_END },
-    /* too few nodes are left after preparing: wait for others */
+    /* too few nodes are left when preparing ends: wait for more */
     [CS_PREPARING][CE_FAILED] = { CS_GATHERING, CA_NONE },
     [CS_PREPARING][CE_STOP] = { CS_ENDED, CA_END },
 
@@ -19,7 +19,7 @@ static const struct rule {
     [CS_UP][CE_STOP] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_CHANGE] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_DOWN_OK] = { CS_ENDED, CA_END },
-    /* every rank ended because of another rank, or for a change of members */
+    /* every rank has ended, because one rank failed or because the nodes change: form another generation */
     [CS_UP][CE_DOWN_RETRY] = { CS_GATHERING, CA_NONE },
     [CS_UP][CE_DOWN_FINAL] = { CS_ENDED, CA_END }, /* the ranks saved and stopped on notice */
 
@@ -31,7 +31,7 @@ static const struct rule {
 
     [CS_ENDED][CE_FAILED] = { CS_ENDED, CA_NONE },
     [CS_ENDED][CE_STOP] = { CS_ENDED, CA_NONE },
-    [CS_ENDED][CE_PREPARED] = { CS_ENDED, CA_NONE }, /* the disk answered after the run had ended */
+    [CS_ENDED][CE_PREPARED] = { CS_ENDED, CA_NONE }, /* the disk's answer came after the run had ended */
     [CS_ENDED][CE_REFUSED] = { CS_ENDED, CA_NONE },
     [CS_ENDED][CE_NEVER] = { CS_ENDED, CA_NONE },
     [CS_ENDED][CE_GATHERED] = { CS_ENDED, CA_NONE },

@@ -11,7 +11,7 @@
 enum coordinator_state {
     CS_UNSET,
     CS_GATHERING, /* waiting until enough nodes are there */
-    CS_PREPARING, /* cleaning up, and choosing the step to resume from */
+    CS_PREPARING, /* removes unfinished files, and chooses the step to resume from */
     CS_UP,        /* a generation runs */
     CS_CLEARING,  /* the generation is being stopped on every node */
     CS_ENDED,
@@ -21,9 +21,10 @@ enum coordinator_state {
 enum coordinator_event {
     CE_UNSET,
     CE_GATHERED,
-    CE_NEVER, /* the nodes did not come together in time */
+    CE_NEVER, /* not enough nodes came together in time */
     CE_PREPARED,
-    CE_REFUSED,    /* the run cannot begin, or need not: it is complete, or no checkpoint verifies */
+    /* the run cannot begin, because no checkpoint verifies; or need not, because it is complete */
+    CE_REFUSED,
     CE_FAILED,     /* a node reported a failure, or was lost */
     CE_STOP,       /* a signal */
     CE_CHANGE,     /* nodes have come, or want to leave: another generation must be formed */

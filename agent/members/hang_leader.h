@@ -6,8 +6,8 @@
  *   2. The coordinator asks every node what its ranks are doing.
  *   3. When all ranks have answered, or after HANG_ASK_MS, it judges them (agent/watch/hang_verdict.h).
  *   4. If a rank is the culprit, it asks the other nodes for what the processes of their ranks show. When
- *      they have said it, or after HANG_SHOW_MS, it names that rank to the rank's node, which reports the
- *      hang. If not, it waits a moment and asks again.
+ *      they have answered, or after HANG_SHOW_MS, it names that rank to the rank's node, which reports the
+ *      hang. If no rank is the culprit, it waits a moment and asks again.
  *
  * After a culprit was named it waits, too: the report ends the generation, or the rank went on meanwhile.
  */
@@ -24,9 +24,9 @@ enum hang_leader_event {
     HE_UNSET,
     HE_SUSPECT,  /* a node has a rank that was silent for too long */
     HE_ANSWERED, /* all ranks have answered */
-    HE_DEADLINE, /* the time that the last action set is over */
-    HE_CLEAR,    /* judged: no rank was silent for too long */
-    HE_EXCUSED,  /* judged: the silent ranks wait for others that may go on */
+    HE_DEADLINE, /* the deadline that the last action set has passed */
+    HE_CLEAR,    /* the judge has found that no rank was silent for too long */
+    HE_EXCUSED,  /* the judge has found that the silent ranks wait for ranks that may go on */
     HE_NAMED,    /* judged, and a culprit was named */
     HE_FORM,     /* a generation begins */
     HE_COUNT
@@ -36,8 +36,12 @@ enum hang_leader_action {
     HA_UNSET,
     HA_NONE,
     HA_ASK,   /* ask all nodes; the deadline is HANG_ASK_MS */
-    HA_JUDGE, /* judge what has come; CLEAR, EXCUSED or NAMED follows at once */
-    HA_PAUSE, /* set the deadline: the time that the judge named, at most HANG_AGAIN_MS; HANG_NAMED_MS */
+    HA_JUDGE, /* judge the answers that have come; CLEAR, EXCUSED or NAMED follows at once */
+    /*
+     * set the deadline: after CLEAR or EXCUSED the time that the judge named, at most HANG_AGAIN_MS; after
+     * NAMED HANG_NAMED_MS
+     */
+    HA_PAUSE,
     HA_COUNT
 };
 

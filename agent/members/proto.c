@@ -13,7 +13,7 @@
 #define LEASE_MAX_MS (INT64_MAX / 2 / 1000000)
 /* clang-format off */
 #define JOIN(kind, member) FIELD(struct proto_join, kind, #member, member)
-/* The rows of struct restore_steps. `in` makes a member of it a member of the message. */
+/* The rows for the members of struct restore_steps, which is itself the member `in` of several messages. */
 #define STEP(type, kind, name, member, low) FIELD_WITHIN(type, kind, name, member, low, INT64_MAX)
 #define STEPS(type, in)                                                                                      \
     STEP(type, LONG, "newest", in(own.held[0].step), -1),                                                    \
@@ -262,7 +262,10 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
     return whole;
 }
 
-/* Returns the zero that ends the key at the begin of the payload; NULL: there is no key. */
+/*
+ * Returns the address of the zero that ends the key at the beginning of the payload; NULL: there is no such
+ * zero.
+ */
 static const char *end_of_key(const char *payload, size_t n_bytes)
 {
     const char *end = memchr(payload, '\0', n_bytes < FSDP_LINK_KEY_BYTES ? n_bytes : FSDP_LINK_KEY_BYTES);
@@ -310,7 +313,10 @@ static enum fsdp_status decode_event(struct proto_event *event, const char *payl
                : fsdp_fail(err, FSDP_ERR_FORMAT, "an event of the rank %s", digits);
 }
 
-/* Decodes the text in front of a zero. *rest and *rest_bytes, which may be in `into`, get what follows it. */
+/*
+ * Decodes the text before the first zero. *rest and *rest_bytes receive what follows the zero; they may point
+ * into `into`.
+ */
 static enum fsdp_status decode_head(unsigned type, void *into, const char *payload, size_t n_bytes,
                                     const char **rest, size_t *rest_bytes, struct fsdp_err *err)
 {

@@ -62,7 +62,7 @@ enum proto_type {
     PROTO_REFUSED,  /* struct proto_refused: it may not */
     /* struct world_plan (agent/world/worker.h): a generation begins; its number is the frame's */
     PROTO_START,
-    PROTO_PUT,       /* struct proto_put: what a worker put, for the ranks of nodes that asked for it */
+    PROTO_PUT,       /* struct proto_put: a key that a worker put, for nodes whose workers asked for it */
     PROTO_EXITED,    /* struct proto_exited: one worker ended */
     PROTO_STOP,      /* struct proto_stop: stop the workers of this generation */
     PROTO_STOPPED,   /* empty: none of this generation's workers is left on the node */
@@ -71,7 +71,7 @@ enum proto_type {
     PROTO_PUBLISHED, /* struct fsdp_link_published */
     PROTO_NOTICE,    /* struct fsdp_link_notice, of kind FSDP_NOTICE_SAVE_AND_STOP: save and stop */
     PROTO_ASK,       /* struct proto_ask: the fsdprun of this member got a signal */
-    PROTO_FINISH,    /* struct coordinator_end: the job is over, or goes on without this node */
+    PROTO_FINISH,    /* struct coordinator_end: the job is over, or this node must leave it */
     PROTO_WELCOME,   /* struct proto_welcome: a JOIN is accepted, and the member waits for START */
     PROTO_FORWARD,   /* struct proto_stop with `signal` alone: pass this signal on to the workers */
     PROTO_EXPLAINED, /* struct proto_explained: what the ranks of a node showed while one of them hung */
@@ -86,15 +86,18 @@ enum proto_type {
     PROTO_UNKILLED,  /* struct proto_unkilled: processes of the node do not end, or have ended at last */
     PROTO_SWEPT,     /* empty: the node has killed its ranks, and leaves the job */
     PROTO_CAN_LEAD,  /* empty: if the coordinator is lost, this node can take its place */
-    PROTO_SHOW,  /* empty: a rank of another node hangs: say by EXPLAINED what the ranks of this one show */
+    PROTO_SHOW,  /* empty: a rank of another node hangs; report by EXPLAINED what this node's ranks show */
     PROTO_OPEN,  /* struct proto_open: open a store for the generation that is about to form */
     PROTO_CLOSE, /* empty: close it */
-    PROTO_STORE, /* struct reporter_store (agent/world/reporter.h): what became of it */
+    /*
+     * struct reporter_store (agent/world/reporter.h): the address of the store, or why it could not be opened
+     */
+    PROTO_STORE,
     PROTO_ENDED, /* struct proto_ended: these agents never come back */
     PROTO_HELD,  /* struct restore_steps: steps that the node has in memory; STOPPED follows */
     /*
-     * struct snapshot_entry: a node has that snapshot of a program, or small files of it; or all nodes have
-     * it
+     * struct snapshot_entry: a node has that snapshot of a program, or sends small files of it; or the
+     * coordinator says that all nodes have it
      */
     PROTO_ENTRY,
     PROTO_COUNT
@@ -114,23 +117,26 @@ struct proto_join {
     int n_workers;
     uint64_t what;                                /* XXH3 of the resolved job; 0 for a program */
     unsigned char identity[PROTO_IDENTITY_BYTES]; /* random; names the agent as long as it lives */
-    /* the run (struct proto_welcome) whose coordinator has lost this node, or was lost itself; zero: none */
+    /*
+     * the run (struct proto_welcome) to which this node belonged when it and the coordinator lost each other;
+     * zero: none
+     */
     unsigned char lost_by[PROTO_IDENTITY_BYTES];
-    int last_generation;       /* the newest that this node knows of; -1: none */
+    int last_generation;       /* the newest generation that this node knows of; -1: none */
     int last_node_rank;        /* the node's number in that generation; -1: it had none */
     int n_unkilled;            /* as in struct proto_unkilled */
-    struct restore_steps held; /* what it has in memory of its last generation */
+    struct restore_steps held; /* what the node has in memory from its last generation */
 };
 
-/* The event that a node waits for after it was let in. */
+/* Why a node must wait after it was let in. */
 enum proto_wait {
     PROTO_WAIT_FORMING,
     PROTO_WAIT_RUNNING,
     PROTO_WAIT_SPARE,
-    PROTO_WAIT_ENDING,     /* a rank has ended: the job is over, or another generation begins */
-    PROTO_WAIT_QUARANTINE, /* the node was lost more than once: it waits for a time */
-    PROTO_WAIT_SLOW,       /* the same, because a rank of it was slow */
-    PROTO_WAIT_UNKILLED    /* processes of it do not end: it waits until they have */
+    PROTO_WAIT_ENDING,     /* until a rank's end is dealt with: the job ends, or another generation begins */
+    PROTO_WAIT_QUARANTINE, /* for `seconds`, because the node was lost more than once */
+    PROTO_WAIT_SLOW,       /* for `seconds`, because a rank of the node was slow */
+    PROTO_WAIT_UNKILLED    /* until processes of an earlier generation on the node have ended */
 };
 
 struct proto_welcome {
@@ -138,10 +144,10 @@ struct proto_welcome {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     /* names the run: the identity of its first coordinator, also after another one has taken its place */
     unsigned char run[PROTO_IDENTITY_BYTES];
-    int first_attempt; /* of the run directory, see struct world_plan */
+    int first_attempt; /* of the run directory: the attempt that generation 0 is (struct world_plan) */
     uint64_t term;     /* of the coordinator; 0: no arbiter */
     enum proto_wait wait;
-    int seconds; /* of PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: the time */
+    int seconds; /* for PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: how long the node waits */
 };
 
 struct proto_refused {
@@ -162,15 +168,16 @@ struct proto_saved {
 struct proto_stop {
     int signal; /* the signal that ends the workers; 0: a rank failed */
     bool now;   /* send KILL at once, without the grace */
-    bool lost;  /* a node of the generation is lost: its other nodes get a short grace at most */
+    bool lost;  /* a node of the generation is lost: the other nodes shorten the grace period */
 };
 
 struct proto_beat {
-    int64_t sent_ns;  /* when the member sent it, by the member's CLOCK_BOOTTIME */
-    int64_t lease_ms; /* in an answer: how long the lease runs from then on */
+    /* of a question: when the member sent it, by the member's own CLOCK_BOOTTIME; the answer repeats it */
+    int64_t sent_ns;
+    int64_t lease_ms; /* of an answer: how long the lease runs, counted from sent_ns */
     /*
-     * Of an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. Of a question: the newest of
-     * these that the member has got; 0: none yet.
+     * Of an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. Of a question: that time in the
+     * newest answer that has reached the member; 0: none has.
      */
     int64_t answered_ns;
 };
@@ -180,7 +187,8 @@ struct proto_fenced {
 };
 
 struct proto_unkilled {
-    int n; /* processes that earlier generations left on the node, and that KILL does not end */
+    /* how many processes of earlier generations are left on the node, because KILL does not end them */
+    int n;
 };
 
 struct proto_ask {
@@ -190,7 +198,10 @@ struct proto_ask {
 
 struct proto_look {
     uint64_t question; /* its number */
-    /* of a program: how long ago some node saw a strong sign (agent/watch/hang_life.h); INT64_MAX: unknown */
+    /*
+     * for a program: how long ago any node saw a strong sign of life (agent/watch/hang_life.h); INT64_MAX:
+     * unknown
+     */
     int64_t shown_ns;
 };
 
@@ -204,7 +215,7 @@ struct proto_hung {
     char words[HANG_WORDS_BYTES]; /* for the user: hang_words() */
 };
 
-/* After proto_decode() the pointers of these point into the payload. */
+/* After proto_decode(), the pointers in this struct and the next ones point into the payload. */
 struct proto_put {
     const char *key;   /* not empty, below FSDP_LINK_KEY_BYTES */
     const void *value; /* (value_bytes) any bytes; may be NULL if there are none */
@@ -228,10 +239,11 @@ struct proto_explained {
 };
 
 struct proto_open {
-    uint64_t question;              /* its number */
-    char named[PROTO_TEXT_BYTES];   /* the address that the user gave for the store; empty: none */
-    char address[PROTO_TEXT_BYTES]; /* where the other nodes reach this one; if it is alone, loopback */
-    bool must;  /* `named` must be an address of this node; else it is used if it is one */
+    uint64_t question;            /* its number */
+    char named[PROTO_TEXT_BYTES]; /* the address that the user gave for the store; empty: none */
+    /* where the other nodes reach this one; loopback if there are no other nodes */
+    char address[PROTO_TEXT_BYTES];
+    bool must;  /* `named` must be an address of this node; otherwise it is used only if it is one */
     bool alone; /* there are no other nodes */
     int port;   /* 0: any free one */
     int self;   /* this node's number */
@@ -248,7 +260,8 @@ struct proto_ended {
 /* A node whose workers will connect to the store of an OPEN. */
 struct proto_guest {
     int node, n_workers;
-    const char *address, *from; /* where it is reached, and from where its connections come; may be empty */
+    /* address: at which it is reached; from: where its connections come from; either may be empty */
+    const char *address, *from;
 };
 
 enum { COORDINATOR_LINE_BYTES = 1024 };
@@ -260,7 +273,7 @@ struct coordinator_end {
     int node;                          /* the node on which a worker is the cause; -1: no worker is */
     int code;                          /* exit code of that worker, or minus its signal */
     struct errors_detail detail;       /* details about that worker; copied by errors_detail_copy() */
-    bool explained;                    /* errors.json has details; known on the coordinator's node only */
+    bool explained;                    /* errors.json has details; only set on the coordinator's node */
 };
 
 /* The struct of any message. */
@@ -312,7 +325,7 @@ char *proto_encode(enum proto_type type, const void *message, size_t *size_bytes
  * Decode the payload of a frame, which may come from anyone.
  *
  *   type     the frame's type, any number
- *   message  receives the struct of that type; what no key of the message sets is zero
+ *   message  receives the struct of that type; members that the message does not set are zero
  *   payload  (n_bytes) the payload
  *
  * Returns FSDP_OK, or FSDP_ERR_FORMAT for a type without a struct and for a payload that is not exactly such
@@ -322,13 +335,14 @@ enum fsdp_status proto_decode(unsigned type, union proto_message *message, const
                               size_t n_bytes, struct fsdp_err *err);
 
 /**
- * Write a guest of an OPEN into `out` (size bytes), of which `used` are used. Returns the bytes that are used
- * then; 0: it has no room.
+ * Write a guest of an OPEN into `out` (`size` bytes), after the first `used` bytes. Returns how many bytes
+ * are used then; 0: there is no room.
  */
 size_t proto_add_guest(char *out, size_t size, size_t used, const struct proto_guest *guest);
 /**
- * Read the next guest. `at` begins at open->guests. False: there are no more, or what follows is none. In a
- * message of proto_decode() all are whole, and no number of a node is above PROTO_GUEST_MAX.
+ * Read the next guest. `at` begins at open->guests. Returns false if there is none, or if what follows is not
+ * a guest. In a message that proto_decode() accepted, all guests are complete, and no node number is above
+ * PROTO_GUEST_MAX.
  */
 bool proto_next_guest(const struct proto_open *open, const char **at, struct proto_guest *guest);
 enum { PROTO_GUEST_MAX = 1 << 20 };

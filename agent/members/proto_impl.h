@@ -13,7 +13,7 @@
 char *proto_encode_rank(const struct proto_rank *message, size_t *size_bytes);
 enum fsdp_status proto_decode_rank(struct proto_rank *message, const char *payload, size_t n_bytes,
                                    struct fsdp_err *err);
-/** Can proto_next_guest() read all of them? */
+/** Returns whether proto_next_guest() can read all guests of the message. */
 bool proto_guests_are_whole(const struct proto_open *open);
 
 #endif

@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A guest is three texts, each with its zero: "NODE WORKERS", its address, and where it connects from. */
+/*
+ * A guest is three texts, each with its zero: "NODE WORKERS", its address, and the address from which it
+ * connects.
+ */
 
 size_t proto_add_guest(char *out, size_t size, size_t used, const struct proto_guest *guest)
 {
@@ -13,7 +16,7 @@ size_t proto_add_guest(char *out, size_t size, size_t used, const struct proto_g
     return n < 0 || (size_t)n >= size - used ? 0 : used + (size_t)n + 1;
 }
 
-/* Returns the text at `at`, which is moved past its zero. NULL: no zero before `end`. */
+/* Returns the text at *at, and moves *at past its zero. NULL: there is no zero before `end`. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *text = *at, *zero = *at < end ? memchr(*at, '\0', (size_t)(end - *at)) : NULL;

@@ -1,5 +1,6 @@
 /*
- * The encoding of PROTO_RANK: lines of JSON, the first of the rank, and one more for each of its groups.
+ * The encoding of PROTO_RANK: lines of JSON. The first line is about the rank, and each further line about
+ * one of its groups.
  */
 #include <stdlib.h>
 #include <string.h>

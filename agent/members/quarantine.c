@@ -12,7 +12,7 @@ void quarantine_fini(struct quarantine *quarantine)
     *quarantine = (struct quarantine){ 0 };
 }
 
-/* Returns the address of a node that stays the same when it comes again. */
+/* Returns the address of a node that is the same each time it joins. */
 static const char *address_of(const struct roster_node *node)
 {
     return node->who.address[0] != '\0' ? node->who.address : node->from;
@@ -28,7 +28,7 @@ uint64_t quarantine_name(const struct roster_node *node)
     return name == 0 ? 1 : name;
 }
 
-/* Returns the entry of a node of that name that is away: of several, the one lost last. */
+/* Returns the entry of an absent node with that name. If there are several, the one that was lost last. */
 static struct quarantine_node *find_away(const struct quarantine *quarantine, uint64_t name)
 {
     struct quarantine_node *found = NULL;
@@ -77,7 +77,7 @@ static struct quarantine_node *make_room(struct quarantine *quarantine)
     return &quarantine->nodes[quarantine->n++];
 }
 
-/* Returns the strikes of a node that is there, less those that are forgotten. */
+/* Returns the strikes of a node that is present, less those that are forgotten by now. */
 static int strikes_left(const struct quarantine_node *at, int64_t now_ms)
 {
     const int64_t forgotten = now_ms > at->free_ms ? (now_ms - at->free_ms) / QUARANTINE_FORGET_MS : 0;
@@ -85,7 +85,10 @@ static int strikes_left(const struct quarantine_node *at, int64_t now_ms)
     return forgotten < at->strikes ? at->strikes - (int)forgotten : 0;
 }
 
-/* Takes the node that is there out of the world. Returns its entry, NULL without memory for one. */
+/*
+ * Marks the node with this number, which is present, as absent. Returns its entry; NULL: there is no memory
+ * for one.
+ */
 static struct quarantine_node *take_out(struct quarantine *quarantine, int number,
                                         const struct roster_node *node, int64_t now_ms)
 {
@@ -144,7 +147,10 @@ int64_t quarantine_came(struct quarantine *quarantine, int number, const struct 
     if (at == NULL)
         return 0;
     at->number = number;
-    /* an agent that was started again is another one, and its node comes back */
+    /*
+     * `lost_by` shows that this agent took part before; an agent that was started again would be new, and its
+     * node one that came back
+     */
     stays = at->stays && memcmp(node->who.lost_by, no_run, sizeof no_run) != 0;
     at->stays = false;
     for (int i = 1; !stays && i < at->strikes && wait_ms < QUARANTINE_MOST_MS; i++)
@@ -161,7 +167,10 @@ int64_t quarantine_came(struct quarantine *quarantine, int number, const struct 
 
 /* Notes for another coordinator */
 
-/* Orders entries by what another coordinator needs most: nodes put aside, then those with most strikes. */
+/*
+ * Orders entries by how much the next coordinator needs them: nodes that were put aside, then nodes with the
+ * most strikes.
+ */
 static int by_weight(const void *left, const void *right)
 {
     const struct quarantine_note *a = left, *b = right;

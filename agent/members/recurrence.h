@@ -9,7 +9,7 @@
  * These failures say nothing about the job, and neither count nor begin a new row:
  *   - a lost node;
  *   - a rank that died because of another rank, or that we had stopped;
- *   - SIGKILL that the kernel's OOM killer did not send: it comes from outside, for example from a user;
+ *   - a SIGKILL that was not sent by the kernel's OOM killer: it comes from outside, for example from a user;
  *   - a divergence, which has a rule of its own (verdict_diverged_again()).
  * A failure at an unknown step ends the row. Only the number of restarts bounds such failures.
  *
@@ -24,7 +24,7 @@
 
 enum { RECURRENCE_LIMIT = 3 };
 
-/* The last cause that counted. All zero at the beginning. */
+/* The last cause that counted, and how often it came in a row. All zero at the beginning. */
 struct recurrence {
     enum death_kind kind;
     int code, phase;
@@ -39,7 +39,7 @@ struct recurrence {
 int recurrence_count(struct recurrence *recurrence, const struct death *cause);
 /**
  * Write why the run ends: "failed 3 times at step 812 in backward with exit code 1: the job is the cause". If
- * `words` is not empty, these words of the cause follow in parentheses.
+ * `words` (the message of the cause) is not empty, it follows in parentheses.
  */
 void recurrence_words(const struct recurrence *recurrence, const char *words, char *out, size_t size);
 

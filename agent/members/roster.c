@@ -93,8 +93,8 @@ const struct roster_node *roster_holder(const struct roster *roster, int node_ra
 }
 
 /*
- * Describes a difference between a joining node and the host, if the node must be refused for it. Returns
- * false if there is no such difference.
+ * Compares a joining node with the host. Returns true if the node must be refused; then writes the
+ * difference. Returns false otherwise.
  */
 static bool differs(const struct roster *roster, const struct proto_join *join, const char *they,
                     const char *we, char *words, size_t size)
@@ -183,7 +183,7 @@ int roster_add(struct roster *roster, const struct proto_join *join, const char 
     return number;
 }
 
-/* The node no longer counts among those that stay. */
+/* Takes the node out of the count of nodes that stay. */
 static void discount(struct roster *roster, const struct roster_node *node)
 {
     roster->n_staying--;
@@ -265,7 +265,10 @@ bool roster_can_spare(const struct roster *roster, int node)
 
 /* The end of a generation */
 
-/* Another node may have the seat of a node in quarantine. A node that joins may not ask for its node rank. */
+/*
+ * Makes a seat free for other nodes. A node in quarantine may lose its seat to another node, but no joining
+ * node may ask for its node rank.
+ */
 static void free_seat(struct roster *roster, int node)
 {
     struct roster_node *at = &roster->nodes[node];

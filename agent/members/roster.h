@@ -42,9 +42,13 @@ struct roster_node {
     char address[PROTO_TEXT_BYTES]; /* address at which the other nodes reach this node */
     char from[64];                  /* address from which this node's connection comes */
     bool present;
-    bool active;  /* takes part in the generation that runs, or did until it was lost */
-    bool leaving; /* wants to leave: takes part until the generation is over, and in no other */
-    /* in quarantine, or its processes do not end: takes part in no further generation until it is released */
+    bool active; /* takes part in the running generation, or took part until it was lost */
+    /* the node wants to leave: it takes part until the generation is over, and in no later one */
+    bool leaving;
+    /*
+     * the node is in quarantine, or its processes do not end: it takes part in no further generation until
+     * roster_release()
+     */
     bool held;
     int seat; /* -1: none yet */
     unsigned arrival;
@@ -55,7 +59,7 @@ struct roster_node {
 /* A seat, and the node that has it or had it last. */
 struct roster_seat {
     int node;  /* -1: none */
-    int asked; /* the node that has no seat yet and asked for this one by --node-rank; -1: none */
+    int asked; /* the node without a seat that asked for this seat by --node-rank; -1: none */
     char host[PROTO_TEXT_BYTES];
     int order;
 };
@@ -63,14 +67,16 @@ struct roster_seat {
 struct roster {
     int min_nodes, max_nodes;
     unsigned char run[PROTO_IDENTITY_BYTES]; /* names the run, see struct proto_welcome */
-    bool seated;                             /* seats were given once: the job has run */
-    bool continues;                          /* ... by an earlier coordinator, and not yet by this one */
-    int capacity;                            /* length of `nodes` */
+    bool seated;                             /* seats have been given at least once: the job has run */
+    /* seats were given by an earlier coordinator, and not yet by this one */
+    bool continues;
+    int capacity; /* length of `nodes` */
     unsigned n_arrived;
     int n_nodes, world_size; /* sizes of the generation */
     struct roster_node *nodes;
     struct roster_seat *seats; /* (max_nodes) */
-    struct table identities;   /* identities of the nodes that are present, as far as there was memory */
+    /* (capacity) the entries that `identities` links */
+    struct table identities;
     struct roster_identity {
         struct table_entry entry;
         bool listed;
@@ -83,7 +89,7 @@ struct roster {
     int n_staying;      /* nodes that are present, not in quarantine, and do not want to leave */
     int n_staying_here; /* those of them that are active */
     int n_free;
-    int *free_numbers; /* (capacity) the first n_free are free; the last of these is given next */
+    int *free_numbers; /* (capacity) the first n_free are free numbers; the last of these is given next */
     int *sorting;      /* (capacity + max_nodes) scratch of roster_seat() */
     uint64_t n_looked; /* nodes and seats looked at so far, and pairs of them compared: the cost, for tests */
 };
@@ -97,8 +103,8 @@ struct roster {
 enum fsdp_status roster_init(struct roster *roster, const struct proto_join *self, const char *address,
                              struct fsdp_err *err);
 /**
- * The run goes on from an earlier coordinator. Call it after roster_init().
- *   run     its name
+ * The run was begun by an earlier coordinator. Call it after roster_init().
+ *   run     the name of the run
  *   seated  that coordinator had given seats
  */
 void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTITY_BYTES], bool seated);
@@ -106,8 +112,8 @@ void roster_continue(struct roster *roster, const unsigned char run[PROTO_IDENTI
 void roster_fini(struct roster *roster);
 
 /**
- * May this node come in? If not, `refused` receives the reason, which names both nodes, and the exit status
- * for the node.
+ * May this node join? If not, `refused` receives the reason, which names both nodes, and the exit status for
+ * the node.
  *   address  where its connection comes from
  */
 bool roster_judge(const struct roster *roster, const struct proto_join *join, const char *address,
@@ -121,11 +127,11 @@ int roster_add(struct roster *roster, const struct proto_join *join, const char 
  */
 int roster_find(const struct roster *roster, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 /**
- * Holds a node back: until roster_release() it is counted nowhere and gets no seat. If it is
- * active, it takes part until the generation is over, and then loses its seat.
+ * Holds a node back: until roster_release() it counts as absent, and gets no seat. If it takes part in the
+ * running generation, it does so until that is over, and then loses its seat.
  */
 void roster_hold(struct roster *roster, int node);
-/** Takes a node in again that was held back. */
+/** Ends roster_hold(): the node may take part again. */
 void roster_release(struct roster *roster, int node);
 /** The node wants to leave. A second call changes nothing. */
 void roster_leave(struct roster *roster, int node);
@@ -134,7 +140,7 @@ void roster_leave(struct roster *roster, int node);
  * changes nothing.
  */
 void roster_remove(struct roster *roster, int node);
-/** Returns the present node that has this node rank as its seat, or has asked for it; NULL: there is none. */
+/** Returns the present node that sits in seat `node_rank`, or has asked for it; NULL: there is none. */
 const struct roster_node *roster_holder(const struct roster *roster, int node_rank);
 
 /** Is the node present, not in quarantine, and does not want to leave? */
@@ -168,8 +174,8 @@ void roster_clear(struct roster *roster);
  */
 void roster_seat(struct roster *roster);
 /**
- * Who would take part if roster_seat() were called now, with no change of the roster? Call it after
- * roster_clear().
+ * Finds the nodes that would take part if roster_seat() were called now, without changing the roster. Call it
+ * after roster_clear().
  *   numbers  (max_nodes) receives the numbers of the nodes, in the order of their ranks
  * Returns how many they are; -1: there is no memory.
  */

@@ -1,6 +1,6 @@
 /*
- * How the nodes of a generation get their seats and ranks. Each step sorts node numbers or seats, so that no
- * step compares each node with each other one.
+ * How the nodes of a generation get their seats and ranks. Node numbers and seats are sorted, so no step
+ * compares each node with every other one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static void sit(struct roster *roster, int number, int seat)
         roster->seats[asked].asked = -1;
 }
 
-/* Lists the nodes that stay and have no seat. Returns how many they are. */
+/* Lists the nodes that stay but have no seat. Returns their number. */
 static int list_waiting(struct roster *roster, int *waiting)
 {
     int n = 0;
@@ -70,8 +70,8 @@ static bool are_numbered(struct roster *roster, int *waiting, int n)
 
 /*
  * Seats the coordinator's node. Rank 0 of a trainer's job writes the head of its checkpoints, so it must be
- * there. In such a job this node gets a seat before all others. It is the seat that the node asked for or
- * had, or the first one. A seat that another node asked for is only taken if there is no other.
+ * there. In such a job this node is seated before all others: in the seat that it asked for or had, or in the
+ * first one. It takes a seat that another node asked for only if no other is free.
  */
 static void seat_the_host(struct roster *roster)
 {
@@ -92,7 +92,7 @@ static void seat_the_host(struct roster *roster)
         sit(roster, 0, best);
 }
 
-/* Seats the nodes that asked for a node rank. Returns how many others there are, which stay in `waiting`. */
+/* Seats the nodes that asked for a node rank. Returns how many nodes are left in `waiting`. */
 static int seat_who_asked(struct roster *roster, int *waiting, int n)
 {
     int n_left = 0;
@@ -120,8 +120,8 @@ static int by_last_place(const void *a, const void *b, void *arg)
 }
 
 /*
- * Seats the nodes that had a place under an earlier coordinator. Each gets that place, or the next one that
- * is free: their order stays. Returns how many nodes still wait.
+ * Seats the nodes that had a seat under an earlier coordinator. Each gets the same seat, or the next one that
+ * is free, so their order stays the same. Returns how many nodes are left in `waiting`.
  */
 static int seat_who_sat(struct roster *roster, int *waiting, int n)
 {
@@ -174,8 +174,8 @@ static int seats_by_place(const void *a, const void *b, void *arg)
 }
 
 /*
- * Gives each waiting node that came back its seat again: a free one which a node of the same host and order
- * had last. `seats` is room for max_nodes numbers. Returns how many nodes still wait.
+ * Gives each waiting node that came back its old seat, if that is free: one that a node of the same host and
+ * order had last. `seats` is room for max_nodes numbers. Returns how many nodes are left in `waiting`.
  */
 static int seat_who_returned(struct roster *roster, int *waiting, int n, int *seats)
 {
@@ -207,7 +207,7 @@ struct precedence {
     bool numbered;
 };
 
-/* Orders nodes without a claim by who gets a seat first. */
+/* Orders nodes that have no claim to a certain seat by who is seated first. */
 static int by_precedence(const void *left, const void *right, void *arg)
 {
     const struct precedence *precedence = arg;
@@ -219,7 +219,7 @@ static int by_precedence(const void *left, const void *right, void *arg)
     int difference;
 
     roster->n_looked++;
-    if (roster->seated) /* after the first forming, nodes that came later wait as spares */
+    if (roster->seated) /* once the job has run, nodes that come later are spares, and come last */
         return arrivals;
     if (!precedence->numbered && a_hosts != b_hosts)
         return a_hosts ? -1 : 1;
@@ -272,7 +272,10 @@ static void rank_roles(struct roster *roster, int *nodes, int n)
     roster->n_looked += 3 * (uint64_t)n;
 }
 
-/* Adds the node at this seat to the list `nodes` (n), if it takes part: its ranks follow theirs. */
+/*
+ * Appends the node in this seat to `nodes` (which has n), if it takes part. Its ranks then follow those of
+ * the nodes before it.
+ */
 static int list_next(const struct roster *roster, int seat, int *nodes, int n)
 {
     const int number = roster->seats[seat].node;
@@ -297,7 +300,7 @@ static int list_by_rank(struct roster *roster, int *nodes)
     return n;
 }
 
-/* Numbers the nodes and their ranks. `nodes` is room for max_nodes numbers. */
+/* Numbers the nodes of the generation, and their ranks. `nodes` is room for max_nodes numbers. */
 static void rank_them(struct roster *roster, int *nodes)
 {
     const int n = list_by_rank(roster, nodes);

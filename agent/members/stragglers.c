@@ -4,8 +4,8 @@
 
 /*
  * When a rank is slow in a window. Its own time exceeds the median by more than SLOW of the median. The
- * excess is also at least WORTH of the median step, and at least WORTH_S seconds. It is even if its own time
- * is less than EVEN above the median.
+ * excess is also at least WORTH of the median step, and at least WORTH_S seconds. A rank is even if its own
+ * time exceeds the median by less than EVEN of it.
  */
 static const double SLOW = 0.10, WORTH = 0.03, WORTH_S = 0.005, EVEN = 0.05;
 
@@ -40,7 +40,7 @@ void stragglers_fini(struct stragglers *stragglers)
     *stragglers = (struct stragglers){ 0 };
 }
 
-/* Times of one step, as the mean of the window. */
+/* Returns the time `ns` of a window per step, as a mean. */
 
 static double mean(const struct pace *pace, int64_t ns)
 {
@@ -67,7 +67,9 @@ static double step_of(const struct pace *pace)
     return mean(pace, pace->total_ns);
 }
 
-/* The own time without the time for which the machine is to blame. */
+/*
+ * Returns a rank's own time per step, without the time in which it had no CPU although it was ready to run.
+ */
 static double least_of(const struct pace *pace)
 {
     return mean(pace, pace->own_ns - pace->delay_ns);
@@ -80,7 +82,7 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The median over the ranks. Of two ranks, the slower one is compared with the faster one. */
+/* Returns the median of `of` over the ranks. With two ranks it is that of the faster one. */
 static double median(struct stragglers *stragglers, double (*of)(const struct pace *pace))
 {
     const size_t n = (size_t)stragglers->n_ranks;
@@ -102,7 +104,7 @@ static enum straggler_class classify(const struct pace *pace, const struct middl
     return idle_of(pace) - middle->idle_s > excess_s / 2 ? STRAGGLER_IDLE : STRAGGLER_COMPUTE;
 }
 
-/* Returns whether the class of the rank has changed. */
+/* Takes whether the rank was slow or even in a window. Returns whether the rank's class has changed. */
 static bool step_state(struct straggler_rank *rank, enum straggler_class class, bool even)
 {
     rank->n_slow = class != STRAGGLER_NONE ? rank->n_slow + 1 : 0;

@@ -29,22 +29,23 @@ enum straggler_class {
     STRAGGLER_NONE,
     STRAGGLER_COMPUTE, /* it computes longer than the others */
     STRAGGLER_DATA,    /* it waits longer for its data */
-    STRAGGLER_IDLE,    /* it neither computes nor reads data: it sleeps, or something stops it */
+    STRAGGLER_IDLE,    /* the rank neither computes nor reads data: it sleeps, or something stops it */
 };
 
-/* A rank that became a straggler, or is none any more. */
+/* A rank that became a straggler, or stopped being one. */
 struct straggler_news {
     int rank;
-    enum straggler_class class; /* STRAGGLER_NONE: it is no straggler any more */
+    enum straggler_class class; /* STRAGGLER_NONE: the rank is no straggler any more */
     int64_t step;               /* the last of the window that decided */
-    double own_s, median_s;     /* its own time of a step, and that of the median rank */
+    double own_s, median_s;     /* the rank's own time per step, and the median of all ranks */
     double step_s;              /* the time of a step */
 };
 
 struct stragglers {
     int n_ranks; /* 0: nothing is watched */
     struct straggler_rank {
-        struct pace pace;           /* in the window that is open; n_steps 0: it has not reported */
+        /* the rank's report in the current window; n_steps 0: it has not reported */
+        struct pace pace;
         enum straggler_class class; /* as it was reported */
         int n_slow, n_even;         /* windows in a row */
     } * ranks;                      /* (n_ranks) */
@@ -63,13 +64,13 @@ enum fsdp_status stragglers_begin(struct stragglers *stragglers, int n_ranks, st
 void stragglers_fini(struct stragglers *stragglers);
 
 /**
- * Take what a rank spent in a window. A second report of a rank before all others have reported replaces its
- * first. Once every rank has reported they are compared, and the next window begins.
+ * Take what a rank spent in a window. If a rank reports twice before all others have reported, the second
+ * report replaces the first. Once every rank has reported they are compared, and the next window begins.
  *
  *   pace  of a rank of this generation
  *   news  receives the ranks whose class has changed, valid until the next call
  *
- * Returns how many these are.
+ * Returns the number of `news`.
  */
 int stragglers_take(struct stragglers *stragglers, const struct pace *pace,
                     const struct straggler_news **news);

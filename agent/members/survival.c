@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/* Adds what becomes of the job without its leader, unless that is the same as without another node. */
+/* Adds what happens to the job if its leader is lost, unless that is the same as for any other node. */
 static void add_leader(const struct survival *survival, bool spares, char *out, size_t size)
 {
     if (survival->n_heirs == 0)

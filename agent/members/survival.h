@@ -13,8 +13,8 @@ enum { SURVIVAL_WORDS_BYTES = 400 };
 struct survival {
     int n_nodes;      /* that are there, spares included */
     int min_nodes;    /* that the job needs */
-    int n_heirs;      /* nodes that can take the leader's place; without it the other nodes end */
-    bool waits;       /* with too few nodes it waits for others; else that is its end */
+    int n_heirs;      /* nodes that can take the leader's place; 0: if the leader is lost, the job ends */
+    bool waits;       /* if too few nodes are left, the job waits for others; else it ends */
     const char *host; /* the leader's name */
 };
 

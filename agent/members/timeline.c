@@ -28,7 +28,10 @@ void timeline_restart(struct timeline *timeline, int generation, const struct ti
     timeline->open = true;
     timeline->generation = generation;
     timeline->failure = *failure;
-    /* The first failure that was reported need not be the first that happened, but it is never before it. */
+    /*
+     * The failure that was reported first need not have happened first, but no failure happened before it was
+     * detected.
+     */
     if (failure->when_ns > timeline->detected_ns)
         timeline->failure.when_ns = timeline->detected_ns;
     if (failure->when_ns < 0)
@@ -67,7 +70,8 @@ bool timeline_event(struct timeline *timeline, int rank, const char *event, int6
     if (strcmp(event, "resume") == 0 && at_ns[TIMELINE_RESUMED] < 0) {
         at_ns[TIMELINE_RESUMED] = now_ns;
         if (step >= 0)
-            timeline->resume_step = step; /* an older one, if that of timeline_form() was damaged */
+            /* an older step than that of timeline_form(), if that one was damaged */
+            timeline->resume_step = step;
     }
     if (strcmp(event, "first_step") != 0 || step < 0)
         return false;
@@ -82,7 +86,7 @@ void timeline_saved(struct timeline *timeline, int64_t blocked_ns)
         timeline->saving_ns += blocked_ns;
 }
 
-/* Returns the steps that are done again, or -1 if that is unknown. */
+/* Returns how many steps are computed again, or -1 if that is unknown. */
 static int64_t lost_steps(const struct timeline *timeline)
 {
     const int64_t from = timeline->resume_step < 0 ? 0 : timeline->resume_step;

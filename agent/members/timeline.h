@@ -24,7 +24,7 @@
 enum timeline_stamp {
     TIMELINE_DETECTED,   /* the coordinator learned of the failure */
     TIMELINE_STOPPED,    /* no process of the old generation was left */
-    TIMELINE_FENCED,     /* no rank of a lost node could run any more; without such a node as STOPPED */
+    TIMELINE_FENCED,     /* no rank of a lost node could run any more; equal to STOPPED if no node was lost */
     TIMELINE_FORMED,     /* the nodes and ranks of the new generation were decided */
     TIMELINE_SPAWNED,    /* its last worker was started */
     TIMELINE_RESUMED,    /* rank 0 of a job had loaded the checkpoint */
@@ -37,7 +37,7 @@ struct timeline_failure {
     const char *reason; /* "exit", "signal", ...; a literal */
     int rank;           /* the rank that failed; -1: none */
     int64_t when_ns;    /* the failure itself, before anything noticed it */
-    int64_t step;       /* the most steps that a rank had done; -1: unknown */
+    int64_t step;       /* steps that the rank that came farthest had done; -1: unknown */
 };
 
 /* All zero before the first generation. */
@@ -45,12 +45,13 @@ struct timeline {
     bool job; /* the timeline ends with the first step of a job, not with the last spawn of a program */
 
     /* The generation that runs. */
-    int64_t detected_ns;               /* 0: nothing has failed */
-    int64_t first_step_ns, first_step; /* the end of its first step, and that step's number; 0: not done */
-    int64_t saving_ns;                 /* time since then in which rank 0 saved */
+    int64_t detected_ns; /* 0: nothing has failed */
+    /* when the current generation has done its first step, and that step's number; 0: it has not */
+    int64_t first_step_ns, first_step;
+    int64_t saving_ns; /* time since then in which rank 0 saved */
 
-    /* The restart. Times are -1 until they are known. */
-    bool open; /* it has begun, and has not been written */
+    /* The restart. Times that are not known are -1. */
+    bool open; /* the restart has begun, and its timeline was not written yet */
     int generation;
     struct timeline_failure failure;
     int64_t at_ns[TIMELINE_N];
@@ -67,8 +68,8 @@ void timeline_restart(struct timeline *timeline, int generation, const struct ti
                       int64_t now_ns);
 
 /**
- * A generation begins with `world_size` workers, at the checkpoint of `resume_step` (-1: at none). Ranks of
- * lost nodes could run until `fenced_ns`; one that is long ago is of an earlier restart.
+ * A generation begins with `world_size` workers, from the checkpoint of `resume_step` (-1: from none). Ranks
+ * of lost nodes could run until `fenced_ns`; a time before the failure belongs to an earlier restart.
  */
 void timeline_form(struct timeline *timeline, int world_size, int64_t resume_step, int64_t fenced_ns,
                    int64_t now_ns);
@@ -84,7 +85,7 @@ bool timeline_event(struct timeline *timeline, int rank, const char *event, int6
 /** Rank 0 of the generation that runs was saving for `blocked_ns`. */
 void timeline_saved(struct timeline *timeline, int64_t blocked_ns);
 
-/* The fields of the event, with their end. */
+/* The number of fields of the event "timeline", with the end mark. */
 enum { TIMELINE_FIELDS = TIMELINE_N + 6 };
 void timeline_fields(const struct timeline *timeline, struct events_field fields[TIMELINE_FIELDS]);
 

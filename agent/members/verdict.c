@@ -92,7 +92,7 @@ static void judge_stopped(const struct verdict_run *run, const struct death *cau
 
     if (run->stop_signal == 0 && cause == NULL) {
         if (all_complete(run))
-            return; /* every rank finished its last step before it saw the notice */
+            return; /* every rank completed its last step before it saw the notice */
         *verdict =
             (struct verdict){ .event = CE_DOWN_FINAL, .status = FSDP_EXIT_NOTICE, .class = ERRORS_NOTICE };
         snprintf(verdict->words, sizeof verdict->words, "stopped on notice after saving; run again to go on");
@@ -124,7 +124,7 @@ static bool all_finished(const struct verdict_run *run)
     return n >= (size_t)run->world_size;
 }
 
-/* Returns whether the generation ended only because its members change, and no part of the program failed. */
+/* Returns whether the generation ended only because its nodes change, while no part of the program failed. */
 static bool is_change(const struct verdict_run *run, const struct death *cause)
 {
     if (cause != NULL && cause->kind == DEATH_NODE)

@@ -1,6 +1,6 @@
 /*
  * The verdict on a generation, once every node is down. Did it end well, does another one follow, or what
- * ended the run? And what is the exit status? Also the report about that end, for errors.json.
+ * ended the run? And what is the exit status? Also makes the report about that end for errors.json.
  *
  * Pure: no loop, no clock.
  */
@@ -16,7 +16,7 @@
 
 /* The facts about a generation, known once every node is down. */
 struct verdict_run {
-    const struct death *deaths; /* every exit that was reported, also of workers that ended well */
+    const struct death *deaths; /* all ends of workers that were reported, also of workers that ended well */
     size_t n_deaths;
     int cause;                          /* index of the first cause; -1: nothing failed */
     const struct errors_detail *detail; /* details about the rank of that cause; never NULL */
@@ -25,10 +25,10 @@ struct verdict_run {
     bool spent;        /* no restart is left */
     int stop_signal;   /* signal that stops the run; 0: none */
     int notice_signal; /* signal that asked for a checkpoint first; 0: none */
-    bool elastic;      /* the world may be smaller, so the loss of a node is a change of membership */
-    bool changing;     /* the generation was stopped for a change of membership */
+    bool elastic;      /* the world may become smaller, so the loss of a node is only a change of members */
+    bool changing;     /* the generation was stopped because its members change */
     int world_size;
-    bool job; /* the trainer runs, whose exit codes have exact meanings */
+    bool job; /* the run is one of our trainer, whose exit codes have exact meanings */
     /* the step at which an earlier generation with as many ranks diverged; -1: none did */
     int64_t diverged_step;
     int n_same; /* how many generations in a row have failed like this one; 0: not counted */
@@ -39,16 +39,16 @@ enum { VERDICT_WORDS_BYTES = 64 };
 struct verdict {
     enum coordinator_event event; /* CE_DOWN_OK, CE_DOWN_RETRY or CE_DOWN_FINAL */
     int status;                   /* exit status of the run; 0 with CE_DOWN_RETRY */
-    bool free_of_charge;          /* with CE_DOWN_RETRY: the retry does not count as a restart */
-    bool spent;                   /* with CE_DOWN_FINAL: the run would go on if a restart were left */
-    /* the report is about the first cause; else it is about class and words, if any */
+    bool free_of_charge;          /* with CE_DOWN_RETRY: this retry does not count as a restart */
+    bool spent;                   /* with CE_DOWN_FINAL: the run ends only because no restart is left */
+    /* true: the report is about the first cause. false: it is about `class` and `words`, if there are any */
     bool failed;
     enum errors_class class; /* 0 if `failed`, or if the run ended well */
     char words[VERDICT_WORDS_BYTES];
 };
 
 /**
- * Did training diverge at the same step as an earlier generation? Then the job is the cause, not the
+ * Did training diverge at the same step as in an earlier generation? Then the cause is the job, not the
  * hardware.
  */
 bool verdict_diverged_again(const struct verdict_run *run);

@@ -16,7 +16,10 @@ struct cpu_mask {
     unsigned long words[CPU_MASK_CPUS / CPU_MASK_WORD_BITS]; /* laid out as for sched_setaffinity() */
 };
 
-/** Add a CPU, or ask for it. A number that no CPU can have is in no set; adding it changes nothing. */
+/**
+ * Two functions: add a CPU to the set, and ask whether it is in the set. A number that no CPU can have is in
+ * no set; adding it changes nothing.
+ */
 void cpu_mask_add(struct cpu_mask *mask, int cpu);
 bool cpu_mask_has(const struct cpu_mask *mask, int cpu);
 int cpu_mask_count(const struct cpu_mask *mask);
@@ -28,7 +31,7 @@ int cpu_mask_next(const struct cpu_mask *mask, int cpu);
  */
 bool cpu_mask_read(struct cpu_mask *mask, const char *list);
 
-/** Write the set as such a list. One that is too long ends with "...". Returns `out`. */
+/** Write the set as such a list. A list that is too long ends with "...". Returns `out`. */
 char *cpu_mask_text(const struct cpu_mask *mask, char out[CPU_MASK_TEXT_BYTES]);
 
 #endif

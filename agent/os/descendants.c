@@ -99,7 +99,10 @@ static bool read_process(pid_t pid, struct process *out)
     return end != NULL && parse_stat(end + 1, out);
 }
 
-/* Read the kernel's list of children, a file for each thread. False: this kernel has no such files. */
+/*
+ * Read the kernel's list of children of a process, which is a file for each thread. Returns false if this
+ * kernel has no such files.
+ */
 static bool add_children(pid_t pid, struct pids *pids)
 {
     char path[400], text[4096], *number = NULL;
@@ -135,7 +138,10 @@ static bool add_children(pid_t pid, struct pids *pids)
     return offered;
 }
 
-/* For a kernel without those files: look at the parent of every process, until a pass finds no new child. */
+/*
+ * For kernels without those files: look at the parent of every process, again and again, until a pass finds
+ * no new descendant.
+ */
 static void add_by_parent(struct pids *pids, pid_t root, const pid_t *except, size_t n_except)
 {
     struct pids all = { 0 };
@@ -195,7 +201,10 @@ bool descendants_can_be_found(void)
     return read_process(getpid(), &process);
 }
 
-/* Open a pidfd before looking at the process, so that a pid that is reused meanwhile is not signalled. */
+/*
+ * The pidfd is opened before the process is examined. So a process that got the same pid meanwhile is not
+ * signalled.
+ */
 static bool signal_one(pid_t pid, int signal)
 {
     struct process process;
@@ -255,7 +264,7 @@ size_t descendants_running_below(pid_t root)
     return n;
 }
 
-/* Writes those that live, and frees the list. Returns how many they are. */
+/* Writes the pids of living processes to `out`, and frees the list. Returns how many they are. */
 static size_t list_living(struct pids *pids, pid_t *out, size_t capacity)
 {
     size_t n = 0;
@@ -296,7 +305,10 @@ pid_t descendants_top(pid_t pid)
 {
     struct process process;
 
-    /* A pid that is reused during the walk can only end it early: every step goes to a living parent. */
+    /*
+     * A pid that is reused during this walk can only end it early, because every step goes from a process to
+     * its living parent.
+     */
     for (int depth = 0; depth < 4096 && pid > 1 && pid != getpid() && read_process(pid, &process); depth++) {
         if (process.parent == getpid())
             return pid;

@@ -11,8 +11,8 @@
 #include <sys/types.h>
 
 /**
- * Can descendants be found? Not without /proc: then the functions below find none, except that
- * descendants_end() reaps zombies.
+ * Can descendants be found? Not without /proc. Then the functions below find none, except that
+ * descendants_end() still reaps zombies.
  */
 bool descendants_can_be_found(void);
 

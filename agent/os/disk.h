@@ -27,10 +27,12 @@ struct disk;
 struct disk_job {
     void (*work)(struct disk_job *job); /* on the disk's thread; may block */
     void (*done)(struct disk_job *job); /* on the loop, after `work`; may free or submit the job */
-    struct disk_job *next;              /* the disk's while the job is under way */
+    struct disk_job *next;              /* used by the disk while the job is under way */
 };
 
-/* Jobs in the order in which they came. The caller holds the lock, where there is one. */
+/*
+ * Jobs in the order in which they came. The caller must hold the disk's lock, unless the disk has no thread.
+ */
 struct disk_row {
     struct disk_job *first, **end;
 };
@@ -73,8 +75,8 @@ void disk_submit(struct disk *disk, struct disk_job *job);
 bool disk_is_idle(const struct disk *disk);
 
 /**
- * Returns a number that changes whenever the thread gets something done: a job, or a step of one. A disk that
- * is slow can so be told from one that does not answer. 0 for NULL.
+ * Returns a number that changes whenever the thread gets something done: a job, or a step of one. This tells
+ * a slow disk from one that does not answer. 0 for NULL.
  */
 uint64_t disk_progress(const struct disk *disk);
 

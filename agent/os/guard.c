@@ -29,29 +29,35 @@ enum {
     GUARD_SECOND_LOOK_MS = 250,
 };
 
-/* The last request to the agent, TSTP (Ctrl-Z) or CONT (fg), until the agent has answered it by a stop. */
+/*
+ * What the guard has last asked of the agent: TSTP (Ctrl-Z) or CONT (fg). Reset when the agent has stopped
+ * because of it.
+ */
 enum suspension { NOT_TOLD, TOLD_TO_STOP, TOLD_TO_GO_ON };
 
 struct guard {
     pid_t agent;
     int agent_pidfd, signals;
     struct guard_lease lease;
-    /* becomes readable with the agent's exit status, if the agent cannot be reaped (guard_leave()) */
+    /* readable with the agent's exit status if the agent ends but cannot be reaped (guard_leave()) */
     int leaves;
     enum suspension suspension;
-    bool agent_stands; /* the agent is stopped, by itself or from outside */
+    bool agent_stands; /* the agent is stopped, by its own decision or from outside */
     int n_interrupts;
     const struct guard_config *config;
     int64_t asked_ms; /* when a signal asked the agent to end; 0: none did */
     bool over;
-    bool swept; /* the agent ended by itself: it has ended what it could, and named the rest */
+    bool swept; /* the agent ended in order: it has ended all processes that it could, and named the others */
     int status;
-    /* Children that existed before exec, as in `exec fsdprun > >(tee log)`. They are not touched. */
+    /*
+     * Children that this process had before it was executed, as in `exec fsdprun > >(tee log)`. The guard
+     * leaves them alone.
+     */
     pid_t strangers[MAX_STRANGERS];
     size_t n_strangers;
 };
 
-/* Print a line. A reader of stderr that takes nothing must not delay the guard. */
+/* Print a line, but never wait long for a reader of stderr that takes nothing. */
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
     char text[160];
@@ -108,7 +114,8 @@ static void follow_suspension(struct guard *guard)
     if (suspension == TOLD_TO_GO_ON) {
         guard->agent_stands = false;
         relay(guard, SIGCONT);
-    } else if (!has_pending(SIGCONT)) { /* else the stop would discard the SIGCONT, and last for ever */
+        /* otherwise the stop would discard a SIGCONT that came before it, and last for ever */
+    } else if (!has_pending(SIGCONT)) {
         if (!guard_lease_all_stopped(&guard->lease)) {
             say("fsdprun: a process of this run cannot be stopped; it goes on, and so does its "
                 "supervision\n");
@@ -165,7 +172,7 @@ static void look_at_leaving(struct guard *guard)
 static void relay_job_control(struct guard *guard, int signal)
 {
     if ((guard->config->relayed >> SIGTSTP & 1) != 0)
-        return; /* TSTP is forwarded to the workers, and stops neither guard nor agent */
+        return; /* TSTP is forwarded to the workers; it then stops neither guard nor agent */
     if (signal == SIGTSTP)
         guard->suspension = TOLD_TO_STOP;
     else if (guard->suspension == TOLD_TO_STOP)
@@ -198,7 +205,10 @@ static void take_signal(struct guard *guard)
     }
 }
 
-/* How long the agent may still take. The agent may learn the host's lease only after the signal. */
+/*
+ * Returns how long the agent may still take. The leader's lease counts, which the agent may learn only after
+ * the signal.
+ */
 static int64_t left_ms(const struct guard *guard)
 {
     return guard->asked_ms + guard->config->grace_ms +
@@ -227,7 +237,8 @@ static int watch(struct guard *guard)
 
         if (n < 0 && errno != EINTR)
             break;
-        guard_lease_look(&guard->lease); /* first: the guard may have stood still itself */
+        /* first, because the guard itself may have been stopped for a while */
+        guard_lease_look(&guard->lease);
         take_signal(guard);
         if (fds[1].revents != 0)
             look_at_agent(guard);
@@ -250,7 +261,9 @@ static int watch(struct guard *guard)
 static _Noreturn void be_agent(int (*inner)(void *, const struct guard_inside *), void *arg,
                                const struct guard_inside *inside, pid_t guard)
 {
-    /* In a session of its own, the agent gets each of the terminal's signals once: relayed by the guard. */
+    /*
+     * The agent has its own session. So it gets each signal of the terminal only once: relayed by the guard.
+     */
     setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     /* A stopped agent could not act on the guard's end, so that end wakes it. */
@@ -261,8 +274,8 @@ static _Noreturn void be_agent(int (*inner)(void *, const struct guard_inside *)
 }
 
 /*
- * The next file to be opened would get the number of a closed standard descriptor, and workers would write
- * there.
+ * If a standard descriptor is closed, the next file to be opened would get its number, and workers would
+ * write into that file.
  */
 static void fill_standard_descriptors(void)
 {
@@ -326,7 +339,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     guard.lease.agent = guard.agent;
     close(inside.guard_pidfd);
     guard.agent_pidfd =
-        /* our child is not reaped yet, so the pid is still its own */
+        /* the child is not reaped yet, so its pid cannot be another process's */
         (int)syscall(SYS_pidfd_open, guard.agent, 0);
     if (guard.agent_pidfd < 0) {
         kill(guard.agent, SIGKILL);

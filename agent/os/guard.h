@@ -27,27 +27,34 @@ enum { GUARD_CLEANUP_MS = 5000 };
 
 /* The values that guard_run() passes to the inner process. */
 struct guard_inside {
-    int guard_pidfd; /* readable once the guard is gone; then call descendants_end() and exit */
-    int leaves_fd;   /* used by guard_leave() */
+    /* readable once the guard is gone; the inner process then calls descendants_end() and exits */
+    int guard_pidfd;
+    int leaves_fd; /* used by guard_leave() */
     const struct os_baseline *baseline;
     const struct lease *lease; /* the node's lease; NULL: the job has one node */
-    sigset_t mask; /* the mask to set once handlers are in place; until then relayed signals are blocked */
+    /* the signal mask to set once handlers are in place; until then relayed signals stay blocked */
+    sigset_t mask;
 };
 
 struct guard_config {
-    /* how long the agent may take after a signal that ends the run; some time later the guard kills it */
+    /*
+     * how long the agent may take after a signal that ends the run; the guard kills it some time after that
+     */
     int64_t grace_ms;
-    int64_t lease_ms; /* the node's own lease, while it does not know the host's (guard_lease_slack_ms()) */
+    /*
+     * the node's own setting of the lease, as long as it does not know the leader's (guard_lease_slack_ms())
+     */
+    int64_t lease_ms;
     /*
      * Sets of signals: bit s stands for signal s. TSTP and CONT are relayed in addition. A signal that was
      * ignored at the start is never relayed.
      */
     uint64_t relayed;
     uint64_t ending; /* those of `relayed` that end the run */
-    bool leased;     /* the job has several nodes: make a lease, and kill the ranks when it is over */
+    bool leased;     /* the job has several nodes: make a lease, and kill the ranks when it ends */
     /*
-     * The agent has ended, and no process below it is left. Called in the guard, which ends afterwards. Comes
-     * only with a lease, from which lease_inherit() takes what the agent has left.
+     * Called in the guard if the agent has ended and no process below it is left; the guard ends after the
+     * call. Only if there is a lease. lease_inherit() takes from it what the agent has left.
      */
     void (*swept)(void *arg, const struct lease *lease);
     void *swept_arg;

@@ -8,7 +8,7 @@
 #include "shard_runtime/core/clock.h"
 
 enum {
-    FAST_PASSES = 100, /* after these only processes that KILL does not reach are left */
+    FAST_PASSES = 100, /* after so many passes, only processes that KILL does not reach can be left */
     FAST_NS = 10000000,
     SLOW_NS = 250000000
 };

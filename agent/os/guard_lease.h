@@ -12,7 +12,7 @@
 struct guard_lease {
     struct lease lease;
     pid_t agent;
-    int n_passes; /* times that the ranks were killed since the lease was over */
+    int n_passes; /* how often the ranks were killed since the lease ended */
 };
 
 /**
@@ -30,9 +30,9 @@ void guard_lease_look(struct guard_lease *guard);
 bool guard_lease_all_stopped(const struct guard_lease *guard);
 
 /**
- * How long the agent may take after the grace, until the guard kills it: GUARD_SLACK_MS and the waits of a
- * lease. The lease is the host's once an answer has named it, and before that, or without a lease, the node's
- * own.
+ * Returns how long the agent may take after the grace period, before the guard kills it: GUARD_SLACK_MS, with
+ * the waits of the lease. The lease is the leader's once an answer has named it. Before that, or without a
+ * lease, it is the node's own setting.
  */
 int64_t guard_lease_slack_ms(const struct guard_lease *guard, int64_t own_lease_ms);
 

@@ -24,7 +24,7 @@ struct lease_page {
 
 enum fsdp_status lease_create(struct lease *lease, struct fsdp_err *err)
 {
-    /* It has a name, so that /proc/PID/maps shows which processes have a lease. */
+    /* The name lets /proc/PID/maps show which processes have a lease. */
     const int fd = memfd_create("fsdp-lease", MFD_CLOEXEC);
     void *page = MAP_FAILED;
 
@@ -62,7 +62,7 @@ void lease_extend(const struct lease *lease, int64_t sent_ns, int64_t lease_ms)
         return;
     while (until_ns > before_ns &&
            !atomic_compare_exchange_weak(&lease->page->until_ns, &before_ns, until_ns))
-        ; /* two threads extend it: the later end stays */
+        ; /* two threads extend the lease: the later end counts */
 }
 
 void lease_clear(const struct lease *lease)

@@ -31,46 +31,52 @@ struct lease {
 };
 
 /**
- * Make a lease that is over, with no generation under it. It is shared with the processes that are forked
- * later. FSDP_ERR_IO: the system refused it, and nothing was made.
+ * Make a lease that has ended, with no generation under it. Processes that are forked later share it.
+ * FSDP_ERR_IO: the system refused it, and nothing was made.
  */
 enum fsdp_status lease_create(struct lease *lease, struct fsdp_err *err);
 void lease_destroy(struct lease *lease);
 
 /**
- * The agent: the coordinator has answered a question that was sent at that time. The lease never ends earlier
- * because of it, and a lease that is over stays over. Thread: any of the agent's.
+ * The agent calls this: the coordinator has answered a question that was sent at `sent_ns`. The lease never
+ * gets shorter by that, and a lease that has ended stays ended. Thread: any of the agent's.
  */
 void lease_extend(const struct lease *lease, int64_t sent_ns, int64_t lease_ms);
-/** The agent: it joins, and no generation is under the lease. Answers that it had before do not count. */
+/**
+ * The agent calls this when it joins and no generation is under the lease. Earlier answers do not count any
+ * more.
+ */
 void lease_clear(const struct lease *lease);
-/** The agent: does the lease still run, so that a generation may begin? */
+/** The agent asks: does the lease still run, so that a generation may begin? */
 bool lease_runs(const struct lease *lease);
-/** The agent: the ranks of this generation are under the lease from now on. */
+/** The agent calls this: from now on, the ranks of this generation are under the lease. */
 void lease_begin(const struct lease *lease, int generation);
-/** The agent: no process of the generation is left. */
+/** The agent calls this: no process of the generation is left. */
 void lease_end(const struct lease *lease);
 /**
- * Must the ranks of the generation that is under the lease not run any more? Always false without a lease,
- * and while no generation is under it. Once true, it stays true until lease_end(). A child may call it
- * between clone and exec.
+ * Have the ranks that are under the lease lost the right to run? Always false without a lease, and while no
+ * generation is under it. Once true, it stays true until lease_end(). A child may call it between clone and
+ * exec.
  */
 bool lease_is_over(const struct lease *lease);
-/** The agent: for how long has the lease been over? 0: it still runs. */
+/** The agent asks: for how many milliseconds has the lease been over? 0: it still runs. */
 int64_t lease_over_ms(const struct lease *lease);
 /**
- * The agent: leave these bytes to the guard, in place of earlier ones. LEASE_WILL_BYTES at most; 0: leave
- * nothing. If the agent is killed within the call, the guard finds the earlier ones.
+ * The agent calls this to leave these bytes to the guard, in place of earlier ones. At most LEASE_WILL_BYTES;
+ * 0 bytes: leave nothing. If the agent is killed within the call, the guard finds the earlier ones.
  */
 void lease_bequeath(const struct lease *lease, const void *will, size_t n_bytes);
-/** The guard: the lease_ms of the last answer; 0: there was none. */
+/** The guard asks for the lease_ms of the last answer; 0: there was no answer. */
 int64_t lease_answered_ms(const struct lease *lease);
-/** The guard, after the agent's end: take what the agent has left. False: it has not left so many bytes. */
+/**
+ * The guard calls this after the agent's end, to take what the agent has left. Returns false if that is not
+ * exactly n_bytes.
+ */
 bool lease_inherit(const struct lease *lease, void *will, size_t n_bytes);
 
 /**
- * The guard: when is the lease over? 0: no generation is under it. INT64_MIN: it is over, for good. If the
- * time has passed, the call itself ends the lease.
+ * The guard asks when the lease ends. 0: no generation is under it. INT64_MIN: it has ended, for good. If its
+ * time has passed, this very call ends it.
  */
 int64_t lease_look(const struct lease *lease);
 /** Wake the guard at this time. */

@@ -52,14 +52,17 @@ bool oom_parse_group(const char *text, bool *v1, char *path, size_t size)
         snprintf(path, size, "%.*s", (int)line.group_bytes, line.group);
         found = true;
         if (*v1)
-            break; /* the memory controller may still be version 1's; then it is not here */
+            /*
+             * version 1 decides; after the line of version 2, one of version 1 with the controller may come
+             */
+            break;
     }
     return found;
 }
 
 /*
- * Find the counter in the folder of our group. A container may see only its own part of the tree: then it is
- * in the top folder.
+ * Find the counter in the folder of our group. A container may see only its own part of the tree; the counter
+ * is then in the top folder.
  */
 static void find_counter(struct oom_watch *watch, const char *root, bool v1, const char *group)
 {
@@ -175,7 +178,7 @@ enum oom_answer oom_watch_ask(struct oom_watch *watch, pid_t pid, bool by_kill, 
     put_limit(watch, limit, sizeof limit);
     if (named || (by_kill && risen > (uint64_t)watch->n_named)) {
         if (risen > 0)
-            watch->seen++; /* count one OOM kill as ours; further ones concern other processes */
+            watch->seen++; /* one OOM kill counts as ours; further ones are about other processes */
         snprintf(words, size, "out of memory: ended by the kernel's OOM killer%s", risen > 0 ? limit : "");
         return OOM_KILLED;
     }

@@ -20,7 +20,7 @@ enum { OOM_PATH_BYTES = 512, OOM_NAMED = 16 };
 enum oom_answer {
     OOM_NO,     /* neither source says so, or both are missing */
     OOM_KILLED, /* this process */
-    OOM_NEARBY, /* another process of the control group, not long ago */
+    OOM_NEARBY, /* the OOM killer ended another process of the control group a short time ago */
 };
 
 struct oom_watch {
@@ -57,8 +57,8 @@ pid_t oom_parse_record(const char *record);
 
 /**
  * From the text of /proc/PID/cgroup, find the folder of the memory controller, below the root of the cgroup
- * file systems ("/memory/a/b", "/a/b", "/unified/a/b"). If there are both versions, it is version 1's. False:
- * the text names none. Pure.
+ * file systems ("/memory/a/b", "/a/b", "/unified/a/b"). If there are both versions, version 1 counts. Returns
+ * false if the text names none. Pure.
  */
 bool oom_parse_group(const char *text, bool *v1, char *path, size_t size);
 

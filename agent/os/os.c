@@ -154,8 +154,9 @@ static bool is_socket(int fd)
 }
 
 /*
- * Close every socket from 3 on but these. A child that waits would otherwise keep the agent's connections and
- * its port open. Other nodes would not see that they were closed, even after the agent's end.
+ * Close every socket from descriptor 3 on, except those in `keep`. A child that waits before its exec would
+ * otherwise keep the agent's connections and port open: other nodes would not notice that the agent has
+ * closed them, or has ended.
  */
 static void close_sockets_but(const int *keep, int n)
 {
@@ -178,8 +179,8 @@ static void close_sockets_but(const int *keep, int n)
 }
 
 /*
- * Close every descriptor from 3 on but these. A file on a disk that does not answer may keep its closing
- * waiting.
+ * Close every descriptor from 3 on, except those in `keep`. This may take long if one is a file on a disk
+ * that does not answer.
  */
 static void close_all_but(const int *keep, int n)
 {
@@ -202,14 +203,17 @@ static int child_main(void *arg)
     const struct os_spawn *spawn = job->spawn;
     int keep[3 + OS_KEEP_FDS + 1] = { [3 + OS_KEEP_FDS] = job->report_fd };
 
-    /* The kernel acts on this only from here on. If the parent died before, getppid() is another process. */
+    /*
+     * The kernel only acts on a parent that dies after this call. If the parent had died before, getppid() is
+     * another process.
+     */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         give_up(job->report_fd, STAGE_PARENT);
     if (getppid() != job->parent)
         _exit(127);
     memcpy(keep, spawn->stdio, sizeof spawn->stdio);
     memcpy(keep + 3, spawn->keep_fds, sizeof spawn->keep_fds);
-    if (spawn->exec_fd != NULL) { /* before all that may wait for a file system */
+    if (spawn->exec_fd != NULL) { /* before everything that may wait for a file system */
         close_sockets_but(keep, 3 + OS_KEEP_FDS + 1);
         if (spawn->lock_fd > 0)
             close(spawn->lock_fd);
@@ -241,10 +245,10 @@ static int child_main(void *arg)
     give_up(job->report_fd, STAGE_EXEC);
 }
 
-/* A child with a copy of our memory. It runs on while we do. */
+/* Starts a child with a copy of our memory. Both run on at the same time. */
 static pid_t start_copy(struct child_job *job, int *pidfd)
 {
-    /* Not clone3: filters of system calls that cannot look into its argument refuse it. */
+    /* Not clone3: some filters of system calls refuse it, because they cannot look into its argument. */
     const pid_t pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, pidfd, NULL, NULL);
 
     if (pid == 0)
@@ -253,7 +257,7 @@ static pid_t start_copy(struct child_job *job, int *pidfd)
 }
 
 #if SHARE_MEMORY
-/* A child in our own memory. CLONE_VFORK suspends us until it has called exec. */
+/* Starts a child in our own memory. CLONE_VFORK suspends us until the child has called exec. */
 static pid_t start_sharing(struct child_job *job, int *pidfd)
 {
     /* Only the child uses this stack. */
@@ -354,8 +358,9 @@ static int linux_kill_group(void *arg, const struct os_child *child, int signal)
 {
     (void)arg;
     /*
-     * It is not reaped, so the pid is still its own. It leads its session, so its group has the same number.
-     * A child whose exec we do not wait for may have no session yet, and no children either.
+     * The child is not reaped, so its pid is still its own. It leads its session, so its process group has
+     * the same number. A child for whose exec we do not wait may have no session yet, but then it has no
+     * children either.
      */
     if (kill(-child->pid, signal) == 0 || (errno == ESRCH && kill(child->pid, signal) == 0))
         return 0;
@@ -383,7 +388,7 @@ const struct agent_os agent_os_linux = {
     .now_ns = linux_now_ns,
 };
 
-/* A directory may have execute permission, but it is no program. */
+/* A directory may have execute permission but is no program. */
 static int check_program(const char *path)
 {
     struct stat info;

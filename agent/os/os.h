@@ -63,21 +63,21 @@ struct os_spawn {
     int stdio[3];
     int keep_fds[OS_KEEP_FDS]; /* more descriptors that the child keeps, with the same numbers; -1: none */
     /*
-     * A file with a lock (flock) of ours; 0: none. A child that hangs before its exec would hold the lock for
-     * as long. So it closes this file before anything that may wait for a file system.
+     * A file on which this process holds a lock (flock); 0: none. A child would hold the lock too until its
+     * exec. So the child closes this file before anything that may wait for a file system.
      */
     int lock_fd;
     const struct cpu_mask *cpus; /* the CPUs of the child; NULL: ours */
     const struct os_baseline *baseline;
     uint64_t ignored; /* bit s: the child ignores signal s, in addition to those of the baseline */
     /*
-     * NULL: the start returns after the exec, and waits for the file system of the program. Otherwise it
-     * returns before, and *exec_fd receives a descriptor for agent_os.executed(): close-on-exec, owned by the
-     * caller. Until the exec such a child is a copy of this process, which costs more than one that waits.
+     * NULL: spawn() returns after the exec, so it waits for the file system of the program. Otherwise it
+     * returns before the exec, and *exec_fd receives a descriptor for agent_os.executed(): close-on-exec,
+     * owned by the caller. Such a child is a copy of this process until its exec, which costs more.
      */
     int *exec_fd;
     /*
-     * if this lease is over by then, the child exits with 127 and does not execute the file; NULL: no lease
+     * if this lease has ended before the exec, the child exits with 127 and executes nothing; NULL: no lease
      */
     const struct lease *lease;
 };
@@ -90,8 +90,8 @@ struct os_child {
 /** What became of a start that did not wait for its exec. */
 enum os_exec {
     OS_EXEC_PENDING,
-    OS_EXEC_DONE,   /* the program runs, or the child was ended by a signal */
-    OS_EXEC_FAILED, /* the child ends by itself, with a status that means nothing */
+    OS_EXEC_DONE,   /* the program runs, or the child was killed by a signal before */
+    OS_EXEC_FAILED, /* the child ends by itself; its exit status means nothing */
 };
 
 /*
@@ -116,12 +116,16 @@ struct agent_os {
                   struct os_spawn_failure *failure);
 
     /*
-     * Look at the descriptor of a start that did not wait for its exec. It is readable when this answers
-     * anything but OS_EXEC_PENDING, which it does once. *failure is filled in if a call has failed.
+     * Look at the descriptor of a start that did not wait for its exec. The descriptor is readable when the
+     * result is no longer OS_EXEC_PENDING. Any other result is returned once. *failure is filled in if a call
+     * of the child has failed.
      */
     enum os_exec (*executed)(void *arg, int exec_fd, struct os_spawn_failure *failure);
 
-    /* Signal the process group that the child leads. The child must not be reaped. Returns 0 or an errno. */
+    /*
+     * Signal the process group that the child leads. The child must not have been reaped. Returns 0 or an
+     * errno.
+     */
     int (*kill_group)(void *arg, const struct os_child *child, int signal);
 
     /* Reap the child if it has ended. False: it still runs. Never blocks. */

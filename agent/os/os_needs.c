@@ -10,8 +10,8 @@
 enum { CLOEXEC_OF_RANGE = 4 }; /* CLOSE_RANGE_CLOEXEC of Linux 5.11's linux/close_range.h */
 
 /*
- * Try the calls on this process itself: signal 0, and a wait, which a kernel with pidfds refuses with ECHILD.
- * Returns the name of the call that is missing, or NULL.
+ * Tries the calls on this process itself: signal 0, and a wait, which a kernel with pidfds refuses with
+ * ECHILD. Returns the name of the call that is missing, or NULL.
  */
 static const char *use_pidfd(int pidfd, const char **since)
 {

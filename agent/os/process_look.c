@@ -70,7 +70,10 @@ static const struct {
 #endif
 };
 enum { N_CALLS = sizeof calls / sizeof *calls };
-/* Who waits for a disk may wake many times a second, only to see that it goes on waiting. */
+/*
+ * A process that waits for a disk may wake many times a second for an instant. Up to so much time counts as
+ * not running.
+ */
 static const uint64_t HARDLY_NS = 50000000;
 
 /* The letter after the name in a `stat` file of /proc; '?' if there is none. */
@@ -88,7 +91,7 @@ static char read_state(const char *directory)
 static void read_wchan(const char *directory, char out[PROCESS_LOOK_NAME_BYTES])
 {
     if (!small_file_read(out, PROCESS_LOOK_NAME_BYTES, "%s/wchan", directory) || strcmp(out, "0") == 0)
-        out[0] = '\0'; /* it does not wait, or this process may not read it */
+        out[0] = '\0'; /* the process does not wait, or we may not read where */
 }
 
 /* Lines such as "[<0>] futex_wait_queue+0x64/0x90 [module]"; the name is kept. */
@@ -293,7 +296,7 @@ uint64_t process_toll_delay(const struct process_toll *before, const struct proc
     return most_ns;
 }
 
-/* Did the process that `now` shows lie still in that state since `before`? */
+/* Was the process that `now` describes in the same held state at `before`, and has it hardly run since? */
 static bool lasts(const struct process_toll *before, const struct process_held *now)
 {
     for (int i = 0; i < before->n_held; i++) {
@@ -334,7 +337,10 @@ void process_usage_add(struct process_usage *usage, const char *proc, pid_t pid)
         usage->work += faults[i];
         usage->cpu_ns += ticks[i] * (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK));
     }
-    /* `io` takes a lock that a process holds while it is executed: from a stuck disk, for ever. */
+    /*
+     * Reading `io` takes a lock that a process holds while it executes a program, which lasts for ever if the
+     * disk is stuck. So it is not read in state D.
+     */
     if (state == 'D' || !small_file_read(text, sizeof text, "%s/%d/io", proc, (int)pid))
         return;
     usage->work += value_of(text, "syscr: ", 10) + value_of(text, "syscw: ", 10);

@@ -20,9 +20,9 @@ enum {
     PROCESS_LOOK_NAME_BYTES = 64,
     PROCESS_LOOK_FILE_BYTES = 128,
     PROCESS_LOOK_FRAMES = 12,
-    PROCESS_LOOK_KINDS = 6,   /* kinds of further threads that are told apart */
-    PROCESS_LOOK_HELD = 8,    /* processes of one toll of which it is kept that they are held */
-    PROCESS_LOOK_THREADS = 64 /* threads that are looked at; the others are only counted */
+    PROCESS_LOOK_KINDS = 6,   /* how many kinds of other threads are told apart */
+    PROCESS_LOOK_HELD = 8,    /* how many held processes one toll remembers */
+    PROCESS_LOOK_THREADS = 64 /* how many threads are examined; the others are only counted */
 };
 
 /* Threads that are in the same state and wait in the same function. */
@@ -32,12 +32,15 @@ struct process_look_threads {
     char wchan[PROCESS_LOOK_NAME_BYTES];
 };
 
-/* An empty text, or 0 where it is said, is not known. State to frames are of the main thread. */
+/*
+ * In this struct an empty text, or a 0 where that is stated, means not known. The members from state to
+ * frames are about the main thread.
+ */
 struct process_look {
     char state;                          /* 'S', 'D', 'T', 'R', ...; '?': unknown, or the process is gone */
     char wchan[PROCESS_LOOK_NAME_BYTES]; /* the kernel function in which it waits */
     char syscall[24];                    /* "futex", "#435", "running" (in none) */
-    char file[PROCESS_LOOK_FILE_BYTES];  /* what the descriptor of that system call is open on */
+    char file[PROCESS_LOOK_FILE_BYTES];  /* what the descriptor in that system call is open on */
     char frames[PROCESS_LOOK_FRAMES][PROCESS_LOOK_NAME_BYTES]; /* kernel functions, innermost first */
     int n_frames;
     bool frames_refused; /* we may not read kernel stacks: that needs CAP_SYS_ADMIN */
@@ -61,14 +64,14 @@ bool process_catches(const char *proc, pid_t pid, int signal);
 /** Is a process in this state held: stopped, or asleep in the kernel? */
 bool process_state_is_held(char state);
 
-/* A process that is held: its main thread is stopped ('T', 't'), or sleeps in the kernel ('D'). */
+/* A process that is held: its main thread is stopped ('T', 't'), or asleep in the kernel ('D'). */
 struct process_held {
     pid_t pid;
     char state;
-    uint64_t run_ns; /* how long that thread has run; 0: not known */
+    uint64_t run_ns; /* how long its main thread has run; 0: not known */
 };
 
-/* What the kernel counts of one or more processes that may be kept from running. */
+/* What the kernel has counted for one or more processes that may have been kept from running. */
 struct process_toll {
     bool blocked; /* one of them is in state D */
     int n_held;
@@ -76,13 +79,16 @@ struct process_toll {
     int n_threads;
     struct process_toll_thread {
         pid_t thread;
-        uint64_t delay_ns; /* how long it was ready to run and had no CPU */
+        uint64_t delay_ns; /* how long the thread was ready to run but had no CPU */
     } threads[PROCESS_LOOK_THREADS];
     uint64_t run_ns;  /* how long their main threads ran; 0: not known */
     uint64_t used_ns; /* how long all of their threads ran, or were ready to run; 0: not known */
 };
 
-/** Add what can be read to `toll`, which is all zero at first; never blocks for long. `proc` as above. */
+/**
+ * Adds what can be read about the process to `toll`, which is all zero at first. Never blocks for long.
+ * `proc` is as in process_look().
+ */
 void process_toll_add(struct process_toll *toll, const char *proc, pid_t pid);
 /**
  * Returns how long the processes were kept from running between two tolls of them: the delay of the thread
@@ -92,8 +98,8 @@ uint64_t process_toll_delay(const struct process_toll *before, const struct proc
 
 /**
  * Returns the process that two tolls, some time apart, have found held in the same way, and that has hardly
- * run in between. A stopped one comes before one in state D. NULL: there is none. One look alone may meet a
- * read that lasts for a millisecond.
+ * run in between. A stopped process is preferred to one in state D. NULL: there is none. A single toll would
+ * not do, because it may meet a read that lasts for a millisecond.
  */
 const struct process_held *process_toll_held(const struct process_toll *before,
                                              const struct process_toll *now);
@@ -105,7 +111,10 @@ struct process_usage {
     uint64_t written_bytes; /* by calls that write to files, pipes and terminals */
 };
 
-/** Add what can be read to `usage`. Nothing of a process that waits in state D. `proc` as above. */
+/**
+ * Adds what can be read about the process to `usage`; nothing if it is in state D. `proc` is as in
+ * process_look().
+ */
 void process_usage_add(struct process_usage *usage, const char *proc, pid_t pid);
 
 #endif

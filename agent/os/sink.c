@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* the largest pipe that any user may have: fewer switches between writer and reader */
+/* the largest pipe that any user may have, so that writer and reader switch less often */
 enum { PIPE_BYTES = 1 << 20 };
 
 static int target(const struct sink *sink)

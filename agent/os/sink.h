@@ -23,7 +23,7 @@ struct sink {
     enum sink_kind kind;
     int fd;    /* borrowed */
     int own;   /* the description of our own, if SINK_REOPENED; else -1 */
-    int ready; /* epoll descriptor, readable when the sink takes bytes; -1: it always does */
+    int ready; /* an epoll descriptor, readable when the sink takes bytes; -1: the sink always takes bytes */
     bool tty;
 };
 

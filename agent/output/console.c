@@ -26,8 +26,8 @@ static void on_handle_closed(uv_handle_t *handle)
 }
 
 /*
- * Can only we put the lines of stdout on the terminal of stderr? A pipe may lead to that terminal ("| cat",
- * "| tee log"): its reader writes at moments of its own, into the middle of a status line.
+ * Is our process the only one that writes to the terminal of stderr? If stdout is a pipe, its reader may
+ * write to that terminal at any moment ("| cat", "| tee log"), into the middle of a status line.
  */
 static bool stdout_keeps_off(const struct console *console)
 {
@@ -73,7 +73,7 @@ static uint64_t clock_ms(void)
     return uv_hrtime() / 1000000;
 }
 
-/* Write our own lines and remove the status line, as far as the terminal takes that in time. */
+/* Write our own lines and remove the status line, as far as the terminal accepts that within `timeout_ms`. */
 static void flush_own(struct console *console, int timeout_ms)
 {
     struct outlet *outlet = console->of[CONSOLE_ERR];
@@ -235,6 +235,6 @@ void console_drain(struct console *console, uint64_t stall_ms, uint64_t limit_ms
     console->drain_begun_ms = console->moved_ms = clock_ms();
     console->drained = done;
     console->drained_data = data;
-    /* The first tick is at once: it is what calls `done` from the loop when nothing is left. */
+    /* the first tick comes at once: if nothing is left to show, it calls `done` from the loop */
     uv_timer_start(&console->timer, on_drain_tick, 0, 50);
 }

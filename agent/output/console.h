@@ -77,7 +77,7 @@ int console_width(const struct console *console);
 /** What console_add() needs to know of a source. */
 struct console_source_spec {
     /*
-     * Returns the bytes of the log at `offset` and sets *n to their number. Either at most `want` bytes were
+     * Returns the log's bytes from `offset` on, and sets *n to their number. Either at most `want` bytes were
      * read into `room`, which is returned. Or the result points to where the bytes are in memory until the
      * loop goes on; then *n may be more than `want`. *n is 0 if the bytes no longer exist.
      */
@@ -86,8 +86,9 @@ struct console_source_spec {
     const char *path;   /* for the cut mark; copied */
     const char *prefix; /* written before every line; NULL or "" for none; copied */
     enum console_sink sink;
-    void (*shown)(void *data); /* called when all of it was taken and the source is gone; optional */
-    void *data;                /* passed to both functions */
+    /* called when the console has taken everything and the source is freed; optional */
+    void (*shown)(void *data);
+    void *data; /* passed to both functions */
 };
 
 /**
@@ -106,7 +107,10 @@ void console_grew(struct console_source *source, uint64_t size);
 /** Returns the offset below which the console no longer needs the bytes of the log. */
 uint64_t console_taken(const struct console_source *source);
 
-/** Bytes below `offset` no longer exist. If some were not shown yet, a line says how many are missing. */
+/**
+ * Tells the console that bytes below `offset` no longer exist. If some of them were not shown, a line says
+ * how many.
+ */
 void console_skip(struct console_source *source, uint64_t offset);
 
 /** The log will not grow any more: show what is left, then call `shown` from the loop. To be called once. */

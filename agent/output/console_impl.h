@@ -20,12 +20,16 @@ enum {
     STATUS_BYTES = 1024,
     SAY_BYTES = 65536, /* queue of our own lines */
     LOOK_BYTES = CONSOLE_LINE_BYTES + 1,
-    BURST_BYTES = 32, /* what short texts are copied as: one move of a fixed size, the rest is written over */
+    /*
+     * a text shorter than this is copied as one block of this size, which is faster; what is too much is
+     * overwritten
+     */
+    BURST_BYTES = 32,
     LINE_ROOM = 2 * BURST_BYTES + PREFIX_BYTES + CONSOLE_LINE_BYTES + PATH_BYTES + 128,
     BATCH_BYTES = SAY_BYTES + 2 * LINE_ROOM + 2 * STATUS_BYTES,
 };
 
-struct outlet { /* a sink, the batch on its way into it, and its place in the loop */
+struct outlet { /* one for each sink: the batch that is being written to it, and its handle in the loop */
     struct console *console;
     struct sink sink;
     union {
@@ -35,9 +39,9 @@ struct outlet { /* a sink, the batch on its way into it, and its place in the lo
     } uv;
     bool armed, polled;
     bool full;         /* the sink did not take all of a batch: wait until it says that it takes more */
-    size_t start, end; /* what of `batch` is still to be written */
+    size_t start, end; /* the bytes of `batch` from `start` to `end` are still to be written */
     uint64_t taken;    /* bytes the sink took so far */
-    struct console_source *turn; /* whose turn it is; NULL: the list's first */
+    struct console_source *turn; /* the source that may add lines next; NULL: the first of the list */
     char *batch;
 };
 
@@ -47,10 +51,10 @@ struct console_source {
     struct outlet *outlet;
     const char *(*look)(void *data, uint64_t offset, char *room, size_t want, size_t *n);
     uint64_t size;     /* of the log */
-    uint64_t cursor;   /* start of the first line not taken yet */
+    uint64_t cursor;   /* offset of the first line that the console has not taken */
     uint64_t searched; /* no line ends in [cursor, searched) */
     uint64_t looked;   /* `size` when it was looked at last */
-    uint64_t gone;     /* what lies before cannot be had any more */
+    uint64_t gone;     /* bytes of the log below this offset no longer exist */
     bool ended;
     char *path;
     size_t n_prefix;
@@ -87,14 +91,16 @@ struct console {
  * closes it.
  */
 enum fsdp_status outlet_open(struct console *console, int fd, struct fsdp_err *err);
-/** There may be something to write: call outlet_pump() from the loop as soon as the sink takes bytes. */
+/**
+ * Call it if there may be something to write: the loop calls outlet_pump() as soon as the sink takes bytes.
+ */
 void outlet_arm(struct outlet *outlet);
 /**
- * Write batches, a bounded number: make one when the one before was written, and write as much as the sink
- * takes.
+ * Write a limited number of batches. A new batch is made when the one before was written. Stop when the sink
+ * takes no more.
  */
 void outlet_pump(struct outlet *outlet);
-/** The log of `source` has grown: show it now if the sink is known to take bytes, else when it does. */
+/** The log of `source` has grown: show the new lines now if the sink takes bytes, else when it does. */
 void outlet_offer(struct outlet *outlet, struct console_source *source);
 /**
  * Returns whether anything is left to write: of a batch, our own lines, or of a source that has something to
@@ -102,7 +108,7 @@ void outlet_offer(struct outlet *outlet, struct console_source *source);
  */
 bool outlet_has_work(const struct console *console, const struct outlet *outlet);
 
-/* The next two are used only while a batch is made. */
+/* The next two functions are used only while a batch is made. */
 
 /** Append n bytes to the batch. They must fit. */
 void outlet_put(struct outlet *outlet, const char *bytes, size_t n);
@@ -120,7 +126,7 @@ bool source_is_ready(const struct console_source *source);
  * shown.
  */
 void source_take_turn(struct console_source *source);
-/** The sink has no reader: skip what the source has. Frees it if it has ended. */
+/** The sink has no reader: skip all that the source has. Frees the source if it has ended. */
 void source_pass(struct console_source *source);
 
 /**

@@ -35,7 +35,7 @@ static void put_sources(struct console *console, struct outlet *outlet)
     for (; n > 0 && outlet_has_room(outlet); n--) {
         struct console_source *next = source->next != NULL ? source->next : console->sources;
 
-        outlet->turn = next; /* console_drop() moves it on when it drops that very one */
+        outlet->turn = next; /* console_drop() changes it if it drops the very source to which it points */
         if (source->outlet == outlet && source_is_ready(source))
             source_take_turn(source);
         source = outlet->turn;
@@ -71,7 +71,7 @@ static void fill_batch(struct console *console, struct outlet *outlet)
     put_said(console, outlet);
     put_sources(console, outlet);
     if (with_status && outlet->end == lead && !console->status_dirty) {
-        outlet->end = 0; /* nothing new: the status line stays as it is */
+        outlet->end = 0; /* the batch has only a status line that is shown already, so nothing is written */
         return;
     }
     if (with_status) {
@@ -81,7 +81,7 @@ static void fill_batch(struct console *console, struct outlet *outlet)
     }
 }
 
-/* The sink has no reader: skip what its sources have. */
+/* The sink has no reader: skip all that its sources have. */
 static void swallow(struct console *console, struct outlet *outlet)
 {
     struct console_source *next;
@@ -145,7 +145,7 @@ static void on_turn(struct outlet *outlet)
     outlet_pump(outlet);
     if (!outlet_has_work(outlet->console, outlet))
         disarm(outlet);
-    console_check_drained(outlet->console); /* last: the console may be destroyed by it */
+    console_check_drained(outlet->console); /* last, because the console may be destroyed by this */
 }
 
 static void on_writable(uv_poll_t *poll, int status, int events)
@@ -176,7 +176,9 @@ void outlet_offer(struct outlet *outlet, struct console_source *source)
 {
     struct console *console = outlet->console;
 
-    /* A terminal with a status line is drawn once a turn of the loop, not once a read. */
+    /*
+     * The sink is a terminal with a status line: it is written once per turn of the loop, not once per read.
+     */
     if (!outlet->full && !(console->can_status && outlet == console->of[CONSOLE_ERR])) {
         outlet->turn = source;
         outlet_pump(outlet);

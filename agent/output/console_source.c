@@ -7,7 +7,7 @@
 #include "agent/output/line_cut.h"
 #include "shard_runtime/core/utf8.h"
 
-enum { SEARCH_LOOKS = 16 }; /* a long line's end is searched for in so many reads a turn: 1 MiB */
+enum { SEARCH_LOOKS = 16 }; /* most reads per turn of the loop in search for the end of a long line: 1 MiB */
 
 bool source_is_ready(const struct console_source *source)
 {
@@ -22,8 +22,8 @@ static const char *look(struct console_source *source, uint64_t offset, char *ro
 }
 
 /*
- * A line of which `readable` bytes may be read, `length` or more. Most are short, and there are millions of
- * them.
+ * Put a line into the batch. `readable` bytes may be read at `bytes`, at least `length`. Short lines are the
+ * usual case, and there are millions of them, so they are copied as one block.
  */
 static inline void put_line(struct console_source *source, const char *bytes, size_t length, size_t readable)
 {
@@ -118,7 +118,10 @@ static bool take_whole_lines(struct console_source *source)
     return true;
 }
 
-/* Search on for the end of a long line, a bounded piece per turn. Returns false if the log cannot be read. */
+/*
+ * Go on with the search for the end of a long line, a limited piece per turn. Returns false if the log cannot
+ * be read.
+ */
 static bool search_on(struct console_source *source)
 {
     for (int i = 0; i < SEARCH_LOOKS && source->searched < source->size; i++) {
@@ -154,7 +157,7 @@ static void say_what_is_gone(struct console_source *source)
     source->looked = source->gone;
 }
 
-/* All of the source is shown: unlink it first, because `shown` may add or drop sources. */
+/* The source is shown completely: unlink it, then call `shown`, because that may add or drop sources. */
 static void finish_source(struct console_source *source)
 {
     void (*shown)(void *) = source->shown;
@@ -176,7 +179,7 @@ void source_take_turn(struct console_source *source)
     if (readable && source->searched == source->cursor && source->looked != source->size &&
         outlet_has_room(source->outlet))
         readable = take_whole_lines(source);
-    if (!readable) { /* a log that was cut or cannot be read any more has nothing to show */
+    if (!readable) { /* the log was cut, or cannot be read any more, so the rest cannot be shown */
         go_to(source, source->size);
         source->looked = source->size;
     }

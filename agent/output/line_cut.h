@@ -28,12 +28,14 @@ bool line_end(const char *bytes, size_t n, size_t *length, size_t *consumed, siz
  */
 struct line_scan {
     const char *at, *end;
-    const char *carriage; /* there is no carriage return between `at` and this one; `end`: none at all */
-    size_t n_searched;    /* after line_scan_next() returned false: line_end()'s, counted from `at` */
+    /* no carriage return is between `at` and this place; `end`: none in all that is left */
+    const char *carriage;
+    /* after line_scan_next() has returned false: *n_searched of line_end(), counted from `at` */
+    size_t n_searched;
 };
 void line_scan_init(struct line_scan *scan, const char *bytes, size_t n);
 
-/** The rest of line_scan_next(), for a line that a carriage return may end. */
+/** The part of line_scan_next() for a line that may end with a carriage return. */
 bool line_scan_slowly(struct line_scan *scan, size_t *length);
 
 /**

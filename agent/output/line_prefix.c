@@ -31,7 +31,9 @@ static bool name_value(const char *name, size_t length, const struct line_names 
     return false;
 }
 
-/* Returns the name at "$name" or "${name}", and in *taken the size of all that; NULL if there is no name. */
+/*
+ * Returns the name in "$name" or "${name}", and in *taken the length of all of that. NULL: there is no name.
+ */
 static const char *name_at(const char *at, size_t *length, size_t *taken)
 {
     const bool braced = at[1] == '{';

@@ -9,7 +9,8 @@
 
 struct segment {
     int fd;
-    uint64_t begin, end; /* of the log's offsets; the first begins at 0, whatever an earlier run left in it */
+    /* offsets in the log; the first file begins at 0, even if an earlier run left bytes in it */
+    uint64_t begin, end;
 };
 
 struct log_file {
@@ -22,15 +23,15 @@ struct log_file {
     /* The writer's. */
     struct segment *segments; /* the last is the file in use */
     size_t n_segments, room;
-    uint64_t next_limit; /* the file is rotated from this size on */
+    uint64_t next_limit; /* the file is rotated when it has reached this size */
     uint64_t lost_now;   /* bytes not taken since some last were */
     const char *last;    /* what was taken of the last write */
     size_t n_last;
 
-    /* The reader's: the writer's as log_file_show() found them. */
+    /* What the reader sees: a copy of the writer's members, made by log_file_show(). */
     struct segment *shown;
     size_t n_shown, shown_room;
-    const char *recent; /* the last write, while it may be looked at in place */
+    const char *recent; /* the bytes of the last write, as long as they may be read in memory */
     uint64_t recent_at;
     size_t n_recent;
 };
@@ -134,7 +135,7 @@ static size_t write_some(struct log_file *file, const char *bytes, size_t n, int
     return done;
 }
 
-/* The file may take bytes again: write a line into it that says how many are missing. */
+/* Call it when the file may take bytes again: writes a line into it that says how many bytes are missing. */
 static bool close_gap(struct log_file *file, int *error)
 {
     char line[128];
@@ -147,7 +148,7 @@ static bool close_gap(struct log_file *file, int *error)
     return true;
 }
 
-/* Returns how many of the bytes belong in the file in use. *full: it is to be rotated after them. */
+/* Returns how many of the bytes belong into the current file. *full: the file must be rotated after them. */
 static size_t fitting(const struct log_file *file, const char *bytes, size_t n, bool *full)
 {
     const uint64_t size = in_use(file)->end - in_use(file)->begin, limit = file->next_limit;
@@ -210,7 +211,8 @@ static int rotate(struct log_file *file)
     if (error == 0 && io->rename(io, made, file->path) < 0) {
         error = errno;
         if (file->n_rotated > 0)
-            io->rename(io, kept, file->path); /* the log goes on in it: give it its name back */
+            /* gives the current file its name back, because the log goes on in it */
+            io->rename(io, kept, file->path);
     }
     if (error == 0) {
         push_segment(file, fd, in_use(file)->end);
@@ -263,7 +265,7 @@ struct log_file_result log_file_write(struct log_file *file, const char *bytes, 
 void log_file_show(struct log_file *file)
 {
     if (!reserve(&file->shown, &file->shown_room, file->n_segments))
-        return; /* what is new is shown the next time */
+        return; /* out of memory: the new bytes are shown by the next call */
     memcpy(file->shown, file->segments, file->n_segments * sizeof *file->shown);
     file->n_shown = file->n_segments;
     file->recent = file->last;
@@ -281,7 +283,7 @@ uint64_t log_file_end(const struct log_file *file)
     return file->shown[file->n_shown - 1].end;
 }
 
-/* Read from one file of the row, not beyond its end. Returns 0 if it cannot be read. */
+/* Read from file number `i` of the row, up to its end. Returns 0 if it cannot be read. */
 static size_t read_at(struct log_file *file, size_t i, uint64_t offset, char *room, size_t want)
 {
     const struct segment *segment = &file->shown[i];
@@ -317,7 +319,7 @@ void log_file_release(struct log_file *file, uint64_t offset)
 {
     size_t n = 0;
 
-    /* What is shown is what the writer has, or the beginning of it. */
+    /* The reader's list of files is the same as the writer's, or its beginning. */
     while (n + 1 < file->n_shown && file->shown[n].end <= offset)
         file->io->close(file->io, file->shown[n++].fd);
     memmove(file->segments, file->segments + n, (file->n_segments - n) * sizeof *file->segments);

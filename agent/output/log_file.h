@@ -60,18 +60,21 @@ void log_file_destroy(struct log_file *file);
 /** The result of an append. */
 struct log_file_result {
     uint64_t lost;  /* bytes of it that no file took */
-    int error;      /* errno of the loss; if nothing was lost, why the file could not be rotated; else 0 */
-    bool gap_ended; /* the bytes are the first ones that were taken after a loss */
+    int error;      /* errno of a loss; if nothing was lost, errno of a failed rotation; else 0 */
+    bool gap_ended; /* these bytes are the first that the file has taken after a loss */
     bool rotated;
 };
 
-/** Append bytes[0..n). They belong to the log until log_file_show() and log_file_settle(). */
+/** Append bytes[0..n). The caller must leave them in place until log_file_show() and log_file_settle(). */
 struct log_file_result log_file_write(struct log_file *file, const char *bytes, size_t n);
 
-/** Show the reader what was written. Until log_file_settle() the last write may be looked at in place. */
+/**
+ * Show what was written to the reader. Until log_file_settle(), the bytes of the last write are read in
+ * memory.
+ */
 void log_file_show(struct log_file *file);
 
-/** The bytes of the last write belong to the caller again: from now on they are read back from the file. */
+/** The bytes of the last write are the caller's again: from now on they are read from the file. */
 void log_file_settle(struct log_file *file);
 
 /** Returns the offset after the last byte. */

@@ -10,7 +10,7 @@ struct log_filter {
     log_filter_found *found;
     void *arg;
     size_t n;     /* bytes in `begun` */
-    size_t whole; /* bytes of the line that has begun; more than `n` once it is too long */
+    size_t whole; /* length of the current line so far; more than `n` if the line is too long to be kept */
     char begun[LOG_FILTER_LINE_BYTES];
 };
 
@@ -59,8 +59,7 @@ static void end_begun(struct log_filter *filter)
 }
 
 /*
- * Finish the line that has begun, or add all bytes to it. Returns how many of them belong to it, with its
- * end.
+ * Add bytes to the current line, up to its end. Returns how many of the bytes belong to it, its end included.
  */
 static size_t finish(struct log_filter *filter, const char *bytes, size_t n)
 {

@@ -56,7 +56,7 @@ enum fsdp_status log_index_add(struct rundir *rundir, const struct log_index_ent
         snprintf(name, sizeof name, "index.node%d.jsonl", entry->node_rank);
     OK_OR_RETURN(rundir_open_shared(rundir, entry->generation, name, &fd, path, err));
     n = log_index_line(line, sizeof line, entry, clock_epoch_s());
-    /* one write: a line is there whole, or not at all, or the disk is full */
+    /* one write per line, so a line is in the file completely or not at all, unless the disk is full */
     if (write(fd, line, n) != (ssize_t)n)
         status = file_fail(err, "write", path);
     close(fd);

@@ -21,7 +21,8 @@
 
 struct log_index_entry {
     bool of_job;
-    bool shared; /* a program whose nodes share the run directory: its folders are named by global ranks */
+    /* the run is a program whose nodes share the run directory: its folders are named by global ranks */
+    bool shared;
     int generation, node_rank, rank, local_rank, pid;
     const char *host;
     bool has_stdout, has_stderr; /* the stream is captured in a file */

@@ -14,7 +14,10 @@
 
 enum { PIPE_BYTES = 256 * 1024, FILES_LEAST = 8, FILES_MOST = 4096 };
 
-/* A quarter of the file descriptors may be rotated files that the console has not shown yet. */
+/*
+ * Returns how many rotated files may stay open because the console has not shown them: a quarter of the file
+ * descriptors.
+ */
 static size_t held_most(void)
 {
     struct rlimit limit;
@@ -40,8 +43,9 @@ void logs_init(struct output *output, const struct output_spec *spec)
 }
 
 /*
- * The run directory may be opened after the output. Not rundir_io(): close callbacks close the files, and by
- * then the run directory may be closed. Thread: the one that opens files.
+ * Returns the file access for logs, made when it is first needed, because the run directory may be opened
+ * after the output. It is not rundir_io(), because logs are closed in close callbacks, when the run directory
+ * may be closed already. Thread: the one that opens files.
  */
 static struct fsdp_io *io_of(struct logs *logs)
 {
@@ -81,8 +85,8 @@ void logs_say_lost(struct stream *stream, const struct log_file_result *result)
 }
 
 /*
- * No file has these bytes, so the console cannot copy them from there. They are shown as lines of our own: on
- * stderr, and as long as that queue has room.
+ * Shows bytes that no file took as lines of our own on stderr, as far as that queue has room. The console
+ * cannot copy them from a file.
  */
 static void show_lost(const struct stream *stream, const char *bytes, size_t n)
 {
@@ -116,7 +120,8 @@ static size_t count_held(const struct output *output)
 }
 
 /*
- * Close rotated files: those that the console has taken completely, and the oldest while too many are open.
+ * Closes rotated files: those that the console has taken completely, and the oldest ones while too many are
+ * open.
  */
 static void let_go(struct stream *stream)
 {
@@ -324,7 +329,7 @@ void logs_report(const struct output *output, uint64_t left)
 {
     const struct logs *logs = &output->logs;
     const uint64_t waiting = count_waiting(output);
-    /* If files were rotated, some of them may be gone. */
+    /* after a rotation some of the files may be gone, so the words name them differently */
     const char *where = logs->rundir == NULL    ? ""
                         : logs->limit_bytes > 0 ? "; what is kept of it is in "
                                                 : "; all of it is in ";

@@ -8,7 +8,7 @@
 #include "agent/output/output_impl.h"
 #include "shard_runtime/core/require.h"
 
-/* Append a line that matched with one write, so that lines of several ranks never mix. */
+/* Append a matching line by one write, so that lines of several ranks do not mix. */
 static void keep_line(void *arg, const char *line, size_t length, size_t whole)
 {
     struct stream *stream = arg;
@@ -67,7 +67,8 @@ enum fsdp_status filtered_open(struct logs *logs, const struct stream_spec *spec
     struct filtered **newest = &logs->filtered[spec->which];
 
     if (*newest == NULL || (*newest)->generation != spec->generation) {
-        filtered_release(*newest); /* streams that still write to it keep it open */
+        /* streams of the old generation that still write to the file keep it open */
+        filtered_release(*newest);
         *newest = NULL;
         OK_OR_RETURN(open_filtered(logs->rundir, spec, newest, err));
     }

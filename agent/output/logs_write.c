@@ -1,6 +1,6 @@
 /*
- * The way of captured bytes to their files. With a disk, each read becomes a piece, and the pieces of a
- * stream are written one after another:
+ * How captured bytes get to their files. With a disk, each read becomes a piece, and the pieces of a stream
+ * are written one after another:
  *   1. The loop reads a piece, and adds it to the stream's row.
  *   2. The disk's thread appends the oldest piece to the log, and filters its lines.
  *   3. The loop shows the piece on the console, from memory, frees it, and submits the next one.
@@ -14,9 +14,10 @@
 
 #include "agent/output/output_impl.h"
 
-enum { WAITING_BYTES = 1 << 20 }; /* more of one stream does not wait for the disk: the worker does */
+/* the most bytes of one stream that wait for the disk; beyond that, the worker waits */
+enum { WAITING_BYTES = 1 << 20 };
 
-/* What one read took, while it waits for the disk. */
+/* The bytes of one read, as long as they wait for the disk. */
 struct piece {
     struct piece *next;
     size_t n;

@@ -61,7 +61,8 @@ enum output_mode {
     OUTPUT_INHERIT = 0, /* to where fsdprun's own goes */
     OUTPUT_FILE, /* to its log file only (torchrun's -r; a captured rank that --local-ranks-filter hides) */
     OUTPUT_TEE,  /* to its log file and, line by line, to the console (torchrun's -t; a job's output) */
-    OUTPUT_NULL, /* nowhere (torchrun's --local-ranks-filter): /dev/null; of stderr the last words are kept */
+    /* nowhere (torchrun's --local-ranks-filter): /dev/null; only the last words of a stderr are kept */
+    OUTPUT_NULL,
 };
 
 struct output_spec {
@@ -94,7 +95,7 @@ struct stream_spec {
     int generation, rank, local_rank;
     enum rundir_stream which;
     enum output_mode mode;
-    /* what begins captured lines, on the console and in filtered files; NULL: nothing; copied */
+    /* the text before captured lines, on the console and in filtered files; NULL: none; copied */
     const char *prefix;
     /* captured lines with any of these words are also kept filtered; borrowed; NULL: none */
     char *const *filters;
@@ -103,7 +104,7 @@ struct stream_spec {
 /** The files of one stream, before it has a channel. */
 struct stream_files {
     struct log_file *log;      /* NULL: the stream is not captured */
-    struct filtered *filtered; /* where its lines are kept a second time; NULL: none are */
+    struct filtered *filtered; /* the file that gets the lines with a filter word; NULL: none */
     char path[RUNDIR_PATH_BYTES];
 };
 
@@ -135,8 +136,8 @@ bool output_joins(const struct output *output);
 bool output_keeps_files(const struct output *output);
 
 /**
- * Fill `detail` with what the newest stderr of `rank` ended with (last_words_tell()); detail->log receives
- * the path of its log file, if one is kept. An exit is often seen before the last bytes, so what the channel
+ * Fill `detail` with the end of the newest stderr of `rank` (last_words_tell()); detail->log receives the
+ * path of its log file, if one is kept. An exit is often seen before the last bytes, so what the channel
  * still holds is read first. Nothing is filled in for a rank whose stderr was never opened. If its stderr has
  * no channel, the last line says where the output went, and detail->shown becomes false.
  *   uncaught  the worker ended as Python does after an exception that was not caught

@@ -25,12 +25,13 @@ enum { OUTPUT_READ_BYTES = 256 * 1024, OUTPUT_PREFIX_BYTES = 256 };
 struct stream;
 struct piece;
 
-/** What becomes of the bytes of a stream. There are two instances, logs_sink and relay_sink. */
+/** What is done with the bytes of a stream. There are two instances: logs_sink and relay_sink. */
 struct stream_sink {
-    size_t read_bytes; /* the most that one read takes, up to OUTPUT_READ_BYTES */
-    size_t held_bytes; /* stream_read_held() reads no more than about this */
-    int n_reads;       /* the most reads in a row of one stream, while it is in the middle of a line */
-    bool waits;        /* while the sink is full its streams are not read; false: it takes everything */
+    size_t read_bytes; /* the most bytes that one read takes, up to OUTPUT_READ_BYTES */
+    size_t held_bytes; /* about how many bytes stream_read_held() reads at most */
+    int n_reads;       /* the most reads in a row from one stream that is in the middle of a line */
+    /* whether streams are not read while the sink is full; false: the sink takes everything */
+    bool waits;
     /* Take bytes[0..n), which are borrowed for the call. */
     void (*take)(struct stream *stream, const char *bytes, size_t n);
     /*
@@ -49,35 +50,37 @@ struct stream {
     int fd;         /* our end of the channel; -1: closed, or there never was one */
     uv_poll_t poll; /* of `fd` */
     bool handle_open;
-    bool ended; /* the generation is over: the channel closes as soon as it is empty */
+    bool ended; /* the generation is over: the channel is closed as soon as it is empty */
     bool is_pty;
     struct pty pty;
     struct last_words words;
 
-    /* Captured (logs.c). Unused if the stream is inherited. */
+    /* For a captured stream (logs.c); unused if the stream is inherited. */
     struct log_file *file;         /* also read for the console */
     struct log_filter *filter;     /* NULL: no line is kept a second time, or the channel is closed */
     struct filtered *filtered;     /* takes the lines of `filter`; NULL without it */
-    struct console_source *source; /* NULL: it is not shown, or all of it has been */
+    struct console_source *source; /* NULL: the stream is not shown, or all of it has been shown */
     bool said_unrotated;
     char prefix[OUTPUT_PREFIX_BYTES];
     char path[RUNDIR_PATH_BYTES];
 
     /*
-     * On its way to the files (logs_write.c). While `writing`, the disk's thread has file, filter and the
-     * rest.
+     * For bytes on their way to the files (logs_write.c). While `writing`, the disk's thread uses file,
+     * filter and the members below.
      */
     struct disk_job job; /* writes `oldest` or, if that is NULL, ends the filter */
     bool writing, ending, paused;
     struct piece *oldest, **newest;
     size_t n_waiting; /* bytes */
     struct log_file_result result;
-    char unfiltered[RUNDIR_PATH_BYTES + 128]; /* why lines are missing in the filtered file; empty: none */
+    /* why lines are missing in the filtered file; empty: none are missing */
+    char unfiltered[RUNDIR_PATH_BYTES + 128];
 
-    /* Inherited (relay.c). Unused if the stream is captured. */
+    /* For an inherited stream (relay.c); unused if the stream is captured. */
     bool shown; /* false: only its last words are kept */
-    int error;  /* errno, if no channel could be made; else 0 */
-    char *held; /* (n_held) read from the channel, and to be written before anything else of it */
+    int error;  /* errno, if no channel could be made for the stream; else 0 */
+    /* (n_held) bytes that were read from the channel, and must be written before it is read again */
+    char *held;
     size_t n_held;
 };
 
@@ -88,7 +91,7 @@ struct stream {
 struct filtered {
     atomic_int n_users; /* the last one closes the file and frees it */
     int fd, generation;
-    bool said; /* the console was told that the file takes nothing; the writing thread's */
+    bool said; /* the console was told that the file takes no bytes; used by the writing thread */
     char path[RUNDIR_PATH_BYTES];
 };
 
@@ -101,10 +104,11 @@ struct logs {
     uint64_t limit_bytes;
     int n_rotated;
     bool captures;
-    size_t n_held_most;           /* rotated files that may stay open, over all streams */
-    struct filtered *filtered[2]; /* of the newest generation, by enum rundir_stream; NULL: no filter */
-    uint64_t lost;                /* bytes that no file took */
-    bool said_full; /* the console was told that a file takes nothing; false again once one does */
+    size_t n_held_most; /* rotated files that may stay open, over all streams */
+    /* the files of the newest generation, by enum rundir_stream; NULL: no filter */
+    struct filtered *filtered[2];
+    uint64_t lost;  /* bytes that no file took */
+    bool said_full; /* the console was told that a log file takes no bytes; reset when one takes some */
 };
 
 /** What all inherited streams share. */
@@ -112,16 +116,17 @@ struct relay {
     int err_fd;
     struct sink sink; /* err_fd */
     bool joins, direct, terminal;
-    bool blocked;     /* the sink takes nothing: no inherited stream is read */
+    bool blocked;     /* the sink takes no bytes, so no inherited stream is read */
     bool gone;        /* the sink has no reader any more */
     bool within_line; /* the last byte written was not a newline */
     uv_poll_t ready;  /* of the sink; unused unless ready_open */
     bool ready_open;
     uv_timer_t
-        timer; /* every RETRY_MS for a sink that cannot be watched; every OUTPUT_STALL_MS once hurried */
+        /* runs every RETRY_MS if the sink cannot be watched, and every OUTPUT_STALL_MS in a hurried drain */
+        timer;
     bool hurried, draining;
-    uint64_t moved, moved_before; /* bytes written: now, and when the timer looked last */
-    uint64_t lost;                /* bytes that the sink did not take, or that were given up */
+    uint64_t moved, moved_before; /* bytes written in all: now, and at the timer's last look */
+    uint64_t lost;                /* bytes that the sink did not take, or that were given up at the end */
 };
 
 struct output {
@@ -130,7 +135,7 @@ struct output {
     struct logs logs;
     struct relay relay;
     uint64_t taken, n_read;
-    bool destroyed; /* the memory is freed when no handle is open */
+    bool destroyed; /* output_destroy() was called: the memory is freed when no handle is open */
     int n_open_handles;
     void (*drained)(void *data);
     void *drained_data;
@@ -166,48 +171,55 @@ void stream_read_held(struct stream *stream);
 void stream_close(struct stream *stream);
 /** Forget the bytes of the stream that wait to be shown or written. */
 void stream_drop(struct stream *stream);
-void stream_drop_held(struct stream *stream); /* of these, only inherited bytes that wait to be written */
-/** Free every stream that has no channel, holds nothing, and whose last words can no longer be asked for. */
+/* as stream_drop(), but only inherited bytes that wait to be written */
+void stream_drop_held(struct stream *stream);
+/** Free every stream that has no channel and no bytes left, and whose last words are not needed any more. */
 void stream_sweep(struct output *output);
 
 /* logs.c */
 extern const struct stream_sink logs_sink;
 void logs_init(struct output *output, const struct output_spec *spec);
 void logs_fini(struct logs *logs);
-/** output_open_files() and output_open() of OUTPUT_FILE and OUTPUT_TEE. */
+/** What output_open_files() and output_open() do for OUTPUT_FILE and OUTPUT_TEE. */
 enum fsdp_status logs_open_files(struct output *output, const struct stream_spec *spec,
                                  struct stream_files *files, struct fsdp_err *err);
 enum fsdp_status logs_open(struct output *output, const struct stream_spec *spec, struct stream_files *files,
                            int *fd, struct fsdp_err *err);
-/** What was appended last is shown on the console, and what was lost is said. */
+/** Bytes were appended to the log: show them on the console, and report what was lost. */
 void logs_written(struct stream *stream, const char *bytes, size_t n);
-/** Nothing of the stream is on its way to the files, and nothing will be. */
+/**
+ * Call it when no bytes of the stream are on their way to the files, and none will come: tells the console
+ * that the log has ended.
+ */
 void logs_ended(struct stream *stream);
-/** Say on the console that bytes were lost, if that is not known yet. */
+/** Print a line that bytes were lost, unless there is one already. */
 void logs_say_lost(struct stream *stream, const struct log_file_result *result);
-/** Let the console end where the files end now: it does not wait for bytes that are on their way to them. */
+/**
+ * Do not wait any longer for bytes that are on their way to the files: the console ends where the files end
+ * now.
+ */
 void logs_give_up(const struct output *output);
-/** Say on the console that `left` bytes were not shown, and how many no file took. */
+/** Print how many bytes the console did not show (`left`), and how many no file took. */
 void logs_report(const struct output *output, uint64_t left);
 
 /* logs_write.c */
 
-/** Write what was read to the files. The bytes are borrowed for the call. */
+/** Bring the bytes of a read to the files. The bytes are borrowed for the call. */
 void logs_take(struct stream *stream, const char *bytes, size_t n);
-/** The channel is closed. Once everything is written, a last line without an end counts, too. */
+/** The channel is closed: when all bytes are written, a last line without newline is filtered too. */
 void logs_end(struct stream *stream);
 
 /* logs_filtered.c */
 
 /**
- * Set *out to the file of the stream's generation, and become a user of it. The first call for a generation
- * opens the file. Thread: that of output_open_files().
+ * Set *out to the filtered file of the stream's generation, and become one of its users. The first call in a
+ * generation opens the file. Thread: that of output_open_files().
  */
 enum fsdp_status filtered_open(struct logs *logs, const struct stream_spec *spec, struct filtered **out,
                                struct fsdp_err *err);
-/** Be no user of the file any more. NULL is a no-op. Thread: any. */
+/** Stop being a user of the file. NULL is a no-op. Thread: any. */
 void filtered_release(struct filtered *filtered);
-/** Make stream->filter, which the thread that writes the stream's log feeds. */
+/** Make stream->filter. The thread that writes the stream's log passes the bytes to it. */
 enum fsdp_status filtered_begin(struct stream *stream, char *const *words, struct fsdp_err *err);
 
 /* relay.c */
@@ -215,23 +227,23 @@ extern const struct stream_sink relay_sink;
 void relay_init(struct output *output, const struct output_spec *spec);
 void relay_close(struct output *output); /* close the handles; the sink stays open until relay_fini() */
 void relay_fini(struct relay *relay);
-/** output_open() of OUTPUT_INHERIT and OUTPUT_NULL for a stderr. *fd -1: there is no channel. */
+/** What output_open() does for a stderr of OUTPUT_INHERIT or OUTPUT_NULL. *fd -1: there is no channel. */
 enum fsdp_status relay_open(struct output *output, const struct stream_spec *spec, int *fd,
                             struct fsdp_err *err);
 /**
- * A generation has ended: limit the memory of what is still held, so that restarts without a reader cost no
- * more.
+ * A generation has ended: limit the memory of its bytes that wait to be written, so that many restarts do not
+ * use more and more memory.
  */
 void relay_bound(struct output *output);
 /**
  * Wait until inherited output has been written, report what was not, then call output->drained from the loop.
  */
 void relay_drain(struct output *output);
-/** To be called when a stream was read or closed: the drain may be over. */
+/** Call it when a stream was read or closed, because the drain may be over then. */
 void relay_check_drained(struct output *output);
 
 /* output.c */
-/* a handle of the output was closed: the last one frees it */
+/* a handle of the output was closed; after the last one the output is freed */
 void output_handle_closed(struct output *output);
 
 #endif

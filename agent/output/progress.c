@@ -19,7 +19,7 @@ void progress_note(struct progress_clock *clock, const struct agent_progress *pr
     if (progress->step == clock->last_step)
         return;
     if (clock->last_step == clock->first_step && clock->step_s == 0 && clock->first_step == 0) {
-        /* The time before the first step was start-up. The pace is measured from the first step on. */
+        /* The time before the first step was start-up, so the pace is measured from the first step on. */
         clock->first_step = clock->last_step = progress->step;
         clock->first_ns = clock->last_ns = now_ns;
         return;
@@ -38,12 +38,13 @@ double progress_left_s(const struct progress_clock *clock, const struct agent_pr
     if (clock->step_s <= 0 || progress->total_steps < progress->step)
         return -1;
     left = clock->step_s * (double)(progress->total_steps - progress->step);
-    since = (double)(now_ns - clock->last_ns) / 1e9; /* into the step that runs, at most all of it */
+    /* seconds since the current step began; at most the length of a step */
+    since = (double)(now_ns - clock->last_ns) / 1e9;
     left -= since < clock->step_s ? since : clock->step_s;
     return left > 0 ? left : 0;
 }
 
-/* What the line says of a phase; NULL: nothing, because the run computes. */
+/* The line's word for each phase; NULL: no word, because computing is the usual case. */
 static const char *const phase_words[] = {
     [FSDP_PHASE_START] = "starting",    [FSDP_PHASE_OPEN] = "starting",
     [FSDP_PHASE_LOAD] = "loading",      [FSDP_PHASE_SAVE] = "saving",
@@ -81,7 +82,7 @@ static void put_left(char *out, size_t size, double left_s)
 static const char bar_full[] = "########################", bar_empty[] = "------------------------";
 enum { BAR_MIN = 6, BAR_MAX = sizeof bar_full - 1 };
 
-/* " [####----]" of at most `room` columns, nothing when there is too little; returns its columns. */
+/* Writes " [####----]" of at most `room` columns; nothing if the room is too small. Returns its columns. */
 static int put_bar(char *out, size_t size, int room, double done, bool colour)
 {
     const int cells = room - 3 > BAR_MAX ? BAR_MAX : room - 3;
@@ -140,12 +141,12 @@ const char *progress_line(char *out, size_t size, int columns, bool colour,
         return out;
     if (total > 0)
         put_part(out, size, &room, percent);
-    /* In a narrow terminal the bar goes first, then the parts from the right. */
+    /* If the terminal is narrow, the bar is left out first, and then the parts from the right. */
     for (int i = 0; i < n_tail; i++)
         wanted += (int)strlen(tail[i]);
     bar_columns = total > 0 ? put_bar(bar, sizeof bar, room - wanted, done, colour) : 0;
     if (bar_columns > 0 && strlen(out) + strlen(bar) < size) {
-        strcat(out, bar); /* its colours have no width, so put_part() cannot count it */
+        strcat(out, bar); /* appended directly: colours take no columns, so put_part() would count too many */
         room -= bar_columns;
     }
     for (int i = 0; i < n_tail; i++)

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 /*
- * Take over the modes of the terminal, except output processing: the terminal does that, and it must not
- * happen twice.
+ * Copy the modes of the terminal, but without output processing: the real terminal does that, and it must not
+ * be done twice.
  */
 static void pass_everything(int slave, int terminal)
 {
@@ -23,8 +23,8 @@ static void pass_everything(int slave, int terminal)
 }
 
 /*
- * By ioctl, because the name only works where /dev/pts is the right one. Kernels before 4.13 have only the
- * name.
+ * Open the slave by ioctl, because its name works only if /dev/pts is the right one. Kernels before 4.13 can
+ * open it only by name.
  */
 static int open_slave(int master)
 {

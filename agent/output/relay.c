@@ -10,10 +10,11 @@
 #include "agent/output/output_impl.h"
 
 enum {
-    READ_BYTES = 64 * 1024, /* what a pipe holds: one write of that size is read as one */
+    READ_BYTES = 64 * 1024, /* as much as a pipe holds, so one full write of a worker is read at once */
     READS_OF_A_LINE = 16,
-    HELD_MOST = 256 * 1024, /* read of a dead worker's channel while nothing goes out */
-    ENDED_MOST = 4 << 20,   /* memory of all such channels, over any number of restarts */
+    /* the most bytes read from a dead worker's channel while nothing can be written */
+    HELD_MOST = 256 * 1024,
+    ENDED_MOST = 4 << 20, /* the most memory for all such bytes, over any number of restarts */
     RETRY_MS = 20,
 };
 
@@ -25,7 +26,10 @@ static void give_up_held(struct stream *stream)
     stream_drop_held(stream);
 }
 
-/* Close the channels, so that the workers notice what we noticed: EPIPE, or the hangup of a terminal. */
+/*
+ * The reader of our stderr is gone: close the channels, so that workers get EPIPE, or the hangup of a
+ * terminal, as we did.
+ */
 static void reader_is_gone(struct output *output)
 {
     output->relay.gone = true;
@@ -126,7 +130,7 @@ static void pass_on(struct stream *stream, const char *bytes, size_t n)
     }
 }
 
-/* Returns false if the sink is full again. */
+/* Write the bytes that wait. Returns false if the sink is full again. */
 static bool write_held(struct stream *stream)
 {
     const size_t n = write_out(stream->output, stream->held, stream->n_held);
@@ -172,8 +176,8 @@ static void serve(struct output *output)
 }
 
 /*
- * The line for a worker that wrote to our stderr itself: where its output went, and how to have it kept next
- * time.
+ * Return the line for a worker that wrote to our stderr directly: where its output went, and how to have it
+ * kept next time.
  */
 static size_t tell_unkept(const struct stream *stream, char bytes[LAST_WORDS_BYTES])
 {
@@ -211,7 +215,10 @@ const struct stream_sink relay_sink = {
     .tail = copy_last_words,
 };
 
-/* Returns whether both are one place in which an order can be seen. The null device has none. */
+/*
+ * Do both descriptors lead to one place, in which the order of writes is visible? In the null device it is
+ * not.
+ */
 static bool is_one_place(int out_fd, int err_fd)
 {
     struct stat info;
@@ -312,8 +319,8 @@ void relay_check_drained(struct output *output)
 }
 
 /*
- * Called every OUTPUT_STALL_MS of a hurried drain: give up what is left if nothing has gone out since the
- * last call.
+ * Called every OUTPUT_STALL_MS of a hurried drain. If nothing was written since the last call, gives up the
+ * rest.
  */
 static void on_stalled(uv_timer_t *timer)
 {
@@ -332,7 +339,7 @@ static void on_stalled(uv_timer_t *timer)
     finish_drain(output);
 }
 
-/* Begin to look for a stall, if the drain has begun, is hurried and is not over. */
+/* Start the timer of on_stalled(), if the drain has begun, is hurried and is not over. */
 static void limit_drain(struct output *output)
 {
     struct relay *relay = &output->relay;

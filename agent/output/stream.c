@@ -46,7 +46,10 @@ void stream_free(struct stream *stream)
     free(stream);
 }
 
-/* The newest stderr of a rank is kept after its end, because its last words may still be asked for. */
+/*
+ * Must the stream be kept after its end? Yes, if it is the newest stderr of a rank, whose last words may
+ * still be asked for.
+ */
 static bool is_wanted(const struct stream *stream)
 {
     if (stream->handle_open || stream->source != NULL || stream->n_held > 0 || stream->writing)
@@ -98,7 +101,8 @@ int stream_connect(struct stream *stream, int terminal, int size_bytes, int *the
     if (error != 0)
         return error;
     /*
-     * Fewer wake-ups for a worker that writes much. Fails if the user's pipes have used up their allowance.
+     * A larger pipe means fewer wake-ups for a worker that writes much. This fails if the user's pipes have
+     * used up their allowance.
      */
     if (terminal < 0 && size_bytes > 0)
         fcntl(ends[0], F_SETPIPE_SZ, size_bytes);
@@ -141,8 +145,8 @@ void stream_close(struct stream *stream)
 }
 
 /*
- * One read. Returns the number of bytes taken, 0 if there are none now. At the end of the channel it is
- * closed.
+ * Reads once. Returns the number of bytes taken; 0 if there are none now. At the end of the channel, closes
+ * it.
  */
 static size_t read_once(struct stream *stream)
 {
@@ -162,13 +166,13 @@ static size_t read_once(struct stream *stream)
         return (size_t)n;
     }
     if (n == 0 || errno != EAGAIN || stream->ended)
-        stream_close(stream); /* reading a pseudo-terminal whose other end is closed fails with EIO */
+        stream_close(stream); /* EIO: the other end of a pseudo-terminal is closed */
     return 0;
 }
 
 /*
- * A line that is longer than one read is taken whole before another stream has its turn, unless its writer
- * pauses.
+ * Reads a stream. If one read does not end a line, reads on before other streams get their turn, unless the
+ * writer pauses.
  */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {

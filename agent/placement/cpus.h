@@ -9,7 +9,7 @@
 /** The lesser of affinity mask and quota, in whole cores. At least 1. */
 int cpus_available(void);
 
-/** The affinity mask, or the empty set if the kernel does not tell it. */
+/** The CPUs of this process's affinity mask. Empty if the kernel does not give the mask. */
 void cpus_allowed(struct cpu_mask *out);
 
 /**

@@ -1,7 +1,8 @@
 /*
  * The GPUs that a worker of this node would see. They are counted without a library of CUDA, ROCm or oneAPI.
- * The sources are the drivers' files under /proc, /dev and /sys, cut to CUDA_VISIBLE_DEVICES and similar
- * variables. NVML (agent/placement/nvml.h) is asked only if the files do not say enough.
+ * The sources are the drivers' files under /proc, /dev and /sys. Of the GPUs found there, only those count
+ * that CUDA_VISIBLE_DEVICES and similar variables name. NVML (agent/placement/nvml.h) is asked only if the
+ * files do not say enough.
  *
  * A device counts if this process may open its node under /dev. A container or a batch system often shows
  * files of more GPUs than it grants.
@@ -30,17 +31,17 @@ struct gpu_host {
     const char *(*get_env)(void *arg, const char *name); /* returns NULL for a variable that is not set */
     void *arg;
     /*
-     * Each worker gets one entry of the list (--virtual-local-rank), which may be a MIG device. Otherwise a
-     * process sees only the first of those, as under CUDA.
+     * One worker gets one entry of the list (--virtual-local-rank), and each entry may be a MIG device (a
+     * part of a GPU). Without this, a process sees only the first MIG device of the list, as CUDA does.
      */
     bool one_each;
 };
 
 struct gpu {
-    char pci[GPU_PCI_BYTES]; /* "0000:3b:00.0"; of a MIG device that of its GPU; "": not known */
+    char pci[GPU_PCI_BYTES]; /* "0000:3b:00.0"; for a MIG device the address of its GPU; "": not known */
     /*
-     * NVIDIA's only: the same for all processes that may open the same GPUs, whatever CUDA_VISIBLE_DEVICES
-     * is. The place of a GPU in PCI order; of a MIG device its place among those, and GPU_MAX.
+     * NVIDIA only: the GPU's place in PCI order, whatever CUDA_VISIBLE_DEVICES is. So all processes that may
+     * open the same GPUs agree on it. For a MIG device: GPU_MAX plus its place among the MIG devices.
      */
     int number;
 };
@@ -48,7 +49,7 @@ struct gpu {
 struct gpu_list {
     int n;
     struct gpu gpus[GPU_MAX];  /* in the order of their numbers in a worker */
-    bool unknown;              /* there are GPUs, but not known is which of them workers see; n is 0 */
+    bool unknown;              /* there are GPUs, but it is not known which of them workers see; n is 0 */
     char why[GPU_WORDS_BYTES]; /* why there is none, or fewer than a list names; else "" */
 };
 

@@ -11,7 +11,10 @@
  */
 static const uint64_t harmful = 0x08 | 0x20 | 0x40 | 0x80;
 
-/* The meaning of an XID in NVIDIA's list, if it helps a user to act; else "". */
+/*
+ * Returns what NVIDIA's list says about an XID (an error code of the driver), if that helps a user to act;
+ * else "".
+ */
 static const char *xid_words(int xid)
 {
     switch (xid) {

@@ -1,9 +1,9 @@
 /*
  * Warnings about the GPUs of a node, from samples of NVML. Pure: a step from one sample to the next.
  *
- * A GPU is healthy until a sample says otherwise. There is one warning for each XID, and one each time the
- * count of uncorrected ECC errors grows. There is also one each time throttling by heat or power brake
- * begins. Values that NVML does not know give no warning.
+ * A GPU is healthy until a sample says otherwise. There is one warning for each XID (an error code of the
+ * driver), and one each time the count of uncorrected ECC errors grows. There is also one each time
+ * throttling by heat or power brake begins. Values that NVML does not know give no warning.
  */
 #ifndef AGENT_GPU_HEALTH_H
 #define AGENT_GPU_HEALTH_H
@@ -15,11 +15,12 @@
 
 enum { GPU_HEALTH_MAX = 64, GPU_HEALTH_PCI_BYTES = FSDP_GPU_ID_BYTES, GPU_HEALTH_WORDS_BYTES = 160 };
 
-/* The state of one GPU at one moment, or one XID of it. */
+/* The state of one GPU at one moment; or one XID (error code of the driver) that the GPU reported. */
 struct gpu_sample {
-    int index;                      /* NVML's index: all GPUs of the node in PCI order */
-    int xid;                        /* 0: a sample; else an XID, with index and pci and nothing else */
-    bool ends_round;                /* the last sample of a round, which has one of every GPU */
+    int index; /* NVML's index: all GPUs of the node in PCI order */
+    /* 0: this is a sample; else the number of an XID, and only index and pci are set too */
+    int xid;
+    bool ends_round;                /* the last sample of a round; a round has one sample of every GPU */
     uint32_t n_asked;               /* how often the watcher had been asked when the round began */
     int utilisation_percent;        /* -1: not known */
     int memory_percent;             /* of the time in which its memory was read or written; -1: not known */
@@ -32,7 +33,7 @@ struct gpu_sample {
     char pci[GPU_HEALTH_PCI_BYTES]; /* "0000:3b:00.0" */
 };
 
-/* What the samples of one GPU said in this run. */
+/* What the samples of one GPU have shown since the run began. */
 struct gpu_state {
     bool seen;
     struct gpu_sample last;

@@ -1,7 +1,7 @@
 /*
- * Shared by gpu.c and the files of the vendors (gpu_nvidia.c, gpu_amd.c, gpu_intel.c). Each finds the
- * vendor's devices, and cuts them to what the environment allows. False: the machine has no device of this
- * vendor; `out` is unchanged.
+ * Shared by gpu.c and the files of the vendors (gpu_nvidia.c, gpu_amd.c, gpu_intel.c). Each vendor's function
+ * finds its devices, and keeps those that the environment allows. Returns false if the machine has no device
+ * of this vendor; `out` is then unchanged.
  */
 #ifndef AGENT_GPU_IMPL_H
 #define AGENT_GPU_IMPL_H
@@ -21,8 +21,8 @@ bool gpu_read(const struct gpu_host *host, char *out, size_t size, const char *f
     __attribute__((format(printf, 4, 5)));
 
 /**
- * May this process open the device for reading and writing, also by its control groups? The device is not
- * opened.
+ * May this process open the device file for reading and writing? Permissions and the device rules of its
+ * control groups are checked. The device is not opened.
  */
 bool gpu_may_open(const struct gpu_host *host, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

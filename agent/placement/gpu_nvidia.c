@@ -97,7 +97,9 @@ static bool all_named(const struct nvidia *found)
     return true;
 }
 
-/* Use NVML's list instead of the driver's files: GPUs, or their MIG devices. */
+/*
+ * Take the devices from NVML's list in place of the driver's files: the GPUs, or their MIG devices if `migs`.
+ */
 static bool from_nvml(struct nvidia *found, const struct gpu_host *host, bool migs, struct fsdp_err *err)
 {
     struct nvml_list *list = malloc(sizeof *list);

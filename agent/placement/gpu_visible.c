@@ -88,7 +88,10 @@ static bool same(struct entry a, struct entry b, const char *prefix)
                           : index_of(a) == index_of(b);
 }
 
-/* Find an entry that the list has twice, even if this machine has no such device. */
+/*
+ * Does `entry` have the form of an entry of this kind of list, such as a name with `prefix`? No device need
+ * match it.
+ */
 static bool repeats(const char *list, const char *prefix, struct entry *twice)
 {
     struct entry other;
@@ -150,7 +153,8 @@ int gpu_visible_pick(const char *variable, const char *list, const char *const *
                          entry.text, n);
             return count;
         }
-        if (holds(picked, count, device)) { /* two prefixes of one name */
+        /* Find an entry that is twice in the list. It counts even if this machine has no such device. */
+        if (holds(picked, count, device)) {
             snprintf(why, why_bytes, "%s names %.*s twice, which hides all", variable, shown(entry),
                      entry.text);
             return 0;

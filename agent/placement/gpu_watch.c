@@ -99,7 +99,7 @@ void gpu_watch_ask(struct gpu_watch *watch)
     const char byte = 0;
 
     if (send(watch->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
-        return; /* it has ended, or does not read: it has not answered yet */
+        return; /* the watch process has ended, or does not read; then gpu_watch_answered() stays false */
     watch->n_asked++;
     watch->answered = false;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CPUs are given out to slots. A slot is a worker, or a GPU without a worker. */
+/* CPUs are given out to slots. A slot is a worker, or a GPU that has no worker. */
 struct site {
     const struct topology *topology;
     const struct cpu_mask *allowed;
@@ -93,7 +93,7 @@ static void take_socket(const struct site *site, const struct cpu_mask *node, st
     }
 }
 
-/* How many slots are at this slot's node; *place is this slot's index among them. */
+/* Returns how many slots belong to the NUMA node of this slot; *place is this slot's index among them. */
 static int neighbours(const struct site *site, int slot, int *place)
 {
     int n = 0;
@@ -264,7 +264,7 @@ int numa_threads(const struct cpu_mask *masks, int n_workers)
                 users += cpu_mask_has(&masks[j], cpu);
             share += 1.0 / users;
         }
-        share += 1e-9; /* in floating point, three thirds of a core may be less than 1 */
+        share += 1e-9; /* rounding: three thirds of a core may add up to less than 1 */
         if (i == 0 || (int)share < least)
             least = (int)share;
     }

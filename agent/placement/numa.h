@@ -35,7 +35,10 @@ enum fsdp_status numa_bind(enum agent_numa binding, const struct topology *topol
                            const struct cpu_mask *allowed, const int *gpu_nodes, int n_gpus, int n_workers,
                            struct cpu_mask *out, struct fsdp_err *err);
 
-/** Threads per worker so that no two threads share a CPU: the least that any worker can have, at least 1. */
+/**
+ * Returns how many threads each worker can have if no two threads are to share a CPU: the least over all
+ * workers, at least 1.
+ */
 int numa_threads(const struct cpu_mask *masks, int n_workers);
 
 #endif

@@ -21,7 +21,7 @@
 
 enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
 
-/* Calls of the library through its documented interface */
+/* How the library's documented functions are called */
 
 enum { NVML_MIG_ENABLED = 1 };
 
@@ -121,7 +121,7 @@ static enum fsdp_status ask_here(const char *library, struct nvml_list *list, st
     return FSDP_OK;
 }
 
-/* The process that asks NVML, and its answer */
+/* The child process that asks NVML, and the answer that it sends */
 
 struct answer {
     struct fsdp_err err;
@@ -154,7 +154,7 @@ static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
         if (left <= 0)
             return false;
         if (poll(&ready, 1, (int)left) <= 0)
-            continue; /* a signal came, or the deadline passed: the clock shows which */
+            continue; /* a signal interrupted poll(), or the deadline passed: the clock tells which */
         n = read(fd, at, size);
         if (n <= 0 && !(n < 0 && errno == EINTR))
             return false;
@@ -165,7 +165,8 @@ static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
 }
 
 /*
- * Ends a child. A child that is stuck in the driver does not die even by SIGKILL; it is not waited for then.
+ * Kills and reaps a child. A child that is stuck in the driver does not end even by SIGKILL, and is then left
+ * behind.
  */
 static void end(pid_t pid)
 {

@@ -34,7 +34,7 @@ struct event_data { /* nvmlEventData_t */
     unsigned gpu_instance, compute_instance;
 };
 
-/* A driver may lack each of these functions; its value is then not known. */
+/* A driver may lack any of these functions; what the function would return then counts as not known. */
 struct watch {
     struct nvml nvml;
     int (*memory)(void *, struct memory_info *);
@@ -100,7 +100,11 @@ static void find_gpus(struct watch *watch)
         watch->n++;
     }
     if (!any)
-        watch->events = NULL; /* no GPU is registered: waiting would return at once */
+        /*
+         * no GPU could be registered for events; waiting for events would then return at once, again and
+         * again
+         */
+        watch->events = NULL;
 }
 
 static void tell(const struct watch *watch, const struct gpu_sample *sample)
@@ -147,7 +151,10 @@ static void tell_xid(const struct watch *watch, const struct event_data *data)
         }
 }
 
-/* Reports every XID. A thread of its own: the driver's wait ends at an XID or at its time, and not before. */
+/*
+ * Reports every XID as it comes. It has a thread of its own, because the driver's wait ends only at an XID or
+ * at its time-out.
+ */
 static void *watch_xids(void *arg)
 {
     const struct watch *watch = arg;
@@ -164,7 +171,10 @@ static void *watch_xids(void *arg)
     return NULL;
 }
 
-/* Returns whether it was asked for a sample within that time. Ends the process if the agent is gone. */
+/*
+ * Waits for up to `for_ms`. Returns whether the agent asked for a sample within that time. Ends the process
+ * if the agent is gone.
+ */
 static bool wait_asked(struct watch *watch, int for_ms)
 {
     struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };

@@ -39,7 +39,7 @@ static enum fsdp_status bind(struct placement *placement, const struct agent_con
     gpu_host_init(&host, environment_get, NULL);
     host.one_each = config->virtual_local_rank;
     gpu_find(gpus, GPU_WANT_ANY, &host);
-    if (gpus->unknown) { /* spreading the workers as if there were no GPU would be a guess */
+    if (gpus->unknown) { /* spreading the workers as if there were no GPU would only be a guess */
         status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s", gpus->why);
         goto done;
     }

@@ -16,8 +16,9 @@ struct placement {
 };
 
 /**
- * Decide it for this machine. Blocking as gpu_find() if workers are bound; agent/placement/placement_search.h
- * does the same without blocking a loop. Call placement_fini() afterwards, also after an error.
+ * Choose CPUs and threads of the workers on this machine. Blocking as gpu_find() if workers are bound;
+ * agent/placement/placement_search.h does the same without blocking a loop. Call placement_fini() afterwards,
+ * also after an error.
  *   FSDP_ERR_UNSUPPORTED  the binding is impossible or unknown here; the message names the worker and the
  *                         reason
  *   FSDP_ERR_NOMEM        out of memory

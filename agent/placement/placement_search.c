@@ -28,7 +28,7 @@ struct placement_search {
     uint64_t within_ms;
     struct answer answer;
     struct cpu_mask *cpus;
-    size_t n_read; /* bytes of the answer and the masks that were read so far */
+    size_t n_read; /* bytes that were read so far, of the answer and of the masks after it */
     placement_found *done;
     void *arg;
 };
@@ -41,9 +41,9 @@ static size_t cpus_bytes(const struct agent_config *config)
 /* The child process */
 
 /*
- * Replace all descriptors but `pipe` by /dev/null. A driver may keep the child alive without limit, and a
- * reader of our output would wait for it. Descriptors are replaced, not closed: libuv's handler for fork()
- * closes some by number, and these numbers must not belong to other files by then.
+ * Replace all descriptors except `pipe` by /dev/null. If a driver keeps this process alive, a process that
+ * waits for the end of our output would wait for it. They are replaced, not closed: libuv's fork() handler
+ * closes some descriptors by number, and by then those numbers must not belong to other files.
  */
 static void let_go_of_all_but(int pipe)
 {
@@ -76,7 +76,8 @@ static _Noreturn void look(int pipe, const struct agent_config *config)
 }
 
 /*
- * All signals are blocked meanwhile: the child inherits the handlers, and only the loop may handle signals.
+ * All signals are blocked across the fork. The child inherits the signal handlers, which only the parent's
+ * loop may run.
  */
 static int start_child(struct placement_search *search)
 {
@@ -100,7 +101,7 @@ static int start_child(struct placement_search *search)
     }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     search->pipe = ends[0];
-    /* the loop reaps the child later, so the pid still belongs to it */
+    /* the pid is still the child's, because only the loop reaps it, and later */
     search->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     return 0;
 }
@@ -146,7 +147,9 @@ static void succeed(struct placement_search *search)
     search->done(search->arg, &found, FSDP_OK, NULL);
 }
 
-/* Read the next missing bytes; returns as read(). 0: the child ended before it had finished. */
+/*
+ * Reads more bytes of the answer; returns as read() does. 0: the child ended before its answer was complete.
+ */
 static ssize_t read_on(struct placement_search *search)
 {
     const size_t head = sizeof search->answer;

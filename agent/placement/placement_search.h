@@ -1,7 +1,7 @@
 /*
  * placement_init() without blocking the loop. NVML and drivers' files may answer late or never, so it runs in
  * a child process, and the loop watches the child's pipe. A child that is late or no longer needed is killed.
- * A child that KILL does not end holds nothing of ours.
+ * A child that even SIGKILL does not end has none of our descriptors.
  *
  * Thread: the loop's.
  */
@@ -17,12 +17,13 @@
 
 struct placement_search;
 
-enum { PLACEMENT_WITHIN_MS = 35000 }; /* longer than NVML's 30 s, whose message is then reported */
+/* longer than the 30 s that NVML gets, so that its own message is reported */
+enum { PLACEMENT_WITHIN_MS = 35000 };
 
 /**
- * Called once with the result. With FSDP_OK, the callee owns `found` and gives it to placement_fini().
- * Otherwise it is empty, and the message of `why` begins with the option that needs it. The search ends with
- * this call.
+ * Called once with the result. With FSDP_OK, the callee owns `found` and releases it by placement_fini().
+ * Otherwise `found` is empty, and the message of `why` begins with the option that needed the search. After
+ * this call the search no longer exists.
  */
 typedef void placement_found(void *arg, const struct placement *found, enum fsdp_status status,
                              const char *why);

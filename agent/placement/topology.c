@@ -24,7 +24,10 @@ static int lowest(const char *list)
     return cpu_mask_read(&mask, list) ? cpu_mask_next(&mask, -1) : -1;
 }
 
-/* The lowest CPU that shares the largest data cache of `cpu`. Some indices lack some files. */
+/*
+ * Returns the lowest CPU that shares the largest data cache with `cpu`. Some of the cache's folders lack some
+ * files.
+ */
 static int last_level_cache(const char *root, int cpu)
 {
     char text[LIST_BYTES];

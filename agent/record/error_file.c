@@ -14,7 +14,10 @@
 
 enum { BELIEVED_S = 60 };
 
-/* Copy the end of `text` that fits, from the beginning of a line if there is one in it. */
+/*
+ * Copy as much of the end of `text` as fits. If the copied part contains the beginning of a line, start
+ * there.
+ */
 static void keep_end(char *out, size_t size, const char *text)
 {
     const size_t length = strlen(text);
@@ -82,7 +85,9 @@ bool error_file_parse(struct errors_detail *detail, const char *text, size_t n_b
     return taken;
 }
 
-/* The whole of a regular file, to be freed; NULL where it cannot be had or is too long. */
+/*
+ * Returns the whole content of a regular file; the caller frees it. NULL: it cannot be read, or is too long.
+ */
 static char *read_whole(const char *path, size_t *n_bytes)
 {
     char *text = NULL;
@@ -137,7 +142,7 @@ static cJSON *make(const struct errors_detail *detail)
 
 static enum fsdp_status write_whole(const char *path, const char *text, struct fsdp_err *err)
 {
-    /* Whoever named it may have named a FIFO or a terminal: neither is waited for, or taken as ours. */
+    /* The path may be that of a FIFO or a terminal. Then nothing is written, and nothing is waited for. */
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     int error;
 

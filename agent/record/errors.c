@@ -14,7 +14,7 @@ enum { LINE_MESSAGE_BYTES = 400 };
 
 static const struct {
     const char *name;
-    const char *words; /* for the line; NULL: add_what() has more to say */
+    const char *words; /* the words of this class for the line; NULL: add_what() writes them */
 } classes[ERRORS_CLASS_COUNT] = {
     [ERRORS_EXIT] = { "exit", NULL },
     [ERRORS_SIGNAL] = { "signal", NULL },
@@ -47,7 +47,7 @@ const char *errors_signal_name(int signal, char *out)
     return out;
 }
 
-/* A member that is null where the number is not known. */
+/* Append a number as a member; null if it is not known. */
 static void add_number(struct json_text *out, const char *key, int64_t value, bool known)
 {
     if (known)
@@ -56,7 +56,7 @@ static void add_number(struct json_text *out, const char *key, int64_t value, bo
         json_field_string(out, key, NULL);
 }
 
-/* A member that is null where the text is empty. */
+/* Append a text as a member; null if it is empty. */
 static void add_text(struct json_text *out, const char *key, const char *text)
 {
     json_field_string(out, key, text[0] != '\0' ? text : NULL);
@@ -201,7 +201,7 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
     struct cut_text line = { out, size, 0 };
 
     out[0] = '\0';
-    /* What is about no worker has no subject. */
+    /* A failure that is about no worker has no worker as its subject. */
     if (report->class != ERRORS_STOPPED && report->class != ERRORS_NOTICE &&
         (report->class != ERRORS_WORLD || report->cause.rank >= 0))
         add_subject(&line, &report->cause);

@@ -30,14 +30,14 @@
 enum errors_class {
     ERRORS_EXIT = 1, /* "exit": a worker ended with exit_code */
     ERRORS_SIGNAL,   /* "signal": a worker was killed by signal */
-    ERRORS_EXEC,     /* "exec": the program cannot be executed or is not found; message has the reason */
+    ERRORS_EXEC,     /* "exec": the program cannot be executed or is not found; `message` has the reason */
     ERRORS_HANG,     /* "hang": no progress for launch.hang_timeout_s */
     ERRORS_NODE,     /* "node": a node or the link to it was lost */
     ERRORS_WORLD,    /* "world": no world could be formed */
     ERRORS_STOPPED,  /* "stopped": a signal to fsdprun */
     ERRORS_NOTICE,   /* "notice": saved and stopped on request */
-    ERRORS_IO,       /* "io": the launcher could not write or read what it must */
-    ERRORS_CONFIG,   /* "config": a job or run directory that cannot be used */
+    ERRORS_IO,       /* "io": fsdprun could not write or read a file that it needs */
+    ERRORS_CONFIG,   /* "config": the job or the run directory cannot be used */
     ERRORS_BUG,      /* "bug": ours */
     ERRORS_CLASS_COUNT
 };
@@ -64,13 +64,17 @@ struct errors_tail {
  */
 struct errors_detail {
     struct errors_tail tail;
-    char message[ERRORS_MESSAGE_BYTES];     /* "ValueError: x"; empty: none */
-    char traceback[ERRORS_TRACEBACK_BYTES]; /* the Python call stack, or its end; empty: none */
-    int64_t raised_us;                      /* when, in microseconds of its host's epoch clock; 0: unknown */
-    char error_file[ERRORS_PATH_BYTES];     /* on its host; empty: there is none */
-    char log[ERRORS_PATH_BYTES];            /* the file of its stderr, on its host; empty: none is kept */
-    bool shown;                             /* the worker's stderr was shown on fsdprun's, on its node */
-    uint64_t output_at;                     /* bytes its node had taken by then of all its ranks' output */
+    char message[ERRORS_MESSAGE_BYTES]; /* "ValueError: x"; empty: none */
+    /* the Python call stack; if it is too long, its end; empty: none */
+    char traceback[ERRORS_TRACEBACK_BYTES];
+    /* when the worker failed, in microseconds of its host's epoch clock; 0: unknown */
+    int64_t raised_us;
+    char error_file[ERRORS_PATH_BYTES]; /* on its host; empty: there is none */
+    char log[ERRORS_PATH_BYTES];        /* the file of its stderr, on its host; empty: none is kept */
+    /* the worker's stderr was also shown on the stderr of fsdprun on the worker's node */
+    bool shown;
+    /* bytes that the worker's node had read by then from all of its ranks */
+    uint64_t output_at;
 };
 
 /** Copy *from to *to. The lines of the copy point into its own bytes. */
@@ -93,7 +97,7 @@ bool errors_detail_is_empty(const struct errors_detail *detail);
  */
 bool errors_detail_went_by(const struct errors_detail *detail, uint64_t output_now);
 
-/** One dead worker, or none (rank -1) when the class is not about one. */
+/** One dead worker. Rank -1: none, because the class is not about a worker. */
 struct errors_death {
     int rank, local_rank; /* -1: none */
     const char *host;     /* NULL: unknown */
@@ -107,7 +111,7 @@ struct errors_report {
     int status; /* exit status of fsdprun */
     struct errors_death cause;
     const char *phase; /* "forward", ...; NULL: unknown */
-    const char *where; /* where a program was, in words for the line, in place of "in PHASE"; NULL: nothing */
+    const char *where; /* for a program: where it was, in words, in place of "in PHASE"; NULL: nothing */
     int64_t step;      /* -1: unknown */
     int generation;
     const char *message;                /* one line more about it; NULL: none */
@@ -115,7 +119,8 @@ struct errors_report {
     bool oom_kill;                      /* the kernel's OOM killer ended it */
     const char *hang; /* JSON: what the ranks showed while it hung (hang_table_take()); NULL: nothing */
     const struct errors_death *collateral;
-    size_t n_collateral; /* all are counted, the first ERRORS_COLLATERAL_LISTED are listed */
+    /* all workers that died as a consequence; the first ERRORS_COLLATERAL_LISTED are listed */
+    size_t n_collateral;
 };
 
 /** Returns the name of a class, "exit", ...; "unknown" if it is out of range. */
@@ -139,10 +144,10 @@ char *errors_json(const struct errors_report *report, double time_s);
 const char *errors_line(const struct errors_report *report, char *out, size_t size);
 
 /**
- * Print what is shown above that line: a heading, and the end of the traceback. Without a traceback, the last
- * lines of stderr, from the beginning of a Python traceback in them. Each line is indented, and control bytes
- * are replaced. The text is empty if there is neither. What does not fit in `size` bytes is cut off. Returns
- * `out`.
+ * Print what is shown above the line of errors_line(): a heading, and the end of the traceback. Without a
+ * traceback, the last lines of stderr, from the beginning of a Python traceback in them. Each line is
+ * indented, and control bytes are replaced. The text is empty if there is neither. What does not fit in
+ * `size` bytes is cut off. Returns `out`.
  */
 const char *errors_account(const struct errors_detail *detail, char *out, size_t size);
 

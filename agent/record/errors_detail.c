@@ -28,8 +28,8 @@ bool errors_detail_is_empty(const struct errors_detail *detail)
 }
 
 /*
- * Is the last line of the traceback among the last lines of stderr? One from an error file may never have
- * been shown. PyTorch puts "[rank0]: " before each line.
+ * Is the traceback's last line among the last lines of stderr? If it came from an error file, it may never
+ * have been on stderr. PyTorch puts "[rank0]: " before each line there.
  */
 static bool traceback_is_in_tail(const struct errors_detail *detail)
 {
@@ -56,7 +56,7 @@ bool errors_detail_went_by(const struct errors_detail *detail, uint64_t output_n
            (detail->traceback[0] == '\0' || traceback_is_in_tail(detail));
 }
 
-/* A terminal acts on control bytes, so those that a worker wrote are replaced. */
+/* Append a line that a worker wrote, with control bytes replaced, because a terminal would act on them. */
 static void add_line(struct cut_text *out, const char *line, size_t length)
 {
     const size_t from = out->length;
@@ -114,8 +114,8 @@ const char *errors_account(const struct errors_detail *detail, char *out, size_t
 }
 
 /*
- * Zero-terminate the lines of bytes[0..n) and point at the last ones. What a carriage return overwrote is
- * left out.
+ * End each line of bytes[0..n) with a zero, and keep pointers to the last lines. Text that a carriage return
+ * overwrote is left out.
  */
 static void split_tail(struct errors_tail *tail, size_t n)
 {

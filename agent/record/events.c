@@ -27,23 +27,23 @@ struct events {
     int fd;                                    /* -1: no file is kept */
     void (*seen)(void *arg, const char *line); /* the watcher; NULL: none */
     void *seen_arg;
-    void (*refused)(void *arg, const char *words); /* told of a line that is lost; NULL: none */
+    void (*refused)(void *arg, const char *words); /* called when a line is lost; NULL: no function */
     void *refused_arg;
     struct disk *disk; /* NULL: none */
     uint64_t term;     /* of the lines; 0: none */
     struct lines waiting;
     uint64_t n_lost;
-    bool full; /* said once; forgotten when there is room again */
-    bool owed; /* the last line is one that is to be on the disk when this is closed */
+    bool full; /* a line said that there is no room; reset when there is room again */
+    bool owed; /* the last line must be on the disk when the file is closed */
     char name[64];
 
     /* The disk's while `writing`. */
     struct disk_job job;
     bool writing;
     struct lines lines; /* that are being written */
-    bool torn;          /* half a line may stand at the end of the file */
-    bool failed;        /* said once; forgotten when a line is written again */
-    int to_say;         /* errno of the first line that failed after one that did not; 0: none */
+    bool torn;          /* the file may end in half a line */
+    bool failed;        /* a line said that writing failed; reset when a line is written again */
+    int to_say;         /* errno of the first failure in a row, which must still be reported; 0: none */
     uint64_t n_failed;
 };
 
@@ -133,7 +133,7 @@ void events_close(struct events *events)
     if (events == NULL)
         return;
     if (events->owed)
-        fsync(events->fd); /* a failure could not be reported to any caller */
+        fsync(events->fd); /* no caller is left to whom a failure could be reported */
     if (events->fd >= 0)
         close(events->fd);
     free(events->waiting.bytes);
@@ -187,7 +187,7 @@ static void add_field(struct json_text *line, const struct events_field *field)
     }
 }
 
-/* An event's line without its end, in `out`. */
+/* Begin the line of an event in `out`: time, event and generation. */
 static struct json_text begin_line(char *out, size_t size, int64_t time_us, int generation, const char *event,
                                    const struct events_field *fields)
 {
@@ -202,7 +202,7 @@ static struct json_text begin_line(char *out, size_t size, int64_t time_us, int 
     return line;
 }
 
-/* Returns the length of the whole line, 0 if it did not fit. */
+/* End the line of an event. Returns its length; 0 if it did not fit. */
 static size_t end_line(struct json_text *line, uint64_t term)
 {
     if (term > 0)
@@ -229,7 +229,7 @@ static void submit(struct events *events)
     disk_submit(events->disk, &events->job);
 }
 
-/* Keep a line until the disk has written those before it. Returns false if there is no room. */
+/* Keep a line in memory until the disk has written the lines before it. Returns false if there is no room. */
 static bool keep(struct events *events, const char *line, size_t length)
 {
     struct lines *waiting = &events->waiting;
@@ -273,7 +273,7 @@ uint64_t events_lost(const struct events *events)
     return events == NULL ? 0 : events->n_lost;
 }
 
-/* The disk's thread may be reading the lines, too. */
+/* Count the lines. The disk's thread may be reading them at the same time. */
 static uint64_t count_lines(const struct lines *lines)
 {
     uint64_t n = 0;
@@ -307,8 +307,8 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
 }
 
 /*
- * Add the members of an object that a worker sent, except those that the agent itself writes: its first
- * `n_ours`, and a term.
+ * Append the members of an object that a worker sent. Members that the agent writes itself are left out:
+ * those of the first `n_ours` fields, and `term`.
  */
 static void add_members(struct json_text *line, const cJSON *object, size_t n_ours, uint64_t term)
 {

@@ -68,17 +68,21 @@ void events_close(struct events *events);
 /** Let the thread of `disk` write from now on. Borrowed until events_close(); NULL: the caller writes. */
 void events_write_on(struct events *events, struct disk *disk);
 
-/** The writer leads in this term: it is in each line from now on. 0, and NULL: no effect. */
+/**
+ * From now on each line has this term, in which the writer leads. No effect if `term` is 0 or `events` is
+ * NULL.
+ */
 void events_lead(struct events *events, uint64_t term);
 
 /**
- * Call `seen` with each line from now on, at once and before it is written, also if the disk then refuses it.
+ * Call `seen` with each line from now on. The call comes before the line is written, even if the disk then
+ * refuses it.
  *   line  zero-terminated, with its newline; borrowed for the call
  */
 void events_watch(struct events *events, void (*seen)(void *arg, const char *line), void *arg);
 
 /**
- * Call `refused`, on the loop, for a line that was lost, if the one before it was not.
+ * Call `refused`, on the loop, for a lost line, if the line before it was not lost.
  *   words  "write events.jsonl: No space left on device"; borrowed for the call
  */
 void events_on_refusal(struct events *events, void (*refused)(void *arg, const char *words), void *arg);
@@ -101,7 +105,8 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
  * Append an event that a worker sent (FSDP_LINK_EVENT): {"event": "resume", "step": 7, ...}. json[0..length)
  * must be one JSON object with a string `event`. The agent's own values replace its `time`, `generation` and
  * `rank`.
- *   rank             below 0: another node's agent sent it, for any of that node's ranks; its `rank` is kept
+ *   rank             the rank that sent it. Below 0: another node's agent did, and the event's own `rank` is
+ *                    kept
  *   FSDP_ERR_FORMAT  it is no such object, or too long; nothing was written
  */
 enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json,

@@ -3,7 +3,7 @@
 #include <signal.h>
 
 /*
- * Returns whether the worker uses our library: only that opens the link, and from then on its page has the
+ * Does the worker use our library? Only the library opens the link; after that the worker's page has its
  * phase.
  */
 static bool is_ours(const struct death *death)
@@ -29,7 +29,7 @@ bool first_cause_is_consequence(const struct death *death)
     if (death->kind == DEATH_EXIT)
         return was_asked(death);
     /*
-     * After TERM, some runtimes end themselves by INT or by the abort of a handler; only what we sent counts.
+     * After TERM, some runtimes end themselves by INT or by abort(). So any signal that we have sent counts.
      */
     if (death->kind == DEATH_SIGNAL)
         return (death->code == death->sent_signal && death->code != 0) ||
@@ -38,8 +38,8 @@ bool first_cause_is_consequence(const struct death *death)
 }
 
 /*
- * The lowest number is the first cause: 0 a cause, then a worker that blames another, then workers that we
- * stopped.
+ * Returns the class of a death, in which the lowest is the first cause: 0 for a cause, then workers that
+ * blame another one, then workers that we stopped.
  */
 static int order(const struct death *death)
 {
@@ -49,8 +49,8 @@ static int order(const struct death *death)
 }
 
 /*
- * Whether `a` raised before `b`. If both raised at the same time, by whole seconds in their files, the one
- * seen first.
+ * Returns whether `a` failed before `b`. If their error files give the same whole second, the one that was
+ * seen first counts.
  */
 static bool is_before(const struct death *a, const struct death *b)
 {

@@ -10,10 +10,10 @@
  *     for a worker that had opened its link, so one that uses our library. For other programs these codes
  *     mean nothing.
  *
- * Of several causes the earliest one wins. A death's time is when its node's coordinator learned of it. If
- * the worker's error file says when it raised, that time counts instead (age_ns). It is measured on the
- * worker's own host, so clocks of different hosts are never compared. So a rank that raised first and died
- * slowly is still first.
+ * Of several causes the earliest one wins. A death's time is when it was seen (when_ns). If the worker's
+ * error file says when it raised, that time counts instead (age_ns). It is measured on the worker's own host,
+ * so clocks of different hosts are never compared. So a rank that raised first and died slowly is still
+ * first.
  *
  * A signal that we never sent is a cause whenever it is seen. The kernel reports a death only after it has
  * freed the memory, and for a big process that is long after its peers have noticed.
@@ -31,8 +31,8 @@ enum death_kind {
     DEATH_EXIT,
     DEATH_SIGNAL,
     DEATH_SPAWN, /* it could not be started: `code` is 126, 127, or 75 where the system refused */
-    DEATH_HANG,  /* no progress: `code` is the signal that will end it */
-    DEATH_STUCK, /* the same, in the kernel, where no signal reaches it */
+    DEATH_HANG,  /* it made no progress: `code` is the signal that will end it */
+    DEATH_STUCK, /* it made no progress, and sleeps in the kernel, where no signal reaches it */
     DEATH_NODE,  /* its node, or the link to it, is lost */
 };
 
@@ -53,33 +53,33 @@ struct death {
     enum death_kind kind;
     int rank, local_rank, node_rank;
     int pid;
-    int code;          /* exit code, or signal */
-    int sent_signal;   /* the signal by which we had asked it to end before; 0: we had not */
-    bool killed;       /* we had sent it KILL */
-    int64_t when_ns;   /* CLOCK_MONOTONIC of the coordinator's host, when it was seen */
-    int64_t age_ns;    /* how long before it was seen it had raised, by its error file; 0: unknown */
-    int64_t silent_ns; /* before a hang was noticed: how long it showed no progress; else 0 */
-    bool oom_kill;     /* the kernel's OOM killer ended it */
-    int64_t step;      /* -1: unknown */
-    int phase;         /* enum fsdp_phase or program_phase; -1: there was no process */
+    int code;        /* exit code, or signal */
+    int sent_signal; /* the signal by which we had asked the worker to end; 0: we had not */
+    bool killed;     /* we had sent it KILL */
+    int64_t when_ns; /* when the death was seen, by CLOCK_MONOTONIC of the coordinator's host */
+    int64_t age_ns;  /* how long before it was seen the worker had failed, by its error file; 0: unknown */
+    /* of a hang: for how long the worker had shown no progress when that was noticed; else 0 */
+    int64_t silent_ns;
+    bool oom_kill; /* the kernel's OOM killer ended it */
+    int64_t step;  /* -1: unknown */
+    int phase;     /* enum fsdp_phase or program_phase; -1: the process never existed */
     char host[DEATH_HOST_BYTES];
     char words[DEATH_WORDS_BYTES]; /* more about it; may be empty */
 };
 
 /**
- * Returns whether `death` is the first cause in place of `cause`, the first cause of the deaths that were
- * seen before it. NULL: none of them failed. So one call for each death, in the order in which they are seen,
- * finds the first cause of all.
+ * Finds the first cause of many deaths, with one call for each death in the order in which they are seen.
+ * `cause` is the first cause so far; NULL: none. Returns whether `death` takes its place.
  */
 bool first_cause_is_better(const struct death *death, const struct death *cause);
 
-/** Returns whether the worker died only because something else had happened. */
+/** Returns whether the worker died only as a consequence of something else. */
 bool first_cause_is_consequence(const struct death *death);
 
 /** Returns whether a worker of ours exited with the code that says that a peer, or its link, was gone. */
 bool first_cause_blames_another(const struct death *death);
 
-/** Returns whether a worker of ours ended because its loss or gradient in death->step was not a number. */
+/** Returns whether a worker of ours ended because its loss or gradient at death->step was not finite. */
 bool first_cause_is_divergence(const struct death *death);
 
 /** Returns fsdprun's exit status for this cause. */
@@ -98,7 +98,10 @@ bool first_cause_is_final(const struct death *death, bool job);
  * range.
  */
 const char *first_cause_phase_name(int phase);
-/** Returns words for the line, such as "before rendezvous", if the name alone is not enough; else NULL. */
+/**
+ * Returns the words for a phase, such as "before rendezvous", if its name alone does not say enough; else
+ * NULL.
+ */
 const char *first_cause_phase_words(int phase);
 
 #endif

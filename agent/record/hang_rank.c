@@ -31,7 +31,7 @@ static void add_collective(struct cut_text *out, const struct hang_rank *row)
         cut_add(out, " (%s)", row->layer);
 }
 
-/* Adds where the rank stands, if that is known. */
+/* Appends where the rank stands, if that is known. */
 static void add_place(struct cut_text *out, const struct hang_rank *row)
 {
     if (row->group >= 0 && !row->queued) {

@@ -17,67 +17,83 @@
 #include <fsdp/link.h>
 
 enum { HANG_GROUP_BYTES = 64, HANG_CALL_BYTES = 20, HANG_LISTED = 2 };
-/* Who waits in a collective wakes many times a second, to see whether others are gone. */
+/*
+ * A rank that waits in a collective wakes many times a second to look for lost ranks. So only a rank whose
+ * threads all slept for so long counts as still.
+ */
 enum { HANG_STILL_S = 3 };
 
 /* A group that the rank is in. Ranks of one group have the same name for it. */
 struct hang_group {
     char name[HANG_GROUP_BYTES];
-    int first, stride, size; /* member i is rank first + i * stride; stride 0: not known */
-    uint64_t begun, ended;   /* numbers of the newest collective that it began, and that ended */
+    int first, stride, size; /* member i of the group is rank first + i * stride; stride 0: not known */
+    /* the numbers of the newest collective that the rank has begun, and that it has completed */
+    uint64_t begun, ended;
 };
 
 struct hang_rank {
     int rank, local_rank, pid;
     int node;      /* number of its node in the generation */
-    bool answered; /* false: its node did not answer, and only rank and node are set */
+    bool answered; /* false: the rank's node did not answer, so only rank and node are set */
     bool live;     /* its process was not reaped */
     int state;     /* the process's state as in /proc: 'R', 'S', 'D', 'T', ...; '?': unknown */
-    bool still;    /* it sleeps, and none of its threads ran for HANG_STILL_S */
+    bool still;    /* the process sleeps, and none of its threads has run for HANG_STILL_S */
     int64_t silent_ns;
     int64_t bound_ns; /* 0: it may be silent for ever */
     /*
-     * With --hang-timeout: how long ago its node has seen a strong sign of any rank, as told in
-     * agent/watch/hang_life.h. 0: its node does not watch what programs show.
+     * With --hang-timeout: how long ago its node has seen a strong sign of life (agent/watch/hang_life.h) of
+     * any rank. 0: its node does not look for signs.
      */
     int64_t shown_ns;
     bool hearts;  /* ... and it has used its heartbeat */
     bool program; /* ... and it shows no progress page */
-    bool python;  /* ... and its Python stack is known: `layer` is its line, and `waits` what it does there */
-    int pass;     /* enum fsdp_phase, without COLLECTIVE and WAIT */
-    int64_t step; /* -1: it is in none yet */
-    bool waits;   /* for an answer through the agent */
-    char layer[HANG_GROUP_BYTES]; /* or unit, that it is at; empty: in none */
     /*
-     * The collective in which it is: in[group] of `groups`, and the collective's number there. -1: in none.
-     * A collective that a GPU has not done counts too, if the rank is in no other (`queued`).
+     * its Python stack is known: `layer` is the line at which it stands, and `waits` whether that line waits
+     */
+    bool python;
+    int pass;                     /* enum fsdp_phase, without COLLECTIVE and WAIT */
+    int64_t step;                 /* -1: it is in none yet */
+    bool waits;                   /* for an answer through the agent */
+    char layer[HANG_GROUP_BYTES]; /* the module or unit in which the rank is; empty: in none */
+    /*
+     * The collective in which the rank is: `group` is its place in `groups` (-1: the rank is in no
+     * collective), and `sequence` the collective's number in that group. `queued`: the rank's process is not
+     * inside it, but its GPU has not completed it.
      */
     int group;
     uint64_t sequence, size_bytes;
     char kind[HANG_CALL_BYTES]; /* "all_gather" */
     bool queued;
     int peer,
-        n_missing; /* the first rank whose bytes are missing there, and how many are; -1, 0: not known */
+        /*
+         * the first rank whose bytes are missing in that collective (-1: not known), and how many ranks'
+         * bytes are missing
+         */
+        n_missing;
     int n_groups;
     struct hang_group groups[FSDP_GROUPS];
 };
 
 enum hang_kind {
-    HANG_NONE,     /* no rank is known to hang */
-    HANG_STUCK,    /* the culprit makes no progress by itself */
-    HANG_LINK,     /* no data passes between the two culprits */
-    HANG_MISMATCH, /* the culprits call different collectives, or in another order than others */
+    HANG_NONE,  /* no rank is known to hang */
+    HANG_STUCK, /* the culprit makes no progress by itself */
+    HANG_LINK,  /* no data passes between the two culprits */
+    /* the culprits call different collectives, or call them in another order than other ranks */
+    HANG_MISMATCH,
 };
 
 struct hang_verdict {
     enum hang_kind kind;
     int ranks[HANG_LISTED], n_ranks; /* the culprits; the first is the one to name */
-    int64_t again_ns; /* with HANG_NONE: judge again after this time; 0: no rank is silent for too long */
-    /* The collective in which most other ranks are: the row of one of them, and how many; -1, 0: none is. */
+    int64_t again_ns; /* with HANG_NONE: when to judge again, from now; 0: no rank is silent for too long */
+    /*
+     * The collective in which most other ranks wait: `waiter` is one of these ranks (-1: there is none),
+     * n_waiters their number.
+     */
     int waiter, n_waiters;
 };
 
-/** Returns the phase by which a report names the place of the rank: an enum fsdp_phase. */
+/** Returns the phase (enum fsdp_phase) that reports name for the rank. */
 int hang_rank_phase(const struct hang_rank *rank);
 
 /** Returns the name of a kind, "stuck", .... */
@@ -86,8 +102,8 @@ const char *hang_kind_name(enum hang_kind kind);
 enum { HANG_WORDS_BYTES = 256 };
 
 /**
- * Writes the verdict on `rows` (one for each rank) as words for the user: for how long no progress was seen,
- * where, and who waits. It is cut to HANG_WORDS_BYTES. Returns `out`.
+ * Writes the verdict on `rows` (one for each rank) in words for the user: how long there was no progress,
+ * where, and which ranks wait. At most HANG_WORDS_BYTES. Returns `out`.
  */
 const char *hang_words(const struct hang_verdict *verdict, const struct hang_rank *rows, char *out);
 

@@ -15,7 +15,7 @@ enum { LAST_WORDS_BYTES = 16384 };
 
 /** The ring. All zero: nothing was written yet. */
 struct last_words {
-    uint64_t n; /* bytes written so far; the newest LAST_WORDS_BYTES of them are kept */
+    uint64_t n; /* bytes that were written to the ring so far; it keeps the newest LAST_WORDS_BYTES */
     char ring[LAST_WORDS_BYTES];
 };
 
@@ -26,7 +26,7 @@ void last_words_add(struct last_words *words, const char *bytes, size_t n);
 size_t last_words_copy(const struct last_words *words, char *out);
 
 /**
- * Fill `detail` with what the last `n` bytes of a stream say:
+ * Fill `detail` from the last `n` bytes of a stream:
  *   - detail->tail always receives the last lines.
  *   - If `uncaught` is set, and detail has no error file, detail also receives the traceback and the message
  *     of the exception that ended the program. That must be the last thing written

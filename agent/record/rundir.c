@@ -54,7 +54,7 @@ static enum fsdp_status take_lock(struct rundir *rundir, struct fsdp_err *err)
     }
     rundir->lock_fd = fd;
     length = holder_words(words);
-    /* Words for people: a full disk must not keep a lock that is held from being one. */
+    /* The words are for people only. If a full disk refuses them, the lock is held all the same. */
     if (ftruncate(fd, 0) < 0 || pwrite(fd, words, length, 0) < 0)
         errno = 0;
     return FSDP_OK;
@@ -70,12 +70,12 @@ static void stamp(char *out, size_t size)
 }
 
 /*
- * Every open below walks safely by itself; this says what is wrong before anything is started, with words for
- * it. A FIFO under the name of a record would hold its writer.
+ * Checks the names in the run directory before anything is started, so that a problem gets a clear message.
+ * Opening them later is safe by itself. A FIFO in place of a record would block its writer.
  */
 static enum fsdp_status check_entries(const struct rundir *rundir, struct fsdp_err *err)
 {
-    /* Only records are looked at themselves: a folder may be on another disk, and that one may not answer. */
+    /* Only the records are opened for the check. A folder may be on another disk, which may not answer. */
     enum { N_RECORDS = 3 };
     static const char *const names[] = { "metrics.jsonl", "events.jsonl", lock_name, "checkpoints",
                                          "logs",          "export",       "offload" };
@@ -186,7 +186,7 @@ static bool has_only_own_files(int dir_fd)
     return only;
 }
 
-/* Remove the empty folders below `name`, `depth` deep, and the folder itself if nothing is left in it. */
+/* Remove the empty folders below `name`, down to `depth` levels, and `name` itself if it is empty then. */
 static void remove_empty(int parent_fd, const char *name, int depth)
 {
     DIR *dir = depth == 0 ? NULL : rundir_list(parent_fd, name);
@@ -197,10 +197,13 @@ static void remove_empty(int parent_fd, const char *name, int depth)
             remove_empty(dirfd(dir), entry->d_name, depth - 1);
     if (dir != NULL)
         closedir(dir);
-    unlinkat(parent_fd, name, AT_REMOVEDIR); /* refuses a file and what is not empty */
+    unlinkat(parent_fd, name, AT_REMOVEDIR); /* fails, as it should, if it is a file or is not empty */
 }
 
-/* The folders made for error files of generations that wrote none: attempt_<generation>/<local rank>. */
+/*
+ * Remove the folders that were made for error files, if no error file was written:
+ * attempt_<generation>/<local rank>.
+ */
 static void remove_empty_attempts(int dir_fd)
 {
     char name[32];
@@ -225,7 +228,8 @@ static void remove_temporary(struct rundir *rundir)
     if (rmdir(rundir->path) < 0)
         return;
     /*
-     * Its parent is the fsdprun_<random> that rundir_program_path() made; rmdir() refuses what is not empty.
+     * Removes the parent folder too, the fsdprun_<random> that rundir_program_path() made. rmdir() refuses it
+     * if it is not empty.
      */
     slash = strrchr(rundir->path, '/');
     *slash = '\0';

@@ -40,8 +40,8 @@ enum rundir_stream { RUNDIR_STDOUT, RUNDIR_STDERR };
 struct rundir_spec {
     enum rundir_kind kind;
     const char *path; /* RUN itself, absolute (rundir_job_path, rundir_program_path) */
-    bool lock;        /* hold the lock: this process is the job's coordinator */
-    bool temporary;   /* rundir_close() may remove it when nothing was kept in it */
+    bool lock;        /* take the lock, because this process is the job's coordinator */
+    bool temporary;   /* rundir_close() may remove the directory if nothing was kept in it */
 };
 
 enum { RUNDIR_PATH_BYTES = 4096 };
@@ -55,7 +55,8 @@ enum { RUNDIR_PATH_BYTES = 4096 };
 enum fsdp_status rundir_job_path(char *path, const char *dir, const char *name, struct fsdp_err *err);
 
 /**
- * The same for a run directory that the user names: `dir` as an absolute path. FSDP_ERR_CONFIG: it is "/".
+ * Does the same for a run directory that the user names: sets `path` to `dir` as an absolute path.
+ * FSDP_ERR_CONFIG: it is "/".
  */
 enum fsdp_status rundir_named_path(char *path, const char *dir, struct fsdp_err *err);
 
@@ -91,26 +92,27 @@ enum fsdp_status rundir_program_path(char *path, const char *dir, const char *ru
 enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err);
 
 /**
- * The same in two steps, for a caller that must not wait for the disk. spec->lock is not used.
+ * rundir_open() in two steps, for a caller that must not wait for the disk. spec->lock is not used.
  * rundir_create() touches no file. Until rundir_begin() has succeeded, only rundir_path(),
- * rundir_set_first_attempt() and rundir_close() may be called. rundir_begin() has no effect if it is
- * open, and may be called again after a failure. Its errors are those of rundir_open(). Thread: any, one at a
- * time.
+ * rundir_set_first_attempt() and rundir_close() may be called. rundir_begin() opens the directory. It has no
+ * effect if the directory is open, and may be called again after a failure. Its errors are those of
+ * rundir_open(). Thread: any, one at a time.
  */
 enum fsdp_status rundir_create(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err);
 enum fsdp_status rundir_begin(struct rundir *rundir, struct fsdp_err *err);
 
 /**
- * Become the coordinator's: take the lock of a directory that was opened without. No effect if it is held.
- *   begins  a run begins with it: the attempts follow those that are there
+ * Take the lock of a directory that was opened without it, because this node becomes the coordinator. No
+ * effect if the lock is held already.
+ *   begins  a new run begins: its attempts are counted on from those that are there
  * Errors as those of rundir_open(). Thread: any, one at a time.
  */
 enum fsdp_status rundir_lock(struct rundir *rundir, bool begins, struct fsdp_err *err);
 
-/** The coordinator is another one: release the lock. */
+/** Release the lock, because another node becomes the coordinator. */
 void rundir_unlock(struct rundir *rundir);
 /**
- * Release the lock and free. NULL is a no-op.
+ * Release the lock and free `rundir`. NULL is a no-op.
  *   discard  remove a temporary directory that contains only files of this module's names, so that no log was
  *            kept. Any other directory stays as it is.
  */
@@ -119,7 +121,10 @@ void rundir_close(struct rundir *rundir, bool discard);
 /** Returns the absolute path, without a slash at its end; owned by `rundir`. */
 const char *rundir_path(const struct rundir *rundir);
 
-/** Writes where its checkpoints are: `apart`, or, if that is NULL, "checkpoints" in the directory. */
+/**
+ * Writes the path of the run's checkpoints to `out`: `apart`, or, if that is NULL, "checkpoints" in the run
+ * directory.
+ */
 void rundir_checkpoints(const struct rundir *rundir, const char *apart, char out[RUNDIR_PATH_BYTES]);
 
 /** Returns the descriptor of the directory, for openat(); owned by `rundir`. */
@@ -133,7 +138,10 @@ int rundir_lock_fd(const struct rundir *rundir);
  */
 int rundir_first_attempt(const struct rundir *rundir);
 
-/** On nodes that are not the coordinator: to be called before any file of a generation is opened. */
+/**
+ * Sets the attempt of generation 0, on nodes that are not the coordinator. Call it before any file of a
+ * generation is opened.
+ */
 void rundir_set_first_attempt(struct rundir *rundir, int first_attempt);
 
 /**
@@ -174,7 +182,8 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
 
 /**
  * Open a file of a whole generation for appending, "logs/g<generation>/<name>" of a job or
- * "attempt_<attempt>/<name>" of a program. As above, but write-only, and without a line between two runs.
+ * "attempt_<attempt>/<name>" of a program. Otherwise as rundir_open_log(), but write-only, and without a line
+ * between two runs.
  */
 enum fsdp_status rundir_open_shared(struct rundir *rundir, int generation, const char *name, int *fd,
                                     char *path, struct fsdp_err *err);

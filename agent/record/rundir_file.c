@@ -34,7 +34,8 @@ enum fsdp_status rundir_write(struct rundir *rundir, const char *name, const cha
     int error;
 
     snprintf(temporary, sizeof temporary, ".%.200s.tmp", name);
-    unlinkat(rundir->fd, temporary, 0); /* left by a run that was killed, or put there by another user */
+    /* a file of that name is left by a run that was killed, or was put there by another user */
+    unlinkat(rundir->fd, temporary, 0);
     error = write_new(rundir->fd, temporary, text, length, &what);
     if (error == 0 && renameat(rundir->fd, temporary, rundir->fd, name) < 0) {
         what = "rename to";
@@ -51,7 +52,7 @@ enum fsdp_status rundir_write(struct rundir *rundir, const char *name, const cha
                : fsdp_fail(err, FSDP_ERR_IO, "%s %s/%s: %s", what, rundir->path, name, strerror(error));
 }
 
-/* Make the folder `path`, which begins with the run directory's own, and open it. */
+/* Make the folder `path`, which must be below the run directory, and open it. */
 static enum fsdp_status open_folder(const struct rundir *rundir, const char *path, int *fd,
                                     struct fsdp_err *err)
 {
@@ -82,7 +83,7 @@ enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int r
     return status;
 }
 
-/* The file `name` in the folder `path` (RUNDIR_PATH_BYTES), which becomes the file's path. */
+/* Open the file `name` in the folder `path` (RUNDIR_PATH_BYTES). `path` then becomes the path of the file. */
 static enum fsdp_status open_in(const struct rundir *rundir, char *path, const char *name, int flags, int *fd,
                                 struct fsdp_err *err)
 {
@@ -120,7 +121,10 @@ static enum fsdp_status mark_new_run(struct rundir *rundir, int fd, const char *
         return file_fail(err, "read", path);
     n = snprintf(line, sizeof line, "%s--- fsdprun: run of %s, pid %d ---\n", last == '\n' ? "" : "\n",
                  rundir->begun, (int)getpid());
-    /* The log meets a full disk too. It then says so, and lets the worker live. */
+    /*
+     * If the disk is full, the worker is started all the same; its log then meets the full disk and reports
+     * it.
+     */
     return file_write(fd, line, (size_t)n) || errno == ENOSPC || errno == EDQUOT
                ? FSDP_OK
                : file_fail(err, "write", path);

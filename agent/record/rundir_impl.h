@@ -34,7 +34,8 @@ enum fsdp_status rundir_set_path(char *path, struct fsdp_err *err, const char *f
     __attribute__((format(printf, 3, 4)));
 
 /**
- * Open the folder `name` below `parent_fd` for readdir(). A symbolic link is not followed. NULL: see errno.
+ * Open the folder `name` below `parent_fd` for readdir(). A symbolic link is not followed. Returns NULL with
+ * errno.
  */
 DIR *rundir_list(int parent_fd, const char *name);
 

@@ -69,7 +69,10 @@ enum fsdp_status rundir_make_folders(const char *path, struct fsdp_err *err)
         if (mkdir(part, 0777) < 0 && errno != EEXIST) {
             const int error = errno;
 
-            /* Some systems say EROFS or EACCES for a directory that is there. */
+            /*
+             * Some systems report EROFS or EACCES when mkdir() is called for an existing directory, so first
+             * see whether it exists.
+             */
             if (stat(part, &stat_of) < 0)
                 return fsdp_fail(err, error == ENOTDIR ? FSDP_ERR_CONFIG : FSDP_ERR_IO, "create %s: %s", part,
                                  strerror(error));

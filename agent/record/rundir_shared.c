@@ -13,7 +13,7 @@
 
 static const char attempt_prefix[] = RUNDIR_ATTEMPT_PREFIX, mark_prefix[] = ".nodes-";
 
-/* The number of an attempt's folder; -1 of any other name. */
+/* Returns the number of an attempt's folder; -1: the name is not that of one. */
 static int attempt_of(const char *name)
 {
     const char *digits = name + sizeof attempt_prefix - 1;
@@ -79,8 +79,8 @@ void rundir_set_first_attempt(struct rundir *rundir, int first_attempt)
 }
 
 /*
- * A hash, because the token is a secret. Its name is new in each generation, so that no node remembers that
- * it was absent.
+ * The name of the mark is a hash of the token, because the token is a secret. It is new in each generation,
+ * so no node has cached that there is no such name.
  */
 static void name_mark(const unsigned char token[32], char out[32])
 {

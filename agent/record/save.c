@@ -117,8 +117,8 @@ static void tell(struct save *save, const struct save_own *own, int64_t step, co
 }
 
 /*
- * Tell every rank at once that the save has failed: no rank need wait for the other reports. `collection` may
- * be NULL.
+ * Tells every rank at once that the save has failed, so that no rank waits for the other reports.
+ * `collection` may be NULL.
  */
 static void refuse(struct save *save, struct collection *collection, int64_t step, enum fsdp_status status,
                    const char *words)
@@ -134,7 +134,10 @@ static void refuse(struct save *save, struct collection *collection, int64_t ste
     tell(save, collection != NULL ? collection->own : NULL, step, &err, 0, 0, 0.0);
 }
 
-/* The verdict on a collection. If it was refused, every rank has had it. */
+/*
+ * Reports the verdict on a collection to every rank, unless the collection was refused: then the ranks know
+ * it.
+ */
 static void end_publish(struct save *save, const struct collection *collection, const struct fsdp_err *err,
                         uint64_t size_bytes, double seconds)
 {
@@ -184,8 +187,8 @@ static void work_done(uv_work_t *request, int status)
     save->watch = NULL;
     bring_lines(save, work);
     /*
-     * If on_silent() gave up waiting for the disk, it has reported the failure. The end of a publish is an
-     * event even if its generation is over.
+     * If the disk did not answer, on_silent() has reported that already. The end of a publication is an event
+     * even if its generation is over.
      */
     if (work->kind == WORK_PUBLISH)
         end_publish(save, collection, &work->err, work->size_bytes, work->seconds);
@@ -193,7 +196,8 @@ static void work_done(uv_work_t *request, int status)
         end_prepare(save, work->err.status == FSDP_OK ? work->step : -1, &work->err);
     if (work->kind == WORK_PUBLISH && work->err.status == FSDP_OK && !collection->refused &&
         start_work(save, WORK_RETAIN, collection, NULL))
-        collection = NULL; /* without memory for it, the next save removes what is too old */
+        collection =
+            NULL; /* the work owns it; if the work could not start, the next save removes what is too old */
     free_collection(collection);
     free(work);
     go_on(save);
@@ -201,7 +205,7 @@ static void work_done(uv_work_t *request, int status)
         save->idle(save->idle_arg);
 }
 
-/* The disk does not answer. The thread stays where it is, and the run ends without it (run.c). */
+/* The disk does not answer. The thread stays blocked in its call, and the run ends without it (run_end.c). */
 static void on_silent(void *arg)
 {
     struct work *work = arg;
@@ -214,7 +218,10 @@ static void on_silent(void *arg)
     end_prepare(save, -1, &err);
 }
 
-/* Returns false, with the words in `err`, if it cannot begin; `collection` stays the caller's then. */
+/*
+ * Starts work on a thread. Returns false, with the reason in `err`, if it cannot start; `collection` is then
+ * still the caller's.
+ */
 static bool start_work(struct save *save, enum work_kind kind, struct collection *collection,
                        struct fsdp_err *err)
 {
@@ -283,10 +290,13 @@ void save_abandon(struct save *save)
 void save_prepare(struct save *save, save_prepared *done, void *arg)
 {
     const bool is_near = save->directory[0] != '\0' && !io_is_remote(save->directory);
-    /* O_PATH: where another disk begins at this name, it is not asked. The loop asks no object store. */
+    /*
+     * With O_PATH, another disk that is mounted at this name is not asked. If the directory is in an object
+     * store, the loop does not look at all.
+     */
     const int fd = is_near ? save->io->open(save->io, save->directory, O_PATH | O_NOFOLLOW, 0) : -1;
 
-    /* No directory, or none yet: nothing to look at, and no thread is started for it. */
+    /* There is no directory of checkpoints, or none yet: nothing to look at, so no thread is started. */
     if (save->own == NULL && (save->directory[0] == '\0' || (is_near && fd < 0 && errno == ENOENT))) {
         const struct fsdp_err fine = { 0 };
 
@@ -318,7 +328,8 @@ int64_t save_known_step(const struct save *save)
 }
 
 /*
- * NULL: no memory. One that begins after reports were lost is of a save that every rank was told has failed.
+ * Begins to collect the reports about a step. NULL: no memory. If reports of the step were lost before, every
+ * rank was told that it failed, and the collection begins as refused.
  */
 static struct collection *begin_collection(struct save *save, int64_t step)
 {
@@ -341,8 +352,8 @@ static struct collection *begin_collection(struct save *save, int64_t step)
 }
 
 /*
- * The save fails, on all ranks at once. Its reports are counted all the same: the next save may begin after
- * the last one.
+ * There is no memory for a report: the save fails on all ranks at once. Reports are still counted, because
+ * the next save may only begin after the last one.
  */
 static void lose_report(struct save *save, int64_t step)
 {
@@ -353,7 +364,7 @@ static void lose_report(struct save *save, int64_t step)
         save->n_lost = 0;
 }
 
-/* Add a report. Returns NULL, or what is wrong with it compared with the other ranks' reports. */
+/* Adds a rank's report. Returns NULL, or a text about what does not fit the other ranks' reports. */
 static const char *add_part(struct collection *collection, int rank, const struct save_own *own,
                             const struct fsdp_link_saved *saved, int *manifest_fd)
 {
@@ -383,7 +394,7 @@ static const char *add_part(struct collection *collection, int rank, const struc
         collection->keep = saved->keep;
         collection->started_ns = saved->started_ns;
         collection->stalled_ns = saved->stalled_ns;
-        /* The ranks may have passed over the step that this agent found, and loaded an older one. */
+        /* The ranks may have passed over the step that this agent had found, and loaded an older one. */
         if (own != NULL || saved->loaded_step >= 0)
             collection->loaded_step = saved->loaded_step;
     }

@@ -29,9 +29,9 @@ struct save_handlers {
     void *arg; /* passed to all of these */
     /*
      * The verdict on a step, for every rank. `directory` is the program's own, or "" for the run's. After a
-     * success `size_bytes` is the size of all files. `seconds` counts from when rank 0 began until the
-     * checkpoint had its final name. `blocked_s` is the time since rank 0 began, in which it did not train.
-     * 0: unknown. Older checkpoints are removed after the verdict: no rank waits for that.
+     * success `size_bytes` is the size of all files. `seconds` is the time from when rank 0 began to save
+     * until the checkpoint had its final name. `blocked_s` is how much of that time rank 0 did not train; 0:
+     * unknown. Older checkpoints are removed after the verdict: no rank waits for that.
      */
     void (*published)(void *arg, const struct fsdp_link_published *published, const char *directory,
                       uint64_t size_bytes, double seconds, double blocked_s);
@@ -45,14 +45,15 @@ struct save_handlers {
     enum fsdp_status (*weigh)(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
                               struct fsdp_err *err);
     /*
-     * From this step on save_prepare() verifies checksums too. Nothing is trained after such a step, so
-     * perhaps no rank loads it. Ranks verify what they load.
+     * For steps from this one on, save_prepare() verifies checksums too. After such a step nothing is
+     * trained, so perhaps no rank will load (and thereby verify) it.
      */
     int64_t last_step;
-    uint64_t term;         /* of the coordinator; 0: no arbiter says who leads */
-    bool replaces;         /* the coordinator has taken another one's place, which may still hold the locks */
+    uint64_t term;         /* the coordinator's term; 0: there is no arbiter */
+    bool replaces;         /* the coordinator took over from another one, which may still hold the locks */
     const char *directory; /* of the run's checkpoints, absolute; NULL: RUN/checkpoints. Borrowed */
-    int64_t patience_ms;   /* save_prepare() fails when its disk has not answered for this time; 0: never */
+    /* save_prepare() fails if its disk has not answered for so long; 0: it waits without limit */
+    int64_t patience_ms;
 };
 
 /**
@@ -70,22 +71,22 @@ void save_destroy(struct save *save);
 void save_begin(struct save *save, uint32_t generation, int world_size, int64_t loaded_step);
 
 /**
- * The generation is over, and no rank writes any more: forget what was collected. The files of a save that
- * was refused are removed, which may still be under way when this returns.
+ * The generation is over and no rank writes any more: forget all reports. The files of a save that was
+ * refused are removed on a thread, which may still run when this returns.
  */
 void save_abandon(struct save *save);
 
 /**
- * Take the report of a rank. `manifest_fd` (-1: none) is the head of the manifest, which only rank 0 sends;
- * this function closes it or keeps it. A save that can no longer succeed is refused at once; its files are
- * removed after the last rank has reported, or by save_abandon().
+ * Takes a rank's report about its part of a save. `manifest_fd` (-1: none) is the head of the manifest, which
+ * only rank 0 sends; this function closes it or keeps it. A save that can no longer succeed is refused at
+ * once; its files are removed after the last rank has reported, or by save_abandon().
  */
 void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved,
                int manifest_fd);
 
 /**
- * The answer to save_prepare(). `step` is -1 if there is no checkpoint, or if err->status says what went
- * wrong.
+ * Receives the result of save_prepare(). `step` is -1 if there is no checkpoint, or if err->status says what
+ * failed.
  */
 typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
 
@@ -101,10 +102,10 @@ typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
 void save_prepare(struct save *save, save_prepared *done, void *arg);
 
 /**
- * Like save_prepare(), for ranks that have a newer step in memory. `done` gets the step of
- * save_known_step(), as soon as no publication is under way. No file is looked at. What was left unfinished
- * is removed while the next generation runs. Returns false, and does nothing, if directories of the
- * program's own must be looked at.
+ * Like save_prepare(), if the ranks have a newer step in memory. `done` gets the step of save_known_step(),
+ * as soon as no publication is under way. No file is looked at. What was left unfinished is removed while the
+ * next generation runs. Returns false, and does nothing, if directories of the program's own must be looked
+ * at.
  */
 bool save_settle(struct save *save, save_prepared *done, void *arg);
 

@@ -28,20 +28,23 @@ struct collection {
     int world_size, n_reported;
     int64_t loaded_step; /* which retention must keep; -1: none */
     uint32_t keep;
-    int64_t started_ns;         /* when rank 0 began, CLOCK_MONOTONIC */
-    int64_t stalled_ns;         /* how long it kept rank 0 from training, if the agent wrote the file; 0 */
+    int64_t started_ns; /* when rank 0 began, CLOCK_MONOTONIC */
+    /* how long the save kept rank 0 from training, if an agent wrote its file; else 0 */
+    int64_t stalled_ns;
     const struct save_own *own; /* the program's directory; NULL: the run's */
-    bool refused;               /* every rank was told; after the last report the files are removed */
-    int head_fd;                /* the head of the manifest, from rank 0; -1: not yet */
-    char temporary[FSDP_LINK_NAME_BYTES]; /* where the ranks wrote; empty until the first report */
-    struct part parts[];                  /* (world_size) */
+    /* every rank was told that it failed; the files are removed after the last report */
+    bool refused;
+    int head_fd; /* the head of the manifest, from rank 0; -1: not yet */
+    /* the directory to which the ranks wrote; empty until the first report */
+    char temporary[FSDP_LINK_NAME_BYTES];
+    struct part parts[]; /* (world_size) */
 };
 
 enum work_kind { WORK_PREPARE, WORK_PUBLISH, WORK_RETAIN, WORK_CLEAN };
 
 /**
- * The work of a thread, with all that it needs: the thread touches nothing else of the loop's, except the
- * locks. The loop creates and frees it.
+ * The work of a thread, with all data that it needs. The thread uses nothing else that belongs to the loop,
+ * except the locks. The loop creates and frees it.
  */
 struct work {
     uv_work_t request;
@@ -49,22 +52,24 @@ struct work {
     struct fsdp_io *io;
     char directory[IO_PATH_BYTES];
     enum work_kind kind;
-    struct collection *collection; /* to publish, or just published; NULL: prepare a generation, or clean */
-    uint32_t generation;           /* when the work began */
-    const struct save_own *own;    /* all directories of the program's; the list only grows */
+    /* what to publish, or what was just published; NULL: the work is to prepare a generation, or to clean */
+    struct collection *collection;
+    uint32_t generation;        /* when the work began */
+    const struct save_own *own; /* all directories that the program has named; the list only grows */
     struct fsdp_err err;
 
     /* Preparing: signs of life for the loop. */
     struct counting_io files; /* the run's files */
-    _Atomic uint64_t n_done;  /* operations that came to their end, in all directories */
+    _Atomic uint64_t n_done;  /* file operations that have ended, in all directories */
     const char *_Atomic at;   /* the directory whose disk is being asked */
-    bool given_up;            /* set by the loop: the disk does not answer, and the result counts no more */
+    /* set by the loop: the disk does not answer, so the result does not count any more */
+    bool given_up;
 
     /* Results. */
     int64_t step; /* found by preparing; -1: none */
     uint64_t size_bytes;
     double seconds;
-    char lines[SAVE_LINES_BYTES]; /* for people, each ended by a newline; the loop hands them on */
+    char lines[SAVE_LINES_BYTES]; /* lines for people, each with its newline; the loop prints them */
     size_t lines_bytes;
 };
 
@@ -76,25 +81,30 @@ struct save {
     uint32_t generation;
     int world_size;
     int64_t loaded_step;
-    /* Of this generation, newest first. All but the newest were refused, and wait for the last reports. */
+    /* of this generation, newest first; all but the newest were refused, and wait for their last reports */
     struct collection *collecting;
-    struct collection *ready;     /* complete, waiting for the thread, in their order */
-    int64_t lost_step;            /* the step of the reports for which there was no memory */
-    int n_lost;                   /* their number; 0: none */
-    struct directory_lock *locks; /* the thread's while `working`; held until the end */
+    struct collection *ready;      /* complete, waiting for the thread */
+    int64_t lost_step;             /* the step whose reports were lost for lack of memory */
+    int n_lost;                    /* their number; 0: none */
+    struct directory_lock *locks;  /* used by the thread while `working`; the locks are held until the end */
     struct save_own *own;
     bool working;
     void (*idle)(void *arg); /* NULL: no caller waits for that */
     void *idle_arg;
-    save_prepared *prepared; /* the caller who asked for a step; NULL: none, or it was answered */
+    /* the function that gets the step which was asked for; NULL: none, or it was called */
+    save_prepared *prepared;
     void *prepared_arg;
-    bool settles;               /* that caller wants no search */
-    bool unclean;               /* what generations before this one left unfinished was not removed */
-    int64_t known_step;         /* save_known_step() */
-    struct search_watch *watch; /* over what is being prepared; NULL: nothing is, or it may take any time */
+    bool settles;       /* that caller wants no search */
+    bool unclean;       /* files that earlier generations left unfinished are still there */
+    int64_t known_step; /* save_known_step() */
+    /* watches the disk while a generation is prepared; NULL: nothing is watched */
+    struct search_watch *watch;
 };
 
-/** The thread's function: the struct work of the request. Never fails; what went wrong is in its `err`. */
+/**
+ * Runs on the thread: does the work of the request's struct work. It always completes; a failure is in the
+ * work's `err`.
+ */
 void save_do_work(uv_work_t *request);
 
 #endif

@@ -24,7 +24,7 @@ static void keep_line(void *context, const char *words)
         work->lines[work->lines_bytes] = '\0'; /* no room: the first lines say enough */
 }
 
-/* The head must be a file: a pipe could keep this thread waiting as long as the worker lets it. */
+/* The head must be a file, because a pipe could block this thread for as long as the worker likes. */
 static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsdp_err *err)
 {
     struct stat stat = { 0 };
@@ -39,9 +39,9 @@ static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsd
 }
 
 /*
- * The run directory has its own lock, but a process without an agent may save to the same directory of
- * checkpoints. A process that only cleans there is waited for, for `wait_ms` at most. A leader that was
- * replaced may be stopped, and hold the lock.
+ * Takes the lock of the checkpoints' directory. The run directory has a lock of its own, but a process
+ * without an agent may save to the same checkpoints. If another process only cleans there, waits for
+ * `wait_ms` at most. A leader that was replaced may be stopped, and still hold the lock.
  */
 static enum fsdp_status lock_directory(struct work *work, int wait_ms, bool *held)
 {
@@ -131,7 +131,7 @@ done:
     free(head);
 }
 
-/* The step of the collection is published, and the ranks know: what is now too old goes. */
+/* Removes checkpoints that are too old now: the collection's step is published, and the ranks know it. */
 static void retain(struct work *work)
 {
     const struct collection *collection = work->collection;
@@ -143,7 +143,10 @@ static void retain(struct work *work)
         verify_log_line(&log, "event=retain_failed reason=\"%s\"", err.message);
 }
 
-/* Work in a directory of the program's own. Its links are followed by the rule of core/beneath.h. */
+/*
+ * Calls `function` for a directory that the program named. Symbolic links are followed by the rule of
+ * core/beneath.h.
+ */
 static void work_in(struct work *work, const struct save_own *own, void (*function)(struct work *work))
 {
     struct fsdp_io *root;
@@ -157,8 +160,8 @@ static void work_in(struct work *work, const struct save_own *own, void (*functi
 }
 
 /*
- * How deep the search for a step looks. A step after which nothing is trained may be loaded by no rank, so it
- * is verified here.
+ * Chooses how thoroughly the search verifies a step. After certain steps nothing is trained, so perhaps no
+ * rank loads them; they are verified completely here.
  */
 static enum fsdp_status choose_depth(const struct work *work, struct fsdp_io *io, enum verify_depth *depth,
                                      struct fsdp_err *err)
@@ -184,8 +187,11 @@ static void prepare(struct work *work)
     work->at = work->directory;
     if (work->directory[0] == '\0')
         return;
-    /* A directory that can only be read has nothing to clean, and is still one to go on from. */
-    /* No rank waits here, and search_watch.h ends a run whose disk does not answer. */
+    /*
+     * Removes what earlier saves left unfinished. A directory that may only be read has nothing to clean, but
+     * a run can resume from it.
+     */
+    /* without limit: no rank waits here, and search_watch.h ends a run whose disk does not answer */
     if (lock_directory(work, INT_MAX, &held) == FSDP_ERR_BUSY)
         return;
     fsdp_err_clear(&work->err);
@@ -198,7 +204,7 @@ static void prepare(struct work *work)
         (void)handlers->weigh(handlers->arg, io, work->directory, work->step, &work->err);
 }
 
-/* A generation runs, and may save already: only what generations before it left is removed. */
+/* Cleans while a generation runs, which may be saving already: removes only what earlier generations left. */
 static void clean(struct work *work)
 {
     const struct verify_log log = { keep_line, work };

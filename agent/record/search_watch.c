@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-enum { LOOKS = 20, MOST_MS = 1000 }; /* looks in a limit; at most so long between two */
+/* LOOKS: looks within the limit; MOST_MS: the longest time between two looks */
+enum { LOOKS = 20, MOST_MS = 1000 };
 
 static void count(struct fsdp_io *io)
 {
@@ -61,8 +62,8 @@ static void on_look(uv_timer_t *timer)
     const uint64_t now = atomic_load_explicit(watch->n_done, memory_order_relaxed);
 
     /*
-     * Looks are counted, not the clock: after a stop of this process (Ctrl-Z) there is one look, however long
-     * it was.
+     * Time is counted in looks, not by the clock. So a stop of this process (Ctrl-Z), however long, counts as
+     * one look.
      */
     watch->still_ms = now == watch->seen ? watch->still_ms + watch->every_ms : 0;
     watch->seen = now;

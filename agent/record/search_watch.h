@@ -1,7 +1,7 @@
 /*
- * Tells a search for a checkpoint that makes progress from one whose disk does not answer. The search runs on
- * another thread, which cannot be stopped while it waits for a disk. So the search counts what it has done,
- * and a timer of the loop looks at the count.
+ * A search for a checkpoint may be slow, or its disk may not answer: this module tells which. The search runs
+ * on another thread, which cannot be stopped while it waits for a disk. So the search counts its file
+ * operations, and a timer of the loop looks at the count.
  */
 #ifndef AGENT_SEARCH_WATCH_H
 #define AGENT_SEARCH_WATCH_H
@@ -12,7 +12,10 @@
 
 #include "shard_runtime/shardfile/io.h"
 
-/** File operations that count: each open, read and removal of another table, when it has ended. */
+/**
+ * File operations that pass each call on to another table, and count each open, read and removal when it has
+ * ended.
+ */
 struct counting_io {
     struct fsdp_io base;   /* first: what the search uses */
     struct fsdp_io *files; /* borrowed */

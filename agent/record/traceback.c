@@ -12,14 +12,15 @@ enum { PREFIX_MOST = 96, HEADER_BYTES = sizeof header - 1, GROUP_BYTES = sizeof 
 
 struct line {
     const char *at;
-    size_t n; /* without its newline, and without a carriage return before that */
+    size_t n; /* length without the newline, and without a carriage return before it */
 };
 
 struct traceback {
-    const char *begin, *end; /* begins at the first header of its chain */
+    /* begin: the first header of the chain; end: after the last line that belongs to it */
+    const char *begin, *end;
     struct line exception;   /* line of the exception, as written */
     const char *message_end; /* end of the exception's message */
-    const char *prefix;      /* text in front of each of its lines, without the margin of a group */
+    const char *prefix;      /* the text before each of its lines, without the margin of an exception group */
     size_t n_prefix;
     bool is_group;
     bool is_uncaught;  /* has the form that only an excepthook writes */
@@ -27,7 +28,7 @@ struct traceback {
     bool is_recorded;  /* directly after a log record */
 };
 
-/* The line at `at`; returns where the next one begins. */
+/* Reads the line at `at`. Returns where the next one begins. */
 static const char *line_at(const char *at, const char *end, struct line *line)
 {
     const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -118,8 +119,9 @@ static bool is_name(char c)
 }
 
 /*
- * The exception line of the traceback whose header is at `at`: the first that is not indented, a name. The
- * ones between are. Returns where the line after it begins; NULL: there is none, it is no traceback.
+ * Finds the exception's line of the traceback whose header is at `at`: the first line that is not indented
+ * and begins with a name. Returns where the line after it begins. NULL: there is none, so this is no
+ * traceback.
  */
 static const char *find_exception(const char *at, const char *end, struct traceback *this)
 {
@@ -151,8 +153,8 @@ static const char *find_exception(const char *at, const char *end, struct traceb
 }
 
 /*
- * `  File "x.py", line 3`, indented lines, `SyntaxError: ...`: of the program itself, which has no frames
- * yet.
+ * Reads a SyntaxError of the program itself, which has no frames yet: `  File "x.py", line 3`, indented
+ * lines, `SyntaxError: ...`.
  */
 static const char *find_syntax_error(const char *at, const char *end, struct traceback *this)
 {
@@ -179,7 +181,10 @@ static const char *find_syntax_error(const char *at, const char *end, struct tra
     return NULL;
 }
 
-/* Reads the traceback that begins at `at`, up to its exception line. False: no traceback begins there. */
+/*
+ * Reads the traceback that begins at `at`, up to its exception's line. Returns false if no traceback begins
+ * there.
+ */
 static bool read_traceback(const char *at, const char *end, struct traceback *this)
 {
     struct line line;
@@ -190,7 +195,7 @@ static bool read_traceback(const char *at, const char *end, struct traceback *th
     return this->end != NULL;
 }
 
-/* "x.py:3: UserWarning: ...", of warnings.warn(); its source line follows, indented. */
+/* Is this a line of warnings.warn()? "x.py:3: UserWarning: ..."; the source line after it is indented. */
 static bool is_warning(const struct line *line)
 {
     const char *found = memmem(line->at, line->n, "Warning: ", 9);
@@ -202,7 +207,10 @@ static bool is_warning(const struct line *line)
            isdigit((unsigned char)at[-3]);
 }
 
-/* "[rank0]:[W1121 10:11:12.123456789 ProcessGroupNCCL.cpp:1250] Warning: ...", of PyTorch's C++ side. */
+/*
+ * Is this a log line of PyTorch's C++ code? "[rank0]:[W1121 10:11:12.123456789 ProcessGroupNCCL.cpp:1250]
+ * Warning: ..."
+ */
 static bool is_native_log(const struct line *line)
 {
     const char *rank = begins_text(line, "[rank") ? memmem(line->at, line->n, "]:[", 3) : NULL;
@@ -212,7 +220,7 @@ static bool is_native_log(const struct line *line)
            isdigit((unsigned char)rest.at[2]) && isdigit((unsigned char)rest.at[3]);
 }
 
-/* An exception that does not end the program. */
+/* Does this line begin a report of an exception that does not end the program? */
 static bool is_ignored(const struct line *line)
 {
     return begins_text(line, "Exception ignored ") || begins_text(line, "Error in atexit._run_exitfuncs:");
@@ -231,8 +239,7 @@ static bool is_tracker(const struct traceback *this)
 }
 
 /*
- * If the text at `at` does not concern the end of the program, returns where that text is over; otherwise
- * NULL.
+ * If the text at `at` has nothing to do with the program's end, returns where that text ends; otherwise NULL.
  */
 static const char *past_noise(const char *at, const char *end, bool threads)
 {
@@ -264,13 +271,13 @@ static bool is_chain(const struct line *line)
 }
 
 /*
- * The newest in bytes[0..n) that is whole, up to its exception line; where a chain is cut, what is left of
- * it.
+ * Finds the newest traceback in the bytes that is complete up to its exception's line. If its chain is cut,
+ * the rest of the chain counts.
  */
 static bool find_newest(const char *bytes, const char *end, struct traceback *found)
 {
     struct line above = { bytes, 0 },
-                last = { bytes, 0 }; /* the line above, and the last that is not blank */
+                last = { bytes, 0 }; /* `last`: the line directly above, and the last one that is not blank */
     const char *next;
     bool any = false;
 
@@ -314,8 +321,8 @@ static bool belongs(const struct traceback *this, const struct line *line)
 }
 
 /*
- * The line that closes a group: "    +-----------". A message within it may have been written without any
- * margin.
+ * Is this the line that closes an exception group: "    +-----------"? A message within the group may have
+ * been written without margin.
  */
 static bool is_group_end(const struct traceback *this, const struct line *line)
 {
@@ -329,7 +336,10 @@ static bool is_group_end(const struct traceback *this, const struct line *line)
     return body.n > 2 && body.at[0] == '+';
 }
 
-/* Let it go on as far as it does; false: something follows that is not its own, and it is not the cause. */
+/*
+ * Extends the traceback over all following lines that belong to it. Returns false if something else follows:
+ * then the traceback is not the cause.
+ */
 static bool take_rest(struct traceback *this, const char *end)
 {
     const char *parts = NULL, *next;
@@ -380,7 +390,7 @@ static void copy_text(const struct traceback *found, char *out, size_t size)
     size_t length = 0;
     struct line line;
 
-    /* finds its size, and the line with which it must begin to fit */
+    /* measures the text, and finds the first line from which the rest fits */
     for (const char *at = from; at < found->end;) {
         at = line_at(at, found->end, &line);
         length += strip(found, &line, false).n + 1;
@@ -398,14 +408,16 @@ static void copy_text(const struct traceback *found, char *out, size_t size)
         out[length++] = '\n';
     }
     out[length] = '\0';
-    for (size_t i = 0; i < length; i++) /* a zero byte would end the text here */
+    /* zero bytes become another character, because they would end the text */
+    for (size_t i = 0; i < length; i++)
         if (out[i] == '\0')
             out[i] = ' ';
 }
 
 static void copy_message(const struct traceback *found, char *out, size_t size)
 {
-    char text[ERRORS_MESSAGE_BYTES + 1]; /* one more than fits, by which the cut finds whole characters */
+    /* one byte more than fits, so that the cut finds the end of a whole character */
+    char text[ERRORS_MESSAGE_BYTES + 1];
     size_t length = 0;
 
     for (const char *at = found->exception.at; at < found->message_end && length < sizeof text;) {
@@ -429,8 +441,8 @@ static void copy_message(const struct traceback *found, char *out, size_t size)
 }
 
 /*
- * bytes[0..n) without the colours that Python 3.13 and newer give a terminal, into `out` (n); returns how
- * many are left.
+ * Copies bytes[0..n) to `out` (n bytes) without the colours that Python 3.13 and newer write to a terminal.
+ * Returns the length.
  */
 static size_t drop_colours(const char *bytes, size_t n, char *out)
 {

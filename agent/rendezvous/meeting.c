@@ -14,7 +14,7 @@ enum {
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 2000, /* longest pause between two rounds; a round tries every address */
     TELL_AFTER_MS = 5000,
-    ANY_PORT = 9 /* of a server whose addresses are looked up, and that is not dialled */
+    ANY_PORT = 9 /* port for looking up a server's address when no connection to it is made */
 };
 
 struct meeting {
@@ -22,11 +22,16 @@ struct meeting {
     const struct agent_config *config;
     struct meeting_handlers handlers;
     void *arg;
-    /* port 0: there is none, and its host is the server by which this node looks for its own address */
+    /*
+     * Where the nodes meet. Port 0: there is no endpoint, and `host` is a server (etcd) that shows this node
+     * its own address.
+     */
     struct endpoint endpoint;
-    struct endpoint leader;   /* as the arbiter named it last; port 0: it named none */
-    unsigned n_rounds;        /* since then; the even ones go to that address */
-    struct rendezvous *offer; /* listens for the case that this node comes to lead; NULL: it does not */
+    /* address of the leader that the arbiter named last; port 0: it has named none */
+    struct endpoint leader;
+    unsigned n_rounds; /* rounds since the arbiter named it; even rounds dial that address */
+    /* listens in case this node comes to lead; NULL: this node makes no such offer */
+    struct rendezvous *offer;
     struct proto_join self;
     int joined_unkilled; /* self.n_unkilled of the last JOIN */
     struct session_config sessions;
@@ -35,18 +40,21 @@ struct meeting {
     struct lookup *lookup;               /* the lookup of the endpoint's name while it runs; else NULL */
     uv_timer_t timer;                    /* runs until the next round is due */
     struct endpoint_addresses addresses; /* addresses of the current round */
-    struct endpoint_addresses served;    /* those at which this node has reached its coordinator */
+    struct endpoint_addresses served;    /* the addresses at which this node has reached its coordinator */
     unsigned char coordinator[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
-    struct session_pool *pool;                       /* NULL as long as this node has not dialled */
+    struct session_pool *pool;                       /* NULL until this node dials for the first time */
     struct session *session;                         /* of the current round; NULL: none */
 
-    uint64_t began_ms, deadline_ms; /* deadline 0: there is none, because this node was let in */
-    uint64_t refused_ms;            /* since then no round met a process that listens; 0: the last one did */
+    /* when the meeting began and must end; deadline 0: no limit, because this node was let in before */
+    uint64_t began_ms, deadline_ms;
+    /* since then, no round has met a process that listens; 0: the last round met one */
+    uint64_t refused_ms;
     int64_t pause_ms;
     bool welcomed, bound, over, destroyed, told;
-    bool again;  /* this node was a member, and its coordinator has lost it */
-    bool stands; /* it has made an offer since then: the arbiter may give it the lead, or name a leader */
-    /* the process that answered belongs to another job or program, and waiting does not change that */
+    bool again; /* this node was a member of a coordinator, and they have lost each other */
+    /* this node has made an offer since then, so the arbiter may give it the lead, or name another leader */
+    bool stands;
+    /* the process that answered belongs to another job or program, so more waiting is useless */
     bool fatal;
     unsigned char run[PROTO_IDENTITY_BYTES]; /* of the last WELCOME */
     char address[PROTO_TEXT_BYTES];          /* where other nodes reach this one; empty: it is not known */
@@ -65,7 +73,7 @@ static void fail(struct meeting *meeting, int status, const char *words)
     meeting->handlers.failed(meeting->arg, status, words);
 }
 
-/* No coordinator has let this node in, and none will. */
+/* Ends the meeting with a failure: no coordinator has let this node in, and none will. */
 static void fail_unanswered(struct meeting *meeting, const char *why)
 {
     char words[FSDP_ERR_MESSAGE_BYTES + ENDPOINT_TEXT_BYTES + PROTO_TEXT_BYTES + 200];
@@ -90,7 +98,10 @@ static bool looks_for_itself(const struct meeting *meeting)
     return !has_endpoint(meeting) && meeting->address[0] == '\0';
 }
 
-/* Where the current round goes to. Port 0: nowhere, because the arbiter has not named a leader yet. */
+/*
+ * Returns the address that the current round dials. Port 0: none, because the arbiter has not named a leader
+ * yet.
+ */
 static const struct endpoint *place(const struct meeting *meeting)
 {
     if (!has_endpoint(meeting))
@@ -192,7 +203,7 @@ static void begin_anew(struct meeting *meeting)
     meeting->deadline_ms = meeting->began_ms + (uint64_t)meeting->config->join_timeout_ms;
 }
 
-/* The session ended after WELCOME, and before anything had begun: this node meets again. */
+/* The session ended after WELCOME but before any generation began: this node meets the others again. */
 static void meet_again(struct meeting *meeting, const char *why)
 {
     char words[FSDP_ERR_MESSAGE_BYTES + PROTO_TEXT_BYTES + 96];
@@ -225,10 +236,10 @@ void meeting_again(struct meeting *meeting, int last_generation, int last_node_r
 }
 
 /*
- * The coordinator listens as long as its process lives. So a host on which no process listens for a lease has
- * lost it for good, and a node that was its member need not wait, unless it stands. What counts are the
- * addresses at which this node has reached it: another address of its name may never have led there, and
- * gives no answer as before.
+ * Returns whether the coordinator's process has ended. It listens as long as it lives. So if a host refuses
+ * connections for a whole lease, the coordinator there is gone, and a member of it need not wait, unless it
+ * stands for the lead. Only addresses at which this node has reached the coordinator count, because other
+ * addresses of the same name may never have led to it.
  */
 static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *why)
 {
@@ -242,7 +253,7 @@ static bool coordinator_is_gone(struct meeting *meeting, const struct fsdp_err *
            now - meeting->refused_ms >= (uint64_t)meeting->config->lease_ms;
 }
 
-/* The session with the coordinator may have moved to another address since it began. */
+/* Notes the coordinator's address, which may have changed since the session began. */
 static void remember(struct meeting *meeting, const struct session *session)
 {
     if (meeting->welcomed && session != NULL && session_served(session) != NULL)
@@ -258,7 +269,10 @@ static void on_ended(void *arg, struct session *session, const struct fsdp_err *
         return;
     remember(meeting, session);
     snprintf(meeting->last_words, sizeof meeting->last_words, "%s", why->message);
-    /* Where an arbiter says who leads, a coordinator that is lost before a world forms has a successor. */
+    /*
+     * With an arbiter, a coordinator that is lost before a world has formed gets a successor. So this node
+     * goes on waiting.
+     */
     if (meeting->bound || (meeting->welcomed && meeting->handlers.offers != NULL)) {
         meeting->over = true;
         meeting->handlers.lost(meeting->arg, why);
@@ -271,7 +285,7 @@ static void on_ended(void *arg, struct session *session, const struct fsdp_err *
     end_round(meeting, false);
 }
 
-/* Dials the addresses of this round. The session ends if none answers. */
+/* Dials the addresses of this round. If none answers, the session ends. */
 static void dial(struct meeting *meeting)
 {
     struct fsdp_err err = { 0 };
@@ -312,7 +326,7 @@ static void take_refused(struct meeting *meeting, const struct frame *frame)
 
     if (proto_decode(PROTO_REFUSED, &message, frame->payload, frame->size, NULL) != FSDP_OK)
         *refused = (struct proto_refused){ .status = FSDP_EXIT_PEER, .words = "no reason was given" };
-    /* Status 0 means that the job is complete and did not need this node. That is no refusal. */
+    /* Status 0 is not a refusal: the job is complete, and did not need this node. */
     snprintf(words, sizeof words, "%s%s",
              refused->status == 0 ? "" : "this node was refused: ", refused->words);
     fail(meeting, refused->status & 0xff, words);
@@ -408,7 +422,7 @@ static enum fsdp_status listen_here(struct meeting *meeting, struct rendezvous *
     return rendezvous_listen(out, meeting->loop, &every, &meeting->sessions, err);
 }
 
-/* Ends the meeting: this node hosts, and serves nodes at the address of its offer. */
+/* Ends the meeting: this node hosts. It serves other nodes on the listener of its offer. */
 static void end_as_host(struct meeting *meeting)
 {
     struct rendezvous *rendezvous = meeting->offer;
@@ -425,14 +439,17 @@ static void end_as_host(struct meeting *meeting)
     meeting->handlers.hosts(meeting->arg, rendezvous, where);
 }
 
-/* Tells the arbiter that this node would host. */
+/* Tells the arbiter that this node could host, at address `host`. */
 static void offer(struct meeting *meeting, const char *host)
 {
     if (!meeting->handlers.offers(meeting->arg, host, rendezvous_port(meeting->offer)))
         meeting->over = true;
 }
 
-/* Tries to become the host. Returns true if this node hosts now, or will if the arbiter says so. */
+/*
+ * Tries to become the host. Returns true if this node hosts now, or listens and waits for the arbiter's
+ * decision.
+ */
 static bool become_host(struct meeting *meeting)
 {
     struct fsdp_err err = { 0 };
@@ -453,15 +470,18 @@ static bool become_host(struct meeting *meeting)
     return false;
 }
 
-/* Once there was a leader, only the arbiter says who is the next. */
+/*
+ * Returns whether this node may host because it has the endpoint. Once there was a leader, only the arbiter
+ * decides who is next.
+ */
 static bool hosts_by_endpoint(const struct meeting *meeting)
 {
     return has_endpoint(meeting) && !meeting->again && meeting->leader.port == 0 && may_host(meeting->config);
 }
 
 /*
- * Does this round lead to this node's own offer? It would let itself in as another node, if it came to lead
- * in that moment.
+ * Does the address of this round belong to this node's own offer? Dialling it must be avoided: if this node
+ * came to lead at that moment, it would let itself in as another node.
  */
 static bool leads_here(const struct meeting *meeting)
 {
@@ -475,7 +495,10 @@ static bool leads_here(const struct meeting *meeting)
            (to == &meeting->endpoint && meeting->config->hosting == AGENT_HOST_YES);
 }
 
-/* What this node is called by the others follows from its way to a server that they use too. */
+/*
+ * Finds the address at which other nodes reach this one: the one from which it reaches a server that they use
+ * too.
+ */
 static void take_own_address(struct meeting *meeting)
 {
     char address[ENDPOINT_HOST_BYTES];
@@ -537,7 +560,7 @@ static void look_up(struct meeting *meeting, const char *host, int port)
 
 /* Where an arbiter says who leads */
 
-/* Ends what a round has begun, if it has not led to a coordinator. */
+/* Ends what this round has begun, if the round has not led to a coordinator. */
 static void end_attempt(struct meeting *meeting)
 {
     lookup_cancel(meeting->lookup);
@@ -547,7 +570,7 @@ static void end_attempt(struct meeting *meeting)
     meeting->session = NULL;
 }
 
-/* Listens where other nodes reach this one, as `port` says; 0: at any port. */
+/* Listens at `port` of this node's own address; port 0: at any free port. */
 static enum fsdp_status offer_at(struct meeting *meeting, int port, struct fsdp_err *err)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
@@ -565,8 +588,9 @@ static enum fsdp_status offer_at(struct meeting *meeting, int port, struct fsdp_
 }
 
 /*
- * Without an endpoint, a node that was never let in offers to host, also while it dials a leader that the
- * arbiter has named, because that one may be gone. Returns false if the meeting is over.
+ * Makes an offer to host, if there is no endpoint and this node was never let in. It does so even while it
+ * dials a leader that the arbiter named, because that leader may be gone. Returns false if the meeting is
+ * over.
  */
 static bool offer_without_endpoint(struct meeting *meeting)
 {
@@ -627,7 +651,10 @@ void meeting_lead(struct meeting *meeting)
         end_as_host(meeting);
 }
 
-/* A session with the leader goes on: its coordinator may have let this node in a moment ago. */
+/*
+ * Another node leads. A session that exists with it is kept: its coordinator may have let this node in a
+ * moment ago.
+ */
 void meeting_follow(struct meeting *meeting, const char *host, int port)
 {
     const struct endpoint dialled = *place(meeting);

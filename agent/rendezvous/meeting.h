@@ -41,21 +41,22 @@ struct meeting;
 
 struct meeting_handlers {
     /*
-     * This node hosts. `rendezvous` listens; the callee owns it. `where` names for a person the endpoint, and
-     * whether that means every address.
+     * Called when this node hosts. `rendezvous` listens, and belongs to the callee. `where` is a text for
+     * people: the endpoint, and whether the node listens on every address.
      */
     void (*hosts)(void *arg, struct rendezvous *rendezvous, const char *where);
     /*
-     * This node has the endpoint and listens; other nodes reach it at `host` and `port`. meeting_lead() or
-     * meeting_follow() must follow. NULL: there is no arbiter, and hosts() comes at once. Returns false if
-     * the caller ends this node instead: the meeting is over.
+     * Called when this node has the endpoint and listens; other nodes reach it at `host` and `port`. The
+     * caller of meeting_create() must later call meeting_lead() or meeting_follow(). NULL: there is no
+     * arbiter, and hosts() is called at once. A return value of false ends the meeting.
      */
     bool (*offers)(void *arg, const char *host, int port);
     void (*welcomed)(void *arg, const struct proto_welcome *welcome, const char *address);
     void (*message)(void *arg, const struct frame *frame);
     /*
-     * The session has ended (struct session_handlers). FSDP_ERR_PEER: the coordinator may be there still, but
-     * this node and it have not heard from each other for the lease, and each has given the other up.
+     * The session has ended, as `why` says (struct session_handlers). With FSDP_ERR_PEER the coordinator may
+     * still live: it and this node have not heard from each other for a lease, and each treats the other as
+     * lost.
      */
     void (*lost)(void *arg, const struct fsdp_err *why);
     void (*failed)(void *arg, int status, const char *words); /* `status`: the exit status of fsdprun */
@@ -71,46 +72,55 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
                                 const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err);
 
 /**
- * Before the first meeting_again() of a node that has hosted: it was of this run, and other nodes reach it at
- * `host`.
+ * Call it before the first meeting_again() of a node that has led: it belongs to the run `run`, and other
+ * nodes reach it at `host`.
  */
 void meeting_resume(struct meeting *meeting, const unsigned char run[PROTO_IDENTITY_BYTES], const char *host);
 /**
- * After lost(): join the coordinator again, or another one of the run, as a new node. As long as a new one,
- * it waits for it. `last_generation` and `last_node_rank` are those of struct proto_join.
+ * Call it after lost(): joins the same coordinator again, or another one of the run, as if this node were
+ * new. It waits as long as a new node does. The numbers are those for struct proto_join.
  */
 void meeting_again(struct meeting *meeting, int last_generation, int last_node_rank);
 
 /**
- * After meeting_again(): listen, at the endpoint's port if it is free, because this node may come to lead.
- * WELCOME and meeting_follow() end that. From now on until WELCOME, a coordinator that is gone ends nothing.
- * Returns the address at which other nodes reach this one; owned by the meeting.
+ * After meeting_again(): listen, at the endpoint's port if it is free, because this node may come to lead. It
+ * listens until WELCOME or meeting_follow(). Until WELCOME, the meeting goes on even if the coordinator's
+ * process has ended. Returns the address at which other nodes reach this one; owned by the meeting.
  *   FSDP_ERR_IO  it cannot listen
  */
 enum fsdp_status meeting_offer(struct meeting *meeting, const char **host, int *port, struct fsdp_err *err);
-/** This node leads, and no rank of it runs: hosts() comes, from within this call; or failed(). */
+/** This node leads, and none of its ranks runs. Calls hosts() from within, or failed(). */
 void meeting_lead(struct meeting *meeting);
-/** Another node leads: this node joins it there, unless it is a member. The endpoint is tried as well. */
+/**
+ * Another node leads, at that address: this node joins it there, unless it is a member already. Some rounds
+ * still try the endpoint.
+ */
 void meeting_follow(struct meeting *meeting, const char *host, int port);
 
 /** Send a message (rendezvous_send()) to the coordinator. No effect unless this node is a member. */
 void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *message);
 /**
- * So many processes of this node cannot be killed (struct reporter). The coordinator is told now, or by the
- * next JOIN.
+ * `n` processes of this node do not end although they were killed (struct reporter). A member tells its
+ * coordinator at once; otherwise the next JOIN says it.
  */
 void meeting_set_unkilled(struct meeting *meeting, int n);
 /** Is this node a member whose connection is open? */
 bool meeting_is_member(const struct meeting *meeting);
-/** Fill in session and address for pulses. Returns false unless this node is a member. */
+/**
+ * Fill in where pulses go: session and address of the coordinator. Returns false, with nothing filled in,
+ * unless this node is a member.
+ */
 bool meeting_aim(const struct meeting *meeting, struct pulse_aim *aim);
-/** A pulse was answered so long ago: a sign of life of the coordinator. */
+/** A pulse was answered `ago_ms` ago: this counts as a sign of life of the coordinator. */
 void meeting_pulse(struct meeting *meeting, int64_t ago_ms);
-/** What this node has in memory, as its next JOIN says it. */
+/** Sets what this node has in memory; its next JOIN reports it. */
 void meeting_set_held(struct meeting *meeting, const struct restore_steps *held);
-/** Returns the job's key (TLS_KEY_BYTES); NULL: clear text. */
+/** Returns the job's key (TLS_KEY_BYTES). NULL: there is no key, and messages are clear text. */
 const unsigned char *meeting_key(const struct meeting *meeting);
-/** Fill in what the guard of this node needs to speak for it. Returns false unless this node is a member. */
+/**
+ * Fill in what the guard of this node needs to speak to the coordinator. Returns false unless this node is a
+ * member.
+ */
 bool meeting_will(const struct meeting *meeting, struct swept_will *will);
 
 /**

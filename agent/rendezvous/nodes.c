@@ -20,7 +20,7 @@ struct nodes {
     struct remote remotes[]; /* indexed by the coordinator's numbers; entry 0 is this node and unused */
 };
 
-/* Sends a message of the coordinator to a node. */
+/* Sends a message of the coordinator to the node `member`. */
 static void tell_remote(void *member, enum proto_type type, int generation, const void *message)
 {
     const struct remote *remote = member;
@@ -94,7 +94,10 @@ static enum fsdp_status take_message(const struct reporter *to, const struct fra
     }
 }
 
-/* Makes the answer to a beat, which extends the lease of the node that sent it. False: there is none. */
+/*
+ * Makes the answer to a beat, which extends the lease of the node that sent it. Returns false if the beat
+ * must not be answered.
+ */
 static bool grant(const struct nodes *nodes, int node, struct proto_beat *beat)
 {
     coordinator_heard(nodes->coordinator, node, beat->answered_ns);
@@ -173,8 +176,7 @@ static void on_message(void *arg, int node, const struct frame *frame)
         return;
     }
     /*
-     * The node proved that it has the secret, but its message is invalid: it runs another build, or was taken
-     * over.
+     * The node has the secret, but its message is invalid: it runs another build, or an attacker controls it.
      */
     if (take(nodes, node, frame, &err) != FSDP_OK) {
         rendezvous_drop(nodes->rendezvous, node);

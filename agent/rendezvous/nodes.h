@@ -18,7 +18,7 @@ struct nodes;
 
 /**
  * Begin to accept nodes.
- *   rendezvous   where they come. The callee owns it from now on, even if this function fails
+ *   rendezvous   to which the nodes connect. The callee owns it from now on, even if this function fails
  *   coordinator  borrowed until nodes_destroy()
  *   console      for lines about the nodes, borrowed until nodes_destroy(); NULL: descriptor 2
  *   lead         as for rendezvous_serve()

@@ -1,6 +1,6 @@
 /*
- * At which address other nodes reach this host, where no endpoint says it. Every node reaches the same
- * servers, an etcd for example: the address from which this host talks to one of them will do.
+ * Finds the address at which other nodes reach this host, if the run has no endpoint. All nodes use the same
+ * servers, for example an etcd. So the address from which this host talks to such a server will do.
  */
 #ifndef AGENT_OWN_ADDRESS_H
 #define AGENT_OWN_ADDRESS_H
@@ -8,14 +8,16 @@
 #include "agent/wire/endpoint.h"
 
 /**
- * Find the host of one server of a list, "etcd://HOST[:PORT],HOST[:PORT],...", without the brackets of an
- * IPv6 address. It is number `n`, counted on from the first when the list is over. The list is well formed.
+ * Copy to `host` the host of server number `n` of a list, "etcd://HOST[:PORT],HOST[:PORT],...", without the
+ * brackets of an IPv6 address. After the last server, counting continues at the first. The list must be well
+ * formed.
  */
 void own_address_server(char host[ENDPOINT_HOST_BYTES], const char *servers, unsigned n);
 
 /**
- * Find the address from which this host sends to a server; nothing is sent. If the server is on this host, it
- * is known here by a loopback address (Debian's /etc/hosts), and elsewhere by its name: then it is the name.
+ * Find the address from which this host sends to a server; nothing is sent. If the server is on this host,
+ * its name may be a loopback address here (Debian's /etc/hosts). Then `out` is the name, because other nodes
+ * reach this host by it.
  *   server  the addresses of `name`
  * Returns false if the host has no route to any of them.
  */

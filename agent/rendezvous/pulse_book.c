@@ -32,7 +32,7 @@ void pulse_book_add(struct pulse_book *book, struct pulse_member *member,
     book->misses = true;
 }
 
-/* Until the loop turns, the agent counts as one that is away. */
+/* Until the loop turns, an agent that was removed counts as one that is away, but may still live. */
 void pulse_book_remove(struct pulse_book *book, struct pulse_member *member)
 {
     if (!member->is_in)

@@ -1,8 +1,8 @@
 /*
  * Pulses: beats that travel beside the session of a member and its coordinator, as datagrams (UDP, the port
  * of the session's listener). They leave from a thread that does nothing else (pulse_sender.h), and such a
- * thread answers them (pulse_listener.h). So no work of a loop delays them, and no TCP that has to send
- * again. Where datagrams do not pass, the beats of the session are left.
+ * thread answers them (pulse_listener.h). So neither a busy loop nor a retransmission of TCP delays them. If
+ * a network drops datagrams, only the beats of the session remain.
  *   - A question and its answer say what a PROTO_BEAT says (agent/members/proto.h), and mean the same.
  *   - Both name the session. So they count only while it lasts, at both ends.
  *   - With a key, each ends with a MAC. A question that is sent again by a stranger has a time that is not
@@ -22,7 +22,8 @@
 
 enum {
     PULSE_BYTES = 64,
-    PULSE_LEASES = 10 /* an agent whose loop has not turned for so long asks and answers no more */
+    /* in leases: an agent whose loop has not turned for so long sends no question and no answer */
+    PULSE_LEASES = 10
 };
 
 struct pulse {

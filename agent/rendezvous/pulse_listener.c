@@ -23,8 +23,8 @@ enum {
 };
 
 /*
- * A datagram, and what its answer needs: who sent it, and at which of this host's addresses it came. The
- * member takes an answer only from the address that it asks.
+ * A datagram, and what its answer needs: who sent it, and to which of this host's addresses. The sender
+ * accepts an answer only from the address that it asked.
  */
 struct letter {
     unsigned char bytes[PULSE_BYTES + 1];

@@ -15,9 +15,9 @@ struct pulse_sender {
     const struct lease *lease;
     struct tls_mac_key *key; /* the thread's; NULL: clear text */
     pthread_t thread;
-    int wake; /* an eventfd: the aim is another one, or the thread is to end */
+    int wake; /* an eventfd: wakes the thread because the aim has changed, or the thread must end */
 
-    pthread_mutex_t lock; /* of all below, and of the lease while an answer extends it */
+    pthread_mutex_t lock; /* guards the members below, and the lease while an answer extends it */
     struct pulse_aim aim;
     bool aims, over;
     uint64_t n_aims;
@@ -33,7 +33,7 @@ struct asking {
     int64_t next_ms; /* the next question */
 };
 
-/* A socket of its own for each aim: what answers an earlier one does not arrive here. */
+/* Opens a new socket for each aim, so that answers to questions of an earlier aim do not arrive. */
 static void take_aim(const struct pulse_sender *sender, struct asking *asking)
 {
     const struct sockaddr *to = (const struct sockaddr *)&sender->aim.to;
@@ -83,7 +83,10 @@ static void take_answers(struct pulse_sender *sender, const struct asking *askin
     }
 }
 
-/* One round of beats, with the lock held. Returns how long to wait; -1: until there is another aim. */
+/*
+ * Does one round of beats, with the lock held. Returns how long to wait for the next; -1: until the aim
+ * changes.
+ */
 static int go_on(struct pulse_sender *sender, struct asking *asking)
 {
     int64_t now_ms;
@@ -188,7 +191,7 @@ struct pulse_news pulse_sender_aim(struct pulse_sender *sender, const struct pul
     news = sender->news;
     same = is_same(sender, aim);
     if (!same) {
-        /* the news stay while the session does: what was heard was heard */
+        /* The news are kept if the new aim is of the same session. */
         if (aim == NULL || !sender->aims ||
             memcmp(aim->session, sender->aim.session, sizeof aim->session) != 0) {
             sender->news = (struct pulse_news){ 0 };

@@ -21,11 +21,12 @@ struct pulse_sender;
 /* Whom to ask. */
 struct pulse_aim {
     unsigned char session[SESSION_IDENTITY_BYTES];
-    struct sockaddr_storage to;   /* where the session reaches the coordinator */
-    int64_t pace_ms, patience_ms; /* between two questions; for the loop to turn */
+    struct sockaddr_storage to; /* where the session reaches the coordinator */
+    /* pace: between two questions; patience: how long the loop may not have turned before questions stop */
+    int64_t pace_ms, patience_ms;
 };
 
-/* What the newest answer of this aim was. All zero: none came. */
+/* The newest answer of the current aim. All zero: there was none. */
 struct pulse_news {
     int64_t came_ms;     /* by CLOCK_BOOTTIME */
     int64_t answered_ns; /* as in struct proto_beat */
@@ -35,21 +36,21 @@ struct pulse_news {
  * Start the thread, which asks nothing yet.
  *   lease  of this node; borrowed
  *   key    (TLS_KEY_BYTES) the job's; NULL: clear text. Not borrowed
- * NULL: that is not possible, and this node does without pulses.
+ * Returns NULL if that is not possible; this node then does without pulses.
  */
 struct pulse_sender *pulse_sender_create(const struct lease *lease, const unsigned char *key);
 /** Ends the thread. No lease is extended after this call. NULL is a no-op. */
 void pulse_sender_destroy(struct pulse_sender *sender);
 
 /**
- * Ask there from now on; NULL: nowhere. When it returns, no answer of an earlier session extends the lease
- * any more, and no question tells of one. No effect if this is the aim already, or `sender` is NULL. Returns
- * the news until now.
+ * Ask `aim` from now on; NULL: ask nobody. When this returns, answers of an earlier session extend the lease
+ * no more, and questions no longer report them. No effect if this is the aim already, or if `sender` is NULL.
+ * Returns the news of the earlier aim.
  */
 struct pulse_news pulse_sender_aim(struct pulse_sender *sender, const struct pulse_aim *aim);
 /**
- * The loop has turned. `answered_ns` is the newest of the session's own answers, which the next question
- * tells. Returns the news; all zero if `sender` is NULL.
+ * The loop has turned. `answered_ns` is the time of the newest answer that came over the session itself; the
+ * next question reports it. Returns the news; all zero if `sender` is NULL.
  */
 struct pulse_news pulse_sender_turn(struct pulse_sender *sender, int64_t answered_ns);
 

@@ -7,7 +7,8 @@
 
 #include "shard_runtime/core/clock.h"
 
-enum { MAX_NOTES = 50 /* a node that comes again and again must not fill a log */ };
+/* the most lines about refused nodes: one that comes again and again must not fill a log */
+enum { MAX_NOTES = 50 };
 
 struct node {
     struct session *session;    /* NULL: the node is not there */
@@ -26,7 +27,7 @@ struct rendezvous {
     char address[64];
 };
 
-/* The last thing that a function does: the handler may destroy the rendezvous. */
+/* Passes a line on. A caller does this last, because the handler may destroy the rendezvous. */
 static void note(struct rendezvous *rendezvous, const char *words)
 {
     char line[PROTO_WORDS_BYTES + 256];
@@ -74,7 +75,7 @@ static void learn_address(struct rendezvous *rendezvous, const struct session *s
         memcpy(rendezvous->address, address, sizeof address);
 }
 
-/* The session of a node is over, or ends now: no pulse of it is answered any more. */
+/* The session of a node has ended, or ends now: none of its pulses is answered any more. */
 static void forget_pulses(struct rendezvous *rendezvous, struct node *node)
 {
     const struct pulse_told told = pulse_listener_forget(rendezvous->pulses, &node->pulses);
@@ -194,7 +195,7 @@ void rendezvous_turn(struct rendezvous *rendezvous)
                         handlers->away_ns == NULL ? INT64_MAX : handlers->away_ns(rendezvous->arg));
 }
 
-/* What came while the loop was busy counts when it judges the sessions. */
+/* Before sessions are judged, reads the pulses that came while the loop was busy, so that they count. */
 static void on_looks(void *arg)
 {
     struct rendezvous *rendezvous = arg;

@@ -20,29 +20,37 @@ struct rendezvous;
 
 struct rendezvous_handlers {
     /*
-     * A node that holds the secret asks to join from this address. Its number, 1 ... capacity - 1; or -1,
-     * with the reason in *refused. The session of a node that had the number is left, without a call of
-     * lost(): it was let go, and has not left yet.
+     * Called when a node that has the secret asks to join, from `address`. Returns the node's number, 1 ...
+     * capacity - 1; or -1, with the reason in *refused. If another session has that number, it is left
+     * without a call of lost(): its node was given up, but its session had not ended.
      */
     int (*judge)(void *arg, const struct proto_join *join, const char *address,
                  struct proto_refused *refused);
     void (*joined)(void *arg, int node); /* frames may be sent to it */
     /* A frame from a node. Its payload is valid during the call. */
     void (*message)(void *arg, int node, const struct frame *frame);
-    /* The session of a node has ended, as `why` says. Nothing had been heard from it for `silent_ms`. */
+    /*
+     * The session of `node` has ended, as `why` says. Nothing had been heard from the node for `silent_ms`.
+     */
     void (*lost)(void *arg, int node, int64_t silent_ms, const struct fsdp_err *why);
     /* A line for the log: who was refused, and why; or whose connection was replaced. */
     void (*note)(void *arg, const char *words);
-    /* The guard of that agent says that no process of it is left: the node may be there, or may be lost. */
+    /*
+     * The guard of agent `agent` reports that no process of that agent is left. Its node may still have a
+     * session, or may be lost already.
+     */
     void (*swept)(void *arg, const unsigned char agent[PROTO_IDENTITY_BYTES]);
     /*
-     * What is known of a node by its pulses: called now and then, and once its session is over, before
-     * lost(). May be NULL.
+     * Reports what is known of a node by its pulses: now and then, and once after its session has ended,
+     * before lost(). May be NULL.
      */
     void (*told)(void *arg, int node, const struct pulse_told *told);
-    /* As in pulse_book_turned(). NULL: INT64_MAX. */
+    /* Returns the `away_ns` for pulse_book_turned(). NULL: INT64_MAX. */
     int64_t (*away_ns)(void *arg);
-    /* An agent was restored from an earlier state, and is refused for good. */
+    /*
+     * The agent `identity` was restored from an earlier state, such as a snapshot of its machine. It is
+     * refused for good.
+     */
     void (*restored)(void *arg, const unsigned char identity[PROTO_IDENTITY_BYTES]);
 };
 
@@ -60,17 +68,15 @@ enum fsdp_status rendezvous_listen(struct rendezvous **out, uv_loop_t *loop,
 
 /**
  * Admits nodes from now on, with numbers below `capacity`. Call it once.
- *   lead  by whose leave their beats are answered; NULL: they all are
+ *   lead  decides whether beats are answered; NULL: all are
  */
 enum fsdp_status rendezvous_serve(struct rendezvous *rendezvous, int capacity,
                                   const struct rendezvous_handlers *handlers, void *arg,
                                   const struct pulse_lead *lead, struct fsdp_err *err);
 
-/**
- * The loop turns (pulse_book_turned()). No call is needed while a node is there.
- */
+/** The loop turns: pulse_book_turned(). Only needed while no node has a session. */
 void rendezvous_turn(struct rendezvous *rendezvous);
-/** A node has said over its session which answer it has received (pulse_book_heard()). */
+/** `node` has reported over its session which answer has reached it (pulse_book_heard()). */
 void rendezvous_heard(struct rendezvous *rendezvous, int node, int64_t heard_ns);
 
 /**
@@ -79,7 +85,10 @@ void rendezvous_heard(struct rendezvous *rendezvous, int node, int64_t heard_ns)
  */
 void rendezvous_send(struct rendezvous *rendezvous, int node, enum proto_type type, uint32_t generation,
                      const void *message);
-/** The same over a session, at either end. If there is no memory for the message, nothing is sent. */
+/**
+ * Sends a message as rendezvous_send() does, over a session, at either end. If there is no memory for the
+ * message, nothing is sent.
+ */
 void rendezvous_tell(struct session *session, enum proto_type type, uint32_t generation, const void *message);
 /** End the session of a node without a call of lost(). */
 void rendezvous_drop(struct rendezvous *rendezvous, int node);
@@ -96,8 +105,9 @@ const char *rendezvous_address(const struct rendezvous *rendezvous);
 int rendezvous_port(const struct rendezvous *rendezvous);
 
 /**
- * Leaves every session, and destroys the rendezvous. A node that is cut off just then may still come back for
- * its last messages: the wire waits for it for 1.1 leases at most. No callback follows. NULL is a no-op.
+ * Leaves every session, and destroys the rendezvous. If a node's connection is broken just then, its session
+ * waits up to 1.1 leases for the node to come back for its last messages. No callback follows. NULL is a
+ * no-op.
  */
 void rendezvous_destroy(struct rendezvous *rendezvous);
 

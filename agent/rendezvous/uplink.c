@@ -13,7 +13,7 @@
 
 enum { HELD_MAX_BYTES = 64 * 1024 * 1024 };
 
-/* A message that waits for the lease: a START, or a message that came after it. */
+/* A message that is kept until the lease runs: a START, or a message that came after it. */
 struct held {
     struct held *next;
     struct frame frame;
@@ -31,20 +31,22 @@ struct uplink {
     /* what the next coordinator goes on with, if this node takes its place */
     struct coordinator_past past;
     int64_t answered_ns; /* of that coordinator: struct proto_beat */
-    int64_t heard_ms;    /* last answer to a beat, by CLOCK_BOOTTIME; 0: none came */
-    bool leads;          /* it takes that place as soon as its workers are gone */
-    bool up;             /* workers of that generation may be alive on this node */
+    int64_t heard_ms;    /* when the last answer to a beat came, by CLOCK_BOOTTIME; 0: none came */
+    bool leads;          /* this node was given the lead, and takes it as soon as its workers are gone */
+    bool up;             /* workers of `generation` may be alive on this node */
     bool bears_loss;     /* if this node is lost, the job goes on without it, or waits for it */
-    bool again;          /* its session is lost: it joins again when its workers are gone */
+    bool again;          /* the session is lost, and this node joins again when its workers are gone */
     int asked;           /* the signal by which this node asked to stop; 0: it did not */
-    bool ending;         /* this node's part is ending: finish when its workers are gone */
+    /* this node's part in the run ends: PROTO_FINISH follows when its workers are gone */
+    bool ending;
     bool finished;
-    const struct lease *lease;   /* of this node; borrowed */
-    int64_t lease_ms;            /* how long it is: our own value until the coordinator names its own */
-    uv_timer_t *beat;            /* LEASE_BEATS times in a lease, since the first WELCOME */
-    struct pulse_sender *pulses; /* ask for the lease too, from a thread of their own; NULL: they do not */
-    bool fenced;                 /* the lease is over, and the guard kills the ranks */
-    bool can_lead;               /* the coordinator knows that this node can take its place */
+    const struct lease *lease; /* of this node; borrowed */
+    int64_t lease_ms;          /* the lease: our own setting until the coordinator tells its own */
+    uv_timer_t *beat;          /* fires LEASE_BEATS times per lease, from the first WELCOME on */
+    /* ask for the lease too, on a thread of their own; NULL: there is no such thread */
+    struct pulse_sender *pulses;
+    bool fenced;   /* the lease is over, and the guard kills the ranks */
+    bool can_lead; /* this node has told the coordinator that it can take its place */
     struct held *held, **held_end;
     size_t held_bytes;
     struct coordinator_end end; /* the result that this node ends with */
@@ -67,8 +69,8 @@ static void stop(struct uplink *uplink, const struct proto_stop *how)
 }
 
 /*
- * Ends the run on this node: at once if no worker is alive here, otherwise after its workers have been
- * stopped. `lost`: the coordinator is lost.
+ * Ends the run on this node: at once if no worker is alive here, otherwise after its workers were stopped.
+ * `lost`: the reason is that the coordinator is lost.
  */
 static void end_with(struct uplink *uplink, const struct coordinator_end *end, bool lost)
 {
@@ -83,7 +85,9 @@ static void end_with(struct uplink *uplink, const struct coordinator_end *end, b
         finish(uplink);
 }
 
-/* Ends the run on this node without a coordinator: it is gone, or was not found yet. */
+/*
+ * Ends the run on this node with `status` and `line`, without a coordinator: it is gone, or was never found.
+ */
 static void end_alone(struct uplink *uplink, int status, const char *line)
 {
     struct coordinator_end end = { .status = status, .node = -1 };
@@ -92,7 +96,7 @@ static void end_alone(struct uplink *uplink, int status, const char *line)
     end_with(uplink, &end, true);
 }
 
-/* Ends the run on this node because of a message that cannot be. */
+/* Ends the run on this node because a message of the coordinator is invalid. */
 static void end_wrong(struct uplink *uplink, const struct fsdp_err *why)
 {
     char words[COORDINATOR_LINE_BYTES];
@@ -120,7 +124,7 @@ static void take_news(struct uplink *uplink, const struct pulse_news *news)
         uplink->answered_ns = news->answered_ns;
 }
 
-/* The coordinator's answers extend the lease no more. */
+/* From now on, answers to pulses no longer extend the lease. */
 static void end_pulses(struct uplink *uplink)
 {
     const struct pulse_news news = pulse_sender_aim(uplink->pulses, NULL);
@@ -128,7 +132,10 @@ static void end_pulses(struct uplink *uplink)
     take_news(uplink, &news);
 }
 
-/* Sends pulses to where the session reaches the coordinator now. Returns whether one was answered lately. */
+/*
+ * Aims the pulses at the address where the session reaches the coordinator now. Returns whether a pulse was
+ * answered lately.
+ */
 static bool has_pulses(struct uplink *uplink)
 {
     const int64_t pace_ms = uplink->lease_ms / LEASE_BEATS;
@@ -147,7 +154,7 @@ static bool has_pulses(struct uplink *uplink)
     return news.came_ms > clock_boot_ms() - 2 * pace_ms;
 }
 
-/* The session may have moved to another address of the coordinator. */
+/* Leaves the guard what it needs to speak to the coordinator, whose address may have changed. */
 static void renew_will(const struct uplink *uplink)
 {
     struct swept_will will;
@@ -182,7 +189,7 @@ static void begin_to_ask(struct uplink *uplink)
     uv_timer_start(uplink->beat, on_beat, pace_ms, pace_ms);
 }
 
-/* The coordinator is lost since now, unless that is known already. */
+/* Notes the time at which the coordinator was lost, unless it is noted already. */
 static void note_loss(struct uplink *uplink)
 {
     struct coordinator_past *past = &uplink->past;
@@ -194,10 +201,10 @@ static void note_loss(struct uplink *uplink)
 }
 
 /*
- * Looks whether the lease of the generation is over: the coordinator has not answered for so long, or this
- * agent stood still. The guard then kills the ranks. The coordinator learns that as soon as a connection to
- * it stands, and this node takes part in the next generation. If the session is lost as well, the node joins
- * again.
+ * Looks whether the lease of the generation is over, because the coordinator has not answered for so long, or
+ * this agent stood still. If it is, the guard kills the ranks. The coordinator is told as soon as there is a
+ * connection to it, and this node takes part in the next generation. If the session is lost as well, the node
+ * joins again.
  */
 static bool note_end_of_lease(struct uplink *uplink)
 {
@@ -223,7 +230,7 @@ static void look_at_lease(struct uplink *uplink)
         stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true });
 }
 
-/* Timers run before libuv polls: an agent that stood still looks at its lease before it reads anything. */
+/* Timers run before libuv polls. So an agent that stood still checks its lease before it reads anything. */
 static void on_beat(uv_timer_t *timer)
 {
     look_at_lease(timer->data);
@@ -262,7 +269,7 @@ static void drop_held(struct uplink *uplink)
 
 static void take_frame(struct uplink *uplink, const struct frame *frame);
 
-/* The lease runs: takes what has waited for it. */
+/* The lease runs now: handles the messages that were kept for that. */
 static void take_held(struct uplink *uplink)
 {
     while (uplink->held != NULL && lease_runs(uplink->lease)) {
@@ -314,7 +321,7 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
     plan->generation = uplink->generation = (int)frame->generation;
     uplink->past.node_rank = plan->node_rank;
     uplink->past.progress.generation = plan->generation;
-    /* a leader that took over may not know of the last ones, if it was in no generation before */
+    /* a leader that took over may know of fewer restarts, if it was in no generation before */
     if (uplink->past.progress.n_restarts < (uint32_t)plan->restart_count)
         uplink->past.progress.n_restarts = (uint32_t)plan->restart_count;
     uplink->past.progress.step = plan->resume_step;
@@ -373,7 +380,10 @@ static enum fsdp_status take_message(struct uplink *uplink, const struct frame *
     }
 }
 
-/* Is the message about a generation that runs on this node? Otherwise it is about one to come, or the run. */
+/*
+ * Is the message about the generation whose ranks run on this node, and not about a later one or about the
+ * run?
+ */
 static bool needs_ranks(const struct frame *frame)
 {
     return frame->type != PROTO_START && frame->type != PROTO_FINISH && frame->type != PROTO_OPEN &&
@@ -393,8 +403,8 @@ static void take_frame(struct uplink *uplink, const struct frame *frame)
 }
 
 /*
- * No generation begins without a lease: its START waits for the answer to a beat, and so does all that
- * follows it.
+ * Handles a message of the coordinator. A START needs a lease. So it is kept until a beat is answered, and so
+ * are all messages after it.
  */
 static void on_message(void *arg, const struct frame *frame)
 {
@@ -447,7 +457,8 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     uplink->answered_ns = 0;
     uplink->can_lead = false;
     uplink->past.lost_ns = 0;
-    lease_clear(uplink->lease); /* the coordinator knows only the answers that it gives from now on */
+    /* a new session: the coordinator knows only of answers that it gives from now on */
+    lease_clear(uplink->lease);
     begin_to_ask(uplink);
     if (uplink->config->quiet)
         return;
@@ -470,7 +481,10 @@ static void end_stopped(struct uplink *uplink, int signal)
     end_alone(uplink, 128 + signal, line);
 }
 
-/* No rank is left here, and the coordinator may be gone for good. */
+/*
+ * Tells the caller that this node may take the lead: none of its ranks is left, and the coordinator may be
+ * gone for good.
+ */
 static void stand(struct uplink *uplink)
 {
     struct fsdp_err err = { 0 };
@@ -484,8 +498,8 @@ static void stand(struct uplink *uplink)
 }
 
 /*
- * The session is lost, and no process of its generation is left here: what belongs to it is thrown away, and
- * this node joins as one that is new.
+ * Joins as a new node: the session is lost, and no process of the generation is left here. What belonged to
+ * that generation is dropped.
  */
 static void join_again(struct uplink *uplink)
 {
@@ -503,14 +517,14 @@ static void join_again(struct uplink *uplink)
 }
 
 /*
- * If the coordinator may live, and goes on or waits after the loss of this node, the node joins it again. It
- * also does so if the coordinator may have a successor. The ranks end first: they belong to a generation that
- * the coordinator has given up, or will.
+ * The session is lost. The ranks of this node end, because they belong to a generation that the coordinator
+ * has given up, or will. Then the node joins again if the coordinator may still live and bears the loss of a
+ * node, or if it may have a successor. Otherwise the run ends here.
  */
 static void on_lost(void *arg, const struct fsdp_err *why)
 {
     struct uplink *uplink = arg;
-    /* An agent that was restored from an earlier state, here or there, is refused for good. */
+    /* not if one of the two agents was restored from an earlier state: it is refused for good */
     const bool again = (why->status == FSDP_ERR_PEER || may_stand(uplink)) && uplink->bears_loss &&
                        why->status != FSDP_ERR_MISMATCH;
     char line[COORDINATOR_LINE_BYTES];
@@ -563,7 +577,10 @@ static void report_exited(void *to, int generation, const struct death *death,
 
     if (death->step > uplink->past.last_step)
         uplink->past.last_step = death->step;
-    look_at_lease(uplink); /* the coordinator learns the cause before what follows from it */
+    /*
+     * before the report: the coordinator should learn that the lease is over before it learns what followed
+     */
+    look_at_lease(uplink);
     if (detail != NULL)
         errors_detail_copy(&exited.detail, detail);
     send_message(to, PROTO_EXITED, generation, &exited);
@@ -578,7 +595,7 @@ static void report_held(void *to, int generation, const struct restore_steps *he
 {
     struct uplink *uplink = to;
 
-    uplink->past.held = *held; /* this coordinator may be lost, or another one may want to know it */
+    uplink->past.held = *held; /* kept for another coordinator, if this one is lost */
     meeting_set_held(uplink->meeting, held);
     if (!uplink->ending && !uplink->again)
         send_message(to, PROTO_HELD, generation, held);
@@ -633,7 +650,7 @@ static void report_saved(void *to, int generation, int rank, const struct fsdp_l
                          int manifest_fd)
 {
     if (manifest_fd >= 0)
-        close(manifest_fd); /* only rank 0 has a head, and rank 0 is on the coordinator's node */
+        close(manifest_fd); /* only rank 0 has a manifest's head, and rank 0 runs on the coordinator's node */
     send_message(to, PROTO_SAVED, generation, &(struct proto_saved){ .rank = rank, .saved = *saved });
 }
 
@@ -678,7 +695,10 @@ static void report_asked(void *to, int signal, enum reporter_ask how)
     if (how != REPORTER_FORWARD)
         uplink->asked = signal;
     if (how == REPORTER_STOP_NOW &&
-        /* stop this node's workers at once; the coordinator stops the others when it hears of the request */
+        /*
+         * stop this node's workers at once; the coordinator stops those of other nodes when it gets the
+         * request
+         */
         uplink->up)
         stop(uplink, &(struct proto_stop){ .signal = signal, .now = true });
     if (meeting_is_member(uplink->meeting) && uplink->generation >= 0) {
@@ -717,7 +737,7 @@ void uplink_lead(struct uplink *uplink)
     end_pulses(uplink);
     note_loss(uplink);
     if (uplink->up && !uplink->again)
-        /* it has joined a coordinator again that has lost the lead meanwhile */
+        /* the node that it joined again is no leader any more: stop as if the coordinator were lost */
         stop(uplink, &(struct proto_stop){ .signal = SIGTERM, .now = true, .lost = true });
     uplink->again = uplink->up;
     if (!uplink->up)

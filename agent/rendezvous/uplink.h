@@ -30,17 +30,19 @@ struct uplink;
 
 /* The uplink's own reports, in addition to the messages of the coordinator. */
 struct uplink_handlers {
-    /* This node is the coordinator; `rendezvous` is the callee's, which destroys the uplink. */
+    /* This node hosts. `rendezvous` belongs to the callee, which destroys the uplink. */
     void (*hosts)(void *member, struct rendezvous *rendezvous, const char *where);
     void (*note)(void *member, const char *words); /* a line for the log */
-    /* Only where an arbiter says who leads; else all are NULL. */
+    /* The following are used only if there is an arbiter; otherwise all are NULL. */
     /* as of struct meeting_handlers */
     bool (*offers)(void *member, const char *host, int port);
     /* this node is a member of the coordinator `identity`, which leads with that term */
     void (*joined)(void *member, const unsigned char identity[PROTO_IDENTITY_BYTES], uint64_t term);
-    /* may this node take the place of the last coordinator, or follow one that does? */
+    /* returns whether this node may take the place of a lost coordinator, or join the one that does */
     bool (*may_stand)(void *member);
-    /* it may: it has no coordinator and no rank. The arguments are those of arbiter_stand() */
+    /*
+     * this node may lead now: it has no coordinator and no rank. The arguments are those of arbiter_stand()
+     */
     void (*stands)(void *member, int seat, const char *host, int port, int64_t heard_ms);
 };
 
@@ -61,7 +63,7 @@ void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
 
 /** As meeting_keep_identity(), right after uplink_create(). */
 void uplink_keep_identity(struct uplink *uplink, const unsigned char identity[PROTO_IDENTITY_BYTES]);
-/** The arbiter has said that this node leads. hosts() follows, or PROTO_FINISH. */
+/** The arbiter has given this node the lead. hosts() follows, or PROTO_FINISH if it cannot lead. */
 void uplink_lead(struct uplink *uplink);
 /** The arbiter has said that another node leads, at that address. No effect while this node is a member. */
 void uplink_follow(struct uplink *uplink, const char *host, int port);
@@ -70,19 +72,20 @@ void uplink_follow(struct uplink *uplink, const char *host, int port);
  * its coordinator. Other nodes reach it at `host`.
  */
 void uplink_rejoin(struct uplink *uplink, const struct coordinator_past *past, const char *host);
-/** The arbiter has said that the run is over. A node that is no member ends with this status. */
+/** The arbiter reports that the run is over. Unless this node is a member, it ends with this status. */
 void uplink_over(struct uplink *uplink, int exit_status);
-/** What this node knows of the run: run, node_rank, and of the progress the generation and what is left. */
+/** Fills in what this node knows of the run so far: run, node_rank, and some of the progress. */
 void uplink_past(const struct uplink *uplink, struct coordinator_past *past);
 
 /**
- * The remote instance of struct reporter: a report becomes a message to the coordinator. It is valid until
- * uplink_destroy(). A signal that asks for anything ends this node alone as long as it is not a member.
+ * Returns the struct reporter that turns each report into a message to the coordinator. It is valid until
+ * uplink_destroy(). While this node is not a member, a signal that asks for something ends this node alone.
  */
 struct reporter uplink_reporter(struct uplink *uplink);
 
 /**
- * Tell the coordinator that every rank of this node was killed, because its guard is gone. The process ends.
+ * Tell the coordinator that every rank of this node was killed, because its guard is gone. The agent's
+ * process ends after that.
  */
 void uplink_swept(struct uplink *uplink);
 

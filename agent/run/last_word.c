@@ -14,7 +14,7 @@
 #include "agent/wire/swept.h"
 #include "agent/wire/tls.h"
 
-/* Says it to the coordinator of which the agent was a member. */
+/* Tells the coordinator, if the agent was a member of its job. */
 static void say_to_coordinator(const struct agent_config *config, const struct swept_will *will)
 {
     unsigned char key[TLS_KEY_BYTES];
@@ -45,8 +45,9 @@ static void write_record(const struct agent_config *config, const struct leader_
 }
 
 /*
- * The store may not answer, and the user waits for the guard's status. So a process of its own makes the
- * calls, which the guard leaves behind after a lease: then the word is of no use any more.
+ * Writes it into the record of who leads, if the agent led. The store may not answer, and the user waits for
+ * the guard's exit status. So a process of its own makes the calls. The guard waits for that process for one
+ * lease at most, because a later word would be of no use.
  */
 static void say_to_arbiter(const struct agent_config *config, const struct leader_will *will)
 {

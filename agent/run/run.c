@@ -82,7 +82,10 @@ static void answer_stop(struct run *run, int signal)
     ask(run, signal, run->n_interrupts > 1 && signal == SIGINT ? REPORTER_STOP_NOW : REPORTER_STOP);
 }
 
-/* Can the coordinator be asked now? If not, the run ends, or this node failed to host and is about to. */
+/*
+ * Is there a coordinator that can be asked now? There is none while the run ends, while a leader steps down,
+ * or if this node could not host.
+ */
 static bool may_ask(const struct run *run)
 {
     return !run->lead.steps_down && run->ending != RUN_CLOSES && run->reporter.to != NULL;
@@ -191,7 +194,8 @@ enum fsdp_status run_meet(struct run *run, struct fsdp_err *err)
     run_lead_handlers(run, &handlers);
     OK_OR_RETURN(
         uplink_create(&run->uplink, run->loop, run->config, run_member, &handlers, run, run->lease, err));
-    if (run->lead.arbiter != NULL) /* a leader that steps down is still the agent that joined before it led */
+    /* a leader that steps down keeps the identity under which it joined before it led */
+    if (run->lead.arbiter != NULL)
         uplink_keep_identity(run->uplink, run->lead.identity);
     run->reporter = uplink_reporter(run->uplink);
     return FSDP_OK;

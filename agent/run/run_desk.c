@@ -29,7 +29,10 @@ static enum job_state state_of(const struct run *run, const struct world_view *w
         return JOB_STARTING;
     if (world->state == WV_UP)
         return world->started ? JOB_RUNNING : world->plan->generation == 0 ? JOB_STARTING : JOB_RESTARTING;
-    /* only the coordinator knows why ranks were asked to save; its own stop was handled above */
+    /*
+     * WV_LEAVING: the ranks were asked to save. Only the coordinator knows why; a stop of its own was handled
+     * above
+     */
     return world->state == WV_LEAVING && run->coordinator == NULL ? JOB_STOPPING : JOB_RESTARTING;
 }
 
@@ -105,7 +108,10 @@ static void put_path(struct json_text *out, const char *key, const char *path)
     json_field_string(out, key, path[0] != '\0' ? path : NULL);
 }
 
-/* Adds the job, on one line: outside of its texts, which escape them, JSON may have spaces for newlines. */
+/*
+ * Adds the job as one line. Newlines in its JSON may become spaces, because JSON escapes newlines inside of
+ * texts.
+ */
 static void put_job_file(struct json_text *out, const char *json)
 {
     json_key(out, "job_file");
@@ -121,7 +127,7 @@ static void put_job_file(struct json_text *out, const char *json)
     }
 }
 
-/* Adds what only `inspect` shows. No environment is among it: that may have secrets. */
+/* Adds what only `inspect` shows. It leaves out the environment, which may have secrets. */
 static void put_everything(const struct run *run, struct json_text *out)
 {
     const struct agent_config *config = run->config;
@@ -149,7 +155,8 @@ static void on_show(void *arg, enum desk_word word, struct json_text *answer)
 
     look(run, &view);
     if (word == DESK_WATCH || word == DESK_WATCH_ALL)
-        view.age_s = (double)NAN; /* which would change always; the caller knows when the run began */
+        /* left out: it changes all the time, and the caller knows when the run began */
+        view.age_s = (double)NAN;
     json_open(answer, NULL, '{');
     job_view_put(answer, &view);
     if (word != DESK_PS && word != DESK_WATCH)
@@ -208,7 +215,7 @@ static void on_entry(struct disk_job *job)
 
     if (desk->entry != NULL)
         (void)desk_open(&desk->desk, run->loop, desk->listen_fd, &handlers, &desk->err);
-    /* a line about a missing /proc stands at the beginning of every run */
+    /* not a line about a missing /proc: it would be the first line of every run on such a machine */
     if (desk->err.status != FSDP_OK && desk->err.status != FSDP_ERR_UNSUPPORTED && !run->config->quiet)
         run_say(run, "`fsdprun ps` does not show this run: %s", desk->err.message);
     if (run->config->observer.listed != NULL)
@@ -233,7 +240,7 @@ void run_desk_open(struct run *run)
         disk_submit(run->disk, &desk->job);
         return;
     }
-    desk->entry = config->entry; /* this process's copy: the guard has another, and the lock */
+    desk->entry = config->entry; /* a copy of the entry: the guard has another one, and the lock */
     desk->listen_fd = config->entry_fd;
     on_entry(&desk->job);
 }

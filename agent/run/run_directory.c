@@ -16,7 +16,10 @@ static void look(struct disk_job *job)
     directory->n_gone = rundir_is_gone(directory->rundir) ? directory->n_gone + 1 : 0;
 }
 
-/* One look may fall between the two halves of a rename by which a user puts the directory in place again. */
+/*
+ * Reports that the directory is gone, after two looks in a row that did not find it. One look may fall
+ * between the two renames by which a user replaces the directory.
+ */
 static void on_looked(struct disk_job *job)
 {
     struct run_directory *directory =

@@ -70,7 +70,10 @@ void run_discard_directory(struct run *run)
     run->rundir = NULL;
 }
 
-/* If the run is stuck, a thread may still use everything that is not freed here. `done` ends the process. */
+/*
+ * Calls `done`. If the run is stuck, a thread may still use what is not freed here, so `done` ends the
+ * process.
+ */
 static void finish(struct run *run)
 {
     void (*done)(void *, int, bool) = run->done;
@@ -103,8 +106,8 @@ static void on_closed(uv_handle_t *handle)
 }
 
 /*
- * Closes everything. A run that is stuck does not go back to the loop: an answer that comes late would use
- * what is closed.
+ * Closes everything. After that a stuck run does not return to the loop, because a late answer of its thread
+ * would use what is closed.
  */
 static void leave(struct run *run)
 {
@@ -152,7 +155,10 @@ void run_lead_answered(void *run)
 
 static void wait_for_readers(struct run *run);
 
-/* Ends the wait for the disk, or for work, if it is over. Otherwise the answer of one thread calls again. */
+/*
+ * Goes on to the next wait if the current one is over. If it is not over, the thread's answer calls this
+ * function again.
+ */
 static void proceed(struct run *run)
 {
     if (!disk_is_idle(run->disk))
@@ -181,7 +187,10 @@ static void give_up(struct run *run)
     leave(run);
 }
 
-/* Called every LOOK_MS. The time is counted in calls: while the agent itself stands still, none passes. */
+/*
+ * Called every LOOK_MS. It counts its calls to measure time, so time in which the agent itself stood still
+ * does not count against the disk.
+ */
 static void look_at_disk(uv_timer_t *timer)
 {
     struct run *run = timer->data;

@@ -42,32 +42,33 @@ enum run_ending { RUN_GOES_ON = 0, RUN_WRITES, RUN_DRAINS, RUN_SETTLES, RUN_CLOS
 
 /** Who leads the run (run_lead.c). Unused without an arbiter. */
 struct run_lead {
-    struct arbiter *arbiter; /* NULL: there is none, and the host leads */
-    uv_timer_t *tick;        /* of a leader: LEASE_BEATS times in a lease */
+    struct arbiter *arbiter; /* NULL: there is no arbiter, and the node that hosts leads */
+    uv_timer_t *tick;        /* of a leader: fires LEASE_BEATS times per lease */
     unsigned char identity[PROTO_IDENTITY_BYTES],
         leader[PROTO_IDENTITY_BYTES]; /* this agent's; its leader's */
     char host[PROTO_TEXT_BYTES];      /* with `port`: where members would reach this node, as it claimed */
     int port;
     bool leads;      /* this node leads, or is about to */
-    bool takes_over; /* it was a member, and goes on with `past` */
-    bool steps_down; /* it was deposed, and is about to be a member with `past` */
+    bool takes_over; /* this node was a member, and becomes the leader with `past` */
+    bool steps_down; /* this node was deposed as leader, and becomes a member with `past` */
     bool resigns, over;
-    int exit_status;       /* of the run, if it is over */
-    int stopped_by;        /* the signal that asked this node to stop while it led or stepped down; 0: none */
-    uint64_t term, let_in; /* the one it leads with; that of the leader that let this node in last */
+    int exit_status; /* of the run, if it is over */
+    int stopped_by;  /* the signal that asked this node to stop while it led or stepped down; 0: none */
+    /* term: the one in which this node leads; let_in: the term of the leader that let this node in last */
+    uint64_t term, let_in;
     /* takes the lock of the run directory, if the lost leader has left it; or releases it */
     struct disk_job lock;
     struct rundir *rundir;
     bool locking;    /* that job is under way */
-    bool wants_lock; /* what it is to do, and, once it is done, what it did */
+    bool wants_lock; /* wants_lock: whether the job takes or releases the lock; did_lock: what it has done */
     bool did_lock;
     struct disk_job open; /* opens the run directory for a node that takes over */
     bool opening;         /* that job is under way */
-    int open_ticks;       /* of waiting for it: so many are left */
+    int open_ticks;       /* how many ticks this node still waits until the directory is open */
     struct events *events;
     struct fsdp_err open_err;
-    bool locked_out;        /* another process has it, and this node hosts by the endpoint */
-    int waited_ms;          /* for the lead, as the host by the endpoint */
+    bool locked_out;        /* another process has the lock, and this node hosts by the endpoint */
+    int waited_ms;          /* how long the host by the endpoint has waited for the lead */
     int64_t fence_until_ms; /* CLOCK_BOOTTIME; 0: none */
     struct coordinator_past past;
 };
@@ -78,7 +79,7 @@ struct run_directory {
     uv_timer_t tick;
     struct disk_job job;
     const struct rundir *rundir;
-    int n_gone; /* looks in a row that did not find it; the disk's while `looking` */
+    int n_gone; /* looks in a row that did not find it; the disk's thread writes it while `looking` */
     bool looking, said;
 };
 
@@ -102,7 +103,7 @@ struct run {
     /* search for the CPUs of the workers; while it runs, nothing else is open */
     struct placement_search *search;
     struct placement placement;
-    /* status of the placement; if it is not FSDP_OK, there is none, and `unfit` is the reason */
+    /* status of the placement; if it is not FSDP_OK, there is no placement, and `unfit` has the reason */
     enum fsdp_status fit;
     char unfit[FSDP_ERR_MESSAGE_BYTES];
 
@@ -124,7 +125,7 @@ struct run {
     struct run_desk desk;
     struct nodes *nodes;      /* the other nodes, on the coordinator's node only; NULL: there are none */
     struct world *world;      /* NULL until it is decided which node coordinates */
-    struct ended ended;       /* agents that never come back, as far as this node has been told, or leads */
+    struct ended ended;       /* identities of agents that never come back, as far as this node knows */
     struct store_host *store; /* NULL: this node has never been told to open a store */
     uv_signal_t children;
     struct run_directory directory;
@@ -135,26 +136,28 @@ struct run {
     int node_rank; /* rank of this node in the last generation; -1: it was in none */
     int status;
     char line[RUN_LINE_BYTES];
-    bool explained;                  /* errors.json has more than the line */
-    bool recorded;                   /* errors.json is written */
-    char log[ERRORS_PATH_BYTES];     /* of the rank that is the cause, on this node; empty: none */
+    bool explained; /* errors.json has more than the line */
+    bool recorded;  /* errors.json is written */
+    /* log of the rank that is the first cause, if it is on this node; empty: it is not */
+    char log[ERRORS_PATH_BYTES];
     char account[RUN_ACCOUNT_BYTES]; /* text above that line: details about the failure */
     bool within_line;                /* the workers' output did not end in a newline */
     bool hurried;                    /* a signal to stop has come */
 
     uv_timer_t patience; /* looks at the disk while the end waits for it */
     enum run_ending ending;
-    int waited_ms, silent_ms; /* of this wait: in all, and since the disk got something done */
-    uint64_t progress;        /* of the disk, at the last look */
-    bool gave_up;             /* a disk was given up, and it was said */
-    bool stuck;               /* a thread still waits for a disk, so it cannot be ended */
+    /* waited_ms: since this wait began; silent_ms: since the disk last completed something */
+    int waited_ms, silent_ms;
+    uint64_t progress; /* of the disk, at the last look */
+    bool gave_up;      /* a disk was given up, and a line about that was printed */
+    bool stuck;        /* a thread still waits for a disk, so it cannot be ended */
 };
 
 /* Run_member.c */
 
 /** Performs the coordinator's messages for this node; `member` is the struct run. */
 coordinator_tell run_member;
-/** The coordinator_services.write_errors of the run. */
+/** The function write_errors of the run's struct coordinator_services. */
 void run_write_errors(void *run, char *text);
 
 /**
@@ -173,21 +176,30 @@ void run_close_as_coordinator(struct run *run);
 enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err);
 /** Adds what the uplink asks the arbiter. */
 void run_lead_handlers(const struct run *run, struct uplink_handlers *handlers);
-/** This node leads, and other nodes come to `rendezvous`: sets what its coordinator is told of that. */
+/**
+ * This node leads, and other nodes come to `rendezvous`. Fills in those members of `services` through which
+ * the coordinator works with the arbiter.
+ */
 void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coordinator_services *services);
-/** By whose leave beats of members are answered: `out`, or NULL if no arbiter says who leads. */
+/**
+ * Returns in `out` what decides whether beats of members may be answered. NULL: there is no arbiter, and all
+ * beats are answered.
+ */
 const struct pulse_lead *run_lead_pulses(struct run *run, struct pulse_lead *out);
-/** A generation begins, in which this node has that place. */
+/** A generation begins, in which this node has the node rank `node_rank`. */
 void run_lead_sit(struct run *run, int node_rank);
-/** A generation begins: looks whether the lock of the run directory is free, unless it is held. */
+/** A generation begins: tries to take the lock of the run directory, unless this node has it. */
 void run_lead_lock(struct run *run);
-/** This node takes over: what was opened of the run directory before is the run's. */
+/** This node takes over: the run uses what was opened of the run directory while it waited. */
 void run_lead_take_directory(struct run *run);
 /** The coordinator has ended. Was it deposed, so that this node joins again and the run goes on here? */
 bool run_lead_steps_down(const struct run *run);
 /** The run is over, with this status. */
 void run_lead_resign(struct run *run, int exit_status);
-/** Is no call of the arbiter waited for? If not, run_lead_wait() makes that run_lead_answered() is called. */
+/**
+ * Returns whether the arbiter has no call in progress. If one is, run_lead_wait() makes the arbiter call
+ * run_lead_answered() when it is done.
+ */
 bool run_lead_is_over(const struct run *run);
 void run_lead_wait(struct run *run);
 void run_lead_close(struct run *run);
@@ -234,7 +246,10 @@ void run_end_by(struct run *run, int signal, bool save);
 enum fsdp_status run_meet(struct run *run, struct fsdp_err *err);
 /** Ends a run that cannot begin. Everything open is closed, as at any other end. */
 void run_refuse(struct run *run, int exit_status, const char *why);
-/* The same by a signal, while no worker runs that could save or receive it. */
+/*
+ * Ends the run as run_refuse() does, because of a signal that came before any worker could save or receive
+ * it.
+ */
 void run_stop_before_start(struct run *run, int signal);
 
 /* Run_directory.c */
@@ -250,7 +265,10 @@ void run_watch_directory(struct run *run);
  */
 void run_world_ended(void *arg);
 
-/** The end of the run may go on, if it waits for the arbiter. `run` is the struct run. */
+/**
+ * The arbiter has no call in progress any more, so the end of the run may go on if it waited for that. `run`
+ * is the struct run.
+ */
 void run_lead_answered(void *run);
 
 /** Removes a temporary directory that was made for this run, if the run never began. */

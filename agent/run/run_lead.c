@@ -24,11 +24,17 @@
 
 enum {
     WAIT_LOOK_MS = 1000,
-    /* a record of another run that is not stale after so long still changes; the lock says so sooner */
+    /*
+     * How many leases the host by the endpoint waits at most for another leader's record to become stale. One
+     * that still changes then is of a run that lives. With the lock of the run directory, fewer leases
+     * suffice.
+     */
     WAIT_LEASES = LEAD_CONTACT + 3,
     WAIT_LEASES_LOCKED = 3,
-    OPEN_TICKS = 8,       /* of a quarter of a lease: how long the run directory may take to open */
-    LOCK_STAYS_MS = 30000 /* so long at least a server keeps the locks of a host that is silent (NFS) */
+    /* how long a node that takes over waits for its run directory, in ticks of a quarter of a lease */
+    OPEN_TICKS = 8,
+    /* the least time for which a server (NFS) keeps the locks of a host that is silent */
+    LOCK_STAYS_MS = 30000
 };
 
 /* The leader */
@@ -40,7 +46,10 @@ static bool holds(void *arg)
     return clock_boot_ms() < arbiter_holds_until_ms(run->lead.arbiter);
 }
 
-/* What the guard needs to say that this node is swept, before any node is told of the generation. */
+/*
+ * Publishes the leader's progress. First the guard gets what it needs to report that this node is swept, so
+ * that it has that before any node is told of the generation.
+ */
 static void publish(void *arg, const struct leader_progress *progress)
 {
     const struct run *run = arg;
@@ -54,8 +63,8 @@ static void publish(void *arg, const struct leader_progress *progress)
 }
 
 /*
- * Extends the lease of this node: its ranks may run as long as those of a member that has an answer from the
- * begin of the last renewal.
+ * Extends the lease of this node's ranks. They may run as long as the ranks of a member whose beat was
+ * answered when the last renewal of the record began.
  */
 static void extend_lease(const struct run *run, int64_t until_ms)
 {
@@ -64,7 +73,10 @@ static void extend_lease(const struct run *run, int64_t until_ms)
     lease_extend(run->lease, (until_ms - lease_ms) * 1000000, LEASE_RANKS_MS(lease_ms));
 }
 
-/* The leader goes on. Any thread: the loop may be busy. */
+/*
+ * Renews the lead, if this node holds it, and with it the lease of its own ranks. Any thread may call it,
+ * because the loop may be busy.
+ */
 static void keep(void *arg, int64_t contact_until_ns)
 {
     const struct run *run = arg;
@@ -104,9 +116,9 @@ static void end_lead(struct run *run, const char *words)
 }
 
 /*
- * Has this leader the lock that a host by the endpoint looks at when it is started again? The first leader
- * has it. One that took over may wait for it, and with an etcd each node may have a run directory of its
- * own.
+ * Returns whether this leader has the lock that a host by the endpoint tries when it is started again. The
+ * first leader has it. One that took over may still wait for it. With an etcd, each node may have a run
+ * directory of its own, so the lock shows nothing.
  */
 static bool has_lock(const struct run *run)
 {
@@ -114,14 +126,14 @@ static bool has_lock(const struct run *run)
                                      !run->lead.locking && rundir_lock_fd(run->rundir) > 0);
 }
 
-/* Timers run before libuv polls: a leader that stood still looks at its lead before it reads anything. */
+/* Timers run before libuv polls. So a leader that stood still checks its lead before it reads any message. */
 static void on_tick(uv_timer_t *timer)
 {
     struct run *run = timer->data;
 
     if (run->coordinator == NULL || !run->lead.leads)
         return;
-    /* agents of a leader before are not waited for any more */
+    /* once a generation has formed, agents of the leader before are not waited for any more */
     if (coordinator_has_formed(run->coordinator))
         arbiter_go_on(run->lead.arbiter, !has_lock(run));
     nodes_turn(run->nodes);
@@ -186,7 +198,10 @@ static void submit_lock(struct run *run)
     disk_submit(run->disk, &lead->lock);
 }
 
-/* The lock is to be taken, if it is free, or released. Nothing waits for that. */
+/*
+ * Has the lock of the run directory taken if it is free (`wanted`), or released. The disk's thread does it,
+ * and nothing waits for that.
+ */
 static void want_lock(struct run *run, bool wanted)
 {
     run->lead.wants_lock = wanted;
@@ -204,7 +219,10 @@ static void end_wait(struct run *run)
     run->lead.waited_ms = -1;
 }
 
-/* The times of the last restarts, of which the newest are not known: they count as if they were now. */
+/*
+ * Adds n_missed restarts whose times are not known to the times of the last restarts. They count as if they
+ * happened now.
+ */
 static void add_times(struct leader_progress *progress, uint32_t n_missed)
 {
     for (uint32_t i = LEADER_RESTARTS; i-- > 0;) {
@@ -216,7 +234,10 @@ static void add_times(struct leader_progress *progress, uint32_t n_missed)
     progress->published_s = 0;
 }
 
-/* Restarts that a START has told of, and the record of a leader that did not reach the store has not. */
+/*
+ * Adds restarts that this node knows from a START message, but that are missing in the record, because the
+ * lost leader could not reach the store.
+ */
 static void add_restarts(struct leader_progress *progress, uint32_t n_seen, uint32_t most)
 {
     const uint32_t n_missed = n_seen > progress->n_restarts ? n_seen - progress->n_restarts : 0;
@@ -228,7 +249,10 @@ static void add_restarts(struct leader_progress *progress, uint32_t n_seen, uint
     progress->n_restarts_left -= n_missed < progress->n_restarts_left ? n_missed : progress->n_restarts_left;
 }
 
-/* What the lost leader published, and what this node saw itself, which may be newer. */
+/*
+ * Fills in the past of the run: what the lost leader published, or what this node saw itself, whichever is
+ * newer.
+ */
 static void find_past(struct run *run, const struct leader_record *before)
 {
     struct leader_progress *progress = &run->lead.past.progress, seen;
@@ -248,8 +272,8 @@ static void find_past(struct run *run, const struct leader_record *before)
 }
 
 /*
- * What a node that takes over opens of the run directory. It has no rank and no member then, but a loop that
- * waits for a disk would hear no signal, and say nothing, while its record goes on being renewed.
+ * What a node that takes over opens in the run directory. The disk's thread opens it. If the loop waited for
+ * the disk, this node could take no signal and print nothing, although its record is still renewed.
  */
 
 static struct run *run_of_open(struct disk_job *job)
@@ -288,7 +312,10 @@ static void on_open(struct disk_job *job)
     }
 }
 
-/* The loop is at fault for time in which it stood still, and not the disk: a stall is one tick. */
+/*
+ * Counts the time that the disk takes in ticks of the loop. If the loop itself stood still, that counts as
+ * one tick only.
+ */
 static void on_opening(uv_timer_t *timer)
 {
     struct run *run = timer->data;
@@ -305,7 +332,7 @@ static void on_opening(uv_timer_t *timer)
     run_refuse(run, FSDP_EXIT_IO, words);
 }
 
-/* Opens the run directory, and takes over then. */
+/* Opens the run directory on the disk's thread. When it is open, the node takes over. */
 static void open_for_lead(struct run *run)
 {
     struct run_lead *lead = &run->lead;
@@ -386,7 +413,7 @@ static void on_ended(void *arg, const struct leader_record *record)
     end_wait(run);
     run->lead.over = true;
     run->lead.exit_status = record->exit_status;
-    if (waits) { /* for the lead of a run that ended as this node came */
+    if (waits) { /* this node waited to lead, but the run had ended just as it came */
         const int status = coordinator_too_late(record->exit_status, NULL, words);
 
         run_refuse(run, status, words);
@@ -418,15 +445,16 @@ static bool has_endpoint(const struct run *run)
 }
 
 /*
- * Claims the lead of a run that has no endpoint, where every node may do that. Nodes that share a run
- * directory claim one at a time: the one that has its lock, which the leader needs. That lock proves nothing
- * of an old leader, because the directories of others may be others.
+ * Claims the lead of a run without an endpoint, in which every node may claim. If nodes share a run
+ * directory, only the one that has its lock claims, because the leader needs the lock. The lock proves
+ * nothing about an older leader, because that may have used another directory.
  */
 static void claim_with_lock(struct run *run)
 {
     struct run_lead *lead = &run->lead;
 
-    if (!arbiter_answers(lead->arbiter)) { /* another node, which it answers, may need the lock */
+    /* the store may answer another node, which would need the lock to claim */
+    if (!arbiter_answers(lead->arbiter)) {
         arbiter_withdraw(lead->arbiter);
         if (run->rundir != NULL)
             rundir_unlock(run->rundir);
@@ -438,8 +466,8 @@ static void claim_with_lock(struct run *run)
 }
 
 /*
- * The node that has the endpoint waits for the lead: while another one's record may still change, or while
- * the arbiter does not answer. Without an endpoint, it also waits for the lock of the run directory.
+ * The host by the endpoint waits for the lead as long as another leader's record may still change, or the
+ * arbiter does not answer. If the run has no endpoint, the node also waits for the lock of the run directory.
  */
 static void on_wait(uv_timer_t *timer)
 {
@@ -473,9 +501,9 @@ static void on_wait(uv_timer_t *timer)
 }
 
 /*
- * Takes the lock of the run directory, and keeps it until this node follows another. Returns whether that
- * shows that the process of the leader before has ended: it has no lock any more, and has not lost it to a
- * server while it went on without the store, which it does for ten leases at most.
+ * Takes the lock of the run directory, and keeps it until this node follows another leader. Returns true if
+ * that proves that the process of the last leader has ended. It proves it because a living leader stops after
+ * ten leases without the store, and no lock server gives its lock away in that time (LOCK_STAYS_MS).
  */
 static bool old_is_gone(struct run *run)
 {
@@ -534,7 +562,8 @@ static void on_stands(void *member, int seat, const char *host, int port, int64_
     struct run *run = member;
 
     if (run->lead.over) {
-        uplink_over(run->uplink, run->lead.exit_status); /* the arbiter said so before the link was lost */
+        /* the arbiter reported the end of the run before the link was lost */
+        uplink_over(run->uplink, run->lead.exit_status);
         return;
     }
     run->lead.takes_over = true;
@@ -589,7 +618,7 @@ void run_lead_lock(struct run *run)
         want_lock(run, true);
 }
 
-/* A leader that was deposed becomes a member */
+/* A leader that was deposed becomes a member again */
 
 static void on_step_down(uv_timer_t *timer);
 
@@ -625,7 +654,7 @@ static void become_member(struct run *run)
     uplink_rejoin(run->uplink, &lead->past, lead->host);
 }
 
-/* Waits until no thread uses what the coordinator had. */
+/* Waits until no thread uses what belongs to the coordinator, and then becomes a member. */
 static void on_step_down(uv_timer_t *timer)
 {
     struct run *run = timer->data;
@@ -651,7 +680,10 @@ bool run_lead_steps_down(const struct run *run)
     return run->lead.steps_down;
 }
 
-/* A node that cannot take the place of a lost leader leaves it to another. */
+/*
+ * This node was to take the place of a lost leader and cannot, or its run ends: it gives up the lead, so that
+ * another node may claim it.
+ */
 void run_lead_resign(struct run *run, int exit_status)
 {
     if (!run->lead.leads)

@@ -41,7 +41,7 @@ struct record {
     const char *name;
     const char *text; /* the configuration's, or `own` */
     char *own;
-    bool *written; /* set once the file is there; NULL: no one asks */
+    bool *written; /* set once the file is written; NULL: no caller needs to know */
     struct fsdp_err err;
 };
 
@@ -123,8 +123,8 @@ static void say_where(struct run *run)
 /* The coordinator's member on this node */
 
 /*
- * Reports that this node cannot run any worker: its first rank counts as failed, so that all nodes get the
- * reason.
+ * Reports that this node cannot run any worker. Its first rank counts as failed, with the reason, so that all
+ * nodes learn the reason.
  */
 static void report_unfit(struct run *run, const struct world_plan *plan, enum fsdp_status status,
                          const char *words)
@@ -154,7 +154,7 @@ enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, s
                : rundir_find_mark(run->rundir, plan->token, err);
 }
 
-/* The store of a program's generation, which this node has if its seat is the first */
+/* PyTorch's store for the generation of a program: it is on this node if this node has the first seat */
 
 static void say_of_store(void *arg, const char *words)
 {
@@ -183,7 +183,10 @@ static void form(struct run *run, const struct world_plan *plan)
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
 
-    /* the first seat may have become another node's, or another coordinator may have ordered the store */
+    /*
+     * Close our store if the first seat is now another node's, or if another coordinator ordered it for
+     * another generation.
+     */
     if (plan->node_rank != 0 || store_host_generation(run->store) != plan->generation)
         store_host_close(run->store);
     status = run->world != NULL ? FSDP_OK : run_open_as_member(run, &err);
@@ -200,7 +203,7 @@ static void form(struct run *run, const struct world_plan *plan)
     run_lead_sit(run, plan->node_rank);
     desk_formed(run->desk.desk, plan->generation);
     run_lead_lock(run);
-    write_job(run); /* after the start of the workers, because it waits for the disk */
+    write_job(run); /* after the workers are started, because this waits for the disk */
 }
 
 /*
@@ -256,7 +259,7 @@ void run_member(void *member, enum proto_type type, int generation, const void *
     const struct proto_hung *hung = message;
 
     if (run->world == NULL && is_for_world(type))
-        return; /* this node could not open one for the generation, and reports that */
+        return; /* this node could not open a store for the generation, and reports that */
     switch (type) {
     case PROTO_START:
         form(run, message);

@@ -18,7 +18,7 @@ static bool is_captured(const struct agent_config *config)
     return false;
 }
 
-/* Returns whether a worker has a stderr whose last lines are in no log. */
+/* Returns whether the stderr of some worker goes to no log file, because it is inherited or dropped. */
 static bool is_relayed(const struct agent_config *config)
 {
     for (int i = 0; i < config->n_workers; i++) {
@@ -68,7 +68,7 @@ enum fsdp_status run_open_directory(struct run *run, struct fsdp_err *err)
     return run->rundir == NULL ? FSDP_OK : rundir_begin(run->rundir, err);
 }
 
-/* The host by the endpoint. No rank runs yet. */
+/* Opens and locks the run directory on the host by the endpoint, before it leads. No rank runs yet. */
 static enum fsdp_status begin_directory(struct run *run, struct fsdp_err *err)
 {
     OK_OR_RETURN(run_open_directory(run, err));
@@ -76,7 +76,7 @@ static enum fsdp_status begin_directory(struct run *run, struct fsdp_err *err)
     return events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
 }
 
-/* Opens what the coordinator needs of the run directory. */
+/* Opens the parts of the run directory that only the coordinator needs. */
 static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;

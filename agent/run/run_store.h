@@ -1,4 +1,4 @@
-/* Where the arbiter of a run keeps its record: what the configuration says. */
+/* Where the arbiter of a run keeps the record of who leads, as the configuration says. */
 #ifndef AGENT_RUN_STORE_H
 #define AGENT_RUN_STORE_H
 

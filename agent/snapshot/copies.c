@@ -15,8 +15,8 @@
 static const char key_prefix[] = "copies.";
 
 /*
- * At the end of a generation the other node's process may end first. So a failure is only said if the
- * generation still goes on after this time.
+ * How long after a failure a line about it is printed, if the generation still goes on then. At the end of a
+ * generation the other node's process may end first, and that is no failure.
  */
 enum { SAY_AFTER_MS = 3000 };
 
@@ -71,7 +71,7 @@ static void on_say(uv_timer_t *timer)
     copies->handlers.line(copies->handlers.arg, words);
 }
 
-/* No filling is copied any more, and no worker waits for that. */
+/* Stops copying because of a failure: no snapshot is copied any more, and no worker waits for a copy. */
 static void fail(struct copies *copies, const char *why)
 {
     if (copies->has_failed)
@@ -82,7 +82,7 @@ static void fail(struct copies *copies, const char *why)
     uv_timer_start(&copies->say, on_say, SAY_AFTER_MS, 0);
 }
 
-/* Tells the other nodes where this one is reached. Port 0: it is not. */
+/* Tells the other nodes at which address and port this one is reached. Port 0: it is not reachable. */
 static void put_address(const struct copies_handlers *handlers, const struct copies_seat *seat, int port)
 {
     char key[FSDP_LINK_KEY_BYTES], value[COPIES_ADDRESS_BYTES + 16];

@@ -25,10 +25,15 @@ struct copies;
 
 struct copies_handlers {
     void *arg; /* passed to all of these */
-    /* Puts a value for other nodes, and asks for one of another node, which copies_take() gets. */
+    /*
+     * Puts a value for other nodes. `get` asks for a value of another node; copies_take() then receives it.
+     */
     void (*put)(void *arg, const char *key, const void *value, size_t size_bytes);
     void (*want)(void *arg, const char *key);
-    /* Called once, perhaps from within copies_begin(): the segments are what the workers go on from. */
+    /*
+     * Called once, perhaps from within copies_begin(): the segments now hold what the workers will resume
+     * from.
+     */
     void (*ready)(void *arg);
     /* A line for people. */
     void (*line)(void *arg, const char *words);
@@ -38,7 +43,8 @@ struct copies_handlers {
 struct copies_seat {
     int node_rank, n_nodes;
     const char *address; /* at which other nodes reach this one; borrowed for the call */
-    int fetch_from;      /* the node that has what this one lacks; -1: it lacks nothing */
+    /* the node from which this one fetches the step that it lacks; -1: it lacks nothing */
+    int fetch_from;
     struct copies_begin begin;
 };
 
@@ -46,14 +52,18 @@ struct copies_seat {
 int copies_holder(int node_rank, int n_nodes);
 
 /**
- * Begin. `own` are the segments of this node's workers, and `held` as many for copies of another node's.
+ * Begin. `own` are the segments of this node's workers. `held` has as many segments, for copies of another
+ * node's workers.
  *   FSDP_ERR_IO, FSDP_ERR_NOMEM  *out is NULL, and `ready` was not called
  */
 enum fsdp_status copies_begin(struct copies **out, uv_loop_t *loop, const struct copies_seat *seat,
                               const struct segments *own, const struct segments *held,
                               const struct copies_handlers *handlers, struct fsdp_err *err);
 
-/** Takes a value of another node. False: it is none of copies. `copies` NULL: the value is dropped. */
+/**
+ * Takes a value that another node has put. Returns false if its key has nothing to do with copies. `copies`
+ * NULL: the value is dropped.
+ */
 bool copies_take(struct copies *copies, const char *key, const void *value, size_t size_bytes);
 
 /** Kill the process, and free everything in a close callback of the loop. NULL is a no-op. */

@@ -57,11 +57,15 @@ struct stranger {
     bool dropped; /* another one has its place, and its thread will see that */
 };
 
-/* Everything that the threads share. It is whole before the first of them begins, but for what has a lock. */
+/*
+ * What the threads share. It is complete before the first thread begins, and then only changes under its
+ * locks.
+ */
 static struct {
     struct copies_begin begin;
     struct copy_segment *own, *held; /* (COPIES_RANKS) */
-    pthread_mutex_t *busy;           /* (COPIES_RANKS) of `held`: one connection at a time writes to it */
+    /* (COPIES_RANKS) one lock for each segment of `held`: only one connection at a time writes to it */
+    pthread_mutex_t *busy;
     struct tls_context *client, *server;
     int listener;
     struct copy_room room;
@@ -81,7 +85,7 @@ static struct {
 /* The orders of the threads that connect. */
 static struct copies_order push_to, fetch_from;
 
-/* The reader takes answers as they come. If it is gone, this process ends. */
+/* Sends an answer to the agent, which reads answers as they come. If the agent is gone, this process ends. */
 static void send_answer(enum copies_answer_kind kind, enum fsdp_status status, int port, const char *words)
 {
     struct copies_answer answer = { .kind = kind, .status = (uint32_t)status, .port = port };
@@ -110,7 +114,7 @@ static bool begin_thread(void *(*run)(void *), void *arg)
     return error == 0;
 }
 
-/* No filling of this node is copied any more: no worker waits for that. */
+/* Stops copying the snapshots of this node: from now on no worker waits for a copy. */
 static void stop_copying(const char *words)
 {
     bool first;
@@ -156,7 +160,10 @@ static enum fsdp_status get_reply(struct copy_stream *stream, enum reply_kind *k
                                                       : fsdp_fail(err, FSDP_ERR_PEER, "%s", reply.words);
 }
 
-/* Copies one filling. If it was replaced meanwhile, there is another one to copy. */
+/*
+ * Copies one snapshot to the other node. If the slot is filled again meanwhile, that newer snapshot is copied
+ * next.
+ */
 static enum fsdp_status push_one(struct copy_stream *stream, const struct copy_segment *own, int slot,
                                  struct fsdp_err *err)
 {
@@ -236,7 +243,10 @@ static enum fsdp_status take_one(struct copy_stream *stream, const struct copy_s
     copy_room_give(&all.room, &claim);
     if (status == FSDP_ERR_FORMAT)
         return send_reply(stream, REPLY_REFUSE, why.message, err);
-    /* FSDP_ERR_MISMATCH: the other end knows that it sent what counts no more */
+    /*
+     * FSDP_ERR_MISMATCH: the sender itself has said that its slot was filled again, so there is nothing to
+     * refuse
+     */
     return status == FSDP_OK || status == FSDP_ERR_MISMATCH
                ? send_reply(stream, REPLY_HAVE, "", err)
                : fsdp_fail(err, status, "%s", why.message); /* not all of the bytes were read */
@@ -263,7 +273,7 @@ static enum fsdp_status take_pushes(struct copy_stream *stream, const struct cop
     return status;
 }
 
-/* Finds what is asked for, in one kind of segments. */
+/* Finds a snapshot that was asked for, in the own or the held segments. */
 static bool find_in(const struct copy_segment *segments, const struct copy_request *request,
                     const struct copy_segment **segment, struct copy_offer *offer)
 {
@@ -292,7 +302,7 @@ static enum fsdp_status serve_fetch(struct copy_stream *stream, const struct cop
     OK_OR_RETURN(send_reply(stream, REPLY_SEND, "", err));
     OK_OR_RETURN(copy_stream_send(stream, &offer, sizeof offer, err));
     OK_OR_RETURN(copy_image_send(stream, segment, &offer, &sent, err));
-    copy_stream_idle(stream); /* until the other end has read it all */
+    copy_stream_idle(stream); /* keep the connection until the other end has read all */
     return FSDP_OK;
 }
 
@@ -471,11 +481,14 @@ static enum fsdp_status begin_listening(int *port, struct fsdp_err *err)
     if (listen(all.listener, SOMAXCONN) < 0 ||
         getsockname(all.listener, (struct sockaddr *)&address, &length) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "no port for copies of snapshots: %s", strerror(errno));
-    *port = ntohs(address.sin6_port); /* at the same place in both kinds of address */
+    *port = ntohs(address.sin6_port); /* the port is at the same place in addresses of IPv4 and IPv6 */
     return begin_thread(accept_all, NULL) ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "no thread for copies");
 }
 
-/* What the ranks do not go on from is of another history. A node that has another seat has another rank's. */
+/*
+ * Drops all snapshots but the one from which the ranks go on: others belong to a history that is over. A node
+ * with another seat than before has another rank's snapshots, and drops them all.
+ */
 static void keep_only(const struct copy_segment *own, uint32_t rank, const struct copy_segment *held)
 {
     const bool is_of_rank = own->head->rank == rank && own->head->world_size == all.begin.world_size;
@@ -517,7 +530,7 @@ static void take_segment(const struct copies_order *order, int fd)
 {
     struct copy_segment *segments = order->kind == COPIES_OWN ? all.own : all.held;
 
-    /* One that cannot be mapped stays without a head, which BEGIN reports. */
+    /* A segment that cannot be mapped keeps head NULL, and BEGIN then reports that. */
     if (order->index >= COPIES_RANKS || copy_segment_map(&segments[order->index], fd, NULL) != FSDP_OK)
         close(fd);
 }

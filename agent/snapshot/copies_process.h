@@ -26,10 +26,11 @@
 
 enum copies_order_kind {
     COPIES_OWN = 1, /* descriptor: the segment of local rank `index` */
-    COPIES_HELD,    /* descriptor: the one for copies of local rank `index` of another node */
-    COPIES_BEGIN,   /* `begin` */
-    COPIES_FETCH,   /* from `address` and `port`: the snapshot of `begin` */
-    COPIES_PEER,    /* to `address` and `port` */
+    /* a descriptor: the segment for the copy of the worker with local rank `index` of another node */
+    COPIES_HELD,
+    COPIES_BEGIN, /* `begin` */
+    COPIES_FETCH, /* fetch the snapshot `begin.from` from the node at `address` and `port` */
+    COPIES_PEER,  /* to `address` and `port` */
 };
 
 enum { COPIES_ADDRESS_BYTES = 256, COPIES_RANKS = 4096 };
@@ -38,7 +39,8 @@ struct copies_begin {
     uint32_t n;                      /* ranks of this node: as many as segments of each kind */
     uint32_t first_rank, world_size; /* of this node */
     struct snapshot_held from;       /* what the ranks go on from; every other snapshot is dropped */
-    unsigned char token[32];         /* of the generation: the key of the connections is derived from it */
+    /* the token of the generation, from which the key of the connections is derived */
+    unsigned char token[32];
 };
 
 struct copies_order {
@@ -49,7 +51,7 @@ struct copies_order {
 };
 
 enum copies_answer_kind {
-    COPIES_LISTENS = 1, /* `port`; 0: it does not, for the reason in `words` */
+    COPIES_LISTENS = 1, /* it listens at `port`; 0: it does not, and `words` has the reason */
     COPIES_FETCHED,     /* `status`, and `words` */
     COPIES_FAILED,      /* `words`: fillings are not copied any more */
 };
@@ -63,7 +65,7 @@ struct copies_answer {
 /** Start the process, as self_process_talk(). */
 enum fsdp_status copies_process_start(pid_t *pid, int *socket, struct fsdp_err *err);
 
-/** If argv[0] is that of such a process, do its work and exit. Otherwise return at once. */
+/** If argv[0] is the name of such a process, do its work and exit. Otherwise return at once. */
 void copies_process_main(int argc, char **argv);
 
 #endif

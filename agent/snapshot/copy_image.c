@@ -18,7 +18,7 @@ static const char words[] = "a copy of a snapshot";
 
 /* What follows the bytes. */
 struct trailer {
-    uint32_t counts; /* 0: the slot was filled again while it was read */
+    uint32_t counts; /* 0: the bytes do not count, because the slot was filled again while they were read */
     uint32_t reserved;
     uint64_t checksum[2];
 };
@@ -76,7 +76,7 @@ bool copy_offer_is_sound(const struct copy_offer *offer)
            !__builtin_add_overflow(bytes, parts->manifest_bytes, &bytes) && bytes <= offer->capacity;
 }
 
-/* Is the segment laid out for what is offered? */
+/* Is the segment laid out for the snapshot that is offered? */
 static bool fits(const struct copy_segment *segment, const struct copy_offer *offer)
 {
     return snapshot_fits(segment->head, &offer->owner, offer->capacity, size_of(segment)) &&
@@ -147,7 +147,10 @@ static enum fsdp_status send_bytes(struct copy_stream *stream, const struct copy
 
     OK_OR_RETURN(move(stream, segment, true, segment->head->slots[slot].offset, bytes_of(offer), piece,
                       trailer.checksum, err));
-    /* Bytes that came from another node have their checksum: what happened to them since then is seen too. */
+    /*
+     * Bytes that were themselves copied from another node already have a checksum. It is compared, so that
+     * damage since then is noticed.
+     */
     if (known[0] != 0 || known[1] != 0)
         memcpy(trailer.checksum, known, sizeof trailer.checksum);
     trailer.counts = snapshot_is(segment->head, slot, offer->filling.number, size_of(segment));

@@ -21,7 +21,7 @@ struct copy_segment {
 /** Map the head of the segment `fd`, which stays the caller's. It gets the size of a head if it has less. */
 enum fsdp_status copy_segment_map(struct copy_segment *segment, int fd, struct fsdp_err *err);
 
-/* What is sent, before its bytes: in the byte order of the nodes, which run one build. */
+/* Describes the bytes that follow it. It is in the byte order of the nodes, which run the same build. */
 struct copy_offer {
     uint32_t magic, slot;
     struct snapshot_owner owner;
@@ -31,23 +31,23 @@ struct copy_offer {
 
 /** Describe a complete slot. False: it is not complete. */
 bool copy_offer_of(struct copy_offer *offer, const struct copy_segment *segment, int slot);
-/** Is the offer one that can be received? It may come from anyone. */
+/** Could a snapshot as described be received? The offer may come from any process. */
 bool copy_offer_is_sound(const struct copy_offer *offer);
-/** Has the segment the same filling in the same slot? */
+/** Does the same slot of the segment hold this very snapshot already? */
 bool copy_has(const struct copy_segment *segment, const struct copy_offer *offer);
-/** The memory that receiving it will take, beyond what the segment has now. */
+/** Returns how much more memory the segment will take once the offered snapshot is received. */
 uint64_t copy_missing_bytes(const struct copy_segment *segment, const struct copy_offer *offer);
 
 /**
  * Send the bytes of an offered slot, and their checksum. If the slot was filled again meanwhile, the receiver
- * learns that its bytes do not count, and *sent is false.
+ * is told that the bytes do not count, and *sent is false.
  */
 enum fsdp_status copy_image_send(struct copy_stream *stream, const struct copy_segment *segment,
                                  const struct copy_offer *offer, bool *sent, struct fsdp_err *err);
 
 /**
- * Receive them into the same slot. A segment of another rank, world or layout is laid out for this one first,
- * and loses what it held.
+ * Receive the bytes that copy_image_send() sends into the same slot. A segment of another rank, world or
+ * layout is laid out for this one first, and loses what it held.
  *   FSDP_ERR_FORMAT    the bytes are not those that were sent
  *   FSDP_ERR_MISMATCH  the slot was filled again, and its bytes do not count
  *   FSDP_ERR_IO        no room for them

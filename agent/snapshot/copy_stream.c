@@ -23,7 +23,7 @@ struct copy_stream {
     unsigned char buffer[BUFFER_BYTES]; /* ciphertext, within a call */
 };
 
-/* Waits for the socket, at most until then. */
+/* Waits for `events` on the socket, until `until_ns` at most. */
 static enum fsdp_status wait_until(int fd, short events, int64_t until_ns, struct fsdp_err *err)
 {
     struct pollfd wait = { .fd = fd, .events = events };
@@ -121,7 +121,7 @@ static enum fsdp_status flush(struct copy_stream *stream, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Gives TLS what has come, and waits for that. */
+/* Waits for bytes, and gives them to TLS. */
 static enum fsdp_status feed(struct copy_stream *stream, struct fsdp_err *err)
 {
     const int64_t until_ns = end_of_patience(stream);

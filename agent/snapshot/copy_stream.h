@@ -14,7 +14,10 @@
 
 struct copy_stream;
 
-/* How long a call waits for the other end: less than a rank may be silent in a save (hang_bounds.h). */
+/*
+ * How long a call waits for the other end. It is less than the time for which a rank may be silent in a save
+ * (hang_bounds.h).
+ */
 enum { COPY_PATIENCE_MS = 15000 };
 
 /** Connect to a node. *fd is a socket, which does not block. FSDP_ERR_PEER: the node is not reached. */
@@ -40,7 +43,7 @@ enum fsdp_status copy_stream_send(struct copy_stream *stream, const void *bytes,
 enum fsdp_status copy_stream_receive(struct copy_stream *stream, void *bytes, size_t n_bytes,
                                      struct fsdp_err *err);
 
-/** Wait until the other end sends something, however long that takes, or is gone. */
+/** Wait, without limit, until the other end sends something or is gone. */
 void copy_stream_idle(struct copy_stream *stream);
 
 #endif

@@ -108,7 +108,10 @@ void entries_forget(struct entries *entries, int node)
     }
 }
 
-/* `told`: each node has been told so, too. */
+/*
+ * Returns whether all `n` seats have this entry. `told`: each node must also have been told that it is
+ * complete.
+ */
 static bool is_whole(const struct row *row, const struct entry_seat *seats, int n, int world_size, bool told)
 {
     for (int i = 0; i < n && row->n >= n; i++) {

@@ -1,6 +1,7 @@
 /*
  * Snapshots of programs. An entry is a file or a directory that a program has renamed to its final name in
- * FSDPRUN_SNAPSHOT_DIR. Each node has its part of it. This is the coordinator's knowledge of who has which.
+ * FSDPRUN_SNAPSHOT_DIR. Each node has its part of it. This module is the coordinator's knowledge of which
+ * node has which entry.
  *
  * An entry is whole if every node of the generation has it, in the seat in which it was written, and has
  * renamed the name as often as the others. So a name that is used again is whole only when all nodes have
@@ -21,8 +22,9 @@ struct snapshot_entry {
     char name[ENTRY_NAME_BYTES]; /* no slash in it, and no dot at its begin */
     int number;                  /* how often the node has renamed something to this name */
     int first_rank, world_size;  /* the seat in which the node did */
-    bool complete; /* the coordinator has said that all nodes have it; their small files are here too */
-    bool more;     /* other small files follow in another report; the node does not have it before the last */
+    /* the coordinator has said that all nodes have it; this node then has their small files too */
+    bool complete;
+    bool more; /* other small files follow in another report; the node does not have it before the last */
     const char *files; /* (files_bytes) small files of it, as entry_pack() makes them; borrowed */
     size_t files_bytes;
 };
@@ -39,15 +41,15 @@ struct entries *entries_create(void);
 void entries_destroy(struct entries *entries); /* NULL is a no-op */
 
 /**
- * The node has that entry. Of ENTRIES_MAX names the one that was reported first is forgotten for a new one.
- * Returns false if there is no memory for it: then it counts as absent.
+ * Notes that the node has that entry. If there are ENTRIES_MAX names already, a new one replaces the name
+ * that was reported first. Returns false if there is no memory: the entry then counts as absent.
  */
 bool entries_take(struct entries *entries, int node, const struct snapshot_entry *entry);
 
-/** Forget the entries of a node: another agent has its number now. */
+/** Forget the entries of `node`, because another agent has that node number now. */
 void entries_forget(struct entries *entries, int node);
 
-/** Have all these nodes the entry, of a world of that size? */
+/** Returns whether the nodes of all `n` seats have the entry, as written by a world of world_size ranks. */
 bool entries_is_whole(const struct entries *entries, const char *name, const struct entry_seat *seats, int n,
                       int world_size);
 
@@ -55,8 +57,8 @@ bool entries_is_whole(const struct entries *entries, const char *name, const str
 void entries_mark_complete(struct entries *entries, const char *name);
 
 /**
- * Returns the newest name of which entries_is_whole() holds, and of which each node has been told so. NULL:
- * there is none. Valid until the next call.
+ * Returns the newest name for which entries_is_whole() is true and each node was told so. NULL: there is
+ * none. Valid until the next call.
  */
 const char *entries_newest(const struct entries *entries, const struct entry_seat *seats, int n,
                            int world_size);

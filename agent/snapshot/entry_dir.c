@@ -18,7 +18,7 @@
 struct parcel {
     struct parcel *next;
     char name[ENTRY_NAME_BYTES];
-    int number, first_rank; /* which use of the name on that node, and which node */
+    int number, first_rank; /* number: how often that node had used the name; first_rank: which node it is */
     size_t bytes;
     char files[];
 };
@@ -76,7 +76,7 @@ static void on_removed(uv_work_t *work, int status)
     free(removal);
 }
 
-/* Out of the workers' sight at once; its memory is given back by another thread. */
+/* The workers stop seeing the entry at once; another thread gives its memory back. */
 static void remove_entry(struct entry_dir *dir, const char *name)
 {
     struct removal *removal = malloc(sizeof *removal);
@@ -151,7 +151,10 @@ static struct report report_of(struct entry_dir *dir, const struct known *known)
     return report;
 }
 
-/* Does all that is kept fit into the limit? A mounted file system of its own has the limit as its size. */
+/*
+ * Does everything that is kept fit into the limit? If the place is a file system of its own, the limit is its
+ * size.
+ */
 static bool fits(const struct entry_dir *dir)
 {
     return dir->is_mounted || entry_size(dir->fd, ".") <= dir->limit_bytes;
@@ -256,7 +259,7 @@ void entry_dir_tell(struct entry_dir *dir)
     }
 }
 
-/* What the node sent for an earlier use of the name. */
+/* Drops what the node has sent for an earlier use of the same name. */
 static void drop_replaced(struct entry_dir *dir, const struct snapshot_entry *entry)
 {
     for (struct parcel **at = &dir->parcels; *at != NULL;) {
@@ -271,7 +274,10 @@ static void drop_replaced(struct entry_dir *dir, const struct snapshot_entry *en
     }
 }
 
-/* The oldest of too many names goes, as the coordinator forgets it: it is never complete then. */
+/*
+ * If there are too many names, drops the oldest. The coordinator forgets the same one, so it would never
+ * become complete.
+ */
 static void drop_oldest_name(struct entry_dir *dir)
 {
     char oldest[ENTRY_NAME_BYTES] = "";
@@ -327,14 +333,14 @@ static void on_persist_line(void *arg, const char *name, const char *words)
     say(arg, name, words);
 }
 
-/* All nodes have it: it gets the small files of the others, and takes the place of those before it. */
+/* All nodes have the entry: puts the small files of the other nodes into it, and removes older entries. */
 static void complete(struct entry_dir *dir, const char *name)
 {
     struct fsdp_err err = { 0 };
     const int at = find(dir, name);
 
     if (at < 0 || dir->known[at].complete)
-        return; /* the program has removed it, or it is said again */
+        return; /* the program has removed the entry, or this message came before */
     for (const struct parcel *parcel = dir->parcels; parcel != NULL; parcel = parcel->next)
         if (strcmp(parcel->name, name) == 0 &&
             entry_unpack(dir->fd, name, parcel->files, parcel->bytes, &err) != FSDP_OK) {

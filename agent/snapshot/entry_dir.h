@@ -38,8 +38,8 @@ enum fsdp_status entry_dir_open(struct entry_dir **out, uv_loop_t *loop, const s
                                 struct fsdp_err *err);
 
 /**
- * Before the workers of a generation start: only the entry `keep` stays ("": none), if it is there. `seat` is
- * for what is written to the disk.
+ * Call it before the workers of a generation start. Only the entry `keep` stays, if it is there ("": none
+ * stays). `seat` is this node's place for what is written to the disk.
  */
 void entry_dir_begin(struct entry_dir *dir, const char *keep, int first_rank, int world_size,
                      const struct persist_seat *seat);
@@ -47,7 +47,7 @@ void entry_dir_begin(struct entry_dir *dir, const char *keep, int first_rank, in
 /** No worker of the generation is left: report all entries, the oldest first. NULL is a no-op. */
 void entry_dir_tell(struct entry_dir *dir);
 
-/** From the coordinator: small files of another node, or that the entry is complete. */
+/** Takes a message of the coordinator: small files of another node, or that an entry is complete. */
 void entry_dir_take(struct entry_dir *dir, const struct snapshot_entry *entry);
 
 /**

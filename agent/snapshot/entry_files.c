@@ -19,8 +19,8 @@ enum { DEPTH_MAX = 32, FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CL
 static const char unfinished[] = ".fsdprun-part";
 
 /*
- * Walks what is below a name: first what a directory has, then the directory itself. `visit` returns false to
- * end the walk, and so does the walk then.
+ * Walks everything below a name: first the contents of a directory, then the directory. If `visit` returns
+ * false, the walk ends and returns false.
  */
 typedef bool visitor(void *arg, int folder_fd, const char *name, const char *path, const struct stat *at);
 
@@ -159,7 +159,7 @@ enum fsdp_status entry_pack(int folder_fd, const char *name,
     return pack.status;
 }
 
-/* Is it the entry itself, or below it, by names that go nowhere else? */
+/* Is `path` the entry itself, or below it, without "." and ".." on the way? */
 static bool is_below(const char *path, const char *name)
 {
     const size_t length = strlen(name);
@@ -175,7 +175,7 @@ static bool is_below(const char *path, const char *name)
     return true;
 }
 
-/* A file that is written under another name first, so that a reader finds it whole or not at all. */
+/* Makes a file under another name first and renames it, so that a reader finds it complete or not at all. */
 static enum fsdp_status make_file(int folder_fd, const char *path, const char *bytes, size_t size,
                                   struct fsdp_err *err)
 {

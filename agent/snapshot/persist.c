@@ -34,7 +34,7 @@ struct persist {
     char to[PATH_MAX];
     struct persist_handlers handlers;
     struct persist_seat seat;
-    struct job *jobs; /* the oldest first; that one is being written */
+    struct job *jobs; /* the oldest first; the first one is being written */
     unsigned n_links;
     bool is_closed;
 };
@@ -124,7 +124,8 @@ static bool is_same_file(int in, int in_fd, const char *name, char *buffer)
 /* Where a walk over two trees is. */
 struct pair {
     int from_fd, to_fd;
-    const char *from, *to, *mark; /* `mark` makes the names of unfinished files this node's own */
+    /* `mark`: part of the names of unfinished files, so that each node has its own */
+    const char *from, *to, *mark;
     char *buffer;
 };
 
@@ -202,7 +203,7 @@ static enum fsdp_status compare_file(const struct pair *at, struct fsdp_err *err
     return same ? FSDP_OK : fsdp_fail(err, FSDP_ERR_MISMATCH, "%s is another one there", at->to);
 }
 
-/* Marks of nodes, and the name at the end */
+/* The marks by which nodes say that they have written their part, and the rename to the final name */
 
 static bool has_all_marks(int to_fd, const char *part, int n_nodes)
 {
@@ -227,7 +228,8 @@ static void remove_marks(int to_fd, const char *part, int n_nodes)
 }
 
 /*
- * All nodes have written it. Another node may do the same at this moment: then this one finds nothing to do.
+ * Publishes an entry that all nodes have written. If another node does so at the same moment, this one finds
+ * nothing left to do.
  */
 static enum fsdp_status publish(int to_fd, const char *part, const struct job *job, char *buffer,
                                 struct fsdp_err *err)
@@ -278,7 +280,7 @@ static enum fsdp_status write_entry(int folder_fd, int to_fd, const struct job *
                : status;
 }
 
-/* What a run that was killed has left. */
+/* Removes what runs that were killed have left unfinished. */
 static void remove_parts(const char *to)
 {
     DIR *listing = opendir(to);

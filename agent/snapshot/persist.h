@@ -31,7 +31,7 @@ struct persist_handlers {
 struct persist_seat {
     unsigned char token[8]; /* of the generation */
     int node_rank, n_nodes;
-    bool is_first; /* nothing of this run can be unfinished in DIR */
+    bool is_first; /* this is the run's first generation here, so nothing unfinished in DIR is its own */
 };
 
 /**
@@ -49,7 +49,7 @@ void persist_add(struct persist *persist, const char *name);
 /** Call no handler any more, and free it as soon as everything is written. NULL is a no-op. */
 void persist_close(struct persist *persist);
 
-/** Is this a name that persist_add() makes beside the entries? */
+/** Is this one of the names under which persist_add() links an entry? */
 bool persist_is_link(const char *name);
 
 #endif

@@ -35,17 +35,18 @@ static enum fsdp_status open_folder(int *fd, const char *path, struct fsdp_err *
     return fsdp_fail(err, FSDP_ERR_IO, "%s is refused: it must be this user's own, with mode 0700", path);
 }
 
-/* Takes off what was mounted there, and removes it with all that is in it. */
+/* Removes `name` with all that is in it, after unmounting what is mounted there. */
 static void remove_all(int folder_fd, const char *folder, const char *name)
 {
     char path[PLACE_PATH_BYTES + NAME_MAX];
 
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    (void)umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW); /* fails where nothing is mounted, or ever was */
+    /* fails if nothing is mounted there, which does not matter */
+    (void)umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW);
     entry_remove(folder_fd, name);
 }
 
-/* Does the name still stand for the file that is open? A sweep may have removed it. */
+/* Is the open file still the one with that name? Another run may have removed it as a leftover. */
 static bool is_linked(int folder_fd, const char *name, int fd)
 {
     struct stat held, there;
@@ -109,7 +110,10 @@ static enum fsdp_status claim(struct place *place, int folder_fd, const char *na
     return FSDP_OK;
 }
 
-/* Has /dev/shm the memory? Without a file system of its own, programs share what it may hold. */
+/*
+ * Does /dev/shm have that much free memory? Without a file system of its own, the place shares it with other
+ * programs.
+ */
 static enum fsdp_status check_shared(const char *shm, uint64_t limit_bytes, struct fsdp_err *err)
 {
     struct statvfs at;
@@ -151,11 +155,13 @@ static enum fsdp_status make(struct place *place, const char *shm, bool mounts, 
     bool is_gone = true;
     unsigned mark = 0;
 
-    (void)getrandom(&mark, sizeof mark, 0); /* runs of several pid namespaces may share /dev/shm */
+    /* the process id alone is not unique: runs of several pid namespaces may share /dev/shm */
+    (void)getrandom(&mark, sizeof mark, 0);
     snprintf(folder, sizeof folder, "%s/fsdprun-%u", shm, geteuid());
     snprintf(name, sizeof name, "run-%d-%08x", (int)getpid(), mark);
     snprintf(place->path, sizeof place->path, "%s/%s", folder, name);
-    for (int i = 0; i < 100 && is_gone; i++) { /* another run that ends may remove the folder */
+    /* tries again: another run that ends may remove the folder meanwhile */
+    for (int i = 0; i < 100 && is_gone; i++) {
         int folder_fd = -1;
 
         OK_OR_RETURN(open_folder(&folder_fd, folder, err));

@@ -1,6 +1,7 @@
 /*
  * The place in memory where programs keep snapshots: a directory of one run in /dev/shm, which survives the
- * workers. Where the system lets us, it is a file system of its own, which is full at its limit.
+ * workers. If the system lets us mount one, the directory is a file system of its own, and its size is the
+ * limit.
  *
  * The guard makes it before the agent begins, and removes it at the end. If both are killed, the next run of
  * this user removes it: a lock tells which runs live.
@@ -17,8 +18,9 @@ enum { PLACE_PATH_BYTES = 128 };
 
 struct place {
     char path[PLACE_PATH_BYTES]; /* empty: there is none */
-    int lock_fd;                 /* held by all processes that have it, none of which is a worker */
-    bool is_mounted;             /* the file system is its own, and as large as the limit */
+    /* the lock is held by every process that has this descriptor; no worker has it */
+    int lock_fd;
+    bool is_mounted; /* the place is a file system of its own, whose size is the limit */
     uint64_t limit_bytes;
 };
 
@@ -32,7 +34,9 @@ struct place {
  */
 enum fsdp_status place_make(struct place *place, int64_t limit_bytes, struct fsdp_err *err);
 
-/** Remove it with all that is in it. Nothing happens if there is none, or if it was removed before. */
+/**
+ * Remove the place with all that is in it. Does nothing if there is no place, or if it was removed before.
+ */
 void place_remove(struct place *place);
 
 /** The same under another folder than /dev/shm, for tests. `mounts`: try a file system of its own. */

@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-/* Nodes hold the same few steps. One that has others can cover no seat for the rest. */
+/*
+ * How many steps are considered. The nodes hold the same few steps, so a step that only some of them have
+ * cannot be there for every rank.
+ */
 enum { CANDIDATES = 8 };
 
 struct candidates {
@@ -82,7 +85,7 @@ bool restore_swaps(const struct restore_node *node, struct snapshot_held step)
            snapshot_list_has(&node->held.copies, step);
 }
 
-/* Will this node hold copies that serve the ranks of `seat`, when the generation begins? */
+/* Will this node, when the generation begins, hold copies of `step` for the ranks of `seat`? */
 static bool has_for(const struct restore_node *node, int seat, struct snapshot_held step)
 {
     const bool swaps = restore_swaps(node, step);

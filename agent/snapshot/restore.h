@@ -11,19 +11,19 @@
 
 #include "shard_runtime/shardfile/snapshot.h"
 
-/* What a node has in memory when a generation is over, of a world of that size. */
+/* What a node has in memory when a generation of a world of that size is over. */
 struct restore_steps {
     int world_size;              /* 0: it has nothing */
     int own_first_rank;          /* of its own ranks */
     struct snapshot_list own;    /* steps that all its ranks have */
     struct snapshot_list copies; /* steps of which it has copies for all ranks of another node */
-    int copies_first_rank;       /* the first of those; -1: it has no copies */
+    int copies_first_rank;       /* the first of the ranks of that other node; -1: this node has no copies */
 };
 
 /* A node that is there. */
 struct restore_node {
     struct restore_steps held;
-    int seat; /* in the next generation, by the first rank; -1: it takes no part */
+    int seat; /* the node's seat in the next generation, in the order of first ranks; -1: it takes no part */
 };
 
 /**
@@ -38,15 +38,16 @@ struct snapshot_held restore_choose(const struct restore_node *nodes, int n, int
                                     bool *covered);
 
 /**
- * Does the node lack the step for its ranks, and has it copies of just these ranks? Then what it holds for
- * others and what it has itself change places. So it is with a node that takes the lead: it gets rank 0.
+ * Does the node lack `step` for the ranks that it will have, but hold copies of just these ranks? Then it
+ * swaps its own segments with those for copies. This happens to a node that takes the lead, because it gets
+ * rank 0.
  */
 bool restore_swaps(const struct restore_node *node, struct snapshot_held step);
 
 /**
  * Finds where each node of the next generation gets what its ranks need of `step`: from itself; else from the
- * node that will hold its copies, if that has them already. No other node's ranks are copied to that one, so
- * what it has stays until it is fetched.
+ * node that will hold its copies, if that has them already. Only this node's ranks are copied to that node,
+ * so what it holds stays until it is fetched.
  *   n_ranks, n_seats  as above, of the next generation
  *   at_seat           (n_seats) scratch
  *   sources           (n) receives the numbers; -1 of a node without a seat

@@ -92,7 +92,10 @@ void segments_end_copying(const struct segments *segments)
 {
     const uint32_t no = 0;
 
-    /* A worker that waits for the next copy looks again from time to time. */
+    /*
+     * This sets "copies are being made" to false. It wakes no worker, but one that waits looks again after a
+     * while.
+     */
     for (int i = 0; i < segments->n; i++)
         (void)!pwrite(segments->fds[i], &no, sizeof no, offsetof(struct fsdp_snapshot_head, copying));
 }

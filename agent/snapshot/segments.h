@@ -22,20 +22,20 @@ void segments_destroy(struct segments *segments); /* NULL is a no-op */
 int segments_fd(const struct segments *segments, int i);
 
 /**
- * The steps that all local ranks hold, if local rank i is rank first_rank + i of a world of that size. NULL
- * holds nothing.
+ * Returns the steps that all local ranks hold, if local rank i is rank first_rank + i of a world of
+ * world_size ranks. `segments` NULL: none.
  */
 struct snapshot_list segments_held(const struct segments *segments, int first_rank, int world_size);
 /**
- * The same of segments with copies for another node, whose first rank is not known: it is stored in
- * *first_rank. NULL, and segments of no such node, hold nothing.
+ * Returns the steps of which these segments hold copies for all ranks of another node. That node's first rank
+ * is stored in *first_rank. None if `segments` is NULL or has no such copies.
  */
 struct snapshot_list segments_copies(const struct segments *segments, int world_size, int *first_rank);
 /** Returns the memory that the segments have. */
 uint64_t segments_bytes(const struct segments *segments);
 /** No worker waits for copies of its snapshots any more. */
 void segments_end_copying(const struct segments *segments);
-/** Give the memory back: the segments are as new ones. */
+/** Give the memory of the segments back: they are empty afterwards. */
 void segments_clear(const struct segments *segments);
 
 #endif

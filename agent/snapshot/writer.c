@@ -19,7 +19,7 @@ enum { WORD_MS = 5000 };
 /* One process and its socket. The loop's close callback frees it. */
 struct process {
     uv_poll_t poll;
-    struct writer *writer; /* NULL: nobody waits for its answers any more */
+    struct writer *writer; /* NULL: the writer was stopped, so answers are dropped */
     pid_t pid;
     int socket;
     struct link_outbox requests; /* which its socket does not take yet */
@@ -78,7 +78,7 @@ static void end_process(struct process *process)
     uv_close((uv_handle_t *)&process->poll, on_closed);
 }
 
-/* Takes the request off the list. Returns false if it is not on it. */
+/* Takes the request with this id off the list. Returns false if the list does not have it. */
 static bool take_off(struct writer *writer, uint64_t id)
 {
     for (size_t i = 0; i < writer->n; i++)
@@ -89,7 +89,7 @@ static bool take_off(struct writer *writer, uint64_t id)
     return false;
 }
 
-/* The process has died: nothing is written any more. */
+/* The process has died: answers all requests with FSDP_ERR_IO. */
 static void fail_all(struct writer *writer)
 {
     struct writer_answer answer = { .status = FSDP_ERR_IO };

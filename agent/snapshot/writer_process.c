@@ -30,14 +30,17 @@ enum fsdp_status writer_process_start(pid_t *pid, int *socket, struct fsdp_err *
 
 /* Runs in the process */
 
-/* The locks on the temporary directories, one for each worker; -1: none. */
+/* (one for each worker) the lock on the worker's temporary directory; -1: none */
 static struct {
     pthread_mutex_t mutex;
     int *fds;
     size_t n, room;
 } holds = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* Keeps `fd` as the lock of this worker, in place of the one before. Without memory it is not kept. */
+/*
+ * Keeps `fd`, the lock on a temporary directory, in place of the earlier one of this worker. If there is no
+ * memory to keep it, it is closed.
+ */
 static void keep_hold(uint32_t worker, int fd)
 {
     pthread_mutex_lock(&holds.mutex);
@@ -177,7 +180,7 @@ static enum fsdp_status write_slot(struct job *job, struct fsdp_io *io, struct w
     return FSDP_OK;
 }
 
-/* The reader takes answers as they come. If it is gone, this process ends. */
+/* Sends an answer to the agent, which reads answers as they come. If the agent is gone, this process ends. */
 static void send_answer(const struct writer_answer *answer)
 {
     const struct iovec part = { (void *)(uintptr_t)answer, sizeof *answer };

@@ -55,7 +55,7 @@ struct writer_answer {
  */
 enum fsdp_status writer_process_start(pid_t *pid, int *socket, struct fsdp_err *err);
 
-/** If argv[0] is that of such a process, do its work and exit. Otherwise return at once. */
+/** If argv[0] is the name of such a process, do its work and exit. Otherwise return at once. */
 void writer_process_main(int argc, char **argv);
 
 #endif

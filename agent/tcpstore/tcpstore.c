@@ -13,7 +13,7 @@
 
 enum {
     ACCEPT_BATCH = 64, /* connections accepted before the loop serves other handles */
-    PAUSE_MS = 100,    /* until the next try, when no descriptor was left */
+    PAUSE_MS = 100,    /* pause after accept() found no free descriptor */
     WORDS_BYTES = 700,
     NAME_BYTES = 64
 };
@@ -89,7 +89,10 @@ struct arrivals {
     size_t n;
 };
 
-/* Does this errno of accept(2) concern only the next connection? Any other error would come again at once. */
+/*
+ * Is this errno of accept(2) about one connection only? After any other error, the next call would fail the
+ * same way.
+ */
 static bool is_of_one(int error)
 {
     switch (error) {
@@ -110,7 +113,10 @@ static bool is_of_one(int error)
     }
 }
 
-/* Accept connections and read both addresses of each. False, with errno: no more can be accepted for now. */
+/*
+ * Accept connections, and read both addresses of each. Returns false, with errno, if no more can be accepted
+ * now.
+ */
 static bool take_arrivals(int listener, struct arrivals *arrivals)
 {
     while (arrivals->n < ACCEPT_BATCH) {
@@ -151,7 +157,10 @@ static void judge_arrivals(struct tcpstore *store, struct arrivals *arrivals)
             close(arrivals->fds[i]);
             continue;
         }
-        /* The client still waits for its first answer, so the process that owns the socket can be found. */
+        /*
+         * The client still waits for its first answer, so it still has its socket open, and the owner of the
+         * socket can be found.
+         */
         if (store->came != NULL)
             store->came(store->say_arg, &connection->peer,
                         is_within_host(store, connection) ? connection->inode : 0);
@@ -166,7 +175,7 @@ static void on_paused(uv_timer_t *timer)
     listen_on(timer->data);
 }
 
-/* A listener that cannot accept stays readable: without this the loop would spin. */
+/* Stops listening for PAUSE_MS. A listener that cannot accept stays readable, so the loop would spin. */
 static void pause_listening(struct tcpstore *store, int error)
 {
     tcpstore_refuse(store, TCPSTORE_REFUSED_DESCRIPTORS,
@@ -219,8 +228,8 @@ static bool know_nodes(struct tcpstore *store, const struct tcpstore_config *con
 }
 
 /*
- * Look up the addresses of this host. A connection from any of them is from this host, and there the owner of
- * its socket counts, not its address.
+ * Look up the addresses of this host. A connection from one of them comes from this host; it is judged by the
+ * user that owns its socket, not by its address.
  */
 static bool know_ourselves(struct tcpstore *store)
 {
@@ -289,7 +298,7 @@ enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const str
     *out = NULL;
     if (store == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
-    /* the buffer is not touched: it takes memory only when it is used */
+    /* all of the store except its large buffer, whose pages take memory only when they are used */
     memset(store, 0, offsetof(struct tcpstore, buffer));
     store->loop = loop;
     store->changed_ms = uv_now(loop);
@@ -329,7 +338,7 @@ int tcpstore_port(const struct tcpstore *store)
     return store->port;
 }
 
-/* Print how many connections were refused, where that is more than were reported. */
+/* Print how many connections were refused, if more were refused than lines were printed. */
 static void say_counts(struct tcpstore *store)
 {
     char words[WORDS_BYTES];

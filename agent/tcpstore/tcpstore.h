@@ -1,7 +1,6 @@
 /*
  * The key-value store at which PyTorch's processes meet, as a server on the agent's loop. Each generation has
- * one of its own, on a port of its own. It ends, with all its keys, when the generation's last worker is
- * gone.
+ * its own store, on its own port. It ends, with all its keys, when the generation's last worker is gone.
  *
  * The protocol has no authentication. So a connection is judged by its origin, before any byte of it is read:
  *   - From this host, only sockets of our own uid are served (agent/tcpstore/tcpstore_owner.h).
@@ -41,8 +40,8 @@ struct tcpstore_config {
     size_t n_nodes;
     void (*say)(void *arg, const char *words); /* prints a line for the user */
     /*
-     * Optional: called for each accepted connection, with its address. `inode` is that of its socket if it
-     * comes from this host, else 0.
+     * Optional: called for each accepted connection, with its address. `inode` is the inode of its socket if
+     * the connection comes from this host, else 0.
      */
     void (*came)(void *arg, const struct sockaddr_storage *from, unsigned long inode);
     void *arg;
@@ -57,7 +56,7 @@ struct tcpstore_config {
 enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const struct tcpstore_config *config,
                                struct fsdp_err *err);
 
-/** How long ago a client changed a key, in milliseconds; since the store was opened, if none did. */
+/** Milliseconds since a client last changed a key. If no client has, since the store was opened. */
 int64_t tcpstore_idle_ms(const struct tcpstore *store);
 
 /** The port at which the store listens. */

@@ -44,7 +44,8 @@ static void refuse(struct tcpstore_client *client, const char *words)
 }
 
 /*
- * Count the bytes of this client's requests and answers. The client that exceeds the common limit is closed.
+ * Add what changed in this client's requests and answers to the total. If the total exceeds the limit, this
+ * client is closed.
  */
 static void count_held(struct tcpstore_client *client)
 {
@@ -119,7 +120,10 @@ void tcpstore_client_woken(void *arg, void *owner)
     store->woken = client;
 }
 
-/* Answer the clients whose waits ended. All of them still exist: close callbacks run only in the loop. */
+/*
+ * Answer the clients whose waits have ended. None of them has been freed: close callbacks run only in the
+ * loop.
+ */
 static void flush_woken(struct tcpstore *store)
 {
     struct tcpstore_client *client;
@@ -148,7 +152,7 @@ static bool keep(struct tcpstore_client *client, const unsigned char *data, size
     return true;
 }
 
-/* Perform the client's requests while it reads the answers. True: all bytes were taken. */
+/* Perform the client's requests, as long as it reads the answers. Returns true if all bytes were taken. */
 static bool feed(struct tcpstore_client *client, const unsigned char *data, size_t n)
 {
     while (n > 0 && client->sending == NULL) {
@@ -199,7 +203,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
     flush_woken(store);
 }
 
-/* The client has read its answers: perform the requests that came meanwhile, then read on. */
+/* The client has read its answers: perform the requests that came in the meantime, and read again. */
 static void on_written(uv_write_t *write, int status)
 {
     struct tcpstore_client *client = write->handle->data;

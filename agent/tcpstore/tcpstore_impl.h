@@ -14,7 +14,7 @@
 
 enum { TCPSTORE_MAX_LISTENERS = 4, TCPSTORE_READ_BYTES = 64 << 10 };
 
-/* Why we close a connection. A line is printed for the first of each kind. */
+/* Why a connection was closed. A line is printed for the first connection of each kind. */
 enum tcpstore_refusal {
     TCPSTORE_REFUSED_ADDRESS,
     TCPSTORE_REFUSED_USER,
@@ -29,7 +29,8 @@ struct tcpstore_client {
     struct tcpstore *store;
     struct tcpstore_client *prev, *next, *next_woken;
     struct tcpstore_session session;
-    unsigned char *sending; /* being sent; until it is sent, no request of the client is read */
+    /* bytes that are being sent; until they are sent, no request of the client is read */
+    unsigned char *sending;
     size_t sending_bytes;
     unsigned char *stash; /* (stash_n) bytes that came before reading stopped */
     size_t stash_n;
@@ -48,12 +49,13 @@ struct tcpstore {
     struct tcpstore_owners owners;
     struct tcpstore_listener listeners[TCPSTORE_MAX_LISTENERS];
     int n_listeners, port;
-    uv_timer_t pause; /* runs while no descriptor is left for another connection */
+    uv_timer_t pause; /* runs while the store waits for a free descriptor before it accepts again */
     struct tcpstore_client *clients, *woken;
     struct tcpstore_addresses nodes;
-    struct tcpstore_addresses own; /* those of this host; looked up only if there are other nodes */
+    struct tcpstore_addresses own; /* addresses of this host; looked up only if the job has other nodes */
     size_t held_bytes;
-    uint64_t changed_ms; /* when a client changed a key, by the loop's clock; at first, when it was opened */
+    /* by the loop's clock: when a client last changed a key, or when the store was opened */
+    uint64_t changed_ms;
     void (*say)(void *arg, const char *words);
     void (*came)(void *arg, const struct sockaddr_storage *from, unsigned long inode);
     void *say_arg; /* for `say` and `came` */
@@ -64,8 +66,8 @@ struct tcpstore {
 };
 
 /**
- * Listen at config->at and config->also, all on one port. Fills in store->port and store->listeners; their
- * descriptors are not watched yet. Errors are those of tcpstore_open(); after one, nothing is open.
+ * Listen at config->at and config->also, all on one port. Fills in store->port and store->listeners. The loop
+ * does not watch the listeners yet. Errors are those of tcpstore_open(); after one, nothing is open.
  */
 enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_config *config,
                                  struct fsdp_err *err);
@@ -74,7 +76,7 @@ enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_c
 bool tcpstore_client_begin(struct tcpstore *store, int fd);
 /** Close the client's connection; a close callback frees it. Closing it twice changes nothing. */
 void tcpstore_client_close(struct tcpstore_client *client);
-/** Called by tcpstore_keys: what the client waited for has come, and it is to be answered. */
+/** Called by tcpstore_keys when a wait of this client has ended: marks the client to be answered. */
 void tcpstore_client_woken(void *store, void *client);
 
 /** Count a refusal. The first of its kind prints the formatted line. */

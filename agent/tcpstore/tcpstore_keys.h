@@ -21,7 +21,7 @@
 
 struct tcpstore_keys;
 
-/* The waits of one client. The client owns it, and zeroes it at first. */
+/* The waits of one client. The client owns this struct, and zeroes it before its first wait. */
 struct tcpstore_waits {
     void *owner; /* the client, as passed to `wake` */
     struct tcpstore_wait *first;

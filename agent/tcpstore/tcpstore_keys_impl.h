@@ -38,7 +38,7 @@ struct tcpstore_entry {
     struct tcpstore_blob *value; /* NULL: none */
     struct tcpstore_blob *front, *back;
     size_t n_queued;
-    struct tcpstore_missed *first, *last; /* waits for it, in the order in which they began */
+    struct tcpstore_missed *first, *last; /* waits that miss this key, in the order in which they began */
     size_t key_size;
     unsigned char key[];
 };
@@ -65,7 +65,7 @@ void tcpstore_blob_give(struct tcpstore_keys *keys, struct tcpstore_blob *blob);
 /** The bytes of the blob; valid as long as it is. */
 struct tcpstore_text tcpstore_blob_text(const struct tcpstore_blob *blob);
 
-/** The entry of `key`. NULL: it has no value, no queue and no waits. */
+/** Find the entry of `key`. NULL: the key has no value, no queue and no waits. */
 struct tcpstore_entry *tcpstore_entry_find(const struct tcpstore_keys *keys, struct tcpstore_text key);
 /** The entry of `key`, made if there is none. */
 struct tcpstore_entry *tcpstore_entry_add(struct tcpstore_keys *keys, struct tcpstore_text key,
@@ -80,15 +80,16 @@ void tcpstore_entry_drop_if_empty(struct tcpstore_keys *keys, struct tcpstore_en
 /** Begin a wait for `n_keys` keys. Then call tcpstore_wait_for() for each of them. */
 struct tcpstore_wait *tcpstore_wait_begin(struct tcpstore_keys *keys, struct tcpstore_waits *waits,
                                           size_t n_keys, struct fsdp_err *err);
-/** The wait misses the key of this entry. */
+/** Notes that the wait misses the key of this entry. */
 void tcpstore_wait_for(struct tcpstore_entry *entry, struct tcpstore_wait *wait);
 /**
- * End a wait without an answer. tcpstore_wait_for() must have been called as often as the wait was begun for.
+ * End a wait without an answer. tcpstore_wait_for() must have been called for as many keys as
+ * tcpstore_wait_begin() was told.
  */
 void tcpstore_wait_cancel(struct tcpstore_keys *keys, struct tcpstore_wait *wait);
-/** The key has come: end every wait that misses nothing else. */
+/** The key of this entry has come: end every wait that misses no other key. */
 void tcpstore_wake_all(struct tcpstore_keys *keys, struct tcpstore_entry *entry);
-/** As tcpstore_wake_all(), but in order, and only up to the first wait that this ends. */
+/** The key has come as an element of a queue: look at its waits in order, up to the first that this ends. */
 void tcpstore_wake_one(struct tcpstore_keys *keys, struct tcpstore_entry *entry);
 
 #endif

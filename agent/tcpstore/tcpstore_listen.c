@@ -119,7 +119,10 @@ enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_c
     const struct addrinfo *lists[2] = { config->at, config->also };
     int error = EADDRINUSE;
 
-    /* A port that is free at one address may be taken at the next. */
+    /*
+     * If any port will do, one that is free at the first address may be taken at the next: try again with
+     * another port.
+     */
     for (int i = 0; error == EADDRINUSE && i < (config->port != 0 ? 1 : PORT_TRIES); i++)
         error = open_listeners(store, lists, config);
     if (error == 0)

@@ -76,7 +76,9 @@ struct question {
     struct inet_diag_req_v2 request;
 };
 
-/* Ask for the socket whose own address is the peer's address of the connection. */
+/*
+ * Ask the kernel for the socket at the other end: its own address is what our end calls the peer's address.
+ */
 static bool ask(int netlink, const struct tcpstore_connection *connection)
 {
     const struct endpoint source = endpoint_of(&connection->peer), target = endpoint_of(&connection->own);
@@ -97,7 +99,10 @@ static bool ask(int netlink, const struct tcpstore_connection *connection)
     return send(netlink, &question, sizeof question, 0) == (ssize_t)sizeof question;
 }
 
-/* Does the answer describe the socket that was asked for, and not one that listens on the same port? */
+/*
+ * Does the answer describe the connected socket that was asked for? The kernel may answer with one that
+ * listens on the same port.
+ */
 static bool is_answer(const struct inet_diag_msg *socket, const struct tcpstore_connection *connection)
 {
     return socket->idiag_state != LISTEN_STATE &&
@@ -105,7 +110,7 @@ static bool is_answer(const struct inet_diag_msg *socket, const struct tcpstore_
            socket->id.idiag_dport == endpoint_of(&connection->own).port;
 }
 
-/* Read the answer. False: the kernel does not answer such questions. */
+/* Read the kernel's answer. Returns false if the kernel does not answer such questions. */
 static bool hear(int netlink, struct tcpstore_connection *connection)
 {
     union {
@@ -146,7 +151,7 @@ void tcpstore_owners_open(struct tcpstore_owners *owners)
     const struct timeval patience = { .tv_usec = ANSWER_WAIT_MS * 1000 };
 
     owners->netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    /* The kernel answers before send() returns. The time-out is for a kernel that does not. */
+    /* The kernel answers before send() returns. The time-out is for kernels that never answer. */
     if (owners->netlink >= 0)
         setsockopt(owners->netlink, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 }
@@ -226,7 +231,8 @@ static bool look_in(const char *path, int family, struct tcpstore_connection *co
 }
 
 /*
- * The table may change while it is read, so that a line is missed: read it a second time for those not found.
+ * A line may be missed, because the table may change while it is read. So it is read a second time if some
+ * sockets were not found.
  */
 static bool look_by_proc(struct tcpstore_connection *connections, size_t n)
 {

@@ -1,7 +1,8 @@
 /*
  * Which user owns the other end of a TCP connection within this host. TCP has no SO_PEERCRED. The kernel's
- * socket diagnostics (sock_diag(7)) know the owner of every socket. They are asked for one: the peer's, by
- * the two addresses of the connection. If they cannot be used, /proc/net/tcp and tcp6 give the same, slower.
+ * socket diagnostics (sock_diag(7)) know the owner of every socket. This module asks for one socket, the
+ * peer's, by the two addresses of the connection. If they cannot be used, /proc/net/tcp and tcp6 give the
+ * same, slower.
  *
  * A socket counts only while a process has it open. The kernel says that a closed socket belongs to root.
  */
@@ -23,14 +24,14 @@ struct tcpstore_connection {
     unsigned long inode; /* of the peer's socket */
 };
 
-/* The way to look up: the socket `netlink` while it works (-1: it does not), then /proc. */
+/* The way to look up: by the socket `netlink`, or by /proc once that has failed (netlink is -1). */
 struct tcpstore_owners {
     int netlink; /* close-on-exec */
 };
 
 /** Open the netlink socket. If that fails, lookups use /proc. */
 void tcpstore_owners_open(struct tcpstore_owners *owners);
-/** Close it; lookups use /proc from now on. */
+/** Close the netlink socket; lookups use /proc from now on. */
 void tcpstore_owners_close(struct tcpstore_owners *owners);
 
 /**

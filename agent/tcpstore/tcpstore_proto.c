@@ -45,7 +45,8 @@ enum scanned { SCAN_MORE, SCAN_DONE, SCAN_BAD };
 struct scan {
     const unsigned char *bytes;
     size_t n;
-    size_t need; /* with SCAN_MORE: the next pass needs this many bytes from the request's beginning on */
+    /* with SCAN_MORE: how many bytes of the request, from its first one, must be there for the next pass */
+    size_t need;
 };
 
 static enum scanned scan_number(struct tcpstore_parser *parser, struct scan *scan, size_t size)
@@ -103,7 +104,8 @@ static enum scanned scan_list(struct tcpstore_parser *parser, struct scan *scan,
         }
         parser->list_at = parser->at;
         parser->n_items = (size_t)n_keys;
-        parser->n_items_left = (size_t)n_keys * (pairs ? 2 : 1); /* counted in keys and values */
+        /* If the request is not complete, sets how many bytes, from its first one, the next pass needs. */
+        parser->n_items_left = (size_t)n_keys * (pairs ? 2 : 1);
     }
     while (parser->n_items_left > 0) {
         const bool key = !pairs || parser->n_items_left % 2 == 0;
@@ -208,7 +210,10 @@ void tcpstore_parser_fini(struct tcpstore_parser *parser)
     memset(parser, 0, sizeof *parser);
 }
 
-/* Keep bytes of an unfinished request. Room grows with bytes that arrived, not with announced lengths. */
+/*
+ * Keep the bytes of an unfinished request. Memory grows with the bytes that have arrived, not with the
+ * lengths that the request announces.
+ */
 static bool keep(struct tcpstore_parser *parser, const unsigned char **data, size_t *n, size_t size,
                  struct fsdp_err *err)
 {
@@ -249,7 +254,7 @@ enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const 
         if (scanned == SCAN_DONE) {
             read_request(parser, scan.bytes, request);
             parser->done = true;
-            if (!kept) { /* complete in one piece: it is read in place */
+            if (!kept) { /* the whole request came in one piece, so it is read where it is */
                 *data += parser->at;
                 *n -= parser->at;
             }

@@ -31,13 +31,14 @@ enum tcpstore_op {
     TCPSTORE_APPEND,       /* key value; nothing is answered                           */
     TCPSTORE_MULTI_GET,    /* keys -> values                                           */
     TCPSTORE_MULTI_SET,    /* keys and values; nothing is answered                     */
-    TCPSTORE_CANCEL_WAIT,  /* -> one byte 1; nothing that was waited for is answered   */
+    TCPSTORE_CANCEL_WAIT,  /* -> one byte 1; the waits of this client end without an answer */
     TCPSTORE_PING,         /* u32 -> the same                                          */
     TCPSTORE_QUEUE_PUSH,   /* key value; nothing is answered                           */
-    TCPSTORE_QUEUE_POP,    /* key -> i64: the length before, and a value if it is not 0 */
-    TCPSTORE_QUEUE_LEN,    /* key -> i64                                               */
-    TCPSTORE_LIST_KEYS,    /* -> i64, and so many keys                                 */
-    TCPSTORE_BARRIER,      /* key i64 -> one byte 0, when so many have come            */
+    /* key -> i64: the queue's length before; and, if that is not 0, the value that was popped */
+    TCPSTORE_QUEUE_POP,
+    TCPSTORE_QUEUE_LEN, /* key -> i64                                               */
+    TCPSTORE_LIST_KEYS, /* -> i64, and so many keys                                 */
+    TCPSTORE_BARRIER,   /* key i64 -> one byte 0, when as many clients as the integer says have come */
     TCPSTORE_OP_COUNT
 };
 
@@ -49,7 +50,7 @@ enum {
     TCPSTORE_MAX_REQUEST = 64 << 20 /* all of one request */
 };
 
-/* Bytes of a request, borrowed from the function that returned it. */
+/* Bytes of a request. They belong to the function that returned them. */
 struct tcpstore_text {
     const unsigned char *bytes;
     size_t size;
@@ -61,7 +62,8 @@ struct tcpstore_request {
     uint32_t number;                          /* VALIDATE, PING */
     int64_t delta;                            /* ADD, and the world size of BARRIER */
     size_t n_items;                           /* of the list */
-    struct tcpstore_text list;                /* the items that tcpstore_request_item() has yet to return */
+    /* the items that tcpstore_request_item() has not returned yet */
+    struct tcpstore_text list;
 };
 
 /** The next key of the list, and its value if the operation has values. Call it at most n_items times. */
@@ -70,9 +72,9 @@ void tcpstore_request_item(struct tcpstore_request *request, struct tcpstore_tex
 
 /* The bytes of one client. Zero it to initialise it. */
 struct tcpstore_parser {
-    unsigned char *bytes; /* of the unfinished request; NULL if there is none */
+    unsigned char *bytes; /* bytes of the unfinished request; NULL: there is none */
     size_t used, capacity;
-    bool begun, done; /* done: the request was returned; the next call drops it */
+    bool begun, done; /* begun: a request has begun; done: it was returned, and the next call drops it */
     enum tcpstore_op op;
     int field; /* index of the next field of the operation */
     size_t at; /* offset of that field */

@@ -90,7 +90,10 @@ static void pop(struct tcpstore_session *session, struct tcpstore_text key)
     if (!tcpstore_keys_front(session->keys, key, &value))
         return;
     answer_text(session, value);
-    /* the element stays for another client: this one is closed without an answer */
+    /*
+     * without memory for the answer the element stays in the queue for another client, and this client is
+     * closed
+     */
     if (!session->out_of_memory)
         tcpstore_keys_pop(session->keys, key);
 }
@@ -125,8 +128,8 @@ static void get_all(struct tcpstore_session *session, struct tcpstore_request *r
 }
 
 /*
- * Does the request always change a key? A client that waits in vain may repeat some requests for ever. It
- * gets and checks, adds nothing, pops what is not there, or tries to replace it.
+ * Does the request always change a key? A client that waits in vain may repeat for ever the requests that
+ * change nothing: get, check, add 0, pop an empty queue, or a compare_set that does not fit.
  */
 static bool is_change(const struct tcpstore_request *request)
 {

@@ -24,7 +24,7 @@ struct tcpstore_session {
     struct tcpstore_waits waits;
     bool validated;
     bool changed;       /* a request has changed a key; the owner clears it */
-    bool out_of_memory; /* an answer was lost: the next tcpstore_session_feed() fails */
+    bool out_of_memory; /* an answer could not be kept; the next tcpstore_session_feed() fails */
     unsigned char *out; /* (out_n) bytes to be sent */
     size_t out_n, out_capacity;
 };
@@ -47,7 +47,7 @@ void tcpstore_session_fini(struct tcpstore_session *session);
 enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const unsigned char **data,
                                        size_t *n, struct fsdp_err *err);
 
-/** Reports that the key for which the client waited has come: puts the answer into `out`. */
+/** Call it when the client's wait has ended: puts the answer into `out`. */
 void tcpstore_session_woken(struct tcpstore_session *session);
 
 /** The *n bytes to be sent; the caller frees them. NULL, with *n 0: there are none. */

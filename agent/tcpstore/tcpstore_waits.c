@@ -31,7 +31,7 @@ static size_t wait_bytes(size_t n_keys)
     return sizeof(struct tcpstore_wait) + n_keys * sizeof(struct tcpstore_missed);
 }
 
-/* Take the wait off its client's list and free it. It must be in no list of a key any more. */
+/* Remove a wait from its client's list and free it. It must not be in the list of any key. */
 static void end_wait(struct tcpstore_keys *keys, struct tcpstore_wait *wait)
 {
     *(wait->prev == NULL ? &wait->waits->first : &wait->prev->next) = wait->next;
@@ -41,7 +41,7 @@ static void end_wait(struct tcpstore_keys *keys, struct tcpstore_wait *wait)
     tcpstore_give(keys, wait, wait_bytes(wait->n));
 }
 
-/* The key of `missed` has come. True if the wait missed nothing else: its client was then woken. */
+/* The key of `missed` has come. Returns true if the wait missed no other key; its client was then woken. */
 static bool satisfy(struct tcpstore_keys *keys, struct tcpstore_missed *missed)
 {
     struct tcpstore_wait *wait = missed->wait;
@@ -136,7 +136,10 @@ enum fsdp_status tcpstore_keys_wait(struct tcpstore_keys *keys, struct tcpstore_
         tcpstore_request_item(request, &key, &value);
         entry = tcpstore_entry_add(keys, key, err);
         if (entry == NULL) {
-            /* end_wait() frees as many places as the wait was begun with. */
+            /*
+             * The wait was begun for n_missing keys. The rest of them are marked as unused, because
+             * tcpstore_wait_cancel() goes through all.
+             */
             for (; wait->n < n_missing; wait->n++)
                 wait->missed[wait->n].entry = NULL;
             tcpstore_wait_cancel(keys, wait);

@@ -81,7 +81,7 @@ char *flight_json(const struct flight_source *source, size_t *length)
     json_open(&out, "collectives", '[');
     /*
      * The entries are a ring: the place after the newest entry holds the oldest. An entry that the worker was
-     * just writing has another number, or none.
+     * just writing has another number than expected, and is left out.
      */
     for (uint64_t i = 1; i <= FSDP_FLIGHT_ENTRIES; i++) {
         const uint64_t number = n - FSDP_FLIGHT_ENTRIES + i;

@@ -65,7 +65,7 @@ enum hang_class hang_class_of(const struct hang_sign *sign)
     }
 }
 
-/* The window of all classes that are learned in this way ends, and the next one begins. */
+/* Ends the current window of all classes that are learned in this way, and begins the next one. */
 static void turn(struct hang_bounds *bounds, enum learned_by by)
 {
     for (int i = 0; i < HANG_CLASSES; i++) {

@@ -2,7 +2,10 @@
 
 #include <stdlib.h>
 
-/* Its part of a checkpoint is saved, and it waits until all of it is published. */
+/*
+ * Returns whether the rank has saved its part of a checkpoint, and waits until the whole checkpoint is
+ * published.
+ */
 static bool is_publishing(const struct hang_rank *row)
 {
     return row->waits && row->pass == FSDP_PHASE_SAVE;
@@ -46,7 +49,10 @@ static bool find_members(struct hang_graph *graph)
     return true;
 }
 
-/* Returns the number of the first member of the group that has begun `sequence`; 0: of its first member. */
+/*
+ * Returns the number of the group's first member that has begun collective number `sequence`; if `sequence`
+ * is 0, of its first member.
+ */
 static int find_member(const struct hang_graph *graph, const char *name, uint64_t sequence)
 {
     int low = 0, high = graph->n_members;
@@ -74,8 +80,8 @@ void hang_graph_push(struct hang_graph *graph, int rank)
 }
 
 /*
- * Follows the members that have not opened the group yet, or whose node has not answered. Returns whether
- * there are any.
+ * Pushes the ranks that have not opened the group yet, or whose node has not answered. Returns whether there
+ * are any.
  */
 static bool push_absent(struct hang_graph *graph, const struct hang_group *group, int first)
 {
@@ -142,7 +148,7 @@ const struct hang_inside *hang_graph_inside(struct hang_graph *graph, const stru
 }
 
 /*
- * All members have begun the rank's collective. Follows the ranks whose bytes it misses. Returns whether
+ * For a rank whose collective all members have begun: pushes the ranks whose bytes it misses. Returns whether
  * there are any.
  */
 static bool push_peers(struct hang_graph *graph, const struct hang_rank *row)
@@ -168,7 +174,7 @@ static bool push_peers(struct hang_graph *graph, const struct hang_rank *row)
     return any;
 }
 
-/* Follows the ranks whose answer the rank may be waiting for. Returns whether there are any. */
+/* Pushes the ranks for whose answer this rank may wait. Returns whether there are any. */
 static bool push_answerers(struct hang_graph *graph, const struct hang_rank *row)
 {
     const bool publishing = is_publishing(row);
@@ -192,7 +198,7 @@ bool hang_graph_follow(struct hang_graph *graph, const struct hang_rank *row)
     if (!row->answered || hang_is_stopped(row))
         return false;
     if (hang_is_inside(row) && hang_group_of(row)->name[0] == '\0')
-        return false; /* a group that has no name on its page */
+        return false; /* its page gives the group no name, so its members cannot be found */
     if (hang_is_inside(row) && hang_graph_push_late(graph, row))
         return true;
     if (hang_is_inside(row) && hang_graph_inside(graph, row)->mixed) {

@@ -1,7 +1,7 @@
 /*
  * Which ranks wait for which, as the rows of all ranks show it: agent/watch/hang_verdict.h has the rules. The
- * graph is never built. A caller pushes the ranks to begin with, and follows each of them in turn:
- * hang_graph_follow() pushes those that it waits for. Pure.
+ * graph is never built in memory. A caller pushes some ranks into a queue, and follows each rank of the queue
+ * in turn: hang_graph_follow() pushes those that it waits for. Pure.
  */
 #ifndef AGENT_HANG_GRAPH_H
 #define AGENT_HANG_GRAPH_H
@@ -20,10 +20,10 @@ struct hang_member {
 struct hang_inside {
     uint64_t sequence; /* 0: nothing was looked at */
     bool mixed;        /* they differ in its kind or size */
-    int moving;        /* one that was not silent for too long; -1: none */
+    int moving;        /* a member that was not silent for too long; -1: there is none */
 };
 
-/* What is known of a group, and of its members that were followed already. */
+/* What is known of a group, and which of its members were followed already. */
 struct hang_followed {
     int n_late;                /* how many ranks began the fewest collectives */
     bool absent_known, absent; /* whether some ranks have not opened the group, if known */
@@ -41,9 +41,10 @@ struct hang_graph {
     /* (n_members) of live ranks, sorted: the members of a group are neighbours */
     struct hang_member *members;
     int n_members;
-    struct hang_followed *followed; /* (n_members) at the first member of each group */
-    bool *seen;                     /* (n) */
-    int *queue; /* (n) ranks that were seen; those from `at` on are still to be followed */
+    /* (n_members) the place of a group's first member has what is known of the group */
+    struct hang_followed *followed;
+    bool *seen; /* (n) */
+    int *queue; /* (n) ranks that were pushed; those from place `at` on must still be followed */
     int n_queued, at;
     struct hang_answerers opening, publishing;
     int mismatch; /* the lowest rank in a collective whose ranks differ in its kind or size; -1: none */
@@ -65,8 +66,8 @@ static inline bool hang_is_inside(const struct hang_rank *row)
 }
 
 /*
- * Is the rank inside a collective without checking whether that is over? Then something else keeps it from
- * running.
+ * Is the rank inside a collective, but no longer looking whether it is complete? Then something else keeps it
+ * from running.
  */
 static inline bool hang_is_held(const struct hang_rank *row)
 {
@@ -98,9 +99,9 @@ static inline bool hang_call_alike(const struct hang_rank *a, const struct hang_
 bool hang_graph_init(struct hang_graph *graph, const struct hang_rank *rows, int n);
 void hang_graph_fini(struct hang_graph *graph);
 
-/** Adds a rank to the queue, unless it was there before, or has ended. */
+/** Adds a rank to the queue, unless it was added before or has ended. */
 void hang_graph_push(struct hang_graph *graph, int rank);
-/** Pushes the ranks that `row` waits for. Returns false if there are none: it is a sink. */
+/** Pushes the ranks that `row` waits for. Returns false if there are none: `row` is then a sink. */
 bool hang_graph_follow(struct hang_graph *graph, const struct hang_rank *row);
 /**
  * Pushes the members that have not begun the collective in which `row` is. Returns whether there are any.

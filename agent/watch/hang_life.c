@@ -13,7 +13,7 @@ enum {
     WORK_LEAST = 8,
     PATIENCE = 9,
     NEWS = 3,
-    WORTH_STARTING = 3, /* it, and what is worth more, says little about a rank */
+    WORTH_STARTING = 3, /* a rank's account of this worth, or more, says little about it */
     LINES = 32,
     NS_PER_S = 1000000000
 };
@@ -53,7 +53,8 @@ bool hang_life_works(struct hang_sample *sample, int64_t now_ns, const struct pr
     if (first || passed_ns <= 0)
         return false;
     if (usage->cpu_ns < before.cpu_ns || usage->work < before.work)
-        return true; /* a descendant has ended, which took its numbers along */
+        /* a descendant has ended: its counts are gone, and its end is a sign of life */
+        return true;
     return (usage->cpu_ns - before.cpu_ns) * BUSY >= (uint64_t)passed_ns &&
            usage->work - before.work >= WORK_LEAST;
 }
@@ -72,15 +73,18 @@ static int worth(const struct hang_rank *row)
 }
 
 /*
- * Does the rank wait for others, as far as is known? Its stack tells, else its progress page: it is inside a
- * collective, and nothing holds it there.
+ * Does the rank wait for other ranks, as far as is known? Its Python stack shows that. Without one, its
+ * progress page does: the rank is inside a collective, and nothing holds it there.
  */
 static bool waits(const struct hang_rank *row)
 {
     return row->python ? row->waits : hang_is_waiting(row) && !row->queued && !hang_is_held(row);
 }
 
-/* Lines of ranks whose stack is known, each with how many ranks are there. */
+/*
+ * The lines of source at which ranks stand, and how many ranks stand at each. Only ranks with a known stack
+ * count.
+ */
 struct lines {
     int n;
     struct {
@@ -112,7 +116,10 @@ static void count_lines(struct lines *lines, const struct hang_rank *rows, int n
     }
 }
 
-/* How many ranks stand where this one does; of one that is not known, as if all did. */
+/*
+ * Returns how many ranks stand at the same line as this one. If its line is not known, returns the number of
+ * all.
+ */
 static int n_alike(struct lines *lines, const struct hang_rank *row)
 {
     const int *count = row->python ? count_of(lines, row->layer) : NULL;
@@ -120,7 +127,10 @@ static int n_alike(struct lines *lines, const struct hang_rank *row)
     return count != NULL && *count > 0 ? *count : INT_MAX;
 }
 
-/* Silences are compared in whole seconds, because samples are that far apart. */
+/*
+ * Orders ranks by who is to blame first. Silences are compared in whole seconds, because samples are about
+ * that far apart.
+ */
 static bool is_blamed_before(const struct hang_rank *a, const struct hang_rank *b, struct lines *lines)
 {
     if (worth(a) != worth(b))
@@ -156,7 +166,7 @@ void hang_life_share(struct hang_rank *rows, int n, int64_t shown_ns)
             rows[r].silent_ns = shown_ns;
 }
 
-/* Does the rank wait, while another one, which does not, gives weak signs? */
+/* Does the rank wait for others, while another rank that does not wait gives weak signs? */
 static bool is_excused(const struct hang_rank *culprit, const struct hang_rank *rows, int n)
 {
     for (int r = 0; r < n && waits(culprit); r++)
@@ -167,8 +177,8 @@ static bool is_excused(const struct hang_rank *culprit, const struct hang_rank *
 }
 
 /*
- * Has the rank been silent for so long that it no longer works, and not for long enough yet? It may have
- * stopped last, or first: its weak signs are a sample apart.
+ * Has the rank been silent for so long that it seems stuck, but not for its whole limit? Then it is not known
+ * whether it stopped before the others or after them, because its weak signs are a sample apart.
  */
 static bool is_undecided(const struct hang_rank *row)
 {

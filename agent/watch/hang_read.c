@@ -42,7 +42,10 @@ static int add_group(struct hang_rank *row, const struct fsdp_progress *page, ui
     return row->n_groups++;
 }
 
-/* The recorder's entry of the newest collective of the group; of the oldest that has not ended, if `open`. */
+/*
+ * Returns the recorder's entry for the group's newest collective; if `open`, for the oldest one that has not
+ * ended.
+ */
 static const struct fsdp_flight_entry *find_entry(struct fsdp_progress *page, uint32_t group, bool open)
 {
     const uint64_t n = read64(&page->n_collectives);
@@ -61,7 +64,10 @@ static const struct fsdp_flight_entry *find_entry(struct fsdp_progress *page, ui
     return found;
 }
 
-/* The rank is in the collective of `entry` (NULL: not known) of the page's group `number`. */
+/*
+ * Fills in that the rank is in the collective of `entry` (NULL: not known) of the page's group number
+ * `number`.
+ */
 static void read_collective(struct hang_rank *row, struct fsdp_progress *page, uint32_t number,
                             const struct fsdp_flight_entry *entry)
 {
@@ -77,7 +83,9 @@ static void read_collective(struct hang_rank *row, struct fsdp_progress *page, u
     copy_plain(row->kind, sizeof row->kind, kind);
 }
 
-/* If a collective is on the GPU, and not known to be done, the rank is in the oldest such collective. */
+/*
+ * If the GPU has collectives that are not known to be done, fills in that the rank is in the oldest of them.
+ */
 static void read_queued(struct hang_rank *row, struct fsdp_progress *page)
 {
     const struct fsdp_flight_entry *entry = find_entry(page, 0, true);

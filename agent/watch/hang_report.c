@@ -10,9 +10,11 @@
 #include "shard_runtime/core/json.h"
 
 enum {
-    PYTHON_LINES = 5,                   /* of the culprit, in print */
-    ROWS_BYTES = HANG_REPORT_BYTES / 2, /* no row begins beyond it; one row and the details fit in the rest */
-    OTHERS_BYTES = 8192                 /* bytes for a node on which no rank is the culprit */
+    PYTHON_LINES = 5, /* of the culprit, in print */
+    /* no row begins after so many bytes, so that one more row and the details fit in the rest */
+    ROWS_BYTES = HANG_REPORT_BYTES / 2,
+    /* the most bytes for rows of a node on which no rank is the culprit */
+    OTHERS_BYTES = 8192
 };
 
 static int in_order(const void *a, const void *b)
@@ -54,7 +56,7 @@ static bool is_alike(const struct hang_row *a, const struct hang_row *b)
            strcmp(a->look.file, b->look.file) == 0 && strcmp(python_line(a), python_line(b)) == 0;
 }
 
-/* Is a row before this one like it, so that this one was shown with that one? */
+/* Does an earlier row show the same? Then this row was printed together with it. */
 static bool was_shown(const struct hang_report *report, int row)
 {
     for (int i = 0; i < row; i++)
@@ -63,7 +65,10 @@ static bool was_shown(const struct hang_report *report, int row)
     return false;
 }
 
-/* Append the ranks of all rows that are like this one, as "0-2,4"; the longest of their silences. */
+/*
+ * Append the ranks of all rows that show the same as this one, as "0-2,4". Returns the longest of their
+ * silences.
+ */
 static double add_ranks(struct json_text *out, const struct hang_report *report, int row)
 {
     double silent_s = 0;
@@ -102,7 +107,7 @@ static int count_waiting(const struct hang_report *report)
 
 /* JSON */
 
-/* A member that is null where the text is empty or NULL. */
+/* Append a text member; null if the text is empty or NULL. */
 static void add_text(struct json_text *out, const char *key, const char *text)
 {
     json_field_string(out, key, text != NULL && text[0] != '\0' ? text : NULL);
@@ -235,7 +240,7 @@ static bool is_in_collective(const struct hang_row *row)
     return row->collective.sequence > 0 && isnan(row->collective.ended_s_ago);
 }
 
-/* The collective in which a rank waits; null: none does. */
+/* Append the collective in which a rank waits; null if no rank waits in one. */
 static void add_waits_in(struct json_text *out, const struct hang_report *report)
 {
     char words[160] = "";
@@ -246,7 +251,7 @@ static void add_waits_in(struct json_text *out, const struct hang_report *report
     add_text(out, "waits_in", words);
 }
 
-/* "read (/data/x)", "futex", or the function of the kernel. */
+/* Returns where a rank is in the kernel: "read (/data/x)", "futex", or a function of the kernel. */
 static const char *where_words(const struct hang_row *row, char out[256])
 {
     const struct process_look *look = &row->look;
@@ -262,7 +267,10 @@ static const char *where_words(const struct hang_row *row, char out[256])
     return out;
 }
 
-/* "backward layers.3.w1", "collective layers.4, backward", "train.py:41 in step", "-" */
+/*
+ * Returns where a rank is in its program: "backward layers.3.w1", "collective layers.4, backward",
+ * "train.py:41 in step", "-".
+ */
 static const char *place_words(const struct hang_row *row, char out[192])
 {
     const char *words[] = { row->phase != NULL ? row->phase : "", row->layer, python_line(row) };
@@ -298,7 +306,7 @@ static void add_shown(struct json_text *out, const struct hang_row *row)
     json_close(out, ']');
 }
 
-/* The program's own innermost frame, and some around it. */
+/* Append the innermost frame of the program's own code, and some frames around it. */
 static void add_python_lines(struct json_text *out, const struct python_stack *stack)
 {
     const int first = stack != NULL && stack->own > PYTHON_LINES / 2 ? stack->own - PYTHON_LINES / 2 : 0;

@@ -1,7 +1,7 @@
 /*
- * The account of a hang: what each rank of a node shows before any rank is killed. Each node makes one of its
- * ranks; that of the culprit's node comes last. The coordinator makes one table of them (hang_table.h),
- * prints it, and keeps it in errors.json as `cause.hang`:
+ * The account of a hang: what each rank of a node shows before any rank is killed. Each node makes a report
+ * of its ranks; the culprit's node sends its report last. The coordinator makes one table of them
+ * (hang_table.h), prints it, and keeps it in errors.json as `cause.hang`:
  *
  * {"ranks": "3", "silent_s": 10.2, "bound_s": 10, "waiting": 7,
  *  "rows": [{"ranks": "0-2,4-7", "culprit": false, "host": "n1", "pid": 4242, "phase": "collective",
@@ -15,10 +15,10 @@
  *                       "frames": ["train.py:41 in step", "train.py:88 in <module>"]},
  *            "missing": ["kernel: needs root"]}]}
  *
- * Ranks of a host whose rows would show the same are one row: pid is of the first of them, silent_s the
- * longest. The culprit's row comes first. What is not known is null. For the table to print, a report also
- * has `waits_in` ("reduce_scatter #912 of world"), `shown` in each row (HANG_COLUMNS texts), and the
- * culprit's `details` (lines).
+ * Ranks of a host whose rows would show the same share one row: its pid is that of the first rank, its
+ * silent_s the longest. The culprit's row comes first. What is not known is null. For the table to print, a
+ * report also has `waits_in` ("reduce_scatter #912 of world"), `shown` in each row (HANG_COLUMNS texts), and
+ * the culprit's `details` (lines).
  *
  * Pure.
  */
@@ -37,7 +37,7 @@ enum {
     HANG_ROWS_LISTED = 32,    /* of a node, in the JSON */
     HANG_COLUMNS = 4,         /* where, step, state, waits in */
     HANG_LINE_BYTES = 111,    /* a line in print, with its zero */
-    HANG_REPORT_BYTES = 65536 /* the longest JSON of a node that a coordinator takes */
+    HANG_REPORT_BYTES = 65536 /* the longest JSON report that a coordinator accepts from a node */
 };
 
 /* What one rank showed. */
@@ -59,11 +59,12 @@ struct hang_row {
     bool looked;            /* false: /proc did not answer in time, and `look` is empty */
     struct process_look look;
     const struct python_stack *python; /* borrowed; NULL: not known */
-    const char *python_missing;        /* why not; NULL: it was not asked for */
+    /* why there is no Python stack; NULL: there is one, or none was asked for */
+    const char *python_missing;
 };
 
 struct hang_report {
-    double bound_s;        /* the silence that was allowed; 0 without a culprit */
+    double bound_s;        /* the silence that its bound allowed; 0 if no rank of this node is the culprit */
     int n_rows;            /* at least 1 */
     struct hang_row *rows; /* borrowed; hang_report_sort() */
 };

@@ -12,7 +12,7 @@
 
 enum { ROWS_SHOWN = 8, DETAILS_SHOWN = 8 };
 
-/* What a report has, which may be anything */
+/* Returns a member of a report, which may come from any process; NULL: it has none */
 
 static const cJSON *member(const cJSON *object, const char *key)
 {
@@ -45,7 +45,10 @@ static cJSON *parse(const char *json, size_t length)
     return length <= HANG_REPORT_BYTES ? json_parse_object(json, length) : NULL;
 }
 
-/* Takes what the table adds up, and returns the rows, which are the caller's; NULL: there are none. */
+/*
+ * Adds the report's sums to the table. Returns the report's rows, which the caller owns; NULL: there are
+ * none.
+ */
 static cJSON *take_sums(struct hang_table *table, cJSON *report)
 {
     cJSON *rows = cJSON_DetachItemFromObjectCaseSensitive(report, "rows");
@@ -111,7 +114,7 @@ static void add_range(struct ranges *ranges, int first, int last)
     ranges->of[ranges->n++] = (struct range){ first, last };
 }
 
-/* Reads "0-2,4"; leaves out what is not of that form. */
+/* Reads ranges such as "0-2,4". Parts of another form are left out. */
 static void add_ranges(struct ranges *ranges, const char *text)
 {
     for (char *end; *text >= '0' && *text <= '9'; text = *end == ',' ? end + 1 : end) {
@@ -158,7 +161,7 @@ struct print {
     int n_lines;
 };
 
-/* What a node sends reaches a terminal, which would act on control bytes. */
+/* Appends a text of another node, without control bytes: a terminal would act on them. */
 static void add_text(struct print *print, const char *text)
 {
     const size_t length = strlen(text) < HANG_LINE_BYTES ? strlen(text) : utf8_cut(text, HANG_LINE_BYTES - 1);
@@ -211,7 +214,10 @@ static bool is_alike(const cJSON *a, const cJSON *b)
     return true;
 }
 
-/* Print rows[at] with all after it that show the same, and mark them. The culprit's, the first, is alone. */
+/*
+ * Print rows[at], and in the same line all later rows that show the same; marks them as printed. The first
+ * row is the culprit's, and stands alone.
+ */
 static void print_row(struct print *print, const cJSON **rows, size_t n_rows, size_t at)
 {
     const cJSON *row = rows[at];

@@ -15,7 +15,7 @@
 #include "agent/watch/hang_report.h"
 
 enum {
-    HANG_LINES = 20, /* in print, of at most HANG_LINE_BYTES with their zero */
+    HANG_LINES = 20, /* lines of the printed table; each has at most HANG_LINE_BYTES with its zero */
     HANG_PRINT_BYTES = HANG_LINES * HANG_LINE_BYTES + 1
 };
 

@@ -9,9 +9,10 @@ enum { AGAIN_MOST_NS = 1000000000 };
 
 struct judge {
     struct hang_graph graph;
-    int stuck;        /* the best of such sinks so far; -1: none */
-    int64_t again_ns; /* the least time until a sink that may go on is silent for too long */
-    bool excused;     /* there is such a sink, or one that is not known */
+    int stuck; /* the sink that best fits rule 1 so far; -1: none */
+    /* the least time after which some sink that may still go on has been silent for too long */
+    int64_t again_ns;
+    bool excused; /* there is a sink that may still go on, or one about which nothing is known */
 };
 
 /* Sinks */
@@ -90,8 +91,8 @@ static void follow_all(struct judge *judge)
 /* Circles */
 
 /*
- * Orders ranks inside collectives by group, number, kind and size. Those that call alike are neighbours, and
- * other ranks come last.
+ * Orders ranks inside collectives by group, number, kind and size. So ranks in equal calls are neighbours.
+ * Other ranks come last.
  */
 static int compare_calls(const void *a, const void *b)
 {
@@ -113,7 +114,10 @@ static int compare_calls(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Names the rank whose call the fewest others have in common, and one of those that most have. */
+/*
+ * Names two ranks whose calls differ: one whose call is made by the fewest ranks, and one whose call is made
+ * by the most.
+ */
 static void name_mismatch(const struct judge *judge, const struct hang_rank **calls, int n,
                           struct hang_verdict *verdict)
 {
@@ -139,7 +143,10 @@ static void name_mismatch(const struct judge *judge, const struct hang_rank **ca
     verdict->n_ranks = most > 0 ? 2 : 1;
 }
 
-/* Names the two ends of a link: of all ranks that miss bytes, the one that misses the fewest ranks' bytes. */
+/*
+ * Names the two ends of a broken link. The first is, among ranks that miss bytes, the one that misses bytes
+ * of the fewest ranks.
+ */
 static bool name_link(struct judge *judge, struct hang_verdict *verdict)
 {
     const struct hang_rank *best = NULL;
@@ -149,7 +156,7 @@ static bool name_link(struct judge *judge, struct hang_verdict *verdict)
 
         if (row->peer < 0 || row->peer >= judge->graph.n || !hang_is_inside(row) ||
             hang_graph_push_late(&judge->graph, row))
-            continue; /* the bytes of a member that has not come are missing, too */
+            continue; /* a member that has not begun the collective: its bytes are missing for that reason */
         if (best == NULL || row->n_missing < best->n_missing ||
             (row->n_missing == best->n_missing && row->rank < best->rank))
             best = row;

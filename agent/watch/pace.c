@@ -16,11 +16,12 @@ bool pace_read(struct pace_mark *mark, const struct fsdp_progress *page)
     for (int i = 0; i < FSDP_SPENT_N; i++)
         mark->spent_ns[i] = read64(&from->spent_ns[i]);
     mark->on_gpu = atomic_load_explicit(&page->gpu.named, memory_order_relaxed) != 0;
-    atomic_thread_fence(memory_order_acquire); /* the step is read again after the times */
+    /* keeps the order of reads: the step is read again after the times */
+    atomic_thread_fence(memory_order_acquire);
     return mark->step != 0 && read64(&from->step) == mark->step;
 }
 
-/* Has no value gone back? The page of another worker begins again, and a worker may write anything. */
+/* Has no value decreased? Values decrease if the page is a new worker's, or if the worker writes nonsense. */
 static bool goes_on(const struct pace_mark *begin, const struct pace_mark *now)
 {
     for (int i = 0; i < FSDP_SPENT_N; i++)

@@ -26,12 +26,12 @@ struct pace_mark {
     bool on_gpu; /* the rank computes on a GPU */
 };
 
-/* What the kernel had counted of a process at that time. */
+/* What the kernel had counted for a process at that moment. */
 struct pace_toll {
     uint64_t run_ns; /* how long its main thread ran; 0: not known */
     /*
-     * The delays of all its threads. Its time may be longer by that sum: at one barrier the process waits for
-     * one starved thread, and at the next for another.
+     * The sum of the delays of all its threads. The process may be late by all of it: at one barrier it waits
+     * for one thread without a CPU, and at the next for another.
      */
     uint64_t delay_ns;
 };
@@ -50,12 +50,12 @@ struct pace {
     int64_t n_steps;  /* above 0 */
     int64_t total_ns; /* the window */
     /*
-     * The part of it in which the rank did not wait for other ranks. Of a rank that computes on a GPU it is
-     * data_ns: its process does not see whether the GPU computes or waits for another GPU.
+     * The part of the window in which the rank did not wait for other ranks. For a rank that computes on a
+     * GPU it is data_ns, because its process does not see whether the GPU computes or waits for another GPU.
      */
     int64_t own_ns;
     int64_t data_ns;  /* the part of own_ns in which it read its data */
-    int64_t delay_ns; /* how long its threads were ready to run and had no CPU; at most own_ns */
+    int64_t delay_ns; /* for how long its threads were ready to run but had no CPU; at most own_ns */
     /*
      * the part of own_ns in which it neither read data, nor ran, nor was ready to run: it slept or was
      * stopped
@@ -75,13 +75,13 @@ enum pace_step {
  */
 bool pace_read(struct pace_mark *mark, const struct fsdp_progress *page);
 
-/** Returns what the times at the end of a step mean for the window that is open. */
+/** Takes the times at the end of a step. Returns what they mean for the current window. */
 enum pace_step pace_look(const struct pace_window *window, const struct pace_mark *now);
 
 /**
- * Fills in the times of a window that is over; `rank` stays as it is. Returns false if the kernel does not
- * say how long the rank ran: then nothing can be said of the rank.
- *   now, toll  at its end
+ * Fills in the times of a window that is over, but not `rank`. Returns false if the kernel does not report
+ * how long the rank ran: the rank cannot be judged then.
+ *   now, toll  the times and the kernel's counts at the end of the window
  */
 bool pace_sum(struct pace *pace, const struct pace_window *window, const struct pace_mark *now,
               const struct pace_toll *toll);

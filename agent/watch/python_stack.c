@@ -6,9 +6,9 @@
 
 enum { PATH_MOST = 100 };
 
-/* Parts of paths that no program's own code has. */
+/* Parts of paths of code that belongs to libraries, not to the program itself. */
 static const char *const foreign[] = { "/site-packages/", "/dist-packages/", "/lib/python", "<frozen " };
-/* Where a rank waits for others, or for its GPU. */
+/* Parts of paths of code in which a rank waits for other ranks, or for its GPU. */
 static const char *const waiting[] = { "/torch/distributed/", "/torch/cuda/", "/torch/autograd/",
                                        "/torch/nn/parallel/" };
 
@@ -87,7 +87,9 @@ static void add_frame(struct python_stack *stack, const struct frame *frame, con
     struct line path = frame->path;
     char *to;
 
-    /* What is outside of the program's own code counts only as long as that has not begun. */
+    /*
+     * Frames come innermost first. Only library frames before the program's own code show whether it waits.
+     */
     if (stack->own < 0 && is_waiting(frame))
         stack->waits = true;
     if (stack->own < 0 && is_own(frame))

@@ -2,7 +2,8 @@
  * The Python stack of a hung rank, from the text that Python's faulthandler writes. Pure.
  *
  * Only the thread is kept that handled the signal ("Current thread"), which is the program's main thread as a
- * rule. If that thread runs no Python, the last one is kept, which is the first that the program had.
+ * rule. If that thread runs no Python, the last thread of the text is kept, which is the one that the program
+ * began with.
  */
 #ifndef AGENT_PYTHON_STACK_H
 #define AGENT_PYTHON_STACK_H
@@ -16,7 +17,7 @@ struct python_stack {
     int n_threads; /* 0: there is no stack, and the other members are empty */
     int n_frames;
     char frames[PYTHON_STACK_FRAMES][PYTHON_STACK_FRAME_BYTES]; /* "train.py:41 in step", innermost first */
-    int own;    /* index of the innermost frame of the program's own code; -1: none */
+    int own;    /* index of the innermost frame that is in the program's own code; -1: none */
     bool waits; /* it is inside a function that waits for other ranks, or for a device */
 };
 
@@ -28,7 +29,10 @@ struct python_stack {
  */
 bool python_stack_take(struct python_stack *stack, const char *text, size_t n, const char *directory);
 
-/** The innermost frame of the program's own code, else the innermost one: "train.py:41 in step". "": none. */
+/**
+ * Returns the innermost frame of the program's own code, or else the innermost frame: "train.py:41 in step".
+ * "": there is none.
+ */
 const char *python_stack_line(const struct python_stack *stack);
 
 #endif

@@ -37,8 +37,9 @@ int python_stacks_open(void)
 /* The archive */
 
 /*
- * It leaves sys.path and PYTHONPATH as they would be without it, and runs the sitecustomize that Python would
- * have found. A process that did not inherit the memfd registers nothing.
+ * The module `sitecustomize`. It removes its own traces from sys.path and PYTHONPATH, and runs the
+ * sitecustomize that Python would have found without it. In a process that did not inherit the memfd it
+ * registers no signal.
  */
 static const char module[] = "import os, sys\n"
                              "def _fsdprun():\n"
@@ -97,7 +98,8 @@ static void add_number(struct archive *archive, uint32_t number, int n_bytes)
 }
 
 /*
- * What both headers of the only member have: from the version that is needed to the length of extra fields.
+ * Add the fields that the local and the central header of the archive's only member have in common: from the
+ * needed version to the length of extra fields.
  */
 static void add_member(struct archive *archive)
 {
@@ -156,7 +158,7 @@ int python_stacks_archive(void)
 
 /* Asking */
 
-/* Does the process have the rank's memfd open as its worker has? */
+/* Does the process have the rank's memfd open, under the worker's descriptor number? */
 static bool has_memfd(const struct python_ask *at, pid_t pid)
 {
     struct stat ours, its;
@@ -167,7 +169,10 @@ static bool has_memfd(const struct python_ask *at, pid_t pid)
            its.st_dev == ours.st_dev;
 }
 
-/* Other programs handle the signal too: those in Go handle nearly all signals. */
+/*
+ * May the process be sent the signal: does it handle it, and has it the memfd? A handler alone proves
+ * nothing, because programs in Go handle nearly all signals.
+ */
 static bool may_answer(const struct python_ask *at, pid_t pid)
 {
     return process_catches("/proc", pid, python_stacks_signal()) && has_memfd(at, pid);
@@ -195,7 +200,8 @@ void python_stacks_find(struct python_ask *asks, int n)
 }
 
 /*
- * Send the signal to the process, if it may answer. The pidfd keeps its number from being reused meanwhile.
+ * Send the signal to the process, if it may be asked. A pidfd keeps its process id from being reused
+ * meanwhile.
  */
 static bool ask(const struct python_ask *at)
 {
@@ -217,7 +223,7 @@ static off_t size_of(int fd)
     return fstat(fd, &info) == 0 ? info.st_size : 0;
 }
 
-/* Wait until each rank that was asked has written, and none has written any more for a while. */
+/* Wait until each rank that was asked has written something, and then until no rank writes any more. */
 static void wait_for_answers(const struct python_ask *asks, int n)
 {
     const int64_t until_ms = clock_now_ms() + ANSWER_MS;

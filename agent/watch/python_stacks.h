@@ -33,13 +33,14 @@ int python_stacks_archive(void);
 
 /* One rank to ask. */
 struct python_ask {
-    pid_t worker;  /* its process; 0: none lives */
-    pid_t python;  /* it, or else its first descendant that may answer; 0: there is none */
+    pid_t worker; /* its process; 0: none lives */
+    /* the worker's process, or else its first descendant that may be asked; 0: there is none */
+    pid_t python;
     int fd;        /* the caller's descriptor of its memfd; -1: there is none */
     int worker_fd; /* the descriptor of the memfd in the worker */
     bool asked;
     struct python_stack stack; /* n_frames 0: there is none */
-    const char *missing;       /* why there is none; NULL: there is one, or it is not asked for */
+    const char *missing;       /* why there are no stacks; NULL: there are, or they are not asked for */
 };
 
 /** Fill in `python` of each rank. For a thread of its own. */

@@ -27,7 +27,7 @@ struct timer_pipe {
     int n_handles;
     bool told_full, told_unfit;
     size_t n_buffer;
-    bool overlong; /* the line that is coming in is too long, and dropped to its end */
+    bool overlong; /* the line that arrives is too long; its rest is dropped */
     char path[PATH_BYTES];
     char buffer[BUFFER_BYTES];
 };
@@ -54,7 +54,10 @@ static void arm(struct timer_pipe *pipe)
     timerfd_settime(pipe->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* The pidfd keeps the process's number from being reused between the look at its parents and the signal. */
+/*
+ * Signals the process of a timer that expired. A pidfd keeps the process id from being reused between the
+ * look at its parents and the signal.
+ */
 static void expire(struct timer_pipe *pipe, const struct timer_request *timer)
 {
     const int pidfd = (int)syscall(SYS_pidfd_open, timer->pid, 0);
@@ -90,7 +93,7 @@ static void say(struct timer_pipe *pipe, bool *told, const char *what, const cha
     char words[512];
 
     if (*told)
-        return; /* say it once: a worker that writes one such line may write a thousand */
+        return; /* one line is enough: a worker that writes one such request may write a thousand */
     *told = true;
     snprintf(words, sizeof words, "%s: %.300s", what, why);
     pipe->handlers.note(pipe->handlers.arg, words);
@@ -117,7 +120,7 @@ static void take_line(struct timer_pipe *pipe, const char *line, size_t length)
     if (request.expires_us >= 0 && descendants_top(request.pid) == 0)
         return; /* the process has ended already, or is no descendant of ours */
     status = timers_take(&pipe->timers, &request, &err);
-    if (status == FSDP_ERR_BUSY) { /* some timers may belong to processes that have ended */
+    if (status == FSDP_ERR_BUSY) { /* the places may be taken by timers of processes that have ended */
         timers_sieve(&pipe->timers, is_below_us, NULL);
         status = timers_take(&pipe->timers, &request, &err);
     }
@@ -145,7 +148,9 @@ static void take_bytes(struct timer_pipe *pipe)
     pipe->n_buffer = 0;
 }
 
-/* Read only once a wake-up: a worker that writes without end must leave time for the rest of the loop. */
+/*
+ * Reads once per wake-up, because a worker that writes without end must leave time for the rest of the loop.
+ */
 static void on_lines(uv_poll_t *poll, int status, int events)
 {
     struct timer_pipe *pipe = poll->data;
@@ -155,7 +160,7 @@ static void on_lines(uv_poll_t *poll, int status, int events)
     (void)events;
     n = read(pipe->fifo, pipe->buffer + pipe->n_buffer, BUFFER_BYTES - pipe->n_buffer);
     if (n <= 0)
-        return; /* the FIFO is empty; it never ends, because this process holds a write end too */
+        return; /* the FIFO is empty; it has no end, because this process holds a write end too */
     pipe->n_buffer += (size_t)n;
     take_bytes(pipe);
     arm(pipe);

@@ -27,12 +27,13 @@ struct timer_handlers {
      * any.
      */
     void (*expired)(void *arg, const struct timer_request *timer);
-    void (*note)(void *arg, const char *words); /* a line for the user: what was dropped, and why */
+    /* reports a line for the user: which request was dropped, and why */
+    void (*note)(void *arg, const char *words);
 };
 
 /**
- * Does this process's environment ask for a FIFO? If so, `path` (4096 bytes) receives its path, empty if we
- * choose.
+ * Does this process's environment ask for a FIFO? If so, `path` (4096 bytes) receives the wanted path; empty
+ * if any path will do.
  */
 bool timer_pipe_wanted(char *path);
 

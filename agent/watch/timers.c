@@ -107,7 +107,10 @@ enum fsdp_status timers_take(struct timers *timers, const struct timer_request *
     return FSDP_OK;
 }
 
-/* There are a few for each worker: looking at all of them costs less than keeping them in order. */
+/*
+ * Returns the timer that expires first. All timers are looked at, which costs less than sorting the few that
+ * there are.
+ */
 static size_t first(const struct timers *timers)
 {
     size_t best = 0;

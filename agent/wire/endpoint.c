@@ -61,8 +61,8 @@ static size_t size_of(const struct sockaddr_storage *address)
 }
 
 /*
- * Order of addresses. IPv4 comes first: if both families reach a host, the other nodes are more likely to
- * have IPv4 too.
+ * Orders addresses, IPv4 first. If both families reach a host, the other nodes are more likely to have IPv4
+ * too.
  */
 static int compare(const void *a, const void *b)
 {

@@ -25,7 +25,7 @@ struct endpoint {
 
 struct endpoint_addresses {
     int n;
-    int n_known; /* the first ones have led to the other end before */
+    int n_known; /* how many of the first addresses have led to the other end before */
     struct sockaddr_storage of[ENDPOINT_MAX_ADDRESSES];
 };
 
@@ -53,11 +53,11 @@ void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *fou
 void endpoint_add(struct endpoint_addresses *list, const struct sockaddr_storage *address);
 /** Put the addresses that are in `known` first, and count them in n_known. */
 void endpoint_prefer(struct endpoint_addresses *addresses, const struct endpoint_addresses *known);
-/** Does this host have one of these addresses? The function asks the system and takes no port. */
+/** Does this host have one of these addresses? The function asks the system, and uses no port for that. */
 bool endpoint_is_here(const struct endpoint_addresses *addresses);
 /**
- * The addresses that stand for every address of this host: "::", which takes IPv4 connections too, and then
- * "0.0.0.0" for a host without IPv6.
+ * Gives the addresses that stand for all addresses of this host: "::", which takes IPv4 connections too, and
+ * then "0.0.0.0" for a host without IPv6.
  */
 void endpoint_wildcard(struct endpoint_addresses *out, int port);
 

@@ -11,10 +11,13 @@
 
 enum {
     MOST_BYTES = 64,   /* of a FIELD_BYTES */
-    FIRST_BYTES = 1024 /* room for most messages at once, and a size that malloc() has at hand */
+    FIRST_BYTES = 1024 /* enough for most messages, and a size for which malloc() keeps blocks ready */
 };
 
-/* Appends a string in quotes. cJSON writes one with characters that need an escape, which few have. */
+/*
+ * Appends a string in quotes. cJSON is used only for strings with characters that need an escape, which are
+ * few.
+ */
 static void add_quoted(struct json_text *text, const char *string)
 {
     size_t length = 0;
@@ -38,7 +41,7 @@ static void add_quoted(struct json_text *text, const char *string)
     }
 }
 
-/* Appends decimal digits; vsnprintf() would take most of the time of a message. */
+/* Appends decimal digits. vsnprintf() would take most of the time that a message costs. */
 static void add_decimal(struct json_text *text, int64_t value)
 {
     uint64_t rest = value < 0 ? -(uint64_t)value : (uint64_t)value;
@@ -236,7 +239,7 @@ enum fsdp_status fields_decode(const struct field *fields, size_t n_fields, void
         goto done;
     }
     /*
-     * Together with the checks below, this also refuses a repeated key: either there are too many keys, or
+     * Together with the checks below, this also refuses a repeated key: then there are too many keys, or
      * another key is missing.
      */
     if ((size_t)cJSON_GetArraySize(object) > n_fields) {

@@ -34,8 +34,8 @@ struct field {
 };
 
 /*
- * A row for `member` of `type`, with every value of the member's type allowed, or only those from `low` to
- * `high`.
+ * A row for `member` of `type`: FIELD() allows every value of the member's type, FIELD_WITHIN() only values
+ * from `low` to `high`.
  */
 #define FIELD(type, kind, key, member) FIELD_WITHIN(type, kind, key, member, INT64_MIN, INT64_MAX)
 #define FIELD_WITHIN(type, kind, key, member, low, high)                                                     \

@@ -5,7 +5,7 @@
 
 #include "agent/wire/little_endian.h"
 
-enum { FIRST_BYTES = 1024 /* most frames fit, and malloc() has blocks of this size at hand */ };
+enum { FIRST_BYTES = 1024 /* enough for most frames, and a size for which malloc() keeps blocks ready */ };
 
 void frame_parser_init(struct frame_parser *parser, size_t max_payload)
 {
@@ -24,8 +24,8 @@ void frame_parser_limit(struct frame_parser *parser, size_t max_payload)
 }
 
 /*
- * Makes room for n_bytes more bytes after the ones that are held. Bytes that were taken already are dropped
- * first.
+ * Makes room for n_bytes more bytes after those that wait in the parser. Bytes of frames that were taken are
+ * dropped first.
  */
 static bool make_room(struct frame_parser *parser, size_t n_bytes)
 {

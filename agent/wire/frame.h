@@ -32,15 +32,15 @@ struct frame {
     uint32_t generation;
     uint64_t job, term;
     uint64_t seq; /* counts from 1 in each direction of a session; 0: a frame that is never sent again */
-    uint64_t ack; /* highest seq that the sender has delivered, with all before it */
+    uint64_t ack; /* the highest seq up to which the sender has received and delivered all frames */
     const unsigned char *payload; /* (size); valid until the next call for this parser */
     uint32_t size;
 };
 
 struct frame_parser {
     /*
-     * Owned; grows up to one frame of max_payload, and the bytes received with it. NULL while nothing waits:
-     * a coordinator has thousands of parsers.
+     * Owned by the parser. It grows to one frame of max_payload and the bytes that came with it. It is NULL
+     * while no bytes wait, because a coordinator has thousands of parsers.
      */
     unsigned char *buffer;
     size_t start, end, capacity;
@@ -51,7 +51,7 @@ struct frame_parser {
 void frame_parser_init(struct frame_parser *parser, size_t max_payload);
 void frame_parser_fini(struct frame_parser *parser);
 
-/** Change the limit of the payload. The new limit holds from the next head on. */
+/** Change the largest payload. The next head is the first to which it applies. */
 void frame_parser_limit(struct frame_parser *parser, size_t max_payload);
 
 /** Append received bytes. FSDP_ERR_NOMEM leaves the parser as it was. */

@@ -10,11 +10,11 @@
 
 enum { HOST_BYTES = 256, SERVICE_BYTES = 32 };
 
-/* Data that the thread and the loop share. The one that is done last frees it. */
+/* What the thread and the loop share. The one of them that ends last frees it. */
 struct question {
     pthread_mutex_t lock;
-    uv_async_t *answered; /* wakes the loop; NULL: the loop does not wait any more */
-    bool over;            /* the thread does not use this any more */
+    uv_async_t *answered; /* wakes the loop; NULL: the loop no longer waits */
+    bool over;            /* the thread has ended, and does not use this any more */
     int error;
     struct addrinfo *found;
     bool has_service;
@@ -51,7 +51,7 @@ static void *ask(void *arg)
     bool alone;
 
     /*
-     * Minimal containers have no /etc/hosts. Even there, localhost means the loopback address (RFC 6761,
+     * Minimal containers have no /etc/hosts. Even there, localhost must mean the loopback address (RFC 6761,
      * 6.3).
      */
     if (error != 0 && strcmp(question->host, "localhost") == 0)
@@ -63,7 +63,8 @@ static void *ask(void *arg)
     question->over = true;
     alone = question->answered == NULL;
     if (!alone)
-        uv_async_send(question->answered); /* the lock ensures that the handle is not closed meanwhile */
+        /* the lock is held, so the handle cannot be closed at the same time */
+        uv_async_send(question->answered);
     pthread_mutex_unlock(&question->lock);
     if (alone)
         free_question(question);
@@ -81,7 +82,7 @@ static void on_closed(uv_handle_t *handle)
 }
 
 /*
- * Stops waiting for the thread, which may still run. Returns true if the thread is done; the caller then owns
+ * Stops waiting for the thread, which may go on running. Returns true if it has ended: then the caller owns
  * the question.
  */
 static bool part(struct lookup *lookup)

@@ -20,7 +20,7 @@ struct lookup;
 enum { LOOKUP_WITHIN_MS = 10000 };
 
 /**
- * The answer to a lookup, which is gone when this function is called.
+ * Receives the result of a lookup. The lookup no longer exists when this function is called.
  *   found  the addresses, which the callee gives to freeaddrinfo(); NULL if there are none
  *   why    the reason if there are none, else NULL
  */

@@ -13,9 +13,10 @@
 
 enum {
     QUEUE_MAX_BYTES = 64 * 1024 * 1024,
-    PIECE_BYTES = PEER_SCRATCH_BYTES - 1024, /* of a frame; TLS adds something to each of its records */
-    CLOSE_MS = 500, /* what is queued when a connection is closed gets so long to be sent */
-    TICKS = 8       /* looks at the clock until a peer has to be admitted */
+    /* of a frame that are encrypted at once; TLS adds some bytes to each of its records */
+    PIECE_BYTES = PEER_SCRATCH_BYTES - 1024,
+    CLOSE_MS = 500, /* how long the queued bytes of a connection have to be sent when it is closed */
+    TICKS = 8       /* looks at the clock in the time that a peer has until peer_admit() */
 };
 
 struct outgoing {
@@ -63,7 +64,7 @@ void peer_fail(struct peer *peer, enum fsdp_status status, const char *words)
     peer_close(peer, &why);
 }
 
-/* The socket has failed: the other end, or the network, has ended the connection. */
+/* The socket has failed: the other end or the network has ended the connection, as `words` say. */
 static void take_end(struct peer *peer, const char *words)
 {
     peer->left = peer->left || !peer->closing;
@@ -85,7 +86,7 @@ static void on_written(uv_write_t *request, int status)
         peer->config.handlers.sent(peer->config.arg, peer);
 }
 
-/* Queues a copy of what the socket does not take now. */
+/* Queues a copy of the bytes that the socket does not take now. */
 static void queue_bytes(struct peer *peer, const unsigned char *bytes, size_t size)
 {
     struct outgoing *out = malloc(sizeof *out + size);
@@ -111,8 +112,8 @@ static void queue_bytes(struct peer *peer, const unsigned char *bytes, size_t si
 }
 
 /*
- * Sends bytes after those that wait. Most frames go to the kernel at once: that takes no request of libuv,
- * whose end would cost the loop one more callback and one more epoll_ctl(2).
+ * Sends bytes after those that are queued. Most frames go to the kernel at once, without a libuv request: its
+ * end would cost the loop one more callback and one more epoll_ctl(2).
  */
 static void send_bytes(struct peer *peer, unsigned char *bytes, size_t size)
 {
@@ -179,8 +180,8 @@ void peer_send(struct peer *peer, const struct frame *frame)
 /* Limits of time */
 
 /*
- * Counts the time until a peer has to be admitted. A tick that comes late does not count: the loop stood
- * still, and the peer may have sent what it should. libuv runs timers before it reads.
+ * Counts the time that a peer has until peer_admit(). A late tick does not count: then the loop stood still,
+ * and the peer's bytes may be waiting, because libuv runs timers before it reads.
  */
 static void on_tick(uv_timer_t *timer)
 {
@@ -202,7 +203,7 @@ static void start_ticks(struct peer *peer)
     uv_timer_start(&peer->timer, on_tick, (uint64_t)tick_ms, (uint64_t)tick_ms);
 }
 
-/* The queued data could not be sent in time, and is dropped. */
+/* The queued bytes could not be sent in time, and are dropped. */
 static void on_close_late(uv_timer_t *timer)
 {
     close_handles(timer->data);
@@ -220,7 +221,7 @@ void peer_close(struct peer *peer, const struct fsdp_err *why)
     peer->closing = true;
     if (why != NULL)
         peer->why = *why;
-    /* A TLS alert or a last frame gets one chance to be sent; the timer limits the wait. */
+    /* A TLS alert or a last frame gets one chance to be sent; the timer limits how long. */
     if (peer_queued(peer) == 0 || (failed && !peer->opened && peer->tls == NULL))
         close_handles(peer);
     else
@@ -259,7 +260,7 @@ static void handle_frames(struct peer *peer)
         if (frame.payload == NULL)
             return;
         if (frame.job != peer->config.job) {
-            /* a frame with our job's number, from which the other side sees the mismatch too */
+            /* an empty frame with our job's number, from which the other side sees the mismatch too */
             peer_send(peer, &(struct frame){ 0 });
             peer_fail(peer, FSDP_ERR_MISMATCH,
                       "belongs to another job (is --rdzv-id the same on every node?)");
@@ -387,7 +388,7 @@ struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, stru
         free(peer);
         return NULL;
     }
-    peer->config.tls = NULL; /* the context is the caller's, and may be destroyed */
+    peer->config.tls = NULL; /* only borrowed from the caller, who may destroy it */
     peer->config.identity = NULL;
     peer->listener = listener;
     snprintf(peer->name, sizeof peer->name, "?");
@@ -411,7 +412,7 @@ enum fsdp_status peer_connect(struct peer **out, uv_loop_t *loop, const struct s
         return FSDP_ERR_NOMEM;
     status = uv_tcp_connect(&peer->connecting, &peer->tcp, address, on_connected);
     if (status < 0)
-        /* closed() reports it, as it reports a refused connection */
+        /* closed() reports this later, as it does for a refused connection */
         peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
     return FSDP_OK;
 }

@@ -6,8 +6,8 @@
  * A listener limits what strangers cost. A connection is unproven until peer_admit() is called for it:
  *   - The listener closes a connection that is still unproven after `handshake_ms`. Time in which this end's
  *     own loop stood still does not count.
- *   - It holds at most PEER_MAX_UNPROVEN unproven connections, of these PEER_MAX_UNPROVEN_OF_SOURCE from one
- *     address, and in both cases as many more as peers are expected (peer_listener_expect()). When one more
+ *   - It holds at most PEER_MAX_UNPROVEN unproven connections in all, and PEER_MAX_UNPROVEN_OF_SOURCE from
+ *     one address. Both limits grow by the number of expected peers (peer_listener_expect()). When one more
  *     comes, it closes the oldest one that has sent no byte, or the oldest one if all have sent some. If the
  *     newcomer's address has reached its limit, only connections from that address are candidates.
  *   - So idle connections cannot keep a node out, even if their owner opens them again and again.
@@ -36,12 +36,15 @@ struct peer_listener;
 struct tls_context;
 
 struct peer_handlers {
-    /* A listener accepted a connection, of which nothing is proven yet. May be NULL. */
+    /* A listener has accepted a connection, which has proven nothing so far. May be NULL. */
     void (*accepted)(void *arg, struct peer *peer);
     /* The other side has proven that it holds the key. From now on frames may be sent. May be NULL. */
     void (*opened)(void *arg, struct peer *peer);
     void (*frame)(void *arg, struct peer *peer, const struct frame *frame);
-    /* peer_queued() has become smaller: the socket has taken what it did not take at once. May be NULL. */
+    /*
+     * The queue has become shorter (peer_queued()): the socket has taken bytes that it did not take at once.
+     * May be NULL.
+     */
     void (*sent)(void *arg, struct peer *peer);
     void (*closed)(void *arg, struct peer *peer, const struct fsdp_err *why);
 };
@@ -49,14 +52,14 @@ struct peer_handlers {
 struct peer_config {
     /* Made with the job's key, and borrowed; NULL: clear text, for which the user must have asked. */
     const struct tls_context *tls;
-    /* (TLS_IDENTITY_BYTES) what peer_connect() proves; NULL: nothing. Borrowed during the call */
+    /* (TLS_IDENTITY_BYTES) the identity that peer_connect() proves; NULL: none. Borrowed during the call */
     const unsigned char *identity;
     uint64_t job;         /* the number in every frame; a frame with another number ends its connection */
     int64_t handshake_ms; /* the longest time from the connection to peer_admit() */
-    int64_t unsent_ms;    /* TCP gives a connection up when sent data was not received for so long */
+    int64_t unsent_ms;    /* TCP gives up a connection if sent bytes were not received for so long */
     /*
-     * (PEER_SCRATCH_BYTES) Where bytes are while they pass between the socket and a peer. All peers of a loop
-     * share it: no byte stays there after a read or a peer_send(). Borrowed until the last closed().
+     * (PEER_SCRATCH_BYTES) Holds bytes on their way between the socket and a peer. All peers of a loop share
+     * it, because no byte stays in it after a read or a peer_send(). Borrowed until the last closed().
      */
     unsigned char *scratch;
     struct peer_handlers handlers;
@@ -75,7 +78,7 @@ void peer_config_init(struct peer_config *config);
  */
 enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const struct sockaddr *address,
                              const struct peer_config *config, struct fsdp_err *err);
-/** From now on so many peers are expected, perhaps all at once: 0 at first. */
+/** From now on `n_expected` peers are expected, perhaps all at once. At first it is 0. */
 void peer_listener_expect(struct peer_listener *listener, int n_expected);
 /** Returns the port on which it listens. */
 int peer_listener_port(const struct peer_listener *listener);
@@ -112,17 +115,17 @@ size_t peer_queued(const struct peer *peer);
  */
 void peer_close(struct peer *peer, const struct fsdp_err *why);
 /**
- * Close the connection at once with a TCP reset, so that the other end does not take it for an end in order.
- * closed() receives no failure, or the `why` of an earlier peer_close().
+ * Close the connection at once with a TCP reset, so that the other end does not see an orderly end. closed()
+ * receives no failure, or the `why` of an earlier peer_close().
  */
 void peer_reset(struct peer *peer);
 
-/** Set and get a pointer of the caller's, which is NULL at first. */
+/** Two functions: set a pointer that belongs to the caller, and get it. It is NULL at first. */
 void peer_set_data(struct peer *peer, void *data);
 void *peer_data(const struct peer *peer);
 /**
- * Of an accepted peer that has opened: the identity that the other end has proven (TLS_IDENTITY_BYTES). NULL:
- * none, as in clear text.
+ * Returns the identity (TLS_IDENTITY_BYTES) that the other end of an accepted connection has proven; NULL:
+ * none, as in clear text. Only after opened().
  */
 const unsigned char *peer_identity(const struct peer *peer);
 /** Returns how many bytes have come from the other end. */
@@ -136,7 +139,7 @@ size_t peer_unacknowledged(const struct peer *peer);
 bool peer_connected(const struct peer *peer);
 /** Has the other end closed the connection in order (FIN)? */
 bool peer_ended(const struct peer *peer);
-/** Did the connection end without this end's doing: was it closed, reset, or broken on the way? */
+/** Did the connection end from outside: was it closed or reset by the other end, or broken by the network? */
 bool peer_left(const struct peer *peer);
 /** Returns the address and port of the other side as text, "10.0.0.2:4312"; "?" if unknown. */
 const char *peer_name(const struct peer *peer);

@@ -14,16 +14,16 @@ struct peer {
     uv_connect_t connecting;
     struct peer_config config;
     struct peer_listener *listener; /* NULL: this side connected */
-    /* in the listener's list of unproven peers; link NULL: it is not in the list */
+    /* place in the listener's list of unproven peers; link NULL: it is in no list */
     struct peer *next, **link;
     struct peer_source *source;   /* while it is in the list */
-    struct sockaddr_storage from; /* the other side's address, of a peer that was accepted */
+    struct sockaddr_storage from; /* address of the other side, if the peer was accepted */
     struct tls *tls;              /* NULL: clear text */
     struct frame_parser parser;
     struct fsdp_err why;
     void *data;
     uint64_t n_received; /* bytes from the other side */
-    uint64_t ticked_ms;  /* the last tick of the time until it has to be admitted */
+    uint64_t ticked_ms;  /* when the time until peer_admit() was last looked at */
     int n_ticks;         /* that counted */
     int n_open;          /* handles whose memory the loop still holds */
     bool connected, opened, admitted, ended, left, closing;

@@ -8,8 +8,8 @@
 
 enum {
     /*
-     * Connections accepted in one turn of the loop. It is fewer than one source may have unproven, so each
-     * connection is read before a later one can displace it.
+     * Connections accepted in one turn of the loop. It is less than the number of unproven connections that
+     * one source may have. So each connection is read at least once before a later one can displace it.
      */
     TURN = 16
 };
@@ -25,7 +25,7 @@ struct peer_listener {
     int n_peers;          /* accepted connections that are not closed yet; they point to this listener */
     int n_taken;          /* connections accepted in this turn */
     int n_open;           /* handles whose memory the loop still holds */
-    bool waiting;         /* a connection waits, which the next turn accepts */
+    bool waiting;         /* a connection waits; the next turn accepts it */
 };
 
 /* An address from which unproven connections come. */
@@ -43,7 +43,7 @@ static void free_listener_when_done(struct peer_listener *listener)
     free(listener);
 }
 
-/* Returns the bytes by which sources are told apart; all zero for a family other than IPv4 and IPv6. */
+/* Returns the bytes that tell sources apart; all zero for a family other than IPv4 and IPv6. */
 static struct in6_addr source_address(const struct sockaddr_storage *from)
 {
     struct in6_addr address = { 0 };
@@ -55,7 +55,10 @@ static struct in6_addr source_address(const struct sockaddr_storage *from)
     return address;
 }
 
-/* Returns the source of the connection; NULL: it is new, and without memory (`make`) it stays unknown. */
+/*
+ * Finds the source of a connection. `make`: adds it if it is new. NULL: it is not known, and was not added or
+ * there is no memory.
+ */
 static struct peer_source *find_source(struct peer_listener *listener, const struct sockaddr_storage *from,
                                        bool make)
 {
@@ -119,8 +122,8 @@ void peer_listener_forget(struct peer_listener *listener)
 /* Limits for connections that have not proven themselves */
 
 /*
- * Returns the unproven connection to close first, of this source or of all (NULL): the oldest that has sent
- * nothing, else the oldest. Called only when there are too many.
+ * Returns the unproven connection to close first, among those of `source` (NULL: among all). It is the oldest
+ * that has sent nothing, or else the oldest. Called only if there are too many.
  */
 static struct peer *find_victim(const struct peer_listener *listener, const struct peer_source *source)
 {
@@ -276,6 +279,6 @@ void peer_listener_close(struct peer_listener *listener)
         return;
     close_handles(listener);
     for (struct peer *peer = listener->unproven; peer != NULL; peer = peer->next)
-        /* its close callback removes it from the list later */
+        /* its close callback takes it off the list later */
         peer_fail(peer, FSDP_ERR_PEER, "came too late");
 }

@@ -8,17 +8,20 @@
 #include "agent/wire/session_impl.h"
 
 enum {
-    DIAL_MS = 250, /* time between two dials (RFC 8305, section 8, names it for the first ones) */
+    DIAL_MS = 250, /* time between two dials (RFC 8305, section 8, recommends this for the first ones) */
     /*
-     * In the last second of a lease the next dial comes sooner. After a cut that is shorter than the lease by
-     * half a second, the time before it without a sign of life and the time to the next dial must be less.
+     * In the last second of a lease, dials follow each other faster. The promise is that a cut half a second
+     * shorter than the lease is borne. So the time without a sign of life before the cut, and the time to the
+     * next dial after it, must together be less than half a second.
      */
     LAST_MS = 1000,
     LAST_DIAL_MS = 100,
-    DIALS = 12,               /* a lease / 12, if that is shorter */
-    ANSWERS = 3,              /* a lease / 3 is the time for a handshake, and for the answer to a HELLO */
-    MOST_PATIENCE = 4,        /* of a session that has not begun: up to 16 times the time for a handshake */
-    QUEUE_BYTES = 1024 * 1024 /* frames are written while fewer bytes wait in the connection's queue */
+    DIALS = 12, /* a lease / 12, if that is shorter */
+    /* a third of the lease is the time for a handshake, and for the answer to a HELLO */
+    ANSWERS = 3,
+    MOST_PATIENCE = 4, /* how often the time for the first handshake of a session is doubled at most */
+    /* frames are written only while the connection's queue has fewer bytes than this */
+    QUEUE_BYTES = 1024 * 1024
 };
 
 /* The end of a session */
@@ -32,7 +35,7 @@ static void close_attempts(struct session *session)
 
 /*
  * Ends the session, and calls ended() with `why` unless that is NULL.
- *   flush  what was written is sent first; else the connection is reset
+ *   flush  true: send the bytes that were written first; false: reset the connection
  */
 static void end(struct session *session, const struct fsdp_err *why, bool flush)
 {
@@ -73,14 +76,14 @@ void session_leave(struct session *session)
         session_pump(session);
 }
 
-/* Ends a session of which nothing was heard for the lease, or whose frames could not be kept. */
+/* Ends a session if nothing was heard of it for the lease, or if its frames could not be kept. */
 static void expire(struct session *session, int64_t now_ns)
 {
     struct fsdp_err why = { 0 };
     const double silent_s = (double)(now_ns - session->core.heard_ns) / 1e9;
 
     if (session->failed || now_ns - session->core.heard_ns < session->core.lease_ns)
-        why = session->why; /* the other end closed the connection, or takes nothing */
+        why = session->why; /* the other end closed the connection, or accepts no bytes */
     else if (session->core.up || session->why.status == FSDP_OK)
         fsdp_fail(&why, FSDP_ERR_PEER, "no sign of life for %.1f s", silent_s);
     else
@@ -128,7 +131,10 @@ static void write_ack(struct session *session, int64_t now_ns)
 
 /* Dialling */
 
-/* Chooses the address of the next dial. Every second one goes to an address that has not served. */
+/*
+ * Chooses the address of the next dial. Every second dial goes to an address that has not led to the other
+ * end.
+ */
 static int next_address(const struct session *session)
 {
     const int n = session->n_dialled, n_addresses = session->addresses.n;
@@ -138,7 +144,7 @@ static int next_address(const struct session *session)
     return n % 2 == 0 ? 0 : 1 + n / 2 % (n_addresses - 1);
 }
 
-/* An attempt is over: it was refused, or nobody answered it. */
+/* An attempt to connect is over. `refused`: no process listens there. Otherwise nothing answered. */
 static void remove_attempt(struct session *session, int i, bool refused)
 {
     const struct session_attempt *attempt = &session->attempts[i];
@@ -183,8 +189,8 @@ void session_dial_next(struct session *session, int64_t now_ns)
 }
 
 /*
- * Does the current connection work in both directions? What comes proves only one of them. After a cut each
- * end's TCP tries again at times of its own, and the other end may wait much longer than this one.
+ * Does the current connection work in both directions? What arrives proves only one of them. After a cut, the
+ * TCP of each end retries at times of its own, and the other end may wait much longer than this one.
  */
 static bool works(const struct session *session)
 {
@@ -211,21 +217,21 @@ void session_attempt_opened(struct session *session, struct peer *peer)
     if (!session->opened)
         session->n_dialled = session->addresses.n; /* try no further addresses */
     if (session->peer != NULL)
-        peer_reset(session->peer); /* before HELLO: nothing may be written on it any more */
+        peer_reset(session->peer); /* no HELLO was sent on it, and nothing may be written on it any more */
     session->peer = peer;
     session->answer_by_ns = now + session->core.lease_ns / ANSWERS;
     session_core_dial(&session->core, &hello);
     session_write_hello(peer, SESSION_HELLO, &hello);
 }
 
-/* An interruption begins with the last sign of life before it. */
+/* Notes the beginning of an interruption: it began with the last sign of life. */
 static void note_trouble(struct session *session, int64_t heard_ns)
 {
     if (session->trouble_ns == 0)
         session->trouble_ns = heard_ns;
 }
 
-/* Says that the session goes on after an interruption. */
+/* Reports that the session continues after an interruption. */
 static void note_resumed(struct session *session)
 {
     const int64_t silent_ns = session_now_ns() - session->trouble_ns;
@@ -241,7 +247,7 @@ static void note_resumed(struct session *session)
     session_pool_note(session->pool, SESSION_NOTE_LINK, words);
 }
 
-/* The current connection serves: the session begins or goes on. */
+/* The current connection is the session's from now on: the session begins, or continues. */
 static void begin(struct session *session)
 {
     const struct session_config *config = &session->pool->config;
@@ -304,13 +310,13 @@ void session_take_hello(struct session *session, struct peer *peer, const struct
     const enum session_verdict verdict = session_core_accept(&session->core, hello, &answer, now);
 
     if (verdict == SESSION_STALE) {
-        peer_close(peer, NULL); /* a later connection of the same session has come before it */
+        peer_close(peer, NULL); /* a later connection of the same session has come first */
         return;
     }
     session_write_hello(peer, SESSION_ANSWER, &answer);
     if (verdict == SESSION_NEW || verdict == SESSION_GO_ON) {
         if (session->peer != NULL)
-            peer_reset(session->peer); /* what it still brings comes again on the new one */
+            peer_reset(session->peer); /* frames that are still on it will come again on the new connection */
         session->peer = peer;
         session->n_peers++;
         peer_set_data(peer, session);
@@ -379,8 +385,9 @@ void session_take_frame(struct session *session, struct peer *peer, const struct
 /* A connection that is gone */
 
 /*
- * Keeps the reason why a connection failed. While the session has not begun, the first reason that no further
- * attempt can change stays: another secret, or another job. That an address refuses counts only if all do.
+ * Keeps the reason why a connection failed. While the session has not begun, a reason that no other attempt
+ * can change is kept: another secret, or another job. A refused address is the reason only if all addresses
+ * refuse.
  */
 static void keep_reason(struct session *session, const struct fsdp_err *why)
 {
@@ -392,7 +399,7 @@ static void keep_reason(struct session *session, const struct fsdp_err *why)
         session->why = *why;
 }
 
-/* Ends a session that has not begun, once every address was tried. */
+/* Ends a session that has not begun, if every address was tried without success. */
 static void end_if_none_answers(struct session *session)
 {
     struct fsdp_err why = session->why;
@@ -423,7 +430,7 @@ static void lose_connection(struct session *session, bool ended, const struct fs
         session_dial_next(session, now);
 }
 
-/* Did the other host accept the connection, and its process not answer in time? */
+/* Did the other host accept the connection, while its process did not answer in time? */
 static bool was_unanswered(const struct peer *peer, const struct fsdp_err *why)
 {
     return peer_connected(peer) && !peer_left(peer) && why->status == FSDP_ERR_PEER;
@@ -454,8 +461,9 @@ void session_peer_closed(struct session *session, struct peer *peer, const struc
 /* Time */
 
 /*
- * Is one more connection needed than the current one? Not if only the process at the other end stands still:
- * its kernel still acknowledges what comes. From half a lease on it may as well be a proxy in between.
+ * Is another connection needed besides the current one? Not if only the other process stands still: its
+ * kernel then acknowledges what arrives. After half a lease one is needed all the same, because a proxy may
+ * be what acknowledges.
  */
 static bool needs_another(const struct session *session)
 {
@@ -464,8 +472,8 @@ static bool needs_another(const struct session *session)
 }
 
 /*
- * Is the other host there, but its process has not answered yet? It may have thousands of others to answer,
- * and each further connection would cost it as much as this one.
+ * Has the other host accepted a connection whose process has not answered yet? It may have thousands of nodes
+ * to answer, and each further connection would cost it as much as this one.
  */
 static bool is_about_to_open(const struct session *session, int64_t now_ns)
 {
@@ -476,7 +484,10 @@ static bool is_about_to_open(const struct session *session, int64_t now_ns)
     return false;
 }
 
-/* Dials, as far as it is due: at the begin each address once, later as long as no connection serves. */
+/*
+ * Dials if a dial is due. At the beginning each address is dialled once; later, as long as no connection
+ * serves.
+ */
 static void dial_if_due(struct session *session, int64_t now_ns)
 {
     const bool waits = session->peer != NULL && !session->core.up; /* for an answer */

@@ -32,8 +32,8 @@ struct session_handlers {
     void (*opened)(void *arg, struct session *session);
     void (*frame)(void *arg, struct session *session, const struct frame *frame);
     /*
-     * The session is over, and no longer exists after this call. Comes once and last, but not after
-     * session_leave() or session_drop().
+     * The session is over, and no longer exists after this call. Called once, as the last callback; not
+     * called after session_leave() or session_drop().
      *   FSDP_OK             the other end has left
      *   FSDP_ERR_NOT_FOUND  no process listens there any more, or none has yet
      *   FSDP_ERR_PEER       nothing was heard for the lease, or the other end has given the session up
@@ -43,13 +43,19 @@ struct session_handlers {
     /* A line for the log: a connection was replaced, or a stranger was dropped. */
     void (*note)(void *arg, const char *words);
     /*
-     * The guard of that agent says that no process of it is left (agent/wire/swept.h). A session with it may
-     * still be there. Only of a pool that listens. May be NULL.
+     * The guard of agent `agent` reports that no process of that agent is left (agent/wire/swept.h). A
+     * session with the agent may still exist. Only for a pool that listens. May be NULL.
      */
     void (*swept)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
-    /* An agent that has proven this identity was restored, and is refused for good. May be NULL. */
+    /*
+     * The agent that has proven this identity was restored from an earlier state. It is refused for good. May
+     * be NULL.
+     */
     void (*refused)(void *arg, const unsigned char agent[SESSION_IDENTITY_BYTES]);
-    /* The sessions are judged next: pass on what came beside them (session_pulse()). May be NULL. */
+    /*
+     * The sessions are judged right after this call. The callee passes on the pulses that have arrived, by
+     * session_pulse(). May be NULL.
+     */
     void (*looks)(void *arg);
 };
 
@@ -58,7 +64,8 @@ struct session_config {
     const unsigned char *key;
     uint64_t job;     /* the number in every frame */
     int64_t lease_ms; /* the accepting end's holds for both ends */
-    int n_expected; /* of a pool that listens: sessions that will come, perhaps all at once, and come back */
+    /* of a pool that listens: how many sessions will come, perhaps all at once, and come back after a cut */
+    int n_expected;
     struct session_handlers handlers;
     void *arg;
 };
@@ -85,9 +92,9 @@ void session_pool_close(struct session_pool *pool);
 /**
  * Begin a session that dials. It tries each address once, one after another, and ends if none answers.
  *   agent      the identity that its connections prove: that of this agent as long as it lives
- *   addresses  copied; at least one. If some have led to the other end before (n_known), it counts as gone
- *              (FSDP_ERR_NOT_FOUND) if all of them refuse and no other one accepts a connection. One that
- *              leads nowhere may never have led to it.
+ *   addresses  copied; at least one. If some of them have led to the other end before (n_known), and now all
+ *              of these refuse and no other address accepts a connection, the other end is gone
+ *              (FSDP_ERR_NOT_FOUND). Other addresses may never have led to it
  */
 enum fsdp_status session_dial(struct session **out, struct session_pool *pool,
                               const unsigned char agent[SESSION_IDENTITY_BYTES],
@@ -121,17 +128,17 @@ void session_drop(struct session *session);
  */
 bool session_is_of(const struct session *session, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 
-/** Set and get a pointer of the caller's, which is NULL at first. */
+/** Two functions: set a pointer that belongs to the caller, and get it. It is NULL at first. */
 void session_set_data(struct session *session, void *data);
 void *session_data(const struct session *session);
-/** Of a session that dials: the address that has served last; NULL: none has. */
+/** For a session that dials: returns the address that last led to the other end; NULL: none has. */
 const struct sockaddr_storage *session_served(const struct session *session);
-/** The number that names the session at both ends, and that only they know. */
+/** Returns the random number that names the session. Only its two ends know it. */
 const unsigned char *session_identity(const struct session *session);
-/** Returns the session of that name that is not over; NULL: there is none. */
+/** Returns the session with that name, unless it is over; NULL: there is none. */
 struct session *session_pool_find(struct session_pool *pool,
                                   const unsigned char identity[SESSION_IDENTITY_BYTES]);
-/** A sign of life came beside the connection, so long ago (session_core_pulse()). */
+/** Another channel than the connection has brought a sign of life, `ago_ms` ago (session_core_pulse()). */
 void session_pulse(struct session *session, int64_t ago_ms);
 /** Returns for how long nothing was heard from the other end. */
 int64_t session_silent_ms(const struct session *session);

@@ -1,8 +1,8 @@
 /*
- * The agents whose sessions an end has accepted, by the identity that each has proven (agent/wire/tls.h). How
- * far the last session of each came is kept longer than the session. So an agent that was restored from an
- * earlier state is recognised when it names that session again, and is then refused for good: its identity
- * never comes back.
+ * The agents whose sessions an end has accepted, by the identity that each has proven (agent/wire/tls.h). For
+ * each agent it is kept how far its last session came, even after that session has ended. So an agent that
+ * was restored from an earlier state is recognised when it names that session again, and is then refused for
+ * good: its identity never comes back.
  *
  * Pure: no sockets, no loop.
  */
@@ -19,14 +19,23 @@ struct session_agents {
     struct table table;
 };
 
-/** `session` of `agent` was let in. Without memory for it, or for so many agents, the agent stays unknown. */
+/**
+ * The session `session` of `agent` was accepted. If there is no memory for it, or if there are too many
+ * agents, the agent is not remembered.
+ */
 void session_agents_begin(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES],
                           const unsigned char session[SESSION_IDENTITY_BYTES]);
-/** That session is over, and came so far. No effect on an agent that is unknown or has begun another one. */
+/**
+ * That session has ended, and has come so far. No effect if the agent is not remembered, or has begun another
+ * session.
+ */
 void session_agents_end(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES],
                         const unsigned char session[SESSION_IDENTITY_BYTES],
                         const struct session_reach *reach);
-/** The agent has gone back to an earlier state, or has ended for good (agent/wire/swept.h). */
+/**
+ * From now on the agent is refused: it was restored from an earlier state, or has ended for good
+ * (agent/wire/swept.h).
+ */
 void session_agents_refuse(struct session_agents *agents, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 
 /** Is the agent refused for good? */

@@ -73,7 +73,7 @@ enum fsdp_status session_core_send(struct session_core *core, uint16_t type, uin
     return FSDP_OK;
 }
 
-/* Returns what a frame that is about to be written acknowledges. The frame is a sign of life too. */
+/* Returns the number that the next frame acknowledges. The frame is a sign of life too, which is noted. */
 static uint64_t tell_received(struct session_core *core, int64_t now_ns)
 {
     core->told_ns = now_ns;
@@ -166,7 +166,10 @@ enum session_take session_core_take(struct session_core *core, const struct fram
 
 /* Connections */
 
-/* The other end has received up to `received`: everything after that is written on the new connection. */
+/*
+ * The other end has received all frames up to `received`. All later ones must be written again, on the new
+ * connection.
+ */
 static void resume(struct session_core *core, uint64_t received, int64_t now_ns)
 {
     acknowledged(core, received);

@@ -31,7 +31,10 @@
 
 enum {
     SESSION_BEATS = 10, /* signs of life in one lease */
-    /* the longest time between two: a long lease, too, bears a cut that is shorter by half a second */
+    /*
+     * the longest time between two beats: so even with a long lease, a cut half a second shorter than the
+     * lease is borne
+     */
     SESSION_BEAT_MS = 300,
     SESSION_QUIET = 2,         /* signs of life in one lease while the connection is quiet */
     SESSION_PAUSE = 3,         /* it is quiet until no pulse has come for a lease / 3 */
@@ -51,10 +54,10 @@ enum {
     SESSION_SWEPT = 0xff04   /* seq 0; first on a connection that begins no session: agent/wire/swept.h */
 };
 
-/* What becomes of a frame that has arrived. */
+/* What to do with a frame that has arrived. */
 enum session_take {
-    SESSION_DELIVER,  /* the next in order: the handler gets it */
-    SESSION_DROP,     /* nothing more to do: it came before, or was an acknowledgement */
+    SESSION_DELIVER,  /* it is the next one in order: give it to the handler */
+    SESSION_DROP,     /* nothing: it came before, or was only an acknowledgement */
     SESSION_FAREWELL, /* the other end has left */
     SESSION_WRONG     /* a number that cannot be */
 };
@@ -71,19 +74,21 @@ struct session_held;
 struct session_core {
     unsigned char identity[SESSION_IDENTITY_BYTES];
     int64_t lease_ns;
-    bool up;             /* a connection stands, and both ends know each other's numbers on it */
+    bool up;             /* there is a connection, and both ends know each other's numbers on it */
     uint32_t connection; /* number of the latest connection; 0: none */
     uint64_t sent, acked, received;
     struct session_held *oldest, *newest; /* frames that are not acknowledged */
-    struct session_held *to_write;        /* the first of them that was not written on this connection */
+    /* the first of these frames that was not written on the current connection */
+    struct session_held *to_write;
     size_t held_bytes;
     uint32_t untold_frames, untold_bytes; /* received since the last acknowledgement was written */
     uint32_t n_replayed;                  /* frames that this connection sends again */
     int64_t left_ns;                      /* what is left of the lease */
     int64_t pulse_left_ns;                /* the same by pulses alone */
-    bool ended;                           /* the other end has closed its connection, and no other came */
-    int64_t heard_ns, looked_ns;          /* last sign of life; last look */
-    int64_t told_ns;                      /* when this end last gave a sign of life */
+    /* the other end has closed its connection, and no new one has come */
+    bool ended;
+    int64_t heard_ns, looked_ns; /* last sign of life; last look */
+    int64_t told_ns;             /* when this end last gave a sign of life */
 };
 
 void session_core_init(struct session_core *core, const unsigned char identity[SESSION_IDENTITY_BYTES],
@@ -105,9 +110,11 @@ enum fsdp_status session_core_send(struct session_core *core, uint16_t type, uin
  * Returns false if there is none, or if the session is not up.
  */
 bool session_core_next(struct session_core *core, int64_t now_ns, struct frame *out);
-/** The acknowledgement to write now: a SESSION_ACK. */
+/** Returns a SESSION_ACK, the acknowledgement to write now. */
 struct frame session_core_ack(struct session_core *core, int64_t now_ns);
-/** Is an acknowledgement due: so much has been received, or a beat has passed since the last frame left? */
+/**
+ * Is an acknowledgement due, because enough frames were received, or because no frame was sent for a beat?
+ */
 bool session_core_ack_is_due(const struct session_core *core, int64_t now_ns);
 
 /* Frames that arrive */
@@ -120,8 +127,8 @@ enum session_take session_core_take(struct session_core *core, const struct fram
 
 /**
  * Begin the next connection, at the end that dials: fill in the HELLO. Until session_core_answered() nothing
- * is written on it. The previous connection must be closed before, so that no number above `sent` of this
- * HELLO was ever written.
+ * is written on it. The previous connection must be closed before this call. So no frame with a higher number
+ * than `sent` of this HELLO was ever written.
  */
 void session_core_dial(struct session_core *core, struct session_hello *hello);
 /**
@@ -134,7 +141,7 @@ enum fsdp_status session_core_answered(struct session_core *core, const struct s
                                        int64_t now_ns, struct fsdp_err *err);
 /**
  * Judge a HELLO, at the end that accepts, and fill in the answer. After SESSION_NEW and SESSION_GO_ON the
- * session is up on the new connection; nothing that the previous one still brings may be taken.
+ * session is up on the new connection; frames that still come on the previous one must not be taken.
  */
 enum session_verdict session_core_accept(struct session_core *core, const struct session_hello *hello,
                                          struct session_hello *answer, int64_t now_ns);
@@ -142,8 +149,8 @@ struct session_reach session_core_reach(const struct session_core *core);
 /** The current connection is gone. */
 void session_core_broken(struct session_core *core);
 /**
- * The other end closed the connection in order, without BYE. A process that dies does that. The other end
- * gets one beat to dial again.
+ * The other end has closed the connection in order, but without BYE, as the kernel of a dead process does.
+ * The other end gets one beat of time to dial again.
  */
 void session_core_closed(struct session_core *core, int64_t now_ns);
 
@@ -151,9 +158,11 @@ void session_core_closed(struct session_core *core, int64_t now_ns);
 
 /** Bytes have arrived on the current connection. */
 void session_core_heard(struct session_core *core, int64_t now_ns);
-/** A pulse came so long ago. No effect once the other end has closed its connection in order. */
+/** A pulse came `ago_ns` ago. No effect if the other end has closed its connection in order. */
 void session_core_pulse(struct session_core *core, int64_t ago_ns);
-/** Time has passed. Call it only after everything that had arrived was passed on. */
+/**
+ * Judges the session after time has passed. Call it only after all frames that had arrived were passed on.
+ */
 enum session_health session_core_look(struct session_core *core, int64_t now_ns);
 
 #endif

@@ -8,7 +8,7 @@
 #include "agent/wire/session_core.h"
 
 enum {
-    SESSION_ATTEMPTS = 4, /* connections of one session that are dialled at a time */
+    SESSION_ATTEMPTS = 4, /* connections that one session may dial at the same time */
     SESSION_BUCKETS = 1024
 };
 
@@ -19,14 +19,16 @@ struct session {
     struct session_pool *pool;
     struct session_core core;
     struct session *next, **link; /* in the pool's list */
-    struct session *same, **from; /* in the list of its bucket; from NULL: it is in none */
+    struct session *same, **from; /* place in the list of its bucket; from NULL: it is in no list */
     struct peer *peer;            /* the current connection; NULL: none */
     uint64_t n_heard;             /* bytes that had come over it when it was looked at last */
     int n_peers;                  /* connections whose closed() has not been called yet */
 
     /* of a session that dials */
-    struct endpoint_addresses addresses; /* the one that served last comes first, once one has served */
-    unsigned char agent[SESSION_IDENTITY_BYTES]; /* of this end; of an accepted session: of the other end */
+    /* once an address has led to the other end, the one that did so last is first */
+    struct endpoint_addresses addresses;
+    /* the agent of this end; for an accepted session, that of the other end */
+    unsigned char agent[SESSION_IDENTITY_BYTES];
     struct session_attempt {
         struct peer *peer;
         int address;
@@ -36,16 +38,18 @@ struct session {
     int current;   /* the address of the current connection */
     int n_dialled; /* since the last connection that served */
     int64_t dial_at_ns, answer_by_ns;
-    bool refused; /* the address that served has refused the last dial: no process listens there */
-    bool met;     /* not opened: a known address did not refuse, or another one accepted a connection */
+    bool refused; /* the last dial to the address that served was refused: no process listens there */
+    /* before opened(): a known address did not refuse, or another address accepted a connection */
+    bool met;
 
-    bool proven; /* of an accepted session: all of its connections prove `agent` */
+    bool proven; /* of an accepted session: each of its connections must prove `agent` */
     bool dials, admitted, leaving, over;
     bool counted; /* in the pool's n_well */
-    bool opened;  /* each end has heard from the other once */
+    bool opened;  /* both ends have heard from each other */
     /* nothing was heard for a quarter of the lease, and the connection has not recovered since */
     bool suspect;
-    int64_t trouble_ns;  /* last sign of life before the connection broke or fell silent; 0: all is well */
+    /* the last sign of life before the connection broke or fell silent; 0: there is no trouble */
+    int64_t trouble_ns;
     bool failed;         /* a frame could not be kept: the session ends at the next look */
     int64_t leave_by_ns; /* of a session that leaves */
     struct fsdp_err why; /* the reason why a connection broke last */
@@ -63,8 +67,8 @@ struct session_pool {
     int n_listeners;
     int n_well; /* admitted sessions whose connection serves */
     /*
-     * So often the time for the first handshake of a session was doubled. A coordinator that thousands of
-     * nodes dial at once may take longer than it. A node that dials again goes back to the end of the queue.
+     * How often the time for the first handshake was doubled. A coordinator that thousands of nodes dial at
+     * once may take longer than that time, and a node that gave up would go back to the end of the queue.
      */
     int patience;
     struct session *all;
@@ -88,19 +92,25 @@ struct session_pool {
 
 /* session_pool.c */
 
-/** The time by which sessions are judged: fresh, not the loop's. */
+/** Returns the current time, by which sessions are judged. It is read fresh, and is not the loop's time. */
 int64_t session_now_ns(void);
 struct session *session_make(struct session_pool *pool, const unsigned char identity[SESSION_IDENTITY_BYTES],
                              struct fsdp_err *err);
 /** No HELLO finds the session any more. */
 void session_forget(struct session *session);
-/** Free the session if it is over and nothing refers to it, and the pool if that was the last of it. */
+/**
+ * Frees the session if it is over and nothing points to it. Then frees the pool if it is closed and this was
+ * its last session.
+ */
 void session_reap(struct session *session);
-/** The other end of a pool that dials has answered which lease holds for both. */
+/** The other end has said which lease counts for both ends, for a pool that dials. */
 void session_pool_take_lease(struct session_pool *pool, int64_t lease_ms);
-/** The state of a session has changed: as many connections are expected as sessions are missing. */
+/**
+ * The state of a session has changed: tells the listeners how many sessions have no connection, because so
+ * many connections are expected.
+ */
 void session_pool_count(struct session *session);
-/** The agent was restored from an earlier state: refuse it for good, and report that. */
+/** That agent was restored from an earlier state: refuses it for good, and reports that. */
 void session_pool_refuse(struct session_pool *pool, const unsigned char agent[SESSION_IDENTITY_BYTES]);
 void session_pool_note(struct session_pool *pool, enum session_notes kind, const char *words);
 
@@ -110,14 +120,17 @@ void session_pool_note(struct session_pool *pool, enum session_notes kind, const
 void session_dial_next(struct session *session, int64_t now_ns);
 /** A connection of this session has opened: say HELLO. */
 void session_attempt_opened(struct session *session, struct peer *peer);
-/** A HELLO came on `peer`, whose data is NULL: answer it, and go on with that connection if it fits. */
+/**
+ * A HELLO for this session came on `peer`, whose data is NULL: answers it, and moves the session to that
+ * connection if the HELLO fits.
+ */
 void session_take_hello(struct session *session, struct peer *peer, const struct session_hello *hello);
-/** A frame came on a connection of this session. */
+/** A frame came on a connection of this session: handles it. */
 void session_take_frame(struct session *session, struct peer *peer, const struct frame *frame);
-/** Write what waits, as far as the connection's queue is short. */
+/** Writes the frames that wait, while the connection's queue is short. */
 void session_pump(struct session *session);
 void session_peer_closed(struct session *session, struct peer *peer, const struct fsdp_err *why);
-/** Time has passed, and everything that had arrived was read. */
+/** Judges the session after time has passed and everything that had arrived was read. */
 void session_look(struct session *session, int64_t now_ns);
 /** Write a frame with a hello on a connection. */
 void session_write_hello(struct peer *peer, uint16_t type, const struct session_hello *hello);

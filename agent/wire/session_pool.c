@@ -7,10 +7,10 @@
 #include "shard_runtime/core/require.h"
 
 enum {
-    LOOKS = 30, /* looks at every session in one lease, but one in LOOK_MS at least */
+    LOOKS = 30, /* looks at every session per lease; at least one look in LOOK_MS */
     LOOK_MS = 100,
-    FINE_LOOKS = 60, /* while a session that dials is silent or has no connection */
-    MAX_NOTES = 20   /* lines of one kind an hour: a flapping link or a port scanner must not fill a log */
+    FINE_LOOKS = 60, /* looks per lease while a session that dials is silent or has no connection */
+    MAX_NOTES = 20   /* lines of one kind per hour: a flapping link or a port scanner must not fill a log */
 };
 static const int64_t hour_ns = INT64_C(3600) * 1000000000;
 
@@ -51,7 +51,7 @@ static void on_handle_closed(uv_handle_t *handle)
     free(pool);
 }
 
-/* Goes on with the close of the pool, as far as nothing refers to it any more. */
+/* Continues to close the pool, as far as nothing points to it any more. */
 static void end_if_empty(struct session_pool *pool)
 {
     if (!pool->closing || pool->walking || pool->all != NULL)
@@ -112,7 +112,7 @@ static void look_later(struct session_pool *pool, bool fine)
 {
     int64_t pace_ms = pool->config.lease_ms / (fine ? FINE_LOOKS : LOOKS);
 
-    if (pace_ms > LOOK_MS) /* a sign of life comes at the next look after it is due */
+    if (pace_ms > LOOK_MS) /* a sign of life is sent at the first look after it is due */
         pace_ms = LOOK_MS;
     if (!pool->handles_closed)
         uv_timer_start(&pool->timer, on_timer, pace_ms > 0 ? (uint64_t)pace_ms : 1, 0);
@@ -253,7 +253,7 @@ static void on_opened(void *arg, struct peer *peer)
         session_attempt_opened(peer_data(peer), peer);
 }
 
-/* Is the session one with the agent that a connection has proven to come from? */
+/* Does the session belong to the agent that the connection has proven? */
 static bool is_of(const struct session *session, const unsigned char *agent)
 {
     if (agent == NULL || !session->proven)
@@ -268,7 +268,7 @@ void session_pool_refuse(struct session_pool *pool, const unsigned char agent[SE
         pool->config.handlers.refused(pool->config.arg, agent);
 }
 
-/* Takes a HELLO that names no session that is there. */
+/* Handles a HELLO that names no session of this pool. */
 static void take_unknown(struct session_pool *pool, struct peer *peer, const struct session_hello *hello)
 {
     const unsigned char *agent = peer_identity(peer);
@@ -299,7 +299,7 @@ static void take_unknown(struct session_pool *pool, struct peer *peer, const str
     peer_close(peer, &err);
 }
 
-/* Takes the word of a guard for its agent. Without a key, everyone is believed. */
+/* Handles a guard's message that its agent is gone. Without a key, every sender is believed. */
 static void take_swept(struct session_pool *pool, struct peer *peer, const struct frame *frame)
 {
     const unsigned char *proven = peer_identity(peer);
@@ -320,7 +320,7 @@ static void take_swept(struct session_pool *pool, struct peer *peer, const struc
         pool->config.handlers.swept(pool->config.arg, agent);
 }
 
-/* Takes the first frame of an accepted connection. */
+/* Handles the first frame of an accepted connection. */
 static void take_first(struct session_pool *pool, struct peer *peer, const struct frame *frame)
 {
     struct session_hello hello;
@@ -377,8 +377,8 @@ static void on_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
         session_peer_closed(peer_data(peer), peer, why);
     } else if (why->status != FSDP_OK && !peer_left(peer)) {
         /*
-         * Nothing is said of a connection that the other end gives up itself: of several that a node dials
-         * for its session, it keeps one.
+         * No line is written if the other end itself gives the connection up: a node dials several for its
+         * session, and keeps one.
          */
         snprintf(words, sizeof words, "a connection from %s was dropped: %s", peer_name(peer), why->message);
         session_pool_note(pool, SESSION_NOTE_STRANGER, words);

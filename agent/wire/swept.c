@@ -6,7 +6,7 @@
 #include "agent/wire/session_core.h"
 #include "agent/wire/tls.h"
 
-/* One connection that is made to say it. */
+/* The one connection that carries the guard's message. */
 struct saying {
     struct swept_will will;
     unsigned char scratch[PEER_SCRATCH_BYTES];
@@ -47,7 +47,7 @@ enum fsdp_status swept_say(uv_loop_t *loop, const struct swept_will *will, const
         config.tls = tls;
         config.identity = will->agent;
         config.job = job;
-        config.handshake_ms = within_ms; /* it is never admitted, so this holds for all of it */
+        config.handshake_ms = within_ms; /* the connection is never admitted, so this limits all of it */
         config.scratch = saying->scratch;
         config.handlers = (struct peer_handlers){ .opened = on_opened, .closed = on_closed };
         config.arg = saying;

@@ -23,12 +23,12 @@ struct swept_will {
 };
 
 /**
- * Begin to say that no process of the agent is left. Run the loop to its end: it ends when the words are on
- * their way, or cannot be said. Nothing is left on the loop then.
+ * Begin to tell the coordinator that no process of the agent is left. Run the loop to its end: it ends when
+ * the message is sent, or cannot be sent. Nothing is left on the loop then.
  *   will       copied
  *   key        (TLS_KEY_BYTES) of the job; NULL: clear text. Used during the call only
  *   job        the number in every frame
- *   within_ms  it is given up after so long
+ *   within_ms  the try is given up after so long
  * After a failure the loop has nothing to run.
  */
 enum fsdp_status swept_say(uv_loop_t *loop, const struct swept_will *will, const unsigned char *key,

@@ -15,8 +15,9 @@
 static const struct tls_library *openssl;
 
 /*
- * The name of the key in the handshake: this, and then the client's identity. A client of an earlier version
- * stops here, and its key is the job's: it is let in so far that it can be told which version it is.
+ * The name of the key in the handshake is this text, followed by the client's identity. A client of an
+ * earlier version sends this text only; its key is the job's. It is let in, just so far that it can be told
+ * which version this is.
  */
 static const char name[] = "fsdprun";
 enum { NAME_BYTES = sizeof name - 1, FULL_NAME_BYTES = NAME_BYTES + TLS_IDENTITY_BYTES };
@@ -34,9 +35,10 @@ struct tls_mac_key {
 };
 
 struct tls {
-    SSL *ssl;                         /* holds a reference to the context's SSL_CTX */
-    BIO *incoming, *outgoing;         /* owned by ssl */
-    unsigned char key[TLS_KEY_BYTES]; /* of a server: the job's, until the client has named its own */
+    SSL *ssl;                 /* holds a reference to the context's SSL_CTX */
+    BIO *incoming, *outgoing; /* owned by ssl */
+    /* of a server: the job's key, until the client has named its identity */
+    unsigned char key[TLS_KEY_BYTES];
     unsigned char name[FULL_NAME_BYTES];
     bool named; /* its name has an identity */
 };
@@ -52,7 +54,10 @@ static enum fsdp_status fail_openssl(struct fsdp_err *err, enum fsdp_status stat
     return fsdp_fail(err, status, "%s: %s", what, words);
 }
 
-/* Once it is found it stays: threads that answer pulses use it while the loop derives another key. */
+/*
+ * Once found, the library stays open: the threads that answer pulses use it while the loop derives another
+ * key.
+ */
 static enum fsdp_status open_library(struct fsdp_err *err)
 {
     return openssl != NULL ? FSDP_OK : tls_library_open(&openssl, err);
@@ -153,7 +158,7 @@ bool tls_mac_is(const unsigned char mac[TLS_MAC_BYTES], const unsigned char othe
     return differs == 0;
 }
 
-/* The key of the connection becomes that of an agent with this identity. */
+/* Derives the key of the connection from the job's key and this identity. */
 static enum fsdp_status take_identity(struct tls *tls, const unsigned char *identity, struct fsdp_err *err)
 {
     memcpy(tls->name + NAME_BYTES, identity, TLS_IDENTITY_BYTES);
@@ -222,21 +227,24 @@ static SSL_CTX *make_shared(bool server)
         return NULL;
     }
     openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
-    /* Between two records the buffers, 16 KiB in each direction, are freed: a coordinator has thousands. */
+    /*
+     * Frees the buffers, 16 KiB in each direction, between two records, because a coordinator has thousands
+     * of connections.
+     */
     openssl->SSL_CTX_ctrl(context, SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS, NULL);
     /* Only psk_dhe_ke is allowed: every handshake has fresh Diffie-Hellman shares. */
     openssl->SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
     if (server) {
         openssl->SSL_CTX_set_psk_find_session_callback(context,
                                                        /*
-                                                        * the server has no certificate, so there is no other
-                                                        * way to connect
+                                                        * no certificate is set, so the pre-shared key is the
+                                                        * only way to connect
                                                         */
                                                        find_key);
     } else {
         openssl->SSL_CTX_set_psk_use_session_callback(context, use_key);
         openssl->SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
-                                    /* the client trusts no certificate that a server might send instead */
+                                    /* the client accepts no certificate that a server might send instead */
                                     NULL);
     }
     return context;

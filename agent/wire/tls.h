@@ -31,8 +31,8 @@ enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *se
                                 const char *job_id, struct fsdp_err *err);
 
 /**
- * Derive the key of messages of another kind than connections, which `purpose` names, from the job's key. The
- * two may be the same memory.
+ * Derive a key for messages that are not connections, such as pulses; `purpose` names them. `out` and `key`
+ * (the job's key) may be the same memory.
  */
 enum fsdp_status tls_derive_other(unsigned char out[TLS_KEY_BYTES], const unsigned char key[TLS_KEY_BYTES],
                                   const char *purpose, struct fsdp_err *err);
@@ -78,11 +78,11 @@ bool tls_established(const struct tls *tls);
 /** On a server that is established: the identity that the client has proven; NULL: it named none. */
 const unsigned char *tls_identity(const struct tls *tls);
 
-/** Go on with the handshake without input. A client calls it once, to begin. */
+/** Continue the handshake without input. A client calls it once, to begin. */
 enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err);
 
 /**
- * Take ciphertext from the network, and go on with the handshake.
+ * Take ciphertext from the network, and continue the handshake if it is not complete.
  *   FSDP_ERR_MISMATCH  the other side does not hold the key, or the bytes are no TLS or were changed. The
  *                      caller sends what tls_take() returns (the alert), then closes the connection.
  *   FSDP_ERR_PEER      the other side closed the connection in good order
@@ -99,7 +99,9 @@ enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, siz
 /** Encrypt `n_bytes` of plaintext for sending. Requires that tls_established() returns true. */
 enum fsdp_status tls_write(struct tls *tls, const void *plaintext, size_t n_bytes, struct fsdp_err *err);
 
-/** Returns how many bytes of tls_feed() wait for tls_read(). After a tls_read(), 0: another finds nothing. */
+/**
+ * Returns how many decrypted bytes wait for tls_read(). If it is 0, another tls_read() would find nothing.
+ */
 size_t tls_incoming(const struct tls *tls);
 
 /** Move up to `capacity` bytes of ciphertext that wait to be sent to `ciphertext`. Returns their number. */

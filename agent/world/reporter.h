@@ -32,19 +32,20 @@ enum reporter_ask {
     REPORTER_ASK_COUNT
 };
 
-/* What becomes of the store of a generation (agent/cluster/store_host.h). */
+/* What has happened to the store of a generation (agent/cluster/store_host.h). */
 enum reporter_store_kind {
-    REPORTER_STORE_OPEN = 1, /* it listens: `port`, and in `words` the address for programs */
+    REPORTER_STORE_OPEN = 1, /* the store listens at `port`; `words` is the address for programs */
     REPORTER_STORE_FAILED,   /* it cannot be opened: `words` */
-    REPORTER_STORE_CAME,     /* `pid`, a worker of `node`, has come to it; 0: all workers of that node have */
-    REPORTER_STORE_CHANGED,  /* a client changed a key `ago_ns` ago */
+    /* the worker `pid` of `node` has connected to the store; pid 0: all workers of that node have */
+    REPORTER_STORE_CAME,
+    REPORTER_STORE_CHANGED, /* a client changed a key `ago_ns` ago */
     REPORTER_STORE_KINDS
 };
 
 enum { REPORTER_STORE_WORDS_BYTES = 512 };
 
 struct reporter_store {
-    uint64_t question; /* the number of the order to open it */
+    uint64_t question; /* the number of the order to open the store */
     enum reporter_store_kind kind;
     int port, node, pid;
     int64_t ago_ns;
@@ -55,25 +56,29 @@ struct reporter_store {
 struct reporter {
     void *to; /* the first argument of every function */
 
-    /* A worker ended (death->kind DEATH_NONE: well), could not be started, or hangs. `detail` may be NULL. */
+    /*
+     * A worker has ended, could not be started, or hangs. death->kind is DEATH_NONE if it ended well.
+     * `detail` may be NULL.
+     */
     void (*exited)(void *to, int generation, const struct death *death, const struct errors_detail *detail);
     /*
-     * What the ranks of this node showed when one was found to hang, here or on another node. `json` (length
-     * bytes) is a report of agent/watch/hang_report.h. It comes before `exited` for that rank.
+     * What the ranks of this node showed when a rank was found to hang, here or on another node. `json`
+     * (length bytes) is a report of agent/watch/hang_report.h. If the hung rank is this node's, its `exited`
+     * comes after this.
      */
     void (*explained)(void *to, int generation, const char *json, size_t length);
-    /* The steps that this node has in memory. It comes before `stopped`, if there are any. */
+    /* The steps that this node has in memory. It is called before `stopped`, unless there are none. */
     void (*held)(void *to, int generation, const struct restore_steps *held);
     /* This node has a snapshot of the program (agent/snapshot/entries.h), or small files of it. */
     void (*entry)(void *to, int generation, const struct snapshot_entry *entry);
     /*
-     * On this node no worker of the generation is alive, and no process that a worker left, unless it cannot
-     * be killed.
+     * No worker of the generation is alive on this node, and no process that a worker left, except those that
+     * cannot be killed.
      */
     void (*stopped)(void *to, int generation);
     /*
-     * So many processes that workers left are still here although KILL was sent to them: they sleep inside
-     * the kernel. Comes before `stopped` when there are some, and again when none is left (0).
+     * `n` processes that workers left are still here although KILL was sent to them, because they sleep
+     * inside the kernel. Called before `stopped` if there are some, and with 0 when none is left.
      */
     void (*unkilled)(void *to, int n);
     /* A worker's event: `json` (length bytes) is a JSON object for events.jsonl. */
@@ -85,17 +90,20 @@ struct reporter {
      * none.
      */
     void (*saved)(void *to, int generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
-    /* A rank was silent for too long. It is reported again while that holds. */
+    /* A rank was silent for too long. This is reported again as long as it is. */
     void (*suspects)(void *to, int generation);
-    /* What a rank is doing, as an answer to that question of the coordinator; without `node`. */
+    /*
+     * What a rank is doing, as the answer to the coordinator's question number `question`. `node` is not
+     * filled in.
+     */
     void (*rank)(void *to, int generation, uint64_t question, const struct hang_rank *rank);
     /* What a rank spent in a window of steps. */
     void (*pace)(void *to, int generation, const struct pace *pace);
-    /* A worker put a value without a descriptor, which the ranks of the other nodes may ask for. */
+    /* A worker put a value without a descriptor. Ranks of other nodes may ask for it. */
     void (*put)(void *to, int generation, const char *key, const void *value, size_t size_bytes);
     /* A worker asked for a key that no worker of this node has put. Each key is asked for once. */
     void (*want)(void *to, int generation, const char *key);
-    /* The store that this node has for the generation. */
+    /* What has happened to the store that this node has for the generation. */
     void (*store)(void *to, int generation, const struct reporter_store *store);
     /* The user sent `signal` to fsdprun on this node. */
     void (*asked)(void *to, int signal, enum reporter_ask how);

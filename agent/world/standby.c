@@ -25,7 +25,7 @@ struct standby *standby_create(int n)
     return standby;
 }
 
-/* Returns the descriptor of its exec, which stays open. */
+/* Empties the place of a local rank. Returns the descriptor of its exec, which stays open. */
 static int empty(struct place *place)
 {
     close(place->process.socket);

@@ -18,8 +18,9 @@ struct standby;
 
 struct standby_process {
     struct os_child child;
-    int socket;  /* our end of its link */
-    int exec_fd; /* tells the end of an exec that start did not wait for; -1: it is over */
+    int socket; /* our end of its link */
+    /* the descriptor for agent_os.executed(), if the start did not wait for the exec; -1: the exec is over */
+    int exec_fd;
 };
 
 /** Make room for the local ranks 0 to n - 1. NULL: out of memory. */
@@ -28,8 +29,8 @@ struct standby *standby_create(int n);
 void standby_destroy(struct standby *standby, const struct agent_os *os);
 
 /**
- * Return a local rank that has none, or -1. A local rank is named only once for each generation, so that a
- * program that ends at its gate is not started again and again.
+ * Returns a local rank without a worker on standby, or -1. For one generation it returns each local rank only
+ * once. So a program that ends at its gate is not started again and again.
  */
 int standby_next(struct standby *standby, int generation);
 /** Add a process that waits for this local rank. Its descriptors are taken over. */
@@ -37,8 +38,8 @@ void standby_put(struct standby *standby, int local_rank, const struct standby_p
 /** Take out the process of a local rank; its descriptors are the caller's then. False: there is none. */
 bool standby_take(struct standby *standby, int local_rank, struct standby_process *process);
 /**
- * A child has ended and is about to be reaped. Forget it, if it is one of these. Returns its exec_fd, which
- * is the caller's then; -1: there is none.
+ * A child has ended and is about to be reaped. If it was on standby, it is forgotten, and its exec_fd is
+ * returned, which is the caller's then. -1: it was not, or its exec was over.
  */
 int standby_ended(struct standby *standby, pid_t pid);
 /** Write the pids of all of them into `pids`, which has room for n. Returns how many they are. */

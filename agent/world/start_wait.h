@@ -1,6 +1,6 @@
 /*
- * A wait within a start, for the disk's thread or for an exec. One that takes long is named once, and
- * one that takes too long fails. The time is counted in looks, so that a pause of this process
+ * A wait within a start: for the disk's thread, or for an exec. After START_WAIT_SAY_MS a line names what is
+ * waited for; after START_WAIT_LIMIT_MS the wait fails. Time is counted in looks, so a pause of this process
  * counts as one look.
  */
 #ifndef AGENT_START_WAIT_H
@@ -25,8 +25,8 @@ struct start_wait {
 
 enum start_news {
     START_NO_NEWS,
-    START_IS_SLOW, /* this look came to START_WAIT_SAY_MS */
-    START_FAILED   /* this look came to START_WAIT_LIMIT_MS */
+    START_IS_SLOW, /* at this look, START_WAIT_SAY_MS have passed */
+    START_FAILED   /* at this look, START_WAIT_LIMIT_MS have passed */
 };
 
 /** Begin to wait. */
@@ -34,8 +34,8 @@ void start_wait_begin(struct start_wait *wait, int64_t now_ns);
 /** Look again. Each news comes once. */
 enum start_news start_wait_look(struct start_wait *wait, int64_t now_ns);
 /**
- * The same for a wait for the disk's thread, which is named on the console. Returns true if it has failed;
- * then `why` has the reason.
+ * Looks at a wait for the disk's thread, and names it on the console when it is slow. Returns true if it has
+ * failed; then `why` has the reason.
  */
 bool start_wait_look_at_disk(struct start_wait *wait, int64_t now_ns, struct console *console,
                              char why[START_WAIT_WORDS_BYTES]);

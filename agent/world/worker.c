@@ -44,7 +44,7 @@ void worker_read_place(struct death *death, const struct fsdp_progress *page)
     int64_t step;
 
     if (page == NULL || atomic_load_explicit(&page->beat_ns, memory_order_relaxed) == 0)
-        return; /* a program that does not use our library, or a worker that has not opened its link */
+        return; /* a program that does not use our library, or a worker that has not opened its link yet */
     step = (int64_t)atomic_load_explicit(&page->step, memory_order_relaxed);
     death->phase = (int)atomic_load_explicit(&page->phase, memory_order_relaxed);
     if (step > 0 || (death->phase != FSDP_PHASE_START && death->phase != FSDP_PHASE_OPEN &&
@@ -69,7 +69,7 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
                                                                                                : DEATH_EXIT;
     else
         death->kind = DEATH_SIGNAL;
-    /* Only the coordinator, which has the store, knows whether a program has met the others. */
+    /* Only the coordinator can tell whether a program's ranks have met, because it knows the store. */
     death->phase = worker->sent_signal != 0 || worker->killed ? PROGRAM_STOPPING : PROGRAM_STARTING;
     worker_read_place(death, page);
 }

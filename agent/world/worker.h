@@ -5,8 +5,8 @@
  *   1. worker_begin() names the worker.
  *   2. worker_find_program() and worker_open_files() do what may wait for a file system. With a disk, its
  *      thread calls them.
- *   3. worker_start() makes the process. With a disk it does not wait for the exec, which may wait for a file
- *      system too: the process waits alone.
+ *   3. worker_start() makes the process. With a disk, this call does not wait for the exec, which may wait
+ *      for a file system; only the new process waits.
  *   4. worker_executed() finds out later what became of the exec.
  *
  * Thread: the loop's, except for step 2.
@@ -38,56 +38,75 @@ struct world_plan {
     int world_size, first_rank; /* this node's ranks are first_rank ... first_rank + n_workers - 1 */
     int n_nodes, node_rank;
     int role_rank,
-        role_world_size;   /* of this node's first worker among all ranks of its role; how many they are */
-    int first_attempt;     /* generation g is attempt first_attempt + g of the run directory */
-    int64_t resume_step;   /* the step to resume from; -1: from initial weights */
-    int64_t memory_step;   /* before that: a step that every rank has in memory; -1: none */
+        /*
+         * role_rank: of this node's first worker, among all ranks of its role; role_world_size: the number of
+         * these ranks
+         */
+        role_world_size;
+    int first_attempt;   /* generation g is attempt first_attempt + g of the run directory */
+    int64_t resume_step; /* the step to resume from; -1: from initial weights */
+    /* a step that every rank has in memory, which is tried before resume_step; -1: none */
+    int64_t memory_step;
     int memory_generation; /* in which that step was taken */
-    /* the node whose copies this one's ranks go on from, by its node rank; -1: they have it themselves */
+    /*
+     * the node rank of the node whose copies this node's ranks resume from; -1: they have the snapshot
+     * themselves
+     */
     int memory_from;
     bool memory_is_peer;             /* some node fetches it from another one */
-    char snapshot[ENTRY_NAME_BYTES]; /* a program's entry that stays in memory; empty: none */
+    char snapshot[ENTRY_NAME_BYTES]; /* the entry (snapshot of a program) that stays in memory; empty: none */
     int64_t lease_ms;                /* of the nodes: the host's */
     uint64_t term; /* the leader's term, which tells its orders from an earlier one's; 0: no arbiter */
     char master_address[256], node_address[256];
     int master_port;
     unsigned char token[32];
-    bool bears_loss; /* if this node is lost, the job goes on without it, or waits for it or another one */
+    /* the job survives the loss of this node: it goes on without the node, or waits for it or another one */
+    bool bears_loss;
 };
 
 struct worker {
     int rank, local_rank;
-    struct os_child child;  /* its pidfd is -1 once it is closed */
-    bool live;              /* started, and not reaped */
-    int exec_fd;            /* tells the end of an exec that start did not wait for; -1: it is over */
+    struct os_child child; /* its pidfd is -1 once it is closed */
+    bool live;             /* started, and not reaped */
+    /* the descriptor for agent_os.executed(), if the start did not wait for the exec; -1: the exec is over */
+    int exec_fd;
     struct start_wait exec; /* for its end */
     bool refused;           /* the exec failed; `death` has the reason, and the process ends by itself */
     bool was_standby;       /* it had been executed before its generation began */
-    int sent_signal;        /* the signal by which it was asked to end; 0: none yet */
+    int sent_signal;        /* the signal that asked the worker to end; 0: none yet */
     bool killed;            /* KILL was sent */
-    int64_t asked_us;       /* when it was asked to end, by the epoch clock */
-    uint64_t seen_beat;     /* the progress page as last looked at, and when it last changed */
+    int64_t asked_us;       /* when the worker was asked to end, by the epoch clock */
+    /* the state of the progress page at the last look; the next member is when it last changed */
+    uint64_t seen_beat;
     int64_t changed_ns;
     enum hang_class class;         /* what it did then */
     struct hang_patience patience; /* of its silence since then */
-    int heart_fd;                  /* where its heartbeats come in; 0: it is not watched (world_life.c) */
+    /* the pipe from which its heartbeats are read; 0: it is not watched (world_life.c) */
+    int heart_fd;
     struct heartbeat heart;
     int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/watch/python_stacks.h) */
     struct hang_sample sample;
-    int64_t first_step, step;  /* a job's first step of the generation, and newest; -1: none has begun */
+    /* of a job: first_step is the first step of this generation, step the newest; -1: none has begun */
+    int64_t first_step, step;
     struct pace_window window; /* in a job, the window in which its time is measured */
-    pid_t stuck_pid;           /* the process of it that sleeps in state D; 0: none did at the last check */
-    int64_t stuck_since_ns;    /* since when every check found it so; 0: from the next check on */
-    struct death death;        /* how it ended; kind DEATH_NONE while it lives, and if it ended well */
-    uv_poll_t poll;            /* watches the pidfd; `data` is the worker */
+    /* the worker's process that is asleep in state D; 0: at the last check there was none */
+    pid_t stuck_pid;
+    /* since when every check has found that process so; 0: from the next check on */
+    int64_t stuck_since_ns;
+    struct death death; /* how it ended; kind DEATH_NONE while it lives, and if it ended well */
+    uv_poll_t poll;     /* watches the pidfd; `data` is the worker */
     bool polled;
-    char timer[160];  /* the expired watchdog timer, in words; empty: none */
-    int timer_signal; /* the signal that the timer sent to it or its descendant, and when */
+    char timer[160]; /* the expired watchdog timer, in words; empty: none */
+    /* the signal that the timer sent to the worker or a descendant of it; the next member is when */
+    int timer_signal;
     int64_t timer_ns;
     void *world;
 };
 
-/* What a worker of this node put at FSDP_LINK_KEPT_KEY. Later workers get it in their hello. */
+/*
+ * The value that a worker of this node put at FSDP_LINK_KEPT_KEY. Workers of later generations get it in
+ * their HELLO.
+ */
 struct link_kept {
     uint32_t n_bytes;
     unsigned char bytes[FSDP_LINK_KEPT_BYTES];
@@ -110,14 +129,14 @@ struct worker_context {
     const struct placement *placement;
     const struct link_kept *kept;
     bool has_snapshots;      /* each worker has a snapshot segment */
-    bool has_copies;         /* this node holds copies of another one's snapshots */
+    bool has_copies;         /* this node holds copies of another node's snapshots */
     uint64_t held_bytes;     /* memory that they have */
     struct standby *standby; /* NULL: no worker is on standby */
     const char *host;
     const struct lease *lease; /* under which the worker runs; NULL: none */
 };
 
-/* What step 2 of a start makes for one worker. */
+/* What worker_open_files() (step 2 of a start) makes for one worker. */
 struct worker_files {
     struct stream_files streams[2];
     bool has_error_folder; /* the worker gets an error file */
@@ -128,10 +147,13 @@ struct worker_files {
  * of os_find_program(), os_check_script() or, with `found`, of exec.
  */
 void worker_cannot_start(struct death *death, const char *program, int error, bool found);
-/** The same for what the system refused: `what` was tried, and failed because of `why`. */
+/** Fill in `death` for something that the system refused: `what` was tried, and failed because of `why`. */
 void worker_system_refused(struct death *death, const char *what, const char *why);
 
-/** What one stream of a worker is to be. Its prefix is made in `prefix` (256 bytes). Thread: any. */
+/**
+ * Returns how one stream of a worker is to be treated. Its prefix is made in `prefix` (256 bytes). Thread:
+ * any.
+ */
 struct stream_spec worker_stream_spec(const struct worker_context *context, int local_rank,
                                       enum rundir_stream which, char prefix[256]);
 
@@ -148,7 +170,7 @@ bool worker_find_program(const struct agent_config *config, char program[RUNDIR_
 /**
  * Open the logs of worker `local_rank`, make its folder and look at its script. *files is zero before, and
  * goes to worker_close_files() also after an error. False: *death has kind, code and words for the user.
- * Thread: any. It reads `context` without its links, kept and standby.
+ * Thread: any. It does not read the members links, kept and standby of `context`.
  */
 bool worker_open_files(struct worker_files *files, const struct worker_context *context, int local_rank,
                        struct death *death);
@@ -174,10 +196,13 @@ bool worker_executed(struct worker *worker, const struct agent_os *os, const str
 bool worker_start_standby(const struct worker_context *context, int local_rank,
                           struct standby_process *process, struct death *death);
 
-/** Close our ends of its heartbeat and its stacks, if it has them. */
+/** Close our ends of the worker's heartbeat pipe and of its stacks, if it has them. */
 void worker_close_watch(struct worker *worker);
 
-/** Fill in worker->death. `noticed`: it had been asked to save and stop, so 77 is a good end. */
+/**
+ * Fill in worker->death from how the process ended. `noticed`: it had been asked to save and stop, so exit
+ * status 77 is a good end.
+ */
 void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
                   const struct fsdp_progress *page, int64_t now_ns);
 
@@ -185,18 +210,19 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
 void worker_read_place(struct death *death, const struct fsdp_progress *page);
 
 /**
- * Signal the worker's process group. Unless it is KILL, only if the worker lives and was not asked before.
+ * Signal the worker's process group. KILL is always sent; another signal only if the worker lives and was not
+ * asked to end before.
  */
 void worker_end(struct worker *worker, const struct agent_os *os, int signal);
 
 /**
- * The path of the error file for a program's worker (TORCHELASTIC_ERROR_FILE). False: it has none. Its folder
- * need not be there.
+ * Write the path of the error file of a program's worker (TORCHELASTIC_ERROR_FILE). Returns false if it has
+ * none. The file's folder need not exist.
  */
 bool worker_error_file(const struct agent_config *config, const struct rundir *rundir, int generation,
                        const struct worker *worker, char *out, size_t size);
 
-/** Where a stream of a rank goes, by the options of output. */
+/** Returns where a stream of a rank goes, by the options about output. */
 enum output_mode worker_output_mode(const struct agent_config *config, int local_rank, unsigned stream);
 
 #endif

@@ -41,7 +41,8 @@ static __attribute__((format(printf, 2, 3))) void set(struct ours *ours, const c
 }
 
 /*
- * Show the worker one device: entry `local_rank` of the parent's list, or without such an entry that number.
+ * Show the worker one device: entry number `local_rank` of the parent's list; if the list has no such entry,
+ * device number `local_rank`.
  */
 static void set_device(struct ours *ours, char *const *parent, int local_rank)
 {
@@ -71,8 +72,8 @@ static bool is_identical(char *const *parent)
 }
 
 /*
- * See agent/watch/python_stacks.h. The inode tells a process that has closed the descriptor. An empty
- * PYTHONPATH adds nothing: an empty entry after a colon would be the working directory.
+ * See agent/watch/python_stacks.h. The inode lets a process notice that it no longer has the descriptor open.
+ * An empty PYTHONPATH adds nothing: an empty entry after a colon would be the working directory.
  */
 static void set_stacks(struct ours *ours, char *const *parent, const struct worker_identity *id)
 {
@@ -161,7 +162,7 @@ static bool is_ours(const struct ours *ours, const char *variable)
     return false;
 }
 
-/* Returns how many bytes the texts of our variables take at most. */
+/* Returns the most bytes that the texts of our variables can take. */
 static size_t room_for(char *const *parent, const struct worker_identity *identity)
 {
     const char *path = environment_find(parent, "PYTHONPATH");
@@ -259,8 +260,12 @@ char **worker_env_args(char *const *argv, int local_rank)
     char **out, *text;
 
     for (; argv[n] != NULL; n++)
-        bytes += strlen(argv[n]) + 1; /* "$local_rank" is longer than any number of a rank */
-    /* NUMBER_BYTES more: substitute() passes that size to snprintf(), also at the very end of the block. */
+        /* enough, because "$local_rank" is longer than the number that replaces it */
+        bytes += strlen(argv[n]) + 1;
+    /*
+     * NUMBER_BYTES more than the text, because substitute() passes that size to snprintf() even at the end of
+     * the block
+     */
     out = malloc((n + 1) * sizeof *out + bytes + NUMBER_BYTES);
     if (out == NULL)
         return NULL;

@@ -22,7 +22,8 @@ struct worker_identity {
     int link_fd;            /* FSDP_LINK_FD; -1: not set */
     int heart_fd;           /* FSDPRUN_HEARTBEAT_FD; 0: not set */
     int stacks_fd;          /* FSDPRUN_STACKS; 0: not set */
-    int archive_fd;         /* first in PYTHONPATH; 0: that is as in the parent */
+    /* the descriptor of the archive that comes first in PYTHONPATH; 0: PYTHONPATH is as in the parent */
+    int archive_fd;
 };
 
 /**

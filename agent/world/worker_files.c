@@ -1,6 +1,6 @@
 /*
- * What a start of a worker needs of file systems: the second step of worker.h. Nothing here may use what the
- * loop changes.
+ * Step 2 of a worker's start (worker.h): what needs file systems. It may run on another thread, so it uses
+ * nothing that the loop changes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +15,7 @@ enum { STATUS_NOT_EXECUTABLE = 126, STATUS_NOT_FOUND = 127 };
 void worker_cannot_start(struct death *death, const char *program, int error, bool found)
 {
     death->kind = DEATH_SPAWN;
-    /*
-     * The file was found, and still exec reports ENOENT: then the interpreter in its first line is missing.
-     */
+    /* exec reports ENOENT although the file was found: the interpreter in its first line is missing. */
     death->code = error == ENOENT && !found ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
     snprintf(death->words, sizeof death->words, "cannot start %.160s: %s", program,
              error == ENOENT && found ? "its interpreter is not there" : strerror(error));
@@ -26,11 +24,15 @@ void worker_cannot_start(struct death *death, const char *program, int error, bo
 void worker_system_refused(struct death *death, const char *what, const char *why)
 {
     death->kind = DEATH_SPAWN;
-    death->code = FSDP_EXIT_PEER; /* the code for a world that cannot be formed: another try may help */
+    /* the exit code of a world that cannot be formed, because another try may help */
+    death->code = FSDP_EXIT_PEER;
     snprintf(death->words, sizeof death->words, "cannot start a worker: %.60s: %.150s", what, why);
 }
 
-/* The words whose lines are kept a second time. Only teed streams have them, shown on the console or not. */
+/*
+ * Returns the words whose lines are also written to the filtered file. Only teed streams have such words,
+ * whether the console shows them or not.
+ */
 static char *const *filters_of(const struct agent_config *config, int local_rank, enum rundir_stream stream)
 {
     const struct agent_output *output = &config->output;

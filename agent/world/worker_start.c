@@ -58,7 +58,8 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
 }
 
 /*
- * Open both streams of a worker. If both are inherited and go to one place, fds[] is one channel twice.
+ * Opens both streams of a worker. If both are inherited and go to the same place, both elements of fds[] are
+ * one channel.
  */
 static bool open_streams(const struct worker_context *context, int local_rank, struct worker_files *files,
                          int fds[2], struct fsdp_err *err)
@@ -126,7 +127,7 @@ static int open_heart(struct worker *worker, const struct worker_context *contex
     return ends[1];
 }
 
-/* Executes `words`, or lets the child do so while this goes on. */
+/* Executes `words` in a new process. With a disk, returns before the exec is done. */
 static bool spawn(struct worker *worker, const struct worker_context *context, char *const *words,
                   int link_fd, bool has_error_folder, const int streams[2])
 {
@@ -231,8 +232,8 @@ static void add_to_index(const struct worker_context *context, const struct work
 }
 
 /*
- * Makes the worker of a process on standby. Returns false if there is none, or if it cannot be used: then it
- * is killed, and reaped as an orphan.
+ * Makes a process on standby the worker. Returns false if there is none, or if it cannot be used: then it is
+ * killed, and reaped as an orphan.
  */
 static bool use_standby(struct worker *worker, const struct worker_context *context,
                         const struct fsdp_link_hello *hello, const int streams[2])

@@ -10,7 +10,7 @@
 #include "agent/watch/python_stacks.h"
 #include "agent/world/world_impl.h"
 
-enum { BLAME_MS = 1000 }; /* how long to wait for the rank that ended first to be seen */
+enum { BLAME_MS = 1000 }; /* how long to wait until it is seen which rank ended first */
 
 int64_t world_now_ns(const struct world *world)
 {
@@ -44,7 +44,7 @@ static _Noreturn void stop_as_bug(const struct world *world, enum world_event ev
 }
 
 /*
- * Is the event in the queue already? An event before the last FORM is for an earlier generation, and does not
+ * Is the event in the queue already? Events before the last FORM belong to an earlier generation, and do not
  * count.
  */
 static bool is_waiting(const struct world *world, enum world_event event)
@@ -217,7 +217,7 @@ static void perform(struct world *world, enum world_action action)
 
 /* The machine */
 
-/* Must the next event wait? A generation begins only when no handle of the loop belongs to the one before. */
+/* Must the next event wait? A generation begins only when all handles of the generation before are closed. */
 static bool must_wait(const struct world *world)
 {
     const enum world_event event = world->queue[world->queue_head];
@@ -252,7 +252,10 @@ void world_proceed(struct world *world)
 
 /* Life */
 
-/* Makes room for the workers on standby, if there will be any, and for the list of who is spared. */
+/*
+ * Makes room for the workers on standby, if there will be any, and for the list of processes that are not
+ * killed at the end of a generation.
+ */
 static enum fsdp_status make_standby(struct world *world, struct fsdp_err *err)
 {
     const int n = world->config->standby;
@@ -400,7 +403,7 @@ void world_put(struct world *world, int generation, const char *key, const void 
 
     if (world->links == NULL || generation != world->plan.generation || world->state == WS_DOWN ||
         copies_take(world->copies, key, value, size_bytes))
-        return; /* the value is of a generation that is over, or has not begun here */
+        return; /* the value belongs to a generation that is over, or that has not begun on this node */
     if (link_server_put(world->links, key, value, size_bytes, &err) != FSDP_OK)
         world_say(world, err.message);
 }

@@ -34,8 +34,8 @@ struct world_services {
     struct output *output;             /* NULL: workers write to this process's own streams */
     struct console *console;           /* NULL: lines go to descriptor 2 */
     /*
-     * Optional: looks at the node's directory before a generation opens its files. An error ends the
-     * generation, with its status. Thread: the disk's.
+     * Optional: looks at the run directory of this node before a generation opens files in it. An error ends
+     * the generation, with its status. Thread: the disk's.
      */
     enum fsdp_status (*check)(void *arg, const struct world_plan *plan, struct fsdp_err *err);
     void *check_arg;
@@ -48,7 +48,7 @@ struct world_services {
 enum fsdp_status world_create(struct world **out, const struct agent_config *config,
                               const struct world_services *services, const struct reporter *reporter,
                               struct fsdp_err *err);
-/** Reports go there from now on. Only while the world is stopped. */
+/** From now on, reports go to `reporter`. Call it only while the world is stopped. */
 void world_report_to(struct world *world, const struct reporter *reporter);
 void world_destroy(struct world *world); /* after `ended`; NULL is a no-op */
 
@@ -61,7 +61,7 @@ void world_form(struct world *world, const struct world_plan *plan); /* only whe
  */
 void world_stop(struct world *world, int signal, bool now);
 /**
- * A node of this generation is lost. The grace of the workers is at most LOST_GRACE_MS from now on, also if
+ * A node of this generation is lost. From now on the workers' grace period is at most LOST_GRACE_MS, also if
  * it has begun.
  */
 void world_lost(struct world *world);
@@ -70,40 +70,50 @@ void world_take_entry(struct world *world, const struct snapshot_entry *entry); 
 void world_publish(struct world *world, const struct fsdp_link_published *published);
 void world_put(struct world *world, int generation, const char *key, const void *value, size_t size_bytes);
 /*
- * Report what every worker is doing, as the answer to that question. Some node saw a strong sign of the ranks
- * (agent/watch/hang_life.h) `shown_ns` ago; INT64_MAX: not known.
+ * Report what every worker is doing, as the answer to question number `question`. `shown_ns`: how long ago
+ * any node saw a strong sign of life of the ranks (agent/watch/hang_life.h); INT64_MAX: not known.
  */
 void world_answer(struct world *world, int generation, uint64_t question, int64_t shown_ns);
 /* A rank of another node hangs: report what the processes of all workers show (`explained`). */
 void world_show(struct world *world, int generation);
-/* That rank of this node hangs, which `words` explain: report it, unless it has gone on. */
+/*
+ * Rank `rank` of this node hangs, for the reason in `words`: report that, unless the rank has gone on since.
+ */
 void world_hung(struct world *world, int generation, int rank, const char *words);
 void world_end(struct world *world); /* only when stopped */
 
-/* Calls of the process: children may have ended (SIGCHLD); Ctrl-Z and fg; a signal to forward. */
+/*
+ * The next functions are for signals that this process gets: children may have ended (SIGCHLD); Ctrl-Z and
+ * fg; a signal to forward.
+ */
 void world_reap(struct world *world);
 void world_suspended(struct world *world, int64_t slept_ns); /* every deadline moves by slept_ns */
-void world_forward(struct world *world, int signal);         /* to the workers that it does not end */
+/* forward the signal to the workers; it ends nothing */
+void world_forward(struct world *world, int signal);
 
-/* What commands over jobs show of a world, from memory. */
+/* What the commands over jobs show about a world, read from memory. */
 struct world_view {
     bool formed;  /* a generation was formed; if not, `plan` and `progress` have nothing */
     bool started; /* its workers were started */
-    /* WV_UP: the generation runs; WV_LEAVING: its workers were asked to save and end; WV_ENDING: to end */
+    /*
+     * WV_UP: the generation runs; WV_LEAVING: its workers were asked to save and end; WV_ENDING: its workers
+     * were asked to end
+     */
     enum { WV_DOWN, WV_UP, WV_LEAVING, WV_ENDING } state;
-    bool by_signal; /* WV_ENDING: the run was asked to end; false: a rank failed, or the nodes change */
+    /* with WV_ENDING: true if a signal asked the run to end; false if a rank failed, or the nodes change */
+    bool by_signal;
     const struct world_plan *plan;
     struct agent_progress progress;
-    bool has_progress; /* a worker of this node reports what it does */
+    bool has_progress; /* some worker of this node reports its progress */
 };
 void world_view(const struct world *world, struct world_view *view);
 /**
- * The same of worker `i` of this node, of a world that was formed.
+ * Shows worker `i` of this node. A generation must have been formed.
  *   pid    0: it has no process
- *   phase  enum fsdp_phase; with `step` -1: it has not reported any
+ *   phase  enum fsdp_phase; -1, and `step` -1: it has not reported any
  */
 void world_show_worker(const struct world *world, int i, int *rank, pid_t *pid, int *phase, int64_t *step);
-/** Returns its progress page; NULL: it has none, as a program without a link. */
+/** Returns the progress page of worker `i`; NULL: it has none, as a program without a link. */
 const struct fsdp_progress *world_page(const struct world *world, int i);
 
 #endif

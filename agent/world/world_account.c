@@ -1,10 +1,10 @@
 /*
  * The account of a hang, on this node or on another. Before a hung rank is reported and then killed, a thread
  * looks at the process of every rank of this node (agent/os/process_look.h). It also asks programs for their
- * Python stacks (agent/watch/python_stacks.h). It is a thread because a read of /proc can block. Of a
- * program, what that shows tells which rank is the culprit, so the account is made before one is named. The
- * loop checks for its results. After ACCOUNT_MS it goes on with what it has, and a thread that is still
- * blocked is left behind.
+ * Python stacks (agent/watch/python_stacks.h). A thread does it, because a read of /proc can block. For a
+ * program, the account decides which rank is the culprit, so it is made before one is named. The loop checks
+ * for its results. After ACCOUNT_MS it goes on with what it has, and a thread that is still blocked is left
+ * behind.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -29,8 +29,8 @@ static_assert((int)FLIGHT_NAME_BYTES <= (int)HANG_NAME_BYTES, "a row holds any n
 
 enum {
     ACCOUNT_MS = 1000,
-    STALE_MS = 5000, /* an account whose culprit is not known by then is made again */
-    CHECK_MS = 20,   /* the progress pages are looked at so often while a thread looks at the processes */
+    STALE_MS = 5000, /* if no culprit is named within this time, the account is made again */
+    CHECK_MS = 20,   /* how often the progress pages are looked at while a thread looks at the processes */
 };
 
 /*
@@ -41,10 +41,10 @@ struct sample {
     pid_t pid; /* 0: none lives */
     atomic_bool looked, answered;
     struct process_look look;
-    struct process_look below; /* the process below a shell, which may be its Python */
+    struct process_look below; /* the process below a worker that is a shell; it may be the rank's Python */
 };
 
-/* What the loop and the thread share. The one that is done last frees it. */
+/* What the loop and the thread share. The one of them that ends last frees it. */
 struct samples {
     atomic_int n_users;
     int n;
@@ -72,14 +72,14 @@ static void let_go(struct samples *samples)
     free(samples);
 }
 
-/* Whether a process below the worker is to be looked at as well: it may be the rank's Python. */
+/* Returns whether a process below the worker must be looked at too, because it may be the rank's Python. */
 static bool has_below(const struct samples *samples, int i)
 {
     return samples->asks != NULL && samples->asks[i].python != 0 &&
            samples->asks[i].python != samples->of[i].pid;
 }
 
-/* The stacks come last: a signal disturbs what the kernel shows. */
+/* The stacks are asked for last, because the signal for that changes what the kernel shows. */
 static void *look_at_all(void *arg)
 {
     struct samples *samples = arg;
@@ -105,7 +105,7 @@ static void *look_at_all(void *arg)
     return NULL;
 }
 
-/* The thread gets descriptors of its own, because it may be left behind. */
+/* Gives the thread descriptors of its own, because the thread may be left behind with them. */
 static void prepare_asks(const struct world *world, struct samples *samples)
 {
     if (world->life.limit_ns > 0)
@@ -140,7 +140,7 @@ static struct samples *take_samples(const struct world *world)
     return NULL;
 }
 
-/* What the progress page and the flight recorder show of a rank */
+/* The part of a rank's row that comes from its progress page and its flight recorder */
 
 static void copy_words(char *to, size_t size, const char *from, size_t from_bytes)
 {
@@ -198,7 +198,9 @@ static struct hang_row row_of(const struct world *world, const struct worker *wo
     return row;
 }
 
-/* What the thread saw of a rank. Of one whose Python answered below a shell, that Python. */
+/*
+ * Fills in what the thread saw of a rank. If a Python below a shell has answered, it is that Python's state.
+ */
 static void read_sample(const struct world *world, struct hang_row *row, int i)
 {
     const struct samples *samples = world->account->samples;
@@ -218,7 +220,7 @@ static void read_sample(const struct world *world, struct hang_row *row, int i)
         row->python_missing = samples->asks[i].missing;
 }
 
-/* Report what the ranks showed. Without memory for it the hang is reported alone. */
+/* Reports what the ranks showed. If there is no memory for that, the hang is reported without it. */
 static void report_account(const struct world *world, const struct world_account *account)
 {
     const struct worker *culprit = account->culprit;
@@ -261,14 +263,15 @@ static void report_hang(struct world *world, struct worker *worker, const char *
     hang_bounds_saw(&world->bounds, worker->class, world_silence_ns(world, worker));
     worker_read_place(&hang, page);
     hang_rank_read(&rank, page);
-    hang.phase = hang_rank_phase(&rank); /* START if the process has not opened its link yet */
+    hang.phase = hang_rank_phase(&rank); /* the phase is START if the process has not opened its link yet */
     if (world_life_has(world, worker)) {
         hang.phase = PROGRAM_STARTING; /* the coordinator knows whether it came further */
         hang.step = worker->heart.step;
     }
     snprintf(hang.words, sizeof hang.words, "%s", words);
     world_report(world, &hang, NULL);
-    if (world_life_has(world, worker)) /* it would use up the grace: it does not handle what it is asked */
+    /* such a program does not handle a request to save, and would only use up the grace period */
+    if (world_life_has(world, worker))
         worker_end(worker, world->services.os, SIGKILL);
     world_post(world, WE_FAILED);
 }
@@ -282,8 +285,8 @@ static bool is_complete(const struct samples *samples)
 }
 
 /*
- * Of all processes below the workers, since the rank may run below a shell. Asked on the loop: a thread that
- * is blocked in another file of /proc could not answer.
+ * Is any process below the workers traced by a debugger? The rank may run below a shell. The loop itself
+ * asks, because a thread that is blocked in another file of /proc could not answer.
  */
 static bool is_traced(const struct world *world)
 {
@@ -365,7 +368,8 @@ bool world_account_look(struct world *world)
     if (account->shows && account->culprit == NULL) {
         world->account->shows = false;
         report_account(world, account);
-        if (world->life.limit_ns == 0) /* else it tells which rank is the culprit */
+        /* no limit: the program is not watched, and this account does not decide which rank is the culprit */
+        if (world->life.limit_ns == 0)
             world_account_drop(world);
         return true;
     }

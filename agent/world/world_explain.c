@@ -10,8 +10,8 @@
 #include "shard_runtime/core/clock.h"
 
 /*
- * Read the worker's error file. The file may show that the worker had failed by itself before it was asked to
- * end. Then its death is no consequence of being asked.
+ * Reads the worker's error file. The file may show that the worker had failed by itself before it was asked
+ * to end. Then its death does not count as a consequence of that request.
  */
 static void take_error_file(const struct world *world, struct worker *worker, struct errors_detail *detail)
 {
@@ -92,7 +92,7 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
         snprintf(death->words, sizeof death->words, "%s", worker->timer);
     else if (!death->killed)
         ask_about_oom(world, death);
-    /* the rank that it blames may have left no words */
+    /* also if this rank blames another one, because that one may have left no words */
     if (!first_cause_is_consequence(death) || first_cause_blames_another(death))
         take_last_words(world, death, detail);
     if (!first_cause_is_consequence(death) && python_lacks_torch(detail))

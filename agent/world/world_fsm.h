@@ -10,7 +10,7 @@
 
 enum world_state {
     WS_UNSET,
-    WS_DOWN, /* no worker is alive; the coordinator decides what comes next */
+    WS_DOWN, /* no worker is alive; the coordinator decides what happens next */
     WS_RUNNING,
     /* workers ended because another rank was gone: wait for a moment to see which rank ended first */
     WS_BLAMING,
@@ -29,12 +29,12 @@ enum world_event {
     WE_FAILED,    /* a worker failed by itself, could not be started, or hangs */
     WE_PEER_LOST, /* a worker ended because another rank, or its link, was gone */
     WE_NOTICE,    /* the run is to save and stop */
-    WE_STOP,      /* stop with the grace: by a signal, or by the coordinator (another node failed) */
+    WE_STOP,      /* stop with the grace period, because of a signal or because another node failed */
     WE_STOP_NOW,  /* stop without the grace: a second Ctrl-C */
     WE_DEADLINE,  /* the deadline of the state has passed */
     WE_REAPED,    /* no worker of this node is left */
     WE_SWEPT,     /* no descendant is left */
-    WE_END,       /* the coordinator: there will be no other generation */
+    WE_END,       /* the coordinator says that no other generation will follow */
     WE_COUNT
 };
 
@@ -42,10 +42,10 @@ enum world_action {
     WA_UNSET,
     WA_NONE,
     WA_SPAWN,
-    WA_ABORT,   /* tell the other ranks that one is gone; wait for the first cause to show */
+    WA_ABORT,   /* tell the other ranks that a rank is gone, and wait until the first cause is seen */
     WA_NOTIFY,  /* pass the notice on; start the grace */
     WA_TERM,    /* TERM to every worker; start the grace, which is 0 for a job: KILL instead of TERM */
-    WA_CLEAR,   /* stop after a failure; also tell the ranks that wait for the failed one */
+    WA_CLEAR,   /* stop after a failure, and tell the ranks that wait for the failed one */
     WA_KILL,    /* KILL to every descendant */
     WA_DRAIN,   /* TERM to the processes that workers left running */
     WA_SWEEP,   /* KILL to the processes that workers left running */
@@ -56,8 +56,8 @@ enum world_action {
 };
 
 /**
- * One step. False, with nothing changed: the table has no such pair. That is a bug; the caller reports it and
- * stops.
+ * Makes one step. Returns false, and changes nothing, if the table has no such pair of state and event. That
+ * is a bug, which the caller reports before it stops.
  */
 bool world_fsm_step(enum world_state *state, enum world_event event, enum world_action *action);
 

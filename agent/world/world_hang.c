@@ -1,6 +1,7 @@
 /*
- * Ranks that are silent for too long. This node reports that it has one, and answers what its ranks are
- * doing. The coordinator, which knows the ranks of all nodes, names the culprit to its node.
+ * Ranks that are silent for too long. A node reports that it has one. It also answers the coordinator's
+ * question what its ranks are doing. The coordinator knows the ranks of all nodes, and tells the node of the
+ * culprit.
  */
 #include <stdio.h>
 
@@ -11,14 +12,14 @@
 
 /* In a world of several nodes, how often a node reports that it has a silent rank. */
 static const int64_t SUSPECT_EVERY_NS = 1000000000;
-/* The process stood still if so much time is between two looks, which are 250 ms apart. */
+/* Looks are 250 ms apart. If more time than this lies between two looks, this process itself stood still. */
 static const int64_t STILL_NS = 1000000000;
 /*
- * What keeps a rank from running is read at least four times within its bound, and at least this often, from
- * the second time on. So at least two looks come before a verdict.
+ * What keeps a silent rank from running is read at least so often, and at least four times within its bound;
+ * the first reading is left out. So there are at least two readings before a verdict.
  */
 static const int64_t EXCUSES_EVERY_NS = 1000000000;
-/* The ranks of a node often wait for the same disk: one line for all of them. */
+/* Ranks of a node often wait for the same disk, so one line in this time stands for all of them. */
 static const int64_t TELL_EVERY_NS = 60000000000;
 
 static bool is_on(const struct world *world)
@@ -46,7 +47,7 @@ int64_t world_bound_ns(const struct world *world, const struct worker *worker)
     return world->config->hang_timeout_ms * 1000000;
 }
 
-/* Of how much time in state D a rank may be excused. */
+/* Returns for how much time in state D a rank may be excused. */
 static int64_t excuse_ns(const struct world *world, const struct worker *worker)
 {
     if (world->config->job_json != NULL)
@@ -74,7 +75,7 @@ static bool is_suspect(const struct world *world, const struct worker *worker)
     return bound > 0 && world_silence_ns(world, worker) > bound;
 }
 
-/* The first worker of a job shows which steps and saves are done. */
+/* Counts steps and saves for the learned bounds. The first worker of a job shows which are done. */
 static void count_steps(struct world *world, struct worker *worker, enum hang_class class, int64_t step)
 {
     if (worker->class == HANG_SAVE && class != HANG_SAVE)
@@ -109,7 +110,7 @@ static void take_sign(struct world *world, struct worker *worker, const struct f
     worker->patience = (struct hang_patience){ 0 };
 }
 
-/* Tell which bounds are learned, when there are more than before. */
+/* Writes an event about which bounds are learned, if more are than before. */
 static void tell_bounds(struct world *world)
 {
     struct events_field fields[HANG_CLASSES + 1];
@@ -129,7 +130,10 @@ static void tell_bounds(struct world *world)
     world->told_learned = learned;
 }
 
-/* While this process stood still it could see no sign of life: no rank was silent for that time. */
+/*
+ * Returns for how long this process stood still. It saw no sign of life in that time, so no rank counts as
+ * silent for it.
+ */
 static int64_t stood_still_ns(struct world *world)
 {
     const uint64_t now = uv_hrtime(), before = world->signs_ns;
@@ -177,7 +181,10 @@ pid_t world_held(const struct worker *worker)
                : worker->child.pid;
 }
 
-/* The state of a rank: that of its process, or of one below it that is held. A moment in state D is none. */
+/*
+ * Returns the state of a rank: of its process, or of a process below it that is held. A single moment in
+ * state D does not count.
+ */
 static int state_of(const struct worker *worker)
 {
     const pid_t pid = world_held(worker);
@@ -207,7 +214,10 @@ static void tell_waiting(struct world *world, struct worker *worker)
     world->told_waiting_ns = now;
 }
 
-/* A rank is its process and all below it: a shell that waits for its Python is held where that is. */
+/*
+ * Adds the counts of a rank's process and of all processes below it. A shell that waits for its Python is
+ * held if that Python is.
+ */
 static void take_toll(struct process_toll *toll, pid_t root)
 {
     pid_t pids[WORLD_PROCESSES];
@@ -218,7 +228,7 @@ static void take_toll(struct process_toll *toll, pid_t root)
         process_toll_add(toll, "/proc", pids[i]);
 }
 
-/* From time to time, what kept a silent rank from running. */
+/* From time to time, reads what has kept the silent ranks from running. */
 static void look_for_excuses(struct world *world)
 {
     const int64_t now = world_now_ns(world);
@@ -289,7 +299,7 @@ void world_look_for_hang(struct world *world)
     report_suspects(world, now);
 }
 
-/* What a program's rank has shown. The coordinator knows its phase. */
+/* Fills in what a program's rank has shown. The coordinator adds the phase. */
 static void read_life(const struct world *world, const struct worker *worker, struct hang_rank *rank)
 {
     const struct python_stack *stack = world_account_stack(world, worker->local_rank);
@@ -325,7 +335,7 @@ void world_answer(struct world *world, int generation, uint64_t question, int64_
         if (world_life_has(world, worker))
             read_life(world, worker, &rank);
         if (worker->live && page != NULL) {
-            /* both with the time in state D: what is said of a hang is how long it lasted */
+            /* both include the time in state D, because the words about a hang say how long it lasted */
             rank.bound_ns = world_bound_ns(world, worker) + world_blocked_ns(world, worker);
             rank.silent_ns = world_silence_ns(world, worker) + world_blocked_ns(world, worker);
         }
@@ -351,7 +361,7 @@ void world_hung(struct world *world, int generation, int rank, const char *words
         return;
     look_for_signs(world);
     if (!is_suspect(world, &world->workers[i]))
-        return; /* it has gone on, or ended, since this node answered */
+        return; /* the rank has gone on, or ended, since this node's answer */
     if (world->account != NULL)
         world_account_name(world, &world->workers[i], words);
     else

@@ -58,19 +58,21 @@ struct world {
     struct reporter reporter;
     struct world_plan plan;
     enum world_state state;
-    struct worker *workers; /* the generation's; their handles are closed before the next one */
+    /* workers of the generation; their handles are closed before the next generation begins */
+    struct worker *workers;
     int n_live, n_worker_handles;
     struct link_server *links;
     struct link_kept kept;     /* for the workers of later generations */
     struct segments *segments; /* memory for the workers' snapshots, in every generation; NULL: none */
-    struct segments *held;     /* copies of another node's; NULL: checkpoint.replicas is 0 */
-    struct copies *copies;     /* of the generation; NULL: its snapshots are not copied */
+    /* segments for copies of another node's snapshots; NULL: checkpoint.replicas is 0 */
+    struct segments *held;
+    struct copies *copies;     /* copies the snapshots of the generation; NULL: they are not copied */
     struct entry_dir *entries; /* snapshots of programs; NULL: there is no place for them */
-    struct writer *writer;     /* writes the generation's slots to the disk; NULL: none was filled yet */
+    struct writer *writer;     /* writes slots of the generation to the disk; NULL: no slot was filled yet */
     struct world_save *saves;  /* the slots that it writes; NULL: none */
     uint64_t n_saves;          /* slots that were ever to be written */
-    struct world_start *start; /* a generation that starts, until its files are open; else NULL */
-    bool started;              /* all its workers were started, and their execs are over */
+    struct world_start *start; /* the start of a generation, until its files are open; else NULL */
+    bool started;              /* all workers of the generation were started, and their execs are over */
     char program[RUNDIR_PATH_BYTES];
     struct fsdp_link_notice notice; /* the last one; only if `noticed` */
     bool noticed, running, hinted_at_torch;
@@ -80,16 +82,16 @@ struct world {
     int queue_head, queue_n;
     struct hang_bounds bounds; /* kept from one generation to the next */
     struct hang_life life;     /* of a program that is watched (world_life.c) */
-    uint64_t n_output;         /* bytes that its ranks had printed at the last look */
+    uint64_t n_output;         /* bytes that the ranks had printed at the last look */
     int archive_fd;            /* with the module of --python-stacks; 0: none */
     bool prints_elsewhere;     /* workers print where this process does not see it */
-    uint64_t signs_ns;         /* when the progress pages were looked at, by uv_hrtime(); 0: never */
-    unsigned told_learned;     /* the classes (bits) of which an event has told that they are learned */
-    bool said_traced;          /* that nothing is judged while a debugger holds a rank was said */
+    uint64_t signs_ns;         /* when the progress pages were last looked at, by uv_hrtime(); 0: never */
+    unsigned told_learned;     /* the classes (as bits) about which an event has said that they are learned */
+    bool said_traced;          /* a line has said that no rank is judged while a debugger holds one */
     int64_t told_waiting_ns;   /* when a line said that a rank waits in the kernel; 0: never */
-    int64_t suspected_ns;      /* when a silent rank was reported last; 0: not in this generation */
+    int64_t suspected_ns;      /* when a silent rank was last reported; 0: not in this generation */
     int64_t stuck_limit_ns;    /* world_stuck_limit_ns() */
-    /* deadline of the state; repeats while killing; checks the progress pages */
+    /* deadline: of the state; sweep: repeats while processes are killed; look: checks the progress pages */
     uv_timer_t deadline, sweep, look;
     int64_t deadline_ns; /* 0: none */
     int n_timers;
@@ -124,8 +126,8 @@ void world_proceed(struct world *world);
 void world_set_deadline(struct world *world, int64_t ms);
 
 /**
- * How long workers may take between the signal that asks them to end and KILL. It is 0 for a job. Its workers
- * lose only what is in a checkpoint anyway, and the user's grace is only for a save.
+ * How long workers may take from the signal that asks them to end to KILL. It is 0 for a job: its workers
+ * would lose nothing but steps that are in no checkpoint, and the user's grace period is only for a save.
  */
 int64_t world_grace_ms(const struct world *world);
 
@@ -136,33 +138,45 @@ int64_t world_grace_ms(const struct world *world);
 void world_spawn(struct world *world);
 /** The generation is stopped: if its workers are not started yet, none will be. Posts WE_REAPED. */
 void world_cancel_start(struct world *world);
-/** Name a start that takes long, and end the generation if it takes too long. */
+/** If a start takes long, print what it waits for. If it takes too long, end the generation. */
 void world_look_at_start(struct world *world);
 /** worker_start_standby() for this world. */
 bool world_start_standby(struct world *world, int local_rank, struct standby_process *process,
                          struct death *death);
 /** Make world->links for the next generation. */
 bool world_make_links(struct world *world, struct fsdp_err *err);
-/** Look after snapshots of programs from now on, if there is a place for them that can be watched. */
+/** From now on, look after snapshots of programs, if there is a place for them that can be watched. */
 enum fsdp_status world_open_entries(struct world *world, struct fsdp_err *err);
-/** Before the workers of world->plan start: only the entry that the coordinator has chosen stays. */
+/**
+ * Call it before the workers of world->plan start: removes all entries except the one that the coordinator
+ * has chosen.
+ */
 void world_begin_entries(struct world *world);
 /**
- * Put the descriptors of the segments where workers look for them; with checkpoint.replicas, as soon as they
- * have what the ranks go on from.
+ * Give the workers the descriptors of their segments. With checkpoint.replicas, that happens only once the
+ * segments have what the ranks resume from.
  */
 bool world_give_segments(struct world *world, struct fsdp_err *err);
 /** Has this node anything in memory for the next generation? */
 bool world_in_memory(const struct world *world, struct restore_steps *held);
-/** A worker reports a save. Report it, once its file is on the disk. The callee owns manifest_fd. */
+/**
+ * A worker reports its part of a save. It is reported to the coordinator once its file is on the disk. The
+ * callee owns manifest_fd.
+ */
 void world_saved(struct world *world, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
-/** The generation is over, or its workers are being killed: nothing more of it is written or reported. */
+/**
+ * The generation is over, or its workers are being killed: nothing of it is written to the disk or reported
+ * any more.
+ */
 void world_end_saves(struct world *world);
 /** Watch the pidfd of a started worker. */
 void world_watch_worker(struct worker *worker);
-/** Start one worker on standby, if one is missing and the generation trains. */
+/** If the generation trains and a worker on standby is missing, start one. */
 void world_standby_look(struct world *world);
-/** A child has ended and is about to be reaped. Say why, if it waited and could not execute its program. */
+/**
+ * A child has ended and is about to be reaped. If it was on standby and could not execute its program, print
+ * why.
+ */
 void world_standby_ended(struct world *world, pid_t pid);
 /**
  * List the children that no end of a generation kills: those on standby and the one that watches the GPUs.
@@ -170,8 +184,8 @@ void world_standby_ended(struct world *world, pid_t pid);
  */
 size_t world_kept(const struct world *world, pid_t *pids);
 /**
- * List the children for which no end of a generation waits: those above and those left behind. *pids is valid
- * until the next call. Returns how many they are.
+ * List the children for which the end of a generation does not wait: those of world_kept(), and those left
+ * behind. *pids is valid until the next call. Returns how many they are.
  */
 size_t world_spared(const struct world *world, const pid_t **pids);
 /** If the worker has ended, reap it and handle its end. */
@@ -187,7 +201,7 @@ void world_stop_watching(struct worker *worker);
 
 /** Ask every worker to end by `signal`; with SIGKILL, end it. */
 void world_end_all(struct world *world, int signal);
-/** Send KILL to them repeatedly, until none is left or the deadline comes. */
+/** Send KILL to the workers repeatedly, until none is left or the deadline comes. */
 void world_kill(struct world *world);
 /** Send KILL repeatedly to processes that workers left running. Posts WE_SWEPT once none is left. */
 void world_sweep(struct world *world);
@@ -203,7 +217,7 @@ enum fsdp_status world_make_timers(struct world *world, struct fsdp_err *err);
 void world_gpus_begin(struct world *world);
 /** Does the generation still wait for memory of its GPUs? */
 bool world_gpus_wait(const struct world *world);
-/** Check the memory of the GPUs, and go on if the generation need not wait any more. */
+/** Look at the memory of the GPUs, and begin the generation if it need not wait any longer. */
 void world_gpus_look(struct world *world);
 /** Store the last sample of each worker's GPU on its progress page. */
 void world_gpus_show(const struct world *world);
@@ -212,28 +226,34 @@ void world_gpus_let_go(struct world *world);
 /** The world ends: stop watching the GPUs, and record a gpu_usage event for each. */
 void world_gpus_end(struct world *world);
 
-/** How long a rank may be silent now; 0: for ever. And how long it was, without the time that is excused. */
+/**
+ * Returns how long a rank may be silent now; 0: without limit. The second function returns how long it has
+ * been silent, without the time that is excused.
+ */
 int64_t world_bound_ns(const struct world *world, const struct worker *worker);
 int64_t world_silence_ns(const struct world *world, const struct worker *worker);
 /**
- * Returns the process that keeps a rank from going on. It is one of the rank's that is stopped or sleeps in
- * the kernel, in the last two looks and now. If there is none, it is the worker itself.
+ * Returns the process that keeps a rank from going on: a process of the rank that was stopped or asleep in
+ * the kernel in the last two looks, and still is. If there is none, returns the worker's own process.
  */
 pid_t world_held(const struct worker *worker);
-/** For how much of its silence a rank is excused because it slept in the kernel. */
+/** Returns for how much of its silence a rank is excused because it was asleep in the kernel. */
 int64_t world_blocked_ns(const struct world *world, const struct worker *worker);
 /** Forget the silence of all ranks: it counts from now on. */
 void world_forget_silence(struct world *world);
 
 /**
- * A generation begins: if the program is watched, its ranks have shown nothing yet. Then, at each look: take
- * what they have shown.
+ * A generation begins: its ranks have shown no sign of life yet, if the program is watched. The second
+ * function takes, at each look, what they have shown.
  */
 void world_life_begin(struct world *world);
 void world_life_look(struct world *world);
-/** Is the silence of this rank that of a program, which shows no steps on a progress page? */
+/**
+ * Is this rank a program's that shows no steps on a progress page, so that its silence is judged by other
+ * signs?
+ */
 bool world_life_has(const struct world *world, const struct worker *worker);
-/** A strong sign of any rank was seen. */
+/** A node saw a strong sign of life of some rank, `ago_ns` ago. */
 void world_life_shown(struct world *world, int64_t ago_ns);
 /** The GPUs have new samples. */
 void world_life_gpus(struct world *world);
@@ -246,34 +266,37 @@ void world_look_for_hang(struct world *world);
 /** Report what the ranks of a job spent, each time a window of steps is over. */
 void world_look_at_pace(struct world *world);
 
-/** How long a worker may be in state D at a time; 0: without limit. */
+/** Returns for how long a worker may be in state D; 0: without limit. */
 int64_t world_stuck_limit_ns(void);
 /** Report a worker that was in state D for longer, and end the generation. */
 void world_look_for_stuck(struct world *world);
 
 /**
- * Begin to look at the process of every rank, because `culprit` hangs, which `words` explain. NULL: the
- * culprit is not known yet, and what the ranks show will tell (world_account_name()). Nothing is reported
- * yet. False: there is no memory for it.
+ * Begins to look at the process of every rank, because `culprit` hangs, as `words` say. `culprit` NULL: the
+ * culprit is not known yet, and what the ranks show decides it; world_account_name() then follows. Nothing is
+ * reported yet. Returns false if there is no memory.
  */
 bool world_account_begin(struct world *world, struct worker *culprit, const char *words);
-/** The rank for which there is an account; NULL: there is none, or its culprit is not known. */
+/**
+ * Returns the rank that is the account's culprit; NULL: there is no account, or its culprit is not known yet.
+ */
 struct worker *world_account_culprit(const struct world *world);
 /** Set the culprit of an account that was begun without one. */
 void world_account_name(struct world *world, struct worker *culprit, const char *words);
 /**
- * Go on with the account, whose culprit still hangs. Once every process was looked at, or after a second:
- * report what they show and the hang, and end the generation. If the culprit is not known, only return true.
+ * Continues the account, if its culprit still hangs. When every process was looked at, or after a second,
+ * reports what the ranks show and then the hang, and ends the generation. If the culprit is not known, only
+ * returns true then.
  */
 bool world_account_look(struct world *world);
 /**
- * A rank of another node hangs: report what the ranks of this node show, as soon as an account has it. If
- * there is no memory for one, nothing is reported.
+ * A rank of another node hangs: as soon as an account is ready, report what the ranks of this node show. If
+ * there is no memory for an account, nothing is reported.
  */
 void world_account_show(struct world *world);
-/** Is there an account that another node's hang waits for? */
+/** Is an account being made because a rank of another node hangs? */
 bool world_account_shows(const struct world *world);
-/** The Python stack of worker i, as the account has it; NULL: it is not known. */
+/** Returns the Python stack of worker `i` from the account; NULL: it is not known. */
 const struct python_stack *world_account_stack(const struct world *world, int i);
 /** Forget the account, if there is one. */
 void world_account_drop(struct world *world);

@@ -19,7 +19,7 @@ bool world_life_has(const struct world *world, const struct worker *worker)
                                         atomic_load_explicit(&page->step, memory_order_relaxed) == 0);
 }
 
-/* Some bytes that the workers print do not pass through this process. */
+/* Returns whether workers print some bytes that do not pass through this process. */
 static bool prints_elsewhere(const struct world *world)
 {
     const struct agent_config *config = world->config;
@@ -50,7 +50,10 @@ void world_life_shift(struct world *world, int64_t ns)
 {
     world->life.shown_ns += ns;
     for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++)
-        world->workers[i].sample.taken_ns = 0; /* the CPU time was used in less time than it seems */
+        /*
+         * the CPU time that was used would be compared with too long a time, so the next look starts afresh
+         */
+        world->workers[i].sample.taken_ns = 0;
 }
 
 static void take_sign(struct worker *worker, int64_t at_ns)
@@ -88,7 +91,7 @@ void world_life_gpus(struct world *world)
     for (int i = 0; i < world->gpu_health.n; i++) {
         const struct gpu_state *gpu = &world->gpu_health.gpus[i];
 
-        /* A collective that waits keeps its GPU busy, too, but it reads no memory. */
+        /* A collective that waits keeps its GPU busy, too, but uses no memory. So both must be seen. */
         busy = busy || (gpu->seen && gpu->last.utilisation_percent >= 5 && gpu->last.memory_percent >= 1);
     }
     for (int i = 0; busy && world->workers != NULL && i < world->config->n_workers; i++)

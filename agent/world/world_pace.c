@@ -7,7 +7,7 @@
 #include "agent/watch/pace.h"
 #include "agent/world/world_impl.h"
 
-/* A test need not wait as long as a user. */
+/* Returns how long a window lasts; a test may set a shorter time. */
 static int64_t window_ns(void)
 {
     const char *ms = getenv("FSDP_TEST_PACE_MS");
@@ -38,7 +38,7 @@ static void look(struct world *world, struct worker *worker)
 
 void world_look_at_pace(struct world *world)
 {
-    /* one rank alone has no others to be compared with, and a program does not show its steps */
+    /* a single rank has no other to be compared with, and a program does not show its steps */
     if (world->config->job_json == NULL || world->plan.world_size < 2)
         return;
     for (int i = 0; i < world->config->n_workers && world->state == WS_RUNNING; i++)

@@ -1,8 +1,8 @@
 /*
- * Snapshots of the workers. Their segments stay from one generation to the next. What a worker wants written
- * to the disk, the writer's process writes, while the generation lives. Then the save is reported as if the
- * worker had written the file itself. With checkpoint.replicas, another process copies them to another node
- * (agent/snapshot/copies.h). Programs have their own snapshots (agent/snapshot/entry_dir.h).
+ * Snapshots of the workers. Their segments stay from one generation to the next. If a worker wants a snapshot
+ * written to the disk, the writer's process does that while the generation lives. The save is then reported
+ * as if the worker had written the file itself. With checkpoint.replicas, another process copies them to
+ * another node (agent/snapshot/copies.h). Programs have their own snapshots (agent/snapshot/entry_dir.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "agent/world/world_impl.h"
 #include "shard_runtime/core/require.h"
 
-/* A slot that is being written. A list, in no order. */
+/* A slot that is being written to the disk. The slots are in a list, in no order. */
 struct world_save {
     struct world_save *next;
     uint64_t id;
@@ -79,8 +79,7 @@ static enum fsdp_status begin_copies(struct world *world, struct fsdp_err *err)
                                     .from = { plan->memory_step, (uint32_t)plan->memory_generation } } };
 
     memcpy(seat.begin.token, plan->token, sizeof seat.begin.token);
-    if (plan->memory_from ==
-        plan->node_rank) { /* what is held for others is of the ranks that are here now */
+    if (plan->memory_from == plan->node_rank) { /* the copies that this node holds are of these ranks */
         struct segments *own = world->held;
 
         world->held = world->segments;
@@ -96,14 +95,16 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
 
     if (world->held == NULL)
         return give_segments(world, err);
-    segments_end_copying(world->segments); /* of the generation before, whose process was killed */
+    /* a copy of the earlier generation may be unfinished, because its process was killed */
+    segments_end_copying(world->segments);
     if (world->plan.n_nodes < 2) {
         segments_clear(world->held);
         return give_segments(world, err);
     }
     if (begin_copies(world, &why) == FSDP_OK)
         return true;
-    segments_clear(world->segments); /* they may be of another history, and are not replaced */
+    /* the snapshots may be of another history, and a failed ring of copies would never replace them */
+    segments_clear(world->segments);
     world_say(world, why.message);
     return give_segments(world, err);
 }

@@ -1,9 +1,10 @@
 /*
  * Starts the workers of a generation, in the steps of worker.h:
  *   1. The calls that may wait for a file system are one job of the disk's thread, if there is one.
- *   2. With its answer the loop makes all processes. With a disk it waits for no exec.
- * If the generation is stopped before the answer, nothing was started. It is over at once, and the answer
- * only closes the files.
+ *   2. When the thread has answered, the loop makes all processes. With a disk it does not wait for their
+ *      execs.
+ * If the generation is stopped before the answer, nothing was started. The start is over at once, and the
+ * late answer only closes the files.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -108,7 +109,7 @@ static void end_start(struct world_start *start)
     free(start);
 }
 
-/* A worker cannot be started. Its generation ends. */
+/* Reports that a worker cannot be started, as `why` says. Its generation ends. */
 static void refuse(struct world *world, const struct worker *worker, const struct death *why)
 {
     struct death death = worker->death;
@@ -288,7 +289,7 @@ void world_look_at_start(struct world *world)
 
         if (worker->live && !worker_executed(worker, world->services.os, world->config))
             look_at_exec(world, worker);
-        /* One that has ended meanwhile was started too. */
+        /* A worker that has ended in the meantime counts as started, too. */
         all = all && worker->child.pid > 0 && worker->exec_fd < 0 && !worker->refused;
     }
     world->started = all;

@@ -6,8 +6,8 @@
 #include "agent/world/world_impl.h"
 
 /*
- * Returns whether every worker of this node trains. Only then are others executed, which would take CPU time
- * from the start of these.
+ * Returns whether every worker of this node trains. Only then are workers on standby executed, because that
+ * would take CPU time from the start of the others.
  */
 static bool all_train(const struct world *world)
 {

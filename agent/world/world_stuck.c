@@ -28,7 +28,10 @@ int64_t world_stuck_limit_ns(void)
     return *end != '\0' || !(limit_s > 0) || limit_s > most_s ? 0 : (int64_t)(limit_s * 1e9);
 }
 
-/* The process of the last look, if it still sleeps, else the first one of the worker that does; 0: none. */
+/*
+ * Returns the worker's process that was asleep at the last look, if it still is; otherwise the first one that
+ * is; 0: none.
+ */
 static pid_t find_asleep(const struct worker *worker, char *place, size_t size)
 {
     pid_t pids[WORLD_PROCESSES];

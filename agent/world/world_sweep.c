@@ -28,11 +28,15 @@ static void forget_left(struct world *world, pid_t pid)
     for (int i = 0; i < world->n_left; i++)
         if (world->left[i] == pid)
             world->left[i--] = world->left[--world->n_left];
-    if (n_before > 0 && world->n_left == 0 && world->state != WS_OVER) /* else no one is there to be told */
+    /* no one needs to be told once the world is over */
+    if (n_before > 0 && world->n_left == 0 && world->state != WS_OVER)
         world->reporter.unkilled(world->reporter.to, 0);
 }
 
-/* Is any descendant alive, apart from those that are kept and those that an earlier sweep had to leave? */
+/*
+ * Is any descendant alive, except processes that are kept on purpose and those that an earlier sweep left
+ * behind?
+ */
 static bool any_but_spared(const struct world *world)
 {
     const pid_t *spared;
@@ -41,7 +45,7 @@ static bool any_but_spared(const struct world *world)
     return n == 0 || descendants_living(NULL, 0, spared, n) > 0;
 }
 
-/* Signals every descendant but those that are kept. */
+/* Signals every descendant except those that are kept on purpose. */
 static void signal_rest(const struct world *world, int signal)
 {
     descendants_signal(signal, world->spared, world_kept(world, world->spared));
@@ -135,8 +139,8 @@ void world_drain(struct world *world)
 }
 
 /*
- * KILL does not end this process, because it sleeps inside the kernel. Report where it sleeps, and remember
- * that it is not waited for.
+ * KILL does not end this process, because it sleeps inside the kernel. Reports where it sleeps, and remembers
+ * that no end of a generation waits for it.
  */
 static void leave_behind(struct world *world, pid_t pid, const struct worker *worker)
 {
@@ -198,7 +202,8 @@ static unsigned long long signal_set(const char *line)
 }
 
 /*
- * Does the process handle, block (sigwait, signalfd) or ignore this signal, so that it is no way to end it?
+ * Does the process handle, block (sigwait, signalfd) or ignore this signal, so that the signal would not end
+ * it?
  */
 static bool withstands(pid_t pid, int signal)
 {
@@ -233,7 +238,7 @@ void world_forward(struct world *world, int signal)
 
         if (!worker->live)
             continue;
-        /* Before its exec it blocks all signals. One that is pending would end it later. */
+        /* A process blocks all signals before its exec. A signal that is pending then ends it later. */
         if (ends_by_default(signal) &&
             (!worker_executed(worker, os, world->config) || !withstands(worker->child.pid, signal)))
             console_say(world->services.console,

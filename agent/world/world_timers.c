@@ -3,7 +3,7 @@
 #include "agent/os/descendants.h"
 #include "agent/world/world_impl.h"
 
-/* The worker that is `pid` or its ancestor; NULL: none is. */
+/* Returns the worker that is `pid` or an ancestor of it; NULL: none is. */
 static struct worker *worker_above(const struct world *world, pid_t pid)
 {
     const pid_t top = descendants_top(pid);

@@ -117,7 +117,7 @@ void world_watch(uv_timer_t *timer)
     world_gpus_look(world);
     if (world->state == WS_DOWN || world->workers == NULL || world->links == NULL)
         return;
-    world_gpus_show(world); /* for a worker that has just named its GPU */
+    world_gpus_show(world); /* now, because the worker may just have named its GPU */
     world_look_at_start(world);
     world_look_for_hang(world);
     world_look_for_stuck(world);

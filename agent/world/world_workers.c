@@ -16,7 +16,7 @@ static void on_worker_closed(uv_handle_t *handle)
     close(worker->child.pidfd);
     worker->child.pidfd = -1;
     world->n_worker_handles--;
-    world_proceed(world); /* the end of a generation waits for the last worker's handle */
+    world_proceed(world); /* the generation may have been waiting for this worker's handle to be closed */
 }
 
 void world_stop_watching(struct worker *worker)
@@ -113,7 +113,7 @@ static void worker_exited(struct world *world, struct worker *worker, const sigi
 
     world_look_at_start(world); /* it may end before the first look */
     (void)worker_executed(worker, world->services.os, world->config);
-    /* The guard killed it, so its end is no cause. */
+    /* If the guard has killed it because the lease is over, its end is not the cause of a failure. */
     worker->killed |= world->services.lease != NULL && lease_is_over(world->services.lease);
     worker_ended(worker, info, world->noticed, link_server_page(world->links, worker->local_rank),
                  world_now_ns(world));
@@ -122,7 +122,7 @@ static void worker_exited(struct world *world, struct worker *worker, const sigi
     timer_pipe_drop(world->timers, (pid_t)worker->death.pid);
     if (!worker->refused) /* else no program has run */
         known = world_explain(world, worker, &detail);
-    /* only now: this still delivers its last events and reports */
+    /* only now, because this still delivers the worker's last events and reports */
     link_server_drop(world->links, worker->local_rank);
     record_exit(world, worker);
     world_stop_watching(worker);
@@ -192,7 +192,7 @@ static void on_link_put(void *arg, const char *key, const void *value, size_t si
 {
     struct world *world = arg;
 
-    /* kept for later workers of this node; other nodes do not get it */
+    /* this key is kept for later workers of this node; other nodes do not get it */
     if (strcmp(key, FSDP_LINK_KEPT_KEY) == 0) {
         world->kept.n_bytes = size_bytes <= sizeof world->kept.bytes ? (uint32_t)size_bytes : 0;
         memcpy(world->kept.bytes, value, world->kept.n_bytes);

@@ -39,8 +39,8 @@ static enum fsdp_status check_tensor(const struct checkpoint_tensor *wanted,
 }
 
 /*
- * Returns the name of the first saved tensor that no caller asked for (its flag in `asked` is false), or
- * NULL.
+ * Returns the name of the first tensor of the checkpoint that the caller does not want (its flag in `asked`
+ * is false), or NULL.
  */
 static const char *first_unasked(const struct contents *contents, const bool *asked)
 {
@@ -93,7 +93,7 @@ struct source {
     int fd;
     char path[IO_PATH_BYTES];
     struct file_sum *sum; /* NULL: another rank verifies this file */
-    unsigned char *piece; /* PIECE_BYTES for what goes to a store */
+    unsigned char *piece; /* (PIECE_BYTES) buffer for reads whose destination is a store */
 };
 
 /* Does one read, in pieces of at most PIECE_BYTES: a piece is hashed while it is in the cache. */
@@ -191,7 +191,10 @@ static enum fsdp_status agree(const struct checkpoint_readers *readers, enum fsd
     return readers == NULL ? own : readers->agree(readers->user, own, err);
 }
 
-/* The same, after saying what was done. What another rank says of its failure begins with that rank. */
+/*
+ * Adds "loading DIRECTORY" to this rank's own failure, and then does what agree() does: every rank gets the
+ * failure of one rank. If it is another rank's, the message begins with that rank.
+ */
 static enum fsdp_status share_fate(const char *step_directory, const struct checkpoint_readers *readers,
                                    enum fsdp_status own, struct fsdp_err *err)
 {
@@ -201,8 +204,9 @@ static enum fsdp_status share_fate(const char *step_directory, const struct chec
 }
 
 /*
- * Each rank reads the headers of its share, gives the pieces that they name to the others, and takes theirs.
- * The ranks agree after each step that can fail on one of them alone.
+ * Lists the checkpoint's contents together. Each rank reads the headers of the files in its share, gives
+ * their pieces to the other ranks, and receives theirs. The ranks agree on a status after each step that can
+ * fail on one of them alone.
  */
 static enum fsdp_status list_shared(struct fsdp_io *io, const char *step_directory, int W, int rank,
                                     const struct checkpoint_readers *readers, struct contents *contents,

@@ -18,7 +18,10 @@
 #include "shard_runtime/shardfile/manifest.h"
 
 enum checkpoint_load_flags {
-    /* the checkpoint may contain more tensors than the caller asks for (weights without optimizer) */
+    /*
+     * the checkpoint may have more tensors than the caller asks for, as when weights are loaded without
+     * optimizer
+     */
     CHECKPOINT_SUBSET = 1,
 };
 
@@ -30,8 +33,8 @@ struct checkpoint_loaded {
 };
 
 /**
- * How the ranks of a world meet while they load. Every rank calls both in the same order. `user` is passed to
- * both.
+ * How the ranks of a world exchange data while they load. Every rank calls these functions in the same order.
+ * `user` is passed to both.
  */
 struct checkpoint_readers {
     /* Returns on every rank the status of the lowest rank whose `own` is not FSDP_OK, with its words. */

@@ -35,12 +35,18 @@ struct checkpoint_state {
 /* "Alone" means: the process runs without an agent (link_alone()). */
 struct checkpoint_save_options {
     struct fsdp_io *io; /* NULL: io_anywhere */
-    struct link *link;  /* gives rank, world and generation; its agent publishes the checkpoint */
-    /* Absolute if there is an agent. NULL: that of the link's run. */
+    /*
+     * gives rank, world and generation; if it has an agent, that agent's coordinator publishes the checkpoint
+     */
+    struct link *link;
+    /*
+     * Must be absolute if there is an agent. NULL: the checkpoint directory of the run, which the link names.
+     */
     const char *directory;
-    uint32_t keep;                /* complete checkpoints to keep, 0 for all */
-    int64_t loaded_step;          /* step in `directory` that is never deleted; -1 for none */
-    const struct verify_log *log; /* if alone: receives what was cleaned and deleted; NULL drops it */
+    uint32_t keep;       /* complete checkpoints to keep, 0 for all */
+    int64_t loaded_step; /* step in `directory` that is never deleted; -1 for none */
+    /* if alone: receives what was cleaned and deleted; NULL: that is not recorded */
+    const struct verify_log *log;
     /*
      * If alone: receives the lock of `directory`, which the caller then owns. NULL: the lock lasts for this
      * save only.

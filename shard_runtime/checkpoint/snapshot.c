@@ -23,7 +23,7 @@ enum {
 struct snapshot {
     int fd;
     struct fsdp_snapshot_head *head;
-    unsigned char *piece; /* PIECE_BYTES for shards in a store; NULL: there was none yet */
+    unsigned char *piece; /* (PIECE_BYTES) buffer for shards in a store; NULL: none was needed yet */
 };
 
 /* The shards of a rank: those in its file, then those that other ranks save. */
@@ -87,7 +87,10 @@ enum fsdp_status snapshot_measure(struct snapshot_need *need, const struct check
          snapshot_segment_bytes(bytes) == 0))
         status = fsdp_fail(err, FSDP_ERR_ARG, "a snapshot that does not fit 64 bits");
     if (status == FSDP_OK) {
-        /* the offsets and shapes of shards that other ranks save follow from those of this rank's mesh */
+        /*
+         * the header has the shards that this rank saves; the offsets of the others follow from this rank's
+         * mesh
+         */
         *need = (struct snapshot_need){
             .owner = { (uint32_t)rank, (uint32_t)W,
                        XXH3_64bits_withSeed(image.header.bytes, image.header.length, image.elsewhere_bytes) },
@@ -136,7 +139,10 @@ enum fsdp_status snapshot_open(struct snapshot **out, int fd, const struct snaps
         snapshot_close(snapshot);
         return FSDP_ERR_NOMEM;
     }
-    /* numbers in a manifest have more digits than they had when the segment was laid out */
+    /*
+     * half of the slack is kept: numbers in this manifest may have more digits than when the segment was laid
+     * out
+     */
     if (!snapshot_fits(snapshot->head, &need->owner, need->slot_bytes - SLACK_BYTES / 2,
                        (uint64_t)stat.st_size < wanted ? wanted : (uint64_t)stat.st_size))
         snapshot_lay_out(snapshot->head, &need->owner, need->slot_bytes);
@@ -178,7 +184,10 @@ bool snapshot_wait_copied(struct snapshot *snapshot)
 {
     const uint32_t changes = snapshot_changes(snapshot->head);
 
-    /* If the process that copies is killed, its agent ends the copying, and wakes nobody. */
+    /*
+     * The wait has a limit: if the process that copies is killed, its agent ends the copying but wakes no
+     * waiting rank.
+     */
     if (!snapshot_is_copied(snapshot->head))
         snapshot_wait(snapshot->head, changes, LOOK_MS);
     return snapshot_is_copied(snapshot->head);
@@ -204,14 +213,15 @@ static enum fsdp_status get(const struct snapshot *snapshot, void *bytes, uint64
     return io_read_all(&io_posix, snapshot->fd, bytes, (size_t)size_bytes, offset, "a snapshot", err);
 }
 
-/* Copies one shard to `offset` of the segment, or from there. */
+/* Copies one shard to `offset` of the segment; if `loads`, from there into the shard's rows. */
 static enum fsdp_status copy_shard(struct snapshot *snapshot, const struct safetensors_tensor *shard,
                                    bool loads, uint64_t offset, struct fsdp_err *err)
 {
     const struct rows_store *store = shard->store;
     const uint64_t size_bytes = shard->end - shard->begin;
 
-    if (store == NULL && loads) /* the rows that a caller gave to load into (struct checkpoint_tensor) */
+    /* not const: these are the rows that a caller gave to be loaded into (struct checkpoint_tensor) */
+    if (store == NULL && loads)
         return get(snapshot, (void *)(uintptr_t)shard->data, size_bytes, offset, err);
     if (store == NULL)
         return put(snapshot, shard->data, size_bytes, offset, err);
@@ -326,7 +336,8 @@ enum fsdp_status snapshot_load(struct snapshot *snapshot, const struct shards_sa
     *manifest = (struct manifest){ 0 };
     if (slot < 0)
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no snapshot of step %lld", (long long)save->step);
-    saved.generation = snapshot->head->slots[slot].generation; /* so the header is the same, byte for byte */
+    /* the header that is made must equal the slot's, byte for byte */
+    saved.generation = snapshot->head->slots[slot].generation;
     status = make_image(&image, &saved, tensors, n_tensors, err);
     if (status == FSDP_OK)
         status = load(snapshot, &image, &snapshot->head->slots[slot], manifest, err);

@@ -27,23 +27,31 @@ enum fsdp_status snapshot_measure(struct snapshot_need *need, const struct check
                                   size_t n_tensors, int W, int rank, uint64_t manifest_bytes,
                                   struct fsdp_err *err);
 
-/** Returns the memory that snapshot_open() on the segment `fd` will use, beyond what the segment has now. */
+/**
+ * Returns how much more memory the segment `fd` will take once snapshot_open() has run, compared with now.
+ */
 uint64_t snapshot_missing_bytes(int fd, const struct snapshot_need *need);
 
 /**
- * Opens the segment `fd`, which the snapshot owns from now on, also after an error. What it holds is kept if
- * it is of the same state, and else lost.
+ * Opens the segment `fd`, which the snapshot owns from now on, also after an error. Snapshots in it are kept
+ * if they are of the same state, and are lost otherwise.
  *   FSDP_ERR_IO, FSDP_ERR_NOMEM  *out is NULL
  */
 enum fsdp_status snapshot_open(struct snapshot **out, int fd, const struct snapshot_need *need,
                                struct fsdp_err *err);
 void snapshot_close(struct snapshot *snapshot); /* NULL is a no-op. The segment keeps its snapshots */
 
-/** snapshot_keep_only(), snapshot_find() of shardfile/snapshot.h. */
+/**
+ * Drop other snapshots, and look for one, as snapshot_keep_only() and snapshot_find() of shardfile/snapshot.h
+ * do.
+ */
 void snapshot_go_back(struct snapshot *snapshot, int64_t step);
 bool snapshot_has(const struct snapshot *snapshot, int64_t step);
 
-/** snapshot_is_copied() of shardfile/snapshot.h; and the same after a wait of a tenth of a second at most. */
+/**
+ * Is no snapshot of the segment still being copied to another node? The first returns at once; the second
+ * waits first, for a tenth of a second at most. See snapshot_is_copied() of shardfile/snapshot.h.
+ */
 bool snapshot_copied(const struct snapshot *snapshot);
 bool snapshot_wait_copied(struct snapshot *snapshot);
 

@@ -36,7 +36,10 @@ static enum fsdp_status add(struct finding *finding, const struct damage *damage
     return FSDP_OK;
 }
 
-/* Adds damage that has no byte range: of a whole file, or of the whole checkpoint (`file` NULL). */
+/*
+ * Adds damage for which no byte range is known: of the whole file, or of the whole checkpoint if `file` is
+ * NULL.
+ */
 static enum fsdp_status add_reason(struct finding *finding, const char *file, const char *reason,
                                    struct fsdp_err *err)
 {
@@ -232,7 +235,10 @@ static enum fsdp_status collect(const struct search *search, struct damage_repor
     return FSDP_OK;
 }
 
-/* Adds a reason that a reader gave, unless it could not read. */
+/*
+ * Adds the message of a reader that refused a file as damaged or missing. If `status` is another error,
+ * nothing is added and it is returned: the file could not be examined.
+ */
 static enum fsdp_status add_refusal(struct damage_report *report, const char *file, enum fsdp_status status,
                                     const struct fsdp_err *why, struct fsdp_err *err)
 {

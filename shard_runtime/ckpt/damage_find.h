@@ -29,7 +29,7 @@ struct damage {
 struct damage_report {
     struct damage *list; /* in the order of files and bytes */
     size_t n, room;
-    bool has_manifest; /* the manifest holds; else the next two are 0 */
+    bool has_manifest; /* the manifest is sound; otherwise the next two members are 0 */
     uint64_t step, world_size;
     uint64_t bytes; /* read of tensor files */
 };

@@ -17,10 +17,12 @@ enum differ_kind {
     DIFFER_SHAPE,
     DIFFER_ONLY_A,
     DIFFER_ONLY_B,
-    DIFFER_UNREAD, /* a dtype whose values this library does not read */
+    DIFFER_UNREAD, /* both have it, in a dtype whose values this library does not read */
 };
 
-/** How a tensor differs. The tensors belong to the contents; NULL: it is not there. */
+/**
+ * How a tensor differs. The two pointers are into the contents of the two sides; NULL: that side lacks it.
+ */
 struct difference {
     const struct manifest_tensor *a, *b;
     enum differ_kind kind;
@@ -30,8 +32,8 @@ struct difference {
      */
     uint64_t n_elems, n_differ, first;
     /*
-     * The largest |a - b|, and the largest |a - b| / max(|a|, |b|). A value that is not finite on one side
-     * only makes both infinite.
+     * The largest |a - b|, and the largest |a - b| / max(|a|, |b|). Both are infinite if a value is finite on
+     * one side only.
      */
     double max_abs, max_rel;
 };
@@ -46,7 +48,8 @@ struct differ_side {
 };
 
 /**
- * Compares all tensors of both. The caller frees *list, which is sorted by name. Errors are those of reading.
+ * Compares all tensors of both sides. The caller frees *list, which is sorted by name. Fails if a tensor
+ * cannot be read, with the error of reading it.
  */
 enum fsdp_status differ_all(struct fsdp_io *io, const struct differ_side *a, const struct differ_side *b,
                             struct difference **list, size_t *n, struct fsdp_err *err);

@@ -185,7 +185,9 @@ static void remove_partial(struct fsdp_io *io, const char *path)
     }
 }
 
-/* Where `out` is, and the name of it while it is written: hidden, and of this process. */
+/*
+ * Finds the directory of `out`, and a name for it while it is written: a hidden one, of this process alone.
+ */
 static enum fsdp_status find_places(const char *out, char above[IO_PATH_BYTES], char final[IO_PATH_BYTES],
                                     char partial[IO_PATH_BYTES], struct fsdp_err *err)
 {

@@ -127,7 +127,10 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
-/* Larger elements first: so no block of the writer ends within an element. Else by name. */
+/*
+ * Compares the sizes of elements: larger ones come first, so no block of the writer ends within an element.
+ * Equal sizes are ordered by name.
+ */
 static int compare_sizes(const void *a, const void *b)
 {
     const size_t one = fsdp_dtype_size(((const struct entry *)a)->dtype),
@@ -180,7 +183,10 @@ static enum fsdp_status take_tensor(struct import *import, size_t t, bool *has_s
     return add_entry(import, name, tensor, tensor, err);
 }
 
-/* Adds zeros for the states that the source lacks. The entries so far are sorted by name. */
+/*
+ * Adds an entry of zeros for each optimizer state that the source lacks. The entries so far are sorted by
+ * name.
+ */
 static enum fsdp_status add_states(struct import *import, struct fsdp_err *err)
 {
     const size_t n = import->n;

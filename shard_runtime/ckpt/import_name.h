@@ -21,7 +21,8 @@ struct import_names {
     /* What may precede a parameter's name. They are taken away in this order, each at most once. */
     const char *prefixes[3];
     const char *const
-        *passed_over; /* patterns of fnmatch(3); a name that is left and matches is IMPORT_OTHER */
+        /* patterns of fnmatch(3): a name that matches, after its prefixes are taken away, is IMPORT_OTHER */
+        *passed_over;
     size_t n_passed_over;
 };
 

@@ -26,9 +26,9 @@ struct tensor_stream {
     size_t n_pieces, room;
     size_t current; /* piece that had the last element */
     struct box whole;
-    uint64_t at;       /* number of elements that were read of whole runs and of the current one */
+    uint64_t at;       /* elements that were read so far: those of whole runs, and those of the current run */
     size_t elem_bytes; /* of the tensor's dtype */
-    size_t within;     /* bytes that were read of the element `at` */
+    size_t within;     /* bytes that were read of element number `at`, if it was read in part */
 };
 
 enum fsdp_status tensor_stream_create(struct tensor_stream **out, struct fsdp_io *io,

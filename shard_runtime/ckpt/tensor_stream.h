@@ -19,14 +19,14 @@ enum fsdp_status tensor_stream_create(struct tensor_stream **out, struct fsdp_io
 /** NULL is a no-op. */
 void tensor_stream_destroy(struct tensor_stream *stream);
 
-/** Begins with the first element of tensor number `tensor`, whose dtype is known. */
+/** Begins to read tensor number `tensor` at its first element. Its dtype must be known. */
 enum fsdp_status tensor_stream_begin(struct tensor_stream *stream, size_t tensor, struct fsdp_err *err);
 
-/** Reads the next `size_bytes` bytes of the tensor. They must be there. */
+/** Reads the next `size_bytes` bytes of the tensor, which must have that many left. */
 enum fsdp_status tensor_stream_read(struct tensor_stream *stream, void *bytes, size_t size_bytes,
                                     struct fsdp_err *err);
 
-/** Passes over the next `size_bytes` bytes, which must be there. Reads nothing. */
+/** Passes over the next `size_bytes` bytes of the tensor, which must have that many left. Reads nothing. */
 enum fsdp_status tensor_stream_skip(struct tensor_stream *stream, uint64_t size_bytes, struct fsdp_err *err);
 
 /** Returns the number of bytes of tensor number `tensor`: its elements times the size of its dtype. */

@@ -56,7 +56,7 @@ enum fsdp_status work_run(size_t n, enum fsdp_status (*piece)(void *arg, size_t 
     int n_started = 0;
 
     pthread_mutex_init(&work.mutex, NULL);
-    /* This thread is one of them, so a thread that cannot be started costs only time. */
+    /* The calling thread works too, so a thread that cannot be started costs only time. */
     while (n_started + 1 < n_threads && (size_t)n_started + 1 < n && n_started < WORK_MOST_THREADS &&
            thread_start(&threads[n_started], run, &work) == 0)
         n_started++;

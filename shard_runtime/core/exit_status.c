@@ -3,7 +3,7 @@
 static const int statuses[FSDP_STATUS_COUNT] = {
     [FSDP_OK] = 0,
     [FSDP_ERR_ARG] = FSDP_EXIT_BUG,
-    [FSDP_ERR_NOMEM] = FSDP_EXIT_IO, /* the machine lacks a resource, as with a full disk */
+    [FSDP_ERR_NOMEM] = FSDP_EXIT_IO, /* a lack of memory counts as an I/O failure, as a full disk does */
     [FSDP_ERR_IO] = FSDP_EXIT_IO,
     [FSDP_ERR_NOT_FOUND] = FSDP_EXIT_INPUT,
     [FSDP_ERR_FORMAT] = FSDP_EXIT_INPUT,

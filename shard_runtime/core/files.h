@@ -28,12 +28,15 @@ enum fsdp_status file_read(int fd, size_t limit, char **text, size_t *length);
 enum { FILE_REMOTE_WORDS_BYTES = 512 };
 
 /**
- * Sets errno to EREMOTEIO, and keeps what a file's host said for file_error_words() on this thread: an errno
- * cannot tell it.
+ * Sets errno to EREMOTEIO, for a failure on another host that no errno describes. file_error_words() on this
+ * thread then returns `words`.
  */
 void file_remote_failed(const char *words);
 
-/** strerror() of an errno. For EREMOTEIO the words of the last file_remote_failed() on this thread. */
+/**
+ * Returns the text of an errno, as strerror(). For EREMOTEIO it is the text of the last file_remote_failed()
+ * on this thread.
+ */
 const char *file_error_words(int error);
 
 /** Fails with FSDP_ERR_IO and the reason that errno holds: "WHAT PATH: REASON". */

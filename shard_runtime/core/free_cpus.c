@@ -25,10 +25,11 @@ int free_cpus(const char *loadavg_path)
     cpu_set_t own;
     int most, n;
 
-    /* with more CPUs than a cpu_set_t holds the call fails, and the host's number stands */
+    /* on a host with more CPUs than a cpu_set_t holds, the call fails, and the host's number counts */
     most = sched_getaffinity(0, sizeof own, &own) == 0 ? CPU_COUNT(&own) : online;
     if (running < 0)
         return 0;
-    n = online - (running > 0 ? running : 1); /* the caller is one of those that run */
+    /* the caller is one of the threads that run, so it is left out */
+    n = online - (running > 0 ? running : 1);
     return n < 0 ? 0 : n < most - 1 ? n : most - 1;
 }

@@ -6,8 +6,8 @@
 
 /**
  * From now on this process, and those that it forks, leave no core dump. Other processes of the same user can
- * neither read their memory nor attach a debugger (PR_SET_DUMPABLE). A program that they execute is not
- * concerned. Call it when only one thread exists.
+ * neither read their memory nor attach a debugger (PR_SET_DUMPABLE). This does not apply to programs that
+ * they execute. Call it when only one thread exists.
  */
 void core_hide_memory(void);
 

@@ -7,7 +7,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* Reads the number in a file. "max" is UINT64_MAX. Returns false if there is none. */
+/* Reads the number in a file; "max" gives UINT64_MAX. Returns false if there is no number. */
 static bool read_number(const char *folder, const char *name, uint64_t *number)
 {
     char path[PATH_BYTES + 64], word[32] = "";
@@ -27,7 +27,7 @@ static bool read_number(const char *folder, const char *name, uint64_t *number)
     return read;
 }
 
-/* Reads the number after `key` at the start of a line; 0: there is none. */
+/* Returns the number after `key` at the start of a line of the file; 0: there is none. */
 static uint64_t read_field(const char *path, const char *key)
 {
     FILE *file = fopen(path, "re");
@@ -43,7 +43,10 @@ static uint64_t read_field(const char *path, const char *key)
     return number;
 }
 
-/* What the limit of one group leaves. `limit`, `usage`, `cache`: the names of its files and of the line. */
+/*
+ * Returns what the limit of one group leaves. `limit` and `usage` are names of its files; `cache` is the name
+ * of a line of memory.stat.
+ */
 static uint64_t room_of_group(const char *folder, const char *limit, const char *usage, const char *cache)
 {
     char path[PATH_BYTES + 64];
@@ -56,7 +59,10 @@ static uint64_t room_of_group(const char *folder, const char *limit, const char 
     return most > used ? most - used : 0;
 }
 
-/* The group and all groups above it. `base` is where their tree is mounted. */
+/*
+ * Returns the least that the limits of this group and of all groups above it leave. `base` is where the tree
+ * of groups is mounted.
+ */
 static uint64_t room_of_groups(const char *base, const char *group, bool is_v2)
 {
     char folder[PATH_BYTES];

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /**
- * Returns the bytes; UINT64_MAX if nothing says how many. Page cache that the kernel would drop counts as
- * free.
+ * Returns the number of bytes; UINT64_MAX if it cannot be found out. Page cache that the kernel would drop
+ * counts as free.
  *   root  "" for the files of this host; a test has files of its own below another one
  */
 uint64_t memory_room(const char *root);

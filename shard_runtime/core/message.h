@@ -14,8 +14,9 @@ enum { MESSAGE_FDS = 3 }; /* the most descriptors that one message carries */
 struct message_fds {
     int most;             /* set by the caller: how many are kept, at most MESSAGE_FDS */
     int fds[MESSAGE_FDS]; /* those that were kept; -1: none */
-    int n;                /* how many came; those over `most` are closed */
-    int cut;              /* MSG_TRUNC: there were more bytes than room; MSG_CTRUNC: more descriptors */
+    int n;                /* descriptors that were kept; others that came are closed already */
+    /* MSG_TRUNC: the message had more bytes than fit; MSG_CTRUNC: more descriptors; 0: neither */
+    int cut;
 };
 
 /**

@@ -127,7 +127,7 @@ static bool is_under_way(const struct overlap *overlap, int entry)
     return false;
 }
 
-/* The first failure so far, with its words. The caller holds the mutex. */
+/* Returns the first failure so far, with its message in `err`. The caller holds the mutex. */
 static enum fsdp_status failure_of(const struct overlap *overlap, struct fsdp_err *err)
 {
     return overlap->failure.status == FSDP_OK

@@ -1,7 +1,8 @@
 /*
  * A second thread, which runs entries while the first thread computes. It runs them one by one in the order
- * in which they are given. A step gives it gathers and reductions: in the program's order, so that every rank
- * calls its collectives in the same order. An optimizer with its state in a file gives it reads and writes.
+ * in which they are given. A step gives it gathers and reductions. They are given in the order of the step's
+ * program, so every rank calls its collectives in the same order. An optimizer with its state in a file gives
+ * it reads and writes.
  *
  * The thread never enters OpenMP or a numerics library, and no result depends on it.
  */
@@ -16,8 +17,8 @@ struct overlap;
 typedef enum fsdp_status (*overlap_run_fn)(void *user, int entry, struct fsdp_err *err);
 
 /**
- * Start the thread. `capacity` is how many entries may be given and not yet done. The thread calls `begin`
- * before its first entry (NULL: nothing). FSDP_ERR_NOMEM: no memory, or no thread.
+ * Start the thread. At most `capacity` entries may be given but not done. The thread calls `begin` before its
+ * first entry (NULL: nothing). FSDP_ERR_NOMEM: no memory, or no thread.
  */
 enum fsdp_status overlap_create(struct overlap **out, int capacity, void (*begin)(void),
                                 struct fsdp_err *err);
@@ -32,7 +33,8 @@ void overlap_give(struct overlap *overlap, overlap_run_fn run, void *user, int e
 
 /**
  * Wait until `entry`, and all entries that were given before it, are done. Returns the first failure among
- * them. `entry` may be one that takes no part in this micro-step; it then stands for the entries before it.
+ * them. `entry` may be one that was not given in this micro-step: then the call waits for the entries before
+ * it.
  */
 enum fsdp_status overlap_wait(struct overlap *overlap, int entry, struct fsdp_err *err);
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 /*
- * The child has default signals: the parent's settings are for its loop. All are blocked. A scheduler may
- * signal every process of a run, and only the agent decides what that means.
+ * The child gets default signal handlers, because the parent's are for its loop. All signals are blocked in
+ * it: a scheduler may signal every process of a run, and only the agent decides what such a signal means.
  */
 static int set_signals(posix_spawnattr_t *attributes)
 {

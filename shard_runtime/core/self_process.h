@@ -23,13 +23,17 @@ enum fsdp_status self_process_start(const char *role, const char *argument, int 
                                     struct fsdp_err *err);
 
 /**
- * The same, with a SOCK_SEQPACKET as its stdin: *socket is our end, close-on-exec and not blocking.
+ * Starts the process as self_process_start() does, with a SOCK_SEQPACKET as its stdin. *socket is our end,
+ * close-on-exec and not blocking.
  */
 enum fsdp_status self_process_talk(const char *role, pid_t *pid, int *socket, struct fsdp_err *err);
-/** Kills the process, unless it has ended and was reaped: its pid may be another one's then. */
+/** Kills the process. If it was reaped already, its pid may be another process's, so nothing is killed. */
 void self_process_kill(pid_t pid);
 
-/** In the process: dies with the parent, whose pid is the text `parent`, and ignores SIGPIPE. */
+/**
+ * The process itself calls this: it will die with its parent, whose pid is the text `parent`, and ignores
+ * SIGPIPE.
+ */
 void self_process_begin(const char *role, const char *parent);
 
 #endif

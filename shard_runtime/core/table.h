@@ -23,7 +23,7 @@ struct table {
     size_t n_slots, n_entries;
 };
 
-/** The owner's struct of `type` whose `member` is the entry. */
+/** Returns the owner's struct, of type `type`, whose member `member` is the entry. */
 #define TABLE_OWNER(entry, type, member) ((type *)(void *)((char *)(entry)-offsetof(type, member)))
 
 /** The first entry with this hash; NULL: there is none. Entries with other keys may have the same hash. */

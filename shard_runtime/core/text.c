@@ -44,12 +44,16 @@ void text_wrap(FILE *out, const char *text, int begin, int indent, int columns)
     fprintf(out, "%s\n", text);
 }
 
-/* The length of the paragraph that begins `text`: up to a line that begins with a space, or is empty. */
+/*
+ * Returns the length of the first paragraph of `text`. It ends before a line that begins with a space or is
+ * empty.
+ */
 static size_t paragraph(const char *text)
 {
     size_t n = strcspn(text, "\n");
 
-    while (text[n] == '\n' && strchr(" \n", text[n + 1]) == NULL) /* the end of the text is in it too */
+    /* strchr() also finds the final zero, so the loop ends there */
+    while (text[n] == '\n' && strchr(" \n", text[n + 1]) == NULL)
         n += 1 + strcspn(text + n + 1, "\n");
     return n;
 }

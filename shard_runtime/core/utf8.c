@@ -70,7 +70,10 @@ struct range {
     uint32_t first, last;
 };
 
-/* Blocks as a whole (Unicode 15): the few characters in them that differ are rare in names. */
+/*
+ * Whole blocks of combining characters (Unicode 15). A few characters in them do not combine; they are rare
+ * in names.
+ */
 static const struct range combining[] = {
     { 0x0300, 0x036f }, { 0x0483, 0x0489 }, { 0x0591, 0x05bd }, { 0x064b, 0x065f }, { 0x1ab0, 0x1aff },
     { 0x1dc0, 0x1dff }, { 0x200b, 0x200f }, { 0x202a, 0x202e }, { 0x2060, 0x2064 }, { 0x20d0, 0x20ff },

@@ -28,7 +28,7 @@ struct device_stream {
 struct device_event {
     struct device *device;
     bool recorded;
-    uint64_t mark; /* n_done of the last stream that recorded the event, at that time */
+    uint64_t mark; /* the value of n_done on the stream that recorded the event last, at that moment */
 };
 
 static enum fsdp_status cpu_open(struct device *device, int local_rank, struct fsdp_err *err)
@@ -93,7 +93,7 @@ static enum fsdp_status cpu_alloc(struct device *device, size_t size_bytes, void
                          size_bytes);
     page = map_on_huge_page(rounded);
     if (page == NULL)
-        page = map(rounded); /* it is small, or there is no room for the padding */
+        page = map(rounded); /* the memory is smaller than a huge page, or there is no room for the padding */
     if (page == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "device cpu: mapping %zu bytes: %s", size_bytes,
                          strerror(errno));
@@ -159,7 +159,9 @@ static void cpu_record(struct device_event *event, struct device_stream *stream)
 
 static void cpu_wait(struct device_stream *stream, struct device_event *event)
 {
-    /* Work runs at once, so what the event marks was done before record() returned. */
+    /*
+     * Nothing to wait for: work runs at once, so all that the event marks was done before record() returned.
+     */
     assert(event->device == stream->device);
     if (event->recorded)
         stream->n_done++;

@@ -49,8 +49,8 @@ struct device_rounding {
 };
 
 /**
- * Returns an error if waiting is in vain. Called every few milliseconds while synchronize() waits; must not
- * block.
+ * Returns an error if waiting is pointless, for example because a rank has ended. synchronize() calls it
+ * every few milliseconds while it waits, so it must not block.
  */
 typedef enum fsdp_status (*device_watch_fn)(void *user, struct fsdp_err *err);
 
@@ -106,8 +106,8 @@ struct device_ops {
                       float scale, bool accumulate);
 
     /**
-     * Rounds each tensor of the list stochastically (core/bf16.h). Overlaps and the list as for cast_list().
-     * The same bits on every device.
+     * Rounds each tensor of the list stochastically to bfloat16 (core/bf16.h). The rules about overlaps and
+     * the lifetime of the list are those of cast_list(). Every device gives the same bits.
      */
     void (*round_list)(struct device_stream *stream, const struct device_rounding *roundings,
                        size_t n_roundings, uint64_t step);
@@ -128,8 +128,8 @@ struct device_ops {
     void (*decode)(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
                    size_t n_elems, const float *amax);
     /**
-     * Optional: returns FSDP_ERR_UNSUPPORTED, with the device's name, if it is too old for float8. NULL: none
-     * is.
+     * Optional; NULL: every device of this kind can. Returns FSDP_ERR_UNSUPPORTED, with the device's name, if
+     * the device is too old for float8.
      */
     enum fsdp_status (*check_float8)(const struct device *device, struct fsdp_err *err);
 
@@ -178,7 +178,7 @@ struct device_ops {
 struct device {
     const struct device_ops *ops;
     int local_rank;
-    bool timed;  /* the back end asks to be told of steps and spans */
+    bool timed;  /* the device wants calls of begin_step(), begin_span() and end_span() */
     void *state; /* the back end's own */
 };
 
@@ -187,10 +187,11 @@ struct plugin;
 struct device_config {
     const char *name; /* "cpu", "cuda" or "auto": cuda where its plug-in opens, else cpu */
     int local_rank, local_world_size;
-    /* receives what the device came from, NULL when from no plug-in; may be NULL */
+    /* receives the plug-in that the device is from; NULL for the cpu device. This pointer may be NULL */
     const struct plugin **plugin;
     /*
-     * Why "auto" did not take a GPU that there may be; "" where there is none, or it was taken. May be NULL.
+     * Why "auto" took the cpu although there may be a GPU. "" if there is no GPU, or if it was taken. This
+     * pointer may be NULL.
      */
     struct fsdp_err *refusal;
 };

@@ -17,7 +17,10 @@
 
 enum { WORDS_ELEMS = FSDP_ERR_MESSAGE_BYTES / sizeof(int64_t) };
 
-/* The failure of the lowest rank that failed. All other ranks give zeros, so that a sum carries it. */
+/*
+ * The failure of the lowest rank that failed. All other ranks give zeros, so that a sum over the ranks gives
+ * its words to all.
+ */
 struct last_words {
     int64_t status;
     int64_t words[WORDS_ELEMS];
@@ -44,8 +47,8 @@ static enum fsdp_status find_first(const struct members *members, bool failed, i
 }
 
 /*
- * Get status and words of rank `first`, which all members know to have failed. A rank that failed with the
- * same status keeps its own words.
+ * Gets the status and words of rank `first`, of which all members know that it failed. A rank that failed
+ * with the same status keeps its own words.
  */
 static enum fsdp_status hear(const struct members *members, int first, enum fsdp_status own,
                              struct fsdp_err *err)
@@ -83,7 +86,7 @@ static enum fsdp_status agree(const struct members *members, enum fsdp_status ow
     enum fsdp_status status;
     int first;
 
-    if (own == FSDP_ERR_DEVICE) /* this process ends, and the other ranks notice that */
+    if (own == FSDP_ERR_DEVICE) /* this process ends anyway, and the other ranks notice that */
         return own;
     status = find_first(members, own != FSDP_OK, also, &first, &theirs);
     if (status != FSDP_OK)
@@ -130,7 +133,7 @@ enum fsdp_status mesh_agree(const struct fsdp_device_mesh *mesh, enum fsdp_statu
     return mesh->context != NULL ? agree(&members, own, &nothing, err) : own;
 }
 
-/* This uses only the tree, because a rank may have no memory for a model. */
+/* Uses nothing but the tree, because a rank may have no memory for a model. */
 enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsdp_module *root,
                             enum fsdp_status own, struct fsdp_err *err)
 {
@@ -153,8 +156,8 @@ static enum fsdp_status reduce_in_model(const void *who, void *buffer, size_t n_
 }
 
 /*
- * The ranks also agree on whether any of them called hooks on final gradients: that spoils a step which
- * failed.
+ * The ranks also agree on whether any of them called hooks on final gradients: an update that such a hook
+ * makes cannot be undone if the step fails.
  */
 static enum fsdp_status agree_in_model(struct fsdp_model *model, enum fsdp_status own, struct fsdp_err *err)
 {
@@ -173,7 +176,10 @@ enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, s
     struct fsdp_err theirs = { 0 };
     enum fsdp_status status;
 
-    /* Nothing works on a failed device: this process ends, and the other ranks notice that. */
+    /*
+     * Nothing works on a failed device, so this rank does not take part in the agreement. Its process ends,
+     * and the other ranks notice that.
+     */
     if (own == FSDP_ERR_DEVICE || (own != FSDP_OK && model_is_broken(model)))
         return own;
     for (size_t i = 0; i < n; i++)

@@ -22,7 +22,9 @@ static enum fsdp_status check(const struct fsdp_model *model, double max_norm, d
     return gradients_check(model, err);
 }
 
-/* The ranks that shard together know from their sums whether one of them failed. Tell the replicas too. */
+/*
+ * The ranks that shard together know from their sums whether one of them failed. This tells the replicas too.
+ */
 static enum fsdp_status tell_replicas(const struct fsdp_model *model, bool *failed, struct fsdp_err *err)
 {
     int64_t any = *failed;

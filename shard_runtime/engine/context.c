@@ -40,7 +40,7 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
     *out = NULL;
     if (options != NULL)
         chosen = *options;
-    if (context == NULL) { /* at this point the other ranks notice it by the end of this process */
+    if (context == NULL) { /* the other ranks notice this failure only when the process ends */
         fsdp_comm_destroy(comm);
         link_close(link);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "opening a context: out of memory");

@@ -1,5 +1,5 @@
 /*
- * What a context is inside. The trainer and tests may look; users have <fsdp/context.h>.
+ * What a context is inside. The trainer and tests may use this header; users have <fsdp/context.h>.
  */
 #ifndef ENGINE_CONTEXT_H
 #define ENGINE_CONTEXT_H
@@ -25,30 +25,36 @@ struct fsdp_context {
     struct link *link;
     struct fsdp_comm *comm;
     struct fsdp_model *models; /* the list of those that exist */
-    /* its second thread unshards by hand, and has the groups until it is waited for */
+    /* a model whose second thread gathers by hand, and uses the groups until it is waited for; NULL: none */
     struct fsdp_model *gathering;
     struct device device;
-    const struct plugin *plugin; /* the device came from it; NULL: the cpu */
+    const struct plugin *plugin; /* the plug-in from which the device comes; NULL: the device is the cpu */
     struct fsdp_err refusal;     /* why "auto" took the cpu although there may be a GPU; "" otherwise */
-    struct device_comms comms;   /* what groups of ranks share that move device memory */
+    struct device_comms comms;   /* what all groups of ranks that move device memory have in common */
     struct device_stream *streams[PLAN_N_STREAMS];
     struct numerics numerics;
     /*
-     * The cpu in addition to a device with memory of its own, once something offloads: it computes on host
-     * memory.
+     * The cpu, opened in addition to a device with memory of its own, as soon as something offloads: it
+     * computes on host memory.
      */
     struct device host;
     struct numerics host_numerics;
     struct fsdp_progress *progress; /* the link's */
     int rank, W, threads;
-    unsigned n_groups;      /* groups made after the world's: their names are numbered, alike on all ranks */
+    /*
+     * how many groups were made after the world's; names of groups have such a number, which is equal on all
+     * ranks
+     */
+    unsigned n_groups;
     fsdp_phase_fn on_phase; /* NULL: not called */
     void *on_phase_user;
     struct fsdp_opening opening;
     struct context_io io;
-    struct directory_lock *saves_to; /* directories it saved to, locked until it is destroyed */
-    const char *checkpoint_extra;    /* borrowed; NULL: none */
-    bool resume_is_stale;            /* saved or loaded since the agent found the step to resume from */
+    /* directories to which this process has saved, locked until the context is destroyed */
+    struct directory_lock *saves_to;
+    const char *checkpoint_extra; /* borrowed; NULL: none */
+    /* this process has saved or loaded since the agent looked for the step to resume from */
+    bool resume_is_stale;
 };
 
 /**
@@ -78,7 +84,8 @@ enum fsdp_status context_agree(const struct fsdp_context *context, enum fsdp_sta
                                struct fsdp_err *err);
 
 /**
- * A JSON object that every fsdp_checkpoint_save() writes into the manifest as `extra`. Borrowed; NULL: none.
+ * Sets a JSON object that every fsdp_checkpoint_save() writes into the manifest as `extra`. Borrowed; NULL:
+ * none.
  */
 void context_set_checkpoint_extra(struct fsdp_context *context, const char *json_object);
 
@@ -91,24 +98,24 @@ struct link *context_link(const struct fsdp_context *context);
  */
 bool context_has_idle_time(const struct fsdp_context *context);
 /**
- * The rule alone: n_ranks of this host with `threads` each, which may run on n_cpus. n_cpus 0: not known, and
- * none is free.
+ * The same rule as a pure function. `n_ranks` ranks run on this host with `threads` threads each, on n_cpus
+ * CPUs; 0: the number is not known, so none counts as free.
  */
 bool context_leaves_idle_time(unsigned n_nodes, int n_ranks, int threads, int n_cpus);
 
-/** Tell the agent that this process is alive: a plain store to the progress page. */
+/** Shows the agent that this process is alive, by a plain store to the progress page. */
 void context_alive(const struct fsdp_context *context);
 /**
  * Show what thread `thread` (as on the progress page) does next: the layer or unit with the number `place` of
- * flight_add_place(); 0: none. A plain store, too.
+ * flight_add_place(); 0: none. Like context_alive(), this is a plain store.
  */
 void context_place(const struct fsdp_context *context, int thread, uint32_t place);
 
 /** Make *io files that report to the agent over `link`, which is borrowed. */
 void context_io_init(struct context_io *io, const struct link *link);
 /**
- * The files to read and write checkpoints and weights with. A large one takes longer than a rank may be
- * silent.
+ * Returns the file operations for checkpoints and weights. They tell the agent during a large file that this
+ * process is alive, because the file may take longer than a rank may be silent.
  */
 struct fsdp_io *context_files(struct fsdp_context *context);
 

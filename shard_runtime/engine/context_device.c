@@ -12,7 +12,7 @@
 #include "shard_runtime/device/plugin.h"
 #include "shard_runtime/engine/place.h"
 
-/* The name that was asked for; the environment may decide what "auto" means. */
+/* Returns the name that was asked for. If it is "auto", an environment variable may replace it. */
 static const char *wanted(const char *option, const char *variable)
 {
     const char *value = getenv(variable);
@@ -22,7 +22,7 @@ static const char *wanted(const char *option, const char *variable)
     return value != NULL && value[0] != '\0' ? value : "auto";
 }
 
-/* Set *value, on every rank, to whether it was true on all ranks. */
+/* Sets *value on every rank: true if it was true on all ranks. */
 static enum fsdp_status all_of(struct fsdp_comm *world, bool *value, struct fsdp_err *err)
 {
     int64_t not_here = !*value;
@@ -65,7 +65,7 @@ static enum fsdp_status choose_device(struct fsdp_context *context, const char *
 }
 
 /*
- * Did the user tell NCCL that ranks may share a GPU? It can be told from version 2.30 on; an older one
+ * Has the user told NCCL that ranks may share a GPU? NCCL accepts that from version 2.30 on; an older NCCL
  * refuses by itself.
  */
 static bool nccl_may_share(void)

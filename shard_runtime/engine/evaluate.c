@@ -19,8 +19,10 @@ static enum fsdp_status prepare(struct fsdp_model *model, size_t batch, size_t s
 
     if (batch == 0 || seq == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
-    drop(model); /* set first, so that the program is not planned again */
-    /* All programs have one layout, which depends on what setters said: follow these first. */
+    drop(model); /* set before planning, so that no later call plans the program a second time */
+    /*
+     * All programs must have one layout, and it depends on setters that the user called: follow those first.
+     */
     if (model->n_micro_done == 0 && model->training.next_call == 0)
         OK_OR_RETURN(model_follow_setters(model, false, true, false, err));
     status = program_create(&model->evaluation, model, batch, false, seq, err);
@@ -50,9 +52,9 @@ enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t 
 }
 
 /*
- * Between steps an evaluation follows what units are told now; within a step it uses the plans of the step. A
- * rank that made new plans tells the others whether that worked. If one failed, all ranks make new plans the
- * next time.
+ * Between two steps an evaluation follows the setters that the user has called; within a step it uses the
+ * plans of that step. A rank that made new plans tells the others whether that worked. If one failed, all
+ * ranks make new plans the next time.
  */
 static enum fsdp_status follow_setters(struct fsdp_model *model, struct fsdp_err *err)
 {
@@ -115,7 +117,7 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
         status = fsdp_fail(err, FSDP_ERR_ARG, "an evaluation without input or place for its loss");
     if (status == FSDP_OK)
         status = check_evaluation(program, input, targets, err);
-    in.fails = status != FSDP_OK; /* the other ranks do not know of it yet */
+    in.fails = status != FSDP_OK; /* the other ranks have not heard of this rank's failure yet */
     in.why = err;
     if (status == FSDP_OK || !model_is_broken(model)) {
         struct fsdp_err run = { 0 };

@@ -37,7 +37,9 @@ static void forecast_optimizer(struct fsdp_forecast *forecast, const struct fsdp
         optim_need(options, elems, &forecast->optimizer, &forecast->offloaded);
 }
 
-/* The numerics that the plan is for. The row for a GPU answers without one. */
+/*
+ * Returns the configuration of the numerics that the plan is for. The row for a GPU plans without having one.
+ */
 static struct numerics_config numerics_of(const struct fsdp_forecast_world *world)
 {
     return (struct numerics_config){ .threads = world->threads,
@@ -57,7 +59,8 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
 {
     struct plan_traffic traffic;
 
-    forecast->process = process_memory_now(); /* the plan stays in memory, as in a worker */
+    /* measured while the plan is in memory, because a worker has its plan in memory too */
+    forecast->process = process_memory_now();
     fsdp_model_memory(model, &forecast->memory);
     forecast_optimizer(forecast, model, optimizer);
     forecast->staging = model_staging_bytes(model, world->ranks_per_host);

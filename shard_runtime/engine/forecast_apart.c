@@ -46,8 +46,8 @@ static void take_larger(size_t *most, size_t bytes)
 }
 
 /*
- * The largest scratch that an operation asks of the numerics, which keep it; and the memory for numbers that
- * go to the host.
+ * Returns the largest scratch that an operation asks of the numerics (which keep it), plus the memory for
+ * numbers that go to the host.
  */
 static size_t kernel_bytes(const struct fsdp_model *model)
 {

@@ -15,8 +15,8 @@
 extern const struct device_ops forecast_cuda_ops;
 
 /**
- * Fill in forecast->apart. `model` is planned, and its memory is measured; `optimizer` may be NULL. `staged`:
- * collectives move data through host memory.
+ * Fill in forecast->apart. `model` must be planned and its memory measured; `optimizer` may be NULL.
+ * `staged`: collectives move data through host memory.
  */
 void forecast_apart(struct fsdp_forecast *forecast, struct fsdp_model *model,
                     const struct fsdp_optimizer_options *optimizer, bool staged, int ranks_per_host);

@@ -64,7 +64,9 @@ static void scale_all(float *values, size_t n, float scale)
         values[i] *= scale;
 }
 
-/* Are the gradients still whole activations, which only the last backward of the step reduces? */
+/*
+ * Are the gradients still those of whole parameters, because only the last backward of the step reduces them?
+ */
 static bool are_yet_to_be_reduced(const struct fsdp_model *model, int group)
 {
     const struct plan_group *layout = &model->layout.groups[group];
@@ -114,7 +116,7 @@ static size_t gathered_bytes(const struct fsdp_model *model, int index)
     return W > 1 || n_parts > 1 ? param->chunk_elems * W * n_parts * sizeof(float) : 0;
 }
 
-/* Where to gather: shards in host memory are gathered in ordinary memory, without the device. */
+/* Returns where to gather: shards in host memory are gathered in ordinary memory, without the device. */
 enum shard_place model_gather_place(const struct fsdp_model *model, int index)
 {
     return model_place(model, model->layout.params[index].group) == PLACE_DEVICE ? PLACE_DEVICE : PLACE_PAGED;

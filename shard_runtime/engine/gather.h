@@ -1,5 +1,6 @@
 /*
- * Whole parameters on every rank, and what has their shape: gradients and the optimizer's state.
+ * Gathers whole parameters on every rank; also gradients and optimizer state, which have the shape of
+ * parameters.
  */
 #ifndef ENGINE_GATHER_H
 #define ENGINE_GATHER_H
@@ -26,8 +27,8 @@ void gather_room_free(struct gather_room *room, struct fsdp_model *model);
 enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_which which,
                               const struct gather_room *room, float *out, struct fsdp_err *err);
 /**
- * The same of any values that have the layout of the parameter's shard, padding included: `shard` is memory
- * of the place that model_gather_place() names.
+ * Gathers values other than parameters that have the layout of the parameter's shard, padding included.
+ * `shard` is in the memory that model_gather_place() names. Otherwise as model_gather().
  */
 enum fsdp_status model_gather_rows(struct fsdp_model *model, int index, const float *shard,
                                    const struct gather_room *room, float *out, struct fsdp_err *err);

@@ -64,8 +64,8 @@ static void take_parameter(struct measure *m, int index)
 }
 
 /*
- * Is the gradient of parameter `index` in this rank's share of the norm? If several ranks hold it, one of
- * them counts it.
+ * Does this rank count the gradient of parameter `index` in its share of the norm? If several ranks hold the
+ * gradient, exactly one of them counts it.
  */
 static bool counts(const struct fsdp_model *model, int index)
 {
@@ -94,8 +94,8 @@ double gradients_sum_powers(const struct fsdp_model *model, const struct model_m
 }
 
 /*
- * The sum over gradients that are in no share of this rank: those of ignored parameters, and those that
- * another tensor rank counts.
+ * Returns the sum over gradients that are in no rank's share here: those of ignored parameters, and those
+ * that another tensor rank counts.
  */
 static double sum_the_rest(const struct fsdp_model *model)
 {

@@ -19,7 +19,7 @@ static int count_nodes(const int *ranks, int n, int ranks_per_host)
     return n_nodes;
 }
 
-/* Ranks of the group on each node; comm/ demands the same number on all nodes. */
+/* Returns how many ranks of the group each node has; comm/ requires the same number on all nodes. */
 static int members_on_node(const int *ranks, int n, int ranks_per_host)
 {
     return n / count_nodes(ranks, n, ranks_per_host);
@@ -37,8 +37,8 @@ static size_t shared_of(const int *ranks, int n, int ranks_per_host)
 }
 
 /*
- * The bytes of all such segments on a node, for one of its ranks. Every rank of the node is in a group like
- * this one, and each of these groups has one segment there.
+ * Returns the bytes of all segments of such groups on a node, as one rank's part. Every rank of the node is
+ * in one such group, and each group has one segment on the node.
  */
 static size_t segments_of(const int *ranks, int n, int ranks_per_host)
 {
@@ -46,7 +46,7 @@ static size_t segments_of(const int *ranks, int n, int ranks_per_host)
            (size_t)members_on_node(ranks, n, ranks_per_host);
 }
 
-/* The model whose groups are counted, and the measure that is used. */
+/* What is asked about the groups: the model, and the function that measures a group. */
 struct question {
     const struct fsdp_model *model;
     model_group_bytes_fn bytes_of;

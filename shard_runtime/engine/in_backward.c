@@ -24,7 +24,7 @@ bool model_updates_in_backward(const struct fsdp_model *model)
     return updates;
 }
 
-/* Sets in_step[].updated for every group that any rank updated. */
+/* Sets in_step[].updated, on every rank, for each group that any rank has updated. */
 static enum fsdp_status collect_updates(struct fsdp_model *model)
 {
     int64_t updated[GROUPS_AT_ONCE];
@@ -74,7 +74,7 @@ enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status s
     char names[NAMES_BYTES];
 
     if (status != FSDP_ERR_DEVICE && !model_is_broken(model))
-        /* if this fails, the groups are broken, and this rank knows its own updates only */
+        /* if this fails, the model's groups are broken, and only this rank's own updates can be named */
         (void)collect_updates(model);
     if (list_updates(model, names) == 0)
         return status;
@@ -84,7 +84,7 @@ enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status s
                : fsdp_fail(err, status, "%s; updated in this step, and not undone: %s", err->message, names);
 }
 
-/* A group that was updated in the last step, which fsdp_optimizer_step() did not end; -1: none. */
+/* Returns a group that was updated in a step which fsdp_optimizer_step() did not end; -1: there is none. */
 static int find_unended(const struct fsdp_model *model)
 {
     for (int g = 0; g < model->layout.n_groups && model->has_gradients && !model->used; g++)

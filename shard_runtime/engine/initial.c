@@ -12,8 +12,8 @@
 #include "shard_runtime/numerics/parallel.h"
 
 enum {
-    STAGE_ELEMS = 1 << 14, /* on the stack, so that drawing needs no memory */
-    GRAIN_ELEMS = 1 << 10, /* about 20 microseconds of one thread; a smaller piece is not shared out */
+    STAGE_ELEMS = 1 << 14, /* drawn on the stack, so that this needs no memory */
+    GRAIN_ELEMS = 1 << 10, /* about 20 microseconds of work for one thread; smaller pieces are not divided */
 };
 
 enum fsdp_status model_plan_initial(struct fsdp_model *model, struct fsdp_err *err)

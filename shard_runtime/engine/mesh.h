@@ -17,7 +17,10 @@ struct fsdp_device_mesh {
     bool borrowed; /* the groups belong to another mesh */
 };
 
-/** context_agree() among the ranks of `mesh`, whose groups are open. Without a context it returns `own`. */
+/**
+ * Does context_agree() among the ranks of `mesh`, whose groups must be open. If the mesh has no context,
+ * returns `own`.
+ */
 enum fsdp_status mesh_agree(const struct fsdp_device_mesh *mesh, enum fsdp_status own, struct fsdp_err *err);
 
 #endif

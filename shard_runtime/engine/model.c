@@ -76,7 +76,7 @@ bool model_overlaps(const struct fsdp_model *model)
 {
     const struct fsdp_context *context = model->context;
 
-    /* A device with streams needs no thread to overlap, and takes its work from one. */
+    /* A device with streams overlaps work without a second thread, and must get its work from one thread. */
     if (context->W == 1 || device_is_separate(&context->device) || model->options.overlap == FSDP_OVERLAP_OFF)
         return false;
     return model->options.overlap == FSDP_OVERLAP_ON || context_has_idle_time(context);
@@ -216,7 +216,7 @@ void model_lose_gradients(struct fsdp_model *model)
             model->groups[g].grads = NULL;
 }
 
-/* Can the device do float8, if the layout has coded parameters? */
+/* If the layout has coded parameters, checks that the device can compute float8. */
 static enum fsdp_status check_float8(const struct fsdp_model *model, struct fsdp_err *err)
 {
     const struct device *device = &model->context->device;
@@ -229,7 +229,8 @@ static enum fsdp_status check_float8(const struct fsdp_model *model, struct fsdp
     return FSDP_OK;
 }
 
-enum { MAX_FORWARDS = 4096 }; /* each is recorded; this is far more than activations have room for */
+/* a limit, far beyond what activations have memory for, because each forward is recorded */
+enum { MAX_FORWARDS = 4096 };
 
 enum fsdp_status model_check_options(const struct fsdp_model_options *options, struct fsdp_err *err)
 {
@@ -250,8 +251,8 @@ enum fsdp_status model_check_options(const struct fsdp_model_options *options, s
 }
 
 /*
- * Setters, hooks and gathers by hand are kept in the tree, so two models of one tree would share them by
- * mistake.
+ * Refuses a tree that another model uses. Setters, hooks and gathers by hand are stored in the tree, so two
+ * models would share them by mistake.
  */
 static enum fsdp_status check_unused(const struct fsdp_context *context, const struct fsdp_module *root,
                                      struct fsdp_err *err)
@@ -276,8 +277,8 @@ static void leave_context(const struct fsdp_model *model)
 }
 
 /*
- * Makes a model with its layout, before any collective. *out may be set after a failure too; the caller then
- * destroys it.
+ * Makes a model with its layout, without any collective. *out may be set even after a failure; the caller
+ * then destroys it.
  */
 static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context *context,
                                     struct fsdp_module *root, const struct fsdp_model_options *options,
@@ -333,7 +334,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         return status;
     }
     status = model_open_comms(model, err);
-    if (status != FSDP_OK) { /* other ranks may wait for this rank in opening a group */
+    if (status != FSDP_OK) { /* this rank leaves the groups: others may wait for it while they open a group */
         model_break(model, status, err);
         fsdp_model_destroy(model);
         return status;
@@ -366,7 +367,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
     if (model == NULL)
         return;
     leave_context(model);
-    unshard_destroy(model); /* before its thread, which may be gathering, is ended */
+    unshard_destroy(model); /* before the second thread is ended, because it may still be gathering */
     program_destroy(&model->training);
     program_destroy(&model->evaluation);
     for (int p = 0; p < N_PLACES; p++) {
@@ -386,7 +387,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
 
 double model_gradient_scale(const struct fsdp_model *model, int group)
 {
-    /* Gradients of ignored parameters belong to this rank alone: clipping does not count them. */
+    /* Gradients of ignored parameters belong to this rank alone, so clipping does not scale them. */
     return model->loss_scale * (model->layout.groups[group].local ? 1.0 : model->grad_scale);
 }
 

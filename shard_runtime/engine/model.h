@@ -29,8 +29,9 @@ struct model_mesh {
     const struct fsdp_device_mesh *mesh; /* NULL: all ranks of the world shard */
     int W, R;                            /* ranks that shard, and replicas of these */
     int shard_rank, replica_rank;        /* this rank's place among both */
-    struct fsdp_comm *shards, *replicas; /* the groups of both; borrowed from the mesh or the context */
-    /* for reduce-scatters, if a unit asked for a group of its own; NULL: `shards` */
+    /* the groups of these two kinds of ranks; borrowed from the mesh or the context */
+    struct fsdp_comm *shards, *replicas;
+    /* a separate group for reduce-scatters, if a unit asked for one; NULL: `shards` is used */
     struct fsdp_comm *own_reduces;
     double squares; /* the sum of this rank's squared gradients in the last step */
 };
@@ -61,18 +62,22 @@ struct program {
     char *arena;
     size_t arena_bytes;
     struct device_event **events; /* of each entry; NULL: it records none */
-    struct overlap *overlap;      /* the thread that runs what communicates; NULL: the caller's does */
-    const void **whole_grads;     /* room for the addresses of one group's gradients, while they are packed */
-    uint32_t *places;             /* (n_entries) the number of each entry's layer or unit: context_place() */
-    struct fsdp_batch *batches;   /* the batch of each forward, for operations; until the last backward */
-    int next_call, next_entry;    /* what runs next; 0 at the beginning */
-    uint64_t hash;                /* plan_hash() */
-    bool compared;    /* a whole step ran in which all ranks had this plan, and compared their collectives */
+    /* the second thread, which runs collectives; NULL: the caller's thread runs them */
+    struct overlap *overlap;
+    const void **whole_grads; /* room for the addresses of one group's gradients, while they are packed */
+    /* (n_entries) for each entry the number of its layer or unit, for context_place() */
+    uint32_t *places;
+    /* the batch of each forward, which operations read until the last backward */
+    struct fsdp_batch *batches;
+    int next_call, next_entry; /* what runs next; 0 at the beginning */
+    uint64_t hash;             /* plan_hash() */
+    /* a whole step was run in which all ranks had this plan and compared their collectives */
+    bool compared;
     bool calls_known; /* the current call need not compare the calls again; equal on all ranks */
     struct program_io io;
     /*
-     * A run adds to these and not to the caller's own, because a device may still write after a run that
-     * failed.
+     * A run adds to these members, not to the caller's variables, because a device may still write after a
+     * failed run.
      */
     double loss_sum;
     uint64_t n_targets;
@@ -81,12 +86,12 @@ struct program {
     void *observer;
 };
 
-/** In one place, the shards of all groups that have theirs there, in the order of the groups. */
+/** The shards in one kind of place, of all groups that have theirs there, in the order of the groups. */
 struct model_memory {
     float *parameters;
-    float *gradients; /* NULL without training; on the device the beginning of training's arena */
+    float *gradients; /* NULL without training; on a device they are the beginning of training's arena */
     size_t parameter_bytes, gradient_bytes;
-    size_t reduced_elems; /* elements of gradients but those of ignored parameters, which come last */
+    size_t reduced_elems; /* elements of gradients without those of ignored parameters, which come last */
 };
 
 /** The initial values of one parameter. */
@@ -97,7 +102,7 @@ struct initial_values {
 
 /** What happened to a group of the layout in the current step. */
 struct model_group_state {
-    bool final;   /* in a backward that runs: its gradients are final, and its hook was called */
+    bool final;   /* in the backward that runs: the group's gradients are final, and its hook was called */
     bool updated; /* by fsdp_optimizer_step_group() */
 };
 
@@ -108,20 +113,25 @@ struct fsdp_model {
     struct fsdp_model_options options;
 
     /* Which ranks share it. */
-    struct model_mesh *meshes; /* the root's first; all consist of the same ranks */
+    struct model_mesh *meshes; /* the meshes of all units, the root's first; all have the same ranks */
     int n_meshes;
     int data_ranks; /* ranks that compute on samples of their own: those of each mesh */
-    /* ranks that each have a part of split modules, and this rank's place; 1 and 0 without */
+    /*
+     * T: ranks that share the parts of split modules; tensor_rank: this rank's place among them. 1 and 0 if
+     * nothing is split
+     */
     int T, tensor_rank;
     const struct fsdp_device_mesh *tensor_mesh;
-    struct fsdp_comm *tensor;              /* borrowed from that mesh */
-    struct fsdp_unshard_handle *unsharded; /* for each group: gathered by hand between steps */
-    struct model_part *parts;              /* one for each k among the groups of a mesh */
+    struct fsdp_comm *tensor; /* borrowed from that mesh */
+    /* (one for each group) parameters that the user gathered by hand between steps */
+    struct fsdp_unshard_handle *unsharded;
+    /* (one for each mesh and each k of its groups) the ranks that gather slices together */
+    struct model_part *parts;
     int n_parts;
     int *ranks; /* (world size) room to list the ranks of a group that is being opened */
 
     /* Its parameters. */
-    struct graph layout_graph; /* of `layout`, of which only groups and parameters are used */
+    struct graph layout_graph; /* of `layout`; only its groups and parameters are used */
     struct plan layout;
     struct param_group *groups; /* this rank's shards of each group of the layout */
     /* for groups that round stochastically; the step number is the optimizer's */
@@ -132,26 +142,29 @@ struct fsdp_model {
     size_t n_drawn;                 /* elements of initial values that this rank has written */
 
     /* The current step. */
-    /* gradients count as multiplied by this, to be the mean over a step of several calls */
+    /*
+     * a factor for gradients when they are reduced, so that they become the mean over a step of several calls
+     */
     double loss_scale;
-    double grad_scale;       /* and by this, which clipping sets, when they are reduced */
-    bool more_to_come;       /* the next call is not the step's last */
-    bool same_plan;          /* on all ranks, in each call of this step so far */
-    double own_loss_sum;     /* this rank's part of the last loss's sum over all ranks */
+    double grad_scale;       /* another factor for gradients when they are reduced, which clipping sets */
+    bool more_to_come;       /* the next call will not be the last of the step */
+    bool same_plan;          /* all ranks have had the same plan in each call of this step so far */
+    double own_loss_sum;     /* this rank's part of the sum from which the last loss was computed */
     bool completed;          /* hooks on final gradients were called in this step; */
     bool spoiled;            /* by some rank, and the step failed */
     bool hooks_talk;         /* hooks on reduced gradients were seen to call collectives of their own */
     uint64_t n_steps_begun;  /* those that failed included */
     bool has_gradients;      /* after a whole step with targets, until the next step begins */
     bool used;               /* fsdp_optimizer_step() has taken these gradients */
-    int nonfinite_parameter; /* the first whose gradient is not finite on some rank; -1: none */
+    int nonfinite_parameter; /* the first parameter whose gradient is not finite on some rank; -1: none */
     size_t n_micro_done;     /* micro-steps of a step whose last call has not run yet; */
     uint64_t step_targets;   /* and their targets */
     bool loss_is_nonfinite;  /* of some forward of this step */
     struct model_group_state *in_step; /* of each group */
 
-    bool torn; /* a step that failed or was dropped updated groups, and no checkpoint was loaded since */
-    int64_t loaded_step; /* the checkpoint that it was loaded from; -1: none */
+    /* groups were updated in a step that failed or was dropped, and no checkpoint was loaded since */
+    bool torn;
+    int64_t loaded_step; /* the step of the checkpoint that was loaded into the model; -1: none */
     struct program training, evaluation;
     size_t eval_batch, eval_seq; /* of the evaluation; 0: there is none */
     struct policies planned;     /* the policies that both programs follow */
@@ -161,10 +174,11 @@ struct fsdp_model {
 /** The data that calls of a program read, and the places where they leave their results. */
 struct program_input {
     const struct fsdp_batch *batches; /* the batches of the forwards among the calls; targets NULL: no loss */
-    int n_calls;                      /* how many run, from where the program stands */
-    bool fails;                       /* this rank failed before, and only takes part in the collectives */
-    const struct fsdp_err *why;       /* the failure, if there are words for it */
-    /* the number in the step of the program's first micro-step; micro-steps of the step */
+    int n_calls;                      /* how many calls run, beginning with the program's next call */
+    /* this rank has failed already, and only takes part in the collectives */
+    bool fails;
+    const struct fsdp_err *why; /* the failure, if there are words for it */
+    /* micro: the number, in the step, of the program's first micro-step; n_micro: micro-steps of the step */
     size_t micro, n_micro;
     float scale;         /* factor of the loss's gradient: W / count of targets */
     double *loss_sum;    /* added to */
@@ -203,8 +217,8 @@ void program_io_destroy(struct program *program);
  */
 void program_io_send(struct program *program, int forward, struct fsdp_batch *batch);
 /**
- * Wait for the logits that a run left at `on_device`, and show them in host memory. They stay until the next
- * call.
+ * Waits for the logits that a run left at `on_device`, and sets *logits to a copy of them in host memory,
+ * which is valid until the next call.
  */
 enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
                                    struct fsdp_err *err);
@@ -223,20 +237,23 @@ int program_calls(const struct program *program);
 /** Go back to the beginning. */
 void program_rewind(struct program *program);
 
-/** Does a function of the user's run in the entry? The plan does not know what that function calls. */
+/**
+ * Does the entry run a function of the user's? The plan does not know which collectives such a function
+ * calls.
+ */
 bool program_runs_users_function(const struct program *program, const struct plan_entry *entry);
 
 /**
- * Show the groups their gradient shards, after the arena of training was allocated: on the device it begins
- * with them (plan/gradients.c). They are zero.
+ * Call it after the arena of training was allocated. It tells each group where its gradient shards are: on
+ * the device it begins with them (plan/gradients.c). They are zero.
  */
 void model_place_gradients(struct fsdp_model *model);
-/** Before that arena is freed: take the addresses away from the groups again. */
+/** Call it before that arena is freed: takes the addresses of gradient shards away from the groups. */
 void model_lose_gradients(struct fsdp_model *model);
 
 /** The memory that a group of the layout has its shards in. */
 enum shard_place model_place(const struct fsdp_model *model, int group);
-/** Was the model made for training, with something to train? */
+/** Was the model made for training, and has it parameters that are trained? */
 bool model_has_gradients(const struct fsdp_model *model);
 
 /** Make model->layout: groups and parameters, which plans of training and of evaluation have in common. */
@@ -244,15 +261,15 @@ enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *er
 void model_drop_layout(struct fsdp_model *model);
 
 /**
- * replan.c: make both programs again if what units are told has changed. `within`, `is_last` and `single` as
- * in policies_compare(). Not collective. The ranks agree on the outcome afterwards; if one failed, all call
- * model_plan_again().
+ * replan.c: make both programs again if the user has called setters since they were made. `within`, `is_last`
+ * and `single` as in policies_compare(). Not collective. The caller makes the ranks agree on the outcome; if
+ * one rank failed, all ranks call model_plan_again().
  *   FSDP_ERR_ARG    it is too late for what was set, in this step or for ever; the programs are as before
  *   FSDP_ERR_NOMEM  no room for another arena; there are no programs until a later call has made them
  */
 enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, bool is_last, bool single,
                                       struct fsdp_err *err);
-/** Make the next call try again, on this rank as on the one that failed. */
+/** Makes the next call plan again, on all ranks, because one rank failed to. */
 void model_plan_again(struct fsdp_model *model);
 /** Returns the policies that are set on the units now. */
 struct policies model_policies(const struct fsdp_model *model);
@@ -307,7 +324,10 @@ enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err 
  */
 enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                         enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
-/** The same over all ranks that share the model: these and the tensor group. */
+/**
+ * The same as model_reduce_over_data(), over all ranks that share the model: these ranks and the tensor
+ * group.
+ */
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 
@@ -326,7 +346,8 @@ enum fsdp_status model_broadcast(const struct fsdp_model *model, void *buffer, s
  */
 void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
 /**
- * Lend the second thread the groups of ranks in which it gathers and reduces, or take them back: comm_lend().
+ * Gives the second thread the groups of ranks in which it gathers and reduces (`lent`), or takes them back.
+ * See comm_lend().
  */
 void model_lend(struct fsdp_model *model, bool lent);
 /** Did a collective fail in a group of ranks that the model uses? Thread: the one that calls collectives. */
@@ -346,7 +367,7 @@ bool model_is_broken(const struct fsdp_model *model);
 enum { MODEL_MAX_SUMS = 5 };
 enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
                              struct fsdp_err *err);
-/** The same, and *flag becomes whether any rank's was set. */
+/** As model_agree(). In addition, *flag becomes true on every rank if it was true on any rank. */
 enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, size_t n, bool *flag,
                                        enum fsdp_status own, struct fsdp_err *err);
 /**
@@ -368,7 +389,8 @@ size_t model_forwards(const struct fsdp_model *model);
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training);
 
 /**
- * Does a second thread run this model's collectives? Its options say so, or context_has_idle_time() decides.
+ * Does a second thread run this model's collectives? The model's options decide, or else
+ * context_has_idle_time().
  */
 bool model_overlaps(const struct fsdp_model *model);
 
@@ -390,7 +412,10 @@ enum fsdp_status model_draw(struct fsdp_model *model, struct fsdp_err *err);
 /** Note that this rank's rows of parameter `index` have their values, so that nothing is drawn for it. */
 void model_is_filled(struct fsdp_model *model, int index);
 
-/** fsdp_model_state() without drawing initial values: for callers that fill what is listed. */
+/**
+ * Lists the same as fsdp_model_state(), but does not draw initial values first: for callers that will fill
+ * what is listed.
+ */
 void model_list_state(struct fsdp_model *model, struct fsdp_tensor_shard *out);
 
 /**
@@ -402,8 +427,8 @@ struct layout_walk model_walk(const struct fsdp_model *model, int index);
 int model_cut(const struct fsdp_model *model, int index, int *rank);
 
 /**
- * Where this rank's shard of parameter `index`, or of its gradient, begins in memory. *n_elems is how many
- * elements it has without padding. NULL and 0: there is no such gradient.
+ * Returns where this rank's shard of parameter `index`, or of its gradient, begins in memory. *n_elems
+ * receives its elements without padding. NULL, with 0: there is no such gradient.
  */
 float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);
 
@@ -411,7 +436,8 @@ float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int in
 double model_gradient_scale(const struct fsdp_model *model, int group);
 
 /**
- * gradients.c. Are there gradients of a whole step? FSDP_ERR_ARG: no. The answer is the same on every rank.
+ * gradients.c. Checks that there are gradients of a whole step. FSDP_ERR_ARG: there are none. Every rank gets
+ * the same answer.
  */
 enum fsdp_status gradients_check(const struct fsdp_model *model, struct fsdp_err *err);
 /**
@@ -425,8 +451,8 @@ double gradients_sum_powers(const struct fsdp_model *model, const struct model_m
  */
 enum fsdp_status gradients_measure(struct fsdp_model *model, bool *finite, struct fsdp_err *err);
 /**
- * Number of the first parameter of `group`, or with -1 of all, whose gradient is not finite on this rank; -1:
- * none.
+ * Returns the number of the first parameter of `group` (-1: of any group) whose gradient is not finite on
+ * this rank; -1: there is none.
  */
 int gradients_find_nonfinite(const struct fsdp_model *model, int group);
 /**
@@ -449,8 +475,8 @@ bool model_updates_in_backward(const struct fsdp_model *model);
  */
 enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
 /**
- * The last step is dropped, or another one begins. The model counts as torn if that step updated groups, and
- * fsdp_optimizer_step() did not end it.
+ * Call it when the last step is dropped, or when another step begins. If groups were updated in that step,
+ * and fsdp_optimizer_step() did not end it, the model counts as torn.
  */
 void model_note_dropped(struct fsdp_model *model);
 /**
@@ -466,8 +492,8 @@ int model_find_parameter(const struct fsdp_model *model, const char *name, size_
                          struct fsdp_err *err);
 
 /**
- * Fill in what fsdp_model_state() says about parameter `index`, but for the data. Its optimizer state is
- * described alike.
+ * Fills in what fsdp_model_state() says about parameter `index`, except where the data is. The parameter's
+ * optimizer state is described in the same way.
  */
 void model_tensor_shard(const struct fsdp_model *model, int index, struct fsdp_tensor_shard *out);
 

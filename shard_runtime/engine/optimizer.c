@@ -12,7 +12,10 @@
 #include "shard_runtime/engine/timing.h"
 #include "shard_runtime/engine/unshard.h"
 
-/* Updates run on the device that has the shards, but the window of a file is in host memory. */
+/*
+ * Checks that the state can be in a file. Updates run on the device that has the shards, but the window of
+ * the file is in host memory.
+ */
 enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options,
                                          const struct fsdp_module *root, bool apart, struct fsdp_err *err)
 {
@@ -147,7 +150,7 @@ static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fs
     return status;
 }
 
-/* *out is also set after a failure, if there was memory for it. */
+/* *out is set even after a failure, if there was memory for the struct. */
 static enum fsdp_status make(struct fsdp_optimizer **out, struct fsdp_model *model,
                              const struct fsdp_optimizer_options *options, struct fsdp_err *err)
 {
@@ -170,7 +173,7 @@ static enum fsdp_status make(struct fsdp_optimizer **out, struct fsdp_model *mod
         status = list_tensors(optimizer, err);
     if (status == FSDP_OK)
         status = alloc_state(optimizer, err);
-    optimizer->rates.general.groups = NULL; /* the list belongs to the caller, as offload_dir does */
+    optimizer->rates.general.groups = NULL; /* the list belongs to the caller, like offload_dir */
     optimizer->rates.general.offload_dir = NULL;
     return status;
 }
@@ -377,14 +380,15 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
     OK_OR_RETURN(check_gradients(model, err));
     unshard_drop_all(model);
     status = optim_rates_check(&optimizer->rates, optimizer->step, err);
-    /* the update ends with an agreement, in which every rank must take part */
+    /* the update ends with an agreement, so even a rank that failed takes part */
     if (optimizer->offload != NULL)
         status = model_agree(model, NULL, 0, status, err);
     if (status != FSDP_OK)
         return status;
     fsdp_context_phase(model->context, FSDP_PHASE_OPTIMIZER);
     status = update_selected(optimizer, -1, err);
-    if (optimizer->offload != NULL) /* a disk may fail on one rank alone; an update in memory fails on none */
+    /* ranks agree only then: a disk may fail on one rank alone, but an update in memory fails on none */
+    if (optimizer->offload != NULL)
         status = model_agree(model, NULL, 0, status, err);
     model->used = true;
     model->torn = model->torn || status != FSDP_OK;

@@ -23,7 +23,7 @@ struct fsdp_optimizer {
     size_t state_bytes[N_PLACES];
     struct offload *offload; /* keeps the state in a file; NULL: it is in `state` */
     uint64_t step;
-    /* before shards or states change, on the thread that updates; NULL: nothing reads them meanwhile */
+    /* called before shards or states change, on the thread that updates; NULL: no other code reads them */
     void (*before_update)(void *user);
     void *before_update_user;
 };

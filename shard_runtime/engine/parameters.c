@@ -192,8 +192,10 @@ void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 {
     if (model == NULL || out == NULL)
         return;
-    /* The caller may write through the list, so nothing may be drawn over it later. A device that fails here
-     * is lost for good, and the next call that can report it does. */
+    /*
+     * The caller may write to the shards in the list, so initial values must be drawn before, not later. If
+     * the device fails here, it stays failed, and the next call that can report it does.
+     */
     (void)model_draw(model, NULL);
     model_list_state(model, out);
 }

@@ -57,7 +57,7 @@ void place_free(struct fsdp_context *context, enum shard_place place, void *memo
     if (memory == NULL)
         return;
     if (place == PLACE_DEVICE)
-        /* frees it whether or not its pages were registered with the collectives */
+        /* frees the memory whether or not its pages were registered with the collectives */
         device_memory_free(&context->comms, memory, size_bytes);
     else if (place == PLACE_PINNED)
         device->ops->free_host(device, memory, size_bytes);

@@ -28,8 +28,8 @@ void place_free(struct fsdp_context *context, enum shard_place place, void *memo
 void place_fill_zero(struct fsdp_context *context, enum shard_place place, void *memory, size_t size_bytes);
 
 /**
- * Copy from a place to memory of the caller's on the host. Done once the compute stream has passed this
- * point.
+ * Copies from memory of a place to host memory of the caller. The copy is done once the compute stream has
+ * passed this point.
  */
 void place_read(struct fsdp_context *context, enum shard_place place, void *out, const void *from,
                 size_t size_bytes);

@@ -16,7 +16,9 @@ struct policies model_policies(const struct fsdp_model *model)
     return policies_read(model->root, model->options.gradient_sync);
 }
 
-/* Do both plans have shards and gradients in the same places? Setters cannot change these. */
+/*
+ * Do both plans have shards and gradients in the same places? They must, because setters cannot change these.
+ */
 static bool are_alike(const struct plan *a, const struct plan *b)
 {
     bool alike = a->n_groups == b->n_groups && a->n_params == b->n_params;
@@ -50,7 +52,7 @@ static enum fsdp_status make_layout(struct fsdp_model *model, struct fsdp_err *e
     return FSDP_OK;
 }
 
-/* Free the old arena first: there may not be room for two. */
+/* Makes a program for the new plan. The old arena is freed first, because there may be no room for both. */
 static enum fsdp_status make_program(struct program *program, struct fsdp_model *model, size_t batch,
                                      size_t seq, bool training, struct fsdp_err *err)
 {
@@ -164,5 +166,5 @@ enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, boo
 void model_plan_again(struct fsdp_model *model)
 {
     if (model->replanned)
-        model->planned.planned++; /* a hash that no tree has: the next call plans again */
+        model->planned.planned++; /* a hash that no tree has, so the next call plans again */
 }

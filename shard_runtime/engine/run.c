@@ -35,7 +35,7 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         [PLAN_COPY_IN] = run_copy_in,   [PLAN_COPY_SUM_IN] = run_copy_sum_in,
         [PLAN_AMAX] = run_amax,         [PLAN_GATHER] = run_gather,
         [PLAN_UNPACK] = run_unpack,     [PLAN_SLICE] = run_slice,
-        [PLAN_RESHARD] = NULL, /* no work: other buffers use its bytes from here on */
+        [PLAN_RESHARD] = NULL, /* no work: from here on other buffers may use its bytes */
         [PLAN_FORWARD] = run_forward,   [PLAN_LOSS] = run_loss,
         [PLAN_BACKWARD] = run_backward, [PLAN_PACK] = run_pack,
         [PLAN_REDUCE] = run_reduce,     [PLAN_ALL_REDUCE] = run_all_reduce,
@@ -103,7 +103,7 @@ static bool communicates(const struct runner *r, const struct plan_entry *e)
     return plan_entry_collective(&r->program->plan, e) != PLAN_COLLECTIVE_NONE;
 }
 
-/* Is the entry a collective that the unit's user brought? */
+/* Is the entry a collective that the user of the unit replaced by a function of his own? */
 static bool is_users_collective(const struct program *program, const struct plan_entry *e)
 {
     const struct unit_policy *policy;
@@ -115,8 +115,8 @@ static bool is_users_collective(const struct program *program, const struct plan
 }
 
 /*
- * Can other ranks be waiting, in a function of the user's, for a call that this rank's failed function did
- * not make?
+ * Can other ranks be waiting because this rank's function of the user's failed before it made the call that
+ * they made?
  */
 static bool leaves_peers_waiting(const struct runner *r, const struct plan_entry *e)
 {
@@ -128,7 +128,10 @@ bool program_runs_users_function(const struct program *program, const struct pla
     return plan_calls_hook(e) || e->kind == PLAN_COMPLETE || is_users_collective(program, e);
 }
 
-/* How much of its collectives the entry compares with other ranks before it queues them: see step_agree.c. */
+/*
+ * Returns how thoroughly the entry compares its collectives with those of other ranks before it queues them:
+ * see step_agree.c.
+ */
 static enum device_calls compares(const struct runner *r, const struct plan_entry *e)
 {
     if (r->program != &r->model->training)
@@ -181,11 +184,14 @@ static enum fsdp_status perform(struct runner *r, int entry, struct fsdp_err *er
 
     wait_on_device(r, e);
     if (r->failed && plan_calls_hook(e) && r->model->hooks_talk) {
-        /* This rank calls no more hooks, and hooks of other ranks would wait for this one's collectives. */
+        /*
+         * This rank calls no more hooks. Hooks of other ranks would wait for its collectives in vain, so it
+         * leaves the groups.
+         */
         r->leaves = true;
         return fsdp_fail(err, FSDP_ERR_PEER, "this rank failed, and hooks of others wait for it");
     }
-    if (program->overlap == NULL) /* this holds for groups of a device; they have no second thread */
+    if (program->overlap == NULL) /* a device's groups have no second thread, so this is about them */
         r->context->comms.compares = compares(r, e);
     status = r->failed ? run_entry_after_failure(r, e, &own) : run_timed(r, e, &own);
     if (program->overlap == NULL)
@@ -308,7 +314,8 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     model_lend(model, program->overlap != NULL);
     if (status == FSDP_OK)
         status = run_entries(&r, err);
-    if (program->overlap != NULL) { /* after a failure too: the second thread reads memory of this call */
+    /* even after a failure, because the second thread may still read memory of this call */
+    if (program->overlap != NULL) {
         struct fsdp_err beside = { 0 };
         const uint64_t began_ns = show_wait(&r, true, 0);
         enum fsdp_status finished;
@@ -329,7 +336,10 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
         *input->loss_sum = program->loss_sum;
     if (status == FSDP_OK && input->n_targets != NULL)
         *input->n_targets = program->n_targets;
-    /* Queued work still reads the batch, which belongs to the caller again after this. */
+    /*
+     * After a failure, waits for queued work: it still reads the batch, which belongs to the caller again
+     * after this call.
+     */
     for (int s = 0; s < PLAN_N_STREAMS && status != FSDP_OK; s++)
         (void)context->device.ops->synchronize(context->streams[s], NULL);
     device_pending_look(context->comms.pending);

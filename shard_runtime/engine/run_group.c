@@ -93,7 +93,7 @@ enum fsdp_status run_gather(const struct runner *r, const struct plan_entry *e, 
                                          run_at(r, gather->slice), run_at(r, gather->gathered),
                                          run_stream(r, e), err);
     if (unshard_whole(r->model, e->index) != NULL)
-        return FSDP_OK; /* the user gathered it by hand: run_unpack() takes that */
+        return FSDP_OK; /* the user has gathered the parameters by hand; run_unpack() uses those */
     return param_group_gather(group_of(r, e), &r->context->device, mesh_of(r, e)->shards,
                               device_row(r, e, gather->shard, gather->gathered), run_at(r, gather->amax),
                               run_at(r, gather->gathered), run_stream(r, e), err);
@@ -199,8 +199,8 @@ enum fsdp_status run_all_reduce(const struct runner *r, const struct plan_entry 
                                row != NULL ? layout_of(r, e)->reduce_dtype : FSDP_F32, run_stream(r, e), err);
 
     /*
-     * A hook that calls collectives is called even if the other thread of this rank failed since perform()
-     * looked. The other ranks' hooks wait for it.
+     * If the hook calls collectives, it is called even if the other thread of this rank has failed since
+     * perform() looked, because hooks of other ranks wait for it.
      */
     return status == FSDP_OK && e->all_reduce.calls_hook && (!r->failed || r->model->hooks_talk)
                ? call_hook(r, e, sum, FSDP_F32, err)

@@ -20,7 +20,11 @@ struct runner {
     _Atomic bool failed;     /* an entry of this rank failed, on either thread */
     struct fsdp_err failure; /* the first failure, with its status; read when both threads are done */
     _Atomic bool
-        leaves; /* because of it, this rank leaves its groups, and tells the ranks that wait for it why */
+        /*
+         * because of that failure, this rank leaves its groups, and tells the ranks that wait for it the
+         * reason
+         */
+        leaves;
 };
 
 /** The address of a buffer of the plan; NULL if `buffer` is -1. */

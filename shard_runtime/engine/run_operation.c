@@ -7,7 +7,9 @@
 
 #include <assert.h>
 
-/* Do gradients of an earlier micro-step lie where this one's go? */
+/*
+ * Are the gradients of an earlier micro-step in the place where this one's go, so that these must be added?
+ */
 static bool adds_to_earlier(const struct runner *r, const struct plan_entry *e,
                             const struct plan_group *group)
 {
@@ -64,8 +66,9 @@ static void add_value(const struct runner *r, const struct plan_entry *e, const 
     struct numerics *numerics = &r->context->numerics;
     const size_t n_elems = graph_value_elems(value);
 
-    assert(value->row_stride == value->features); /* only results are padded, and these have one reader */
-    /* a thread that communicates enters no numerics library */
+    /* only results of forwards are padded, and no value that is added up is one */
+    assert(value->row_stride == value->features);
+    /* not on the other thread: a thread that communicates must not enter the numerics library */
     if (value->dtype == FSDP_F32 && e->stream == PLAN_COMPUTE)
         numerics->ops->add(numerics, run_stream(r, e),
                            &(struct numerics_add){ .a = sum, .b = term, .out = sum, .n_elems = n_elems });

@@ -13,8 +13,8 @@
 #include "shard_runtime/engine/model.h"
 
 /*
- * Do mesh and model belong to one context? A forecast has no groups of ranks, and is made with meshes that
- * have none.
+ * Do mesh and model belong to the same context? The meshes of a forecast belong to none, and have no groups
+ * of ranks.
  */
 static enum fsdp_status check_context(const struct fsdp_model *model, const struct fsdp_module *module,
                                       const struct fsdp_device_mesh *mesh, struct fsdp_err *err)
@@ -229,7 +229,7 @@ enum fsdp_status model_broadcast(const struct fsdp_model *model, void *buffer, s
         return context->W > 1 ? fsdp_broadcast(context->comm, buffer, size_bytes, 0, stream, err) : FSDP_OK;
     if (mesh->W > 1)
         OK_OR_RETURN(fsdp_broadcast(mesh->shards, buffer, size_bytes, 0, stream, err));
-    /* each rank of the first replica sends to its peers in the others */
+    /* each rank of the first replica sends to the ranks at the same place in the other replicas */
     if (mesh->R > 1)
         OK_OR_RETURN(fsdp_broadcast(mesh->replicas, buffer, size_bytes, 0, stream, err));
     return FSDP_OK;
@@ -309,8 +309,8 @@ enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err
 #define ORIGIN "world rank " /* the words of a rank that gave up begin with this */
 
 /*
- * A rank that only knows that another one left asks the group of the world: the rank that knows the reason
- * has put it there.
+ * How long a rank asks the world's group for a reason. A rank may only know that another one has left; the
+ * rank that knows why has put the reason there.
  */
 enum { WHY_MS = 300 };
 
@@ -329,7 +329,7 @@ static const char *find_origin(struct fsdp_model *model, struct fsdp_err *err)
     return strstr(err->message, ORIGIN);
 }
 
-/* The model's groups but those of the tensors and the world, in any order. Some are NULL. */
+/* Returns the number of the model's groups, without the tensor group and the world. Some of them are NULL. */
 static int count_groups(const struct fsdp_model *model)
 {
     return model->n_parts + 3 * model->n_meshes;
@@ -356,7 +356,7 @@ void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_
     err = err != NULL ? err : &nobody;
     err->status = status;
     origin = find_origin(model, err);
-    /* words of another rank, which this one passes on to groups that the other is not in */
+    /* the words are those of another rank; this rank passes them on to groups in which that rank is not */
     if (origin != NULL)
         snprintf(words, sizeof words, "%s", origin);
     else

@@ -85,7 +85,7 @@ static void enter_step(struct fsdp_model *model)
     model->n_steps_begun++;
 }
 
-/* n_micro more micro-steps of the step are done, or the step failed with `status`. */
+/* Call it when n_micro more micro-steps of the step are done, or when the step has failed with `status`. */
 static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_status status)
 {
     model->n_micro_done = status == FSDP_OK && model->more_to_come ? model->n_micro_done + n_micro : 0;
@@ -94,7 +94,7 @@ static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_statu
     if (model->n_micro_done == 0)
         model->step_targets = 0;
     for (int g = 0; g < model->layout.n_groups;
-         g++) /* from here on has_gradients says whether they are there */
+         g++) /* from now on has_gradients alone says whether there are gradients */
         model->in_step[g].final = false;
     if (status != FSDP_OK)
         program_rewind(&model->training);
@@ -181,7 +181,8 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
     if (status == FSDP_OK)
         model->step_targets += n_targets;
     if (status != FSDP_OK || (last && model->step_targets == 0)) {
-        if (model->training.next_call == 0) /* else a call out of order, which the step outlives */
+        /* otherwise the program is in the middle of a step, which such a call must not end */
+        if (model->training.next_call == 0)
             leave_step(model, n_all, status);
         return status;
     }
@@ -262,7 +263,7 @@ enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *
     const bool checks = ends_step && model_updates_in_backward(model);
     enum fsdp_status status = check_training(model, err), ran;
 
-    /* All of this is the same on all ranks, which agreed on each forward. */
+    /* The condition is the same on all ranks, because they agreed on each forward. */
     if (status == FSDP_OK && (size_t)program->next_call < n_forwards)
         status = fsdp_fail(err, FSDP_ERR_ARG, "%d of %zu forwards have run: a backward is not next",
                            program->next_call, n_forwards);

@@ -37,7 +37,7 @@ static enum fsdp_status check_batch(const struct fsdp_model *model, const struct
     return FSDP_OK;
 }
 
-/* A hash of what a rank was given, for ranks that must be given the same. */
+/* Returns a hash of the samples that a rank was given. Ranks of a tensor group must be given the same. */
 static int64_t hash_batches(const struct fsdp_model *model, const struct fsdp_batch *micro, size_t n_micro)
 {
     const size_t n = model->options.batch * model->options.seq, features = model->options.input_features;
@@ -144,7 +144,7 @@ static void settle_calls(struct fsdp_model *model, bool same)
     if (model->n_micro_done == 0 && model->training.next_call == 0)
         model->same_plan = true;
     model->same_plan = model->same_plan && same;
-    if (!same) /* on all ranks, or the words of later steps would differ by this alone */
+    if (!same) /* cleared on all ranks; otherwise the words of later steps would differ because of it */
         model->training.compared = false;
     model->training.calls_known = same && model->training.compared;
 }

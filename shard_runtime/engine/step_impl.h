@@ -1,7 +1,7 @@
 /*
  * What step.c and step_agree.c share: agreements of all ranks of a model in the course of a step. All are
  * collective over these ranks, and each rank passes in the status that it has so far, with its words in
- * `err`. All ranks get a failure if one has.
+ * `err`. If one rank passes a failure, all ranks get it.
  */
 #ifndef ENGINE_STEP_IMPL_H
 #define ENGINE_STEP_IMPL_H
@@ -31,7 +31,10 @@ enum fsdp_status step_agree_on_targets(struct fsdp_model *model, const struct fs
 enum fsdp_status step_agree_on_end(struct fsdp_model *model, bool last, double *sums, size_t n,
                                    enum fsdp_status status, struct fsdp_err *err);
 
-/** The same with the loss: `sum` is this rank's part, and n_targets those of all ranks. Fills in *loss. */
+/**
+ * As step_agree_on_end(), with the loss: `sum` is this rank's part of it, n_targets the number of targets
+ * over all ranks. Fills in *loss.
+ */
 enum fsdp_status step_agree_on_loss(struct fsdp_model *model, bool last, double sum, uint64_t n_targets,
                                     struct fsdp_loss *loss, enum fsdp_status status, struct fsdp_err *err);
 

@@ -14,12 +14,13 @@ struct fsdp_unshard_handle {
     void *gathered, *whole;
     /* while a gather is under way, for a group that offloads: its shards on the device */
     void *row;
-    void *amax;             /* largest sizes of coded parameters, allocated with the rows */
-    bool under_way;         /* the second thread is gathering */
-    bool taken;             /* by the forward that is running */
-    struct fsdp_err own;    /* status other than FSDP_OK: this rank has no memory for these */
-    struct fsdp_err missed; /* a gather's failure that its caller has not waited for yet */
-    /* the collective that the user brought failed, and other ranks may wait in theirs */
+    void *amax;          /* largest sizes of coded parameters, allocated with the rows */
+    bool under_way;      /* the second thread is gathering */
+    bool taken;          /* by the forward that is running */
+    struct fsdp_err own; /* its status is not FSDP_OK if this rank has no memory for the gather */
+    /* the failure of a gather that was waited for elsewhere, until its own caller waits for it */
+    struct fsdp_err missed;
+    /* the user's own collective failed, and other ranks may be waiting in theirs */
     bool gave_up;
 };
 
@@ -99,7 +100,10 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
     enum fsdp_status status;
 
     (void)entry;
-    /* Either all ranks gather the unit or none does, so the next forward uses it on all ranks or on none. */
+    /*
+     * Either all ranks gather the unit or none does. So the next forward uses the gathered parameters on all
+     * ranks, or on none.
+     */
     if (h->own.status != FSDP_OK)
         fsdp_fail(err, h->own.status, "%s", h->own.message);
     status = model_agree(h->model, NULL, 0, h->own.status, err);
@@ -140,8 +144,8 @@ static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status s
 }
 
 /*
- * Lend the second thread all groups that the model uses: it agrees with other ranks in them. Or take them
- * back.
+ * Lends the second thread all groups that the model uses, because it agrees with other ranks in them; or
+ * takes them back.
  */
 static void lend_all(struct fsdp_model *model, bool lent)
 {
@@ -264,7 +268,8 @@ enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp
         return FSDP_OK;
     if (waits || h == NULL)
         status = unshard_settle(model, err);
-    if (h == NULL && status == FSDP_OK) { /* on other ranks the module may be a unit */
+    /* a failure on this rank alone: on other ranks the module may be a unit */
+    if (h == NULL && status == FSDP_OK) {
         status = fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\": it is no unit of the model",
                            unit != NULL ? unit->path : "");
         return model_agree(model, NULL, 0, status, err);

@@ -19,7 +19,7 @@ void unshard_destroy(struct fsdp_model *model);
  * waits for them.
  */
 enum fsdp_status unshard_settle(struct fsdp_model *model, struct fsdp_err *err);
-/** The same for whichever model gathers, without reporting failures here. */
+/** The same for every model of the context that is gathering, without reporting failures. */
 void unshard_settle_all(struct fsdp_context *context);
 /** Parameters are about to change: drop everything that was gathered of them. */
 void unshard_drop_all(struct fsdp_model *model);
@@ -27,8 +27,8 @@ void unshard_drop_all(struct fsdp_model *model);
 /** The whole parameters of `group` that were gathered by hand; NULL: none were, or a program took them. */
 const void *unshard_whole(const struct fsdp_model *model, int group);
 /**
- * A program has copied them, and they are not used again. unshard_give_back() frees their memory when the
- * program is done.
+ * Call it when a program has copied these parameters: they are not used again. unshard_give_back() frees
+ * their memory when the program is done.
  */
 void unshard_take(struct fsdp_model *model, int group);
 void unshard_give_back(struct fsdp_model *model);

@@ -15,7 +15,10 @@
 enum { LAYERS = 2, DIM = 64, HEADS = 4, VOCAB = 256, SEQ = 32, GLOBAL_BATCH = 12, STEPS = 30 };
 enum { SAVE_EVERY = 10, KEEP = 3 };
 
-/* x + attention(norm(x)), then x + mlp(norm(x)): what follows runs once, to record the model. */
+/*
+ * A block computes h = x + attention(norm(x)), and then h + mlp(norm(h)). The library calls these functions
+ * once, to record the model; every step then runs that record.
+ */
 static struct fsdp_value *mlp_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     (void)user;
@@ -46,8 +49,11 @@ static struct fsdp_value *model_forward(struct fsdp_module *self, struct fsdp_va
     return fsdp_call(fsdp_module_child(self, "output"), fsdp_call(fsdp_module_child(self, "norm"), x));
 }
 
-/* Each block becomes a unit of sharding, then the root takes what is left. Constructors need no checks: the
- * first failure is remembered in the tree. */
+/*
+ * Each block becomes a unit of sharding. Then the root becomes one, with all parameters that no block has.
+ * The results of constructors need no check: the tree remembers the first failure, and fsdp_model_create()
+ * returns it.
+ */
 static enum fsdp_status build(struct fsdp_module *root, struct fsdp_err *err)
 {
     struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
@@ -74,7 +80,10 @@ static enum fsdp_status build(struct fsdp_module *root, struct fsdp_err *err)
     return fsdp_fully_shard(root, NULL, err);
 }
 
-/* Sample s of the text: SEQ bytes from s * SEQ on, and the same shifted by one. */
+/*
+ * Copies `batch` samples, from number `first` on. Sample s is SEQ bytes of the text from byte s * SEQ on; its
+ * targets are the SEQ bytes from byte s * SEQ + 1 on.
+ */
 static void read_samples(const unsigned char *text, size_t n_samples, uint64_t first, size_t batch,
                          int32_t *tokens, int32_t *targets)
 {
@@ -92,10 +101,10 @@ struct task {
     size_t length;
     uint64_t steps;
     bool saves;
-    const char *directory; /* of the checkpoints; NULL: in the run directory */
+    const char *directory; /* where the checkpoints are; NULL: in the run directory */
 };
 
-/* From the newest checkpoint on, if there is one. */
+/* Trains up to task->steps. If checkpoints are asked for and there is one, training begins at the newest. */
 static enum fsdp_status train(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                               const struct task *task, size_t batch, struct fsdp_err *err)
 {

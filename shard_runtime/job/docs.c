@@ -72,7 +72,7 @@ void job_docs_help(FILE *out)
     }
 }
 
-/* Writes a table of fields for each key that is a list of maps. */
+/* Writes, for each key that is a list of rules, a table of the fields that its rules may have. */
 static void put_rules_markdown(FILE *out)
 {
     char path[JOB_KEY_PATH_BYTES], takes[512];

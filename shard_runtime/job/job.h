@@ -117,13 +117,13 @@ struct job {
         enum job_activation_checkpoint activation_checkpoint;
         uint64_t activation_checkpoint_every; /* one in this many blocks is checkpointed */
         bool reshard_after_backward;
-    } parallel; /* keys of features that do not exist yet are refused, so they have no field */
+    } parallel; /* no fields for keys of features that do not exist yet, because such keys are refused */
     struct {
         char *dir;            /* absolute after resolving; "": checkpoints in the run directory */
         uint64_t every, keep; /* every 0: never; keep 0: all */
         bool async;
         uint64_t snapshot_every; /* 0: none but those of async */
-        uint64_t replicas;       /* copies of each in the memory of other nodes: 0 or 1 */
+        uint64_t replicas;       /* copies of each snapshot in the memory of other nodes: 0 or 1 */
         enum job_resume resume;
         enum job_export exports;
         enum job_data data;

@@ -1,8 +1,8 @@
 /*
  * Reads and writes the job as JSON: sections and keys of the job file with typed values. Launcher, agent and
  * workers exchange this JSON, and RUN/job.json contains it. The writer does not use cJSON, so that counts
- * stay exact and floats read back to the same bits. The reader uses cJSON, which keeps keys that occur twice;
- * this file refuses such keys.
+ * stay exact and floats read back to the same bits. The reader uses cJSON, which accepts an object with the
+ * same key twice; this file refuses such an object.
  */
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -231,7 +231,10 @@ enum fsdp_status job_from_json(struct job *job, const char *text, size_t length,
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "the job is not one JSON object");
         goto done;
     }
-    /* cJSON accepts any byte, but job_to_json() would write other text for one that is not UTF-8. */
+    /*
+     * cJSON accepts any byte. Text that is not UTF-8 is refused here, because job_to_json() could not write
+     * it back unchanged.
+     */
     if (utf8_prefix(text, length) != length) {
         status =
             fsdp_fail(err, FSDP_ERR_FORMAT, "the job is not UTF-8 at byte %zu", utf8_prefix(text, length));

@@ -23,8 +23,8 @@ const char *job_weights_prefix(const struct job *job)
 }
 
 /*
- * Writes the keys of GPT2Config in the library transformers. In the published vocabulary of 50257 tokens, the
- * last token marks both the beginning and the end of a text.
+ * Writes the keys that the library transformers has in its GPT2Config. In the published vocabulary of 50257
+ * tokens, the last token marks both the beginning and the end of a text.
  */
 static void add_gpt2_config(const struct job *job, struct json_text *out)
 {

@@ -11,16 +11,22 @@
 #define JOB_GPT2_PREFIX "transformer."
 
 enum { JOB_GPT2_PASSED_OVER = 3 };
-/** Patterns of fnmatch(3): tensors of GPT-2's files that are no parameters, named without the prefix. */
+/**
+ * Patterns of fnmatch(3) for tensors in GPT-2's files that are not parameters of the model. They match names
+ * without JOB_GPT2_PREFIX.
+ */
 extern const char *const job_gpt2_passed_over[JOB_GPT2_PASSED_OVER];
 
-/** Returns the patterns of this kind of model, of which *n receives the number. */
+/** Returns such patterns for the job's kind of model; *n receives their number. */
 const char *const *job_weights_passed_over(const struct job *job, size_t *n);
 
 /** Returns what precedes each parameter's name in the files of other programs; "" for nothing. */
 const char *job_weights_prefix(const struct job *job);
 
-/** Appends the content of config.json: that of transformers for gpt2, else one of our own. */
+/**
+ * Appends the content of config.json: for gpt2, that of the library transformers; for other kinds, one of our
+ * own.
+ */
 void job_model_config(const struct job *job, struct json_text *out);
 
 #endif

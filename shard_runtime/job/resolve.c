@@ -155,7 +155,8 @@ static void unknown(struct resolving *r, const struct tree_node *key, const char
 static void read_section(struct resolving *r, const char *section, const struct tree_node *map)
 {
     if (map->kind == TREE_BAD || (map->kind == TREE_SCALAR && map->plain && map->text[0] == '\0'))
-        return; /* reported already, or "run:" with every key commented out */
+        /* the problem was reported already, or the section is empty ("run:" with every key commented out) */
+        return;
     if (map->kind != TREE_MAP) {
         job_report_add(r->report, place_of_node(r, map), section, "must be a map of keys and values");
         return;
@@ -281,7 +282,7 @@ static void read_setting_value(struct resolving *r, const struct job_key *key,
     if (tree_read(&tree, setting->origin, value, strlen(value), &ignored) != FSDP_OK) {
         r->status = FSDP_ERR_NOMEM;
     } else if (ignored.n_found > 0) {
-        /* The line is "--set 1:1:5: PROBLEM". Report only PROBLEM, at the place of the setting. */
+        /* The line reads "--set 1:1:5: PROBLEM". Only PROBLEM is reported, at the place of the setting. */
         const char *words = strstr(ignored.problems[0].line, ": ");
 
         spoil(r, key, place, words == NULL ? "cannot be read" : words + 2);

@@ -97,7 +97,7 @@ static void read_setting(struct reading *reading, const struct job_key *key, con
     atom_of(node, &atom);
     if (job_value_read(key, &atom, 1, false, &setting->value, &why) != FSDP_OK) {
         problem(reading, node, path, why.message);
-    } else if (rule->n_set < JOB_RULE_SETTINGS - 1) { /* never false: there are fewer fields than places */
+    } else if (rule->n_set < JOB_RULE_SETTINGS - 1) { /* always true: a rule has fewer fields than places */
         setting->key = key;
         rule->n_set++;
     }

@@ -24,7 +24,7 @@ struct tree_node {
     int line, column;
     const char *text;           /* of scalars; belongs to the tree */
     struct tree_node *key;      /* the key, if this is an entry of a map */
-    struct tree_node *children; /* entries of a map or list, in order, linked by `next` */
+    struct tree_node *children; /* children of a map or list, in order, linked by `next` */
     struct tree_node *next;
 };
 

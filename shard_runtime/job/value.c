@@ -11,8 +11,8 @@
 #include "shard_runtime/job/rules.h"
 
 /*
- * Atoms: the core schema of YAML 1.2, without the forms that people misread (octal, hex, .inf, yes, on,
- * 1_000)
+ * Atoms follow the core schema of YAML 1.2, without the forms that people misread: octal, hex, .inf, yes, on,
+ * 1_000
  */
 
 static size_t n_digits(const char *text)
@@ -105,7 +105,7 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
     while (atom->text[n] != '\0' && n > 0 && ((unsigned char)atom->text[n] & 0xc0) == 0x80)
         n--;
     snprintf(out + n, JOB_VALUE_TEXT_BYTES - n, "%s", atom->text[n] == '\0' ? "" : "...");
-    /* Add quotes if they are the mistake: "4" is text, 4 is a number. */
+    /* Show the quotes if the type depends on them: "4" is text, 4 is a number. */
     job_atom_plain(&plain, atom->text);
     if (plain.kind != atom->kind) {
         n = strlen(out);
@@ -295,13 +295,14 @@ bool job_value_fallback(const struct job_key *key, struct job_value *out)
     }
     job_atom_plain(&atom, key->fallback);
     if (key->type == JOB_COUNT || key->type == JOB_NUMBER)
-        plain.later = NULL; /* otherwise this call would ask for the default again */
+        plain.later =
+            NULL; /* with `later` set, the call would look up the default, and so call this function again */
     return job_value_read(&plain, &atom, 1, false, out, NULL) == FSDP_OK;
 }
 
 /* Into and out of struct job */
 
-/* Where a value of each type that the job holds as it is stands in struct job_value. Other types: size 0. */
+/* Where struct job_value keeps a value of each type that the job stores unchanged. Size 0 for other types. */
 #define PART(member)                                                                                         \
     {                                                                                                        \
         offsetof(struct job_value, member), sizeof((struct job_value *)NULL)->member                         \
@@ -313,7 +314,10 @@ static const struct {
     [JOB_PAIR] = PART(number), [JOB_CHOICE] = PART(choice), [JOB_RULES] = { 0, 0 },
 };
 
-/* The copy of a text, word or list that the job owns; NULL with FSDP_ERR_NOMEM: there is no memory for it. */
+/*
+ * Makes the copy of a text, word or list that the job will own in *copy. NULL with FSDP_ERR_NOMEM: there is
+ * no memory.
+ */
 static enum fsdp_status copy_owned(const struct job_key *key, const struct job_value *value, void **copy)
 {
     char word[JOB_KEY_PATH_BYTES];

@@ -259,8 +259,8 @@ bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *bef
 }
 
 /*
- * Returns whether a fused pass may write the bias gradient. It writes sums in the output's dtype, and cannot
- * add to earlier gradients.
+ * Returns whether a fused pass may write the bias gradient of `op`. It must not be added to an earlier one,
+ * and it must be stored in the dtype of the output, because the pass can do nothing else.
  */
 static bool takes_sums(const struct nn_run *run, const struct graph_op *op)
 {

@@ -112,12 +112,12 @@ enum fsdp_status nn_linear_and_gelu(struct nn_run *run, const struct graph_op *o
 /* A linear and the GELU by tanh before it, backward. */
 /** Can the product that gives the input gradient of `op` continue through the GELU? Prepares that product. */
 bool nn_linear_goes_back_through_gelu(struct nn_kernels *kernels, struct graph_op *op);
-/** Can it also sum the gradient of the bias of `before`? */
+/** Can the product of nn_linear_goes_back_through_gelu() also sum the gradient of the bias of `before`? */
 bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *before);
 
 /**
- * Add room for the float32 copies to the scratch of an operation that is prepared otherwise. Part of
- * nn_prepare().
+ * Adds room for float32 copies to the scratch memory of an operation. Everything else of the operation must
+ * be prepared already. Part of nn_prepare().
  */
 void nn_plan_copies(struct graph_op *op, bool training);
 
@@ -152,7 +152,7 @@ enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fus
  */
 enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *graph, struct fsdp_err *err);
 
-/** A prepare() for kinds that need nothing but to know whether they run on bfloat16: sets op->takes_bf16. */
+/** A prepare() for kinds that only need to know whether they run on bfloat16. It sets op->takes_bf16. */
 enum fsdp_status nn_prepare_bf16(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                  struct fsdp_err *err);
 
@@ -160,7 +160,7 @@ enum fsdp_status nn_prepare_bf16(struct nn_kernels *kernels, struct graph_op *op
 enum fsdp_status nn_multiply(const struct nn_run *run, struct matmul *product, const void *a, const void *b,
                              void *c, void *scratch, struct fsdp_err *err);
 
-/** Are all inputs, parameters and the output of `op` bfloat16, and does the back end take bfloat16? */
+/** Does the back end take bfloat16, and are all inputs, all parameters and the output of `op` bfloat16? */
 static inline bool nn_is_bf16(const struct nn_kernels *kernels, const struct graph_op *op)
 {
     bool all = kernels->numerics->ops->takes_bf16 && op->output->dtype == FSDP_BF16;
@@ -203,8 +203,9 @@ static inline size_t nn_rows(const struct fsdp_value *value)
 }
 
 /*
- * For a recording. Each of these returns false, or NULL, after it has noted the reason in the graph. If an
- * argument is NULL, its reason was noted before. `operation` names the caller in the message.
+ * For recording a model. Each of these functions returns false, or NULL, if something is wrong with an
+ * argument, and leaves the reason in the graph. For an argument NULL there is a reason in the graph already.
+ * `operation` is the name of the caller for the message.
  */
 /** Is it a (batch, seq, features) tensor, and not tokens? */
 bool nn_is_tensor(const struct fsdp_value *value, const char *operation);
@@ -218,7 +219,10 @@ bool nn_is_rate(struct graph *graph, float p, const char *operation, const char 
  */
 struct graph_op *nn_append(const struct graph_kind *kind, struct fsdp_value *x, struct fsdp_value *other);
 
-/** Rows of the smallest embedding that is given the input, or 0 without one. Every token must be below it. */
+/**
+ * Returns the number of rows of the smallest embedding that reads the model's input; 0: there is none. Every
+ * token must be below it.
+ */
 size_t nn_input_rows(const struct graph *graph);
 
 #endif

@@ -66,7 +66,10 @@ static enum fsdp_status add_dropout_backward(struct nn_run *run, const struct gr
                                              struct fsdp_err *err)
 {
     (void)err;
-    /* Side b comes first, because side a may share the buffer of the gradient that is read here. */
+    /*
+     * b's gradient is computed first: a's gradient may be stored in the buffer that is read here, and would
+     * overwrite it.
+     */
     if (run->d_input[1] != NULL)
         nn_drop(run, op, run->d_output, run->d_input[1], run->add_d_input[1]);
     pass_on(run, op, 0);
@@ -105,7 +108,7 @@ struct fsdp_value *fsdp_add_dropout(struct fsdp_value *a, struct fsdp_value *b, 
     if (p == 0 || !a->graph->training)
         return fsdp_add(a, b);
     if (a == b)
-        /* in place, the fused operation would read values that it has overwritten */
+        /* the fused operation works in place; if a is b, it would read values that it has overwritten */
         return fsdp_add(a, fsdp_dropout(b, p));
     op = nn_append(&add_dropout_kind, a, b);
     if (op == NULL)

@@ -57,7 +57,7 @@ static enum fsdp_status reduce_backward(struct nn_run *run, const struct graph_o
     (void)err;
     if (run->d_input[0] != NULL)
         copy_over(run, op, run->d_output,
-                  /* no other operation reads the terms of the sum, so gradients are never added */
+                  /* copied, never added: no other operation reads the terms of the sum */
                   run->d_input[0]);
     return FSDP_OK;
 }
@@ -179,8 +179,8 @@ static enum fsdp_status parallelize(struct fsdp_module *linear, struct fsdp_devi
 }
 
 /*
- * Stores in the tree that a split failed, and its number of parts, from which follows how many ranks have a
- * model of this tree.
+ * Stores in the tree that a split over tensor ranks failed, and into how many parts it was to be. From the
+ * parts follows which ranks share the failed model, so that all of them can be told.
  */
 static enum fsdp_status refuse(struct fsdp_module *module, const struct fsdp_device_mesh *mesh,
                                const struct fsdp_err *own_words, struct fsdp_err *err)

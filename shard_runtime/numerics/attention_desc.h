@@ -4,7 +4,10 @@
 
 #include "shard_runtime/numerics/numerics.h"
 
-/** FSDP_ERR_ARG, with the field in words, if a size is 0 or a stride is shorter than one position. */
+/**
+ * Checks a description. FSDP_ERR_ARG, with the field in the message, if a size is 0 or a stride is shorter
+ * than one position.
+ */
 enum fsdp_status attention_desc_check(const struct fused_attention_desc *desc, struct fsdp_err *err);
 
 /** Returns whether one preparation serves both. */
@@ -24,7 +27,10 @@ static inline size_t attention_keys(const struct attention_desc *shape, size_t i
     return shape->causal ? i + 1 : shape->seq;
 }
 
-/** Returns the element at which head h of position t of sample b begins, in a tensor of that stride. */
+/**
+ * Returns the index of the element at which head h of position t of sample b begins, in a tensor of that
+ * stride.
+ */
 static inline size_t attention_at(const struct attention_desc *shape, size_t stride, size_t b, size_t t,
                                   size_t h)
 {

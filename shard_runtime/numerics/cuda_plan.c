@@ -27,7 +27,7 @@ static void close_row(struct numerics *numerics)
     (void)numerics;
 }
 
-/* Their scratch is the workspace, which is not the arena's. */
+/* A product's scratch is cuBLASLt's workspace, which is not carved from the plan's arena. */
 static enum fsdp_status create_matmul(struct numerics *numerics, const struct matmul_desc *desc,
                                       struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err)
 {

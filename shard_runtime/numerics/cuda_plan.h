@@ -1,7 +1,7 @@
 /*
- * The row `cuda` for plans, which are made where there is no GPU. It prepares every operation as the
- * plug-in's row does, with the bytes of scratch that the operation takes there (cuda_shapes.h), and computes
- * nothing.
+ * The row `cuda` for plans that are made on a machine without a GPU. It prepares each operation as the
+ * plug-in's row does, and reports the scratch bytes that the operation takes there (cuda_shapes.h). It
+ * computes nothing.
  */
 #ifndef NUMERICS_CUDA_PLAN_H
 #define NUMERICS_CUDA_PLAN_H

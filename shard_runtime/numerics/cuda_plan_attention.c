@@ -1,4 +1,4 @@
-/* Linked into the plug-in as well: it includes nothing that the plug-in does not have. */
+/* This file is linked into the plug-in too, so it includes nothing that the plug-in lacks. */
 #include "shard_runtime/numerics/cuda_plan_attention.h"
 
 #include <stdlib.h>
@@ -40,8 +40,8 @@ const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc)
     if (strides % CUDNN_ELEMS != 0)
         return "strides are no multiples of 8";
     /*
-     * Backward of whole rows takes what follows the last key for keys (NVIDIA/cudnn-frontend issue 628:
-     * dq is no number).
+     * In that case cuDNN's backward reads what follows the last key as if it were keys (NVIDIA/cudnn-frontend
+     * issue 628: dq becomes NaN).
      */
     if (!desc->shape.causal && desc->shape.seq % CUDA_CUDNN_TILE_ROWS != 0)
         return "positions that are no multiple of 128, and no causal mask";

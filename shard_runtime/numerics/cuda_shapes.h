@@ -1,8 +1,8 @@
 /*
  * How the CUDA kernels cut their work, and the scratch that follows from it. The kernels (cuda/kernels/)
- * include this header, and so does the plan, which is made where there is no GPU. So what is planned is what
- * is used. Every number is a function of shapes alone. C11 and CUDA C++ both read it; it includes nothing of
- * CUDA.
+ * include this header, and so does the plan, which is made where there is no GPU. So a kernel uses just what
+ * was planned. Every number follows from the shapes alone. C11 and CUDA C++ both read it; it includes nothing
+ * of CUDA.
  */
 #ifndef NUMERICS_CUDA_SHAPES_H
 #define NUMERICS_CUDA_SHAPES_H
@@ -17,14 +17,19 @@
 #define CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
 
 enum {
-    CUDA_RESULTS_BYTES = 8192,      /* the most of page-locked memory for numbers that go to the host */
-    CUDA_COLUMN_CHUNK_ROWS = 128,   /* the least rows in a chunk of a column sum, */
-    CUDA_COLUMN_MAX_CHUNKS = 128,   /* and the most chunks */
-    CUDA_SPAN_CHUNK_ELEMS = 16384,  /* elements that one block of a norm over a list sums */
-    CUDA_EMBEDDING_PIECE_ROWS = 32, /* rows of one token that are added in float32, before pieces are added */
-    CUDA_NORM_TEAMS = 4,            /* rows that a block works on in a norm's backward, a warp each */
+    CUDA_RESULTS_BYTES = 8192,     /* the most of page-locked memory for numbers that go to the host */
+    CUDA_COLUMN_CHUNK_ROWS = 128,  /* a column sum is cut into chunks of at least so many rows */
+    CUDA_COLUMN_MAX_CHUNKS = 128,  /* and the most chunks */
+    CUDA_SPAN_CHUNK_ELEMS = 16384, /* elements that one block of a norm over a list sums */
+    /* rows of one token that are added up in float32; such pieces are then added */
+    CUDA_EMBEDDING_PIECE_ROWS = 32,
+    /* rows on which a block works at the same time in a norm's backward, each with one warp */
+    CUDA_NORM_TEAMS = 4,
     CUDA_NORM_FEW_BLOCKS = 256,
-    /* four for each multiprocessor of an H100; where the sums of a block are small compared with its rows */
+    /*
+     * four blocks for each multiprocessor of an H100; the sums of so many blocks are small compared with the
+     * rows
+     */
     CUDA_NORM_MAX_BLOCKS = 512,
     CUDA_NORM_TEAM_ROWS = 16,
     CUDA_NORM_TILE = 32 * 8,   /* columns that a warp takes at once, at most */
@@ -38,13 +43,13 @@ enum {
     CUDA_CUDNN_ALIGN_BYTES = 64,
 };
 
-/** The number of pieces of `each` that hold `n`. */
+/** Returns how many pieces of `each` are needed for `n`. */
 static inline size_t cuda_pieces(size_t n, size_t each)
 {
     return n / each + (n % each != 0);
 }
 
-/** Rows that one block sums in the first pass of a column sum. */
+/** Returns how many rows one block adds up in the first pass of a column sum. */
 static inline size_t cuda_column_chunk_rows(size_t rows)
 {
     const size_t even = cuda_pieces(rows, CUDA_COLUMN_MAX_CHUNKS);
@@ -71,7 +76,9 @@ static inline size_t cuda_cross_entropy_bytes(size_t rows)
     return rows * sizeof(double);
 }
 
-/** Scratch of the norm of one span of a list; a list needs the sum of its spans. A double for each chunk. */
+/**
+ * Scratch of the norm of one span of a list: a double for each chunk. A list needs the sum over its spans.
+ */
 static inline size_t cuda_sum_powers_bytes(size_t n_elems)
 {
     return cuda_pieces(n_elems, CUDA_SPAN_CHUNK_ELEMS) * sizeof(double);
@@ -110,8 +117,8 @@ static inline size_t cuda_norm_backward_bytes(size_t rows, size_t cols)
 }
 
 /**
- * Does cuBLASLt's row take `desc->beside`, as far as the shape decides? The matrix before a GELU has rows of
- * 16 bytes.
+ * Does the row `cuda` compute the second output desc->beside, as far as the shape decides? For a matrix
+ * before a GELU, rows must be multiples of 16 bytes.
  */
 static inline bool cuda_takes_beside(const struct matmul_desc *desc)
 {
@@ -140,7 +147,7 @@ static inline size_t cuda_cudnn_span_bytes(size_t n_floats)
     return cuda_pieces(n_floats * sizeof(float), CUDA_CUDNN_ALIGN_BYTES) * CUDA_CUDNN_ALIGN_BYTES;
 }
 
-/** Scratch of cuDNN's forward for the logarithms of sums, where the caller has no place for them. */
+/** Scratch of cuDNN's forward for the logarithms of sums, if the caller keeps no place for them. */
 static inline size_t cuda_cudnn_lse_bytes(const struct attention_desc *shape)
 {
     return cuda_cudnn_span_bytes(shape->batch * shape->heads * shape->seq);

@@ -6,13 +6,16 @@
 
 #include "shard_runtime/numerics/numerics.h"
 
-/** Does it drop anything? `dropout` may be NULL, which is none. */
+/** Does `dropout` drop anything? NULL means that there is no dropout. */
 static inline bool dropout_is_on(const struct dropout *dropout)
 {
     return dropout != NULL && dropout->p > 0;
 }
 
-/** An element is kept if its random word is below this. Because p > 0, at least one word drops an element. */
+/**
+ * Returns the threshold: an element is kept if its random word is below it. Since p > 0, at least one word
+ * drops an element.
+ */
 static inline uint32_t dropout_keep_below(const struct dropout *dropout)
 {
     const double threshold = (1.0 - (double)dropout->p) * 0x1p32;
@@ -20,7 +23,7 @@ static inline uint32_t dropout_keep_below(const struct dropout *dropout)
     return threshold < 0x1p32 ? (uint32_t)threshold : UINT32_MAX;
 }
 
-/** What an element that is kept is multiplied by: 1 / (1 - p), or 0 where p is 1 and nothing is kept. */
+/** Returns the factor for kept elements: 1 / (1 - p). It is 0 if p is 1, where no element is kept. */
 static inline float dropout_scale(const struct dropout *dropout)
 {
     return dropout->p < 1 ? (float)(1.0 / (1.0 - (double)dropout->p)) : 0.0f;

@@ -3,7 +3,7 @@
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/core/require.h"
 
-/* Add (size - 1) * stride to *last, the offset of the last element; false when it does not fit. */
+/* Adds (size - 1) * stride to *last, the offset of the last element. Returns false if that does not fit. */
 static bool extend(size_t *last, size_t size, size_t stride)
 {
     size_t step;

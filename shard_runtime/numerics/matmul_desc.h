@@ -1,5 +1,5 @@
 /*
- * The rules of struct matmul_desc, checked once when a product is prepared. For the rows of the table.
+ * Checks the rules of struct matmul_desc, once, when a product is prepared. The rows of the table call this.
  */
 #ifndef NUMERICS_MATMUL_DESC_H
 #define NUMERICS_MATMUL_DESC_H
@@ -7,12 +7,12 @@
 #include "shard_runtime/numerics/numerics.h"
 
 /**
- * Check `desc`. FSDP_ERR_ARG or FSDP_ERR_UNSUPPORTED, with the reason in words, as matmul_create documents
- * them.
+ * Checks `desc`. FSDP_ERR_ARG or FSDP_ERR_UNSUPPORTED, with the reason in the message, as documented for
+ * matmul_create.
  */
 enum fsdp_status matmul_desc_check(const struct matmul_desc *desc, struct fsdp_err *err);
 
-/** Has c no elements? Then a run touches nothing. */
+/** Has the result c no elements? Then running the product reads and writes nothing. */
 static inline bool matmul_is_empty(const struct matmul_desc *desc)
 {
     return desc->m == 0 || desc->n == 0;

@@ -48,16 +48,17 @@ struct matmul_view {
 };
 
 /**
- * What a product leaves in a second output, in addition to c. It has the type c_dtype and is always replaced.
+ * What a product writes to a second output, in addition to c. It has the type c_dtype and is always replaced.
  * A product with a second output has one batch and does not accumulate.
  */
 enum matmul_beside {
     MATMUL_NOTHING,
-    MATMUL_SUMS_OF_A,          /* sums[i] = sum_k a[i, k], (m), without alpha; not with a bias */
-    MATMUL_SUMS_OF_B,          /* sums[j] = sum_k b[k, j], (n), without alpha; not with a bias */
-    MATMUL_BEFORE_GELU,        /* z = alpha a b + bias, (m, n) with adjacent rows; then c = gelu_tanh(z) */
-    MATMUL_GELU_BACKWARD,      /* nothing; c = alpha a b gelu_tanh'(z), where z is read; not with a bias */
-    MATMUL_GELU_BACKWARD_SUMS, /* the same c, and sums[j] = sum_i c[i, j], (n) */
+    MATMUL_SUMS_OF_A,   /* sums[i] = sum_k a[i, k], (m), without alpha; not with a bias */
+    MATMUL_SUMS_OF_B,   /* sums[j] = sum_k b[k, j], (n), without alpha; not with a bias */
+    MATMUL_BEFORE_GELU, /* z = alpha a b + bias, (m, n) with adjacent rows; then c = gelu_tanh(z) */
+    /* writes no second output, but reads z in its place: c = alpha a b gelu_tanh'(z); not with a bias */
+    MATMUL_GELU_BACKWARD,
+    MATMUL_GELU_BACKWARD_SUMS, /* as MATMUL_GELU_BACKWARD for c, and writes sums[j] = sum_i c[i, j], (n) */
 };
 
 /**
@@ -69,15 +70,17 @@ struct matmul_desc {
     size_t m, n, k;
     struct matmul_view a, b, c; /* a: (m, k), b: (k, n), c: (m, n) */
     /*
-     * Of a, b and bias: FSDP_F32, or FSDP_BF16 where numerics->bf16_products is set. With FSDP_MATMUL_HIGH a
-     * float32 product may be only as exact as three products of bfloat16; describe() says whether it is.
+     * The type of a, b and bias: FSDP_F32, or FSDP_BF16 if numerics->bf16_products is set. With
+     * FSDP_MATMUL_HIGH, a float32 product may be only as exact as three products of bfloat16; describe() says
+     * whether it is.
      */
     enum fsdp_dtype dtype;
-    enum fsdp_dtype c_dtype; /* FSDP_F32, or FSDP_BF16 if dtype is; sums are float32 and rounded once */
-    bool bias;               /* there is a bias: (n); not with accumulate */
+    /* FSDP_F32, or FSDP_BF16 if dtype is FSDP_BF16; sums are float32 and rounded once */
+    enum fsdp_dtype c_dtype;
+    bool bias; /* a bias (n) is added; not together with accumulate */
     bool accumulate;
     float alpha;
-    enum matmul_beside beside; /* other than MATMUL_NOTHING only where the row has matmul_run_beside */
+    enum matmul_beside beside; /* anything but MATMUL_NOTHING requires that the row has matmul_run_beside */
 };
 
 /**
@@ -97,7 +100,7 @@ struct matmul_desc {
  */
 struct fused_attention_desc {
     struct attention_desc shape;
-    /* of q, k, v, out and their gradients: FSDP_F32, or FSDP_BF16 where bf16_products */
+    /* of q, k, v, out and their gradients: FSDP_F32, or FSDP_BF16 if numerics->bf16_products is set */
     enum fsdp_dtype dtype;
     float scale;
     bool drops; /* a run may have dropout */
@@ -107,7 +110,7 @@ struct fused_attention_desc {
 struct fused_attention_forward {
     const void *q, *k, *v;
     void *out;
-    float *lse;                    /* (batch, heads, seq); NULL where no backward follows */
+    float *lse;                    /* (batch, heads, seq); NULL if no backward follows */
     const struct dropout *dropout; /* NULL for none */
     void *scratch;
 };
@@ -126,7 +129,8 @@ struct fused_attention_backward {
 struct numerics_ops {
     const char *name; /* "ref", "onednn" */
     /**
-     * Set up numerics->state and what the row knows of its products. After a failure nothing is left open.
+     * Sets up numerics->state, and fills in what the row's products can do. After a failure nothing is left
+     * open.
      */
     enum fsdp_status (*open)(struct numerics *numerics, struct fsdp_err *err);
     void (*close)(struct numerics *numerics);
@@ -136,8 +140,9 @@ struct numerics_ops {
     /* operations that have a dtype take FSDP_BF16; otherwise the caller widens tensors first */
     bool takes_bf16;
     /*
-     * cross_entropy takes FSDP_BF16, and rows of logits that are further apart than `vocab`. The engine then
-     * pads rows to NUMERICS_LOGITS_MULTIPLE, and logits computed in bfloat16 stay bfloat16 in training.
+     * cross_entropy takes FSDP_BF16, and logits whose rows are further apart than `vocab` elements. The
+     * engine then pads rows to multiples of NUMERICS_LOGITS_MULTIPLE, and logits that were computed in
+     * bfloat16 stay bfloat16 in training.
      */
     bool takes_padded_logits;
 
@@ -186,8 +191,8 @@ struct numerics_ops {
     size_t (*norm_scratch)(struct numerics *numerics, enum fsdp_dtype dtype, size_t rows, size_t cols);
 
     /*
-     * One slot for each operation of operations.h, with its name. All are set, except in a row that only
-     * plans.
+     * One slot for each operation of operations.h, named after it. Rows that compute set all of them; a row
+     * that only plans sets none.
      */
     NUMERICS_OPERATIONS(NUMERICS_SLOT)
 };
@@ -196,10 +201,12 @@ struct numerics_config {
     int threads;      /* at least 1; sets OpenMP's number for the process */
     const char *name; /* "auto", "ref", "plain", "onednn" */
     enum fsdp_matmul_precision precision;
-    /* for tests: with FSDP_MATMUL_HIGH split products also where it does not pay */
+    /* for tests: with FSDP_MATMUL_HIGH, products are split even where that is slower */
     bool splits_anyway;
-    const struct numerics_ops *row; /* a device's own row, used instead of `name`; NULL: by name */
-    struct device *device;          /* what the row works on; NULL: the host. It must outlive the numerics */
+    /* the row of a device, used in place of `name`; NULL: `name` chooses the row */
+    const struct numerics_ops *row;
+    /* the device on which the row works; NULL: the host. It must outlive the numerics */
+    struct device *device;
 };
 
 struct numerics {
@@ -208,7 +215,8 @@ struct numerics {
     int threads;
     /* the instruction set of its products, which decides which ways pay */
     enum ways_isa isa;
-    bool bf16_products;                   /* matmul_create takes FSDP_BF16, and it pays */
+    /* matmul_create takes FSDP_BF16, and such products are faster than float32 */
+    bool bf16_products;
     enum fsdp_matmul_precision precision; /* as asked for */
     bool splits_products;                 /* float32 products are computed as three of bfloat16 */
     void *state;                          /* the row's own */

@@ -301,7 +301,7 @@ enum fsdp_status onednn_matmul_run(struct matmul *matmul, struct device_stream *
 {
     dnnl_status_t status;
 
-    (void)stream; /* the function returns when the work is done, so no stream needs to wait */
+    (void)stream; /* not used: the work is done when the function returns */
     if (matmul->split != NULL)
         return onednn_split_run(matmul->split, stream, a, b, bias, c, scratch, err);
     if (matmul_is_empty(&matmul->desc))

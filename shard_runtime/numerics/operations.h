@@ -5,8 +5,8 @@
  * struct and its name here.
  *
  * Rules for every operation:
- *   - Arrays are row-major and dense, and belong to the caller. They may overlap only where a field says "may
- *     be".
+ *   - Arrays are row-major and dense, and belong to the caller. They may overlap only if the comment of a
+ *     field says that one "may be" the other.
  *   - `dtype` is FSDP_F32, or FSDP_BF16 where numerics_ops.takes_bf16 is set. Arrays of type void have that
  *     dtype, unless their field names another one. An operation without a dtype works on float32.
  *   - bfloat16 inputs are widened, computed in float32, and rounded once to nearest even at the end.
@@ -42,7 +42,7 @@
     OPERATION(sum_powers)
 
 /**
- * The type of the function `function` that computes the operation `name`: its arguments are in struct
+ * Declares the function `function` that computes the operation `name`. Its arguments are in struct
  * numerics_NAME.
  */
 #define NUMERICS_FUNCTION(function, name)                                                                    \
@@ -73,7 +73,7 @@ struct numerics_add {
     size_t n_elems;
 };
 
-/** out[j] (+)= sum_i x[i, j]: the gradient of a bias. */
+/** out[j] (+)= sum_i x[i, j]. This is the gradient of a bias. */
 struct numerics_column_sum {
     enum fsdp_dtype dtype;     /* of x */
     const void *x;             /* (rows, cols) */
@@ -83,7 +83,7 @@ struct numerics_column_sum {
     bool accumulate;
 };
 
-/** out (+)= dropout(x). With accumulate it is the residual sum. */
+/** out (+)= dropout(x). With `accumulate` this computes a residual sum. */
 struct numerics_dropout {
     const float *x; /* (rows, cols) */
     float *out;     /* (rows, cols); may be x */
@@ -113,8 +113,8 @@ struct numerics_norm {
 };
 
 /**
- * Backward of numerics_norm; `mean` and `dbias` are NULL for RMSNorm. Each of the three results may be NULL:
- * not wanted.
+ * Backward of numerics_norm. For RMSNorm `mean` and `dbias` are NULL. Any of the three results may be NULL:
+ * it is then not computed.
  */
 struct numerics_norm_backward {
     enum fsdp_dtype dtype;       /* of dy, x, weight and dx */
@@ -206,7 +206,7 @@ struct numerics_embedding {
 
 /**
  * dtable[tokens[row]] += dout[row] in row order, and dpositions[t] += the sum over all samples. Both always
- * add: the caller zeroes them first if it does not accumulate. Either may be NULL: not wanted.
+ * add, so the caller zeroes them first if it wants no sum. Either may be NULL: it is then not computed.
  */
 struct numerics_embedding_backward {
     const int32_t *tokens;
@@ -239,8 +239,9 @@ struct numerics_cross_entropy {
     size_t row_stride; /* in elements: vocab, or more where takes_padded_logits is set */
     float scale;
     /*
-     * The host's: the losses of all rows, and the number of rows that count, are added to them. They change
-     * when the stream has passed this operation, at the latest in its synchronize().
+     * In host memory. The losses of all rows are added to loss_sum, and the number of rows that count to the
+     * next member. They have changed when the stream has passed this operation, at the latest after its
+     * synchronize().
      */
     double *loss_sum;
     uint64_t *n_targets;
@@ -255,7 +256,7 @@ struct numerics_update {
     size_t n_elems;
     enum fsdp_dtype grad_dtype; /* FSDP_F32; on a GPU FSDP_BF16 as well */
     double lr, weight_decay;    /* double as in PyTorch: 1 - 0.999f is 1.3e-5 off 0.001 */
-    /* the gradient is multiplied by it first: clipping, and the scale of the loss */
+    /* a factor for the gradient, applied first: for clipping, and for the scale of the loss */
     float grad_scale;
 };
 

@@ -4,7 +4,10 @@
 #include <omp.h>
 #endif
 
-/* Piece `index` of `n_pieces`, in whole grains: differs in size from the others by at most one grain. */
+/*
+ * Runs piece `index` of `n_pieces`. A piece consists of whole grains, and differs from the others by at most
+ * one grain.
+ */
 static void run_piece(size_t n, size_t grain, size_t index, size_t n_pieces, parallel_piece *piece,
                       void *context)
 {
@@ -26,7 +29,10 @@ void parallel_for(int threads, size_t n, size_t grain, parallel_piece *piece, vo
         piece(context, 0, n);
         return;
     }
-    /* Always as many threads, some without work: libgomp ends and starts threads when the number changes. */
+    /*
+     * Always the same number of threads, even if some have no work: libgomp ends and starts threads when the
+     * number changes.
+     */
 #ifdef _OPENMP
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 #endif

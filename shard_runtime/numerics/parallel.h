@@ -20,7 +20,7 @@ typedef void parallel_piece(void *context, size_t begin, size_t end);
  */
 void parallel_for(int threads, size_t n, size_t grain, parallel_piece *piece, void *context);
 
-/** Set how many threads OpenMP uses for libraries that ask it, for the whole process. */
+/** Sets how many threads OpenMP uses, for the whole process: libraries that use OpenMP follow it. */
 void parallel_set_threads(int threads);
 
 #endif

@@ -3,7 +3,7 @@
 static enum fsdp_status ref_open(struct numerics *numerics, struct fsdp_err *err)
 {
     (void)err;
-    numerics->threads = 1; /* whatever was asked for: this is what a manifest should say */
+    numerics->threads = 1; /* always one, whatever was asked for: this number goes into the manifest */
     return FSDP_OK;
 }
 

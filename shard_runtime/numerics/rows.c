@@ -143,13 +143,14 @@ void rows_dropout(struct numerics *numerics, struct device_stream *stream, const
         memcpy(run->out, run->x, n_elems * sizeof *run->x);
 }
 
-/* Sums over rows. The columns are cut, so that each thread has whole sums. */
+/* Sums over rows. Threads divide the columns, so that each thread computes whole sums. */
 struct sum_work {
     const struct row_kernels *kernels;
     const struct numerics_column_sum *run;
 };
 
-enum { SUM_TILE_ROWS = 32, SUM_TILE_COLS = 256 }; /* a part of a bfloat16 tensor, widened at once */
+/* the part of a bfloat16 tensor that is widened at a time */
+enum { SUM_TILE_ROWS = 32, SUM_TILE_COLS = 256 };
 
 static void column_sum_piece(void *context, size_t begin, size_t end)
 {
@@ -191,7 +192,7 @@ void rows_column_sum(struct numerics *numerics, struct device_stream *stream,
                      const struct numerics_column_sum *run)
 {
     struct sum_work w = { .kernels = kernels_of(numerics), .run = run };
-    /* A thread has at least a cache line of columns; small sums stay on one thread. */
+    /* A thread gets at least a cache line of columns; small sums stay on one thread. */
     const size_t line = 64 / fsdp_dtype_size(run->dtype);
     const size_t grain = run->rows >= GRAIN_ELEMS / 16 ? line : run->cols;
 

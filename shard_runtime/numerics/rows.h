@@ -1,7 +1,7 @@
 /*
- * The functions that the rows `plain` and `onednn` share: every operation other than products, by the row
- * kernels of numerics/isa. The work is cut here, one range for each thread. Each function has the contract of
- * its slot in struct numerics_ops. numerics->state starts with a struct rows.
+ * The functions that the rows `plain` and `onednn` share: every operation other than products. The kernels of
+ * numerics/isa compute; this code divides the work into one range for each thread. Each function has the
+ * contract of its slot in struct numerics_ops. numerics->state starts with a struct rows.
  *
  *   rows.c         choice of the instruction set; add, activation, dropout, column_sum
  *   rows_norm.c    norm, norm_backward, add_norm

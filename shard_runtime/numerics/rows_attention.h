@@ -35,7 +35,8 @@ struct fused_attention {
     struct attention_tile tiles[ATTENTION_MAX_TILES];
     int n_tiles;
     /*
-     * D has memory of its own: it is bfloat16, or P is needed as well. A dS in bfloat16 uses the same memory.
+     * D has memory of its own, because it is bfloat16 or because P is needed as well. If dS is bfloat16, it
+     * uses the same memory later.
      */
     bool beside;
     bool sums_beside; /* dk and dv are summed in float32 memory and rounded at the end */

@@ -17,7 +17,7 @@ enum {
     MAX_CHUNKS = 32,
 };
 
-/** The row kernels of a row whose state starts with a struct rows. */
+/** Returns the kernels of a row of the numerics table whose state starts with a struct rows. */
 static inline const struct row_kernels *kernels_of(const struct numerics *numerics)
 {
     return ((const struct rows *)numerics->state)->kernels;
@@ -40,7 +40,7 @@ static inline size_t chunk_count(size_t rows)
     return rows == 0 ? 0 : (rows - 1) / chunk_rows(rows) + 1;
 }
 
-/** The row after the last one of `chunk`. */
+/** Returns the number of the row after the last row of `chunk`. */
 static inline size_t chunk_end(size_t rows, size_t chunk)
 {
     const size_t end = (chunk + 1) * chunk_rows(rows);
@@ -63,13 +63,19 @@ static inline const float *floats_in(const struct row_kernels *kernels, enum fsd
     return buffer;
 }
 
-/** Where a kernel writes the elements of `data` from `first` on: in place, or into `buffer`. */
+/**
+ * Returns where a kernel should write the elements of `data` from `first` on: in `data` itself, or in
+ * `buffer`.
+ */
 static inline float *floats_out(enum fsdp_dtype dtype, void *data, size_t first, float *buffer)
 {
     return dtype == FSDP_F32 ? (float *)data + first : buffer;
 }
 
-/** Bring what was written to floats_out() into `data`: nothing to do in place, otherwise it is rounded. */
+/**
+ * Brings what a kernel wrote at floats_out() into `data`. If it was written in place, nothing is done;
+ * otherwise it is rounded.
+ */
 static inline void floats_back(const struct row_kernels *kernels, enum fsdp_dtype dtype, void *data,
                                size_t first, size_t n, const float *buffer)
 {

@@ -50,9 +50,9 @@ struct backward_work {
 };
 
 /*
- * What a chunk of rows works in. float32: dweight and dbias of the chunk, which the kernel writes, and its
- * work. bfloat16: the kernel is given NORM_ROWS widened rows at a time, writes their sums to some_dweight and
- * some_dbias, and these are added to the chunk's.
+ * The memory that the computation of one chunk of rows uses. float32: dweight and dbias of the chunk, which
+ * the kernel writes, and its work. bfloat16: the kernel is given NORM_ROWS widened rows at a time, writes
+ * their sums to some_dweight and some_dbias, and these are added to the chunk's.
  */
 struct chunk {
     double *dweight, *dbias, *some_dweight, *some_dbias;
@@ -90,7 +90,10 @@ static struct chunk chunk_of(const struct numerics_norm_backward *run, size_t in
     return c;
 }
 
-/* Rows `first` to `end` - 1 of a chunk: their dx, and their sums of dweight and dbias. */
+/*
+ * Computes rows `first` to `end` - 1 of a chunk: their dx, and their part of the chunk's sums dweight and
+ * dbias.
+ */
 static void backward_chunk(const struct backward_work *w, const struct chunk *c, size_t first, size_t end)
 {
     const struct numerics_norm_backward *run = w->run;
@@ -136,7 +139,10 @@ static void norm_backward_piece(void *context, size_t begin, size_t end)
     }
 }
 
-/* The chunks' sums in order; `which` is 0 for dweight and 1 for dbias. `out` NULL: not wanted. */
+/*
+ * Adds up the chunks' sums in order; `which` is 0 for dweight and 1 for dbias. `out` NULL: that gradient is
+ * not wanted.
+ */
 static void add_chunks(const struct backward_work *w, size_t which, void *out, enum fsdp_dtype dtype,
                        bool accumulate)
 {
@@ -163,7 +169,7 @@ void rows_norm_backward(struct numerics *numerics, struct device_stream *stream,
     struct backward_work w = { .kernels = kernels_of(numerics), .run = run };
 
     (void)stream;
-    /* Below a grain of work all chunks stay on one thread. */
+    /* if all is less than a grain of work, one thread computes all chunks */
     parallel_for(numerics->threads, chunk_count(run->rows),
                  run->rows * run->cols > GRAIN_ELEMS ? 1 : MAX_CHUNKS, norm_backward_piece, &w);
     add_chunks(&w, 0, run->dweight, run->dweight_dtype, run->accumulate_dweight);

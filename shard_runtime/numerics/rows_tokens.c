@@ -1,4 +1,4 @@
-/* Softmax, embedding and loss, cut over the threads. */
+/* Softmax, embedding and loss, divided among the threads. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 #include "shard_runtime/numerics/rows_cut.h"
 
 /*
- * Call `piece` on the rows of all (seq, seq) matrices. Heads stay whole: a causal head's first rows are
- * shorter than its last, so that halves of a head would be unequal work.
+ * Calls `piece` on the rows of all (seq, seq) matrices, in ranges of whole heads. With a causal mask the
+ * first rows of a head have fewer keys than its last, so halves of a head would be unequal work.
  */
 static void each_score_row(const struct numerics *numerics, const struct attention_desc *d,
                            parallel_piece *piece, void *work)
@@ -125,7 +125,10 @@ struct embedding_backward_work {
     const struct numerics_embedding_backward *run;
 };
 
-/* Columns begin to end - 1 of every row, in row order: two rows of one token meet on one thread. */
+/*
+ * Adds columns `begin` to `end` - 1 of every row, in row order. So two rows with the same token are added by
+ * the same thread.
+ */
 static void dtable_piece(void *context, size_t begin, size_t end)
 {
     const struct embedding_backward_work *w = context;
@@ -138,7 +141,7 @@ static void dtable_piece(void *context, size_t begin, size_t end)
     }
 }
 
-/* Positions begin to end - 1: each is the sum of every seq-th row. */
+/* Adds positions `begin` to `end` - 1. Each position is the sum of every seq-th row. */
 static void dpositions_piece(void *context, size_t begin, size_t end)
 {
     const struct embedding_backward_work *w = context;

@@ -19,7 +19,7 @@ enum ways_isa {
 
 /** The choices for one instruction set. */
 struct ways {
-    /* bfloat16 products are computed directly; else as float32 products of converted copies */
+    /* bfloat16 products are computed directly; otherwise operands are converted to float32 first */
     bool bf16_products;
     bool split_products; /* a float32 product is computed as three of bfloat16, if the job allows it */
     /* Attention that would need (seq, seq) matrices is computed without storing them from this seq on: */

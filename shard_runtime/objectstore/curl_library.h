@@ -5,7 +5,9 @@
 #ifndef OBJECTSTORE_CURL_LIBRARY_H
 #define OBJECTSTORE_CURL_LIBRARY_H
 
-/* curl_easy_setopt() is else a macro that checks types, which cannot be called as a member of a struct. */
+/*
+ * Without this, curl_easy_setopt() is a macro that checks types, and a macro cannot be a member of a struct.
+ */
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
 

@@ -35,7 +35,10 @@ static enum fsdp_status take(const struct variables *from, const char *first, co
     return FSDP_OK;
 }
 
-/* Scheme and host, perhaps with a port: requests put bucket and key behind it. */
+/*
+ * Checks that the address has a scheme and a host, perhaps a port, and nothing more: requests append bucket
+ * and key to it.
+ */
 static enum fsdp_status check_endpoint(char *endpoint, const char *name, struct fsdp_err *err)
 {
     size_t length = strlen(endpoint), head = strncmp(endpoint, "https://", 8) == 0 ? 8 : 7;

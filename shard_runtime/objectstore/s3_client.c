@@ -15,19 +15,20 @@
 
 enum {
     KEPT_MAX = 16,          /* connections that are kept */
-    ANSWER_BYTES = 4 << 20, /* of XML: a page of a list has 1,000 keys of 1,024 bytes at most */
+    ANSWER_BYTES = 4 << 20, /* of an XML answer: a page of a list has at most 1,000 keys of 1,024 bytes */
     QUERY_MAX = 8,
 };
 
-/* A connection, and what the answer on it brings. */
+/* A connection, and what the answer to its current request brings. */
 struct lane {
     struct lane *next;
     CURL *easy;
     char words[CURL_ERROR_SIZE];
     char etag[S3_ETAG_BYTES];
     uint64_t length;       /* the header Content-Length */
-    unsigned char *wanted; /* where the body of an object goes; NULL: it is XML in any case */
-    unsigned char *target; /* the same for the answer that comes now; NULL: it is XML */
+    unsigned char *wanted; /* where the bytes of the object go; NULL: the request gets XML, not an object */
+    /* where the body of the answer that arrives now goes; NULL: into `xml`, as for an error */
+    unsigned char *target;
     size_t room, n_body;
     struct json_text xml; /* the body of anything else */
     bool too_long;
@@ -46,7 +47,7 @@ struct s3_client {
 struct request {
     const char *method;
     const struct s3_location *at;
-    bool on_bucket; /* the key is no part of the address */
+    bool on_bucket; /* the request is about the bucket: its address has no key */
     struct s3_parameter query[QUERY_MAX];
     size_t n_query;
     const void *body;
@@ -61,7 +62,8 @@ struct answer {
     long status;
     bool is_success;
     struct s3_error error;
-    bool may_repeat; /* an earlier try may have been done: it got no answer, or one that does not tell */
+    /* an earlier try got no answer, or one that does not tell: the store may have done the request already */
+    bool may_repeat;
 };
 
 static void free_lane(struct s3_client *client, struct lane *lane)
@@ -144,7 +146,10 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *arg)
     struct lane *lane = arg;
     const size_t length = size * n;
 
-    /* The last of several answers counts (100, or a proxy's). The body of one that is no success is XML. */
+    /*
+     * Several answers may arrive for one request (status 100, or a proxy's): the last one counts. If the
+     * status is not success, the body is XML that describes the error.
+     */
     if (length > 9 && strncmp(bytes, "HTTP/", 5) == 0) {
         const char *space = memchr(bytes, ' ', length);
         const bool is_success = space != NULL && space + 1 < bytes + length && space[1] == '2';
@@ -160,7 +165,7 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *arg)
     return length;
 }
 
-/* Programs that this one starts do not inherit the connection. */
+/* SOCK_CLOEXEC: programs that this one starts do not inherit the connection. */
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)arg, (void)purpose;
@@ -190,7 +195,7 @@ static bool set_lane(struct s3_client *client, struct lane *lane)
            CURLE_OK;
     set &=
         curl->curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L) == CURLE_OK; /* do not wait for 100 */
-    /* At least a byte a second, or it counts as silent. */
+    /* less than a byte a second counts as silence */
     set &= curl->curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK;
     set &= curl->curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME,
                                   (long)((client->patience->silent_ms + 999) / 1000)) == CURLE_OK;
@@ -258,8 +263,8 @@ static struct curl_slist *make_headers(struct s3_client *client, const struct re
     bool failed = false;
 
     /*
-     * In place of a form's type. "Expect:", which takes a header away, would be signed by curl 7.88, not
-     * sent.
+     * This replaces libcurl's Content-Type, which is that of a form. libcurl's "Expect:" is not switched off
+     * here: to do that, curl 7.88 would sign the empty header and not send it.
      */
     list = add_header(client, list, &failed, "Content-Type: application/octet-stream");
     list = add_header(client, list, &failed, "x-amz-content-sha256: UNSIGNED-PAYLOAD");
@@ -383,7 +388,10 @@ static enum fsdp_status say_failure(const struct request *request, const struct 
                      answer->error.words[0] != '\0' ? ": " : "", answer->error.words, tried);
 }
 
-/* Sends the request until it succeeds or the patience ends. The lane has the answer then. */
+/*
+ * Sends the request again and again until it succeeds, or until client->patience allows no more tries. The
+ * answer is then in the lane.
+ */
 static enum fsdp_status send_request(struct s3_client *client, struct lane *lane,
                                      const struct request *request, struct answer *answer,
                                      struct fsdp_err *err)
@@ -408,7 +416,7 @@ static enum fsdp_status no_lane(struct fsdp_err *err)
     return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for a connection to an object store");
 }
 
-/* For requests of whose answer nothing but the status is needed. */
+/* Sends a request if only the status of its answer is needed. */
 static enum fsdp_status send_alone(struct s3_client *client, const struct request *request,
                                    struct answer *answer, struct fsdp_err *err)
 {
@@ -464,7 +472,7 @@ enum fsdp_status s3_get(struct s3_client *client, const struct s3_location *at, 
     request.header = range;
     snprintf(range, sizeof range, "Range: bytes=%" PRIu64 "-%" PRIu64, offset, offset + size_bytes - 1);
     status = send_request(client, lane, &request, &answer, err);
-    /* A store without ranges would send the beginning of the object. */
+    /* A store that ignores the Range header sends the object from its beginning. */
     if (status == FSDP_OK && answer.status != 206 && offset > 0)
         status = fsdp_fail(err, FSDP_ERR_IO, "GET s3://%s/%s: HTTP status %ld for a part of it", at->bucket,
                            at->key, answer.status);
@@ -665,7 +673,10 @@ enum fsdp_status s3_upload_end(struct s3_client *client, const struct s3_locatio
     status = body.failed ? fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the parts of an object")
                          : send_alone(client, &request, &answer, err);
     json_text_free(&body);
-    /* The answer to an earlier try was lost, and the upload is gone: it is the object. */
+    /*
+     * An earlier try got no answer and now the upload is gone. If the object is there with the right size,
+     * that try has completed the upload.
+     */
     if (status == FSDP_ERR_NOT_FOUND && answer.may_repeat && s3_head(client, at, &found, NULL) == FSDP_OK &&
         found == size_bytes) {
         fsdp_err_clear(err);

@@ -40,8 +40,8 @@ enum fsdp_status s3_get(struct s3_client *client, const struct s3_location *at, 
                         size_t size_bytes, size_t *n_read, struct fsdp_err *err);
 
 /**
- * Writes a whole object. `is_new`: it must not exist. After an answer that was lost, FSDP_ERR_BUSY may also
- * mean that this call has written it.
+ * Writes a whole object. `is_new`: the object must not exist yet, else FSDP_ERR_BUSY. If an earlier try got
+ * no answer, FSDP_ERR_BUSY may mean that this very call has written the object.
  */
 enum fsdp_status s3_put(struct s3_client *client, const struct s3_location *at, const void *bytes,
                         size_t size_bytes, bool is_new, struct fsdp_err *err);
@@ -58,7 +58,8 @@ enum fsdp_status s3_list(struct s3_client *client, const struct s3_location *at,
                          bool in_folder, int most, struct s3_list *out, struct fsdp_err *err);
 
 /*
- * An upload in parts. The object appears when it ends. Until then the store keeps the parts, and counts them.
+ * Begins an upload in parts. The object appears when s3_upload_end() succeeds. Until then the store keeps the
+ * parts, and charges for them.
  */
 
 enum fsdp_status s3_upload_begin(struct s3_client *client, const struct s3_location *at,
@@ -67,7 +68,10 @@ enum fsdp_status s3_upload_begin(struct s3_client *client, const struct s3_locat
 enum fsdp_status s3_upload_part(struct s3_client *client, const struct s3_location *at, const char *id,
                                 int number, const void *bytes, size_t size_bytes, char etag[S3_ETAG_BYTES],
                                 struct fsdp_err *err);
-/** `size_bytes` is that of the object: it tells whether an earlier try has succeeded. */
+/**
+ * Completes an upload. `size_bytes` is the size of the whole object. If the upload is gone, an object of that
+ * size shows that an earlier try has completed it.
+ */
 enum fsdp_status s3_upload_end(struct s3_client *client, const struct s3_location *at, const char *id,
                                const char (*etags)[S3_ETAG_BYTES], size_t n, uint64_t size_bytes,
                                struct fsdp_err *err);

@@ -40,13 +40,14 @@ bool s3_read_etag(const char *value, size_t length, char etag[S3_ETAG_BYTES]);
 /* XML */
 
 /**
- * Calls `found` for each element: with its text if it has no elements in it, and else with NULL, at its end.
- * `parent` is "" for the outermost element. Returns false if the bytes are no such XML, or if `found` did.
+ * Calls `found` for each element, at the end of the element. `text` is its text; NULL if it has elements
+ * inside. `parent` is "" for the outermost element. Returns false if the bytes are no such XML, or if `found`
+ * returned false.
  */
 bool s3_xml_walk(const char *bytes, size_t length,
                  bool (*found)(void *arg, const char *parent, const char *name, const char *text), void *arg);
 
-/** What an answer says that is no success. */
+/** What the store says in an answer that is an error. */
 struct s3_error {
     char code[64], words[256]; /* "": it says none */
 };

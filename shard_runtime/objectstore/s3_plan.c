@@ -27,7 +27,7 @@ int64_t s3_pause_ms(const struct s3_patience *patience, int try, uint32_t random
     return pause_ms / 2 + (int64_t)((uint64_t)random * (uint64_t)(pause_ms - pause_ms / 2) >> 32);
 }
 
-/* 409: another conditional write of the same key is under way. */
+/* 409: another conditional write to the same key is in progress, and the next try may succeed. */
 bool s3_is_passing(long http_status)
 {
     return http_status == 0 || http_status == 408 || http_status == 409 || http_status == 429 ||

@@ -15,9 +15,10 @@ enum {
 /** How often a request is tried, and for how long each try may be silent. */
 struct s3_patience {
     int tries;
-    int64_t pause_ms,
-        longest_pause_ms;          /* before the second try, twice as long before each next one; at most */
-    int64_t connect_ms, silent_ms; /* a connection must stand, and bytes must come or go, within */
+    /* The pause before the second try is at most pause_ms. Each next one is twice that, up to the longest. */
+    int64_t pause_ms, longest_pause_ms;
+    /* within this time a connection must be made; and for no longer may no byte come or go */
+    int64_t connect_ms, silent_ms;
 };
 
 /** About a minute and a half at most if nothing answers, and 7 s if every try fails at once. */
@@ -33,7 +34,8 @@ uint64_t s3_part_bytes(uint64_t size_bytes);
 int64_t s3_pause_ms(const struct s3_patience *patience, int try, uint32_t random);
 
 /**
- * Returns whether a request that got this HTTP status may succeed if it is sent again. 0: it got no answer.
+ * Returns whether a request may succeed if it is sent again after this HTTP status. Status 0 means that no
+ * answer came.
  */
 bool s3_is_passing(long http_status);
 

@@ -10,12 +10,16 @@
 #include "shard_runtime/optim/state_file.h"
 #include "shard_runtime/optim/state_window.h"
 
-enum { MAX_STATES = 2, MAX_UNDER_WAY = 8 /* at most two reads and two writes are under way */ };
+enum { MAX_STATES = 2, MAX_UNDER_WAY = 8 /* MAX_UNDER_WAY: at most two reads and two writes */ };
 
 struct offload {
     struct device *device;
     struct state_window window;
-    size_t *starts; /* (tensors + 1) index of each tensor's first element, counted over all tensors */
+    /*
+     * (tensors + 1) number of each tensor's first element, if the elements of all tensors are counted in a
+     * row
+     */
+    size_t *starts;
     int n_tensors;
     char *slots;
     struct state_file file;
@@ -29,7 +33,9 @@ static char *slot_of(const struct offload *offload, int visit)
     return offload->slots + (size_t)(visit % offload->window.n_slots) * offload->window.slot_bytes;
 }
 
-/* The second thread: entry 2p reads visit p's chunk into its slot, 2p + 1 writes it back */
+/*
+ * Runs on the second thread: entry 2p reads the chunk of visit p into its slot, entry 2p + 1 writes it back.
+ */
 
 static enum fsdp_status move(void *user, int entry, struct fsdp_err *err)
 {
@@ -104,10 +110,10 @@ enum fsdp_status offload_run(struct offload *offload, const struct offload_visit
     return status == FSDP_OK && moved != FSDP_OK ? fsdp_fail(err, moved, "%s", moved_err.message) : status;
 }
 
-/* Reading and writing any range of the state through a slot, while no transfer is under way */
+/* How a checkpoint reads and writes any range of the state: through a slot, while no update runs. */
 
 struct range {
-    uint64_t begin;          /* in the file: whole blocks around a span */
+    uint64_t begin;          /* in the file; the range is whole blocks around a span */
     size_t size_bytes, lead; /* lead: bytes before the span's first */
 };
 
@@ -121,8 +127,8 @@ static struct range blocks_around(const struct state_span *span)
 }
 
 /*
- * Finds where element `first` of tensor `index` is in the file, in the store's numbering. The span also has
- * the elements after it that are stored together with it.
+ * Finds where elements of a state are in the file: from element `first` on, as many of the n_elems as follow
+ * each other there. `index` is the number of the state in offload_store().
  */
 static struct state_span find_span(const struct offload *offload, size_t index, size_t first, size_t n_elems)
 {
@@ -133,8 +139,8 @@ static struct state_span find_span(const struct offload *offload, size_t index, 
 }
 
 /*
- * Bytes of a state that are contiguous in the file: the whole blocks around them, and the first byte within
- * the first element.
+ * Bytes of a state that are contiguous in the file. `range` is the whole blocks around them; `skip` is how
+ * many bytes of its first element precede the wanted ones.
  */
 struct stretch {
     struct range range;

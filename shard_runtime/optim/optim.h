@@ -30,7 +30,7 @@ struct optim_tensor {
 
 /** One kind of optimizer. */
 struct optim_ops {
-    /* "exp_avg": that state of P is called "optimizer.exp_avg.P" */
+    /* each name is without prefix and parameter: "exp_avg" of P is stored as "optimizer.exp_avg.P" */
     const char *state_names[OPTIM_MAX_STATES];
     /** Returns how many states a parameter has with these options. */
     int (*n_states)(const struct fsdp_optimizer_options *options);

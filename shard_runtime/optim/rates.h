@@ -15,13 +15,17 @@
 #include <fsdp/optimizer.h>
 
 struct optim_rates {
-    /* of a tensor that no group applies to; the list of groups and the directory in it are the caller's */
+    /*
+     * The options of a tensor that no group applies to. Its list of groups and its directory are the
+     * caller's.
+     */
     struct fsdp_optimizer_options general;
     struct optim_own {
-        struct fsdp_optimizer_options options; /* the general ones, with those of the group in their place */
-        int group;                             /* index of the group that applies to the tensor; -1: none */
-        bool own_lr;                           /* that group has a learning rate of its own */
-    } * of;                                    /* one for each tensor */
+        /* the general options, overridden by those of the tensor's group */
+        struct fsdp_optimizer_options options;
+        int group;   /* index of the group that applies to the tensor; -1: none */
+        bool own_lr; /* the tensor's group has a learning rate of its own */
+    } * of;          /* one for each tensor */
     int n_tensors;
     fsdp_lr_lambda_fn lr_lambda; /* replaces the schedule; NULL: the schedule applies */
     void *lr_user;
@@ -43,14 +47,13 @@ void optim_rates_fini(struct optim_rates *rates);
 void optim_rates_add(struct optim_rates *rates, const char *name);
 
 /**
- * Returns the learning rate of the update after `step` updates, for a tensor with these options: the general
- * ones or those of a tensor.
+ * Returns the learning rate of update number `step` + 1. `options` is `general`, or the options of a tensor.
  */
 double optim_rate(const struct optim_rates *rates, const struct fsdp_optimizer_options *options,
                   uint64_t step);
 /**
- * Checks the rates of all tensors in that update. FSDP_ERR_ARG: the function of the program gives a rate that
- * is negative or not finite.
+ * Checks the rates of all tensors in update number `step` + 1. FSDP_ERR_ARG: the program's function returns a
+ * rate that is negative or not finite.
  */
 enum fsdp_status optim_rates_check(const struct optim_rates *rates, uint64_t step, struct fsdp_err *err);
 

@@ -28,9 +28,9 @@ static enum fsdp_status check_directory(const char *directory, struct fsdp_err *
 }
 
 /*
- * Creates a new file at `path`. A file that is there belongs to a process that died just after its start. Or
- * a process on another host, which shares the directory, is about to remove the name itself. In both cases
- * the name may be removed.
+ * Creates a new file at `path`. If a file has that name already, the name is removed and the call is
+ * repeated. It is left by a process that died just after its start; or it belongs to a process on another
+ * host with the same directory, which is about to remove the name itself.
  */
 static int create(struct fsdp_io *io, const char *path, int flags)
 {
@@ -70,7 +70,7 @@ static enum fsdp_status reserve(struct state_file *file, uint64_t size_bytes, st
     do
         done = file->io->allocate(file->io, file->fd, size_bytes);
     while (done < 0 && errno == EINTR);
-    /* the space is then not reserved, and a full disk is noticed later */
+    /* the space is then not reserved, so a full disk shows only when a block is written */
     if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
         done = file->io->ftruncate(file->io, file->fd, size_bytes);
     return done == 0 ? FSDP_OK

@@ -29,7 +29,7 @@ struct state_file {
 /**
  * Reserve `size_bytes` of zeros in `directory`, which is created. `rank` keeps the ranks of a job apart while
  * the file has its name, for a moment.
- *   FSDP_ERR_CONFIG  the directory is in memory (tmpfs): nothing would be saved
+ *   FSDP_ERR_CONFIG  the directory is in memory (tmpfs), so the file would save no memory
  *   FSDP_ERR_IO      it cannot be made, or the disk is full
  */
 enum fsdp_status state_file_open(struct state_file *file, struct fsdp_io *io, const char *directory, int rank,

@@ -45,7 +45,8 @@ bool state_chunk_next(const struct state_chunk *chunk, const size_t *starts, str
 
     if (at == chunk->n_elems)
         return false;
-    while (starts[tensor + 1] <= place) /* over what is done, and over tensors without rows here */
+    /* skips tensors that are done, and tensors without rows on this rank */
+    while (starts[tensor + 1] <= place)
         tensor++;
     end = starts[tensor + 1] < chunk_end ? starts[tensor + 1] : chunk_end;
     *piece = (struct state_piece){

@@ -8,7 +8,10 @@ struct plan_division plan_divide(int W, int R, double factor, bool force_sum)
         rule.reduce = rule.all_reduce = FSDP_SUM;
         rule.after = (float)(1.0 / (factor > 0 ? factor : (double)W * R));
     } else if (factor > 0) {
-        /* The mean over W is the sum divided by the factor, when it happens to be W: no pass of its own. */
+        /*
+         * A mean over W ranks is a sum divided by W. If the factor happens to be W, the mean does the
+         * division, without a pass of its own.
+         */
         rule.all_reduce = FSDP_SUM;
         if (factor != (double)W || W == 1) {
             rule.reduce = FSDP_SUM;

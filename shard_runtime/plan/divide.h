@@ -12,8 +12,8 @@
 
 struct plan_division {
     /*
-     * What each rank's gradients are multiplied with before a sum. The collective does it if it can (NCCL's
-     * PREMUL_SUM); otherwise packing does. 1 if `reduce` is a mean.
+     * The factor by which each rank's gradients are multiplied before they are summed. The collective does
+     * that if it can (NCCL's PREMUL_SUM); otherwise packing does. 1 if `reduce` is a mean.
      */
     float before;
     enum fsdp_reduce_op reduce, all_reduce; /* over the ranks that shard, and over the replicas */
@@ -21,8 +21,8 @@ struct plan_division {
 };
 
 /**
- * The division over W ranks that shard and R replicas, by `factor`; 0: by W * R. force_sum: collectives only
- * sum.
+ * Returns the division by `factor` (0: by W * R) for W ranks that shard and R replicas. force_sum:
+ * collectives may only sum.
  */
 struct plan_division plan_divide(int W, int R, double factor, bool force_sum);
 

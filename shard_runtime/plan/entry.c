@@ -19,7 +19,7 @@ struct lister {
 enum how {
     READS = 1,
     WRITES = 2,
-    OWN_ROW = 4, /* moves only this rank's row of the buffer, one of W rows */
+    OWN_ROW = 4, /* moves only this rank's row of the buffer, which has W rows */
     UNMOVED = 8, /* moves nothing of the buffer, or a part that moved.c counts */
 };
 
@@ -83,7 +83,7 @@ static void list_uses(struct lister *l, struct plan_entry *e)
         kind->more(l, e);
 }
 
-/* The gradient of parameter `i` of the operation where it is written to its shard. */
+/* Lists the shard of the gradient of parameter `i` of the operation, if the gradient is written there. */
 static void list_grad_shard(struct lister *l, const struct plan_entry *e, int i, bool adds)
 {
     const struct plan *plan = l->plan;
@@ -95,8 +95,8 @@ static void list_grad_shard(struct lister *l, const struct plan_entry *e, int i,
 }
 
 /*
- * The first of two entries that are one pass uses the buffers of both. The value between the two is only
- * there in case they are run one by one after all.
+ * Two entries may run as one pass. The first of them then uses the buffers of both, also the one for the
+ * value between them, in case they are run one by one after all.
  */
 static void list_second(struct lister *l, const struct plan_entry *e)
 {
@@ -118,8 +118,8 @@ static void list_backward(struct lister *l, const struct plan_entry *e)
 }
 
 /*
- * The group's whole gradients. Also the packed buffers of the reductions before this one, as many as may be
- * in flight at the same time. They are held so that none of them is reused yet.
+ * Lists the group's whole gradients. Also lists the packed buffers of earlier reductions, as many as may be
+ * in flight at the same time, so that this entry does not reuse them.
  */
 static void list_pack(struct lister *l, const struct plan_entry *e)
 {
@@ -148,8 +148,8 @@ static void list_store(struct lister *l, const struct plan_entry *e)
 }
 
 /*
- * A float for each coded parameter, over the ranks that shard and over the tensor group where one is split
- * over it.
+ * An all-reduce of one float for each coded parameter: over the ranks that shard, and over the tensor group
+ * if it splits one of them.
  */
 static void send_amax(const struct plan *plan, const struct plan_entry *e, struct plan_sent *sent)
 {
@@ -195,7 +195,7 @@ static void send_operation(const struct plan *plan, const struct plan_entry *e, 
 #define AT(field)         offsetof(struct plan_entry, field)
 #define USE(field, how)   { AT(field), how, 0 }
 #define ADDS(field, adds) { AT(field), WRITES, AT(adds) }
-/* Counts as a write, so that the entry comes after every earlier use of the buffer. */
+/* Counts as a write that moves no bytes, so the entry comes after every earlier use of the buffer. */
 #define WAITS_FOR(field)  USE(field, WRITES | UNMOVED)
 
 _Static_assert(GRAPH_MAX_INPUTS == 3 && GRAPH_MAX_PARAMS == 2 && GRAPH_MAX_SAVED == 2 && PLAN_N_PARTS == 2,
@@ -242,7 +242,9 @@ static const struct kind kinds[PLAN_COMPLETE + 1] = {
         USE(store.packed, READS | OWN_ROW), ADDS(store.sum, store.adds) } },
     [PLAN_COPY_OUT] = { "copy_out", .uses = {
         USE(copy_out.sum, READS), USE(copy_out.packed, READS | OWN_ROW) } },
-    /* Gradient shards may be outside the arena, so it waits for the buffer that they were made from. */
+    /*
+     * Gradient shards may be outside the arena. So the entry waits for the buffer from which they were made.
+     */
     [PLAN_COMPLETE] = { "complete", .uses = { WAITS_FOR(complete.after) } },
 };
 /* clang-format on */

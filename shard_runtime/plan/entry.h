@@ -65,7 +65,7 @@ struct plan_copy_in {
 /** Only for groups that offload. */
 struct plan_copy_sum_in {
     int sum;   /* written: (grad_row_elems) float32 */
-    int after; /* not used; this entry waits for every earlier use of it */
+    int after; /* not read or written; this entry waits for every earlier use of it */
 };
 
 struct plan_amax {
@@ -74,37 +74,51 @@ struct plan_amax {
 };
 
 struct plan_gather {
-    int slice;    /* read: what PLAN_SLICE kept, gathered over k ranks; -1: gathers the shards over W ranks */
-    int shard;    /* read: the copy of this rank's shards; -1: no copy */
-    int amax;     /* read: sizes that float8 codes are made by; -1: no codes, or the slice has them already */
-    int gathered; /* written: (k, a row) */
+    /*
+     * read: the slice that PLAN_SLICE kept, which is gathered over k ranks; -1: shards are gathered over W
+     * ranks
+     */
+    int slice;
+    int shard; /* read: the copy of this rank's shards; -1: no copy */
+    /*
+     * read: the sizes by which float8 codes are made; -1: there are no codes, or the slice has them already
+     */
+    int amax;
+    int gathered;  /* written: (k, a row) */
     bool in_place; /* PLAN_COPY_IN wrote this rank's row of `gathered` */
     int k;         /* rows in `gathered` */
 };
 
 struct plan_unpack {
-    int gathered; /* read: (k, a row); -1: a world of one, which unpacks from the shards */
+    int gathered; /* read: k rows; -1: in a world of one, the shards are unpacked */
     /* read, if `gathered` is -1: the copy of this rank's shards; -1: the shards are on the device */
     int shard;
-    int amax;                /* read: sizes that float8 codes were made by; -1: no codes */
+    int amax;                /* read: the sizes by which float8 codes were made; -1: there are no codes */
     int whole[PLAN_N_PARTS]; /* written; -1: the part is empty */
     int k;                   /* rows in `gathered` */
 };
 
 struct plan_slice {
     int whole[PLAN_N_PARTS]; /* read */
-    int amax;                /* read: sizes that float8 codes are made by; -1: no codes */
+    int amax;                /* read: the sizes by which float8 codes are made; -1: there are no codes */
     int slice;               /* written */
 };
 
 struct plan_reshard {
-    int whole; /* ends: PLAN_BOTH_WAYS; the other part ends with its last use in forward */
+    /*
+     * freed: the part PLAN_BOTH_WAYS of the whole parameters; the other part is free after its last use in
+     * forward
+     */
+    int whole;
 };
 
 /** The fields that a forward and a backward share; `index` is the operation's number. */
 struct plan_operation {
-    int input[GRAPH_MAX_INPUTS]; /* read; -1: the model's input, or a backward that does not need it */
-    /* read: the `whole` that has the parameter; -1: its shard is all of it, or a backward needs none */
+    int input[GRAPH_MAX_INPUTS]; /* read; -1: it is the model's input, or a backward that does not need it */
+    /*
+     * read: the buffer of whole parameters that has the parameter; -1: the shard itself is read, or a
+     * backward needs no parameters
+     */
     int params[GRAPH_MAX_PARAMS];
     int saved[GRAPH_MAX_SAVED]; /* written by forward, read by backward */
     int scratch;                /* written */
@@ -123,7 +137,8 @@ struct plan_backward {
     int d_param[GRAPH_MAX_PARAMS];      /* written; -1: the gradient goes to its shard, or there is none */
     bool add_d_input[GRAPH_MAX_INPUTS]; /* adds to what an earlier entry wrote */
     bool add_d_param[GRAPH_MAX_PARAMS]; /* adds to what an earlier entry of this micro-step wrote */
-    int bias_entry;   /* the later backward whose bias gradient (d_param[1]) this entry writes too; 0: none */
+    /* a later backward, whose bias gradient (d_param[1]) this entry writes as well; 0: none */
+    int bias_entry;
     bool bias_before; /* this entry's bias gradient was written by an earlier entry */
 };
 
@@ -134,7 +149,9 @@ struct plan_loss {
 };
 
 struct plan_pack {
-    /* written: (W, grad_row_elems) of reduce_dtype. It reads the group's whole gradients: plan_grad() */
+    /*
+     * written: (W, grad_row_elems) of reduce_dtype. The entry reads the group's whole gradients, plan_grad()
+     */
     int packed;
 };
 
@@ -146,14 +163,14 @@ struct plan_reduce {
 struct plan_all_reduce {
     int packed; /* read and written: this rank's row; -1: the entry reduces gradient shards */
     int sum;    /* read and written: the gradient shards, where they are a copy on the device; -1: no copy */
-    int after;  /* not used; this entry waits for every earlier use of it */
+    int after;  /* not read or written; this entry waits for every earlier use of it */
     bool calls_hook; /* the unit's hook is called after the reduction */
 };
 
 struct plan_store {
     int packed;      /* read: this rank's row */
     int sum;         /* written: (grad_row_elems) float32; -1: the group's gradient shards are written */
-    bool adds;       /* adds to what earlier micro-steps of the step left */
+    bool adds;       /* adds to the sums of earlier micro-steps of the step */
     bool calls_hook; /* the unit's hook is called before the row is stored */
 };
 
@@ -164,16 +181,18 @@ struct plan_copy_out {
 };
 
 struct plan_complete {
-    int after; /* not used; this entry waits for every earlier use of it */
+    int after; /* not read or written; this entry waits for every earlier use of it */
 };
 
 struct plan_entry {
     enum plan_entry_kind kind;
     enum plan_when when;
     enum plan_stream stream;
-    int index;    /* number of the group; for an operation or the loss see their structs */
-    int call;     /* number of the call: 0 ... n_forwards - 1 are the forwards, then the backwards */
-    int backward; /* number of the backward that it belongs to, each being a micro-step; 0 in forwards */
+    /* number of the group; operations and the loss have numbers of their own, see their structs */
+    int index;
+    int call; /* number of the call: 0 ... n_forwards - 1 are the forwards, then the backwards */
+    /* number of the backward to which the entry belongs; each backward is a micro-step; 0 in forwards */
+    int backward;
     union {
         struct plan_copy_in copy_in;
         struct plan_copy_sum_in copy_sum_in;
@@ -201,7 +220,7 @@ struct plan_entry {
 struct plan_access {
     int entry, buffer;
     bool reads, writes;
-    /* the entry moves 1 / share of the buffer; 0: none of it, or a part that moved.c counts */
+    /* the entry moves 1 / share of the buffer; 0: it moves nothing, or a part that moved.c counts */
     int share;
 };
 
@@ -223,7 +242,7 @@ struct plan_sent {
     } over[2];
 };
 
-/** Set every buffer of the entry, whose kind is set, to -1, and every wait. */
+/** Sets every buffer and every wait of the entry to -1. `kind` must be set already. */
 void plan_entry_unset(struct plan_entry *entry);
 
 /** Is it the forward or the backward of an operation? */
@@ -246,8 +265,8 @@ static inline bool plan_calls_hook(const struct plan_entry *entry)
 }
 
 /**
- * The collective that the entry is; for an operation its kind decides. Other ranks wait for every entry that
- * is one.
+ * Returns the collective that the entry runs; for an operation it depends on the operation's kind. Other
+ * ranks wait for every entry that is a collective.
  */
 enum plan_collective plan_entry_collective(const struct plan *plan, const struct plan_entry *entry);
 

@@ -12,13 +12,16 @@ static bool are_one_forward(const struct plan *plan, const struct plan_entry *e,
            e->op.again == next->op.again && e->when == next->when && plan->graph->ops[e->index]->fuses;
 }
 
-/* Does the backward overwrite the gradient of its first input, by itself? */
+/* Does the backward by itself overwrite the gradient of its first input? */
 static bool writes_input_grad(const struct plan_entry *e)
 {
     return e->back.d_input[0] >= 0 && !e->back.add_d_input[0] && e->back.temporary[0] < 0;
 }
 
-/* The gradient between the two must be written by the first and read by the second, and by no other entry. */
+/*
+ * May the backwards of these two entries be one pass? The first must write the gradient between them, the
+ * second must read it, and no other entry may use it.
+ */
 static bool are_one_backward(const struct plan *plan, const struct plan_entry *e,
                              const struct plan_entry *next)
 {
@@ -28,8 +31,9 @@ static bool are_one_backward(const struct plan *plan, const struct plan_entry *e
 }
 
 /*
- * Find the backward of the operation before both, which comes next but for forwards that run again for it. If
- * it writes the gradient of a bias, its second parameter, the pass that begins at `entry` does that.
+ * Looks for the backward of the operation before the two. It comes next, not counting forwards that run again
+ * for it. If it writes the gradient of a bias (its second parameter), the pass that begins at `entry` writes
+ * that gradient.
  */
 static void find_bias(struct plan *plan, int entry)
 {

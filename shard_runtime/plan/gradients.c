@@ -17,7 +17,7 @@ struct cutter {
     size_t at;
 };
 
-/* Make the bytes up to `until` a buffer. Returns its number; -1: out of memory. */
+/* Makes a buffer of the bytes up to `until`. Returns its number; -1: out of memory. */
 static int cut(struct cutter *c, size_t until, bool step_long)
 {
     struct plan *plan = c->plan;

@@ -76,7 +76,10 @@ size_t graph_value_bytes(const struct fsdp_value *value)
     return value->batch * value->seq * value->row_stride * fsdp_dtype_size(value->dtype);
 }
 
-/* Only bfloat16 has room for zeros: such a parameter is always unpacked, as its shards are float32. */
+/*
+ * Only bfloat16 parameters can have rows of zeros: they are always unpacked, because their shards are
+ * float32.
+ */
 size_t graph_zero_rows(const struct graph_op *op)
 {
     return op->n_params > 0 && op->param_dtype == FSDP_BF16 && !op->attrs.transposed
@@ -126,7 +129,8 @@ static char *name_op(const struct graph *graph, const struct graph_kind *kind,
 }
 
 /*
- * Find the dtype that an operation computes in. False, with the failure kept, if its parameters differ in it.
+ * Finds the dtype in which an operation computes. If its parameters have different dtypes, records the
+ * failure and returns false.
  */
 static bool find_dtype(struct graph *graph, const struct graph_kind *kind, struct fsdp_value *const *inputs,
                        int n_inputs, const struct fsdp_parameter *const *params, int n_params,
@@ -153,8 +157,8 @@ static bool find_dtype(struct graph *graph, const struct graph_kind *kind, struc
 }
 
 /*
- * Cast the inputs to the parameters' `dtype`, into agreed[]. False, with the failure kept, if their unit may
- * not.
+ * Casts the inputs to `dtype`, that of the parameters, into agreed[]. If their unit does not allow casts,
+ * records the failure and returns false.
  */
 static bool agree_inputs(struct graph *graph, const struct graph_kind *kind,
                          const struct fsdp_parameter *parameter, enum fsdp_dtype dtype,
@@ -180,7 +184,10 @@ static bool agree_inputs(struct graph *graph, const struct graph_kind *kind,
     return true;
 }
 
-/* Are all inputs values of the current forward? Backwards of several forwards may then come in any order. */
+/*
+ * Are all inputs values of the current forward? This is required so that backwards of several forwards can
+ * come in any order.
+ */
 static bool agree_forward(struct graph *graph, const struct graph_kind *kind,
                           const struct fsdp_module *module, struct fsdp_value *const *inputs, int n_inputs)
 {
@@ -195,7 +202,8 @@ static bool agree_forward(struct graph *graph, const struct graph_kind *kind,
 
 /*
  * Values whose features are split over a tensor group may go only to operations that work feature by feature.
- * Sets *n_parts to the number of parts of the inputs. False, with the failure kept, if they may not.
+ * Sets *n_parts to the number of parts of the inputs. If the operation may not take them, records the failure
+ * and returns false.
  */
 static bool agree_parts(struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
                         struct fsdp_value *const *inputs, int n_inputs, int *n_parts)

@@ -31,10 +31,11 @@ enum { GRAPH_MAX_INPUTS = 3, GRAPH_MAX_PARAMS = 2, GRAPH_MAX_SAVED = 2 };
 
 /** How an operation's backward produces the gradient of one input. */
 enum graph_grad {
-    GRAPH_GRAD_NONE,  /* not at all: tokens */
-    GRAPH_GRAD_WRITE, /* overwrites; to add, the plan gives it a buffer of its own and adds that */
-    GRAPH_GRAD_ADD,   /* overwrites or adds, as the entry says */
-    GRAPH_GRAD_COPY,  /* is the output's gradient: no work if both can share one buffer */
+    GRAPH_GRAD_NONE, /* not at all: tokens */
+    /* overwrites it; if it must be added, the plan gives it a separate buffer and adds that */
+    GRAPH_GRAD_WRITE,
+    GRAPH_GRAD_ADD,  /* overwrites or adds, as the entry says */
+    GRAPH_GRAD_COPY, /* equals the output's gradient: no work if both can share one buffer */
 };
 
 struct graph_op;
@@ -48,11 +49,11 @@ struct graph_kind {
     bool output_is_input; /* the output is input 0: no work if both can share one buffer */
     bool takes_parts;     /* works on each feature alone, so that a part of the features gives a part */
     bool reduces_output;  /* forward is an all-reduce of the output over the tensor group */
-    bool reduces_grad;    /* backward is one, of the gradient of input 0 */
+    bool reduces_grad;    /* backward is an all-reduce of the gradient of input 0 over the tensor group */
     bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may take the place of this input */
     bool grad_in_place; /* the gradient of input 0 may take the place of the output's gradient */
     bool pads_output;   /* may leave gaps between the rows of its output, if it has no bias */
-    bool cheap;         /* the output is not worth keeping if its inputs are kept anyway */
+    bool cheap;         /* the output is cheap to compute again from the inputs, so it need not be kept */
     bool costly;        /* a product: selective checkpointing keeps its output */
     /*
      * On every back end its functions take bfloat16 values and parameters as they are, and write what the
@@ -64,8 +65,8 @@ struct graph_kind {
     bool backward_reads_params; /* if false, parameters need not be gathered for it */
 
     /*
-     * Make ready (products, and the bytes below), run forward, run backward: see nn/nn.h. Not called in
-     * plan/.
+     * Three steps: make ready (products, and the bytes below), run forward, run backward; see nn/nn.h. plan/
+     * does not call them.
      */
     enum fsdp_status (*prepare)(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err);
@@ -83,7 +84,7 @@ struct fsdp_value {
     enum fsdp_dtype dtype;
     size_t batch, seq, features;
     size_t row_stride; /* elements from one row to the next: `features`, or more for a padded result */
-    /* ranks of the tensor group that each have a part of the features; 1: all have all of them */
+    /* ranks of the tensor group among which the features are divided; 1: each rank has all features */
     int n_parts;
     int producer;    /* number of the operation; -1: the model's input */
     int forward;     /* number of the forward that it belongs to */
@@ -99,7 +100,7 @@ struct graph_attrs {
     struct fsdp_device_mesh *tensor;
     int n_parts;     /* its size */
     int function;    /* of an activation: enum numerics_function */
-    bool skips_bias; /* another rank's part of the sum has the bias */
+    bool skips_bias; /* the bias is added to another rank's part of the sum */
 };
 
 enum { GRAPH_MAX_PRODUCTS = 16 };
@@ -109,7 +110,7 @@ struct graph_op {
     const struct graph_kind *kind;
     char *name;  /* "layers.0.attention.wq": unique in its forward; dropout is keyed by it */
     int forward; /* number of the forward that it belongs to */
-    int visit;   /* number of the innermost unit's visit that it belongs to */
+    int visit;   /* number of the visit of the innermost unit to which the operation belongs */
     int n_inputs, n_params;
     struct fsdp_value *inputs[GRAPH_MAX_INPUTS];
     const struct fsdp_parameter *params[GRAPH_MAX_PARAMS];
@@ -118,15 +119,18 @@ struct graph_op {
     struct graph_attrs attrs;
     size_t saved_bytes[GRAPH_MAX_SAVED];      /* what it keeps from forward to backward */
     size_t forward_scratch, backward_scratch; /* bytes */
-    bool fuses;          /* forward can run in one pass with the next operation's, as a sum and its norm */
-    bool fuses_backward; /* backward can run in one pass with that of the operation before it */
-    bool leaves_bias;    /* such a pass can also give the gradient of the bias of the operation before both */
-    bool takes_bf16;     /* the kind does, or prepare() found that this operation can */
+    bool fuses; /* forward can run in one pass with the next operation's, as a sum and its norm */
+    /* backward can run in one pass with the backward of the operation that comes before this one */
+    bool fuses_backward;
+    /* such a pass can also give the bias gradient of the operation before the earlier one */
+    bool leaves_bias;
+    bool takes_bf16; /* the kind takes bfloat16, or prepare() found that this operation does */
     /* runs on float32 copies, which begin in its scratch after the bytes that it needs itself: */
     bool converts;
     size_t forward_copies, backward_copies;
-    struct matmul *products[GRAPH_MAX_PRODUCTS]; /* prepared; owned by the kernels that they were made with */
-    struct fused_attention *attention;           /* the same; NULL: attention of products */
+    /* prepared products; owned by the kernels with which they were made */
+    struct matmul *products[GRAPH_MAX_PRODUCTS];
+    struct fused_attention *attention; /* the same; NULL: attention of products */
 };
 
 /** One run of a unit of sharding. Its operations are between its two places in the list of events. */
@@ -142,7 +146,7 @@ struct graph_visit {
  */
 struct graph_forward {
     struct fsdp_value *input, *result;
-    size_t first_event, end_event; /* the second is the one after its last */
+    size_t first_event, end_event; /* the events of the forward: first_event, and the one after its last */
     size_t first_op;
 };
 
@@ -171,7 +175,7 @@ struct graph {
     struct graph_visit *visits;
     struct graph_event *events;
     struct graph_region *regions;
-    struct graph_forward *forwards; /* while recording, the last one is being recorded */
+    struct graph_forward *forwards; /* all forwards; during recording the last one is incomplete */
     struct fsdp_module **modules;   /* those whose forward is running, innermost last */
     int *open_visits;
     size_t n_values, n_ops, n_visits, n_events, n_modules, n_open, n_regions, n_forwards;
@@ -186,7 +190,8 @@ struct graph {
 struct graph_input {
     enum fsdp_dtype dtype;
     size_t batch, seq, features; /* features 0: tokens */
-    size_t n_forwards; /* calls of the root before a backward, each on an input of its own; 0 counts as 1 */
+    /* forwards (calls of the root) before a backward, each with an input of its own; 0 counts as 1 */
+    size_t n_forwards;
     /*
      * 0: the result is float32 with adjacent rows. Otherwise its rows begin at multiples of this number of
      * elements, and in training it stays bfloat16 if it is computed in bfloat16. Both hold only for the
@@ -210,7 +215,7 @@ void graph_fini(struct graph *graph);
 struct fsdp_value *graph_fail(struct graph *graph, enum fsdp_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** The same for memory that could not be had. */
+/** As graph_fail(), for a lack of memory. */
 struct fsdp_value *graph_nomem(struct graph *graph);
 
 /**
@@ -224,7 +229,7 @@ bool graph_append_event(struct graph *graph, enum graph_event_kind kind, size_t 
 
 /** The innermost module whose forward is running. */
 struct fsdp_module *graph_module(const struct graph *graph);
-/** Is `module` part of the tree that is recorded? If not, that is kept as a failure. */
+/** Is `module` in the tree that is recorded? If not, that is recorded as a failure. */
 bool graph_has_tree_of(struct graph *graph, const struct fsdp_module *module);
 
 /**
@@ -243,9 +248,9 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
                               const struct fsdp_parameter *const *params, int n_params, size_t features);
 
 /**
- * An operation that uses the parameters of `module` without calling it stands between these two calls. If the
- * module is a unit that is not running, it counts as running in between: *entered says so, and goes to
- * graph_leave(). False after a failure.
+ * Call these two functions before and after an operation that uses the parameters of `module` without calling
+ * it. If the module is a unit that is not running, it counts as running in between: *entered says so, and
+ * goes to graph_leave(). False after a failure.
  */
 bool graph_enter(struct graph *graph, const struct fsdp_module *module, bool *entered);
 bool graph_leave(struct graph *graph, bool entered);

@@ -138,7 +138,7 @@ static size_t zeros_behind(const struct plan *plan, const struct fsdp_parameter 
     return most;
 }
 
-/* Give `param` its place in its group's rows and in its part of the whole parameters. */
+/* Gives parameter `index` its place in its group's rows and in its part of the whole parameters. */
 static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_err *err)
 {
     struct plan_param *param = &plan->params[index];
@@ -237,7 +237,7 @@ static void decide_travel(const struct plan *plan, struct plan_group *group)
     const struct unit_policy *policy = &group->unit->policy;
     const bool widest = group->param_dtype == FSDP_F32 || group->reduce_dtype == FSDP_F32;
 
-    bool changes; /* does the reduction change the values that backward made? */
+    bool changes; /* does the reduction change values that backward has made? */
 
     group->offloads = plan->options.host_apart && policy->offload == FSDP_OFFLOAD_CPU && !group->local;
     group->gathers = group->n_params > 0 && (group->W > 1 || group->param_dtype != FSDP_F32 ||
@@ -248,8 +248,7 @@ static void decide_travel(const struct plan *plan, struct plan_group *group)
     group->reduces = group->grad_row_elems > 0 && !group->local && (changes || group->offloads);
     group->accumulates_whole = plan->options.accumulates && !syncs_every(plan, policy);
     group->grad_dtype = group->accumulates_whole ? (widest ? FSDP_F32 : FSDP_BF16) : group->param_dtype;
-    if (!changes &&
-        group->offloads) /* they are only copied, as the float32 that shards on the device would be */
+    if (!changes && group->offloads) /* shards that offload are only copied, as float32 */
         group->grad_dtype = group->reduce_dtype = FSDP_F32;
 }
 

@@ -19,8 +19,8 @@ static bool in_last_backward(const struct writer *w)
 }
 
 /*
- * The buffer of one part of the group's whole parameters; -1: the part is empty. Parameters that stay whole
- * from one micro-step to the next have one buffer for the whole step.
+ * Returns the buffer for one part of the group's whole parameters; -1: the part is empty. If parameters stay
+ * whole from one micro-step to the next, one buffer lasts for the whole step.
  */
 static int whole_buffer(struct writer *w, int group, enum plan_part part)
 {
@@ -70,9 +70,9 @@ static void copy_shards_in(struct writer *w, int group)
 }
 
 /*
- * Find the largest sizes that the group's codes are made and read by. Once is enough, as shards do not change
- * before the group is finished. The buffer is a few bytes and is kept for the whole program, so that no
- * gather waits for it.
+ * Finds the largest sizes from which the group's codes are made and read. It is done once, because shards do
+ * not change until the group is finished. The buffer has a few bytes and is kept for the whole program, so
+ * that no gather waits for it.
  */
 static void find_amax(struct writer *w, int group)
 {
@@ -218,9 +218,10 @@ static struct plan_entry reduction_entry(const struct writer *w, enum plan_entry
 }
 
 /*
- * Returns a buffer on the device for the gradient shards of a group that offloads. Returns -1 if the group
- * does not offload, or if this rank's packed row can be copied to host memory as it is. If the row is added
- * to the sums of earlier micro-steps, those sums are copied into the buffer first.
+ * Returns a buffer on the device for the gradient shards of a group that offloads. Returns -1 if no such
+ * buffer is needed: the group does not offload, or this rank's packed row can be copied to host memory
+ * unchanged. If the row is added to the sums of earlier micro-steps, those sums are copied into the buffer
+ * first.
  */
 static int sum_buffer(struct writer *w, int group, bool adds)
 {
@@ -304,7 +305,10 @@ static int reduce(struct writer *w, int group)
     return g->offloads ? copy_out(w, group, packed, sum) : packed;
 }
 
-/* The gradient shards are final after every use of `packed`; -1: after the backward, which wrote them. */
+/*
+ * Writes the entry that says that gradient shards are final. It comes after every use of `packed`; -1: after
+ * the backward, which wrote the shards.
+ */
 static void complete(struct writer *w, int group, int packed)
 {
     struct plan_entry entry = writer_entry(w, PLAN_COMPLETE, group, PLAN_COMPUTE);

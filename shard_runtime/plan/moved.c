@@ -6,7 +6,10 @@
  */
 #include "shard_runtime/plan/plan.h"
 
-/* Did an earlier access of the entry than `a` write the same buffer or, for a read, use it at all? */
+/*
+ * Is the buffer of access `a` counted already? A write is, if an earlier access of the entry wrote the
+ * buffer; a read is, if an earlier access used it at all.
+ */
 static bool known(const struct plan *plan, const struct plan_entry *e, int a, bool writes)
 {
     for (int b = e->first_access; b < a; b++)
@@ -57,7 +60,7 @@ static uint64_t of_parameters(const struct plan *plan, const struct plan_entry *
     return bytes;
 }
 
-/* Are all outputs equal to the entry's inputs, and in the same place? Then the entry does no work. */
+/* Are all outputs the entry's inputs, in the same place? Then the entry does no work. */
 static bool is_the_same(const struct plan *plan, const struct plan_entry *e)
 {
     const struct graph_op *op = plan->graph->ops[e->index];

@@ -15,7 +15,7 @@ static bool same_bytes(const struct plan_buffer *a, const struct plan_buffer *b)
     return a->offset < b->offset + b->size_bytes && b->offset < a->offset + a->size_bytes;
 }
 
-/* Do the two entries use the same bytes, and does one of them write these? */
+/* Do the two entries use the same bytes, and does one of them write these bytes? */
 static bool collide(const struct plan *plan, const struct plan_entry *a, const struct plan_entry *b)
 {
     for (int i = 0; i < a->n_accesses; i++)

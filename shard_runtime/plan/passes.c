@@ -37,7 +37,7 @@ static void prefetch_listed(struct writer *w, const struct unit_list *list, bool
 /*
  * Begin to gather what the next visit needs: the one after `place` in forward (step 1), or before it in
  * backward (step -1). Modules of the same list are skipped, as their group is gathered already. A unit may
- * name other units to have early: in forward they come first; in backward they come instead.
+ * name units to gather early: in forward they come before the next visit; in backward they replace it.
  */
 static void prefetch(struct writer *w, const int *list, int place, int step)
 {
@@ -76,16 +76,16 @@ static void write_forward_pass(struct writer *w, const struct graph_forward *for
         }
     }
     /*
-     * If only some modules of a list ran, their group is still whole. An evaluation ends here, so nothing
-     * needs it.
+     * If only some modules of a list have run, their group is still whole. An evaluation ends here, so the
+     * group is freed.
      */
     for (int g = 0; g < w->plan->n_groups && !w->graph->training; g++)
         life_reshard(w, g, PLAN_ALWAYS);
 }
 
 /*
- * Does no gradient go from the visit entered at `event` to anything before it? FSDP2 looks at the call's
- * input, even if the module returns that input unchanged.
+ * Does no gradient go from the visit that is entered at `event` to anything before it? FSDP2 judges by the
+ * call's input, even if the module returns that input unchanged.
  */
 static bool nothing_before_learns(const struct writer *w, size_t event)
 {
@@ -211,7 +211,7 @@ static void write_backward_pass(struct writer *w, int first, int last)
     }
 }
 
-/* Among the group's visits that are left at `place` or later, the one that was entered first. */
+/* Returns the visit that was entered first, among the group's visits that are left at `place` or later. */
 static int first_entered(const struct writer *w, int group, int place)
 {
     int first = w->leaves[place];

@@ -175,7 +175,7 @@ static bool place_in(const struct placing *p, const struct way *way, size_t *are
     return true;
 }
 
-/* Place all buffers in the way that gives the smallest arena; of equal ones in the first. */
+/* Places all buffers in the way that gives the smallest arena; among equal ones, in the first such way. */
 static bool place_best(const struct placing *p, size_t *arena)
 {
     const int n_ways = p->n_fixed > 0 ? (int)N_WAYS : (int)N_WAYS / 2;

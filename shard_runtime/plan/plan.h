@@ -89,29 +89,32 @@ struct plan_buffer {
     int index;
     enum plan_class class;
     size_t size_bytes;
-    bool step_long;  /* lives from the step's first micro-step to its last */
-    bool fixed;      /* was placed before the others and outlives the program: `last` is n_entries */
-    int storage;     /* the buffer whose place this one shares; its own number if it shares none */
-    int first, last; /* the entries between which the place is in use, by all buffers that share it */
-    size_t offset;   /* in the arena, in bytes */
+    bool step_long; /* lives from the step's first micro-step to its last */
+    bool fixed;     /* was placed before the others and outlives the program: `last` is n_entries */
+    int storage;    /* the buffer whose place this one shares; its own number if it shares none */
+    /* the first and the last entry between which the place is used by any buffer that shares it */
+    int first, last;
+    size_t offset; /* in the arena, in bytes */
 };
 
 struct plan_param {
     const struct fsdp_parameter *parameter;
     int group;
-    size_t chunk_elems;  /* elements of this parameter in a group's row: C rows of it */
-    size_t row_offset;   /* where they begin in the row, in elements */
-    size_t grad_offset;  /* where its gradient begins in the row of gradients, in elements */
-    size_t slice_chunk;  /* elements of this parameter in a row that is cut over the group's k ranks */
-    int coded;           /* gathered in float8: its number in the group's list of sizes; -1: in param_dtype */
-    size_t gather_at;    /* where it begins in a gathered row, in bytes */
-    size_t slice_at;     /* the same in a row of k */
-    bool trains;         /* has a gradient: backward reaches it, or its unit reduces zeros for it */
-    enum plan_part part; /* the part of the whole parameters that it is in */
+    size_t chunk_elems; /* elements of this parameter in a group's row: C rows of it */
+    size_t row_offset;  /* where the parameter begins in the group's row, in elements */
+    size_t grad_offset; /* where the parameter's gradient begins in the row of gradients, in elements */
+    size_t slice_chunk; /* elements of this parameter in a row that is cut over the group's k ranks */
+    int coded;          /* gathered in float8: its number in the group's list of sizes; -1: in param_dtype */
+    size_t gather_at;   /* where the parameter begins in a gathered row, in bytes */
+    size_t slice_at;    /* the same in a row of k */
+    /* has a gradient: backward reaches the parameter, or its unit reduces zeros for it */
+    bool trains;
+    enum plan_part part; /* the part of the whole parameters in which it is */
     size_t whole_offset; /* where it begins in that part, in elements */
     size_t zero_elems;   /* elements after it that unpacking sets to zero: graph_zero_rows() */
-    bool has_grad;   /* only while the program is written: this backward has written the gradient already */
-    int grad_shards; /* the buffer of its gradient shard, if backward overwrites it; else -1 */
+    /* used only while the program is written: the current backward has written the gradient already */
+    bool has_grad;
+    int grad_shards; /* the buffer of the parameter's gradient shard, if backward overwrites that; else -1 */
 };
 
 /** Parameters that travel together: those of a unit, or of a list of units. */
@@ -119,26 +122,31 @@ struct plan_group {
     const struct fsdp_module *unit; /* of a list the first */
     int n_units;                    /* modules of the list */
     bool local;                     /* the ignored parameters: every rank has all of them */
-    int *params;                    /* numbers in plan->params, in the tree's order */
+    int *params;                    /* numbers of its parameters in plan->params, in the tree's order */
     int n_params;
-    int W, R;              /* ranks that each is cut over, and replicas; 1 and 1 if local */
+    int W, R;              /* W: ranks over which each parameter is cut; R: replicas; 1 and 1 if local */
     size_t row_elems;      /* S: elements in one rank's shards */
-    size_t grad_row_elems; /* elements of a row that have a gradient */
+    size_t grad_row_elems; /* elements of the row that have a gradient */
     int k;                 /* ranks that keep a slice between forward and backward; 0: no slices */
     size_t gather_row_bytes, slice_row_bytes; /* size of a rank's row in a gather over W, and over k ranks */
     int n_coded;                              /* parameters that are gathered in float8 */
-    int amax_parts; /* ranks of the tensor group that split a coded parameter; 1: none */
+    int amax_parts; /* ranks of the tensor group over which a coded parameter is split; 1: none is */
     size_t whole_bytes[PLAN_N_PARTS];
     enum fsdp_dtype param_dtype;  /* dtype of gathered and whole parameters, and of computations with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
     enum fsdp_dtype grad_dtype;   /* of whole gradients */
-    bool gathers;                 /* whole parameters differ from the shards, by ranks or by dtype */
-    bool reduces;                 /* gradients pass through a reduction */
-    bool offloads;                /* shards are in host memory, which is not the device's */
+    /* whole parameters are made from the shards: there are several ranks, or another dtype */
+    bool gathers;
+    bool reduces;  /* gradients pass through a reduction */
+    bool offloads; /* shards are in host memory, which is not the device's */
     struct plan_division division;
     bool accumulates_whole; /* whole gradients add up over micro-steps; only the last one reduces */
     bool reshard_after_forward, keep_after_backward;
-    int kept;        /* the `whole` that stays from one micro-step to the next, then the only part; else -1 */
+    /*
+     * the buffer of whole parameters that lasts from one micro-step to the next; it is then the only part;
+     * else -1
+     */
+    int kept;
     int grad_shards; /* the buffer of its gradient shards, if a reduction overwrites them; else -1 */
 };
 
@@ -146,7 +154,8 @@ struct plan_options {
     int W; /* ranks that a parameter is sharded over */
     int R; /* replicas of that; 0 counts as 1 */
     /**
-     * Fills in W and R of a unit, if units have meshes of their own; NULL: the two above hold for all units.
+     * Fills in W and R for a unit, if units may have meshes of their own; NULL: `W` and `R` above apply to
+     * all units.
      */
     void (*ranks_of)(const void *user, const struct fsdp_module *unit, int *W, int *R);
     const void *ranks_user;
@@ -155,9 +164,9 @@ struct plan_options {
     enum fsdp_gradient_sync gradient_sync;
     int prefetch;         /* units gathered ahead: 0 or 1 */
     bool keeps_cheap;     /* outputs of cheap operations are kept for backward, not computed again */
-    bool host_apart;      /* device memory is not the host's, so units may offload */
+    bool host_apart;      /* device memory is separate from host memory, so units may offload */
     bool holds_gradients; /* the arena begins with the gradient shards that are in device memory */
-    size_t (*chunk_rows)(size_t D, int W); /* rows of D that one of W ranks has */
+    size_t (*chunk_rows)(size_t D, int W); /* returns how many of D rows each of W ranks has */
 };
 
 struct plan {
@@ -168,7 +177,7 @@ struct plan {
     struct plan_buffer *buffers;
     struct plan_entry *entries;
     struct plan_access *accesses; /* accesses of all entries, in order; an entry may name a buffer twice */
-    int reduce_buffers;           /* packed gradients that may be in flight at once */
+    int reduce_buffers;           /* how many packed gradients may be in flight at the same time */
     int n_forwards, n_backwards;  /* calls of the program */
     /* (n_backwards, n_params) buffers of whole gradients; -1: none, or it goes straight to the shard */
     int *grads;
@@ -183,7 +192,7 @@ struct plan {
  * Make the plan of `graph` for the tree of `root`, from the bytes that prepare() noted in the graph's
  * operations. `graph` and the tree are borrowed until plan_fini(), which must be called after a failure as
  * well.
- *   FSDP_ERR_ARG          what units were told does not go together, or a parameter is too large
+ *   FSDP_ERR_ARG          settings of units contradict each other, or a parameter is too large
  *   FSDP_ERR_UNSUPPORTED  a parameter is sharded along a dimension that W does not divide
  *   FSDP_ERR_NOMEM        no memory for the plan, or the arena does not fit an address space
  */
@@ -210,7 +219,7 @@ size_t plan_part_offset(const struct plan_group *group, enum plan_part part);
 
 /**
  * The least that an entry can move: bytes that it reads and writes on this rank's device, each buffer once.
- * Tokens are not counted. A collective counts what lies in its buffers. A value between two operations that
+ * Tokens are not counted. A collective counts the bytes of its buffers. A value between two operations that
  * run as one pass counts as written. 0: the entry does no work.
  */
 uint64_t plan_entry_bytes(const struct plan *plan, const struct plan_entry *entry);
@@ -228,11 +237,11 @@ char *plan_text(const struct plan *plan);
  */
 uint64_t plan_hash(const struct plan *plan);
 
-/** The path of the group's first unit; "(root)" for the root. */
+/** Returns the path of the group's first unit; "(root)" for the root. */
 const char *plan_unit_name(const struct plan *plan, int group);
 
 /*
- * The steps of plan_make(), in this order; each is in a file of its own. They fail as plan_make() does.
+ * The steps of plan_make(), in this order, each in a file of its own. Their errors are those of plan_make().
  */
 
 /** groups.c: form groups of parameters, and lay out their rows. */

@@ -1,7 +1,7 @@
 /*
- * What the units of a tree were told, as three hashes: equal hashes stand for equal plans. A plan is made
- * from what units are told at that moment. Setters may be called again between two steps; then the next step
- * needs another plan.
+ * The settings of all units of a tree, as three hashes: equal hashes mean equal plans. A plan is made from
+ * the settings at that moment. Setters may be called again between two steps; then the next step needs
+ * another plan.
  */
 #ifndef PLAN_POLICIES_H
 #define PLAN_POLICIES_H
@@ -14,26 +14,29 @@
 #include "shard_runtime/core/module.h"
 
 struct policies {
-    uint64_t settled; /* decides parameters' places, optimizer state and process groups: it cannot change */
-    uint64_t planned; /* decides the plan of a step, together with `flags` */
+    /* settings that decide where parameters are, optimizer state and process groups: they cannot change */
+    uint64_t settled;
+    uint64_t planned; /* settings that decide the plan of a step, together with `flags` */
     /*
-     * Decides what the micro-steps of a step do before the last one: set_requires_gradient_sync,
+     * Settings that decide what micro-steps before the last one of a step do: set_requires_gradient_sync,
      * set_requires_all_reduce and set_reshard_after_backward. The last micro-step does all of it, whatever
      * they say.
      */
     uint64_t flags;
 };
 
-/**
- * Read the policies of all units of the tree. `sync` holds for units that were told nothing about it. Pure.
- */
+/** Reads the policies of all units of the tree. `sync` is for units whose policy does not set it. Pure. */
 struct policies policies_read(const struct fsdp_module *root, enum fsdp_gradient_sync sync);
 
 enum policies_verdict {
     POLICIES_AS_PLANNED, /* the plan follows the policies */
     POLICIES_NEED_PLAN,  /* a step begins here, and needs a new plan */
-    POLICIES_TOO_LATE, /* a step is under way and goes on as it began; an error before its last micro-step */
-    POLICIES_SETTLED,  /* what cannot change has changed */
+    /*
+     * a step has begun with other settings and goes on with them; an error if its last micro-step is still to
+     * come
+     */
+    POLICIES_TOO_LATE,
+    POLICIES_SETTLED, /* what cannot change has changed */
 };
 
 /**

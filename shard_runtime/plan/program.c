@@ -121,7 +121,7 @@ static void route_param_grad(struct writer *w, const struct graph_op *op, struct
     param->has_grad = true;
 }
 
-/* Note the first operation whose backward reads a parameter that was not gathered for backward. */
+/* Notes the first operation whose backward would read a parameter that was not gathered for backward. */
 static void check_readable(struct writer *w, const struct graph_op *op, int i)
 {
     const struct plan_param *param = &w->plan->params[plan_param_index(w->plan, op->params[i])];

@@ -25,7 +25,10 @@ static bool saves(const struct graph_op *op)
     return false;
 }
 
-/* Walk from the last operation to the first, as readers come after what they read. */
+/*
+ * Walks from the last operation to the first, because an operation that reads a value comes after the one
+ * that makes it.
+ */
 static void find_needs(const struct writer *w, const struct graph_region *region, struct needs *needs)
 {
     for (size_t e = region->last_event; e-- > region->first_event;) {

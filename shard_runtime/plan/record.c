@@ -76,7 +76,7 @@ bool graph_leave(struct graph *graph, bool entered)
     return !entered || leave_unit(graph);
 }
 
-/* The unit's input in the dtype that its policy asks for; NULL after a failure. */
+/* Returns the unit's input, cast to the dtype that its policy asks for; NULL after a failure. */
 static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp_value *input)
 {
     const struct fsdp_mixed_precision_policy *precision = &module_group(unit)->policy.precision;
@@ -162,8 +162,8 @@ static bool is_read(const struct graph *graph, const struct fsdp_value *value)
 }
 
 /*
- * How logits are stored. They are float32: the last operation sums in float32 anyway, and where no other
- * operation reads its result, that result is not rounded. If it is a sum over ranks of the parts of a
+ * Decides how logits are stored. Usually as float32: the last operation sums in float32 anyway, and if no
+ * other operation reads its result, the result is not rounded. If it is a sum over ranks of the parts of a
  * product, the parts become float32 too. Exception: a device may ask for a `multiple` (struct graph_input). A
  * linear's result then stays bfloat16 in training, since every later pass over it moves half the bytes.
  * Without a bias its rows are padded as well; the gradient of a bias is a sum over adjacent rows.

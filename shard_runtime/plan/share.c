@@ -35,7 +35,7 @@ struct uses {
     int first, last, first_write_after;
 };
 
-/* When the class is used, and when it is first written after `entry`. */
+/* Finds when the class is used, and when it is first written after `entry`. */
 static struct uses find_uses(const struct sharing *sharing, int storage, int entry)
 {
     struct uses uses = { .first = INT_MAX, .last = -1, .first_write_after = INT_MAX };
@@ -89,7 +89,7 @@ static bool try_share(struct sharing *sharing, int entry, int from, int to, bool
         return false;
     if (!same_value && a.last > entry)
         return false; /* the input is read later */
-    /* They are equal until one of them is written again. By then no entry may read the other any more. */
+    /* The two are equal until one of them is written again. From then on no entry may read the other one. */
     if (same_value && (a.first_write_after <= b.last || b.first_write_after <= a.last))
         return false;
     join(sharing, from, to);
@@ -110,7 +110,8 @@ static void share_forward(struct sharing *sharing, int entry)
 }
 
 /*
- * Is the gradient written for one input only? x + x writes the gradient of x twice, and the second time adds.
+ * Is the gradient of input `i` the gradient of no other input? x + x writes the gradient of x twice, and the
+ * second time adds.
  */
 static bool written_once(const struct plan_entry *e, int n_inputs, int i)
 {

@@ -1,8 +1,8 @@
 #include "shard_runtime/plan/traffic.h"
 
 /*
- * Ring algorithms on n ranks. A gather or a scatter sends all of the buffer but one of its n rows. An
- * all-reduce is a scatter and a gather.
+ * Bytes that ring algorithms send, on n ranks. A gather or a scatter sends all of the buffer except one of
+ * its n rows. An all-reduce is a scatter and then a gather.
  */
 static uint64_t ring_bytes(enum plan_collective collective, uint64_t n_ranks, uint64_t size_bytes)
 {

@@ -10,17 +10,18 @@
 
 #include "shard_runtime/plan/plan.h"
 
-/* Whether a group's parameters are whole at this point of the program; PENDING: their gather has begun. */
+/* Are a group's parameters whole at this point of the program? PENDING: their gather has begun. */
 enum group_state { SHARDED, PENDING, WHOLE };
 
 /* The state of a group while the program is being written. Buffers are numbers; -1: none. */
 struct group_life {
     enum group_state state;
     int gathered, whole[PLAN_N_PARTS]; /* buffers of the gather that is pending or done */
-    int shard;                         /* the copy of the shards that is gathered or unpacked */
+    /* the copy of the shards from which parameters are gathered or unpacked */
+    int shard;
     int copied_out; /* the buffer that its gradient shards in host memory were last copied from */
     int amax;       /* largest sizes of coded parameters, from before the first gather on */
-    /* buffer kept since forward that backward gathers from; -1: gathers take the shards */
+    /* the buffer that was kept since forward, from which backward gathers; -1: it gathers the shards */
     int slice;
     int k;                /* rows of `gathered` */
     int first_visit;      /* the earliest visit that the backward being written reaches; -1: none */
@@ -40,8 +41,8 @@ struct writer {
     int *leaves;                     /* visits in order of being left */
     int *value_buffer, *grad_buffer; /* of each value; -1: none yet */
     int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
-    bool *settled; /* of each operation: nothing is left to decide about computing it again */
-    /* the first operation whose backward reads what is not gathered; NULL */
+    bool *settled;                   /* (for each operation) it is decided whether it is computed again */
+    /* the first operation whose backward reads a parameter that is not gathered then; NULL: none */
     const struct graph_op *unreadable;
     int call, backward; /* of the entries that are being written */
     bool out_of_memory; /* sticky: from then on nothing is appended */
@@ -73,32 +74,33 @@ void writer_loss(struct writer *w, int forward);
 void writer_backward(struct writer *w, int index);
 
 /**
- * Backward reaches the last operation of a region of activation checkpointing. Append its forward operations
- * again, as far as its backward reads their results. So no buffer of the region is kept since forward, except
- * its input and, in a selective region, the outputs of costly operations.
+ * Call it when backward reaches the last operation of a region of activation checkpointing. Append its
+ * forward operations again, as far as its backward reads their results. So no buffer of the region is kept
+ * since forward, except its input and, in a selective region, the outputs of costly operations.
  */
 void recompute_region(struct writer *w, const struct graph_region *region);
 /**
- * The backward of operation `index` comes next. Write again, once, the forwards of cheap operations that gave
- * what it reads. Their own backwards keep what these forwards read, so nothing else is kept for them.
+ * Call it before the backward of operation `index` is written. Writes again, once, the forwards of the cheap
+ * operations whose outputs that backward reads. Their own backwards keep what these forwards read, so nothing
+ * else is kept for them.
  */
 void recompute_cheap(struct writer *w, int index);
-/** Before any of these: mark the operations that recompute_cheap() must leave alone. */
+/** Call it before the two functions above: marks the operations that recompute_cheap() must leave alone. */
 void recompute_settle_regions(struct writer *w);
 
 /* The functions of life.c do nothing for a group that does not need what they write. */
 
 /** Begin to gather, if the group is sharded. */
 void life_issue_gather(struct writer *w, int group);
-/** Make its parameters whole: gather if that has not begun, and unpack. */
+/** Makes the group's parameters whole: gathers them, if that has not begun, and unpacks them. */
 void life_need_whole(struct writer *w, int group);
-/** Free its parameters after forward; a group that keeps slices writes its slice first. */
+/** Frees the group's parameters after forward. A group that keeps slices writes its slice first. */
 void life_reshard_after_forward(struct writer *w, int group);
-/** Free its parameters, in the micro-steps that `when` says. */
+/** Frees the group's parameters, in the micro-steps that `when` names. */
 void life_reshard(struct writer *w, int group, enum plan_when when);
-/** Its gradients are complete: free its parameters, then reduce. */
+/** The group's gradients are complete: frees its parameters, then reduces the gradients. */
 void life_finish(struct writer *w, int group);
-/** Do its parameters stay whole from one backward of a step to the next? */
+/** Do the group's parameters stay whole from one backward of a step to the next? */
 bool life_stays(const struct writer *w, int group);
 /** The buffer in which parameter `index` of the plan is whole; -1: it is read from its shard. */
 int life_whole_of(const struct writer *w, int index);

@@ -10,11 +10,11 @@ static double coefficient_of(double norm, double max_norm)
 
     if (!(max_norm > 0) || isinf(max_norm))
         return 1.0;
-    /* In this form a NaN norm gives a NaN coefficient, so that it does not pass unseen. */
+    /* This form of the comparison lets a NaN norm give a NaN coefficient, so that the NaN is noticed. */
     return wanted >= 1.0 ? 1.0 : wanted;
 }
 
-/* Returns the larger of the two, or NaN if either is NaN, so that it does not pass unseen. */
+/* Returns the larger number, or NaN if one of them is NaN: fmax() would hide it. */
 static double larger(double a, double b)
 {
     return a > b || isnan(a) ? a : b;

@@ -28,7 +28,10 @@ static void *elem(const void *array, enum fsdp_dtype dtype, size_t index)
     return (char *)(uintptr_t)array + index * fsdp_dtype_size(dtype);
 }
 
-/* Gathers by the user's function, if the unit has one, or by the group. Rows with codes are bytes to both. */
+/*
+ * Gathers by the unit's own all-gather function if it has one, else by fsdp_all_gather(). Rows with coded
+ * parameters are sent as bytes.
+ */
 static enum fsdp_status all_gather(const struct plan_group *layout, struct fsdp_comm *comm, const void *send,
                                    void *recv, size_t row_bytes, struct device_stream *stream,
                                    struct fsdp_err *err)
@@ -112,8 +115,8 @@ static void add_copy(struct copies *copies, void *to, enum fsdp_dtype to_dtype, 
 }
 
 /*
- * Writes this rank's row as the others will read it: parameters in param_dtype, codes, then zeros to the
- * row's end.
+ * Writes this rank's row in the form that the other ranks read: each parameter in param_dtype or as codes,
+ * then zeros to the end of the row.
  */
 static void write_row(const struct param_group *group, struct device *device, const float *shards,
                       const float *amax, char *row, struct device_stream *stream)
@@ -141,8 +144,8 @@ static void write_row(const struct param_group *group, struct device *device, co
 }
 
 /*
- * Rounds this rank's shards stochastically into `own`, its row of the gathered buffer. `own` NULL: into
- * `whole`, in a world of one.
+ * Rounds this rank's shards stochastically to bfloat16. They go to `own`, this rank's row of the gathered
+ * buffer. `own` NULL (a world of one): they go to `whole`.
  */
 static void round_shards(const struct param_group *group, struct device *device, int rank, const float *row,
                          char *own, void *const whole[PLAN_N_PARTS], struct device_stream *stream)
@@ -307,7 +310,10 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
     make_copies(&copies);
 }
 
-/* Returns whether the reduction multiplies by division.before on its way. A user's function never does. */
+/*
+ * Returns whether the reduction itself multiplies by division.before. A reduction function of the user's
+ * never does.
+ */
 static bool reduction_scales(const struct plan_group *layout, const struct fsdp_comm *comm)
 {
     return layout->division.before != 1.0f && layout->W > 1 && layout->unit->policy.reduce_scatter == NULL &&

@@ -58,7 +58,10 @@ static enum fsdp_status compare_steps(const struct fsdp_context *context, int64_
                      (long long)-most[1], (long long)most[0]);
 }
 
-/* Can this model be saved? What a rank finds here alone is told to the others later. */
+/*
+ * Checks on this rank that the model can be saved. If only this rank finds a fault, the caller tells the
+ * other ranks.
+ */
 static enum fsdp_status check_save(const struct fsdp_model *model, const struct fsdp_optimizer *optimizer,
                                    struct fsdp_err *err)
 {
@@ -74,7 +77,7 @@ enum fsdp_status checkpoint_gather(struct fsdp_model *model, struct fsdp_optimiz
     struct fsdp_context *context = model->context;
     enum fsdp_status status = own;
 
-    /* Wait for gathers of fsdp_module_unshard(); whether they failed does not matter here. */
+    /* Wait until gathers that fsdp_module_unshard() began have ended. Their failures do not matter here. */
     unshard_settle_all(context);
     if (status == FSDP_OK)
         status = check_save(model, optimizer, err);
@@ -82,7 +85,9 @@ enum fsdp_status checkpoint_gather(struct fsdp_model *model, struct fsdp_optimiz
         status = model_draw(model, err);
     if (status == FSDP_OK)
         status = state_tensors_make(tensors, model, optimizer, err);
-    /* after this, the publisher reports failures to all ranks */
+    /*
+     * from here on, the coordinator reports a rank's failure to all ranks, so no further agreement is needed
+     */
     status = model_agree(model, NULL, 0, status, err);
     return status == FSDP_OK ? compare_steps(context, (int64_t)state->step, err) : status;
 }
@@ -162,7 +167,7 @@ static enum fsdp_status load_step(struct fsdp_context *context, const char *dire
     return FSDP_ERR_FORMAT;
 }
 
-/* Loads the step of the choice, or an older one if it is damaged. */
+/* Loads the chosen step. If it is damaged, loads the next older one that can be loaded. */
 static enum fsdp_status load_chosen(struct fsdp_context *context, struct checkpoint_choice *choice,
                                     const struct state_tensors *tensors, unsigned flags,
                                     struct manifest *manifest, struct fsdp_err *err)
@@ -185,7 +190,10 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
 {
     struct fsdp_context *context = model->context;
     const unsigned flags = optimizer == NULL ? CHECKPOINT_SUBSET : 0u;
-    /* The agent has looked for the newest one before this generation began. */
+    /*
+     * If the run's own newest checkpoint is wanted, the agent has found its step before this generation
+     * began.
+     */
     const bool resumes = directory == NULL && step < 0 && !context->resume_is_stale;
     const bool falls_back = step < 0;
     enum fsdp_status status = check_world(model, err);

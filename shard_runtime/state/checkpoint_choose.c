@@ -40,7 +40,7 @@ static enum fsdp_status list_steps(struct checkpoint_choice *choice, struct fsdp
     return FSDP_OK;
 }
 
-/* The step that this rank would choose; -1: none. */
+/* Returns the step that this rank would choose next; -1: it sees none. */
 static int64_t proposal_of(const struct checkpoint_choice *choice)
 {
     if (choice->tried == INT64_MAX && choice->named >= 0)
@@ -51,7 +51,10 @@ static int64_t proposal_of(const struct checkpoint_choice *choice)
     return -1;
 }
 
-/* A rank that was given the step need not see it: loading it shows whether it is there. */
+/*
+ * Returns whether this rank sees `step` among the checkpoints. A rank that never listed them (the step was
+ * given) counts as seeing it: loading will show whether it is there.
+ */
 static bool is_seen(const struct checkpoint_choice *choice, int64_t step)
 {
     bool seen = !choice->listed;
@@ -92,7 +95,10 @@ enum fsdp_status checkpoint_choice_next(struct checkpoint_choice *choice, int64_
     return FSDP_OK;
 }
 
-/* Rank 0 says it for all. A run without an agent has no events. */
+/*
+ * Records an event about a checkpoint that was passed over. Only rank 0 does so. A run without an agent has
+ * no events.
+ */
 static void say_passed(const struct checkpoint_choice *choice, const char *reason)
 {
     char words[FSDP_LINK_EVENT_BYTES];

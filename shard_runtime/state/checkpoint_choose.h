@@ -11,15 +11,15 @@
 struct checkpoint_choice {
     struct fsdp_context *context;
     const char *directory;
-    int64_t named;   /* the step to begin with; -1: the newest that the ranks see */
-    bool falls_back; /* older ones may be loaded in its place */
+    int64_t named;   /* the step to try first; -1: the newest one that all ranks see */
+    bool falls_back; /* if a step is damaged, older ones may be loaded in its place */
 
     int64_t tried; /* the step that was chosen last; INT64_MAX: none yet */
     int64_t *steps;
     size_t n_steps; /* steps that this rank sees, newest first; listed when they are needed */
     bool listed;
     size_t n_passed;
-    char newest[FSDP_ERR_MESSAGE_BYTES]; /* why the first one could not be loaded */
+    char newest[FSDP_ERR_MESSAGE_BYTES]; /* why the first step that was tried could not be loaded */
 };
 
 /** `directory` is borrowed. checkpoint_choice_free() releases the choice. */
@@ -37,8 +37,9 @@ enum fsdp_status checkpoint_choice_next(struct checkpoint_choice *choice, int64_
                                         struct fsdp_err *err);
 
 /**
- * The chosen step could not be loaded: every rank got `status`, and `words` for it. Returns whether the ranks
- * may choose again. Then the run's events say which step was passed over. Otherwise `err` receives both.
+ * Call it if the chosen step could not be loaded: every rank got `status`, with the message `words`. Returns
+ * true if the ranks may choose an older step; rank 0 then records an event that this one was passed over.
+ * Returns false, with status and message in `err`, if they may not.
  */
 bool checkpoint_choice_pass(struct checkpoint_choice *choice, enum fsdp_status status, const char *words,
                             struct fsdp_err *err);

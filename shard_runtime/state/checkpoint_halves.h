@@ -1,6 +1,6 @@
 /*
- * What saving to a directory and saving to memory have in common: before the bytes of the shards are written,
- * and after they were read. Both are collective over the world.
+ * The two halves that a save to a directory and a save to memory have in common. The first runs before shards
+ * are written, the second after they were read. Both are collective over the world.
  */
 #ifndef STATE_CHECKPOINT_HALVES_H
 #define STATE_CHECKPOINT_HALVES_H
@@ -25,8 +25,8 @@ struct checkpoint_state checkpoint_state_of(struct fsdp_model *model, struct fsd
                                             const char *job_json);
 
 /**
- * The rows of model and optimizer were read, with the status `own` on this rank. They take the numbers of the
- * manifest, and *state receives them. Every rank gets the same status.
+ * Call it after the rows of model and optimizer were read, with the status `own` on this rank. Sets the
+ * counters of model and optimizer, and *state, from the manifest. Every rank gets the same status.
  */
 enum fsdp_status checkpoint_adopt(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                   const struct manifest *manifest, enum fsdp_status own,

@@ -13,9 +13,10 @@
 struct room {
     struct gather_room gather;
     size_t shard_bytes[N_PLACES];
-    float *shard[N_PLACES]; /* this rank's elements and their padding, where they are gathered */
-    float *own;             /* the same in host memory */
-    float *whole;           /* on ranks that keep no whole tensor */
+    /* this rank's shards with their padding, on the device that the collective reads */
+    float *shard[N_PLACES];
+    float *own;   /* this rank's shards in host memory */
+    float *whole; /* where a rank that keeps no whole tensor puts the gathered one */
 };
 
 static int param_of(const struct fsdp_optimizer *optimizer, size_t index)
@@ -42,7 +43,7 @@ static void room_free(struct room *room, struct fsdp_model *model)
     free(room->whole);
 }
 
-/* Allocates all of it before the first collective, so that no rank can fail between two of them. */
+/* Allocates all of the room before the first collective, so that no rank can fail between two collectives. */
 static enum fsdp_status room_make(struct room *room, const struct fsdp_optimizer *optimizer, bool gathers,
                                   struct fsdp_err *err)
 {
@@ -107,7 +108,10 @@ static enum fsdp_status gather_one(struct fsdp_optimizer *optimizer, size_t inde
     return model_gather_rows(model, param, room->shard[place], &room->gather, out, err);
 }
 
-/* The failure of this rank's part counts where the collectives went well, and on all ranks alike. */
+/*
+ * Returns the status of the collectives. If that is FSDP_OK, the ranks agree on the status `own` of their
+ * parts: if one rank's part failed, all ranks return a failure.
+ */
 static enum fsdp_status agree_at_end(struct fsdp_model *model, enum fsdp_status status, enum fsdp_status own,
                                      const struct fsdp_err *own_err, struct fsdp_err *err)
 {

@@ -17,11 +17,16 @@ bool full_state_is_first(const struct fsdp_model *model);
 /** The tensor called `name`, or NULL. */
 const struct fsdp_full_tensor *full_state_find(const struct fsdp_full_state_dict *state, const char *name);
 
-/** FSDP_ERR_ARG: the first rank gives no state, or a tensor has no name or no data. */
+/**
+ * Checks, on the first rank, that it passes a state in which each tensor has a name and data. If not:
+ * FSDP_ERR_ARG.
+ */
 enum fsdp_status full_state_check(const struct fsdp_model *model, const struct fsdp_full_state_dict *state,
                                   struct fsdp_err *err);
 
-/** FSDP_ERR_MISMATCH: the state has no tensor `name`, or it has not the shape of `parameter`. */
+/**
+ * Returns FSDP_ERR_MISMATCH if the state has no tensor `name`, or if its shape is not that of `parameter`.
+ */
 enum fsdp_status full_state_check_tensor(const struct fsdp_full_state_dict *state, const char *name,
                                          const struct fsdp_parameter *parameter, struct fsdp_err *err);
 

@@ -11,7 +11,10 @@ static enum fsdp_status agree(void *user, enum fsdp_status own, struct fsdp_err 
     return context_agree(user, own, err);
 }
 
-/* Ranks have different numbers of words. Each block gets the room of the largest. */
+/*
+ * Ranks may give different numbers of words, but an all-gather needs equal blocks. So each block has room for
+ * the largest number.
+ */
 static enum fsdp_status gather(void *user, const uint64_t *words, size_t n_words, uint64_t **all,
                                size_t *stride, struct fsdp_err *err)
 {

@@ -59,7 +59,9 @@ enum fsdp_status made_with_gather(const struct fsdp_context *context, char **jso
     return context_agree(context, status, err);
 }
 
-/* Reads one object of `others`. Returns whether it is that of `rank`; then *out has its words. */
+/*
+ * Reads one object of the list `others`. Returns true if it is about `rank`; *out then has the rank's text.
+ */
 static bool read_other(struct json_reader *json, int rank, struct made_with *out)
 {
     struct made_with found = { "" };

@@ -11,23 +11,25 @@
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/shardfile/manifest.h"
 
-/** The words of one rank, with zeros after them. */
+/** What one rank's bits depend on, as text. The rest of the array is zero. */
 struct made_with {
     char words[FSDP_MADE_WITH_BYTES];
 };
 
 /**
- * Gathers the words of all ranks of the world, and makes the member of them. Collective; every rank gets the
- * same status. The caller frees *json.
+ * Gathers these texts from all ranks of the world, and makes the manifest's member `numerics` of them in
+ * *json, which the caller frees. Collective; every rank gets the same status.
  */
 enum fsdp_status made_with_gather(const struct fsdp_context *context, char **json, struct fsdp_err *err);
 
-/** Returns `numerics` as JSON, made from the words of `W` ranks of `threads` each. NULL: out of memory. */
+/**
+ * Returns the manifest's member `numerics` for `W` ranks with `threads` threads each. NULL: out of memory.
+ */
 char *made_with_json(const struct made_with *ranks, int W, int threads);
 
 /**
- * Reads the words of a rank. They are empty if the manifest has none. A rank that did not save gets those of
- * rank 0.
+ * Reads the text of `rank`. It is empty if the manifest has none. If that rank did not take part in the save,
+ * it gets the text of rank 0.
  *   FSDP_ERR_NOMEM
  */
 enum fsdp_status made_with_read(const struct manifest *manifest, int rank, struct made_with *out,

@@ -19,9 +19,10 @@
 #include "shard_runtime/state/checkpoint_halves.h"
 #include "shard_runtime/state/made_with.h"
 
-/* The copy of this rank's shards that is being made. */
+/* The copy of this rank's shards into its snapshot slot that is being made. */
 struct copy {
-    bool is_made; /* since then nothing else here changes until saver_end_copy() */
+    /* a copy is being made: until saver_end_copy() the calling thread changes no other member */
+    bool is_made;
     bool to_disk;
     uint32_t keep; /* checkpoints, if it goes to the disk */
     struct shards_save save;
@@ -30,7 +31,8 @@ struct copy {
     size_t head_bytes;
     int busy_slot;
     struct snapshot_filled filled;
-    int64_t began_ns, stalled_ns; /* clock; for how long training has stood still for it */
+    /* began_ns: when the save began, by the clock; stalled_ns: how long training has stood still for it */
+    int64_t began_ns, stalled_ns;
 };
 
 struct saver {
@@ -39,15 +41,18 @@ struct saver {
     const char *job_json;
     char *numerics;
     struct snapshot *snapshot;
-    struct overlap *second; /* the thread that copies; NULL: there is none, and saver_save() copies */
+    /* the thread that copies; NULL: there is no such thread, and saver_save() itself copies */
+    struct overlap *second;
     struct copy copy;
-    struct fsdp_err trouble; /* of a copy that has ended; its status is FSDP_OK if there is none to report */
+    /* what failed in a copy that has ended, until a call returns it; its status is FSDP_OK if nothing did */
+    struct fsdp_err trouble;
 
-    /* The save that is on its way to the disk. */
-    int64_t step;         /* -1: there is none */
-    int slot;             /* the slot of memory it is written from; -1: this rank's part failed before that */
+    /* The step of the save that is on its way to the disk; -1: there is no such save. */
+    int64_t step; /* -1: there is none */
+    /* the slot from which it is written; -1: this rank's part failed before it was in a slot */
+    int slot;
     enum fsdp_status own; /* of this rank's part */
-    bool answered;        /* the verdict has come, and was not returned yet */
+    bool answered;        /* the coordinator's verdict has come, and no call has returned it yet */
     struct fsdp_err verdict;
     bool busy; /* as the ranks agreed */
 };
@@ -59,7 +64,10 @@ static enum fsdp_status all_most(struct fsdp_context *context, int64_t *value, s
                                              context->streams[PLAN_COMPUTE], err);
 }
 
-/* The head of the manifest, as every rank makes it: also the one whose rank is not 0 may load alone. */
+/*
+ * Makes the head of the manifest. Every rank does, not only rank 0, because any of them may later load its
+ * snapshot.
+ */
 static enum fsdp_status make_head(const struct saver *saver, const struct fsdp_checkpoint_state *state,
                                   const struct state_tensors *tensors, char **text, size_t *length,
                                   struct fsdp_err *err)
@@ -97,7 +105,7 @@ static void free_copy(struct copy *copy)
     *copy = (struct copy){ .is_made = false };
 }
 
-/* Tells the coordinator of this rank's part: it is in the slot, or `why` it failed. */
+/* Reports this rank's part of the save to the coordinator: it is in the slot, or it failed as `why` says. */
 static enum fsdp_status submit(struct saver *saver, const struct fsdp_err *why, struct fsdp_err *err)
 {
     struct fsdp_context *context = saver->model->context;
@@ -135,7 +143,10 @@ static enum fsdp_status fill_slot(void *user, int entry, struct fsdp_err *err)
                          copy->head_bytes, copy->busy_slot, &copy->filled, err);
 }
 
-/* The copy was made, or failed with `status` and `why`: a save to the disk goes on, or fails on all ranks. */
+/*
+ * Call it when the copy has ended, with `status` and `why` if it failed. If the save is to go to the disk, it
+ * goes on; or it fails on all ranks.
+ */
 static void finish_copy(struct saver *saver, enum fsdp_status status, const struct fsdp_err *why)
 {
     struct fsdp_err err = *why;
@@ -186,12 +197,18 @@ static enum fsdp_status get_segment(const struct fsdp_context *context, int *fd,
     return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_FORMAT, "the agent's %s has no descriptor", key);
 }
 
-/* What a rank needs: of its own segment, and of the one that holds the copies of it. */
+/*
+ * Bytes that a rank needs: `missing` for its own segment, `whole` for the segment on another node that holds
+ * its copies.
+ */
 struct rank_need {
     int64_t missing, whole;
 };
 
-/* What the ranks of this node miss, together with the copies that it holds for the node before it. */
+/*
+ * Adds up the bytes that this node lacks: for its own ranks, and for the copies that it holds for the node
+ * before it.
+ */
 static int64_t add_up(const struct fsdp_link_hello *hello, const struct rank_need *all)
 {
     const uint32_t n = hello->local_world_size, first = hello->rank - hello->local_rank,
@@ -206,9 +223,9 @@ static int64_t add_up(const struct fsdp_link_hello *hello, const struct rank_nee
 }
 
 /*
- * Sets *lacks to what is missing on the node that lacks most. All ranks of a node look at the same memory,
- * and the others have used none of it yet. So each counts what all of them miss. An eighth is left for
- * others.
+ * Sets *lacks to the number of bytes that are missing on the node that lacks most. All ranks of a node look
+ * at the same free memory before any of them has taken some, so each compares it with the need of all. An
+ * eighth of the free memory is left for other programs.
  */
 static enum fsdp_status look_at_memory(struct fsdp_context *context, const struct snapshot_need *need,
                                        uint64_t missing, int64_t *lacks, struct fsdp_err *err)
@@ -264,7 +281,8 @@ enum fsdp_status saver_open(struct saver **out, struct fsdp_model *model, struct
         status = made_with_gather(context, &saver->numerics, err);
     if (status != FSDP_OK)
         goto done;
-    if (link_hello(context->link)->memory_is_peer) /* an agent may still fetch what the segment will have */
+    /* the wait may be long: the agent may still be fetching the segment's content from another node */
+    if (link_hello(context->link)->memory_is_peer)
         fsdp_context_phase(context, FSDP_PHASE_LOAD);
     status = measure(saver, &need, err);
     if (status == FSDP_OK)
@@ -338,7 +356,7 @@ enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *s
     status = checkpoint_adopt(saver->model, saver->optimizer, &manifest, status, state, err);
     manifest_free(&manifest);
     if (status != FSDP_OK) {
-        saver_forget(saver); /* whatever is wrong with it, the next try goes to the disk */
+        saver_forget(saver); /* whatever is wrong with the snapshot, the next try loads from the disk */
         return status;
     }
     snapshot_go_back(saver->snapshot, step);
@@ -353,7 +371,10 @@ void saver_forget(struct saver *saver)
     snapshot_go_back(saver->snapshot, -1);
 }
 
-/* A store may be a device's, or a file that the optimizer uses: it is read by this thread. */
+/*
+ * Returns whether the second thread may copy. It may not if some rows are in a store (a device, or the
+ * optimizer's file), because only the calling thread may read a store.
+ */
 static bool can_overlap(const struct saver *saver)
 {
     for (size_t i = 0; i < saver->copy.tensors.n; i++)
@@ -382,7 +403,10 @@ enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_st
 
     saver_end_copy(saver);
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
-    /* The next call agrees with the other ranks, after theirs. The copying process has a limit of its own. */
+    /*
+     * Each rank waits until its last snapshot is copied. The wait ends, because the process that copies has a
+     * time limit of its own. After it, the ranks agree in checkpoint_gather().
+     */
     while (!snapshot_wait_copied(saver->snapshot))
         context_alive(context);
     *copy = (struct copy){ .to_disk = to_disk,
@@ -422,7 +446,7 @@ enum fsdp_status saver_copied(struct saver *saver, struct fsdp_err *err)
 
 bool saver_is_copying(struct saver *saver)
 {
-    saver_end_copy(saver); /* a step that was left out has not waited for it */
+    saver_end_copy(saver); /* a training step that was skipped has not waited for the copy */
     return !snapshot_copied(saver->snapshot);
 }
 

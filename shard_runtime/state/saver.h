@@ -1,8 +1,8 @@
 /*
  * Saves a model with its optimizer without waiting for a disk. A save copies this rank's shards into its
  * snapshot segment (checkpoint/snapshot.h), and the agent writes them to the disk while training goes on. At
- * most one save is on its way to the disk. A snapshot that goes to no disk is one to resume from after a
- * rank's death.
+ * most one save is on its way to the disk. A snapshot that is not written to the disk serves to resume after
+ * a rank has died.
  *
  * Every call is collective over the world, unless it says otherwise.
  */
@@ -16,7 +16,7 @@ struct saver;
 /**
  * Prepares saving through memory. *out is NULL if that is not possible: there is no agent that keeps
  * segments, or the memory of a node does not suffice. Then *lacks is the number of bytes that are missing on
- * some node; 0 if it is not for memory. Every rank gets the same answer.
+ * the node that lacks most; 0 if memory is not the reason. Every rank gets the same answer.
  *
  *   job_json  as in fsdp_checkpoint_save(); borrowed until saver_close()
  */
@@ -31,7 +31,10 @@ void saver_close(struct saver *saver); /* not collective; NULL is a no-op */
  */
 enum fsdp_status saver_load(struct saver *saver, struct fsdp_checkpoint_state *state, struct fsdp_err *err);
 
-/** The ranks went on from elsewhere: no snapshot counts any more. Not collective. */
+/**
+ * Call it when the ranks have resumed from another state than this memory: no snapshot counts any more. Not
+ * collective.
+ */
 void saver_forget(struct saver *saver);
 
 /**
@@ -57,21 +60,25 @@ enum fsdp_status saver_save(struct saver *saver, const struct fsdp_checkpoint_st
 void saver_end_copy(struct saver *saver);
 
 /**
- * Returns what failed in a copy that has ended, once; FSDP_OK if there is nothing, or while it is being made.
- * Does not wait, and is not collective. Errors are those of saver_save().
+ * Returns once what failed in a copy that has ended. FSDP_OK if nothing failed, or if the copy has not ended.
+ * Does not wait, and is not collective. The errors are those of saver_save().
  */
 enum fsdp_status saver_copied(struct saver *saver, struct fsdp_err *err);
 
 /**
- * Is a save on its way to the disk, of which this rank does not know yet how it ended? Not collective: ranks
- * learn it at different moments. They agree on it, and tell saver_agreed().
+ * Returns whether a save is on its way to the disk and this rank has not heard how it ended. Not collective:
+ * ranks hear it at different moments. They must agree on it, and pass the result to saver_agreed().
  */
 bool saver_is_busy(struct saver *saver);
-/** Some rank is busy (or none is): its slot is not overwritten (or is free). */
+/**
+ * Tells the saver what the ranks agreed on. `busy`: some rank still waits for its save, so the slot must not
+ * be overwritten. Otherwise the slot is free.
+ */
 void saver_agreed(struct saver *saver, bool busy);
 
 /**
- * Returns how the last save to the disk ended, once. Waits until it has. FSDP_OK if there is none.
+ * Waits until the save to the disk has ended, and returns how. FSDP_OK if there is none, or if that was
+ * returned before.
  *   FSDP_ERR_PEER  a rank or the agent is gone
  *   any other      as checkpoint_save()
  */

@@ -158,7 +158,7 @@ struct search {
          */
         *before;
     size_t baseline, limit;
-    double share; /* memory that the result is compared with, in the unit of share_of() */
+    double share; /* the memory to compare the result with, in the unit of share_of() */
     int ranks_per_host;
     uint64_t node_ranks, evaluation;
     uint64_t work;       /* work of one plan */
@@ -196,8 +196,8 @@ static bool may_plan(const struct search *search)
 }
 
 /*
- * Bytes of the forecast, in terms of the memory that a rank of the original job has. Ranks on the cpu share
- * the memory of their node, so more ranks on a node leave each of them less.
+ * Returns the forecast's bytes, scaled to the memory that one rank of the original job has. On the cpu, ranks
+ * share the memory of their node, so more ranks on a node leave less for each.
  */
 static double share_of(const struct search *search, const struct forecast *forecast)
 {

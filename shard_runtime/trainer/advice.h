@@ -29,7 +29,7 @@ struct advice {
     /* bytes per rank with this setting, and with those before it in a combination */
     size_t total;
     int ranks_per_host; /* ranks per node with this setting */
-    /* `total`, or on the cpu `total` in terms of the memory that a rank of the job had */
+    /* `total`; on the cpu scaled to the memory that one rank of the original job has */
     double share;
     uint64_t sent_bytes; /* bytes that one rank sends in a step */
     bool fits;
@@ -41,8 +41,8 @@ struct advice_list {
     int n_alone;
     struct advice together
         /*
-         * changes to make together, until the job fits or nothing more helps (then the last one does not
-         * fit). Empty if one change alone is enough
+         * changes to make together, until the job fits or nothing more helps (the last entry shows then that
+         * the job does not fit). Empty if one change alone is enough
          */
         [ADVICE_MAX];
     int n_together;

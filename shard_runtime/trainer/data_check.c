@@ -73,8 +73,8 @@ static enum fsdp_status find_fingerprint(struct trainer *trainer, struct fsdp_er
 }
 
 /*
- * Step 3: compares the data of all ranks. If nodes had different data, some samples would be used twice and
- * others never.
+ * Step 3: compares the data of all ranks, and fails if they differ. If nodes had different data, some samples
+ * would be used twice and others never.
  */
 static enum fsdp_status compare_nodes(struct trainer *trainer, struct fsdp_err *err)
 {

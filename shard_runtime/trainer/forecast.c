@@ -52,8 +52,8 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
     status = text != NULL ? fsdp_model_forecast_text(tree, &options, &optimizer, &world, text, err)
                           : fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
     /*
-     * The model alone can detect impossible groups of parameters. The job asked for them, so this is a fault
-     * of the job.
+     * Only building the model shows that groups of parameters are impossible. The job asked for them, so it
+     * is an error of the job.
      */
     return status == FSDP_ERR_ARG ? fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message) : status;
 }
@@ -62,7 +62,10 @@ static void add_up(struct forecast *forecast)
 {
     const struct fsdp_forecast *need = &forecast->need;
     const struct fsdp_forecast_apart *apart = &need->apart;
-    /* the libraries are loaded and have generated their code, as in a worker */
+    /*
+     * need->process is what the libraries take when they are loaded and have generated their code, as in a
+     * worker
+     */
     const size_t process = need->process;
     const size_t state = need->offloaded > 0    ? need->offloaded
                          : !forecast->on_device ? need->optimizer

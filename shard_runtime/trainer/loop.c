@@ -24,12 +24,17 @@ struct loop {
     uint64_t memory_bytes;  /* rank 0: the largest memory seen so far */
     uint64_t first_step;    /* steps done when this process began */
     uint64_t logged_step;   /* the last logged step; first_step if no step was logged yet */
-    /* the clock at the end of the last logged step, plus the time of saves since: speed excludes saves */
+    /*
+     * the clock at the end of the last logged step, plus the time of saves since then, because speed excludes
+     * saves
+     */
     double logged_s;
-    double logged_wait_s; /* device wait until that time, plus the wait during saves since */
-    bool saving;          /* a save is on its way to the disk, as the ranks agreed */
-    bool copying;         /* a snapshot is on its way to another node, as they agreed */
-    int64_t wanted_stop;  /* the notices' demand: stop after this step; 0: stop at once; NO_STOP: go on */
+    /* how long the device was waited for until that time, plus the wait during saves since then */
+    double logged_wait_s;
+    bool saving; /* a save is on its way to the disk on some rank, as the ranks have agreed */
+    /* a snapshot is on its way to another node on some rank, as the ranks have agreed */
+    bool copying;
+    int64_t wanted_stop; /* what notices ask for: stop after this step; 0: stop at once; NO_STOP: go on */
 
     /* Snapshots that go to no disk. No agent reports them, so the ranks do. */
     int64_t snapshot_step;   /* the step of the last one, until the ranks agreed on how it ended; else -1 */
@@ -96,7 +101,10 @@ static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct f
     loop->grad_norm = 0;
     loop->lr = fsdp_optimizer_lr(t->optimizer);
     if (loop->loss.n_targets > 0) {
-        /* No rank ends this step before the copies of the last one are whole: a death costs one step. */
+        /*
+         * Every rank waits until its copy of the last step is complete. So if a rank dies, at most one step
+         * is lost.
+         */
         if (t->saver != NULL)
             saver_end_copy(t->saver);
         status = fsdp_clip_grad_norm_of(t->model, t->job->train.clip_norm, norm_type(t->job),
@@ -412,7 +420,7 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
         if (diverged) {
             struct fsdp_err why = *err; /* says more of the divergence */
 
-            /* what was saved before must stand when this process has ended */
+            /* before this process ends, what was saved must be complete on the disk */
             OK_OR_RETURN(end_save(loop, false, err));
             *err = why;
             *end = TRAINER_DIVERGED; /* the status below is FSDP_OK, but `err` describes the divergence */
@@ -427,11 +435,12 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
         }
         OK_OR_RETURN(report_step(loop, err));
         OK_OR_RETURN(agree_on_stop(loop, &stop, err));
-        if (!loop->saving) /* a save that has ended, if there was one: what came of it is said now */
+        if (!loop->saving) /* if a save has ended, its result is reported now */
             OK_OR_RETURN(end_save(loop, false, err));
         due = what_is_due(t, stop);
         if (due == DUE_SNAPSHOT && loop->copying)
-            due = DUE_NOTHING; /* the one before is still on its way to another node */
+            /* none is due, because the snapshot before is still on its way to another node */
+            due = DUE_NOTHING;
         if (due != DUE_NOTHING)
             OK_OR_RETURN(save_step(loop, due, err));
     }

@@ -9,7 +9,8 @@
 #include "shard_runtime/core/require.h"
 
 enum kind { FLAG, TEXT, COUNT, NUMBER, SIZE };
-enum mode { ALWAYS, OF_SAMPLE, OF_PLAN }; /* the option that this one needs: none, --sample or --plan */
+/* when the option may be used: always, only with --sample, or only with --plan */
+enum mode { ALWAYS, OF_SAMPLE, OF_PLAN };
 
 static const struct option {
     const char *name, *argument;

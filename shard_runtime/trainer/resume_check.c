@@ -53,7 +53,7 @@ enum fsdp_status trainer_compare_machines(const struct trainer *trainer,
     char now[FSDP_MADE_WITH_BYTES];
 
     (void)fsdp_context_describe(trainer->context, now, sizeof now);
-    /* What was imported from other programs names no machine. */
+    /* a checkpoint that was imported from other programs names no machine */
     if (state->world_size == trainer->W && state->made_with[0] != '\0' && strcmp(state->made_with, now) != 0)
         status =
             fsdp_fail(&words, FSDP_ERR_MISMATCH, "saved with %s, going on with %s", state->made_with, now);

@@ -52,9 +52,10 @@ struct trainer {
     struct fsdp_optimizer *optimizer;
     struct saver *saver; /* NULL: saves wait for the disk, and there are no snapshots */
 
-    int speaker;     /* after TRAINER_DIVERGED: the rank that reports it */
-    bool resumed;    /* training resumed from a checkpoint of step `step` */
-    bool unsaved;    /* that one is in memory, and newer than any on the disk */
+    int speaker;  /* after TRAINER_DIVERGED: the rank that reports it */
+    bool resumed; /* training resumed from a checkpoint of step `step` */
+    /* the checkpoint from which training resumed is in memory only, and newer than any on the disk */
+    bool unsaved;
     uint64_t step;   /* steps done so far */
     uint64_t cursor; /* samples consumed so far, by all ranks */
 };
@@ -74,7 +75,7 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
                               const char *job_json, struct fsdp_err *err);
 void trainer_close(struct trainer *trainer);
 
-/** The job's settings for the model and for the optimizer; a forecast needs no more than these. */
+/** The job's settings for the model and the optimizer. A forecast needs them too. */
 enum fsdp_matmul_precision trainer_matmul_precision(const struct job *job);
 struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t batch, uint64_t n_micro);
 struct fsdp_optimizer_options trainer_optimizer_options(const struct job *job);

@@ -61,7 +61,7 @@ static inline vu vu_iota(void)
     return x;
 }
 
-/* where: all bits or none in each lane. */
+/* Selects lane by lane: where all bits of `where` are set, `yes`; where none is set, `no`. */
 static inline vf vf_select(vi where, vf yes, vf no)
 {
     return (vf)(((vi)yes & where) | ((vi)no & ~where));
@@ -72,7 +72,7 @@ static inline vf vf_abs(vf x)
     return (vf)((vi)x & INT32_MAX);
 }
 
-/* a where it is larger, else b: a NaN in b stays, one in a does not. */
+/* Returns a where it is larger, else b. So a NaN in b stays, and a NaN in a does not. */
 static inline vf vf_max(vf a, vf b)
 {
 #if defined(__AVX512F__)
@@ -117,7 +117,7 @@ static inline void vf_store_part(float *p, vf x, size_t n)
 #endif
 }
 
-/* a * b + c, rounded once where the set has it. */
+/* a * b + c, rounded only once if the instruction set has such an instruction */
 static inline vf vf_fma(vf a, vf b, vf c)
 {
 #if defined(__AVX512F__)
