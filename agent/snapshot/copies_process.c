@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "agent/snapshot/copy_image.h"
+#include "agent/snapshot/copy_room.h"
 #include "shard_runtime/core/hide_memory.h"
-#include "shard_runtime/core/memory_room.h"
 #include "shard_runtime/core/message.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/self_process.h"
@@ -20,7 +20,12 @@
 
 static const char role[] = "fsdp-copies";
 
-enum { REQUEST_MAGIC = 0x52435346 /* "FSCR" */, WAIT_MS = 60000, AGAIN_MS = 10, STRANGERS = 64 };
+enum {
+    REQUEST_MAGIC = 0x52435346, /* "FSCR" */
+    WAIT_MS = 60000,
+    AGAIN_MS = 10,
+    STRANGERS = 64, /* connections that have proven nothing, in addition to those that are expected */
+};
 
 enum fsdp_status copies_process_start(pid_t *pid, int *socket, struct fsdp_err *err)
 {
@@ -45,6 +50,13 @@ struct copy_reply {
     char words[256]; /* REPLY_REFUSE: why */
 };
 
+/* A connection to the listener whose other end has not proven yet that it is of this generation. */
+struct stranger {
+    struct stranger *next;
+    int fd;
+    bool dropped; /* another one has its place, and its thread will see that */
+};
+
 /* Everything that the threads share. It is whole before the first of them begins, but for what has a lock. */
 static struct {
     struct copies_begin begin;
@@ -52,13 +64,19 @@ static struct {
     pthread_mutex_t *busy;           /* (COPIES_RANKS) of `held`: one connection at a time writes to it */
     struct tls_context *client, *server;
     int listener;
-    pthread_mutex_t mutex; /* over what follows */
-    bool failed;           /* COPIES_FAILED was sent */
-    unsigned n_served;     /* connections of other nodes */
-    unsigned n_fetching;   /* ranks whose fetch is under way */
+    struct copy_room room;
+    pthread_mutex_t mutex;      /* over what follows */
+    bool failed;                /* COPIES_FAILED was sent */
+    struct stranger *strangers; /* newest first */
+    unsigned n_strangers;       /* dropped ones do not count */
+    unsigned n_fetching;        /* ranks whose fetch is under way */
     enum fsdp_status fetched;
     char fetched_words[FSDP_LINK_WORDS_BYTES];
-} all = { .mutex = PTHREAD_MUTEX_INITIALIZER, .listener = -1 };
+} all = {
+    .room = { .root = "", .mutex = PTHREAD_MUTEX_INITIALIZER },
+    .mutex = PTHREAD_MUTEX_INITIALIZER,
+    .listener = -1,
+};
 
 /* The orders of the threads that connect. */
 static struct copies_order push_to, fetch_from;
@@ -113,10 +131,15 @@ static void stop_copying(const char *words)
 static enum fsdp_status connect_to(struct copy_stream **stream, const struct copies_order *to,
                                    const struct copy_request *request, struct fsdp_err *err)
 {
+    enum fsdp_status status;
     int fd;
 
     OK_OR_RETURN(copy_stream_connect(&fd, to->address, to->port, err));
-    OK_OR_RETURN(copy_stream_open(stream, fd, all.client, false, err));
+    status = copy_stream_open(stream, fd, all.client, false, COPY_PATIENCE_MS, err);
+    if (status != FSDP_OK) {
+        close(fd);
+        return status;
+    }
     return copy_stream_send(*stream, request, sizeof *request, err);
 }
 
@@ -196,26 +219,21 @@ static enum fsdp_status send_reply(struct copy_stream *stream, enum reply_kind k
     return copy_stream_send(stream, &reply, sizeof reply, err);
 }
 
-/* An eighth of the memory is left for others, as a worker leaves it (state/saver.c). */
-static bool has_room(const struct copy_segment *segment, const struct copy_offer *offer)
-{
-    const uint64_t missing = copy_missing_bytes(segment, offer), room = memory_room("");
-
-    return missing == 0 || missing <= room - room / 8;
-}
-
 static enum fsdp_status take_one(struct copy_stream *stream, const struct copy_segment *held,
                                  const struct copy_offer *offer, struct fsdp_err *err)
 {
     struct fsdp_err why = { 0 };
+    struct copy_claim claim;
     enum fsdp_status status;
 
     if (copy_has(held, offer))
         return send_reply(stream, REPLY_HAVE, "", err);
-    if (!has_room(held, offer))
+    if (!copy_room_take(&all.room, &claim, held, offer))
         return send_reply(stream, REPLY_REFUSE, "the other node has no memory for copies", err);
-    OK_OR_RETURN(send_reply(stream, REPLY_SEND, "", err));
-    status = copy_image_receive(stream, held, offer, &why);
+    status = send_reply(stream, REPLY_SEND, "", &why);
+    if (status == FSDP_OK)
+        status = copy_image_receive(stream, held, offer, &why);
+    copy_room_give(&all.room, &claim);
     if (status == FSDP_ERR_FORMAT)
         return send_reply(stream, REPLY_REFUSE, why.message, err);
     /* FSDP_ERR_MISMATCH: the other end knows that it sent what counts no more */
@@ -278,24 +296,75 @@ static enum fsdp_status serve_fetch(struct copy_stream *stream, const struct cop
     return FSDP_OK;
 }
 
+/* Connections */
+
+/*
+ * Gives the newcomer a place. If there are too many strangers, the oldest one loses its own: whoever opens
+ * connections and proves nothing keeps no node out.
+ */
+static void add_stranger(struct stranger *newcomer)
+{
+    struct stranger *oldest = NULL;
+
+    pthread_mutex_lock(&all.mutex);
+    newcomer->next = all.strangers;
+    all.strangers = newcomer;
+    if (all.n_strangers == 2 * all.begin.n + STRANGERS) {
+        for (struct stranger *at = newcomer->next; at != NULL; at = at->next)
+            oldest = at->dropped ? oldest : at;
+        oldest->dropped = true;
+        shutdown(oldest->fd, SHUT_RDWR); /* its thread closes it, but not before it is off the list */
+    } else {
+        all.n_strangers++;
+    }
+    pthread_mutex_unlock(&all.mutex);
+}
+
+/* It has proven itself, or has not. Returns whether it had its place until now. */
+static bool take_off(struct stranger *stranger)
+{
+    struct stranger **at = &all.strangers;
+    bool had_place;
+
+    pthread_mutex_lock(&all.mutex);
+    while (*at != stranger)
+        at = &(*at)->next;
+    *at = stranger->next;
+    had_place = !stranger->dropped;
+    all.n_strangers -= had_place;
+    pthread_mutex_unlock(&all.mutex);
+    free(stranger);
+    return had_place;
+}
+
+static void serve_stream(struct copy_stream *stream)
+{
+    struct copy_request request;
+
+    if (copy_stream_receive(stream, &request, sizeof request, NULL) != FSDP_OK ||
+        request.magic != REQUEST_MAGIC)
+        return;
+    if (request.kind == REQUEST_FETCH)
+        (void)serve_fetch(stream, &request, NULL);
+    else if (request.kind == REQUEST_PUSH && request.index < all.begin.n)
+        (void)take_pushes(stream, &request, NULL);
+}
+
 static void *serve_connection(void *arg)
 {
-    const int fd = (int)(intptr_t)arg;
-    struct copy_stream *stream = NULL;
-    struct copy_request request = { 0 };
-    enum fsdp_status status = copy_stream_open(&stream, fd, all.server, true, NULL);
+    struct stranger *stranger = arg;
+    const int fd = stranger->fd;
+    struct copy_stream *stream;
+    const enum fsdp_status status = copy_stream_open(&stream, fd, all.server, true, COPY_PATIENCE_MS, NULL);
+    const bool had_place = take_off(stranger);
 
-    if (status == FSDP_OK)
-        status = copy_stream_receive(stream, &request, sizeof request, NULL);
-    if (status == FSDP_OK && request.magic == REQUEST_MAGIC && request.kind == REQUEST_FETCH)
-        (void)serve_fetch(stream, &request, NULL);
-    else if (status == FSDP_OK && request.magic == REQUEST_MAGIC && request.kind == REQUEST_PUSH &&
-             request.index < all.begin.n)
-        (void)take_pushes(stream, &request, NULL);
+    if (status != FSDP_OK) {
+        close(fd);
+        return NULL;
+    }
+    if (had_place)
+        serve_stream(stream);
     copy_stream_close(stream);
-    pthread_mutex_lock(&all.mutex);
-    all.n_served--;
-    pthread_mutex_unlock(&all.mutex);
     return NULL;
 }
 
@@ -304,22 +373,20 @@ static void *accept_all(void *arg)
     (void)arg;
     for (;;) {
         const int fd = accept4(all.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        bool takes;
+        struct stranger *stranger = fd < 0 ? NULL : malloc(sizeof *stranger);
 
-        if (fd < 0) { /* out of descriptors, for example */
+        if (stranger == NULL) { /* out of descriptors, for example */
+            if (fd >= 0)
+                close(fd);
             poll(NULL, 0, 10);
             continue;
         }
-        pthread_mutex_lock(&all.mutex);
-        takes = all.n_served < 2 * all.begin.n + STRANGERS;
-        all.n_served += takes;
-        pthread_mutex_unlock(&all.mutex);
-        if (takes && begin_thread(serve_connection, (void *)(intptr_t)fd))
+        *stranger = (struct stranger){ .fd = fd };
+        add_stranger(stranger);
+        if (begin_thread(serve_connection, stranger))
             continue;
+        (void)take_off(stranger);
         close(fd);
-        pthread_mutex_lock(&all.mutex);
-        all.n_served -= takes;
-        pthread_mutex_unlock(&all.mutex);
     }
     return NULL;
 }
@@ -334,6 +401,7 @@ static enum fsdp_status fetch_rank(const struct copy_segment *own, struct fsdp_e
                                           .world_size = all.begin.world_size,
                                           .want = all.begin.from };
     struct copy_stream *stream = NULL;
+    struct copy_claim claim;
     struct copy_offer offer;
     enum reply_kind reply;
     enum fsdp_status status = connect_to(&stream, &fetch_from, &request, err);
@@ -347,10 +415,12 @@ static enum fsdp_status fetch_rank(const struct copy_segment *own, struct fsdp_e
          offer.owner.world_size != request.world_size || offer.filling.step != request.want.step ||
          offer.filling.generation != request.want.generation))
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "another snapshot came than the one that was asked for");
-    if (status == FSDP_OK && !has_room(own, &offer))
+    if (status == FSDP_OK && !copy_room_take(&all.room, &claim, own, &offer))
         status = fsdp_fail(err, FSDP_ERR_IO, "there is no memory for it");
-    if (status == FSDP_OK)
+    if (status == FSDP_OK) {
         status = copy_image_receive(stream, own, &offer, err);
+        copy_room_give(&all.room, &claim);
+    }
     copy_stream_close(stream);
     return status;
 }

@@ -19,6 +19,7 @@ enum { PIECE_BYTES = 256 << 10, BUFFER_BYTES = 64 << 10 };
 struct copy_stream {
     int fd;
     struct tls *tls;
+    int64_t end_ns;                     /* of the handshake; INT64_MAX: it is over */
     unsigned char buffer[BUFFER_BYTES]; /* ciphertext, within a call */
 };
 
@@ -34,15 +35,23 @@ static enum fsdp_status wait_until(int fd, short events, int64_t until_ns, struc
         if (n > 0)
             return FSDP_OK;
         if (n == 0)
-            return fsdp_fail(err, FSDP_ERR_PEER, "no answer for %d s", COPY_PATIENCE_MS / 1000);
+            return fsdp_fail(err, FSDP_ERR_PEER, "no answer in time");
         if (errno != EINTR)
             return fsdp_fail(err, FSDP_ERR_IO, "poll: %s", strerror(errno));
     }
 }
 
-static int64_t end_of_patience(void)
+static int64_t ns_from_now(int ms)
 {
-    return clock_now_ns() + COPY_PATIENCE_MS * INT64_C(1000000);
+    return clock_now_ns() + ms * INT64_C(1000000);
+}
+
+/* Until when a call may wait. */
+static int64_t end_of_patience(const struct copy_stream *stream)
+{
+    const int64_t end_ns = ns_from_now(COPY_PATIENCE_MS);
+
+    return end_ns < stream->end_ns ? end_ns : stream->end_ns;
 }
 
 static enum fsdp_status connect_to(int *fd, const struct addrinfo *to, struct fsdp_err *err)
@@ -59,7 +68,7 @@ static enum fsdp_status connect_to(int *fd, const struct addrinfo *to, struct fs
         return FSDP_OK;
     if (errno != EINPROGRESS)
         return fsdp_fail(err, FSDP_ERR_PEER, "connect: %s", strerror(errno));
-    OK_OR_RETURN(wait_until(*fd, POLLOUT, end_of_patience(), err));
+    OK_OR_RETURN(wait_until(*fd, POLLOUT, ns_from_now(COPY_PATIENCE_MS), err));
     if (getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0 || error != 0)
         return fsdp_fail(err, FSDP_ERR_PEER, "connect: %s", strerror(error));
     return FSDP_OK;
@@ -95,7 +104,7 @@ enum fsdp_status copy_stream_connect(int *fd, const char *address, int port, str
 /* Sends what TLS has to send. */
 static enum fsdp_status flush(struct copy_stream *stream, struct fsdp_err *err)
 {
-    const int64_t until_ns = end_of_patience();
+    const int64_t until_ns = end_of_patience(stream);
     size_t n, sent;
 
     while ((n = tls_take(stream->tls, stream->buffer, sizeof stream->buffer)) > 0)
@@ -115,7 +124,7 @@ static enum fsdp_status flush(struct copy_stream *stream, struct fsdp_err *err)
 /* Gives TLS what has come, and waits for that. */
 static enum fsdp_status feed(struct copy_stream *stream, struct fsdp_err *err)
 {
-    const int64_t until_ns = end_of_patience();
+    const int64_t until_ns = end_of_patience(stream);
 
     for (;;) {
         const ssize_t n = recv(stream->fd, stream->buffer, sizeof stream->buffer, 0);
@@ -146,24 +155,25 @@ static enum fsdp_status shake_hands(struct copy_stream *stream, bool server, str
 }
 
 enum fsdp_status copy_stream_open(struct copy_stream **out, int fd, const struct tls_context *context,
-                                  bool server, struct fsdp_err *err)
+                                  bool server, int patience_ms, struct fsdp_err *err)
 {
     struct copy_stream *stream = malloc(sizeof *stream);
     enum fsdp_status status;
 
     *out = NULL;
-    if (stream == NULL) {
-        close(fd);
+    if (stream == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
-    }
     stream->fd = fd;
+    stream->end_ns = ns_from_now(patience_ms);
     status = tls_create(&stream->tls, context, NULL, err);
     if (status == FSDP_OK)
         status = shake_hands(stream, server, err);
     if (status != FSDP_OK) {
-        copy_stream_close(stream);
+        tls_destroy(stream->tls);
+        free(stream);
         return status;
     }
+    stream->end_ns = INT64_MAX;
     *out = stream;
     return FSDP_OK;
 }

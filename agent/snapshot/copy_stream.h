@@ -21,14 +21,15 @@ enum { COPY_PATIENCE_MS = 15000 };
 enum fsdp_status copy_stream_connect(int *fd, const char *address, int port, struct fsdp_err *err);
 
 /**
- * Shake hands on the socket `fd`, which the stream owns from now on, also after an error. The end that
- * connected is the client, and has a context of a client.
+ * Shake hands on the socket `fd`. The end that connected is the client, and has a context of a client. All of
+ * it takes `patience_ms` at most, however often the other end sends something. A stream that was opened owns
+ * the socket. After an error *out is NULL, and the socket is the caller's.
  *   FSDP_ERR_MISMATCH  the other end does not hold the key
- *   FSDP_ERR_PEER      it is gone, or does not answer
- *   FSDP_ERR_NOMEM     *out is NULL, as after every error
+ *   FSDP_ERR_PEER      it is gone, or has not proven itself in time
+ *   FSDP_ERR_NOMEM
  */
 enum fsdp_status copy_stream_open(struct copy_stream **out, int fd, const struct tls_context *context,
-                                  bool server, struct fsdp_err *err);
+                                  bool server, int patience_ms, struct fsdp_err *err);
 void copy_stream_close(struct copy_stream *stream); /* NULL is a no-op */
 
 /** Send all of the bytes. FSDP_ERR_PEER: the other end is gone, or takes nothing. */

@@ -4,11 +4,15 @@
  */
 #include "agent/snapshot/copies.h"
 
+#include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -391,4 +395,38 @@ Test(copies, a_killed_process_keeps_no_worker_waiting_on_either_node)
         uv_run(&loop, UV_RUN_ONCE);
     cr_expect_not_null(strstr(nodes[0].line, "the process that copies them has died"), "%s", nodes[0].line);
     cr_expect_eq(segments_held(nodes[0].own, 0, NODES * RANKS).held[0].step, 9, "its own is whole");
+}
+
+/* Connects to the process of node 0, as anyone can. */
+static int connect_as_stranger(void)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(nodes[0].value)) };
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+Test(copies, strangers_who_prove_nothing_keep_no_node_out)
+{
+    enum { MANY = 2 * RANKS + 64 + 8 }; /* more than there are places */
+    int fds[MANY];
+    struct pollfd oldest;
+
+    begin(0, -1, -1);
+    until_ready(0);
+    for (int i = 0; i < MANY; i++)
+        fds[i] = connect_as_stranger();
+    begin(1, -1, -1);
+    until_ready(1);
+    fill(1, 7);
+    until_copied(1);
+
+    for (int rank = 0; rank < RANKS; rank++)
+        cr_expect(has(segments_fd(nodes[0].held, rank), RANKS + rank, 7), "rank %d: %s", rank, nodes[1].line);
+    oldest = (struct pollfd){ .fd = fds[0], .events = POLLIN };
+    cr_expect_eq(poll(&oldest, 1, 30000), 1, "the oldest of them still has its place");
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
 }
