@@ -94,6 +94,17 @@ static enum fsdp_status keep(struct link_outbox *outbox, const void *bytes, size
     return FSDP_OK;
 }
 
+enum fsdp_status outbox_send_bytes(struct link_outbox *outbox, int socket, const void *bytes,
+                                   size_t size_bytes, int fd, struct fsdp_err *err)
+{
+    if (outbox->first != NULL)
+        return keep(outbox, bytes, size_bytes, fd, err);
+    if (send_packet(socket, bytes, size_bytes, fd) >= 0)
+        return FSDP_OK;
+    return outbox_is_full(errno) ? keep(outbox, bytes, size_bytes, fd, err)
+                                 : fsdp_fail(err, FSDP_ERR_PEER, "it is gone");
+}
+
 enum fsdp_status outbox_send(struct link_outbox *outbox, int socket, enum fsdp_link_type type, uint32_t tag,
                              const void *payload, size_t size_bytes, int fd, struct fsdp_err *err)
 {
@@ -102,19 +113,15 @@ enum fsdp_status outbox_send(struct link_outbox *outbox, int socket, enum fsdp_l
                                              .type = (uint16_t)type,
                                              .tag = tag,
                                              .size = (uint32_t)size_bytes };
-    enum fsdp_status status = FSDP_OK;
     unsigned char *bytes = malloc(sizeof header + size_bytes);
+    enum fsdp_status status;
 
     if (bytes == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     memcpy(bytes, &header, sizeof header);
     if (size_bytes > 0)
         memcpy(bytes + sizeof header, payload, size_bytes);
-    if (outbox->first != NULL)
-        status = keep(outbox, bytes, sizeof header + size_bytes, fd, err);
-    else if (send_packet(socket, bytes, sizeof header + size_bytes, fd) < 0)
-        status = outbox_is_full(errno) ? keep(outbox, bytes, sizeof header + size_bytes, fd, err)
-                                       : fsdp_fail(err, FSDP_ERR_PEER, "it is gone");
+    status = outbox_send_bytes(outbox, socket, bytes, sizeof header + size_bytes, fd, err);
     free(bytes);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/link/link_outbox.h"
 #include "shard_runtime/core/message.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/self_process.h"
@@ -29,6 +30,7 @@ struct copies {
     const struct segments *own;
     pid_t pid;
     int socket;
+    struct link_outbox orders; /* which its socket does not take yet */
     bool has_put, is_ready, has_failed, stopped;
     char why[FSDP_LINK_WORDS_BYTES]; /* it has failed */
 };
@@ -90,11 +92,24 @@ static void put_address(const struct copies_handlers *handlers, const struct cop
     handlers->put(handlers->arg, key, value, (size_t)length + 1);
 }
 
-static bool send_order(const struct copies *copies, const struct copies_order *order, int fd)
-{
-    const struct iovec part = { (void *)(uintptr_t)order, sizeof *order };
+static void on_ready_socket(uv_poll_t *poll, int status, int events);
 
-    return message_send(copies->socket, &part, 1, &fd, fd >= 0) == (ssize_t)sizeof *order;
+static void watch(struct copies *copies)
+{
+    uv_poll_start(&copies->poll, UV_READABLE | (outbox_is_empty(&copies->orders) ? 0 : UV_WRITABLE),
+                  on_ready_socket);
+}
+
+/* Sends the order now, or as soon as the process takes it. */
+static enum fsdp_status send_order(struct copies *copies, const struct copies_order *order, int fd,
+                                   struct fsdp_err *err)
+{
+    const enum fsdp_status status =
+        outbox_send_bytes(&copies->orders, copies->socket, order, sizeof *order, fd, err);
+
+    if (status == FSDP_OK && !outbox_is_empty(&copies->orders))
+        watch(copies);
+    return status;
 }
 
 static void take_listens(struct copies *copies, const struct copies_answer *answer)
@@ -136,29 +151,41 @@ static void take_answer(struct copies *copies, struct copies_answer *answer)
         fail(copies, answer->words);
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+/* Takes the answers that are there. Returns false if the process is gone, or the copies were stopped. */
+static bool take_answers(struct copies *copies)
 {
-    struct copies *copies = poll->data;
-    ssize_t n = status < 0 ? 0 : 1;
-
-    (void)events;
-    while (n > 0) {
+    while (!copies->stopped) {
         struct copies_answer answer;
         struct iovec part = { &answer, sizeof answer };
         struct message_fds came = { .most = 0 };
+        const ssize_t n = message_receive(copies->socket, &part, 1, MSG_DONTWAIT, &came);
 
-        n = message_receive(copies->socket, &part, 1, MSG_DONTWAIT, &came);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
+            return true;
         if (n != (ssize_t)sizeof answer)
-            break;
+            return false;
         take_answer(copies, &answer);
-        if (copies->stopped)
-            return; /* from within the answer */
+    }
+    return false;
+}
+
+static void on_ready_socket(uv_poll_t *poll, int status, int events)
+{
+    struct copies *copies = poll->data;
+    bool lives = status == 0;
+
+    if (lives && (events & UV_READABLE) != 0)
+        lives = take_answers(copies);
+    if (copies->stopped)
+        return; /* from within an answer */
+    if (lives && outbox_flush(&copies->orders, copies->socket, NULL) == FSDP_OK) {
+        watch(copies);
+        return;
     }
     uv_poll_stop(poll);
     if (!copies->has_put)
         put_address(&copies->handlers, &copies->seat, 0); /* no node waits for it */
+    copies->has_put = true;
     fail(copies, "the process that copies them has died");
     make_ready(copies);
 }
@@ -178,14 +205,14 @@ bool copies_take(struct copies *copies, const char *key, const void *value, size
         order.port = 0;
     if (node_rank == copies->seat.fetch_from && !copies->is_ready) {
         order.kind = COPIES_FETCH;
-        if (order.port == 0 || !send_order(copies, &order, -1))
+        if (order.port == 0 || send_order(copies, &order, -1, NULL) != FSDP_OK)
             take_fetched(copies, &(struct copies_answer){ .status = FSDP_ERR_PEER,
                                                           .words = "the other node gives no copies" });
     }
     if (copies->stopped || node_rank != copies_holder(copies->seat.node_rank, copies->seat.n_nodes))
         return true;
     order.kind = COPIES_PEER;
-    if (order.port == 0 || !send_order(copies, &order, -1))
+    if (order.port == 0 || send_order(copies, &order, -1, NULL) != FSDP_OK)
         fail(copies, "the other node takes no copies");
     return true;
 }
@@ -196,6 +223,7 @@ static void on_closed(uv_handle_t *handle)
 
     if (--copies->n_handles > 0)
         return;
+    outbox_fini(&copies->orders);
     close(copies->socket);
     free(copies);
 }
@@ -210,25 +238,28 @@ void copies_stop(struct copies *copies)
     uv_close((uv_handle_t *)&copies->say, on_closed);
 }
 
-/* Sends what the process needs. Its socket has room for it: nothing was sent before. */
-static enum fsdp_status give(const struct copies *copies, const struct segments *own,
-                             const struct segments *held, struct fsdp_err *err)
+/* Sends what the process needs. */
+static enum fsdp_status give(struct copies *copies, const struct segments *own, const struct segments *held,
+                             struct fsdp_err *err)
 {
     struct copies_order order = { .begin = copies->seat.begin };
-    bool sent = true;
+    struct fsdp_err why = { 0 };
+    enum fsdp_status status = FSDP_OK;
 
-    for (uint32_t i = 0; sent && i < order.begin.n; i++) {
+    for (uint32_t i = 0; status == FSDP_OK && i < order.begin.n; i++) {
         order.index = i;
         order.kind = COPIES_OWN;
-        sent = send_order(copies, &order, segments_fd(own, (int)i));
+        status = send_order(copies, &order, segments_fd(own, (int)i), &why);
         order.kind = COPIES_HELD;
-        sent = sent && send_order(copies, &order, segments_fd(held, (int)i));
+        if (status == FSDP_OK)
+            status = send_order(copies, &order, segments_fd(held, (int)i), &why);
     }
     order.kind = COPIES_BEGIN;
-    return sent && send_order(copies, &order, -1)
-               ? FSDP_OK
-               : fsdp_fail(err, FSDP_ERR_IO, "the process that copies snapshots takes no order: %s",
-                           strerror(errno));
+    if (status == FSDP_OK)
+        status = send_order(copies, &order, -1, &why);
+    return status == FSDP_OK ? FSDP_OK
+                             : fsdp_fail(err, FSDP_ERR_IO,
+                                         "the process that copies snapshots takes no order: %s", why.message);
 }
 
 enum fsdp_status copies_begin(struct copies **out, uv_loop_t *loop, const struct copies_seat *seat,
@@ -263,13 +294,14 @@ enum fsdp_status copies_begin(struct copies **out, uv_loop_t *loop, const struct
     copies->poll.data = copies->say.data = copies;
     copies->n_handles = 2;
     uv_timer_init(loop, &copies->say);
+    outbox_init(&copies->orders);
     status = give(copies, own, held, err);
     if (status != FSDP_OK) {
         put_address(handlers, seat, 0);
         copies_stop(copies);
         return status;
     }
-    uv_poll_start(&copies->poll, UV_READABLE, on_readable);
+    watch(copies);
     *out = copies;
     return FSDP_OK;
 }

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/link/link_outbox.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/message.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/core/self_process.h"
 
 /* One process and its socket. The loop's close callback frees it. */
@@ -18,6 +20,7 @@ struct process {
     struct writer *writer; /* NULL: nobody waits for its answers any more */
     pid_t pid;
     int socket;
+    struct link_outbox requests; /* which its socket does not take yet */
 };
 
 struct writer {
@@ -42,6 +45,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct process *process = handle->data;
 
+    outbox_fini(&process->requests);
     close(process->socket);
     free(process);
 }
@@ -77,28 +81,48 @@ static void fail_all(struct writer *writer)
     }
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+/* Takes the answers that are there. Returns false if the process is gone, or writer_stop() was called. */
+static bool take_answers(struct process *process)
 {
-    struct process *process = poll->data;
-    struct writer *writer = process->writer;
-    ssize_t n = status < 0 ? 0 : 1;
-
-    (void)events;
-    while (n > 0) {
+    while (process->writer != NULL) {
+        struct writer *writer = process->writer;
         struct writer_answer answer;
         struct iovec part = { &answer, sizeof answer };
         struct message_fds came = { .most = 0 };
+        const ssize_t n = message_receive(process->socket, &part, 1, MSG_DONTWAIT, &came);
 
-        n = message_receive(process->socket, &part, 1, MSG_DONTWAIT, &came);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
+            return true;
         if (n != (ssize_t)sizeof answer)
-            break;
+            return false;
         answer.words[sizeof answer.words - 1] = '\0';
         if (take_off(writer, answer.id))
             writer->answered(writer->arg, &answer);
-        if (process->writer == NULL)
-            return; /* writer_stop() was called from within the answer */
+    }
+    return false;
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+
+static void watch(struct process *process)
+{
+    uv_poll_start(&process->poll, UV_READABLE | (outbox_is_empty(&process->requests) ? 0 : UV_WRITABLE),
+                  on_ready);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    struct process *process = poll->data;
+    struct writer *writer = process->writer;
+    bool lives = status == 0;
+
+    if (lives && (events & UV_READABLE) != 0)
+        lives = take_answers(process);
+    if (process->writer == NULL)
+        return; /* writer_stop() was called from within an answer */
+    if (lives && outbox_flush(&process->requests, process->socket, NULL) == FSDP_OK) {
+        watch(process);
+        return;
     }
     end_process(process);
     fail_all(writer);
@@ -125,26 +149,25 @@ static enum fsdp_status begin_process(struct writer *writer, struct fsdp_err *er
     process->poll.data = process;
     process->writer = writer;
     writer->process = process;
-    uv_poll_start(&process->poll, UV_READABLE, on_readable);
+    outbox_init(&process->requests);
+    watch(process);
     return FSDP_OK;
 }
 
 enum fsdp_status writer_submit(struct writer *writer, const struct writer_request *request, int segment,
                                struct fsdp_err *err)
 {
-    const struct iovec part = { (void *)(uintptr_t)request, sizeof *request };
+    struct fsdp_err why = { 0 };
 
-    if (writer->process == NULL) {
-        const enum fsdp_status status = begin_process(writer, err);
-
-        if (status != FSDP_OK)
-            return status;
-    }
+    if (writer->process == NULL)
+        OK_OR_RETURN(begin_process(writer, err));
     if (!alloc_room(&writer->ids, &writer->room, writer->n, sizeof *writer->ids))
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory to write a checkpoint");
-    if (message_send(writer->process->socket, &part, 1, &segment, 1) < 0)
+    if (outbox_send_bytes(&writer->process->requests, writer->process->socket, request, sizeof *request,
+                          segment, &why) != FSDP_OK)
         return fsdp_fail(err, FSDP_ERR_IO, "the process that writes checkpoints takes no request: %s",
-                         strerror(errno));
+                         why.message);
+    watch(writer->process);
     writer->ids[writer->n++] = request->id;
     return FSDP_OK;
 }

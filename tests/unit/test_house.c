@@ -39,7 +39,7 @@ static const struct room {
     { A "output", { A "record", A "os", "agent", R "shardfile", R "core" } },
     { A "record", { A "os", R "shardfile", R "core" } },
     { A "placement", { A "os", "agent", R "core" } },
-    { A "snapshot", { A "wire", R "shardfile", R "core" } },
+    { A "snapshot", { A "wire", A "link", R "shardfile", R "core" } },
     { A "wire", { A "record", R "core" } },
     { A "tcpstore", { R "core" } },
     { A "link", { R "core" } },

@@ -430,3 +430,25 @@ Test(copies, strangers_who_prove_nothing_keep_no_node_out)
     for (int i = 0; i < MANY; i++)
         close(fds[i]);
 }
+
+/* More orders at once than the socket of the process has room for. */
+Test(copies, a_node_of_many_ranks_waits_until_its_process_takes_the_orders)
+{
+    enum { MANY = 120 };
+    const struct copies_handlers handlers = { &nodes[0], on_put, on_want, on_ready, on_line };
+    const struct copies_seat seat = { .n_nodes = NODES,
+                                      .address = "127.0.0.1",
+                                      .fetch_from = -1,
+                                      .begin = { .n = MANY, .world_size = NODES * MANY, .from = { -1, 0 } } };
+    struct segments *own, *held;
+
+    cr_assert_eq(segments_create(&own, MANY, NULL), FSDP_OK);
+    cr_assert_eq(segments_create(&held, MANY, NULL), FSDP_OK);
+    cr_assert_eq(copies_begin(&nodes[0].copies, &loop, &seat, own, held, &handlers, NULL), FSDP_OK);
+    until_ready(0);
+
+    cr_expect_gt(atoi(nodes[0].value), 0, "it does not listen: %s", nodes[0].line);
+    stop(0);
+    segments_destroy(own);
+    segments_destroy(held);
+}

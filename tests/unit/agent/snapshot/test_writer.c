@@ -227,6 +227,26 @@ Test(writer, a_killed_process_fails_what_it_had_and_is_replaced)
     cr_expect_eq(last.status, FSDP_OK, "%s", last.words);
 }
 
+/* More requests at once than the socket of the process has room for, as a node of many ranks makes them. */
+Test(writer, requests_wait_until_the_process_takes_them)
+{
+    enum { MANY = 60 };
+    struct writer_request request = request_of(1);
+
+    ask(&request);
+    cr_assert_eq(kill(child(), SIGSTOP), 0);
+    for (uint64_t id = 2; id < 2 + MANY; id++) {
+        request = request_of(id);
+        request.number++; /* of no filling: it is answered at once */
+        cr_assert_eq(writer_submit(writer, &request, segments_fd(segments, 0), NULL), FSDP_OK, "request %d",
+                     (int)id);
+    }
+    cr_assert_eq(kill(child(), SIGCONT), 0);
+    while (n_answers < 1 + MANY)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_expect_eq(last.status, FSDP_ERR_MISMATCH, "%s", last.words);
+}
+
 /* A scheduler signals every process of a run. */
 Test(writer, no_signal_but_kill_ends_it)
 {
