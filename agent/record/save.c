@@ -40,19 +40,44 @@ static void free_collection(struct collection *collection)
     free(collection);
 }
 
-static void forget(struct save *save)
+static void add_last(struct collection **list, struct collection *collection)
 {
-    free_collection(save->collecting);
-    free_collection(save->ready);
-    save->collecting = save->ready = NULL;
+    while (*list != NULL)
+        list = &(*list)->next;
+    *list = collection;
+    collection->next = NULL;
+}
+
+/* Frees what is on the list, but for refused collections if there is a list for them. */
+static void forget_list(struct collection **list, struct collection **refused)
+{
+    while (*list != NULL) {
+        struct collection *collection = *list;
+
+        *list = collection->next;
+        if (refused != NULL && collection->refused)
+            add_last(refused, collection);
+        else
+            free_collection(collection);
+    }
+}
+
+/* Returns those that were refused, if they are wanted. */
+static struct collection *forget(struct save *save, bool keep_refused)
+{
+    struct collection *refused = NULL;
+
+    forget_list(&save->ready, keep_refused ? &refused : NULL);
+    forget_list(&save->collecting, keep_refused ? &refused : NULL);
     save->n_lost = 0;
+    return refused;
 }
 
 void save_destroy(struct save *save)
 {
     if (save == NULL)
         return;
-    forget(save);
+    (void)forget(save, false);
     directory_lock_release(&save->locks, save->io);
     save_own_free(save->own);
     free(save);
@@ -62,7 +87,7 @@ static void go_on(struct save *save);
 
 void save_begin(struct save *save, uint32_t generation, int world_size, int64_t loaded_step)
 {
-    forget(save);
+    (void)forget(save, false);
     save->generation = generation;
     save->world_size = world_size;
     save->loaded_step = loaded_step;
@@ -236,7 +261,8 @@ static void go_on(struct save *save)
         save->unclean = save->unclean && !start_work(save, WORK_CLEAN, NULL, NULL);
         return;
     }
-    save->ready = NULL;
+    if (collection != NULL)
+        save->ready = collection->next;
     if (start_work(save, collection != NULL ? WORK_PUBLISH : WORK_PREPARE, collection, &err))
         return;
     if (collection != NULL)
@@ -244,18 +270,13 @@ static void go_on(struct save *save)
     else
         end_prepare(save, -1, &err);
     free_collection(collection);
+    if (save->ready != NULL)
+        go_on(save);
 }
 
 void save_abandon(struct save *save)
 {
-    struct collection *refused = NULL;
-
-    if (save->collecting != NULL && save->collecting->refused) {
-        refused = save->collecting;
-        save->collecting = NULL;
-    }
-    forget(save);
-    save->ready = refused;
+    save->ready = forget(save, true);
     go_on(save);
 }
 
@@ -314,6 +335,7 @@ static struct collection *begin_collection(struct save *save, int64_t step)
     collection->refused = save->n_lost > 0;
     collection->n_reported = save->n_lost;
     save->n_lost = 0;
+    collection->next = save->collecting;
     save->collecting = collection;
     return collection;
 }
@@ -368,15 +390,43 @@ static const char *add_part(struct collection *collection, int rank, const struc
     return NULL;
 }
 
-static void take(struct save *save, int rank, const struct fsdp_link_saved *saved, int *manifest_fd)
+static struct collection *find(const struct save *save, int64_t step)
 {
     struct collection *collection = save->collecting;
+
+    while (collection != NULL && collection->step != step)
+        collection = collection->next;
+    return collection;
+}
+
+/* Every rank has reported: the thread publishes it, or removes what was refused. */
+static void complete(struct save *save, struct collection *collection)
+{
+    struct collection **at = &save->collecting;
+
+    while (*at != collection)
+        at = &(*at)->next;
+    *at = collection->next;
+    for (const struct collection *other = save->ready; other != NULL; other = other->next)
+        if (!other->refused)
+            refuse(save, collection, collection->step, FSDP_ERR_BUSY, "a save waits to be published already");
+    add_last(&save->ready, collection);
+    go_on(save);
+}
+
+/*
+ * A rank whose part failed may report the next save before another one has written its part of this one: all
+ * know that it has failed. So the reports of several saves may come in turns.
+ */
+static void take(struct save *save, int rank, const struct fsdp_link_saved *saved, int *manifest_fd)
+{
+    struct collection *collection = find(save, saved->step);
     const struct save_own *own;
     const bool known = save_own_find(&save->own, saved->directory, save->directory, &own);
     const char *wrong;
 
-    if (collection != NULL ? collection->step != saved->step
-                           : save->n_lost > 0 && save->lost_step != saved->step) {
+    if (collection == NULL && ((save->collecting != NULL && !save->collecting->refused) ||
+                               (save->n_lost > 0 && save->lost_step != saved->step))) {
         refuse(save, NULL, saved->step, FSDP_ERR_BUSY, "the step before is not saved by every rank yet");
         return;
     }
@@ -398,17 +448,8 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
         refuse(save, collection, saved->step,
                saved->status < FSDP_STATUS_COUNT ? (enum fsdp_status)saved->status : FSDP_ERR_IO, words);
     }
-    if (collection->n_reported < collection->world_size)
-        return;
-    if (save->ready != NULL) {
-        refuse(save, collection, saved->step, FSDP_ERR_BUSY, "a save waits to be published already");
-        save->collecting = NULL;
-        free_collection(collection);
-        return;
-    }
-    save->ready = collection;
-    save->collecting = NULL;
-    go_on(save);
+    if (collection->n_reported == collection->world_size)
+        complete(save, collection);
 }
 
 void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved,

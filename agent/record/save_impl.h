@@ -22,6 +22,7 @@ struct part {
 
 /** One step that is collected on the loop, then published by the thread. */
 struct collection {
+    struct collection *next; /* in a list of struct save */
     int64_t step;
     uint32_t generation;
     int world_size, n_reported;
@@ -75,11 +76,12 @@ struct save {
     uint32_t generation;
     int world_size;
     int64_t loaded_step;
-    struct collection *collecting; /* of this generation, at most one */
-    struct collection *ready;      /* complete, waiting for the thread */
-    int64_t lost_step;             /* the step of the reports for which there was no memory */
-    int n_lost;                    /* their number; 0: none */
-    struct directory_lock *locks;  /* the thread's while `working`; held until the end */
+    /* Of this generation, newest first. All but the newest were refused, and wait for the last reports. */
+    struct collection *collecting;
+    struct collection *ready;     /* complete, waiting for the thread, in their order */
+    int64_t lost_step;            /* the step of the reports for which there was no memory */
+    int n_lost;                   /* their number; 0: none */
+    struct directory_lock *locks; /* the thread's while `working`; held until the end */
     struct save_own *own;
     bool working;
     void (*idle)(void *arg); /* NULL: no caller waits for that */

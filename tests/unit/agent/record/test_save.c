@@ -204,6 +204,40 @@ Test(save, one_ranks_failure_is_told_at_once_and_the_rest_removed_when_all_are_d
     cr_expect_not(temporary_is_there());
 }
 
+/* Rank 0 knows that its part failed, and goes on to the next save. Another rank's part is still written. */
+Test(save, the_next_save_needs_no_report_of_the_one_that_was_refused)
+{
+    struct fsdp_link_saved saved = report_of(0);
+
+    saved.status = FSDP_ERR_IO;
+    save_take(save, GENERATION, 0, &saved, -1);
+    report_of_step(0, 60, NULL);
+    report(1);
+    report_of_step(1, 60, NULL);
+    cr_expect_eq(seen.n_published, 1, "no verdict on step 60: %s", seen.published.words);
+    report(2);
+    run();
+    cr_expect_eq(seen.n_published, 1, "no second verdict on step 50");
+    cr_expect_not(temporary_is_there(), "it was removed");
+    report_of_step(2, 60, NULL);
+    run();
+    cr_expect(seen.n_published == 2 && seen.published.step == 60);
+    cr_expect(seen.published.status != FSDP_ERR_BUSY, "%s", seen.published.words);
+}
+
+Test(save, a_refused_save_is_removed_though_its_generation_ends_within_the_next_one)
+{
+    struct fsdp_link_saved saved = report_of(0);
+
+    saved.status = FSDP_ERR_IO;
+    save_take(save, GENERATION, 0, &saved, -1);
+    report_of_step(0, 60, NULL);
+    save_abandon(save);
+    run();
+    cr_expect_eq(seen.n_published, 1, "no verdict on step 60");
+    cr_expect_not(temporary_is_there());
+}
+
 Test(save, the_rest_of_a_refused_save_is_removed_when_a_rank_ends_before_it_reports)
 {
     struct fsdp_link_saved saved = report_of(1);
