@@ -418,9 +418,15 @@ static void on_published(void *arg, const struct fsdp_link_published *published,
                                      EVENT_REAL("seconds", seconds), EVENT_REAL("blocked_s", blocked_s),
                                      directory[0] != '\0' ? EVENT_TEXT("directory", directory) : EVENT_END,
                                      EVENT_END });
-    else
+    else {
         console_say(coordinator->services.console, "fsdprun: step %lld was not saved: %s",
                     (long long)published->step, published->words);
+        coordinator_note(coordinator, "checkpoint_failed",
+                         (struct events_field[]){
+                             EVENT_INT("step", published->step), EVENT_TEXT("reason", published->words),
+                             directory[0] != '\0' ? EVENT_TEXT("directory", directory) : EVENT_END,
+                             EVENT_END });
+    }
     if (published->status == FSDP_OK) {
         if (directory[0] == '\0')
             coordinator->progress.step = published->step;

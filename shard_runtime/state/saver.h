@@ -36,7 +36,8 @@ void saver_forget(struct saver *saver);
 
 /**
  * Are snapshots copied to another node, and is one not there yet? The next one must wait for that, as
- * saver_save() does. Not collective: ranks learn it at different moments, and agree on it.
+ * saver_save() does. First waits until the copy that saver_save() began has ended. Not collective: ranks
+ * learn it at different moments, and agree on it.
  */
 bool saver_is_copying(struct saver *saver);
 

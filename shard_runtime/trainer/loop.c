@@ -4,6 +4,7 @@
 
 #include "shard_runtime/comm/flight.h"
 #include "shard_runtime/core/clock.h"
+#include "shard_runtime/core/json.h"
 #include "shard_runtime/core/process_memory.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/context.h"
@@ -29,6 +30,11 @@ struct loop {
     bool saving;          /* a save is on its way to the disk, as the ranks agreed */
     bool copying;         /* a snapshot is on its way to another node, as they agreed */
     int64_t wanted_stop;  /* the notices' demand: stop after this step; 0: stop at once; NO_STOP: go on */
+
+    /* Snapshots that go to no disk. No agent reports them, so the ranks do. */
+    int64_t snapshot_step;   /* the step of the last one, until the ranks agreed on how it ended; else -1 */
+    struct fsdp_err trouble; /* why this rank's failed, likewise; its status is FSDP_OK if it did not */
+    bool snapshots_fail;     /* the last one failed on some rank, as they agreed */
 
     /* Results of the last completed step. */
     struct fsdp_loss loss;
@@ -213,6 +219,46 @@ static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
     return fsdp_context_event(t->context, words, err);
 }
 
+/* A snapshot that fails costs nothing else. Keeps the reason, until the ranks agree on who says it. */
+static enum fsdp_status keep_trouble(struct loop *loop, enum fsdp_status status, struct fsdp_err *err)
+{
+    if (status != FSDP_ERR_IO)
+        return status;
+    loop->trouble = *err;
+    fsdp_err_clear(err);
+    return FSDP_OK;
+}
+
+/*
+ * Says that snapshots fail, once until one succeeds on every rank. `teller` is W - rank of the lowest rank on
+ * which the last one failed; 0: it failed on none.
+ */
+static enum fsdp_status say_trouble(struct loop *loop, int64_t teller, struct fsdp_err *err)
+{
+    const struct trainer *t = loop->trainer;
+    const bool is_mine = teller != 0 && teller == t->W - t->rank && !loop->snapshots_fail;
+    char words[FSDP_LINK_EVENT_BYTES];
+    struct json_text event = json_text_fixed(words, sizeof words);
+
+    if (loop->snapshot_step < 0)
+        return FSDP_OK;
+    if (is_mine) {
+        fprintf(stderr,
+                "fsdp-train: rank %d: the snapshot of step %" PRId64
+                " failed: %s; training goes on, the one before stands\n",
+                t->rank, loop->snapshot_step, loop->trouble.message);
+        json_open(&event, NULL, '{');
+        json_field_string(&event, "event", "snapshot_failed");
+        json_field(&event, "step", "%" PRId64, loop->snapshot_step);
+        json_field_string(&event, "reason", loop->trouble.message);
+        json_close(&event, '}');
+    }
+    loop->snapshots_fail = teller != 0;
+    loop->snapshot_step = -1;
+    fsdp_err_clear(&loop->trouble);
+    return is_mine && !event.failed ? fsdp_context_event(t->context, words, err) : FSDP_OK;
+}
+
 /*
  * Agrees with the other ranks on the step to stop after. A notice reaches the ranks at different moments:
  *   1. Each rank proposes the step that its notices ask for, but at least the step it has just done.
@@ -225,9 +271,9 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     struct fsdp_link_notice notice;
     /*
      * [0] the step to stop after, or NO_STOP; [1] whether any rank's save is on its way to the disk; [2]
-     * whether any rank's snapshot is on its way to another node
+     * whether any rank's snapshot is on its way to another node; [3] which rank says why one failed
      */
-    int64_t agreed[3];
+    int64_t agreed[4] = { 0 };
     int64_t after;
 
     while (fsdp_context_poll_notice(loop->trainer->context, &notice))
@@ -237,10 +283,16 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     if (after != NO_STOP && after < step)
         after = step;
     agreed[0] = after;
-    agreed[1] = saver != NULL && saver_is_busy(saver);
-    agreed[2] = saver != NULL && saver_is_copying(saver);
+    if (saver != NULL) {
+        agreed[1] = saver_is_busy(saver);
+        agreed[2] = saver_is_copying(saver); /* waits until the copy has ended, so the next line knows how */
+        OK_OR_RETURN(keep_trouble(loop, saver_copied(saver, err), err));
+    }
+    if (loop->trouble.status != FSDP_OK)
+        agreed[3] = loop->trainer->W - loop->trainer->rank;
     OK_OR_RETURN(
-        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), agreed, 3, FSDP_I64, FSDP_MAX, NULL, err));
+        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), agreed, 4, FSDP_I64, FSDP_MAX, NULL, err));
+    OK_OR_RETURN(say_trouble(loop, agreed[3], err));
     loop->wanted_stop = after = agreed[0];
     if (saver != NULL)
         saver_agreed(saver, agreed[1] != 0);
@@ -257,16 +309,16 @@ static double plain(double value)
 }
 
 /*
- * If the disk refuses a save, rank 0 prints the reason and training goes on: older checkpoints remain, and
- * the next save may succeed. Every rank gets the same result. The `last` save must succeed, because
- * otherwise the end of the run would be lost.
+ * If the disk refuses a save, training goes on: older checkpoints remain, and the next save may succeed. The
+ * agent that publishes checkpoints says why. Without an agent, this process does. Every rank gets the same
+ * result. The `last` save must succeed, because otherwise the end of the run would be lost.
  */
 static enum fsdp_status bear(const struct loop *loop, enum fsdp_status status, bool last,
                              struct fsdp_err *err)
 {
     if (status != FSDP_ERR_IO || last)
         return status;
-    if (loop->trainer->rank == 0)
+    if (fsdp_context_alone(loop->trainer->context))
         fprintf(stderr, "fsdp-train: %s; training goes on, older checkpoints stand\n", err->message);
     fsdp_err_clear(err);
     return FSDP_OK;
@@ -306,8 +358,10 @@ static enum fsdp_status save_or_snapshot(struct loop *loop, enum due due, struct
     struct trainer *t = loop->trainer;
     const bool last = due == DUE_LAST_SAVE;
 
-    if (due == DUE_SNAPSHOT)
-        return bear(loop, trainer_snapshot(t, false, err), false, err);
+    if (due == DUE_SNAPSHOT) {
+        loop->snapshot_step = (int64_t)t->step;
+        return keep_trouble(loop, trainer_snapshot(t, false, err), err);
+    }
     OK_OR_RETURN(end_save(loop, false, err));
     if (t->saver == NULL || !t->job->checkpoint.async)
         return bear(loop, trainer_save(t, err), last, err);
@@ -372,8 +426,6 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
                              err->message[0] != '\0' ? ": " : "", err->message);
         }
         OK_OR_RETURN(report_step(loop, err));
-        if (t->saver != NULL)
-            OK_OR_RETURN(bear(loop, saver_copied(t->saver, err), false, err));
         OK_OR_RETURN(agree_on_stop(loop, &stop, err));
         if (!loop->saving) /* a save that has ended, if there was one: what came of it is said now */
             OK_OR_RETURN(end_save(loop, false, err));
@@ -395,6 +447,7 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
         .first_step = trainer->step,
         .logged_step = trainer->step,
         .wanted_stop = NO_STOP,
+        .snapshot_step = -1,
     };
     enum fsdp_status status;
 

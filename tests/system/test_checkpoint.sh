@@ -105,7 +105,8 @@ check_eq "to the same figures" "$(figures "$WORK/runs/whole")" "$(figures "$WORK
 if unshare -rm true 2> /dev/null; then
   out=$(full_disk --set train.steps=11 --set checkpoint.every=3 --set checkpoint.keep=1 --set launch.max_restarts=0)
   check_match "a disk that is full at the last step ends the job with 74" 'status 74' "$out"
-  check_match "a disk that fills on the way is said and trained past" 'No space left.*training goes on' "$(cat "$WORK/full.log")"
+  check_match "a disk that fills on the way is said and trained past" 'step 6 was not saved: .*No space left' "$(cat "$WORK/full.log")"
+  check_eq "... by one line for each save" 1 "$(grep -c 'step 6[ :].*No space left' "$WORK/full.log")"
   check_match "what was saved before stands" 'step-00000003' "$out"
   check_eq "and nothing half-written is left" 0 "$(grep -c '^\.step\|^\.trash' <<< "$out")"
   check_eq "all steps were trained" 11 "$(figures "$WORK/runs/full" | wc -l)"

@@ -22,6 +22,27 @@ for settings in "optimizer.in_backward=false" "optimizer.in_backward=true train.
   check_eq "$name: ... of $STEPS steps" $STEPS "$(all_payloads "overlaps-$name" | grep -c '^step-')"
 done
 
+# There is no memory for the snapshots of rank 1. It says so once, and training goes on.
+SLOW_DISK=fsdp-snapshot SLOW_FULL=1 SLOW_RANK=1 LD_PRELOAD=$BUILD/test/slow_disk \
+  run_job "$WORK/fails.log" "$WORK/job.yaml" --nproc-per-node 2 --set train.steps=6 --set checkpoint.every=0 \
+  --set checkpoint.snapshot_every=1 --set run.name=fails
+check_eq "a run in which the snapshots of rank 1 fail ends with 0" 0 $?
+check_match "one line says it" 'rank 1: the snapshot of step 1 failed: .*No space left' "$(grep -a 'the snapshot of step' "$WORK/fails.log")"
+check_eq "... once" 1 "$(grep -ac 'the snapshot of step' "$WORK/fails.log")"
+check_match "an event says it" '"rank": *1.*"step": *1.*"reason": .*No space left' "$(grep -a '"snapshot_failed"' "$WORK/runs/fails/events.jsonl")"
+check_eq "... once too" 1 "$(grep -ac '"snapshot_failed"' "$WORK/runs/fails/events.jsonl")"
+
+# The same of a save to the disk: the coordinator's line is the only one.
+SLOW_DISK=fsdp-snapshot SLOW_FULL=1 SLOW_RANK=0 LD_PRELOAD=$BUILD/test/slow_disk \
+  run_job "$WORK/unsaved.log" "$WORK/job.yaml" --nproc-per-node 2 --set train.steps=5 --set checkpoint.every=2 \
+  --set launch.max_restarts=0 --set run.name=unsaved
+check_eq "a run whose last save fails ends with 74" 74 $?
+check_match "a save that fails on the way is one line" '^fsdprun: step 2 was not saved: rank 0: .*No space left' \
+  "$(grep -a 'step 2 was\|saving step 2' "$WORK/unsaved.log")"
+check_eq "... and no other" "1 1" "$(grep -ac 'saving step 2\|step 2 was' "$WORK/unsaved.log") $(grep -ac 'saving step 4\|step 4 was' "$WORK/unsaved.log")"
+check_eq "each failure is an event" "2 4 5" \
+  "$(sed -n 's/.*"event": *"checkpoint_failed".*"step": *\([0-9]*\).*No space left.*/\1/p' "$WORK/runs/unsaved/events.jsonl" | xargs)"
+
 if strace -f -o "$WORK/probe" true 2> /dev/null; then
   ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 strace -f -y -o "$WORK/trace" -e trace=pwrite64,execve \
     "$BIN/fsdprun" "$WORK/job.yaml" --nproc-per-node 1 --set train.steps=4 --set checkpoint.every=99 \

@@ -94,6 +94,7 @@ kill -KILL "$writer"
 wait "$launcher"
 check_eq "the run whose writer was killed goes on, and ends with 0" 0 $?
 check_match "it says that a save failed, and why" 'was not saved: rank [01]: the process that writes checkpoints to the disk has died' "$(cat "$WORK/dead.log")"
+check_eq "... once" 1 "$(grep -c 'that writes checkpoints to the disk has died' "$WORK/dead.log")"
 check_match "the next ones are saved" '"event": *"checkpoint".*"step": *400' "$(cat "$WORK/runs/dead/events.jsonl")"
 same_end "a killed writer" plain dead 400
 

@@ -2,6 +2,7 @@
  * To be preloaded: a disk that is slow, full or stuck, for the files whose path contains $SLOW_DISK.
  *   SLOW_MS     each write to such a file takes so much longer
  *   SLOW_FULL   if it is set, each write then fails with ENOSPC
+ *   SLOW_RANK   only in the worker of this rank
  *   SLOW_UNTIL  the first write to such a file waits until the process has written these words anywhere. Who
  *               writes the words then waits until the disk has answered.
  */
@@ -26,11 +27,13 @@ static void pause_ms(long ms)
 
 static bool is_slow(int fd)
 {
-    const char *slow = getenv("SLOW_DISK");
+    const char *slow = getenv("SLOW_DISK"), *only = getenv("SLOW_RANK"), *rank = getenv("RANK");
     char link[64], path[4096];
     ssize_t n;
 
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (only != NULL && (rank == NULL || strcmp(only, rank) != 0))
+        return false;
     n = slow == NULL ? -1 : readlink(link, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = '\0';
     return n > 0 && strstr(path, slow) != NULL;
