@@ -14,6 +14,8 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/self_process.h"
 
+enum { WORD_MS = 5000 };
+
 /* One process and its socket. The loop's close callback frees it. */
 struct process {
     uv_poll_t poll;
@@ -25,20 +27,38 @@ struct process {
 
 struct writer {
     uv_loop_t *loop;
-    writer_answered *answered;
+    writer_answered *answered, *word;
     void *arg;
     struct process *process; /* NULL: none runs */
     uint64_t *ids;           /* (n) the requests without an answer */
     size_t n, room;
 };
 
-struct writer *writer_create(uv_loop_t *loop, writer_answered *answered, void *arg)
+struct writer *writer_create(uv_loop_t *loop, writer_answered *answered, writer_answered *word, void *arg)
 {
     struct writer *writer = calloc(1, sizeof *writer);
 
     if (writer != NULL)
-        *writer = (struct writer){ .loop = loop, .answered = answered, .arg = arg };
+        *writer = (struct writer){ .loop = loop, .answered = answered, .word = word, .arg = arg };
     return writer;
+}
+
+enum fsdp_status writer_request_fill(struct writer_request *request, const struct fsdp_link_saved *saved,
+                                     const char *run_dir, const char *checkpoint_dir, struct fsdp_err *err)
+{
+    if (saved->directory[0] != '\0' || saved->slot > FSDP_SNAPSHOT_SLOTS ||
+        strlen(saved->temporary) >= sizeof request->temporary ||
+        !commit_parse_temporary(saved->temporary, &(struct commit_fence){ 0 }))
+        return fsdp_fail(err, FSDP_ERR_ARG, "a slot that cannot be written");
+    request->slot = (int32_t)saved->slot - 1;
+    request->number = saved->number;
+    request->word_ms = WORD_MS;
+    snprintf(request->temporary, sizeof request->temporary, "%.*s", (int)sizeof request->temporary - 1,
+             saved->temporary);
+    snprintf(request->run_dir, sizeof request->run_dir, "%s", run_dir);
+    snprintf(request->directory, sizeof request->directory, "%s",
+             checkpoint_dir != NULL ? checkpoint_dir : "");
+    return FSDP_OK;
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -96,7 +116,9 @@ static bool take_answers(struct process *process)
         if (n != (ssize_t)sizeof answer)
             return false;
         answer.words[sizeof answer.words - 1] = '\0';
-        if (take_off(writer, answer.id))
+        if (answer.n_files > 0 && writer->word != NULL)
+            writer->word(writer->arg, &answer);
+        else if (answer.n_files == 0 && take_off(writer, answer.id))
             writer->answered(writer->arg, &answer);
     }
     return false;

@@ -16,8 +16,19 @@ struct writer;
 /** The answer to a request. Called from the loop, once, unless writer_stop() is called before. */
 typedef void writer_answered(void *arg, const struct writer_answer *answer);
 
-/** `answered` gets `arg`. NULL: out of memory. */
-struct writer *writer_create(uv_loop_t *loop, writer_answered *answered, void *arg);
+/**
+ * `answered` gets `arg`. So does `word`, with what is being written, whenever that takes long (word_ms of the
+ * requests); NULL: unwanted. Returns NULL if there is no memory.
+ */
+struct writer *writer_create(uv_loop_t *loop, writer_answered *answered, writer_answered *word, void *arg);
+
+/**
+ * Fills in the request for the slot that a worker named in its report: what is written, and where.
+ *   checkpoint_dir  as `directory` of the request; NULL: empty
+ *   FSDP_ERR_ARG    such a slot cannot be written
+ */
+enum fsdp_status writer_request_fill(struct writer_request *request, const struct fsdp_link_saved *saved,
+                                     const char *run_dir, const char *checkpoint_dir, struct fsdp_err *err);
 
 /**
  * Have a slot of `segment` written, whose descriptor stays the caller's. `request` needs an id that no other

@@ -55,9 +55,75 @@ static void keep_hold(uint32_t worker, int fd)
 }
 
 struct job {
+    struct job *next;
     struct writer_request request;
     int segment;
+    int64_t began_ns;
+    _Atomic uint64_t size_bytes, written_bytes; /* of the file */
 };
+
+/* What is being written. */
+static struct {
+    pthread_mutex_t mutex;
+    struct job *first; /* newest first */
+    int64_t word_ns;   /* the last word on it */
+} jobs = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* Returns when the next word is due; INT64_MAX: never. */
+static int64_t word_due_ns(void)
+{
+    int64_t due_ns = INT64_MAX;
+
+    pthread_mutex_lock(&jobs.mutex);
+    for (const struct job *job = jobs.first; job != NULL; job = job->next) {
+        const int64_t since_ns = job->began_ns > jobs.word_ns ? job->began_ns : jobs.word_ns;
+
+        if (job->request.word_ms > 0) /* the last one on the list is the oldest */
+            due_ns = since_ns + job->request.word_ms * INT64_C(1000000);
+    }
+    pthread_mutex_unlock(&jobs.mutex);
+    return due_ns;
+}
+
+static struct writer_answer make_word(void)
+{
+    struct writer_answer word = { .step = -1 };
+    struct commit_fence fence;
+
+    pthread_mutex_lock(&jobs.mutex);
+    jobs.word_ns = clock_now_ns();
+    for (const struct job *job = jobs.first; job != NULL; job = job->next) {
+        word.n_files++;
+        word.size_bytes += job->size_bytes;
+        word.written_bytes += job->written_bytes;
+        word.took_ns = jobs.word_ns - job->began_ns;
+        if (commit_parse_temporary(job->request.temporary, &fence))
+            word.step = fence.step;
+    }
+    pthread_mutex_unlock(&jobs.mutex);
+    return word;
+}
+
+static void add_job(struct job *job)
+{
+    pthread_mutex_lock(&jobs.mutex);
+    job->next = jobs.first;
+    jobs.first = job;
+    pthread_mutex_unlock(&jobs.mutex);
+}
+
+static void end_job(struct job *job)
+{
+    struct job **at = &jobs.first;
+
+    pthread_mutex_lock(&jobs.mutex);
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    pthread_mutex_unlock(&jobs.mutex);
+    close(job->segment);
+    free(job);
+}
 
 /* Reads the slot's words, if it is still the filling that the request names. */
 static enum fsdp_status look_at_slot(const struct job *job, struct fsdp_snapshot_slot *slot,
@@ -75,7 +141,7 @@ static enum fsdp_status look_at_slot(const struct job *job, struct fsdp_snapshot
     return FSDP_OK;
 }
 
-static enum fsdp_status write_slot(const struct job *job, struct fsdp_io *io, struct writer_answer *answer,
+static enum fsdp_status write_slot(struct job *job, struct fsdp_io *io, struct writer_answer *answer,
                                    struct fsdp_err *err)
 {
     const struct writer_request *request = &job->request;
@@ -98,7 +164,9 @@ static enum fsdp_status write_slot(const struct job *job, struct fsdp_io *io, st
     keep_hold(request->worker, hold);
     if (slot.size_bytes == 0)
         return FSDP_OK;
-    OK_OR_RETURN(safetensors_copy(io, path, job->segment, slot.offset, slot.size_bytes, &written, err));
+    job->size_bytes = slot.size_bytes;
+    OK_OR_RETURN(safetensors_copy(io, path, job->segment, slot.offset, slot.size_bytes, &job->written_bytes,
+                                  &written, err));
     status = look_at_slot(job, &slot, err);
     if (status != FSDP_OK) {
         (void)io->unlink(io, path);
@@ -127,7 +195,6 @@ static void *run_job(void *arg)
 {
     struct job *job = arg;
     struct writer_answer answer = { .id = job->request.id };
-    const int64_t began_ns = clock_now_ns();
     struct fsdp_io *io = NULL;
     struct fsdp_err err = { 0 };
     const bool apart = job->request.directory[0] != '\0';
@@ -140,11 +207,10 @@ static void *run_job(void *arg)
         status = write_slot(job, io, &answer, &err);
     io_beneath_destroy(io);
     answer.status = (uint32_t)status;
-    answer.took_ns = clock_now_ns() - began_ns;
+    answer.took_ns = clock_now_ns() - job->began_ns;
     if (status != FSDP_OK)
         snprintf(answer.words, sizeof answer.words, "%s", err.message);
-    close(job->segment);
-    free(job);
+    end_job(job);
     send_answer(&answer);
     return NULL;
 }
@@ -165,7 +231,8 @@ static void begin_job(const struct writer_request *request, int segment)
     int error = ENOMEM;
 
     if (job != NULL) {
-        *job = (struct job){ *request, segment };
+        *job = (struct job){ .request = *request, .segment = segment, .began_ns = clock_now_ns() };
+        add_job(job);
         pthread_attr_init(&detached);
         pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
         error = pthread_create(&thread, &detached, run_job, job);
@@ -173,9 +240,34 @@ static void begin_job(const struct writer_request *request, int segment)
     }
     if (error == 0)
         return;
-    close(segment);
-    free(job);
+    if (job != NULL)
+        end_job(job);
+    else
+        close(segment);
     refuse(request, "no thread can be started to write a checkpoint");
+}
+
+/* Waits for a request. Meanwhile says what has been written, as often as that is due. */
+static void wait_for_request(void)
+{
+    struct pollfd wait = { .fd = STDIN_FILENO, .events = POLLIN };
+
+    for (;;) {
+        const int64_t due_ns = word_due_ns(), left_ns = due_ns - clock_now_ns();
+        const int n = poll(&wait, 1,
+                           due_ns == INT64_MAX ? -1
+                           : left_ns > 0       ? (int)(left_ns / 1000000) + 1
+                                               : 0);
+
+        if (n > 0)
+            return;
+        if (n == 0) {
+            const struct writer_answer word = make_word();
+
+            if (word.n_files > 0)
+                send_answer(&word);
+        }
+    }
 }
 
 static _Noreturn void serve(void)
@@ -185,7 +277,10 @@ static _Noreturn void serve(void)
 
     for (;;) {
         struct message_fds came = { .most = 1 };
-        const ssize_t n = message_receive(STDIN_FILENO, &part, 1, 0, &came);
+        ssize_t n;
+
+        wait_for_request();
+        n = message_receive(STDIN_FILENO, &part, 1, 0, &came);
 
         if (n != (ssize_t)sizeof request || came.fds[0] < 0 || request.worker >= WORKERS_MAX)
             _exit(n == 0 ? 0 : 1); /* the agent closed its end, or is no agent */

@@ -4,7 +4,8 @@
  * requests come in, each with the descriptor of a segment, and an answer goes out for each. It ends when the
  * other end is closed, or with its parent. What it was writing then is left as a killed rank leaves it.
  *
- * Each request is handled by a thread of its own, as each rank has at most one.
+ * Each request is handled by a thread of its own, as each rank has at most one. The first thread, which waits
+ * for no disk, says from time to time what the others have written, if they take long.
  */
 #ifndef AGENT_WRITER_PROCESS_H
 #define AGENT_WRITER_PROCESS_H
@@ -22,12 +23,12 @@
  * on that directory until the next request of the same worker.
  */
 struct writer_request {
-    uint64_t id;     /* comes back in the answer */
+    uint64_t id;     /* comes back in the answer; not 0 */
     uint32_t worker; /* local rank */
     uint32_t rank;
     int32_t slot;
-    uint32_t reserved;
-    uint64_t number; /* of the slot's filling */
+    uint32_t word_ms; /* while a file takes longer, a word on it comes each time this has passed; 0: none */
+    uint64_t number;  /* of the slot's filling */
     char temporary[COMMIT_NAME_BYTES];
     char run_dir[4096];   /* absolute */
     char directory[4096]; /* of the checkpoints, absolute; empty: RUN/checkpoints */
@@ -36,10 +37,15 @@ struct writer_request {
 struct writer_answer {
     uint64_t id;
     uint32_t status; /* enum fsdp_status; other than FSDP_OK: there is no file, and `words` says why */
-    uint32_t reserved;
+    /*
+     * 0: this is the answer to request `id`. Else a word on so many files that are being written: their sizes
+     * together, what of that is written, and the step and the time of the oldest one
+     */
+    uint32_t n_files;
     uint64_t size_bytes; /* 0: the slot's rank has no rows, and no file was written */
+    uint64_t written_bytes;
     uint64_t checksum[2];
-    int64_t took_ns;
+    int64_t step, took_ns;
     char words[FSDP_LINK_WORDS_BYTES];
 };
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/world/world_impl.h"
+#include "shard_runtime/core/require.h"
 
 /* A slot that is being written. A list, in no order. */
 struct world_save {
@@ -205,26 +206,32 @@ static void on_written(void *arg, const struct writer_answer *answer)
     free(save);
 }
 
+/* Files take long to write. */
+static void on_word(void *arg, const struct writer_answer *word)
+{
+    const struct world *world = arg;
+
+    world_record(world, "checkpoint_progress",
+                 (struct events_field[]){ EVENT_INT("rank", world->plan.first_rank),
+                                          EVENT_INT("step", word->step), EVENT_INT("files", word->n_files),
+                                          EVENT_INT("written_bytes", word->written_bytes),
+                                          EVENT_INT("bytes", word->size_bytes),
+                                          EVENT_REAL("seconds", (double)word->took_ns * 1e-9), EVENT_END });
+}
+
 static enum fsdp_status submit(struct world *world, const struct world_save *save, struct fsdp_err *err)
 {
     const int local_rank = save->rank - world->plan.first_rank;
     struct writer_request request = { .id = save->id,
                                       .worker = (uint32_t)local_rank,
-                                      .rank = (uint32_t)save->rank,
-                                      .slot = (int32_t)save->saved.slot - 1,
-                                      .number = save->saved.number };
+                                      .rank = (uint32_t)save->rank };
 
-    if (world->segments == NULL || save->saved.directory[0] != '\0' ||
-        save->saved.slot > FSDP_SNAPSHOT_SLOTS || strlen(save->saved.temporary) >= sizeof request.temporary ||
-        !commit_parse_temporary(save->saved.temporary, &(struct commit_fence){ 0 }))
-        return fsdp_fail(err, FSDP_ERR_ARG, "a slot that cannot be written");
-    snprintf(request.temporary, sizeof request.temporary, "%.*s", (int)sizeof request.temporary - 1,
-             save->saved.temporary);
-    snprintf(request.run_dir, sizeof request.run_dir, "%s", rundir_path(world->services.rundir));
-    if (world->config->checkpoint_dir != NULL)
-        snprintf(request.directory, sizeof request.directory, "%s", world->config->checkpoint_dir);
+    if (world->segments == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "there is no slot");
+    OK_OR_RETURN(writer_request_fill(&request, &save->saved, rundir_path(world->services.rundir),
+                                     world->config->checkpoint_dir, err));
     if (world->writer == NULL)
-        world->writer = writer_create(world->services.loop, on_written, world);
+        world->writer = writer_create(world->services.loop, on_written, on_word, world);
     if (world->writer == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     return writer_submit(world->writer, &request, segments_fd(world->segments, local_rank), err);
@@ -241,20 +248,13 @@ void world_saved(struct world *world, int rank, const struct fsdp_link_saved *sa
         return;
     }
     save = calloc(1, sizeof *save);
-    if (save == NULL) {
-        report_failure(world, rank, saved, FSDP_ERR_NOMEM, "out of memory", manifest_fd);
+    if (save != NULL)
+        *save = (struct world_save){ world->saves, ++world->n_saves, rank, *saved, manifest_fd };
+    status = save == NULL ? fsdp_fail(&err, FSDP_ERR_NOMEM, "out of memory") : submit(world, save, &err);
+    if (status == FSDP_OK) {
+        world->saves = save;
         return;
     }
-    *save = (struct world_save){ .next = world->saves,
-                                 .id = ++world->n_saves,
-                                 .rank = rank,
-                                 .saved = *saved,
-                                 .manifest_fd = manifest_fd };
-    world->saves = save;
-    status = submit(world, save, &err);
-    if (status == FSDP_OK)
-        return;
-    (void)take_off(world, save->id);
     free(save);
     report_failure(world, rank, saved, status, err.message, manifest_fd);
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,7 +181,12 @@ static enum fsdp_status do_piece(struct crew *crew, const struct piece *piece, s
     OK_OR_RETURN(writer->read(writer->user, piece->begin, piece->bytes, (size_t)(reach - piece->begin), err));
     if (writer->sums != NULL)
         chunk_sums_take(writer->sums, piece->begin, piece->end, piece->bytes);
-    return hash_in_turn(crew, piece) ? write_piece(crew, piece, err) : FSDP_OK;
+    if (!hash_in_turn(crew, piece))
+        return FSDP_OK;
+    OK_OR_RETURN(write_piece(crew, piece, err));
+    if (writer->n_written != NULL)
+        atomic_fetch_add_explicit(writer->n_written, piece->end - piece->begin, memory_order_relaxed);
+    return FSDP_OK;
 }
 
 static void write_pieces(struct crew *crew, unsigned char *buffer)

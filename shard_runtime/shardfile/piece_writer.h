@@ -43,10 +43,11 @@ struct piece_writer {
     enum fsdp_status (*read)(void *user, uint64_t offset, void *bytes, size_t size_bytes,
                              struct fsdp_err *err);
     void *user;
-    bool any_thread;         /* read() may be called by several threads at the same time */
-    int threads_most;        /* 0: as said above; a test wants its own number */
-    XXH3_state_t *hash;      /* of the file up to `begin`; then up to `end` */
-    struct chunk_sums *sums; /* has all chunks of the file; NULL: no sums are wanted */
+    bool any_thread;             /* read() may be called by several threads at the same time */
+    int threads_most;            /* 0: as said above; a test wants its own number */
+    XXH3_state_t *hash;          /* of the file up to `begin`; then up to `end` */
+    struct chunk_sums *sums;     /* has all chunks of the file; NULL: no sums are wanted */
+    _Atomic uint64_t *n_written; /* grows by the bytes of each piece that is written; NULL: unwanted */
 };
 
 /**

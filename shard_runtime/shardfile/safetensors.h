@@ -89,12 +89,13 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
 
 /**
  * Writes and syncs the file `path` like safetensors_write(), with the sums of its chunks. Its bytes are the
- * `size_bytes` at `offset` of the file that is open as `fd`.
+ * `size_bytes` at `offset` of the file that is open as `fd`. *n_written grows by what is written, but for the
+ * header; NULL: unwanted.
  *   FSDP_ERR_FORMAT  there are fewer bytes, or they are no such file's
  */
 enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, uint64_t offset,
-                                  uint64_t size_bytes, struct safetensors_written *written,
-                                  struct fsdp_err *err);
+                                  uint64_t size_bytes, _Atomic uint64_t *n_written,
+                                  struct safetensors_written *written, struct fsdp_err *err);
 
 /* Reading */
 

@@ -141,8 +141,9 @@ struct source {
     const struct safetensors_tensor *tensors;
     size_t n_tensors;
     uint64_t header_bytes;
-    int image_fd;          /* -1: they are in `tensors` */
-    uint64_t image_offset; /* where the file begins in the image */
+    int image_fd;                /* -1: they are in `tensors` */
+    uint64_t image_offset;       /* where the file begins in the image */
+    _Atomic uint64_t *n_written; /* as struct piece_writer has it */
 };
 
 static int open_for_writing(struct writer *writer, int flags)
@@ -255,6 +256,7 @@ static enum fsdp_status write_contents(const struct writer *writer, struct sourc
         .any_thread = any_thread_reads(source),
         .hash = hash,
         .sums = sums,
+        .n_written = source->n_written,
     };
 
     if (writer->io->allocate(writer->io, writer->fd, size_bytes) < 0 && errno != EOPNOTSUPP &&
@@ -390,10 +392,10 @@ static enum fsdp_status parse_image(const struct json_text *header, uint64_t siz
 }
 
 enum fsdp_status safetensors_copy(struct fsdp_io *io, const char *path, int fd, uint64_t offset,
-                                  uint64_t size_bytes, struct safetensors_written *written,
-                                  struct fsdp_err *err)
+                                  uint64_t size_bytes, _Atomic uint64_t *n_written,
+                                  struct safetensors_written *written, struct fsdp_err *err)
 {
-    struct source source = { .image_fd = fd, .image_offset = offset };
+    struct source source = { .image_fd = fd, .image_offset = offset, .n_written = n_written };
     struct safetensors_header parsed = { 0 };
     struct json_text header = { 0 };
     enum fsdp_status status;

@@ -2,11 +2,16 @@
 # A slow copy: every write to a slot takes some milliseconds longer, so that it lasts longer than a step.
 . tests/support/shell/harness.sh
 . tests/support/shell/train.sh
+at_exit() { [ -z "${long:-}" ] || kill -KILL "$long" 2> /dev/null; }
 tiny_job "$WORK/job.yaml"
 STEPS=4
 
 # all_payloads RUN: of every checkpoint
 all_payloads() { local step; for step in "$WORK/runs/$1"/checkpoints/step-*; do basename "$step"; payloads "$step"; done; }
+
+# Files that take long to write: a run with one save, which goes on beside the others. A file has two writes at least.
+SLOW_DISK=/shard- SLOW_MS=4000 LD_PRELOAD=$BUILD/test/slow_disk "$BIN/fsdprun" "$WORK/job.yaml" --nproc-per-node 2 \
+  --set train.steps=2 --set checkpoint.every=99 --set run.name=long > "$WORK/long.log" 2>&1 < /dev/null & long=$!
 
 for settings in "optimizer.in_backward=false" "optimizer.in_backward=true train.clip_norm=0 train.global_batch=4"; do
   options=("$WORK/job.yaml" --set train.steps=$STEPS --set checkpoint.every=1 --set checkpoint.keep=99)
@@ -42,6 +47,12 @@ check_match "a save that fails on the way is one line" '^fsdprun: step 2 was not
 check_eq "... and no other" "1 1" "$(grep -ac 'saving step 2\|step 2 was' "$WORK/unsaved.log") $(grep -ac 'saving step 4\|step 4 was' "$WORK/unsaved.log")"
 check_eq "each failure is an event" "2 4 5" \
   "$(sed -n 's/.*"event": *"checkpoint_failed".*"step": *\([0-9]*\).*No space left.*/\1/p' "$WORK/runs/unsaved/events.jsonl" | xargs)"
+
+wait $long
+check_eq "a run whose files take long to write ends with 0" 0 $?
+long=
+check_match "it says how far they are" '"rank": *0, "step": *2, "files": *[12], "written_bytes": *[0-9]+, "bytes": *[1-9][0-9]+, "seconds": *[1-9][0-9]*\.' \
+  "$(grep -a '"checkpoint_progress"' "$WORK/runs/long/events.jsonl" | head -n 1)"
 
 if strace -f -o "$WORK/probe" true 2> /dev/null; then
   ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 strace -f -y -o "$WORK/trace" -e trace=pwrite64,execve \

@@ -171,7 +171,7 @@ Test(snapshot_bytes, a_slot_is_the_file_that_a_save_writes)
         snprintf(path, sizeof path, "%s/copy", scratch);
         cr_assert_eq(slot->size_bytes, part.size_bytes);
         cr_assert_eq(
-            safetensors_copy(&io_posix, path, segment, slot->offset, slot->size_bytes, &written, NULL),
+            safetensors_copy(&io_posix, path, segment, slot->offset, slot->size_bytes, NULL, &written, NULL),
             FSDP_OK);
         cr_expect_eq(written.size_bytes, part.size_bytes);
         cr_expect_arr_eq(written.checksum, part.checksum, sizeof part.checksum);
@@ -202,14 +202,14 @@ Test(snapshot_bytes, an_image_that_is_cut_short_is_no_file)
         ftruncate(segment, (off_t)(head.slots[filled.slot].offset + head.slots[filled.slot].size_bytes - 1)),
         0);
     cr_expect_eq(safetensors_copy(&io_posix, path, segment, head.slots[filled.slot].offset,
-                                  head.slots[filled.slot].size_bytes, &written, NULL),
+                                  head.slots[filled.slot].size_bytes, NULL, &written, NULL),
                  FSDP_ERR_FORMAT);
     cr_expect(access(path, F_OK) < 0, "nothing is left");
     cr_expect_eq(
-        safetensors_copy(&io_posix, path, segment, head.slots[filled.slot].offset, 7, &written, NULL),
+        safetensors_copy(&io_posix, path, segment, head.slots[filled.slot].offset, 7, NULL, &written, NULL),
         FSDP_ERR_FORMAT);
     cr_expect_eq(
-        safetensors_copy(&io_posix, path, segment, head.slots[filled.slot].offset, 100, &written, NULL),
+        safetensors_copy(&io_posix, path, segment, head.slots[filled.slot].offset, 100, NULL, &written, NULL),
         FSDP_ERR_FORMAT, "the header is longer");
     end();
     scratch_remove();

@@ -40,6 +40,13 @@ static void on_answer(void *arg, const struct writer_answer *answer)
     n_answers++;
 }
 
+static struct writer_answer word; /* the last one */
+
+static void on_word(void *arg, const struct writer_answer *answer)
+{
+    word = *answer;
+}
+
 /* Lays out local rank 0's segment as a worker does, with a file in slot 0. */
 static void fill_slot(void)
 {
@@ -79,7 +86,7 @@ static void set_up(void)
 {
     scratch_make();
     uv_loop_init(&loop);
-    writer = writer_create(&loop, on_answer, NULL);
+    writer = writer_create(&loop, on_answer, on_word, NULL);
     cr_assert_eq(segments_create(&segments, 1, NULL), FSDP_OK);
     commit_temporary_name(&(struct commit_fence){ 50, 4, 1, 0 }, "secret", 6, temporary);
     fill_slot();
@@ -141,6 +148,33 @@ Test(writer, writes_the_file_of_a_slot_with_its_checksum)
     cr_assert_eq(safetensors_open(&io_posix, file_path(), &header, NULL, NULL), FSDP_OK);
     cr_expect_eq(header.n_tensors, 1);
     safetensors_free(&header);
+}
+
+Test(writer, a_file_that_takes_long_is_heard_of_while_it_is_written)
+{
+    word.n_files = 0;
+    for (uint64_t id = 1; word.n_files == 0; id++) { /* a fast disk has written it before a word is due */
+        struct writer_request request = request_of(id);
+
+        request.word_ms = 1;
+        ask(&request);
+        cr_assert_eq(last.status, FSDP_OK, "%s", last.words);
+    }
+
+    cr_expect_eq(word.n_files, 1);
+    cr_expect_eq(word.step, 50);
+    cr_expect_gt(word.took_ns, 0);
+    cr_expect_leq(word.written_bytes, word.size_bytes);
+    cr_expect(word.size_bytes == last.size_bytes || word.size_bytes == 0, "it is not known at first");
+}
+
+Test(writer, a_request_without_an_interval_gets_no_word)
+{
+    const struct writer_request request = request_of(1);
+
+    word.n_files = 0;
+    ask(&request);
+    cr_expect_eq(word.n_files, 0);
 }
 
 Test(writer, one_process_serves_request_after_request)
