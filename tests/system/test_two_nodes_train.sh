@@ -62,10 +62,10 @@ check_eq "and the same weights" "$(payloads "$WORK/runs/one/$last")" "$(payloads
 check "each rank has its log" test -s "$WORK/runs/two/logs/g0/rank0/stdout.log" -a -e "$WORK/runs/two/logs/g0/rank1/stdout.log"
 
 # Two ranks on each node: shared memory inside, TCP across. A worker of node 1 is killed on the way. Both nodes have
-# the last step in memory.
+# the last step in memory. No save is on its way, which would keep one of the two slots.
 both calm --nproc-per-node 2 --set train.steps=60
 check_both "two nodes of two ranks end with 0" "0 0" calm
-both hit --nproc-per-node 2 --set train.steps=60 --set checkpoint.snapshot_every=1
+both hit --nproc-per-node 2 --set train.steps=60 --set checkpoint.snapshot_every=1 --set checkpoint.every=99999
 RUN=$WORK/runs/hit
 wait_until 120 has_logged "$RUN" 0 6 && kill -KILL "$(pid_of "$RUN" 0 3)"
 check_both "with a rank of node 1 killed they end with 0 all the same" "0 0" hit

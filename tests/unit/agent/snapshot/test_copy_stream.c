@@ -71,7 +71,7 @@ static void *open_client(void *arg)
     return NULL;
 }
 
-Test(copy_stream, time_for_the_handshake_is_not_time_for_what_follows, .timeout = 60)
+Test(copy_stream, who_holds_the_key_is_let_in, .timeout = 60)
 {
     const unsigned char key[TLS_KEY_BYTES] = { 1 };
     struct tls_context *server, *other;
