@@ -1,13 +1,13 @@
 /*
- * When the bytes of a log were written, for `fsdprun logs --since`. The log itself has no times: it is byte for
- * byte what the rank wrote. They are in a hidden file beside it: of stdout.log, .stdout.log.times.
+ * When the bytes of a log were written, for `fsdprun logs --since`. The log itself has no times: it is byte
+ * for byte what the rank wrote. They are in a hidden file beside it: of stdout.log, .stdout.log.times.
  *
  * A row is "MILLISECONDS INODE OFFSET": at that time since 1970, the file of the log had that inode and ended
  * at that offset. The file may be rotated later; the inode says which one it was. There is no row for the
  * second that follows one. So what was written between two rows was written within a second of the first.
  *
- * A log that was written within one second, by one run, has no such file. If rows cannot be written, nothing is
- * said: the log comes first. Pure but for its file.
+ * A log that was written within one second, by one run, has no such file. If rows cannot be written, nothing
+ * is said: the log comes first. Pure but for its file.
  */
 #ifndef AGENT_LOG_TIMES_H
 #define AGENT_LOG_TIMES_H
@@ -25,7 +25,7 @@ struct log_times {
     bool waits; /* the last row is the first one: it is written with the second */
 };
 
-/** Write the name of the file with the times of the log `path` into `out`. Returns false if there is no room. */
+/** Write the name of the file with the times of the log `path`. Returns false if it does not fit in `size`. */
 bool log_times_path(char *out, size_t size, const char *path);
 
 /**
