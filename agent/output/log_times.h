@@ -25,7 +25,7 @@ struct log_times {
     bool waits; /* the last row is the first one: it is written with the second */
 };
 
-/** Write the name of the file with the times of the log `path`. Returns false if it does not fit in `size`. */
+/** Write the name of the file with the times of the log `path`. Returns false if `out` has no room for it. */
 bool log_times_path(char *out, size_t size, const char *path);
 
 /**
