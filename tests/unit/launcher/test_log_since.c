@@ -59,8 +59,7 @@ Test(log_since, what_is_neither_is_refused)
 
 /* Where a log begins. Its bytes were written at 10, 12, 12.5 and 20 s, and in 0.4 s more. */
 
-static char path[512], *printed;
-static size_t size;
+static char path[512];
 
 static void write_log(uint64_t limit_bytes, int64_t modified_ms)
 {
@@ -90,8 +89,10 @@ static void write_log(uint64_t limit_bytes, int64_t modified_ms)
     cr_assert_eq(utimensat(AT_FDCWD, path, (const struct timespec[]){ at, at }, 0), 0);
 }
 
-static const char *lines_since(int64_t since_ms)
+static void expect(int64_t since_ms, const char *lines)
 {
+    char *printed = NULL;
+    size_t size;
     FILE *out = open_memstream(&printed, &size);
     struct follow *follow;
 
@@ -101,7 +102,8 @@ static const char *lines_since(int64_t since_ms)
     cr_assert(eq(int, follow_print(follow, true, &err), FSDP_OK));
     follow_destroy(follow);
     fclose(out);
-    return printed;
+    cr_expect(eq(str, printed, (char *)lines), "since %lld", (long long)since_ms);
+    free(printed);
 }
 
 static void check_lines(uint64_t limit_bytes)
@@ -123,8 +125,7 @@ static void check_lines(uint64_t limit_bytes)
 
     write_log(limit_bytes, 20400);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        cr_expect(eq(str, (char *)lines_since(cases[i].since_ms), (char *)cases[i].lines), "since %lld",
-                  (long long)cases[i].since_ms);
+        expect(cases[i].since_ms, cases[i].lines);
     scratch_remove();
 }
 
@@ -143,8 +144,8 @@ Test(log_since, without_times_a_log_is_wanted_as_a_whole_or_not_at_all)
     write_log(0, 20400);
     cr_assert_eq(unlink(scratch_path(".out.log.times")), 0);
 
-    cr_expect(eq(str, (char *)lines_since(20400), "ten\ntwelve\nhalf\nbegun\nlast\n"));
-    cr_expect(eq(str, (char *)lines_since(20401), ""));
+    expect(20400, "ten\ntwelve\nhalf\nbegun\nlast\n");
+    expect(20401, "");
     scratch_remove();
 }
 
@@ -157,7 +158,7 @@ Test(log_since, damaged_times_leave_no_line_out)
     fputs("10000 1 0\n1x\n99999999 5 5\n", times);
     fclose(times);
 
-    cr_expect(eq(str, (char *)lines_since(20000), "ten\ntwelve\nhalf\nbegun\nlast\n"));
+    expect(20000, "ten\ntwelve\nhalf\nbegun\nlast\n");
     scratch_remove();
 }
 
