@@ -12,6 +12,8 @@
 
 #include "launcher/cmd_jobs.h"
 #include "launcher/follow.h"
+#include "launcher/log_since.h"
+#include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/json.h"
@@ -197,10 +199,16 @@ int cmd_logs(const struct registry_job *job, const struct job_words *words, int 
     struct reader reader = { .job = job, .rank = words->rank, .out = out, .err_out = err_out };
     bool goes_on = ended_fd >= 0;
     enum fsdp_status status;
+    int64_t since_ms = 0;
 
     if (job->run_dir[0] == '\0')
         return refuse_without_directory(job, err);
+    if (words->since != NULL &&
+        log_since_read(words->since, clock_epoch_us() / 1000, &since_ms, err) != FSDP_OK)
+        return FSDP_EXIT_USAGE;
     status = follow_create(&reader.follow, words->follow, err);
+    if (status == FSDP_OK)
+        follow_since(reader.follow, since_ms);
     while (status == FSDP_OK && goes_on) {
         status = find_files(&reader, err);
         if (status == FSDP_OK)

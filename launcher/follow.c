@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/log_since.h"
 #include "shard_runtime/core/files.h"
 
 enum { READ_BYTES = 65536, LINE_BYTES = 65536, PREFIX_BYTES = 32, MOST_ROTATED = 1000 };
@@ -24,7 +25,8 @@ struct file {
 };
 
 struct follow {
-    int fd; /* of inotify; -1: nothing is watched */
+    int fd;           /* of inotify; -1: nothing is watched */
+    int64_t since_ms; /* of what is added; 0: all of it is wanted */
     struct file **files;
     size_t n, capacity;
 };
@@ -88,8 +90,15 @@ enum fsdp_status follow_add(struct follow *follow, const char *path, const char 
     snprintf(file->path, sizeof file->path, "%s", path);
     snprintf(file->prefix, sizeof file->prefix, "%s", prefix);
     file->out = out;
+    if (follow->since_ms > 0)
+        log_since_find(path, follow->since_ms, &file->inode, &file->offset);
     follow->files[follow->n++] = file;
     return FSDP_OK;
+}
+
+void follow_since(struct follow *follow, int64_t since_ms)
+{
+    follow->since_ms = since_ms;
 }
 
 static void print_line(struct file *file, const char *bytes, size_t n)

@@ -10,6 +10,7 @@
 #define LAUNCHER_FOLLOW_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include <fsdp/status.h>
@@ -30,6 +31,9 @@ void follow_watch(struct follow *follow, const char *path);
  */
 enum fsdp_status follow_add(struct follow *follow, const char *path, const char *prefix, FILE *out,
                             struct fsdp_err *err);
+
+/** Of files that are added from now on, print only lines that were written since then (log_since.h). */
+void follow_since(struct follow *follow, int64_t since_ms);
 
 /** Print what is new in all files, in the order in which they were added: only whole lines, unless `all`. */
 enum fsdp_status follow_print(struct follow *follow, bool all, struct fsdp_err *err);

@@ -78,6 +78,8 @@ enum fsdp_status job_words_read(struct job_words *out, const struct subcommand *
                 value = words[i];
             if (strcmp(option->name, "svg") == 0)
                 out->svg = value;
+            else if (strcmp(option->name, "since") == 0)
+                out->since = value;
             else if (read_rank(&out->rank, value, err) != FSDP_OK)
                 return FSDP_ERR_CONFIG;
         } else if (!takes_job || out->job != NULL) {

@@ -13,8 +13,9 @@
 struct job_words {
     const char *job; /* or run; NULL: none was given, as to `ps` */
     bool json, quiet, names, follow, save, wide, watch, help;
-    int rank;        /* -1: all */
-    const char *svg; /* NULL: not given */
+    int rank;          /* -1: all */
+    const char *svg;   /* NULL: not given */
+    const char *since; /* as log_since_read() takes it; NULL: not given */
 };
 
 /**

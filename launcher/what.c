@@ -38,7 +38,7 @@ const struct subcommand what_subcommands[] = {
                                           { 0, "names", NULL, "only the names, one a line" },
                                           JSON,
                                           END },
-      "States: starting, running, restarting, stopping; complete and failed, while its last\n"
+      "States: queued, starting, running, restarting, stopping; complete and failed, while its last\n"
       "lines are written. A run that does not answer within a second has the state \"-\".\n" },
     { "status", "one job, and what its workers on this node do", "[-w] [--wide] [--json] JOB",
       (const struct subcommand_option[]){ WATCH, WIDE, JSON, END }, NULL },
@@ -46,13 +46,15 @@ const struct subcommand what_subcommands[] = {
       (const struct subcommand_option[]){ JSON, END },
       "In a terminal the table is drawn again whenever something has changed. Keys: q ends, s sorts\n"
       "by rank, step or memory, arrows move. Elsewhere, and with --json, it shows it once.\n" },
-    { "logs", "what the ranks of a job printed", "[-f] [--rank R] JOB",
+    { "logs", "what the ranks of a job printed", "[-f] [--rank R] [--since T] JOB",
       (const struct subcommand_option[]){
           { 'f', "follow", NULL, "go on with what they print, until the job has ended" },
           { 0, "rank", "R", "only this rank" },
+          { 0, "since", "T", "only what was printed since T" },
           END },
       "The lines of stdout.log go to stdout, those of stderr.log to stderr, with the rank before\n"
-      "them: generation by generation, and rank by rank.\n" },
+      "them: generation by generation, and rank by rank. T is a time ago (90s, 10m, 2h, 1d) or one\n"
+      "as 2026-11-28T15:04:05; lines of the second before it may come too.\n" },
     { "events", "what happened to a job, as in events.jsonl", "[-f] JOB",
       (const struct subcommand_option[]){
           { 'f', "follow", NULL, "go on with what happens, until the job has ended" }, END },

@@ -262,6 +262,19 @@ struct log_file_result log_file_write(struct log_file *file, const char *bytes, 
     return result;
 }
 
+bool log_file_place(const struct log_file *file, struct log_file_place *out)
+{
+    const struct segment *segment = in_use(file);
+    struct io_stat stat;
+
+    if (file->io->fstat(file->io, segment->fd, &stat) < 0 || stat.kind != IO_FILE)
+        return false;
+    *out = (struct log_file_place){
+        .path = file->path, .io = file->io, .inode = stat.inode, .offset = segment->end - segment->begin
+    };
+    return true;
+}
+
 void log_file_show(struct log_file *file)
 {
     if (!reserve(&file->shown, &file->shown_room, file->n_segments))

@@ -19,9 +19,10 @@
  * If the file takes no bytes (disk full), they are lost and counted. When it takes bytes again, a line in it
  * says how many are missing.
  *
- * Two threads may use a log: one that writes, and one that reads. log_file_write() is the writer's. All other
- * functions are the reader's, and see only what log_file_show() has shown. log_file_show(),
- * log_file_release() and log_file_destroy() must not be called while a write is under way; the others may.
+ * Two threads may use a log: one that writes, and one that reads. log_file_write() and log_file_place() are
+ * the writer's. All other functions are the reader's, and see only what log_file_show() has shown.
+ * log_file_show(), log_file_release() and log_file_destroy() must not be called while a write is under way;
+ * the others may.
  */
 #ifndef AGENT_LOG_FILE_H
 #define AGENT_LOG_FILE_H
@@ -67,6 +68,16 @@ struct log_file_result {
 
 /** Append bytes[0..n). The caller must leave them in place until log_file_show() and log_file_settle(). */
 struct log_file_result log_file_write(struct log_file *file, const char *bytes, size_t n);
+
+/* Where the next bytes will be: in the file of that inode, from `offset` on. */
+struct log_file_place {
+    const char *path;   /* of the log; NULL: it has no name */
+    struct fsdp_io *io; /* of `path` */
+    uint64_t inode, offset;
+};
+
+/** Fill in *out. Returns false if the log is no regular file, or cannot be looked at. The writer's. */
+bool log_file_place(const struct log_file *file, struct log_file_place *out);
 
 /**
  * Show what was written to the reader. Until log_file_settle(), the bytes of the last write are read in

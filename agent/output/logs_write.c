@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "agent/output/output_impl.h"
+#include "shard_runtime/core/clock.h"
 
 /* the most bytes of one stream that wait for the disk; beyond that, the worker waits */
 enum { WAITING_BYTES = 1 << 20 };
@@ -27,6 +28,7 @@ struct piece {
 /* Append to the files. Thread: the disk's. */
 static void write_files(struct stream *stream, const char *bytes, size_t n)
 {
+    log_times_note(&stream->times, stream->file, clock_epoch_us() / 1000);
     stream->result = log_file_write(stream->file, bytes, n);
     if (stream->filter != NULL)
         log_filter_feed(stream->filter, bytes, n);

@@ -16,6 +16,7 @@
 #include "agent/os/sink.h"
 #include "agent/output/log_file.h"
 #include "agent/output/log_filter.h"
+#include "agent/output/log_times.h"
 #include "agent/output/output.h"
 #include "agent/output/pty.h"
 #include "agent/record/last_words.h"
@@ -57,6 +58,7 @@ struct stream {
 
     /* For a captured stream (logs.c); unused if the stream is inherited. */
     struct log_file *file;         /* also read for the console */
+    struct log_times times;        /* of `file` */
     struct log_filter *filter;     /* NULL: no line is kept a second time, or the channel is closed */
     struct filtered *filtered;     /* takes the lines of `filter`; NULL without it */
     struct console_source *source; /* NULL: the stream is not shown, or all of it has been shown */

@@ -75,6 +75,20 @@ check "their lines come, of the new generation too" wait_until 20 lines_are foll
 wait "$follower"
 check_eq "logs -f ends with the job" 0 $?
 wait "$pid"
+"$F" --log-dir logs -r 3 "$T" say=early wait=go say=late hang > since.out 2>&1 & pid=$!
+wait_until 20 is_listed
+has_printed() { "$F" logs toy 2> /dev/null | grep -q "$1"; }
+wait_until 20 has_printed early
+since=$(($(date +%s) + 2)) # what is written within a second is told apart by no time
+is_past() { [ "$(date +%s)" -ge "$since" ]; }
+wait_until 20 is_past
+touch go
+wait_until 20 has_printed late
+check_eq "--since leaves out what is older" "[rank 0]: late" "$("$F" logs --since "$(date -d "@$since" +%FT%T)" toy)"
+check_eq "... and has what is younger" "[rank 0]: early [rank 0]: late" "$("$F" logs --since 1d toy | xargs)"
+check_status "a time that is none" 2 "$F" logs --since yesterday toy
+check_eq "... with -f too" "[rank 0]: late" "$(timeout 300 "$F" logs -f --since "$(date -u -d "@$since" +%FT%TZ)" toy 2> /dev/null | { read -r line; echo "$line"; "$F" stop toy > /dev/null; })"
+wait "$pid"
 
 # a job
 tiny_job job.yaml

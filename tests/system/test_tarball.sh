@@ -1,5 +1,5 @@
 # The archive for machines without our packages: what it needs of a machine, and that it runs on a root that has
-# glibc, libstdc++ and libgcc_s and nothing else, not even a shell.
+# glibc, libstdc++ and libgcc_s and nothing else, not even a shell. So does the wheel, unpacked there without a Python.
 # Nightly: install
 # Long
 # Shares: the build folder, in which it runs make
@@ -39,3 +39,14 @@ check "... and saves" test -s "$root/tmp/run/checkpoints/step-00000002/manifest.
 printf 'a secret of the test, long enough\n' > "$root/tmp/secret"; chmod 600 "$root/tmp/secret"
 check_status "TLS between nodes is there" 0 inside "$root" "$at/bin/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$(port_block) --rdzv-conf last_call_timeout=1 \
   --secret-file /tmp/secret --no-python "$at/bin/fsdprun" --version
+
+type zip unzip > /dev/null 2>&1 || { skip "the wheel on a bare root" "needs zip and unzip"; exit 0; }
+check "make wheel" make -s BUILD="$BUILD" wheel
+check "the wheel unpacks" unzip -q "$BUILD"/fsdprun-*.whl -d "$root/opt/wheel"
+data=$(echo "$root"/opt/wheel/fsdprun-*.data)
+at=${data#"$root"}
+check_status "the wheel, unpacked on a bare root: fsdprun --version" 0 inside "$root" "$at/scripts/fsdprun" --version
+check_status "... a job trains" 0 inside "$root" "$at/scripts/fsdprun" --nproc-per-node 2 --run-dir /tmp/run2 "$at/data/share/fsdprun/configs/quickstart.yaml" $small_job
+check "... and saves" test -s "$root/tmp/run2/checkpoints/step-00000002/manifest.json"
+check_status "... a program runs, of two ranks" 0 inside "$root" "$at/scripts/fsdprun" --nproc-per-node 2 --no-python "$at/scripts/fsdprun" --version
+check_eq "... both" 2 "$(grep -c '^fsdprun [0-9]' "$WORK/out")"

@@ -13,13 +13,13 @@
 #define R "shard_runtime/"
 
 /* What each folder may include in addition to itself and shard_runtime/include (as <fsdp/...>). */
-enum { MOST_ARROWS = 15 };
+enum { MOST_ARROWS = 16 };
 static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
     { "launcher",
-      { A "daemon", A "run", A "doctor", A "desk", A "arbiter", A "record", A "placement", A "snapshot",
-        A "wire", A "os", "agent", R "ckpt", R "shardfile", R "job", R "core" } },
+      { A "daemon", A "run", A "doctor", A "desk", A "arbiter", A "output", A "record", A "placement",
+        A "snapshot", A "wire", A "os", "agent", R "ckpt", R "shardfile", R "job", R "core" } },
     { A "daemon", { A "wire", A "os", "agent", R "core" } },
     { A "run",
       { A "desk", A "rendezvous", A "cluster", A "arbiter", A "members", A "world", A "output", A "record",
