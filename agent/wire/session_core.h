@@ -82,7 +82,8 @@ struct session_core {
     int64_t left_ns;                      /* what is left of the lease */
     int64_t pulse_left_ns;                /* the same by pulses alone */
     bool ended;                           /* the other end has closed its connection, and no other came */
-    int64_t heard_ns, looked_ns;          /* last sign of life; last look */
+    int64_t heard_ns, looked_ns;          /* last sign of life on a connection; last look */
+    int64_t pulsed_ns;                    /* last pulse */
     int64_t told_ns;                      /* when this end last gave a sign of life */
 };
 
@@ -152,7 +153,12 @@ void session_core_closed(struct session_core *core, int64_t now_ns);
 /** Bytes have arrived on the current connection. */
 void session_core_heard(struct session_core *core, int64_t now_ns);
 /** A pulse came so long ago. No effect once the other end has closed its connection in order. */
-void session_core_pulse(struct session_core *core, int64_t ago_ns);
+void session_core_pulse(struct session_core *core, int64_t ago_ns, int64_t now_ns);
+/**
+ * Since when nothing is heard: the last sign of life. While pulses come it is the connection that is silent, so
+ * they do not count.
+ */
+int64_t session_core_silent_since_ns(const struct session_core *core);
 /** Time has passed. Call it only after everything that had arrived was passed on. */
 enum session_health session_core_look(struct session_core *core, int64_t now_ns);
 
