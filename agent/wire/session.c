@@ -80,10 +80,11 @@ void session_leave(struct session *session)
 static void expire(struct session *session, int64_t now_ns)
 {
     struct fsdp_err why = { 0 };
-    const double silent_s = (double)(now_ns - session->core.heard_ns) / 1e9;
+    const int64_t silent_ns = now_ns - session_core_silent_since_ns(&session->core);
+    const double silent_s = (double)silent_ns / 1e9;
 
-    if (session->failed || now_ns - session->core.heard_ns < session->core.lease_ns)
-        why = session->why; /* the other end closed the connection, or accepts no bytes */
+    if (session->failed || (session->core.ended && silent_ns < session->core.lease_ns))
+        why = session->why; /* the other end closed the connection, or takes nothing */
     else if (session->core.up || session->why.status == FSDP_OK)
         fsdp_fail(&why, FSDP_ERR_PEER, "no sign of life for %.1f s", silent_s);
     else
@@ -302,7 +303,7 @@ static void take_answer(struct session *session, const struct frame *frame)
 
 void session_take_hello(struct session *session, struct peer *peer, const struct session_hello *hello)
 {
-    const int64_t now = session_now_ns(), heard_ns = session->core.heard_ns;
+    const int64_t now = session_now_ns(), heard_ns = session_core_silent_since_ns(&session->core);
     const struct session_reach reach = session_core_reach(&session->core);
     const enum session_fit fit = session_fit(&reach, hello);
     struct session_hello answer;
@@ -417,7 +418,7 @@ static void lose_connection(struct session *session, bool ended, const struct fs
     const int64_t now = session_now_ns();
 
     session->peer = NULL;
-    note_trouble(session, session->core.heard_ns);
+    note_trouble(session, session_core_silent_since_ns(&session->core));
     if (ended)
         session_core_closed(&session->core, now);
     else
@@ -519,7 +520,7 @@ void session_look(struct session *session, int64_t now_ns)
     health = session_core_look(&session->core, now_ns);
     if (health == SESSION_SILENT) {
         session->suspect = true;
-        note_trouble(session, session->core.heard_ns);
+        note_trouble(session, session_core_silent_since_ns(&session->core));
     } else if (session->suspect && session->core.up && peer_unacknowledged(session->peer) == 0) {
         session->suspect = false;
         session->trouble_ns = 0;
@@ -587,12 +588,12 @@ const unsigned char *session_identity(const struct session *session)
 
 void session_pulse(struct session *session, int64_t ago_ms)
 {
-    session_core_pulse(&session->core, ago_ms * 1000000);
+    session_core_pulse(&session->core, ago_ms * 1000000, session_now_ns());
 }
 
 int64_t session_silent_ms(const struct session *session)
 {
-    return (session_now_ns() - session->core.heard_ns) / 1000000;
+    return (session_now_ns() - session_core_silent_since_ns(&session->core)) / 1000000;
 }
 
 const char *session_name(const struct session *session)

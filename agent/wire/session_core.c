@@ -21,7 +21,7 @@ void session_core_init(struct session_core *core, const unsigned char identity[S
 {
     *core = (struct session_core){ .lease_ns = lease_ns, .left_ns = lease_ns };
     memcpy(core->identity, identity, SESSION_IDENTITY_BYTES);
-    core->heard_ns = core->looked_ns = core->told_ns = now_ns;
+    core->heard_ns = core->looked_ns = core->told_ns = core->pulsed_ns = now_ns;
 }
 
 static void drop_oldest(struct session_core *core)
@@ -102,14 +102,19 @@ struct frame session_core_ack(struct session_core *core, int64_t now_ns)
     return (struct frame){ .type = SESSION_ACK, .ack = tell_received(core, now_ns) };
 }
 
+static bool pulses_come(const struct session_core *core)
+{
+    return core->pulse_left_ns > core->lease_ns - core->lease_ns / SESSION_PAUSE;
+}
+
 /*
  * Do pulses serve in place of the signs of life over the connection? Not under a long lease: there are fewer
  * of them than of those, and so one cut that is shorter than the lease could last too long.
  */
 static bool is_quiet(const struct session_core *core)
 {
-    return core->lease_ns / SESSION_BEATS <= INT64_C(1000000) * SESSION_BEAT_MS &&
-           core->pulse_left_ns > core->lease_ns - core->lease_ns / SESSION_PAUSE;
+    return core->is_one_of_many && core->lease_ns / SESSION_BEATS <= INT64_C(1000000) * SESSION_BEAT_MS &&
+           pulses_come(core);
 }
 
 /* The time between two signs of life over the connection. */
@@ -280,12 +285,21 @@ void session_core_heard(struct session_core *core, int64_t now_ns)
     core->left_ns = core->lease_ns;
 }
 
-void session_core_pulse(struct session_core *core, int64_t ago_ns)
+void session_core_pulse(struct session_core *core, int64_t ago_ns, int64_t now_ns)
 {
-    const int64_t left_ns = core->lease_ns - ago_ns;
+    /* the next look takes the time since the last one, also that before the pulse */
+    const int64_t most_ns = core->lease_ns / SESSION_STALL, passed_ns = now_ns - core->looked_ns;
+    const int64_t left_ns = core->lease_ns - ago_ns + (passed_ns < most_ns ? passed_ns : most_ns);
 
+    if (now_ns - ago_ns > core->pulsed_ns)
+        core->pulsed_ns = now_ns - ago_ns;
     if (!core->ended && left_ns > core->pulse_left_ns)
         core->pulse_left_ns = left_ns;
+}
+
+int64_t session_core_silent_since_ns(const struct session_core *core)
+{
+    return pulses_come(core) || core->heard_ns > core->pulsed_ns ? core->heard_ns : core->pulsed_ns;
 }
 
 /* Is the lease over, also by pulses? */
