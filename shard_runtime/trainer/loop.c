@@ -41,11 +41,6 @@ struct loop {
     struct fsdp_err trouble; /* why this rank's failed, likewise; its status is FSDP_OK if it did not */
     bool snapshots_fail;     /* the last one failed on some rank, as they agreed */
 
-    /* Snapshots that go to no disk. No agent reports them, so the ranks do. */
-    int64_t snapshot_step;   /* the step of the last one, until the ranks agreed on how it ended; else -1 */
-    struct fsdp_err trouble; /* why this rank's failed, likewise; its status is FSDP_OK if it did not */
-    bool snapshots_fail;     /* the last one failed on some rank, as they agreed */
-
     /* Results of the last completed step. */
     struct fsdp_loss loss;
     double grad_norm, lr;
