@@ -4,14 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/checkpoint/file_reader.h"
 #include "shard_runtime/checkpoint/reshard.h"
 #include "shard_runtime/core/clock.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/commit.h"
-#include "shard_runtime/shardfile/file_sum.h"
 #include "shard_runtime/shardfile/io_anywhere.h"
-
-enum { PIECE_BYTES = 1 << 20 };
 
 /* Writes a shape and a type for a message, such as "(4, 3) float32", shortened if necessary. */
 static void shape_words(enum fsdp_dtype dtype, const uint64_t *shape, size_t n_dims, char out[160])
@@ -87,72 +85,6 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
     return FSDP_OK;
 }
 
-/* One file that is open for reading. */
-struct source {
-    struct fsdp_io *io;
-    int fd;
-    char path[IO_PATH_BYTES];
-    struct file_sum *sum; /* NULL: another rank verifies this file */
-    unsigned char *piece; /* (PIECE_BYTES) buffer for reads whose destination is a store */
-};
-
-/* Does one read, in pieces of at most PIECE_BYTES: a piece is hashed while it is in the cache. */
-static enum fsdp_status read_range(const struct source *source, const struct reshard_read *read,
-                                   struct fsdp_err *err)
-{
-    if (source->sum != NULL)
-        OK_OR_RETURN(file_sum_read(source->sum, source->io, source->fd, read->offset, source->path, err));
-    for (uint64_t done = 0; done < read->size_bytes;) {
-        const uint64_t left = read->size_bytes - done;
-        const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-        unsigned char *to = read->store != NULL ? source->piece : read->to + done;
-
-        OK_OR_RETURN(io_read_all(source->io, source->fd, to, n, read->offset + done, source->path, err));
-        if (source->sum != NULL)
-            file_sum_take(source->sum, to, n, read->offset + done);
-        if (read->store != NULL)
-            OK_OR_RETURN(read->store->write(read->store->user, read->in_store, read->at + done, to, n, err));
-        done += n;
-    }
-    return FSDP_OK;
-}
-
-/* Does the sorted reads of one file. If the file is this rank's to verify, it is read to its end. */
-static enum fsdp_status read_file(struct source *source, const char *step_directory,
-                                  const struct manifest_file *file, const struct reshard_read *reads,
-                                  size_t n_reads, struct fsdp_err *err)
-{
-    enum fsdp_status status = FSDP_OK;
-    uint64_t size_bytes;
-
-    OK_OR_RETURN(io_join(source->path, step_directory, file->name, err));
-    OK_OR_RETURN(io_open_read(source->io, source->path, &source->fd, &size_bytes, err));
-    if (source->sum != NULL)
-        file_sum_begin(source->sum);
-    for (size_t i = 0; i < n_reads && status == FSDP_OK; i++)
-        status = read_range(source, &reads[i], err);
-    if (status == FSDP_OK && source->sum != NULL)
-        status = file_sum_read(source->sum, source->io, source->fd, size_bytes, source->path, err);
-    source->io->close(source->io, source->fd);
-    return status == FSDP_OK && source->sum != NULL ? file_sum_check(source->sum, file, source->path, err)
-                                                    : status;
-}
-
-/* Allocates the buffer for reads that go to a store; *piece is NULL if there are none. */
-static enum fsdp_status make_piece(const struct reshard_read *reads, size_t n_reads, unsigned char **piece,
-                                   struct fsdp_err *err)
-{
-    *piece = NULL;
-    for (size_t i = 0; i < n_reads && *piece == NULL; i++) {
-        if (reads[i].store == NULL)
-            continue;
-        *piece = malloc(PIECE_BYTES);
-        if (*piece == NULL)
-            return fsdp_fail(err, FSDP_ERR_NOMEM, "%d bytes to read a checkpoint", PIECE_BYTES);
-    }
-    return FSDP_OK;
-}
-
 /*
  * Does all `reads`, and verifies the files in the share of `rank`. The reads are sorted by file, so each file
  * is opened once.
@@ -162,26 +94,29 @@ static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
                                  const struct reshard_read *reads, size_t n_reads, struct fsdp_err *err)
 {
     const struct manifest *manifest = &contents->manifest;
-    struct source source = { .io = io };
-    struct file_sum *sum = NULL;
-    enum fsdp_status status = make_piece(reads, n_reads, &source.piece, err);
+    char path[IO_PATH_BYTES];
+    struct file_sum *sum;
+    enum fsdp_status status = file_sum_create(&sum, err);
     size_t at = 0;
 
-    if (status == FSDP_OK)
-        status = file_sum_create(&sum, err);
     for (size_t file = 0; file < manifest->n_files && status == FSDP_OK; file++) {
         const bool verifies = contents_reader(manifest, file, (uint32_t)W) == (uint32_t)rank;
-        size_t n = 0;
+        struct file_reader reader = {
+            .io = io, .path = path, .reads = reads + at, .sum = verifies ? sum : NULL
+        };
 
-        while (at + n < n_reads && reads[at + n].file == file)
-            n++;
-        source.sum = verifies ? sum : NULL;
-        if (n > 0 || verifies)
-            status = read_file(&source, step_directory, &manifest->files[file], reads + at, n, err);
-        at += n;
+        while (at < n_reads && reads[at].file == file)
+            at++, reader.n_reads++;
+        if (reader.n_reads == 0 && !verifies)
+            continue;
+        status = io_join(path, step_directory, manifest->files[file].name, err);
+        file_sum_begin(sum);
+        if (status == FSDP_OK)
+            status = file_reader_run(&reader, err);
+        if (status == FSDP_OK && verifies)
+            status = file_sum_check(sum, &manifest->files[file], path, err);
     }
     file_sum_destroy(sum);
-    free(source.piece);
     return status;
 }
 

@@ -39,6 +39,11 @@ struct fsdp_io {
     int (*close)(struct fsdp_io *io, int fd);
     ssize_t (*pwrite)(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset);
     ssize_t (*pread)(struct fsdp_io *io, int fd, void *bytes, size_t size_bytes, uint64_t offset);
+    /**
+     * Returns whether the page cache has all of these bytes; true also where that cannot be told. `offset` is
+     * on a page. NULL in tables of no local files.
+     */
+    bool (*is_cached)(struct fsdp_io *io, int fd, size_t size_bytes, uint64_t offset);
     /** Reserves disk space for the file. Callers ignore EOPNOTSUPP: the file system cannot reserve. */
     int (*allocate)(struct fsdp_io *io, int fd, uint64_t size_bytes);
     int (*ftruncate)(struct fsdp_io *io, int fd, uint64_t size_bytes);
@@ -62,7 +67,8 @@ struct fsdp_io {
     /* caller calls io_names_free() */
     int (*list)(struct fsdp_io *io, const char *path, struct io_names *out);
     const struct io_root *root; /* set by io_beneath.h; NULL in other tables */
-    bool any_thread;            /* several threads may read and write one open file at the same time */
+    /* several threads may read and write one open file at the same time, if its path is not remote */
+    bool any_thread;
 };
 
 extern struct fsdp_io io_posix; /* has no state, so all users may share it */

@@ -85,6 +85,12 @@ static ssize_t any_pread(struct fsdp_io *io, int fd, void *bytes, size_t size_by
     return of(fd)->pread(of(fd), fd, bytes, size_bytes, offset);
 }
 
+static bool any_is_cached(struct fsdp_io *io, int fd, size_t size_bytes, uint64_t offset)
+{
+    (void)io;
+    return io_posix.is_cached(&io_posix, fd, size_bytes, offset); /* never asked for a remote file */
+}
+
 static int any_allocate(struct fsdp_io *io, int fd, uint64_t size_bytes)
 {
     (void)io;
@@ -128,9 +134,11 @@ struct fsdp_io io_anywhere = {
     .close = any_close,
     .pwrite = any_pwrite,
     .pread = any_pread,
+    .is_cached = any_is_cached,
     .allocate = any_allocate,
     .ftruncate = any_ftruncate,
     .fsync = any_fsync,
     .fstat = any_fstat,
     .lock = any_lock,
+    .any_thread = true,
 };

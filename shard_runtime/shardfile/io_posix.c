@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "shard_runtime/shardfile/io_system.h"
+
+enum { LOOK_PAGES = 256 };
 
 static int posix_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
 {
@@ -37,6 +40,29 @@ static ssize_t posix_pread(struct fsdp_io *io, int fd, void *bytes, size_t size_
 {
     (void)io;
     return pread(fd, bytes, size_bytes, (off_t)offset);
+}
+
+/* By a mapping that is not touched. preadv2() with RWF_NOWAIT would begin to read what is not there. */
+static bool posix_is_cached(struct fsdp_io *io, int fd, size_t size_bytes, uint64_t offset)
+{
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *mapped = mmap(NULL, size_bytes, PROT_READ, MAP_SHARED, fd, (off_t)offset);
+    bool cached = true;
+
+    (void)io;
+    if (mapped == MAP_FAILED)
+        return true;
+    for (size_t at = 0; at < size_bytes && cached; at += LOOK_PAGES * page_bytes) {
+        const size_t n =
+            size_bytes - at < LOOK_PAGES * page_bytes ? size_bytes - at : LOOK_PAGES * page_bytes;
+        unsigned char pages[LOOK_PAGES];
+
+        if (mincore((char *)mapped + at, n, pages) == 0)
+            for (size_t i = 0; i < (n + page_bytes - 1) / page_bytes; i++)
+                cached = cached && (pages[i] & 1) != 0;
+    }
+    (void)munmap(mapped, size_bytes);
+    return cached;
 }
 
 static int posix_allocate(struct fsdp_io *io, int fd, uint64_t size_bytes)
@@ -205,6 +231,7 @@ struct fsdp_io io_posix = {
     .close = posix_close,
     .pwrite = posix_pwrite,
     .pread = posix_pread,
+    .is_cached = posix_is_cached,
     .allocate = posix_allocate,
     .ftruncate = posix_ftruncate,
     .fsync = posix_fsync,

@@ -1,12 +1,7 @@
 /*
- * Writes a file's bytes in pieces of 1 MiB, by several threads. A thread takes the next piece, reads its
- * bytes into a buffer of its own, computes the sums of its chunks, and writes it. The checksum of the whole
- * file needs all bytes in order: so each thread waits until the pieces before its own are in that checksum.
- *
- * How many threads: the file begins with two. While each further one makes the writing a tenth faster, there
- * is one more, up to two more than there are free CPUs (core/free_cpus.h), and up to PIECE_THREADS. A file of
- * a few pieces is written by the caller alone. So are files of an `io` or a source that takes one thread
- * only.
+ * Writes a file's bytes in pieces of 1 MiB, by several threads (piece_crew.h). A thread takes the next piece,
+ * reads its bytes into a buffer of its own, computes the sums of its chunks, and writes it. The checksum of
+ * the whole file needs all bytes in order: so each thread waits until the pieces before its own are in it.
  *
  * Memory: 1 MiB and a chunk for each thread. The file does not depend on the number of threads.
  */
@@ -20,13 +15,7 @@
 #include <fsdp/status.h>
 
 #include "shard_runtime/shardfile/chunk_sums.h"
-#include "shard_runtime/shardfile/io.h"
-
-enum {
-    PIECE_BYTES = 1 << 20,
-    PIECE_BLOCK_BYTES = 4096, /* unit of O_DIRECT for memory, offset and length */
-    PIECE_THREADS = 8,
-};
+#include "shard_runtime/shardfile/piece_crew.h"
 
 /* The bytes [begin, end) of an open file, and where they come from. */
 struct piece_writer {
@@ -44,7 +33,7 @@ struct piece_writer {
                              struct fsdp_err *err);
     void *user;
     bool any_thread;             /* read() may be called by several threads at the same time */
-    int threads_most;            /* 0: as said above; a test wants its own number */
+    int threads_most;            /* 0: as piece_crew.h says; a test wants its own number */
     XXH3_state_t *hash;          /* of the file up to `begin`; then up to `end` */
     struct chunk_sums *sums;     /* has all chunks of the file; NULL: no sums are wanted */
     _Atomic uint64_t *n_written; /* grows by the bytes of each piece that is written; NULL: unwanted */
