@@ -58,7 +58,7 @@ struct session_config {
     const unsigned char *key;
     uint64_t job;     /* the number in every frame */
     int64_t lease_ms; /* the accepting end's holds for both ends */
-    int n_expected; /* of a pool that listens: sessions that will come, perhaps all at once, and come back */
+    int n_expected;   /* at the host: sessions that will come, perhaps all at once, and come back */
     struct session_handlers handlers;
     void *arg;
 };

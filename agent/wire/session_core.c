@@ -113,7 +113,8 @@ static bool pulses_come(const struct session_core *core)
  */
 static bool is_quiet(const struct session_core *core)
 {
-    return core->lease_ns / SESSION_BEATS <= INT64_C(1000000) * SESSION_BEAT_MS && pulses_come(core);
+    return core->is_one_of_many && core->lease_ns / SESSION_BEATS <= INT64_C(1000000) * SESSION_BEAT_MS &&
+           pulses_come(core);
 }
 
 /* The time between two signs of life over the connection. */
@@ -283,7 +284,9 @@ void session_core_heard(struct session_core *core, int64_t now_ns)
 
 void session_core_pulse(struct session_core *core, int64_t ago_ns, int64_t now_ns)
 {
-    const int64_t left_ns = core->lease_ns - ago_ns;
+    /* the next look takes the time since the last one, also that before the pulse */
+    const int64_t most_ns = core->lease_ns / SESSION_STALL, passed_ns = now_ns - core->looked_ns;
+    const int64_t left_ns = core->lease_ns - ago_ns + (passed_ns < most_ns ? passed_ns : most_ns);
 
     if (now_ns - ago_ns > core->pulsed_ns)
         core->pulsed_ns = now_ns - ago_ns;

@@ -12,10 +12,11 @@
  * caller passes on everything that has arrived before it judges.
  *
  * A pulse is a sign of life that comes beside the connection (agent/rendezvous/pulse_datagram.h): the other
- * process lives, but may be busy. It keeps the session for some leases. While pulses come, a connection on
- * which nothing waits to be acknowledged is quiet: few signs of life travel over it, because thousands of
- * connections would cost more than all pulses. It counts as silent later, and then another one is dialled.
- * The end that gets no answers to its pulses asks over the session instead, and so hears from the other.
+ * process lives, but may be busy. It keeps the session for some leases. The connection counts as silent all
+ * the same, so another one is dialled. In a job of SESSION_MANY nodes or more, a connection is quiet while
+ * pulses come and nothing waits to be acknowledged: few signs of life travel over it, because those of
+ * thousands would cost a host more than all pulses. It counts as silent later. The end that gets no answers
+ * to its pulses asks over the session instead, and so hears from the other.
  *
  * Pure: no sockets, no loop, no clock. Times are nanoseconds of any clock that goes forward.
  */
@@ -33,6 +34,7 @@ enum {
     SESSION_BEATS = 10, /* signs of life in one lease */
     /* the longest time between two: a long lease, too, bears a cut that is shorter by half a second */
     SESSION_BEAT_MS = 300,
+    SESSION_MANY = 512,
     SESSION_QUIET = 2,         /* signs of life in one lease while the connection is quiet */
     SESSION_PAUSE = 3,         /* it is quiet until no pulse has come for a lease / 3 */
     SESSION_STALL = 6,         /* a lease / 6 is the longest time between two looks that counts in full */
@@ -71,6 +73,7 @@ struct session_held;
 struct session_core {
     unsigned char identity[SESSION_IDENTITY_BYTES];
     int64_t lease_ns;
+    bool is_one_of_many; /* of the sessions of one host: its connection may be quiet */
     bool up;             /* a connection stands, and both ends know each other's numbers on it */
     uint32_t connection; /* number of the latest connection; 0: none */
     uint64_t sent, acked, received;
@@ -155,8 +158,8 @@ void session_core_heard(struct session_core *core, int64_t now_ns);
 /** A pulse came so long ago. No effect once the other end has closed its connection in order. */
 void session_core_pulse(struct session_core *core, int64_t ago_ns, int64_t now_ns);
 /**
- * Since when nothing is heard: the last sign of life. While pulses come it is the connection that is silent, so
- * they do not count.
+ * Since when nothing is heard: the last sign of life. While pulses come it is the connection that is silent,
+ * so they do not count.
  */
 int64_t session_core_silent_since_ns(const struct session_core *core);
 /** Time has passed. Call it only after everything that had arrived was passed on. */

@@ -156,6 +156,7 @@ struct session *session_make(struct session_pool *pool, const unsigned char iden
     }
     session->pool = pool;
     session_core_init(&session->core, identity, pool->config.lease_ms * 1000000, session_now_ns());
+    session->core.is_one_of_many = pool->config.n_expected >= SESSION_MANY;
     snprintf(session->name, sizeof session->name, "?");
     session->next = pool->all;
     session->link = &pool->all;

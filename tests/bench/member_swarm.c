@@ -208,6 +208,7 @@ void swarm_open(struct swarm *swarm, const struct agent_config *config, int capa
     const struct session_config sessions = { .key = key,
                                              .job = identity_job(config),
                                              .lease_ms = config->lease_ms,
+                                             .n_expected = config->n_nodes - 1,
                                              .handlers = { on_opened, on_frame, on_ended, on_note },
                                              .arg = swarm };
     struct fsdp_err err = { 0 };

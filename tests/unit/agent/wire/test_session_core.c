@@ -338,10 +338,15 @@ static int64_t silent_after(bool pulses)
     return (now - began) / MS;
 }
 
-Test(session_core, a_connection_beside_pulses_counts_as_silent_later)
+Test(session_core, of_many_sessions_a_connection_beside_pulses_counts_as_silent_later)
 {
+    ends[1].is_one_of_many = true;
     connect_ends();
     cr_assert(eq(i64, silent_after(false), 800), "the look after a quarter of the lease");
+    ends[1].is_one_of_many = false;
+    connect_ends();
+    cr_assert(eq(i64, silent_after(true), 800), "of few");
+    ends[1].is_one_of_many = true;
     connect_ends();
     cr_assert(eq(i64, silent_after(true), 2300), "and after three of them");
     cr_assert(eq(i64, silent_after(false), 100), "it stays silent, however long pulses come");
@@ -354,13 +359,15 @@ Test(session_core, a_connection_beside_pulses_counts_as_silent_later)
     cr_assert(eq(i64, silent_after(true), LEASE_MS / 2));
 }
 
-Test(session_core, a_connection_beside_pulses_needs_few_signs_of_life_unless_something_is_to_be_acknowledged)
+Test(session_core, of_many_sessions_one_beside_pulses_needs_few_signs_of_life_unless_it_has_to_acknowledge)
 {
     const int64_t beat_ns = LEASE_MS / SESSION_BEATS * (int64_t)MS;
     struct frame frame;
 
     connect_ends();
     session_core_pulse(&ends[1], 0, now);
+    cr_assert(session_core_ack_is_due(&ends[1], now + beat_ns), "there are few sessions");
+    ends[1].is_one_of_many = true;
     cr_assert(not(session_core_ack_is_due(&ends[1], now + LEASE_MS / SESSION_QUIET * (int64_t)MS - 1)));
     cr_assert(session_core_ack_is_due(&ends[1], now + LEASE_MS / SESSION_QUIET * (int64_t)MS));
     say(0, 0);
@@ -387,6 +394,22 @@ Test(session_core, it_is_silent_since_the_last_pulse_unless_pulses_still_come)
     cr_assert(eq(i64, session_core_silent_since_ns(&ends[1]), pulsed), "the other end is");
     connect_ends();
     cr_assert(eq(i64, session_core_silent_since_ns(&ends[1]), now));
+}
+
+/* The caller passes on the pulses just before it looks. */
+Test(session_core, the_time_before_a_pulse_is_not_taken_from_the_lease_that_it_brings)
+{
+    int64_t began;
+
+    connect_ends();
+    for (int i = 0; i < 40; i++) {
+        now += 100 * (int64_t)MS;
+        session_core_pulse(&ends[1], 0, now);
+        (void)session_core_look(&ends[1], now);
+    }
+    began = now;
+    (void)expires_after(100);
+    cr_assert(eq(i64, (now - began) / MS, LEASE_MS));
 }
 
 Test(session_core, a_session_without_pulses_expires_a_lease_after_the_last_one)
