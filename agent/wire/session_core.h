@@ -15,8 +15,8 @@
  * process lives, but may be busy. It keeps the session for some leases. The connection counts as silent all
  * the same, so another one is dialled. In a job of SESSION_MANY nodes or more, a connection is quiet while
  * pulses come and nothing waits to be acknowledged: few signs of life travel over it, because those of
- * thousands would cost a host more than all pulses. It counts as silent later. The end that gets no answers to
- * its pulses asks over the session instead, and so hears from the other.
+ * thousands would cost a host more than all pulses. It counts as silent later. The end that gets no answers
+ * to its pulses asks over the session instead, and so hears from the other.
  *
  * Pure: no sockets, no loop, no clock. Times are nanoseconds of any clock that goes forward.
  */
@@ -164,8 +164,8 @@ void session_core_heard(struct session_core *core, int64_t now_ns);
 /** A pulse came `ago_ns` ago. No effect if the other end has closed its connection in order. */
 void session_core_pulse(struct session_core *core, int64_t ago_ns, int64_t now_ns);
 /**
- * Since when nothing is heard: the last sign of life. While pulses come it is the connection that is silent, so
- * they do not count.
+ * Since when nothing is heard: the last sign of life. While pulses come it is the connection that is silent,
+ * so they do not count.
  */
 int64_t session_core_silent_since_ns(const struct session_core *core);
 /**
