@@ -1,6 +1,4 @@
-/*
- * Compares what the ranks of a job spend, and reports stragglers. See agent/members/stragglers.h.
- */
+/* Compares what the ranks of a job spend, and reports stragglers. See agent/members/stragglers.h. */
 #include <stdio.h>
 #include <stdlib.h>
 

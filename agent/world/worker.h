@@ -160,10 +160,7 @@ struct stream_spec worker_stream_spec(const struct worker_context *context, int 
 /** Make *worker the worker `local_rank` of the plan, which has no process yet. */
 void worker_begin(struct worker *worker, const struct worker_context *context, int local_rank);
 
-/**
- * Find the program of the workers. False: *death has kind, code and words for the user.
- * Thread: any.
- */
+/** Find the program of the workers. False: *death has kind, code and words for the user. Thread: any. */
 bool worker_find_program(const struct agent_config *config, char program[RUNDIR_PATH_BYTES],
                          struct death *death);
 
