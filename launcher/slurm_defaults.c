@@ -19,7 +19,7 @@ static bool is_arranged(const struct options *options)
            options_has(options, OPT_MASTER_ADDR);
 }
 
-/* Of several nodes: where they meet. Their ranks follow the order of their tasks (agent/cluster/identity). */
+/* Of several nodes: where they meet. Ranks follow the order of the tasks (agent/rendezvous/identity). */
 static enum fsdp_status set_meeting(struct slurm_defaults *defaults, struct options *options,
                                     struct fsdp_err *err)
 {

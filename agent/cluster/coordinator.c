@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "agent/cluster/coordinator_impl.h"
-#include "agent/cluster/identity.h"
 #include "agent/members/verdict.h"
 #include "agent/os/bug.h"
 #include "shard_runtime/core/clock.h"
@@ -502,11 +501,8 @@ void coordinator_notice(struct coordinator *coordinator, int signal)
 static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp_err *err)
 {
     const struct coordinator_past *past = coordinator->services.past;
-    struct proto_join self;
+    struct proto_join self = *coordinator->services.self;
 
-    identity_fill(&self, coordinator->config);
-    if (coordinator->services.identity != NULL)
-        memcpy(self.identity, coordinator->services.identity, sizeof self.identity);
     if (past != NULL) {
         self.last_node_rank = past->node_rank;
         self.held = past->held;

@@ -75,7 +75,8 @@ struct coordinator_services {
      */
     void (*write_errors)(void *arg, char *text);
     void *write_errors_arg;
-    const unsigned char *identity; /* (PROTO_IDENTITY_BYTES) of this agent; NULL: a new one */
+    /* what this agent would send to join, borrowed during coordinator_create() */
+    const struct proto_join *self;
     /* what to continue, borrowed during coordinator_create(); NULL: a new run begins */
     const struct coordinator_past *past;
     /* agents that never come back, borrowed; the coordinator adds to them. NULL: they are not kept */

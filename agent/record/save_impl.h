@@ -83,10 +83,10 @@ struct save {
     int64_t loaded_step;
     /* of this generation, newest first; all but the newest were refused, and wait for their last reports */
     struct collection *collecting;
-    struct collection *ready;      /* complete, waiting for the thread, in their order */
-    int64_t lost_step;             /* the step whose reports were lost for lack of memory */
-    int n_lost;                    /* their number; 0: none */
-    struct directory_lock *locks;  /* used by the thread while `working`; the locks are held until the end */
+    struct collection *ready;     /* complete, waiting for the thread, in their order */
+    int64_t lost_step;            /* the step whose reports were lost for lack of memory */
+    int n_lost;                   /* their number; 0: none */
+    struct directory_lock *locks; /* used by the thread while `working`; the locks are held until the end */
     struct save_own *own;
     bool working;
     void (*idle)(void *arg); /* NULL: no caller waits for that */

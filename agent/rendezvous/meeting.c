@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "agent/cluster/identity.h"
+#include "agent/rendezvous/identity.h"
 #include "agent/rendezvous/own_address.h"
 #include "agent/wire/lookup.h"
 #include "agent/wire/tls.h"

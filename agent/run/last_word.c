@@ -8,8 +8,8 @@
 #include <uv.h>
 
 #include "agent/arbiter/leader_swept.h"
-#include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
+#include "agent/rendezvous/identity.h"
 #include "agent/run/run_store.h"
 #include "agent/wire/swept.h"
 #include "agent/wire/tls.h"

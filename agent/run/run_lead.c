@@ -14,8 +14,8 @@
 
 #include "agent/arbiter/lead.h"
 #include "agent/arbiter/leader_swept.h"
-#include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
+#include "agent/rendezvous/identity.h"
 #include "agent/run/run_impl.h"
 #include "agent/run/run_store.h"
 #include "shard_runtime/core/clock.h"
@@ -150,7 +150,6 @@ void run_lead_begin(struct run *run, struct rendezvous *rendezvous, struct coord
 
     if (lead->arbiter == NULL)
         return;
-    services->identity = lead->identity;
     services->past = lead->takes_over ? &lead->past : NULL;
     if (lead->fence_until_ms != 0)
         services->fence_ms = fence_ms > 0 ? fence_ms : 1;

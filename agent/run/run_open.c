@@ -1,6 +1,8 @@
 /* Opens the parts of a run: directory, output, coordinator, world. */
+#include <string.h>
 #include <unistd.h>
 
+#include "agent/rendezvous/identity.h"
 #include "agent/run/run_impl.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/shardfile/io_anywhere.h"
@@ -135,7 +137,12 @@ static enum fsdp_status open_coordinator(struct run *run, struct rendezvous *ren
                                              .write_errors = run->rundir != NULL ? run_write_errors : NULL,
                                              .write_errors_arg = run,
                                              .ended = &run->ended };
+    struct proto_join self;
 
+    identity_fill(&self, run->config);
+    if (run->lead.arbiter != NULL)
+        memcpy(self.identity, run->lead.identity, sizeof self.identity);
+    services.self = &self;
     run_lead_begin(run, rendezvous, &services);
     OK_OR_RETURN(coordinator_create(&run->coordinator, run->config, &services, err));
     run->reporter = coordinator_reporter(run->coordinator, COORDINATOR_SELF);

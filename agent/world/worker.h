@@ -20,6 +20,7 @@
 
 #include "agent/config.h"
 #include "agent/link/link_server.h"
+#include "agent/link/standby.h"
 #include "agent/os/os.h"
 #include "agent/output/output.h"
 #include "agent/placement/placement.h"
@@ -29,7 +30,6 @@
 #include "agent/watch/hang_life.h"
 #include "agent/watch/heartbeat.h"
 #include "agent/watch/pace.h"
-#include "agent/world/standby.h"
 #include "agent/world/start_wait.h"
 
 /* What the coordinator tells a node about a generation. (Not the plan of a step.) */

@@ -1,7 +1,7 @@
 #include "tests/bench/member_swarm.h"
 
-#include "agent/cluster/identity.h"
 #include "agent/os/deadlines.h"
+#include "agent/rendezvous/identity.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/wire/little_endian.h"
 #include "shard_runtime/core/clock.h"

@@ -42,7 +42,7 @@ static const struct room {
     { A "snapshot", { A "wire", A "link", R "shardfile", R "core" } },
     { A "wire", { A "record", R "core" } },
     { A "tcpstore", { R "core" } },
-    { A "link", { R "core" } },
+    { A "link", { A "os", R "core" } },
     { A "os", { R "core" } },
     { R "trainer", { R "state", R "engine", R "shardfile", R "job", R "comm", R "data", R "core" } },
     { R "state", { R "engine", R "checkpoint", R "shardfile", R "core" } },

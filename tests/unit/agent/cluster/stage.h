@@ -15,7 +15,7 @@
 
 #include <fsdp/link.h>
 
-#include "agent/cluster/identity.h"
+#include "agent/rendezvous/identity.h"
 
 enum { MAX_NODES = 48 };
 
@@ -164,7 +164,9 @@ static inline void begin(int min_nodes, int max_nodes, int max_restarts, int n)
     static struct agent_os os;
     struct coordinator_services services = stage_services;
     struct fsdp_err err = { 0 };
+    struct proto_join self;
 
+    services.self = &self;
     services.loop = &loop;
     services.os = &os;
     services.io = &io_posix;
@@ -179,6 +181,7 @@ static inline void begin(int min_nodes, int max_nodes, int max_restarts, int n)
     config.min_nodes = min_nodes;
     config.n_nodes = max_nodes;
     config.max_restarts = max_restarts;
+    identity_fill(&self, &config);
     cr_assert(eq(int, coordinator_create(&coordinator, &config, &services, &err), FSDP_OK), "%s",
               err.message);
     while (n_actors < n)

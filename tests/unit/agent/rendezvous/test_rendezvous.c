@@ -11,7 +11,7 @@
 
 #include <fsdp/link.h>
 
-#include "agent/cluster/identity.h"
+#include "agent/rendezvous/identity.h"
 #include "agent/rendezvous/meeting.h"
 #include "agent/wire/tls.h"
 #include "shard_runtime/core/clock.h"

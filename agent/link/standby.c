@@ -1,4 +1,4 @@
-#include "agent/world/standby.h"
+#include "agent/link/standby.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /*
  * Which local ranks have a process on standby.
  */
-#include "agent/world/standby.h"
+#include "agent/link/standby.h"
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>

@@ -1,4 +1,4 @@
-#include "agent/cluster/identity.h"
+#include "agent/rendezvous/identity.h"
 
 #include <cjson/cJSON.h>
 #include <limits.h>
