@@ -23,8 +23,8 @@ static void close_numerics(struct numerics *numerics)
     if (state == NULL)
         return;
     ops = state->device->ops;
-    cuda_matmul_close(state); /* this waits for queued work, */
-    /* in this order, because the second call unloads the code of the attention's work */
+    cuda_matmul_close(state); /* waits for queued work */
+    /* after cuda_matmul_close(), because this call unloads the code of the attention's work */
     cuda_attention_close(state);
     ops->free(state->device, state->scratch, state->scratch_bytes);
     ops->free(state->device, state->on_device, sizeof *state->on_device);
