@@ -82,8 +82,8 @@ static void fill_random(unsigned char *bytes, size_t size)
 }
 
 /*
- * The run directory is ready for a generation: orders the store next, unless too many nodes have left
- * meanwhile.
+ * Ends preparing: everything is ready for a generation, unless nodes have left meanwhile, or `err` says that
+ * it cannot begin.
  */
 static void end_preparing(struct coordinator *coordinator, const struct fsdp_err *err)
 {

@@ -567,7 +567,7 @@ void coordinator_hang_begin(struct coordinator *coordinator);
 void coordinator_hang_look(struct coordinator *coordinator);
 /** Frees the answers of the ranks. */
 void coordinator_hang_fini(struct coordinator *coordinator);
-/** Two functions of struct reporter, and one more. */
+/** Three functions of struct reporter. */
 void coordinator_report_suspects(void *to, int generation);
 void coordinator_report_explained(void *to, int generation, const char *json, size_t length);
 void coordinator_report_rank(void *to, int generation, uint64_t question, const struct hang_rank *rank);

@@ -103,7 +103,7 @@ bool world_give_segments(struct world *world, struct fsdp_err *err)
     }
     if (begin_copies(world, &why) == FSDP_OK)
         return true;
-    /* the snapshots may be of another history, and a failed ring of copies would never replace them */
+    /* the snapshots may be of another history, and no copy will replace them */
     segments_clear(world->segments);
     world_say(world, why.message);
     return give_segments(world, err);

@@ -13,7 +13,10 @@ static const char *const op_names[] = {
     [FSDP_SUM] = "sum", [FSDP_MEAN] = "mean", [FSDP_MAX] = "max", [COMM_SCALED_SUM] = "premul"
 };
 
-/* The other rank's call comes from a socket or from shared memory, so each of its numbers may be anything. */
+/*
+ * Returns the name of a number, or `unknown`. The other rank's call comes from a socket or from shared
+ * memory, so its numbers may be anything.
+ */
 static const char *name_of(const char *const *names, size_t n, uint32_t value, const char *unknown)
 {
     return value < n && names[value] != NULL ? names[value] : unknown;

@@ -12,7 +12,7 @@
 
 #include "shard_runtime/comm/flight.h"
 
-/* An operation in addition to those of fsdp_reduce_op: comm_reduce_scatter_scaled(). */
+/* A reduction in addition to those of enum fsdp_reduce_op, for comm_reduce_scatter_scaled(). */
 enum { COMM_SCALED_SUM = FSDP_MAX + 1 };
 
 enum comm_kind {
@@ -30,7 +30,7 @@ enum comm_kind {
  */
 struct comm_call {
     uint64_t sequence;   /* number of the call in its group, from 1 */
-    uint64_t size_bytes; /* per rank for the first two kinds, of the buffer for the others */
+    uint64_t size_bytes; /* bytes per rank for the first two kinds; bytes of the buffer for the others */
     uint32_t kind;       /* enum comm_kind */
     uint32_t dtype;      /* enum fsdp_dtype */
     uint32_t op;         /* enum fsdp_reduce_op or COMM_SCALED_SUM; 0 where nothing is reduced */
@@ -41,14 +41,15 @@ struct comm_call {
 struct comm_work {
     struct comm_call call;
     /*
-     * As in <fsdp/comm.h>. A call on one buffer (all-reduce, broadcast) has it as both; a barrier has NULL.
+     * As in <fsdp/comm.h>. For a call on one buffer (all-reduce, broadcast) both pointers are that buffer;
+     * for a barrier both are NULL.
      */
     const void *send;
     void *recv;
     float factor; /* of COMM_SCALED_SUM */
 };
 
-/** Returns the elements of `call`: per rank, or of the buffer, as size_bytes. */
+/** Returns the number of elements that `call` is about: per rank, or of the buffer, as for size_bytes. */
 size_t comm_call_elems(const struct comm_call *call);
 
 /** Returns what the flight recorder notes about `call`; the caller fills in the group and the place. */

@@ -40,7 +40,10 @@ void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *word
 
     if (comm == NULL || (was_broken && !comm->ops->wraps))
         return;
-    /* The other ranks' devices work: to them this is a rank that left, and the cause is here. */
+    /*
+     * If this rank's device failed, the other ranks' devices work: to them this rank has left, and the cause
+     * is here.
+     */
     if (comm->ops->fail != NULL && comm->size > 1)
         comm->ops->fail(comm, status == FSDP_ERR_DEVICE ? FSDP_ERR_PEER : status, words);
     if (!was_broken)
@@ -119,7 +122,8 @@ static enum fsdp_status begin(struct fsdp_comm *comm, struct comm_call *call, st
     comm->phase = atomic_load_explicit(&page->phase, memory_order_relaxed);
     atomic_store_explicit(&page->phase, FSDP_PHASE_COLLECTIVE, memory_order_relaxed);
     /*
-     * Counted over all groups: every rank of the world calls as many collectives, whatever groups it is in.
+     * Counted over all groups. Every rank of the world calls the same number of collectives, whatever groups
+     * it is in.
      */
     atomic_store_explicit(&page->collective_seq,
                           atomic_load_explicit(&page->collective_seq, memory_order_relaxed) + 1,
@@ -136,7 +140,7 @@ static enum fsdp_status end(struct fsdp_comm *comm, enum fsdp_status status, str
     uint32_t collective = FSDP_PHASE_COLLECTIVE;
     const uint64_t now = clock_now_ns();
 
-    /* The thread that computes may have stored a phase of its own meanwhile: that one stays. */
+    /* The computing thread may have stored a phase of its own in the meantime. Then that phase stays. */
     atomic_compare_exchange_strong_explicit(&page->phase, &collective, comm->phase, memory_order_relaxed,
                                             memory_order_relaxed);
     atomic_store_explicit(&comm_thread(page)->group, 0, memory_order_relaxed);
@@ -155,7 +159,7 @@ static enum fsdp_status end(struct fsdp_comm *comm, enum fsdp_status status, str
     return fsdp_fail(err, status, "%s", own->message);
 }
 
-/* Every public call, once its arguments are checked: runs the collective and keeps its failure. */
+/* Runs a public call whose arguments are checked, and keeps its failure. */
 static enum fsdp_status run(struct fsdp_comm *comm, struct comm_work work, struct device_stream *stream,
                             struct fsdp_err *err)
 {

@@ -38,8 +38,8 @@ struct comm_ops {
      */
     bool scales;
     /*
-     * Optional: fills in `part`, the group of the members `ranks` (part->size) of `comm`. NULL: comm_split()
-     * opens the group over the link.
+     * Optional: fills in `part`, the group of those members of `comm` that `ranks` lists (part->size of
+     * them). NULL: comm_split() opens the group over the link.
      */
     enum fsdp_status (*split)(struct fsdp_comm *comm, struct fsdp_comm *part, const int *ranks,
                               struct fsdp_err *err);
@@ -80,8 +80,8 @@ enum fsdp_status comm_reduce_scatter_scaled(struct fsdp_comm *comm, const void *
  */
 size_t comm_staging_bytes(int n_nodes, int per_node);
 /**
- * Returns the bytes of the segment that a group's `per_node` members on one node share. Each of them maps all
- * of it. 0 for one member.
+ * Returns the bytes of the segment that a group's `per_node` members on one node share. Each of them maps the
+ * whole segment. 0 if the node has one member.
  */
 size_t comm_shared_bytes(int per_node);
 
@@ -107,12 +107,12 @@ void comm_own(struct fsdp_comm *comm);
  */
 void comm_second_thread(void);
 /**
- * Lends the group to such a thread (`lent`), or takes it back. Meanwhile the owner, who calls this, gets
- * FSDP_ERR_ARG from collectives. NULL is a no-op.
+ * Gives the group to such a second thread (`lent`), or takes it back. While it is lent, the owner, who calls
+ * this function, gets FSDP_ERR_ARG from collectives. NULL is a no-op.
  */
 void comm_lend(struct fsdp_comm *comm, bool lent);
 
-/** Returns whether a call of this group has failed. No later call of it can succeed. NULL has not. */
+/** Returns whether a call of this group has failed; then no later call can succeed. NULL returns false. */
 bool comm_is_broken(const struct fsdp_comm *comm);
 
 /**

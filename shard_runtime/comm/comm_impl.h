@@ -27,7 +27,8 @@ struct fsdp_comm {
     uint64_t sequence; /* collectives begun so far, the running one included */
 
     /* The running call. */
-    struct device_stream *stream; /* what the call is ordered with; NULL: the device's default */
+    /* the stream with which the call is ordered; NULL: the device's default stream */
+    struct device_stream *stream;
     /*
      * The call's entry of the flight recorder. A back end that returns before the call is done takes the
      * entry, leaves NULL here, and ends the entry itself.

@@ -89,7 +89,7 @@ static enum fsdp_status open_sides(struct cpu *cpu, const struct comm_config *co
 }
 
 /*
- * The end of every collective, good or bad. `status` is that of its steps.
+ * Ends every collective, whether it succeeded or not. `status` is the result of its steps.
  *
  * With both sides the last step is a meeting of the node. Without it:
  *   1. Rank A's rail is quick. A returns and ends its process.
@@ -105,7 +105,7 @@ static enum fsdp_status leave(struct cpu *cpu, enum fsdp_status status, struct f
     if (status == FSDP_OK && cpu->shm != NULL)
         status = cpu->mesh != NULL ? shm_meet(cpu->shm, err) : shm_leave(cpu->shm, err);
     if (status == FSDP_ERR_PEER && cpu->mesh != NULL && cpu->shm != NULL)
-        (void)shm_hear(cpu->shm, err); /* the node may know more than the rail */
+        (void)shm_hear(cpu->shm, err); /* the node may have heard of a failure that this rail has not */
     if (status != FSDP_OK && cpu->shm != NULL)
         shm_fail(cpu->shm, status, err->message);
     if (status != FSDP_OK && cpu->mesh != NULL)
@@ -120,9 +120,9 @@ static void copy_block(void *to, const void *from, size_t bytes)
 }
 
 /*
- * First the rail brings the blocks that the other nodes' ranks of this rail send. Then, node by node, the
- * local ranks share what each has brought. Each of the two fills in this rank's own block where the other is
- * absent.
+ * First the rail brings the blocks that ranks of other nodes on this rail send. Then, node by node, the local
+ * ranks share what each of them got. If one of the two sides is absent, the other one fills in this rank's
+ * own block.
  */
 static enum fsdp_status gather(struct cpu *cpu, const void *send, char *recv, size_t bytes,
                                struct fsdp_err *err)
@@ -142,15 +142,18 @@ static enum fsdp_status gather(struct cpu *cpu, const void *send, char *recv, si
     return FSDP_OK;
 }
 
-/* What the node does of a reduction whose rest the rails do: the mean is divided by them, at the end. */
+/*
+ * Returns the operation inside the node for a reduction that the rails complete. For a mean, the node sums;
+ * the rails divide at the end.
+ */
 static enum fsdp_reduce_op node_op(const struct cpu *cpu, enum fsdp_reduce_op op)
 {
     return cpu->mesh != NULL && op == FSDP_MEAN ? FSDP_SUM : op;
 }
 
 /*
- * With both sides, piece by piece: first this node's sums for every node, (N, piece) in `partial`; then their
- * sums over the rail.
+ * With both sides, piece by piece: first computes this node's sums for every node, (N, piece) in `partial`,
+ * and then the sums of these over the rail.
  */
 static enum fsdp_status reduce_pieces(struct cpu *cpu, const char *send, char *recv, size_t n_elems,
                                       enum fsdp_dtype dtype, enum fsdp_reduce_op op, int divisor,
@@ -188,8 +191,8 @@ static enum fsdp_status reduce_scatter(struct cpu *cpu, const void *send, void *
 }
 
 /*
- * Each rank gets its node's sum; each rail sums one part of it over the nodes; the node's ranks share the
- * parts. A rail sums everything if the buffer is small, and if it is the only one.
+ * Each rank gets the sum of its node. Each rail then sums one part of it over the nodes, and the node's ranks
+ * share the parts. If the buffer is small, or if there is only one rail, a rail sums all of it.
  */
 static enum fsdp_status all_reduce(struct cpu *cpu, char *buffer, size_t n_elems, enum fsdp_dtype dtype,
                                    enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
@@ -256,7 +259,9 @@ static enum fsdp_status cpu_run(struct fsdp_comm *comm, const struct comm_work *
     case COMM_BROADCAST:
         status = broadcast(cpu, work->recv, size_bytes, (int)call->root, err);
         break;
-    /* a barrier: leaving is a meeting of each rail, then of the node's ranks, which vouch for their rails */
+    /*
+     * a barrier has no data: tcp_leave() is a meeting of each rail, and leave() then one of the node's ranks
+     */
     default:
         break;
     }

@@ -45,13 +45,14 @@ struct device_collectives {
     /** Returns what has failed since the group was opened, or FSDP_OK. Never blocks; sticky. */
     enum fsdp_status (*poll)(struct device_group *group, struct fsdp_err *err);
     /**
-     * Gives up what is under way, so that its streams go on. Every later call but close() is FSDP_ERR_PEER.
+     * Gives up the collectives that are under way, so that their streams continue. Every later call except
+     * close() fails with FSDP_ERR_PEER.
      */
     void (*abort)(struct device_group *group);
 
     /**
-     * The collectives, as in <fsdp/comm.h>. A `factor` other than 1 multiplies what each rank gives, before
-     * the sum (FSDP_SUM only).
+     * The collectives, as in <fsdp/comm.h>. If `factor` is not 1, each rank's contribution is multiplied by
+     * it before the sum (FSDP_SUM only).
      */
     enum fsdp_status (*all_gather)(struct device_group *group, const void *send, void *recv, size_t n_elems,
                                    enum fsdp_dtype dtype, struct device_stream *stream, struct fsdp_err *err);
@@ -64,11 +65,16 @@ struct device_collectives {
     enum fsdp_status (*broadcast)(struct device_group *group, void *buffer, size_t size_bytes, int root,
                                   struct device_stream *stream, struct fsdp_err *err);
 
-    /** Allocates zeroed device memory that collectives move best. Freed as any other memory of the device. */
+    /**
+     * Allocates zeroed device memory of the kind that collectives move fastest. It is freed as any other
+     * memory of the device.
+     */
     enum fsdp_status (*alloc_memory)(struct device *device, size_t size_bytes, void **out,
                                      struct fsdp_err *err);
-    /** Registers [memory, memory + size_bytes), which collectives of the group will use often. *handle is for
-     * unregister_memory(); NULL if registering does nothing here. */
+    /**
+     * Registers [memory, memory + size_bytes), which collectives of the group will use often. *handle is for
+     * unregister_memory(); NULL if the library does not need to know the memory.
+     */
     enum fsdp_status (*register_memory)(struct device_group *group, void *memory, size_t size_bytes,
                                         void **handle, struct fsdp_err *err);
     void (*unregister_memory)(struct device_group *group, void *handle);

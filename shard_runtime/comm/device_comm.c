@@ -55,9 +55,9 @@ static void abort_all(struct device_comms *comms)
 }
 
 /*
- * Runs a collective on the group over host memory. A failure there is one of the world. What is queued on the
- * device would wait for ever, and so would a thread that frees memory of the device. So all groups of the
- * device are aborted.
+ * Runs a collective on the group over host memory. If it fails, the whole world has failed: work that is
+ * queued on the device would wait for ever, and so would a thread that frees device memory. So all groups of
+ * the device are aborted.
  */
 static enum fsdp_status run_on_host(struct fsdp_comm *comm, struct comm_work work, struct fsdp_err *err)
 {
@@ -103,7 +103,7 @@ static enum fsdp_status compare(struct fsdp_comm *comm, const struct comm_call *
 }
 
 /*
- * The collective is queued, which does not mean done: the recorder's entry ends when the stream has passed
+ * Notes that the collective is queued but not done: its entry in the recorder ends when the stream has passed
  * it.
  */
 static void leave_pending(struct fsdp_comm *comm)
@@ -194,10 +194,7 @@ static void device_comm_close(struct fsdp_comm *comm)
     free(state);
 }
 
-/*
- * The members that wait on the device are freed by aborting; the words reach them over the group on host
- * memory.
- */
+/* Aborting frees the members that wait on the device. The words reach them over the group on host memory. */
 static void device_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
 {
     comm_fail(state_of(comm)->host, status, words);
@@ -275,7 +272,7 @@ static enum fsdp_status dress(struct fsdp_comm *comm, struct fsdp_comm *host, st
     comm->rank = host->rank;
     comm->size = host->size;
     snprintf(comm->name, sizeof comm->name, "%s", host->name);
-    /* Both are one group on the progress page, so the numbers of its collectives go on. */
+    /* Both groups are one on the progress page, so the numbers of collectives continue those of `host`. */
     comm->number = host->number;
     comm->sequence = host->sequence;
     comm->state = state;

@@ -21,13 +21,13 @@ enum fsdp_status device_memory_alloc(struct device_comms *comms, size_t size_byt
 void device_memory_free(struct device_comms *comms, void *memory, size_t size_bytes);
 
 /**
- * Says that `group` is about to move what is at `address`, which registers the memory unless the group knows
- * it. Memory that device_memory_alloc() did not make is left alone. After an error the memory is not
+ * Announces that `group` will move memory at `address`: registers the memory, unless the group knows it.
+ * Memory that device_memory_alloc() did not allocate is left alone. After an error the memory is not
  * registered.
  */
 enum fsdp_status device_memory_use(struct device_comms *comms, struct device_group *group,
                                    const void *address, struct fsdp_err *err);
-/** Says that `group` is about to be closed: all of its registrations are taken back. */
+/** Announces that `group` will be closed: withdraws all of its registrations. */
 void device_memory_leave(struct device_comms *comms, struct device_group *group);
 
 #endif

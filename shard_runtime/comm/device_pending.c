@@ -10,11 +10,15 @@
 struct call {
     struct device_event *event; /* made when the place is first used, then used again */
     struct fsdp_flight_entry *entry;
-    uint64_t number; /* entry->number as it was; a newer collective may have taken the entry since */
+    /* entry->number when the call was added; a newer collective may have taken the entry since */
+    uint64_t number;
     bool done;
 };
 
-/* A ring, as long as the recorder's: a call that is pushed out of here has lost its entry there. */
+/*
+ * A ring, as long as the recorder's. A call that no longer fits in here has lost its entry in the recorder
+ * too.
+ */
 struct device_pending {
     struct device *device;
     struct fsdp_progress *page;
@@ -35,7 +39,10 @@ static void end(const struct device_pending *pending, struct call *call)
     call->done = true;
 }
 
-/* Removes the calls at the front that are done. Asks the device once for each of them, and once more. */
+/*
+ * Removes the calls at the front that are done. Asks the device about each of them, and about the first that
+ * is not done.
+ */
 static void drop_done(struct device_pending *pending)
 {
     while (pending->n > 0) {

@@ -45,7 +45,7 @@ uint32_t flight_add_place(struct fsdp_progress *page, const char *name)
     return n + 1;
 }
 
-/* Returns the group's entry on the page; NULL: `number` is the number of none. */
+/* Returns the group's entry on the page; NULL: `number` stands for no group. */
 static struct fsdp_progress_group *group_of(struct fsdp_progress *page, uint32_t number)
 {
     return number >= 1 && number <= FSDP_GROUPS ? &page->groups[number - 1] : NULL;
@@ -60,7 +60,10 @@ struct fsdp_flight_entry *flight_begin(struct fsdp_progress *page, const struct 
 
     atomic_store_explicit(&entry->number, 0, memory_order_relaxed);
     atomic_thread_fence(
-        /* Number 0 is seen first: a reader never takes the new fields for the older entry's */
+        /*
+         * The number 0 becomes visible first, so a reader never takes the new fields for those of the older
+         * entry.
+         */
         memory_order_release);
     entry->sequence = note->sequence;
     entry->begun_ns = now_ns;

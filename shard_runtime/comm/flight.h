@@ -44,7 +44,7 @@ struct fsdp_flight_entry *flight_begin(struct fsdp_progress *page, const struct 
 /** Notes that the collective of `entry` has ended, there and in its group's entry. Thread: any. */
 void flight_end(struct fsdp_progress *page, struct fsdp_flight_entry *entry, uint64_t now_ns);
 
-/** Adds time to what the thread that computes spent. Thread: that one. */
+/** Adds time to what the computing thread has spent on `what`. Thread: the one that computes. */
 void flight_spend(struct fsdp_progress *page, enum fsdp_spent what, uint64_t ns);
 /** Keeps what was spent up to the end of `step`, for the agent. Thread: the one that computes. */
 void flight_end_step(struct fsdp_progress *page, uint64_t step, uint64_t now_ns);

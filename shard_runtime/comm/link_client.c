@@ -45,7 +45,7 @@ static enum fsdp_status map_progress(struct link *link, struct fsdp_err *err)
     if (page == MAP_FAILED)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "mapping the progress page: %s", strerror(errno));
     link->progress = page;
-    if (page->magic == 0 && page->version == 0) { /* a fresh page: this process lays it out */
+    if (page->magic == 0 && page->version == 0) { /* the page is new, so this process lays it out */
         page->magic = FSDP_PROGRESS_MAGIC;
         page->version = FSDP_PROGRESS_VERSION;
     }
@@ -53,7 +53,7 @@ static enum fsdp_status map_progress(struct link *link, struct fsdp_err *err)
         return link_break(link, FSDP_ERR_FORMAT, "the agent's progress page is of another version", err);
     atomic_store_explicit(&page->phase, FSDP_PHASE_OPEN, memory_order_relaxed);
     atomic_store_explicit(&page->pass, FSDP_PHASE_OPEN, memory_order_relaxed);
-    link_alive(link); /* the agent sees by this that the process uses the link */
+    link_alive(link); /* shows the agent that the process uses the link */
     return FSDP_OK;
 }
 
@@ -133,7 +133,8 @@ enum fsdp_status link_open(struct link **out, struct fsdp_err *err)
         if (status == FSDP_OK)
             status = read_hello(link, err);
         if (status == FSDP_OK)
-            status = link_drain(link, err); /* JOB, if there is one, was sent before this process began */
+            /* if there is a JOB, it was sent before this process began, so it is here already */
+            status = link_drain(link, err);
     }
     if (status != FSDP_OK) {
         fsdp_wrap(err, "joining the agent");

@@ -65,8 +65,8 @@ struct link {
 };
 
 /**
- * Removes the first kept packet of this type into *out; of FSDP_LINK_PUBLISHED, the one of `step`. Returns
- * false if none has come.
+ * Removes the first kept packet of this type into *out; for FSDP_LINK_PUBLISHED, the first about `step`.
+ * Returns false if there is none.
  */
 bool link_take_kept(struct link *link, enum fsdp_link_type type, int64_t step, struct kept *out);
 
@@ -99,8 +99,10 @@ enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err);
 /** Receives and puts away all packets that have arrived. The caller holds `receiving`. */
 enum fsdp_status link_drain(struct link *link, struct fsdp_err *err);
 
-/** Shows on the progress page that this process waits for the agent; returns the phase from before, for
- * link_end_wait(), which shows that one again. Both count as signs of life. */
+/**
+ * Shows on the progress page that this process waits for the agent. Returns the phase from before, which
+ * link_end_wait() shows again. Both calls count as signs of life.
+ */
 uint32_t link_begin_wait(const struct link *link);
 void link_end_wait(const struct link *link, uint32_t phase);
 

@@ -181,7 +181,7 @@ enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err)
 
     switch (packet->header.type) {
     case FSDP_LINK_VALUE:
-        return FSDP_OK; /* the answer to a link_get() that has failed meanwhile */
+        return FSDP_OK; /* an answer to a link_get() that has failed in the meantime */
     case FSDP_LINK_JOB:
         return read_job(link, err);
     case FSDP_LINK_NOTICE:
@@ -221,7 +221,7 @@ enum fsdp_status link_drain(struct link *link, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Another thread is receiving, and takes in for this one too. */
+/* If another thread is receiving, leaves that to it: it takes packets for this thread too. */
 static enum fsdp_status drain_or_leave(struct link *link, struct fsdp_err *err)
 {
     enum fsdp_status status;

@@ -73,7 +73,7 @@ static enum fsdp_status check_config(const struct comm_config *config, struct fs
     return FSDP_OK;
 }
 
-/* Opens the group by `split` of the group `whole`; NULL: by the cpu back end. */
+/* Opens a group as part of the group `whole`, by its `split`; with `whole` NULL, by the cpu back end. */
 static enum fsdp_status open_group(struct fsdp_comm **out, const struct comm_config *config,
                                    struct fsdp_comm *whole, const struct comm_places *places,
                                    struct fsdp_err *err)

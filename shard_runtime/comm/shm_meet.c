@@ -49,15 +49,18 @@ void shm_arrive(struct shm *shm)
 }
 
 /*
- * Returns whether the meeting that this rank has come to is over. The difference is right when the counters
- * wrap.
+ * Returns whether the meeting to which this rank has come is over. The difference of the counters is right
+ * even when they wrap.
  */
 static bool is_open(const struct shm *shm)
 {
     return (int32_t)(atomic_load_explicit(&shm->head->released, memory_order_acquire) - shm->meeting) >= 0;
 }
 
-/* If another rank of this host gave up, returns its status and words, unless the meeting was over before. */
+/*
+ * If another rank of this host has given up, returns its status and words, unless the meeting was over before
+ * that.
+ */
 static enum fsdp_status check_failed(const struct shm *shm, struct fsdp_err *err)
 {
     const struct shm_head *head = shm->head;
@@ -86,7 +89,7 @@ static enum fsdp_status sleep_until_open(struct shm *shm, struct fsdp_err *err)
 
             status = watch_check(shm->watch, &words);
             if (status != FSDP_OK && is_open(shm))
-                status = FSDP_OK; /* the process that ended had come to this meeting */
+                status = FSDP_OK; /* the meeting was over: the process that has ended had come to it */
             else if (status != FSDP_OK && check_failed(shm, err) != FSDP_OK)
                 status = (enum fsdp_status)head->failed_status; /* its words say why it ended */
             else if (status != FSDP_OK)
@@ -115,8 +118,8 @@ enum fsdp_status shm_await(struct shm *shm, struct fsdp_err *err)
     for (int i = 0; i < shm->n_spins && !is_open(shm); i++)
         pause_briefly();
     /*
-     * A rank that has not come may wait for this CPU. sched_yield() costs a tenth of sleeping and being
-     * woken.
+     * A rank that has not come may need this CPU. sched_yield() takes a tenth of the time of sleeping and
+     * being woken.
      */
     for (int i = 0; i < shm->n_yields && !is_open(shm); i++)
         sched_yield();
@@ -139,7 +142,7 @@ void shm_fail(struct shm *shm, enum fsdp_status status, const char *words)
 
     if (!atomic_compare_exchange_strong(&head->failed, &whole, SHM_FAILING))
         return;
-    /* A failure that only this rank has is to the others a rank that left. */
+    /* Other ranks learn only that this rank has left, unless the failure is a mismatch. */
     head->failed_status = status == FSDP_ERR_MISMATCH ? FSDP_ERR_MISMATCH : FSDP_ERR_PEER;
     snprintf(head->failed_words, sizeof head->failed_words, "rank %d left: %s", shm->first + shm->self,
              words);

@@ -17,8 +17,8 @@
 
 /*
  * Bytes of a slot. It is so large that the copying takes far longer than a meeting (0.3 us spinning, 35 us
- * asleep and more when ranks outnumber CPUs). From 64 KiB to 4 MiB tried; below 1 MiB sums between two
- * clusters of cores get slower.
+ * asleep and more when ranks outnumber CPUs). Sizes from 64 KiB to 4 MiB were tried; below 1 MiB, sums
+ * between two clusters of cores are slower.
  */
 enum { CHUNK_BYTES = 1 << 20 };
 
@@ -149,7 +149,7 @@ enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, s
     shm->n = config->n;
     shm->self = config->self;
     shm->chunk_bytes = config->chunk_bytes != 0 ? config->chunk_bytes : CHUNK_BYTES;
-    /* A slot has room for one cache line per rank at least, whatever was asked for. */
+    /* A slot has room for at least one cache line per rank, even if a smaller chunk was asked for. */
     if (shm->chunk_bytes < 64 * (size_t)config->n)
         shm->chunk_bytes = 64 * (size_t)config->n;
     shm->chunk_bytes = round_up(shm->chunk_bytes, 64);
@@ -166,7 +166,7 @@ enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, s
         shm->head->magic = SHM_MAGIC;
     }
     tell_cpus(shm->head);
-    status = shm_meet(shm, err); /* now all ranks have the segment, and the head is written */
+    status = shm_meet(shm, err); /* after this meeting all ranks have the segment, and the head is written */
     if (ranks_fit_cpus(shm->head, config->link))
         shm->n_spins = SPINS;
     else

@@ -33,7 +33,8 @@ struct shm_head {
     alignas(64) _Atomic uint32_t arrived;
     /* Meetings that are over; wraps around. Waiting ranks sleep on this word (futex). */
     alignas(64) _Atomic uint32_t released;
-    _Atomic uint32_t sleepers; /* ranks that may be asleep on it; too high a number does no harm */
+    /* how many ranks may be asleep on `released`; too high a number does no harm */
+    _Atomic uint32_t sleepers;
 
     /* enum shm_failed. The status and words after it are valid once it is SHM_FAILED. */
     alignas(64) _Atomic uint32_t failed;
@@ -43,8 +44,8 @@ struct shm_head {
 _Static_assert(sizeof(struct shm_head) <= SHM_HEAD_BYTES, "the head fits its page");
 
 /*
- * The calls of one rank; call number i is at i % 2. Two suffice: a rank may begin its next call while another
- * rank still compares this one, but not the call after that.
+ * The calls of one rank; call number i is at place i % 2. Two places suffice: while another rank still
+ * compares one call, this rank may begin the next call, but not the one after that.
  */
 struct shm_mark {
     alignas(64) struct comm_call calls[2];

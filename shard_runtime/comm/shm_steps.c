@@ -24,7 +24,7 @@ enum { STREAM_BYTES = 4096 };
 
 /*
  * Copies into a slot, for other cores to read. Uses streaming stores, which bypass the caches, where the CPU
- * has them. A reader fetches a line that stays in this core's cache from there. Between two clusters of cores
+ * has them. Otherwise a reader would fetch the line from this core's cache. Between two clusters of cores
  * that is the slowest way. 1 MiB between two ranks on AMD EPYC takes 300 us through the caches and 50 us past
  * them. Within one cluster it takes 40 us and 50 us.
  */

@@ -26,13 +26,16 @@ static enum fsdp_status make_room(struct staging *staging, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* A piece of a collective on its way. Rows are a rank's each; what is one row for all ranks is row 0. */
+/*
+ * A piece of a collective that is being moved. It has a row for each rank; data that is the same for all
+ * ranks is row 0.
+ */
 struct piece {
     const struct comm_work *work;
     struct device_stream *stream;
-    size_t n_rows, own; /* rows of a piece; this rank's, if the rows differ */
+    size_t n_rows, own; /* n_rows: rows of the piece; own: this rank's row, if the rows differ */
     size_t row_bytes;   /* of the piece */
-    size_t done;        /* bytes of a whole row that are done */
+    size_t done;        /* bytes of each whole row that are done */
 };
 
 /* Copies row `r` of the piece, down or up, between the device's buffer and the staging memory. */

@@ -112,15 +112,15 @@ void tcp_say(struct tcp_mesh *mesh, const char *words)
         const struct conn *c = &mesh->conns[i];
 
         /*
-         * Words are only sent between two collectives. Inside one the reader would take them for data.
-         * Between two the socket's buffer is empty, so one send() takes all of them.
+         * Words may only be sent between two collectives; inside one, the reader would take them for data.
+         * Between two, the socket's buffer is empty, so one send() takes all of them.
          */
         if (c->fd >= 0 && c->call_out_at == sizeof c->call_out && c->out_left == 0)
             (void)send(c->fd, &last, sizeof last, MSG_NOSIGNAL);
     }
     /*
-     * Only our end: closing both would reset the connection if the others still send, and the words would be
-     * lost.
+     * Only our direction is closed. Closing both would reset the connection if the others still send, and the
+     * words would be lost.
      */
     for (int i = 0; i < mesh->n; i++)
         if (mesh->conns[i].fd >= 0)
@@ -175,7 +175,7 @@ static bool receive_some(const struct tcp_mesh *mesh, struct conn *c)
                    &n))
             return false;
         c->call_in_at += n;
-        return true; /* the caller compares the call before it takes data */
+        return true; /* no further: the caller compares the call before it takes data */
     }
     if (!moved(recv(c->fd, c->in, c->in_left < CALL_BYTES ? c->in_left : CALL_BYTES, 0), &n))
         return false;
@@ -213,7 +213,10 @@ static bool is_cut(const struct tcp_mesh *mesh, const struct conn *c)
            info.tcpi_last_data_recv > mesh->patience_ms;
 }
 
-/* Shows on the progress page whose data is missing; if no data is, who does not take this rank's. */
+/*
+ * Shows on the progress page whose data is missing; if no data is missing, which node does not take this
+ * rank's.
+ */
 static void show_missing(const struct tcp_mesh *mesh)
 {
     struct fsdp_progress_thread *thread = comm_thread(mesh->page);
@@ -284,7 +287,7 @@ static enum fsdp_status serve(struct tcp_mesh *mesh, int node, short revents, st
     const bool call_was_here = c->call_in_at == sizeof c->call_in;
     bool alive = true;
 
-    /* Read first: what the other end sent before it went away may say why it did. */
+    /* Reading comes first: what the other end sent before it went away may explain why it did. */
     if (wants_in(c) && (revents & (POLLIN | POLLHUP | POLLERR)) != 0)
         alive = receive_some(mesh, c);
     if (!call_was_here && c->call_in_at == sizeof c->call_in && c->call_in.kind == COMM_GONE)
@@ -400,8 +403,8 @@ void tcp_enter(struct tcp_mesh *mesh, const struct comm_call *call)
         c->call_out_at = c->call_in_at = 0;
         /*
          * Sent before this rank waits for anything. Ranks that call different collectives may wait for each
-         * other in a circle, over rails and through shared memory. So at least one of them finds out. What
-         * cannot be sent now is sent, or fails, in the next exchange.
+         * other in a circle, over rails and through shared memory; this way at least one of them notices.
+         * What cannot be sent now is sent, or fails, in the next exchange.
          */
         if (c->fd >= 0)
             (void)send_some(c);

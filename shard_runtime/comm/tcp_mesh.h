@@ -50,18 +50,20 @@ void tcp_enter(struct tcp_mesh *mesh, const struct comm_call *call);
 /** Ends the collective: waits until everything has been sent, and until all calls have been compared. */
 enum fsdp_status tcp_leave(struct tcp_mesh *mesh, struct fsdp_err *err);
 
-/** Breaks the connections, so that the others get FSDP_ERR_PEER now and not only when this process ends. */
+/**
+ * Breaks the connections, so that the other nodes get FSDP_ERR_PEER now, and not only when this process ends.
+ */
 void tcp_fail(struct tcp_mesh *mesh);
 
 /**
- * The same between two collectives, with a reason: nodes that wait for this rank get FSDP_ERR_PEER with
- * `words`.
+ * Does what tcp_fail() does, between two collectives, with a reason: nodes that wait for this rank get
+ * FSDP_ERR_PEER with `words`.
  */
 void tcp_say(struct tcp_mesh *mesh, const char *words);
 
 /**
- * Returns whether a node called tcp_say(), with its words in `err`. Called between two collectives; does not
- * wait for a node to say something, only for the rest of words that have begun to arrive.
+ * Returns whether a node called tcp_say(), with its words in `err`. Called between two collectives. It waits
+ * only for the rest of words that have begun to arrive.
  */
 bool tcp_hear(struct tcp_mesh *mesh, struct fsdp_err *err);
 

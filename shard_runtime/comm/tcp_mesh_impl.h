@@ -17,7 +17,7 @@ struct conn {
     int fd; /* -1: this node itself */
     struct comm_call call_out, call_in;
     size_t call_out_at,
-        call_in_at; /* bytes of the calls that have gone and come; their size: nothing to do */
+        call_in_at; /* bytes of the two calls that were sent and received; equal to their size: complete */
     const char *out;
     size_t out_left;
     char *in;

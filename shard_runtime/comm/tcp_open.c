@@ -60,9 +60,14 @@ enum stage { VACANT, CONNECTING, AWAIT_CHALLENGE, AWAIT_PROOF, AWAIT_OPENING };
 struct door {
     int fd;
     enum stage stage;
-    int node;            /* connecting end: to which */
-    int attempts, error; /* connecting end: how often tried, and the errno of the last try; 0: none */
-    int64_t since_ms;    /* accepting end: when it came; connecting end, vacant: when to try again */
+    int node; /* connecting end: to which */
+    /* on the connecting end: the number of tries, and the errno of the last one; 0: none */
+    int attempts, error;
+    /*
+     * on the accepting end: when it came; on the connecting end, while there is no connection: when to try
+     * again
+     */
+    int64_t since_ms;
     size_t got;
     union {
         unsigned char bytes[sizeof(struct opening)];
@@ -202,8 +207,8 @@ int64_t tcp_patience_ms(const struct link *link)
  * Sends small messages at once, and finds a host that is out of reach for tcp_patience_ms():
  *   - on an idle connection, by keep-alive;
  *   - on a connection with data under way, by is_cut() in tcp_mesh.c.
- * TCP_USER_TIMEOUT would do the second too. But it also gives up a process that is only stopped and whose
- * window is full (tcp(7)), and that one must be waited for.
+ * TCP_USER_TIMEOUT would do the second too. But it would also give up a process that is only stopped and
+ * whose window is full (tcp(7)), and for such a process the rank must wait.
  */
 static void tune(int fd, const struct link *link)
 {
@@ -284,7 +289,10 @@ static bool answer_challenge(const struct opener *o, struct door *door)
            send(door->fd, &door->sent, sizeof door->sent, MSG_NOSIGNAL) == sizeof door->sent;
 }
 
-/* Accepting end: all bytes of an opening are here. Its numbers are not trusted before its HMAC is right. */
+/*
+ * On the accepting end: all bytes of an opening have come. Its numbers are not trusted before its HMAC is
+ * found right.
+ */
 static void judge_opening(struct opener *o, struct door *door)
 {
     const struct opening *opening = &door->in.opening;
@@ -307,7 +315,7 @@ static void judge_opening(struct opener *o, struct door *door)
     let_in(o, door, node);
 }
 
-/* Connecting end: all bytes of the other end's proof are here. */
+/* On the connecting end: all bytes of the other end's proof have come. */
 static void judge_proof(struct opener *o, struct door *door)
 {
     unsigned char mac[MAC_BYTES];
@@ -326,7 +334,8 @@ static size_t awaited_bytes(enum stage stage)
 }
 
 /*
- * poll() reported a door. Reads what its stage awaits and not one byte more: what follows is the rail's data.
+ * poll() has reported a door. Reads what its stage needs and not one byte more, because the bytes that follow
+ * are the rail's data.
  */
 static void serve(struct opener *o, struct door *door)
 {
@@ -450,7 +459,8 @@ static enum fsdp_status open_doors(struct opener *o, struct fsdp_err *err)
 
         waited_ms += now - before < TURN_MS ? now - before : TURN_MS;
         before = now;
-        link_alive(o->config->link); /* the agent's hang watch need not act: this wait has its own limit */
+        /* shows a sign of life: this wait has a limit of its own, so the agent must not take it for a hang */
+        link_alive(o->config->link);
         status = waited_ms > limit_ms(o) ? too_late(o, err) : tend(o, err);
         if (status != FSDP_OK)
             break;

@@ -19,11 +19,11 @@
 #include "shard_runtime/comm/tcp_mesh.h"
 
 /**
- * Returns for how many milliseconds a rank waits for another host of which nothing comes. The agents decide
- * which node is lost, after a lease. They bear a cut that is shorter than that. On a TCP connection such a
- * cut may be a silence of twice its length, because the retries of TCP are further and further apart. Only
- * what agents cannot see is left to the ranks: two nodes that both reach the host of the job, and not each
- * other.
+ * Returns for how many milliseconds a rank waits for another host from which nothing comes. The agents decide
+ * which node is lost, after a lease. They survive a cut of the network that is shorter than that. On a TCP
+ * connection such a cut may be a silence of twice its length, because the retries of TCP are further and
+ * further apart. Only what agents cannot see is left to the ranks: two nodes that both reach the host of the
+ * job, and not each other.
  */
 int64_t tcp_patience_ms(const struct link *link);
 

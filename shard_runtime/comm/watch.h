@@ -1,6 +1,7 @@
 /*
- * Why a wait for other ranks may be in vain. The agent is gone or has said so, or a member's process on this
- * host has ended. Every wait of the cpu back end checks this between two slices of sleep.
+ * Finds out that a wait for other ranks is pointless: the agent is gone, or has said that a rank is, or a
+ * member's process on this host has ended. Every wait of the cpu back end checks this between two slices of
+ * sleep.
  */
 #ifndef COMM_WATCH_H
 #define COMM_WATCH_H

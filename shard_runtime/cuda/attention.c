@@ -13,7 +13,7 @@
 struct fused_attention {
     struct cuda_numerics *state;
     struct fused_attention_desc desc;
-    struct cudnn_pair *cudnn; /* belongs to the row; NULL: our kernels run */
+    struct cudnn_pair *cudnn; /* belongs to the row of the table; NULL: our kernels run */
 };
 
 /*

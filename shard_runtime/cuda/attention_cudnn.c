@@ -134,7 +134,7 @@ static bool is_aligned(const void *pointer)
     return pointer != NULL && (uintptr_t)pointer % CUDNN_ALIGN_BYTES == 0;
 }
 
-/* Is it aligned to 64 bytes, as every buffer of a plan is? */
+/* Is the address aligned to 64 bytes, as every buffer of a plan is? */
 static bool is_scratch(const void *pointer)
 {
     return pointer != NULL && (uintptr_t)pointer % 64 == 0;
@@ -153,7 +153,7 @@ bool cudnn_pair_takes_backward(const struct fused_attention_backward *run)
            is_aligned(run->dv) && is_scratch(run->scratch);
 }
 
-/* Set the sums to zero that an engine adds to: other work has used this part of the arena. */
+/* Sets to zero the sums to which an engine adds, because other work has used this part of the arena. */
 static enum fsdp_status clear_sums(const struct cudnn_plan *plan, struct device_stream *stream, void *scratch,
                                    struct fsdp_err *err)
 {

@@ -17,7 +17,7 @@ struct cudnn_pair; /* the plans of forward and backward of one shape; they belon
 enum fsdp_status cudnn_row_open(struct cudnn_row **out, struct fsdp_err *err);
 /** Close the row with all its pairs. NULL is a no-op. */
 void cudnn_row_close(struct cudnn_row *row);
-/** The version of the library, 91900 for 9.19.0. 0: it took no shape, or the row is NULL. */
+/** Returns the version of the library, 91900 for 9.19.0. 0: it has made no plan, or the row is NULL. */
 size_t cudnn_row_serves(const struct cudnn_row *row);
 
 /**
@@ -28,8 +28,8 @@ enum fsdp_status cudnn_row_pair(struct cudnn_row *row, const struct fused_attent
                                 struct cudnn_pair **out, struct fsdp_err *err);
 
 /**
- * Does a plan take these pointers? It does not if one is not aligned to 16 bytes, or if a gradient is not
- * wanted.
+ * Can the plan run with these pointers? It cannot if a pointer is not aligned to 16 bytes, or if a gradient
+ * is not wanted.
  */
 bool cudnn_pair_takes_forward(const struct fused_attention_forward *run);
 bool cudnn_pair_takes_backward(const struct fused_attention_backward *run);

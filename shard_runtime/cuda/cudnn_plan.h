@@ -32,7 +32,8 @@ struct cudnn_plan {
     cudnn_descriptor plan;  /* one of the descriptors above */
     size_t workspace_bytes; /* the engine's own workspace, after the graph's scratch */
     int64_t engine;         /* cuDNN's number of the engine; -1: not known */
-    int n_refused;          /* engines that were offered before it and refused, or wanted more workspace */
+    /* engines that were offered before this one, and refused or wanted more workspace */
+    int n_refused;
 };
 
 /**

@@ -122,9 +122,9 @@ static void sleep_a_slice(void)
 }
 
 /*
- * A wait failed, and its caller is about to free memory that queued copies still use. A device that works is
- * done soon, because its collectives have been aborted. A device that failed says so again. A device that is
- * stuck is waited for once, for a second.
+ * A wait failed, and its caller is about to free memory that queued copies still use. This waits until they
+ * are done. A device that works is done soon, because its collectives have been aborted. A device that failed
+ * reports that again. A device that is stuck is waited for once, for a second.
  */
 static void settle(struct cuda_device *state, struct device_stream *stream)
 {

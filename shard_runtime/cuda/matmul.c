@@ -24,7 +24,7 @@
 
 enum { WIDE_ALIGNMENT = 16 };
 
-/* Operands in cuBLASLt's order: its first one is our b. */
+/* Operands in cuBLASLt's order. Its first operand is our b. */
 enum { LT_A, LT_B, LT_C, LT_N_OPERANDS };
 
 struct algorithm {
@@ -38,9 +38,9 @@ struct matmul {
     struct matmul_desc desc;
     cublasLtMatmulDesc_t lt;
     cublasLtMatrixLayout_t layouts[LT_N_OPERANDS];
-    struct algorithm wide, narrow; /* for operands that are aligned, and for others */
+    struct algorithm wide, narrow; /* `wide`: for operands aligned to 16 bytes; `narrow`: for others */
     size_t n_calls;                /* each call runs batches of one stride */
-    size_t skip[LT_N_OPERANDS];    /* elements from one call's operand to the next call's */
+    size_t skip[LT_N_OPERANDS];    /* elements between the operand of one call and that of the next call */
 };
 
 static enum fsdp_status lt_status(const struct cuda_numerics *state, cublasStatus_t status, const char *call,
@@ -300,7 +300,7 @@ static enum fsdp_status find_algorithm(struct matmul *m, bool wide, struct algor
                                             m->layouts[LT_C], m->layouts[LT_C], m->state->preference, 1,
                                             &found, &n_found);
     if (answer != CUBLAS_STATUS_SUCCESS && answer != CUBLAS_STATUS_NOT_SUPPORTED &&
-        /* it says this also of a layout that the epilogue does not take */
+        /* the library gives this status also for a layout that the epilogue does not take */
         answer != CUBLAS_STATUS_INVALID_VALUE)
         return lt_status(m->state, answer, "cublasLtMatmulAlgoGetHeuristic", __LINE__, err);
     if (answer == CUBLAS_STATUS_SUCCESS && n_found > 0)
@@ -318,7 +318,9 @@ static enum fsdp_status check_beside(const struct cuda_numerics *state, const st
 {
     if (state->bias_only)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: FSDP_CUDA_EPILOGUES=bias");
-    /* The product and our column sum are as fast or faster (docs/cuda.md, "Products"). */
+    /*
+     * Not used: the product followed by our own column sum is as fast or faster (docs/cuda.md, "Products").
+     */
     if (!state->all_sums &&
         (d->beside == MATMUL_GELU_BACKWARD_SUMS || (d->beside == MATMUL_SUMS_OF_B && d->dtype == FSDP_F32)))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
@@ -380,7 +382,7 @@ void cuda_matmul_destroy(struct matmul *matmul)
     free(matmul);
 }
 
-/* An empty sum: write zeros, or add nothing. */
+/* Computes a product whose sums are empty: writes zeros, or adds nothing. */
 static enum fsdp_status run_empty(const struct matmul *m, struct device_stream *stream, char *c,
                                   struct fsdp_err *err)
 {
@@ -403,7 +405,7 @@ static bool is_wide(const void *pointer)
     return (uintptr_t)pointer % WIDE_ALIGNMENT == 0;
 }
 
-/* Are all operands of all calls aligned for the algorithm that needs it? The last two may be NULL. */
+/* Are the operands of all calls aligned as the algorithm `wide` needs it? The last two may be NULL. */
 static bool all_wide(const struct matmul *m, const void *a, const void *b, const void *c, const void *bias,
                      const void *beside)
 {
@@ -428,8 +430,8 @@ static void begin_timed(const struct matmul *m, const struct algorithm *algo)
 }
 
 /*
- * If a call refuses an epilogue that the heuristic had offered, report that as if it had not been offered.
- * Nothing was queued.
+ * If a call refuses an epilogue that the heuristic had offered, reports that as if it had not been offered.
+ * Nothing was queued then.
  */
 static enum fsdp_status answered(const struct matmul *m, cublasStatus_t answer, int line,
                                  struct fsdp_err *err)

@@ -30,7 +30,7 @@ enum {
     OPEN_WITHIN_S = 300
 };
 
-/* Pause before the next question, after n_asked answers "in progress". */
+/* Pauses before asking again, after n_asked answers "in progress". */
 static void pause_before_asking(unsigned n_asked)
 {
     const struct timespec slice = { .tv_nsec = SLICE_NS };
@@ -89,7 +89,7 @@ static enum fsdp_status break_group(struct device_group *group, struct fsdp_err 
     return nccl_failed(group, err);
 }
 
-/* Reports that the deadline has passed, although the watch found no dead peer. */
+/* Reports that the time limit has passed, although the watch found no dead peer. */
 static enum fsdp_status late(const struct device_group *group, const char *call, struct fsdp_err *err)
 {
     return fsdp_fail(
@@ -168,8 +168,8 @@ static enum fsdp_status make_id(const struct device *device, char id[DEVICE_GROU
 }
 
 /*
- * A communicator opens only when all ranks have come, and one may not: give up after FSDP_NCCL_INIT_TIMEOUT_S
- * seconds.
+ * Returns the time limit for opening a communicator, which waits for all ranks: FSDP_NCCL_INIT_TIMEOUT_S
+ * seconds from now.
  */
 static uint64_t open_deadline_ns(void)
 {
@@ -211,7 +211,7 @@ static enum fsdp_status open_group(struct device_group **out, const struct devic
     return FSDP_OK;
 }
 
-/* Finish a working communicator in good order, for a second at most; abort any other. */
+/* Closes a working communicator in order, for which it gets a second; aborts any other. */
 static void close_group(struct device_group *group)
 {
     if (group == NULL)
@@ -285,7 +285,7 @@ static enum fsdp_status reduce_scatter_scaled(struct device_group *group, const 
         return status;
     status = NCCL_TRY(group,
                       ReduceScatter(send, recv, n_elems, type_of(dtype), op, group->comm, stream->cuda), err);
-    /* An abort in the meantime has destroyed the operation with the group. */
+    /* If there was a failure, the abort has destroyed the operation together with the group. */
     return status == FSDP_OK ? NCCL_TRY(group, RedOpDestroy(op, group->comm), err) : status;
 }
 

@@ -37,7 +37,7 @@ enum fsdp_status nccl_open_library(const struct cuda_device *device, struct fsdp
     NCCL_OPTIONAL_FUNCTIONS(FIND)
 #undef FIND
     result = found.GetVersion(&version);
-    nccl = found; /* the words for a failure are among the functions */
+    nccl = found; /* set before the check, because the words for a failure are among the functions */
     if (result != NCCL_SUCCESS)
         return nccl_call_failed(device, result, "ncclGetVersion", __FILE__, __LINE__, err);
     if (version < 21800)

@@ -23,8 +23,9 @@ static void close_numerics(struct numerics *numerics)
     if (state == NULL)
         return;
     ops = state->device->ops;
-    cuda_matmul_close(state);    /* this waits for queued work, */
-    cuda_attention_close(state); /* and this unloads the code of that work */
+    cuda_matmul_close(state); /* waits for queued work */
+    /* after cuda_matmul_close(), because this call unloads the code of the attention's work */
+    cuda_attention_close(state);
     ops->free(state->device, state->scratch, state->scratch_bytes);
     ops->free(state->device, state->on_device, sizeof *state->on_device);
     ops->free_host(state->device, state->on_host, sizeof *state->on_host);
@@ -72,8 +73,8 @@ static void describe(const struct numerics *numerics, char *buffer, size_t size)
 }
 
 /*
- * Scratch for a call whose caller passes none; false, with the failure kept, if there is no memory. Before it
- * grows, all work that may use the old one is waited for.
+ * Gives scratch to a call whose caller passes none. Returns false, with the failure kept, if there is no
+ * memory. Before the scratch grows, all work that may use the old one is waited for.
  */
 static bool take_scratch(struct numerics *numerics, struct device_stream *stream, size_t size_bytes,
                          void **out)
@@ -211,7 +212,7 @@ struct loss_target {
     const struct cuda_results *from;
     double *loss_sum;
     uint64_t *n_targets;
-    /* set from the call until the callback has run, which is on a thread of the driver */
+    /* true from the call until the callback has run, on a thread of the driver */
     _Atomic bool busy;
     struct loss_target *next;
 };

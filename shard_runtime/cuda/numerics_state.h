@@ -30,8 +30,8 @@ struct cuda_numerics {
     cublasLtHandle_t lt;
     cublasLtMatmulPreference_t preference;
     bool tf32;      /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
-    bool bias_only; /* FSDP_CUDA_EPILOGUES=bias: products write nothing in addition to their result */
-    bool all_sums;  /* FSDP_CUDA_EPILOGUES=all: slow ones as well */
+    bool bias_only; /* FSDP_CUDA_EPILOGUES=bias: a product computes nothing but its result and the bias */
+    bool all_sums;  /* FSDP_CUDA_EPILOGUES=all: products also write sums where that is slower */
     enum cuda_attention attention;
     struct cudnn_row *cudnn; /* NULL: attention runs on our kernels */
     /* the first reason why some attention runs on our kernels although cuDNN was asked for */
@@ -39,8 +39,8 @@ struct cuda_numerics {
     void *workspace; /* for products, CUDA_WORKSPACE_BYTES */
     struct cuda_results *on_device, *on_host;
     /*
-     * For operations whose callers pass no scratch. It grows at their first use, and never in a step after
-     * the first.
+     * Scratch for operations whose callers pass none. It grows when they are first used, and not in any step
+     * after the first.
      */
     void *scratch;
     size_t scratch_bytes;

@@ -25,7 +25,7 @@ struct profile {
     struct device_stream *stream; /* the stream of the open span */
     int span, part;               /* the open marks, or NONE */
     int n_inner;                  /* spans that began inside the open one, and count as part of it */
-    uint64_t n_steps;             /* steps read so far, the first one included */
+    uint64_t n_steps;             /* steps that were read so far, with the first one */
     uint64_t limit;               /* steps; 0: until the run ends */
     uint64_t n_lost;
     double peak_gb_s;
@@ -76,7 +76,7 @@ static void print(const struct cuda_device *state)
     profile_table_print(&state->profile->table, &head, stderr);
 }
 
-/* An event; NULL, with the failure kept, if there is none to be had. */
+/* Returns an event. NULL, with the failure kept: none could be made. */
 static cudaEvent_t take_event(struct cuda_device *state)
 {
     struct profile *p = state->profile;
@@ -129,7 +129,10 @@ static void end(struct cuda_device *state, int mark)
     state->profile->marks[mark].ended = true;
 }
 
-/* Milliseconds between two events. False: one was not passed, or the device failed. */
+/*
+ * Computes the milliseconds between two events. Returns false if one was not passed yet, or if the device
+ * failed.
+ */
 static bool elapsed(cudaEvent_t from, cudaEvent_t to, double *ms)
 {
     float read = 0;

@@ -27,7 +27,7 @@ struct profile_table {
     struct profile_row *rows;
     int n_rows;
     size_t room;
-    uint64_t n_steps; /* steps that all times and amounts are summed over */
+    uint64_t n_steps; /* steps over which all times and amounts are added up */
     double steps_ms;
 };
 
@@ -38,7 +38,10 @@ struct profile_head {
     uint64_t n_lost;  /* times that could not be read */
 };
 
-/** The number of a row, made if it is new. `way` NULL: none. PROFILE_NO_ROW: out of memory. */
+/**
+ * Returns the number of a row; adds the row if it is new. `way` NULL: it has none. PROFILE_NO_ROW: out of
+ * memory.
+ */
 int profile_table_row(struct profile_table *table, int parent, const char *name, enum profile_unit unit,
                       const char *way);
 /** One more call. */

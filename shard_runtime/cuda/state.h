@@ -65,8 +65,9 @@ static inline struct cuda_device *cuda_state(const struct device *device)
 }
 
 /**
- * Make `memory`, which another allocator than cudaMalloc() gave, memory of the device. It is zeroed, counted
- * and known by its address, and cuda_free() gives it back by `release`. After a failure it was given back.
+ * Makes `memory`, which came from another allocator than cudaMalloc(), known to the device: it is zeroed,
+ * counted and found by its address, and cuda_free() returns it by `release`. After a failure it has been
+ * returned.
  */
 enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes, cuda_release_fn release,
                             struct fsdp_err *err);
@@ -97,15 +98,15 @@ enum fsdp_status cuda_fail(const struct cuda_device *device, enum fsdp_status st
 enum fsdp_status cuda_status(const struct cuda_device *device, cudaError_t error, const char *call,
                              const char *file, int line, struct fsdp_err *err);
 /**
- * The same for a call that returns no status: the failure is kept, unless there is one already, until
- * synchronize() reports it.
+ * Like cuda_status(), for a call that returns no status: the failure is kept until synchronize() reports it,
+ * unless one is kept already.
  */
 void cuda_note(struct cuda_device *device, cudaError_t error, const char *call, const char *file, int line);
 
-/** Keep a failure that has its words already, unless one is kept. */
+/** Keeps a failure that already has its message, unless one is kept. */
 void cuda_keep(struct cuda_device *device, const struct fsdp_err *err);
 
-/** The failure that is kept; FSDP_OK: none. */
+/** Returns the failure that is kept; FSDP_OK: there is none. */
 enum fsdp_status cuda_sticky(const struct cuda_device *device, struct fsdp_err *err);
 
 /** Wait for all streams while looking for dead peers, before memory is freed. A failure is kept. */

@@ -93,8 +93,8 @@ static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_statu
     model->training.compared = model->training.compared || (model->has_gradients && model->same_plan);
     if (model->n_micro_done == 0)
         model->step_targets = 0;
-    for (int g = 0; g < model->layout.n_groups;
-         g++) /* from now on has_gradients alone says whether there are gradients */
+    /* from now on has_gradients alone says whether there are gradients */
+    for (int g = 0; g < model->layout.n_groups; g++)
         model->in_step[g].final = false;
     if (status != FSDP_OK)
         program_rewind(&model->training);

@@ -29,7 +29,10 @@ struct gelu_exact {
 };
 
 struct gelu_tanh {
-    /* (1 + tanh(u)) / 2 as a logistic of 2u, which keeps its digits where tanh is near -1. */
+    /*
+     * (1 + tanh(u)) / 2, computed as the logistic function of 2u, which keeps its digits where tanh is near
+     * -1.
+     */
     __device__ static float gate(float x)
     {
         return 1.0f / (1.0f + expf(-2.0f * SQRT_2_OVER_PI * (x + CUBIC * x * x * x)));

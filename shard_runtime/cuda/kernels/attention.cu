@@ -12,7 +12,7 @@ namespace
 
 enum { MAX_HEAD_DIM = 512, MAX_GRID = 65535 };
 
-/* A warp a row of one sample and head. */
+/* One warp computes one row of one sample and head. */
 template <class T>
 __global__ void __launch_bounds__(ROW_THREADS) attention_delta(attention_call<T> call, float *delta)
 {

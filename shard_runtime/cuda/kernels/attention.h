@@ -1,6 +1,6 @@
 /*
- * What the attention kernels share: one call's tensors as a kernel takes them, and where a row lies. A block
- * works on one head of one sample: blockIdx.y and blockIdx.z.
+ * What the attention kernels share: the tensors of one call as a kernel takes them, and where each row is. A
+ * block works on one head (blockIdx.y) of one sample (blockIdx.z).
  */
 #ifndef CUDA_KERNELS_ATTENTION_H
 #define CUDA_KERNELS_ATTENTION_H
@@ -33,7 +33,7 @@ __device__ __forceinline__ T *attention_row(const attention_rows<T> &rows, const
            static_cast<size_t>(blockIdx.y) * call.head_dim;
 }
 
-/** Row 0 of the block's sample and head in lse, delta and the mask of dropout. */
+/** Number of the first row of the block's sample and head, in lse, delta and the mask of dropout. */
 template <class T> __device__ __forceinline__ size_t attention_first(const attention_call<T> &call)
 {
     return (static_cast<size_t>(blockIdx.z) * call.heads + blockIdx.y) * call.seq;
@@ -45,7 +45,9 @@ __device__ __forceinline__ bool attention_sees(const attention_call<T> &call, in
     return query < call.seq && key < call.seq && (!call.causal || key <= query);
 }
 
-/** Which `size` rows the block owns. Later queries have more to do under a causal mask: they start first. */
+/**
+ * Which `size` rows the block owns. With a causal mask later queries have more to do, so they start first.
+ */
 __device__ __forceinline__ int attention_tile(int size)
 {
     return static_cast<int>(gridDim.x - 1 - blockIdx.x) * size;

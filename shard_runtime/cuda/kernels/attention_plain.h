@@ -15,14 +15,16 @@ enum {
     PLAIN_OWN = PLAIN_WARPS * PLAIN_ROWS
 };
 
-/* One float more than the row has: the lanes' rows then begin in different banks. */
+/*
+ * Has one float more than the row needs. So the rows of the lanes begin in different banks of shared memory.
+ */
 template <int D> struct plain_row {
     static constexpr int ELEMS = D * WARP + 1;
 };
 
 /**
- * Rows first .. first + n - 1 of a tensor into shared memory, by the whole block; zeros beyond seq and
- * head_dim.
+ * Copies rows first .. first + n - 1 of a tensor into shared memory, with zeros beyond seq and head_dim. The
+ * whole block does it.
  */
 template <int D, class T>
 __device__ void plain_load(float *to, const attention_rows<const T> &rows, const attention_call<T> &call,

@@ -19,12 +19,13 @@ template <int D> constexpr size_t shared_bytes()
 }
 
 struct running {
-    float largest[2], sum[2]; /* of the lane's two rows; sum of the lane's own columns */
+    /* of the two rows on which the lane works; `sum` is over the lane's own columns only */
+    float largest[2], sum[2];
 };
 
 /*
- * scores (16 x KEYS) become probabilities by the largest so far; *shrink says what that does to earlier sums.
- * WHOLE: every query of the tile sees every key.
+ * Turns scores (16 x KEYS) into probabilities, relative to the largest score so far. *shrink is the factor
+ * that this means for earlier sums. WHOLE: every query of the tile sees every key.
  */
 template <bool DROPS, bool WHOLE>
 __device__ __forceinline__ void probabilities(const attention_call<bf16> &call, tile_c score[KEYS / 8],

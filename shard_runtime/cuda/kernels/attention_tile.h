@@ -16,7 +16,7 @@ template <int D> struct tile_row {
     static constexpr int STRIDE = D + 8; /* see tile.h */
 };
 
-/** Begin to copy rows first .. first + ROWS - 1, zeros beyond seq; by the whole block. */
+/** Begins to copy rows first .. first + ROWS - 1, with zeros beyond seq. The whole block does it. */
 template <int D, int ROWS>
 __device__ __forceinline__ void tile_copy_rows(bf16 *to, const attention_rows<const bf16> &rows,
                                                const attention_call<bf16> &call, int first)
@@ -90,7 +90,7 @@ __device__ __forceinline__ void tile_add_rows(tile_c sums[D / 8], const tile_c f
     }
 }
 
-/** Rows first .. first + 15 of sums * factor[row / 8], rounded, two elements at a time. */
+/** Writes rows first .. first + 15 of sums * factor[row / 8], rounded, two elements at a time. */
 template <int D>
 __device__ __forceinline__ void tile_write(const attention_rows<bf16> &rows, const attention_call<bf16> &call,
                                            int first, const tile_c sums[D / 8], const float factor[2])

@@ -23,7 +23,8 @@ template <int D> constexpr size_t shared_bytes()
 }
 
 /*
- * Begin to copy lse and delta of queries first .. first + OTHERS - 1, zeros beyond seq; by the whole block.
+ * Begins to copy lse and delta of queries first .. first + OTHERS - 1, with zeros beyond seq. The whole block
+ * does it.
  */
 __device__ __forceinline__ void copy_numbers(float *lse, const attention_call<bf16> &call, int first)
 {
@@ -36,8 +37,8 @@ __device__ __forceinline__ void copy_numbers(float *lse, const attention_call<bf
 }
 
 /*
- * s and dp (16 x OTHERS) become dropout(P) and dS. lse and delta: of the lane's two rows where the block owns
- * queries, else of the OTHERS queries. WHOLE: every query of the tile sees every key.
+ * Turns s and dp (16 x OTHERS) into dropout(P) and dS. If the block owns queries, lse and delta are those of
+ * the lane's two rows; otherwise those of the OTHERS queries. WHOLE: every query of the tile sees every key.
  */
 template <bool OWNS_QUERIES, bool DROPS, bool WHOLE>
 __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call, tile_c s[OTHERS / 8],
@@ -54,7 +55,7 @@ __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call,
         const int row = own + tile_row_of(i), column = tile + n * 8 + tile_column_of(i);
         const int query = OWNS_QUERIES ? row : column, key = OWNS_QUERIES ? column : row;
         const int number = OWNS_QUERIES ? i / 2 : n * 8 + tile_column_of(i);
-        /* Nothing is computed within a branch: a warp runs faster through what it does not need. */
+        /* No work is put into a branch: a warp is faster if it also computes what it does not need. */
         const bool sees = WHOLE || attention_sees(call, query, key);
         const float p = quick_exp2(sees ? s[n].at[i] * to_log2 - lse[number] * LOG2_E : -INFINITY);
         const float factor = DROPS ? drop_factor(call.dropped, first_row + query, key) : 1.0f;
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(TILE_THREADS, D == 64 && !DROPS ? 3 : 2)
     bf16 *own1 = block_shared<bf16>(), *own2 = own1 + TILE_OWN * STRIDE, *stages = own2 + TILE_OWN * STRIDE;
     const bf16 *warp1 = own1 + warp_row * STRIDE, *warp2 = own2 + warp_row * STRIDE;
     float *numbers = reinterpret_cast<float *>(stages + 2 * STAGE), own_lse[2] = {}, own_delta[2] = {};
-    constexpr bool HELD = D == 64; /* the warp's rows stay in registers, where there are enough */
+    constexpr bool HELD = D == 64; /* the warp's rows stay in registers, if there are enough registers */
     tile_a held1[HELD ? D / 16 : 1], held2[HELD ? D / 16 : 1];
     tile_c sum1[D / 8] = {}, sum2[OWNS_QUERIES ? 1 : D / 8] = {};
     const float scaled[2] = { call.scale, call.scale }, unscaled[2] = { 1, 1 };
@@ -103,7 +104,10 @@ __global__ void __launch_bounds__(TILE_THREADS, D == 64 && !DROPS ? 3 : 2)
         const bf16 *other1 = stages + stage * STAGE, *other2 = other1 + OTHERS * STRIDE;
         bf16 *next = stages + (1 - stage) * STAGE;
         const float *lse = numbers + stage * 2 * OTHERS;
-        /* The whole of it, for this warp: its own rows are on one side of all of the tile's. */
+        /*
+         * True if this warp needs nothing of the tile, because its own rows are on one side of all rows of
+         * the tile.
+         */
         const bool masked =
             call.causal && (OWNS_QUERIES ? tile > first + warp_row + 15 : tile + OTHERS <= first + warp_row);
         const bool whole = tile + OTHERS <= call.seq && first + warp_row + 16 <= call.seq &&

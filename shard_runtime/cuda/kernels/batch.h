@@ -18,11 +18,12 @@ template <class Entry, int BYTES> struct batch {
     static constexpr size_t MAX =
         (BYTES - 2 * sizeof(unsigned) - alignof(Entry)) / (sizeof(Entry) + sizeof(unsigned));
     Entry at[MAX];
-    unsigned first_block[MAX + 1]; /* of each entry; the last is their end */
+    /* the first block of each entry; the last element is the end of all blocks */
+    unsigned first_block[MAX + 1];
     unsigned n;
 };
 
-/** The type of the list that a launch is given, which is either of two. */
+/** The type of the list that is given to a launch; there are two, for short and for long lists. */
 template <class T> using list_type = std::remove_cv_t<std::remove_reference_t<T>>;
 
 /** Where a launch stands in its list: the blocks and entries of the launches before it. */
@@ -50,7 +51,7 @@ template <class List> __device__ __forceinline__ unsigned entry_of_block(const L
     return low;
 }
 
-/** The calling block's elements of that entry: [*first, *end). */
+/** Sets [*first, *end) to the elements of that entry on which the calling block works. */
 template <class List>
 __device__ __forceinline__ void chunk_of_block(const List &list, unsigned entry, size_t chunk, size_t *first,
                                                size_t *end)
@@ -59,7 +60,7 @@ __device__ __forceinline__ void chunk_of_block(const List &list, unsigned entry,
     *end = *first + chunk < list.at[entry].n_elems ? *first + chunk : list.at[entry].n_elems;
 }
 
-/* One launch, of as many of the entries from `place` on as the arguments hold. */
+/* Makes one launch, with as many of the entries from `place` on as its arguments hold. */
 template <class List, class EntryAt, class Launch>
 int launch_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch, struct batch_place *place)
 {
@@ -80,8 +81,9 @@ int launch_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch, struct
 }
 
 /**
- * Call launch(list, blocks, place) until all `n` entries, which entry_at(i) gives, are through: one call
- * where they fit. `blocks` is 0 where all entries are empty. Returns the first status that is not 0.
+ * Calls launch(list, blocks, place) until all `n` entries have been launched; entry_at(i) gives entry i. One
+ * call suffices if the entries fit. `blocks` is 0 if all entries are empty. Returns the first status that is
+ * not 0.
  */
 template <class Entry, class EntryAt, class Launch>
 int each_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch)
@@ -104,8 +106,8 @@ template <int N, class T> __device__ __forceinline__ bool in_groups(const T *dat
 }
 
 /**
- * All threads of the block call this. Where `grouped`, f(width<N>(), i) runs for each N elements of [first,
- * end) from i. f(width<1>(), i) runs for each element that is left.
+ * All threads of the block call this. If `grouped`, f(width<N>(), i) is called for each group of N elements
+ * of [first, end), i being the first of them. f(width<1>(), i) is called for each element that is left.
  */
 template <int N, class F>
 __device__ __forceinline__ void chunk_each(size_t first, size_t end, bool grouped, F f)
@@ -118,7 +120,7 @@ __device__ __forceinline__ void chunk_each(size_t first, size_t end, bool groupe
         f(width<1>(), i);
 }
 
-/** Elements i .. i + N - 1 of a tensor of either dtype, widened. */
+/** Returns elements i .. i + N - 1 of a tensor of either dtype, widened to float32. */
 template <int N>
 __device__ __forceinline__ group<float, N> read_group(const void *data, enum fsdp_dtype dtype, size_t i)
 {
@@ -133,7 +135,7 @@ __device__ __forceinline__ group<float, N> read_group(const void *data, enum fsd
     return to;
 }
 
-/** Element i of a tensor of either dtype, widened. */
+/** Returns element i of a tensor of either dtype, widened to float32. */
 __device__ __forceinline__ float read_elem(const void *data, enum fsdp_dtype dtype, size_t i)
 {
     return dtype == FSDP_BF16 ? widen(static_cast<const bf16 *>(data)[i])

@@ -7,12 +7,15 @@
 namespace
 {
 
-constexpr size_t CAST_CHUNK = 4096; /* elements a block: whole packs of either dtype */
+constexpr size_t CAST_CHUNK = 4096; /* elements for one block: whole packs of either dtype */
 
 template <class To, class From>
 __device__ void cast_chunk(To *to, const From *from, size_t first, size_t end, float scale, bool accumulate)
 {
-    /* 16 bytes of the wider dtype, so that a warp's bytes of either follow each other. */
+    /*
+     * As many elements as fill 16 bytes in the wider of the two dtypes. So the bytes that a warp reads, and
+     * those that it writes, are adjacent.
+     */
     constexpr int N = pack<To>::N < pack<From>::N ? pack<To>::N : pack<From>::N;
 
     chunk_each<N>(first, end, in_groups<N>(to) && in_groups<N>(from), [&](auto w, size_t i) {
@@ -31,7 +34,7 @@ __device__ void cast_chunk(To *to, const From *from, size_t first, size_t end, f
     });
 }
 
-/* Bits that only move keep even a NaN's. From NULL: zeros. */
+/* Copies elements without computing, so even the bits of a NaN stay the same. `from` NULL: writes zeros. */
 template <class T> __device__ void move_chunk(T *to, const T *from, size_t first, size_t end)
 {
     constexpr int N = pack<T>::N;

@@ -13,8 +13,8 @@ namespace
 enum { LOSS_THREADS = 512, TOTAL_THREADS = 256, IGNORED = -100 /* torch's ignore_index */ };
 
 /*
- * exp(value - largest), of which nothing is left where nothing was seen. Of bfloat16 the quick one is exact
- * enough: the logit itself is off by 2^-9.
+ * Returns exp(value - largest); 0 if no value was seen yet. For bfloat16 the fast exp is exact enough,
+ * because the logit itself is off by 2^-9.
  */
 template <class T> __device__ __forceinline__ float share_of(float value, float largest)
 {
@@ -23,7 +23,10 @@ template <class T> __device__ __forceinline__ float share_of(float value, float 
     return sizeof(T) == 2 ? quick_exp2((value - largest) * LOG2_E) : expf(value - largest);
 }
 
-/* The calling thread's groups of columns [0, cols): the same ones in each call. */
+/*
+ * Calls f for the calling thread's groups of the columns [0, cols). A thread gets the same groups in each
+ * call.
+ */
 template <int N, class F> __device__ __forceinline__ void block_each(size_t cols, F f)
 {
     for (size_t j = static_cast<size_t>(threadIdx.x) * N; j < cols; j += LOSS_THREADS * N)
@@ -35,17 +38,21 @@ template <class T> struct loss_rows_of {
     const T *logits;
     const int32_t *targets;
     T *dlogits;
-    size_t vocab, stride, kept; /* columns that shared memory keeps: from the first on, whole groups */
+    /* kept: how many columns, from the first on, shared memory keeps; whole groups only */
+    size_t vocab, stride, kept;
     float scale;
     double *losses;
 };
 
-/* A group in shared memory, moved at once. */
+/* A group of elements in shared memory, which is read and written at once. */
 template <class T, int N> struct alignas(N * sizeof(T)) kept_group {
     group<T, N> at;
 };
 
-/* Take the first `n` logits of a group into the largest so far and the sum of exponentials below it. */
+/*
+ * Takes the first `n` logits of a group into the thread's largest so far, and into the sum of exponentials
+ * relative to it.
+ */
 template <class T, int N>
 __device__ __forceinline__ void add_group(const group<T, N> &x, size_t n, float *largest, float *sum)
 {
@@ -89,7 +96,8 @@ __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> 
         add_group(x, rows.vocab - j, &largest, &sum);
     });
     if (threadIdx.x == 0)
-        at_target = widen(logits[target]); /* before the barrier, after which others write there */
+        /* read before the barrier, because other threads write there after it */
+        at_target = widen(logits[target]);
     block_largest = static_cast<float>(block_reduce(static_cast<double>(largest), room, take_largest()));
     total = block_reduce(static_cast<double>(sum) * static_cast<double>(share_of<T>(largest, block_largest)),
                          room, take_sum());

@@ -7,7 +7,7 @@
 namespace
 {
 
-/* N elements at once: 4, or one where rows do not begin at a multiple of 4. */
+/* Handles N elements at once: 4, or 1 if rows do not begin at a multiple of 4. */
 template <class T, int N>
 __global__ void __launch_bounds__(FLAT_THREADS)
     dropout_rows(const T *x, T *out, size_t rows, size_t cols, drop d, bool accumulate)

@@ -6,17 +6,17 @@
 namespace
 {
 
-/* rows of one position that a thread writes, so that it reads the position once for them */
+/* samples of one position that a thread writes, so that it reads the position's row only once for them */
 enum { SAMPLES = 4 };
 
-/* `rows` are samples of `seq` positions; without positions one sample. */
+/* With positions, `rows` are samples of `seq` positions. Without them, all rows are one sample. */
 template <class T, int N>
 __global__ void __launch_bounds__(FLAT_THREADS)
     embed_rows(const int32_t *tokens, const T *table, const T *positions, T *out, size_t n_elems, size_t rows,
                size_t cols, size_t seq)
 {
     flat_each<N>(n_elems, [&](auto w, size_t i) {
-        constexpr int M = decltype(w)::value; /* divides cols: a group lies in one row */
+        constexpr int M = decltype(w)::value; /* M divides cols, so a group never crosses the end of a row */
         const size_t place = i / cols, t = place % seq, j = i % cols;
         group<T, M> at = {};
 

@@ -15,7 +15,7 @@ namespace
 
 enum { SORT_THREADS = 256, TILE = 1024, SUM_THREADS = 256, PIECE = CUDA_EMBEDDING_PIECE_ROWS, AHEAD = 8 };
 
-/* token above, row below: one comparison orders both. */
+/* The token is in the upper half and the row in the lower one, so one comparison orders by both. */
 __device__ __forceinline__ uint64_t key_of(int32_t token, size_t row)
 {
     return static_cast<uint64_t>(static_cast<uint32_t>(token)) << 32 | static_cast<uint32_t>(row);
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(SORT_THREADS) sort_tiles(const int32_t *tokens
         keys[first + i] = room[i];
 }
 
-/* Runs of `length` keys from `from`, two and two into runs of twice that in `to`. */
+/* Merges runs of `length` keys in `from`, two at a time, into runs of twice that length in `to`. */
 __global__ void __launch_bounds__(SORT_THREADS)
     merge_runs(const uint64_t *from, uint64_t *to, size_t rows, size_t length)
 {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(SORT_THREADS)
     other = i / length % 2 == 0 ? run + length : run - length;
     low = other < rows ? other : rows;
     high = other + length < rows ? other + length : rows;
-    while (low < high) { /* how many of the other run's keys are below this one */
+    while (low < high) { /* finds how many keys of the other run are below this one */
         const size_t middle = low + (high - low) / 2;
 
         if (from[middle] < key)
@@ -103,8 +103,8 @@ __device__ size_t run_begin(const uint64_t *keys, size_t at)
 }
 
 /*
- * Of PIECE keys: [0] the piece of a run that began before them, [1] the first piece of a run of more than
- * one.
+ * Of a block's PIECE keys: part [0] belongs to a run that began before them; part [1] begins the first run
+ * among them that has more than one piece.
  */
 __device__ __forceinline__ size_t part_of(size_t block, bool begins)
 {
@@ -112,8 +112,8 @@ __device__ __forceinline__ size_t part_of(size_t block, bool begins)
 }
 
 /*
- * sum += the first AHEAD rows, or n where that is less, in order. All are on their way before the first is
- * added.
+ * Adds the first AHEAD rows (or n, if that is less) to `sum`, in order. All loads are begun before the first
+ * row is added.
  */
 template <int N, class T>
 __device__ __forceinline__ void add_rows(group<float, N> &sum, const uint64_t *key, int n, const T *from,
@@ -137,7 +137,8 @@ __global__ void __launch_bounds__(SUM_THREADS)
 {
     const size_t first = static_cast<size_t>(blockIdx.x) * PIECE;
     const size_t j = (static_cast<size_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
-    uint64_t *key = block_shared<uint64_t>(); /* 2 PIECE: the last piece may end among the next block's */
+    /* 2 PIECE keys, because the last piece may end among the keys of the next block */
+    uint64_t *key = block_shared<uint64_t>();
     bool is_later; /* the block's first keys belong to a run that began in an earlier block */
     uint32_t token;
     int k = 0;
@@ -187,7 +188,10 @@ __global__ void __launch_bounds__(SUM_THREADS)
     }
 }
 
-/* The pieces of the run that begins among the block's keys and has more than one: at most one does. */
+/*
+ * Adds the pieces of the run that begins among the block's keys and has more than one piece. There is at most
+ * one such run.
+ */
 template <class G, int N>
 __global__ void __launch_bounds__(SUM_THREADS)
     add_pieces(const uint64_t *keys, const float *parts, G *dtable, size_t rows, size_t cols)
@@ -246,7 +250,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     store_group<N>(dpositions + blockIdx.x * cols + j, to);
 }
 
-/* Sorts into one of the two halves of scratch, and says which. */
+/* Sorts the rows into one of the two halves of scratch, and returns which half it is. */
 int sort_rows(struct CUstream_st *stream, const int32_t *tokens, size_t rows, uint64_t *scratch,
               uint64_t **sorted)
 {
@@ -266,7 +270,7 @@ int sort_rows(struct CUstream_st *stream, const int32_t *tokens, size_t rows, ui
     return status;
 }
 
-/* N elements at once: 4, which are 16 bytes of float32, or one. */
+/* Handles N elements at once: 4, which are 16 bytes of float32, or 1. */
 template <int N, class T, class G>
 int launch_sums(struct CUstream_st *stream, const int32_t *tokens, const T *dout, G *dtable, G *dpositions,
                 size_t rows, size_t cols, size_t seq, uint64_t *scratch)

@@ -29,7 +29,7 @@ __device__ uint8_t e4m3_of(float value)
         return static_cast<uint8_t>(sign | 0x7eu);
     if (size < 0.015625f) /* below 2^-6 numbers are multiples of 2^-9, and 8 of them are 2^-6's own code */
         return static_cast<uint8_t>(sign | static_cast<unsigned>(rintf(size * 512.0f)));
-    /* Ties to even on the 20 bits that go; a carry moves on into the exponent. */
+    /* rounds the 20 bits that are dropped, ties to even; a carry moves on into the exponent */
     magnitude = ((bits & 0x7fffffffu) + 0x7ffffu + (bits >> 20 & 1u)) >> 20;
     return static_cast<uint8_t>(sign | (magnitude - ((127u - 7u) << 3)));
 }
@@ -48,8 +48,9 @@ __device__ float e4m3_value(uint8_t code)
 }
 
 /*
- * Taken as whole numbers, sizes are in the order of the floats, and all from infinity on become infinity. So
- * the order of atomics shows in no bit, and a maximum over ranks, which may skip a NaN, loses nothing.
+ * The bits of sizes, taken as whole numbers, are in the order of the floats; infinity and every NaN become
+ * infinity. So the order of atomics shows in no bit, and a maximum over ranks, which may skip a NaN, loses
+ * nothing.
  */
 template <class T>
 __global__ void __launch_bounds__(FLAT_THREADS) largest_size(const T *x, size_t n_elems, float *amax)
@@ -79,7 +80,7 @@ __device__ __forceinline__ float scale_of(float amax)
     return scale > SMALLEST_SCALE ? scale : SMALLEST_SCALE;
 }
 
-/* The one quiet NaN, whatever arithmetic or conversion of this machine would make of it. */
+/* Writes the one quiet NaN, whatever NaN the arithmetic or a conversion on this machine would give. */
 __device__ __forceinline__ void store_nan(float *to)
 {
     *to = float_of(NAN_BITS);

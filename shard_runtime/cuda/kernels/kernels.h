@@ -129,8 +129,8 @@ MUST_CHECK int kernel_attention_backward(struct CUstream_st *stream, const struc
                                          const struct fused_attention_backward *run, bool plain);
 
 /**
- * Unfused: in place, scores become probabilities; then `dropped`. As numerics_ops.softmax. Tolerance 16u,
- * dropped 32u.
+ * For attention that is not fused. The scores become probabilities in place; then `dropped` is written. As
+ * numerics_ops.softmax. Tolerance 16u, dropped 32u.
  */
 MUST_CHECK int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped,
                               const struct attention_desc *desc, const struct dropout *dropout);
@@ -221,7 +221,8 @@ static inline size_t kernel_sum_powers_bytes(const struct numerics_span *spans, 
 /* Float8 (e4m3, no infinity, largest 448), one scale a tensor */
 
 /**
- * *amax = max(*amax, largest |x|): the caller zeroes it first. What is not finite counts as infinity. Exact.
+ * *amax = max(*amax, largest |x|), so the caller sets it to zero first. Values that are not finite count as
+ * infinity. Exact.
  */
 MUST_CHECK int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems,
                                enum fsdp_dtype dtype, float *amax);

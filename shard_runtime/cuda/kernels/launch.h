@@ -86,7 +86,7 @@ MUST_CHECK int launch_kernel(const char *, void (*kernel)(P...), dim3 grid, dim3
 {
     cudaLaunchConfig_t config = {};
 
-    if (shared_bytes > 48 * 1024) { /* more than that is given on request alone */
+    if (shared_bytes > 48 * 1024) { /* a kernel must ask for more than 48 KiB */
         const cudaError_t refused =
             cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));

@@ -19,7 +19,10 @@ template <class T> struct norm_forward {
     float eps;
 };
 
-/* N elements at once: 16 bytes of them, or one. KEPT: in shared memory, see residual.h. */
+/*
+ * Handles N elements at once: 16 bytes of them, or one element. KEPT: the row is in shared memory, see
+ * residual.h.
+ */
 template <class T, int N, bool KEPT>
 __global__ void __launch_bounds__(NORM_THREADS) layer_norm_rows(norm_forward<T> norm)
 {

@@ -19,14 +19,15 @@ static_assert(+CUDA_NORM_TEAMS == +ROW_WARPS && CUDA_NORM_TILE == WARP * 8,
               "cut for warps and packs as they are");
 
 /*
- * How the work is cut: by rows and cols, and where runs and rows are kept by the shared memory that a block
- * may have.
+ * How the work is divided. It depends on rows and cols; the shared memory that a block may have decides where
+ * sums and rows are kept.
  */
 struct norm_cut {
     unsigned blocks, threads;
     unsigned teams; /* of a block */
     size_t padded;  /* cols, rounded up to what a warp takes at once */
-    bool in_shared; /* the teams' runs; else a block has its run in scratch alone, and one team */
+    /* the teams' sums are in shared memory; if not, a block has one team, whose sums are in scratch */
+    bool in_shared;
     size_t shared_bytes;
 };
 
@@ -46,7 +47,8 @@ norm_cut cut_of(const struct numerics_norm_backward &args, size_t shared_bytes)
 }
 
 /*
- * Column j's place in a run: the i-th elements of all lanes side by side, so that no two lanes share a bank.
+ * Returns the place of column j in a team's sums. The i-th elements of all lanes are side by side, so no two
+ * lanes share a bank.
  */
 template <int N> __device__ __forceinline__ size_t slot_of(size_t j)
 {
@@ -183,8 +185,8 @@ __global__ void __launch_bounds__(LONG_ROW_THREADS)
 }
 
 /*
- * A block adds 32 columns of all runs: each warp a stretch of the runs, then one warp the warps' sums, in
- * order.
+ * One block adds 32 columns over all runs: each warp adds some of the runs, then one warp adds the warps'
+ * sums, in order.
  */
 template <int N, class O>
 __global__ void __launch_bounds__(MANY_TOTAL_WARPS *WARP)

@@ -40,7 +40,10 @@ __device__ __forceinline__ void narrow(float value, float *to)
     *to = value;
 }
 
-/* To nearest, ties to even. A NaN stays one: the GPU's is always 7fff, the host's keeps its upper bits. */
+/*
+ * Rounds to nearest, ties to even. A NaN stays a NaN: on the GPU it is always 7fff, on the host it keeps its
+ * upper bits.
+ */
 __device__ __forceinline__ void narrow(float value, bf16 *to)
 {
 #ifdef __CUDACC__
@@ -74,9 +77,13 @@ __device__ __forceinline__ float float_of(unsigned bits)
 #endif
 }
 
-constexpr float LOG2_E = 1.44269504f; /* exp(x) = exp2(x * LOG2_E): the GPU has exp2 alone */
+/* exp(x) = exp2(x * LOG2_E), because the GPU has an instruction for exp2 only */
+constexpr float LOG2_E = 1.44269504f;
 
-/* The compiler fuses a product and a sum into one rounding where it may; these it may not. */
+/*
+ * Products and sums that the compiler must not fuse into one operation with a single rounding, as it does
+ * elsewhere.
+ */
 __device__ __forceinline__ float times(float a, float b)
 {
 #ifdef __CUDACC__
@@ -95,7 +102,7 @@ __device__ __forceinline__ float plus(float a, float b)
 #endif
 }
 
-/* The emulation counts the device memory that a kernel moves. On a GPU its profiler does. */
+/* Counts the device memory that a kernel moves, in the emulation. On a GPU the profiler does that. */
 __device__ __forceinline__ void count_access(size_t read_bytes, size_t written_bytes)
 {
 #ifdef __CUDACC__

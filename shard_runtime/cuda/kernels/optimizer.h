@@ -8,13 +8,17 @@
 
 constexpr size_t OPTIMIZER_CHUNK = 4096; /* elements a block */
 
-/* struct numerics_update with what of its rates can be computed once. */
+/*
+ * The part of struct numerics_update that a kernel needs, with everything computed that depends on its rates
+ * only.
+ */
 struct optimizer_entry {
     float *param, *m, *v;
     const void *grad;
     size_t n_elems;
     enum fsdp_dtype grad_dtype;
-    float rate, decay; /* AdamW: lr over the first moment's bias, 1 - lr * decay; SGD: lr, decay */
+    /* AdamW: lr divided by the first moment's bias correction, and 1 - lr * decay; SGD: lr, and decay */
+    float rate, decay;
     float grad_scale;
 };
 

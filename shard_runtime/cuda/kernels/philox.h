@@ -47,7 +47,10 @@ static inline drop drop_of(const struct dropout *dropout)
     return { dropout->key, dropout->first_row, dropout_keep_below(dropout), dropout_scale(dropout), true };
 }
 
-/** One of the four. Chosen, not indexed: an array that is indexed by a variable lies in memory. */
+/**
+ * Returns one of the four words. It is chosen by comparisons, because an array that is indexed by a variable
+ * would be in memory, not in registers.
+ */
 __device__ __forceinline__ uint32_t word_of(const philox_words &words, int i)
 {
     const uint32_t low = i % 2 == 0 ? words.at[0] : words.at[1],
@@ -56,7 +59,7 @@ __device__ __forceinline__ uint32_t word_of(const philox_words &words, int i)
     return i < 2 ? low : high;
 }
 
-/** What element e of row `row` (counted from the caller's row 0) is multiplied with: 0, or 1 / keep. */
+/** Returns the factor for element e of row `row` (counted from the caller's row 0): 0, or 1 / keep. */
 __device__ __forceinline__ float drop_factor(const drop &d, uint64_t row, uint64_t e)
 {
     const philox_words words = philox(d.key, d.first_row + row, e / 4);

@@ -46,8 +46,8 @@ struct take_largest {
 };
 
 /**
- * `take` over the block's values, in every thread. `room`: one T for each warp in shared memory, free again
- * when the call returns: the call ends with a barrier.
+ * Combines the values of the block's threads by `take`; every thread gets the result. `room` is one T per
+ * warp in shared memory. It may be used again at once, because the call ends with a barrier.
  */
 template <class T, class Take> __device__ T block_reduce(T value, T *room, Take take)
 {

@@ -11,12 +11,12 @@
 #include "shard_runtime/cuda/kernels/walk.h"
 
 template <class T> struct residual {
-    const T *b; /* NULL: no sum, a is what is normalised */
+    const T *b; /* NULL: there is no sum, and `a` itself is normalised */
     T *sum;
     drop d; /* of b */
 };
 
-/** Elements j .. j + N - 1 of the row to normalise. Of a sum they are stored as well. */
+/** Returns elements j .. j + N - 1 of the row to normalise. If the row is a sum, also stores them. */
 template <int N, class T>
 __device__ __forceinline__ group<T, N> summed_group(const T *a, const residual<T> &r, size_t row, size_t cols,
                                                     size_t j)
@@ -57,12 +57,15 @@ enum {
     NORM_WARPS = 8,
     NORM_FEW_WARPS = 4,
     NORM_THREADS = NORM_WARPS * WARP,
-    /* of 8 warps: four such blocks fit an SM of sm_90, three one of sm_80 */
+    /* for a block of 8 warps: four such blocks fit on an SM of sm_90, three on one of sm_80 */
     NORM_SHARED_BYTES = 48 * 1024,
     NORM_FEW_SHARED_BYTES = 96 * 1024, /* of 4 warps */
 };
 
-/** `row_bytes`: of a row of x; `parameters`: 1 or 2 rows of that size. */
+/**
+ * Returns the block for rows of x that have `row_bytes` each. `parameters`: how many rows of parameters, of
+ * the same size, it keeps: 1 or 2.
+ */
 static inline norm_block norm_block_of(size_t row_bytes, size_t parameters)
 {
     if ((NORM_WARPS + parameters) * row_bytes <= NORM_SHARED_BYTES)

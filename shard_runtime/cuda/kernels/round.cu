@@ -29,7 +29,7 @@ __device__ __forceinline__ uint32_t draw_of(const philox_words &words, int half)
     return words.at[half / 2] >> 16 * (half % 2) & 0xffffu;
 }
 
-/* All elements of a block of draws, 16 bytes at a time. */
+/* Rounds all elements of a block of draws, 16 bytes at a time. */
 __device__ __forceinline__ void round_block(uint16_t *to, const float *from, const philox_words &words)
 {
     pack<uint16_t> rounded;

@@ -9,7 +9,7 @@
 namespace
 {
 
-/* T is the dtype of the probabilities; in float32 they are written where the scores are. */
+/* T is the dtype of the probabilities. In float32 they replace the scores. */
 template <class T>
 __global__ void __launch_bounds__(ROW_THREADS)
     softmax_rows(float *scores, T *p, float *dropped, size_t rows, size_t seq, bool causal, drop d)

@@ -17,7 +17,7 @@ __device__ double power_of(double size, double p)
     return p == 1 || isinf(p) ? size : pow(size, p);
 }
 
-/* One more number into a thread's sum, or largest where p is infinite. */
+/* Takes one more number into a thread's sum, or into its largest number if p is infinite. */
 __device__ double taken(double sum, double value, double p)
 {
     return isinf(p) ? larger(sum, value) : sum + value;
@@ -30,7 +30,7 @@ __device__ double block_taken(double value, double p)
     return isinf(p) ? block_reduce(value, room, take_largest()) : block_reduce(value, room, take_sum());
 }
 
-/* partial: one for each block, from this launch's first on. */
+/* `partial` has one element for each block, beginning with the first block of this launch. */
 template <class List>
 __global__ void __launch_bounds__(BATCH_THREADS) power_chunks(READ_ONLY(List) list, double p, double *partial)
 {
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(BATCH_THREADS) power_chunks(READ_ONLY(List) li
         partial[blockIdx.x] = sum;
 }
 
-/* A block a tensor: the sum of its chunks. */
+/* One block computes one tensor: the sum of its chunks. */
 template <class List>
 __global__ void __launch_bounds__(BATCH_THREADS)
     power_totals(READ_ONLY(List) list, double p, const double *partial, double *out)

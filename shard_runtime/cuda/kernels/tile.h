@@ -49,7 +49,7 @@ __device__ __forceinline__ void tile_mma(tile_c &c, const tile_a &a, const tile_
         : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 }
 
-/* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
+/* Loads four 8 x 8 matrices. Lane l gives the address of row l % 8 of matrix l / 8. */
 __device__ __forceinline__ void tile_load_rows(uint32_t out[4], const bf16 *row)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
@@ -92,13 +92,15 @@ __device__ __forceinline__ void tile_copy_float(float *to, const float *from, bo
                  : "memory");
 }
 
-/** What the calling thread has begun since the last call is a set. */
+/** Closes a set: the copies that the calling thread has begun since the last call. */
 __device__ __forceinline__ void tile_copies_close()
 {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/** Wait for the calling thread's sets but the latest N; a barrier then shows them to the block. */
+/**
+ * Waits for the calling thread's sets, except the latest N. A barrier then makes them visible to the block.
+ */
 template <int N> __device__ __forceinline__ void tile_copies_wait()
 {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
@@ -130,7 +132,10 @@ inline void tile_mma(tile_c &c, const tile_a &a, const tile_b &b, const char *fi
 
     for (int k = 0; k < 16; k++) {
         for (int n = 0; n < 2; n++) {
-            /* (k, n) of b lies in lane 4 n + k % 8 / 2; (m, k) of a in lane 4 (m % 8) + k % 8 / 2 */
+            /*
+             * element (k, n) of b is in lane 4 n + k % 8 / 2; element (m, k) of a is in lane 4 (m % 8) + k %
+             * 8 / 2
+             */
             memcpy(&column, slots + ((lane % 4 * 2 + n) * 4 + k % 8 / 2) * EMULATE_SLOT_BYTES, sizeof column);
             memcpy(&row[0], slots + (lane / 4 * 4 + k % 8 / 2) * EMULATE_SLOT_BYTES, sizeof row[0]);
             for (int m = 0; m < 2; m++)
@@ -168,8 +173,8 @@ inline void tile_load_rows_transposed(uint32_t out[4], const bf16 *row, const ch
 }
 
 /*
- * Copies that are carried out when they are waited for; under half of the schedules they are carried out at
- * once.
+ * Copies that are carried out when they are waited for. Under half of the schedules that tests run, they are
+ * carried out at once.
  */
 struct tile_pending {
     struct copy {
@@ -184,7 +189,7 @@ struct tile_pending {
 };
 inline tile_pending tile_pending_of[EMULATE_MAX_THREADS];
 
-/* 4 or 16 bytes, which nvcc and g++ each move by one instruction. */
+/* Copies 4 or 16 bytes; nvcc and g++ each use one instruction for that. */
 inline void tile_carry_out(const tile_pending::copy &copy)
 {
     if (!copy.valid)
@@ -234,7 +239,7 @@ template <int N> void tile_copies_wait()
 
 #endif
 
-/** The 16 x 16 matrix at `from` in shared memory, rows `stride` elements apart. */
+/** Loads the 16 x 16 matrix at `from` in shared memory, whose rows are `stride` elements apart. */
 __device__ __forceinline__ tile_a tile_load_a(const bf16 *from, int stride)
 {
     const int lane = threadIdx.x % WARP;
@@ -255,7 +260,7 @@ __device__ __forceinline__ void tile_load_b(tile_b b[2], const bf16 *from, int s
     b[1] = { { out[2], out[3] } };
 }
 
-/** The same of a matrix that is stored as (k, n). */
+/** Does the same for a matrix that is stored as (k, n). */
 __device__ __forceinline__ void tile_load_b_transposed(tile_b b[2], const bf16 *from, int stride)
 {
     const int lane = threadIdx.x % WARP;
@@ -266,7 +271,7 @@ __device__ __forceinline__ void tile_load_b_transposed(tile_b b[2], const bf16 *
     b[1] = { { out[2], out[3] } };
 }
 
-/** Two neighbouring elements; `to` is a multiple of 4 bytes. */
+/** Stores two neighbouring elements; `to` must be a multiple of 4 bytes. */
 __device__ __forceinline__ void tile_store_pair(bf16 *to, float first, float second)
 {
     const uint32_t pair = tile_pair(first, second);
@@ -279,7 +284,9 @@ __device__ __forceinline__ void tile_store_pair(bf16 *to, float first, float sec
 #endif
 }
 
-/** Two neighbouring sums, rounded to bfloat16, as the left factor of the next product. */
+/**
+ * Rounds two neighbouring tiles of sums to bfloat16, and returns them as the left factor of the next product.
+ */
 __device__ __forceinline__ tile_a tile_a_of(const tile_c &left, const tile_c &right)
 {
     return { { tile_pair(left.at[0], left.at[1]), tile_pair(left.at[2], left.at[3]),

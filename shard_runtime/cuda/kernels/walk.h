@@ -10,7 +10,7 @@
 #include "shard_runtime/cuda/kernels/number.h"
 
 enum {
-    ROW_WARPS = 4, /* rows a block works on, one each warp */
+    ROW_WARPS = 4, /* rows on which a block works, one for each warp */
     ROW_THREADS = ROW_WARPS * WARP,
     FLAT_THREADS = 256,
 };
@@ -49,7 +49,10 @@ template <int N, class T> __device__ __forceinline__ void store_group(T *to, con
     }
 }
 
-/** f(j) for the first element j of each of the calling lane's groups in a row of `cols`, a multiple of N. */
+/**
+ * Calls f(j) for each of the calling lane's groups in a row of `cols` elements, a multiple of N; j is the
+ * group's first element.
+ */
 template <int N, class F> __device__ __forceinline__ void row_each(size_t cols, F f)
 {
     for (size_t j = static_cast<size_t>(threadIdx.x % WARP) * N; j < cols; j += WARP * N)
@@ -61,8 +64,8 @@ template <int N> struct width {
 };
 
 /**
- * f(width<N>(), i) for the calling thread's N elements from i, or f(width<1>(), i) for each of the array's
- * last.
+ * Calls f(width<N>(), i) for the calling thread's groups of N elements, from i on, and f(width<1>(), i) for
+ * each element that is left at the array's end.
  */
 template <int N, class F> __device__ __forceinline__ void flat_each(size_t n_elems, F f)
 {
