@@ -117,9 +117,9 @@ Test(arbiter, a_leader_that_is_gone_without_a_word_is_replaced_behind_a_fence)
     const int64_t gone = clock_boot_ms();
 
     leave(0);
-    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone, 1);
     arbiter_stand(agents[1].arbiter, 1, "10.0.0.2", 2, gone, 1);
     await_news(1, "FL");
+    arbiter_stand(agents[2].arbiter, 2, "10.0.0.3", 3, gone, 1);
     await_news(2, "FF");
 
     cr_assert(agents[1].led_ms >= gone + LEASE_END_MS(LEASE));
