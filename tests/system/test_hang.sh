@@ -5,7 +5,7 @@
 tiny_job "$WORK/job.yaml"
 # Seconds without progress that are a hang. A machine that is slow now may take a few for what is no hang.
 limit=$((5 * $(pace)))
-export SLOW_MS=$((160 * limit))
+export SLOW_MS=$((320 * limit))
 # job NAME STOP_AT ARGS...: two ranks, one of which stops where it is told to
 # (tests/support/fakes/preload/stop_at.c); the status in $rc
 job() {
