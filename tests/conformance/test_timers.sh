@@ -112,10 +112,13 @@ configure(FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
 with expires(after=60, scope="fast"):
     pass
 print("released", flush=True)
+open(f"{sys.argv[1]}.{os.environ['RANK']}", "w").close()
+while not all(os.path.exists(f"{sys.argv[1]}.{rank}") for rank in "01"):
+    time.sleep(0.01)
 with expires(after=1, scope="slow"):
     time.sleep(1000)
 END
-  check_status "PyTorch's own client: killed when its scope takes too long" 137 "$FSDPRUN" --nproc-per-node 2 --no-python "$FSDP_TEST_PYTHON" "$WORK/client.py"
+  check_status "PyTorch's own client: killed when its scope takes too long" 137 "$FSDPRUN" --nproc-per-node 2 --no-python "$FSDP_TEST_PYTHON" "$WORK/client.py" "$WORK/released"
   check_match "the scope is named" "was killed by SIGKILL[a-z ]*, generation 0: timer slow expired" "$(last)"
   check_eq "the one that was in time is released" 2 "$(grep -c released "$WORK/out")"
 else
