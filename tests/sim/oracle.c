@@ -312,8 +312,8 @@ static void check_take_over(const struct process *process)
 }
 
 /*
- * A leader leaves 1.1 leases after the job's end at the latest. A node whose loop stands still for longer then
- * finds nobody that could tell it how the job ended.
+ * A leader leaves 1.1 leases after the job's end at the latest. If a node's loop stands still for longer,
+ * nobody is left to tell the node how the job ended.
  */
 static bool slept_through_the_end(const struct process *process)
 {
