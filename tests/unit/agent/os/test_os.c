@@ -194,8 +194,11 @@ Test(os, a_script_is_looked_for_in_the_workers_directory, .init = scratch_make, 
 
 Test(os, descendants_are_ended_but_the_excepted)
 {
-    pid_t spared = fork(), other;
+    pid_t spared, other;
 
+    /* as the agent is: a process that is forked while its parent is killed is then a child of this one */
+    cr_assert_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    spared = fork();
     if (spared == 0)
         for (;;)
             pause();
