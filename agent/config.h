@@ -35,7 +35,7 @@ struct agent_output {
     /* Per local rank: 1 if its output is shown on the console, else 0. NULL: all are shown. */
     const unsigned char *shown;
     bool prefix; /* console lines carry the rank; the streams are then captured */
-    bool direct; /* a program's inherited output does not pass through the agent (agent/output/relay.h) */
+    bool direct; /* a program's inherited output does not pass through the agent (agent/output/output.h) */
     bool color;  /* the console takes colours */
     bool bar;    /* a job on a terminal: draw the progress line (agent/output/progress.h) */
     const char *prefix_template; /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */

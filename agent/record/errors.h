@@ -119,7 +119,7 @@ struct errors_report {
     bool oom_kill;                      /* the kernel's OOM killer ended it */
     const char *hang; /* JSON: what the ranks showed while it hung (hang_table_take()); NULL: nothing */
     const struct errors_death *collateral;
-    /* all workers that died as a consequence; the first ERRORS_COLLATERAL_LISTED are listed */
+    /* length of `collateral`, all that died as a consequence; errors.json lists ERRORS_COLLATERAL_LISTED */
     size_t n_collateral;
 };
 

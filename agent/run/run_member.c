@@ -154,8 +154,7 @@ enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, s
                : rundir_find_mark(run->rundir, plan->token, err);
 }
 
-/* PyTorch's store for the generation of a program: it is on this node if this node has the first seat */
-
+/* Prints a line of PyTorch's store. This node has a generation's store if it has the first seat in it. */
 static void say_of_store(void *arg, const char *words)
 {
     const struct run *run = arg;

@@ -10,7 +10,7 @@ enum { AGAIN_MOST_NS = 1000000000 };
 struct judge {
     struct hang_graph graph;
     int stuck; /* the sink that best fits rule 1 so far; -1: none */
-    /* the least time after which some sink that may still go on has been silent for too long */
+    /* from now until some rank that excuses the others is silent beyond its bound; AGAIN_MOST_NS at most */
     int64_t again_ns;
     bool excused; /* there is a sink that may still go on, or one about which nothing is known */
 };

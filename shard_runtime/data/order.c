@@ -33,7 +33,7 @@ static uint64_t feistel(uint64_t key, unsigned half_bits, uint64_t value)
     return left << half_bits | right;
 }
 
-/* Returns half the number of bits of the smallest power of four that is at least n. */
+/* Returns the least h from 1 to 32 with 4^h >= n. */
 static unsigned half_bits_for(uint64_t n)
 {
     unsigned half_bits = 1;

@@ -203,11 +203,11 @@ FSDP_API void fsdp_module_set_force_sum_reduction_for_comms(struct fsdp_module *
                                                             bool recurse);
 
 /**
- * Name the units to gather next in forward, as soon as the parameters of `module` are gathered.
+ * Name units to gather ahead in forward, as soon as the parameters of `module` are gathered.
  *
- * Without it, one unit is gathered ahead. Naming more gives more overlap and takes more memory.
+ * They are gathered before the unit that is next, which is gathered ahead in any case. It takes more memory.
  *   module, units  units of one tree; `units` is read while the call runs
- *   n_units        0: back to one unit ahead
+ *   n_units        0: only the next unit is gathered ahead
  *   FSDP_ERR_ARG   one of them is no unit of this tree; nothing changed
  */
 FSDP_API enum fsdp_status fsdp_module_set_modules_to_forward_prefetch(struct fsdp_module *module,
