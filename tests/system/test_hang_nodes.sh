@@ -25,7 +25,7 @@ both() {
 run_job saved.log job.yaml --set run.name=slow --set train.steps=5
 check_eq "what is loaded is saved: 0" 0 $?
 began=$(date +%s)
-export STOP_AT=slow:1:0 SLOW_MS=$((300 * limit)) LD_PRELOAD=$TOY/stop_at
+export STOP_AT=slow:1:0 SLOW_MS=$((500 * limit)) LD_PRELOAD=$TOY/stop_at
 both slow --nproc-per-node 1 --set train.steps=10
 unset STOP_AT SLOW_MS LD_PRELOAD
 check_ends "a rank that waits for another node's slow rank is no hang" "0 0" slow-0 slow-1
