@@ -312,20 +312,26 @@ static void check_take_over(const struct process *process)
 }
 
 /*
- * A leader leaves 1.1 leases after the job's end at the latest. If a node's loop stands still for longer,
- * nobody is left to tell the node how the job ended.
+ * A leader stays for a lease, and up to 1.1, for nodes that have not taken the job's end. If a node's loop
+ * stands still for longer than that lease, nobody is left to tell the node how the job ended.
  */
 static bool slept_through_the_end(const struct process *process)
 {
+    const int64_t until = process->host->stalled_until;
+    int64_t first_end = INT64_MAX;
+
     for (int i = 0; i < sim_plan.n_hosts; i++) {
         const struct process *other = sim_hosts[i].process;
 
         if (other == NULL || other == process)
             continue;
-        if (other->alive || other->status != 0 || other->ended_at > process->host->stalled_until)
+        if (other->alive || other->status != 0 || other->ended_at > until)
             return false;
+        if (other->ended_at < first_end)
+            first_end = other->ended_at;
     }
-    return process->status == FSDP_EXIT_LINK;
+    return process->status == FSDP_EXIT_LINK && first_end != INT64_MAX &&
+           until - first_end > sim_plan.lease_ms * 1000000;
 }
 
 static void check_gentle(const struct process *process)
