@@ -33,7 +33,9 @@ $(BUILD)/test/sim_arbiter-mutants/%: tests/sim/arbiter/mutants/%.patch $(SIM_ARB
 	$(call mutant,$(SIM_ARBITER_OBJ))
 define mutant
 	@rm -rf $@.d
-	@file=$$(sed -n 's|^+++ b/||p' $<) && mkdir -p $@.d/$$(dirname $$file) && cp $$file $@.d/$$file && \
+	@file=$$(sed -n 's|^+++ b/||p' $<) && old=$$(sed '1,/^@@/d' $< | sed -n 's/^[- ]//p') && rest=$$(cat $$file) && \
+	  case $${rest#*"$$old"} in *"$$old"*) echo "$<: what it changes is twice in $$file" >&2; exit 1 ;; esac && \
+	  mkdir -p $@.d/$$(dirname $$file) && cp $$file $@.d/$$file && \
 	  (cd $@.d && GIT_CEILING_DIRECTORIES=$(abspath $(@D)) git apply --unidiff-zero $(abspath $<)) && \
 	  $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -w -c $@.d/$$file -o $@.o
 	$(CC) $(LDFLAGS) $(1) $@.o $(BUILD)/test/parts.a -o $@ $(2) $(LIBS_NODE)

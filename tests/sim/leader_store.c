@@ -95,11 +95,13 @@ static enum arbiter_answer on_read(struct arbiter_store *store, struct leader_re
 static enum arbiter_answer on_claim(struct arbiter_store *store, const struct leader_record *claim,
                                     struct leader_record *holder, struct fsdp_err *err)
 {
+    const uint64_t let_in = sim_current->run == NULL ? 0 : sim_current->run->lead.let_in;
     enum arbiter_answer taken;
 
     (void)store;
     if (!reach())
         return fail_in_part(claim, true, err);
+    sim_check_claim(let_in);
     taken = store_claim(claim, holder);
     sim_trace("claims term %llu: %s", (unsigned long long)claim->term,
               taken == ARBITER_DONE ? "done" : "taken");

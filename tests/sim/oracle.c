@@ -6,6 +6,7 @@
 
 #include "agent/os/deadlines.h"
 #include "agent/wire/session_core.h"
+#include "tests/sim/arbiter/store.h"
 #include "tests/sim/sim.h"
 
 /*
@@ -266,6 +267,26 @@ static void check_leader(void)
         if (leader != NULL)
             sim_violated("one leader", "n%d and n%d lead", leader->host->number, i);
         leader = process;
+    }
+}
+
+/*
+ * An agent claims no sooner than the pulses of its leader said. If that leader has left, or a guard has swept
+ * it, no agent waits.
+ */
+void sim_check_claim(uint64_t let_in)
+{
+    const struct leader_record record = store_read();
+
+    for (int i = 0; i < sim_plan.n_hosts && record.state == LEADER_LEADS; i++) {
+        const struct process *leader = sim_hosts[i].process;
+
+        if (leader == NULL || leader == sim_current || sim_hosts[i].suspended_ns > 0 || !leader->alive ||
+            leader->run == NULL || leader->run->lead.term != record.term || let_in != record.term)
+            continue;
+        if (sim_now < leader->none_stands_until)
+            sim_violated("no claim in contact", "n%d claims %.2f s before n%d expects it",
+                         sim_current->host->number, (double)(leader->none_stands_until - sim_now) / 1e9, i);
     }
 }
 

@@ -58,9 +58,13 @@ static int64_t now_ms(const struct pulse_sender *sender)
 static void keep(struct pulse_listener *listener)
 {
     const int64_t now_ns = sim_clock_of(listener->process->host);
+    int64_t until_ns;
 
-    if (listener->has_lead && pulse_book_turns(&listener->book, now_ns))
-        listener->lead.keep(listener->lead.arg, pulse_book_contact_until_ns(&listener->book, now_ns));
+    if (!listener->has_lead || !pulse_book_turns(&listener->book, now_ns))
+        return;
+    until_ns = pulse_book_contact_until_ns(&listener->book, now_ns);
+    listener->process->none_stands_until = sim_now + until_ns - now_ns;
+    listener->lead.keep(listener->lead.arg, until_ns);
 }
 
 static void on_tick(void *what, uint64_t number)
@@ -179,6 +183,8 @@ static void take_question(struct letter *letter)
     holds = !listener->has_lead || listener->lead.holds(listener->lead.arg);
     answers = pulse_book_take(&listener->book, &letter->pulse, holds, sim_clock_of(process->host), &answer);
     sim_current = NULL;
+    if (answers && sim_plan.arbiter && !sim_leads(process))
+        sim_violated("who answers leads", "n%d does not", process->host->number);
     letter->pulse = answer;
     if (answers && sim_net_passes(process->host, letter->sender->process->host, &delay_ns))
         sim_at(sim_now + delay_ns, take_answer, letter, 0);

@@ -120,6 +120,7 @@ struct process {
     int seen_restarts;              /* of its coordinator */
     const struct coordinator *seen; /* the one that they are of */
     int known_restarts;             /* that a START has told it */
+    int64_t none_stands_until;      /* of the agents that it let in, as its pulses say */
 
     uint64_t n_sends, crash_at_send; /* it is killed at that send; 0: never */
 };
@@ -233,6 +234,8 @@ void sim_schedule(void);
 /* oracle.c */
 void sim_check(struct process *process);
 void sim_check_end(void);
+/** The running process claims the lead. `let_in`: the term of the leader that had let it in when it asked. */
+void sim_check_claim(uint64_t let_in);
 /** The state of the process before its parts are destroyed. */
 void sim_check_start(struct process *process, const struct world_plan *plan);
 

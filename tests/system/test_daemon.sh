@@ -249,20 +249,22 @@ check_eq "in this order, with the jobs that run" \
   "$(xargs < "$WORK/told")"
 
 # a socket of systemd's
+activated() { # SOCKET: the file is there before anyone listens on it
+  systemd-socket-activate -l "$1" "$A" --socket "$S" 2> "$WORK/activated" & agent=$!
+  wait_until 20 grep -q '^Listening on' "$WORK/activated"
+}
 if command -v systemd-socket-activate > /dev/null; then
   S=$WORK/own/activated.sock
-  systemd-socket-activate -l "$S" "$A" --socket "$S" 2>> "$WORK/agent-log" & agent=$!
-  wait_until 20 test -S "$S"
+  activated "$S"
   check_status "the first job starts an agent on a socket of systemd's" 5 "$F" --agent "$S" "$TOY/toy" exit=5
   "$A" --socket "$S" 2> "$WORK/err"
   check_eq "where a second agent is refused" "75 1" "$? $(grep -c 'another agent serves' "$WORK/err")"
   kill -TERM $agent; wait $agent; agent=
   check "and the socket stays when it ends" test -S "$S"
-  systemd-socket-activate -l "$WORK/own/s" "$A" --socket "$S" 2> "$WORK/err" & agent=$!
-  wait_until 20 test -S "$WORK/own/s"
+  activated "$WORK/own/s"
   "$F" --agent "$WORK/own/s" "$TOY/toy" 2> "$WORK/err2"
   wait $agent
-  check_eq "a --socket that is another one is refused" "78 1" "$? $(grep -c "and the socket from systemd is" "$WORK/err")"
+  check_eq "a --socket that is another one is refused" "78 1" "$? $(grep -c "and the socket from systemd is" "$WORK/activated")"
   agent=
 else
   skip "a socket of systemd's" "systemd-socket-activate is not installed (Debian: systemd)"

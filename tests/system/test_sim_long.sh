@@ -1,10 +1,10 @@
-# Simulated nodes, and who leads them, at length: ten thousand histories without a violation, and each planted
-# bug of tests/sim/mutants and tests/sim/arbiter/mutants is found within twenty thousand.
+# Simulated nodes, and who leads them, at length: twenty thousand histories without a violation, and each planted
+# bug of tests/sim/mutants and tests/sim/arbiter/mutants is found within as many.
 # Nightly: sim
 # Shares: the build folder, in which it runs make
 . tests/support/shell/harness.sh
 
-histories=10000
+histories=20000
 [ -n "${FSDP_NIGHTLY:-}" ] || histories=4000 # a sample, in CI
 for sim in sim sim_arbiter; do
   check "$histories histories of $sim without a violation" "$BUILD/test/$sim" 1 "$histories" "$(nproc)"

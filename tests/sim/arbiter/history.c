@@ -94,7 +94,9 @@ void check(void)
             holder = life;
             if (clock_ms(life) - life->lead.turned_ms > (LEAD_CONTACT + 1) * plan.lease_ms + LEAD_READS)
                 sim_violated("a loop that does not turn leads no more", "life %d", i);
-            life->led_until_ns = time_of(life, lead_holds_until_ms(&life->lead));
+            /* no rank runs under a leader that does not know of its lead yet, or leaves at once */
+            if (!life->lead.began && !life->leaves)
+                life->led_until_ns = time_of(life, lead_holds_until_ms(&life->lead));
         } else if (life->led_until_ns > sim_now) {
             life->led_until_ns = sim_now;
         }
