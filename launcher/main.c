@@ -57,7 +57,7 @@ static int run_help(const struct options *options)
     const char *topic = options->n_rest > 1 ? options->rest[1] : NULL;
     char words[128];
 
-    if (topic == NULL)
+    if (topic == NULL || strcmp(topic, "--help") == 0)
         return cmd_help(options->program, stdout);
     if (what_job_command(topic) != NULL)
         return cmd_jobs_help(what_job_command(topic), stdout);

@@ -234,6 +234,17 @@ check_eq "bash: a subcommand" "plan ps plot" "$(cd "$(mktemp -d "$WORK/empty.XXX
 check_eq "bash: or a file" "stop stop.py" "$(cd "$(mktemp -d "$WORK/empty.XXXX")" && touch stop.py && complete_in_bash sto)"
 check_eq "bash: an option of a command over jobs" "--rank" "$(complete_in_bash logs --r)"
 check_eq "bash: none of which is offered after a job file" "" "$(complete_in_bash job.yaml sto)"
+# Documents name subcommands in code: in blocks, and between backquotes.
+named_in_documents() {
+  (cd "$SOURCE" && git ls-files -z '*.md' 'configs/*' ':(exclude)tests' | xargs -0 cat) |
+    awk '/^```/ { code = !code; next } code || /^    / { print; next }
+      { n = split($0, part, "`"); for (i = 2; i <= n; i += 2) print part[i] }' |
+    grep -oE '^ *([$#] +|srun +(-[^ ]+ +)*|[A-Z_]+=[^ ]+ +)*fsdprun +[a-z]+( |$)' | awk '{ print $NF }' | sort -u
+}
+for word in $(named_in_documents; cd "$(mktemp -d "$WORK/empty.XXXX")" && complete_in_bash ""); do
+  "$FSDPRUN" "$word" --help > page 2>&1 || not_ok "the subcommand $word, which completion or a document names, is built" "$(cat page)"
+done
+check "documents name subcommands" [ "$(named_in_documents | wc -l)" -gt 10 ]
 # a job whose name a shell must not expand
 export XDG_RUNTIME_DIR=$WORK/runtime
 mkdir -m 700 "$XDG_RUNTIME_DIR" "$WORK/temporary"
