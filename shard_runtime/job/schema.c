@@ -60,8 +60,8 @@ const struct job_key job_schema[] = {
               "and the world restarted. Shorter bounds are learned from the run. 0: never." },
 
     { "data", "path", JOB_TEXT, AT(data.path), .is_path = true, .example = "data/bible.txt",
-      .help = "The file to read: relative to the job file that names it, or to the working directory if --set "
-              "names it." },
+      .help = "The file to read: relative to the job file that names it, or to the working directory if "
+              "--set names it." },
     { "data", "tokenizer", JOB_WORD, AT(data.tokenizer), .choices = "byte", .later = "*", .fallback = "byte",
       .help = "How the file becomes tokens. byte: each byte is a token, so any file can be used." },
     { "data", "order", JOB_CHOICE, AT(data.order), .choices = "shuffled|sequential", .fallback = "shuffled",
@@ -247,7 +247,8 @@ const struct job_key job_schema[] = {
 
     { "checkpoint", "every", JOB_COUNT, AT(checkpoint.every), 0, STEPS_MAX, .fallback = "50",
       .help = "Steps from one checkpoint to the next; the last step is saved too. 0: never." },
-    { "checkpoint", "dir", JOB_TEXT, AT(checkpoint.dir), .is_path = true, .is_place = true, .zero = "null", .fallback = "null",
+    { "checkpoint", "dir", JOB_TEXT, AT(checkpoint.dir), .is_path = true, .is_place = true, .zero = "null",
+      .fallback = "null",
       .help = "The directory of the checkpoints, which no other run may use; or s3://BUCKET/PREFIX. null: "
               "checkpoints in the run directory. The path is resolved as data.path is." },
     { "checkpoint", "keep", JOB_COUNT, AT(checkpoint.keep), 0, STEPS_MAX, .fallback = "3",
@@ -260,7 +261,8 @@ const struct job_key job_schema[] = {
               "the newest one. 0: only the copies that checkpoint.async makes." },
     { "checkpoint", "replicas", JOB_COUNT, AT(checkpoint.replicas), 0, 1, .fallback = "0",
       .help = "1: each copy in memory is copied once more, to the memory of another node. After the loss of "
-              "a node, the one that takes its place resumes from there. Needs twice the memory of the copies." },
+              "a node, the one that takes its place resumes from there. Needs twice the memory of the "
+              "copies." },
     { "checkpoint", "resume", JOB_CHOICE, AT(checkpoint.resume), .choices = "auto|never", .fallback = "auto",
       .help = "auto: resume from the newest checkpoint that verifies. never: refuse a run directory that has "
               "a checkpoint." },

@@ -114,13 +114,13 @@ static void count_piece(struct piece_crew *crew)
 
 static void do_pieces(struct piece_crew *crew, unsigned char *buffer)
 {
-    const struct piece_work *todo = crew->work;
+    const struct piece_work *work = crew->work;
     enum fsdp_status status = FSDP_OK;
     struct fsdp_err err = { 0 };
     uint64_t number;
 
     while (status == FSDP_OK && take(crew, &number)) {
-        status = todo->piece(todo->user, crew, number, buffer, &err);
+        status = work->piece(work->user, crew, number, buffer, &err);
         if (status == FSDP_OK)
             count_piece(crew);
     }
@@ -147,15 +147,15 @@ static int least(int a, int b)
 
 static void limit_threads(struct piece_crew *crew)
 {
-    const struct piece_work *todo = crew->work;
+    const struct piece_work *work = crew->work;
 
-    crew->limit = least(todo->threads_most > 0 ? todo->threads_most : PIECE_THREADS, PIECE_THREADS);
-    if (!todo->io->any_thread || io_is_remote(todo->path) || todo->one_thread ||
-        todo->n_pieces <= ALONE_PIECES)
+    crew->limit = least(work->threads_most > 0 ? work->threads_most : PIECE_THREADS, PIECE_THREADS);
+    if (!work->io->any_thread || io_is_remote(work->path) || work->one_thread ||
+        work->n_pieces <= ALONE_PIECES)
         crew->limit = 1;
-    crew->grows_to = todo->threads_most > 0 || crew->limit == 1
+    crew->grows_to = work->threads_most > 0 || crew->limit == 1
                          ? crew->limit
-                         : todo->threads_first + free_cpus("/proc/loadavg");
+                         : work->threads_first + free_cpus("/proc/loadavg");
 }
 
 /* Waits for all threads but the caller's. As long as one runs, it may start another one. */
@@ -173,23 +173,23 @@ static void join_all(struct piece_crew *crew)
     }
 }
 
-enum fsdp_status piece_crew_run(const struct piece_work *todo, int *n_threads, struct fsdp_err *err)
+enum fsdp_status piece_crew_run(const struct piece_work *work, int *n_threads, struct fsdp_err *err)
 {
     struct piece_crew crew = {
-        .work = todo,
-        .buffer_bytes = (todo->buffer_bytes + PIECE_BLOCK_BYTES) / PIECE_BLOCK_BYTES * PIECE_BLOCK_BYTES,
+        .work = work,
+        .buffer_bytes = (work->buffer_bytes + PIECE_BLOCK_BYTES) / PIECE_BLOCK_BYTES * PIECE_BLOCK_BYTES,
         .n_threads = 1,
     };
     unsigned char *buffer;
 
     buffer = aligned_alloc(PIECE_BLOCK_BYTES, crew.buffer_bytes);
     if (buffer == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes for %s", crew.buffer_bytes, todo->path);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes for %s", crew.buffer_bytes, work->path);
     limit_threads(&crew);
     pthread_mutex_init(&crew.mutex, NULL);
     pthread_cond_init(&crew.turn_ended, NULL);
     crew.window_ns = clock_now_ns();
-    piece_crew_reach(&crew, todo->threads_first);
+    piece_crew_reach(&crew, work->threads_first);
     do_pieces(&crew, buffer);
     join_all(&crew);
     free(buffer);
