@@ -219,7 +219,8 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->replicas = job->checkpoint.replicas > 0;
     config->exports = job->checkpoint.exports != JOB_EXPORT_NONE;
     config->threads = (int)job->launch.threads;
-    config->standby = (int)options_number(options, OPT_STANDBY, 0);
+    config->standby =
+        (int)options_number(options, OPT_STANDBY, job->checkpoint.snapshot_every > 0 ? world.n_workers : 0);
     config->straggler_restart =
         options_has(options, OPT_STRAGGLER) && strcmp(options->of[OPT_STRAGGLER].text, "restart") == 0;
     config->hang_timeout_ms = (int64_t)(job->launch.hang_timeout_s * 1000);

@@ -70,7 +70,8 @@ const struct option option_table[] = {
       .help = "Bind workers to the CPUs near their GPUs: node, socket, exclusive (the node's cores split "
               "between its workers) or core-complex (the CPUs of one last-level cache).",
       .fields = { GIVEN("numa_binding") } },
-    { OPT_STANDBY, "standby", 0, OPTION_COUNT, "N", 0, 4096, .fallback = "0", .group = world,
+    { OPT_STANDBY, "standby", 0, OPTION_COUNT, "N", 0, 4096, .group = world,
+      .fallback = "with checkpoint.snapshot_every all, else 0",
       .help = "For a job: keep N workers of this node executed and waiting, so that a restart need not start "
               "them. At most --nproc-per-node." },
     { OPT_HANG_TIMEOUT, "hang-timeout", 0, OPTION_COUNT, "SECONDS", 0, 1000000, .group = world,

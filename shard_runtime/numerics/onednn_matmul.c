@@ -59,8 +59,10 @@ static void matrix_strides(const struct matmul_view *view, size_t rows, size_t c
 }
 
 /*
- * Describes an operand: the batch dimensions whose size is not 1, then rows and columns. If all batches use
- * the same matrix (stride 0), that batch dimension gets size 1.
+ * Describes an operand: its batch dimensions, then rows and columns. A batch dimension of size 1 is left out,
+ * but not an outer one of inner batches: for three dimensions oneDNN 2.6.3 takes `gemm:jit`, which generates
+ * 6 MiB of code first, and for four `brg`. If all batches use the same matrix (stride 0), that batch
+ * dimension gets size 1.
  */
 static enum fsdp_status describe_view(const struct matmul_desc *desc, const struct matmul_view *view,
                                       size_t rows, size_t cols, enum fsdp_dtype dtype,
@@ -72,7 +74,7 @@ static enum fsdp_status describe_view(const struct matmul_desc *desc, const stru
     int n = 0;
 
     for (int i = 0; i < 2; i++) {
-        if (sizes[i] == 1)
+        if (sizes[i] == 1 && (i == 1 || desc->inner == 1))
             continue;
         dims[n] = strides[i] == 0 ? 1 : (dnnl_dim_t)sizes[i];
         steps[n] = strides[i] == 0 ? (dnnl_dim_t)(rows * cols) : (dnnl_dim_t)strides[i];

@@ -17,6 +17,7 @@
 #include "shard_runtime/core/files.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/core/version.h"
+#include "shard_runtime/engine/rehearse.h"
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/trainer/export.h"
@@ -275,6 +276,7 @@ int main(int argc, char **argv)
     if (options.gate) {
         bool opened;
 
+        engine_rehearse();
         status = link_gate_wait(&opened, &err);
         if (status != FSDP_OK || !opened)
             return status == FSDP_OK ? 0 : fail(status, &err);

@@ -304,16 +304,28 @@ static double last_number(const char *file_name, const char *word, const char *k
 }
 
 /* From the kill until all ranks have their state again, as the timeline of the restart has it. */
+static double begin(const char *size, const char *standby)
+{
+    const struct variant variant = { .standby = standby,
+                                     .size = size,
+                                     .snapshots = "checkpoint.snapshot_every=1" };
+
+    (void)restart(0, &variant, true);
+    return last_number("events.jsonl", "\"event\": \"timeline\"", "resumed_ms");
+}
+
+/* In turns: without workers on standby, and with two. */
 static void add_begin(struct report *report, const char *what, const char *size)
 {
-    double samples[MAX_RUNS];
+    double samples[2][MAX_RUNS];
 
     must_run("rm -rf '%s/ours'", directory);
     for (int run = 0; run < n_runs; run++) {
-        (void)restart(0, &(struct variant){ .size = size, .snapshots = "checkpoint.snapshot_every=1" }, true);
-        samples[run] = last_number("events.jsonl", "\"event\": \"timeline\"", "resumed_ms");
+        samples[0][run] = begin(size, "0");
+        samples[1][run] = begin(size, "2");
     }
-    report_add(report, &(struct report_row){ what, "ms", false, samples, NULL, NULL, n_runs, NULL, NULL });
+    report_add(report, &(struct report_row){ what, "ms", false, samples[0], NULL, samples[1], n_runs, NULL,
+                                             "--standby 2" });
 }
 
 /* The median step of the tutorial's model; `snapshots` is a setting. */
