@@ -214,7 +214,7 @@ static void on_lost(void *arg, const struct fsdp_err *why)
         uplink_join_again(uplink);
 }
 
-/* What the arbiter says */
+/* What the run says */
 
 void uplink_lead(struct uplink *uplink)
 {
