@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 # The folders whose C and headers have no line over 110 columns and no banner comment, and are as clang-format
 # leaves them.
 formed=(launcher agent
-  shard_runtime/{checkpoint,comm,core,cuda,data,device,engine,examples,include,nn,optim,plan,shard,shardfile,state,trainer}
+  shard_runtime/{checkpoint,comm,core,cuda,data,device,engine,examples,include,nn,objectstore,optim,plan,shard,shardfile,state,trainer}
   tests/{bench,fuzz,sim,support,tsan,unit})
 [ $# -eq 0 ] || formed=("$@")
 found=$(mktemp) && trap 'rm -f "$found"' EXIT

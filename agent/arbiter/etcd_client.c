@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "agent/arbiter/etcd_message.h"
 #include "shard_runtime/core/clock.h"
@@ -47,13 +46,6 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *arg)
     return n * size;
 }
 
-/* SOCK_CLOEXEC: the workers that the agent starts do not inherit the connection. */
-static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    (void)arg, (void)purpose;
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-}
-
 static bool set_files(struct etcd_client *client)
 {
     static const struct {
@@ -82,11 +74,8 @@ static bool set_up(struct etcd_client *client)
     if (!set)
         return false;
     set &= curl->curl_easy_setopt(easy, CURLOPT_HTTPHEADER, client->headers) == CURLE_OK;
-    set &= curl->curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK;
+    set &= curl_library_set_up(curl, easy, client->words);
     set &= curl->curl_easy_setopt(easy, CURLOPT_NOPROXY, "*") == CURLE_OK;
-    set &= curl->curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
-    set &= curl->curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, client->words) == CURLE_OK;
-    set &= curl->curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
     set &= curl->curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes) == CURLE_OK;
     set &= curl->curl_easy_setopt(easy, CURLOPT_WRITEDATA, client) == CURLE_OK;
     /*

@@ -4,7 +4,7 @@
  *   - run_open.c opens directory, output, coordinator and world;
  *   - run_member.c is this node as a member of its coordinator's world: store, job_written, said_where,
  *     node_rank, and the status and lines of the end;
- *   - run_lead.c knows who leads the run: lead;
+ *   - run_lead.c and the files of run_lead_impl.h know who leads the run: lead;
  *   - run_directory.c looks after the run directory: directory;
  *   - run_desk.c answers the commands over jobs: desk;
  *   - run_end.c ends a run: patience, ending, and what stands below it.
@@ -40,10 +40,10 @@ enum {
 /** What the end of a run waits for (run_end.c). */
 enum run_ending { RUN_GOES_ON = 0, RUN_WRITES, RUN_DRAINS, RUN_SETTLES, RUN_CLOSES };
 
-/** Who leads the run (run_lead.c). Unused without an arbiter. */
+/** Who leads the run (run_lead_impl.h). Unused without an arbiter. */
 struct run_lead {
     struct arbiter *arbiter; /* NULL: there is no arbiter, and the node that hosts leads */
-    uv_timer_t *tick;        /* of a leader: fires LEASE_BEATS times per lease */
+    uv_timer_t *tick;        /* of a leader: fires LEASE_BEATS times per lease; else see run_lead_impl.h */
     unsigned char identity[PROTO_IDENTITY_BYTES],
         leader[PROTO_IDENTITY_BYTES]; /* this agent's; its leader's */
     char host[PROTO_TEXT_BYTES];      /* with `port`: where members would reach this node, as it claimed */
@@ -170,7 +170,7 @@ enum fsdp_status run_check_directory(void *arg, const struct world_plan *plan, s
 /** Closes what only the coordinator needs. It is destroyed, and the disk is idle. */
 void run_close_as_coordinator(struct run *run);
 
-/* Run_lead.c */
+/* Run_lead.c, and the files of run_lead_impl.h */
 
 /** Begins to watch who leads, if an arbiter says so. */
 enum fsdp_status run_lead_open(struct run *run, struct fsdp_err *err);

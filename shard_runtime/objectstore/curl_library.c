@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <sys/socket.h>
 
 #include "shard_runtime/core/library.h"
 
@@ -51,4 +51,21 @@ enum fsdp_status curl_library_open(const char *user, const struct curl_library *
     status = open_once(user, library, err);
     pthread_mutex_unlock(&mutex);
     return status;
+}
+
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)arg, (void)purpose;
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+bool curl_library_set_up(const struct curl_library *library, CURL *easy, char words[CURL_ERROR_SIZE])
+{
+    bool set = true;
+
+    set &= library->curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK;
+    set &= library->curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+    set &= library->curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, words) == CURLE_OK;
+    set &= library->curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
+    return set;
 }

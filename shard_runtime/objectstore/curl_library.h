@@ -10,6 +10,7 @@
  */
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
+#include <stdbool.h>
 
 #include <fsdp/status.h>
 
@@ -33,5 +34,12 @@ struct curl_library {
  */
 enum fsdp_status curl_library_open(const char *user, const struct curl_library **library,
                                    struct fsdp_err *err);
+
+/**
+ * Sets what every connection of ours has: HTTP 1.1, no signals, and a socket that programs which this one
+ * starts do not inherit. The words of an error go to `words`, which is borrowed by `easy`. Returns false if
+ * something could not be set.
+ */
+bool curl_library_set_up(const struct curl_library *library, CURL *easy, char words[CURL_ERROR_SIZE]);
 
 #endif
