@@ -37,7 +37,7 @@ enum fsdp_gradient_sync {
     FSDP_SYNC_EVERY, /* one reduce-scatter per group and micro-step: least memory */
 };
 
-/** Which backwards follow several forwards whose activations are kept at the same time. */
+/** Which backwards follow if several forwards keep their activations at the same time. */
 enum fsdp_backwards {
     FSDP_BACKWARD_OF_SUM,  /* one backward of the sum of their losses: PyTorch's (a + b).backward() */
     FSDP_BACKWARD_OF_EACH, /* one backward each, in the order of the forwards: a.backward(), b.backward() */
@@ -333,16 +333,17 @@ FSDP_API void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shar
 /* Size and plan */
 
 /**
- * Bytes of this rank's memory, known when the model is created. For what shares the arena, each class's peak.
+ * Bytes of this rank's memory, known when the model is created. The classes that share the arena have their
+ * peaks here.
  */
 struct fsdp_memory {
     size_t parameters, gradients; /* shards, padded to equal rows */
-    size_t host_parameters;       /* the part of `parameters` in host memory, because a unit offloads it */
-    size_t host_gradients;        /* the same of `gradients` */
-    size_t gather;                /* all-gather buffers and whole parameters */
-    size_t reduce;                /* whole gradients and reduce-scatter buffers */
-    size_t activations;           /* what forward keeps, and gradients of activations */
-    size_t scratch;               /* working memory of products and norms */
+    size_t host_parameters; /* the part of `parameters` that is in host memory because a unit offloads it */
+    size_t host_gradients;  /* the part of `gradients` that is in host memory */
+    size_t gather;          /* all-gather buffers and whole parameters */
+    size_t reduce;          /* whole gradients and reduce-scatter buffers */
+    size_t activations;     /* what forward keeps, and gradients of activations */
+    size_t scratch;         /* working memory of products and norms */
     /*
      * Allocated for the four classes above together, in addition to the gradients. It is less than their sum:
      * they do not peak at the same time, and until gradients are written they use the gradients' memory, too.
