@@ -74,7 +74,7 @@ enum fsdp_status ckpt_find_directory(const char *path, char out[IO_PATH_BYTES], 
         return FSDP_OK;
     if (ckpt_has_manifest(path))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is one checkpoint, not the directory of a run", path);
-    snprintf(out, IO_PATH_BYTES, "%s", path); /* it fits: io_join() accepted a longer path above */
+    snprintf(out, IO_PATH_BYTES, "%s", path); /* the path fits: io_join() accepted a longer one above */
     return FSDP_OK;
 }
 
@@ -135,7 +135,7 @@ static int run(const struct ckpt_words *words, FILE *out, struct fsdp_err *err)
     size_t i = 0;
 
     while (strcmp(runs[i].name, words->command->name) != 0)
-        i++; /* it ends: `runs` has each command of the table */
+        i++; /* the loop ends: `runs` has each command of the table */
     return runs[i].run(words, out, err);
 }
 

@@ -18,7 +18,7 @@ enum { READ_BYTES = 65536, LINE_BYTES = 65536, PREFIX_BYTES = 32, MOST_ROTATED =
 struct file {
     char path[PATH_MAX], prefix[PREFIX_BYTES];
     FILE *out;
-    ino_t inode; /* of the file that was read last; 0: nothing was read yet */
+    ino_t inode; /* inode of the file that was read last; 0: nothing was read yet */
     off_t offset;
     char *part; /* (LINE_BYTES) a line that has begun but not ended; NULL: there was none yet */
     size_t n_part;

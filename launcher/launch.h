@@ -17,7 +17,7 @@
 
 enum {
     LAUNCH_DEFAULT_PORT = 29400, /* port of --rdzv-endpoint, if the user gives none */
-    LAUNCH_MASTER_PORT = 29500,  /* the same if --master-addr names the endpoint */
+    LAUNCH_MASTER_PORT = 29500,  /* port of --master-addr, if that names the endpoint and no port is given */
     LAUNCH_HOST_BYTES = 256,
     LAUNCH_NOTES_MAX = 8,
     LAUNCH_NOTE_BYTES = 320

@@ -25,7 +25,7 @@ struct plot {
     size_t n, capacity;
     double *restarts; /* (n_restarts) steps from which restarts went on, in order of time */
     size_t n_restarts, restarts_capacity;
-    double term, time; /* of the last line of metrics.jsonl that counted */
+    double term, time; /* those of the last line of metrics.jsonl that counted */
     bool failed;       /* there was no memory: some values are missing */
 };
 

@@ -137,7 +137,7 @@ static void take_save(struct summary *summary, const cJSON *event)
     summary->saved_step = (uint64_t)number(event, "step", MOST_STEPS);
     summary->save_s += blocked_s;
     if (summary->phase == SUMMARY_TRAINING)
-        /* in microseconds: many saves take less than a millisecond */
+        /* kept in microseconds: many saves take less than a millisecond */
         summary->saving_us += (int64_t)(blocked_s * 1e6);
 }
 

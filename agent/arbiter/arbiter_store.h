@@ -21,8 +21,8 @@
 enum arbiter_answer {
     ARBITER_DONE = 1,
     ARBITER_NONE,    /* of read: there is no record yet */
-    ARBITER_TAKEN,   /* of claim: another agent has taken this term, or an earlier call of this agent has */
-    ARBITER_DEPOSED, /* of renew: the store has a record of a higher term, or of this term by another agent */
+    ARBITER_TAKEN,   /* claim(): another agent has taken this term, or an earlier call of this agent has */
+    ARBITER_DEPOSED, /* renew(): the store has a record of a higher term, or of this term by another agent */
     ARBITER_FAILED   /* the store did not answer, or refused */
 };
 

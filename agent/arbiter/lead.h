@@ -54,7 +54,7 @@ enum {
     LEAD_SEATS = 20,    /* a lease / 20 is the delay from one seat to the next */
     LEAD_CONTACT = 10,  /* leases for which a leader in contact goes on without the store */
     LEAD_MEMBERS = 4,   /* leases in which members may take over, before the host by the endpoint claims */
-    LEAD_LAST_SEAT = 10 /* this seat, higher ones and spares claim at the same time */
+    LEAD_LAST_SEAT = 10 /* seats from this one on, and spares, all claim at the same time */
 };
 
 enum lead_role {
@@ -89,7 +89,7 @@ struct lead {
     /* what this agent claims and writes; `self.term` is the term that it claimed last */
     struct leader_record self;
     enum lead_role role;
-    bool rests; /* this agent reads the record once in a lease, until it stands */
+    bool rests; /* until it stands, this agent reads the record only once in a lease */
     /* wants to lead: `first` as the host by the endpoint, `stands` as a member without a leader */
     bool first, stands;
     int seat;
@@ -106,7 +106,7 @@ struct lead {
     int64_t read_ms;            /* when the last read that was answered began */
     int64_t term_ms;            /* when a record of the term of `known` was seen first */
     int64_t seen_ms;            /* when `known` was seen first */
-    /* the same as changed_ms, moved on by the time in which this agent stood still */
+    /* seen_ms, plus the time in which this agent did not run since then */
     int64_t quiet_ms;
     int64_t ripe_ms;    /* since when this agent may claim; 0: it may not */
     int64_t longest_ms; /* the longest lease among all leaders that were seen */
@@ -133,8 +133,9 @@ struct lead {
     bool began, deposed, follow, ended; /* news that were not told */
     bool was_first, stood;              /* while `began`: what it wanted until then */
     struct leader_record followed;      /* of LEAD_FOLLOW: the record that changed */
-    struct leader_record before;        /* of LEAD_BEGAN: the record that was stale or ended; term 0: none */
-    /* of LEAD_BEGAN: no generation may begin before this time; 0: there is nothing to wait for */
+    /* for LEAD_BEGAN: the record of the leader before, stale or ended; term 0: none */
+    struct leader_record before;
+    /* for LEAD_BEGAN: no generation may begin before this time; 0: there is nothing to wait for */
     int64_t fence_until_ms;
 };
 

@@ -15,7 +15,8 @@
 #include "agent/arbiter/arbiter_store.h"
 
 /*
- * What a leader leaves to its guard. It has no size in common with struct swept_will, which a member leaves.
+ * What a leader leaves to its guard. Its size differs from that of struct swept_will, which a member leaves,
+ * so that the guard can tell which of the two it has.
  */
 struct leader_will {
     unsigned char agent[SESSION_IDENTITY_BYTES];

@@ -87,7 +87,7 @@ struct cpu_facts {
     char model[96];
     int n_online, n_allowed, n_quota; /* quota 0: no limit */
     int n_cores, n_nodes;             /* physical cores and NUMA nodes of the allowed CPUs */
-    int n_nodes_far;                  /* those NUMA nodes whose memory may not be used */
+    int n_nodes_far;                  /* NUMA nodes of the allowed CPUs whose memory may not be used */
     bool avx2, avx512, amx;
     /* the variable FSDP_ISA, which names the instruction set for the numerics; "": not set */
     char wanted_isa[16];

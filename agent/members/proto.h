@@ -144,7 +144,7 @@ struct proto_welcome {
     unsigned char identity[PROTO_IDENTITY_BYTES];
     /* names the run: the identity of its first coordinator, also after another one has taken its place */
     unsigned char run[PROTO_IDENTITY_BYTES];
-    int first_attempt; /* of the run directory: the attempt that generation 0 is (struct world_plan) */
+    int first_attempt; /* the attempt in the run directory that generation 0 is (struct world_plan) */
     uint64_t term;     /* of the coordinator; 0: no arbiter */
     enum proto_wait wait;
     int seconds; /* for PROTO_WAIT_QUARANTINE and PROTO_WAIT_SLOW: how long the node waits */
@@ -172,12 +172,12 @@ struct proto_stop {
 };
 
 struct proto_beat {
-    /* of a question: when the member sent it, by the member's own CLOCK_BOOTTIME; the answer repeats it */
+    /* in a question: when the member sent it, by the member's own CLOCK_BOOTTIME; the answer repeats it */
     int64_t sent_ns;
-    int64_t lease_ms; /* of an answer: how long the lease runs, counted from sent_ns */
+    int64_t lease_ms; /* in an answer: how long the lease runs, counted from sent_ns */
     /*
-     * Of an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. Of a question: that time in the
-     * newest answer that has reached the member; 0: none has.
+     * In an answer: when the coordinator sent it, by its own CLOCK_BOOTTIME. In a question: that time from
+     * the newest answer that has reached the member; 0: none has.
      */
     int64_t answered_ns;
 };

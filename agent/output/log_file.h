@@ -71,7 +71,7 @@ struct log_file_result log_file_write(struct log_file *file, const char *bytes, 
 
 /* Where the next bytes will be: in the file of that inode, from `offset` on. */
 struct log_file_place {
-    const char *path;   /* of the log; NULL: it has no name */
+    const char *path;   /* path of the log; NULL: it has no name */
     struct fsdp_io *io; /* of `path` */
     uint64_t inode, offset;
 };

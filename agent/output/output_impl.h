@@ -149,7 +149,7 @@ struct output {
 /** Allocate a stream. It is not in the output's list yet and has no channel. NULL: no memory. */
 struct stream *stream_create(const struct stream_sink *sink, struct output *output,
                              const struct stream_spec *spec);
-void stream_free(struct stream *stream); /* it is in no list, and has no channel */
+void stream_free(struct stream *stream); /* the stream must be in no list and have no channel */
 /**
  * Add the stream to the output's list, which owns it from now on. Frees streams that are no longer needed.
  */
@@ -173,7 +173,7 @@ void stream_read_held(struct stream *stream);
 void stream_close(struct stream *stream);
 /** Forget the bytes of the stream that wait to be shown or written. */
 void stream_drop(struct stream *stream);
-/* as stream_drop(), but only inherited bytes that wait to be written */
+/* like stream_drop(), but forgets only inherited bytes that wait to be written */
 void stream_drop_held(struct stream *stream);
 /** Free every stream that has no channel and no bytes left, and whose last words are not needed any more. */
 void stream_sweep(struct output *output);

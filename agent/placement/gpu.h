@@ -48,7 +48,7 @@ struct gpu {
 
 struct gpu_list {
     int n;
-    struct gpu gpus[GPU_MAX];  /* in the order of their numbers in a worker */
+    struct gpu gpus[GPU_MAX];  /* in the order of the numbers that they have in a worker */
     bool unknown;              /* there are GPUs, but it is not known which of them workers see; n is 0 */
     char why[GPU_WORDS_BYTES]; /* why there is none, or fewer than a list names; else "" */
 };

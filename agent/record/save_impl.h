@@ -81,7 +81,10 @@ struct save {
     uint32_t generation;
     int world_size;
     int64_t loaded_step;
-    /* of this generation, newest first; all but the newest were refused, and wait for their last reports */
+    /*
+     * saves of this generation, newest first; all but the newest were refused, and wait for their last
+     * reports
+     */
     struct collection *collecting;
     struct collection *ready;     /* complete, waiting for the thread, in their order */
     int64_t lost_step;            /* the step whose reports were lost for lack of memory */

@@ -22,7 +22,7 @@
 
 enum {
     PULSE_BYTES = 64,
-    /* in leases: an agent whose loop has not turned for so long sends no question and no answer */
+    /* an agent sends no question and no answer if its loop has not turned for so many leases */
     PULSE_LEASES = 10
 };
 

@@ -43,7 +43,7 @@ enum run_ending { RUN_GOES_ON = 0, RUN_WRITES, RUN_DRAINS, RUN_SETTLES, RUN_CLOS
 /** Who leads the run (run_lead.c). Unused without an arbiter. */
 struct run_lead {
     struct arbiter *arbiter; /* NULL: there is no arbiter, and the node that hosts leads */
-    uv_timer_t *tick;        /* of a leader: fires LEASE_BEATS times per lease */
+    uv_timer_t *tick;        /* for a leader: fires LEASE_BEATS times per lease */
     unsigned char identity[PROTO_IDENTITY_BYTES],
         leader[PROTO_IDENTITY_BYTES]; /* this agent's; its leader's */
     char host[PROTO_TEXT_BYTES];      /* with `port`: where members would reach this node, as it claimed */

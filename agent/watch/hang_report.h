@@ -44,7 +44,7 @@ enum {
 struct hang_row {
     int rank, pid;
     bool culprit;
-    bool waits;                  /* it is in a collective, or waits for an answer of another rank */
+    bool waits;                  /* the rank is in a collective, or waits for an answer of another rank */
     const char *host;            /* borrowed */
     const char *phase;           /* NULL: unknown */
     const char *pass;            /* phase in which the rank waits; NULL: unknown, or it does not wait */

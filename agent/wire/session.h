@@ -64,7 +64,7 @@ struct session_config {
     const unsigned char *key;
     uint64_t job;     /* the number in every frame */
     int64_t lease_ms; /* the accepting end's holds for both ends */
-    /* of a pool that listens: how many sessions will come, perhaps all at once, and come back after a cut */
+    /* for a pool that listens: how many sessions will come, perhaps all at once, and come back after a cut */
     int n_expected;
     struct session_handlers handlers;
     void *arg;

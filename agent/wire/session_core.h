@@ -39,9 +39,9 @@ enum {
     SESSION_BEAT_MS = 300,
     SESSION_MANY = 512,
     SESSION_QUIET = 2,         /* signs of life in one lease while the connection is quiet */
-    SESSION_PAUSE = 3,         /* it is quiet until no pulse has come for a lease / 3 */
+    SESSION_PAUSE = 3,         /* the connection is quiet until no pulse has come for a lease / 3 */
     SESSION_STALL = 6,         /* a lease / 6 is the longest time between two looks that counts in full */
-    SESSION_PULSE_LEASES = 10, /* so long a session lives by pulses alone */
+    SESSION_PULSE_LEASES = 10, /* leases for which a session stays alive by pulses alone */
     SESSION_HELD_MAX_BYTES = 64 * 1024 * 1024, /* frames that wait to be acknowledged, with their heads */
     SESSION_ACK_FRAMES = 32,                   /* acknowledge at the latest after so many frames */
     SESSION_ACK_BYTES = 65536                  /* and after so many bytes */
@@ -58,7 +58,7 @@ enum {
 
 /* What to do with a frame that has arrived. */
 enum session_take {
-    SESSION_DELIVER,  /* it is the next one in order: give it to the handler */
+    SESSION_DELIVER,  /* the frame is the next one in order: give it to the handler */
     SESSION_DROP,     /* nothing: it came before, or was only an acknowledgement */
     SESSION_FAREWELL, /* the other end has left */
     SESSION_WRONG     /* a number that cannot be */
@@ -76,7 +76,7 @@ struct session_held;
 struct session_core {
     unsigned char identity[SESSION_IDENTITY_BYTES];
     int64_t lease_ns;
-    bool is_one_of_many; /* of the sessions of one host: its connection may be quiet */
+    bool is_one_of_many; /* one of many sessions of its host, so its connection may be quiet */
     bool up;             /* there is a connection, and both ends know each other's numbers on it */
     uint32_t connection; /* number of the latest connection; 0: none */
     uint64_t sent, acked, received;

@@ -25,7 +25,7 @@ struct session {
     int n_peers;                  /* connections whose closed() has not been called yet */
 
     /* of a session that dials */
-    /* once an address has led to the other end, the one that did so last is first */
+    /* the address by which the other end was reached last comes first */
     struct endpoint_addresses addresses;
     /* the agent of this end; for an accepted session, that of the other end */
     unsigned char agent[SESSION_IDENTITY_BYTES];
@@ -42,7 +42,7 @@ struct session {
     /* before opened(): a known address did not refuse, or another address accepted a connection */
     bool met;
 
-    bool proven; /* of an accepted session: each of its connections must prove `agent` */
+    bool proven; /* for an accepted session: each of its connections must prove `agent` */
     bool dials, admitted, leaving, over;
     bool counted; /* in the pool's n_well */
     bool opened;  /* both ends have heard from each other */

@@ -72,7 +72,7 @@ struct worker {
     int exec_fd;
     struct start_wait exec; /* for its end */
     bool refused;           /* the exec failed; `death` has the reason, and the process ends by itself */
-    bool was_standby;       /* it had been executed before its generation began */
+    bool was_standby;       /* the process had been executed before its generation began */
     int sent_signal;        /* the signal that asked the worker to end; 0: none yet */
     bool killed;            /* KILL was sent */
     int64_t asked_us;       /* when the worker was asked to end, by the epoch clock */
@@ -86,9 +86,9 @@ struct worker {
     struct heartbeat heart;
     int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/watch/python_stacks.h) */
     struct hang_sample sample;
-    /* of a job: first_step is the first step of this generation, step the newest; -1: none has begun */
+    /* for a job: first_step is the first step of this generation, step the newest; -1: none has begun */
     int64_t first_step, step;
-    struct pace_window window; /* in a job, the window in which its time is measured */
+    struct pace_window window; /* for a job: the window in which its time is measured */
     /* the worker's process that is asleep in state D; 0: at the last check there was none */
     pid_t stuck_pid;
     /* since when every check has found that process so; 0: from the next check on */

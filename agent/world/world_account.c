@@ -270,7 +270,7 @@ static void report_hang(struct world *world, struct worker *worker, const char *
     }
     snprintf(hang.words, sizeof hang.words, "%s", words);
     world_report(world, &hang, NULL);
-    /* such a program does not handle a request to save, and would only use up the grace period */
+    /* a watched program does not handle a request to save, and would only use up the grace period */
     if (world_life_has(world, worker))
         worker_end(worker, world->services.os, SIGKILL);
     world_post(world, WE_FAILED);

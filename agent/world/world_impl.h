@@ -81,7 +81,7 @@ struct world {
     enum world_event queue[WORLD_QUEUE];
     int queue_head, queue_n;
     struct hang_bounds bounds; /* kept from one generation to the next */
-    struct hang_life life;     /* of a program that is watched (world_life.c) */
+    struct hang_life life;     /* signs of life of a program that is watched (world_life.c) */
     uint64_t n_output;         /* bytes that the ranks had printed at the last look */
     int archive_fd;            /* with the module of --python-stacks; 0: none */
     bool prints_elsewhere;     /* workers print where this process does not see it */

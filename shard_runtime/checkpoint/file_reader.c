@@ -26,7 +26,7 @@ struct piece {
 struct reading {
     const struct file_reader *reader;
     int fd;
-    int direct_fd;      /* the same file with O_DIRECT; -1: not used */
+    int direct_fd;      /* descriptor of the same file with O_DIRECT; -1: not used */
     atomic_bool direct; /* O_DIRECT has not failed */
     struct piece *pieces;
     size_t n, room;

@@ -102,7 +102,7 @@ struct initial_values {
 
 /** What happened to a group of the layout in the current step. */
 struct model_group_state {
-    bool final;   /* in the backward that runs: the group's gradients are final, and its hook was called */
+    bool final;   /* the group's gradients are final in the backward that runs, and its hook was called */
     bool updated; /* by fsdp_optimizer_step_group() */
 };
 
@@ -131,7 +131,8 @@ struct fsdp_model {
     int *ranks; /* (world size) room to list the ranks of a group that is being opened */
 
     /* Its parameters. */
-    struct graph layout_graph; /* of `layout`; only its groups and parameters are used */
+    /* graph that `layout` was made from; only its groups and parameters are used */
+    struct graph layout_graph;
     struct plan layout;
     struct param_group *groups; /* this rank's shards of each group of the layout */
     /* for groups that round stochastically; the step number is the optimizer's */
@@ -313,7 +314,7 @@ size_t model_group_bytes(const struct fsdp_model *model, model_group_bytes_fn by
 size_t model_staging_bytes(const struct fsdp_model *model, int ranks_per_host);
 /** Bytes of the segments that this rank maps, and shares with other ranks of its host. */
 size_t model_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
-/** Bytes of all such segments of a host, each counted once. */
+/** Returns the bytes of all shared-memory segments of a host, each counted once. */
 size_t model_node_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
 /** Fill in the sizes of model->memory from the layout. FSDP_ERR_NOMEM: they do not fit an address space. */
 enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err *err);

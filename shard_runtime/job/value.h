@@ -26,7 +26,7 @@ struct job_atom {
     bool negative, too_large; /* integers: below zero; does not fit 64 bits */
     uint64_t count;           /* integers: the absolute value */
     double number;            /* integers and numbers */
-    const char *text;         /* as written, for messages and text keys; borrowed */
+    const char *text;         /* the text as written, for messages and text keys; borrowed */
 };
 
 struct job_value {

@@ -98,9 +98,10 @@ struct graph_attrs {
     float p, eps;
     /* the tensor group of a collective operation; plan/ does not look into it */
     struct fsdp_device_mesh *tensor;
-    int n_parts;     /* its size */
-    int function;    /* of an activation: enum numerics_function */
-    bool skips_bias; /* the bias is added to another rank's part of the sum */
+    int n_parts;  /* its size */
+    int function; /* of an activation: enum numerics_function */
+    /* this rank does not add the bias, because another rank adds it to its part of the sum */
+    bool skips_bias;
 };
 
 enum { GRAPH_MAX_PRODUCTS = 16 };
@@ -114,7 +115,7 @@ struct graph_op {
     int n_inputs, n_params;
     struct fsdp_value *inputs[GRAPH_MAX_INPUTS];
     const struct fsdp_parameter *params[GRAPH_MAX_PARAMS];
-    enum fsdp_dtype param_dtype; /* in which forward and backward are given the parameters */
+    enum fsdp_dtype param_dtype; /* dtype in which forward and backward get the parameters */
     struct fsdp_value *output;
     struct graph_attrs attrs;
     size_t saved_bytes[GRAPH_MAX_SAVED];      /* what it keeps from forward to backward */
@@ -122,7 +123,7 @@ struct graph_op {
     bool fuses; /* forward can run in one pass with the next operation's, as a sum and its norm */
     /* backward can run in one pass with the backward of the operation that comes before this one */
     bool fuses_backward;
-    /* such a pass can also give the bias gradient of the operation before the earlier one */
+    /* backward in one pass can also give the bias gradient of the operation before the earlier one */
     bool leaves_bias;
     bool takes_bf16; /* the kind takes bfloat16, or prepare() found that this operation does */
     /* runs on float32 copies, which begin in its scratch after the bytes that it needs itself: */
@@ -137,7 +138,7 @@ struct graph_op {
 struct graph_visit {
     const struct fsdp_module *unit;
     int forward;
-    /* of the unit's call; NULL: its parameters are used without a call */
+    /* input and output of the unit's call; NULL: its parameters are used without a call */
     const struct fsdp_value *input, *output;
 };
 
@@ -182,7 +183,7 @@ struct graph {
     size_t values_room, ops_room, visits_room, events_room, modules_room, open_room, regions_room,
         forwards_room;
     bool in_region;
-    struct fsdp_value *input, *result; /* of the first forward; the others have the same form */
+    struct fsdp_value *input, *result; /* those of the first forward; the others have the same form */
     struct fsdp_err err;
 };
 

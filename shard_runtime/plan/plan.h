@@ -173,7 +173,8 @@ struct plan {
     struct plan_options options;
     const struct graph *graph; /* borrowed */
     struct plan_param *params; /* of the whole tree, in its order */
-    struct plan_group *groups; /* in order of first use; groups[0] is the root's; unused ones last */
+    /* groups in order of first use; groups[0] is the root's; unused ones are last */
+    struct plan_group *groups;
     struct plan_buffer *buffers;
     struct plan_entry *entries;
     struct plan_access *accesses; /* accesses of all entries, in order; an entry may name a buffer twice */

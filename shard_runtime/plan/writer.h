@@ -35,7 +35,7 @@ struct writer {
     const struct graph *graph;
     struct group_life *life; /* of each group */
     int *visit_group;        /* of each visit */
-    /* of each visit: is it the first, or the last, of a run? See find_runs() in passes.c */
+    /* for each visit: is it the first, or the last, of a run? See find_runs() in passes.c */
     bool *opens, *closes;
     int *enters;                     /* visits in order of being entered */
     int *leaves;                     /* visits in order of being left */

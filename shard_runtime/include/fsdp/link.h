@@ -156,7 +156,7 @@ struct fsdp_link_saved {
     int64_t step;
     uint32_t status;
     uint32_t keep;        /* retention: complete checkpoints to keep, 0 for all */
-    uint64_t size_bytes;  /* of the file; 0 if this rank owns no rows and wrote none */
+    uint64_t size_bytes;  /* size of the file; 0 if this rank owns no rows and wrote none */
     uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
     int64_t started_ns;   /* CLOCK_MONOTONIC */
     /*
@@ -286,7 +286,7 @@ struct fsdp_progress_thread {
  * groups than places, the last entry stands for all others: its name is empty.
  */
 struct fsdp_progress_group {
-    char name[FSDP_GROUP_NAME_BYTES]; /* the same on all members, and of no other group */
+    char name[FSDP_GROUP_NAME_BYTES]; /* the same on all members; no other group has this name */
     int32_t first, stride;      /* member i is rank first + i * stride; stride 0: the members are not known */
     FSDP_ATOMIC(uint32_t) size; /* members; 0: there is no such group */
     FSDP_ATOMIC(uint64_t) begun, ended; /* numbers of the newest collective that began, and that ended */
@@ -349,7 +349,8 @@ struct fsdp_flight_entry {
     char dtype[12];              /* "float32"; empty if the collective has no dtype */
     char op[8];                  /* "sum"; empty if the collective does not reduce */
     FSDP_ATOMIC(uint32_t) group; /* number of the group on the progress page, counted from 1 */
-    FSDP_ATOMIC(uint32_t) place; /* of the thread that called it, as in struct fsdp_progress_thread */
+    /* place of the thread that called the collective, as in struct fsdp_progress_thread */
+    FSDP_ATOMIC(uint32_t) place;
 };
 
 enum { FSDP_FLIGHT_ENTRIES = 256, FSDP_FLIGHT_OFFSET = 4096 };

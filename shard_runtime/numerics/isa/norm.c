@@ -16,7 +16,7 @@ enum {
     RUN_ROWS = 16 /* rows added in float32 before the sums go on in double */
 };
 
-/* The sum of x, or of its squares. Inlined, so that each caller has a loop without the question. */
+/* Returns the sum of x, or of its squares. It is inlined, so that `squares` is not tested inside the loop. */
 static inline __attribute__((always_inline)) double sum_of(const float *x, size_t n, bool squares)
 {
     double total = 0;
