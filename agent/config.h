@@ -66,7 +66,7 @@ enum agent_hosting {
     AGENT_HOST_NO   /* another node */
 };
 
-/* Who says which node coordinates a job of several. */
+/* What decides which node coordinates a job of several nodes. */
 enum agent_arbiter {
     /* no arbiter: the node that listens at the rendezvous endpoint leads, as long as it lives */
     AGENT_ARBITER_NONE,
@@ -192,7 +192,7 @@ struct agent_config {
     int rendezvous_port;
     enum agent_hosting hosting;
     /*
-     * Who decides which node leads. AGENT_ARBITER_DIRECTORY is used only for a job, or if the user named the
+     * What decides which node leads. AGENT_ARBITER_DIRECTORY is used only for a job, or if the user named the
      * run directory.
      */
     enum agent_arbiter arbiter;

@@ -163,8 +163,8 @@ static int on_order(void *arg, enum desk_word word, char *reason)
 
 /*
  * Enters the job into the registry of runs, and answers the commands over jobs at its socket. That socket
- * stays open for the run, which will answer in place of this process. Who connects in between waits in its
- * backlog.
+ * stays open for the run, which will answer in place of this process. A command that connects in between
+ * waits in its backlog.
  */
 static void list_job(struct waiting *waiting, struct registry_entry **entry, int *entry_fd)
 {

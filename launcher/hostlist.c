@@ -104,7 +104,7 @@ static bool write_name(const char *at, int n, int index, char out[HOSTLIST_NAME_
 
 /*
  * Counts the names of a list, and writes number `index` to `out`. It reads the whole list even if it has
- * found the name: a list that was cut short must be refused, not taken for a shorter one.
+ * found the name: a list that was cut short must be refused, not accepted as a shorter one.
  */
 static int walk(const char *list, int index, char *out, bool *is_named)
 {

@@ -4,7 +4,7 @@
  *
  * If a step was trained more than once, only the last time counts. So a new line removes all earlier lines
  * with the same or a later step. Exception: a line does not count if it has a lower term and an earlier time
- * than the line before. A node wrote it that had stood still while another one led.
+ * than the line before. A node wrote it that was stopped while another one led.
  */
 #ifndef LAUNCHER_PLOT_H
 #define LAUNCHER_PLOT_H

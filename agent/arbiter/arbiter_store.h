@@ -8,8 +8,8 @@
  * renewal within a fifth of a lease, so that it undoes no later one. `err` then has words for a person, which
  * name the store.
  *
- * A read may bring a record that was overwritten up to a tenth of a lease before the read began (caches), but
- * none that is older. lead.h allows for that much.
+ * Because of caches, a read may return a record that was overwritten up to a tenth of a lease before the read
+ * began. It never returns an older one. lead.h allows for that much.
  */
 #ifndef AGENT_ARBITER_STORE_H
 #define AGENT_ARBITER_STORE_H

@@ -7,7 +7,7 @@
  *      last write that succeeded before its hold was over. Then it is deposed; a late answer revives nothing.
  *   2. The others read the record every tenth of the lease, or once in a lease (lead_sit()). It is stale when
  *      a read that began 1.1 leases after this agent had last seen it change finds it unchanged. Time in
- *      which this agent itself stood still counts as a sixth of the lease at most.
+ *      which this agent itself did not run counts as a sixth of the lease at most.
  *   3. An agent claims the term after the newest one it knows if the record is stale, and if it may: it
  *      stands, and that read also began 1.1 leases after it had last heard from a leader; or it hosts by the
  *      endpoint, which may claim at once if there is no record or an ended one. The agent of seat 0 claims
@@ -21,19 +21,19 @@
  *   6. If the agent of a leader is killed, its guard may write that into the record (leader_swept.h). No
  *      process writes or answers in that term any more. So those who stand may claim the next one at once.
  *
- * So whoever begins a term without such a word saw the record last change after the old leader began its last
- * write, and waited longer than that leader held. The new leader also fences: no generation begins before the
- * ranks of the old one cannot run any more.
+ * An agent may begin a term without such a word. Then it saw the record last change after the old leader
+ * began its last write, and waited longer than that leader held. The new leader also fences: no generation
+ * begins before the ranks of the old one cannot run any more.
  *
- * While the store does not answer its leader, the leader may go on as long as it is in contact with every
- * agent that it let in (lead_in_contact_until()): none of them claims sooner than 1.1 leases after it last
- * heard from the leader. It goes on until ten leases after the start of its last write that succeeded. An
- * agent that this leader did not let in, in this term, waits for so long: it takes the record for stale after
- * 11.1 leases, unless it knows that the leader's process is gone (lead_old_is_gone()), and the record does
- * not say that this cannot be known (`unlocked`); the host by the endpoint waits for four leases then. All
- * this holds only if the record says so (`goes_on`). The leader of a new run writes that at once. One that
- * took over writes it later (lead_go_on()): agents of the leader before are still on their way to it, and
- * would have to wait so long if it were lost before they come.
+ * If the store does not answer, the leader may go on while it is in contact with every agent that it let in
+ * (lead_in_contact_until()). None of them claims sooner than 1.1 leases after it last heard from the leader.
+ * It goes on until ten leases after the start of its last write that succeeded. An agent that this leader did
+ * not let in, in this term, waits for so long: it treats the record as stale only after 11.1 leases.
+ * Exception: it knows that the leader's process is gone (lead_old_is_gone()), and the record does not say
+ * that this cannot be known (`unlocked`). The host by the endpoint waits for four leases then. All this holds
+ * only if the record says so (`goes_on`). The leader of a new run writes that at once. One that took over
+ * writes it later (lead_go_on()): agents of the leader before are still on their way to it. They would have
+ * to wait so long if it were lost before they come.
  *
  * The caller has a loop, and may drive this machine from another thread while the loop is busy. It says when
  * the loop has turned (lead_turned()). An agent whose loop has not turned for a sixth of a lease claims
@@ -170,8 +170,8 @@ void lead_old_is_gone(struct lead *lead, int64_t now_ms);
 /**
  * This agent is a member in seat `seat`; -1: it is a spare. Members above LEAD_LAST_SEAT would claim last.
  * So, until they stand, they read the record only once in a lease, and a store of many agents is read by few.
- * If a read is in progress now, the next one is not put off, because this one may come too early to show
- * their leader's record.
+ * If a read is in progress now, the next one is not put off: the answer may be too early to show their
+ * leader's record.
  */
 void lead_sit(struct lead *lead, int seat);
 /**

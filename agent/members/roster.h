@@ -140,7 +140,7 @@ void roster_leave(struct roster *roster, int node);
  * changes nothing.
  */
 void roster_remove(struct roster *roster, int node);
-/** Returns the present node that sits in seat `node_rank`, or has asked for it; NULL: there is none. */
+/** Returns the present node that has seat `node_rank`, or has asked for it; NULL: there is none. */
 const struct roster_node *roster_holder(const struct roster *roster, int node_rank);
 
 /** Is the node present, not in quarantine, and does not want to leave? */

@@ -175,8 +175,8 @@ static int answer_batch(struct pulse_listener *listener, int fd)
 }
 
 /*
- * Answers the questions that have come, some batches of them. Each is a turn of its own, so nobody waits for
- * the other's turn longer than a batch takes. Returns whether there were any.
+ * Answers the questions that have come, some batches of them. Each batch is a turn of its own, so neither the
+ * thread nor the loop waits longer than a batch takes. Returns whether there were any.
  */
 static bool answer_all(struct pulse_listener *listener)
 {

@@ -1,5 +1,5 @@
 /*
- * Shared by the files of agent/run. Who owns what of struct run:
+ * Shared by the files of agent/run. Which file owns which fields of struct run:
  *   - run.c begins a run and passes signals on: everything that the others do not own;
  *   - run_open.c opens directory, output, coordinator and world;
  *   - run_member.c is this node as a member of its coordinator's world: store, job_written, said_where,

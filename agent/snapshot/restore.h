@@ -1,6 +1,6 @@
 /*
- * From which memory a world can go on after a generation has ended: which step is there for every rank, in
- * its own node's memory or as a copy in another node's (copies.h), and who fetches it from where.
+ * From which memory a world can go on after a generation has ended: which step every rank has, in its own
+ * node's memory or as a copy in another node's (copies.h). It also decides which node fetches it from where.
  *
  * Pure.
  */

@@ -180,7 +180,7 @@ void peer_send(struct peer *peer, const struct frame *frame)
 /* Limits of time */
 
 /*
- * Counts the time that a peer has until peer_admit(). A late tick does not count: then the loop stood still,
+ * Counts the time that a peer has until peer_admit(). A late tick does not count: then the loop was blocked,
  * and the peer's bytes may be waiting, because libuv runs timers before it reads.
  */
 static void on_tick(uv_timer_t *timer)

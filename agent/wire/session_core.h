@@ -11,10 +11,10 @@
  * did not look (a stopped process, a paused machine) counts as a lease / SESSION_STALL at most. And the
  * caller passes on everything that has arrived before it judges.
  *
- * A pulse is a sign of life that comes beside the connection (agent/rendezvous/pulse_datagram.h): the other
- * process lives, but may be busy. It keeps the session for some leases. The connection counts as silent all
- * the same, so another one is dialled. In a job of SESSION_MANY nodes or more, a connection is quiet while
- * pulses come and nothing waits to be acknowledged: few signs of life travel over it, because those of
+ * A pulse is a sign of life that does not come over the connection (agent/rendezvous/pulse_datagram.h): the
+ * other process lives, but may be busy. It keeps the session for some leases. The connection counts as silent
+ * all the same, so another one is dialled. In a job of SESSION_MANY nodes or more, a connection is quiet
+ * while pulses come and nothing waits to be acknowledged: few signs of life travel over it, because those of
  * thousands would cost a host more than all pulses. It counts as silent later. The end that gets no answers
  * to its pulses asks over the session instead, and so hears from the other.
  *
@@ -33,8 +33,8 @@
 enum {
     SESSION_BEATS = 10, /* signs of life in one lease */
     /*
-     * the longest time between two beats: so even with a long lease, a cut half a second shorter than the
-     * lease is borne
+     * the longest time between two beats: so even with a long lease, a session survives a cut half a second
+     * shorter than the lease
      */
     SESSION_BEAT_MS = 300,
     SESSION_MANY = 512,

@@ -68,7 +68,7 @@ struct session_pool {
     int n_well; /* admitted sessions whose connection serves */
     /*
      * How often the time for the first handshake was doubled. A coordinator that thousands of nodes dial at
-     * once may take longer than that time, and a node that gave up would go back to the end of the queue.
+     * once may take longer than that time. A node that gave up would go back to the end of the queue.
      */
     int patience;
     struct session *all;

@@ -253,8 +253,8 @@ void world_proceed(struct world *world)
 /* Life */
 
 /*
- * Makes room for the workers on standby, if there will be any, and for the list of processes that are not
- * killed at the end of a generation.
+ * Makes room for the workers on standby, if there will be any. Also makes room for the list of processes that
+ * are not killed at the end of a generation.
  */
 static enum fsdp_status make_standby(struct world *world, struct fsdp_err *err)
 {

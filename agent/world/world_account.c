@@ -3,8 +3,8 @@
  * looks at the process of every rank of this node (agent/os/process_look.h). It also asks programs for their
  * Python stacks (agent/watch/python_stacks.h). A thread does it, because a read of /proc can block. For a
  * program, the account decides which rank is the culprit, so it is made before one is named. The loop checks
- * for its results. After ACCOUNT_MS it goes on with what it has, and a thread that is still blocked is left
- * behind.
+ * for its results. After ACCOUNT_MS it goes on with what it has, and a thread that is still blocked is not
+ * waited for.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -105,7 +105,7 @@ static void *look_at_all(void *arg)
     return NULL;
 }
 
-/* Gives the thread descriptors of its own, because the thread may be left behind with them. */
+/* Gives the thread descriptors of its own, because the thread may keep running with them. */
 static void prepare_asks(const struct world *world, struct samples *samples)
 {
     if (world->life.limit_ns > 0)

@@ -184,8 +184,9 @@ void world_standby_ended(struct world *world, pid_t pid);
  */
 size_t world_kept(const struct world *world, pid_t *pids);
 /**
- * List the children for which the end of a generation does not wait: those of world_kept(), and those left
- * behind. *pids is valid until the next call. Returns how many they are.
+ * List the children for which the end of a generation does not wait: those of world_kept(), and those that
+ * were given up because KILL does not end them. *pids is valid until the next call. Returns how many they
+ * are.
  */
 size_t world_spared(const struct world *world, const pid_t **pids);
 /** If the worker has ended, reap it and handle its end. */
@@ -257,7 +258,7 @@ bool world_life_has(const struct world *world, const struct worker *worker);
 void world_life_shown(struct world *world, int64_t ago_ns);
 /** The GPUs have new samples. */
 void world_life_gpus(struct world *world);
-/** The processes stood still for so long. */
+/** Excuses the time `ns`, in which the processes did not run. */
 void world_life_shift(struct world *world, int64_t ns);
 
 /** Report that a rank is silent for too long, if one is. */

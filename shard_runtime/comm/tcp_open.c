@@ -208,7 +208,7 @@ int64_t tcp_patience_ms(const struct link *link)
  *   - on an idle connection, by keep-alive;
  *   - on a connection with data under way, by is_cut() in tcp_mesh.c.
  * TCP_USER_TIMEOUT would do the second too. But it would also give up a process that is only stopped and
- * whose window is full (tcp(7)), and for such a process the rank must wait.
+ * whose window is full (tcp(7)). For such a process the rank must wait.
  */
 static void tune(int fd, const struct link *link)
 {

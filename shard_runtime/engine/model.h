@@ -218,8 +218,8 @@ void program_io_destroy(struct program *program);
  */
 void program_io_send(struct program *program, int forward, struct fsdp_batch *batch);
 /**
- * Waits for the logits that a run left at `on_device`, and sets *logits to a copy of them in host memory,
- * which is valid until the next call.
+ * Waits for the logits that a run left at `on_device`. Sets *logits to a copy of them in host memory, which
+ * is valid until the next call.
  */
 enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
                                    struct fsdp_err *err);

@@ -259,8 +259,8 @@ bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *bef
 }
 
 /*
- * Returns whether a fused pass may write the bias gradient of `op`. It must not be added to an earlier one,
- * and it must be stored in the dtype of the output, because the pass can do nothing else.
+ * Returns whether a fused pass may write the bias gradient of `op`. The pass cannot add it to an earlier one,
+ * and stores it in the dtype of the output.
  */
 static bool takes_sums(const struct nn_run *run, const struct graph_op *op)
 {

@@ -3,10 +3,10 @@
  * it with a buffer of its own. A computation that needs the pieces in order, such as the checksum of the
  * file, waits for the turn of its piece.
  *
- * The number of threads: the work begins with as many as its caller says. Then threads are added one by one,
- * as long as each makes the work a tenth faster and a CPU is free for it (core/free_cpus.h). A piece that
- * waits for a disk may ask for more threads. There are never more than PIECE_THREADS. The caller alone does a
- * file of few pieces, and a file in an object store. So it does if `io` allows only one thread.
+ * The number of threads: the work begins with as many as its caller says. Then threads are added one by one.
+ * That ends when one does not make the work a tenth faster, or when no CPU is free (core/free_cpus.h). A
+ * piece that waits for a disk may ask for more threads. There are never more than PIECE_THREADS. The caller
+ * alone does a file of few pieces, and a file in an object store. So it does if `io` allows only one thread.
  */
 #ifndef SHARDFILE_PIECE_CREW_H
 #define SHARDFILE_PIECE_CREW_H

@@ -75,9 +75,9 @@ struct fsdp_mixed_precision_policy {
      * Each element goes to one of its two neighbours, so that the mean over draws is the master's value.
      * Values that bfloat16 can hold, and values that are not finite, do not change. A draw depends on
      * fsdp_model_options.seed, the optimizer's count of steps, the parameter's name, and the element's index
-     * in the whole parameter. So every gather of a step gives the same, and so does an evaluation, at every
-     * world size and sharding, on every device, after a restart. Requires param_dtype FSDP_BF16 and excludes
-     * float8_gather.
+     * in the whole parameter. So every gather of a step gives the same, and so does an evaluation. It is also
+     * the same at every world size and sharding, on every device, and after a restart. Requires param_dtype
+     * FSDP_BF16 and excludes float8_gather.
      */
     bool stochastic_rounding;
 };

@@ -140,10 +140,10 @@ struct fsdp_link_get {
 };
 
 /*
- * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`, or that its agent may do so
- * from a slot of its snapshot segment. `directory` is the same on every rank; an empty one means the
- * checkpoint_dir of HELLO. Rank 0's packet carries a memfd with the head of the manifest: a JSON
- * object with everything but the list of files (shardfile/manifest.h). The coordinator then publishes the
+ * A rank reports that it wrote and synced `file` in `<directory>/<temporary>`. Or it reports that its agent
+ * may do so from a slot of its snapshot segment. `directory` is the same on every rank; an empty one means
+ * the checkpoint_dir of HELLO. Rank 0's packet carries a memfd with the head of the manifest: a JSON object
+ * with everything but the list of files (shardfile/manifest.h). The coordinator then publishes the
  * checkpoint:
  *   1. It adds the list of files to the manifest and syncs it.
  *   2. It renames the temporary folder to its final name.
