@@ -264,7 +264,9 @@ static bool read_line(struct caller *caller)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
     if (n <= 0 || caller->waits_for != WAITS_FOR_LINE) {
-        /* the caller is gone, or sends a second line; an order that it gave remains valid */
+        /*
+         * the caller has closed its end, or sends a second line; an order that it gave before remains valid
+         */
         hang_up(caller);
         return false;
     }

@@ -14,7 +14,7 @@
 
 enum {
     DOCTOR_TEXT_BYTES = 160,
-    DOCTOR_PATH_BYTES = 256, /* a path is cut to this when it is shown */
+    DOCTOR_PATH_BYTES = 256, /* how many bytes of a path a report shows at most */
     DOCTOR_GPUS = GPU_HEALTH_MAX,
     DOCTOR_LIBRARIES = 4
 };
@@ -113,7 +113,7 @@ struct gpu_facts {
 
 struct library_fact {
     char name[DOCTOR_PATH_BYTES];
-    char error[DOCTOR_TEXT_BYTES]; /* why it cannot be opened; empty: it can */
+    char error[DOCTOR_TEXT_BYTES]; /* why the library cannot be opened; empty: it can be opened */
     int version;                   /* the library's own number; 0: it has none */
 };
 

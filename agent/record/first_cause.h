@@ -33,7 +33,7 @@ enum death_kind {
     DEATH_SPAWN, /* the worker could not be started: `code` is 126, 127, or 75 if the system refused */
     DEATH_HANG,  /* the worker made no progress: `code` is the signal that will end it */
     DEATH_STUCK, /* the worker made no progress, and sleeps in the kernel, where no signal reaches it */
-    DEATH_NODE,  /* its node, or the link to it, is lost */
+    DEATH_NODE,  /* the worker's node, or the connection to that node, is lost */
 };
 
 /*

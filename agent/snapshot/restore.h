@@ -14,8 +14,8 @@
 /* What a node has in memory when a generation of a world of that size is over. */
 struct restore_steps {
     int world_size;              /* 0: it has nothing */
-    int own_first_rank;          /* of its own ranks */
-    struct snapshot_list own;    /* steps that all its ranks have */
+    int own_first_rank;          /* number of the first rank that ran on this node */
+    struct snapshot_list own;    /* steps that all ranks of this node have */
     struct snapshot_list copies; /* steps of which it has copies for all ranks of another node */
     int copies_first_rank;       /* the first of the ranks of that other node; -1: this node has no copies */
 };

@@ -59,9 +59,9 @@ enum {
 /* What to do with a frame that has arrived. */
 enum session_take {
     SESSION_DELIVER,  /* the frame is the next one in order: give it to the handler */
-    SESSION_DROP,     /* nothing: it came before, or was only an acknowledgement */
+    SESSION_DROP,     /* ignore the frame: it arrived before, or only acknowledges others */
     SESSION_FAREWELL, /* the other end has left */
-    SESSION_WRONG     /* a number that cannot be */
+    SESSION_WRONG     /* the frame's number is impossible: a protocol error */
 };
 
 /* The state of a session at a moment. */

@@ -21,8 +21,8 @@ struct session {
     struct session *next, **link; /* in the pool's list */
     struct session *same, **from; /* place in the list of its bucket; from NULL: it is in no list */
     struct peer *peer;            /* the current connection; NULL: none */
-    uint64_t n_heard;             /* bytes that had come over it when it was looked at last */
-    int n_peers;                  /* connections whose closed() has not been called yet */
+    uint64_t n_heard; /* bytes that had come over `peer` when the session last compared this number */
+    int n_peers;      /* connections whose closed() has not been called yet */
 
     /* of a session that dials */
     /* the address by which the other end was reached last comes first */

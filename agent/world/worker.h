@@ -79,8 +79,8 @@ struct worker {
     /* the state of the progress page at the last look; the next member is when it last changed */
     uint64_t seen_beat;
     int64_t changed_ns;
-    enum hang_class class;         /* what it did then */
-    struct hang_patience patience; /* of its silence since then */
+    enum hang_class class;         /* what the worker did at the last look */
+    struct hang_patience patience; /* how long the worker's silence since then is still excused */
     /* the pipe from which its heartbeats are read; 0: it is not watched (world_life.c) */
     int heart_fd;
     struct heartbeat heart;
@@ -93,7 +93,7 @@ struct worker {
     pid_t stuck_pid;
     /* since when every check has found that process so; 0: from the next check on */
     int64_t stuck_since_ns;
-    struct death death; /* how it ended; kind DEATH_NONE while it lives, and if it ended well */
+    struct death death; /* how the worker ended; kind DEATH_NONE while it lives, and if it ended well */
     uv_poll_t poll;     /* watches the pidfd; `data` is the worker */
     bool polled;
     char timer[160]; /* the expired watchdog timer, in words; empty: none */
@@ -119,7 +119,8 @@ struct worker_context {
     const struct os_baseline *baseline;
     const struct world_plan *plan;
     struct link_server *links;
-    struct disk *disk;      /* writes the index; NULL: the loop does, and it waits for each exec */
+    /* the thread that writes the index; NULL: the loop writes it, and waits for each exec */
+    struct disk *disk;
     struct rundir *rundir;  /* NULL: none */
     struct output *output;  /* NULL: workers write to this process's own streams */
     int archive_fd;         /* with the module of --python-stacks; 0: none */

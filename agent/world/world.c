@@ -10,7 +10,7 @@
 #include "agent/watch/python_stacks.h"
 #include "agent/world/world_impl.h"
 
-enum { BLAME_MS = 1000 }; /* how long to wait until it is seen which rank ended first */
+enum { BLAME_MS = 1000 }; /* after a rank's end: how long to wait until it is known which rank ended first */
 
 int64_t world_now_ns(const struct world *world)
 {

@@ -14,7 +14,8 @@
 enum {
     GAP_BYTES = 64 << 10,        /* bytes that are read rather than skipped */
     DIRECT_FROM_BYTES = 1 << 20, /* smaller files do not justify a second open */
-    DIRECT_THREADS = 8,          /* around the page cache nothing reads ahead but they */
+    /* threads of a reader with O_DIRECT; without the page cache, only these threads read ahead */
+    DIRECT_THREADS = 8,
 };
 
 /* Bytes of the file that one thread reads at once. */

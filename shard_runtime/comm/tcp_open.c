@@ -459,7 +459,10 @@ static enum fsdp_status open_doors(struct opener *o, struct fsdp_err *err)
 
         waited_ms += now - before < TURN_MS ? now - before : TURN_MS;
         before = now;
-        /* shows a sign of life: this wait has a limit of its own, so the agent must not take it for a hang */
+        /*
+         * tells the agent that this process is alive. This wait has a limit of its own, so the agent must not
+         * take it for a hang.
+         */
         link_alive(o->config->link);
         status = waited_ms > limit_ms(o) ? too_late(o, err) : tend(o, err);
         if (status != FSDP_OK)

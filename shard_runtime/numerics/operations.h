@@ -191,7 +191,7 @@ struct numerics_softmax_backward {
     enum fsdp_dtype dtype; /* of p and ds */
     const void *p;
     float *dp; /* float32; undefined afterwards unless it is ds */
-    void *ds;  /* with FSDP_F32 it may be dp; with FSDP_BF16 it is p */
+    void *ds;  /* with FSDP_F32 the caller may set ds to dp; with FSDP_BF16 ds is p */
     const struct attention_desc *shape;
     const struct dropout *dropout; /* NULL for none. FSDP_F32 only */
 };

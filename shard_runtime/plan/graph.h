@@ -31,11 +31,15 @@ enum { GRAPH_MAX_INPUTS = 3, GRAPH_MAX_PARAMS = 2, GRAPH_MAX_SAVED = 2 };
 
 /** How an operation's backward produces the gradient of one input. */
 enum graph_grad {
-    GRAPH_GRAD_NONE, /* not at all: tokens */
-    /* overwrites it; if it must be added, the plan gives it a separate buffer and adds that */
+    GRAPH_GRAD_NONE, /* the input has no gradient, because it is tokens */
+    /*
+     * backward overwrites the gradient; if the gradient must be added to another, the plan gives backward a
+     * separate buffer and adds that
+     */
     GRAPH_GRAD_WRITE,
-    GRAPH_GRAD_ADD,  /* overwrites or adds, as the entry says */
-    GRAPH_GRAD_COPY, /* equals the output's gradient: no work if both can share one buffer */
+    GRAPH_GRAD_ADD, /* backward overwrites the gradient, or adds to it, as the entry says */
+    /* the input's gradient equals the output's: backward does nothing if both can share one buffer */
+    GRAPH_GRAD_COPY,
 };
 
 struct graph_op;
@@ -62,7 +66,7 @@ struct graph_kind {
      */
     bool takes_bf16;
     bool looks_up;              /* forward reads no more elements of a parameter than the output has */
-    bool backward_reads_params; /* if false, parameters need not be gathered for it */
+    bool backward_reads_params; /* false: backward needs no gathered parameters */
 
     /*
      * Three steps: make ready (products, and the bytes below), run forward, run backward; see nn/nn.h. plan/

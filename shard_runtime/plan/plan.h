@@ -109,9 +109,9 @@ struct plan_param {
     size_t slice_at;    /* the same in a row of k */
     /* has a gradient: backward reaches the parameter, or its unit reduces zeros for it */
     bool trains;
-    enum plan_part part; /* the part of the whole parameters in which it is */
-    size_t whole_offset; /* where it begins in that part, in elements */
-    size_t zero_elems;   /* elements after it that unpacking sets to zero: graph_zero_rows() */
+    enum plan_part part; /* the part of the group's whole parameters that contains this parameter */
+    size_t whole_offset; /* where the parameter begins in that part, in elements */
+    size_t zero_elems;   /* elements after the parameter that unpacking sets to zero: graph_zero_rows() */
     /* used only while the program is written: the current backward has written the gradient already */
     bool has_grad;
     int grad_shards; /* the buffer of the parameter's gradient shard, if backward overwrites that; else -1 */

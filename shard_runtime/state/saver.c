@@ -51,7 +51,7 @@ struct saver {
     int64_t step; /* -1: there is none */
     /* the slot from which it is written; -1: this rank's part failed before it was in a slot */
     int slot;
-    enum fsdp_status own; /* of this rank's part */
+    enum fsdp_status own; /* status of this rank's part of the save */
     bool answered;        /* the coordinator's verdict has come, and no call has returned it yet */
     struct fsdp_err verdict;
     bool busy; /* as the ranks agreed */
