@@ -79,7 +79,8 @@ struct run_directory {
     uv_timer_t tick;
     struct disk_job job;
     const struct rundir *rundir;
-    int n_gone; /* looks in a row that did not find it; the disk's thread writes it while `looking` */
+    /* how many looks in a row did not find the directory; the disk's thread writes it while `looking` */
+    int n_gone;
     bool looking, said;
 };
 

@@ -326,8 +326,8 @@ enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err 
 enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                         enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 /**
- * The same as model_reduce_over_data(), over all ranks that share the model: these ranks and the tensor
- * group.
+ * All-reduce over all ranks that share the model: those of model_reduce_over_data(), and the tensor group.
+ * Collective over them.
  */
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);

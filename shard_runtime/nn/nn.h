@@ -142,7 +142,10 @@ void nn_kernels_fini(struct nn_kernels *kernels);
 enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,
                             size_t *scratch_bytes, struct fsdp_err *err);
 
-/** The same for attention without its matrices: sets op->attention and the scratch of both passes of `op`. */
+/**
+ * Find or make the kernel of attention without stored matrices that `desc` describes. Sets op->attention, and
+ * the scratch of forward and backward of `op`.
+ */
 enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fused_attention_desc *desc,
                                     struct graph_op *op, struct fsdp_err *err);
 

@@ -24,9 +24,9 @@ struct piece_writer {
     const char *path;
     int fd;
     /*
-     * The same file, opened with O_DIRECT; -1: not used. `begin` must then be a multiple of the block size,
-     * and zeros may be written after `end`, up to the end of the block. After EINVAL or a short write, `fd`
-     * is used instead.
+     * The file of `fd`, opened with O_DIRECT; -1: not used. `begin` must then be a multiple of the block
+     * size, and zeros may be written after `end`, up to the end of the block. After EINVAL or a short write,
+     * `fd` is used instead.
      */
     int direct_fd;
     uint64_t begin, end;

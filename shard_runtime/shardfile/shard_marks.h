@@ -18,7 +18,7 @@ struct shards_save {
 
 enum { SHARDS_MARKS = 4 };
 
-/* The same values as metadata of a safetensors file. `list` points into `words`. */
+/* The values of struct shards_save as metadata of a safetensors file. `list` points into `words`. */
 struct shards_marks {
     char words[SHARDS_MARKS][24];
     struct safetensors_metadata list[SHARDS_MARKS];

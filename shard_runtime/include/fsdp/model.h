@@ -201,7 +201,10 @@ FSDP_API void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is
 FSDP_API enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
                                               struct fsdp_err *err);
 
-/** The same with the norm of order `norm_type`: at least 1, or INFINITY for the largest absolute value. */
+/**
+ * fsdp_clip_grad_norm() with the norm of order `norm_type`: at least 1, or INFINITY for the largest absolute
+ * value.
+ */
 FSDP_API enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
                                                  double *norm, struct fsdp_err *err);
 

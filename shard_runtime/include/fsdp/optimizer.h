@@ -140,8 +140,8 @@ FSDP_API enum fsdp_status fsdp_optimizer_set_lr(struct fsdp_optimizer *optimizer
                                                 struct fsdp_err *err);
 
 /**
- * The same for the parameters of fsdp_optimizer_options.groups[group], which then have a rate of their own.
- * FSDP_ERR_ARG also if there is no such group.
+ * fsdp_optimizer_set_lr() for the parameters of fsdp_optimizer_options.groups[group], which then have a rate
+ * of their own. FSDP_ERR_ARG also if there is no such group.
  */
 FSDP_API enum fsdp_status fsdp_optimizer_set_group_lr(struct fsdp_optimizer *optimizer, size_t group,
                                                       double lr, struct fsdp_err *err);

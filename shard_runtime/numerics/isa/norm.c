@@ -220,7 +220,10 @@ void ROW(norm_backward)(const struct numerics_norm_backward *run, double *dweigh
         sums_of_row(dy, x, run->weight, mean, rstd, cols, &sum_g, &sum_gx);
         if (run->mean == NULL)
             sum_g = 0;
-        /* Inlined once with pointers that are known to be there: its loop then has no branches on them. */
+        /*
+         * Both calls do the same. In the first, the compiler knows that no pointer is NULL, so its inlined
+         * loop has no branches on them.
+         */
         if (dx != NULL && run_bias != NULL)
             backward_row(dy, x, run->weight, mean, rstd, (float)(sum_g / (double)cols),
                          (float)(sum_gx / (double)cols), dx, run->accumulate_dx, work, work + cols, cols);
