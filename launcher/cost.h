@@ -17,11 +17,12 @@
 /* Where the time of a run went. The five times after `seconds` add up to it. */
 struct cost {
     double seconds, waiting_s, starting_s, training_s, saving_s, restarting_s;
-    double repeated_s; /* part of training_s: steps that were done again after a failure had lost them */
-    double step_s;     /* mean time of a step; 0: unknown */
-    double save_s;     /* mean time for which a save kept rank 0 from training; 0: the run did not save */
-    int n_restarts;    /* worlds that were formed after the first */
-    int n_failures;    /* failures, including one that ended the run */
+    /* the part of training_s that went to doing steps again that a failure had lost */
+    double repeated_s;
+    double step_s;  /* mean time of a step; 0: unknown */
+    double save_s;  /* mean time for which a save kept rank 0 from training; 0: the run did not save */
+    int n_restarts; /* worlds that were formed after the first */
+    int n_failures; /* failures, including one that ended the run */
 };
 
 struct cost_advice {

@@ -377,7 +377,7 @@ static int set_program_dir(struct launch *launch, const struct options *options,
                                            "give --log-dir or --run-dir")
                    : 0;
     }
-    if (run_dir != NULL) { /* the agent makes this directory and locks it */
+    if (run_dir != NULL) { /* only the name is resolved here; the agent makes this directory and locks it */
         config->run_dir = launch->run_dir;
         config->run_dir_named = true;
         return exit_status_of(rundir_named_path(launch->run_dir, run_dir, err));

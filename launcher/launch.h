@@ -49,7 +49,7 @@ struct surroundings {
 struct launch {
     struct agent_config config;
     struct secret secret;
-    /* file with the Slurm step's secret, until all nodes have read it; empty: none */
+    /* path of the file with the Slurm step's secret, as long as some node must still read it; empty: none */
     char secret_file[RUNDIR_PATH_BYTES];
     bool has_made_secret; /* this process made secret_file, so launch_fini() removes it */
     char run_dir[RUNDIR_PATH_BYTES];

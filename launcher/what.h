@@ -27,7 +27,7 @@ enum what_kind {
 
 /* How the file system is asked. `arg` is passed to each function. */
 struct what_files {
-    bool (*is_file)(void *arg, const char *path); /* does it exist, and is it no directory? */
+    bool (*is_file)(void *arg, const char *path); /* does `path` exist, and is it no directory? */
     bool (*exists)(void *arg, const char *path);  /* does anything of that name exist, even a directory? */
     bool (*may_execute)(void *arg, const char *path); /* may this process execute it? */
     /* does a directory of PATH have an executable file of that name? */

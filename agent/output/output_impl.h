@@ -81,7 +81,9 @@ struct stream {
     /* For an inherited stream (relay.c); unused if the stream is captured. */
     bool shown; /* false: only its last words are kept */
     int error;  /* errno, if no channel could be made for the stream; else 0 */
-    /* (n_held) bytes that were read from the channel, and must be written before it is read again */
+    /*
+     * (n_held) bytes that were read from the channel; the agent must write them before it reads more from it
+     */
     char *held;
     size_t n_held;
 };
@@ -91,7 +93,8 @@ struct stream {
  * the disk is slow, lines of one generation may be written after the next one has begun.
  */
 struct filtered {
-    atomic_int n_users; /* the last one closes the file and frees it */
+    /* streams that write to the file; the last one closes the file and frees this struct */
+    atomic_int n_users;
     int fd, generation;
     bool said; /* the console was told that the file takes no bytes; used by the writing thread */
     char path[RUNDIR_PATH_BYTES];

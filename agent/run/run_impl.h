@@ -56,7 +56,10 @@ struct run_lead {
     int stopped_by;  /* the signal that asked this node to stop while it led or stepped down; 0: none */
     /* term: the one in which this node leads; let_in: the term of the leader that let this node in last */
     uint64_t term, let_in;
-    /* takes the lock of the run directory, if the lost leader has left it; or releases it */
+    /*
+     * the work of the disk thread that takes the lock of the run directory after the leader is lost, or
+     * releases it
+     */
     struct disk_job lock;
     struct rundir *rundir;
     bool locking;    /* that job is under way */

@@ -93,7 +93,10 @@ struct hang_patience {
     int64_t still_ns;               /* for how long no thread of the rank has run or was ready to run */
     int64_t asked_ns;               /* when `toll` was taken; 0: never */
     struct process_toll toll;
-    /* what held the rank in that look and in the one before, if it was the same; pid 0: nothing did */
+    /*
+     * what held the rank at that look and at the look before, if both found the same; pid 0: nothing did, or
+     * not the same
+     */
     struct process_held held;
 };
 

@@ -64,9 +64,10 @@ struct pace {
 };
 
 enum pace_step {
-    PACE_WAIT,  /* the window goes on */
-    PACE_BEGIN, /* another window must begin: there is none, or a save was in it */
-    PACE_OVER,  /* the window is over, and another one must begin */
+    PACE_WAIT, /* the window goes on */
+    /* another window must begin, because there is none, or because a checkpoint was saved in this one */
+    PACE_BEGIN,
+    PACE_OVER, /* the window is over, and another one must begin */
 };
 
 /**

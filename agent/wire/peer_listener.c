@@ -279,6 +279,6 @@ void peer_listener_close(struct peer_listener *listener)
         return;
     close_handles(listener);
     for (struct peer *peer = listener->unproven; peer != NULL; peer = peer->next)
-        /* its close callback takes it off the list later */
+        /* the peer stays in this list until its close callback runs */
         peer_fail(peer, FSDP_ERR_PEER, "came too late");
 }

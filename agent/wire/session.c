@@ -218,7 +218,8 @@ void session_attempt_opened(struct session *session, struct peer *peer)
     if (!session->opened)
         session->n_dialled = session->addresses.n; /* try no further addresses */
     if (session->peer != NULL)
-        peer_reset(session->peer); /* no HELLO was sent on it, and nothing may be written on it any more */
+        /* the old connection is closed: no HELLO was sent on it, and none may be sent now */
+        peer_reset(session->peer);
     session->peer = peer;
     session->answer_by_ns = now + session->core.lease_ns / ANSWERS;
     session_core_dial(&session->core, &hello);
@@ -317,7 +318,8 @@ void session_take_hello(struct session *session, struct peer *peer, const struct
     session_write_hello(peer, SESSION_ANSWER, &answer);
     if (verdict == SESSION_NEW || verdict == SESSION_GO_ON) {
         if (session->peer != NULL)
-            peer_reset(session->peer); /* frames that are still on it will come again on the new connection */
+            /* the other end sends frames that are still on the old connection again on the new one */
+            peer_reset(session->peer);
         session->peer = peer;
         session->n_peers++;
         peer_set_data(peer, session);

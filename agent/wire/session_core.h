@@ -52,8 +52,8 @@ enum {
     SESSION_ACK = 0,         /* seq 0; no payload: an acknowledgement and a sign of life */
     SESSION_HELLO = 0xff01,  /* seq 0; struct session_hello, from the end that dials */
     SESSION_ANSWER = 0xff02, /* seq 0; struct session_hello, from the end that accepts */
-    SESSION_BYE = 0xff03,    /* has a seq: it arrives after everything that was sent before it */
-    SESSION_SWEPT = 0xff04   /* seq 0; first on a connection that begins no session: agent/wire/swept.h */
+    SESSION_BYE = 0xff03,  /* has a seq, so the other end gets it after all frames that were sent before it */
+    SESSION_SWEPT = 0xff04 /* seq 0; first on a connection that begins no session: agent/wire/swept.h */
 };
 
 /* What to do with a frame that has arrived. */
@@ -67,7 +67,8 @@ enum session_take {
 /* The state of a session at a moment. */
 enum session_health {
     SESSION_WELL,
-    SESSION_SILENT, /* nothing was heard for a quarter of the lease; while it is quiet, for three of them */
+    /* nothing was heard for a quarter of the lease; of a quiet connection, for three quarters */
+    SESSION_SILENT,
     SESSION_EXPIRED /* nothing was heard for the lease */
 };
 

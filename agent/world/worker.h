@@ -76,15 +76,16 @@ struct worker {
     int sent_signal;        /* the signal that asked the worker to end; 0: none yet */
     bool killed;            /* KILL was sent */
     int64_t asked_us;       /* when the worker was asked to end, by the epoch clock */
-    /* the state of the progress page at the last look; the next member is when it last changed */
+    /* the state of the progress page at the last look; changed_ns is when that state last changed */
     uint64_t seen_beat;
     int64_t changed_ns;
     enum hang_class class;         /* what the worker did at the last look */
     struct hang_patience patience; /* how long the worker's silence since then is still excused */
-    /* the pipe from which its heartbeats are read; 0: it is not watched (world_life.c) */
+    /* the pipe from which the worker's heartbeats are read; 0: there is none (world_life.c) */
     int heart_fd;
     struct heartbeat heart;
-    int stacks_fd; /* the memfd for its Python stacks; 0: it is not watched (agent/watch/python_stacks.h) */
+    /* the memfd for the worker's Python stacks; 0: there is none (agent/watch/python_stacks.h) */
+    int stacks_fd;
     struct hang_sample sample;
     /* for a job: first_step is the first step of this generation, step the newest; -1: none has begun */
     int64_t first_step, step;
@@ -97,7 +98,7 @@ struct worker {
     uv_poll_t poll;     /* watches the pidfd; `data` is the worker */
     bool polled;
     char timer[160]; /* the expired watchdog timer, in words; empty: none */
-    /* the signal that the timer sent to the worker or a descendant of it; the next member is when */
+    /* the signal that the timer sent to the worker or to a descendant of the worker; timer_ns is when */
     int timer_signal;
     int64_t timer_ns;
     void *world;

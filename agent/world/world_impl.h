@@ -66,7 +66,8 @@ struct world {
     struct segments *segments; /* memory for the workers' snapshots, in every generation; NULL: none */
     /* segments for copies of another node's snapshots; NULL: checkpoint.replicas is 0 */
     struct segments *held;
-    struct copies *copies;     /* copies the snapshots of the generation; NULL: they are not copied */
+    /* the process that copies the generation's snapshots to another node; NULL: snapshots are not copied */
+    struct copies *copies;
     struct entry_dir *entries; /* snapshots of programs; NULL: there is no place for them */
     struct writer *writer;     /* writes slots of the generation to the disk; NULL: no slot was filled yet */
     struct world_save *saves;  /* the slots that it writes; NULL: none */
@@ -105,7 +106,8 @@ struct world {
     struct world_account *account; /* the account of a hang that is about to be reported; NULL: none */
     struct gpu_watch *gpu_watch;   /* from the first generation on; NULL: there is no driver */
     struct gpu_health gpu_health;
-    int64_t gpu_deadline_ns; /* until when the next generation waits for GPU memory; 0: it does not */
+    /* until when the next generation waits for GPU memory to be free; 0: it does not wait */
+    int64_t gpu_deadline_ns;
     char host[DEATH_HOST_BYTES];
 };
 

@@ -21,7 +21,7 @@ enum {
 /* Bytes of the file that one thread reads at once. */
 struct piece {
     uint64_t begin, end;
-    size_t first; /* the first read that wants bytes of it, or of a later piece */
+    size_t first; /* number of the first read that wants bytes of this piece, or of a later one */
 };
 
 struct reading {

@@ -64,8 +64,8 @@ struct door {
     /* on the connecting end: the number of tries, and the errno of the last one; 0: none */
     int attempts, error;
     /*
-     * on the accepting end: when it came; on the connecting end, while there is no connection: when to try
-     * again
+     * on the accepting end: when the connection came. On the connecting end, while there is no connection:
+     * when to try again.
      */
     int64_t since_ms;
     size_t got;
