@@ -60,7 +60,10 @@ enum {
 enum lead_role {
     LEAD_WATCHES = 1,
     LEAD_LEADS,
-    /* has stopped leading, and writes into the record that the run is over, or that it has left */
+    /*
+     * this agent has stopped leading, and writes into the record that the run is over, or that it has left
+     * the run
+     */
     LEAD_RESIGNS,
     LEAD_OVER /* the run is over, as this agent or another one has written; or this agent has left */
 };
@@ -89,7 +92,7 @@ struct lead {
     /* what this agent claims and writes; `self.term` is the term that it claimed last */
     struct leader_record self;
     enum lead_role role;
-    bool rests; /* until it stands, this agent reads the record only once in a lease */
+    bool rests; /* this agent reads the record only once in a lease, as long as `stands` is not set */
     /* wants to lead: `first` as the host by the endpoint, `stands` as a member without a leader */
     bool first, stands;
     int seat;
@@ -108,7 +111,7 @@ struct lead {
     int64_t seen_ms;            /* when `known` was seen first */
     /* seen_ms, plus the time in which this agent did not run since then */
     int64_t quiet_ms;
-    int64_t ripe_ms;    /* since when this agent may claim; 0: it may not */
+    int64_t ripe_ms;    /* since when this agent may claim the next term; 0: it may not */
     int64_t longest_ms; /* the longest lease among all leaders that were seen */
     /* until when ranks of leaders before `known` may run; 0: no such rank can run */
     int64_t fence_ms;

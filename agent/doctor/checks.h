@@ -26,7 +26,7 @@ enum {
 
 struct disk_facts {
     char path[DOCTOR_PATH_BYTES]; /* the nearest directory of the run directory that exists */
-    /* errno of making a file in the run directory, and of locking it; 0: it worked */
+    /* errno of the try to make a file in the run directory, and of the try to lock it; 0: it succeeded */
     int make_error, lock_error;
     char type[32];                                /* of the file system: "ext4", "nfs4" */
     char source[DOCTOR_TEXT_BYTES], options[512]; /* of the mount */

@@ -61,9 +61,7 @@ struct quarantine_note {
 /* Why a node has to wait. */
 struct quarantine_why {
     int strikes;
-    /*
-     * the rank because of which it was put aside, which is the reason to name; -1: the reason is its strikes
-     */
+    /* the slow rank because of which the node was put aside; -1: it was put aside because of its strikes */
     int slow_rank;
 };
 

@@ -42,7 +42,7 @@ struct roster_node {
     char address[PROTO_TEXT_BYTES]; /* address at which the other nodes reach this node */
     char from[64];                  /* address from which this node's connection comes */
     bool present;
-    bool active; /* takes part in the running generation, or took part until it was lost */
+    bool active; /* the node takes part in the running generation, or took part until it was lost */
     /* the node wants to leave: it takes part until the generation is over, and in no later one */
     bool leaving;
     /*

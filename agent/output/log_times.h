@@ -23,7 +23,7 @@ enum { LOG_TIMES_APART_MS = 1000 };
 struct log_times {
     int64_t last_ms; /* of the last row; 0: there is none */
     struct log_file_place last;
-    bool waits; /* the last row is the first one: it is written with the second */
+    bool waits; /* only the first row has been made, and it is not written yet: the second row writes both */
 };
 
 /** Write the name of the file with the times of the log `path`. Returns false if `out` has no room for it. */

@@ -115,7 +115,7 @@ struct fsdp_model {
     /* Which ranks share it. */
     struct model_mesh *meshes; /* the meshes of all units, the root's first; all have the same ranks */
     int n_meshes;
-    int data_ranks; /* ranks that compute on samples of their own: those of each mesh */
+    int data_ranks; /* how many ranks compute on samples of their own; these are the ranks of each mesh */
     /*
      * T: ranks that share the parts of split modules; tensor_rank: this rank's place among them. 1 and 0 if
      * nothing is split
@@ -178,7 +178,7 @@ struct program_input {
     int n_calls;                      /* how many calls run, beginning with the program's next call */
     /* this rank has failed already, and only takes part in the collectives */
     bool fails;
-    const struct fsdp_err *why; /* the failure, if there are words for it */
+    const struct fsdp_err *why; /* why this rank has failed; NULL: no message is known */
     /* micro: the number, in the step, of the program's first micro-step; n_micro: micro-steps of the step */
     size_t micro, n_micro;
     float scale;         /* factor of the loss's gradient: W / count of targets */

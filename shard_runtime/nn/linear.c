@@ -34,7 +34,8 @@ enum {
     WEIGHT_REST_BF16,
     WEIGHT_REST_BF16_ADD
 };
-enum { FIRST_ELEMS = 4096 }; /* elements of a gradient that go through scratch when it is rounded in place */
+/* how many elements of a gradient go through scratch when the gradient is rounded in place */
+enum { FIRST_ELEMS = 4096 };
 
 struct sizes {
     size_t rows, in, out;

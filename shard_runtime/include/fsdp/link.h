@@ -75,7 +75,7 @@ enum fsdp_link_type {
     FSDP_LINK_PUT,
     /* struct fsdp_link_get. The agent answers with VALUE as soon as the key exists, however late. */
     FSDP_LINK_GET,
-    /* the value, with the `tag` of the GET; also the descriptor, if one was put with it */
+    /* the value of a key, with the `tag` of the GET; also the descriptor, if the PUT had one */
     FSDP_LINK_VALUE,
     FSDP_LINK_EVENT, /* a JSON object for events.jsonl: {"event": "resume", "step": 7, ...} */
     /* struct fsdp_link_saved: this rank's part of a checkpoint is on disk, or saving it failed */
@@ -168,8 +168,8 @@ struct fsdp_link_saved {
     uint64_t number;
     int64_t stalled_ns; /* with a slot: how long the save kept this rank from training */
     /*
-     * the step in `directory` that is never deleted; -1: none, or resume_step if it is the run's own
-     * directory
+     * the step in `directory` that is never deleted; -1: there is none, or, in the run's own directory,
+     * resume_step is never deleted
      */
     int64_t loaded_step;
     char directory[4096]; /* absolute */
@@ -272,7 +272,7 @@ enum {
  */
 struct fsdp_progress_thread {
     FSDP_ATOMIC(uint32_t) place; /* number of the layer or unit in fsdp_places(), counted from 1; 0: none */
-    /* number of the group in whose collective it is, counted from 1; 0: in none */
+    /* number of the group in whose collective the thread is, counted from 1; 0: in none */
     FSDP_ATOMIC(uint32_t) group;
     /* the first member of that group whose bytes are missing, as its number in the group; -1: not known */
     FSDP_ATOMIC(int32_t) peer;
@@ -418,8 +418,8 @@ struct fsdp_snapshot_slot {
     uint64_t number; /* number of this filling in the segment, counted from 1; the largest is the newest */
     uint64_t offset, capacity; /* where the slot's bytes begin in the segment, and how many fit */
     uint64_t size_bytes;       /* bytes of the shard file; 0: this rank owns no rows, and has no file */
-    uint64_t elsewhere_bytes;  /* bytes of the other ranks' shards, which follow */
-    uint64_t manifest_bytes;   /* bytes of the head of the manifest, which follows those */
+    uint64_t elsewhere_bytes;  /* bytes of the other ranks' shards, which follow the shard file */
+    uint64_t manifest_bytes;   /* bytes of the head of the manifest, which follows the other ranks' shards */
     uint64_t checksum[2]; /* XXH3-128 of all these bytes, if the slot was copied from another node; else 0 */
     FSDP_ATOMIC(uint64_t) copied; /* the last `number` that another node has a copy of */
 };

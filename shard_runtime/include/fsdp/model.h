@@ -54,8 +54,9 @@ enum { FSDP_IGNORED_TARGET = -100 };
 
 /** How the results of cheap operations (GELU, LayerNorm) reach backward. This changes no result. */
 enum fsdp_recompute {
-    FSDP_RECOMPUTE_CHEAP,   /* compute them again when backward reads them: their inputs are kept anyway */
-    FSDP_RECOMPUTE_NOTHING, /* keep them: about 1 % less time, up to a third more memory for activations */
+    FSDP_RECOMPUTE_CHEAP, /* backward computes the results again, from inputs that are kept anyway */
+    /* all results are kept: about 1 % less time, up to a third more memory for activations */
+    FSDP_RECOMPUTE_NOTHING,
 };
 
 struct fsdp_model_options {
@@ -273,8 +274,11 @@ struct fsdp_parameter_info {
     int split_dim, n_splits, split;
     bool everywhere;    /* ignored by sharding: every rank holds all of it */
     bool requires_grad; /* false: frozen */
-    bool has_gradient;  /* false: it is not updated, because it is frozen or backward does not reach it */
-    int group;          /* the number of its unit of sharding, in order of first use */
+    /*
+     * false: the optimizer does not update the parameter, because it is frozen or backward does not reach it
+     */
+    bool has_gradient;
+    int group; /* the number of its unit of sharding, in order of first use */
 };
 
 /** Return the number of parameters of the model. */
@@ -323,7 +327,7 @@ struct fsdp_tensor_shard {
     bool everywhere; /* every rank holds all rows: a parameter that sharding ignores */
     size_t first_row, n_rows;
     size_t offsets[FSDP_MAX_DIMS], sizes[FSDP_MAX_DIMS];
-    bool elsewhere; /* another rank holds the same part and is the one that saves it */
+    bool elsewhere; /* another rank holds the same part of the tensor, and that rank saves it */
     void *data;     /* not to be read or written if n_rows is 0 */
 };
 

@@ -33,8 +33,9 @@ enum fsdp_schedule {
 /** Options for the parameters whose names match `pattern` (*, ? and [...], as in fnmatch(3)). */
 struct fsdp_optimizer_group {
     const char *pattern;
-    double lr;           /* replaces lr, under the same schedule; negative: lr is used */
-    double weight_decay; /* replaces weight_decay and decay; negative: those are used */
+    double lr; /* replaces lr, under the same schedule; negative: lr is used */
+    /* replaces weight_decay and decay of the options; negative: the options' values are used */
+    double weight_decay;
 };
 
 struct fsdp_optimizer_options {
