@@ -67,20 +67,21 @@ enum plan_class {
 
 /** The content of a buffer; `index` in struct plan_buffer is the number of the thing named here. */
 enum plan_what {
-    PLAN_VALUE,        /* a value */
-    PLAN_VALUE_GRAD,   /* the gradient of a value */
-    PLAN_SAVED,        /* what an operation keeps from forward to backward */
-    PLAN_WORK,         /* an operation's scratch */
-    PLAN_TEMPORARY,    /* a gradient of a value, before it is added to the value's gradient */
-    PLAN_SHARD_ROW,    /* a group: the copy of this rank's shards, from host memory */
-    PLAN_AMAX_LIST,    /* a group: the largest sizes of its coded parameters */
-    PLAN_GATHER_ROWS,  /* a group: (k, a row) of a gather */
-    PLAN_SLICE_ROW,    /* a group: what this rank keeps of k ranks' after forward */
-    PLAN_WHOLE_PARAMS, /* a group: one part of its whole parameters */
-    PLAN_PACK_ROWS,    /* a group: (W, a row) of packed gradients */
-    PLAN_SUM_ROW,      /* a group: gradient shards on their way to or from host memory */
+    PLAN_VALUE,       /* a value */
+    PLAN_VALUE_GRAD,  /* the gradient of a value */
+    PLAN_SAVED,       /* what an operation keeps from forward to backward */
+    PLAN_WORK,        /* an operation's scratch */
+    PLAN_TEMPORARY,   /* a gradient of a value, before it is added to the value's gradient */
+    PLAN_SHARD_ROW,   /* of a group that offloads: the copy of this rank's shards on the device */
+    PLAN_AMAX_LIST,   /* of a group: the largest sizes of its coded parameters */
+    PLAN_GATHER_ROWS, /* of a group: the k rows of a gather */
+    /* of a group: the slice of the parameters that this rank keeps from forward to backward */
+    PLAN_SLICE_ROW,
+    PLAN_WHOLE_PARAMS, /* of a group: one part of its whole parameters */
+    PLAN_PACK_ROWS,    /* of a group: packed gradients, a row for each of W ranks */
+    PLAN_SUM_ROW,      /* of a group: gradient shards on their way to or from host memory */
     PLAN_WHOLE_GRAD,   /* a parameter's whole gradient */
-    PLAN_GRAD_SHARDS,  /* a group: its gradient shards, or some of them */
+    PLAN_GRAD_SHARDS,  /* of a group: its gradient shards, or some of them */
 };
 
 /** A place in the arena. Buffers are numbered; -1 stands for none. */

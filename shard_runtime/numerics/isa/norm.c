@@ -159,8 +159,8 @@ static void sums_of_row(const float *dy, const float *x, const float *weight, fl
 }
 
 /*
- * dx of one row, unless it is NULL; its part of dweight is added to run_weight, and of dbias to run_bias,
- * unless it is NULL.
+ * Computes the backward of one row. Writes dx, unless that is NULL. Adds the row's part of dweight to
+ * run_weight, and its part of dbias to run_bias, unless run_bias is NULL.
  */
 static inline __attribute__((always_inline)) void
 backward_row(const float *restrict dy, const float *restrict x, const float *restrict weight, float mean,
